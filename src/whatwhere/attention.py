@@ -1,0 +1,139 @@
+"""Attention over bound scores and masks: the only file that knows SDPA and FlexAttention.
+
+    y_i = sum_j softmax_j( <q_i, k_j> * scale + element(h, i, j) ) v_j        over the keys that i may look at
+
+Three engines give the same numbers: `dense` is this formula in plain tensors, `sdpa` is PyTorch's
+scaled_dot_product_attention, `flex` is FlexAttention. A query that may look at nothing (padding) gets zeros.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from whatwhere.checks import require_choice
+from whatwhere.errors import SettingError, ShapeError
+from whatwhere.ruler import Allowed
+from whatwhere.where.doors import Element, as_finite, as_score_mod
+
+Engine = Literal["auto", "dense", "sdpa", "flex"]
+ENGINES: tuple[Engine, ...] = ("auto", "dense", "sdpa", "flex")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Hold what is added to the scores and where attention may look, by element and as one table made on demand.
+
+    Args:
+        element: the bias by element; None where nothing is added.
+        allowed: the mask by element; None where every query may look at every key.
+        run: the mask is the plain causal one of equal queries and keys, so a causal kernel is legal.
+        added: gives both as one table in a dtype: a bias with minus infinity where attention may not look, a bool
+            mask where there is no bias, None where there is neither.
+    """
+
+    element: Element | None
+    allowed: Allowed | None
+    run: bool
+    added: Callable[[torch.dtype], Tensor | None]
+
+
+def attention(
+    q: Float[Tensor, "batch heads queries head_dim"],
+    k: Float[Tensor, "batch key_heads keys head_dim"],
+    v: Float[Tensor, "batch key_heads keys value_dim"],
+    scores: Scores,
+    *,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    engine: Engine = "auto",
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Let each query gather values from the keys it may look at.
+
+    Args:
+        scores: bias and mask, already bound to positions.
+        scale: softmax factor; None is 1 / sqrt(head_dim).
+        dropout: share of attention weights dropped, 0 <= dropout < 1; the caller passes 0 outside of training.
+        engine: `auto` is sdpa. key_heads may be a divisor of heads (grouped queries).
+    """
+    require_choice("attention", "engine", engine, ENGINES)
+    if not 0 <= dropout < 1:
+        raise SettingError(f"attention got dropout={dropout}, but needs a share of at least 0 and below 1.")
+    _require_heads(q, k, v)
+    if engine == "dense":
+        return _dense(q, k, v, scores, scale, dropout)
+    if engine == "flex":
+        return _flex(q, k, v, scores, scale, dropout)
+    grouped = q.shape[1] != k.shape[1]
+    if scores.run and scores.element is None:
+        return F.scaled_dot_product_attention(
+            q, k, v, is_causal=True, dropout_p=dropout, scale=scale, enable_gqa=grouped
+        )
+    return F.scaled_dot_product_attention(q, k, v, scores.added(q.dtype), dropout, scale=scale, enable_gqa=grouped)
+
+
+def join(
+    table: Float[Tensor, "*bias queries keys"] | None,
+    mask: Bool[Tensor, "*mask queries keys"] | None,
+    dtype: torch.dtype,
+) -> Tensor | None:
+    """Fold a mask into a bias as minus infinity, in the dtype of the queries.
+
+    >>> join(torch.tensor([[1.0, 2.0]]), torch.tensor([[True, False]]), torch.float32)
+    tensor([[1., -inf]])
+    """
+    if table is None or mask is None:
+        return mask if table is None else as_finite(table, dtype)
+    return torch.where(mask, as_finite(table, dtype), -torch.inf)
+
+
+def _dense(
+    q: Tensor, k: Tensor, v: Tensor, scores: Scores, scale: float | None, dropout: float
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    groups = q.shape[1] // k.shape[1]
+    wide = torch.promote_types(q.dtype, torch.float32)
+    q_wide, k_wide = q.to(wide), k.to(wide).repeat_interleave(groups, dim=1)
+    values = v.to(wide).repeat_interleave(groups, dim=1)
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    logits = q_wide @ k_wide.mT * factor  # (batch, heads, queries, keys)
+    added = scores.added(wide)
+    if added is not None:
+        logits = logits.masked_fill(~added, -torch.inf) if added.dtype == torch.bool else logits + added
+    # A row without keys is all minus infinity: its softmax is NaN, and so would be the gradient of everything.
+    blind = (logits == -torch.inf).all(-1, keepdim=True)
+    weights = logits.masked_fill(blind, 0).softmax(-1).masked_fill(blind, 0)
+    return (F.dropout(weights, dropout) @ values).to(q.dtype)
+
+
+def _flex(
+    q: Tensor, k: Tensor, v: Tensor, scores: Scores, scale: float | None, dropout: float
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    if dropout:
+        raise SettingError("FlexAttention has no dropout: pass dropout=0.0, or engine='sdpa' or 'dense'.")
+    trained = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    if trained and q.device.type == "cpu":
+        raise SettingError(
+            "FlexAttention has no backward on the CPU: train with engine='sdpa', or evaluate under torch.no_grad()."
+        )
+    score_mod = None if scores.element is None else as_score_mod(scores.element)
+    block_mask = None
+    if scores.allowed is not None:
+        block_mask = create_block_mask(scores.allowed, q.shape[0], q.shape[1], q.shape[2], k.shape[2], str(q.device))
+    y = flex_attention(q, k, v, score_mod, block_mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+    assert isinstance(y, Tensor)
+    return y
+
+
+def _require_heads(q: Tensor, k: Tensor, v: Tensor) -> None:
+    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+    if not q.dim() == k.dim() == v.dim() == 4:
+        raise ShapeError(f"attention takes (batch, heads, tokens, head_dim), but got {shapes}.")
+    if q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1]:
+        raise ShapeError(f"key and value heads must be equal and divide the query heads, but got {shapes}.")
+    if q.shape[-1] != k.shape[-1] or k.shape[2] != v.shape[2]:
+        raise ShapeError(f"q and k need one head_dim, k and v the same tokens, but got {shapes}.")

@@ -1,0 +1,198 @@
+"""The token table: what a token is."""
+
+from math import sqrt
+from typing import Any, Literal, Self
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from whatwhere.checks import require_choice, require_positive, require_range, require_whole
+from whatwhere.errors import ShapeError, TokenError
+
+Init = Literal["normal", "glorot_uniform", "glorot_normal", "fan_in_uniform", "torch"]
+INITS: tuple[Init, ...] = ("normal", "glorot_uniform", "glorot_normal", "fan_in_uniform", "torch")
+
+
+class TokenEmbedding(nn.Module):
+    """Hold one vector for each token; look rows up, and read logits out with the same weight.
+
+        x_i = s E[id_i]        logits = h E^T        E: (vocab_size, dim)
+
+    A lookup is the product of a one-hot row with E, and its gradient is the sum over all places of a token. Sharing
+    the weight with the readout is Press and Wolf 2017, https://arxiv.org/abs/1608.05859.
+
+    Args:
+        vocab_size: V, rows.
+        dim: d, features of a row.
+        init: how E is drawn. `normal`: N(0, 0.02), GPT-2. `glorot_uniform`: U(-a, a), a = sqrt(6 / (V + d)), and
+            `glorot_normal`: N(0, sqrt(2 / (V + d))), Glorot and Bengio 2010. `fan_in_uniform`: U(-a, a),
+            a = sqrt(1 / d), after LeCun 1998. `torch`: N(0, 1), as nn.Embedding. A number: N(0, that number).
+        scale: s, multiplies looked-up rows only; a number, or `sqrt_dim` for sqrt(d) as Vaswani et al. 2017 do.
+        padding_id: a token whose row is zero, gets no gradient from lookup or readout, and has logit zero.
+
+    Ids are checked: exactly on the CPU, on the device elsewhere. Gradients of repeated tokens are summed in float32
+    also where E is bfloat16 or float16.
+
+    >>> table = TokenEmbedding(vocab_size=20, dim=64)
+    >>> x = table(torch.tensor([[15, 17, 3]]))
+    >>> x.shape, table.readout(x).shape
+    (torch.Size([1, 3, 64]), torch.Size([1, 3, 20]))
+    """
+
+    weight: Float[Tensor, "vocab_size dim"]
+
+    def __init__(
+        self,
+        vocab_size: int,
+        dim: int,
+        *,
+        init: Init | float = "normal",
+        scale: float | Literal["sqrt_dim"] | None = None,
+        padding_id: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        require_whole("TokenEmbedding", vocab_size=vocab_size, dim=dim)
+        if isinstance(init, str):
+            require_choice("TokenEmbedding", "init", init, INITS)
+        else:
+            require_positive("TokenEmbedding", init=init)
+        if isinstance(scale, str):
+            require_choice("TokenEmbedding", "scale", scale, ("sqrt_dim",))
+        elif scale is not None:
+            require_positive("TokenEmbedding", scale=scale)
+        if padding_id is not None and not 0 <= padding_id < vocab_size:
+            raise TokenError(f"padding_id={padding_id} is outside the vocabulary, which has ids 0..{vocab_size - 1}.")
+        self.vocab_size, self.dim, self.init, self.padding_id = vocab_size, dim, init, padding_id
+        self.scale = sqrt(dim) if scale == "sqrt_dim" else scale
+        self.weight = nn.Parameter(torch.empty(vocab_size, dim, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    @classmethod
+    def from_weight(
+        cls, weight: Float[Tensor, "vocab_size dim"], padding_id: int | None = None, freeze: bool = False
+    ) -> Self:
+        """Make a table with given values.
+
+        Args:
+            weight: the rows; a tensor is shared, not copied, unless its padding row must be made zero.
+            padding_id: as above; its row becomes zero, in a copy.
+            freeze: keep training away from it.
+
+        >>> table = TokenEmbedding.from_weight(torch.tensor([[0.1, 0.2], [0.4, 0.5]]))
+        >>> table(torch.tensor([1]))
+        tensor([[0.4000, 0.5000]], grad_fn=<EmbeddingBackward0>)
+        """
+        if weight.dim() != 2:
+            raise ShapeError(f"a token table has shape (vocab_size, dim), but this one {tuple(weight.shape)}.")
+        if not weight.is_floating_point():
+            raise ShapeError(
+                f"a token table holds floating-point numbers, but this one {weight.dtype}: pass weight.float()."
+            )
+        # On meta nothing is drawn: the values are about to be replaced.
+        table = cls(*weight.shape, padding_id=padding_id, device="meta", dtype=weight.dtype)
+        values = weight.detach()
+        if padding_id is not None:
+            values = values.clone()
+            values[padding_id] = 0
+        table.weight = nn.Parameter(values, requires_grad=not freeze)
+        return table
+
+    def reset_parameters(self) -> None:
+        """Draw the table anew; the padding row stays zero."""
+        span = self.vocab_size + self.dim
+        if not isinstance(self.init, str):
+            nn.init.normal_(self.weight, std=self.init)
+        elif self.init == "glorot_uniform":
+            nn.init.uniform_(self.weight, -sqrt(6 / span), sqrt(6 / span))
+        elif self.init == "fan_in_uniform":
+            nn.init.uniform_(self.weight, -sqrt(1 / self.dim), sqrt(1 / self.dim))
+        else:
+            stds = {"normal": 0.02, "glorot_normal": sqrt(2 / span), "torch": 1.0}
+            nn.init.normal_(self.weight, std=stds[self.init])
+        if self.padding_id is not None:
+            with torch.no_grad():
+                self.weight[self.padding_id].zero_()
+
+    def forward(self, ids: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
+        """Look up the row of each id."""
+        self._require_ids(ids)
+        rows = lookup(self.weight, ids, self.padding_id)
+        return rows if self.scale is None else rows * self.scale
+
+    def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
+        """Give the logit of each token, <hidden, E[token]>; the padding token's is zero."""
+        if hidden.shape[-1] != self.dim:
+            raise ShapeError(f"readout needs (..., {self.dim}), but got {tuple(hidden.shape)}.")
+        logits = F.linear(hidden, self.weight)
+        if self.padding_id is not None:
+            # The zero row gives logit zero already; writing it cuts the row off from the gradient.
+            logits[..., self.padding_id] = 0
+        return logits
+
+    def extra_repr(self) -> str:
+        """Show the settings."""
+        settings = f"vocab_size={self.vocab_size}, dim={self.dim}, init={self.init!r}"
+        settings += "" if self.scale is None else f", scale={self.scale:.6g}"
+        return settings + ("" if self.padding_id is None else f", padding_id={self.padding_id}")
+
+    def _require_ids(self, ids: Tensor) -> None:
+        if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+            raise TokenError(f"ids are whole numbers, but these have dtype {ids.dtype}: pass ids.long().")
+
+        def outside(value: int, place: tuple[int, ...]) -> TokenError:
+            return TokenError(
+                f"id {value} at {place} is outside the vocabulary, which has {self.vocab_size} tokens "
+                f"(0..{self.vocab_size - 1}).\n"
+                "Check that the tokenizer belongs to this table, or make the table larger."
+            )
+
+        require_range(ids, self.vocab_size, outside)
+
+
+def lookup(
+    weight: Float[Tensor, "rows dim"], index: Integer[Tensor, "*shape"], padding_id: int | None = None
+) -> Float[Tensor, "*shape dim"]:
+    """Take rows of a table; the gradient of a repeated row is summed in float32 at least.
+
+    PyTorch's CPU kernel sums in the table's own type: 4,096 gradients of 1 make 256 in bfloat16.
+
+    Args:
+        padding_id: a row that gets no gradient.
+
+    >>> lookup(torch.tensor([[1.0], [2.0]]), torch.tensor([1, 1, 0])).flatten()
+    tensor([2., 2., 1.])
+    """
+    if weight.dtype in (torch.bfloat16, torch.float16) and weight.device.type == "cpu":
+        rows: Tensor = _LowPrecisionLookup.apply(weight, index, padding_id)  # type: ignore[no-untyped-call]
+        return rows
+    return F.embedding(index, weight, padding_idx=padding_id)
+
+
+class _LowPrecisionLookup(torch.autograd.Function):
+    """F.embedding with a float32 sum in the backward."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(weight: Tensor, index: Tensor, padding_id: int | None) -> Tensor:
+        return F.embedding(index, weight)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int | None], output: Tensor) -> None:
+        weight, index, ctx.padding_id = inputs
+        ctx.rows, ctx.dtype = weight.shape[0], weight.dtype
+        ctx.save_for_backward(index)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (index,), (gradient,) = ctx.saved_tensors, gradients
+        dim = gradient.shape[-1]
+        total = gradient.new_zeros(ctx.rows, dim, dtype=torch.float32)
+        total = total.index_add(0, index.reshape(-1), gradient.reshape(-1, dim).float())
+        if ctx.padding_id is not None:
+            total[ctx.padding_id] = 0
+        return total.to(ctx.dtype), None, None

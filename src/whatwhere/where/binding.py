@@ -1,0 +1,309 @@
+"""Bind schemes to positions once per forward pass; every layer then asks its Here."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from whatwhere.attention import Engine, Scores, attention, join
+from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
+from whatwhere.ruler import Allowed, Positions, as_positions
+from whatwhere.where.doors import Bound, Element, InputEncoding, PositionsLike, QueryKeyMap, ScoreBias, tabulate
+
+_DOORS: dict[str, tuple[type, str]] = {
+    "input": (InputEncoding, "is added to the token vectors"),
+    "query_key": (QueryKeyMap, "acts on queries and keys"),
+    "score": (ScoreBias, "is added to the scores"),
+}
+
+
+class Where(nn.Module):
+    """Say how position enters a model: at most one scheme at each of the three doors, and any mixture of them.
+
+        x_i         = what(token_i) + input(p_i)
+        score(i, j) = < query_key(q_i, p_i), query_key(k_j, p_j) > * scale + score(h, p_i, p_j)
+
+    Args:
+        input: an InputEncoding, such as Sinusoidal or Learned.
+        query_key: a QueryKeyMap, such as Rotary.
+        score: a ScoreBias, such as ALiBi.
+
+    `Where()` is no scheme at all (NoPE): a causal model still learns order from what each token can see.
+
+    >>> from whatwhere import ALiBi, Rotary, positions
+    >>> where = Where(query_key=Rotary(head_dim=8), score=ALiBi(num_heads=2))
+    >>> here = where.at(positions(3))
+    >>> import torch
+    >>> q = k = v = torch.ones(1, 2, 3, 8)
+    >>> q, k = here.query_key(q, k)
+    >>> here.attention(q, k, v).shape
+    torch.Size([1, 2, 3, 8])
+    """
+
+    def __init__(
+        self,
+        input: InputEncoding | None = None,
+        query_key: QueryKeyMap | None = None,
+        score: ScoreBias | None = None,
+    ) -> None:
+        super().__init__()
+        for door, scheme in (("input", input), ("query_key", query_key), ("score", score)):
+            require_door("Where", door, scheme)
+        scales = {scheme.scale for scheme in (query_key, score) if scheme is not None and scheme.scale is not None}
+        if len(scales) > 1:
+            raise SettingError(
+                f"the two schemes ask for different softmax scales, {sorted(scales)}: choose one of them."
+            )
+        self.input, self.query_key, self.score = input, query_key, score
+        self.scale: float | None = next(iter(scales), None)
+
+    def at(self, queries: PositionsLike, keys: PositionsLike | None = None) -> "Here":
+        """Bind to where the queries stand, and the keys if they stand elsewhere (a cache, another sequence)."""
+        return bind([self], queries, keys)[0]
+
+    def __repr__(self) -> str:
+        """Show the doors that are in use."""
+        doors = [f"{door}={scheme}" for door in _DOORS if (scheme := getattr(self, door)) is not None]
+        return f"Where({', '.join(doors)})"
+
+
+class Here:
+    """Hold the schemes of one layer, bound to positions. It lives for one forward pass.
+
+    Made by `where.at(positions)` or, for all layers of a model, by `bind`. Layers that share a scheme share its tables.
+    """
+
+    def __init__(self, where: Where, shared: "_Shared") -> None:
+        self.where = where
+        self._shared = shared
+
+    @property
+    def queries(self) -> Positions:
+        """Where the queries stand."""
+        return self._shared.queries
+
+    @property
+    def keys(self) -> Positions:
+        """Where the keys stand."""
+        return self._shared.keys
+
+    @property
+    def scale(self) -> float | None:
+        """The softmax scale that the schemes ask for; None is 1 / sqrt(head_dim)."""
+        return self.where.scale
+
+    def input(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch tokens dim"]:
+        """Add position to token vectors, in float32 at least where the scheme is fixed, and cast back."""
+        scheme = self.where.input
+        if x.dim() != 3 or x.shape[1] != self.queries.tokens:
+            raise ShapeError(
+                f"positions stand for (batch, {self.queries.tokens}, dim), but the token vectors have {tuple(x.shape)}."
+            )
+        if scheme is None:
+            return x
+        if scheme.dim != x.shape[-1]:
+            raise ShapeError(f"the token vectors have dim {x.shape[-1]}, but {type(scheme).__name__} has {scheme.dim}.")
+        return (x + self._shared.encoding(scheme)).to(x.dtype)
+
+    def query_key(
+        self, q: Float[Tensor, "batch heads queries head_dim"], k: Float[Tensor, "batch key_heads new_keys head_dim"]
+    ) -> tuple[Float[Tensor, "batch heads queries mapped_dim"], Float[Tensor, "batch key_heads new_keys mapped_dim"]]:
+        """Map queries and keys by their positions; a cache stores the k that comes back.
+
+        Keys that are as many as all bound keys stand there (cross-attention, or no cache); else they are the new
+        rows of a cache and stand where the queries do.
+        """
+        scheme = self.where.query_key
+        if scheme is None:
+            return q, k
+        scheme.require_fit("q", q, self.queries)
+        at_keys = self.keys if k.shape[-2] == self.keys.tokens else self.queries
+        scheme.require_fit("k", k, at_keys)
+        return (
+            scheme.map_query(q, self._shared.mapped(scheme, self.queries)),
+            scheme.map_key(k, self._shared.mapped(scheme, at_keys)),
+        )
+
+    def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens"] | None:
+        """Give what a gated bias needs of each token, to be cached beside k; None where nothing is gated."""
+        return None if self.where.score is None else self.where.score.gates(x)
+
+    def attention(
+        self,
+        q: Float[Tensor, "batch heads queries mapped_dim"],
+        k: Float[Tensor, "batch key_heads keys mapped_dim"],
+        v: Float[Tensor, "batch key_heads keys value_dim"],
+        *,
+        causal: bool = True,
+        mask: Bool[Tensor, "#batch #heads queries keys"] | None = None,
+        gates: Float[Tensor, "batch heads keys"] | None = None,
+        dropout: float = 0.0,
+        engine: Engine = "auto",
+    ) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Attend with the bound bias and mask. It never maps q and k: `query_key` has done so.
+
+        Args:
+            causal: no query looks at a later key.
+            mask: a further limit, True where attention may look.
+            gates: what `gates(x)` gave, for all keys.
+            dropout: share of attention weights dropped; pass 0 outside of training.
+            engine: `auto`, `dense`, `sdpa` or `flex`.
+        """
+        for name, x, p in (("q", q, self.queries), ("k", k, self.keys)):
+            if x.dim() != 4 or x.shape[2] != p.tokens or p.batch not in (1, x.shape[0]):
+                raise ShapeError(
+                    f"{name} has shape {tuple(x.shape)}, but the bound positions stand for (batch, heads, {p.tokens}, "
+                    f"head_dim) with batch {'of any size' if p.batch == 1 else p.batch}.\n"
+                    "With a cache of keys, bind both: where.at(queries, keys)."
+                )
+        scheme = self.where.score
+        if scheme is not None and scheme.num_heads != q.shape[1]:
+            raise ShapeError(
+                f"{type(scheme).__name__} was made for num_heads={scheme.num_heads}, but q has {q.shape[1]} heads."
+            )
+        scores = self._scores(q, k, causal, mask, gates)
+        return attention(q, k, v, scores, scale=self.scale, dropout=dropout, engine=engine)
+
+    def _scores(self, q: Tensor, k: Tensor, causal: bool, mask: Tensor | None, gates: Tensor | None) -> Scores:
+        scheme, shared = self.where.score, self._shared
+        rule = shared.allowed(causal)
+        if scheme is not None and scheme.by_content:
+            element = scheme.bind(shared.queries, shared.keys, q=q, k=k, gates=gates, causal=causal)
+            sizes = (q.shape[0], scheme.num_heads, q.shape[2], k.shape[2], q.device)
+
+            def added(dtype: torch.dtype) -> Tensor | None:
+                return join(tabulate(element, *sizes), _both(shared.mask(causal), mask), dtype)
+
+            return Scores(element, _and_rule(rule, mask), False, added)
+        if mask is None:
+            run = causal and shared.run
+            return Scores(shared.element(scheme, causal), rule, run, lambda dtype: shared.added(scheme, causal, dtype))
+
+        def added_too(dtype: torch.dtype) -> Tensor | None:
+            return join(shared.table(scheme, causal), _both(shared.mask(causal), mask), dtype)
+
+        return Scores(shared.element(scheme, causal), _and_rule(rule, mask), False, added_too)
+
+
+class _Shared:
+    """Hold what all layers of one forward pass share; each table is made when it is first asked for."""
+
+    def __init__(self, queries: Positions, keys: Positions) -> None:
+        self.queries, self.keys = queries, keys
+        self.run = keys is queries and queries.run
+        self._made: dict[tuple[Any, ...], Any] = {}
+
+    def encoding(self, scheme: InputEncoding) -> Tensor:
+        vectors: Tensor = self._once(("encoding", scheme), lambda: scheme(self.queries))
+        return vectors
+
+    def mapped(self, scheme: QueryKeyMap, positions: Positions) -> Bound:
+        bound: Bound = self._once(("mapped", scheme, positions is self.queries), lambda: scheme.bind(positions))
+        return bound
+
+    def allowed(self, causal: bool) -> Allowed | None:
+        return self.queries.allowed(self.keys, causal)
+
+    def mask(self, causal: bool) -> Tensor | None:
+        if self.allowed(causal) is None:
+            return None
+        mask: Tensor = self._once(("mask", causal), lambda: self.queries.mask(self.keys, causal))
+        return mask
+
+    def element(self, scheme: ScoreBias | None, causal: bool) -> Element | None:
+        if scheme is None:
+            return None
+        element: Element = self._once(
+            ("element", scheme, causal), lambda: scheme.bind(self.queries, self.keys, causal=causal)
+        )
+        return element
+
+    def table(self, scheme: ScoreBias | None, causal: bool) -> Tensor | None:
+        element = self.element(scheme, causal)
+        if scheme is None or element is None:
+            return None
+        rows = max(self.queries.batch, self.keys.batch)
+        sizes = (rows, scheme.num_heads, self.queries.tokens, self.keys.tokens, self.queries.device)
+        table: Tensor = self._once(("table", scheme, causal), lambda: tabulate(element, *sizes))
+        return table
+
+    def added(self, scheme: ScoreBias | None, causal: bool, dtype: torch.dtype) -> Tensor | None:
+        added: Tensor | None = self._once(
+            ("added", scheme, causal, dtype), lambda: join(self.table(scheme, causal), self.mask(causal), dtype)
+        )
+        return added
+
+    def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+
+def bind(wheres: Iterable[Where], queries: PositionsLike, keys: PositionsLike | None = None) -> list[Here]:
+    """Bind the schemes of all layers to positions, each distinct scheme once.
+
+    Args:
+        wheres: one Where a layer; the same or different ones, in any mixture.
+        queries: where the queries stand.
+        keys: where the keys stand; None is where the queries do. While decoding, all keys of the cache.
+
+    >>> from whatwhere import Rotary, positions
+    >>> local, everywhere = Where(query_key=Rotary(head_dim=8)), Where()
+    >>> len(bind([local, local, local, everywhere], positions(16)))
+    4
+    """
+    at_queries = as_positions(queries)
+    at_keys = at_queries if keys is None or keys is queries else as_positions(keys)
+    told = isinstance(queries, Positions) and (keys is None or isinstance(keys, Positions))
+    if at_queries.axes > 1 and at_queries.tokens != at_keys.tokens and not told:
+        raise PositionError(
+            "numbers of several axes do not tell which keys are later than these queries.\n"
+            "Make one ruler of all tokens and slice it: p = from_position_ids(ids); where.at(p[t:], p)."
+        )
+    shared = _Shared(at_queries, at_keys)
+    return [Here(where, shared) for where in wheres]
+
+
+def require_door(owner: str, door: str, scheme: object) -> None:
+    """Raise DoorError unless a scheme passes through this door.
+
+    >>> from whatwhere import ALiBi
+    >>> require_door("Where", "input", ALiBi(num_heads=4))
+    Traceback (most recent call last):
+    whatwhere.errors.DoorError: Where(input=...) is added to the token vectors, but ALiBi is added to the scores.
+    Pass it as Where(score=...).
+    """
+    kind, action = _DOORS[door]
+    if scheme is None or isinstance(scheme, kind):
+        return
+    given = type(scheme).__name__
+    for other, (other_kind, other_action) in _DOORS.items():
+        if isinstance(scheme, other_kind):
+            raise DoorError(
+                f"{owner}({door}=...) {action}, but {given} {other_action}.\nPass it as Where({other}=...)."
+            )
+    hint = f"\nPass an object, not the class: {scheme.__name__}(...)." if isinstance(scheme, type) else ""
+    raise DoorError(f"{owner}({door}=...) needs {_article(kind)}, but got {given}.{hint}")
+
+
+def _article(kind: type) -> str:
+    return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+
+
+def _both(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return first & second
+
+
+def _and_rule(rule: Allowed | None, mask: Tensor | None) -> Allowed | None:
+    if mask is None:
+        return rule
+
+    def both(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        allowed = mask[b % mask.shape[0], h % mask.shape[1], i, j]
+        return allowed if rule is None else allowed & rule(b, h, i, j)
+
+    return both

@@ -1,0 +1,190 @@
+"""The three doors through which position enters a Transformer, and no fourth.
+
+    x_i         = what(token_i) + input(p_i)                                 InputEncoding
+    score(i, j) = < query_key(q_i, p_i), query_key(k_j, p_j) > * scale       QueryKeyMap
+                  + score(h, p_i, p_j)                                       ScoreBias
+
+A scheme is a final class behind one of them. Variation is by composition, never by subclassing a scheme.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+
+from whatwhere.errors import DoorError, ShapeError
+from whatwhere.ruler import Positions, as_positions
+
+PositionsLike = Positions | Integer[Tensor, "..."]
+Bound = tuple[Tensor, ...]
+"""What a query-key map keeps of some positions: tables that every layer may share."""
+
+Element = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""`element(batch, head, query_slot, key_slot)` -> what is added to that score."""
+
+
+class InputEncoding(nn.Module, ABC):
+    """Door 1: a vector for each position, added to the token's vector."""
+
+    dim: int
+
+    @abstractmethod
+    def forward(self, positions: PositionsLike) -> Float[Tensor, "batch tokens dim"]:
+        """Give the vector of each position; batch is 1 where all sequences stand alike."""
+
+
+class QueryKeyMap(nn.Module, ABC):
+    """Door 2: a map of queries and keys, each by its own position, before their inner product."""
+
+    head_dim: int
+    scale: float | None = None
+    """The softmax factor that the scheme asks for; None leaves 1 / sqrt(head_dim)."""
+
+    @abstractmethod
+    def bind(self, positions: Positions) -> Bound:
+        """Do the work that depends on positions only, once for all layers."""
+
+    @abstractmethod
+    def map_query(
+        self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
+    ) -> Float[Tensor, "batch heads tokens mapped_dim"]:
+        """Map queries that stand at the bound positions."""
+
+    @abstractmethod
+    def map_key(
+        self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
+    ) -> Float[Tensor, "batch heads tokens mapped_dim"]:
+        """Map keys that stand at the bound positions."""
+
+    def forward(
+        self,
+        q: Float[Tensor, "batch heads queries head_dim"],
+        k: Float[Tensor, "batch key_heads keys head_dim"],
+        positions: PositionsLike,
+        key_positions: PositionsLike | None = None,
+    ) -> tuple[Float[Tensor, "batch heads queries mapped_dim"], Float[Tensor, "batch key_heads keys mapped_dim"]]:
+        """Map queries and keys; keys stand where the queries do, unless key_positions says otherwise."""
+        at_queries = as_positions(positions)
+        at_keys = at_queries if key_positions is None else as_positions(key_positions)
+        self.require_fit("q", q, at_queries)
+        self.require_fit("k", k, at_keys)
+        bound = self.bind(at_queries)
+        return self.map_query(q, bound), self.map_key(k, bound if at_keys is at_queries else self.bind(at_keys))
+
+    def require_fit(self, name: str, x: Tensor, positions: Positions) -> None:
+        """Raise ShapeError unless x is (batch, heads, tokens, head_dim) with the tokens of these positions."""
+        owner = type(self).__name__
+        if x.dim() != 4:
+            raise ShapeError(
+                f"{owner} takes (batch, heads, tokens, head_dim), but {name} has shape {tuple(x.shape)}.\n"
+                "From a projection: x.unflatten(-1, (num_heads, head_dim)).transpose(1, 2)."
+            )
+        if x.shape[-1] != self.head_dim:
+            raise ShapeError(f"{owner} was made for head_dim={self.head_dim}, but {name} has shape {tuple(x.shape)}.")
+        if x.shape[-2] != positions.tokens:
+            raise ShapeError(
+                f"{name} has {x.shape[-2]} tokens, but the positions {positions.tokens}; (batch, heads, tokens, "
+                f"head_dim) is expected, and {name} has shape {tuple(x.shape)}.\n"
+                f"If tokens and heads are swapped, pass {name}.transpose(1, 2)."
+            )
+        if positions.batch not in (1, x.shape[0]):
+            raise ShapeError(
+                f"{name} has batch {x.shape[0]}, but the positions {positions.batch}: equal or 1 is needed."
+            )
+
+
+class ScoreBias(nn.Module, ABC):
+    """Door 3: a number for each pair of positions, added to the scaled score.
+
+    A scheme is written once, as a formula by element; the dense table and FlexAttention's score_mod both come from it.
+    """
+
+    num_heads: int
+    scale: float | None = None
+    """The softmax factor that the scheme asks for; None leaves 1 / sqrt(head_dim)."""
+    by_content: ClassVar[bool] = False
+    """True where bind needs q, k or gates: then each layer has scores of its own."""
+
+    @abstractmethod
+    def bind(
+        self,
+        queries: Positions,
+        keys: Positions,
+        *,
+        q: Float[Tensor, "batch heads queries head_dim"] | None = None,
+        k: Float[Tensor, "batch key_heads keys head_dim"] | None = None,
+        gates: Float[Tensor, "batch heads keys"] | None = None,
+        causal: bool = True,
+    ) -> Element:
+        """Do the work that depends on positions (and q, k, gates) once; give the formula by element.
+
+        `head` is the query's head, also under grouped queries.
+        """
+
+    def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens"] | None:
+        """Give what a gated bias needs of each token, to be cached beside its key; None for the others."""
+        return None
+
+    def forward(
+        self,
+        positions: PositionsLike,
+        keys: PositionsLike | None = None,
+        causal: bool = False,
+        dtype: torch.dtype | None = None,
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        """Give the table of all pairs; causal=True folds the mask in as minus infinity.
+
+        Values that the dtype cannot hold become its lowest finite number, so that no row turns into NaN.
+        """
+        if self.by_content:
+            raise DoorError(
+                f"{type(self).__name__} depends on queries and keys, so positions alone give no table.\n"
+                "Use here = where.at(positions) and here.attention(q, k, v)."
+            )
+        at_queries = as_positions(positions)
+        at_keys = at_queries if keys is None else as_positions(keys)
+        element = self.bind(at_queries, at_keys, causal=causal)
+        rows = max(at_queries.batch, at_keys.batch)
+        table = tabulate(element, rows, self.num_heads, at_queries.tokens, at_keys.tokens, at_queries.device)
+        table = as_finite(table, dtype or table.dtype)
+        return table.masked_fill(~at_queries.mask(at_keys), -torch.inf) if causal else table
+
+    def score_mod(
+        self, positions: PositionsLike, keys: PositionsLike | None = None
+    ) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]:
+        """Give the same numbers as a score_mod for `torch.nn.attention.flex_attention.flex_attention`."""
+        at_queries = as_positions(positions)
+        element = self.bind(at_queries, at_queries if keys is None else as_positions(keys))
+        return as_score_mod(element)
+
+
+def tabulate(
+    element: Element, batch: int, heads: int, queries: int, keys: int, device: torch.device
+) -> Float[Tensor, "batch heads queries keys"]:
+    """Evaluate a formula by element at every (batch, head, query, key)."""
+    b, h, i, j = (torch.arange(n, device=device) for n in (batch, heads, queries, keys))
+    table = element(b[:, None, None, None], h[:, None, None], i[:, None], j)
+    return table.expand(batch, heads, queries, keys)
+
+
+def as_score_mod(element: Element) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """Turn a formula by element into FlexAttention's form: the score comes in and goes out."""
+
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return score + element(b, h, i, j)
+
+    return score_mod
+
+
+def as_finite(table: Float[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape"]:
+    """Cast, with the dtype's lowest finite number in place of values below it.
+
+    float16 ends at -65504: a head of slope 1/2 is beyond it at distance 131,009, and minus infinity for every key
+    would make the row NaN.
+    """
+    if torch.finfo(dtype).min <= torch.finfo(table.dtype).min:
+        return table.to(dtype)
+    return table.clamp(min=torch.finfo(dtype).min).to(dtype)

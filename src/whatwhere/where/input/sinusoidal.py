@@ -1,0 +1,57 @@
+"""Sinusoidal positions."""
+
+from typing import final
+
+from jaxtyping import Float32
+from torch import Tensor
+
+from whatwhere.checks import require_choice, require_even, require_positive, require_whole
+from whatwhere.errors import ShapeError
+from whatwhere.ruler import as_positions
+from whatwhere.where.doors import InputEncoding, PositionsLike
+from whatwhere.where.frequencies import LAYOUTS, Layout, sinusoid
+
+
+@final
+class Sinusoidal(InputEncoding):
+    """Give each position a vector of sines and cosines of falling frequency.
+
+        PE[p, 2i] = sin(p w_i)    PE[p, 2i+1] = cos(p w_i)    w_i = theta ** (-2i / dim),  i = 0..dim/2-1
+
+    Vaswani et al. 2017, https://arxiv.org/abs/1706.03762. Here i counts pairs, not dimensions. Two other layouts
+    circulate: `halves` puts all sines before all cosines (Transformer-XL), `tensor2tensor` does so with
+    w_i = theta ** (-i / (dim/2 - 1)) (tensor2tensor, fairseq).
+
+    Args:
+        dim: features, even (tensor2tensor: at least 4).
+        theta: above 0.
+        layout: `interleaved`, `halves` or `tensor2tensor`.
+
+    Fixed: no parameters, no state. Any length. Used by: the original Transformer, Transformer-XL, fairseq.
+
+    >>> import torch
+    >>> Sinusoidal(dim=4)(torch.tensor([0, 1]))
+    tensor([[[0.0000, 1.0000, 0.0000, 1.0000],
+             [0.8415, 0.5403, 0.0100, 0.9999]]])
+    """
+
+    def __init__(self, dim: int, theta: float = 10_000.0, layout: Layout = "interleaved") -> None:
+        super().__init__()
+        require_whole("Sinusoidal", dim=dim)
+        require_even("Sinusoidal", "a sine and a cosine share one frequency", dim=dim)
+        require_positive("Sinusoidal", theta=theta)
+        require_choice("Sinusoidal", "layout", layout, LAYOUTS)
+        if layout == "tensor2tensor" and dim < 4:
+            raise ShapeError(
+                "Sinusoidal(layout='tensor2tensor') divides by dim/2 - 1, so dim must be at least 4, not 2."
+            )
+        self.dim, self.theta, self.layout = dim, theta, layout
+
+    def forward(self, positions: PositionsLike) -> Float32[Tensor, "batch tokens dim"]:
+        """Give the vector of each position, float32 of float64 angles."""
+        index = as_positions(positions).single_axis("Sinusoidal")
+        return sinusoid(index, self.dim, self.theta, self.layout)
+
+    def extra_repr(self) -> str:
+        """Show the settings."""
+        return f"dim={self.dim}, theta={self.theta}, layout='{self.layout}'"

@@ -1,0 +1,79 @@
+"""Attention with linear biases."""
+
+from math import floor, log2
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from whatwhere.checks import require_whole
+from whatwhere.ruler import Positions
+from whatwhere.where.doors import Element, ScoreBias
+
+
+@final
+class ALiBi(ScoreBias):
+    """Penalize distance linearly, each head at its own slope.
+
+        score(h, i, j) += -m_h * |i - j|        m_h = 2 ** (-8 h / H),  h = 1..H
+
+    Press, Smith and Lewis 2022, https://arxiv.org/abs/2108.12409. The bias is not divided by sqrt(head_dim). For H
+    not a power of two, two rules circulate; this is the authors' own: the slopes of the power of two below H, then
+    every other slope of the one above. Distances are taken before any rounding: the form slope * key position is the
+    same after softmax in exact arithmetic only, and loses neighbors in bfloat16. For an encoder it is symmetric.
+
+    Args:
+        num_heads: H, any positive integer.
+
+    Fixed: no parameters, no state. Any length. Engines: dense, sdpa, flex. Used by: BLOOM, MPT.
+
+    >>> ALiBi(num_heads=4).slopes
+    tensor([0.2500, 0.0625, 0.0156, 0.0039])
+    """
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        require_whole("ALiBi", num_heads=num_heads)
+        self.num_heads = num_heads
+
+    @property
+    def slopes(self) -> Float[Tensor, " heads"]:
+        """m_h of each head."""
+        return torch.tensor(slopes(self.num_heads))
+
+    def bind(
+        self,
+        queries: Positions,
+        keys: Positions,
+        *,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        gates: Tensor | None = None,
+        causal: bool = True,
+    ) -> Element:
+        """Give -m_h |i - j| by element."""
+        at_query, at_key = queries.single_axis("ALiBi"), keys.single_axis("ALiBi")
+        steepness = torch.tensor(slopes(self.num_heads), device=queries.device)
+
+        def element(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            distance = at_query[b % at_query.shape[0], i] - at_key[b % at_key.shape[0], j]
+            return -steepness[h] * distance.abs()
+
+        return element
+
+    def extra_repr(self) -> str:
+        """Show the settings."""
+        return f"num_heads={self.num_heads}"
+
+
+def slopes(num_heads: int) -> list[float]:
+    """Give the authors' slopes, steepest head first within each of the two series.
+
+    >>> slopes(3)
+    [0.0625, 0.00390625, 0.25]
+    """
+    power = 2 ** floor(log2(num_heads))
+    series = [2 ** (-8 * h / power) for h in range(1, power + 1)]
+    between = [2 ** (-8 * h / (2 * power)) for h in range(1, 2 * power + 1, 2)]
+    return series + between[: num_heads - power]
