@@ -1,0 +1,77 @@
+# Two commands: `make demo` and `make test`. `make help` lists the rest.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# torch alone is installed first, pinned: an open requirement would bring about 18 CUDA packages, several GB.
+# TORCH_INDEX, if set, is the package index of that one step.
+TORCH_PIN := $(shell grep -i '^torch==' constraints.txt)
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export HF_HUB_OFFLINE := 1
+# Two workers of one thread each: two cores are all that the checks ask for.
+WORKERS ?= 2
+PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types tests slow format docs build clean
+
+help: ## list the commands
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
+
+demo: $(VENV)/report.stamp ## train the tutorials' Transformer under its encodings; write a report (3 minutes)
+	$(BIN)/whatwhere demo
+
+test: lint types tests ## the whole check: format, lint, types, tests, doctests, coverage
+
+lint: $(VENV)/dev.stamp ## format and lint, without changing anything
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/dev.stamp ## strict type check
+	$(BIN)/mypy
+
+# Shapes are checked at run time in the first pass; that hook and torch.compile exclude each other, hence the second.
+tests: $(VENV)/dev.stamp ## pytest in two passes
+	rm -f .coverage .coverage.*
+	$(PYTEST) -m "not compile and not slow" --jaxtyping-packages=whatwhere,beartype.beartype --cov --cov-report=
+	$(PYTEST) -m "compile and not slow" --cov --cov-append --cov-report=term:skip-covered
+
+slow: $(VENV)/dev.stamp ## the long runs that `make test` leaves out
+	$(PYTEST) -m slow
+
+format: $(VENV)/dev.stamp ## format the code and mend what lint can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/dev.stamp ## write the generated parts of README.md and docs/ anew
+	$(BIN)/python docs/generate.py
+
+build: $(VENV)/dev.stamp ## wheel and source distribution, in dist/
+	$(PIP) install build
+	$(BIN)/python -m build --quiet
+
+clean: ## remove what was made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "whatwhere needs Python 3.11 or later, but $(PYTHON) is $$($(PYTHON) -V). Say which: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  { echo "$(PYTHON) cannot make environments. On Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/torch.stamp: constraints.txt | $(BIN)/python
+	$(PIP) install $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH_PIN)
+	@$(BIN)/python -c 'import os, sys, torch; sys.exit(bool(torch.version.cuda) and not os.environ.get("WHATWHERE_CUDA"))' || \
+	  { echo "This torch was built for CUDA and brings several GB of packages that a CPU does not need."; \
+	    echo "For the CPU build: make clean, then make TORCH_INDEX=<the index of PyTorch's CPU builds>. To keep it: WHATWHERE_CUDA=1 make ..."; exit 1; }
+	@touch $@
+
+$(VENV)/report.stamp: pyproject.toml $(VENV)/torch.stamp
+	$(PIP) install -e '.[report]'
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml $(VENV)/torch.stamp
+	$(PIP) install -e '.[dev]'
+	@touch $@ $(VENV)/report.stamp
