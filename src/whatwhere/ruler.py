@@ -280,7 +280,8 @@ def from_position_ids(ids: Integer[Tensor, "*axes_batch tokens"]) -> Positions:
     """
     if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
         raise PositionError(
-            f"positions are whole numbers, but these have dtype {ids.dtype}.\nFor a mask of padding use from_mask(mask)."
+            f"positions are whole numbers, but these have dtype {ids.dtype}.\n"
+            "For a mask of padding use from_mask(mask)."
         )
     if ids.dim() not in (1, 2, 3):
         raise ShapeError(
@@ -375,7 +376,7 @@ def _require_whole_positions(index: Tensor) -> None:
 def _require_like_batches(queries: Positions, keys: Positions) -> None:
     if queries.batch != keys.batch and 1 not in (queries.batch, keys.batch):
         raise ShapeError(
-            f"queries stand in {queries.batch} sequences and keys in {keys.batch}: the batches must be equal, or one of them 1."
+            f"queries stand in {queries.batch} sequences and keys in {keys.batch}: equal batches, or 1, are needed."
         )
 
 

@@ -1,7 +1,7 @@
 """The token table: what a token is."""
 
 from math import sqrt
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Integer
@@ -74,7 +74,7 @@ class TokenEmbedding(nn.Module):
     @classmethod
     def from_weight(
         cls, weight: Float[Tensor, "vocab_size dim"], padding_id: int | None = None, freeze: bool = False
-    ) -> Self:
+    ) -> "TokenEmbedding":
         """Make a table with given values.
 
         Args:

@@ -1,0 +1,96 @@
+"""Write the first section of the report: the question, and what this run answers."""
+
+import math
+
+from whatwhere.comparison.page.markup import Markup, element, join, paragraph, section, table
+from whatwhere.comparison.page.reading import Results, spread
+from whatwhere.comparison.page.wording import code, count, listed, measure, run_of, score_cell, score_text, spread_cell
+
+_TASKS = {
+    "expressions": "The task is to read an expression such as Max(1,6,2) and to give its answer, one digit.",
+    "recall": "The task is to look back in a sequence of letters and to say which letter followed a given one.",
+    "text": "The task is to predict the next byte of a text.",
+}
+
+
+def ranking(results: Results, length: int | None) -> list[tuple[str, float]]:
+    """Order the schemes that have a score at this length, the best first."""
+    found = [(scheme, results.score(scheme, length)) for scheme in results.schemes]
+    medians = [(scheme, s[0]) for scheme, s in found if s is not None and math.isfinite(s[0])]
+    return sorted(medians, key=lambda pair: -pair[1] if results.higher else pair[1])
+
+
+def best_scheme(results: Results) -> str:
+    """Name the scheme that holds best at the longest tested length."""
+    order = ranking(results, results.beyond[-1] if results.beyond else None) or ranking(results, None)
+    return order[0][0] if order else results.schemes[0]
+
+
+def answer(results: Results) -> Markup:
+    """Write section 1: the question, and what this run answers."""
+    task, unit = results.task, results.task["unit"]
+    seeds = len({run["seed"] for run in results.runs})
+    told = paragraph(
+        "A Transformer reads tokens as vectors. A vector says what a token is, not where it stands. A scheme is one "
+        f"way of saying where. {_TASKS.get(str(task['name']), '')} Every scheme was trained on short inputs "
+        f"({run_of(task['trained'])} {unit}) and then tested on longer ones. ",
+        "In length means new inputs of the trained lengths; beyond means longer ones.",
+    )
+    spread_told = (
+        f"Each number is the median over {seeds} seeds, with the least and the greatest below it. "
+        if seeds > 1
+        else "Each number comes from a single seed, so chance has a part in it. "
+    )
+    caution = "With fewer than five seeds an order of schemes is a lead, not a proof." if seeds < 5 else ""
+    return section(
+        "answer",
+        "1. The question, and what this run answers",
+        _answer_seen(results),
+        told,
+        _answer_table(results),
+        paragraph(spread_told, caution, kind="note"),
+    )
+
+
+def _answer_seen(results: Results) -> Markup:
+    last = results.beyond[-1] if results.beyond else None
+    order = ranking(results, last)
+    if not order:
+        return join("No scheme has a finite score at the longest tested length.")
+    where = "in length" if last is None else f"at {last} {results.task['unit']}"
+    (best, high), (worst, low) = order[0], order[-1]
+    one = len(results.schemes) == 1
+    first = [] if one else ["Of ", count(len(results.schemes), "scheme"), ", "]
+    parts: list[str] = [*first, code(best), f" {'holds' if one else 'holds best'} {where}: "]
+    parts.append(score_text(results, high, unit=True))
+    inside = results.score(best, None)
+    if last is not None and inside is not None:
+        parts += [f" (in length {score_text(results, inside[0])})"]
+    if worst != best:
+        parts += ["; ", code(worst), f" holds least: {score_text(results, low)}"]
+    absent = [code(s) for s in results.schemes if results.score(s, last) is None]
+    if absent:
+        parts += ["; ", listed(absent), f" {'has' if len(absent) == 1 else 'have'} no row there"]
+    return join(*parts, ".")
+
+
+def _answer_table(results: Results) -> Markup:
+    unit = results.task["unit"]
+    head = ["scheme", "in length", *(f"at {length}" for length in results.beyond)]
+    head += ["moved by 1"] if 1 in results.shifts else []
+    head += ["parameters", "ms per step"]
+    rows = []
+    for scheme in results.schemes:
+        summary = results.data["summary"][scheme]
+        row: list[str] = [code(scheme), score_cell(results, results.score(scheme, None))]
+        row += [score_cell(results, results.score(scheme, length)) for length in results.beyond]
+        row += [score_cell(results, results.shift(scheme, 1, "score"))] if 1 in results.shifts else []
+        positions = f"{summary['parameters']['positions']:,} for position"
+        row += [join(f"{summary['parameters']['total']:,}", element("small", positions))]
+        row += [spread_cell(spread(summary["seconds_per_step"]), 1000.0, 1)]
+        rows.append(row)
+    moved = " Moved by 1: the trained lengths, with every position one higher." if 1 in results.shifts else ""
+    absent = any(results.score(scheme, length) is None for scheme in results.schemes for length in results.beyond)
+    missing = " No row: a learned table has no row for a position beyond its last." if absent else ""
+    caption = f"Scores: {measure(results)}; the columns \u201cat\u201d are lengths in {unit}.{missing}{moved}"
+    return table(caption, head, rows)

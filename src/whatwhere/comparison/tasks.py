@@ -1,0 +1,340 @@
+"""The tasks that schemes are compared on.
+
+expressions   the first tutorial's: Last(4,0,7) -> 7; which operator, and at which place?
+recall        which letter followed this one: a K c R x B ? c -> R
+text          a language model of bytes, on the user's own files
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log
+from pathlib import Path
+from typing import Any, Literal, Protocol, final, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Int64
+from torch import Tensor
+
+from whatwhere.errors import SettingError, TextError
+from whatwhere.what.text import EXPRESSION_TOKENS
+
+Direction = Literal["decoder", "encoder"]
+Baselines = dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Hold sequences with what is asked of them.
+
+    Args:
+        ids: the tokens.
+        targets: the token to be predicted, -100 where nothing is asked; (batch) if asked at one place, else
+            (batch, tokens).
+        groups: the number of the group that each target belongs to, -1 for none; shaped like targets.
+        at: the place of the question, the same in all sequences; None where every place is asked.
+    """
+
+    ids: Int64[Tensor, "batch tokens"]
+    targets: Int64[Tensor, " batch *tokens"]
+    groups: Int64[Tensor, " batch *tokens"]
+    at: int | None
+
+
+@runtime_checkable
+class Task(Protocol):
+    """What a comparison asks of a task; a task of your own needs these names and nothing else.
+
+    Args:
+        name, unit: what it is called, and what lengths count ("arguments").
+        measure: "accuracy", or "nats per byte" and the like, where lower is better.
+        vocab_size, tokens: the vocabulary, and its tokens as they are shown.
+        groups: names of the groups that scores are split into.
+        trained: the lengths of training; tested beside those beyond.
+    """
+
+    name: str
+    unit: str
+    measure: str
+    vocab_size: int
+    tokens: tuple[str, ...]
+    groups: tuple[str, ...]
+    trained: tuple[int, ...]
+
+    def token_count(self, length: int) -> int:
+        """Give how many tokens a sequence of this length has."""
+
+    def draw(self, batch: int, generator: torch.Generator) -> Batch:
+        """Draw a batch to train on."""
+
+    def exam(self, length: int, count: int) -> Batch:
+        """Give sequences that training never saw, the same at every call."""
+
+    def baselines(self, length: int, exam: Batch) -> Mapping[str, float]:
+        """Give the scores of predictors that know nothing of position, to be read beside."""
+
+
+def held_out(ids: Int64[Tensor, "batch tokens"]) -> Bool[Tensor, " batch"]:
+    """Tell which sequences belong to the test: every tenth, by a hash of the tokens, so never one in both.
+
+    >>> ids = torch.randint(0, 20, (1000, 8), generator=torch.Generator().manual_seed(0))
+    >>> 60 < int(held_out(ids).sum()) < 140
+    True
+    """
+    value = torch.full(ids.shape[:1], 7919, device=ids.device)
+    for column in ids.unbind(1):
+        value = (value * 1_000_003 + column + 1) % 2_147_483_647
+    return value % 10 == 0
+
+
+@final
+class Expressions:
+    """Evaluate `Op(d,d,..)` with First, Second, Last, Max or Min: one digit is the answer.
+
+    Digits are uniform; for Max and Min the *answer* is uniform, or "always 9" would be right 97 % of the time at 32
+    digits. A tenth of the expressions, by hash, is never trained on, except those of one argument (there are 50).
+
+    Args:
+        trained: numbers of arguments to train on; each batch draws one.
+        direction: a decoder is asked at `)`, an encoder at the operator, as the tutorial does.
+
+    >>> task = Expressions(trained=(1, 2, 3))
+    >>> batch = task.exam(3, 4)
+    >>> batch.ids.shape, "".join(task.tokens[i] for i in batch.ids[0])[-1]
+    (torch.Size([4, 8]), ')')
+    """
+
+    name: str = "expressions"
+    unit: str = "arguments"
+    measure: str = "accuracy"
+    vocab_size: int = 20
+    tokens: tuple[str, ...] = EXPRESSION_TOKENS
+    groups: tuple[str, ...] = ("First", "Second", "Last", "Max", "Min")
+
+    def __init__(self, trained: Sequence[int] = (1, 2, 3, 4, 5, 6), direction: Direction = "decoder") -> None:
+        if not trained or min(trained) < 1:
+            raise SettingError(f"expressions have at least one argument, but trained={tuple(trained)}.")
+        self.trained = tuple(trained)
+        self.direction = direction
+
+    def token_count(self, length: int) -> int:
+        """Operator, brackets, digits and the commas between them."""
+        return 2 * length + 2
+
+    def draw(self, batch: int, generator: torch.Generator) -> Batch:
+        """Draw expressions of one of the trained numbers of arguments; the held-out ones ask nothing."""
+        length = self.trained[int(torch.randint(len(self.trained), (1,), generator=generator))]
+        drawn = self._expressions(length, batch, generator)
+        if length == 1:
+            return drawn
+        return Batch(drawn.ids, drawn.targets.masked_fill(held_out(drawn.ids), -100), drawn.groups, drawn.at)
+
+    def exam(self, length: int, count: int) -> Batch:
+        """Give held-out expressions of a trained length (all of one argument), any beyond."""
+        generator = torch.Generator().manual_seed(9_990_000 + length)
+        if length not in self.trained or length == 1:
+            return self._expressions(length, count, generator)
+        parts: list[Batch] = []
+        while sum(len(part.ids) for part in parts) < count:
+            drawn = self._expressions(length, 10 * count, generator)
+            kept = held_out(drawn.ids)
+            parts.append(Batch(drawn.ids[kept], drawn.targets[kept], drawn.groups[kept], drawn.at))
+        ids, targets, groups = (
+            torch.cat([getattr(part, name) for part in parts])[:count] for name in ("ids", "targets", "groups")
+        )
+        return Batch(ids, targets, groups, parts[0].at)
+
+    def baselines(self, length: int, exam: Batch) -> Mapping[str, float]:
+        """Give chance, the constant answers 9 for Max and 0 for Min, and the best that ignores order altogether."""
+        digits = exam.ids[:, 2 : 2 * length + 1 : 2] - 2
+        answers, operators = exam.targets - 2, exam.groups
+        constant = torch.where(operators == 3, 9, 0)
+        most = torch.nn.functional.one_hot(digits, 10).sum(1).amax(1) / length
+        return {
+            "chance": 1 / 10,
+            "always 9 or 0": (answers == constant).float().mean().item(),
+            "order-free ceiling": torch.where(operators >= 3, 1.0, most).mean().item(),
+        }
+
+    def _expressions(self, length: int, count: int, generator: torch.Generator) -> Batch:
+        digits = torch.randint(0, 10, (count, length), generator=generator)
+        operators = torch.randint(0, 5, (count,), generator=generator)
+        # The extreme of Max and Min comes first, at a random place; the other digits lie on its other side.
+        extreme = torch.randint(0, 10, (count, 1), generator=generator)
+        share = torch.rand(count, length, generator=generator)
+        place = torch.randint(0, length, (count, 1), generator=generator)
+        below = (share * (extreme + 1)).long().scatter(1, place, extreme)
+        above = (extreme + (share * (10 - extreme)).long()).scatter(1, place, extreme)
+        digits = torch.where(operators[:, None] == 3, below, torch.where(operators[:, None] == 4, above, digits))
+        ids = torch.full((count, self.token_count(length)), 19)
+        ids[:, 0], ids[:, 1], ids[:, -1] = operators + 12, 17, 18
+        ids[:, 2 : 2 * length + 1 : 2] = digits + 2
+        by_operator = torch.stack(
+            [digits[:, 0], digits[:, min(1, length - 1)], digits[:, -1], digits.amax(1), digits.amin(1)]
+        )
+        answers = by_operator.gather(0, operators[None])[0]
+        return Batch(ids, answers + 2, operators, 0 if self.direction == "encoder" else -1)
+
+
+@final
+class Recall:
+    """Say which letter followed this one: pairs such as `a K`, then `?` and one of the first letters.
+
+    The first letters of a sequence are all different, so there is one answer. Scores are split by where the asked pair
+    stood.
+
+    Args:
+        trained: numbers of pairs to train on, at most 26; each batch draws one.
+
+    >>> task = Recall()
+    >>> "".join(task.tokens[i] for i in task.exam(2, 1).ids[0])[-2]
+    '?'
+    """
+
+    name: str = "recall"
+    unit: str = "pairs"
+    measure: str = "accuracy"
+    vocab_size: int = 53
+    tokens: tuple[str, ...] = (*"abcdefghijklmnopqrstuvwxyz", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ", "?")
+    groups: tuple[str, ...] = ("first third", "middle third", "last third")
+
+    def __init__(self, trained: Sequence[int] = (1, 2, 3, 4, 5, 6, 7, 8)) -> None:
+        if not trained or not 1 <= min(trained) <= max(trained) <= 26:
+            raise SettingError(f"recall has 1 to 26 pairs, one a letter, but trained={tuple(trained)}.")
+        self.trained = tuple(trained)
+
+    def token_count(self, length: int) -> int:
+        """Two letters a pair, the question mark and the letter asked for."""
+        return 2 * length + 2
+
+    def draw(self, batch: int, generator: torch.Generator) -> Batch:
+        """Draw sequences of one of the trained numbers of pairs; the held-out ones ask nothing."""
+        length = self.trained[int(torch.randint(len(self.trained), (1,), generator=generator))]
+        drawn = self._pairs(length, batch, generator)
+        return Batch(drawn.ids, drawn.targets.masked_fill(held_out(drawn.ids), -100), drawn.groups, drawn.at)
+
+    def exam(self, length: int, count: int) -> Batch:
+        """Give held-out sequences."""
+        if not 1 <= length <= 26:
+            raise SettingError(f"recall has 1 to 26 pairs, one a letter, but was asked for {length}.")
+        drawn = self._pairs(length, 20 * count, torch.Generator().manual_seed(8_880_000 + length))
+        kept = held_out(drawn.ids).nonzero()[:count, 0]
+        return Batch(drawn.ids[kept], drawn.targets[kept], drawn.groups[kept], drawn.at)
+
+    def baselines(self, length: int, exam: Batch) -> Mapping[str, float]:
+        """Give chance, and the best that knows which letters stood there but not which followed which."""
+        values = torch.nn.functional.one_hot(exam.ids[:, 1 : 2 * length : 2] - 26, 26).sum(1)
+        return {"chance": 1 / 26, "order-free ceiling": (values.amax(1) / length).mean().item()}
+
+    def _pairs(self, length: int, count: int, generator: torch.Generator) -> Batch:
+        firsts = torch.rand(count, 26, generator=generator).argsort(1)[:, :length]
+        seconds = torch.randint(26, 52, (count, length), generator=generator)
+        asked = torch.randint(0, length, (count, 1), generator=generator)
+        pairs = torch.stack([firsts, seconds], dim=-1).flatten(1)
+        ids = torch.cat([pairs, torch.full((count, 1), 52), firsts.gather(1, asked)], dim=1)
+        return Batch(ids, seconds.gather(1, asked)[:, 0], (3 * asked[:, 0]) // length, -1)
+
+
+@final
+class Text:
+    """Predict each next byte of a text, in windows of the trained length and longer.
+
+    The last tenth of the text is held out. Windows do not overlap, so a longer window means that less text is read
+    without any past: the last quarter of a window is scored apart, where that "early token curse" plays no part.
+
+    Args:
+        text: the bytes; None takes the Python documentation that every CPython carries (pydoc_data.topics).
+        trained: the window to train on, in bytes.
+
+    >>> Text(b"the cat sat on the mat. " * 200, trained=(16,)).exam(32, 4).ids.shape
+    torch.Size([4, 32])
+    """
+
+    name: str = "text"
+    unit: str = "bytes"
+    measure: str = "nats per byte"
+    vocab_size: int = 256
+    tokens: tuple[str, ...] = tuple(chr(n) if 32 < n < 127 else f"0x{n:02x}" for n in range(256))
+    groups: tuple[str, ...] = ("last quarter",)
+
+    def __init__(self, text: bytes | None = None, trained: Sequence[int] = (64,)) -> None:
+        if len(trained) != 1 or trained[0] < 2:
+            raise SettingError(f"text is trained on one window of at least 2 bytes, but trained={tuple(trained)}.")
+        self.trained = tuple(trained)
+        data = torch.frombuffer(bytearray(python_documentation() if text is None else text), dtype=torch.uint8).long()
+        cut = len(data) * 9 // 10
+        self._train, self._test = data[:cut], data[cut:]
+        if len(self._train) <= trained[0] or len(self._test) <= trained[0]:
+            raise TextError(
+                f"the text has {len(data)} bytes, too few for windows of {trained[0]}: nine tenths train, one tenth "
+                "tests.\nGive a longer text or a shorter window."
+            )
+
+    def token_count(self, length: int) -> int:
+        """A window of n bytes is n tokens."""
+        return length
+
+    def draw(self, batch: int, generator: torch.Generator) -> Batch:
+        """Draw windows of the training text."""
+        window = self.trained[0]
+        starts = torch.randint(0, len(self._train) - window, (batch, 1), generator=generator)
+        return self._windows(self._train[starts + torch.arange(window + 1)])
+
+    def exam(self, length: int, count: int) -> Batch:
+        """Give windows of the held-out text that do not overlap, as many as there are up to count."""
+        whole = (len(self._test) - 1) // length
+        if whole < 1:
+            raise TextError(
+                f"the held-out tenth of the text has {len(self._test)} bytes, too few for a window of {length}.\n"
+                "Give a longer text or shorter lengths."
+            )
+        starts = torch.arange(min(count, whole))[:, None] * length
+        return self._windows(self._test[starts + torch.arange(length + 1)])
+
+    def baselines(self, length: int, exam: Batch) -> Mapping[str, float]:
+        """Give the loss of all bytes alike, and of each byte's own frequency in the training text."""
+        frequency = torch.bincount(self._train, minlength=256).double() + 1
+        loss = -(frequency / frequency.sum()).log()[exam.targets].mean().item()
+        return {"all bytes alike": log(256), "frequency of bytes": loss}
+
+    def _windows(self, bytes_: Int64[Tensor, "batch window"]) -> Batch:
+        targets = bytes_[:, 1:]
+        places = torch.arange(targets.shape[1]).expand_as(targets)
+        groups = torch.where(places >= targets.shape[1] * 3 // 4, 0, -1)
+        return Batch(bytes_[:, :-1], targets, groups, None)
+
+
+def python_documentation() -> bytes:
+    """Give the language reference that `help()` prints, about 700 kB of English with code."""
+    from pydoc_data.topics import topics
+
+    return "\n\n".join(topics[name] for name in sorted(topics)).encode()
+
+
+def read_files(files: Sequence[Path]) -> bytes:
+    """Join the contents of files, each of which must exist and hold something."""
+    parts = []
+    for file in files:
+        try:
+            part = Path(file).read_bytes()
+        except OSError as problem:
+            raise TextError(f"{file} cannot be read: {problem.strerror}.\nCheck the path.") from problem
+        if not part:
+            raise TextError(f"{file} is empty; a text to train on needs at least some thousand bytes.")
+        parts.append(part)
+    return b"\n".join(parts)
+
+
+def make_task(name: str, direction: Direction, trained: Sequence[int] | None, files: Sequence[Path]) -> Task:
+    """Make a task by name."""
+    if files and name != "text":
+        raise SettingError(f"files are read by task='text' only, but task={name!r}.")
+    options: dict[str, Any] = {} if trained is None else {"trained": trained}
+    if name == "expressions":
+        return Expressions(direction=direction, **options)
+    if name == "recall":
+        return Recall(**options)
+    if name == "text":
+        if direction == "encoder":
+            raise SettingError("an encoder sees the next byte, so task='text' takes direction='decoder' only.")
+        return Text(read_files(files) if files else None, **options)
+    raise SettingError(f"compare got task={name!r}, but knows only: expressions, recall, text.")

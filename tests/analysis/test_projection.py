@@ -1,0 +1,66 @@
+"""Principal components, against the eigenvectors of the covariance."""
+
+import numpy as np
+import pytest
+
+from whatwhere.analysis.projection import principal_components
+from whatwhere.errors import SettingError, ShapeError
+
+
+@pytest.fixture
+def table() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(20, 64)) * np.linspace(0.1, 2.0, 64)
+
+
+def test_equals_the_eigenvectors_of_the_covariance(table: np.ndarray) -> None:
+    values, vectors = np.linalg.eigh(np.cov(table, rowvar=False))
+    found = principal_components(table, 3)
+    for axis in range(3):
+        expected = vectors[:, -1 - axis]
+        assert abs(found.axes[axis] @ expected) == pytest.approx(1.0, abs=1e-10)
+        assert found.share[axis] == pytest.approx(values[-1 - axis] / values.sum(), abs=1e-12)
+        assert found.coordinates[:, axis].var(ddof=1) == pytest.approx(values[-1 - axis], rel=1e-10)
+
+
+def test_float32_tables_are_computed_in_float64(table: np.ndarray) -> None:
+    single = table.astype(np.float32)
+    assert np.array_equal(principal_components(single).axes, principal_components(single.astype(np.float64)).axes)
+
+
+def test_the_order_and_the_sign_of_the_rows_do_not_change_the_picture(table: np.ndarray) -> None:
+    found, turned = principal_components(table), principal_components(table[::-1])
+    np.testing.assert_allclose(turned.coordinates[::-1], found.coordinates, atol=1e-9)
+    mirrored = principal_components(-table)
+    np.testing.assert_allclose(mirrored.axes, found.axes, atol=1e-9)
+    assert (found.axes[np.arange(2), np.abs(found.axes).argmax(axis=1)] > 0).all()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_equal_rows_lie_at_one_point(rows: int) -> None:
+    found = principal_components(np.tile([0.1, 0.2, 0.3], (rows, 1)), 2)
+    assert not found.coordinates.any()
+    assert not found.share.any()
+
+
+def test_axes_that_are_left_over_carry_nothing() -> None:
+    line = np.outer(np.arange(6.0), [3.0, 4.0])
+    found = principal_components(line, 5)
+    assert found.coordinates.shape == (6, 5)
+    assert found.share[0] == pytest.approx(1.0)
+    assert not found.coordinates[:, 1:].any()
+
+
+@pytest.mark.parametrize("shape", [(3,), (0, 4), (4, 0), (2, 2, 2)])
+def test_what_is_no_table_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeError, match=r"\(rows, dim\)"):
+        principal_components.__wrapped__(np.zeros(shape)) if hasattr(
+            principal_components, "__wrapped__"
+        ) else principal_components(np.zeros(shape))
+
+
+def test_bad_settings_are_refused(table: np.ndarray) -> None:
+    with pytest.raises(SettingError, match="count is 0"):
+        principal_components(table, 0)
+    table[3, 3] = np.nan
+    with pytest.raises(SettingError, match="not finite"):
+        principal_components(table)
