@@ -189,7 +189,20 @@ def _unflatten(leaves: Any, facts: tuple[bool, int | None]) -> Positions:
     return p
 
 
-_pytree.register_pytree_node(Positions, _flatten, _unflatten, serialized_type_name="whatwhere.Positions")
+def _flatten_with_keys(p: Positions) -> tuple[list[tuple[_pytree.KeyEntry, Any]], tuple[bool, int | None]]:
+    leaves, facts = _flatten(p)
+    return [
+        (_pytree.GetAttrKey(name), leaf) for name, leaf in zip(("index", "order", "segment"), leaves, strict=True)
+    ], facts
+
+
+_pytree.register_pytree_node(
+    Positions,
+    _flatten,
+    _unflatten,
+    serialized_type_name="whatwhere.Positions",
+    flatten_with_keys_fn=_flatten_with_keys,  # torch.export names its inputs by these
+)
 
 
 def positions(

@@ -1,0 +1,168 @@
+"""Train schemes side by side, in and beyond the trained length, and report what held."""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from whatwhere.comparison import measure, results
+from whatwhere.comparison.results import Folder as _Folder
+from whatwhere.comparison.results import Report as Report
+from whatwhere.comparison.run import Job as _Job
+from whatwhere.comparison.run import Run as _Run
+from whatwhere.comparison.runner import run_all as _run_all
+from whatwhere.comparison.settings import Recipe, SchemeLike, Settings, build_wheres, make_settings, name_of
+from whatwhere.comparison.tasks import Task, make_task
+from whatwhere.comparison.verdicts import verdicts
+from whatwhere.errors import MissingExtra, SettingError
+
+DEMO_SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")
+
+
+def compare(
+    schemes: Iterable[SchemeLike],
+    task: str | Task = "expressions",
+    lengths: Sequence[int] | None = None,
+    seeds: int | Sequence[int] = 3,
+    out: str | Path = "whatwhere-results",
+    *,
+    files: Sequence[str | Path] = (),
+    recipe: Recipe = "quick",
+    executor: Executor | None = None,
+    workers: int | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> Report:
+    """Train the same Transformer under each scheme and seed; score it in and beyond the trained length.
+
+    Args:
+        schemes: names of the catalogue; mixtures, by door "rotary+alibi" or by layer "rotary/none"; or your own
+            `(name, build)` with `build(dim, num_heads, max_length)` -> a Where, or a list of one for each layer.
+        task: `expressions`, `recall`, `text`, or a Task of your own.
+        lengths: lengths to test, in the task's unit; None is the task's own choice.
+        seeds: how many, or which. Three show gross differences; take five or more before you believe an order.
+        out: the results folder. Where it holds finished runs of this comparison, only what is missing is done.
+        files: for `text`, the files to read; none is the Python documentation.
+        recipe: `quick`, or `author` for the first tutorial's own program (expressions; about a minute a run).
+        executor: any concurrent.futures.Executor; None is a pool of one process a core, one thread each.
+        workers: processes of that pool; 1 runs in this process.
+        progress: show how far it is, on standard error.
+        settings: further settings, see `comparison.settings.Settings`: steps, batch, dim, layers, heads, trained, ....
+
+    The same seeds and versions give the same numbers on the same machine. Interrupted, it keeps what is finished, and
+    the same call goes on.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     report = compare(["none", "alibi"], lengths=[8], seeds=1, out=out, steps=2, workers=1, progress=False)
+    >>> sorted(report.summary)
+    ['alibi', 'none']
+    """
+    began = perf_counter()
+    chosen = list(schemes)
+    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    _require_distinct(chosen, numbers)
+    name = task if isinstance(task, str) else task.name
+    told = make_settings(name, lengths, recipe, **settings)
+    paths = [Path(file) for file in files]
+    work = make_task(task, told.direction, told.trained, paths) if isinstance(task, str) else task
+    _rehearse(chosen, work, told)
+    folder = _Folder(out, work, told, chosen)
+    found = {(name_of(s), seed): folder.finished(name_of(s), seed) for s in chosen for seed in numbers}
+    missing = [_Job(s, seed, work, told) for seed in numbers for s in chosen if found[name_of(s), seed] is None]
+
+    def keep(run: _Run) -> None:
+        found[run.record["scheme"], run.record["seed"]] = folder.keep(run)
+
+    _run_all(missing, keep, executor=executor, workers=workers, show=progress)
+    done = [kept for kept in found.values() if kept is not None]
+    command = results.command(name, chosen, numbers, told, folder.path, paths)
+    content = _results(done, work, told, numbers) | {"seconds": perf_counter() - began, "command": command}
+    folder.write_results(content)
+    _write_page(folder.path)
+    return Report(folder.path, content)
+
+
+def demo(out: str | Path = "whatwhere-demo", *, workers: int | None = None, progress: bool = True) -> Report:
+    """Compare the tutorials' five ways of saying where on the first tutorial's task: three seeds, about 2 minutes.
+
+    Trained on expressions of 1 to 6 arguments, tested at 8, 12, 16, 24 and 32.
+    """
+    return compare(DEMO_SCHEMES, out=out, workers=workers, progress=progress)
+
+
+def _require_distinct(schemes: Sequence[SchemeLike], seeds: Sequence[int]) -> None:
+    names = [name_of(scheme) for scheme in schemes]
+    if not names:
+        raise SettingError('compare got no scheme; give some, as in compare(["none", "rotary", "alibi"]).')
+    double = next((name for name in names if names.count(name) > 1), None)
+    if double is not None:
+        raise SettingError(f"compare got two schemes with the name {double!r}; results are kept by name.")
+    if not seeds or len(set(seeds)) < len(seeds) or any(isinstance(s, bool) or s < 0 for s in seeds):
+        raise SettingError(f"compare got seeds={seeds}, but needs at least one, each 0 or more and given once.")
+
+
+def _rehearse(schemes: Sequence[SchemeLike], task: Task, settings: Settings) -> None:
+    """Find out before any training what would fail after it."""
+    rows = task.token_count(max(task.trained))
+    for scheme in schemes:
+        build_wheres(scheme, settings.dim, settings.heads, rows, settings.layers)
+    for length in {*task.tested_in_length, *settings.lengths, task.shift_length}:
+        task.exam(length, 1)
+
+
+def _results(done: Sequence[dict[str, Any]], task: Task, settings: Settings, seeds: Sequence[int]) -> dict[str, Any]:
+    runs = [kept["record"] for kept in done]
+    names = list(dict.fromkeys(run["scheme"] for run in runs))
+    told = settings.as_dict() | {
+        "trained": list(task.trained),
+        "schemes": names,
+        "seeds": list(seeds),
+        "threads_per_run": 1,
+        "device": settings.place,
+    }
+    about = _describe(task, settings)
+    return {
+        "format": results.FORMAT,
+        "version": results.VERSION,
+        "created": results.now(),
+        "versions": results.versions(),
+        "machine": results.machine(),
+        "settings": told,
+        "task": about,
+        "runs": runs,
+        "summary": {name: measure.summarize([run for run in runs if run["scheme"] == name]) for name in names},
+        "schemes": {name: next(k["drawing"] for k in done if k["record"]["scheme"] == name) for name in names},
+        "verdicts": verdicts(runs, about, told),
+    }
+
+
+def _describe(task: Task, settings: Settings) -> dict[str, Any]:
+    tested = sorted({*task.tested_in_length, *settings.lengths})
+    baselines: dict[str, dict[str, float]] = {}
+    for length in tested:
+        for name, value in task.baselines(length, measure.exam_of(task, length)).items():
+            baselines.setdefault(name, {})[str(length)] = value
+    return {
+        "name": task.name,
+        "unit": task.unit,
+        "trained": list(task.trained),
+        "tested_in_length": list(task.tested_in_length),
+        "lengths": list(settings.lengths),
+        "groups": list(task.groups),
+        "measure": task.measure,
+        "better": "higher" if task.measure == "accuracy" else "lower",
+        "baselines": baselines,
+        "tokens": list(task.tokens),
+        "identity": task.identity,
+    }
+
+
+def _write_page(folder: Path) -> None:
+    from whatwhere.comparison.report import write_report
+
+    try:
+        write_report(folder)
+    except MissingExtra:
+        (folder / "report.html").unlink(missing_ok=True)  # an older page would tell of other results

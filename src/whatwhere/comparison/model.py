@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
@@ -38,8 +39,6 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Read tokens, give logits at the places that are asked.
 
-    Parts are drawn in one order, positions last, so that every scheme starts from the same tokens and layers.
-
     Args:
         vocab_size: tokens.
         wheres: one Where a layer.
@@ -74,6 +73,11 @@ class Transformer(nn.Module):
         x = self.norm(x if at is None else x[:, at])
         logits: Tensor = self.input.tokens.readout(x) if self.readout is None else self.readout(x)
         return logits
+
+    @property
+    def place(self) -> torch.device:
+        """The device it lies on."""
+        return self.norm.weight.device
 
     @property
     def layer_wheres(self) -> list[Where]:

@@ -12,6 +12,7 @@ from whatwhere.comparison.page.scores import accuracy
 from whatwhere.comparison.page.shift import shift_test
 from whatwhere.comparison.page.svg import require_matplotlib
 from whatwhere.comparison.page.wording import code, count, run_of
+from whatwhere.errors import ResultsError
 
 _CONTENTS = {
     "answer": "The answer",
@@ -41,7 +42,16 @@ def write_report(folder: Path) -> Path:
     """
     require_matplotlib()
     folder = Path(folder)
-    page = _page(read_results(folder))
+    results = read_results(folder)
+    try:
+        page = _page(results)
+    except ResultsError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:  # a part too deep to be checked before
+        raise ResultsError(
+            f"{folder / 'results.json'} holds a part that cannot be read: {type(error).__name__}: {error}.\n"
+            "The file was changed, or made by something else. Run the comparison again, into a new folder."
+        ) from error
     path = folder / "report.html"
     unfinished = folder / "report.html.part"
     unfinished.write_text(page, encoding="utf-8", newline="\n")

@@ -7,6 +7,7 @@ text          a language model of bytes, on the user's own files
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from math import log
 from pathlib import Path
 from typing import Any, Literal, Protocol, final, runtime_checkable
@@ -49,7 +50,10 @@ class Task(Protocol):
         measure: "accuracy", or "nats per byte" and the like, where lower is better.
         vocab_size, tokens: the vocabulary, and its tokens as they are shown.
         groups: names of the groups that scores are split into.
-        trained: the lengths of training; tested beside those beyond.
+        trained: the lengths of training.
+        tested_in_length: those of them that can be tested on sequences never trained on.
+        shift_length: the length at which all positions are moved by the shift test.
+        identity: whatever else two runs must share to be compared, such as a digest of the text.
     """
 
     name: str
@@ -59,6 +63,9 @@ class Task(Protocol):
     tokens: tuple[str, ...]
     groups: tuple[str, ...]
     trained: tuple[int, ...]
+    tested_in_length: tuple[int, ...]
+    shift_length: int
+    identity: str
 
     def token_count(self, length: int) -> int:
         """Give how many tokens a sequence of this length has."""
@@ -114,6 +121,10 @@ class Expressions:
         if not trained or min(trained) < 1:
             raise SettingError(f"expressions have at least one argument, but trained={tuple(trained)}.")
         self.trained = tuple(trained)
+        self.tested_in_length = tuple(n for n in self.trained if n > 1) or self.trained
+        # Half the longest: so that learned positions have rows for some shifts too.
+        self.shift_length = min(n for n in self.trained if 2 * n >= max(self.trained))
+        self.identity: str = direction
         self.direction = direction
 
     def token_count(self, length: int) -> int:
@@ -193,6 +204,7 @@ class Recall:
     name: str = "recall"
     unit: str = "pairs"
     measure: str = "accuracy"
+    identity: str = ""
     vocab_size: int = 53
     tokens: tuple[str, ...] = (*"abcdefghijklmnopqrstuvwxyz", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ", "?")
     groups: tuple[str, ...] = ("first third", "middle third", "last third")
@@ -200,7 +212,8 @@ class Recall:
     def __init__(self, trained: Sequence[int] = (1, 2, 3, 4, 5, 6, 7, 8)) -> None:
         if not trained or not 1 <= min(trained) <= max(trained) <= 26:
             raise SettingError(f"recall has 1 to 26 pairs, one a letter, but trained={tuple(trained)}.")
-        self.trained = tuple(trained)
+        self.trained = self.tested_in_length = tuple(trained)
+        self.shift_length = min(n for n in self.trained if 2 * n >= max(self.trained))
 
     def token_count(self, length: int) -> int:
         """Two letters a pair, the question mark and the letter asked for."""
@@ -259,8 +272,11 @@ class Text:
     def __init__(self, text: bytes | None = None, trained: Sequence[int] = (64,)) -> None:
         if len(trained) != 1 or trained[0] < 2:
             raise SettingError(f"text is trained on one window of at least 2 bytes, but trained={tuple(trained)}.")
-        self.trained = tuple(trained)
-        data = torch.frombuffer(bytearray(python_documentation() if text is None else text), dtype=torch.uint8).long()
+        self.trained = self.tested_in_length = tuple(trained)
+        self.shift_length = max(1, trained[0] // 2)
+        content = python_documentation() if text is None else text
+        self.identity = f"sha256 {sha256(content).hexdigest()}"
+        data = torch.frombuffer(bytearray(content), dtype=torch.uint8).long()
         cut = len(data) * 9 // 10
         self._train, self._test = data[:cut], data[cut:]
         if len(self._train) <= trained[0] or len(self._test) <= trained[0]:

@@ -6,6 +6,9 @@ from whatwhere.comparison.page.markup import Markup, element, join, paragraph, s
 from whatwhere.comparison.page.reading import Results, spread
 from whatwhere.comparison.page.wording import code, count, listed, measure, run_of, score_cell, score_text, spread_cell
 
+_HOLDS = (
+    0.05  # a scheme holds at a length where it loses at most 5 points (or 0.05 of another unit) of its score in length
+)
 _TASKS = {
     "expressions": "The task is to read an expression such as Max(1,6,2) and to give its answer, one digit.",
     "recall": "The task is to look back in a sequence of letters and to say which letter followed a given one.",
@@ -34,7 +37,8 @@ def answer(results: Results) -> Markup:
         "A Transformer reads tokens as vectors. A vector says what a token is, not where it stands. A scheme is one "
         f"way of saying where. {_TASKS.get(str(task['name']), '')} Every scheme was trained on short inputs "
         f"({run_of(task['trained'])} {unit}) and then tested on longer ones. ",
-        "In length means new inputs of the trained lengths; beyond means longer ones.",
+        "In length means new inputs of the trained lengths; beyond means longer ones. ",
+        f"A scheme holds where it loses at most {'5 points' if results.percent else '0.05'} of its score in length.",
     )
     spread_told = (
         f"Each number is the median over {seeds} seeds, with the least and the greatest below it. "
@@ -59,19 +63,28 @@ def _answer_seen(results: Results) -> Markup:
         return join("No scheme has a finite score at the longest tested length.")
     where = "in length" if last is None else f"at {last} {results.task['unit']}"
     (best, high), (worst, low) = order[0], order[-1]
-    one = len(results.schemes) == 1
-    first = [] if one else ["Of ", count(len(results.schemes), "scheme"), ", "]
-    parts: list[str] = [*first, code(best), f" {'holds' if one else 'holds best'} {where}: "]
-    parts.append(score_text(results, high, unit=True))
-    inside = results.score(best, None)
-    if last is not None and inside is not None:
-        parts += [f" (in length {score_text(results, inside[0])})"]
+    parts = _best_words(results, best, high, where)
     if worst != best:
-        parts += ["; ", code(worst), f" holds least: {score_text(results, low)}"]
+        parts += ["; ", code(worst), f" scores worst: {score_text(results, low)}"]
     absent = [code(s) for s in results.schemes if results.score(s, last) is None]
     if absent:
         parts += ["; ", listed(absent), f" {'has' if len(absent) == 1 else 'have'} no row there"]
     return join(*parts, ".")
+
+
+def _best_words(results: Results, best: str, score: float, where: str) -> list[str]:
+    """Say which scheme is best, and whether it holds: whether it scores nearly as well as within the trained length."""
+    inside, told = results.score(best, None), score_text(results, score, unit=True)
+    number = count(len(results.schemes), "scheme")
+    if inside is None or where == "in length":
+        return ["Of ", number, ", ", code(best), f" scores best {where}: {told}"]
+    told += f" (in length {score_text(results, inside[0])})"
+    lost = (inside[0] - score) * (1.0 if results.higher else -1.0)
+    if lost <= _HOLDS:
+        return ["Of ", number, ", ", code(best), f" holds best {where}: {told}"]
+    if len(results.schemes) == 1:
+        return [code(best), f" does not hold {where}: {told}"]
+    return [f"No scheme holds {where}; of ", number, ", ", code(best), f" scores best there: {told}"]
 
 
 def _answer_table(results: Results) -> Markup:

@@ -110,8 +110,8 @@ def score_chart(name: str, chart: Chart, wide: bool = False) -> Markup:
     axes.set_xlim(-0.5, len(chart.categories) - 0.5)
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.set_xlabel(chart.axis, color=MUTED, fontsize=12)
-    axes.text(1, 1.02, scale.label, transform=axes.transAxes, color=MUTED, fontsize=12, ha="right")
+    axes.set_xlabel(visible(chart.axis), color=MUTED, fontsize=12)
+    axes.text(1, 1.02, visible(scale.label), transform=axes.transAxes, color=MUTED, fontsize=12, ha="right")
     return to_svg(figure, name, *chart.texts)
 
 

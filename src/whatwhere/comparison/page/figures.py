@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _NEGATIVE, _POSITIVE = (0.85, 0.41, 0.12), (0.18, 0.50, 0.82)  # orange and blue: apart for every kind of color vision
 
+_MAP = 420  # the width of a map of tokens, in CSS pixels: as wide as a telephone, so that its names stay readable
+
 
 @drawing
 def heat_map(
@@ -89,7 +91,7 @@ def token_map(
     texts: tuple[str, str] = ("", ""),
 ) -> Markup:
     """Draw tokens as points with their names; a name that would cover another is left out and stands in the table."""
-    figure, axes = canvas(480, 400, 44, 16, 30, 10)
+    figure, axes = canvas(_MAP, 360, 44, 12, 28, 10)
     for kind in sorted(set(kinds)):
         chosen = [i for i, k in enumerate(kinds) if k == kind]
         sign: dict[str, Any] = {
@@ -126,7 +128,7 @@ def _label_points(axes: "Axes", points: Float[np.ndarray, "tokens two"], labels:
             (-5 - width, 5),
         ):
             box = (x + dx, y + dy, x + dx + width, y + dy + height)
-            if box[0] < 0 or box[2] > 478 or any(_overlap(box, other) for other in taken):
+            if box[0] < 0 or box[2] > _MAP - 2 or any(_overlap(box, other) for other in taken):
                 continue
             taken.append(box)
             axes.annotate(label, (x + dx, y + dy + 2), xycoords="figure pixels", color=INK, fontsize=12)
@@ -142,11 +144,11 @@ def number_line(
     name: str, places: Float[np.ndarray, " digits"], labels: Sequence[str], texts: tuple[str, str] = ("", "")
 ) -> Markup:
     """Draw names along a line, stacked where they would meet."""
-    figure, axes = canvas(640, 58, 10, 10, 12, 2)
+    figure, axes = canvas(450, 58, 10, 10, 12, 2)
     axes.spines["left"].set_visible(False)
-    axes.set(yticks=[], xticks=[], ylim=(0, 44), xlim=(0, 620))
+    axes.set(yticks=[], xticks=[], ylim=(0, 44), xlim=(0, 430))
     span = float(np.ptp(places)) or 1.0
-    pixels = 14 + (places - places.min()) / span * 592
+    pixels = 14 + (places - places.min()) / span * 402
     ends = [-100.0] * 3
     for index in np.argsort(pixels, kind="stable"):
         x = float(pixels[index])

@@ -122,7 +122,8 @@ def _token_tables(path: Path) -> dict[str, Table]:
         raise ResultsError(
             f"{path} holds a token table that is not (tokens, dim).\nRun the comparison again, into a new folder."
         )
-    return tables
+    # A run that diverged has no picture; its scores say so already.
+    return {name: table for name, table in tables.items() if np.isfinite(table).all()}
 
 
 def spread(found: Mapping[str, Any] | None) -> Spread | None:
@@ -153,7 +154,7 @@ def read_results(folder: Path) -> Results:
         )
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{path} cannot be read as JSON: {error}.\nRun the comparison again.") from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ResultsError(
@@ -176,7 +177,8 @@ def _check_parts(path: Path, data: dict[str, Any]) -> None:
         runs = [(i, run if isinstance(run, dict) else {}) for i, run in enumerate(data["runs"])]
         wrong += [f"runs[{i}].{name}" for i, run in runs for name in _RUN_PARTS if name not in run]
         needed = ("scores", "in_length", "shift", "parameters", "seconds_per_step")
-        wrong += [f"summary[{s!r}].{n}" for s, summary in data["summary"].items() for n in needed if n not in summary]
+        found = {name: part if isinstance(part, dict) else {} for name, part in data["summary"].items()}
+        wrong += [f"summary[{name!r}].{n}" for name, part in found.items() for n in needed if n not in part]
     if not wrong and not (data["summary"] and data["task"]["trained"]):
         wrong = ["any scheme or any trained length"]
     if wrong:

@@ -77,10 +77,11 @@ def _runs(results: Results) -> Markup:
         losses = run.get("losses") or []
         last = f"{losses[-1][1]:.4f}" if losses and losses[-1][1] is not None else "–"
         steps, seconds = str(run.get("steps", "–")), f"{float(run.get('seconds') or 0):.1f}"
-        rows.append(
-            [join(code(str(run["scheme"])), f", seed {run['seed']}"), steps, seconds, last, code(str(run["file"]))]
-        )
-    head = ["run", "steps", "seconds", "last loss", "trained input layer"]
+        parameters = run.get("parameters") or {}
+        counts = [_value(parameters.get(part)) for part in ("total", "tokens", "positions")]
+        name = join(code(str(run["scheme"])), f", seed {run['seed']}")
+        rows.append([name, steps, seconds, last, *counts, code(str(run["file"]))])
+    head = ["run", "steps", "seconds", "last loss", "parameters", "of tokens", "of positions", "trained input layer"]
     return table("One line for each run.", head, rows)
 
 

@@ -9,6 +9,14 @@ from whatwhere.comparison.page.markup import Markup, element, folded, join, para
 from whatwhere.comparison.page.reading import Results, Spread, optional
 from whatwhere.comparison.page.wording import code, measure, score_cell, score_text, spread_of
 
+_GUESSES = {
+    "chance": "a blind guess",
+    "always 9 or 0": "9 for every Max, 0 for every Min",
+    "order-free ceiling": "the most that is possible for a reader who sees all tokens, but not their order",
+    "all bytes alike": "every byte held equally likely",
+    "frequency of bytes": "every byte by its share of the training text",
+}
+
 
 def accuracy(results: Results) -> Markup:
     """Write section 2: scores by length and scheme, together and by group."""
@@ -36,7 +44,7 @@ def accuracy(results: Results) -> Markup:
         f"2. {str(results.task['measure']).capitalize()} by length and scheme",
         seen,
         key(results, "accuracy"),
-        two_widths("accuracy", chart),
+        two_widths("accuracy-chart", chart),
         _legend(chart),
         folded(
             "The numbers of this figure",
@@ -86,8 +94,9 @@ def _legend(chart: Chart) -> Markup:
     if chart.baselines:
         last = {name: [v for v in line if v is not None][-1] for name, line in chart.baselines.items()}
         names = sorted(last, key=lambda name: -last[name])
-        ordered = f", from the top: {', '.join(names)}" if len(names) > 1 else f": {names[0]}"
-        parts.append(f" Dotted: what a guess scores without training{ordered}.")
+        told = [f"{name} ({_GUESSES[name]})" if name in _GUESSES else name for name in names]
+        top = "from the top " if len(names) > 1 else ""
+        parts.append(f" Dotted: what can be scored without knowing any position, {top}{'; '.join(told)}.")
     if any(found is None for line in chart.series for found in line):
         parts.append(" On the line \u201cno row\u201d: a learned table has no row for these positions.")
     return paragraph(*parts, kind="note")

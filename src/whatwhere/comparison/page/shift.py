@@ -1,7 +1,7 @@
 """Write the section of the report that holds the shift test."""
 
 from whatwhere.comparison.page.charts import Chart
-from whatwhere.comparison.page.markup import Markup, folded, join, paragraph, section, table, text_of
+from whatwhere.comparison.page.markup import Markup, element, folded, join, paragraph, section, table, text_of
 from whatwhere.comparison.page.reading import Results, Spread
 from whatwhere.comparison.page.scores import key, scale, score_rows, two_widths
 from whatwhere.comparison.page.wording import NO_ROW, code, listed, measure, score_text, small
@@ -28,7 +28,7 @@ def shift_test(results: Results) -> Markup:
         for name in results.schemes
     ]
     caption = (
-        "Largest change of any logit (the model's raw output) by shift; median over seeds. "
+        "Largest change of any logit (the model's raw output) by shift: median over seeds, least and greatest below. "
         "Rounding alone gives about 0.00001."
     )
     numbers = table(f"By shift: {measure(results)}.", ["scheme", *labels], score_rows(results, series))
@@ -38,14 +38,17 @@ def shift_test(results: Results) -> Markup:
         seen,
         told,
         key(results, "shift"),
-        two_widths("shift", chart),
+        two_widths("shift-chart", chart),
         folded("The numbers of this figure", numbers),
         table(caption, ["scheme", *labels], changes),
     )
 
 
 def _change(found: Spread | None) -> Markup:
-    return NO_ROW if found is None else small(found[0])
+    if found is None:
+        return NO_ROW
+    middle, least, greatest = (small(value) for value in found)
+    return middle if least == greatest else join(middle, element("small", least, " to ", greatest))
 
 
 def _seen(results: Results) -> Markup:

@@ -1,0 +1,118 @@
+"""Similarity of vectors, and what each way of saying where looks like by position and by distance."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from whatwhere.errors import ShapeError
+from whatwhere.ruler import positions
+from whatwhere.where.binding import Where
+from whatwhere.where.doors import InputEncoding, QueryKeyMap, ScoreBias
+from whatwhere.where.frequencies import angles
+
+
+def similarity(u: Float[Tensor, "*shape dim"], v: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape"]:
+    """Give the cosine of the angle between vectors, in float64.
+
+        cos(u, v) = <u, v> / (|u| |v|)        0 where a vector has length 0
+
+    Shapes broadcast: similarity(E[:, None], E) compares all rows with all.
+
+    >>> cat, dog, car = torch.tensor([[0.2, -0.4, 0.7], [0.6, 0.1, 0.5], [-0.2, 0.4, -0.7]])
+    >>> similarity(cat, car).item()
+    -1.0
+    """
+    if u.shape[-1] != v.shape[-1]:
+        raise ShapeError(f"similarity needs vectors of one dim, but got {tuple(u.shape)} and {tuple(v.shape)}.")
+    first, second = u.double(), v.double()
+    lengths = first.norm(dim=-1) * second.norm(dim=-1)
+    inner = (first * second).sum(-1)
+    return torch.where(lengths > 0, inner / lengths.where(lengths > 0, 1.0), 0.0).clamp(-1, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Fingerprint:
+    """Hold one row of numbers for each position (or distance), as a heat map shows it."""
+
+    label: str
+    values: Float[Tensor, "rows columns"]
+
+
+@dataclass(frozen=True, eq=False)
+class ByDistance:
+    """Hold how alike, or how favored, two tokens are by the distance between them."""
+
+    label: str
+    curves: dict[str, Float[Tensor, " distances"]]
+
+
+def fingerprint(where: Where, rows: int) -> Fingerprint | None:
+    """Show what a scheme does at positions 0..rows-1, by the first of its doors; None where there is none.
+
+    input       the vector that is added at each position
+    query_key   cos(p w_n) of each pair, or for other maps what becomes of a query of ones
+    score       the bias of each distance, one column a head
+
+    >>> from whatwhere import scheme
+    >>> fingerprint(scheme("alibi", dim=8, num_heads=2, max_length=4), rows=2).values
+    tensor([[-0.0000, -0.0000],
+            [-0.0625, -0.0039]])
+    """
+    if where.input is not None:
+        return Fingerprint("rows by dimension", _rows(where.input, rows))
+    if where.query_key is not None:
+        return _map_fingerprint(where.query_key, rows)
+    if where.score is not None and not where.score.by_content:
+        return Fingerprint("bias by distance, one column a head", _bias_by_distance(where.score, rows).T)
+    return None
+
+
+def by_distance(where: Where, distances: int) -> ByDistance | None:
+    """Show how a scheme sees distance 0..distances-1, by the first of its doors; None where there is none.
+
+    input       cosine of the vectors of two positions, from the first position
+    query_key   <map(q, p), map(k, p - distance)> / |q|^2 for q = k = ones: the mean over the features
+    score       the bias of each head
+
+    >>> from whatwhere import scheme
+    >>> curve = by_distance(scheme("rotary", dim=8, num_heads=2, max_length=4), 3).curves["mean of all pairs"]
+    >>> curve[0].item()
+    1.0
+    """
+    if where.input is not None:
+        rows = _rows(where.input, distances)
+        return ByDistance("cosine of two rows", {"from position 0": similarity(rows[:1], rows)})
+    if where.query_key is not None:
+        scheme = where.query_key
+        ones = _ones(scheme, distances)
+        bound = scheme.bind(positions(distances))
+        q, k = scheme.map_query(ones, bound)[0, 0].double(), scheme.map_key(ones, bound)[0, 0].double()
+        return ByDistance(
+            "inner product of equal query and key", {"mean of all pairs": (k[0] * q).sum(-1) / scheme.head_dim}
+        )
+    if where.score is not None and not where.score.by_content:
+        bias = _bias_by_distance(where.score, distances)
+        return ByDistance("bias added to the score", {f"head {n}": row for n, row in enumerate(bias)})
+    return None
+
+
+def _rows(scheme: InputEncoding, rows: int) -> Tensor:
+    return scheme(positions(rows))[0].detach()  # type: ignore[no-any-return]
+
+
+def _ones(scheme: QueryKeyMap, tokens: int) -> Tensor:
+    return torch.ones(1, 1, tokens, scheme.head_dim)
+
+
+def _map_fingerprint(scheme: QueryKeyMap, rows: int) -> Fingerprint:
+    frequencies = getattr(scheme, "inverse_frequencies", None)
+    if isinstance(frequencies, Tensor):
+        return Fingerprint("cos of the angle of each pair", angles(torch.arange(rows), frequencies).cos())
+    mapped = scheme.map_query(_ones(scheme, rows), scheme.bind(positions(rows)))
+    return Fingerprint("what becomes of a query of ones", mapped[0, 0].detach())
+
+
+def _bias_by_distance(scheme: ScoreBias, distances: int) -> Tensor:
+    return scheme(positions(distances))[0, :, -1].flip(-1).detach()  # type: ignore[no-any-return]

@@ -1,0 +1,255 @@
+"""Hand runs to an executor, show how far they are, keep each as soon as it is done."""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from whatwhere.comparison.results import cores
+from whatwhere.comparison.run import STOP, Job, Run, Stopped, run
+from whatwhere.comparison.settings import name_of
+from whatwhere.errors import ResultsError, SettingError, WhatWhereError
+
+_LOOK_EVERY = 0.25  # seconds
+Keep = Callable[[Run], None]
+
+
+def run_all(jobs: Sequence[Job], keep: Keep, *, executor: Executor | None, workers: int | None, show: bool) -> None:
+    """Do all runs; each is kept when it is done, so that an interruption loses only those under way.
+
+    Args:
+        executor: where to run; None makes a process pool of `workers`.
+        workers: processes; None is one for each core. 1 runs here, in this process.
+        show: draw the progress.
+
+    Raises:
+        ResultsError: some runs failed; the others are kept.
+        KeyboardInterrupt: after the runs under way were told to stop.
+    """
+    if not jobs:
+        return
+    count = min(len(jobs), workers or _default_workers(jobs[0]))
+    own = executor is None and count > 1
+    if own:
+        _require_not_a_worker()
+        count = 1 if not _can_travel(jobs, asked=workers) else count
+        own = count > 1
+    with tempfile.TemporaryDirectory(prefix="whatwhere-") as channels, _display(jobs, show) as display:
+        if executor is None and not own:
+            _run_here(jobs, keep, display, Path(channels))
+        elif executor is not None:
+            _collect(executor, jobs, keep, display, None)
+        else:
+            context = multiprocessing.get_context("spawn")
+            with ProcessPoolExecutor(count, mp_context=context, initializer=_prepare) as pool:
+                _collect(pool, jobs, keep, display, Path(channels))
+
+
+class _Display:
+    """One display for all runs: steps done, time left, runs finished."""
+
+    def __init__(self, jobs: Sequence[Job], show: bool) -> None:
+        self._steps, self._done, self._runs = jobs[0].settings.steps, 0, len(jobs)
+        self._console = Console(stderr=True)
+        self._live = show and self._console.is_terminal
+        self._lines = show and not self._live
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("steps,"),
+            TimeElapsedColumn(),
+            TextColumn("passed,"),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+        )
+        self.progress = Progress(*columns, console=self._console, disable=not self._live)
+        self._bar = self.progress.add_task(self._words(), total=self._steps * self._runs)
+
+    def _words(self) -> str:
+        return f"{self._done} of {self._runs} runs"
+
+    def under_way(self, steps: int) -> None:
+        """Show how many steps the runs under way have done."""
+        self.progress.update(self._bar, completed=self._done * self._steps + steps)
+
+    def finished(self, found: Run) -> None:
+        """Count a run that is done."""
+        self._done += 1
+        self.progress.update(self._bar, description=self._words(), completed=self._done * self._steps)
+        if self._lines:
+            record = found.record
+            self._console.print(
+                f"{self._words()}: {record['scheme']}, seed {record['seed']}, {record['seconds']:.0f} s",
+                highlight=False,
+            )
+
+
+@contextmanager
+def _display(jobs: Sequence[Job], show: bool) -> Iterator[_Display]:
+    display = _Display(jobs, show)
+    with display.progress:
+        yield display
+
+
+def _run_here(jobs: Sequence[Job], keep: Keep, display: _Display, channels: Path) -> None:
+    failures: list[str] = []
+    finished = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(channels, display, finished), daemon=True)
+    watcher.start()
+    try:
+        for number, job in enumerate(jobs):
+            channel = channels / str(number)
+            try:
+                found = run(_with_channel(job, channel))
+            except Exception as problem:
+                failures.append(_failure(job, problem))
+                continue
+            channel.unlink(missing_ok=True)
+            keep(found)
+            display.finished(found)
+    finally:
+        finished.set()
+        watcher.join()
+    _raise_failures(failures, len(jobs))
+
+
+def _watch(channels: Path, display: _Display, finished: threading.Event) -> None:
+    while not finished.wait(_LOOK_EVERY):
+        display.under_way(_steps_under_way(channels))
+
+
+def _collect(executor: Executor, jobs: Sequence[Job], keep: Keep, display: _Display, channels: Path | None) -> None:
+    failures: list[str] = []
+    waiting: dict[Future[Run], tuple[Job, Path | None]] = {}
+    for number, job in enumerate(jobs):
+        channel = None if channels is None else channels / str(number)
+        waiting[executor.submit(run, _with_channel(job, channel))] = (job, channel)
+    try:
+        while waiting:
+            done, _ = wait(waiting, timeout=_LOOK_EVERY, return_when=FIRST_COMPLETED)
+            for future in done:
+                job, channel = waiting.pop(future)
+                if channel is not None:
+                    channel.unlink(missing_ok=True)
+                try:
+                    found = future.result()
+                except BrokenProcessPool as problem:
+                    raise _broken(job) from problem
+                except Exception as problem:
+                    failures.append(_failure(job, problem))
+                    continue
+                keep(found)
+                display.finished(found)
+            if channels is not None:
+                display.under_way(_steps_under_way(channels))
+    except BaseException:
+        # Whatever happened, nobody waits for runs that nobody will read.
+        if channels is not None:
+            (channels / STOP).touch()
+        for future in waiting:
+            future.cancel()
+        raise
+    _raise_failures(failures, len(jobs))
+
+
+def _with_channel(job: Job, channel: Path | None) -> Job:
+    return Job(job.scheme, job.seed, job.task, job.settings, channel)
+
+
+def _steps_under_way(channels: Path) -> int:
+    steps = 0
+    for channel in channels.iterdir():
+        if channel.name.isdigit():
+            try:
+                steps += int(channel.read_text() or 0)
+            except (OSError, ValueError):
+                continue  # the run has just ended
+    return steps
+
+
+def _default_workers(job: Job) -> int:
+    return 1 if job.settings.place == "cuda" else cores()
+
+
+def _require_not_a_worker() -> None:
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SettingError(
+            "compare starts processes, and each of them imports your script, which calls compare again.\n"
+            'Put the call under `if __name__ == "__main__":`, or pass workers=1.'
+        )
+
+
+def _can_travel(jobs: Sequence[Job], asked: int | None) -> bool:
+    """Tell whether the runs can be sent to other processes; if they must and cannot, say why."""
+    main = sys.modules.get("__main__")
+    interactive = getattr(main, "__file__", None) is None
+    own = [job.scheme[1] for job in jobs if not isinstance(job.scheme, str)]
+    reason = (
+        ""
+        if not (interactive and any(getattr(build, "__module__", "") == "__main__" for build in own))
+        else ("it was typed into an interactive session, which other processes cannot import")
+    )
+    if not reason:
+        try:
+            for job in {name_of(job.scheme): job for job in jobs}.values():
+                pickle.dumps(job)
+            return True
+        except Exception as problem:
+            reason = str(problem)
+    if asked is None and all(not isinstance(job.task, type) for job in jobs) and own:
+        return False
+    raise SettingError(
+        f"a scheme or task cannot be sent to other processes: {reason}.\n"
+        "Define it at the top of a module with def (not lambda), or pass workers=1."
+    )
+
+
+def _prepare() -> None:
+    """Make a worker: Ctrl-C is the parent's to handle, and a worker ends when its parent does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:
+        while parent is not None and parent.is_alive():
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def _failure(job: Job, problem: Exception) -> str:
+    if isinstance(problem, Stopped | CancelledError):
+        words = "was stopped"
+    else:
+        words = str(problem) if isinstance(problem, WhatWhereError) else f"{type(problem).__name__}: {problem}"
+    return f"{name_of(job.scheme)}, seed {job.seed}: {words}"
+
+
+def _raise_failures(failures: Sequence[str], runs: int) -> None:
+    if failures:
+        raise ResultsError(
+            f"{len(failures)} of {runs} runs failed; the others are kept.\n"
+            + "\n".join(failures)
+            + "\nMend the cause and repeat the command: it goes on with what is missing."
+        )
+
+
+def _broken(job: Job) -> ResultsError:
+    return ResultsError(
+        f"a worker process died at once ({name_of(job.scheme)}, seed {job.seed} was waiting); finished runs are kept.\n"
+        "Causes: too little memory (pass workers=1), or a script that calls compare outside of\n"
+        'if __name__ == "__main__":'
+    )
