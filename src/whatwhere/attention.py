@@ -123,12 +123,9 @@ def _flex(
     if q.device.type == "cpu":
         q, k, v = q.detach(), k.detach(), v.detach()  # under no_grad, too, it refuses tensors that ask for a gradient
     score_mod = None if scores.element is None else as_score_mod(scores.element)
-    block_mask, allowed = None, scores.allowed
-    if allowed is not None:
-        # create_block_mask counts the arguments of its function, which a decorator may hide; a lambda shows them.
-        block_mask = create_block_mask(
-            lambda b, h, i, j: allowed(b, h, i, j), q.shape[0], q.shape[1], q.shape[2], k.shape[2], str(q.device)
-        )
+    block_mask = None
+    if scores.allowed is not None:
+        block_mask = create_block_mask(scores.allowed, q.shape[0], q.shape[1], q.shape[2], k.shape[2], str(q.device))
     y = flex_attention(q, k, v, score_mod, block_mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
     assert isinstance(y, Tensor)
     return y

@@ -1,5 +1,313 @@
-"""The command line."""
+"""The command line: parse, call, print. What takes long to import is imported where it is used."""
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+
+import typer
+
+from whatwhere import __version__
+from whatwhere.errors import SettingError, TextError, WhatWhereError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from torch import Tensor
+
+    from whatwhere.analysis.walkthrough import Walkthrough
+    from whatwhere.comparison import Report
+
+app = typer.Typer(
+    name="whatwhere",
+    help="The input layer of a Transformer: what a token is, and where it stands.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Workers = Annotated[int | None, typer.Option(help="Processes; the default is one for each core.", min=1)]
 
 
 def main() -> None:
     """Run the command line."""
+    app()
+
+
+def _told(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn our errors into a message and an exit status."""
+
+    @functools.wraps(command)
+    def told(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            found = command(*args, **kwargs)
+            sys.stdout.flush()
+        except WhatWhereError as problem:
+            print(f"whatwhere: {problem}", file=sys.stderr)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            print("whatwhere: interrupted. What is finished is kept; the same command goes on.", file=sys.stderr)
+            raise typer.Exit(130) from None
+        except BrokenPipeError:
+            # The reader has left, as `| head` does; without this Python complains again while it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(141) from None
+        return found
+
+    return told
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+@_told
+def demo(
+    out: Annotated[Path, typer.Option(help="The results folder.")] = Path("whatwhere-demo"),
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train the tutorials' Transformer under five ways of saying where, and report which holds beyond its length.
+
+    About two minutes on two cores. Interrupted, the same command goes on.
+
+    Example: whatwhere demo --out my-demo
+    """
+    from whatwhere.comparison import demo as run_demo
+
+    _print_report(run_demo(out, workers=workers, progress=True), as_json)
+
+
+@app.command()
+@_told
+def compare(
+    schemes: Annotated[
+        list[str] | None,
+        typer.Argument(help='Names of `whatwhere schemes`, mixtures "rotary+alibi" or by layer "rotary/none"; all.'),
+    ] = None,
+    task: Annotated[str, typer.Option(help="expressions, recall or text.")] = "expressions",
+    file: Annotated[list[Path] | None, typer.Option(help="For the task text: a file to read; may be repeated.")] = None,
+    lengths: Annotated[str | None, typer.Option(help="Lengths to test, as in 8,16,32.")] = None,
+    seeds: Annotated[str, typer.Option(help='How many, or which: 5, or "0,7,8"; "7," is one.')] = "3",
+    recipe: Annotated[str, typer.Option(help="quick, or author: the first tutorial's 50 epochs.")] = "quick",
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps of a run.")] = None,
+    dim: Annotated[int | None, typer.Option(help="Features of a token vector.")] = None,
+    layers: Annotated[int | None, typer.Option(help="Blocks.")] = None,
+    heads: Annotated[int | None, typer.Option(help="Attention heads.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="Any other setting, as in --set direction=encoder.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The results folder.")] = Path("whatwhere-results"),
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train schemes side by side, in and beyond the trained length, and report what held.
+
+    Example: whatwhere compare none rotary alibi --task text --file notes.txt --lengths 128,256 --seeds 5
+    """
+    from whatwhere.comparison import compare as run_compare
+    from whatwhere.where.catalogue import catalogue
+
+    given = {"steps": steps, "dim": dim, "layers": layers, "heads": heads} | _settings(setting or [])
+    report = run_compare(
+        schemes or list(catalogue),
+        task,
+        None if lengths is None else _whole_numbers("--lengths", lengths),
+        _seeds(seeds),
+        out,
+        files=file or [],
+        recipe=recipe,
+        workers=workers,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    _print_report(report, as_json)
+
+
+@app.command()
+@_told
+def encode(
+    text: Annotated[str | None, typer.Argument(help="What to read.")] = None,
+    file: Annotated[Path | None, typer.Option(help="A UTF-8 file to read instead.")] = None,
+    ids: Annotated[str | None, typer.Option(help="Ids instead of a text, as in 105,6587,12.")] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json; without it, words are numbered.")] = None,
+    scheme: Annotated[str, typer.Option(help="A name of `whatwhere schemes`, or a mixture.")] = "sinusoidal",
+    dim: Annotated[int, typer.Option(help="Features of a vector.")] = 8,
+    heads: Annotated[int, typer.Option(help="Attention heads, for schemes that act there.")] = 2,
+    seed: Annotated[int, typer.Option(help="Of the random token table.", min=0)] = 0,
+    save: Annotated[Path | None, typer.Option(help="Write ids and vectors as safetensors.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what a text becomes: tokens, ids, the row of each, the position's row and the sum.
+
+    Example: whatwhere encode "The cat sat on the mat." --scheme rotary --dim 8
+    """
+    from whatwhere.analysis.walkthrough import walk
+    from whatwhere.what import text as texts
+
+    if text is not None and file is not None:
+        raise TextError("encode got a text and a file: give one of them.")
+    given = texts.read_text(file) if file is not None else text
+    if given is None and ids is None:
+        raise TextError('encode needs a text, a file or ids: whatwhere encode "The cat sat on the mat."')
+    found = walk(
+        given,
+        ids=None if ids is None else _whole_numbers("--ids", ids),
+        tokenizer=None if tokenizer is None else texts.load(tokenizer),
+        scheme=scheme,
+        dim=dim,
+        num_heads=heads,
+        seed=seed,
+    )
+    if save is not None:
+        found.save(save)
+    if as_json:
+        print(json.dumps(found.as_dict()))
+    else:
+        _print_walk(found)
+        if save is not None:
+            print(f"\nSaved: {save}")
+
+
+@app.command()
+@_told
+def schemes(as_json: AsJson = False) -> None:
+    """Print the catalogue: each way of saying where, its door, its formula and its promises.
+
+    Example: whatwhere schemes --json
+    """
+    from whatwhere.where.catalogue import catalogue, describe
+
+    rows = [describe(row) for row in catalogue.values()]
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    header = ("scheme", "door", "formula", "learned", "relative", "any length", "used by")
+    table = _table(*header)
+    for row in rows:
+        facts = ("yes" if row[name] else "no" for name in ("learned", "relative", "any_length"))
+        table.add_row(row["name"], row["door"] or "none", row["formula"], *facts, ", ".join(row["used_by"]))
+    _console().print(table)
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    # A pipe has no width: 80 columns would cut tables that nobody asked to be cut.
+    return Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False)
+
+
+def _table(*header: str) -> "Table":
+    from rich.table import Table
+
+    return Table(*header, box=None, padding=(0, 1))
+
+
+def _print_report(report: "Report", as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(report.results))
+        return
+    header, rows = report.rows()
+    table = _table()
+    for n, name in enumerate(header):
+        table.add_column(name, justify="left" if n == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    console = _console()
+    console.print(table)
+    task = report.results["task"]
+    seeds = len(report.results["settings"]["seeds"])
+    console.print(f"\n{task['measure']} on new {task['name']}, median (range) over {seeds} seeds; trained on", end=" ")
+    console.print(f"{min(task['trained'])}-{max(task['trained'])} {task['unit']}.")
+    if report.page is None:
+        console.print("No page was drawn: pip install 'whatwhere[report]', then run the same command.")
+    else:
+        console.print(f"Report: {report.page.resolve()}", soft_wrap=True)
+
+
+def _print_walk(found: "Walkthrough") -> None:
+    console = _console()
+    tokens = found.tokens or [""] * len(found.ids)
+    adds = found.position_rows is not None
+    title = "tokens, ids, and the row of each: E[id]" if adds else "tokens, ids, and their vectors: x_i = E[id]"
+    _print_rows(console, title, [*zip(range(len(tokens)), tokens, found.ids, strict=True)], found.rows)
+    numbered = [(n,) for n in range(len(tokens))]
+    if found.position_rows is not None:
+        _print_rows(console, f"position: {found.scheme}, what is added at each", numbered, found.position_rows)
+        _print_rows(console, "sum: x_i = E[id_i] + position_i", numbered, found.vectors)
+    if found.angles is not None:
+        title = "queries and keys at this position turn by these angles (radians), one column a pair of features"
+        _print_rows(console, title, numbered, found.angles)
+    if found.bias is not None:
+        title = "the score of a key at this distance gets this bias, one column a head"
+        _print_rows(console, title, numbered, found.bias)
+    if not adds:
+        console.print("\nNo position is added to the vectors.", end="")
+        elsewhere = found.angles is not None or found.bias is not None
+        console.print("" if elsewhere else " Nothing else tells where a token stands, but the causal mask.")
+
+
+def _print_rows(console: "Console", title: str, first: Sequence[tuple[Any, ...]], values: "Tensor") -> None:
+    console.print(f"\n{title}", soft_wrap=True)
+    table = _table()
+    table.show_header = False
+    shown = 8 if values.shape[-1] > 9 else values.shape[-1]
+    for cells, row in zip(first, values.tolist(), strict=True):
+        rest = [f"and {len(row) - shown} more"] if shown < len(row) else []
+        table.add_row(*map(_visible, cells), *(f"{value + 0.0:8.4f}" for value in row[:shown]), *rest)
+    console.print(table)
+
+
+def _visible(cell: object) -> str:
+    """Show signs that a terminal would obey, such as escapes, as their codes."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in str(cell))
+
+
+def _whole_numbers(option: str, given: str) -> list[int]:
+    try:
+        return [int(part) for part in given.split(",") if part.strip()]
+    except ValueError:
+        raise SettingError(f"{option} got {given!r}, but needs whole numbers with commas, as in 8,16,32.") from None
+
+
+def _seeds(given: str) -> int | list[int]:
+    numbers = _whole_numbers("--seeds", given)
+    return numbers[0] if len(numbers) == 1 and "," not in given else numbers
+
+
+def _settings(given: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part in given:
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise SettingError(f"--set got {part!r}, but needs name=value, as in --set direction=encoder.")
+        found[name.strip()] = _value(name.strip(), value.strip())
+    return found
+
+
+def _value(name: str, value: str) -> Any:
+    if name == "trained":
+        return _whole_numbers("--set trained", value)
+    if "," in value:
+        return [_value("", part) for part in value.split(",")]
+    if value in ("True", "true", "False", "false"):
+        return value.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value

@@ -177,11 +177,12 @@ class Positions:
         return rule(b[:, None, None, None], h, i[:, None], j)  # the head plays no part: its axis stays 1
 
 
-def _flatten(p: Positions) -> tuple[list[Any], tuple[bool, int | None]]:
-    return [p.index, p.order, p.segment], (p.run, p.longest)
+def _flatten(p: Positions) -> tuple[list[Any], list[bool | int | None]]:
+    # Facts in a list: torch.export.save writes them as JSON, which would bring a tuple back as another thing.
+    return [p.index, p.order, p.segment], [p.run, p.longest]
 
 
-def _unflatten(leaves: Any, facts: tuple[bool, int | None]) -> Positions:
+def _unflatten(leaves: Any, facts: list[bool | int | None]) -> Positions:
     # Transforms rebuild the tree with placeholders in place of tensors: no check may look at them.
     p = object.__new__(Positions)
     for name, value in zip(("index", "order", "segment", "run", "longest"), (*leaves, *facts), strict=True):
@@ -189,7 +190,7 @@ def _unflatten(leaves: Any, facts: tuple[bool, int | None]) -> Positions:
     return p
 
 
-def _flatten_with_keys(p: Positions) -> tuple[list[tuple[_pytree.KeyEntry, Any]], tuple[bool, int | None]]:
+def _flatten_with_keys(p: Positions) -> tuple[list[tuple[Any, Any]], list[bool | int | None]]:
     leaves, facts = _flatten(p)
     return [
         (_pytree.GetAttrKey(name), leaf) for name, leaf in zip(("index", "order", "segment"), leaves, strict=True)

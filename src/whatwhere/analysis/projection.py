@@ -37,19 +37,7 @@ def principal_components(table: Float[np.ndarray, "rows dim"], count: int = 2) -
     >>> flat.coordinates[:, 0].round(6).tolist(), flat.share.round(6).tolist()
     ([-5.0, 0.0, 5.0], [1.0])
     """
-    if count < 1:
-        raise SettingError(f"count is {count}, but a projection needs at least 1 axis.\nPass count=2 for a map.")
-    if table.ndim != 2 or 0 in table.shape:
-        raise ShapeError(
-            f"the table has shape {tuple(table.shape)}, but a projection needs (rows, dim), neither of them 0.\n"
-            "Pass a two-dimensional array, for one row row[None, :]."
-        )
-    rows = np.asarray(table, dtype=np.float64)
-    if not np.isfinite(rows).all():
-        raise SettingError(
-            "the table holds numbers that are not finite, so that no direction is the longest.\n"
-            "Leave these rows out: table[np.isfinite(table).all(axis=1)]."
-        )
+    rows = _checked(table, count)
     centered = rows - rows.mean(axis=0)
     _, singular, directions = np.linalg.svd(centered, full_matrices=False)
     # Rounding leaves directions of length 1e-17 that point anywhere: zero them, or equal rows would spread on the map.
@@ -63,3 +51,20 @@ def principal_components(table: Float[np.ndarray, "rows dim"], count: int = 2) -
     energy[:kept] = np.where(real[:kept], singular[:kept] ** 2, 0.0)
     total = float((singular**2).sum())
     return Projection(centered @ axes.T, axes, energy / total if total > 0 else energy)
+
+
+def _checked(table: np.ndarray, count: int) -> Float[np.ndarray, "rows dim"]:
+    if count < 1:
+        raise SettingError(f"count is {count}, but a projection needs at least 1 axis.\nPass count=2 for a map.")
+    if table.ndim != 2 or 0 in table.shape:
+        raise ShapeError(
+            f"the table has shape {tuple(table.shape)}, but a projection needs (rows, dim), neither of them 0.\n"
+            "Pass a two-dimensional array, for one row row[None, :]."
+        )
+    rows = np.asarray(table, dtype=np.float64)
+    if not np.isfinite(rows).all():
+        raise SettingError(
+            "the table holds numbers that are not finite, so that no direction is the longest.\n"
+            "Leave these rows out: table[np.isfinite(table).all(axis=1)]."
+        )
+    return rows

@@ -13,7 +13,7 @@ from whatwhere.where.doors import InputEncoding, QueryKeyMap, ScoreBias
 from whatwhere.where.frequencies import angles
 
 
-def similarity(u: Float[Tensor, "*shape dim"], v: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape"]:
+def similarity(u: Float[Tensor, "*#shape dim"], v: Float[Tensor, "*#shape dim"]) -> Float[Tensor, "*out"]:
     """Give the cosine of the angle between vectors, in float64.
 
         cos(u, v) = <u, v> / (|u| |v|)        0 where a vector has length 0

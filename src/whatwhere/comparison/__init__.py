@@ -6,14 +6,17 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import torch
+
 from whatwhere.comparison import measure, results
 from whatwhere.comparison.results import Folder as _Folder
 from whatwhere.comparison.results import Report as Report
 from whatwhere.comparison.run import Job as _Job
 from whatwhere.comparison.run import Run as _Run
 from whatwhere.comparison.runner import run_all as _run_all
-from whatwhere.comparison.settings import Recipe, SchemeLike, Settings, build_wheres, make_settings, name_of
+from whatwhere.comparison.settings import SchemeLike, Settings, make_settings, name_of
 from whatwhere.comparison.tasks import Task, make_task
+from whatwhere.comparison.train import build as build_model
 from whatwhere.comparison.verdicts import verdicts
 from whatwhere.errors import MissingExtra, SettingError
 
@@ -28,7 +31,7 @@ def compare(
     out: str | Path = "whatwhere-results",
     *,
     files: Sequence[str | Path] = (),
-    recipe: Recipe = "quick",
+    recipe: str = "quick",
     executor: Executor | None = None,
     workers: int | None = None,
     progress: bool = True,
@@ -46,7 +49,7 @@ def compare(
         files: for `text`, the files to read; none is the Python documentation.
         recipe: `quick`, or `author` for the first tutorial's own program (expressions; about a minute a run).
         executor: any concurrent.futures.Executor; None is a pool of one process a core, one thread each.
-        workers: processes of that pool; 1 runs in this process.
+        workers: processes of that pool; 1 runs in this process, as do schemes that cannot be sent to another one.
         progress: show how far it is, on standard error.
         settings: further settings, see `comparison.settings.Settings`: steps, batch, dim, layers, heads, trained, ....
 
@@ -105,9 +108,10 @@ def _require_distinct(schemes: Sequence[SchemeLike], seeds: Sequence[int]) -> No
 
 def _rehearse(schemes: Sequence[SchemeLike], task: Task, settings: Settings) -> None:
     """Find out before any training what would fail after it."""
-    rows = task.token_count(max(task.trained))
+    longest = task.exam(max(task.trained), 1)
     for scheme in schemes:
-        build_wheres(scheme, settings.dim, settings.heads, rows, settings.layers)
+        with torch.no_grad():
+            build_model(scheme, 0, task, settings)(longest.ids.to(settings.place))
     for length in {*task.tested_in_length, *settings.lengths, task.shift_length}:
         task.exam(length, 1)
 
@@ -142,7 +146,7 @@ def _describe(task: Task, settings: Settings) -> dict[str, Any]:
     tested = sorted({*task.tested_in_length, *settings.lengths})
     baselines: dict[str, dict[str, float]] = {}
     for length in tested:
-        for name, value in task.baselines(length, measure.exam_of(task, length)).items():
+        for name, value in task.baselines(length, measure.exam_of(task, length, settings)).items():
             baselines.setdefault(name, {})[str(length)] = value
     return {
         "name": task.name,

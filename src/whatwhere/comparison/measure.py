@@ -25,15 +25,15 @@ _CHUNK_TOKENS = 16_384
 Scores = dict[str, float | None]
 
 
-def exam_of(task: Task, length: int) -> Batch:
-    """Give the test of a length: 1,000 sequences, fewer where they are long."""
-    return task.exam(length, max(20, min(1000, _EXAM_TOKENS // task.token_count(length))))
+def exam_of(task: Task, length: int, settings: Settings) -> Batch:
+    """Give the test of a length, the same for every run; of long sequences there are fewer."""
+    return task.exam(length, max(20, min(settings.exam, _EXAM_TOKENS // task.token_count(length))))
 
 
 @torch.no_grad()
 def scores(model: Transformer, task: Task, length: int, settings: Settings) -> Scores:
     """Score a model at a length, in all and for each group; None where a scheme has no row for it."""
-    exam = moved(exam_of(task, length), settings.place)
+    exam = moved(exam_of(task, length, settings), settings.place)
     try:
         logits = _logits(model, exam, 0, settings)
     except PositionError:
@@ -47,7 +47,7 @@ def shift_test(model: Transformer, task: Task, settings: Settings) -> dict[str, 
 
     A scheme that sees distances only gives the same logits; one that sees places has never trained at these.
     """
-    exam = moved(exam_of(task, task.shift_length), settings.place)
+    exam = moved(exam_of(task, task.shift_length, settings), settings.place)
     still = _logits(model, exam, 0, settings)
     found: dict[str, dict[str, float | None]] = {}
     for shift in SHIFTS:
@@ -67,7 +67,9 @@ def in_length(by_length: Mapping[str, Scores], task: Task) -> float:
 
 
 @torch.no_grad()
-def table_story(model: Transformer, task: Task, first: Float[Tensor, "tokens dim"] | None) -> dict[str, Any] | None:
+def table_story(
+    model: Transformer, task: Task, settings: Settings, first: Float[Tensor, "tokens dim"] | None
+) -> dict[str, Any] | None:
     """Describe the token table of the expressions task as the first tutorial does; None for other tasks.
 
     Args:
@@ -92,7 +94,9 @@ def table_story(model: Transformer, task: Task, first: Float[Tensor, "tokens dim
         "number_line": None,
     }
     if model.input.where.input is not None:
-        story["with_position"] = _numbers(model.input(exam_of(task, max(task.trained)).ids.to(model.place)).cpu())
+        story["with_position"] = _numbers(
+            model.input(exam_of(task, max(task.trained), settings).ids.to(model.place)).cpu()
+        )
     if first is not None:
         moves = (table - first)[2:12].double().numpy()
         along = principal_components(moves, 1).coordinates[:, 0]

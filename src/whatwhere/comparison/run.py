@@ -68,7 +68,7 @@ def _run(job: Job) -> Run:
 
     def look(model: Transformer) -> object:
         tables.append(model.input.tokens.weight.detach().float().cpu().clone())
-        return measure.table_story(model, task, tables[0] if len(tables) > 1 else None)
+        return measure.table_story(model, task, settings, tables[0] if len(tables) > 1 else None)
 
     trained = train.train(model, job.seed, task, settings, look, _teller(job.channel))
     lengths = sorted({*task.tested_in_length, *settings.lengths})

@@ -209,7 +209,7 @@ def _can_travel(jobs: Sequence[Job], asked: int | None) -> bool:
             return True
         except Exception as problem:
             reason = str(problem)
-    if asked is None and all(not isinstance(job.task, type) for job in jobs) and own:
+    if asked is None:
         return False
     raise SettingError(
         f"a scheme or task cannot be sent to other processes: {reason}.\n"

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from whatwhere.checks import require_choice, require_positive, require_whole
-from whatwhere.comparison.tasks import Direction
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue import scheme as build_scheme
@@ -15,8 +14,6 @@ from whatwhere.where.catalogue import scheme as build_scheme
 Build = Callable[[int, int, int], Where | Sequence[Where]]
 """`build(dim, num_heads, max_length)` -> the Where of all layers, or one for each layer."""
 SchemeLike = str | tuple[str, Build]
-
-Recipe = Literal["quick", "author"]
 
 _BY_TASK: Mapping[str, Mapping[str, Any]] = {
     "expressions": {"steps": 800, "batch": 64, "lengths": (8, 12, 16, 24, 32)},
@@ -52,6 +49,7 @@ class Settings:
         direction: `decoder` (causal) or `encoder`.
         token_std: spread of the initial token table.
         tied: read logits out with the token table instead of a matrix of their own.
+        exam: sequences of each test, fewer where they are long.
         device: `cpu`, `cuda` or `auto`; on cuda the training runs in bfloat16.
     """
 
@@ -68,14 +66,15 @@ class Settings:
     layers: int = 2
     heads: int = 4
     feedforward: int = 256
-    direction: Direction = "decoder"
+    direction: str = "decoder"
     token_std: float = 0.15
     tied: bool = False
+    exam: int = 1000
     device: str = "auto"
 
     def __post_init__(self) -> None:
         """Check every setting by itself and against the others."""
-        sizes = ("steps", "batch", "dim", "layers", "heads", "feedforward")
+        sizes = ("steps", "batch", "dim", "layers", "heads", "feedforward", "exam")
         require_whole("compare", **{name: getattr(self, name) for name in sizes})
         require_positive("compare", learning_rate=self.learning_rate, token_std=self.token_std)
         require_choice("compare", "schedule", self.schedule, ("cosine", "constant"))
@@ -101,7 +100,7 @@ class Settings:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
-def make_settings(task: str, lengths: Sequence[int] | None, recipe: Recipe = "quick", **given: Any) -> Settings:
+def make_settings(task: str, lengths: Sequence[int] | None, recipe: str = "quick", **given: Any) -> Settings:
     """Fill in the task's own choices, then a recipe's, then what was given.
 
     Args:

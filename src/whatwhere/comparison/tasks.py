@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from math import log
 from pathlib import Path
-from typing import Any, Literal, Protocol, final, runtime_checkable
+from typing import Any, Protocol, final, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int64
@@ -19,7 +19,6 @@ from torch import Tensor
 from whatwhere.errors import SettingError, TextError
 from whatwhere.what.text import EXPRESSION_TOKENS
 
-Direction = Literal["decoder", "encoder"]
 Baselines = dict[str, dict[str, float]]
 
 
@@ -117,7 +116,7 @@ class Expressions:
     tokens: tuple[str, ...] = EXPRESSION_TOKENS
     groups: tuple[str, ...] = ("First", "Second", "Last", "Max", "Min")
 
-    def __init__(self, trained: Sequence[int] = (1, 2, 3, 4, 5, 6), direction: Direction = "decoder") -> None:
+    def __init__(self, trained: Sequence[int] = (1, 2, 3, 4, 5, 6), direction: str = "decoder") -> None:
         if not trained or min(trained) < 1:
             raise SettingError(f"expressions have at least one argument, but trained={tuple(trained)}.")
         self.trained = tuple(trained)
@@ -340,7 +339,7 @@ def read_files(files: Sequence[Path]) -> bytes:
     return b"\n".join(parts)
 
 
-def make_task(name: str, direction: Direction, trained: Sequence[int] | None, files: Sequence[Path]) -> Task:
+def make_task(name: str, direction: str, trained: Sequence[int] | None, files: Sequence[Path]) -> Task:
     """Make a task by name."""
     if files and name != "text":
         raise SettingError(f"files are read by task='text' only, but task={name!r}.")

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from time import perf_counter
 
 import torch
@@ -18,6 +19,7 @@ SNAPSHOTS = (0, 20, 100)
 """At which percent of the steps the token table is looked at."""
 
 _CLIP = 1.0
+_DRAWING = Lock()
 _LOSSES = 50
 
 
@@ -45,10 +47,12 @@ def build(scheme: SchemeLike, seed: int, task: Task, settings: Settings) -> Tran
     no positions at all.
     """
     rows = task.token_count(max(task.trained))
-    torch.manual_seed(2_000_003 + seed)
-    wheres = build_wheres(scheme, settings.dim, settings.heads, rows, settings.layers)
-    torch.manual_seed(seed)
-    return Transformer(task.vocab_size, wheres, settings).to(settings.place)
+    # PyTorch's random state is one for the whole process: runs in threads take turns, and the caller's is put back.
+    with _DRAWING, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2_000_003 + seed)
+        wheres = build_wheres(scheme, settings.dim, settings.heads, rows, settings.layers)
+        torch.manual_seed(seed)
+        return Transformer(task.vocab_size, wheres, settings).to(settings.place)
 
 
 def train(

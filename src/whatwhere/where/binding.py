@@ -278,7 +278,7 @@ def require_door(owner: str, door: str, scheme: object) -> None:
     kind, action = _DOORS[door]
     if scheme is None or isinstance(scheme, kind):
         return
-    given = type(scheme).__name__
+    given = f"the class {scheme.__name__}" if isinstance(scheme, type) else type(scheme).__name__
     for other, (other_kind, other_action) in _DOORS.items():
         if isinstance(scheme, other_kind):
             raise DoorError(

@@ -1,7 +1,7 @@
 """The catalogue: one row for each way of saying where; nothing else in the library knows a list of schemes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Literal
@@ -145,7 +145,7 @@ _ROWS = (
         used_by=("BLOOM", "MPT"),
         build=_alibi,
         relative=True,
-        near=256,
+        near=128,
     ),
 )
 
@@ -178,6 +178,19 @@ def scheme(name: str, dim: int, num_heads: int, max_length: int, **options: Any)
         except TypeError as problem:
             raise SettingError(f"{part!r} does not take these options: {problem}.") from problem
     return parts[0] if len(parts) == 1 else _mix(name, parts)
+
+
+def describe(row: Scheme) -> dict[str, Any]:
+    """Give the facts of a row as JSON holds them.
+
+    >>> describe(catalogue["alibi"])["door"]
+    'score'
+    """
+    return {
+        field.name: list(value) if isinstance(value := getattr(row, field.name), tuple) else value
+        for field in fields(row)
+        if field.name not in ("build", "variants")
+    }
 
 
 def _row(name: str) -> Scheme:

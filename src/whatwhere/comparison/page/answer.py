@@ -4,7 +4,18 @@ import math
 
 from whatwhere.comparison.page.markup import Markup, element, join, paragraph, section, table
 from whatwhere.comparison.page.reading import Results, spread
-from whatwhere.comparison.page.wording import code, count, listed, measure, run_of, score_cell, score_text, spread_cell
+from whatwhere.comparison.page.wording import (
+    NO_ROW,
+    code,
+    count,
+    listed,
+    measure,
+    plain,
+    run_of,
+    score_cell,
+    score_text,
+    spread_cell,
+)
 
 _HOLDS = (
     0.05  # a scheme holds at a length where it loses at most 5 points (or 0.05 of another unit) of its score in length
@@ -69,7 +80,30 @@ def _answer_seen(results: Results) -> Markup:
     absent = [code(s) for s in results.schemes if results.score(s, last) is None]
     if absent:
         parts += ["; ", listed(absent), f" {'has' if len(absent) == 1 else 'have'} no row there"]
+    held = _held(results)
+    if 0 < len(held) < len(results.beyond):
+        parts += [". Longest to hold: ", code(held[-1]), f", to {results.beyond[len(held) - 1]}"]
+    elif results.beyond and not held:
+        parts += [f". None holds even at {results.beyond[0]}"]
     return join(*parts, ".")
+
+
+def _held(results: Results) -> list[str]:
+    """Name, for each length up to the last at which any scheme still holds, the best of those that held so far."""
+    names: list[str] = []
+    still = set(results.schemes)
+    for length in results.beyond:
+        order = [scheme for scheme, score in ranking(results, length) if _holds(results, scheme, score)]
+        still &= set(order)
+        if not still:
+            break
+        names.append(next(scheme for scheme in order if scheme in still))
+    return names
+
+
+def _holds(results: Results, scheme: str, score: float) -> bool:
+    inside = results.score(scheme, None)
+    return inside is not None and (inside[0] - score) * (1.0 if results.higher else -1.0) <= _HOLDS
 
 
 def _best_words(results: Results, best: str, score: float, where: str) -> list[str]:
@@ -79,8 +113,7 @@ def _best_words(results: Results, best: str, score: float, where: str) -> list[s
     if inside is None or where == "in length":
         return ["Of ", number, ", ", code(best), f" scores best {where}: {told}"]
     told += f" (in length {score_text(results, inside[0])})"
-    lost = (inside[0] - score) * (1.0 if results.higher else -1.0)
-    if lost <= _HOLDS:
+    if _holds(results, best, score):
         return ["Of ", number, ", ", code(best), f" holds best {where}: {told}"]
     if len(results.schemes) == 1:
         return [code(best), f" does not hold {where}: {told}"]
@@ -97,13 +130,29 @@ def _answer_table(results: Results) -> Markup:
         summary = results.data["summary"][scheme]
         row: list[str] = [code(scheme), score_cell(results, results.score(scheme, None))]
         row += [score_cell(results, results.score(scheme, length)) for length in results.beyond]
-        row += [score_cell(results, results.shift(scheme, 1, "score"))] if 1 in results.shifts else []
+        row += [_moved_cell(results, scheme)] if 1 in results.shifts else []
         positions = f"{summary['parameters']['positions']:,} for position"
         row += [join(f"{summary['parameters']['total']:,}", element("small", positions))]
         row += [spread_cell(spread(summary["seconds_per_step"]), 1000.0, 1)]
         rows.append(row)
-    moved = " Moved by 1: the trained lengths, with every position one higher." if 1 in results.shifts else ""
+    moved = (
+        " Moved by 1: median for inputs of trained lengths with every position one higher."
+        if 1 in results.shifts
+        else ""
+    )
     absent = any(results.score(scheme, length) is None for scheme in results.schemes for length in results.beyond)
     missing = " No row: a learned table has no row for a position beyond its last." if absent else ""
     caption = f"Scores: {measure(results)}; the columns \u201cat\u201d are lengths in {unit}.{missing}{moved}"
     return table(caption, head, rows)
+
+
+def _moved_cell(results: Results, scheme: str) -> Markup:
+    """Write the score of moved inputs above that of the same inputs unmoved: the score in length has others."""
+    moved, unmoved = (results.shift(scheme, shift, "score") for shift in (1, 0))
+    if moved is None:
+        return NO_ROW
+    factor, digits = (100.0, 1) if results.percent else (1.0, 3)
+    parts = [plain(moved[0] * factor, digits)]
+    if unmoved is not None:
+        parts.append(element("small", f"unmoved {plain(unmoved[0] * factor, digits)}"))
+    return join(*parts)

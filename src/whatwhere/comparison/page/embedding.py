@@ -33,7 +33,7 @@ def token_table(results: Results) -> Markup:
     which = paragraph(
         "The pictures show one run: ",
         code(run["scheme"]),
-        f", seed {run['seed']} (the scheme that holds best here).",
+        f", seed {run['seed']} (the scheme that scores best here).",
         kind="note",
     )
     return section(

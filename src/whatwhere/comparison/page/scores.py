@@ -4,18 +4,11 @@ import math
 from collections.abc import Sequence
 
 from whatwhere.comparison.page.answer import ranking
+from whatwhere.comparison.page.baselines import Baselines, near, read_baselines, told
 from whatwhere.comparison.page.charts import Chart, Scale, score_chart, swatch
 from whatwhere.comparison.page.markup import Markup, element, folded, join, paragraph, section, table, text_of
-from whatwhere.comparison.page.reading import Results, Spread, optional
+from whatwhere.comparison.page.reading import Results, Spread
 from whatwhere.comparison.page.wording import code, measure, score_cell, score_text, spread_of
-
-_GUESSES = {
-    "chance": "a blind guess",
-    "always 9 or 0": "9 for every Max, 0 for every Min",
-    "order-free ceiling": "the most that is possible for a reader who sees all tokens, but not their order",
-    "all bytes alike": "every byte held equally likely",
-    "frequency of bytes": "every byte by its share of the training text",
-}
 
 
 def accuracy(results: Results) -> Markup:
@@ -24,19 +17,18 @@ def accuracy(results: Results) -> Markup:
     places: list[int | None] = [*results.trained] if results.trained else [None]
     places += results.beyond
     series = [[results.score(scheme, place) for place in places] for scheme in results.schemes]
-    seen = _seen(results)
+    seen, baselines = _seen(results), read_baselines(results, places)
     chart = Chart(
         categories=["in length" if place is None else str(place) for place in places],
         series=series,
         scale=scale(results),
         axis=unit,
         trained=len(results.trained) or 1,
-        baselines=_baselines(results, places),
+        baselines=near(baselines, series, results.percent),
         texts=(f"{results.task['measure']} by length and scheme", text_of(seen)),
     )
     guesses = [
-        [name, *("" if v is None else score_cell(results, (v, v, v)) for v in line)]
-        for name, line in chart.baselines.items()
+        [name, *("" if v is None else score_cell(results, (v, v, v)) for v in line)] for name, line in baselines.items()
     ]
     rows = score_rows(results, series) + guesses
     return section(
@@ -45,7 +37,7 @@ def accuracy(results: Results) -> Markup:
         seen,
         key(results, "accuracy"),
         two_widths("accuracy-chart", chart),
-        _legend(chart),
+        _legend(chart, baselines),
         folded(
             "The numbers of this figure",
             table(f"By {unit}: {measure(results)}.", ["scheme", *chart.categories], rows),
@@ -80,23 +72,12 @@ def scale(results: Results) -> Scale:
     return Scale(str(results.task["measure"]))
 
 
-def _baselines(results: Results, places: Sequence[int | None]) -> dict[str, list[float | None]]:
-    found = {str(name): values for name, values in results.task["baselines"].items()}
-    lines = {name: [optional(values.get(str(place))) for place in places] for name, values in found.items()}
-    return {name: line for name, line in lines.items() if any(value is not None for value in line)}
-
-
-def _legend(chart: Chart) -> Markup:
+def _legend(chart: Chart, baselines: Baselines) -> Markup:
     parts = [
         "Shaded: the trained lengths. Points are medians over seeds, upright bars reach from the least seed to the "
         "greatest. The lengths are evenly spaced along the axis."
     ]
-    if chart.baselines:
-        last = {name: [v for v in line if v is not None][-1] for name, line in chart.baselines.items()}
-        names = sorted(last, key=lambda name: -last[name])
-        told = [f"{name} ({_GUESSES[name]})" if name in _GUESSES else name for name in names]
-        top = "from the top " if len(names) > 1 else ""
-        parts.append(f" Dotted: what can be scored without knowing any position, {top}{'; '.join(told)}.")
+    parts += told(baselines, chart.baselines)
     if any(found is None for line in chart.series for found in line):
         parts.append(" On the line \u201cno row\u201d: a learned table has no row for these positions.")
     return paragraph(*parts, kind="note")

@@ -48,7 +48,7 @@ def _change(found: Spread | None) -> Markup:
     if found is None:
         return NO_ROW
     middle, least, greatest = (small(value) for value in found)
-    return middle if least == greatest else join(middle, element("small", least, " to ", greatest))
+    return middle if least == greatest else join(middle, element("small", least, " to "), element("small", greatest))
 
 
 def _seen(results: Results) -> Markup:

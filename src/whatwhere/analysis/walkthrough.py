@@ -1,0 +1,154 @@
+"""Walk a text through the input layer: tokens, ids, the row of each, what its position does, and the sum."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from whatwhere.analysis.similarity import fingerprint
+from whatwhere.errors import SettingError, TextError, TokenError
+from whatwhere.layer import InputLayer
+from whatwhere.ruler import positions
+from whatwhere.what import text as texts
+from whatwhere.where.binding import Where
+from whatwhere.where.catalogue import scheme as build_scheme
+from whatwhere.where.frequencies import angles
+
+LARGEST_TABLE = 1 << 28
+"""Numbers in a table that is drawn for show: 1 GB of float32."""
+
+
+@dataclass(frozen=True, eq=False)
+class Walkthrough:
+    """Hold each step from text to vectors.
+
+    Args:
+        tokens, ids: as the tokenizer gives them; tokens are None where ids were given.
+        scheme: how position is told.
+        rows: the row of each token, E[id].
+        position_rows: what is added at each position; None where the scheme adds nothing to the vectors.
+        vectors: rows plus position_rows: what enters the first block.
+        angles: radians by which each pair of features of queries and keys is turned; None without a rotary.
+        bias: what is added to the score at each distance, one column a head; None without a score scheme.
+    """
+
+    tokens: list[str] | None
+    ids: list[int]
+    scheme: str
+    rows: Float[Tensor, "tokens dim"]
+    position_rows: Float[Tensor, "tokens dim"] | None
+    vectors: Float[Tensor, "tokens dim"]
+    angles: Float[Tensor, "tokens pairs"] | None
+    bias: Float[Tensor, "distances heads"] | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give everything as JSON holds it."""
+        found: dict[str, Any] = {"scheme": self.scheme, "tokens": self.tokens, "ids": self.ids}
+        return found | {name: None if value is None else value.tolist() for name, value in self._tensors().items()}
+
+    def save(self, file: str | Path) -> None:
+        """Write ids and vectors as safetensors."""
+        tensors = {name: value.contiguous() for name, value in self._tensors().items() if value is not None}
+        path = Path(file)
+        try:
+            save_file({"ids": torch.tensor(self.ids), **tensors}, path, {"scheme": self.scheme})
+        except Exception as problem:  # the library raises its own kind for a missing folder
+            raise SettingError(f"{path} cannot be written: {problem}.\nChoose another file.") from problem
+
+    def _tensors(self) -> dict[str, Tensor | None]:
+        names = ("rows", "position_rows", "vectors", "angles", "bias")
+        return {name: getattr(self, name) for name in names}
+
+
+def walk(
+    text: str | None = None,
+    *,
+    ids: Sequence[int] | None = None,
+    tokenizer: Tokenizer | None = None,
+    scheme: str = "sinusoidal",
+    dim: int = 8,
+    num_heads: int = 2,
+    vocab_size: int | None = None,
+    seed: int = 0,
+) -> Walkthrough:
+    """Turn a text, or ids, into the vectors that enter a Transformer, and keep every step.
+
+    Args:
+        text: what to read; ids instead skip the tokenizer.
+        tokenizer: None numbers the words of the text itself, in order of appearance, as tutorials do by hand.
+        scheme: a name of the catalogue, or a mixture such as "sinusoidal+alibi".
+        vocab_size: rows of the token table; None is the tokenizer's size, or one more than the largest id.
+        seed: of the token table, which is random: N(0, 1), as PyTorch's nn.Embedding draws it.
+
+    >>> found = walk("The cat sat on the mat.", dim=4)
+    >>> found.tokens[-1], found.position_rows[1]
+    ('.', tensor([0.8415, 0.5403, 0.0100, 0.9999]))
+    """
+    numbers, tokens, size = _numbers(text, ids, tokenizer)
+    rows = size if vocab_size is None else vocab_size
+    where = build_scheme(scheme, dim, num_heads, len(numbers))
+    if rows * dim > LARGEST_TABLE:
+        raise SettingError(
+            f"a table of {rows:,} rows by {dim:,} features is {rows * dim * 4 / 1e9:.1f} GB; this shows small ones.\n"
+            "Choose a smaller dim, or smaller ids."
+        )
+    torch.manual_seed(seed)
+    layer = InputLayer(rows, dim, where.input, init="torch")
+    here = positions(len(numbers))
+    with torch.no_grad():
+        given = torch.tensor(numbers)
+        return Walkthrough(
+            tokens=tokens,
+            ids=numbers,
+            scheme=scheme,
+            rows=layer.tokens(given),
+            position_rows=None if where.input is None else where.input(here)[0],
+            vectors=layer(given[None], here)[0],
+            angles=_angles(where, len(numbers)),
+            bias=_bias(where, len(numbers)),
+        )
+
+
+def _numbers(
+    text: str | None, ids: Sequence[int] | None, tokenizer: Tokenizer | None
+) -> tuple[list[int], list[str] | None, int]:
+    if (text is None) == (ids is None):
+        raise TextError('give a text, or ids instead of it: "The cat sat on the mat." or ids=[105, 6587].')
+    if ids is not None:
+        if not ids:
+            raise TokenError("there are no ids; give at least one, as in ids=[105, 6587].")
+        for place, number in enumerate(ids):
+            if number < 0:
+                raise TokenError(f"id {number} at ({place},) is negative, but ids count from 0.")
+        tokens = None if tokenizer is None else [_known(tokenizer, number) for number in ids]
+        return list(ids), tokens, max(ids) + 1 if tokenizer is None else tokenizer.get_vocab_size()
+    assert text is not None
+    used = texts.words(text) if tokenizer is None else tokenizer
+    numbers, tokens = texts.encode(used, text)
+    return numbers, tokens, max(used.get_vocab_size(), max(numbers) + 1)
+
+
+def _known(tokenizer: Tokenizer, number: int) -> str:
+    token = tokenizer.id_to_token(number)
+    if token is None:
+        raise TokenError(
+            f"id {number} is not of this tokenizer, which has {tokenizer.get_vocab_size()} tokens.\n"
+            "Check that ids and tokenizer belong together."
+        )
+    return str(token)
+
+
+def _angles(where: Where, tokens: int) -> Tensor | None:
+    frequencies = getattr(where.query_key, "inverse_frequencies", None)
+    return angles(torch.arange(tokens), frequencies) if isinstance(frequencies, Tensor) else None
+
+
+def _bias(where: Where, tokens: int) -> Tensor | None:
+    seen = None if where.score is None else fingerprint(Where(score=where.score), tokens)
+    return None if seen is None else seen.values

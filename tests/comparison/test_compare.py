@@ -1,0 +1,333 @@
+"""compare: same numbers again, nothing lost, wrong input refused before any training."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+import whatwhere as ww
+from whatwhere.comparison import DEMO_SCHEMES, compare, demo
+from whatwhere.comparison.run import Job, Run, run
+from whatwhere.comparison.settings import make_settings
+from whatwhere.comparison.tasks import Expressions
+from whatwhere.comparison.train import build
+
+QUICK: dict[str, Any] = {"lengths": [8], "steps": 3, "workers": 1, "progress": False}
+
+
+@pytest.fixture(autouse=True)
+def _no_page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the page out, which has its own tests and takes a second, but where a test asks for it."""
+    if "page" not in request.keywords:
+        monkeypatch.setattr("whatwhere.comparison._write_page", lambda folder: None)
+
+
+def slow_decay(dim: int, num_heads: int, max_length: int) -> ww.Where:
+    """Build a scheme of one's own."""
+    return ww.Where(score=ww.ALiBi(num_heads), query_key=ww.Rotary(dim // num_heads))
+
+
+def numbers(report: ww.comparison.Report) -> Any:  # type: ignore[name-defined]
+    """Take what must be equal when a comparison is repeated: all but times."""
+    timed = ("seconds", "seconds_per_step")
+    return [{name: value for name, value in run.items() if name not in timed} for run in report.results["runs"]]
+
+
+def test_the_same_seed_gives_the_same_numbers(tmp_path: Path) -> None:
+    first = compare(["learned", "rotary"], out=tmp_path / "a", seeds=[3], **QUICK)
+    torch.manual_seed(99)
+    again = compare(["learned", "rotary"], out=tmp_path / "b", seeds=[3], **QUICK)
+    assert numbers(first) == numbers(again)
+    other = compare(["learned", "rotary"], out=tmp_path / "c", seeds=[4], **QUICK)
+    assert numbers(first)[0]["losses"] != numbers(other)[0]["losses"]
+
+
+def test_processes_threads_and_this_process_give_the_same_numbers(tmp_path: Path) -> None:
+    here = compare(["learned", "alibi"], out=tmp_path / "a", seeds=1, **QUICK)
+    pool = compare(["learned", "alibi"], out=tmp_path / "b", seeds=1, **QUICK | {"workers": 2})
+    with ThreadPoolExecutor(2) as threads:
+        own = compare(["learned", "alibi"], out=tmp_path / "c", seeds=1, executor=threads, **QUICK | {"workers": None})
+    assert numbers(here) == numbers(pool) == numbers(own)
+
+
+def test_the_callers_random_state_and_threads_stay(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    expected, threads = torch.rand(3), torch.get_num_threads()
+    torch.manual_seed(5)
+    compare(["none"], out=tmp_path / "a", seeds=1, **QUICK)
+    assert torch.equal(torch.rand(3), expected)
+    assert torch.get_num_threads() == threads
+
+
+def test_all_schemes_start_from_the_same_tokens_and_layers() -> None:
+    settings, task = make_settings("expressions", None), Expressions()
+    models = [build(name, 7, task, settings) for name in DEMO_SCHEMES]
+    first = {n: p for n, p in models[0].named_parameters() if "where" not in n}
+    for model in models[1:]:
+        for name, value in model.named_parameters():
+            assert "where" in name or torch.equal(value, first[name])
+
+
+def test_learned_positions_have_exactly_the_trained_rows(tmp_path: Path) -> None:
+    report = compare(["learned", "none"], out=tmp_path / "a", seeds=1, **QUICK)
+    found = report.summary["learned"]["scores"]
+    assert found["8"] == dict.fromkeys(("all", *Expressions.groups))
+    assert found["6"]["all"] is not None
+    record = report.results["runs"][0]
+    assert record["parameters"]["positions"] == Expressions().token_count(6) * 64
+    shift = record["shift"]
+    # 3 arguments are 8 tokens: 14 rows hold them moved by up to 6.
+    assert [shift[s]["score"] is None for s in ("0", "1", "2", "4", "8", "60")] == [False] * 4 + [True] * 2
+    assert "no row" in str(report)
+
+
+def test_the_shift_test_tells_absolute_from_relative(tmp_path: Path) -> None:
+    report = compare(["sinusoidal", "rotary", "alibi", "none"], out=tmp_path / "a", seeds=1, **QUICK)
+    change = {s: report.summary[s]["shift"]["60"]["largest_logit_change"]["max"] for s in report.summary}
+    assert change["none"] == 0
+    assert change["rotary"] < 1e-4
+    assert change["alibi"] < 1e-4
+    assert change["sinusoidal"] > 0.1
+
+
+def test_layers_are_saved_as_they_were_trained(tmp_path: Path) -> None:
+    compare(["learned"], out=tmp_path / "a", seeds=[2], **QUICK)
+    file = tmp_path / "a" / "layers" / "learned-2.safetensors"
+    tensors = load_file(file)
+    assert set(tensors) == {"tokens.weight", "tokens.weight@0", "tokens.weight@20", "where.input.weight"}
+    settings = make_settings("expressions", [8], steps=3)
+    trained = run(Job("learned", 2, Expressions(), settings))
+    for name, value in trained.tensors.items():
+        assert torch.equal(tensors[name], torch.from_numpy(value))
+    start = build("learned", 2, Expressions(), settings).input.tokens.weight
+    assert torch.equal(tensors["tokens.weight@0"], start)
+    assert not torch.equal(tensors["tokens.weight"], start)
+    with safe_open(file, "pt") as opened:
+        assert opened.metadata()["scheme"] == "learned"
+
+
+def test_own_schemes_and_mixtures(tmp_path: Path) -> None:
+    schemes = ["rotary/none", "rotary+alibi", ("mine", slow_decay)]
+    report = compare(schemes, out=tmp_path / "a", seeds=1, **QUICK | {"workers": 2})
+    assert list(report.summary) == ["rotary/none", "rotary+alibi", "mine"]
+    mixture, mine = (next(r for r in report.results["runs"] if r["scheme"] == n) for n in ("rotary+alibi", "mine"))
+    assert mixture["losses"] == mine["losses"]
+
+
+@pytest.mark.page
+@pytest.mark.parametrize("task", ["recall", "text"])
+def test_other_tasks(task: str, tmp_path: Path) -> None:
+    report = compare(
+        ["alibi", "learned"],
+        task,
+        [72] if task == "text" else [9],
+        1,
+        tmp_path / "a",
+        steps=2,
+        exam=50,
+        workers=1,
+        progress=False,
+    )
+    assert report.results["task"]["name"] == task
+    assert report.results["verdicts"] == []
+    assert report.results["runs"][0]["story"] is None
+    assert report.page is not None
+
+
+def test_an_encoder_and_the_authors_recipe(tmp_path: Path) -> None:
+    report = compare(["none"], out=tmp_path / "a", seeds=1, recipe="author", **QUICK | {"lengths": None})
+    settings = report.results["settings"]
+    assert settings["direction"] == "encoder"
+    assert settings["trained"] == [3]
+    assert settings["token_std"] == 0.01
+
+
+class Interrupting(Executor):
+    """Do the first run, then behave as if Ctrl-C were pressed."""
+
+    def __init__(self) -> None:
+        self.jobs = 0
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Run]:
+        self.jobs += 1
+        future: Future[Run] = Future()
+        if self.jobs == 1:
+            future.set_result(fn(*args, **kwargs))
+        else:
+            future.set_exception(KeyboardInterrupt())
+        return future
+
+
+def test_interrupting_keeps_what_is_finished_and_goes_on(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        compare(["none", "alibi"], out=tmp_path / "a", seeds=1, executor=Interrupting(), **QUICK)
+    kept = list((tmp_path / "a" / "runs").iterdir())
+    before = {path: path.stat().st_mtime_ns for path in kept}
+    assert len(kept) == 1
+    report = compare(["none", "alibi"], out=tmp_path / "a", seeds=1, **QUICK)
+    assert {path: path.stat().st_mtime_ns for path in kept} == before
+    whole = compare(["none", "alibi"], out=tmp_path / "b", seeds=1, **QUICK)
+    assert numbers(report) == numbers(whole)
+
+
+def test_ctrl_c_on_the_command_line(tmp_path: Path) -> None:
+    out = tmp_path / "a"
+    words = ["compare", "none", "--seeds", "3", "--steps", "150", "--lengths", "8", "--workers", "2", "--out", str(out)]
+    command = [sys.executable, "-m", "whatwhere", *words]
+    # A process group of its own: a terminal sends Ctrl-C to the workers too.
+    started = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while not list(out.glob("runs/*.json")) and time.monotonic() < deadline and started.poll() is None:
+        time.sleep(0.05)
+    os.killpg(started.pid, signal.SIGINT)
+    _, told = started.communicate(timeout=60)
+    assert started.returncode == 130, told
+    assert "the same command goes on" in told
+    assert "Traceback" not in told
+    kept = {path: path.stat().st_mtime_ns for path in out.glob("runs/*.json")}
+    assert 1 <= len(kept) < 3
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    assert len(list(out.glob("runs/*.json"))) == 3
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert (out / "report.html").is_file()
+
+
+def test_more_schemes_and_seeds_join_the_same_folder(tmp_path: Path) -> None:
+    compare(["none"], out=tmp_path / "a", seeds=1, **QUICK)
+    report = compare(["none", "alibi"], out=tmp_path / "a", seeds=2, **QUICK)
+    assert len(report.results["runs"]) == 4
+
+
+def test_a_folder_of_another_comparison_is_refused(tmp_path: Path) -> None:
+    compare(["none"], out=tmp_path / "a", seeds=1, **QUICK)
+    before = (tmp_path / "a" / "results.json").read_bytes()
+    with pytest.raises(ww.ResultsError, match=r"holds another comparison: there steps is 3, here 4\.\nChoose another"):
+        compare(["none"], out=tmp_path / "a", seeds=1, **QUICK | {"steps": 4})
+    assert (tmp_path / "a" / "results.json").read_bytes() == before
+
+
+def test_a_scheme_that_has_changed_is_not_taken_for_the_old_one(tmp_path: Path) -> None:
+    compare([("mine", slow_decay)], out=tmp_path / "a", seeds=1, **QUICK)
+    with pytest.raises(ww.ResultsError, match="'mine' has changed"):
+        compare([("mine", lambda d, h, m: ww.Where())], out=tmp_path / "a", seeds=1, **QUICK)
+
+
+def test_a_foreign_folder_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(ww.ResultsError, match="is not empty and holds no comparison"):
+        compare(["none"], out=tmp_path, seeds=1, **QUICK)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+    with pytest.raises(ww.ResultsError, match="is a file"):
+        compare(["none"], out=tmp_path / "thesis.txt", seeds=1, **QUICK)
+
+
+def test_a_damaged_run_is_named(tmp_path: Path) -> None:
+    compare(["none"], out=tmp_path / "a", seeds=1, **QUICK)
+    path = tmp_path / "a" / "runs" / "none-0.json"
+    path.write_text(path.read_text()[:100])
+    with pytest.raises(ww.ResultsError, match=r"none-0\.json cannot be read as JSON"):
+        compare(["none"], out=tmp_path / "a", seeds=1, **QUICK)
+    path.write_text("[]")
+    with pytest.raises(ww.ResultsError, match="holds no JSON object"):
+        compare(["none"], out=tmp_path / "a", seeds=1, **QUICK)
+    path.write_text("{}")
+    with pytest.raises(ww.ResultsError, match="is not a run"):
+        compare(["none"], out=tmp_path / "a", seeds=1, **QUICK)
+
+
+class FailsWhenCalled(ww.ScoreBias):
+    """A scheme that works once, when it is tried out, and never again."""
+
+    num_heads = 4
+    calls = 0
+
+    def bind(self, queries, keys, *, q=None, k=None, gates=None, causal=True):  # type: ignore[no-untyped-def]
+        """Give no bias, once."""
+        FailsWhenCalled.calls += 1
+        if FailsWhenCalled.calls > 1:
+            raise RuntimeError("the disk is on fire")
+        return lambda b, h, i, j: (i - j).float() * 0
+
+
+def test_a_failed_run_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
+    schemes = [("burning", lambda d, h, m: ww.Where(score=FailsWhenCalled())), "none"]
+    with pytest.raises(
+        ww.ResultsError, match=r"1 of 2 runs failed.*\nburning, seed 0: RuntimeError: the disk is on fire"
+    ):
+        compare(schemes, out=tmp_path / "a", seeds=1, **QUICK)
+    assert [path.name for path in (tmp_path / "a" / "runs").iterdir()] == ["none-0.json"]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"schemes": []}, ww.SettingError, "got no scheme"),
+        ({"schemes": ["none", "none"]}, ww.SettingError, "two schemes with the name 'none'"),
+        ({"schemes": ["rotery"]}, ww.UnknownScheme, "Did you mean rotary"),
+        ({"schemes": [("mine", lambda d, h, m: "oops")]}, ww.SettingError, "built str, but must build a Where"),
+        ({"schemes": ["none/learned"]}, ww.SettingError, "put it into the first part"),
+        ({"schemes": [("short", lambda d, h, m: ww.Where(input=ww.Learned(d, 3)))]}, ww.PositionError, "beyond this"),
+        ({"seeds": []}, ww.SettingError, "needs at least one"),
+        ({"seeds": [1, 1]}, ww.SettingError, "given once"),
+        ({"seeds": 0}, ww.SettingError, "needs at least one"),
+        ({"task": "poems"}, ww.SettingError, "expressions, recall, text"),
+        ({"task": "recall", "lengths": [27]}, ww.SettingError, "was asked for 27"),
+        ({"lengths": [0]}, ww.ShapeError, "length=0"),
+        ({"steps": 0}, ww.ShapeError, "steps=0"),
+        ({"dim": 66}, ww.ShapeError, "heads must divide dim"),
+        ({"dim": 12, "schemes": ["rotary"]}, ww.ShapeError, "even number"),
+        ({"learning_rate": -1.0}, ww.SettingError, "learning_rate=-1.0"),
+        ({"depth": 3}, ww.SettingError, "does not know the setting 'depth'"),
+        ({"recipe": "secret"}, ww.SettingError, "quick, author"),
+        ({"recipe": "author", "task": "recall"}, ww.SettingError, "expressions task"),
+        ({"direction": "sideways"}, ww.SettingError, "decoder, encoder"),
+        ({"files": ["a.txt"]}, ww.SettingError, "task='text' only"),
+        ({"files": ["no-such-file.txt"], "task": "text"}, ww.TextError, "cannot be read"),
+    ],
+)
+def test_wrong_input_is_refused_before_anything_is_written(change, error, words, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    asked = {"schemes": ["none"], "out": tmp_path / "a", "seeds": 1, **QUICK} | change
+    with pytest.raises(error, match=words):
+        compare(**asked)
+    assert not (tmp_path / "a").exists()
+
+
+def test_what_cannot_be_sent_says_so(tmp_path: Path) -> None:
+    schemes = [("mine", lambda d, h, m: ww.Where()), "none"]
+    with pytest.raises(ww.SettingError, match=r"cannot be sent to other processes(.|\n)*pass workers=1"):
+        compare(schemes, out=tmp_path / "a", seeds=1, **QUICK | {"workers": 2})
+    report = compare(schemes, out=tmp_path / "b", seeds=1, **QUICK | {"workers": None})
+    assert list(report.summary) == ["mine", "none"]
+
+
+def test_results_are_complete_and_finite(tmp_path: Path) -> None:
+    report = compare(["sinusoidal", "alibi"], out=tmp_path / "a", seeds=2, **QUICK)
+    found = json.loads((tmp_path / "a" / "results.json").read_text())
+    assert found == json.loads(json.dumps(report.results))
+    assert (found["format"], found["version"]) == ("whatwhere-results", 1)
+    assert found["settings"]["steps"] == 3
+    assert found["command"].startswith("whatwhere compare sinusoidal alibi --task expressions --lengths 8 --seeds 0,1")
+    run_ = found["runs"][0]
+    assert sorted(run_["scores"], key=int) == ["2", "3", "4", "5", "6", "8"]
+    mean = sum(run_["scores"][n]["all"] for n in ("2", "3", "4", "5", "6")) / 5
+    assert run_["in_length"] == pytest.approx(mean)
+    assert [s["percent"] for s in run_["story"]["snapshots"]] == [0, 20, 100]
+
+
+@pytest.mark.slow
+def test_the_demo_solves_its_task_within_the_trained_length(tmp_path: Path) -> None:
+    report = demo(tmp_path / "demo", progress=False)
+    assert [run["scheme"] for run in report.results["runs"]] == list(DEMO_SCHEMES) * 3
+    assert all(run["in_length"] >= 0.99 for run in report.results["runs"])

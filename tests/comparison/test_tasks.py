@@ -1,0 +1,165 @@
+"""The tasks: right answers, balanced, split, with baselines that can be checked by counting."""
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+
+from whatwhere.comparison.tasks import Expressions, Recall, Text, held_out, make_task, python_documentation
+from whatwhere.errors import SettingError, TextError
+
+RULES = {
+    "First": lambda d: d[0],
+    "Second": lambda d: d[min(1, len(d) - 1)],
+    "Last": lambda d: d[-1],
+    "Max": max,
+    "Min": min,
+}
+
+
+def evaluate(tokens: list[str]) -> int:
+    """Evaluate an expression as a reader would."""
+    name, inside = "".join(tokens).removesuffix(")").split("(")
+    return RULES[name]([int(d) for d in inside.split(",")])
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 6, 20])
+def test_expressions_are_answered_rightly(length: int) -> None:
+    task = Expressions()
+    exam = task.exam(length, 300)
+    assert exam.ids.shape == (300, task.token_count(length))
+    for ids, target, group in zip(exam.ids.tolist(), exam.targets.tolist(), exam.groups.tolist(), strict=True):
+        tokens = [task.tokens[i] for i in ids]
+        assert tokens[0] == task.groups[group]
+        assert task.tokens[target] == str(evaluate(tokens))
+
+
+@pytest.mark.parametrize("operator", range(5))
+def test_answers_are_balanced(operator: int) -> None:
+    exam = Expressions().exam(32, 20_000)
+    answers = Counter(exam.targets[exam.groups == operator].tolist())
+    total = sum(answers.values())
+    assert len(answers) == 10
+    assert all(abs(count / total - 0.1) < 0.02 for count in answers.values())
+
+
+def test_the_held_out_expressions_are_never_trained_on() -> None:
+    task = Expressions(trained=(2, 3))
+    generator = torch.Generator().manual_seed(0)
+    trained: set[tuple[int, ...]] = set()
+    for _ in range(60):
+        batch = task.draw(256, generator)
+        assert bool((batch.targets[held_out(batch.ids)] == -100).all())
+        trained |= {tuple(row) for row, t in zip(batch.ids.tolist(), batch.targets.tolist(), strict=True) if t >= 0}
+    tested = {tuple(row) for length in (2, 3) for row in task.exam(length, 500).ids.tolist()}
+    assert tested
+    assert trained
+    assert not tested & trained
+
+
+def test_baselines_of_expressions_are_what_counting_gives() -> None:
+    task = Expressions()
+    exam = task.exam(8, 2000)
+    found = task.baselines(8, exam)
+    constant = ceiling = 0.0
+    for ids, target in zip(exam.ids.tolist(), exam.targets.tolist(), strict=True):
+        tokens = [task.tokens[i] for i in ids]
+        guess = "9" if tokens[0] == "Max" else "0"
+        constant += guess == task.tokens[target]
+        digits = tokens[2:-1:2]
+        ceiling += 1 if tokens[0] in ("Max", "Min") else max(Counter(digits).values()) / len(digits)
+    assert found["chance"] == 0.1
+    assert found["always 9 or 0"] == pytest.approx(constant / 2000)
+    assert found["order-free ceiling"] == pytest.approx(ceiling / 2000)
+
+
+def test_the_order_free_ceiling_of_the_tutorial() -> None:
+    """Three arguments, as the tutorial has them: First, Second and Last can be right 0.43 each at most; 0.658 in all.
+
+    Independent digits: the answer to First is one of three, and the commonest digit is it with 0.43.
+    """
+    digits = torch.cartesian_prod(*[torch.arange(10)] * 3)
+    most = torch.nn.functional.one_hot(digits, 10).sum(1).amax(1) / 3
+    assert most.mean().item() == pytest.approx(0.43, abs=1e-6)
+    assert (3 * most.mean().item() + 2) / 5 == pytest.approx(0.658, abs=1e-6)
+
+
+def test_an_encoder_is_asked_at_the_operator() -> None:
+    assert Expressions(direction="encoder").exam(3, 2).at == 0
+    assert Expressions(direction="decoder").exam(3, 2).at == -1
+
+
+@pytest.mark.parametrize("length", [1, 8, 26])
+def test_recall_is_answered_rightly(length: int) -> None:
+    task = Recall()
+    exam = task.exam(length, 100)
+    for ids, target, group in zip(exam.ids.tolist(), exam.targets.tolist(), exam.groups.tolist(), strict=True):
+        letters = "".join(task.tokens[i] for i in ids)
+        pairs, mark, asked = letters[:-2], letters[-2], letters[-1]
+        firsts = pairs[::2]
+        assert mark == "?"
+        assert len(set(firsts)) == length
+        place = firsts.index(asked)
+        assert task.tokens[target] == pairs[2 * place + 1]
+        assert group == 3 * place // length
+
+
+def test_recall_holds_sequences_back() -> None:
+    task = Recall(trained=(1,))
+    batch = task.draw(2000, torch.Generator().manual_seed(1))
+    tested = {tuple(row) for row in task.exam(1, 50).ids.tolist()}
+    trained = {tuple(r) for r, t in zip(batch.ids.tolist(), batch.targets.tolist(), strict=True) if t >= 0}
+    assert tested
+    assert not tested & trained
+
+
+def test_text_predicts_the_next_byte_of_text_that_was_held_back() -> None:
+    content = bytes(range(200)) * 50
+    task = Text(content, trained=(16,))
+    exam = task.exam(32, 5)
+    assert torch.equal(exam.ids[:, 1:], exam.targets[:, :-1])
+    tail = content[len(content) * 9 // 10 :]
+    assert bytes(exam.ids.flatten().tolist()) == tail[: 5 * 32]
+    assert (exam.groups == 0).float().mean().item() == 0.25
+    assert bool((exam.groups[:, 24:] == 0).all())
+
+
+def test_baselines_of_text_are_cross_entropies() -> None:
+    content = b"aab" * 3000
+    task = Text(content, trained=(8,))
+    found = task.baselines(8, task.exam(8, 100))
+    assert found["all bytes alike"] == pytest.approx(math.log(256))
+    # Two thirds a, one third b: the entropy of that, up to the count of one given to unseen bytes.
+    assert found["frequency of bytes"] == pytest.approx(-(2 / 3) * math.log(2 / 3) - math.log(1 / 3) / 3, abs=0.05)
+
+
+def test_the_default_text_is_the_documentation_of_python() -> None:
+    assert len(python_documentation()) > 300_000
+    assert b"comprehension" in python_documentation()
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda p: Expressions(trained=(0, 1)), SettingError, "at least one argument"),
+        (lambda p: Recall(trained=(27,)), SettingError, "1 to 26 pairs"),
+        (lambda p: Recall().exam(27, 1), SettingError, "was asked for 27"),
+        (lambda p: Text(b"short"), TextError, "has 5 bytes, too few for windows of 64"),
+        (lambda p: Text(b"x" * 3000).exam(512, 1), TextError, "too few for a window of 512"),
+        (lambda p: Text(b"x" * 3000, trained=(8, 16)), SettingError, "trained on one window"),
+        (lambda p: make_task("poems", "decoder", None, ()), SettingError, "expressions, recall, text"),
+        (lambda p: make_task("text", "encoder", None, ()), SettingError, "sees the next byte"),
+        (lambda p: make_task("recall", "decoder", None, [p]), SettingError, "files are read by task='text' only"),
+        (lambda p: make_task("text", "decoder", None, [p / "no.txt"]), TextError, "cannot be read"),
+    ],
+)
+def test_wrong_tasks_are_refused(make, error, words, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(error, match=words):
+        make(tmp_path)
+
+
+def test_an_empty_file_is_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "empty.txt").write_bytes(b"")
+    with pytest.raises(TextError, match="is empty"):
+        make_task("text", "decoder", None, [tmp_path / "empty.txt"])

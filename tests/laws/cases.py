@@ -1,0 +1,79 @@
+"""What the laws are tested on: every row of the catalogue with every variant, mixtures, and the rows of schemes.py."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+import whatwhere as ww
+
+from .schemes import ROWS
+
+DIM, HEADS, KEY_HEADS, MAX_LENGTH = 64, 4, 2, 64
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row of the catalogue with one choice of options."""
+
+    row: ww.Scheme
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        settings = ",".join(f"{option}={value}" for option, value in self.options.items())
+        return f"{self.row.name}[{settings}]" if settings else self.row.name
+
+    def build(self, dim: int = DIM, num_heads: int = HEADS, max_length: int = MAX_LENGTH) -> ww.Where:
+        return self.row.build(dim, num_heads, max_length, **self.options)
+
+    @property
+    def by_content(self) -> bool:
+        score = self.build().score
+        return score is not None and score.by_content
+
+
+def mixture(*names: str) -> ww.Scheme:
+    """A row for several schemes at once, with the facts that follow from theirs."""
+    rows = [ww.catalogue[name] for name in names]
+    joined = "+".join(names)
+    return replace(
+        rows[0],
+        name=joined,
+        door=None,
+        build=lambda dim, num_heads, max_length: ww.scheme(joined, dim, num_heads, max_length),
+        learned=any(row.learned for row in rows),
+        relative=all(row.relative for row in rows),
+        any_length=all(row.any_length for row in rows),
+        causal_only=any(row.causal_only for row in rows),
+        longest=min(row.longest for row in rows),
+        near=None,
+        variants=(),
+    )
+
+
+ALL_ROWS = (
+    *ww.catalogue.values(),
+    *ROWS,
+    mixture("rotary", "alibi"),
+    mixture("learned", "rotary", "alibi"),
+)
+CASES = [Case(row, options) for row in ALL_ROWS for options in ({}, *row.variants)]
+
+
+def each(holds: Callable[[Case], bool] = lambda case: True) -> pytest.MarkDecorator:
+    """Parametrize a test over the cases of which something holds; there must be at least one."""
+    chosen = [pytest.param(case, id=case.name) for case in CASES if holds(case)]
+    assert chosen, "no case is left: the law would be tested on nothing"
+    return pytest.mark.parametrize("case", chosen)
+
+
+def positional(case: Case) -> bool:
+    """It has a scheme at some door."""
+    return case.row.name != "none"
+
+
+def fixed(case: Case) -> bool:
+    """It has a scheme at some door, and no parameters."""
+    return positional(case) and not case.row.learned

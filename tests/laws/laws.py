@@ -1,0 +1,260 @@
+"""The laws as functions: each raises AssertionError where its law does not hold.
+
+The test files apply them to every case; test_teeth.py applies them to schemes that are broken on purpose.
+"""
+
+from collections.abc import Callable
+from math import sqrt
+
+import torch
+from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
+from torch.autograd import gradcheck
+from torch.func import functional_call
+from torch.testing import assert_close
+
+import whatwhere as ww
+
+from .cases import DIM
+from .model import HEAD_DIM, Model, attend, decode, draw, numbers, random_ids
+
+Build = Callable[[], ww.Where]
+TOLERANCE = {"rtol": 0.0, "atol": 1e-5}
+"""Of the small model's vectors, which are of size 1 to 4, computed in float32 in another order."""
+
+
+def require_equal(actual: list[Tensor], expected: list[Tensor]) -> None:
+    """Every bit alike."""
+    assert_close(actual, expected, rtol=0, atol=0)
+
+
+def real_tokens(p: ww.Positions, batch: int) -> Tensor:
+    """True at tokens, False at padding."""
+    real = torch.ones_like(p.order, dtype=torch.bool) if p.segment is None else p.segment >= 0
+    return real.expand(batch, -1)
+
+
+def draw_anew(module: nn.Module, seed: int) -> None:
+    """Every module draws the parameters that it owns: the protocol of sharded training."""
+    torch.manual_seed(seed)
+    for part in module.modules():
+        if next(part.parameters(recurse=False), None) is not None:
+            part.reset_parameters()
+
+
+def unchanged_by_bfloat16(where: ww.Where, p: ww.Positions) -> None:
+    """Law 1: a conversion of the model to bfloat16 rounds nothing of a fixed scheme."""
+    expected = numbers(where, p)
+    require_equal(numbers(where.bfloat16(), p), expected)
+
+
+def unchanged_by_autocast(where: ww.Where, p: ww.Positions) -> None:
+    """Law 1: autocast reaches no angle and no bias."""
+    expected = numbers(where, p)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = numbers(where, p)
+    require_equal(inside, expected)
+
+
+def unchanged_by_callers(build: Build, p: ww.Positions) -> None:
+    """Law 1: what was asked before, at other lengths, dtypes and in other modes, leaves no trace."""
+    fresh, used = build(), build()
+    used.load_state_dict(fresh.state_dict())
+    expected = [*numbers(fresh, p), attend(fresh, p)]
+    few = ww.positions(3)
+    numbers(used, few)
+    if not fresh.state_dict():
+        attend(used, few, dtype=torch.bfloat16)
+        numbers(used, ww.positions(5, start=100_000))
+        used.at(few.to("meta")).input(torch.empty(1, 3, DIM, device="meta"))
+    with torch.inference_mode():
+        attend(used, ww.packed([4, 5]))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        attend(used, ww.positions(40, start=7))
+    require_equal([*numbers(used, p), attend(used, p)], expected)
+
+
+def compiles_at_most_twice(run: Callable[[int], tuple], module: nn.Module, lengths: tuple[int, ...]) -> None:
+    """Law 1: fullgraph compile equals eager, and two graphs serve any number of lengths.
+
+    Args:
+        run: gives what the module is called with, for a length.
+    """
+    torch._dynamo.reset()
+    counter = CompileCounter()
+    compiled = torch.compile(module, fullgraph=True, backend=counter)
+    for n in lengths:
+        assert_close(compiled(*run(n)), module(*run(n)), **TOLERANCE)
+    assert 1 <= counter.frame_count <= 2, f"{counter.frame_count} graphs for {len(lengths)} lengths"
+
+
+def decoding_equals_prefill(model: Model, p: ww.Positions, first: int) -> None:
+    """Law 2: one token at a time with a cache gives what reading all at once gives."""
+    ids = random_ids(max(p.batch, 2), p.tokens)
+    real = real_tokens(p, len(ids))
+    with torch.no_grad():
+        assert_close(decode(model, ids, p, first)[real], model(ids, p)[real], **TOLERANCE)
+
+
+def packed_equals_separate(model: Model, lengths: tuple[int, ...]) -> None:
+    """Law 3: documents in one sequence do not feel each other."""
+    ids = random_ids(2, sum(lengths))
+    with torch.no_grad():
+        together = model(ids, ww.packed(lengths))
+        apart = [model(part, ww.positions(part.shape[1])) for part in ids.split(lengths, dim=1)]
+        assert_close(together, torch.cat(apart, dim=1), **TOLERANCE)
+
+
+def padded_equals_unpadded(model: Model, mask: Tensor) -> None:
+    """Law 3: padding, wherever it stands, changes no real token, and makes nothing NaN."""
+    ids, p = random_ids(*mask.shape), ww.from_mask(mask)
+    y = model(ids, p)
+    assert y.isfinite().all(), "padding makes numbers that are not finite"
+    for row, real in enumerate(mask):
+        alone = model(ids[row, real][None], ww.positions(int(real.sum())))
+        assert_close(y[row, real], alone[0], **TOLERANCE)
+    y[mask].sum().backward()
+    slopes = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    assert slopes, "no gradient reached a weight"
+    assert all(slope.isfinite().all() for slope in slopes), "padding makes gradients that are not finite"
+
+
+def materialized_equals_built(build: Build, p: ww.Positions) -> None:
+    """Law 4: built on the meta device and materialized, it is what it would have been."""
+    torch.manual_seed(5)
+    direct = build()
+    with torch.device("meta"):
+        late = build()
+    late.to_empty(device="cpu")
+    draw_anew(late, seed=5)
+    assert_close(dict(late.state_dict()), dict(direct.state_dict()), rtol=0, atol=0)
+    require_equal([*numbers(late, p), attend(late, p)], [*numbers(direct, p), attend(direct, p)])
+
+
+def tell_apart(wheres: list[ww.Where], p: ww.Positions) -> None:
+    """Law 5: no two of these give the same attention."""
+    for where in wheres:  # parameters alike, so that only the settings can differ
+        draw_anew(where, seed=6)
+    results = [attend(where, p) for where in wheres]
+    for n, one in enumerate(results):
+        for m, other in enumerate(results[:n]):
+            assert (one - other).abs().max() > 1e-4, f"settings {m} and {n} give the same numbers"
+
+
+def state_is_as_declared(where: ww.Where, learned: bool) -> None:
+    """Law 6: a learned scheme trains all that it saves, a fixed one owns nothing that a conversion could round."""
+    trained = {name for name, weight in where.named_parameters() if weight.requires_grad}
+    assert bool(trained) == learned, f"declared {learned=}, but trains {trained or 'nothing'}"
+    assert set(where.state_dict()) == trained, "saves other tensors than it trains"
+    assert not list(where.buffers()), "a buffer is state, persistent or not"
+
+
+class OneLayer(nn.Module):
+    """Attention as a function of token vectors and positions, without weights of its own."""
+
+    def __init__(self, where: ww.Where) -> None:
+        super().__init__()
+        self.where = where
+
+    def forward(self, x: Tensor, p: ww.Positions) -> Tensor:
+        here = self.where.at(p)
+        heads = here.input(x).unflatten(-1, (2, -1)).transpose(1, 2)
+        q, k = here.query_key(heads, heads[:, :1].flip(-1))
+        return here.attention(q, k, heads[:, 1:], gates=here.gates(x))
+
+
+def gradients_are_right(where: ww.Where, p: ww.Positions, dim: int) -> None:
+    """Law 7: the gradients of token vectors and of all parameters are those of finite differences."""
+    layer = OneLayer(where.double())
+    weights = dict(layer.named_parameters())
+
+    def run(x: Tensor, *values: Tensor) -> Tensor:
+        return functional_call(layer, dict(zip(weights, values, strict=True)), (x, p))
+
+    x = draw(1, p.tokens, dim, seed=3, dtype=torch.float64).requires_grad_()
+    right = gradcheck(run, (x, *weights.values()), fast_mode=True, raise_exception=False)
+    assert right, "gradients differ from finite differences"
+
+
+def permuting_positions_permutes_rows(encoding: ww.InputEncoding, index: Tensor) -> None:
+    """Law 8: a row depends on its own position only."""
+    order = torch.randperm(index.numel(), generator=torch.Generator().manual_seed(0))
+    require_equal([encoding(index[order])], [encoding(index)[:, order]])
+
+
+def inner_product_is_of_distance(encoding: ww.InputEncoding, distance: int, starts: list[int]) -> None:
+    """Law 9: <PE(p), PE(p - distance)> is the same wherever p is.
+
+    It is a sum of dim/2 cosines, made of dim products of two float32 numbers of at most 1, each rounded by 2**-25 at
+    most: an error of dim * 2**-24.
+    """
+    products = []
+    for start in starts:
+        rows = encoding(torch.tensor([start, start + distance]))[0].double()
+        products.append(rows[0] @ rows[1])
+    together = torch.stack(products)
+    assert_close(together, together[:1].expand_as(together), rtol=0, atol=encoding.dim * 2**-23)
+
+
+def logits(query_key: ww.QueryKeyMap, p: ww.Positions, dtype: torch.dtype = torch.float64) -> Tensor:
+    """<q_i, k_j> of fixed vectors, summed in float64."""
+    q, k = (draw(1, 2, p.tokens, HEAD_DIM, seed=n).to(dtype) for n in (0, 1))
+    q, k = query_key(q, k, p)
+    return q.double() @ k.double().mT
+
+
+def logits_unmoved(query_key: ww.QueryKeyMap, n: int, shift: int) -> None:
+    """Law 10: moving all positions alike moves no logit.
+
+    Cosine and sine are rounded to float32, by 2**-25 each: a rotated vector is off by sqrt(2) * 2**-25 of its length,
+    the logit by twice that of |q| |k|, and two logits are compared.
+    """
+    here, there = (logits(query_key, ww.positions(n, start=start)) for start in (0, shift))
+    lengths = [draw(1, 2, n, HEAD_DIM, seed=seed).double().norm(dim=-1) for seed in (0, 1)]
+    bound = 4 * sqrt(2) * 2**-25 * lengths[0][..., :, None] * lengths[1][..., None, :]
+    assert ((here - there).abs() <= bound).all(), f"moved by {(here - there).abs().max():.1e}"
+
+
+def norms_kept(query_key: ww.QueryKeyMap, p: ww.Positions) -> None:
+    """Law 11: a map of queries and keys changes no length."""
+    q, k = (draw(1, 2, p.tokens, HEAD_DIM, seed=n) for n in (0, 1))
+    for before, after in zip((q, k), query_key(q, k, p), strict=True):
+        assert_close(after.norm(dim=-1), before.norm(dim=-1), rtol=1e-6, atol=0)
+
+
+def engines_agree(model: Model, p: ww.Positions, engine: str) -> None:
+    """Law 12: an engine gives the numbers of the plain formula."""
+    ids, real = random_ids(2, p.tokens), real_tokens(p, batch=2)
+    with torch.no_grad():
+        assert_close(model(ids, p, engine=engine)[real], model(ids, p, engine="dense")[real], **TOLERANCE)
+
+
+def engines_agree_on_an_encoder(where: ww.Where, p: ww.Positions, engine: str) -> None:
+    """Law 12, where every token may look at every other."""
+    real = real_tokens(p, batch=2)
+    with torch.no_grad():
+        actual, dense = (attend(where, p, causal=False, engine=name).transpose(1, 2) for name in (engine, "dense"))
+    assert_close(actual[real], dense[real], **TOLERANCE)
+
+
+def relative_iff_declared(where: ww.Where, relative: bool, n: int, shift: int) -> None:
+    """Law 13: a relative scheme sees distances only, another one also where it stands."""
+    moved = (attend(where, ww.positions(n, start=shift)) - attend(where, ww.positions(n))).abs().max()
+    if relative:
+        assert moved < 1e-5, f"declared relative, but a shift by {shift} moves the output by {moved:.1e}"
+    else:
+        assert moved > 1e-3, f"not declared relative, but a shift by {shift} moves the output by {moved:.1e} only"
+
+
+def finite_at(score: ww.ScoreBias, longest: int, dtype: torch.dtype) -> None:
+    """Law 14: no bias overflows at the longest distance."""
+    table = score(ww.positions(1, start=longest - 1), keys=ww.positions(2), dtype=dtype)
+    assert table.dtype == dtype
+    assert table.isfinite().all(), f"not finite in {dtype} at distance {longest - 1}"
+
+
+def distinct_over(score: ww.ScoreBias, near: int, dtype: torch.dtype) -> None:
+    """Law 14: every head tells all near distances apart."""
+    table = score(ww.positions(1, start=near), keys=ww.positions(near + 1), dtype=dtype)
+    for head, biases in enumerate(table[0, :, 0]):
+        assert biases.unique().numel() == near + 1, f"head {head} of {score.num_heads} merges distances in {dtype}"

@@ -1,0 +1,43 @@
+"""Laws 10 and 11, of the query-key door."""
+
+import pytest
+import torch
+
+import whatwhere as ww
+
+from . import laws
+from .cases import each
+from .model import HEAD_DIM, draw
+
+
+@each(lambda case: case.row.door == "query_key" and case.row.relative)
+@pytest.mark.parametrize("shift", [1, 1_000, 131_072, 1_000_000])
+def test_law_10_logits_do_not_move(shift, case):
+    n = 12
+    laws.logits_unmoved(case.build().query_key, n, min(shift, case.row.longest - n))
+
+
+@each(lambda case: case.row.door == "query_key")
+def test_law_10_logits_see_the_distance(case):
+    """The law alone would also hold for a map that does nothing."""
+    query_key = case.build().query_key
+    near, far = (laws.logits(query_key, ww.from_position_ids(torch.tensor([0, d]))) for d in (1, 2))
+    assert (near - far)[..., 1, 0].abs().max() > 1e-2
+
+
+@each(lambda case: case.row.door == "query_key")
+@pytest.mark.parametrize("start", [0, 1_000, 1_000_000])
+def test_law_11_norms_are_kept(start, case):
+    laws.norms_kept(case.build().query_key, ww.positions(12, start=min(start, case.row.longest - 12)))
+
+
+@each(lambda case: case.row.door == "query_key")
+@pytest.mark.parametrize("queries", [ww.positions(3, start=6), ww.positions(9, start=20)], ids=["fewer", "as many"])
+def test_keys_that_stand_elsewhere(queries, case):
+    """All keys handed over at once stand where the keys do, not where the queries do."""
+    where, keys = case.build(), ww.positions(9)
+    q, k = draw(2, 4, queries.tokens, HEAD_DIM, seed=0), draw(2, 2, 9, HEAD_DIM, seed=1)
+    bound = where.at(queries, keys).query_key(q, k)
+    apart = where.query_key(q, q, queries)[0], where.query_key(k, k, keys)[1]
+    laws.require_equal(list(bound), list(apart))
+    assert (bound[1] - k).abs().max() > 1e-2

@@ -1,0 +1,92 @@
+"""Laws 12 to 14, of the score door."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.nn.attention.flex_attention import flex_attention
+
+import whatwhere as ww
+
+from . import laws
+from .cases import HEADS, KEY_HEADS, each
+from .model import HEAD_DIM, attend, draw, model
+
+LEFT = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1]], dtype=torch.bool)
+RULERS = {
+    "run": ww.positions(7, start=3),
+    "packed": ww.packed([3, 4]),
+    "left-padded": ww.from_mask(LEFT),
+}
+# FlexAttention compiles what it is given, on the CPU too.
+FLEX = pytest.param("flex", marks=pytest.mark.compile)
+
+
+def has_table(case):
+    return case.row.door == "score" and not case.by_content
+
+
+@each(lambda case: not case.options)
+@pytest.mark.parametrize("ruler", RULERS)
+@pytest.mark.parametrize("engine", ["sdpa", FLEX])
+def test_law_12_engines(engine, ruler, case):
+    laws.engines_agree(model(case), RULERS[ruler], engine)
+
+
+@each(lambda case: not case.options and not case.row.causal_only)
+@pytest.mark.parametrize("ruler", RULERS)
+@pytest.mark.parametrize("engine", ["sdpa", FLEX])
+def test_law_12_engines_of_an_encoder(engine, ruler, case):
+    laws.engines_agree_on_an_encoder(case.build(), RULERS[ruler], engine)
+
+
+@pytest.mark.compile
+@each(has_table)
+@pytest.mark.parametrize("decoding", [False, True])
+def test_law_12_table_and_score_mod_in_plain_torch(decoding, case):
+    """The same scheme without Where: its table in PyTorch's attention, its score_mod in FlexAttention."""
+    score = case.build().score
+    keys = ww.positions(9, start=torch.tensor([0, 30]))
+    p = keys[-1:] if decoding else keys
+    q, k, v = (draw(2, heads, t, HEAD_DIM, seed=t) for heads, t in ((HEADS, p.tokens), (KEY_HEADS, 9), (KEY_HEADS, 9)))
+    with torch.no_grad():
+        dense = F.scaled_dot_product_attention(q, k, v, attn_mask=score(p, keys), enable_gqa=True)
+        flex = flex_attention(q, k, v, score_mod=score.score_mod(p, keys), enable_gqa=True)
+        bare = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    torch.testing.assert_close(flex, dense, rtol=0, atol=2e-6)
+    assert (bare - dense).abs().max() > 1e-2, "the bias changes nothing"
+
+
+@each(lambda case: case.row.door == "score")
+@pytest.mark.parametrize("shift", [1, 1_000, 1_000_000])
+def test_law_13_relative_iff_declared(shift, case):
+    n = 12
+    laws.relative_iff_declared(case.build(), case.row.relative, n, min(shift, case.row.longest - n))
+
+
+@each(lambda case: has_table(case) and case.row.relative)
+def test_law_13_tables_do_not_move_at_all(case):
+    """A bias is made of whole-number distances, so a shift leaves every bit as it was."""
+    score = case.build().score
+    laws.require_equal([score(ww.positions(12, start=case.row.longest - 12))], [score(ww.positions(12))])
+
+
+@each(has_table)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("heads", [4, 12])
+def test_law_14_finite(heads, dtype, case):
+    laws.finite_at(case.build(dim=192, num_heads=heads).score, case.row.longest, dtype)
+
+
+@each(has_table)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_law_14_attention_is_finite(dtype, case):
+    ends = ww.from_position_ids(torch.tensor([0, 1, case.row.longest - 2, case.row.longest - 1]))
+    for engine in ("dense", "sdpa"):
+        assert attend(case.build(), ends, dtype=dtype, engine=engine).isfinite().all()
+
+
+@each(lambda case: has_table(case) and case.row.near is not None)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("heads", [4, 12])
+def test_law_14_near_distances_are_told_apart(heads, dtype, case):
+    laws.distinct_over(case.build(dim=192, num_heads=heads).score, case.row.near, dtype)

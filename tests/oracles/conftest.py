@@ -1,0 +1,14 @@
+"""Set up the oracles: independent implementations from installed packages, built small and at random, offline."""
+
+import os
+
+import pytest
+import torch
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: nothing is ever downloaded
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Draw the same numbers whichever tests ran before."""
+    torch.manual_seed(0)

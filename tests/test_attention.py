@@ -1,0 +1,250 @@
+"""Attention: three engines, one formula, over every kind of positions and with keys of every origin."""
+
+from math import exp, sqrt
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import whatwhere as ww
+from whatwhere import attention as module
+from whatwhere.attention import Scores, attention, join
+
+# FlexAttention compiles what it is given, also on the CPU.
+ENGINES = ["dense", "sdpa", "auto", pytest.param("flex", marks=pytest.mark.compile)]
+WHERES = {
+    "none": lambda heads: ww.Where(),
+    "rotary": lambda heads: ww.Where(query_key=ww.Rotary(8)),
+    "alibi": lambda heads: ww.Where(score=ww.ALiBi(heads)),
+    "rotary+alibi": lambda heads: ww.Where(query_key=ww.Rotary(8), score=ww.ALiBi(heads)),
+}
+RULERS = {
+    "plain": lambda: ww.positions(6),
+    "packed": lambda: ww.packed([2, 3, 1]),
+    "left padding": lambda: ww.from_mask(torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])),
+    "right padding": lambda: ww.from_mask(torch.tensor([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 0]])),
+    "randomized": lambda: ww.randomized(6, 50, batch=2, generator=torch.Generator().manual_seed(0)),
+    "a start each": lambda: ww.positions(6, start=torch.tensor([0, 11])),
+}
+
+
+def draw(*shapes, seed=0, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes]
+
+
+def by_loops(q, k, v, mask, bias=None, scale=None):
+    """The formula, one query at a time, in Python's own numbers."""
+    batch, heads, queries, head_dim = q.shape
+    shared = heads // k.shape[1]
+    scale = 1 / sqrt(head_dim) if scale is None else scale
+    y = torch.zeros(batch, heads, queries, v.shape[-1], dtype=torch.float64)
+    for b in range(batch):
+        for h in range(heads):
+            for i in range(queries):
+                seen = [j for j in range(k.shape[2]) if mask[b % mask.shape[0], 0, i, j]]
+                scores = [float(q[b, h, i].double() @ k[b, h // shared, j].double()) * scale for j in seen]
+                if bias is not None:
+                    scores = [s + float(bias[b % bias.shape[0], h, i, j]) for s, j in zip(scores, seen, strict=True)]
+                weights = [exp(s - max(scores)) for s in scores]
+                for weight, j in zip(weights, seen, strict=True):
+                    y[b, h, i] += weight / sum(weights) * v[b, h // shared, j].double()
+    return y
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("key_heads", [4, 2, 1])
+@pytest.mark.parametrize("ruler", RULERS)
+@pytest.mark.parametrize("name", WHERES)
+def test_every_engine_is_the_formula(name, ruler, key_heads, causal, engine):
+    where, p = WHERES[name](4), RULERS[ruler]()
+    q, k, v = draw((2, 4, 6, 8), (2, key_heads, 6, 8), (2, key_heads, 6, 8))
+    here = where.at(p)
+    q, k = here.query_key(q, k)
+    y = here.attention(q, k, v, causal=causal, engine=engine)
+    bias = None if where.score is None else where.score(p)
+    assert torch.allclose(y.double(), by_loops(q, k, v, p.mask(causal=causal), bias), atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", WHERES)
+def test_a_further_mask_limits_what_is_seen(name, engine):
+    where, p = WHERES[name](4), ww.positions(5)
+    q, k, v = draw((2, 4, 5, 8), (2, 4, 5, 8), (2, 4, 5, 8))
+    window = torch.ones(5, 5, dtype=torch.bool).triu(-1)[None, None]  # the key itself and the one before
+    y = where.at(p).attention(q, k, v, mask=window, engine=engine)
+    bias = None if where.score is None else where.score(p)
+    assert torch.allclose(y.double(), by_loops(q, k, v, p.mask() & window, bias), atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", WHERES)
+def test_decoding_with_a_cache_gives_what_the_whole_sequence_gave(name, engine):
+    where = WHERES[name](4)
+    q, k, v = draw((2, 4, 7, 8), (2, 2, 7, 8), (2, 2, 7, 8))
+    p = ww.from_mask(torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1]]))
+    whole = where.at(p)
+    expected = whole.attention(*whole.query_key(q, k), v, engine="dense")
+    cached = k[:, :, :0]
+    for start, stop in ((0, 3), (3, 4), (4, 5), (5, 7)):  # a prompt, two single steps, a chunk
+        here = where.at(p[start:stop], p[:stop])
+        turned, new = here.query_key(q[:, :, start:stop], k[:, :, start:stop])
+        cached = torch.cat([cached, new], dim=2)
+        y = here.attention(turned, cached, v[:, :, :stop], engine=engine)
+        assert torch.allclose(y, expected[:, :, start:stop], atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", WHERES)
+def test_two_sequences_of_unequal_lengths(name, engine):
+    where = WHERES[name](4)
+    source = ww.from_mask(torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]))
+    target = ww.positions(3)
+    q, k, v = draw((2, 4, 3, 8), (2, 4, 5, 8), (2, 4, 5, 6))
+    here = where.at(target, source)
+    q, k = here.query_key(q, k)
+    y = here.attention(q, k, v, causal=False, engine=engine)
+    visible = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]).bool()[:, None, None].expand(2, 1, 3, 5)
+    bias = None if where.score is None else where.score(target, source)
+    assert torch.allclose(y.double(), by_loops(q, k, v, visible, bias), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", WHERES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("engine", ["dense", "sdpa"])
+def test_a_query_without_keys_gets_zeros_and_a_clean_gradient(name, dtype, engine):
+    p = ww.from_mask(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]))
+    q, k, v = (x.requires_grad_() for x in draw((2, 4, 4, 8), (2, 2, 4, 8), (2, 2, 4, 8), dtype=dtype))
+    here = WHERES[name](4).at(p)
+    y = here.attention(*here.query_key(q, k), v, engine=engine)
+    assert y.dtype == dtype
+    assert bool((y[0, :, :2] == 0).all())
+    assert bool((y[1, :, 3] == 0).all())
+    y.float().sum().backward()
+    assert all(bool(x.grad.isfinite().all()) for x in (q, k, v))
+    assert bool((v.grad[0, :, :2] == 0).all())  # nobody looks at padding
+    assert bool((v.grad[0, :, 2:] != 0).any(-1).all())
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", WHERES)
+def test_a_query_without_keys_gets_zeros_from_flex_too(name):
+    p = ww.from_mask(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]))
+    q, k, v = draw((2, 4, 4, 8), (2, 2, 4, 8), (2, 2, 4, 8))
+    y = WHERES[name](4).at(p).attention(q, k, v, engine="flex")
+    assert bool((y[0, :, :2] == 0).all())
+    assert bool(y.isfinite().all())
+
+
+@pytest.mark.compile
+def test_flex_evaluates_parameters_under_no_grad():
+    q, k, v = (x.requires_grad_() for x in draw((1, 2, 3, 8), (1, 2, 3, 8), (1, 2, 3, 8)))
+    here = ww.Where().at(ww.positions(3))
+    with torch.no_grad():
+        assert torch.allclose(
+            here.attention(q, k, v, engine="flex"), here.attention(q, k, v, engine="dense"), atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("engine", ["dense", "sdpa"])
+def test_the_gradient_of_the_engines_is_the_formulas(engine):
+    here = ww.Where(score=ww.ALiBi(2)).at(ww.packed([2, 2]))
+    inputs = [x.requires_grad_() for x in draw((1, 2, 4, 4), (1, 1, 4, 4), (1, 1, 4, 3), dtype=torch.float64)]
+
+    def run(q, k, v):
+        return here.attention(q, k, v, engine=engine)
+
+    assert torch.autograd.gradcheck(run, inputs)
+
+
+@pytest.mark.parametrize("engine", ["dense", "sdpa"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_low_precision_stays_near_the_formula(engine, dtype):
+    where, p = ww.Where(score=ww.ALiBi(4)), ww.positions(6)
+    q, k, v = draw((2, 4, 6, 8), (2, 4, 6, 8), (2, 4, 6, 8), dtype=dtype)
+    y = where.at(p).attention(q, k, v, engine=engine)
+    assert y.dtype == dtype
+    # Values lie around 1; the format itself rounds by eps / 2, and weights and values are rounded once each.
+    assert torch.allclose(y.double(), by_loops(q, k, v, p.mask(), where.score(p)), atol=8 * torch.finfo(dtype).eps)
+
+
+def _watch(monkeypatch):
+    calls = []
+    real = F.scaled_dot_product_attention
+
+    def watched(*args, **settings):
+        calls.append(settings.get("is_causal", False))
+        return real(*args, **settings)
+
+    monkeypatch.setattr(module.F, "scaled_dot_product_attention", watched)
+    return calls
+
+
+def test_a_plain_run_uses_the_causal_kernel(monkeypatch):
+    calls = _watch(monkeypatch)
+    (q,) = draw((1, 2, 5, 8))
+    ww.Where().at(ww.positions(5)).attention(q, q, q)
+    assert calls == [True]
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys"),
+    [
+        (lambda p: p[4:], lambda p: p),
+        (lambda p: p[2:], lambda p: p),
+        (lambda p: p[4:], lambda p: p[:4].append(p[4:])),
+        (lambda p: p, lambda p: ww.positions(5)),
+        (lambda p: ww.packed([2, 3]), lambda p: None),
+        (lambda p: ww.from_mask(torch.tensor([0, 1, 1, 1, 1])), lambda p: None),
+        (lambda p: ww.from_position_ids(torch.tensor([0, 2, 4, 6, 8])), lambda p: None),
+    ],
+    ids=["step", "chunk", "grown cache", "two rulers", "packed", "padded", "gaps"],
+)
+def test_nothing_else_is_ever_causal_by_the_kernel(queries, keys, monkeypatch):
+    calls = _watch(monkeypatch)
+    p = ww.positions(5)
+    here = ww.Where().at(queries(p), keys(p))
+    q, k = draw((1, 2, here.queries.tokens, 8), (1, 2, here.keys.tokens, 8))
+    y = here.attention(q, k, k)
+    assert calls == [False]
+    assert torch.allclose(y.double(), by_loops(q, k, k, here.queries.mask(here.keys)), atol=1e-5)
+
+
+def test_a_causal_run_with_causal_off_sees_everything(monkeypatch):
+    calls = _watch(monkeypatch)
+    (q,) = draw((1, 2, 5, 8))
+    y = ww.Where().at(ww.positions(5)).attention(q, q, q, causal=False)
+    assert calls == [False]
+    assert torch.allclose(y.double(), by_loops(q, q, q, torch.ones(1, 1, 5, 5)), atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["dense", "sdpa"])
+def test_dropout_drops_weights_at_its_rate_and_keeps_the_mean(engine):
+    torch.manual_seed(0)
+    q = torch.zeros(1, 1, 400, 4)
+    v = torch.eye(400)[None, None]  # the output is the matrix of weights itself: 1 / 400 before dropout
+    here = ww.Where().at(ww.positions(400))
+    weights = here.attention(q, q, v, causal=False, dropout=0.25, engine=engine)[0, 0] * 400
+    assert torch.allclose(weights[weights != 0], torch.tensor(4 / 3), atol=1e-4)
+    # 160,000 draws: the standard deviation of the share is 0.0011.
+    assert abs(float((weights == 0).float().mean()) - 0.25) < 0.006
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_scale_of_the_softmax(engine):
+    q, k, v = draw((1, 2, 3, 8), (1, 2, 3, 8), (1, 2, 3, 8))
+    everything = Scores(None, None, False, lambda dtype: None)
+    y = attention(q, k, v, everything, scale=1.0, engine=engine)
+    assert torch.allclose(y.double(), by_loops(q, k, v, torch.ones(1, 1, 3, 3), scale=1.0), atol=1e-5)
+
+
+def test_join_folds_a_mask_into_a_bias():
+    mask = torch.tensor([[True, False], [True, True]])
+    bias = torch.tensor([[-1e5, 2.0], [3.0, 4.0]])
+    assert join(None, None, torch.float32) is None
+    assert join(None, mask, torch.float32) is mask
+    assert join(bias, mask, torch.float32).tolist() == [[-1e5, -torch.inf], [3, 4]]
+    # float16 ends at -65504; what lies below stays finite, only the mask is infinite.
+    assert join(bias, mask, torch.float16).tolist() == [[-65504, -torch.inf], [3, 4]]
+    assert join(bias, None, torch.float16).dtype == torch.float16

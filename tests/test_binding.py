@@ -1,0 +1,268 @@
+"""Where and bind: doors, shared work, gated and content-dependent schemes, and positions of other places."""
+
+import pytest
+import torch
+from torch import nn
+
+import whatwhere as ww
+from whatwhere.where.doors import QueryKeyMap, ScoreBias
+
+# FlexAttention compiles what it is given, also on the CPU.
+ENGINES = ["dense", "sdpa", pytest.param("flex", marks=pytest.mark.compile)]
+
+
+def draw(*shapes, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator) for shape in shapes]
+
+
+class Forget(ScoreBias):
+    """The forgetting gate of FoX: the sum of log gates after the key up to the query (arXiv:2503.02130)."""
+
+    by_content = True
+
+    def __init__(self, dim, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.gate = nn.Linear(dim, num_heads)
+
+    def gates(self, x):
+        return nn.functional.logsigmoid(self.gate(x)).transpose(1, 2)
+
+    def bind(self, queries, keys, *, q=None, k=None, gates=None, causal=True):
+        total = gates.cumsum(-1)
+        first = keys.tokens - queries.tokens
+
+        def element(b, h, i, j):
+            return total[b, h, i + first] - total[b, h, j]
+
+        return element
+
+
+class Contextual(ScoreBias):
+    """Positions counted by gates of q and k, as CoPE does (arXiv:2405.18719), with a slope in place of a table."""
+
+    by_content = True
+
+    def __init__(self, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+
+    def bind(self, queries, keys, *, q=None, k=None, gates=None, causal=True):
+        open_gates = (q @ k.mT).sigmoid().masked_fill(~queries.mask(keys), 0)
+        counted = open_gates.flip(-1).cumsum(-1).flip(-1)
+
+        def element(b, h, i, j):
+            return -0.5 * counted[b, h, i, j]
+
+        return element
+
+
+class Unscaled(QueryKeyMap):
+    """A map that changes nothing and asks for a softmax scale."""
+
+    def __init__(self, head_dim, scale):
+        super().__init__()
+        self.head_dim, self.scale = head_dim, scale
+        self.bound = []
+
+    def bind(self, positions):
+        self.bound.append(positions)
+        return ()
+
+    def map_query(self, q, bound):
+        return q
+
+    def map_key(self, k, bound):
+        return k
+
+
+class Counted(ScoreBias):
+    """ALiBi's formula, counting how often it is bound."""
+
+    def __init__(self, num_heads, scale=None):
+        super().__init__()
+        self.num_heads, self.scale, self.times = num_heads, scale, 0
+
+    def bind(self, queries, keys, *, q=None, k=None, gates=None, causal=True):
+        self.times += 1
+        at_query, at_key = queries.single_axis("Counted"), keys.single_axis("Counted")
+
+        def element(b, h, i, j):
+            return -(at_query[b % len(at_query), i] - at_key[b % len(at_key), j]).abs().float() / (h + 1)
+
+        return element
+
+
+def test_nothing_at_a_door_changes_nothing():
+    x, q, k = draw((2, 3, 8), (2, 2, 3, 4), (2, 2, 3, 4))
+    here = ww.Where().at(ww.positions(3))
+    assert here.input(x) is x
+    assert here.query_key(q, k) == (q, k)
+    assert here.gates(x) is None
+    assert here.scale is None
+
+
+def test_a_learned_scheme_is_among_the_parameters():
+    where = ww.Where(input=ww.Learned(4, 8))
+    assert [name for name, _ in where.named_parameters()] == ["input.weight"]
+    assert not list(ww.Where(query_key=ww.Rotary(4), score=ww.ALiBi(2)).parameters())
+
+
+def test_input_is_added_and_keeps_the_dtype():
+    x = torch.ones(2, 3, 4, dtype=torch.bfloat16)
+    scheme = ww.Sinusoidal(4)
+    y = ww.Where(input=scheme).at(ww.positions(3, start=7)).input(x)
+    assert y.dtype == torch.bfloat16
+    assert torch.equal(y, (1 + scheme(ww.positions(3, start=7))).bfloat16().expand(2, 3, 4))
+
+
+def test_query_key_is_the_scheme_called_with_positions():
+    rope, p = ww.Rotary(4), ww.from_mask(torch.tensor([[0, 1, 1], [1, 1, 1]]))
+    q, k = draw((2, 4, 3, 4), (2, 2, 3, 4))
+    ours, direct = ww.Where(query_key=rope).at(p).query_key(q, k), rope(q, k, p)
+    assert all(torch.equal(a, b) for a, b in zip(ours, direct, strict=True))
+
+
+def test_keys_of_another_sequence_turn_by_their_own_positions():
+    rope, queries, keys = ww.Rotary(4), ww.positions(2, start=5), ww.positions(3)
+    q, k = draw((1, 2, 2, 4), (1, 2, 3, 4))
+    turned = ww.Where(query_key=rope).at(queries, keys).query_key(q, k)
+    assert torch.equal(turned[0], rope(q, q, queries)[0])
+    assert torch.equal(turned[1], rope(k, k, keys)[0])
+
+
+def test_new_rows_of_a_cache_turn_where_the_queries_stand():
+    rope, p = ww.Rotary(4), ww.positions(6)
+    q, k = draw((1, 2, 1, 4), (1, 2, 1, 4))
+    turned = ww.Where(query_key=rope).at(p[5:], p).query_key(q, k)
+    assert torch.equal(turned[1], rope(k, k, p[5:])[1])
+
+
+def test_plain_numbers_are_taken_as_positions():
+    rope = ww.Rotary(4)
+    (q,) = draw((2, 2, 3, 4))
+    ids = torch.tensor([[4, 5, 6], [0, 1, 2]])
+    assert torch.equal(ww.Where(query_key=rope).at(ids).query_key(q, q)[0], rope(q, q, ids)[0])
+
+
+def test_each_distinct_scheme_is_bound_once_for_all_layers():
+    shared, own = Counted(2), Counted(2)
+    mapped = Unscaled(4, None)
+    first, second = ww.Where(query_key=mapped, score=shared), ww.Where(query_key=mapped, score=own)
+    (q,) = draw((1, 2, 5, 4))
+    for here in ww.bind([first, first, second, first], ww.positions(5)):
+        here.query_key(q, q)
+        here.attention(q, q, q, engine="dense")
+        here.attention(q, q, q, engine="sdpa")
+    assert (shared.times, own.times, len(mapped.bound)) == (1, 1, 1)
+
+
+def test_bind_gives_one_here_a_layer_in_order():
+    wheres = [ww.Where(query_key=ww.Rotary(4)), ww.Where(), ww.Where(score=ww.ALiBi(2))]
+    heres = ww.bind(iter(wheres), ww.positions(3))
+    assert [here.where for here in heres] == wheres
+    assert all(here.queries is heres[0].queries and here.keys is here.queries for here in heres)
+
+
+def test_the_layers_of_a_mixture_stay_apart():
+    p = ww.positions(4)
+    (q,) = draw((1, 2, 4, 4))
+    wheres = [ww.Where(), ww.Where(score=ww.ALiBi(2)), ww.Where(score=Counted(2))]
+    together = [here.attention(q, q, q) for here in ww.bind(wheres, p)]
+    alone = [where.at(p).attention(q, q, q) for where in wheres]
+    assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))
+    assert not torch.allclose(together[0], together[1])
+    assert not torch.allclose(together[1], together[2])
+
+
+def test_causal_and_not_causal_are_kept_apart():
+    here = ww.Where(score=ww.ALiBi(2)).at(ww.positions(4))
+    (q,) = draw((1, 2, 4, 4))
+    first = here.attention(q, q, q)
+    everything = here.attention(q, q, q, causal=False)
+    assert torch.equal(here.attention(q, q, q), first)
+    assert not torch.allclose(first, everything)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_scale_a_scheme_asks_for_is_the_softmax_scale(engine):
+    where = ww.Where(query_key=Unscaled(4, 1.0))
+    q, k, v = draw((1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4))
+    here = where.at(ww.positions(3))
+    assert here.scale == 1.0
+    expected = (q @ k.mT).masked_fill(~torch.ones(3, 3).tril().bool(), -torch.inf).softmax(-1) @ v
+    assert torch.allclose(here.attention(q, k, v, engine=engine), expected, atol=1e-6)
+
+
+def test_two_schemes_may_ask_for_the_same_scale_only():
+    assert ww.Where(query_key=Unscaled(4, 2.0), score=Counted(2, scale=2.0)).scale == 2.0
+    with pytest.raises(ww.SettingError) as caught:
+        ww.Where(query_key=Unscaled(4, 2.0), score=Counted(2, scale=1.0))
+    assert str(caught.value) == ("the two schemes ask for different softmax scales, [1.0, 2.0]: choose one of them.")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_gated_scheme_is_carried_also_through_a_cache(engine):
+    torch.manual_seed(0)
+    where = ww.Where(score=Forget(dim=6, num_heads=2))
+    x, q, k, v = draw((2, 5, 6), (2, 2, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4))
+    with torch.no_grad():
+        log_gates = where.score.gates(x)
+        scores = q @ k.mT / 2
+        for i in range(5):
+            for j in range(5):
+                scores[:, :, i, j] += log_gates[:, :, j + 1 : i + 1].sum(-1) if j <= i else -torch.inf
+        expected = scores.softmax(-1) @ v
+        p = ww.positions(5)
+        here = where.at(p)
+        assert torch.allclose(here.attention(q, k, v, gates=here.gates(x), engine=engine), expected, atol=1e-5)
+        cache = x.new_zeros(2, 2, 0)
+        for t in range(5):
+            step = where.at(p[t : t + 1], p[: t + 1])
+            cache = torch.cat([cache, step.gates(x[:, t : t + 1])], dim=-1)
+            y = step.attention(q[:, :, t : t + 1], k[:, :, : t + 1], v[:, :, : t + 1], gates=cache, engine=engine)
+            assert torch.allclose(y, expected[:, :, t : t + 1], atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_scheme_that_depends_on_content_gets_each_layers_own(engine):
+    scheme = Contextual(num_heads=2)
+    p = ww.positions(4)
+    for seed, here in enumerate(ww.bind([ww.Where(score=scheme)] * 2, p)):
+        q, k, v = draw((2, 2, 4, 4), (2, 2, 4, 4), (2, 2, 4, 4), seed=seed)
+        scores = q @ k.mT
+        expected = torch.full((2, 2, 4, 4), -torch.inf)
+        for i in range(4):
+            for j in range(i + 1):
+                counted = scores[:, :, i, j : i + 1].sigmoid().sum(-1)
+                expected[:, :, i, j] = scores[:, :, i, j] / 2 - 0.5 * counted
+        assert torch.allclose(here.attention(q, k, v, engine=engine), expected.softmax(-1) @ v, atol=1e-5)
+
+
+def test_a_scheme_that_depends_on_content_trains_its_gates():
+    where = ww.Where(score=Forget(dim=6, num_heads=2))
+    x, q = draw((1, 4, 6), (1, 2, 4, 4))
+    here = where.at(ww.positions(4))
+    here.attention(q, q, q, gates=here.gates(x)).square().sum().backward()
+    assert bool((where.score.gate.weight.grad != 0).any())
+
+
+def test_several_axes_are_sliced_from_one_ruler():
+    p = ww.from_position_ids(torch.tensor([[[0, 1, 1, 2]], [[0, 1, 2, 2]]]))
+    here = ww.Where().at(p[3:], p)
+    assert here.queries.mask(here.keys)[0, 0].tolist() == [[True] * 4]
+
+
+def test_a_where_is_saved_with_its_model():
+    model = nn.ModuleDict({"where": ww.Where(input=ww.Learned(4, 3), score=ww.ALiBi(2))})
+    assert list(model.state_dict()) == ["where.input.weight"]
+
+
+def test_repr_shows_the_doors_in_use():
+    assert repr(ww.Where()) == "Where()"
+    assert repr(ww.Where(score=ww.ALiBi(2))) == "Where(score=ALiBi(num_heads=2))"
+    assert repr(ww.Where(input=ww.Learned(4, 3), query_key=ww.Rotary(4))) == (
+        "Where(input=Learned(dim=4, max_length=3, std=0.02), "
+        "query_key=Rotary(head_dim=4, theta=10000.0, interleaved=False, rotary_dim=4))"
+    )

@@ -1,0 +1,112 @@
+"""The catalogue: rows that tell the truth, and schemes by name."""
+
+import inspect
+from datetime import date
+
+import pytest
+import torch
+
+import whatwhere as ww
+from whatwhere.where.doors import InputEncoding, QueryKeyMap, ScoreBias
+
+DOORS = {"input": InputEncoding, "query_key": QueryKeyMap, "score": ScoreBias}
+ROWS = list(ww.catalogue.values())
+
+
+def in_use(where):
+    return {door: getattr(where, door) for door in DOORS if getattr(where, door) is not None}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_row_builds_a_scheme_at_its_door(row):
+    used = in_use(ww.scheme(row.name, dim=16, num_heads=2, max_length=32))
+    assert list(used) == ([] if row.door is None else [row.door])
+    assert all(isinstance(scheme, DOORS[door]) for door, scheme in used.items())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_learned_says_whether_there_are_parameters(row):
+    where = ww.scheme(row.name, dim=16, num_heads=2, max_length=32)
+    assert bool(list(where.parameters())) == row.learned
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_variants_build(row):
+    for options in row.variants:
+        plain, varied = (
+            ww.scheme(row.name, dim=32, num_heads=2, max_length=8, **given) for given in ({}, dict(options))
+        )
+        assert repr(plain) != repr(varied)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_row_names_its_source(row):
+    assert row.url.startswith("https://")
+    assert row.paper
+    assert row.formula
+    assert row.used_by
+    assert 2015 <= row.year <= date.today().year
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_any_length_says_whether_there_is_an_end(row):
+    where = ww.scheme(row.name, dim=16, num_heads=2, max_length=4)
+    far = ww.positions(2, start=1000)
+    q = torch.ones(1, 2, 2, 8)
+
+    def use():
+        here = where.at(far)
+        here.input(torch.zeros(1, 2, 16))
+        return here.attention(*here.query_key(q, q), q)
+
+    if row.any_length:
+        assert bool(use().isfinite().all())
+    else:
+        with pytest.raises(ww.PositionError):
+            use()
+
+
+def test_names_are_keys_and_cannot_be_changed():
+    assert all(name == row.name for name, row in ww.catalogue.items())
+    with pytest.raises(TypeError):
+        ww.catalogue["mine"] = ROWS[0]
+
+
+def test_the_schemes_of_the_tutorials_are_there():
+    assert {"none", "sinusoidal", "learned", "rotary", "alibi"} <= set(ww.catalogue)
+
+
+def test_every_final_scheme_of_the_package_has_a_row():
+    built = {type(scheme) for row in ROWS for scheme in in_use(row.build(16, 2, 8)).values()}
+    public = {
+        value
+        for name in ww.__all__
+        if name != "compare" and name != "similarity"  # not schemes, and costly to load
+        for value in [getattr(ww, name)]
+        if inspect.isclass(value) and issubclass(value, tuple(DOORS.values())) and not inspect.isabstract(value)
+    }
+    assert public == built
+
+
+def test_sizes_go_where_they_belong():
+    assert ww.scheme("sinusoidal", dim=24, num_heads=2, max_length=5).input.dim == 24
+    learned = ww.scheme("learned", dim=24, num_heads=2, max_length=5).input
+    assert (learned.dim, learned.max_length) == (24, 5)
+    assert ww.scheme("rotary", dim=24, num_heads=3, max_length=5).query_key.head_dim == 8
+    assert ww.scheme("alibi", dim=24, num_heads=3, max_length=5).score.num_heads == 3
+
+
+def test_options_reach_the_scheme():
+    where = ww.scheme("rotary", dim=16, num_heads=2, max_length=5, theta=5e5, interleaved=True)
+    assert (where.query_key.theta, where.query_key.interleaved) == (5e5, True)
+
+
+@pytest.mark.parametrize("name", ["rotary+alibi", " rotary + alibi ", "alibi+rotary"])
+def test_a_mixture_takes_one_scheme_a_door(name):
+    where = ww.scheme(name, dim=16, num_heads=2, max_length=5)
+    assert {door: type(scheme) for door, scheme in in_use(where).items()} == {"query_key": ww.Rotary, "score": ww.ALiBi}
+
+
+def test_a_mixture_of_all_doors_and_with_none():
+    assert list(in_use(ww.scheme("learned+rotary+alibi", dim=16, num_heads=2, max_length=5))) == list(DOORS)
+    assert list(in_use(ww.scheme("none+rotary", dim=16, num_heads=2, max_length=5))) == ["query_key"]

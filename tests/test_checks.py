@@ -1,0 +1,116 @@
+"""The checks: what they let through, what they refuse, and where they must not read."""
+
+import jaxtyping
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from whatwhere.checks import readable, require_choice, require_even, require_positive, require_range, require_whole
+from whatwhere.errors import SettingError, ShapeError
+
+
+@pytest.fixture(autouse=True)
+def _only_our_own_checks(monkeypatch):
+    """Keep the run-time type check of the test suite from speaking first."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+class Found(Exception):
+    """Carries the value and the place that a check reports."""
+
+
+def refuse(values, limit):
+    require_range(values, limit, Found)
+
+
+@pytest.mark.parametrize("values", [[], [0], [4], [0, 1, 4], [[3, 0], [4, 4]]])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_values_in_range_pass(values, dtype):
+    refuse(torch.tensor(values, dtype=dtype), 5)
+
+
+@pytest.mark.parametrize(
+    ("values", "value", "place"),
+    [([5], 5, (0,)), ([0, -1, 7], -1, (1,)), ([[0, 1], [9, -3]], 9, (1, 0)), (6, 6, ())],
+)
+def test_the_first_value_out_of_range_is_reported_with_its_place(values, value, place):
+    with pytest.raises(Found) as caught:
+        refuse(torch.tensor(values), 5)
+    assert caught.value.args == (value, place)
+
+
+def test_values_that_do_not_exist_are_not_read():
+    refuse(torch.empty(3, dtype=torch.int64, device="meta"), 5)
+    with FakeTensorMode():
+        refuse(torch.empty(3, dtype=torch.int64), 5)
+
+
+def test_readable_is_true_of_plain_tensors_alone():
+    assert readable(torch.tensor([1]))
+    assert not readable(torch.empty(1, device="meta"))
+    with FakeTensorMode():
+        assert not readable(torch.empty(1))
+    seen = []
+    torch.vmap(lambda x: (seen.append(readable(x)), x)[1])(torch.zeros(2))
+    torch.func.grad(lambda x: (seen.append(readable(x)), x.sum())[1])(torch.zeros(2))
+    assert seen == [False, False]
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(("values", "good"), [([0, 4], True), ([0, 5], False), ([-1, 4], False)])
+def test_inside_a_compiled_program_the_check_stays_and_runs(values, good):
+    def program(values):
+        refuse(values, 5)
+        return values + 1
+
+    compiled = torch.compile(program, fullgraph=True, backend="aot_eager")
+    if good:
+        assert compiled(torch.tensor(values)).tolist() == [value + 1 for value in values]
+    else:
+        with pytest.raises(RuntimeError, match=r"outside 0\.\.4"):
+            compiled(torch.tensor(values))
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.0, "3", None, True])
+def test_a_size_is_a_whole_number_of_at_least_one(size):
+    with pytest.raises(ShapeError) as caught:
+        require_whole("Maker", width=size)
+    assert str(caught.value) == f"Maker got width={size!r}, but needs a whole number of at least 1."
+
+
+def test_sizes_that_are_whole_pass_and_each_is_checked():
+    require_whole("Maker", width=1, height=10**9)
+    with pytest.raises(ShapeError, match="height=0"):
+        require_whole("Maker", width=1, height=0)
+
+
+@pytest.mark.parametrize("size", [0, 2, 64])
+def test_even_sizes_pass(size):
+    require_even("Maker", "it needs pairs", width=size)
+
+
+def test_an_odd_size_is_refused_with_both_neighbors():
+    with pytest.raises(ShapeError) as caught:
+        require_even("Maker", "it needs pairs", width=7)
+    assert str(caught.value) == (
+        "Maker got width=7, but needs an even number: it needs pairs.\nThe nearest even numbers are 6 and 8."
+    )
+
+
+@pytest.mark.parametrize("value", [0, -1.0, float("inf"), float("nan"), -float("inf")])
+def test_a_setting_is_finite_and_above_zero(value):
+    with pytest.raises(SettingError) as caught:
+        require_positive("Maker", speed=value)
+    assert str(caught.value) == f"Maker got speed={value!r}, but needs a finite number above 0."
+
+
+@pytest.mark.parametrize("value", [1, 1e-300, 1e300])
+def test_positive_settings_pass(value):
+    require_positive("Maker", speed=value)
+
+
+def test_a_choice_is_one_of_those_listed():
+    require_choice("Maker", "color", "red", ("red", "blue"))
+    with pytest.raises(SettingError) as caught:
+        require_choice("Maker", "color", "green", ("red", "blue"))
+    assert str(caught.value) == "Maker got color='green', but knows only: red, blue."

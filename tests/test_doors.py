@@ -1,0 +1,155 @@
+"""The three doors: what a scheme of one's own gets by standing behind one of them."""
+
+import pytest
+import torch
+from torch import nn
+
+import whatwhere as ww
+from whatwhere.where.doors import as_finite, as_score_mod, tabulate
+
+
+class Ramp(ww.InputEncoding):
+    """The position itself, in every feature."""
+
+    def __init__(self, dim):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, positions):
+        p = positions.index[0] if isinstance(positions, ww.Positions) else positions[None]
+        return p[..., None].float().expand(*p.shape, self.dim)
+
+
+class Stretch(ww.QueryKeyMap):
+    """Queries times their position, keys divided by theirs plus one, with one feature more."""
+
+    def __init__(self, head_dim):
+        super().__init__()
+        self.head_dim = head_dim
+        self.bound = 0
+
+    def bind(self, positions):
+        self.bound += 1
+        return (positions.index[0][:, None, :, None].float(),)
+
+    def map_query(self, q, bound):
+        return nn.functional.pad(q * bound[0], (0, 1))
+
+    def map_key(self, k, bound):
+        return nn.functional.pad(k / (1 + bound[0]), (0, 1))
+
+
+class Sum(ww.ScoreBias):
+    """Head plus query position times ten plus key position: every entry tells where it is from."""
+
+    def __init__(self, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+
+    def bind(self, queries, keys, *, q=None, k=None, gates=None, causal=True):
+        at_query, at_key = queries.index[0], keys.index[0]
+
+        def element(b, h, i, j):
+            return 1000.0 * h + 10 * at_query[b % len(at_query), i] + at_key[b % len(at_key), j]
+
+        return element
+
+
+@pytest.mark.parametrize(
+    ("door", "missing"),
+    [(ww.InputEncoding, "forward"), (ww.QueryKeyMap, "bind"), (ww.ScoreBias, "bind")],
+    ids=["input", "query_key", "score"],
+)
+def test_a_door_is_no_scheme(door, missing):
+    with pytest.raises(TypeError, match=missing):
+        door()
+
+
+@pytest.mark.parametrize("scheme", [ww.Sinusoidal, ww.Learned, ww.Rotary, ww.ALiBi])
+def test_schemes_are_final(scheme):
+    assert scheme.__final__
+
+
+def test_an_input_scheme_of_ones_own_stands_in_the_layer():
+    layer = ww.InputLayer(5, 4, input=Ramp(4))
+    ids = torch.zeros(1, 3, dtype=torch.int64)
+    added = layer(ids, ww.positions(3, start=2)) - layer.tokens.weight[0]
+    assert torch.allclose(added, torch.tensor([2.0, 3.0, 4.0])[:, None].expand(1, 3, 4), atol=1e-6)
+
+
+def test_a_map_of_ones_own_is_bound_once_for_like_positions():
+    scheme = Stretch(4)
+    q = torch.ones(1, 2, 3, 4)
+    mapped_q, mapped_k = scheme(q, q, ww.positions(3))
+    assert scheme.bound == 1
+    assert mapped_q[0, 0].tolist() == [[p] * 4 + [0] for p in range(3)]
+    assert torch.allclose(mapped_k[0, 0, :, 0], torch.tensor([1, 1 / 2, 1 / 3]))
+
+
+def test_a_map_of_ones_own_is_bound_twice_for_two_places():
+    scheme = Stretch(4)
+    mapped_q, mapped_k = scheme(
+        torch.ones(1, 2, 1, 4), torch.ones(1, 2, 3, 4), ww.positions(1, start=2), torch.arange(3)
+    )
+    assert scheme.bound == 2
+    assert mapped_q[0, 0, 0, 0] == 2
+    assert torch.allclose(mapped_k[0, 0, :, 0], torch.tensor([1, 1 / 2, 1 / 3]))
+
+
+def test_a_map_may_change_the_number_of_features():
+    q = torch.randn(1, 2, 3, 4)
+    here = ww.Where(query_key=Stretch(4)).at(ww.positions(3))
+    mapped = here.query_key(q, q)
+    assert [x.shape[-1] for x in mapped] == [5, 5]
+    assert here.attention(*mapped, q).shape == (1, 2, 3, 4)
+
+
+def test_a_bias_is_written_once_and_tabulated():
+    table = Sum(3)(ww.positions(2, start=4), ww.positions(3, start=torch.tensor([0, 5])))
+    assert table.shape == (2, 3, 2, 3)
+    for b, first in enumerate((0, 5)):
+        for h in range(3):
+            for i in range(2):
+                assert table[b, h, i].tolist() == [1000 * h + 10 * (4 + i) + first + j for j in range(3)]
+
+
+def test_keys_stand_where_the_queries_do_unless_said_otherwise():
+    p = torch.tensor([3, 1])
+    assert Sum(1)(p)[0, 0].tolist() == [[33, 31], [13, 11]]
+
+
+def test_causal_folds_in_the_mask_of_the_positions():
+    table = Sum(1)(ww.positions(1, start=1), ww.positions(3), causal=True)
+    assert table[0, 0].tolist() == [[10, 11, -torch.inf]]
+
+
+def test_a_bias_has_no_gates_unless_it_says_so():
+    assert Sum(1).gates(torch.zeros(1, 2, 4)) is None
+
+
+def test_tabulate_spreads_a_formula_that_leaves_axes_out():
+    table = tabulate(lambda b, h, i, j: (i - j).float(), 2, 3, 2, 2, torch.device("cpu"))
+    assert table.shape == (2, 3, 2, 2)
+    assert table[1, 2].tolist() == [[0, -1], [1, 0]]
+
+
+def test_a_score_mod_adds_to_the_score():
+    mod = as_score_mod(lambda b, h, i, j: 10.0 * i + j)
+    i, j = torch.tensor(2), torch.tensor(3)
+    assert mod(torch.tensor(0.5), i, i, i, j) == 23.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_as_finite_keeps_what_fits_and_bounds_the_rest(dtype):
+    made = as_finite(torch.tensor([-3.0e38, -1.0, 0.0, 2.0]), dtype)
+    assert made.dtype == dtype
+    assert bool(made.isfinite().all())
+    assert made[1:].tolist() == [-1, 0, 2]
+    assert made[0] == max(torch.tensor(-3.0e38).to(dtype).item(), torch.finfo(dtype).min)
+
+
+def test_a_bias_far_out_in_float16_leaves_a_row_that_can_be_read():
+    table = ww.ALiBi(1)(ww.positions(1, start=20_000_000), ww.positions(3), causal=True, dtype=torch.float16)
+    weights = table.float().softmax(-1)
+    assert table.dtype == torch.float16
+    assert weights.flatten().tolist() == pytest.approx([1 / 3] * 3)

@@ -1,0 +1,134 @@
+"""Frequencies and angles, against Python's own arithmetic and mpmath's."""
+
+from math import cos, pi, sin
+
+import mpmath
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from whatwhere.errors import SettingError, ShapeError
+from whatwhere.where import frequencies
+from whatwhere.where.frequencies import (
+    LAYOUTS,
+    angles,
+    cos_sin,
+    inverse_frequencies,
+    layout_frequencies,
+    offset_map,
+    sinusoid,
+    tensor2tensor_frequencies,
+    wavelengths,
+)
+
+few = settings(deadline=None, max_examples=40)
+
+
+@pytest.mark.parametrize(("dim", "theta"), [(2, 10_000.0), (8, 10_000.0), (64, 500_000.0), (12, 1.5)])
+def test_inverse_frequencies_are_the_formula(dim, theta):
+    expected = [theta ** (-2 * i / dim) for i in range(dim // 2)]
+    made = inverse_frequencies(dim, theta)
+    assert made.dtype == torch.float64
+    assert made.tolist() == pytest.approx(expected, rel=1e-15)
+
+
+@pytest.mark.parametrize("dim", [4, 6, 512])
+def test_tensor2tensor_ends_at_exactly_one_turn_per_theta(dim):
+    made = tensor2tensor_frequencies(dim)
+    assert made[0] == 1
+    assert made[-1].item() == pytest.approx(1e-4, rel=1e-15)
+    steps = made[1:] / made[:-1]
+    assert steps.tolist() == pytest.approx([steps[0].item()] * (dim // 2 - 1), rel=1e-12)
+
+
+def test_a_layout_has_its_frequencies():
+    assert torch.equal(layout_frequencies(8, 100.0, "interleaved"), inverse_frequencies(8, 100.0))
+    assert torch.equal(layout_frequencies(8, 100.0, "halves"), inverse_frequencies(8, 100.0))
+    assert torch.equal(layout_frequencies(8, 100.0, "tensor2tensor"), tensor2tensor_frequencies(8, 100.0))
+
+
+def test_frequencies_are_made_on_a_device():
+    assert inverse_frequencies(8, device="meta").device.type == "meta"
+    assert tensor2tensor_frequencies(8, device="meta").device.type == "meta"
+
+
+@few
+@given(st.integers(0, 10_000_000), st.integers(0, 31))
+def test_the_cosine_is_exact_to_float32_far_out(position, pair):
+    exact = mpmath.mpf(position) * mpmath.power(10_000, mpmath.mpf(-2 * pair) / 64)
+    table = angles(torch.tensor([position]), inverse_frequencies(64))
+    cosine, sine = cos_sin(table)
+    # float64 angles are off by 1e-16 of their size, 2e-9 at most here; float32 rounds by 6e-8 at most.
+    assert abs(float(cosine[0, pair]) - float(mpmath.cos(exact))) < 7e-8
+    assert abs(float(sine[0, pair]) - float(mpmath.sin(exact))) < 7e-8
+    assert (cosine.dtype, sine.dtype) == (torch.float32, torch.float32)
+
+
+def test_autocast_leaves_angles_alone():
+    positions = torch.tensor([257, 1025])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        made = angles(positions, inverse_frequencies(2))
+    assert made.tolist() == [[257.0], [1025.0]]
+
+
+def test_sinusoid_interleaved_puts_sine_and_cosine_side_by_side():
+    made = sinusoid(torch.tensor([0, 3, 1000]), 6, theta=50.0)
+    for row, p in zip(made.tolist(), (0, 3, 1000), strict=True):
+        expected = [f(p * 50.0 ** (-2 * i / 6)) for i in range(3) for f in (sin, cos)]
+        assert row == pytest.approx(expected, abs=1e-7)
+
+
+def test_sinusoid_halves_puts_all_sines_first():
+    (row,) = sinusoid(torch.tensor([5]), 6, layout="halves").tolist()
+    turns = [5 * 10_000 ** (-2 * i / 6) for i in range(3)]
+    assert row == pytest.approx([*map(sin, turns), *map(cos, turns)], abs=1e-7)
+
+
+def test_sinusoid_tensor2tensor_has_other_frequencies():
+    (row,) = sinusoid(torch.tensor([5]), 6, layout="tensor2tensor").tolist()
+    turns = [5 * 10_000 ** (-i / 2) for i in range(3)]
+    assert row == pytest.approx([*map(sin, turns), *map(cos, turns)], abs=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 0)])
+def test_sinusoid_takes_any_batch(shape):
+    made = sinusoid(torch.zeros(shape, dtype=torch.int64), 4)
+    assert made.shape == (*shape, 4)
+    assert made.dtype == torch.float32
+
+
+@few
+@given(st.integers(-50, 5000), st.integers(0, 5000), st.sampled_from(LAYOUTS))
+def test_offset_map_moves_every_position_alike(k, p, layout):
+    p = max(p, -k)
+    before, after = sinusoid(torch.tensor([p, p + k]), 12, layout=layout).double()
+    matrix = offset_map(k, 12, layout=layout)
+    assert torch.allclose(matrix @ before, after, atol=3e-7)
+    assert torch.allclose(matrix @ matrix.T, torch.eye(12, dtype=torch.float64), atol=1e-12)
+
+
+def test_offset_maps_add_up():
+    there, back = offset_map(17, 8), offset_map(-17, 8)
+    assert torch.allclose(there @ back, torch.eye(8, dtype=torch.float64), atol=1e-14)
+    assert torch.allclose(offset_map(3, 8) @ offset_map(4, 8), offset_map(7, 8), atol=1e-14)
+
+
+def test_a_wavelength_is_one_full_turn():
+    made = wavelengths(inverse_frequencies(4))
+    assert made.tolist() == pytest.approx([2 * pi, 200 * pi])
+
+
+@pytest.mark.parametrize("make", [inverse_frequencies, tensor2tensor_frequencies])
+def test_sizes_and_theta_are_checked(make):
+    with pytest.raises(ShapeError, match="needs an even number: one frequency serves two features"):
+        make(7)
+    with pytest.raises(ShapeError, match="dim=0"):
+        make(0)
+    with pytest.raises(SettingError, match="theta=0"):
+        make(8, 0.0)
+
+
+def test_tensor2tensor_needs_two_pairs():
+    with pytest.raises(ShapeError, match="dim must be at least 4, not 2"):
+        frequencies.tensor2tensor_frequencies(2)

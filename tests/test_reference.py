@@ -1,0 +1,321 @@
+"""The NumPy reference equals the library, forward and backward, and its gradients equal finite differences."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import whatwhere as ww
+from whatwhere import reference
+from whatwhere.attention import ENGINES, Engine
+
+LAYOUTS = ("interleaved", "halves", "tensor2tensor")
+ROTARIES = [(False, None), (True, None), (False, 4), (True, 6)]
+IDS = np.array([[3, 0, 3, 5], [3, 6, 1, 0]])  # 3 and 0 occur several times, 2 and 4 never
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def as_tensor(x: np.ndarray) -> Tensor:
+    """Copy into a float64 leaf that collects a gradient."""
+    return torch.tensor(x, dtype=torch.float64, requires_grad=True)
+
+
+def assert_close(got: np.ndarray | Tensor, wanted: np.ndarray, tolerance: float = 1e-12) -> None:
+    array = got.detach().numpy() if isinstance(got, Tensor) else got
+    np.testing.assert_allclose(array, wanted, rtol=tolerance, atol=tolerance)
+
+
+def assert_is_gradient(
+    gradient: np.ndarray, f: Callable[[np.ndarray], np.ndarray], x: np.ndarray, g: np.ndarray
+) -> None:
+    """Compare a gradient of <g, f(x)> with central differences, entry by entry."""
+    assert gradient.shape == x.shape
+    step = 1e-6
+    for place in np.ndindex(x.shape):
+        up, down = x.copy(), x.copy()
+        up[place] += step
+        down[place] -= step
+        slope = float(((f(up) - f(down)) * g).sum() / (2 * step))
+        assert gradient[place] == pytest.approx(slope, rel=1e-6, abs=1e-7), place
+
+
+# The token table
+
+
+def table(weight: np.ndarray, padding_id: int | None = None, scale: float | None = None) -> ww.TokenEmbedding:
+    tokens = ww.TokenEmbedding(*weight.shape, padding_id=padding_id, scale=scale, dtype=torch.float64)
+    with torch.no_grad():
+        tokens.weight.copy_(torch.tensor(weight))
+    return tokens
+
+
+@pytest.mark.parametrize("scale", [1.0, math.sqrt(5)])
+@pytest.mark.parametrize("padding_id", [None, 3])
+def test_lookup(random: np.random.Generator, scale: float, padding_id: int | None) -> None:
+    weight, g = random.normal(size=(7, 5)), random.normal(size=(2, 4, 5))
+    tokens = table(weight, padding_id, scale)
+    rows = tokens(torch.tensor(IDS))
+    rows.backward(torch.tensor(g))
+    assert_close(rows, reference.lookup(weight, IDS, scale))
+    assert tokens.weight.grad is not None
+    assert_close(tokens.weight.grad, reference.lookup_gradient(g, IDS, 7, scale, padding_id))
+
+
+def test_lookup_is_the_product_with_one_hot_rows(random: np.random.Generator) -> None:
+    weight = random.normal(size=(7, 5))
+    assert_close(reference.lookup(weight, IDS), np.eye(7)[IDS] @ weight)
+
+
+def test_lookup_gradient_by_differences(random: np.random.Generator) -> None:
+    weight, g = random.normal(size=(7, 5)), random.normal(size=(2, 4, 5))
+    gradient = reference.lookup_gradient(g, IDS, 7, scale=2.5)
+    assert_is_gradient(gradient, lambda w: reference.lookup(w, IDS, scale=2.5), weight, g)
+
+
+@pytest.mark.parametrize("padding_id", [None, 2])
+def test_readout(random: np.random.Generator, padding_id: int | None) -> None:
+    weight, hidden, g = random.normal(size=(7, 5)), random.normal(size=(2, 3, 5)), random.normal(size=(2, 3, 7))
+    tokens, h = table(weight, padding_id), as_tensor(hidden)
+    logits = tokens.readout(h)
+    logits.backward(torch.tensor(g))
+    d_hidden, d_weight = reference.readout_gradient(g, hidden, weight, padding_id)
+    assert_close(logits, reference.readout(hidden, weight, padding_id))
+    assert h.grad is not None
+    assert tokens.weight.grad is not None
+    assert_close(h.grad, d_hidden)
+    assert_close(tokens.weight.grad, d_weight)
+
+
+def test_readout_gradient_by_differences(random: np.random.Generator) -> None:
+    weight, hidden, g = random.normal(size=(4, 3)), random.normal(size=(2, 3)), random.normal(size=(2, 4))
+    d_hidden, d_weight = reference.readout_gradient(g, hidden, weight, padding_id=1)
+    assert_is_gradient(d_hidden, lambda x: reference.readout(x, weight, padding_id=1), hidden, g)
+    assert_is_gradient(d_weight, lambda w: reference.readout(hidden, w, padding_id=1), weight, g)
+
+
+def test_tied_table_collects_both_gradients(random: np.random.Generator) -> None:
+    weight, g = random.normal(size=(7, 5)), random.normal(size=(2, 4, 7))
+    tokens = table(weight)
+    tokens.readout(tokens(torch.tensor(IDS))).backward(torch.tensor(g))
+    d_hidden, of_readout = reference.readout_gradient(g, reference.lookup(weight, IDS), weight)
+    assert tokens.weight.grad is not None
+    assert_close(tokens.weight.grad, reference.lookup_gradient(d_hidden, IDS, 7) + of_readout)
+
+
+# Door 1
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dim", [4, 10, 64])
+def test_sinusoid(layout: str, dim: int) -> None:
+    positions = np.array([[0, 1, 7, 511], [1000, 65_535, 131_072, 1_000_000]])
+    ours = ww.Sinusoidal(dim, theta=5_000.0, layout=layout)(torch.tensor(positions))  # type: ignore[arg-type]
+    # Both take float64 angles; the library rounds the result to float32, whose last bit at 1 is worth 1.2e-7.
+    assert_close(ours.double(), reference.sinusoid(positions, dim, 5_000.0, layout), 6.1e-8)
+
+
+def test_frequencies() -> None:
+    assert_close(ww.Rotary(12, theta=77.0).inverse_frequencies, np.array(reference.inverse_frequencies(12, 77.0)))
+    ours = ww.frequencies.tensor2tensor_frequencies(12, 77.0)
+    assert_close(ours, np.array(reference.tensor2tensor_frequencies(12, 77.0)))
+
+
+def test_learned(random: np.random.Generator) -> None:
+    weight, g = random.normal(size=(9, 4)), random.normal(size=(2, 3, 4))
+    positions = np.array([[0, 1, 2], [1, 2, 7]])
+    scheme = ww.Learned(dim=4, max_length=9, dtype=torch.float64)
+    with torch.no_grad():
+        scheme.weight.copy_(torch.tensor(weight))
+    rows = scheme(torch.tensor(positions))
+    rows.backward(torch.tensor(g))
+    gradient = reference.learned_gradient(g, positions, 9)
+    assert_close(rows, reference.learned(weight, positions))
+    assert scheme.weight.grad is not None
+    assert_close(scheme.weight.grad, gradient)
+    assert_is_gradient(gradient, lambda w: reference.learned(w, positions), weight, g)
+
+
+# Door 2
+
+
+@pytest.mark.parametrize(("interleaved", "rotary_dim"), ROTARIES)
+def test_rotary(random: np.random.Generator, interleaved: bool, rotary_dim: int | None) -> None:
+    x, g = random.normal(size=(3, 4, 8)), random.normal(size=(3, 4, 8))
+    positions = np.array([0, 3, 40, 100_000])
+    rope = ww.Rotary(8, theta=500.0, interleaved=interleaved, rotary_dim=rotary_dim)
+    q, k = as_tensor(x[None]), as_tensor(-x[None])
+    turned_q, turned_k = rope(q, k, torch.tensor(positions))
+    torch.autograd.backward([turned_q, turned_k], [torch.tensor(g[None])] * 2)
+    wanted = reference.rotary(x, positions, 500.0, interleaved, rotary_dim)
+    gradient = reference.rotary_gradient(g, positions, 500.0, interleaved, rotary_dim)
+    # The library's cosine and sine are float32: each feature is off by at most 6e-8 of the pair's length.
+    tolerance = 3e-7
+    assert_close(turned_q[0], wanted, tolerance)
+    assert_close(turned_k[0], -wanted, tolerance)
+    assert q.grad is not None
+    assert k.grad is not None
+    assert_close(q.grad[0], gradient, tolerance)
+    assert_close(k.grad[0], gradient, tolerance)
+
+
+@pytest.mark.parametrize(("interleaved", "rotary_dim"), ROTARIES)
+def test_rotary_gradient_by_differences(random: np.random.Generator, interleaved: bool, rotary_dim: int | None) -> None:
+    x, g, positions = random.normal(size=(2, 3, 8)), random.normal(size=(2, 3, 8)), np.array([0, 2, 900])
+    gradient = reference.rotary_gradient(g, positions, 500.0, interleaved, rotary_dim)
+    assert_is_gradient(gradient, lambda y: reference.rotary(y, positions, 500.0, interleaved, rotary_dim), x, g)
+
+
+@settings(max_examples=25, deadline=None)
+@given(m=st.integers(0, 10_000), n=st.integers(0, 10_000), shift=st.integers(0, 1_000_000), interleaved=st.booleans())
+def test_rotary_score_depends_on_the_distance_only(m: int, n: int, shift: int, interleaved: bool) -> None:
+    q, k = np.random.default_rng(1).normal(size=(2, 1, 1, 8))
+
+    def score(at_query: int, at_key: int) -> float:
+        turned_q = reference.rotary(q, np.array([at_query]), interleaved=interleaved)
+        return float((turned_q * reference.rotary(k, np.array([at_key]), interleaved=interleaved)).sum())
+
+    # A float64 angle near 1,000,000 is exact to 1e-10.
+    assert score(m, n) == pytest.approx(score(m + shift, n + shift), abs=1e-8)
+
+
+# Door 3
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 3, 4, 5, 6, 8, 12, 16, 20, 31, 40, 71])
+def test_alibi(num_heads: int) -> None:
+    alibi = ww.ALiBi(num_heads)
+    assert_close(alibi.slopes.double(), np.array(reference.alibi_slopes(num_heads)), 6e-8)
+    queries, keys = np.array([0, 5, 1000]), np.array([0, 2, 7, 100_000])
+    bias = alibi(torch.tensor(queries), torch.tensor(keys))[0]
+    np.testing.assert_allclose(bias.double().numpy(), reference.alibi_bias(queries, keys, num_heads), rtol=2e-7)
+
+
+# Attention
+
+
+def attention_case(
+    random: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Give q, k, v, g, bias and mask; query 1 may look at no key at all."""
+    q, k = random.normal(size=(3, 4, 6)), random.normal(size=(3, 5, 6))
+    v, g = random.normal(size=(3, 5, 2)), random.normal(size=(3, 4, 2))
+    mask = random.random(size=(4, 5)) < 0.7
+    mask[1], mask[2] = False, True
+    return q, k, v, g, random.normal(size=(3, 4, 5)), mask
+
+
+@pytest.mark.parametrize("scale", [None, 1.0])
+def test_attention_equals_pytorch(random: np.random.Generator, scale: float | None) -> None:
+    q, k, v, g, bias, mask = attention_case(random)
+    leaves = [as_tensor(x) for x in (q, k, v, bias)]
+    added = leaves[3].masked_fill(~torch.tensor(mask), -torch.inf)
+    y = torch.nn.functional.scaled_dot_product_attention(*leaves[:3], attn_mask=added, scale=scale)
+    y.backward(torch.tensor(g))
+    assert_close(y, reference.attention(q, k, v, bias, mask, scale))
+    for leaf, gradient in zip(leaves, reference.attention_gradient(g, q, k, v, bias, mask, scale), strict=True):
+        assert leaf.grad is not None
+        assert_close(leaf.grad, gradient)
+
+
+def test_attention_gradient_by_differences(random: np.random.Generator) -> None:
+    q, k, v, g, bias, mask = attention_case(random)
+    d_q, d_k, d_v, d_bias = reference.attention_gradient(g, q, k, v, bias, mask, 0.3)
+    assert_is_gradient(d_q, lambda x: reference.attention(x, k, v, bias, mask, 0.3), q, g)
+    assert_is_gradient(d_k, lambda x: reference.attention(q, x, v, bias, mask, 0.3), k, g)
+    assert_is_gradient(d_v, lambda x: reference.attention(q, k, x, bias, mask, 0.3), v, g)
+    assert_is_gradient(d_bias, lambda x: reference.attention(q, k, v, x, mask, 0.3), bias, g)
+
+
+def test_a_query_without_keys_gets_zeros_and_gives_none(random: np.random.Generator) -> None:
+    q, k, v, g, bias, mask = attention_case(random)
+    assert not reference.attention(q, k, v, bias, mask)[:, 1].any()
+    d_q, _, _, d_bias = reference.attention_gradient(g, q, k, v, bias, mask)
+    assert not d_q[:, 1].any()
+    assert not d_bias[:, 1].any()
+    folded = np.where(mask, bias, -np.inf)  # minus infinity in the bias says the same as False in the mask
+    assert_close(reference.attention(q, k, v, folded), reference.attention(q, k, v, bias, mask))
+
+
+def test_attention_survives_large_scores() -> None:
+    q = np.full((1, 1, 1), 1e6)
+    weights = reference.attention_weights(q, np.array([[[1.0], [0.0]]]))
+    assert weights.tolist() == [[[1.0, 0.0]]]
+
+
+# FlexAttention compiles what it is given, uncompiled callers included.
+@pytest.mark.parametrize("engine", [pytest.param(e, marks=pytest.mark.compile) if e == "flex" else e for e in ENGINES])
+@pytest.mark.parametrize("score", [None, ww.ALiBi(3)], ids=["plain", "alibi"])
+def test_where_equals_the_chain(random: np.random.Generator, engine: Engine, score: ww.ALiBi | None) -> None:
+    """Rotary, bias, mask of left-padded sequences and attention, forward and (but for flex) backward."""
+    q, k = random.normal(size=(2, 3, 5, 8)), random.normal(size=(2, 3, 5, 8))
+    v, g = random.normal(size=(2, 3, 5, 8)), random.normal(size=(2, 3, 5, 8))
+    real = np.array([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
+    g *= real[:, None, :, None]  # what padding gives is nobody's business
+    here = ww.Where(query_key=ww.Rotary(8), score=score).at(ww.from_mask(torch.tensor(real)))
+    leaves = [as_tensor(x) for x in (q, k, v)]
+    trains = engine != "flex"
+    with torch.set_grad_enabled(trains):  # the leaves ask for a gradient, as those of a model do
+        y = here.attention(*here.query_key(leaves[0], leaves[1]), leaves[2], engine=engine)
+    if trains:
+        y.backward(torch.tensor(g))
+
+    for row in range(2):
+        index = np.maximum(real[row].cumsum() - 1, 0)
+        mask = (real[row][None, :] == 1) & (real[row][:, None] == 1) & np.tri(5, dtype=bool)
+        bias = None if score is None else reference.alibi_bias(index, index, 3)
+        turned_q, turned_k = reference.rotary(q[row], index), reference.rotary(k[row], index)
+        wanted = reference.attention(turned_q, turned_k, v[row], bias, mask)
+        # float32 cosines and biases; queries and keys of padding see nothing
+        assert_close(y[row], wanted, 2e-6)
+        if not trains:
+            continue
+        d_q, d_k, d_v, _ = reference.attention_gradient(g[row], turned_q, turned_k, v[row], bias, mask)
+        wanted_gradients = (reference.rotary_gradient(d_q, index), reference.rotary_gradient(d_k, index), d_v)
+        for leaf, gradient in zip(leaves, wanted_gradients, strict=True):
+            assert leaf.grad is not None
+            assert_close(leaf.grad[row], gradient, 2e-6)
+
+
+# Input that must not pass
+
+
+@pytest.mark.parametrize("wrong", [-1, 7])
+def test_rows_outside_a_table_raise(wrong: int) -> None:
+    weight, index = np.zeros((7, 2)), np.array([0, wrong])
+    for call in (
+        lambda: reference.lookup(weight, index),
+        lambda: reference.lookup_gradient(np.zeros((2, 2)), index, 7),
+        lambda: reference.learned(weight, index),
+        lambda: reference.learned_gradient(np.zeros((2, 2)), index, 7),
+    ):
+        with pytest.raises(IndexError, match=rf"{wrong} is outside the table, which has 7 rows \(0\.\.6\)"):
+            call()
+
+
+def test_settings_that_make_no_sense_raise() -> None:
+    x, p = np.zeros((1, 2, 4)), np.arange(2)
+    with pytest.raises(ValueError, match="even"):
+        reference.inverse_frequencies(5)
+    with pytest.raises(ValueError, match="at least 4"):
+        reference.tensor2tensor_frequencies(2)
+    with pytest.raises(ValueError, match="layout"):
+        reference.sinusoid(p, 4, layout="quarters")
+    with pytest.raises(ValueError, match="only 4 features"):
+        reference.rotary(x, p, rotary_dim=6)
+    with pytest.raises(ValueError, match=r"positions has shape \(3,\)"):
+        reference.rotary(x, np.arange(3))
+    with pytest.raises(ValueError, match="at least 1"):
+        reference.alibi_slopes(0)
+    with pytest.raises(ValueError, match="k has shape"):
+        reference.attention(x, np.zeros((1, 2, 6)), x)
+    with pytest.raises(ValueError, match="v has shape"):
+        reference.attention(x, x, np.zeros((1, 3, 4)))

@@ -1,0 +1,336 @@
+"""The ruler: what each way of making positions promises, and the mask against a plain definition."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils import _pytree
+
+import whatwhere as ww
+from whatwhere.ruler import as_positions
+
+few = settings(deadline=None, max_examples=50)
+
+
+def mask_by_loops(queries, keys, causal):
+    """The definition, one pair at a time."""
+    rows = max(queries.batch, keys.batch)
+    table = torch.zeros(rows, 1, queries.tokens, keys.tokens, dtype=torch.bool)
+    for b in range(rows):
+        at_query, at_key = b % queries.batch, b % keys.batch
+        for i in range(queries.tokens):
+            for j in range(keys.tokens):
+                of_query = 0 if queries.segment is None else int(queries.segment[at_query, i])
+                of_key = 0 if keys.segment is None else int(keys.segment[at_key, j])
+                later = int(keys.order[at_key, j]) > int(queries.order[at_query, i])
+                table[b, 0, i, j] = of_query == of_key and of_key >= 0 and not (causal and later)
+    return table
+
+
+lengths = st.lists(st.integers(1, 5), min_size=1, max_size=4)
+padded = st.integers(1, 6).flatmap(
+    lambda n: st.lists(st.lists(st.booleans(), min_size=n, max_size=n), min_size=1, max_size=3)
+)
+rulers = st.one_of(
+    st.tuples(st.just("positions"), st.tuples(st.integers(1, 6), st.integers(0, 9))),
+    st.tuples(st.just("packed"), lengths),
+    st.tuples(st.just("from_mask"), padded),
+)
+
+
+def make(recipe):
+    """Build the ruler that was drawn: inside the test, where the run-time type check may use chance."""
+    kind, what = recipe
+    if kind == "positions":
+        return ww.positions(*what)
+    return ww.packed(what) if kind == "packed" else ww.from_mask(torch.tensor(what))
+
+
+def test_positions_count_from_the_start():
+    p = ww.positions(4, start=40)
+    assert p.index.tolist() == [[[40, 41, 42, 43]]]
+    assert p.order.tolist() == [[40, 41, 42, 43]]
+    assert (p.axes, p.batch, p.tokens, p.segment, p.run, p.longest) == (1, 1, 4, None, True, 44)
+    assert p.index.dtype == torch.int64
+
+
+def test_positions_may_be_none_at_all():
+    assert ww.positions(0).index.shape == (1, 1, 0)
+    assert ww.positions(0).mask().shape == (1, 1, 0, 0)
+
+
+def test_a_start_for_each_sequence():
+    p = ww.positions(2, start=torch.tensor([3, 0, 9], dtype=torch.int32))
+    assert p.index.tolist() == [[[3, 4], [0, 1], [9, 10]]]
+    assert (p.batch, p.run, p.longest) == (3, True, 11)
+
+
+@few
+@given(lengths)
+def test_packed_documents_count_from_zero_and_see_only_themselves(sizes):
+    p = ww.packed(sizes)
+    assert p.index[0, 0].tolist() == [n for size in sizes for n in range(size)]
+    assert p.order[0].tolist() == list(range(sum(sizes)))
+    assert p.longest == max(sizes)
+    blocks = torch.block_diag(*(torch.ones(size, size) for size in sizes)).bool()
+    assert torch.equal(p.mask(causal=False)[0, 0], blocks)
+    assert torch.equal(p.mask()[0, 0], blocks.tril())
+
+
+def test_one_packed_document_is_a_plain_run():
+    assert ww.packed([4]).run
+    assert ww.packed([4]).segment is None
+    assert not ww.packed([2, 2]).run
+
+
+@few
+@given(padded)
+def test_from_mask_counts_the_real_tokens_only(rows):
+    p = ww.from_mask(torch.tensor(rows))
+    for b, row in enumerate(rows):
+        real = [n for n, there in enumerate(row) if there]
+        assert [int(p.index[0, b, n]) for n in real] == list(range(len(real)))
+    there = torch.tensor(rows)
+    seen = (there[:, :, None] & there[:, None, :]).tril()
+    mask = p.mask()[:, 0] & seen.new_ones(len(rows), 1, 1)
+    assert torch.equal(mask, seen)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.int32, torch.uint8])
+def test_from_mask_takes_bool_and_whole_numbers(dtype):
+    p = ww.from_mask(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]], dtype=dtype))
+    assert p.index.tolist() == [[[0, 0, 0, 1], [0, 1, 2, 2]]]
+    assert p.segment.tolist() == [[-1, -1, 0, 0], [0, 0, 0, -1]]
+    assert (p.run, p.longest) == (False, 3)
+
+
+def test_a_mask_without_padding_is_a_plain_run():
+    p = ww.from_mask(torch.ones(2, 3, dtype=torch.bool))
+    assert p.run
+    assert p.segment is None
+
+
+def test_padding_is_never_looked_at_and_looks_at_nothing():
+    mask = ww.from_mask(torch.tensor([0, 1, 1])).mask(causal=False)[0, 0]
+    assert mask.int().tolist() == [[0, 0, 0], [0, 1, 1], [0, 1, 1]]
+
+
+def test_a_growing_mask_places_the_new_token():
+    p = ww.from_mask(torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]]))[-1:]
+    assert p.index.tolist() == [[[2], [4]]]
+
+
+def test_position_ids_start_a_document_where_they_do_not_grow():
+    p = ww.from_position_ids(torch.tensor([[0, 1, 2, 0, 1], [0, 0, 1, 2, 3]]))
+    assert p.segment.tolist() == [[0, 0, 0, 1, 1], [0, 1, 1, 1, 1]]
+    assert p.index.tolist() == [[[0, 1, 2, 0, 1], [0, 0, 1, 2, 3]]]
+    assert not p.run
+
+
+@few
+@given(lengths)
+def test_packed_position_ids_mean_the_packed_documents(sizes):
+    p = ww.packed(sizes)
+    assert torch.equal(ww.from_position_ids(p.index[0]).mask(), p.mask())
+
+
+def test_position_ids_with_gaps_are_one_document_but_no_run():
+    p = ww.from_position_ids(torch.tensor([0, 4, 9]))
+    assert (p.segment, p.run, p.longest) == (None, False, 10)
+    assert p.mask()[0, 0].int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+
+
+def test_position_ids_of_several_axes_are_one_document_in_order_of_place():
+    ids = torch.tensor([[[0, 1, 1, 2]], [[0, 1, 2, 2]], [[0, 2, 1, 2]]])  # (axes, batch, tokens), as M-RoPE has them
+    p = ww.from_position_ids(ids)
+    assert torch.equal(p.index, ids)
+    assert (p.axes, p.segment, p.run) == (3, None, True)
+    assert p.order.tolist() == [[0, 1, 2, 3]]
+
+
+@few
+@given(st.integers(0, 12), st.integers(0, 20), st.integers(1, 3), st.integers(0, 99))
+def test_randomized_positions_are_distinct_growing_and_inside(n, spare, batch, seed):
+    longest = max(n + spare, 1)
+    p = ww.randomized(n, longest=longest, batch=batch, generator=torch.Generator().manual_seed(seed))
+    assert p.index.shape == (1, batch, n)
+    assert bool((p.index.diff() > 0).all())
+    assert all(0 <= value < longest for value in p.index.flatten().tolist())
+    assert (p.longest, p.run) == (longest, True)
+
+
+def test_randomized_is_drawn_anew_for_each_sequence_and_the_same_for_a_seed():
+    first, again = (ww.randomized(8, 1000, 4, torch.Generator().manual_seed(5)).index for _ in range(2))
+    assert torch.equal(first, again)
+    assert len({tuple(row) for row in first[0].tolist()}) == 4
+
+
+def test_randomized_draws_every_position_alike():
+    p = ww.randomized(5, longest=10, batch=4000, generator=torch.Generator().manual_seed(0))
+    shares = torch.bincount(p.index.flatten(), minlength=10) / 4000
+    # Each position is drawn with probability 1/2; the standard deviation of a share is 0.008.
+    assert bool(((shares - 0.5).abs() < 0.04).all())
+
+
+def test_a_slice_of_randomized_positions_keeps_what_was_drawn():
+    p = ww.randomized(8, longest=100, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(p[5:6].index, p.index[..., 5:6])
+    assert p[5:6].mask(p[:6])[0, 0].tolist() == [[True] * 6]
+
+
+def test_grid_runs_the_last_axis_fastest():
+    p = ww.grid(2, 3, 4)
+    assert p.index[:, 0].T.tolist() == [[t, h, w] for t in range(2) for h in range(3) for w in range(4)]
+    assert p.order.tolist() == [list(range(24))]
+    assert (p.axes, p.longest, p.run) == (3, 4, True)
+
+
+def test_slices_take_everything_along():
+    p = ww.from_mask(torch.tensor([[0, 1, 1, 1], [1, 1, 1, 0]]))
+    part = p[1:3]
+    assert part.index.tolist() == [[[0, 1], [1, 2]]]
+    assert part.order.tolist() == [[0, 1], [1, 2]]
+    assert part.segment.tolist() == [[0, 0], [0, 0]]
+
+
+def test_a_slice_knows_its_own_longest():
+    assert ww.positions(100)[:7].longest == 7
+    assert ww.positions(100)[7:9].longest == 9
+
+
+def test_a_slice_with_gaps_is_no_run():
+    p = ww.positions(6)[::2]
+    assert p.index.tolist() == [[[0, 2, 4]]]
+    assert not p.run
+    assert ww.positions(6)[2:].run
+
+
+def test_append_puts_tokens_behind():
+    p = ww.positions(3).append(ww.positions(2, start=3))
+    assert torch.equal(p.index, ww.positions(5).index)
+    assert (p.run, p.longest, p.segment) == (True, 5, None)
+
+
+def test_append_across_a_gap_is_no_run():
+    assert not ww.positions(3).append(ww.positions(1, start=7)).run
+
+
+def test_append_takes_a_tensor_and_widens_a_batch_of_one():
+    p = ww.positions(2).append(torch.tensor([[2], [5]]))
+    assert p.index.tolist() == [[[0, 1, 2], [0, 1, 5]]]
+
+
+def test_appended_tokens_join_the_last_document_of_their_row():
+    cache = ww.from_position_ids(torch.tensor([[0, 1, 2, 3], [0, 1, 0, 1]])).append(torch.tensor([[4], [2]]))
+    assert cache.segment.tolist() == [[0, 0, 0, 0, 0], [0, 0, 1, 1, 1]]
+    assert cache[-1:].mask(cache)[:, 0, 0].int().tolist() == [[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]]
+
+
+def test_appending_after_padding_never_joins_the_padding():
+    p = ww.from_mask(torch.tensor([[0, 1, 1], [1, 1, 0]])).append(torch.tensor([[2], [2]]))
+    assert p.segment.tolist() == [[-1, 0, 0, 0], [0, 0, -1, 0]]
+    nothing_before = ww.from_mask(torch.tensor([[0, 0], [1, 1]])).append(torch.tensor([[1], [2]]))
+    assert nothing_before.segment.tolist() == [[-1, -1, 0], [0, 0, 0]]
+
+
+@few
+@given(rulers, st.booleans())
+def test_mask_is_its_definition(recipe, causal):
+    p = make(recipe)
+    expected = mask_by_loops(p, p, causal)
+    mask = p.mask(causal=causal)
+    assert mask.dtype == torch.bool
+    assert torch.equal(mask, expected)
+
+
+@few
+@given(rulers, rulers, st.booleans())
+def test_mask_across_two_sequences_is_its_definition(of_queries, of_keys, causal):
+    queries, keys = make(of_queries), make(of_keys)
+    if queries.batch == keys.batch or 1 in (queries.batch, keys.batch):
+        assert torch.equal(queries.mask(keys, causal=causal), mask_by_loops(queries, keys, causal))
+    elif causal or queries.segment is not None or keys.segment is not None:
+        with pytest.raises(ww.ShapeError, match="equal batches, or 1, are needed"):
+            queries.mask(keys, causal=causal)
+
+
+@few
+@given(st.integers(1, 8), st.integers(0, 7))
+def test_a_decode_step_sees_what_the_whole_sequence_saw_there(n, t):
+    p = ww.positions(n)
+    t = min(t, n - 1)
+    assert torch.equal(p[t : t + 1].mask(p[: t + 1])[0, 0], p.mask()[0, 0, t : t + 1, : t + 1])
+
+
+def test_the_mask_is_what_attention_of_pytorch_takes():
+    q = torch.randn(2, 3, 4, 8, generator=torch.Generator().manual_seed(0))
+    attend = torch.nn.functional.scaled_dot_product_attention
+    assert torch.allclose(attend(q, q, q, ww.positions(4).mask()), attend(q, q, q, is_causal=True), atol=1e-6)
+
+
+def test_coordinates_say_nothing_about_later():
+    mask = ww.grid(2, 2).mask()[0, 0]
+    assert torch.equal(mask, torch.ones(4, 4).tril().bool())
+
+
+def test_to_moves_everything():
+    p = ww.packed([2, 1]).to("meta")
+    assert {t.device.type for t in (p.index, p.order, p.segment)} == {"meta"}
+    assert (p.run, p.longest, p.device.type) == (False, 2, "meta")
+
+
+def test_made_on_a_device():
+    made = [ww.positions(3, device="meta"), ww.packed([2, 1], device="meta"), ww.grid(2, 2, device="meta")]
+    assert [p.device.type for p in made] == ["meta"] * 3
+    assert ww.positions(2, start=torch.zeros(2, dtype=torch.int64, device="meta")).device.type == "meta"
+
+
+def test_positions_are_a_tree_of_tensors():
+    p = ww.packed([2, 3])
+    leaves, spec = _pytree.tree_flatten({"p": p})
+    assert len(leaves) == 3
+    back = _pytree.tree_unflatten(leaves, spec)["p"]
+    assert isinstance(back, ww.Positions)
+    assert torch.equal(back.mask(), p.mask())
+    assert (back.run, back.longest) == (p.run, p.longest)
+
+
+def test_the_shape_of_the_tree_is_written_and_read_back():
+    # torch.export.save keeps it as JSON, and a loaded program compares it with that of its inputs.
+    _, spec = _pytree.tree_flatten((ww.positions(3), ww.packed([2, 1])))
+    assert _pytree.treespec_loads(_pytree.treespec_dumps(spec)) == spec
+    keys = [_pytree.keystr(path) for path, _ in _pytree.tree_flatten_with_path(ww.packed([2, 1]))[0]]
+    assert keys == [".index", ".order", ".segment"]
+
+
+def test_mapping_over_the_tree_keeps_the_facts():
+    moved = _pytree.tree_map(lambda leaf: leaf + 1 if isinstance(leaf, torch.Tensor) else leaf, ww.positions(3))
+    assert moved.index.tolist() == [[[1, 2, 3]]]
+    assert moved.segment is None
+    assert moved.run
+
+
+def test_positions_can_not_be_changed():
+    with pytest.raises(AttributeError):
+        ww.positions(3).run = False
+
+
+def test_repr_shows_sizes_and_facts():
+    assert repr(ww.packed([2, 1])) == (
+        "Positions(axes=1, batch=1, tokens=3, run=False, longest=2, segments, device='cpu')"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "shape"),
+    [(torch.arange(3), (1, 1, 3)), (torch.zeros(2, 1).int(), (1, 2, 1)), (torch.zeros(3, 2, 1).long(), (3, 2, 1))],
+)
+def test_an_integer_tensor_is_taken_as_positions(given, shape):
+    assert as_positions(given).index.shape == shape
+
+
+def test_one_axis_of_several_can_be_chosen():
+    p = ww.grid(2, 3)
+    with pytest.raises(ww.PositionError, match="measures along one axis, but these positions have 2"):
+        p.single_axis("Rotary")
+    assert ww.from_position_ids(p.index[1]).single_axis("Rotary").tolist() == [[0, 1, 2, 0, 1, 2]]

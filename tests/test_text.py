@@ -1,0 +1,214 @@
+"""Text to ids and back: the four kinds, given vocabularies, the tutorial's expressions, and files of all sorts."""
+
+import json
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+import whatwhere as ww
+from whatwhere import text
+
+few = settings(deadline=None, max_examples=60)
+SENTENCE = "The cat sat on the mat."
+BPE = text.train("bpe", "low lower lowest new newer newest " * 20, vocab_size=280)
+BYTE = text.train("byte", "a")
+
+
+def test_word_keeps_the_signs():
+    tokenizer = text.train("word", SENTENCE)
+    assert tokenizer.encode(SENTENCE).tokens == ["The", "cat", "sat", "on", "the", "mat", "."]
+    assert sorted(tokenizer.get_vocab()) == sorted([text.UNKNOWN, "The", "cat", "sat", "on", "the", "mat", "."])
+
+
+def test_an_unknown_word_becomes_unk():
+    tokenizer = text.train("word", SENTENCE)
+    assert tokenizer.encode("The dog sat.").tokens == ["The", "[UNK]", "sat", "."]
+    assert tokenizer.token_to_id("[UNK]") == 0
+
+
+def test_rare_words_are_left_out_first():
+    tokenizer = text.train("word", "a a a b b c", vocab_size=3)
+    assert sorted(tokenizer.get_vocab()) == ["[UNK]", "a", "b"]
+    assert tokenizer.encode("a b c").tokens == ["a", "b", "[UNK]"]
+
+
+@pytest.mark.parametrize("kind", text.KINDS)
+def test_lowercase_makes_one_token_of_two(kind):
+    folded = text.train(kind, SENTENCE, lowercase=True, vocab_size=300)
+    assert folded.encode("THE Cat").ids == folded.encode("the cat").ids
+    exact = text.train(kind, SENTENCE, vocab_size=300)
+    assert exact.encode("The").ids != exact.encode("the").ids
+
+
+def test_character_takes_each_character():
+    tokenizer = text.train("character", "ab ba\n")
+    assert tokenizer.encode("b a\nz").tokens == ["b", " ", "a", "\n", "[UNK]"]
+    assert tokenizer.decode(tokenizer.encode("ab\n ba").ids) == "ab\n ba"
+
+
+def test_bpe_merges_what_stands_together_often():
+    tokens = BPE.encode("lowest newest").tokens
+    assert len(tokens) < len("lowest newest")
+    assert BPE.get_vocab_size() <= 280
+
+
+@few
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_byte_ids_are_the_bytes(content):
+    encoded = BYTE.encode(content)
+    assert encoded.ids == list(content.encode())
+    assert BYTE.decode(encoded.ids) == content
+
+
+@few
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_bpe_gives_every_text_back(content):
+    assert BPE.decode(BPE.encode(content).ids) == content
+
+
+def test_byte_has_256_tokens_whatever_the_text():
+    assert text.train("byte", SENTENCE, vocab_size=5000).get_vocab_size() == 256
+
+
+@pytest.mark.parametrize("kind", text.KINDS)
+def test_training_on_texts_and_on_files_is_the_same(kind, tmp_path):
+    parts = ["the cat sat\n", "on the mât\n"]
+    files = []
+    for n, part in enumerate(parts):
+        files.append(tmp_path / f"{n}.txt")
+        files[-1].write_text(part, encoding="utf-8")
+    from_files = text.train(kind, files=files, vocab_size=270)
+    from_texts = text.train(kind, parts, vocab_size=270)
+    from_both = text.train(kind, parts[0], files=files[1:], vocab_size=270)
+    assert from_files.get_vocab() == from_texts.get_vocab() == from_both.get_vocab()
+
+
+def test_from_vocabulary_has_the_given_ids():
+    tokenizer = text.from_vocabulary({"The": 7, "cat": 2, "sat": 30, ".": 0})
+    assert tokenizer.encode("The cat sat.").ids == [7, 2, 30, 0]
+
+
+def test_from_vocabulary_with_an_unknown_word():
+    tokenizer = text.from_vocabulary({"the": 0, "cat": 1, "?": 2}, unknown="?", lowercase=True)
+    assert text.encode(tokenizer, "The dog") == ([0, 2], ["the", "?"])
+
+
+def test_words_numbers_a_text_by_first_appearance():
+    assert text.words("to be or not to be").encode("to be or not to be").ids == [0, 1, 2, 3, 0, 1]
+    assert text.encode(text.words("The cat the mat", lowercase=True), "The cat the mat")[0] == [0, 1, 0, 2]
+
+
+def test_expressions_have_the_tutorials_ids():
+    digits = {str(digit): 2 + digit for digit in range(10)}
+    words = {"First": 12, "Second": 13, "Last": 14, "Max": 15, "Min": 16}
+    signs = {"[PAD]": 0, "[EOS]": 1, "(": 17, ")": 18, ",": 19}
+    assert text.expressions().get_vocab() == digits | words | signs
+
+
+@pytest.mark.parametrize(
+    ("expression", "ids"),
+    [
+        ("Max(1,6,2)", [15, 17, 3, 19, 8, 19, 4, 18]),
+        ("Max( 1, 6 ,\n2 )", [15, 17, 3, 19, 8, 19, 4, 18]),
+        ("Second(10,9)", [13, 17, 3, 2, 19, 11, 18]),
+        ("First(0)[EOS][PAD]", [12, 17, 2, 18, 1, 0]),
+        ("Last(Min(3,4),5)", [14, 17, 16, 17, 5, 19, 6, 18, 19, 7, 18]),
+    ],
+)
+def test_expressions_are_read_sign_by_sign(expression, ids):
+    assert text.encode(text.expressions(), expression)[0] == ids
+
+
+def test_expressions_come_back_without_white_space():
+    assert text.expressions().decode([15, 17, 3, 19, 8, 19, 4, 18]) == "Max(1,6,2)"
+
+
+@pytest.mark.parametrize("expression", ["Sum(1,2)", "Max(1;2)", "max(1,2)", "Max(1.5)"])
+def test_expressions_know_nothing_else(expression):
+    with pytest.raises(ww.TextError, match="the tokenizer does not know"):
+        text.encode(text.expressions(), expression)
+
+
+def test_the_ids_of_an_expression_go_into_a_layer():
+    ids = torch.tensor([text.expressions().encode("Max(1,6,2)").ids])
+    assert ww.InputLayer(20, 8, padding_id=0)(ids).shape == (1, 8, 8)
+
+
+def test_encode_names_the_first_word_that_is_not_known():
+    with pytest.raises(ww.TextError) as caught:
+        text.encode(text.from_vocabulary({"the": 0, "cat": 1}), "the black dog")
+    assert "'black'" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", text.KINDS)
+def test_a_saved_tokenizer_is_loaded_as_it_was(kind, tmp_path):
+    tokenizer = text.train(kind, SENTENCE, vocab_size=300)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    loaded = text.load(tmp_path / "tokenizer.json")
+    assert isinstance(loaded, Tokenizer)
+    assert loaded.get_vocab() == tokenizer.get_vocab()
+    assert loaded.encode(SENTENCE).ids == tokenizer.encode(SENTENCE).ids
+    assert text.load(str(tmp_path / "tokenizer.json")).decode(tokenizer.encode("The mat").ids) == (
+        tokenizer.decode(tokenizer.encode("The mat").ids)
+    )
+
+
+def _with(**parts):
+    return json.dumps(json.loads(text.expressions().to_str()) | parts)
+
+
+HOSTILE = {
+    "cut short": text.expressions().to_str()[:200],
+    "another object": "{}",
+    "null": "null",
+    "a list": "[1, 2]",
+    "no JSON": "cat sat mat",
+    "nested without end": "[" * 100_000,
+    "objects without end": '{"model":' * 100_000,
+    "an unknown model": _with(model={"type": "Evil", "vocab": {}}),
+    "a negative id": _with(model={"type": "WordLevel", "vocab": {"a": -1}, "unk_token": "a"}),
+    "an id beyond 32 bits": _with(model={"type": "WordLevel", "vocab": {"a": 2**40}, "unk_token": "a"}),
+    "a merge of nothing": _with(model={"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "zz"]]}),
+    "a broken expression": _with(
+        pre_tokenizer={"type": "Split", "pattern": {"Regex": "(((("}, "behavior": "Isolated", "invert": False}
+    ),
+    "a panic of the library": _with(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
+    "zero bytes": "\0" * 100,
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_tokenizer_file_is_refused_by_name(content, tmp_path):
+    file = tmp_path / "tokenizer.json"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(ww.TextError) as caught:
+        text.load(file)
+    assert str(caught.value).startswith(f"{file} is not a tokenizer of the tokenizers library: ")
+    assert str(caught.value).endswith("Give the tokenizer.json of a model, or one that tokenizer.save(...) wrote.")
+
+
+def test_a_file_above_the_limit_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "LARGEST_FILE", 4)
+    (tmp_path / "five").write_bytes(b"12345")
+    (tmp_path / "four").write_bytes(b"1234")
+    with pytest.raises(ww.TextError, match="has 5 bytes; files above 4 are refused"):
+        text.read_text(tmp_path / "five")
+    assert text.read_text(tmp_path / "four") == "1234"
+
+
+def test_read_text_gives_every_character(tmp_path):
+    content = "zwölf\r\nБоксёры\n\tend"
+    (tmp_path / "file").write_bytes(content.encode())
+    assert text.read_text(tmp_path / "file") == content
+    assert text.read_text(str(tmp_path / "file")) == content
+
+
+def test_encode_gives_ids_and_tokens():
+    tokenizer = text.train("word", SENTENCE)
+    assert text.encode(tokenizer, "the mat.") == (
+        [tokenizer.token_to_id(word) for word in ("the", "mat", ".")],
+        ["the", "mat", "."],
+    )
