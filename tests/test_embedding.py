@@ -207,3 +207,16 @@ def test_the_error_names_the_id_its_place_and_the_vocabulary(bad, place):
         f"id {bad} at {place} is outside the vocabulary, which has 7 tokens (0..6).\n"
         "Check that the tokenizer belongs to this table, or make the table larger."
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.uint16, torch.int32])
+def test_narrow_ids_are_looked_up(dtype: torch.dtype) -> None:
+    table = ww.TokenEmbedding(5, 3)
+    ids = torch.tensor([[4, 0, 1]])
+    assert torch.equal(table(ids.to(dtype)), table(ids))
+
+
+def test_lookup_under_vmap() -> None:
+    table = ww.TokenEmbedding(5, 3)
+    ids = torch.tensor([[4, 0, 1], [2, 2, 3]])
+    assert torch.equal(torch.vmap(table)(ids), table(ids))

@@ -5,6 +5,7 @@ import builtins
 import jaxtyping
 import pytest
 import torch
+from tokenizers import Tokenizer, models
 
 import whatwhere as ww
 from whatwhere import errors, text
@@ -145,7 +146,8 @@ CASES = {
     "positions that are no whole numbers": (
         lambda: ww.Sinusoidal(8)(torch.tensor([0.0, 1.0])),
         ww.PositionError,
-        "positions are whole numbers, but these have dtype torch.float32.\nFor a mask of padding use from_mask(mask).",
+        "positions are whole numbers, but these have dtype torch.float32.\n"
+        "For a mask of padding use from_mask(mask), with a mask of True and False or 1 and 0.",
     ),
     "positions of too many axes": (
         lambda: ww.from_position_ids(tokens(1, 1, 1, 1)),
@@ -594,3 +596,51 @@ def test_a_file_that_is_empty(read, tmp_path):
     with pytest.raises(ww.TextError) as caught:
         read(tmp_path / "empty.txt")
     assert str(caught.value) == f"{tmp_path / 'empty.txt'} is empty."
+
+
+HALF = "\ud800"
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: ww.positions(2.5), ww.PositionError, r"positions got n=2\.5, but positions are whole numbers"),
+        (lambda: ww.positions(2, start=1.5), ww.PositionError, r"start=1\.5"),
+        (lambda: ww.positions(2, start=torch.tensor([1.7])), ww.PositionError, r"dtype torch\.float32"),
+        (lambda: ww.from_mask(torch.tensor([0.5, 1.0])), ww.PositionError, r"dtype torch\.float32"),
+        (lambda: ww.from_position_ids([1, 2]), ww.PositionError, r"given as list, but must be an integer tensor"),
+        (lambda: ww.positions(3)[::-1], ww.PositionError, "are sliced along tokens"),
+        (lambda: ww.TokenEmbedding(5, 2, padding_id=1.5), ww.TokenError, r"padding_id=1\.5 is outside"),
+        (lambda: ww.scheme(3, 8, 2, 4), ww.UnknownScheme, "asked for by name, but got 3"),
+        (lambda: ww.scheme("alibi", 10, 3, 4), ww.ShapeError, "does not divide into num_heads=3"),
+        (lambda: ww.text.encode(ww.text.train("byte", "a"), HALF), ww.TextError, "half a character"),
+        (lambda: ww.text.train("word", HALF), ww.TextError, "half a character"),
+        (lambda: ww.text.words(HALF), ww.TextError, "half a character"),
+        (lambda: ww.text.read_text("a\0b"), ww.TextError, "cannot be read: embedded null byte"),
+        (
+            lambda: ww.text.encode(Tokenizer(models.BPE({"a": 0, "b": 1}, [])), "abz"),
+            ww.TextError,
+            "has no token for 'z' at place 2 and would leave it out",
+        ),
+        (
+            lambda: ww.InputLayer(5, 4)(torch.tensor([[1, 2]]), torch.tensor([[0, 1], [1, 2], [2, 3]])),
+            ww.ShapeError,
+            "token vectors have batch 1, but the positions 3",
+        ),
+        (lambda: attend((2, 2, 3, 4), (1, 2, 3, 4)), ww.ShapeError, "need one batch"),
+        (
+            lambda: attend((2, 2, 3, 4), mask=torch.ones(2, 3, dtype=torch.bool)),
+            ww.ShapeError,
+            r"mask has shape \(2, 3\)(.|\n)*where\.at\(whatwhere\.from_mask\(mask\)\)",
+        ),
+        (lambda: attend((2, 2, 3, 4), mask=torch.ones(1, 1, 3, 3)), ww.ShapeError, "needs bool"),
+        (
+            lambda: attend((2, 2, 3, 4), mask=torch.ones(1, 1, 3, 4, dtype=torch.bool)),
+            ww.ShapeError,
+            r"needs bool and \(2, 2, 3, 3\)",
+        ),
+    ],
+)
+def test_what_would_pass_silently_or_fail_in_foreign_words(call, error, words):
+    with pytest.raises(error, match=words):
+        call()

@@ -212,3 +212,12 @@ def test_encode_gives_ids_and_tokens():
         [tokenizer.token_to_id(word) for word in ("the", "mat", ".")],
         ["the", "mat", "."],
     )
+
+
+def test_a_final_sigma_is_lowered_as_the_tokenizer_lowers_it():
+    assert text.encode(text.words("ΟΔΟΣ", lowercase=True), "ΟΔΟΣ")[0] == [0]
+
+
+def test_controls_and_spaces_may_go_but_nothing_else():
+    tokenizer = text.words("a\u200db c")
+    assert text.encode(tokenizer, "  a\u200db\tc \n")[0] == [0, 1]

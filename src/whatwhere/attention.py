@@ -137,5 +137,7 @@ def _require_heads(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise ShapeError(f"attention takes (batch, heads, tokens, head_dim), but got {shapes}.")
     if q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1]:
         raise ShapeError(f"key and value heads must be equal and divide the query heads, but got {shapes}.")
+    if not q.shape[0] == k.shape[0] == v.shape[0]:
+        raise ShapeError(f"queries, keys and values need one batch, but got {shapes}.")
     if q.shape[-1] != k.shape[-1] or k.shape[2] != v.shape[2]:
         raise ShapeError(f"q and k need one head_dim, k and v the same tokens, but got {shapes}.")

@@ -30,7 +30,7 @@ class Positions:
     Args:
         index: the coordinates that schemes see; one axis for text, more for images and video. Batch may be 1.
         order: what "later" means: a query may look at a key of its own or a lower order.
-        segment: the document a token belongs to, -1 for padding; None where all is one document.
+        segment: the document a token belongs to, -1 for padding; None where all is document 0.
         run: the order is a plain stretch n, n+1, n+2, ... without segments, so a plain causal kernel is legal.
         longest: all coordinates lie in 0..longest-1, where this is known without reading a device; else None.
 
@@ -77,7 +77,7 @@ class Positions:
         >>> positions(8, start=40)[-1:].index.item()
         47
         """
-        if not isinstance(tokens, slice):
+        if not isinstance(tokens, slice) or (tokens.step is not None and tokens.step < 1):
             raise PositionError(
                 f"Positions are sliced along tokens, but were indexed with {tokens!r}.\n"
                 "For one token pass p[t : t + 1]; for some axes or rows, index p.index itself."
@@ -219,9 +219,13 @@ def positions(
     >>> positions(3, start=40).index
     tensor([[[40, 41, 42]]])
     """
+    _require_integers("positions", n=n) if isinstance(start, Tensor) else _require_integers(
+        "positions", n=n, start=start
+    )
     if n < 0:
         raise PositionError(f"positions(n={n}) asks for a negative number of tokens; n must be 0 or more.")
     if isinstance(start, Tensor):
+        _require_integral(start)
         first = start.to(device or start.device, torch.int64)
         if first.dim() != 1:
             raise ShapeError(
@@ -272,6 +276,7 @@ def from_mask(mask: Bool[Tensor, "*batch tokens"] | Integer[Tensor, "*batch toke
         raise ShapeError(f"a mask has shape (tokens) or (batch, tokens), but this one {tuple(mask.shape)}.")
     rows = mask if mask.dim() == 2 else mask[None]
     if rows.dtype != torch.bool:
+        _require_integral(rows)
         require_range(rows, 2, lambda value, place: PositionError(f"a mask holds 0 and 1, but has {value} at {place}."))
     real = rows.bool()
     index = (real.long().cumsum(-1) - 1).clamp(min=0)
@@ -292,11 +297,11 @@ def from_position_ids(ids: Integer[Tensor, "*axes_batch tokens"]) -> Positions:
     >>> p.segment
     tensor([[0, 0, 0, 1, 1]])
     """
-    if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
+    if not isinstance(ids, Tensor):
         raise PositionError(
-            f"positions are whole numbers, but these have dtype {ids.dtype}.\n"
-            "For a mask of padding use from_mask(mask)."
+            f"position ids were given as {type(ids).__name__}, but must be an integer tensor: torch.tensor(ids)."
         )
+    _require_integral(ids)
     if ids.dim() not in (1, 2, 3):
         raise ShapeError(
             f"position ids have shape (tokens), (batch, tokens) or (axes, batch, tokens), but these {tuple(ids.shape)}."
@@ -373,6 +378,20 @@ def _beyond(index: Tensor) -> int:
 
 def _is_run(order: Tensor) -> bool:
     return bool((order.diff(dim=-1) == 1).all())
+
+
+def _require_integers(owner: str, **numbers: int) -> None:
+    for name, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, int | torch.SymInt):
+            raise PositionError(f"{owner} got {name}={number!r}, but positions are whole numbers.")
+
+
+def _require_integral(values: Tensor) -> None:
+    if values.dtype == torch.bool or values.is_floating_point() or values.is_complex():
+        raise PositionError(
+            f"positions are whole numbers, but these have dtype {values.dtype}.\n"
+            "For a mask of padding use from_mask(mask), with a mask of True and False or 1 and 0."
+        )
 
 
 def _require_whole_positions(index: Tensor) -> None:

@@ -64,7 +64,7 @@ class TokenEmbedding(nn.Module):
             require_choice("TokenEmbedding", "scale", scale, ("sqrt_dim",))
         elif scale is not None:
             require_positive("TokenEmbedding", scale=scale)
-        if padding_id is not None and not 0 <= padding_id < vocab_size:
+        if padding_id is not None and not (isinstance(padding_id, int) and 0 <= padding_id < vocab_size):
             raise TokenError(f"padding_id={padding_id} is outside the vocabulary, which has ids 0..{vocab_size - 1}.")
         self.vocab_size, self.dim, self.init, self.padding_id = vocab_size, dim, init, padding_id
         self.scale = sqrt(dim) if scale == "sqrt_dim" else scale
@@ -119,6 +119,9 @@ class TokenEmbedding(nn.Module):
 
     def forward(self, ids: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
         """Look up the row of each id."""
+        self._require_whole(ids)
+        # Narrow types, common in files of tokens, have no kernels for range checks and lookups.
+        ids = ids if ids.dtype in (torch.int64, torch.int32) else ids.long()
         self._require_ids(ids)
         rows = lookup(self.weight, ids, self.padding_id)
         return rows if self.scale is None else rows * self.scale
@@ -139,10 +142,11 @@ class TokenEmbedding(nn.Module):
         settings += "" if self.scale is None else f", scale={self.scale:.6g}"
         return settings + ("" if self.padding_id is None else f", padding_id={self.padding_id}")
 
-    def _require_ids(self, ids: Tensor) -> None:
+    def _require_whole(self, ids: Tensor) -> None:
         if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
             raise TokenError(f"ids are whole numbers, but these have dtype {ids.dtype}: pass ids.long().")
 
+    def _require_ids(self, ids: Tensor) -> None:
         def outside(value: int, place: tuple[int, ...]) -> TokenError:
             return TokenError(
                 f"id {value} at {place} is outside the vocabulary, which has {self.vocab_size} tokens "

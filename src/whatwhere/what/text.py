@@ -6,6 +6,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
+from unicodedata import category
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -57,6 +58,8 @@ def train(
     corpus += [read_text(file) for file in files]
     if not any(text.strip() for text in corpus):
         raise TextError("there is no text to train on: every text is empty.\nPass texts=... or files=[...].")
+    for text in corpus:
+        _require_unicode(text)
     if kind in ("byte", "bpe"):
         return _train_bytes(kind, corpus, vocab_size, lowercase)
     tokenizer = Tokenizer(models.WordLevel({UNKNOWN: 0}, unk_token=UNKNOWN))
@@ -154,8 +157,9 @@ def read_text(file: str | Path) -> str:
         if size > LARGEST_FILE:
             raise TextError(f"{file} has {size:,} bytes; files above {LARGEST_FILE:,} are refused.")
         content = path.read_bytes()
-    except OSError as problem:
-        raise TextError(f"{file} cannot be read: {problem.strerror}.\nCheck the path.") from problem
+    except (OSError, ValueError) as problem:  # ValueError: a path with a null byte
+        reason = getattr(problem, "strerror", None) or problem
+        raise TextError(f"{file!s} cannot be read: {reason}.\nCheck the path.") from problem
     if not content:
         raise TextError(f"{file} is empty.")
     try:
@@ -177,8 +181,7 @@ def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[str]]:
     whatwhere.errors.TextError: the tokenizer does not know 'dog' and has no unknown token.
     Add the word to the vocabulary, or name a word for all unknown ones: unknown="[UNK]".
     """
-    if not text.strip():
-        raise TextError("the text is empty: there is nothing to encode.")
+    _require_text(text)
     try:
         encoded = tokenizer.encode(text)
     except Exception as problem:
@@ -191,6 +194,12 @@ def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[str]]:
         ) from None
     if not encoded.ids:
         raise TextError(f"the tokenizer makes no token of {text!r}.")
+    lost = _first_lost(text, encoded.offsets)
+    if lost is not None:
+        raise TextError(
+            f"the tokenizer has no token for {text[lost]!r} at place {lost} and would leave it out.\n"
+            "Give a tokenizer that knows it, or that has an unknown token."
+        )
     return encoded.ids, encoded.tokens
 
 
@@ -200,9 +209,9 @@ def words(text: str, lowercase: bool = False) -> Tokenizer:
     >>> words("The cat sat on the mat.").encode("The cat sat on the mat.").ids
     [0, 1, 2, 3, 4, 5, 6]
     """
-    if not text.strip():
-        raise TextError("the text is empty: there is nothing to encode.")
-    shown = text.lower() if lowercase else text
+    _require_text(text)
+    # The library's own rule: Python lowers a final sigma otherwise.
+    shown = normalizers.Lowercase().normalize_str(text) if lowercase else text
     tokens = [token for token, _ in _split("word").pre_tokenize_str(shown)]
     return from_vocabulary({token: n for n, token in enumerate(dict.fromkeys(tokens))}, lowercase=lowercase)
 
@@ -239,6 +248,33 @@ def _split(kind: Kind) -> pre_tokenizers.PreTokenizer:
 def _normalize(tokenizer: Tokenizer, lowercase: bool) -> None:
     if lowercase:
         tokenizer.normalizer = normalizers.Lowercase()
+
+
+def _require_text(text: str) -> None:
+    if not text.strip():
+        raise TextError("the text is empty: there is nothing to encode.")
+    _require_unicode(text)
+
+
+def _require_unicode(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as problem:
+        raise TextError(
+            f"the text has half a character, {text[problem.start]!r}, at place {problem.start}: it was read in a wrong "
+            "encoding.\nRead the file as UTF-8."
+        ) from None
+
+
+def _first_lost(text: str, spans: Sequence[tuple[int, int]]) -> int | None:
+    """Find the first sign that no token covers; white space, and controls that tokenizers clean away, may go."""
+    covered = bytearray(len(text))
+    for start, end in spans:
+        covered[start:end] = b"\1" * (end - start)
+    for place, sign in enumerate(text):
+        if not covered[place] and not sign.isspace() and category(sign)[0] != "C":
+            return place
+    return None
 
 
 def _first_unknown(tokenizer: Tokenizer, text: str) -> str | None:

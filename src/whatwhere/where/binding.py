@@ -101,6 +101,11 @@ class Here:
             raise ShapeError(
                 f"positions stand for (batch, {self.queries.tokens}, dim), but the token vectors have {tuple(x.shape)}."
             )
+        if self.queries.batch not in (1, x.shape[0]):
+            raise ShapeError(
+                f"the token vectors have batch {x.shape[0]}, but the positions {self.queries.batch}: make them equal, "
+                "or the positions' 1."
+            )
         if scheme is None:
             return x
         if scheme.dim != x.shape[-1]:
@@ -158,6 +163,8 @@ class Here:
                     f"head_dim) with batch {'of any size' if p.batch == 1 else p.batch}.\n"
                     "With a cache of keys, bind both: where.at(queries, keys)."
                 )
+        if mask is not None:
+            _require_mask(mask, q, k)
         scheme = self.where.score
         if scheme is not None and scheme.num_heads != q.shape[1]:
             raise ShapeError(
@@ -290,6 +297,18 @@ def require_door(owner: str, door: str, scheme: object) -> None:
 
 def _article(kind: type) -> str:
     return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+
+
+def _require_mask(mask: Tensor, q: Tensor, k: Tensor) -> None:
+    sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    fits = mask.dim() == 4 and mask.shape[2:] == sizes[2:]
+    if fits and mask.dtype == torch.bool and mask.shape[0] in (1, sizes[0]) and mask.shape[1] in (1, sizes[1]):
+        return
+    raise ShapeError(
+        f"mask has shape {tuple(mask.shape)} and dtype {mask.dtype}, but needs bool and {sizes}, where batch and heads "
+        "may be 1; True is where attention may look.\n"
+        "For padding, (batch, keys), make positions of it instead: where.at(whatwhere.from_mask(mask))."
+    )
 
 
 def _both(first: Tensor | None, second: Tensor | None) -> Tensor | None:

@@ -80,6 +80,7 @@ def _rotary(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
 
 
 def _alibi(dim: int, num_heads: int, max_length: int) -> Where:
+    _head_dim(dim, num_heads)
     return Where(score=ALiBi(num_heads))
 
 
@@ -166,6 +167,10 @@ def scheme(name: str, dim: int, num_heads: int, max_length: int, **options: Any)
     Where(query_key=Rotary(head_dim=16, theta=10000.0, interleaved=False, rotary_dim=16))
     """
     require_whole("scheme", dim=dim, num_heads=num_heads, max_length=max_length)
+    if not isinstance(name, str):
+        raise UnknownScheme(
+            f"a scheme is asked for by name, but got {name!r}.\nThe catalogue holds: {', '.join(catalogue)}."
+        )
     names = [part.strip() for part in name.split("+")]
     if len(names) > 1 and options:
         raise SettingError(
