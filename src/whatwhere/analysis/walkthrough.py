@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from whatwhere.analysis.similarity import fingerprint
+from whatwhere.checks import require_whole
 from whatwhere.errors import SettingError, TextError, TokenError
 from whatwhere.layer import InputLayer
 from whatwhere.ruler import positions
@@ -84,7 +85,7 @@ def walk(
         tokenizer: None numbers the words of the text itself, in order of appearance, as tutorials do by hand.
         scheme: a name of the catalogue, or a mixture such as "sinusoidal+alibi".
         vocab_size: rows of the token table; None is the tokenizer's size, or one more than the largest id.
-        seed: of the token table, which is random: N(0, 1), as PyTorch's nn.Embedding draws it.
+        seed: of the random tables; tokens are N(0, 1), as PyTorch's nn.Embedding draws them.
 
     >>> found = walk("The cat sat on the mat.", dim=4)
     >>> found.tokens[-1], found.position_rows[1]
@@ -92,14 +93,18 @@ def walk(
     """
     numbers, tokens, size = _numbers(text, ids, tokenizer)
     rows = size if vocab_size is None else vocab_size
-    where = build_scheme(scheme, dim, num_heads, len(numbers))
+    require_whole("walk", dim=dim, vocab_size=rows)
     if rows * dim > LARGEST_TABLE:
         raise SettingError(
             f"a table of {rows:,} rows by {dim:,} features is {rows * dim * 4 / 1e9:.1f} GB; this shows small ones.\n"
             "Choose a smaller dim, or smaller ids."
         )
-    torch.manual_seed(seed)
-    layer = InputLayer(rows, dim, where.input, init="torch")
+    # Seeds of their own: all schemes show the same tokens. The caller's random state is put back.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2_000_003 + seed)
+        where = build_scheme(scheme, dim, num_heads, len(numbers))
+        torch.manual_seed(seed)
+        layer = InputLayer(rows, dim, where.input, init="torch")
     here = positions(len(numbers))
     with torch.no_grad():
         given = torch.tensor(numbers)

@@ -154,6 +154,7 @@ def _describe(task: Task, settings: Settings) -> dict[str, Any]:
         "trained": list(task.trained),
         "tested_in_length": list(task.tested_in_length),
         "lengths": list(settings.lengths),
+        "shift_length": task.shift_length,
         "groups": list(task.groups),
         "measure": task.measure,
         "better": "higher" if task.measure == "accuracy" else "lower",

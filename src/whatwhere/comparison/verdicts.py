@@ -9,6 +9,12 @@ from whatwhere.where.catalogue import catalogue
 Verdict = dict[str, str]
 Outcome = Literal["holds", "fails", "depends", "not measured"]
 _Runs = Sequence[Mapping[str, Any]]
+_UNEXPLAINED: Mapping[Outcome, str] = {
+    "holds": "Not what earlier runs showed; look at each run before you believe it.",
+    "fails": "Not what earlier runs showed; look at each run before you believe it.",
+    "depends": "The runs disagree; more seeds, or a look at each scheme, would tell.",
+    "not measured": "",
+}
 
 
 def verdicts(runs: _Runs, task: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Verdict]:
@@ -63,6 +69,7 @@ def _table_verdicts(runs: _Runs) -> list[Verdict]:
             lambda value: value > 0.3,
             "mean cosine {}",
             "They drift together from a small start, for they carry the same; a large start hides it.",
+            expected="depends",
         ),
         _judge(
             "The digits come to lie on a number line",
@@ -71,6 +78,7 @@ def _table_verdicts(runs: _Runs) -> list[Verdict]:
             lambda value: value > 0.8,
             "|r| {} between 0..9 and the main direction in which the digits moved",
             "Max and Min need the order of the digits, and the table is where it is kept.",
+            expected="holds",
         ),
         _judge(
             "The spread of the table grows from 0.15 to 0.8",
@@ -95,6 +103,7 @@ def _table_verdicts(runs: _Runs) -> list[Verdict]:
             lambda value: abs(value) < 0.05,
             "{}",
             "Nothing in the loss asks for a common offset; what drift there is, is small beside the spread.",
+            expected="holds",
         ),
     ]
 
@@ -114,6 +123,9 @@ def _position_verdicts(runs: _Runs, task: Mapping[str, Any], settings: Mapping[s
         moved = run["shift"]["1"]["score"]
         return None if moved is None else run["shift"]["0"]["score"] - moved
 
+    def first_in_length(run: Mapping[str, Any]) -> list[float]:
+        return [found["First"] for n, found in run["scores"].items() if int(n) in task["trained"]]
+
     relative = [run for run in runs if run["scheme"] in catalogue and catalogue[run["scheme"]].relative]
     moves = [change for run in relative if (change := run["shift"]["60"]["largest_logit_change"]) is not None]
     drops = [change for run in of("sinusoidal") if (change := drop(run)) is not None]
@@ -125,15 +137,13 @@ def _position_verdicts(runs: _Runs, task: Mapping[str, Any], settings: Mapping[s
         _judge(
             "Without positions, First(1,6,2) and First(6,2,1) cannot be told apart",
             "impossible",
-            [
-                min(run["scores"][str(n)][g] for n in run["scores"] if int(n) in task["trained"] for g in ("First",))
-                for run in of("none")
-            ],
+            [min(first_in_length(run)) for run in of("none")],
             lambda value: value < 0.7,
             "First is right in {} of the expressions of trained lengths",
             "A causal decoder of two layers finds places out by what each token can see."
             if decoder
             else "An encoder sees a set; only the causal mask tells a decoder what came first.",
+            expected="fails" if decoder else "holds",
             percent=True,
         ),
         _judge(
@@ -152,6 +162,7 @@ def _position_verdicts(runs: _Runs, task: Mapping[str, Any], settings: Mapping[s
             lambda value: value == 1.0,
             f"no row for {at_far}, in {{}} of the runs",
             "There is no row to look up; a spare row would never have been trained.",
+            expected="holds",
             percent=True,
         ),
         _judge(
@@ -178,6 +189,7 @@ def _position_verdicts(runs: _Runs, task: Mapping[str, Any], settings: Mapping[s
             lambda value: value < 1e-2,
             "largest change of a logit, moved by 60: {}",
             "Only distances enter the scores; what is left is rounding.",
+            expected="holds",
         ),
     ]
 
@@ -190,12 +202,16 @@ def _judge(
     words: str,
     why: str,
     *,
+    expected: Outcome = "fails",
     percent: bool = False,
 ) -> Verdict:
     verdict: Outcome = "not measured"
     if values:
         outcomes = {holds(value) for value in values}
         verdict = "depends" if len(outcomes) > 1 else "holds" if outcomes.pop() else "fails"
+    if verdict != expected:
+        # The reason was written for the outcome that is known; another one is not explained by it.
+        why = _UNEXPLAINED[verdict]
     measured = words.format(_range(values, percent)) if values else "not in this comparison"
     return {"claim": claim, "claimed": claimed, "measured": measured, "verdict": verdict, "why": why}
 
@@ -207,7 +223,8 @@ def _range(values: Sequence[float], percent: bool = False) -> str:
         return "unknown"
 
     def show(value: float) -> str:
-        return f"{value:.1%}" if percent else f"{value:.2g}" if abs(value) < 0.1 else f"{value:.2f}"
+        shown = f"{100 * value:.1f} %" if percent else f"{value:.2g}" if abs(value) < 0.1 else f"{value:.2f}"
+        return shown.replace("-", "−")
 
     median, low, high = (show(found[name]) for name in ("median", "min", "max"))
     return median if low == high else f"{median} ({low} to {high})"

@@ -140,7 +140,7 @@ _ROWS = (
         name="alibi",
         door="score",
         formula="score(h, i, j) += -m_h |i - j|,  m_h = 2^(-8h/H)",
-        paper="Press, Smith and Lewis, Train Short, Test Long: Attention with Linear Biases",
+        paper="Press et al., Train Short, Test Long: Attention with Linear Biases",
         url="https://arxiv.org/abs/2108.12409",
         year=2022,
         used_by=("BLOOM", "MPT"),

@@ -135,11 +135,9 @@ def _answer_table(results: Results) -> Markup:
         row += [join(f"{summary['parameters']['total']:,}", element("small", positions))]
         row += [spread_cell(spread(summary["seconds_per_step"]), 1000.0, 1)]
         rows.append(row)
-    moved = (
-        " Moved by 1: median for inputs of trained lengths with every position one higher."
-        if 1 in results.shifts
-        else ""
-    )
+    length = results.task.get("shift_length")
+    inputs = "inputs of a trained length" if length is None else f"inputs of {length} {unit}"
+    moved = f" Moved by 1: median for {inputs} with every position one higher." if 1 in results.shifts else ""
     absent = any(results.score(scheme, length) is None for scheme in results.schemes for length in results.beyond)
     missing = " No row: a learned table has no row for a position beyond its last." if absent else ""
     caption = f"Scores: {measure(results)}; the columns \u201cat\u201d are lengths in {unit}.{missing}{moved}"

@@ -12,10 +12,12 @@ _TITLE = "3. The shift test"
 
 def shift_test(results: Results) -> Markup:
     """Write section 3: the same inputs with every position moved."""
+    length = results.task.get("shift_length")
+    inputs = "new inputs of a trained length" if length is None else f"new inputs of {length} {results.task['unit']}"
     told = paragraph(
-        "The same inputs of the trained lengths are read again, with every position moved by the same amount: the "
-        "first token stands there instead of at 0. Nothing else changes. A scheme that looks at distances alone must "
-        "give the same answers, up to rounding."
+        f"The same {inputs} are read again, with every position moved by the same amount: the first token stands there "
+        "instead of at 0. Nothing else changes. A scheme that looks at distances alone must give the same answers, up "
+        "to rounding."
     )
     if not results.shifts:
         return section("shift", _TITLE, join("This run has no shift test."), told)

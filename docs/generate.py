@@ -1,0 +1,82 @@
+"""Write the generated parts of README.md and docs/ anew from the catalogue: `make docs`. A test holds them equal."""
+
+from pathlib import Path
+
+from whatwhere.where.catalogue import Scheme, catalogue
+
+ROOT = Path(__file__).resolve().parents[1]
+BEGIN, END = "<!-- schemes: written by make docs -->", "<!-- end of schemes -->"
+_DOORS = {"input": "1 input", "query_key": "2 query_key", "score": "3 score", None: "none"}
+
+
+def table() -> str:
+    """Give the catalogue as a Markdown table."""
+    lines = [
+        "| scheme | door | formula | learned | relative | any length | source | used by |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in catalogue.values():
+        facts = [_yes(row.learned), _yes(row.relative), _yes(row.any_length)]
+        source = f"[{row.paper.split(',')[0]}, {row.year}]({row.url})"
+        formula = f"`{row.formula}`".replace("|", "\\|")
+        cells = [f"`{row.name}`", _DOORS[row.door], formula, *facts, source, ", ".join(row.used_by)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def readme(text: str) -> str:
+    """Put the table between its marks."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+def schemes_page() -> str:
+    """Give docs/schemes.md: one section for each row."""
+    parts = [
+        "# The schemes",
+        "This page is written from the catalogue by `make docs`. `whatwhere schemes` prints the same rows; "
+        '`whatwhere.scheme("rotary", dim=64, num_heads=4, max_length=128)` builds one by name.',
+        "Position enters a Transformer through three doors, or none:",
+        "```text\nx_i         = what(token_i) + input(p_i)                                 door 1  input\n"
+        "score(i, j) = < query_key(q_i, p_i), query_key(k_j, p_j) > * scale       door 2  query_key\n"
+        "              + score(h, p_i, p_j)                                       door 3  score\n```",
+        *(section(row) for row in catalogue.values()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def section(row: Scheme) -> str:
+    """Give the section of one row."""
+    where = row.build(64, 4, 128)
+    lines = [
+        f"## {row.name}",
+        f"```text\n{row.formula}\n```",
+        f"- door: {_DOORS[row.door]}",
+        f"- source: {row.paper}, {row.year}, {row.url}",
+        f"- used by: {', '.join(row.used_by)}",
+        f"- learned: {_yes(row.learned)}; parameters at dim 64, 4 heads, 128 positions: "
+        f"{sum(p.numel() for p in where.parameters()):,}",
+        f"- relative (moving all positions by one offset changes no score): {_yes(row.relative)}",
+        f"- defined at every position: {_yes(row.any_length)}; whether a trained model is good there is another "
+        "question, which `whatwhere compare` answers",
+        f"- laws tested up to position {row.longest:,}",
+    ]
+    lines += [f"- distances told apart in bfloat16: up to {row.near}"] if row.near else []
+    lines += [f"- built as: `{where!r}`"]
+    return "\n".join(lines[:2]) + "\n\n" + "\n".join(lines[2:])
+
+
+def _yes(fact: bool) -> str:
+    return "yes" if fact else "no"
+
+
+def main() -> None:
+    """Write the files."""
+    path = ROOT / "README.md"
+    path.write_text(readme(path.read_text(encoding="utf-8")), encoding="utf-8")
+    (ROOT / "docs" / "schemes.md").write_text(schemes_page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

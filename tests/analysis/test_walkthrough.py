@@ -1,0 +1,153 @@
+"""A walk through the input layer: nothing is lost on the way, and every step is the formula's."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+import whatwhere as ww
+from whatwhere.analysis import walkthrough
+from whatwhere.analysis.walkthrough import walk
+from whatwhere.what import text as texts
+
+TEXT = "The cat sat on the mat."
+
+
+def test_every_sign_becomes_a_token_and_a_repeated_word_shares_its_row() -> None:
+    found = walk("the cat and the dog.")
+    assert found.tokens == ["the", "cat", "and", "the", "dog", "."]
+    assert found.ids == [0, 1, 2, 0, 3, 4]
+    assert torch.equal(found.rows[0], found.rows[3])
+    assert not torch.equal(found.vectors[0], found.vectors[3])
+
+
+@pytest.mark.parametrize("scheme", ["sinusoidal", "learned", "learned+rotary", "sinusoidal+alibi"])
+def test_the_vectors_are_rows_plus_positions(scheme: str) -> None:
+    found = walk(TEXT, scheme=scheme, dim=12)
+    assert found.position_rows is not None
+    assert found.position_rows.abs().sum() > 0
+    assert torch.equal(found.vectors, found.rows + found.position_rows)
+
+
+@pytest.mark.parametrize("scheme", ["none", "rotary", "alibi", "rotary+alibi"])
+def test_schemes_of_other_doors_leave_the_vectors_as_they_are(scheme: str) -> None:
+    found = walk(TEXT, scheme=scheme)
+    assert found.position_rows is None
+    assert torch.equal(found.vectors, found.rows)
+
+
+def test_the_angles_are_positions_times_frequencies() -> None:
+    found = walk(TEXT, scheme="rotary", dim=24, num_heads=3)
+    assert found.angles is not None
+    expected = [[p * 10_000.0 ** (-2 * i / 8) for i in range(4)] for p in range(7)]
+    np.testing.assert_allclose(found.angles.numpy(), expected, rtol=1e-14)
+    assert found.bias is None
+
+
+def test_the_bias_is_the_slope_times_the_distance() -> None:
+    found = walk(TEXT, scheme="alibi", dim=8, num_heads=4)
+    assert found.bias is not None
+    assert found.bias.tolist() == [[-d * m for m in (2**-2, 2**-4, 2**-6, 2**-8)] for d in range(7)]
+    assert found.angles is None
+
+
+def test_a_mixture_shows_the_bias_beside_the_input() -> None:
+    found = walk(TEXT, scheme="sinusoidal+alibi", num_heads=1)
+    assert found.bias is not None
+    assert found.bias[3, 0].item() == -3 / 256
+
+
+@pytest.mark.parametrize("scheme", ["sinusoidal", "learned"])
+def test_the_seed_alone_decides_the_numbers_and_the_caller_keeps_its_own(scheme: str) -> None:
+    torch.manual_seed(1)
+    first = walk(TEXT, scheme=scheme, seed=3)
+    after = torch.rand(2)
+    torch.manual_seed(1)
+    assert torch.equal(torch.rand(2), after)
+    again, other = walk(TEXT, scheme=scheme, seed=3), walk(TEXT, scheme=scheme, seed=4)
+    assert first.as_dict() == again.as_dict()
+    assert not torch.equal(first.rows, other.rows)
+
+
+def test_the_token_rows_are_the_same_under_every_scheme() -> None:
+    rows = [walk(TEXT, scheme=name).rows for name in ww.catalogue]
+    assert all(torch.equal(rows[0], other) for other in rows)
+
+
+def test_ids_skip_the_tokenizer() -> None:
+    found = walk(ids=[105, 6587, 105])
+    assert found.tokens is None
+    assert found.ids == [105, 6587, 105]
+    assert torch.equal(found.rows[0], found.rows[2])
+    # The table has a row for the largest id, and for every id below it.
+    assert torch.equal(found.rows, walk(ids=[105, 6587, 105], vocab_size=6588).rows)
+
+
+def test_ids_with_a_tokenizer_get_their_tokens() -> None:
+    found = walk(ids=[15, 17, 3, 18], tokenizer=texts.expressions())
+    assert found.tokens == ["Max", "(", "1", ")"]
+
+
+def test_a_given_tokenizer_reads_the_text() -> None:
+    found = walk("Max(1,6,2)", tokenizer=texts.expressions())
+    assert found.ids == [15, 17, 3, 19, 8, 19, 4, 18]
+    assert found.tokens == ["Max", "(", "1", ",", "6", ",", "2", ")"]
+
+
+def test_a_saved_walk_holds_what_was_shown(tmp_path: Path) -> None:
+    found = walk(TEXT, scheme="rotary+alibi")
+    found.save(tmp_path / "walk.safetensors")
+    tensors = load_file(tmp_path / "walk.safetensors")
+    assert set(tensors) == {"ids", "rows", "vectors", "angles", "bias"}
+    assert tensors["ids"].tolist() == found.ids
+    for name in ("rows", "vectors", "angles", "bias"):
+        assert torch.equal(tensors[name], getattr(found, name))
+    with safe_open(tmp_path / "walk.safetensors", "pt") as opened:
+        assert opened.metadata() == {"scheme": "rotary+alibi"}
+
+
+def test_a_scheme_of_content_has_no_bias_to_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    class ByContent(ww.ScoreBias):
+        num_heads = 2
+        by_content = True
+
+        def bind(self, *given, **more):  # type: ignore[no-untyped-def]
+            raise AssertionError("a walk has no queries")
+
+    monkeypatch.setattr(walkthrough, "build_scheme", lambda *sizes: ww.Where(score=ByContent()))
+    found = walk(TEXT, scheme="alibi")
+    assert found.bias is None
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({}, ww.TextError, "give a text, or ids instead of it"),
+        ({"text": TEXT, "ids": [1]}, ww.TextError, "give a text, or ids instead of it"),
+        ({"text": " \n"}, ww.TextError, "the text is empty"),
+        ({"ids": []}, ww.TokenError, "there are no ids"),
+        ({"ids": [4, -2]}, ww.TokenError, r"id -2 at \(1,\) is negative"),
+        (
+            {"ids": [20], "tokenizer": texts.expressions()},
+            ww.TokenError,
+            "id 20 is not of this tokenizer, which has 20",
+        ),
+        ({"ids": [7], "vocab_size": 7}, ww.TokenError, r"id 7 at \(0, 0\) is outside the vocabulary|id 7 at \(0,\)"),
+        ({"text": TEXT, "scheme": "rotery"}, ww.UnknownScheme, "Did you mean rotary"),
+        ({"text": TEXT, "dim": 7}, ww.ShapeError, "dim=7, but needs an even number"),
+        ({"text": TEXT, "scheme": "alibi", "dim": 8, "num_heads": 3}, ww.ShapeError, "does not divide"),
+        ({"ids": [2**28], "dim": 8}, ww.SettingError, r"8\.6 GB; this shows small ones"),
+        ({"text": TEXT, "scheme": "learned", "dim": 2**40}, ww.SettingError, "this shows small ones"),
+    ],
+)
+def test_wrong_input_is_refused(given, error, words) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(error, match=words):
+        walk(**given)
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ww.SettingError, match=r"no-such-folder.*cannot be written(.|\n)*Choose another file"):
+        walk(TEXT).save(tmp_path / "no-such-folder" / "walk.safetensors")

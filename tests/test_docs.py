@@ -1,0 +1,82 @@
+"""The documentation: its code runs, its tables are the catalogue's, its links lead somewhere."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner
+
+from whatwhere.cli import app
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    """Load docs/generate.py."""
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_code_of_the_readme_runs(number: int, tmp_path: Path) -> None:
+    script = tmp_path / "block.py"
+    script.write_text(BLOCKS[number], encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_readme_begins_with_one_sentence_and_code() -> None:
+    before = README.split("```python")[0]
+    assert len(before.replace("#", "").split()) <= 40
+    sentence = before.split("\n\n")[1].strip()
+    assert sentence.endswith(".")
+    assert "." not in sentence[:-1]
+
+
+def test_the_two_commands_are_targets_of_make() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = set(re.findall(r"\bmake ([a-z]+)\b", README))
+    assert {"demo", "test"} <= named
+    assert all(f"\n{name}:" in makefile for name in named)
+
+
+def test_generated_parts_are_up_to_date(generate: ModuleType) -> None:
+    assert generate.readme(README) == README, "run make docs"
+    assert generate.schemes_page() == (ROOT / "docs" / "schemes.md").read_text(encoding="utf-8"), "run make docs"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_named_commands_exist(page: Path) -> None:
+    known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    for command in re.findall(
+        r"\bwhatwhere (demo|encode|compare|schemes|inspect|neighbors|analogy|studio|bench|evidence)\b",
+        page.read_text(encoding="utf-8"),
+    ):
+        assert command in known
+
+
+@pytest.mark.parametrize("line", re.findall(r"^(whatwhere .*)$", README, re.MULTILINE))
+def test_commands_of_the_readme_take_their_options(line: str) -> None:
+    options = re.findall(r"--[a-z-]+", line)
+    shown = CliRunner().invoke(app, [line.split()[1], "--help"]).output
+    assert all(option in shown for option in options)
