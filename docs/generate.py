@@ -58,10 +58,14 @@ def section(row: Scheme) -> str:
         f"- learned: {_yes(row.learned)}; parameters at dim 64, 4 heads, 128 positions: "
         f"{sum(p.numel() for p in where.parameters()):,}",
         f"- relative (moving all positions by one offset changes no score): {_yes(row.relative)}",
-        f"- defined at every position: {_yes(row.any_length)}; whether a trained model is good there is another "
-        "question, which `whatwhere compare` answers",
-        f"- laws tested up to position {row.longest:,}",
     ]
+    if row.any_length:
+        lines.append(
+            f"- defined at every position, tested up to {row.longest:,}; whether a trained model is good there is "
+            "another question, which `whatwhere compare` answers"
+        )
+    else:
+        lines.append("- defined up to max_length only; beyond it is an error")
     lines += [f"- distances told apart in bfloat16: up to {row.near}"] if row.near else []
     lines += [f"- built as: `{where!r}`"]
     return "\n".join(lines[:2]) + "\n\n" + "\n".join(lines[2:])
