@@ -1,0 +1,131 @@
+"""Attention, where the three doors meet."""
+
+import math
+
+import numpy as np
+
+from whatwhere.reference.checks import require_shape
+
+
+def attention(
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    bias: np.ndarray | None = None,
+    mask: np.ndarray | None = None,
+    scale: float | None = None,
+) -> np.ndarray:
+    """Let each query gather values from the keys it may look at.
+
+        s_ij = <q_i, k_j> scale + bias_ij        a_ij = exp(s_ij) / sum_j exp(s_ij)        y_i = sum_j a_ij v_j
+
+    Vaswani et al. 2017, equation 1. Sums over j take the allowed keys only; a query that has none gets zeros.
+
+    Args:
+        q: (heads, queries, head_dim).
+        k: (heads, keys, head_dim).
+        v: (heads, keys, value_dim).
+        bias: (heads, queries, keys), or any shape that broadcasts to it; minus infinity forbids a key.
+        mask: bool, the same shapes; True where the query may look at the key.
+        scale: None is 1 / sqrt(head_dim).
+
+    Gives (heads, queries, value_dim).
+
+    >>> q, k = np.zeros((1, 2, 1)), np.zeros((1, 2, 1))
+    >>> attention(q, k, np.array([[[1.0], [3.0]]]), mask=np.array([[True, False], [True, True]]))
+    array([[[1.],
+            [2.]]])
+    """
+    weights = attention_weights(q, k, bias, mask, scale)
+    heads, queries, keys = weights.shape
+    require_shape("v", v, (heads, keys, v.shape[-1]))
+    out = np.zeros((heads, queries, v.shape[-1]))
+    for head in range(heads):
+        for i in range(queries):
+            for j in range(keys):
+                out[head, i] += weights[head, i, j] * v[head, j]
+    return out
+
+
+def attention_weights(
+    q: np.ndarray,
+    k: np.ndarray,
+    bias: np.ndarray | None = None,
+    mask: np.ndarray | None = None,
+    scale: float | None = None,
+) -> np.ndarray:
+    """Give the share a_ij of each key in each query's sum, as in attention.
+
+    Gives (heads, queries, keys); each row sums to one, or to zero where the query may look at nothing.
+
+    >>> attention_weights(np.zeros((1, 1, 2)), np.zeros((1, 4, 2)))
+    array([[[0.25, 0.25, 0.25, 0.25]]])
+    """
+    heads, queries, head_dim = q.shape
+    keys = k.shape[1]
+    require_shape("k", k, (heads, keys, head_dim))
+    added = np.broadcast_to(np.zeros(()) if bias is None else bias, (heads, queries, keys))
+    allowed = np.broadcast_to(np.ones((), dtype=bool) if mask is None else mask, (heads, queries, keys))
+    factor = 1 / math.sqrt(head_dim) if scale is None else scale
+    weights = np.zeros((heads, queries, keys))
+    for head in range(heads):
+        for i in range(queries):
+            scores = {
+                j: float(np.dot(q[head, i], k[head, j])) * factor + float(added[head, i, j])
+                for j in range(keys)
+                if allowed[head, i, j] and added[head, i, j] > -math.inf
+            }
+            # The largest score is taken off each: the shares stay the same, and exp cannot overflow.
+            largest = max(scores.values(), default=0.0)
+            total = sum(math.exp(score - largest) for score in scores.values())
+            for j, score in scores.items():
+                weights[head, i, j] = math.exp(score - largest) / total
+    return weights
+
+
+def attention_gradient(
+    g: np.ndarray,
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    bias: np.ndarray | None = None,
+    mask: np.ndarray | None = None,
+    scale: float | None = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Give dL/dq, dL/dk, dL/dv and dL/ds of attention; dL/ds is the gradient of a bias as well.
+
+        dL/dv_j  = sum_i a_ij g_i
+        dL/da_ij = <g_i, v_j>
+        dL/ds_ij = a_ij (dL/da_ij - sum_l a_il dL/da_il)        the softmax
+        dL/dq_i  = scale sum_j dL/ds_ij k_j
+        dL/dk_j  = scale sum_i dL/ds_ij q_i
+
+    A bias that was broadcast gets dL/ds summed over the axes that it lacks.
+
+    Args:
+        g: (heads, queries, value_dim).
+        q, k, v, bias, mask, scale: as in attention.
+
+    Gives arrays of the shapes of q, k, v and (heads, queries, keys).
+
+    >>> ones = np.ones((1, 2, 1))
+    >>> attention_gradient(ones, ones, ones, ones)[2].T  # every value serves both queries, by half each
+    array([[[1.],
+            [1.]]])
+    """
+    weights = attention_weights(q, k, bias, mask, scale)
+    heads, queries, keys = weights.shape
+    require_shape("g", g, (heads, queries, v.shape[-1]))
+    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    d_q, d_k, d_v, d_scores = np.zeros(q.shape), np.zeros(k.shape), np.zeros(v.shape), np.zeros(weights.shape)
+    for head in range(heads):
+        for i in range(queries):
+            shares = weights[head, i]
+            d_shares = [float(np.dot(g[head, i], v[head, j])) for j in range(keys)]
+            mean = sum(shares[j] * d_shares[j] for j in range(keys))
+            for j in range(keys):
+                d_scores[head, i, j] = shares[j] * (d_shares[j] - mean)
+                d_v[head, j] += shares[j] * g[head, i]
+                d_q[head, i] += factor * d_scores[head, i, j] * k[head, j]
+                d_k[head, j] += factor * d_scores[head, i, j] * q[head, i]
+    return d_q, d_k, d_v, d_scores
