@@ -41,12 +41,21 @@ if TYPE_CHECKING:
     from whatwhere.where.catalogue import Scheme as Scheme
     from whatwhere.where.catalogue import catalogue as catalogue
     from whatwhere.where.catalogue import scheme as scheme
+    from whatwhere.where.doors import DistanceBias as DistanceBias
     from whatwhere.where.doors import InputEncoding as InputEncoding
     from whatwhere.where.doors import QueryKeyMap as QueryKeyMap
     from whatwhere.where.doors import ScoreBias as ScoreBias
     from whatwhere.where.input.learned import Learned as Learned
     from whatwhere.where.input.sinusoidal import Sinusoidal as Sinusoidal
     from whatwhere.where.query_key.rotary import Rotary as Rotary
+    from whatwhere.where.scaling import NTK as NTK
+    from whatwhere.where.scaling import DynamicNTK as DynamicNTK
+    from whatwhere.where.scaling import Linear as Linear
+    from whatwhere.where.scaling import Llama3 as Llama3
+    from whatwhere.where.scaling import LongRoPE as LongRoPE
+    from whatwhere.where.scaling import Proportional as Proportional
+    from whatwhere.where.scaling import Scaling as Scaling
+    from whatwhere.where.scaling import YaRN as YaRN
     from whatwhere.where.score.alibi import ALiBi as ALiBi
 
 __version__ = "0.1.0"
@@ -54,18 +63,27 @@ __version__ = "0.1.0"
 # Loaded when first used: torch takes two seconds to import, and `whatwhere --help` needs none of it.
 _HOME = {
     "ALiBi": "where.score.alibi",
+    "DistanceBias": "where.doors",
+    "DynamicNTK": "where.scaling",
     "Here": "where.binding",
     "InputEncoding": "where.doors",
     "InputLayer": "layer",
     "Learned": "where.input.learned",
+    "Linear": "where.scaling",
+    "Llama3": "where.scaling",
+    "LongRoPE": "where.scaling",
+    "NTK": "where.scaling",
     "Positions": "ruler",
+    "Proportional": "where.scaling",
     "QueryKeyMap": "where.doors",
     "Rotary": "where.query_key.rotary",
+    "Scaling": "where.scaling",
     "Scheme": "where.catalogue",
     "ScoreBias": "where.doors",
     "Sinusoidal": "where.input.sinusoidal",
     "TokenEmbedding": "what.embedding",
     "Where": "where.binding",
+    "YaRN": "where.scaling",
     "bind": "where.binding",
     "catalogue": "where.catalogue",
     "compare": "comparison",

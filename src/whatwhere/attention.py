@@ -4,6 +4,9 @@
 
 Three engines give the same numbers: `dense` is this formula in plain tensors, `sdpa` is PyTorch's
 scaled_dot_product_attention, `flex` is FlexAttention. A query that may look at nothing (padding) gets zeros.
+
+Where a bias depends on the distance alone and the tokens are one plain stretch, `sdpa` builds no table: on the CPU a
+straight bias is folded into q and k, any other is seen through a view of one number a distance.
 """
 
 from collections.abc import Callable
@@ -16,13 +19,34 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from whatwhere.checks import require_choice
+from whatwhere.checks import readable, require_choice
 from whatwhere.errors import SettingError, ShapeError
+from whatwhere.kernels.fold import fold_attention, folds
+from whatwhere.kernels.toeplitz import toeplitz_attention, views
 from whatwhere.ruler import Allowed
 from whatwhere.where.doors import Element, as_finite, as_score_mod
 
 Engine = Literal["auto", "dense", "sdpa", "flex"]
 ENGINES: tuple[Engine, ...] = ("auto", "dense", "sdpa", "flex")
+
+
+_FEW = 256
+"""Below so many tokens a table is small, and building it is cheaper than going without."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Hold a bias that depends on the distance alone, between the tokens of one plain stretch.
+
+    Args:
+        values: gives it at distances -(T-1) .. T-1, query minus key, (heads, 2T - 1).
+        slopes: m_h, where the mask is causal and the bias -m_h times the distance; else None.
+        causal: no query looks at a later key.
+    """
+
+    values: Callable[[], Tensor]
+    slopes: tuple[float, ...] | None
+    causal: bool
 
 
 @dataclass(frozen=True)
@@ -35,12 +59,14 @@ class Scores:
         run: the mask is the plain causal one of equal queries and keys, so a causal kernel is legal.
         added: gives both as one table in a dtype: a bias with minus infinity where attention may not look, a bool
             mask where there is no bias, None where there is neither.
+        line: the same bias and mask by distance, where they depend on nothing else.
     """
 
     element: Element | None
     allowed: Allowed | None
     run: bool
     added: Callable[[torch.dtype], Tensor | None]
+    line: Line | None = None
 
 
 def attention(
@@ -74,7 +100,20 @@ def attention(
         return F.scaled_dot_product_attention(
             q, k, v, is_causal=True, dropout_p=dropout, scale=scale, enable_gqa=grouped
         )
+    if scores.line is not None and not dropout and _goes_without_a_table(q):
+        factor = q.shape[-1] ** -0.5 if scale is None else scale
+        if scores.line.slopes is not None and folds(q, k, v):
+            return fold_attention(q, k, v, scores.line.slopes, factor)
+        if views(q, k, v):
+            return toeplitz_attention(q, k, v, scores.line.values(), scores.line.causal, factor)
     return F.scaled_dot_product_attention(q, k, v, scores.added(q.dtype), dropout, scale=scale, enable_gqa=grouped)
+
+
+def _goes_without_a_table(q: Tensor) -> bool:
+    # Traced programs keep the table: their lengths are symbols, and FlexAttention is their engine for long ones.
+    # Autocast would round the folded columns, which are exact in the dtype they were made for.
+    cast = torch.is_autocast_enabled("cpu") and q.dtype != torch.get_autocast_dtype("cpu")
+    return q.shape[2] >= _FEW and readable(q) and not cast
 
 
 def join(

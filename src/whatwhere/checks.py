@@ -1,6 +1,7 @@
 """Checks of what callers hand in: exact where values can be read, asynchronous where reading would stall a device."""
 
 from collections.abc import Callable
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -93,7 +94,7 @@ def require_positive(owner: str, **settings: float) -> None:
     whatwhere.errors.SettingError: Sinusoidal got theta=-1.0, but needs a finite number above 0.
     """
     for name, value in settings.items():
-        if not 0 < value < float("inf"):
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < float("inf"):
             raise SettingError(f"{owner} got {name}={value!r}, but needs a finite number above 0.")
 
 

@@ -132,6 +132,27 @@ class Positions:
             )
         return self.index[0]
 
+    def on_axes(self, scheme: str, axes: int) -> Int64[Tensor, "axes batch tokens"]:
+        """Give coordinates on several axes; a ruler with one axis stands at the same number on each, as text does."""
+        if self.axes not in (1, axes):
+            raise PositionError(
+                f"{scheme} measures along {axes} axes, but these positions have {self.axes}.\n"
+                f"Lay them on a grid of {axes} sizes, grid(...), or give one axis, which then stands for all."
+            )
+        return self.index.expand(axes, -1, -1)
+
+    def lengths(self, *present: "Positions") -> Int64[Tensor, "batch tokens"]:
+        """Give how long each token's document is, as far as it is present: its largest coordinate, plus 1.
+
+        Args:
+            present: where else tokens of these documents stand, such as the keys of a cache.
+
+        >>> packed([3, 2]).lengths()
+        tensor([[3, 3, 3, 2, 2]])
+        """
+        found = torch.broadcast_tensors(*(_reach(self, other) for other in (self, *present)))
+        return torch.stack(found).amax(0)
+
     def allowed(self, keys: "Positions", causal: bool) -> Allowed | None:
         """Give the rule of the mask by element; None where every query may look at every key.
 
@@ -370,6 +391,20 @@ def as_positions(given: Positions | Integer[Tensor, "..."]) -> Positions:
         f"positions were given as {type(given).__name__}, but must be Positions or an integer tensor.\n"
         "For the first n tokens pass whatwhere.positions(n)."
     )
+
+
+def _reach(tokens: Positions, other: Positions) -> Int64[Tensor, "batch tokens"]:
+    """Give the largest coordinate, plus 1, that the document of each token has among the others; 0 if none."""
+    _require_like_batches(tokens, other)
+    if other.tokens == 0:
+        return torch.zeros_like(tokens.order)
+    ends = other.index.amax(0) + 1
+    if tokens.segment is None and other.segment is None:
+        return ends.amax(-1, keepdim=True).expand(max(tokens.batch, other.batch), tokens.tokens)
+    own = torch.zeros_like(tokens.order) if tokens.segment is None else tokens.segment
+    theirs = torch.zeros_like(other.order) if other.segment is None else other.segment
+    same = own[:, :, None] == theirs[:, None, :]
+    return torch.where(same, ends[:, None, :], 0).amax(-1)
 
 
 def _beyond(index: Tensor) -> int:

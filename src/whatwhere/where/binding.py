@@ -7,10 +7,20 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from whatwhere.attention import Engine, Scores, attention, join
+from whatwhere.attention import Engine, Line, Scores, attention, join
+from whatwhere.checks import require_whole
 from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
 from whatwhere.ruler import Allowed, Positions, as_positions
-from whatwhere.where.doors import Bound, Element, InputEncoding, PositionsLike, QueryKeyMap, ScoreBias, tabulate
+from whatwhere.where.doors import (
+    Bound,
+    DistanceBias,
+    Element,
+    InputEncoding,
+    PositionsLike,
+    QueryKeyMap,
+    ScoreBias,
+    tabulate,
+)
 
 _DOORS: dict[str, tuple[type, str]] = {
     "input": (InputEncoding, "is added to the token vectors"),
@@ -59,9 +69,17 @@ class Where(nn.Module):
         self.input, self.query_key, self.score = input, query_key, score
         self.scale: float | None = next(iter(scales), None)
 
-    def at(self, queries: PositionsLike, keys: PositionsLike | None = None) -> "Here":
-        """Bind to where the queries stand, and the keys if they stand elsewhere (a cache, another sequence)."""
-        return bind([self], queries, keys)[0]
+    def at(
+        self, queries: PositionsLike, keys: PositionsLike | None = None, *, regime_length: int | None = None
+    ) -> "Here":
+        """Bind to where the queries stand, and the keys if they stand elsewhere (a cache, another sequence).
+
+        Args:
+            queries: where the queries stand.
+            keys: where the keys stand; None is where the queries do.
+            regime_length: the length that DynamicNTK and LongRoPE shall assume; None is that of each sequence.
+        """
+        return bind([self], queries, keys, regime_length=regime_length)[0]
 
     def __repr__(self) -> str:
         """Show the doors that are in use."""
@@ -175,6 +193,8 @@ class Here:
 
     def _scores(self, q: Tensor, k: Tensor, causal: bool, mask: Tensor | None, gates: Tensor | None) -> Scores:
         scheme, shared = self.where.score, self._shared
+        if scheme is not None:
+            scheme.require_direction(causal)
         rule = shared.allowed(causal)
         if scheme is not None and scheme.by_content:
             element = scheme.bind(shared.queries, shared.keys, q=q, k=k, gates=gates, causal=causal)
@@ -186,7 +206,13 @@ class Here:
             return Scores(element, _and_rule(rule, mask), False, added)
         if mask is None:
             run = causal and shared.run
-            return Scores(shared.element(scheme, causal), rule, run, lambda dtype: shared.added(scheme, causal, dtype))
+            return Scores(
+                shared.element(scheme, causal),
+                rule,
+                run,
+                lambda dtype: shared.added(scheme, causal, dtype),
+                shared.line(scheme, causal),
+            )
 
         def added_too(dtype: torch.dtype) -> Tensor | None:
             return join(shared.table(scheme, causal), _both(shared.mask(causal), mask), dtype)
@@ -197,8 +223,8 @@ class Here:
 class _Shared:
     """Hold what all layers of one forward pass share; each table is made when it is first asked for."""
 
-    def __init__(self, queries: Positions, keys: Positions) -> None:
-        self.queries, self.keys = queries, keys
+    def __init__(self, queries: Positions, keys: Positions, regime_length: int | None = None) -> None:
+        self.queries, self.keys, self.regime_length = queries, keys, regime_length
         self.run = keys is queries and queries.run
         self._made: dict[tuple[Any, ...], Any] = {}
 
@@ -207,7 +233,10 @@ class _Shared:
         return vectors
 
     def mapped(self, scheme: QueryKeyMap, positions: Positions) -> Bound:
-        bound: Bound = self._once(("mapped", scheme, positions is self.queries), lambda: scheme.bind(positions))
+        bound: Bound = self._once(
+            ("mapped", scheme, positions is self.queries),
+            lambda: scheme.bind_among(positions, (self.queries, self.keys), self.regime_length),
+        )
         return bound
 
     def allowed(self, causal: bool) -> Allowed | None:
@@ -226,6 +255,17 @@ class _Shared:
             ("element", scheme, causal), lambda: scheme.bind(self.queries, self.keys, causal=causal)
         )
         return element
+
+    def line(self, scheme: ScoreBias | None, causal: bool) -> Line | None:
+        if not self.run or not isinstance(scheme, DistanceBias):
+            return None
+        tokens, device = self.queries.tokens, self.queries.device
+
+        def values() -> Tensor:
+            heads = torch.arange(scheme.num_heads, device=device)[:, None]
+            return scheme.curve(device)(heads, torch.arange(1 - tokens, tokens, device=device))
+
+        return Line(lambda: self._once(("line", scheme), values), scheme.straight() if causal else None, causal)
 
     def table(self, scheme: ScoreBias | None, causal: bool) -> Tensor | None:
         element = self.element(scheme, causal)
@@ -248,13 +288,21 @@ class _Shared:
         return self._made[key]
 
 
-def bind(wheres: Iterable[Where], queries: PositionsLike, keys: PositionsLike | None = None) -> list[Here]:
+def bind(
+    wheres: Iterable[Where],
+    queries: PositionsLike,
+    keys: PositionsLike | None = None,
+    *,
+    regime_length: int | None = None,
+) -> list[Here]:
     """Bind the schemes of all layers to positions, each distinct scheme once.
 
     Args:
         wheres: one Where a layer; the same or different ones, in any mixture.
         queries: where the queries stand.
         keys: where the keys stand; None is where the queries do. While decoding, all keys of the cache.
+        regime_length: the length that DynamicNTK and LongRoPE shall assume; None is that of each token's own
+            sequence. State one where keys are cached: those already turned do not follow.
 
     >>> from whatwhere import Rotary, positions
     >>> local, everywhere = Where(query_key=Rotary(head_dim=8)), Where()
@@ -269,7 +317,9 @@ def bind(wheres: Iterable[Where], queries: PositionsLike, keys: PositionsLike | 
             "numbers of several axes do not tell which keys are later than these queries.\n"
             "Make one ruler of all tokens and slice it: p = from_position_ids(ids); where.at(p[t:], p)."
         )
-    shared = _Shared(at_queries, at_keys)
+    if regime_length is not None:
+        require_whole("bind", regime_length=regime_length)
+    shared = _Shared(at_queries, at_keys, regime_length)
     return [Here(where, shared) for where in wheres]
 
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float, Int64, Integer
 from torch import Tensor, nn
 
-from whatwhere.errors import DoorError, ShapeError
+from whatwhere.errors import DoorError, SettingError, ShapeError
 from whatwhere.ruler import Positions, as_positions
 
 PositionsLike = Positions | Integer[Tensor, "..."]
@@ -24,6 +24,9 @@ Bound = tuple[Tensor, ...]
 
 Element = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """`element(batch, head, query_slot, key_slot)` -> what is added to that score."""
+
+Curve = Callable[[Tensor, Tensor], Tensor]
+"""`curve(head, distance)` -> what is added at that distance."""
 
 
 class InputEncoding(nn.Module, ABC):
@@ -42,10 +45,15 @@ class QueryKeyMap(nn.Module, ABC):
     head_dim: int
     scale: float | None = None
     """The softmax factor that the scheme asks for; None leaves 1 / sqrt(head_dim)."""
+    follows_length: bool = False
+    """True where the map depends on how long the sequence is: then bind is told."""
 
     @abstractmethod
-    def bind(self, positions: Positions) -> Bound:
-        """Do the work that depends on positions only, once for all layers."""
+    def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
+        """Do the work that depends on positions only, once for all layers.
+
+        `lengths` is given to a scheme that follows the length: for each token, that of its sequence.
+        """
 
     @abstractmethod
     def map_query(
@@ -65,14 +73,29 @@ class QueryKeyMap(nn.Module, ABC):
         k: Float[Tensor, "batch key_heads keys head_dim"],
         positions: PositionsLike,
         key_positions: PositionsLike | None = None,
+        *,
+        regime_length: int | None = None,
     ) -> tuple[Float[Tensor, "batch heads queries mapped_dim"], Float[Tensor, "batch key_heads keys mapped_dim"]]:
-        """Map queries and keys; keys stand where the queries do, unless key_positions says otherwise."""
+        """Map queries and keys; keys stand where the queries do, unless key_positions says otherwise.
+
+        `regime_length` is the length to assume for schemes that follow it; None is that of each token's own sequence.
+        """
         at_queries = as_positions(positions)
         at_keys = at_queries if key_positions is None else as_positions(key_positions)
         self.require_fit("q", q, at_queries)
         self.require_fit("k", k, at_keys)
-        bound = self.bind(at_queries)
-        return self.map_query(q, bound), self.map_key(k, bound if at_keys is at_queries else self.bind(at_keys))
+        bound = self.bind_among(at_queries, (at_queries, at_keys), regime_length)
+        if at_keys is at_queries:
+            return self.map_query(q, bound), self.map_key(k, bound)
+        return self.map_query(q, bound), self.map_key(k, self.bind_among(at_keys, (at_queries, at_keys), regime_length))
+
+    def bind_among(
+        self, positions: Positions, present: tuple[Positions, ...], regime_length: int | None = None
+    ) -> Bound:
+        """Bind positions; a scheme that follows the length takes it from all that is present, or is told it."""
+        if not self.follows_length:
+            return self.bind(positions)
+        return self.bind(positions, positions.lengths(*present) if regime_length is None else regime_length)
 
     def require_fit(self, name: str, x: Tensor, positions: Positions) -> None:
         """Raise ShapeError unless x is (batch, heads, tokens, head_dim) with the tokens of these positions."""
@@ -107,6 +130,8 @@ class ScoreBias(nn.Module, ABC):
     """The softmax factor that the scheme asks for; None leaves 1 / sqrt(head_dim)."""
     by_content: ClassVar[bool] = False
     """True where bind needs q, k or gates: then each layer has scores of its own."""
+    causal_only: bool = False
+    """True where the formula has no meaning for keys later than the query: then attention must be causal."""
 
     @abstractmethod
     def bind(
@@ -139,11 +164,8 @@ class ScoreBias(nn.Module, ABC):
 
         Values that the dtype cannot hold become its lowest finite number, so that no row turns into NaN.
         """
-        if self.by_content:
-            raise DoorError(
-                f"{type(self).__name__} depends on queries and keys, so positions alone give no table.\n"
-                "Use here = where.at(positions) and here.attention(q, k, v)."
-            )
+        self._require_no_content()
+        self.require_direction(causal)
         at_queries = as_positions(positions)
         at_keys = at_queries if keys is None else as_positions(keys)
         element = self.bind(at_queries, at_keys, causal=causal)
@@ -155,10 +177,68 @@ class ScoreBias(nn.Module, ABC):
     def score_mod(
         self, positions: PositionsLike, keys: PositionsLike | None = None
     ) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]:
-        """Give the same numbers as a score_mod for `torch.nn.attention.flex_attention.flex_attention`."""
+        """Give the same numbers as a score_mod for `torch.nn.attention.flex_attention.flex_attention`.
+
+        It masks nothing; a scheme that is `causal_only` needs a causal block mask beside it.
+        """
+        self._require_no_content()
         at_queries = as_positions(positions)
         element = self.bind(at_queries, at_queries if keys is None else as_positions(keys))
         return as_score_mod(element)
+
+    def require_direction(self, causal: bool) -> None:
+        """Raise SettingError where attention would look at later keys, and the scheme says nothing of them."""
+        if self.causal_only and not causal:
+            raise SettingError(
+                f"{type(self).__name__} says nothing of keys later than the query, but got causal=False.\n"
+                "Pass causal=True, or choose a scheme that looks both ways, such as ALiBi."
+            )
+
+    def _require_no_content(self) -> None:
+        if self.by_content:
+            raise DoorError(
+                f"{type(self).__name__} depends on queries and keys, so positions alone give no table.\n"
+                "Use here = where.at(positions) and here.attention(q, k, v)."
+            )
+
+
+class DistanceBias(ScoreBias, ABC):
+    """A bias that depends on nothing but the distance, query minus key.
+
+    Written once, as a formula by head and distance. Where queries and keys are plain stretches the whole table is
+    known from one value a distance, and attention makes use of that.
+    """
+
+    @abstractmethod
+    def curve(self, device: torch.device) -> Curve:
+        """Give the bias as a function of head and distance, which broadcast; the past is positive.
+
+        Tensors that it needs are made here, on the device, and not inside the function, which kernels trace.
+        """
+
+    def straight(self) -> tuple[float, ...] | None:
+        """Give m_h of each head where the bias of the past is -m_h times the distance; None where it is not."""
+        return None
+
+    def bind(
+        self,
+        queries: Positions,
+        keys: Positions,
+        *,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        gates: Tensor | None = None,
+        causal: bool = True,
+    ) -> Element:
+        """Give the bias by element."""
+        owner = type(self).__name__
+        at_query, at_key = queries.single_axis(owner), keys.single_axis(owner)
+        curve = self.curve(queries.device)
+
+        def element(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return curve(h, at_query[b % at_query.shape[0], i] - at_key[b % at_key.shape[0], j])
+
+        return element
 
 
 def tabulate(

@@ -3,14 +3,16 @@
 from typing import final
 
 import torch
-from jaxtyping import Float, Float32, Float64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from whatwhere.checks import require_even, require_positive, require_whole
-from whatwhere.errors import ShapeError
+from whatwhere.errors import SettingError, ShapeError
 from whatwhere.ruler import Positions
 from whatwhere.where.doors import Bound, QueryKeyMap
 from whatwhere.where.frequencies import angles, cos_sin, inverse_frequencies
+from whatwhere.where.rotation import between, rotate_first
+from whatwhere.where.scaling import Scaling
 
 
 @final
@@ -29,9 +31,11 @@ class Rotary(QueryKeyMap):
         theta: above 0; 10,000 in the paper, 500,000 in Llama 3.
         interleaved: which features make a pair.
         rotary_dim: turn only the first features, an even number up to head_dim; None turns all.
+        scaling: a rule of `whatwhere.where.scaling` that changes the frequencies, such as YaRN.
 
     Fixed: no parameters, no state. Any length; quality beyond the trained length needs a scaling. Angles are float64,
-    the rotation is done in float32 and cast back. Used by: Llama, Qwen, Mistral, GPT-NeoX (partial), GPT-J.
+    the rotation is done in float32 and cast back. The features that turn are multiplied by the scaling's `magnitude`,
+    which is 1 for all but YaRN and LongRoPE. Used by: Llama, Qwen, Mistral, GPT-NeoX (partial), GPT-J.
 
     >>> rope = Rotary(head_dim=4)
     >>> q = torch.ones(1, 1, 2, 4)
@@ -41,7 +45,13 @@ class Rotary(QueryKeyMap):
     """
 
     def __init__(
-        self, head_dim: int, theta: float = 10_000.0, *, interleaved: bool = False, rotary_dim: int | None = None
+        self,
+        head_dim: int,
+        theta: float = 10_000.0,
+        *,
+        interleaved: bool = False,
+        rotary_dim: int | None = None,
+        scaling: Scaling | None = None,
     ) -> None:
         super().__init__()
         require_whole("Rotary", head_dim=head_dim)
@@ -53,28 +63,54 @@ class Rotary(QueryKeyMap):
         if rotary_dim > head_dim:
             raise ShapeError(f"Rotary got rotary_dim={rotary_dim}, but a head has only head_dim={head_dim} features.")
         require_positive("Rotary", theta=theta)
+        if scaling is not None and not isinstance(scaling, Scaling):
+            raise SettingError(
+                f"Rotary got scaling={scaling!r}, but needs a scaling, such as YaRN(factor=4.0, original_length=4096)."
+            )
         self.head_dim, self.theta, self.interleaved, self.rotary_dim = head_dim, theta, interleaved, rotary_dim
+        self.scaling = scaling
+        self.follows_length = scaling is not None and scaling.follows_length
+        self.frequencies(device="cpu")  # a scaling that does not fit is told now
 
     @property
     def inverse_frequencies(self) -> Float64[Tensor, " pairs"]:
-        """How far each pair turns per position, in radians."""
-        return inverse_frequencies(self.rotary_dim, self.theta)
+        """How far each pair turns per position, in radians; up to the trained length where the length decides."""
+        return self.frequencies()
 
-    def bind(self, positions: Positions) -> Bound:
-        """Give cos and sin of every angle, (batch, 1, tokens, pairs): one table for all heads and layers."""
-        frequencies = inverse_frequencies(self.rotary_dim, self.theta, positions.device)
-        cos, sin = cos_sin(angles(positions.single_axis("Rotary"), frequencies))
-        return cos[:, None], sin[:, None]
+    @property
+    def magnitude(self) -> float:
+        """What the features that turn are multiplied by."""
+        return 1.0 if self.scaling is None else self.scaling.magnitude
+
+    def frequencies(
+        self, lengths: Int64[Tensor, "*batch"] | None = None, device: torch.device | str | None = None
+    ) -> Float64[Tensor, "*batch pairs"]:
+        """Give how far each pair turns per position, in sequences of these lengths."""
+        if self.scaling is None:
+            return inverse_frequencies(self.rotary_dim, self.theta, device)
+        return self.scaling.frequencies(self.rotary_dim, self.theta, device, lengths)
+
+    def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
+        """Give cos and sin of every angle, (batch, 1, tokens, pairs): one table for all heads and layers.
+
+        Args:
+            positions: where the tokens stand.
+            lengths: of each token's sequence, for a scaling that follows the length; None takes the positions' own.
+        """
+        index = positions.single_axis("Rotary")
+        if self.scaling is None:
+            frequencies = self.frequencies(device=index.device)
+        else:
+            frequencies = self.scaling.frequencies_at(self.rotary_dim, self.theta, positions, lengths)
+        cos, sin = (self.magnitude * part[:, None] for part in cos_sin(angles(index, frequencies)))
+        return cos, sin
 
     def map_query(
         self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
     ) -> Float[Tensor, "batch heads tokens head_dim"]:
         """Turn queries."""
         cos, sin = bound
-        if self.rotary_dim == self.head_dim:
-            return rotate(q, cos, sin, self.interleaved)
-        turned = rotate(q[..., : self.rotary_dim], cos, sin, self.interleaved)
-        return torch.cat([turned, q[..., self.rotary_dim :]], dim=-1)
+        return rotate_first(q, cos, sin, self.interleaved)
 
     def map_key(
         self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
@@ -82,30 +118,30 @@ class Rotary(QueryKeyMap):
         """Turn keys, as queries are."""
         return self.map_query(k, bound)
 
+    def rerotate(
+        self, k: Float[Tensor, "batch heads tokens head_dim"], old: Bound, new: Bound
+    ) -> Float[Tensor, "batch heads tokens head_dim"]:
+        """Turn keys of a cache on, from how they were bound to how they shall be.
+
+        Args:
+            k: keys as `map_key` gave them.
+            old: what they were bound to, `rope.bind(positions, lengths)`.
+            new: other positions, or another length.
+
+        >>> from whatwhere import positions
+        >>> rope, p = Rotary(head_dim=4), positions(2)
+        >>> k = torch.ones(1, 1, 2, 4)
+        >>> here, there = rope.bind(p), rope.bind(positions(2, start=9))
+        >>> torch.allclose(rope.rerotate(rope.map_key(k, here), here, there), rope.map_key(k, there), atol=1e-6)
+        True
+        """
+        cos, sin = between(old, new, self.magnitude)
+        return rotate_first(k, cos, sin, self.interleaved)
+
     def extra_repr(self) -> str:
         """Show the settings."""
+        scaling = "" if self.scaling is None else f", scaling={self.scaling}"
         return (
             f"head_dim={self.head_dim}, theta={self.theta}, interleaved={self.interleaved}, "
-            f"rotary_dim={self.rotary_dim}"
+            f"rotary_dim={self.rotary_dim}{scaling}"
         )
-
-
-def rotate(
-    x: Float[Tensor, "batch heads tokens features"],
-    cos: Float32[Tensor, "#batch 1 tokens pairs"],
-    sin: Float32[Tensor, "#batch 1 tokens pairs"],
-    interleaved: bool,
-) -> Float[Tensor, "batch heads tokens features"]:
-    """Turn pairs of features, in float32 at least, and cast back.
-
-    >>> one = torch.tensor([[[[1.0, 0.0]]]])
-    >>> rotate(one, torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1), interleaved=True)
-    tensor([[[[0., 1.]]]])
-    """
-    # bfloat16 arithmetic would double the error of the result: 2.7e-3 against the format's own 1.7e-3.
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    if interleaved:
-        a, b = wide.unflatten(-1, (-1, 2)).unbind(-1)  # (..., features) -> 2 x (..., pairs)
-        return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2).to(x.dtype)
-    a, b = wide.chunk(2, dim=-1)
-    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(x.dtype)

@@ -8,12 +8,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from whatwhere.checks import require_whole
-from whatwhere.ruler import Positions
-from whatwhere.where.doors import Element, ScoreBias
+from whatwhere.where.doors import Curve, DistanceBias
 
 
 @final
-class ALiBi(ScoreBias):
+class ALiBi(DistanceBias):
     """Penalize distance linearly, each head at its own slope.
 
         score(h, i, j) += -m_h * |i - j|        m_h = 2 ** (-8 h / H),  h = 1..H
@@ -42,25 +41,14 @@ class ALiBi(ScoreBias):
         """m_h of each head."""
         return torch.tensor(slopes(self.num_heads))
 
-    def bind(
-        self,
-        queries: Positions,
-        keys: Positions,
-        *,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        gates: Tensor | None = None,
-        causal: bool = True,
-    ) -> Element:
-        """Give -m_h |i - j| by element."""
-        at_query, at_key = queries.single_axis("ALiBi"), keys.single_axis("ALiBi")
-        steepness = torch.tensor(slopes(self.num_heads), device=queries.device)
+    def curve(self, device: torch.device) -> Curve:
+        """Give -m_h |distance|."""
+        steepness = torch.tensor(slopes(self.num_heads), device=device)
+        return lambda head, distance: -steepness[head] * distance.abs()
 
-        def element(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            distance = at_query[b % at_query.shape[0], i] - at_key[b % at_key.shape[0], j]
-            return -steepness[h] * distance.abs()
-
-        return element
+    def straight(self) -> tuple[float, ...]:
+        """Give the slopes: attention folds them into queries and keys, and needs no table."""
+        return tuple(slopes(self.num_heads))
 
     def extra_repr(self) -> str:
         """Show the settings."""

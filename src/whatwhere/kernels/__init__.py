@@ -1,0 +1,1 @@
+"""The fast paths: each stands beside its plain twin, gives its numbers, and is tested against it."""
