@@ -3,10 +3,13 @@
 import functools
 import json
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TextIO, TypeVar
 
 import typer
 
@@ -16,6 +19,7 @@ from whatwhere.errors import SettingError, TextError, WhatWhereError
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from tokenizers import Tokenizer
     from torch import Tensor
 
     from whatwhere.analysis.walkthrough import Walkthrough
@@ -23,7 +27,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="whatwhere",
-    help="The input layer of a Transformer: what a token is, and where it stands.",
+    help="The input layer of a Transformer: what a token is, and where it stands.\n\n"
+    'Example: whatwhere encode "The cat sat on the mat."',
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -33,13 +38,39 @@ app = typer.Typer(
 
 P = ParamSpec("P")
 R = TypeVar("R")
+MOST_ROWS = 1000
+"""Rows of a table in the terminal; a table of 30,000 takes half a minute to lay out."""
+OPTIONS = ("schemes", "task", "lengths", "seeds", "out", "files", "recipe", "executor", "workers", "progress")
+"""What compare takes beside its settings."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Workers = Annotated[int | None, typer.Option(help="Processes; the default is one for each core.", min=1)]
 
 
 def main() -> None:
     """Run the command line."""
-    app()
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the caller, as `>&-` does
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
+        elif isinstance(stream, TextIOWrapper):
+            # A sign that the terminal's encoding lacks is shown as its code, rather than ending the program.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        app(prog_name="whatwhere")  # also as python -m whatwhere
+    except OSError as problem:
+        _leave(sys.stdout)  # where the disk is full, Python would complain again while it ends
+        _say(f"the system refused: {problem}.")
+        sys.exit(1)
+
+
+def _say(message: str) -> None:
+    print("whatwhere: " + "\n".join(map(_visible, message.split("\n"))), file=sys.stderr)
+
+
+def _leave(stream: TextIO) -> None:
+    """Send what is still to be written nowhere."""
+    with suppress(OSError):  # not every stream is a file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _told(command: Callable[P, R]) -> Callable[P, R]:
@@ -51,27 +82,39 @@ def _told(command: Callable[P, R]) -> Callable[P, R]:
             found = command(*args, **kwargs)
             sys.stdout.flush()
         except WhatWhereError as problem:
-            print(f"whatwhere: {problem}", file=sys.stderr)
+            _say(str(problem))
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
-            print("whatwhere: interrupted. What is finished is kept; the same command goes on.", file=sys.stderr)
+            _say("interrupted. What is finished is kept; the same command goes on.")
             raise typer.Exit(130) from None
         except BrokenPipeError:
-            # The reader has left, as `| head` does; without this Python complains again while it ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _leave(sys.stdout)  # the reader has gone, as `| head` does
             raise typer.Exit(141) from None
+        except (MemoryError, RuntimeError) as problem:
+            # PyTorch's allocators raise RuntimeError.
+            if isinstance(problem, RuntimeError) and not re.search("allocate|out of memory", str(problem)):
+                raise
+            _say(f"too little memory: {problem}.\nChoose smaller sizes, shorter lengths, or a shorter text.")
+            raise typer.Exit(1) from None
         return found
 
     return told
 
 
+def _print_version(asked: bool) -> bool:
+    if asked:
+        typer.echo(__version__)  # unlike print, it writes at once, and errors are caught where they occur
+        raise typer.Exit
+    return asked
+
+
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
 ) -> None:
-    if version:
-        print(__version__)
-        raise typer.Exit
+    pass
 
 
 @app.command()
@@ -122,7 +165,7 @@ def compare(
     from whatwhere.comparison import compare as run_compare
     from whatwhere.where.catalogue import catalogue
 
-    given = {"steps": steps, "dim": dim, "layers": layers, "heads": heads} | _settings(setting or [])
+    given = _settings(setting or [], {"steps": steps, "dim": dim, "layers": layers, "heads": heads})
     report = run_compare(
         schemes or list(catalogue),
         task,
@@ -132,7 +175,7 @@ def compare(
         files=file or [],
         recipe=recipe,
         workers=workers,
-        **{name: value for name, value in given.items() if value is not None},
+        **given,
     )
     _print_report(report, as_json)
 
@@ -166,7 +209,7 @@ def encode(
     found = walk(
         given,
         ids=None if ids is None else _whole_numbers("--ids", ids),
-        tokenizer=None if tokenizer is None else texts.load(tokenizer),
+        tokenizer=None if tokenizer is None else _load(tokenizer),
         scheme=scheme,
         dim=dim,
         num_heads=heads,
@@ -179,7 +222,7 @@ def encode(
     else:
         _print_walk(found)
         if save is not None:
-            print(f"\nSaved: {save}")
+            print(f"\nSaved: {_visible(save)}")
 
 
 @app.command()
@@ -230,15 +273,21 @@ def _print_report(report: "Report", as_json: bool) -> None:
     console.print(table)
     task = report.results["task"]
     seeds = len(report.results["settings"]["seeds"])
-    console.print(f"\n{task['measure']} on new {task['name']}, median (range) over {seeds} seeds; trained on", end=" ")
-    console.print(f"{min(task['trained'])}-{max(task['trained'])} {task['unit']}.")
+    low, high = min(task["trained"]), max(task["trained"])
+    console.print(
+        f"\n{task['measure']} in the task {task['name']} on new sequences, "
+        + ("one seed" if seeds == 1 else f"median (range) over {seeds} seeds")
+        + f"; trained on {low if low == high else f'{low}-{high}'} {task['unit']}."
+    )
     if report.page is None:
         console.print("No page was drawn: pip install 'whatwhere[report]', then run the same command.")
     else:
-        console.print(f"Report: {report.page.resolve()}", soft_wrap=True)
+        console.print(f"Report: {_visible(report.page.resolve())}", soft_wrap=True)
 
 
 def _print_walk(found: "Walkthrough") -> None:
+    from whatwhere.where.catalogue import catalogue
+
     console = _console()
     tokens = found.tokens or [""] * len(found.ids)
     adds = found.position_rows is not None
@@ -256,8 +305,12 @@ def _print_walk(found: "Walkthrough") -> None:
         _print_rows(console, title, numbered, found.bias)
     if not adds:
         console.print("\nNo position is added to the vectors.", end="")
-        elsewhere = found.angles is not None or found.bias is not None
-        console.print("" if elsewhere else " Nothing else tells where a token stands, but the causal mask.")
+        if all(catalogue[part.strip()].door is None for part in found.scheme.split("+")):
+            console.print(" Nothing else tells where a token stands, but the causal mask.")
+        elif found.angles is None and found.bias is None:
+            console.print(" The scheme acts in the attention, by queries and keys, which a text alone does not have.")
+        else:
+            console.print()
 
 
 def _print_rows(console: "Console", title: str, first: Sequence[tuple[Any, ...]], values: "Tensor") -> None:
@@ -265,10 +318,22 @@ def _print_rows(console: "Console", title: str, first: Sequence[tuple[Any, ...]]
     table = _table()
     table.show_header = False
     shown = 8 if values.shape[-1] > 9 else values.shape[-1]
-    for cells, row in zip(first, values.tolist(), strict=True):
+    for cells, row in zip(first[:MOST_ROWS], values[:MOST_ROWS].tolist(), strict=True):
         rest = [f"and {len(row) - shown} more"] if shown < len(row) else []
         table.add_row(*map(_visible, cells), *(f"{value + 0.0:8.4f}" for value in row[:shown]), *rest)
     console.print(table)
+    if len(values) > MOST_ROWS:
+        console.print(f" and {len(values) - MOST_ROWS:,} rows more: --json and --save hold them all.")
+
+
+def _load(file: Path) -> "Tokenizer":
+    from whatwhere.what import text as texts
+
+    tokenizer = texts.load(file)
+    # Many models cut and pad to a length of their own; here all of the text is shown, and nothing but the text.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def _visible(cell: object) -> str:
@@ -278,7 +343,8 @@ def _visible(cell: object) -> str:
 
 def _whole_numbers(option: str, given: str) -> list[int]:
     try:
-        return [int(part) for part in given.split(",") if part.strip()]
+        # A comma may end the list: "7," is a list of one.
+        return [int(part) for part in given.strip().removesuffix(",").split(",")] if given.strip(" ,") else []
     except ValueError:
         raise SettingError(f"{option} got {given!r}, but needs whole numbers with commas, as in 8,16,32.") from None
 
@@ -288,13 +354,18 @@ def _seeds(given: str) -> int | list[int]:
     return numbers[0] if len(numbers) == 1 and "," not in given else numbers
 
 
-def _settings(given: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _settings(given: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Join what --set names to the settings that have options of their own."""
+    found = {name: value for name, value in options.items() if value is not None}
     for part in given:
-        name, equals, value = part.partition("=")
+        name, equals, value = (word.strip() for word in part.partition("="))
         if not equals:
             raise SettingError(f"--set got {part!r}, but needs name=value, as in --set direction=encoder.")
-        found[name.strip()] = _value(name.strip(), value.strip())
+        if name in OPTIONS:
+            raise SettingError(f"--set takes settings, and {name} is none; its option, if any: whatwhere compare -h.")
+        if name in found:
+            raise SettingError(f"compare got {name} twice: {found[name]!r} and {value!r}. Give it once.")
+        found[name] = _value(name, value)
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from safetensors.torch import save_file
+from safetensors.torch import save
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -23,6 +23,9 @@ from whatwhere.where.frequencies import angles
 
 LARGEST_TABLE = 1 << 28
 """Numbers in a table that is drawn for show: 1 GB of float32."""
+
+LARGEST_SEED = 1 << 63
+"""PyTorch takes 64 bits; tokens and positions have a seed each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +61,11 @@ class Walkthrough:
         tensors = {name: value.contiguous() for name, value in self._tensors().items() if value is not None}
         path = Path(file)
         try:
-            save_file({"ids": torch.tensor(self.ids), **tensors}, path, {"scheme": self.scheme})
-        except Exception as problem:  # the library raises its own kind for a missing folder
-            raise SettingError(f"{path} cannot be written: {problem}.\nChoose another file.") from problem
+            # The library's own save_file puts a new file there, also where a link or a device was.
+            path.write_bytes(save({"ids": torch.tensor(self.ids), **tensors}, {"scheme": self.scheme}))
+        except (OSError, ValueError) as problem:  # ValueError: a path with a null byte
+            reason = getattr(problem, "strerror", None) or problem
+            raise SettingError(f"{path} cannot be written: {reason}.\nChoose another file.") from problem
 
     def _tensors(self) -> dict[str, Tensor | None]:
         names = ("rows", "position_rows", "vectors", "angles", "bias")
@@ -94,6 +99,8 @@ def walk(
     numbers, tokens, size = _numbers(text, ids, tokenizer)
     rows = size if vocab_size is None else vocab_size
     require_whole("walk", dim=dim, vocab_size=rows)
+    if not 0 <= seed < LARGEST_SEED:
+        raise SettingError(f"walk got seed={seed}, but needs a whole number from 0 to below {LARGEST_SEED:,}.")
     if rows * dim > LARGEST_TABLE:
         raise SettingError(
             f"a table of {rows:,} rows by {dim:,} features is {rows * dim * 4 / 1e9:.1f} GB; this shows small ones.\n"
@@ -132,7 +139,8 @@ def _numbers(
             if number < 0:
                 raise TokenError(f"id {number} at ({place},) is negative, but ids count from 0.")
         tokens = None if tokenizer is None else [_known(tokenizer, number) for number in ids]
-        return list(ids), tokens, max(ids) + 1 if tokenizer is None else tokenizer.get_vocab_size()
+        # Where numbers are left out, the largest id lies beyond the count of tokens.
+        return list(ids), tokens, max(max(ids) + 1, 0 if tokenizer is None else tokenizer.get_vocab_size())
     assert text is not None
     used = texts.words(text) if tokenizer is None else tokenizer
     numbers, tokens = texts.encode(used, text)

@@ -154,12 +154,17 @@ def read_text(file: str | Path) -> str:
     path = Path(file)
     try:
         size = path.stat().st_size
-        if size > LARGEST_FILE:
-            raise TextError(f"{file} has {size:,} bytes; files above {LARGEST_FILE:,} are refused.")
-        content = path.read_bytes()
+        with path.open("rb") as opened:
+            # Pipes and devices have no size, and some have no end.
+            content = b"" if size > LARGEST_FILE else opened.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as problem:  # ValueError: a path with a null byte
         reason = getattr(problem, "strerror", None) or problem
         raise TextError(f"{file!s} cannot be read: {reason}.\nCheck the path.") from problem
+    if max(size, len(content)) > LARGEST_FILE:
+        raise TextError(
+            f"{file} has {max(size, len(content)):,} bytes; files above {LARGEST_FILE:,} are refused.\n"
+            "Give a part of it."
+        )
     if not content:
         raise TextError(f"{file} is empty.")
     try:

@@ -1,0 +1,300 @@
+"""The command line: what it prints is what the library computes, and no traceback reaches its user."""
+
+import json
+import math
+import os
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import BytesIO, StringIO, TextIOWrapper
+from itertools import pairwise
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any, NamedTuple
+from unittest.mock import Mock
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer, models
+
+import whatwhere as ww
+from whatwhere import cli
+from whatwhere.where.catalogue import describe
+
+TEXT = "The cat sat on the mat."
+COMMANDS = ("demo", "compare", "encode", "schemes")
+TINY = "--steps 2 --lengths 8 --seeds 5, --workers 1 --dim 8 --heads 2 --layers 1 --set feedforward=8 --set exam=40"
+FULL = Path("/dev/full")
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
+class Said(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+def whatwhere(*words: str | Path) -> Said:
+    """Run a command in this process, as `whatwhere WORDS` does."""
+    out, err = StringIO(), StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["whatwhere", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    return Said(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def encoded(*words: str | Path) -> dict[str, Any]:
+    """Run encode --json."""
+    status, out, err = whatwhere("encode", *words, "--json")
+    assert (status, err) == (0, "")
+    return json.loads(out)  # type: ignore[no-any-return]
+
+
+def python(*words: str, stdout: Any = PIPE) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own."""
+    command = [sys.executable, *words]
+    return subprocess.run(command, stdout=stdout, stderr=PIPE, text=True, timeout=120, check=False, env=BUFFERED)
+
+
+def tables(shown: str) -> list[list[list[float]]]:
+    """Read the numbers with four decimals out of each table of a walk."""
+    parts = [[re.findall(r"-?\d+\.\d{4}\b", line) for line in part.splitlines()] for part in shown.split("\n\n")]
+    return [rows for part in parts if (rows := [[float(n) for n in row] for row in part if row])]
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_has_an_example_and_loads_nothing_heavy(command: str) -> None:
+    words = ["whatwhere", *command.split(), "--help"]
+    code = f"import sys; sys.argv = {words}\nfrom whatwhere.cli import main\ntry: main()\nfinally: print(*sys.modules)"
+    done = python("-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
+    *shown, loaded = done.stdout.splitlines()
+    assert f"Example: {' '.join(words[:-1])}" in "\n".join(shown)
+    assert "typer" in loaded.split()
+    assert not {"torch", "numpy", "tokenizers", "matplotlib"} & set(loaded.split())
+
+
+@pytest.mark.parametrize("command", ["encode", "schemes"])
+def test_the_example_of_the_help_runs(command: str) -> None:
+    shown = " ".join(whatwhere(command, "-h").out.split())
+    example = re.split(" (Options|Arguments):", shown.partition("Example: ")[2])[0]
+    said = whatwhere(*shlex.split(example)[1:])
+    assert (said.status, said.err, said.out != "") == (0, "", True)
+
+
+def test_version() -> None:
+    done = python("-m", "whatwhere", "--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{ww.__version__}\n", "")
+
+
+def test_the_sum_is_token_row_plus_position_row() -> None:
+    found = encoded(TEXT, "--dim", "6")
+    assert found["tokens"] == ["The", "cat", "sat", "on", "the", "mat", "."]
+    assert found["ids"] == [0, 1, 2, 3, 4, 5, 6]
+    rows, positions, vectors = (torch.tensor(found[name]) for name in ("rows", "position_rows", "vectors"))
+    assert torch.equal(vectors, rows + positions)
+    layer = ww.InputLayer(7, 6, ww.Sinusoidal(6))
+    layer.tokens = ww.TokenEmbedding.from_weight(rows)
+    assert torch.equal(vectors, layer(torch.tensor([found["ids"]]))[0])
+    for p, row in enumerate(found["position_rows"]):
+        turns = [p / 10_000 ** (2 * n / 6) for n in range(3)]
+        assert row == pytest.approx([f(t) for t in turns for f in (math.sin, math.cos)], abs=1e-6)
+
+
+def test_rotary_shows_its_angles_and_alibi_its_bias() -> None:
+    rotary = encoded(TEXT, "--scheme", "rotary", "--dim", "24", "--heads", "3")
+    assert rotary["angles"] == [[pytest.approx(p * 10_000 ** (-2 * n / 8)) for n in range(4)] for p in range(7)]
+    assert (rotary["position_rows"], rotary["bias"], rotary["vectors"]) == (None, None, rotary["rows"])
+    alibi = encoded(TEXT, "--scheme", "alibi", "--dim", "24", "--heads", "8")
+    assert alibi["bias"] == [[-distance / 2**head for head in range(1, 9)] for distance in range(7)]
+    assert (alibi["position_rows"], alibi["angles"], alibi["vectors"]) == (None, None, alibi["rows"])
+
+
+def test_text_file_ids_and_tokenizer(tmp_path: Path) -> None:
+    tokenizer = ww.text.train("byte", TEXT)
+    tokenizer.save(str(file := tmp_path / "tokenizer.json"))
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    found = encoded(TEXT, "--tokenizer", file)
+    assert found["ids"] == list(TEXT.encode())
+    assert found["tokens"] == tokenizer.encode(TEXT).tokens
+    assert encoded("--file", tmp_path / "text.txt", "--tokenizer", file) == found
+    assert encoded("--ids", ",".join(map(str, found["ids"])), "--tokenizer", file) == found
+    plain = encoded("--ids", "105,6587,105")
+    assert (plain["ids"], plain["tokens"]) == ([105, 6587, 105], None)
+    assert encoded("--ids", " 105, 6587,105,") == plain
+    assert encoded("--ids", "105,6587,105", "--seed", "1")["rows"] != plain["rows"]
+
+
+def test_a_tokenizer_neither_cuts_nor_pads_nor_must_count_without_gaps(tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    for change in (lambda t: t.enable_truncation(2), lambda t: t.enable_padding(length=100)):
+        change(tokenizer := ww.text.train("word", TEXT))
+        tokenizer.save(str(file))
+        assert len(encoded(TEXT, "--tokenizer", file)["tokens"]) == 7
+    Tokenizer(models.WordLevel({"a": 5}, unk_token="a")).save(str(file))
+    assert encoded("a", "--tokenizer", file) == encoded("--ids", "5", "--tokenizer", file)
+
+
+def test_saved_tensors_are_the_printed_ones(tmp_path: Path) -> None:
+    there, file = tmp_path / "there.safetensors", tmp_path / "link.safetensors"
+    file.symlink_to(there)
+    found = encoded(TEXT, "--scheme", "learned+alibi", "--save", file)
+    assert file.is_symlink()  # what it points to was written, and the link stays
+    tensors = load_file(there)
+    assert set(tensors) == {"ids", "rows", "position_rows", "vectors", "bias"}
+    assert all(tensor.tolist() == found[name] for name, tensor in tensors.items())
+    assert f"\nSaved: {file}\n" in whatwhere("encode", TEXT, "--save", file).out
+
+
+@pytest.mark.parametrize("scheme", [*ww.catalogue, "sinusoidal+rotary+alibi"])
+def test_people_read_the_numbers_that_machines_read(scheme: str) -> None:
+    said, found = whatwhere("encode", TEXT, "--scheme", scheme), encoded(TEXT, "--scheme", scheme)
+    assert (said.status, said.err) == (0, "")
+    added = ["position_rows", "vectors"] if found["position_rows"] else []
+    shown = [found[name] for name in ["rows", *added, "angles", "bias"] if found[name] is not None]
+    assert tables(said.out) == [[[pytest.approx(n, abs=5.1e-5) for n in row] for row in table] for table in shown]
+    for token, number in zip(found["tokens"], found["ids"], strict=True):
+        assert re.search(rf"^ +{number} +{re.escape(token)} +{number} ", said.out, re.MULTILINE)
+    assert ("No position is added" in said.out) == (found["position_rows"] is None)
+    assert ("Nothing else tells" in said.out) == (scheme == "none")
+
+
+def test_what_is_not_shown_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "MOST_ROWS", 3)
+    shown = whatwhere("encode", TEXT, "--dim", "24").out
+    assert [len(table) for table in tables(shown)] == [3, 3, 3]
+    assert shown.count(" and 4 rows more: --json and --save hold them all.\n") == 3
+    assert shown.count("and 16 more ") == 9
+    assert len(encoded(TEXT, "--dim", "24")["rows"]) == 7
+
+
+def test_no_escape_reaches_the_terminal(tmp_path: Path) -> None:
+    said = whatwhere("encode", "a\x1b[31m \u202eb שלום 😀", "--save", tmp_path / "\x1b[31m")
+    assert {"שלום", "😀", "\\u202e"} <= set(said.out.split())
+    wrong = whatwhere("encode", "--file", tmp_path / "\x1b[32m")
+    assert "\\x1b[32m cannot be read" in wrong.err
+    assert "\x1b" not in said.out + wrong.err + whatwhere("schemes").out + whatwhere("encode", "-h").out
+
+
+def test_schemes_are_the_rows_of_the_catalogue() -> None:
+    said = whatwhere("schemes", "--json")
+    assert (said.status, json.loads(said.out)) == (0, [describe(row) for row in ww.catalogue.values()])
+    lines = whatwhere("schemes").out.splitlines()[1:]
+    first = [n for n, line in enumerate(lines) if line[1] != " "]
+    assert [lines[n].split()[0] for n in first] == list(ww.catalogue)
+    for row, (start, end) in zip(ww.catalogue.values(), pairwise([*first, len(lines)]), strict=True):
+        words = " ".join(lines[start:end]).split()  # long cells are broken into several lines
+        assert {row.door or "none", *row.formula.split(), *", ".join(row.used_by).split()} <= set(words)
+        flags = ["yes" if flag else "no" for flag in (row.learned, row.relative, row.any_length)]
+        assert [word for word in words if word in ("yes", "no")] == flags
+
+
+def test_a_comparison_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compare(*words: str) -> Said:
+        return whatwhere("compare", *words, *TINY.split(), "--out", tmp_path / "out")
+
+    monkeypatch.setattr("whatwhere.comparison._write_page", lambda folder: None)  # it has its own tests
+    first = compare("none")
+    assert (first.status, re.sub(r"\d+ s", "", first.err)) == (0, "1 of 1 runs: none, seed 5, \n")
+    runs = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*/*")}
+    assert sorted(f"{path.parent.name}/{path.stem}" for path in runs) == ["layers/none-5", "runs/none-5"]
+    assert compare("none") == (0, first.out, "")
+    assert {path: path.stat().st_mtime_ns for path in runs} == runs
+    joined = compare("rotary+alibi", "none", "--json")
+    assert re.sub(r"\d+ s", "", joined.err) == "1 of 1 runs: rotary+alibi, seed 5, \n"
+    found = json.loads(joined.out)
+    assert found == json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
+    assert [run["scheme"] for run in found["runs"]] == ["rotary+alibi", "none"]
+    line = next(line for line in first.out.splitlines() if line.split()[0] == "none")
+    assert line.split()[-1] == f"{found['summary']['none']['scores']['8']['all']['median']:.1%}"
+    said = compare("none", "--set", "batch=3")
+    assert (said.status, said.out) == (1, "")
+    assert said.err.startswith(f"whatwhere: {tmp_path / 'out'} holds another comparison: there batch is 64, here 3.\n")
+
+
+CASES = [
+    # status, command, message; DIR is a folder with some files
+    (1, "encode x --scheme rotery", "Did you mean rotary"),
+    (1, "encode x --scheme sinusoidal+learned", "two schemes at the door 'input'"),
+    (1, "encode x --dim 7", "dim=7, but needs an even number"),
+    (1, "encode x --seed 99999999999999999999", "needs a whole number from 0"),
+    (1, "encode", "needs a text, a file or ids"),
+    (1, "encode ''", "the text is empty"),
+    (1, "encode --ids 4,-1", "id -1 at (1,) is negative"),
+    (1, "encode --ids 1,two", "--ids got '1,two', but needs whole numbers"),
+    (1, "encode --ids 1,,2", "--ids got '1,,2', but needs whole numbers"),
+    (1, "encode --ids 20 --tokenizer DIR/tokenizer.json", "id 20 is not of this tokenizer"),
+    (1, "encode x --tokenizer DIR/none.json", "cannot be read: No such file"),
+    (1, "encode x --tokenizer DIR/text.txt", "is not a tokenizer of the tokenizers library"),
+    (1, "encode --file DIR/none.txt", "cannot be read: No such file"),
+    (1, "encode --file DIR/latin.txt", "is not UTF-8: byte 0xf6"),
+    (1, "encode x --save DIR", "cannot be written: Is a directory"),
+    (1, "encode x --save DIR/none/x", "cannot be written: No such file"),
+    (1, "compare none --set direction", "needs name=value, as in"),
+    (1, "compare none --set lengths=8", "--set takes settings, and lengths is none"),
+    (1, "compare none --steps 2 --set steps=3", "got steps twice"),
+    (1, "compare none --out DIR/text.txt/out", "cannot be written: Not a directory"),
+    (2, "encod x", "No such command 'encod'"),
+    (2, "encode x --dim eight", "Invalid value for '--dim'"),
+    (2, "compare none --workers 0", "Invalid value for '--workers'"),
+]
+
+
+@pytest.mark.parametrize(("status", "words", "message"), CASES)
+def test_wrong_input_gets_a_message(status, words, message, tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    (tmp_path / "latin.txt").write_bytes("zwölf".encode("latin-1"))
+    ww.text.expressions().save(str(tmp_path / "tokenizer.json"))
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.chdir(tmp_path)
+    said = whatwhere(*(word.replace("DIR", str(tmp_path)) for word in shlex.split(words)))
+    assert (said.status, said.out) == (status, "")
+    assert said.err.startswith("whatwhere: " if status == 1 else "Usage: whatwhere")
+    assert message in said.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+BEFALLS = [
+    (KeyboardInterrupt(), 130, "interrupted. What is finished is kept; the same command goes on."),
+    (MemoryError("1 TB"), 1, "too little memory: 1 TB.\nChoose smaller sizes"),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, "too little memory: DefaultCPU"),
+]
+
+
+@pytest.mark.parametrize(("problem", "status", "message"), BEFALLS)
+def test_what_befalls_a_command(problem, status, message, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr("whatwhere.where.catalogue.describe", Mock(side_effect=problem))
+    said = whatwhere("schemes")
+    assert (said.status, said.out, said.err[: 11 + len(message)]) == (status, "", f"whatwhere: {message}")
+
+
+@pytest.mark.parametrize(("command", "status"), [("--version", 1), ("schemes", 1), ("schemes --json", 141)])
+def test_a_reader_that_leaves(command: str, status: int) -> None:
+    words = [sys.executable, "-m", "whatwhere", *command.split()]
+    with subprocess.Popen(words, stdout=PIPE, stderr=PIPE, text=True, env=BUFFERED) as started:
+        started.stdout.close()
+        assert started.stderr.read() == ""
+        assert started.wait(60) == status
+
+
+@pytest.mark.skipif(not FULL.is_char_device(), reason="this system has no /dev/full")
+def test_a_full_disk() -> None:
+    with FULL.open("w") as full:
+        done = python("-m", "whatwhere", "--help", stdout=full)
+    assert (done.returncode, done.stderr) == (1, "whatwhere: the system refused: [Errno 28] No space left on device.\n")
+
+
+def test_a_terminal_that_lacks_signs_and_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = TextIOWrapper(BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "argv", ["whatwhere", "encode", "mat 😀"])
+    for stream in (plain, None):
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert not ended.value.code
+        sys.stdout.flush() if stream else sys.stdout.close()
+    assert b"\\U0001f600" in plain.buffer.getvalue()
