@@ -64,7 +64,7 @@ def test_the_callers_random_state_and_threads_stay(tmp_path: Path) -> None:
     torch.manual_seed(5)
     expected, threads = torch.rand(3), torch.get_num_threads()
     torch.manual_seed(5)
-    compare(["none"], out=tmp_path / "a", seeds=1, **QUICK)
+    compare(["learned"], out=tmp_path / "a", seeds=1, **QUICK)
     assert torch.equal(torch.rand(3), expected)
     assert torch.get_num_threads() == threads
 
@@ -204,6 +204,10 @@ def test_ctrl_c_on_the_command_line(tmp_path: Path) -> None:
     assert (out / "report.html").is_file()
 
 
+def test_one_scheme_may_be_given_by_its_name_alone(tmp_path: Path) -> None:
+    assert list(compare("alibi", out=tmp_path / "a", seeds=1, **QUICK).summary) == ["alibi"]
+
+
 def test_more_schemes_and_seeds_join_the_same_folder(tmp_path: Path) -> None:
     compare(["none"], out=tmp_path / "a", seeds=1, **QUICK)
     report = compare(["none", "alibi"], out=tmp_path / "a", seeds=2, **QUICK)
@@ -293,6 +297,9 @@ def test_a_failed_run_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
         ({"recipe": "secret"}, ww.SettingError, "quick, author"),
         ({"recipe": "author", "task": "recall"}, ww.SettingError, "expressions task"),
         ({"direction": "sideways"}, ww.SettingError, "decoder, encoder"),
+        ({"task": Expressions(), "trained": [2]}, ww.SettingError, "brings its own lengths and texts"),
+        ({"task": Expressions(), "files": ["a.txt"]}, ww.SettingError, "brings its own lengths and texts"),
+        ({"task": Expressions(direction="encoder")}, ww.SettingError, "pass direction='encoder'"),
         ({"files": ["a.txt"]}, ww.SettingError, "task='text' only"),
         ({"files": ["no-such-file.txt"], "task": "text"}, ww.TextError, "cannot be read"),
     ],
@@ -329,5 +336,5 @@ def test_results_are_complete_and_finite(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_demo_solves_its_task_within_the_trained_length(tmp_path: Path) -> None:
     report = demo(tmp_path / "demo", progress=False)
-    assert [run["scheme"] for run in report.results["runs"]] == list(DEMO_SCHEMES) * 3
+    assert [run["scheme"] for run in report.results["runs"]] == [name for name in DEMO_SCHEMES for _ in range(3)]
     assert all(run["in_length"] >= 0.99 for run in report.results["runs"])

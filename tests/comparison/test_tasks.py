@@ -50,12 +50,41 @@ def test_the_held_out_expressions_are_never_trained_on() -> None:
     trained: set[tuple[int, ...]] = set()
     for _ in range(60):
         batch = task.draw(256, generator)
-        assert bool((batch.targets[held_out(batch.ids)] == -100).all())
+        asked, digits = batch.targets >= 0, batch.ids[:, 2:-1:2]
+        assert bool((held_out(batch.ids) & asked <= (digits == digits[:, :1]).all(1)).all())
         trained |= {tuple(row) for row, t in zip(batch.ids.tolist(), batch.targets.tolist(), strict=True) if t >= 0}
     tested = {tuple(row) for length in (2, 3) for row in task.exam(length, 500).ids.tolist()}
     assert tested
     assert trained
     assert not tested & trained
+
+
+@pytest.mark.parametrize("trained", [(2,), (3,), (1, 2, 3, 4, 5, 6)])
+def test_training_shows_every_answer_of_every_operator(trained: tuple[int, ...]) -> None:
+    """Max(0,0,0) is the only one of three arguments whose Max is 0: held out, it could never be learned."""
+    task, generator = Expressions(trained=trained), torch.Generator().manual_seed(0)
+    batches = [task.draw(512, generator) for _ in range(40)]
+    asked = {(int(g), int(t)) for b in batches for g, t in zip(b.groups, b.targets, strict=True) if t >= 0}
+    assert asked == {(operator, digit + 2) for operator in range(5) for digit in range(10)}
+
+
+@pytest.mark.parametrize("length", [2, 3, 6])
+def test_no_single_expression_decides_an_exam(length: int) -> None:
+    exam = Expressions().exam(length, 2000)
+    for operator in range(5):
+        rows = [tuple(row) for row in exam.ids[exam.groups == operator].tolist()]
+        assert max(Counter(rows).values()) < 0.3 * len(rows)
+
+
+def test_what_is_held_out_follows_no_pattern() -> None:
+    """A poor hash holds out a lattice, in which two digits nearly give the third; a fair one, a tenth of everything."""
+    digits = torch.cartesian_prod(*[torch.arange(10)] * 3)
+    ids = torch.full((1000, 8), 19)
+    ids[:, 0], ids[:, 1], ids[:, 7], ids[:, 2:7:2] = 15, 17, 18, digits + 2
+    kept = held_out(ids).view(10, 10, 10)
+    # Independent draws: 1000 cells at 0.1 each. The number of cells in a line of ten then has variance 0.9.
+    for dim in range(3):
+        assert 0.6 < kept.sum(dim).float().var().item() < 1.3
 
 
 def test_baselines_of_expressions_are_what_counting_gives() -> None:

@@ -47,7 +47,7 @@ def compare(
         seeds: how many, or which. Three show gross differences; take five or more before you believe an order.
         out: the results folder. Where it holds finished runs of this comparison, only what is missing is done.
         files: for `text`, the files to read; none is the Python documentation.
-        recipe: `quick`, or `author` for the first tutorial's own program (expressions; about a minute a run).
+        recipe: `quick`, or `author` for the first tutorial's own program (expressions; two minutes a run).
         executor: any concurrent.futures.Executor; None is a pool of one process a core, one thread each.
         workers: processes of that pool; 1 runs in this process, as do schemes that cannot be sent to another one.
         progress: show how far it is, on standard error.
@@ -63,13 +63,13 @@ def compare(
     ['alibi', 'none']
     """
     began = perf_counter()
-    chosen = list(schemes)
+    chosen = [schemes] if isinstance(schemes, str) else list(schemes)
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     _require_distinct(chosen, numbers)
     name = task if isinstance(task, str) else task.name
     told = make_settings(name, lengths, recipe, **settings)
     paths = [Path(file) for file in files]
-    work = make_task(task, told.direction, told.trained, paths) if isinstance(task, str) else task
+    work = make_task(task, told.direction, told.trained, paths) if isinstance(task, str) else _own(task, told, paths)
     _rehearse(chosen, work, told)
     folder = _Folder(out, work, told, chosen)
     found = {(name_of(s), seed): folder.finished(name_of(s), seed) for s in chosen for seed in numbers}
@@ -104,6 +104,18 @@ def _require_distinct(schemes: Sequence[SchemeLike], seeds: Sequence[int]) -> No
         raise SettingError(f"compare got two schemes with the name {double!r}; results are kept by name.")
     if not seeds or len(set(seeds)) < len(seeds) or any(isinstance(s, bool) or s < 0 for s in seeds):
         raise SettingError(f"compare got seeds={seeds}, but needs at least one, each 0 or more and given once.")
+
+
+def _own(task: Task, told: Settings, files: Sequence[Path]) -> Task:
+    if told.trained is not None or files:
+        raise SettingError("a task that is handed in brings its own lengths and texts: leave trained and files out.")
+    direction = getattr(task, "direction", told.direction)
+    if direction != told.direction:
+        raise SettingError(
+            f"the task was made for direction={direction!r}, but the model has {told.direction!r}: "
+            f"pass direction={direction!r}."
+        )
+    return task
 
 
 def _rehearse(schemes: Sequence[SchemeLike], task: Task, settings: Settings) -> None:

@@ -14,7 +14,7 @@ from whatwhere.analysis.similarity import similarity
 from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Batch, Expressions, Task
-from whatwhere.comparison.train import autocast, moved
+from whatwhere.comparison.train import autocast, moved, require_finite
 from whatwhere.errors import PositionError
 from whatwhere.ruler import positions
 
@@ -140,7 +140,9 @@ def _logits(model: Transformer, exam: Batch, shift: int, settings: Settings) -> 
     rows = max(1, _CHUNK_TOKENS // exam.ids.shape[1])
     stands = positions(exam.ids.shape[1], start=shift, device=exam.ids.device)
     with autocast(settings.place):
-        return torch.cat([model(part, exam.at, stands) for part in exam.ids.split(rows)]).float()
+        logits = torch.cat([model(part, exam.at, stands) for part in exam.ids.split(rows)]).float()
+    require_finite(logits, "the logits are", settings)
+    return logits
 
 
 def _score(logits: Tensor, exam: Batch, task: Task) -> Scores:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
@@ -26,6 +28,7 @@ from whatwhere.errors import ResultsError
 
 FORMAT, VERSION = "whatwhere-results", 1
 _ASKED, _RUN = "whatwhere-comparison", "whatwhere-run"
+_RECORD = {"scheme", "seed", "file", "parameters", "seconds_per_step", "scores", "in_length", "shift", "story"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +69,8 @@ class Report:
             for name, found in self.summary.items()
         ]
         for name, by_length in task["baselines"].items():
-            rows.append([name, "", *(self._number(by_length[str(n)]) for n in lengths)])
+            within = fmean(by_length[str(n)] for n in task["tested_in_length"])
+            rows.append([name, self._number(within), *(self._number(by_length[str(n)]) for n in lengths)])
         return header, rows
 
     def __str__(self) -> str:
@@ -119,7 +123,9 @@ class Folder:
         if not path.is_file():
             return None
         found = _read_json(path)
-        if found.get("format") != _RUN or "record" not in found or "drawing" not in found:
+        record: Any = found.get("record")
+        is_whole = isinstance(record, dict) and isinstance(found.get("drawing"), dict) and record.keys() >= _RECORD
+        if found.get("format") != _RUN or not is_whole or (record["scheme"], record["seed"]) != (scheme, seed):
             raise ResultsError(f"{path} is not a run of a comparison.\nMove it away, or choose another folder.")
         if found.get("scheme_identity") != self._identities[scheme]:
             raise ResultsError(
@@ -127,7 +133,7 @@ class Folder:
                 "Choose another folder, give the scheme another name, or delete this run to train it again."
             )
         # The layer is part of the run: without it the run is done again.
-        return found if (self.path / found["record"]["file"]).is_file() else None
+        return found if (self.path / record["file"]).is_file() else None
 
     def keep(self, run: Run) -> dict[str, Any]:
         """Write a finished run and its input layer."""
@@ -167,15 +173,14 @@ class Folder:
         if self.path.exists() and not self.path.is_dir():
             raise ResultsError(f"{self.path} is a file; results need a folder.\nChoose another name: out='results'.")
         if not asked.is_file():
-            if self.path.is_dir() and any(self.path.iterdir()):
+            # Half of that file is what is left where the disk was full.
+            if self.path.is_dir() and any(path.name != "comparison.part" for path in self.path.iterdir()):
                 raise ResultsError(
                     f"{self.path} is not empty and holds no comparison, so nothing is written into it.\n"
                     "Choose a new or an empty folder."
                 )
-            for part in ("runs", "layers"):
-                (self.path / part).mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
             write_json(asked, self._asked)
-            return
         before = _read_json(asked)
         difference = _first_difference(before, json.loads(json.dumps(self._asked)))
         if difference is not None:
@@ -225,7 +230,9 @@ def command(
     """Give the command that repeats a comparison; a scheme or task of one's own is known to it by name only."""
     parts = ["whatwhere", "compare", *map(name_of, schemes), "--task", task]
     parts += [word for file in files for word in ("--file", str(file))]
-    parts += ["--lengths", ",".join(map(str, settings.lengths)), "--seeds", ",".join(map(str, seeds))]
+    # "7" would be seven seeds, "7," is one.
+    numbers = ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")
+    parts += ["--lengths", ",".join(map(str, settings.lengths)), "--seeds", numbers]
     usual = make_settings(task, settings.lengths).as_dict()
     for name, value in settings.as_dict().items():
         if value != usual[name]:
@@ -241,6 +248,10 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
         unfinished.replace(path)
     except OSError as problem:
         raise ResultsError(f"{path} cannot be written: {problem.strerror}.\nMake room, then run it again.") from problem
+    except ValueError as problem:
+        raise ResultsError(
+            f"{path} cannot hold numbers that are not finite: {problem}.\nFind out where the task or scheme gives them."
+        ) from problem
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -257,13 +268,14 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _file_name(scheme: str) -> str:
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", scheme)
-    # Two names must not share a file: what was replaced is told apart by a digest.
-    return plain if plain == scheme else f"{plain}-{hashlib.sha256(scheme.encode()).hexdigest()[:6]}"
+    # Two names must not share a file, nor where a and A are one: what was replaced is told apart by a digest.
+    return plain if plain == scheme.lower() else f"{plain}-{hashlib.sha256(scheme.encode()).hexdigest()[:6]}"
 
 
 def _identity(scheme: SchemeLike, settings: Settings) -> str:
     """Give a digest that changes when a scheme is built otherwise, or its own source code changes."""
-    wheres = build_wheres(scheme, settings.dim, settings.heads, 2, settings.layers)
+    with torch.random.fork_rng(devices=[]):  # learned tables are drawn; the caller's random state stays
+        wheres = build_wheres(scheme, settings.dim, settings.heads, 2, settings.layers)
     parts = [repr(wheres)]
     sources: list[Any] = [] if isinstance(scheme, str) else [scheme[1]]
     for where in wheres:

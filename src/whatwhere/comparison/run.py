@@ -13,6 +13,7 @@ from whatwhere.comparison import measure, train
 from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.settings import SchemeLike, Settings, name_of
 from whatwhere.comparison.tasks import Task
+from whatwhere.errors import PositionError
 from whatwhere.where.binding import Where
 
 STOP = "stop"
@@ -93,11 +94,12 @@ def _run(job: Job) -> Run:
 def draw(where: Where, task: Task, settings: Settings) -> dict[str, Any]:
     """Give what the report shows of a scheme: its doors, what a position looks like, how it sees distance."""
     where = where.cpu()
-    learned = getattr(where.input, "max_length", None)
-    tokens = task.token_count(max(*task.trained, *settings.lengths)) if settings.lengths else 0
-    tokens = max(tokens, task.token_count(max(task.trained)))
-    rows = tokens if learned is None else min(tokens, learned)
-    seen, curves = fingerprint(where, rows), by_distance(where, rows)
+    rows = task.token_count(max(*task.trained, *settings.lengths, 1))
+    try:
+        seen, curves = fingerprint(where, rows), by_distance(where, rows)
+    except PositionError:  # a table of positions ends where training did
+        rows = task.token_count(max(task.trained))
+        seen, curves = fingerprint(where, rows), by_distance(where, rows)
     return {
         "door": [door for door in ("input", "query_key", "score") if getattr(where, door) is not None],
         "fingerprint": None if seen is None else {"label": seen.label, "values": seen.values.tolist()},

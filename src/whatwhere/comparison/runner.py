@@ -134,13 +134,14 @@ def _watch(channels: Path, display: _Display, finished: threading.Event) -> None
 def _collect(executor: Executor, jobs: Sequence[Job], keep: Keep, display: _Display, channels: Path | None) -> None:
     failures: list[str] = []
     waiting: dict[Future[Run], tuple[Job, Path | None]] = {}
-    for number, job in enumerate(jobs):
-        channel = None if channels is None else channels / str(number)
-        waiting[executor.submit(run, _with_channel(job, channel))] = (job, channel)
     try:
+        for number, job in enumerate(jobs):
+            channel = None if channels is None else channels / str(number)
+            waiting[executor.submit(run, _with_channel(job, channel))] = (job, channel)
         while waiting:
             done, _ = wait(waiting, timeout=_LOOK_EVERY, return_when=FIRST_COMPLETED)
-            for future in done:
+            # What is finished is kept before anything that is raised can end the loop.
+            for future in sorted(done, key=_is_bad):
                 job, channel = waiting.pop(future)
                 if channel is not None:
                     channel.unlink(missing_ok=True)
@@ -163,6 +164,10 @@ def _collect(executor: Executor, jobs: Sequence[Job], keep: Keep, display: _Disp
             future.cancel()
         raise
     _raise_failures(failures, len(jobs))
+
+
+def _is_bad(future: Future[Run]) -> bool:
+    return future.cancelled() or future.exception() is not None
 
 
 def _with_channel(job: Job, channel: Path | None) -> Job:

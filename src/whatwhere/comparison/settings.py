@@ -1,6 +1,7 @@
 """What a comparison is told: one frozen value, checked when it is made."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -25,6 +26,7 @@ _AUTHOR: Mapping[str, Any] = {
     "steps": 12_500,
     "batch": 32,
     "learning_rate": 1e-3,
+    "betas": (0.9, 0.999),
     "weight_decay": 0.0,
     "schedule": "constant",
     "token_std": 0.01,
@@ -32,6 +34,7 @@ _AUTHOR: Mapping[str, Any] = {
     "trained": (3,),
     "lengths": (4, 6, 8),
 }
+_SEQUENCES = {"lengths": "[8, 16]", "trained": "[1, 2, 3]", "betas": "(0.9, 0.98)"}
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,9 @@ class Settings:
         sizes = ("steps", "batch", "dim", "layers", "heads", "feedforward", "exam")
         require_whole("compare", **{name: getattr(self, name) for name in sizes})
         require_positive("compare", learning_rate=self.learning_rate, token_std=self.token_std)
+        _require_adamw(self.betas, self.weight_decay)
+        if not isinstance(self.tied, bool):
+            raise SettingError(f"compare got tied={self.tied!r}, but needs True or False.")
         require_choice("compare", "schedule", self.schedule, ("cosine", "constant"))
         require_choice("compare", "direction", self.direction, ("decoder", "encoder"))
         require_choice("compare", "device", self.device, ("auto", "cpu", "cuda"))
@@ -89,6 +95,8 @@ class Settings:
             )
         for length in self.lengths:
             require_whole("compare", length=length)
+        for length in self.trained or ():
+            require_whole("compare", trained=length)
 
     @property
     def place(self) -> str:
@@ -117,15 +125,26 @@ def make_settings(task: str, lengths: Sequence[int] | None, recipe: str = "quick
     chosen |= {name: value for name, value in given.items() if value is not None}
     if lengths is not None:
         chosen["lengths"] = lengths
-    for name in ("lengths", "trained", "betas"):
-        if name in chosen and chosen[name] is not None:
-            chosen[name] = tuple(chosen[name])
+    for name, example in _SEQUENCES.items():
+        if (value := chosen.get(name)) is not None:
+            if isinstance(value, str) or not isinstance(value, Iterable):
+                raise SettingError(f"compare got {name}={value!r}, but needs several, as in {name}={example}.")
+            chosen[name] = tuple(value)
     return Settings(task=task, **chosen)
 
 
 def name_of(scheme: SchemeLike) -> str:
     """Give the name that a scheme has in results."""
-    return scheme if isinstance(scheme, str) else scheme[0]
+    if isinstance(scheme, str):
+        return scheme
+    is_pair = isinstance(scheme, tuple) and len(scheme) == 2 and isinstance(scheme[0], str)
+    # A module is callable too, but what it gives is no scheme.
+    if is_pair and callable(scheme[1]) and not isinstance(scheme[1], torch.nn.Module):
+        return scheme[0]
+    raise SettingError(
+        f"compare got the scheme {scheme!r}, but needs a name of the catalogue, or a pair of your own name and a "
+        'function that builds it:\n("mine", lambda dim, num_heads, max_length: Where(score=ALiBi(num_heads))).'
+    )
 
 
 def build_wheres(scheme: SchemeLike, dim: int, num_heads: int, max_length: int, layers: int) -> list[Where]:
@@ -138,11 +157,16 @@ def build_wheres(scheme: SchemeLike, dim: int, num_heads: int, max_length: int, 
         parts: Sequence[Where] = [build_scheme(part, dim, num_heads, max_length) for part in scheme.split("/")]
     else:
         built = scheme[1](dim, num_heads, max_length)
-        parts = [built] if isinstance(built, Where) else list(built)
+        parts = [built] if isinstance(built, Where) else list(built) if isinstance(built, Sequence) else []
         if not parts or not all(isinstance(part, Where) for part in parts):
             raise SettingError(
                 f"the scheme {scheme[0]!r} built {type(built).__name__}, but must build a Where, or a list of them."
             )
+    if len(parts) > layers:
+        raise SettingError(
+            f"the scheme {name_of(scheme)!r} has {len(parts)} parts, but the model only {layers} layers: "
+            f"pass layers={len(parts)}, or leave parts out."
+        )
     wheres = [parts[n % len(parts)] for n in range(layers)]
     if any(where.input is not None and where.input is not wheres[0].input for where in wheres):
         raise SettingError(
@@ -150,3 +174,17 @@ def build_wheres(scheme: SchemeLike, dim: int, num_heads: int, max_length: int, 
             "put it into the first part."
         )
     return wheres
+
+
+def _is_from_zero(value: object, below: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < below
+
+
+def _require_adamw(betas: tuple[float, ...], weight_decay: float) -> None:
+    if not _is_from_zero(weight_decay, below=math.inf):
+        raise SettingError(f"compare got weight_decay={weight_decay!r}, but needs a finite number of at least 0.")
+    if len(betas) != 2 or not all(_is_from_zero(beta, below=1.0) for beta in betas):
+        raise SettingError(
+            f"compare got betas={betas!r}, but AdamW needs two numbers from 0 to below 1, as in "
+            f"betas={_SEQUENCES['betas']}."
+        )

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.settings import SchemeLike, Settings, build_wheres
 from whatwhere.comparison.tasks import Batch, Task
+from whatwhere.errors import SettingError
 
 SNAPSHOTS = (0, 20, 100)
 """At which percent of the steps the token table is looked at."""
@@ -93,8 +94,11 @@ def train(
         optimizer.step()
         seconds += perf_counter() - began
         if step % every == 0 or step in (1, settings.steps):
+            require_finite(loss.detach(), f"the loss is, at step {step},", settings)
             losses.append((step, loss.item()))
         if step in at:
+            for weights in model.parameters():
+                require_finite(weights.detach(), f"weights are, after step {step},", settings)
             looks[at[step]] = look(model)
         tick(step)
     return Trained(model, losses, looks, seconds)
@@ -110,6 +114,15 @@ def moved(batch: Batch, device: str) -> Batch:
 def autocast(device: str) -> torch.autocast:
     """Compute in bfloat16 on CUDA; in float32 on the CPU, where bfloat16 saves nothing at this size."""
     return torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda")
+
+
+def require_finite(values: Tensor, what: str, settings: Settings) -> None:
+    """Raise SettingError where training went astray: such a run has nothing to show."""
+    if not bool(values.isfinite().all()):
+        raise SettingError(
+            f"{what} not finite: training diverged at learning_rate={settings.learning_rate}.\n"
+            "Pass a smaller one. Where that does not help, the scheme itself gives numbers that are not finite."
+        )
 
 
 @contextmanager

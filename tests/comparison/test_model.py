@@ -1,0 +1,232 @@
+"""The Transformer: its equations in NumPy, its direction, its parameters, and every scheme that stands in it."""
+
+from math import erf, sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import whatwhere as ww
+from whatwhere.comparison.model import Transformer
+from whatwhere.comparison.settings import Settings, build_wheres, make_settings
+from whatwhere.comparison.train import build
+
+VOCAB, DIM, HEADS, FEED, TOKENS = 20, 32, 4, 48, 9
+
+
+def own(dim: int, num_heads: int, max_length: int) -> ww.Where:
+    return ww.Where(input=ww.Sinusoidal(dim), query_key=ww.Rotary(dim // num_heads), score=ww.ALiBi(num_heads))
+
+
+# Every scheme of the catalogue, mixtures by door and by layer, and one's own.
+SCHEMES = [*ww.catalogue, "rotary+alibi", "learned+rotary", "rotary/none", "sinusoidal/alibi", ("own", own)]
+
+
+def name(scheme: Any) -> str:
+    return scheme if isinstance(scheme, str) else scheme[0]
+
+
+def settings(**given: Any) -> Settings:
+    sizes = {"dim": DIM, "heads": HEADS, "layers": 2, "feedforward": FEED, "token_std": 0.3}
+    return make_settings("expressions", None, **sizes | given)
+
+
+def made(scheme: Any, **given: Any) -> Transformer:
+    """Build a model and draw all its parameters, norms and biases too, so that none of them is without effect."""
+    told = settings(**given)
+    torch.manual_seed(1)
+    model = Transformer(VOCAB, build_wheres(scheme, DIM, HEADS, TOKENS, told.layers), told)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights += 0.2 * torch.randn(weights.shape, generator=generator)
+    return model.eval()
+
+
+def drawn(rows: int = 3) -> Tensor:
+    return torch.randint(0, VOCAB, (rows, TOKENS), generator=torch.Generator().manual_seed(3))
+
+
+def norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    centered = x - x.mean(-1, keepdims=True)
+    return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-5) * weight + bias
+
+
+def turned(x: np.ndarray) -> np.ndarray:
+    """Turn the features n and n + half by p w_n, rotary's way; x is (batch, heads, tokens, head_dim)."""
+    half = x.shape[-1] // 2
+    angle = np.arange(x.shape[-2])[:, None] * 10_000.0 ** (-np.arange(half) / half)
+    first, second = x[..., :half], x[..., half:]
+    return np.concatenate(
+        [first * np.cos(angle) - second * np.sin(angle), first * np.sin(angle) + second * np.cos(angle)], -1
+    )
+
+
+def forward(model: Transformer, ids: Tensor, layers: list[str], causal: bool) -> np.ndarray:
+    """Compute the logits of every place in float64, from the weights alone."""
+    w = {n: value.detach().double().numpy() for n, value in model.state_dict().items()}
+    x, places = w["input.tokens.weight"][ids.numpy()], np.arange(TOKENS)
+    if "learned" in layers[0]:
+        x = x + w["input.where.input.weight"][:TOKENS]
+    if "sinusoidal" in layers[0]:
+        angle = places[:, None] * 10_000.0 ** (-np.arange(0, DIM, 2) / DIM)
+        x = x + np.stack([np.sin(angle), np.cos(angle)], -1).reshape(TOKENS, DIM)
+    distance = places[:, None] - places
+    for n, scheme in enumerate(layers):
+        y = norm(x, w[f"blocks.{n}.norm_attention.weight"], w[f"blocks.{n}.norm_attention.bias"])
+        q, k, v = (y @ w[f"blocks.{n}.qkv.weight"].T).reshape(*ids.shape, 3, HEADS, -1).transpose(2, 0, 3, 1, 4)
+        if "rotary" in scheme:
+            q, k = turned(q), turned(k)
+        scores = q @ k.swapaxes(-1, -2) / sqrt(DIM // HEADS)
+        if "alibi" in scheme:
+            scores = scores - 2.0 ** (-8 * np.arange(1, HEADS + 1) / HEADS)[:, None, None] * abs(distance)
+        if causal:
+            scores = np.where(distance >= 0, scores, -np.inf)
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        seen = (shares / shares.sum(-1, keepdims=True) @ v).swapaxes(1, 2).reshape(*ids.shape, DIM)
+        x = x + seen @ w[f"blocks.{n}.out.weight"].T
+        y = norm(x, w[f"blocks.{n}.norm_feed.weight"], w[f"blocks.{n}.norm_feed.bias"])
+        y = y @ w[f"blocks.{n}.feed.0.weight"].T + w[f"blocks.{n}.feed.0.bias"]
+        y = y * 0.5 * (1 + np.vectorize(erf)(y / sqrt(2)))
+        x = x + y @ w[f"blocks.{n}.feed.2.weight"].T + w[f"blocks.{n}.feed.2.bias"]
+    x = norm(x, w["norm.weight"], w["norm.bias"])
+    return x @ w.get("readout.weight", w["input.tokens.weight"]).T
+
+
+@pytest.mark.parametrize("direction", ["decoder", "encoder"])
+@pytest.mark.parametrize(
+    ("scheme", "layers"),
+    [
+        ("none", ["none"] * 2),
+        ("sinusoidal", ["sinusoidal"] * 2),
+        ("learned", ["learned"] * 2),
+        ("rotary", ["rotary"] * 2),
+        ("alibi", ["alibi"] * 2),
+        ("learned+rotary/alibi/none", ["learned+rotary", "alibi", "none"]),
+        (("own", own), ["sinusoidal+rotary+alibi"]),
+    ],
+    ids=lambda given: given[0] if isinstance(given, tuple) else str(given),
+)
+@torch.no_grad()
+def test_the_logits_are_the_equations(scheme: Any, layers: list[str], direction: str) -> None:
+    model = made(scheme, layers=len(layers), direction=direction)
+    expected = torch.from_numpy(forward(model, drawn(), layers, causal=direction == "decoder"))
+    torch.testing.assert_close(model(drawn()).double(), expected, rtol=0, atol=1e-4)
+    assert expected.std() > 0.1
+
+
+@torch.no_grad()
+def test_tied_logits_are_read_with_the_token_table() -> None:
+    model = made("alibi", tied=True)
+    assert model.readout is None
+    expected = torch.from_numpy(forward(model, drawn(), ["alibi"] * 2, causal=True))
+    torch.testing.assert_close(model(drawn()).double(), expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=name)
+@torch.no_grad()
+def test_a_decoder_does_not_see_what_comes_later(scheme: Any) -> None:
+    model, ids = made(scheme), drawn()
+    changed = ids.clone()
+    changed[:, 5] = (changed[:, 5] + 1) % VOCAB
+    before, after = model(ids), model(changed)
+    torch.testing.assert_close(before[:, :5], after[:, :5], rtol=0, atol=1e-6)
+    assert (before - after)[:, 5:].abs().amax((0, 2)).min() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "scheme", [s for s in SCHEMES if s not in ww.catalogue or not ww.catalogue[s].causal_only], ids=name
+)
+@torch.no_grad()
+def test_an_encoder_sees_what_comes_later(scheme: Any) -> None:
+    model, ids = made(scheme, direction="encoder"), drawn()
+    changed = ids.clone()
+    changed[:, 5] = (changed[:, 5] + 1) % VOCAB
+    assert (model(ids) - model(changed)).abs().amax((0, 2)).min() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("direction", "layers", "same"), [("encoder", 2, True), ("decoder", 1, True), ("decoder", 2, False)]
+)
+@torch.no_grad()
+def test_what_tells_order_without_positions(direction: str, layers: int, same: bool) -> None:
+    """An encoder and one causal layer see a set before the last token; two causal layers see an order."""
+    model, ids = made("none", direction=direction, layers=layers), drawn()
+    swapped = ids[:, [0, 4, 2, 7, 1, 5, 6, 3, 8]]
+    change = (model(ids, -1) - model(swapped, -1)).abs().max()
+    assert change < 1e-5 if same else change > 1e-2
+
+
+@torch.no_grad()
+def test_one_place_is_asked_or_every_place() -> None:
+    model, ids = made("rotary"), drawn()
+    everywhere = model(ids)
+    assert everywhere.shape == (3, TOKENS, VOCAB)
+    for at in (0, 4, -1):
+        torch.testing.assert_close(model(ids, at), everywhere[:, at], rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_tokens_stand_where_they_are_told_to() -> None:
+    model, ids = made("learned"), drawn()[:, :4]
+    torch.testing.assert_close(model(ids), model(ids, None, ww.positions(4)), rtol=0, atol=0)
+    moved = model(ids, None, ww.positions(4, start=5))
+    with torch.no_grad():
+        model.input.where.input.weight[:4] = model.input.where.input.weight[5:9].clone()
+    torch.testing.assert_close(moved, model(ids), rtol=0, atol=1e-6)
+    with pytest.raises(ww.PositionError, match="beyond"):
+        model(ids, None, ww.positions(4, start=6))
+
+
+class Gated(ww.ScoreBias):
+    """A bias of nothing that remembers what it was handed."""
+
+    num_heads, by_content = HEADS, True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Tensor] = []
+
+    def gates(self, x: Tensor) -> Tensor:
+        self.seen.append(x)
+        return x[..., :HEADS].mT
+
+    def bind(self, queries, keys, *, q=None, k=None, gates=None, causal=True):  # type: ignore[no-untyped-def]
+        assert torch.equal(gates, self.seen[-1][..., :HEADS].mT)
+        return lambda b, h, i, j: torch.zeros(())
+
+
+@torch.no_grad()
+def test_a_gated_scheme_reads_what_each_layer_normalized() -> None:
+    gated = Gated()
+    model, plain = made(("gated", lambda d, h, m: ww.Where(score=gated))), made("none")
+    logits = model(drawn())
+    torch.testing.assert_close(logits, plain(drawn()), rtol=0, atol=1e-5)
+    assert len(gated.seen) == 2
+    expected = model.blocks[0].norm_attention(model.input.tokens(drawn()))
+    torch.testing.assert_close(gated.seen[0], expected)
+
+
+BLOCK = 2 * 2 * 64 + 64 * 3 * 64 + 64 * 64 + (64 * 256 + 256) + (256 * 64 + 64)
+DEMO = 20 * 64 + 2 * BLOCK + 2 * 64 + 64 * 20
+
+
+@pytest.mark.parametrize(
+    ("scheme", "given", "expected"),
+    [
+        ("none", {}, DEMO),
+        ("sinusoidal", {}, DEMO),
+        ("rotary", {}, DEMO),
+        ("alibi", {}, DEMO),
+        ("learned", {}, DEMO + (2 * 6 + 2) * 64),  # six arguments are 14 tokens
+        ("none", {"tied": True}, DEMO - 64 * 20),
+        ("none", {"layers": 3}, DEMO + BLOCK),
+    ],
+)
+def test_parameters_are_those_counted_by_hand(scheme: str, given: Any, expected: int) -> None:
+    told = make_settings("expressions", None, **given)
+    model = build(scheme, 0, ww.comparison.tasks.Expressions(), told)
+    assert sum(weights.numel() for weights in model.parameters()) == expected
+    assert DEMO == 102_144

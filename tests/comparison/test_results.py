@@ -1,0 +1,247 @@
+"""The results folder: its files, the layers in it, the command that repeats it, and every damage that is told apart."""
+
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+import whatwhere as ww
+from whatwhere.cli import app
+from whatwhere.comparison import results
+from whatwhere.comparison.results import Folder, Report
+from whatwhere.comparison.run import Job, Run, run
+from whatwhere.comparison.settings import Settings, make_settings
+from whatwhere.comparison.tasks import Expressions
+from whatwhere.comparison.train import build, one_thread, train
+
+TASK = Expressions(trained=(2, 3))
+TOLD = make_settings("expressions", [4], dim=16, heads=2, feedforward=16, batch=8, exam=20, steps=3, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def found() -> Run:
+    """Give one run: learned positions, seed 2."""
+    return run(Job("learned", 2, TASK, TOLD))
+
+
+def folder(path: Path, *schemes: Any) -> Folder:
+    return Folder(path, TASK, TOLD, schemes or ["learned"])
+
+
+@pytest.fixture
+def kept(tmp_path: Path, found: Run) -> Path:
+    """Give a folder with that run in it."""
+    folder(tmp_path / "a").keep(found)
+    return tmp_path / "a"
+
+
+def test_a_run_that_is_kept_is_read_again_as_it_was(kept: Path, found: Run) -> None:
+    again = folder(kept).finished("learned", 2)
+    assert again is not None
+    assert again["record"] == json.loads(json.dumps(found.record)) | {"file": "layers/learned-2.safetensors"}
+    assert again["drawing"] == found.drawing
+    assert folder(kept).finished("learned", 3) is None
+    assert not list(kept.rglob("*.part"))
+
+
+def test_the_saved_layer_is_the_trained_layer(kept: Path) -> None:
+    """Built, trained and loaded apart from each other, both give the same vectors to the last bit."""
+    model = build("learned", 2, TASK, TOLD)
+    with one_thread():
+        train(model, 2, TASK, TOLD, lambda model: None, lambda step: None)
+    tensors = load_file(kept / "layers/learned-2.safetensors")
+    layer = ww.InputLayer(20, 16, ww.Learned(16, 8))
+    layer.load_state_dict({name: value for name, value in tensors.items() if "@" not in name})
+    ids = TASK.exam(3, 20).ids
+    with torch.no_grad():
+        assert torch.equal(layer(ids), model.input(ids))
+    with safe_open(kept / "layers/learned-2.safetensors", "pt") as opened:
+        told = opened.metadata()
+    assert [told[name] for name in ("scheme", "seed", "task")] == ["learned", "2", "expressions"]
+    assert {field.name for field in fields(Settings)} <= json.loads(told["settings"]).keys()
+
+
+def test_a_run_without_its_layer_is_done_again(kept: Path) -> None:
+    (kept / "layers/learned-2.safetensors").unlink()
+    assert folder(kept).finished("learned", 2) is None
+
+
+DAMAGED = {
+    "empty": "",
+    "truncated": '{"format": "whatwhere-run", "rec',
+    "binary": "\x00\xff\xfe",
+    "a list": "[]",
+    "null": "null",
+    "deep": "[" * 100_000,
+    "foreign": '{"name": "a notebook", "cells": []}',
+}
+
+
+@pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED.keys())
+@pytest.mark.parametrize("file", ["comparison.json", "runs/learned-2.json"])
+def test_a_damaged_file_is_named_with_the_way_out(file: str, text: str, kept: Path) -> None:
+    (kept / file).write_bytes(text.encode("latin-1"))
+    with pytest.raises(ww.ResultsError) as caught:
+        folder(kept).finished("learned", 2)
+    said = str(caught.value)
+    assert Path(file).name in said or "holds another comparison" in said
+    assert "hoose another folder" in said
+
+
+def change(path: Path, *changes: Callable[[Any], Any]) -> None:
+    content = json.loads(path.read_text())
+    for part in changes:
+        part(content)
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda c: c.pop("record"),
+        lambda c: c.pop("drawing"),
+        lambda c: c.update(format="something else"),
+        lambda c: c.update(record=[]),
+        lambda c: c.update(record=None),
+        lambda c: c["record"].pop("file"),
+        lambda c: c["record"].pop("scores"),
+        lambda c: c["record"].update(seed=3),
+        lambda c: c["record"].update(scheme="rotary"),
+    ],
+)
+def test_a_run_that_lacks_a_part_or_is_another_is_refused(damage: Any, kept: Path) -> None:
+    change(kept / "runs/learned-2.json", damage)
+    with pytest.raises(
+        ww.ResultsError, match=r"learned-2\.json is not a run.*\nMove it away, or choose another folder"
+    ):
+        folder(kept).finished("learned", 2)
+
+
+@pytest.mark.parametrize(
+    ("difference", "words"),
+    [
+        (lambda c: c.update(version=2), "there version is 2, here 1"),
+        (lambda c: c.update(format="x"), "there format is 'x', here 'whatwhere-comparison'"),
+        (lambda c: c["versions"].update(torch="1.0"), "there torch is '1.0', here '.*'"),
+        (lambda c: c["settings"].update(steps=4), "there steps is 4, here 3"),
+        (lambda c: c["settings"].update(trained=[2]), r"there trained is \[2\], here \[2, 3\]"),
+        (lambda c: c.update(task_identity="encoder"), "there task_identity is 'encoder', here 'decoder'"),
+        (lambda c: c["settings"].update(new=1), "there new is 1, here None"),
+    ],
+)
+def test_another_comparison_is_told_by_what_differs(difference: Any, words: str, kept: Path) -> None:
+    change(kept / "comparison.json", difference)
+    with pytest.raises(ww.ResultsError, match=words + r"\.\nChoose another folder"):
+        folder(kept)
+
+
+def test_a_scheme_is_told_from_what_it_was(kept: Path) -> None:
+    change(kept / "runs/learned-2.json", lambda c: c.update(scheme_identity="0"))
+    with pytest.raises(ww.ResultsError, match=r"'learned' has changed since(.|\n)*delete this run"):
+        folder(kept).finished("learned", 2)
+
+
+def test_opening_a_folder_leaves_the_random_state(tmp_path: Path) -> None:
+    """To tell whether a scheme has changed it is built, and building it draws its table."""
+    before = torch.get_rng_state()
+    folder(tmp_path / "a", "learned", ("mine", lambda d, h, m: ww.Where(input=ww.Learned(d, m))))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_names_that_are_no_file_names_do_not_meet(tmp_path: Path, found: Run) -> None:
+    names = ["a/b", "a:b", "a_b", "A_b", "../b", "a b", "ä"]
+    opened = folder(tmp_path / "a", *((name, lambda d, h, m: ww.Where()) for name in names))
+    for name in names:
+        opened.keep(Run(found.record | {"scheme": name}, found.tensors, found.drawing))
+    for part in ("runs", "layers"):  # on any disk, also on one that does not know a from A
+        assert len({path.name.lower() for path in (tmp_path / "a" / part).iterdir()}) == len(names)
+    assert [opened.finished(name, 2)["record"]["scheme"] for name in names] == names  # type: ignore[index]
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_full_disk_is_told_and_the_same_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, text: str, **options: Any) -> int:
+        path.write_bytes(text[:10].encode())
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", full)
+        with pytest.raises(ww.ResultsError, match=r"cannot be written: No space left on device\.\nMake room"):
+            folder(tmp_path / "a")
+    assert folder(tmp_path / "a").finished("learned", 2) is None
+
+
+def test_a_file_is_the_old_one_or_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    results.write_json(path, {"a": [1.5, None]})
+    for bad in (float("nan"), float("inf")):
+        with pytest.raises(ww.ResultsError, match=r"x\.json cannot hold numbers that are not finite"):
+            results.write_json(path, {"a": bad})
+    assert json.loads(path.read_text()) == {"a": [1.5, None]}
+    assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ww.ResultsError, match=r"cannot be written: Not a directory\.\nChoose another folder"):
+        folder(tmp_path / "file" / "a")
+
+
+@pytest.mark.parametrize("seeds", [[0], [5], [0, 1, 2], [7, 3]])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"recipe": "author"},
+        {"lengths": []},
+        {"trained": [3], "tied": True, "betas": (0.5, 0.6), "schedule": "constant"},
+    ],
+)
+def test_the_command_repeats_the_comparison(given: Any, seeds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the command line makes of it are the same schemes, seeds, folder and settings."""
+    told = make_settings("expressions", given.pop("lengths", [8, 9]), **given)
+    words = results.command("expressions", ["none", "rotary/none"], seeds, told, Path("my results"), [])
+    asked: list[Any] = []
+
+    def compare(schemes: Any, task: str, lengths: Any, seeds: Any, out: Path, **options: Any) -> None:
+        for name in ("files", "workers", "progress"):
+            options.pop(name, None)
+        repeated = list(range(seeds)) if isinstance(seeds, int) else seeds
+        asked.extend([list(schemes), repeated, out, make_settings(task, lengths, **options)])
+        raise ww.SettingError("that is all")
+
+    monkeypatch.setattr("whatwhere.comparison.compare", compare)
+    program, *arguments = shlex.split(words)
+    assert program == "whatwhere"
+    shown = CliRunner().invoke(app, arguments)
+    assert "that is all" in shown.output
+    assert asked == [["none", "rotary/none"], seeds, Path("my results"), told]
+
+
+def test_a_report_prints_medians_ranges_and_what_has_no_row() -> None:
+    def score(*values: float) -> Any:
+        low, median, high = map(float, values)
+        return {"all": {"min": low, "median": median, "max": high}}
+
+    task = {"name": "x", "unit": "words", "trained": [1, 2], "tested_in_length": [2], "measure": "accuracy"}
+    summary = {
+        "rotary": {"scores": {"2": score(1, 1, 1), "8": score(0.5, 0.625, 0.75)}, "in_length": score(1, 1, 1)["all"]},
+        "learned": {"scores": {"2": score(1, 1, 1), "8": {"all": None}}, "in_length": score(0.9, 1, 1)["all"]},
+    }
+    content = {"task": task | {"baselines": {"chance": {"2": 0.1, "8": 0.05}}}, "summary": summary}
+    cells = [line.split("  ") for line in str(Report(Path("nowhere"), content)).splitlines()]
+    assert [[cell.strip() for cell in line if cell.strip()] for line in cells] == [
+        ["scheme", "2 words", "8"],
+        ["rotary", "100.0%", "62.5% (50.0%-75.0%)"],
+        ["learned", "100.0% (90.0%-100.0%)", "no row"],
+        ["chance", "10.0%", "5.0%"],
+    ]
+    assert Report(Path("nowhere"), content).page is None

@@ -1,0 +1,151 @@
+"""One run: what its record, its tensors and its drawing hold, and the channel that ends it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import whatwhere as ww
+from whatwhere.comparison.model import Transformer
+from whatwhere.comparison.run import STOP, Job, Stopped, draw, run
+from whatwhere.comparison.settings import Settings, build_wheres, make_settings
+from whatwhere.comparison.tasks import Expressions, Recall
+from whatwhere.comparison.train import build, one_thread, train
+
+DIM, HEADS, TASK = 16, 2, Expressions(trained=(2, 3))  # 3 arguments are 8 tokens, 4 are 10
+
+
+def settings(**given: Any) -> Settings:
+    small = {"dim": DIM, "heads": HEADS, "feedforward": 16, "batch": 8, "exam": 20, "device": "cpu", "steps": 5}
+    return make_settings("expressions", given.pop("lengths", [4]), **small | given)
+
+
+def test_a_record_holds_every_length_and_every_look() -> None:
+    record = run(Job("learned", 7, TASK, settings(lengths=[4, 2, 9]))).record
+    assert (record["scheme"], record["seed"], record["steps"]) == ("learned", 7, 5)
+    assert list(record["scores"]) == ["2", "3", "4", "9"]
+    assert record["in_length"] == pytest.approx((record["scores"]["2"]["all"] + record["scores"]["3"]["all"]) / 2)
+    assert record["story"]["at"] == [0, 20, 100]
+    assert [look["percent"] for look in record["story"]["snapshots"]] == [0, 20, 100]
+    assert [look["number_line"] is None for look in record["story"]["snapshots"]] == [True, False, False]
+    assert 0 < record["seconds_per_step"] * 5 < record["seconds"]
+
+
+def own(dim: int, num_heads: int, max_length: int) -> list[ww.Where]:
+    return [ww.Where(input=ww.Learned(dim, 10)), ww.Where()]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "expected"), [("none", 0), ("rotary", 0), ("alibi", 0), ("learned", 8 * DIM), (("own", own), 10 * DIM)]
+)
+def test_parameters_of_positions_are_counted_apart_and_once(scheme: Any, expected: int) -> None:
+    counts = run(Job(scheme, 0, TASK, settings(steps=1))).record["parameters"]
+    none = run(Job("none", 0, TASK, settings(steps=1))).record["parameters"]
+    assert (counts["tokens"], counts["positions"]) == (20 * DIM, expected)
+    assert counts["total"] - none["total"] == expected
+
+
+def test_the_tables_are_those_before_after_a_fifth_and_after_all_steps() -> None:
+    told, tables = settings(), []
+    model = build("learned", 1, TASK, told)
+
+    def look(model: Transformer) -> object:
+        tables.append([value.detach().clone() for value in model.input.state_dict().values()])
+        return None
+
+    with one_thread():
+        train(model, 1, TASK, told, look, lambda step: None)
+    found = run(Job("learned", 1, TASK, told)).tensors
+    assert set(found) == {"tokens.weight@0", "tokens.weight@20", "tokens.weight", "where.input.weight"}
+    for name, (table, _) in zip(("tokens.weight@0", "tokens.weight@20", "tokens.weight"), tables, strict=True):
+        assert torch.equal(torch.from_numpy(found[name]), table)
+    assert torch.equal(torch.from_numpy(found["where.input.weight"]), tables[-1][1])
+    assert not torch.equal(tables[0][0], tables[1][0])
+
+
+def test_other_tasks_have_no_story() -> None:
+    assert run(Job("none", 0, Recall(trained=(1, 2)), settings(steps=1))).record["story"] is None
+
+
+def drawing(scheme: Any, **given: Any) -> dict[str, Any]:
+    (where,) = build_wheres(scheme, DIM, HEADS, 8, 1)
+    return draw(where, TASK, settings(**given))
+
+
+def test_the_drawing_of_sinusoids() -> None:
+    found = drawing("sinusoidal")
+    angle = np.arange(10)[:, None] * 10_000.0 ** (-np.arange(0, DIM, 2) / DIM)
+    rows = np.stack([np.sin(angle), np.cos(angle)], -1).reshape(10, DIM)
+    assert found["door"] == ["input"]
+    np.testing.assert_allclose(found["fingerprint"]["values"], rows, atol=1e-6)
+    # Each pair has length 1, so the cosine of two rows is the mean of the cosines of the angles between them.
+    (curve,) = found["by_distance"]["curves"].values()
+    np.testing.assert_allclose(curve, np.cos(angle).mean(1), atol=1e-6)
+    assert found["by_distance"]["distances"] == list(range(10))
+
+
+def test_the_drawing_of_rotary() -> None:
+    found = drawing("rotary")
+    angle = np.arange(10)[:, None] * 10_000.0 ** (-np.arange(4) / 4)
+    assert found["door"] == ["query_key"]
+    np.testing.assert_allclose(found["fingerprint"]["values"], np.cos(angle), atol=1e-6)
+    (curve,) = found["by_distance"]["curves"].values()
+    np.testing.assert_allclose(curve, np.cos(angle).mean(1), atol=1e-6)
+
+
+def test_the_drawing_of_alibi() -> None:
+    found = drawing("alibi")
+    assert found["door"] == ["score"]
+    expected = -np.arange(10)[:, None] * np.array([2.0**-4, 2.0**-8])
+    np.testing.assert_allclose(found["fingerprint"]["values"], expected, atol=1e-7)
+    np.testing.assert_allclose(np.array(list(found["by_distance"]["curves"].values())).T, expected, atol=1e-7)
+
+
+def test_no_positions_are_not_drawn() -> None:
+    assert drawing("none") == {"door": [], "fingerprint": None, "by_distance": None}
+
+
+def test_mixtures_name_all_their_doors() -> None:
+    assert drawing("learned+rotary+alibi")["door"] == ["input", "query_key", "score"]
+
+
+class Short(ww.InputEncoding):
+    """A table of one's own, which ends where training did and does not say so beforehand."""
+
+    dim = DIM
+
+    def forward(self, positions: Any) -> Tensor:
+        if positions.tokens > 8:
+            raise ww.PositionError("there are 8 rows")
+        return torch.eye(8, DIM)[None, : positions.tokens]
+
+
+@pytest.mark.parametrize("scheme", ["learned", ("short", lambda d, h, m: ww.Where(input=Short()))])
+def test_a_table_is_drawn_to_its_end(scheme: Any) -> None:
+    found = drawing(scheme)
+    assert len(found["fingerprint"]["values"]) == 8
+    assert found["by_distance"]["distances"] == list(range(8))
+
+
+@pytest.mark.parametrize(("lengths", "rows"), [([], 8), ([2], 8), ([5], 12)])
+def test_the_longest_length_that_occurs_is_drawn(lengths: list[int], rows: int) -> None:
+    assert len(drawing("rotary", lengths=lengths)["fingerprint"]["values"]) == rows
+
+
+def test_a_stop_beside_its_channel_ends_a_run(tmp_path: Path) -> None:
+    job = Job("none", 0, TASK, settings(), channel=tmp_path / "0")
+    run(job)
+    assert job.channel is not None
+    assert 1 <= int(job.channel.read_text()) <= 5
+    (tmp_path / STOP).touch()
+    with pytest.raises(Stopped):
+        run(job)
+
+
+def test_a_channel_that_cannot_be_written_costs_no_run(tmp_path: Path) -> None:
+    job = Job("none", 0, TASK, settings(), channel=tmp_path / "no folder" / "0")
+    assert run(job).record["scores"] == run(replace(job, channel=None)).record["scores"]

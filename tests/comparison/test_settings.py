@@ -1,0 +1,209 @@
+"""Settings: the issue's recipe, the author's, and every value that is refused, with the way out."""
+
+import math
+from typing import Any
+
+import jaxtyping
+import pytest
+import torch
+
+import whatwhere as ww
+from whatwhere.comparison import DEMO_SCHEMES
+from whatwhere.comparison.settings import Settings, build_wheres, make_settings, name_of
+
+FEATURES, HEADS, ROWS = 32, 2, 9
+
+
+@pytest.fixture(autouse=True)
+def _only_our_own_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the run-time type check of the test suite from speaking first."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+def own(dim: int, num_heads: int, max_length: int) -> ww.Where:
+    return ww.Where(query_key=ww.Rotary(dim // num_heads), score=ww.ALiBi(num_heads))
+
+
+def test_the_demo_is_the_recipe_of_the_issue() -> None:
+    """2 layers, d 64, 4 heads, ff 256, 800 steps of 64, AdamW 2e-3, betas (.9, .98), decay .01, table std .15."""
+    assert DEMO_SCHEMES == ("none", "sinusoidal", "learned", "rotary", "alibi")
+    told = make_settings("expressions", None)
+    assert (told.layers, told.dim, told.heads, told.feedforward) == (2, 64, 4, 256)
+    assert (told.steps, told.batch) == (800, 64)
+    assert (told.learning_rate, told.betas, told.weight_decay) == (2e-3, (0.9, 0.98), 0.01)
+    assert (told.schedule, told.token_std, told.direction) == ("cosine", 0.15, "decoder")
+    assert told.lengths == (8, 12, 16, 24, 32)
+
+
+def test_the_authors_recipe_is_the_tutorials_program() -> None:
+    """An encoder on three arguments, 50 epochs of 8,000 expressions in batches of 32, Adam with its usual numbers."""
+    told = make_settings("expressions", None, "author")
+    assert told.steps * told.batch == 50 * 8000
+    assert (told.batch, told.direction, told.trained) == (32, "encoder", (3,))
+    # Adam is AdamW without decay.
+    assert (told.learning_rate, told.betas, told.weight_decay, told.schedule) == (1e-3, (0.9, 0.999), 0.0, "constant")
+    assert told.token_std == 0.01
+    assert (told.layers, told.dim, told.heads, told.feedforward) == (2, 64, 4, 256)
+    assert all(length > 3 for length in told.lengths)
+
+
+def test_what_is_given_goes_before_the_recipe_and_the_task() -> None:
+    told = make_settings("expressions", [5], "author", steps=7, direction="decoder", trained=range(1, 3), batch=None)
+    assert (told.lengths, told.steps, told.direction, told.trained, told.batch) == ((5,), 7, "decoder", (1, 2), 32)
+
+
+@pytest.mark.parametrize(("task", "steps"), [("expressions", 800), ("recall", 2000), ("text", 1500)])
+def test_each_task_has_its_own_choice(task: str, steps: int) -> None:
+    assert make_settings(task, None).steps == steps
+    assert make_settings(task, None).lengths
+
+
+def test_a_task_of_ones_own_starts_without_lengths() -> None:
+    assert make_settings("mine", None).lengths == ()
+    assert make_settings("mine", []).lengths == ()
+
+
+def test_settings_are_json_and_equal_by_value() -> None:
+    told = make_settings("expressions", (8, 12), trained=(1, 2), device="cpu")
+    found = told.as_dict()
+    assert (found["lengths"], found["trained"], found["betas"]) == ([8, 12], [1, 2], [0.9, 0.98])
+    again = make_settings(found.pop("task"), found.pop("lengths"), **found)
+    assert again == told
+
+
+@pytest.mark.parametrize("cuda", [False, True])
+def test_auto_takes_the_device_that_is_there(cuda: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    assert make_settings("recall", None).place == ("cuda" if cuda else "cpu")
+    assert make_settings("recall", None, device="cpu").place == "cpu"
+
+
+SIZES = ("steps", "batch", "dim", "layers", "heads", "feedforward", "exam")
+WHOLE = "needs a whole number of at least 1"
+ABOVE = "needs a finite number above 0"
+FROM_ZERO = "needs a finite number of at least 0"
+BETAS = r"needs two numbers from 0 to below 1, as in betas=\(0\.9, 0\.98\)"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "words"),
+    [
+        *((name, value, ww.ShapeError, WHOLE) for name in SIZES for value in (0, -1, 2.5, "3", True)),
+        *((name, [4, 0], ww.ShapeError, WHOLE) for name in ("lengths", "trained")),
+        *((name, ["8"], ww.ShapeError, WHOLE) for name in ("lengths", "trained")),
+        ("lengths", 8, ww.SettingError, r"needs several, as in lengths=\[8, 16\]"),
+        ("lengths", "8,16", ww.SettingError, r"needs several, as in lengths=\[8, 16\]"),
+        ("trained", 3, ww.SettingError, r"needs several, as in trained=\[1, 2, 3\]"),
+        *(
+            (name, value, ww.SettingError, ABOVE)
+            for name in ("learning_rate", "token_std")
+            for value in (0, -1.0, math.inf, math.nan, "fast", True)
+        ),
+        *(("weight_decay", value, ww.SettingError, FROM_ZERO) for value in (-0.1, math.inf, math.nan, "no")),
+        *(("betas", value, ww.SettingError, BETAS) for value in ((0.9,), (0.9, 1.0), (-0.1, 0.9), (0.9, "x"))),
+        ("betas", 0.9, ww.SettingError, "needs several, as in betas"),
+        ("tied", "no", ww.SettingError, "needs True or False"),
+        ("schedule", "linear", ww.SettingError, "cosine, constant"),
+        ("direction", "sideways", ww.SettingError, "decoder, encoder"),
+        ("device", "tpu", ww.SettingError, "auto, cpu, cuda"),
+        ("heads", 5, ww.ShapeError, "dim=64.*heads must divide dim"),
+    ],
+)
+def test_a_refused_value_is_named_with_the_way_out(name: str, value: Any, error: Any, words: str) -> None:
+    given = {"lengths": [8], name: value}
+    with pytest.raises(error, match=words) as caught:
+        make_settings("expressions", given.pop("lengths"), **given)
+    bad = value[-1] if isinstance(value, list) else value
+    assert repr(bad) in str(caught.value)
+    assert name.rstrip("s") in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [0.0, 0, 3.5])
+def test_weight_decay_may_be_zero(value: float) -> None:
+    assert make_settings("recall", None, weight_decay=value, betas=[0.0, 0.5]).weight_decay == value
+
+
+def test_cuda_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ww.SettingError, match=r"device='cuda'.*pass device='auto'"):
+        make_settings("recall", None, device="cuda")
+
+
+def test_an_unknown_setting_lists_those_that_are_known() -> None:
+    with pytest.raises(ww.SettingError, match="does not know the setting 'depth'") as caught:
+        make_settings("recall", None, depth=3)
+    known = set(Settings.__dataclass_fields__) - {"task", "lengths"}
+    assert all(name in str(caught.value) for name in known)
+
+
+@pytest.mark.parametrize(("task", "recipe"), [("recall", "author"), ("text", "author"), ("expressions", "secret")])
+def test_a_recipe_belongs_to_its_task(task: str, recipe: str) -> None:
+    with pytest.raises(ww.SettingError, match=f"recipe='{recipe}'"):
+        make_settings(task, None, recipe)
+
+
+@pytest.mark.parametrize(
+    "scheme", [None, 3, ww.Where(), ("mine",), ("mine", ww.Where()), (own, "mine"), ["mine", own], ("a", own, own)]
+)
+def test_what_is_no_scheme_is_refused(scheme: Any) -> None:
+    with pytest.raises(ww.SettingError, match="needs a name of the catalogue, or a pair") as caught:
+        name_of(scheme)
+    assert repr(scheme) in str(caught.value)
+    # The way out is ready to paste.
+    pasted = str(caught.value).splitlines()[-1].rstrip(".")
+    name, build = eval(pasted, {"Where": ww.Where, "ALiBi": ww.ALiBi})
+    assert name_of((name, build)) == "mine"
+    assert build_wheres((name, build), FEATURES, HEADS, ROWS, 1)[0].score.num_heads == HEADS
+
+
+def doors(scheme: Any, layers: int) -> list[tuple[bool, bool, bool]]:
+    wheres = build_wheres(scheme, FEATURES, HEADS, ROWS, layers)
+    return [(w.input is not None, w.query_key is not None, w.score is not None) for w in wheres]
+
+
+NONE, INPUT, HEAD, SCORE = (False,) * 3, (True, False, False), (False, True, False), (False, False, True)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "layers", "expected"),
+    [
+        ("none", 2, [NONE, NONE]),
+        ("rotary/none", 5, [HEAD, NONE, HEAD, NONE, HEAD]),
+        ("learned/alibi/rotary", 3, [INPUT, SCORE, HEAD]),
+        ("sinusoidal/none", 3, [INPUT, NONE, INPUT]),
+        ("rotary+alibi/none", 2, [(False, True, True), NONE]),
+        (("mine", own), 1, [(False, True, True)]),
+        (("mine", lambda d, h, m: (ww.Where(), own(d, h, m))), 2, [NONE, (False, True, True)]),
+    ],
+)
+def test_schemes_of_layers(scheme: Any, layers: int, expected: list[Any]) -> None:
+    assert doors(scheme, layers) == expected
+
+
+def test_an_own_scheme_is_built_once_with_the_sizes_of_the_model() -> None:
+    asked: list[tuple[int, int, int]] = []
+
+    def build(dim: int, num_heads: int, max_length: int) -> ww.Where:
+        asked.append((dim, num_heads, max_length))
+        return ww.Where(input=ww.Learned(dim, max_length))
+
+    wheres = build_wheres(("mine", build), FEATURES, HEADS, ROWS, 4)
+    assert asked == [(FEATURES, HEADS, ROWS)]
+    assert all(where is wheres[0] for where in wheres)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "words"),
+    [
+        ("rotary/none/alibi", r"'rotary/none/alibi' has 3 parts, but the model only 2 layers: pass layers=3"),
+        (("mine", lambda d, h, m: [ww.Where()] * 3), "'mine' has 3 parts"),
+        ("none/learned", "'none/learned' has an input scheme in a later layer.*first part"),
+        ("learned/learned", "input scheme in a later layer"),
+        (("mine", lambda d, h, m: None), "'mine' built NoneType, but must build a Where, or a list of them"),
+        (("mine", lambda d, h, m: []), "'mine' built list"),
+        (("mine", lambda d, h, m: [ww.Where(), ww.ALiBi(h)]), "'mine' built list"),
+    ],
+)
+def test_schemes_that_cannot_stand_in_the_layers(scheme: Any, words: str) -> None:
+    with pytest.raises(ww.SettingError, match=words):
+        build_wheres(scheme, FEATURES, HEADS, ROWS, 2)

@@ -1,0 +1,250 @@
+"""Training: the schedule, AdamW and the clipping by hand, seeds, looks, and training that goes astray."""
+
+import copy
+from concurrent.futures import ThreadPoolExecutor
+from math import cos, log, pi
+from typing import Any
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import whatwhere as ww
+from whatwhere.comparison.model import Transformer
+from whatwhere.comparison.settings import Settings, make_settings
+from whatwhere.comparison.tasks import Batch, Expressions
+from whatwhere.comparison.train import Trained, autocast, build, moved, one_thread, train
+
+SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 12, "device": "cpu"}
+
+
+def settings(**given: Any) -> Settings:
+    return make_settings("expressions", [8], **SMALL | given)
+
+
+def trained(model: Transformer, told: Settings, seed: int = 0, task: Expressions | None = None) -> Trained:
+    return train(model, seed, Expressions() if task is None else task, told, lambda _: None, lambda _: None)
+
+
+class Watched(torch.optim.AdamW):
+    """AdamW that remembers what it was given at each step."""
+
+    made: list["Watched"]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.rates: list[float] = []
+        self.gradients: list[list[Tensor]] = []
+        Watched.made.append(self)
+
+    def step(self, *args: Any, **options: Any) -> Any:
+        (group,) = self.param_groups
+        self.rates.append(group["lr"])
+        self.gradients.append([torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in group["params"]])
+        return super().step(*args, **options)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[Watched]:
+    Watched.made = []
+    monkeypatch.setattr(torch.optim, "AdamW", Watched)
+    return Watched.made
+
+
+def test_the_learning_rate_of_the_demo(watched: list[Watched], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to 2e-3 over 66 steps, then down a cosine to 5 % of it: 1e-4."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # checks would make 800 steps long
+    told = settings(steps=800, dim=2, heads=1, layers=1, feedforward=1, batch=1)
+    trained(build("none", 0, Expressions(), told), told)
+    rates = dict(enumerate(watched[0].rates, start=1))
+    assert len(rates) == 800
+    assert rates[1] == pytest.approx(2e-3 / 66)
+    assert rates[33] == pytest.approx(1e-3)
+    assert rates[66] == pytest.approx(2e-3)
+    assert rates[433] == pytest.approx((2e-3 + 1e-4) / 2)  # half way from 66 to 800
+    assert rates[66 + 367 // 2] == pytest.approx(1e-4 + 1.9e-3 * (1 + cos(pi * (367 // 2) / 734)) / 2)
+    assert rates[800] == pytest.approx(1e-4)
+
+
+def test_a_constant_schedule_and_a_short_one(watched: list[Watched]) -> None:
+    for told in (settings(steps=3, schedule="constant", learning_rate=1e-3), settings(steps=2)):
+        trained(build("none", 0, Expressions(), told), told)
+    assert watched[0].rates == [1e-3] * 3
+    assert watched[1].rates == pytest.approx([2e-3, 1e-4])
+
+
+def gradients_by_hand(model: Transformer, batch: Batch) -> tuple[float, list[Tensor], float]:
+    """Differentiate the mean of -log p(answer) over the expressions that are asked; give the norm of it all, too."""
+    asked = batch.targets >= 0
+    assert 0 < int(asked.sum()) < len(asked), "some are held out"
+    logits = model(batch.ids)[:, -1]
+    loss = -logits.log_softmax(-1)[asked].gather(1, batch.targets[asked][:, None]).mean()
+    found = torch.autograd.grad(loss, list(model.parameters()))
+    return loss.item(), list(found), float(torch.cat([g.flatten() for g in found]).double().norm())
+
+
+@pytest.mark.parametrize(("loudness", "clips"), [(30.0, True), (0.1, False)])
+def test_gradients_are_clipped_at_norm_one(loudness: float, clips: bool, watched: list[Watched]) -> None:
+    told = settings(steps=1, batch=64)
+    model = build("learned", 5, Expressions(), told)
+    with torch.no_grad():
+        model.norm.weight *= loudness
+    batch = Expressions().draw(64, torch.Generator().manual_seed(1005))
+    loss, expected, norm = gradients_by_hand(copy.deepcopy(model), batch)
+    assert norm > 1.5 if clips else norm < 0.9
+    found = trained(model, told, seed=5)
+    assert found.losses == [(1, pytest.approx(loss, rel=1e-5))]
+    for actual, raw in zip(watched[0].gradients[0], expected, strict=True):
+        torch.testing.assert_close(actual, raw / norm if clips else raw, rtol=1e-4, atol=1e-6)
+
+
+def test_steps_are_those_of_adamw(watched: list[Watched]) -> None:
+    told = settings(steps=3, schedule="constant", betas=(0.8, 0.9), weight_decay=0.3, learning_rate=0.01)
+    model = build("learned", 0, Expressions(), told)
+    by_hand = [weights.detach().double().numpy().copy() for weights in model.parameters()]
+    trained(model, told)
+    for number, (weights, expected) in enumerate(zip(model.parameters(), by_hand, strict=True)):
+        mean = square = np.zeros_like(expected)
+        for t in (1, 2, 3):
+            g = watched[0].gradients[t - 1][number].double().numpy()
+            mean, square = 0.8 * mean + 0.2 * g, 0.9 * square + 0.1 * g**2
+            step = (mean / (1 - 0.8**t)) / (np.sqrt(square / (1 - 0.9**t)) + 1e-8)
+            expected = expected * (1 - 0.01 * 0.3) - 0.01 * step
+        np.testing.assert_allclose(weights.detach().numpy(), expected, rtol=0, atol=2e-6)
+
+
+def weights_of(seed: int, scheme: str = "learned") -> list[Tensor]:
+    told = settings(steps=4)
+    model = build(scheme, seed, Expressions(), told)
+    trained(model, told, seed)
+    return [weights.detach() for weights in model.parameters()]
+
+
+def test_the_seed_alone_decides_the_weights() -> None:
+    first = weights_of(3)
+    torch.manual_seed(77)
+    assert all(map(torch.equal, weights_of(3), first))
+    assert not any(torch.equal(a, b) for a, b in zip(weights_of(4), first, strict=True) if a.std() > 0.03)
+
+
+@pytest.mark.parametrize("scheme", ["learned", "rotary"])
+def test_the_random_state_of_the_caller_stays(scheme: str) -> None:
+    torch.manual_seed(8)
+    before = torch.get_rng_state()
+    weights_of(3, scheme)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_models_that_are_built_in_threads_are_those_built_one_by_one() -> None:
+    told = settings(steps=1)
+
+    def table(seed: int) -> Tensor:
+        model = build("learned", seed, Expressions(), told)
+        return torch.cat([weights.detach().flatten() for weights in model.parameters()])
+
+    seeds = list(range(4)) * 4
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(table, seeds))
+    assert all(torch.equal(a, table(seed)) for a, seed in zip(found, seeds, strict=True))
+
+
+def test_batches_are_the_same_for_all_schemes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn(scheme: str, seed: int) -> list[Tensor]:
+        task, told, seen = Expressions(), settings(steps=5), []
+        draw = task.draw
+        monkeypatch.setattr(task, "draw", lambda *a: (seen.append(draw(*a)), seen[-1])[1])
+        trained(build(scheme, seed, task, told), told, seed, task)
+        return [batch.ids for batch in seen]
+
+    first = drawn("none", 2)
+    assert [len(ids) for ids in first] == [12] * 5
+    assert all(map(torch.equal, first, drawn("learned", 2)))
+    other = drawn("none", 3)
+    assert not all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"), [(10, {0: 0, 20: 2, 100: 10}), (7, {0: 0, 20: 1, 100: 7}), (1, {0: 0, 100: 1})]
+)
+def test_looks_are_taken_at_0_20_and_100_percent(steps: int, expected: dict[int, int]) -> None:
+    told, done = settings(steps=steps), [0]
+    model = build("none", 0, Expressions(), told)
+    start = model.input.tokens.weight.detach().clone()
+
+    def look(model: Transformer) -> object:
+        moved_ = not torch.equal(model.input.tokens.weight, start)
+        return done[-1] + 1 if moved_ else 0
+
+    found = train(model, 0, Expressions(), told, look, done.append)
+    assert found.looks == expected
+    assert done == list(range(steps + 1))
+    assert found.seconds > 0
+
+
+def test_losses_hold_the_first_and_the_last_step_and_start_at_chance() -> None:
+    told = settings(steps=120, token_std=0.01)
+    found = trained(build("none", 0, Expressions(), told), told)
+    steps = [step for step, _ in found.losses]
+    assert (steps[0], steps[-1]) == (1, 120)
+    assert 50 <= len(steps) <= 62
+    assert found.losses[0][1] == pytest.approx(log(20), abs=0.5)
+    assert found.losses[-1][1] < found.losses[0][1] - 0.3
+
+
+@pytest.mark.parametrize("steps", [1, 2, 60])
+def test_training_that_diverges_says_so(steps: int) -> None:
+    told = settings(steps=steps, learning_rate=1e38)
+    words = r"not finite: training diverged at learning_rate=1e\+38\.\nPass a smaller one"
+    with pytest.raises(ww.SettingError, match=words):
+        ww.comparison.run.run(ww.comparison.run.Job("learned", 0, Expressions(), told))
+
+
+class Broken(ww.InputEncoding):
+    """Positions that are not finite."""
+
+    dim = 16
+
+    def forward(self, positions: Any) -> Tensor:
+        return torch.full((1, positions.tokens, 16), float("nan"))
+
+
+def test_a_scheme_that_is_not_finite_is_named_as_a_cause() -> None:
+    told = settings(steps=2)
+    model = build(("broken", lambda d, h, m: ww.Where(input=Broken())), 0, Expressions(), told)
+    with pytest.raises(ww.SettingError, match=r"the loss is, at step 1, not finite(.|\n)*scheme itself"):
+        trained(model, told)
+
+
+def test_a_tick_may_stop_the_training() -> None:
+    def tick(step: int) -> None:
+        if step == 2:
+            raise KeyboardInterrupt
+
+    told = settings(steps=5)
+    with pytest.raises(KeyboardInterrupt):
+        train(build("none", 0, Expressions(), told), 0, Expressions(), told, lambda _: None, tick)
+
+
+def test_the_number_of_threads_comes_back_even_after_an_error() -> None:
+    def fail() -> None:
+        with one_thread():
+            raise ZeroDivisionError(torch.get_num_threads())
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(ZeroDivisionError, match=r"^1$"):
+            fail()
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_cpu_computes_in_float32_and_moves_nothing() -> None:
+    batch = Expressions().exam(3, 5)
+    assert moved(batch, "cpu") is batch
+    with autocast("cpu"):
+        assert F.linear(torch.ones(2, 2), torch.ones(2, 2)).dtype == torch.float32
