@@ -15,6 +15,7 @@ from whatwhere.comparison.run import Job as _Job
 from whatwhere.comparison.run import Run as _Run
 from whatwhere.comparison.runner import run_all as _run_all
 from whatwhere.comparison.settings import SchemeLike, Settings, make_settings, name_of
+from whatwhere.comparison.stands import exam_generator, in_exam, warn_of_plain_exam, with_longest
 from whatwhere.comparison.tasks import Task, make_task
 from whatwhere.comparison.train import build as build_model
 from whatwhere.comparison.verdicts import verdicts
@@ -70,6 +71,8 @@ def compare(
     told = make_settings(name, lengths, recipe, **settings)
     paths = [Path(file) for file in files]
     work = make_task(task, told.direction, told.trained, paths) if isinstance(task, str) else _own(task, told, paths)
+    told = with_longest(told, work)
+    warn_of_plain_exam(told)
     _rehearse(chosen, work, told)
     folder = _Folder(out, work, told, chosen)
     found = {(name_of(s), seed): folder.finished(name_of(s), seed) for s in chosen for seed in numbers}
@@ -123,7 +126,8 @@ def _rehearse(schemes: Sequence[SchemeLike], task: Task, settings: Settings) -> 
     longest = task.exam(max(task.trained), 1)
     for scheme in schemes:
         with torch.no_grad():
-            build_model(scheme, 0, task, settings)(longest.ids.to(settings.place))
+            ids = longest.ids.to(settings.place)
+            build_model(scheme, 0, task, settings)(ids, None, in_exam(settings, ids, exam_generator(ids.shape[1])))
     for length in {*task.tested_in_length, *settings.lengths, task.shift_length}:
         task.exam(length, 1)
 

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from whatwhere.analysis.projection import principal_components
 from whatwhere.analysis.similarity import similarity
+from whatwhere.comparison import stands
 from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Batch, Expressions, Task
 from whatwhere.comparison.train import autocast, moved, require_finite
 from whatwhere.errors import PositionError
-from whatwhere.ruler import positions
 
 SHIFTS = (0, 1, 2, 4, 8, 16, 32, 60)
 _EXAM_TOKENS = 50_000
@@ -138,9 +138,10 @@ def summarize(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _logits(model: Transformer, exam: Batch, shift: int, settings: Settings) -> Tensor:
     model.eval()
     rows = max(1, _CHUNK_TOKENS // exam.ids.shape[1])
-    stands = positions(exam.ids.shape[1], start=shift, device=exam.ids.device)
+    placing = stands.exam_generator(exam.ids.shape[1])
     with autocast(settings.place):
-        logits = torch.cat([model(part, exam.at, stands) for part in exam.ids.split(rows)]).float()
+        parts = [model(part, exam.at, stands.in_exam(settings, part, placing, shift)) for part in exam.ids.split(rows)]
+    logits = torch.cat(parts).float()
     require_finite(logits, "the logits are", settings)
     return logits
 

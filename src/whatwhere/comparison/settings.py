@@ -53,6 +53,10 @@ class Settings:
         token_std: spread of the initial token table.
         tied: read logits out with the token table instead of a matrix of their own.
         exam: sequences of each test, fewer where they are long.
+        positions: where tokens stand, `plain` (0, 1, 2, ...), `randomized` or `random_offset`, drawn anew for each
+            sequence in training and in the exam.
+        longest: how many positions to draw from; None is twice the tokens of the longest sequence.
+        exam_positions: `same`, or `plain`, which is warned about where training draws.
         device: `cpu`, `cuda` or `auto`; on cuda the training runs in bfloat16.
     """
 
@@ -73,6 +77,9 @@ class Settings:
     token_std: float = 0.15
     tied: bool = False
     exam: int = 1000
+    positions: str = "plain"
+    longest: int | None = None
+    exam_positions: str = "same"
     device: str = "auto"
 
     def __post_init__(self) -> None:
@@ -86,6 +93,7 @@ class Settings:
         require_choice("compare", "schedule", self.schedule, ("cosine", "constant"))
         require_choice("compare", "direction", self.direction, ("decoder", "encoder"))
         require_choice("compare", "device", self.device, ("auto", "cpu", "cuda"))
+        _require_positions(self.positions, self.longest, self.exam_positions)
         if self.device == "cuda" and not torch.cuda.is_available():
             raise SettingError("compare got device='cuda', but PyTorch sees no such device here: pass device='auto'.")
         if self.dim % self.heads:
@@ -178,6 +186,19 @@ def build_wheres(scheme: SchemeLike, dim: int, num_heads: int, max_length: int, 
 
 def _is_from_zero(value: object, below: float) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < below
+
+
+def _require_positions(chosen: str, longest: int | None, in_exam: str) -> None:
+    require_choice("compare", "positions", chosen, ("plain", "randomized", "random_offset"))
+    require_choice("compare", "exam_positions", in_exam, ("same", "plain"))
+    if longest is None:
+        return
+    require_whole("compare", longest=longest)
+    if chosen == "plain":
+        raise SettingError(
+            f"compare got longest={longest}, but plain positions are not drawn: pass positions='randomized' or "
+            "'random_offset' with it, or leave it out."
+        )
 
 
 def _require_adamw(betas: tuple[float, ...], weight_decay: float) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from whatwhere.comparison import stands
 from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.settings import SchemeLike, Settings, build_wheres
 from whatwhere.comparison.tasks import Batch, Task
@@ -45,9 +46,9 @@ def build(scheme: SchemeLike, seed: int, task: Task, settings: Settings) -> Tran
 
     The schemes are drawn from a seed of their own, so that all schemes start from the same tokens and layers. A
     learned table gets exactly the rows of the longest trained sequence: spare rows are never trained, and only imitate
-    no positions at all.
+    no positions at all. Where positions are drawn, training shows them all, and there is a row for each.
     """
-    rows = task.token_count(max(task.trained))
+    rows = stands.rows(settings, task)
     # PyTorch's random state is one for the whole process: runs in threads take turns, and the caller's is put back.
     with _DRAWING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(2_000_003 + seed)
@@ -71,6 +72,7 @@ def train(
         tick: called after each step with the number of steps done; it may raise to stop.
     """
     generator = torch.Generator().manual_seed(1000 + seed)
+    placing = torch.Generator().manual_seed(3_000_000 + seed)  # its own, so that the batches stay the same
     optimizer = torch.optim.AdamW(
         model.parameters(),
         lr=settings.learning_rate,
@@ -87,7 +89,8 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * _share(step, settings)
         with autocast(settings.place):
-            loss = _loss(model(batch.ids, batch.at), batch.targets)
+            logits = model(batch.ids, batch.at, stands.in_training(settings, batch.ids, placing))
+            loss = _loss(logits, batch.targets)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), _CLIP)

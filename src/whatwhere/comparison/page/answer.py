@@ -82,22 +82,22 @@ def _answer_seen(results: Results) -> Markup:
         parts += ["; ", listed(absent), f" {'has' if len(absent) == 1 else 'have'} no row there"]
     held = _held(results)
     if 0 < len(held) < len(results.beyond):
-        parts += [". Longest to hold: ", code(held[-1]), f", to {results.beyond[len(held) - 1]}"]
+        longest = [code(scheme) for scheme in held[-1]]
+        parts += [". Longest to hold: ", listed(longest), f", to {results.beyond[len(held) - 1]}"]
     elif results.beyond and not held:
         parts += [f". None holds even at {results.beyond[0]}"]
     return join(*parts, ".")
 
 
-def _held(results: Results) -> list[str]:
-    """Name, for each length up to the last at which any scheme still holds, the best of those that held so far."""
-    names: list[str] = []
-    still = set(results.schemes)
+def _held(results: Results) -> list[list[str]]:
+    """Name, for each length up to the last at which any scheme still holds, those that held so far, best first."""
+    names: list[list[str]] = []
     for length in results.beyond:
         order = [scheme for scheme, score in ranking(results, length) if _holds(results, scheme, score)]
-        still &= set(order)
+        still = [scheme for scheme in order if not names or scheme in names[-1]]
         if not still:
             break
-        names.append(next(scheme for scheme in order if scheme in still))
+        names.append(still)
     return names
 
 
