@@ -56,8 +56,8 @@ def test_any_length_says_whether_there_is_an_end(row):
 
     def use():
         here = where.at(far)
-        here.input(torch.zeros(1, 2, 16))
-        return here.attention(*here.query_key(q, q), q)
+        x = here.input(torch.zeros(1, 2, 16))
+        return here.attention(*here.query_key(q, q), q, gates=here.gates(x))
 
     if row.any_length:
         assert bool(use().isfinite().all())

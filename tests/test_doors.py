@@ -123,6 +123,20 @@ def test_causal_folds_in_the_mask_of_the_positions():
     assert table[0, 0].tolist() == [[10, 11, -torch.inf]]
 
 
+def test_a_bias_that_looks_backward_only_is_not_asked_about_later_keys():
+    class Backward(Sum):
+        causal_only = True
+
+    scheme, p, q = Backward(1), ww.positions(2), torch.zeros(1, 1, 2, 4)
+    told = "Backward says nothing of keys later than the query, but got causal=False.\nPass causal=True"
+    with pytest.raises(ww.SettingError, match=told):
+        scheme(p)
+    with pytest.raises(ww.SettingError, match=told):
+        ww.Where(score=scheme).at(p).attention(q, q, q, causal=False)
+    assert scheme(p, causal=True)[0, 0].tolist() == [[0, -torch.inf], [10, 11]]
+    assert ww.Where(score=scheme).at(p).attention(q, q, q).shape == q.shape
+
+
 def test_a_bias_has_no_gates_unless_it_says_so():
     assert Sum(1).gates(torch.zeros(1, 2, 4)) is None
 

@@ -274,7 +274,7 @@ CASES = {
     "an unknown scale": (
         lambda: ww.TokenEmbedding(20, 8, scale="sqrt"),
         ww.SettingError,
-        "TokenEmbedding got scale='sqrt', but knows only: sqrt_dim.",
+        "TokenEmbedding got scale='sqrt', but knows only: sqrt_dim, sqrt_dim_rounded.",
     ),
     "a deviation of zero": (
         lambda: ww.TokenEmbedding(20, 8, init=0.0),
@@ -311,7 +311,7 @@ CASES = {
     "an unknown scheme with a near name": (
         lambda: ww.scheme("Rotery", dim=8, num_heads=2, max_length=8),
         ww.UnknownScheme,
-        f"{MANY} 'Rotery'.\nDid you mean rotary?\nIt holds: {', '.join(ww.catalogue)}.",
+        f"{MANY} 'Rotery'.\nDid you mean rotary or rotary-ntk?\nIt holds: {', '.join(ww.catalogue)}.",
     ),
     "an unknown scheme far from all": (
         lambda: ww.scheme("xyz", dim=8, num_heads=2, max_length=8),

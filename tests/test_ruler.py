@@ -334,3 +334,75 @@ def test_one_axis_of_several_can_be_chosen():
     with pytest.raises(ww.PositionError, match="measures along one axis, but these positions have 2"):
         p.single_axis("Rotary")
     assert ww.from_position_ids(p.index[1]).single_axis("Rotary").tolist() == [[0, 1, 2, 0, 1, 2]]
+
+
+def lengths_by_loops(p, present):
+    """The definition, one token at a time."""
+    rows = max(r.batch for r in (p, *present))
+    table = torch.zeros(rows, p.tokens, dtype=torch.int64)
+    for b in range(rows):
+        for i in range(p.tokens):
+            own = 0 if p.segment is None else int(p.segment[b % p.batch, i])
+            for r in (p, *present):
+                for j in range(r.tokens):
+                    if own == (0 if r.segment is None else int(r.segment[b % r.batch, j])):
+                        reached = 1 + int(r.index[:, b % r.batch, j].max())
+                        table[b, i] = max(int(table[b, i]), reached)
+    return table
+
+
+@few
+@given(rulers, st.lists(rulers, max_size=2))
+def test_lengths_are_their_definition(recipe, others):
+    p, present = make(recipe), [make(other) for other in others]
+    if len({r.batch for r in (p, *present)} - {1}) <= 1:
+        assert torch.equal(p.lengths(*present), lengths_by_loops(p, present))
+
+
+def test_the_length_of_a_document_is_its_largest_position_plus_one():
+    assert ww.positions(3, start=torch.tensor([0, 40])).lengths().tolist() == [[3, 3, 3], [43, 43, 43]]
+    assert ww.packed([2, 3]).lengths().tolist() == [[2, 2, 3, 3, 3]]
+    padded = ww.from_mask(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])).lengths()
+    assert (padded[0, 2:].tolist(), padded[1].tolist()) == ([2, 2], [4, 4, 4, 4])
+    assert ww.randomized(3, longest=50, generator=torch.Generator().manual_seed(0)).lengths().unique().numel() == 1
+
+
+def test_a_step_of_decoding_knows_the_length_of_its_cache():
+    p = ww.packed([2, 5])
+    assert p[6:].lengths(p).tolist() == [[5]]
+    assert p[1:2].lengths(p).tolist() == [[2]]
+    assert p[1:2].lengths(p[2:]).tolist() == [[2]]  # another document is no matter
+    # Queries that stand alike, keys that do not.
+    assert ww.positions(1, start=3).lengths(ww.positions(4, start=torch.tensor([0, 9]))).tolist() == [[4], [13]]
+
+
+def test_the_length_on_a_grid_is_the_largest_coordinate_of_any_axis():
+    assert ww.grid(2, 5).lengths().unique().tolist() == [5]
+
+
+def test_lengths_of_long_packed_sequences_make_no_table_of_all_pairs():
+    """A table of 100,000 by 100,000 would be 80 GB."""
+    sizes = [40_000, 10, 59_990]
+    assert torch.equal(ww.packed(sizes).lengths()[0], torch.tensor(sizes).repeat_interleave(torch.tensor(sizes)))
+
+
+def test_no_tokens_have_no_lengths_and_count_for_none():
+    assert ww.positions(0).lengths().shape == (1, 0)
+    assert ww.positions(2).lengths(ww.positions(0)).tolist() == [[2, 2]]
+
+
+def test_lengths_of_batches_that_do_not_fit_are_told():
+    with pytest.raises(ww.ShapeError, match="equal batches, or 1, are needed"):
+        ww.positions(2, start=torch.tensor([0, 1])).lengths(ww.positions(2, start=torch.tensor([0, 1, 2])))
+
+
+def test_one_axis_stands_for_all_that_are_asked():
+    text, image = ww.positions(3, start=torch.tensor([0, 7])), ww.grid(2, 2)
+    assert text.on_axes("AxialRotary", 3).tolist() == text.index.expand(3, -1, -1).tolist()
+    assert torch.equal(image.on_axes("AxialRotary", 2), image.index)
+    assert torch.equal(text.on_axes("AxialRotary", 1), text.index)
+
+
+def test_another_number_of_axes_is_told():
+    with pytest.raises(ww.PositionError, match=r"AxialRotary measures along 3 axes, but these positions have 2\."):
+        ww.grid(2, 2).on_axes("AxialRotary", 3)

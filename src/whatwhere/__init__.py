@@ -21,9 +21,15 @@ from whatwhere.errors import UnknownScheme as UnknownScheme
 from whatwhere.errors import WhatWhereError as WhatWhereError
 
 if TYPE_CHECKING:
+    from whatwhere import testing as testing
     from whatwhere.analysis.similarity import similarity as similarity
     from whatwhere.analysis.size import parameters as parameters
     from whatwhere.comparison import compare as compare
+    from whatwhere.drawn import RandomPositionsWarning as RandomPositionsWarning
+    from whatwhere.drawn import abacus as abacus
+    from whatwhere.drawn import assigned as assigned
+    from whatwhere.drawn import random_offset as random_offset
+    from whatwhere.drawn import randomized as randomized
     from whatwhere.layer import InputLayer as InputLayer
     from whatwhere.ruler import Positions as Positions
     from whatwhere.ruler import from_mask as from_mask
@@ -31,7 +37,6 @@ if TYPE_CHECKING:
     from whatwhere.ruler import grid as grid
     from whatwhere.ruler import packed as packed
     from whatwhere.ruler import positions as positions
-    from whatwhere.ruler import randomized as randomized
     from whatwhere.what import text as text
     from whatwhere.what.embedding import TokenEmbedding as TokenEmbedding
     from whatwhere.where import frequencies as frequencies
@@ -45,9 +50,17 @@ if TYPE_CHECKING:
     from whatwhere.where.doors import InputEncoding as InputEncoding
     from whatwhere.where.doors import QueryKeyMap as QueryKeyMap
     from whatwhere.where.doors import ScoreBias as ScoreBias
+    from whatwhere.where.input.axial_sinusoidal import AxialSinusoidal as AxialSinusoidal
+    from whatwhere.where.input.fourier import Fourier as Fourier
     from whatwhere.where.input.learned import Learned as Learned
     from whatwhere.where.input.sinusoidal import Sinusoidal as Sinusoidal
+    from whatwhere.where.query_key.axial_rotary import AxialRotary as AxialRotary
+    from whatwhere.where.query_key.fope import FoPE as FoPE
+    from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary as MultimodalRotary
+    from whatwhere.where.query_key.pope import PoPE as PoPE
     from whatwhere.where.query_key.rotary import Rotary as Rotary
+    from whatwhere.where.query_key.ssmax import SSMax as SSMax
+    from whatwhere.where.query_key.xpos import XPos as XPos
     from whatwhere.where.scaling import NTK as NTK
     from whatwhere.where.scaling import DynamicNTK as DynamicNTK
     from whatwhere.where.scaling import Linear as Linear
@@ -57,33 +70,62 @@ if TYPE_CHECKING:
     from whatwhere.where.scaling import Scaling as Scaling
     from whatwhere.where.scaling import YaRN as YaRN
     from whatwhere.where.score.alibi import ALiBi as ALiBi
+    from whatwhere.where.score.cope import CoPE as CoPE
+    from whatwhere.where.score.deberta import DeBERTa as DeBERTa
+    from whatwhere.where.score.fire import FIRE as FIRE
+    from whatwhere.where.score.fox import FoX as FoX
+    from whatwhere.where.score.kerple import KERPLE as KERPLE
+    from whatwhere.where.score.sandwich import Sandwich as Sandwich
+    from whatwhere.where.score.shaw import Shaw as Shaw
+    from whatwhere.where.score.t5 import T5 as T5
+    from whatwhere.where.score.transformer_xl import TransformerXL as TransformerXL
 
 __version__ = "0.1.0"
 
 # Loaded when first used: torch takes two seconds to import, and `whatwhere --help` needs none of it.
 _HOME = {
     "ALiBi": "where.score.alibi",
+    "AxialRotary": "where.query_key.axial_rotary",
+    "AxialSinusoidal": "where.input.axial_sinusoidal",
+    "CoPE": "where.score.cope",
+    "DeBERTa": "where.score.deberta",
     "DistanceBias": "where.doors",
     "DynamicNTK": "where.scaling",
+    "FIRE": "where.score.fire",
+    "FoPE": "where.query_key.fope",
+    "FoX": "where.score.fox",
+    "Fourier": "where.input.fourier",
     "Here": "where.binding",
     "InputEncoding": "where.doors",
     "InputLayer": "layer",
+    "KERPLE": "where.score.kerple",
     "Learned": "where.input.learned",
     "Linear": "where.scaling",
     "Llama3": "where.scaling",
     "LongRoPE": "where.scaling",
+    "MultimodalRotary": "where.query_key.multimodal_rotary",
     "NTK": "where.scaling",
+    "PoPE": "where.query_key.pope",
     "Positions": "ruler",
     "Proportional": "where.scaling",
     "QueryKeyMap": "where.doors",
+    "RandomPositionsWarning": "drawn",
     "Rotary": "where.query_key.rotary",
+    "SSMax": "where.query_key.ssmax",
+    "Sandwich": "where.score.sandwich",
     "Scaling": "where.scaling",
     "Scheme": "where.catalogue",
     "ScoreBias": "where.doors",
+    "Shaw": "where.score.shaw",
     "Sinusoidal": "where.input.sinusoidal",
+    "T5": "where.score.t5",
     "TokenEmbedding": "what.embedding",
+    "TransformerXL": "where.score.transformer_xl",
     "Where": "where.binding",
+    "XPos": "where.query_key.xpos",
     "YaRN": "where.scaling",
+    "abacus": "drawn",
+    "assigned": "drawn",
     "bind": "where.binding",
     "catalogue": "where.catalogue",
     "compare": "comparison",
@@ -94,9 +136,11 @@ _HOME = {
     "packed": "ruler",
     "parameters": "analysis.size",
     "positions": "ruler",
-    "randomized": "ruler",
+    "random_offset": "drawn",
+    "randomized": "drawn",
     "scheme": "where.catalogue",
     "similarity": "analysis.similarity",
+    "testing": "testing",
     "text": "what.text",
 }
 
@@ -123,7 +167,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'whatwhere' has no attribute {name!r}")
     module = import_module(f"whatwhere.{_HOME[name]}")
-    value = module if name in ("frequencies", "text") else getattr(module, name)
+    value = module if name in ("frequencies", "layout", "testing", "text") else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -298,7 +298,7 @@ def _print_walk(found: "Walkthrough") -> None:
         _print_rows(console, f"position: {found.scheme}, what is added at each", numbered, found.position_rows)
         _print_rows(console, "sum: x_i = E[id_i] + position_i", numbered, found.vectors)
     if found.angles is not None:
-        title = "queries and keys at this position turn by these angles (radians), one column a pair of features"
+        title = "queries and keys at this position turn by these angles (radians), one column a frequency"
         _print_rows(console, title, numbered, found.angles)
     if found.bias is not None:
         title = "the score of a key at this distance gets this bias, one column a head"

@@ -1,14 +1,12 @@
 """The input layer: what each token is, plus where it stands."""
 
-from typing import Literal
-
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from whatwhere.errors import DoorError, ShapeError
 from whatwhere.ruler import positions as count
-from whatwhere.what.embedding import Init, TokenEmbedding
+from whatwhere.what.embedding import Init, Scale, TokenEmbedding
 from whatwhere.where.binding import Here, Where
 from whatwhere.where.doors import InputEncoding, PositionsLike, QueryKeyMap, ScoreBias
 
@@ -36,7 +34,7 @@ class InputLayer(nn.Module):
         input: InputEncoding | None = None,
         *,
         init: Init | float = "normal",
-        scale: float | Literal["sqrt_dim"] | None = None,
+        scale: float | Scale | None = None,
         padding_id: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,

@@ -25,7 +25,8 @@ Allowed = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 class Positions:
     """Say where each token of each sequence stands.
 
-    Make one with `positions`, `packed`, `from_mask`, `from_position_ids`, `randomized` or `grid`.
+    Make one with `positions`, `packed`, `from_mask`, `from_position_ids`, `grid`, or those of `drawn.py`: `randomized`,
+    `random_offset`, `assigned`, `abacus`.
 
     Args:
         index: the coordinates that schemes see; one axis for text, more for images and video. Batch may be 1.
@@ -340,31 +341,6 @@ def from_position_ids(ids: Integer[Tensor, "*axes_batch tokens"]) -> Positions:
     return Positions(index, order, falls.long().cumsum(-1), False, longest)
 
 
-def randomized(n: int, longest: int, batch: int = 1, generator: torch.Generator | None = None) -> Positions:
-    """Draw n positions out of 0..longest-1 without repetition, in growing order, anew for each sequence.
-
-    Trained so, a model has met every position and every gap up to `longest`, while it reads short sequences only
-    (Ruoss et al. 2023, https://arxiv.org/abs/2305.16843). Draw once for the final length and slice; evaluate with
-    drawn positions too: with 0..n-1 such a model does worse.
-
-    Args:
-        n: tokens, at most longest.
-        longest: how many positions to draw from.
-        batch: sequences, each with a draw of its own.
-
-    >>> p = randomized(4, longest=100, generator=torch.Generator().manual_seed(0))
-    >>> p.tokens, bool((p.index.diff() > 0).all())
-    (4, True)
-    """
-    require_whole("randomized", longest=longest, batch=batch)
-    if not 0 <= n <= longest:
-        raise PositionError(f"randomized({n}, longest={longest}) cannot draw {n} distinct positions out of {longest}.")
-    drawn = torch.rand(batch, longest, generator=generator, device=generator.device if generator else None)
-    index = drawn.argsort(-1)[:, :n].sort(-1).values
-    order = torch.arange(n, device=index.device).expand(batch, n)
-    return Positions(index[None], order, None, True, longest)
-
-
 def grid(*sizes: int, device: torch.device | str | None = None) -> Positions:
     """Lay tokens on a grid, the last axis fastest: grid(height, width), grid(frames, height, width).
 
@@ -403,8 +379,17 @@ def _reach(tokens: Positions, other: Positions) -> Int64[Tensor, "batch tokens"]
         return ends.amax(-1, keepdim=True).expand(max(tokens.batch, other.batch), tokens.tokens)
     own = torch.zeros_like(tokens.order) if tokens.segment is None else tokens.segment
     theirs = torch.zeros_like(other.order) if other.segment is None else other.segment
-    same = own[:, :, None] == theirs[:, None, :]
-    return torch.where(same, ends[:, None, :], 0).amax(-1)
+    own, theirs, ends = (_rows(x, max(tokens.batch, other.batch)) for x in (own, theirs, ends))
+    # Sorted by document, and within one by coordinate, the last of each is its largest: no table of all pairs.
+    place = ends.argsort(dim=-1, stable=True)
+    place = place.gather(-1, theirs.gather(-1, place).argsort(dim=-1, stable=True))
+    documents = theirs.gather(-1, place)
+    last = (torch.searchsorted(documents, own, right=True) - 1).clamp(min=0)
+    return torch.where(documents.gather(-1, last) == own, ends.gather(-1, place.gather(-1, last)), 0)
+
+
+def _rows(values: Int64[Tensor, "batch tokens"], batch: int) -> Int64[Tensor, "rows tokens"]:
+    return values.expand(batch, -1).contiguous()
 
 
 def _beyond(index: Tensor) -> int:

@@ -200,3 +200,17 @@ def test_a_turn_of_half_a_circle_is_the_opposite() -> None:
     found = fingerprint(ww.Where(query_key=ww.Rotary(4, theta=pi**-2)), 3)
     assert found is not None
     assert found.values[:, 1].tolist() == pytest.approx([1.0, -1.0, 1.0])
+
+
+@pytest.mark.parametrize("name", ["pope", "fope", "ssmax"])
+def test_maps_with_parameters_for_each_head_are_drawn_too(name):
+    where = ww.scheme(name, dim=16, num_heads=4, max_length=12)
+    seen, curves = fingerprint(where, 12), by_distance(where, 12)
+    assert seen.label == "what becomes of a query of ones"
+    ones = torch.ones(1, 4, 12, 4)
+    expected = where.query_key(ones, ones, ww.positions(12))[0][0, 0].detach()
+    assert torch.equal(seen.values, expected)
+    (curve,) = curves.curves.values()
+    assert curve.shape == (12,)
+    assert not curve.requires_grad
+    assert curve.std() > 0

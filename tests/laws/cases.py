@@ -1,4 +1,4 @@
-"""What the laws are tested on: every row of the catalogue with every variant, mixtures, and the rows of schemes.py."""
+"""What the laws are tested on: every row of the catalogue with every variant, and mixtures."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -8,9 +8,9 @@ import pytest
 
 import whatwhere as ww
 
-from .schemes import ROWS
-
 DIM, HEADS, KEY_HEADS, MAX_LENGTH = 64, 4, 2, 64
+REGIME = 4 * MAX_LENGTH
+"""The length that is stated to schemes that follow it: beyond the trained one, where they differ from plain rotary."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,30 @@ class Case:
         return self.row.build(dim, num_heads, max_length, **self.options)
 
     @property
+    def regime(self) -> int | None:
+        """What a law that holds within one regime states; None where the length is no matter."""
+        return REGIME if self.row.follows_length else None
+
+    @property
+    def axes(self) -> int:
+        """How many coordinates of a token it reads; a ruler with one axis stands for all."""
+        where = self.build()
+        return max(getattr(scheme, "axes", 1) for scheme in (where.input, where.query_key, where.score))
+
+    @property
     def by_content(self) -> bool:
         score = self.build().score
         return score is not None and score.by_content
+
+    @property
+    def causal_only(self) -> bool:
+        """It says nothing of later keys; an option may lift what the row states, as T5's bidirectional does."""
+        where = self.build()
+        return any(scheme.causal_only for scheme in (where.query_key, where.score) if scheme is not None)
+
+    def sees_distances_only(self, end: int) -> bool:
+        """While all positions stay below the end, moving them changes no score."""
+        return self.row.relative or end <= self.row.relative_below
 
 
 def mixture(*names: str) -> ww.Scheme:
@@ -45,8 +66,11 @@ def mixture(*names: str) -> ww.Scheme:
         build=lambda dim, num_heads, max_length: ww.scheme(joined, dim, num_heads, max_length),
         learned=any(row.learned for row in rows),
         relative=all(row.relative for row in rows),
+        relative_below=min((row.relative_below for row in rows if not row.relative), default=0),
         any_length=all(row.any_length for row in rows),
         causal_only=any(row.causal_only for row in rows),
+        follows_length=any(row.follows_length for row in rows),
+        keeps_norms=all(row.keeps_norms for row in rows),
         longest=min(row.longest for row in rows),
         near=None,
         variants=(),
@@ -55,7 +79,6 @@ def mixture(*names: str) -> ww.Scheme:
 
 ALL_ROWS = (
     *ww.catalogue.values(),
-    *ROWS,
     mixture("rotary", "alibi"),
     mixture("learned", "rotary", "alibi"),
 )

@@ -1,10 +1,10 @@
 """The laws as functions: each raises AssertionError where its law does not hold.
 
-The test files apply them to every case; test_teeth.py applies them to schemes that are broken on purpose.
+The test files apply them to every case; test_teeth.py applies them to schemes that are broken on purpose. What laws 8
+to 11 and 14 measure is whatwhere.testing's, where it serves other people's implementations too.
 """
 
 from collections.abc import Callable
-from math import sqrt
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,9 @@ from torch.func import functional_call
 from torch.testing import assert_close
 
 import whatwhere as ww
+from whatwhere.testing import laws as shared
 
-from .cases import DIM
+from .cases import DIM, HEADS
 from .model import HEAD_DIM, Model, attend, decode, draw, numbers, random_ids
 
 Build = Callable[[], ww.Where]
@@ -56,7 +57,7 @@ def unchanged_by_autocast(where: ww.Where, p: ww.Positions) -> None:
     require_equal(inside, expected)
 
 
-def unchanged_by_callers(build: Build, p: ww.Positions) -> None:
+def unchanged_by_callers(build: Build, p: ww.Positions, longest: int = 1_000_000) -> None:
     """Law 1: what was asked before, at other lengths, dtypes and in other modes, leaves no trace."""
     fresh, used = build(), build()
     used.load_state_dict(fresh.state_dict())
@@ -65,7 +66,7 @@ def unchanged_by_callers(build: Build, p: ww.Positions) -> None:
     numbers(used, few)
     if not fresh.state_dict():
         attend(used, few, dtype=torch.bfloat16)
-        numbers(used, ww.positions(5, start=100_000))
+        numbers(used, ww.positions(5, start=min(100_000, longest - 5)))
         used.at(few.to("meta")).input(torch.empty(1, 3, DIM, device="meta"))
     with torch.inference_mode():
         attend(used, ww.packed([4, 5]))
@@ -131,11 +132,11 @@ def materialized_equals_built(build: Build, p: ww.Positions) -> None:
     require_equal([*numbers(late, p), attend(late, p)], [*numbers(direct, p), attend(direct, p)])
 
 
-def tell_apart(wheres: list[ww.Where], p: ww.Positions) -> None:
-    """Law 5: no two of these give the same attention."""
+def tell_apart(wheres: list[ww.Where], *rulers: ww.Positions, regime_length: int | None = None) -> None:
+    """Law 5: no two of these give the same attention, on all of these rulers."""
     for where in wheres:  # parameters alike, so that only the settings can differ
         draw_anew(where, seed=6)
-    results = [attend(where, p) for where in wheres]
+    results = [torch.cat([attend(where, p, regime_length=regime_length) for p in rulers], dim=2) for where in wheres]
     for n, one in enumerate(results):
         for m, other in enumerate(results[:n]):
             assert (one - other).abs().max() > 1e-4, f"settings {m} and {n} give the same numbers"
@@ -179,7 +180,8 @@ def gradients_are_right(where: ww.Where, p: ww.Positions, dim: int) -> None:
 def permuting_positions_permutes_rows(encoding: ww.InputEncoding, index: Tensor) -> None:
     """Law 8: a row depends on its own position only."""
     order = torch.randperm(index.numel(), generator=torch.Generator().manual_seed(0))
-    require_equal([encoding(index[order])], [encoding(index)[:, order]])
+    moved = shared.rows_moved(lambda positions: encoding(positions)[0], index, order)
+    assert not moved.any(), f"rows are not equal: {moved.max():.1e} apart"
 
 
 def inner_product_is_of_distance(encoding: ww.InputEncoding, distance: int, starts: list[int]) -> None:
@@ -188,38 +190,40 @@ def inner_product_is_of_distance(encoding: ww.InputEncoding, distance: int, star
     It is a sum of dim/2 cosines, made of dim products of two float32 numbers of at most 1, each rounded by 2**-25 at
     most: an error of dim * 2**-24.
     """
-    products = []
-    for start in starts:
-        rows = encoding(torch.tensor([start, start + distance]))[0].double()
-        products.append(rows[0] @ rows[1])
-    together = torch.stack(products)
-    assert_close(together, together[:1].expand_as(together), rtol=0, atol=encoding.dim * 2**-23)
+    apart = shared.products_apart(lambda positions: encoding(positions)[0], distance, starts)
+    assert (apart <= encoding.dim * 2**-23).all(), f"products are not equal: {apart.max():.1e} apart"
 
 
-def logits(query_key: ww.QueryKeyMap, p: ww.Positions, dtype: torch.dtype = torch.float64) -> Tensor:
+def logits(query_key: ww.QueryKeyMap, p: ww.Positions, regime_length: int | None = None) -> Tensor:
     """<q_i, k_j> of fixed vectors, summed in float64."""
-    q, k = (draw(1, 2, p.tokens, HEAD_DIM, seed=n).to(dtype) for n in (0, 1))
-    q, k = query_key(q, k, p)
-    return q.double() @ k.double().mT
+    q, k = mapped(query_key, p, regime_length)
+    return q @ k.mT
 
 
-def logits_unmoved(query_key: ww.QueryKeyMap, n: int, shift: int) -> None:
-    """Law 10: moving all positions alike moves no logit.
+def mapped(query_key: ww.QueryKeyMap, p: ww.Positions, regime_length: int | None = None) -> list[Tensor]:
+    """What becomes of fixed queries and keys, in float64."""
+    q, k = (draw(1, HEADS, p.tokens, HEAD_DIM, seed=n).double() for n in (0, 1))
+    return [x.double().detach() for x in query_key(q, k, p, regime_length=regime_length)]
 
-    Cosine and sine are rounded to float32, by 2**-25 each: a rotated vector is off by sqrt(2) * 2**-25 of its length,
-    the logit by twice that of |q| |k|, and two logits are compared.
+
+def logits_unmoved(
+    query_key: ww.QueryKeyMap, p: ww.Positions, moved: ww.Positions, regime_length: int | None = None
+) -> None:
+    """Law 10: moving all positions alike, along one axis or all, moves no logit.
+
+    Cosine and sine are rounded to float32, by 2**-25 each. Lengths are those after the map.
     """
-    here, there = (logits(query_key, ww.positions(n, start=start)) for start in (0, shift))
-    lengths = [draw(1, 2, n, HEAD_DIM, seed=seed).double().norm(dim=-1) for seed in (0, 1)]
-    bound = 4 * sqrt(2) * 2**-25 * lengths[0][..., :, None] * lengths[1][..., None, :]
-    assert ((here - there).abs() <= bound).all(), f"moved by {(here - there).abs().max():.1e}"
+    apart = shared.logits_apart(*(mapped(query_key, stands, regime_length) for stands in (p, moved)))
+    assert (apart <= shared.of_logits(2**-25)).all(), f"moved by {apart.max():.1e} of |q| |k|"
 
 
-def norms_kept(query_key: ww.QueryKeyMap, p: ww.Positions) -> None:
-    """Law 11: a map of queries and keys changes no length."""
+def norms_kept(query_key: ww.QueryKeyMap, p: ww.Positions, regime_length: int | None = None) -> None:
+    """Law 11: a map of queries and keys changes no length, but by the magnitude that it states."""
     q, k = (draw(1, 2, p.tokens, HEAD_DIM, seed=n) for n in (0, 1))
-    for before, after in zip((q, k), query_key(q, k, p), strict=True):
-        assert_close(after.norm(dim=-1), before.norm(dim=-1), rtol=1e-6, atol=0)
+    stated = getattr(query_key, "magnitude", 1.0)
+    for before, after in zip((q, k), query_key(q, k, p, regime_length=regime_length), strict=True):
+        changed = shared.lengths_changed(before, after, stated)
+        assert (changed <= 1e-6).all(), f"lengths are not equal: {changed.max():.1e} apart"
 
 
 def engines_agree(model: Model, p: ww.Positions, engine: str) -> None:
@@ -237,9 +241,12 @@ def engines_agree_on_an_encoder(where: ww.Where, p: ww.Positions, engine: str) -
     assert_close(actual[real], dense[real], **TOLERANCE)
 
 
-def relative_iff_declared(where: ww.Where, relative: bool, n: int, shift: int) -> None:
+def relative_iff_declared(
+    where: ww.Where, relative: bool, n: int, shift: int, regime_length: int | None = None
+) -> None:
     """Law 13: a relative scheme sees distances only, another one also where it stands."""
-    moved = (attend(where, ww.positions(n, start=shift)) - attend(where, ww.positions(n))).abs().max()
+    there, here = (attend(where, ww.positions(n, start=start), regime_length=regime_length) for start in (shift, 0))
+    moved = (there - here).abs().max()
     if relative:
         assert moved < 1e-5, f"declared relative, but a shift by {shift} moves the output by {moved:.1e}"
     else:
@@ -248,7 +255,7 @@ def relative_iff_declared(where: ww.Where, relative: bool, n: int, shift: int) -
 
 def finite_at(score: ww.ScoreBias, longest: int, dtype: torch.dtype) -> None:
     """Law 14: no bias overflows at the longest distance."""
-    table = score(ww.positions(1, start=longest - 1), keys=ww.positions(2), dtype=dtype)
+    table = score(ww.positions(1, start=longest - 1), keys=ww.positions(2), causal=score.causal_only, dtype=dtype)
     assert table.dtype == dtype
     assert table.isfinite().all(), f"not finite in {dtype} at distance {longest - 1}"
 
@@ -256,5 +263,5 @@ def finite_at(score: ww.ScoreBias, longest: int, dtype: torch.dtype) -> None:
 def distinct_over(score: ww.ScoreBias, near: int, dtype: torch.dtype) -> None:
     """Law 14: every head tells all near distances apart."""
     table = score(ww.positions(1, start=near), keys=ww.positions(near + 1), dtype=dtype)
-    for head, biases in enumerate(table[0, :, 0]):
-        assert biases.unique().numel() == near + 1, f"head {head} of {score.num_heads} merges distances in {dtype}"
+    for head, same in enumerate(shared.merged(table[0, :, 0])):
+        assert not same.any(), f"head {head} of {score.num_heads} merges distances in {dtype}"

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import whatwhere as ww
 
-from .cases import DIM, HEADS, KEY_HEADS, Case
+from .cases import DIM, HEADS, KEY_HEADS, MAX_LENGTH, Case
 
 VOCAB_SIZE, HEAD_DIM = 50, DIM // HEADS
 
@@ -53,11 +53,15 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """Two blocks over an input layer; each block has a Where of its own."""
+    """Two blocks over an input layer; each block has a Where of its own.
 
-    def __init__(self, case: Case) -> None:
+    It states the case's regime, where there is one; `regime_length = None` leaves the length to each sequence.
+    """
+
+    def __init__(self, case: Case, max_length: int = MAX_LENGTH) -> None:
         super().__init__()
-        wheres = [case.build() for _ in range(2)]
+        self.regime_length = case.regime
+        wheres = [case.build(max_length=max_length) for _ in range(2)]
         self.input_layer = ww.InputLayer(VOCAB_SIZE, DIM, wheres[0].input, init=1.0)
         self.blocks = nn.ModuleList(Block(where) for where in wheres)
 
@@ -70,17 +74,23 @@ class Model(nn.Module):
         **how: Any,
     ) -> Tensor:
         queries = ww.positions(ids.shape[1]) if queries is None else queries
-        heres = ww.bind([block.where for block in self.blocks], queries, keys)
+        heres = ww.bind([block.where for block in self.blocks], queries, keys, regime_length=self.regime_length)
         x = self.input_layer(ids, heres[0])
         for n, block in enumerate(self.blocks):
             x = block(x, heres[n], None if caches is None else caches[n], **how)
         return x
 
 
-def model(case: Case, seed: int = 0) -> Model:
-    """Build the small model from a seed."""
+def model(case: Case, seed: int = 0, max_length: int = MAX_LENGTH) -> Model:
+    """Build the small model from a seed; what a scheme starts at zero is drawn, so that nothing is without effect."""
     torch.manual_seed(seed)
-    return Model(case).eval()
+    small = Model(case, max_length).eval()
+    with torch.no_grad():
+        for block in small.blocks:
+            for weights in block.where.parameters():
+                if not bool(weights.any()):
+                    weights.normal_(std=0.5)
+    return small
 
 
 def random_ids(batch: int, tokens: int, seed: int = 0) -> Tensor:
@@ -99,10 +109,16 @@ def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tens
 
 
 def attend(
-    where: ww.Where, p: ww.Positions, *, batch: int = 2, dtype: torch.dtype = torch.float32, **how: Any
+    where: ww.Where,
+    p: ww.Positions,
+    *,
+    batch: int = 2,
+    dtype: torch.dtype = torch.float32,
+    regime_length: int | None = None,
+    **how: Any,
 ) -> Tensor:
     """One layer of attention on vectors that do not depend on the positions."""
-    here = where.at(p)
+    here = where.at(p, regime_length=regime_length)
     x = here.input(draw(batch, p.tokens, DIM, seed=1, dtype=dtype))
     heads = x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
     q, k = here.query_key(heads, heads[:, :KEY_HEADS].flip(-1))
@@ -119,5 +135,5 @@ def numbers(where: ww.Where, p: ww.Positions) -> list[Tensor]:
         q, k = (draw(p.batch, heads, p.tokens, HEAD_DIM, seed=heads) for heads in (HEADS, KEY_HEADS))
         made.extend(where.query_key(q, k, p))
     if where.score is not None and not where.score.by_content:
-        made.extend([where.score(p), where.score(p, causal=True)])
+        made.extend(where.score(p, causal=causal) for causal in {True, where.score.causal_only})
     return made

@@ -19,7 +19,7 @@ class OneBinding:
     def __init__(self, here):
         self.here = here
 
-    def at(self, p):
+    def at(self, p, regime_length=None):
         return self.here
 
 
@@ -27,12 +27,12 @@ class OneBinding:
 @pytest.mark.parametrize("start", [0, 100_000])
 @pytest.mark.parametrize("law", [laws.unchanged_by_bfloat16, laws.unchanged_by_autocast])
 def test_law_1_conversions(law, start, case):
-    law(case.build(), ww.positions(9, start=start))
+    law(case.build(), ww.positions(9, start=min(start, case.row.longest - 9)))
 
 
 @each(positional)
 def test_law_1_who_called_before(case):
-    laws.unchanged_by_callers(case.build, ww.positions(9, start=2))
+    laws.unchanged_by_callers(case.build, ww.positions(9, start=2), case.row.longest)
 
 
 @each()
@@ -43,7 +43,7 @@ def test_law_1_layers_of_other_dtypes_and_engines(case):
     shared, expected = OneBinding(here), attend(where, p)
     if not case.row.learned:
         attend(shared, p, dtype=torch.bfloat16)
-    if not case.row.causal_only:
+    if not case.causal_only:
         attend(shared, p, causal=False)
     attend(shared, p, mask=torch.eye(7, dtype=torch.bool)[None, None])
     laws.require_equal([attend(shared, p)], [expected])
@@ -88,6 +88,15 @@ def test_law_2_a_ruler_that_grows(case):
         torch.testing.assert_close(torch.cat(rows, dim=1), small(ids, ww.positions(8)), **laws.TOLERANCE)
 
 
+@each(lambda case: case.axes > 1)
+@pytest.mark.parametrize("first", [1, 5])
+def test_law_2_decoding_on_a_grid(first, case):
+    """The last axis runs fastest, and later is what stands later in the sequence."""
+    p = ww.grid(*[1] * (case.axes - 2), 3, 4)
+    laws.decoding_equals_prefill(model(case), p, first)
+    laws.decoding_equals_prefill(model(case), ww.Positions(p.index.flip(0), p.order, None, True, p.longest), first)
+
+
 @each()
 @pytest.mark.parametrize("p", [ww.from_mask(LEFT), ww.packed([2, 6])], ids=["left-padded", "packed"])
 def test_law_3_decoding(p, case):
@@ -104,6 +113,24 @@ def test_law_3_packed(case):
 def test_law_3_padded(side, case):
     between = torch.tensor([[1, 1, 0, 1, 0, 1, 1, 1], [0, 1, 1, 0, 0, 1, 1, 0]], dtype=torch.bool)
     laws.padded_equals_unpadded(model(case), {"left": LEFT, "right": LEFT.flip(-1), "between": between}[side])
+
+
+@each(lambda case: case.row.follows_length)
+def test_law_3_each_document_by_its_own_length(case):
+    """No regime is stated: of documents beyond and within the trained length, each has its own."""
+    small = model(case, max_length=4)
+    small.regime_length = None
+    laws.packed_equals_separate(small, (3, 1, 5))
+    laws.packed_equals_separate(small, (8, 4, 6))
+
+
+@each(lambda case: case.row.follows_length)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_law_3_each_sequence_by_its_own_length(side, case):
+    """Of 8 and 5 tokens, one is beyond the trained length of 5, the other is not."""
+    small = model(case, max_length=5)
+    small.regime_length = None
+    laws.padded_equals_unpadded(small, LEFT if side == "left" else LEFT.flip(-1))
 
 
 @each()
@@ -125,8 +152,12 @@ def test_law_4_meta_device_of_a_model(case):
 
 @pytest.mark.parametrize("row", [row for row in ALL_ROWS if row.variants], ids=lambda row: row.name)
 def test_law_5_settings_matter(row):
-    wheres = [Case(row, options).build() for options in ({}, *row.variants)]
-    laws.tell_apart(wheres, ww.positions(9, start=1))
+    cases = [Case(row, options) for options in ({}, *row.variants)]
+    axes = {case.axes for case in cases}
+    rulers = [ww.positions(9, start=1)]
+    if len(axes) == 1 and axes != {1}:  # what an option does to the axes cannot be seen where they are alike
+        rulers.append(ww.from_position_ids(torch.arange(9 * max(axes)).reshape(max(axes), 1, 9) % 7))
+    laws.tell_apart([case.build() for case in cases], *rulers, regime_length=cases[0].regime)
 
 
 @each(lambda case: case.row.door == "score" and fixed(case))
@@ -155,12 +186,16 @@ def test_facts_of_the_row_fit_the_doors(case):
     rows = [row for row in ALL_ROWS if row.name in case.row.name.split("+") and row.door is not None]
     assert set(doors) == {row.door for row in rows}
     assert len(doors) == len(rows)
+    assert case.row.causal_only == case.causal_only or case.options
+    assert case.row.follows_length == (where.query_key is not None and where.query_key.follows_length)
 
 
 @each()
 @pytest.mark.parametrize("shift", [1, 20])
 def test_relative_iff_declared(shift, case):
-    laws.relative_iff_declared(case.build(), case.row.relative, n=9, shift=shift)
+    torch.manual_seed(0)
+    relative = case.sees_distances_only(shift + 9)
+    laws.relative_iff_declared(case.build(), relative, n=9, shift=shift, regime_length=case.regime)
 
 
 @each(lambda case: not case.row.any_length)

@@ -1,131 +1,124 @@
-"""FoX and CoPE, carried by Where and Here, against their papers' formulas in plain loops.
+"""A scheme of one's own that the library does not know: learned, gated, and dependent on queries and keys.
 
-That every engine, a cache, packing and padding give the same numbers is tested by the laws, to which both are listed.
+It is no row of the catalogue, and yet every law that is chosen by its facts holds: doors carry it, not a list.
 """
 
-from itertools import accumulate, pairwise, product
-from math import ceil, exp, floor, sqrt
+from itertools import accumulate, pairwise
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.testing import assert_close
 
 import whatwhere as ww
 
-from .cases import DIM, HEADS, KEY_HEADS
-from .model import HEAD_DIM, draw
-from .schemes import CoPE, FoX
+from . import laws
+from .cases import DIM, HEADS, KEY_HEADS, Case
+from .model import HEAD_DIM, attend, draw, model
 
+LEFT = torch.tensor([[1, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1]], dtype=torch.bool)
+ENGINES = ["sdpa", pytest.param("flex", marks=pytest.mark.compile)]
 DOCUMENTS = (3, 1, 5)
-ENGINES = ["dense", "sdpa", pytest.param("flex", marks=pytest.mark.compile)]
 
 
-def fox_attention(q: Tensor, k: Tensor, v: Tensor, forget: Tensor) -> Tensor:
-    """o_i = sum_j softmax_j(<q_i, k_j> / sqrt(d) + sum_{l = j+1..i} log f_l) v_j, one head of one document."""
-    rows = []
-    for i in range(len(q)):
-        scores = []
-        for j in range(i + 1):
-            forgotten = sum(float(forget[m].log()) for m in range(j + 1, i + 1))
-            scores.append(float(q[i] @ k[j]) / sqrt(len(q[i])) + forgotten)
-        rows.append(gather(scores, v))
-    return torch.stack(rows)
+class Wane(ww.ScoreBias):
+    """Let a key fade with the distance, the faster the wider its gate and the less the query cares for it.
+
+    score(h, i, j) += -(i - j) sigmoid(<w_h, x_j>) sigmoid(-<q_i, k_j>)
+    """
+
+    by_content = True
+    causal_only = True
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.weight = nn.Parameter(torch.empty(num_heads, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=self.weight.shape[1] ** -0.5)
+
+    def gates(self, x: Tensor) -> Tensor:
+        return (x @ self.weight.mT).sigmoid().mT
+
+    def bind(self, queries, keys, *, q=None, k=None, gates=None, causal=True):
+        at_query, at_key = queries.single_axis("Wane"), keys.single_axis("Wane")
+        cares = (q @ k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).mT).sigmoid()
+
+        def element(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            distance = at_query[b % len(at_query), i] - at_key[b % len(at_key), j]
+            return -distance * gates[b, h, j] * (1 - cares[b, h, i, j])
+
+        return element
 
 
-def cope_attention(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
-    """o_i = sum_j softmax_j(<q_i, k_j> + <q_i, e[p_ij]>) v_j, one head of one document."""
-    rows = []
-    for i in range(len(q)):
-        scores = []
-        for j in range(i + 1):
-            gates = [1 / (1 + exp(-float(q[i] @ k[m]))) for m in range(j, i + 1)]
-            p = min(sum(gates), len(table) - 1)
-            low, high = float(q[i] @ table[floor(p)]), float(q[i] @ table[ceil(p)])
-            scores.append(float(q[i] @ k[j]) + (p - floor(p)) * high + (1 - p + floor(p)) * low)
-        rows.append(gather(scores, v))
-    return torch.stack(rows)
+CASE = Case(
+    ww.Scheme(
+        name="own",
+        door="score",
+        formula="score(h, i, j) += -(i - j) sigmoid(<w_h, x_j>) sigmoid(-<q_i, k_j>)",
+        paper="none",
+        url="https://example.org",
+        year=2026,
+        used_by=(),
+        build=lambda dim, num_heads, max_length: ww.Where(score=Wane(dim, num_heads)),
+        learned=True,
+        relative=True,
+        causal_only=True,
+    )
+)
 
 
-def gather(scores: list[float], v: Tensor) -> Tensor:
-    weights = [exp(score - max(scores)) for score in scores]
-    return sum(weight / sum(weights) * v[j] for j, weight in enumerate(weights))
-
-
-def vectors() -> tuple[Tensor, ...]:
-    """Token vectors, and q, k, v of all documents in one sequence."""
-    n = sum(DOCUMENTS)
-    heads = [draw(2, count, n, HEAD_DIM, seed=seed) for seed, count in enumerate((HEADS, KEY_HEADS, KEY_HEADS))]
-    return draw(2, n, DIM, seed=3), *heads
-
-
-def by_loops(formula, q: Tensor, k: Tensor, v: Tensor, extra) -> Tensor:
-    """Apply a formula to each document of each head; `extra(batch, head, tokens)` gives its last argument."""
-    y, groups = torch.empty(q.shape, dtype=torch.float64), q.shape[1] // k.shape[1]
+@pytest.mark.parametrize("engine", ["dense", *ENGINES])
+@torch.no_grad()
+def test_it_is_its_formula_in_plain_loops(engine):
+    torch.manual_seed(0)
+    scheme, n = Wane(DIM, HEADS), sum(DOCUMENTS)
+    x = draw(2, n, DIM, seed=3)
+    q, k, v = (draw(2, heads, n, HEAD_DIM, seed=seed) for seed, heads in enumerate((HEADS, KEY_HEADS, KEY_HEADS)))
+    here = ww.Where(score=scheme).at(ww.packed(DOCUMENTS))
+    actual = here.attention(q, k, v, gates=here.gates(x), engine=engine)
+    gates, expected = (x.double() @ scheme.weight.double().mT).sigmoid(), torch.empty(q.shape, dtype=torch.float64)
     q, k, v = q.double(), k.double(), v.double()
-    ends = list(accumulate(DOCUMENTS, initial=0))
-    for b, h, (first, end) in product(range(q.shape[0]), range(q.shape[1]), pairwise(ends)):
-        document, g = slice(first, end), h // groups
-        y[b, h, document] = formula(q[b, h, document], k[b, g, document], v[b, g, document], extra(b, h, document))
-    return y.float()
+    for first, end in pairwise(accumulate(DOCUMENTS, initial=0)):
+        for b, h, i in ((b, h, i) for b in range(2) for h in range(HEADS) for i in range(first, end)):
+            group = h * KEY_HEADS // HEADS
+            inner = [float(q[b, h, i] @ k[b, group, j]) for j in range(first, i + 1)]
+            cares = torch.tensor(inner).sigmoid().double()
+            faded = torch.tensor([i - j for j in range(first, i + 1)]) * gates[b, first : i + 1, h] * (1 - cares)
+            weights = (torch.tensor(inner).double() / HEAD_DIM**0.5 - faded).softmax(0)
+            expected[b, h, i] = weights @ v[b, group, first : i + 1]
+    assert_close(actual.double(), expected, rtol=0, atol=1e-5)
+
+
+def test_decoding_packing_and_padding():
+    small = model(CASE)
+    laws.decoding_equals_prefill(small, ww.positions(8), first=3)
+    laws.decoding_equals_prefill(small, ww.from_mask(LEFT), first=5)
+    laws.packed_equals_separate(small, (3, 1, 5))
+    laws.padded_equals_unpadded(small, LEFT)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_fox_is_the_papers_formula(engine):
-    torch.manual_seed(0)
-    fox = FoX(DIM, HEADS)
-    x, q, k, v = vectors()
-    with torch.no_grad():
-        forget = torch.einsum("btd,hd->bht", x.double(), fox.weight.double()) + fox.bias.double()[:, None]
-        expected = by_loops(fox_attention, q, k, v, lambda b, h, document: forget.sigmoid()[b, h, document])
-        here = ww.Where(score=fox).at(ww.packed(DOCUMENTS))
-        actual = here.attention(q, k, v, gates=here.gates(x), engine=engine)
-    torch.testing.assert_close(actual, expected, rtol=0, atol=2e-6)
+def test_engines_agree(engine):
+    laws.engines_agree(model(CASE), ww.packed([3, 4]), engine)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_cope_is_the_papers_formula(engine):
-    torch.manual_seed(0)
-    cope = CoPE(HEAD_DIM, HEADS, max_position=3)
-    _, q, k, v = vectors()
-    with torch.no_grad():
-        table = cope.weight.double()
-        expected = by_loops(cope_attention, q, k, v, lambda b, h, document: table)
-        here = ww.Where(score=cope).at(ww.packed(DOCUMENTS))
-        actual = here.attention(q, k, v, engine=engine)
-    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
+def test_state_gradients_and_distances():
+    laws.state_is_as_declared(CASE.build(), learned=True)
+    laws.gradients_are_right(CASE.build(dim=8, num_heads=2), ww.packed([2, 1]), dim=8)
+    laws.relative_iff_declared(CASE.build(), True, n=9, shift=1000)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_one_query_against_a_cache_of_gates(engine):
-    """A decode step gets the gates of all keys, and the query finds its own among them."""
-    torch.manual_seed(0)
-    where, p = ww.Where(score=FoX(DIM, HEADS)), ww.positions(9)
-    x, q, k, v = vectors()
-    with torch.no_grad():
-        everything = where.at(p)
-        cached = everything.gates(x)
-        prefill = everything.attention(q, k, v, gates=cached)
-        step = where.at(p[8:], p).attention(q[:, :, 8:], k, v, gates=cached, engine=engine)
-    torch.testing.assert_close(step, prefill[:, :, 8:], rtol=0, atol=1e-6)
+def test_what_it_says_of_itself_is_heeded():
+    with pytest.raises(ww.SettingError, match="Wane says nothing of keys later than the query"):
+        attend(CASE.build(), ww.positions(4), causal=False)
+    with pytest.raises(ww.DoorError, match="Wane depends on queries and keys"):
+        CASE.build().score(ww.positions(4))
 
 
-def test_gates_matter():
-    """Other gates, other numbers: they do reach the scheme."""
-    torch.manual_seed(0)
-    x, q, k, v = vectors()
-    here = ww.Where(score=FoX(DIM, HEADS)).at(ww.positions(9))
-    open_gates = torch.zeros(2, HEADS, 9)
-    plain = ww.Where().at(ww.positions(9)).attention(q, k, v)
-    torch.testing.assert_close(here.attention(q, k, v, gates=open_gates), plain, rtol=0, atol=1e-6)
-    assert (here.attention(q, k, v, gates=here.gates(x)) - plain).abs().max() > 0.1
-
-
-def test_the_scheme_decides_the_softmax_scale():
-    assert ww.Where(score=CoPE(HEAD_DIM, HEADS)).at(ww.positions(2)).scale == 1.0
-    assert ww.Where(score=FoX(DIM, HEADS)).at(ww.positions(2)).scale is None
-
-
-@pytest.mark.parametrize("scheme", [FoX(DIM, HEADS), CoPE(HEAD_DIM, HEADS)], ids=lambda scheme: type(scheme).__name__)
-def test_positions_alone_give_no_table(scheme):
-    with pytest.raises(ww.DoorError, match="depends on queries and keys"):
-        scheme(ww.positions(4))
+@pytest.mark.compile
+def test_it_compiles():
+    layer = laws.OneLayer(CASE.build(num_heads=2))
+    laws.compiles_at_most_twice(lambda n: (draw(2, n, DIM, seed=n), ww.positions(n, start=3)), layer, (5, 6, 9, 13, 31))

@@ -16,7 +16,7 @@ def test_law_8_permuting_positions_permutes_rows(case):
     laws.permuting_positions_permutes_rows(case.build().input, index)
 
 
-@each(lambda case: isinstance(case.build().input, ww.Sinusoidal) and case.row.door == "input")
+@each(lambda case: isinstance(case.build().input, ww.Sinusoidal | ww.AxialSinusoidal) and case.row.door == "input")
 @pytest.mark.parametrize("distance", [1, 17, 400])
 def test_law_9_inner_product_is_of_distance(distance, case):
     starts = [0, 1, 123, 45_678, case.row.longest - 1 - distance]

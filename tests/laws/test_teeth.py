@@ -97,7 +97,7 @@ def breaks(law: Callable, *arguments, match: str = "not (equal|close)") -> None:
 
 def test_the_frames_themselves_are_sound():
     """With the right formula in them, the broken schemes' frames keep the laws: what breaks is what was broken."""
-    laws.logits_unmoved(Turn(rotary_angles), 12, 1_000_000)
+    laws.logits_unmoved(Turn(rotary_angles), ww.positions(12), ww.positions(12, start=1_000_000))
     laws.norms_kept(Turn(rotary_angles), ww.positions(12))
     laws.permuting_positions_permutes_rows(Input(lambda p: sinusoid(p.index[0], DIM)), torch.tensor([0, 5, 900]))
     laws.inner_product_is_of_distance(Input(lambda p: sinusoid(p.index[0], DIM)), 17, [0, 999_000])
@@ -163,6 +163,20 @@ def test_law_3_places_are_not_positions():
     breaks(laws.packed_equals_separate, small, (2, 4))
     padded = model(case_of("input", lambda: Input(lambda p: sinusoid(torch.arange(p.tokens)[None], DIM))))
     breaks(laws.padded_equals_unpadded, padded, LEFT)
+
+
+def test_law_3_the_longest_of_the_batch_decides_for_all():
+    """What follows the length must follow that of each sequence."""
+
+    class Longest(Turn):
+        follows_length = True
+
+        def bind(self, positions, lengths=None):
+            return Turn(lambda index: rotary_angles(index) / lengths.max()).bind(positions)
+
+    case = case_of("query_key", lambda: Longest(rotary_angles))
+    breaks(laws.padded_equals_unpadded, model(case), LEFT)
+    breaks(laws.packed_equals_separate, model(case), (2, 4))
 
 
 def test_law_3_padding_that_is_nan_reaches_real_tokens():
@@ -245,7 +259,7 @@ def test_law_9_angles_in_float32():
 
 @pytest.mark.parametrize(("angles", "shift"), [(rotary_angles_in_float32, 1_000_000), (rotary_angles_in_bfloat16, 300)])
 def test_law_10_rounded_angles(angles, shift):
-    breaks(laws.logits_unmoved, Turn(angles), 12, shift, match="moved by")
+    breaks(laws.logits_unmoved, Turn(angles), ww.positions(12), ww.positions(12, start=shift), match="moved by")
 
 
 def test_law_11_a_length_that_grows():

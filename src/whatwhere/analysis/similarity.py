@@ -88,7 +88,7 @@ def by_distance(where: Where, distances: int) -> ByDistance | None:
         scheme = where.query_key
         ones = _ones(scheme, distances)
         bound = scheme.bind(positions(distances))
-        q, k = scheme.map_query(ones, bound)[0, 0].double(), scheme.map_key(ones, bound)[0, 0].double()
+        q, k = (x[0, 0].detach().double() for x in (scheme.map_query(ones, bound), scheme.map_key(ones, bound)))
         return ByDistance(
             "inner product of equal query and key", {"mean of all pairs": (k[0] * q).sum(-1) / scheme.head_dim}
         )
@@ -103,12 +103,13 @@ def _rows(scheme: InputEncoding, rows: int) -> Tensor:
 
 
 def _ones(scheme: QueryKeyMap, tokens: int) -> Tensor:
-    return torch.ones(1, 1, tokens, scheme.head_dim)
+    """Give queries of ones: one head, or as many as a map with parameters for each head was made for."""
+    return torch.ones(1, int(getattr(scheme, "num_heads", 1)), tokens, scheme.head_dim)
 
 
 def _map_fingerprint(scheme: QueryKeyMap, rows: int) -> Fingerprint:
     frequencies = getattr(scheme, "inverse_frequencies", None)
-    if isinstance(frequencies, Tensor):
+    if isinstance(frequencies, Tensor) and 2 * len(frequencies) <= scheme.head_dim:  # PoPE has no pairs
         return Fingerprint("cos of the angle of each pair", angles(torch.arange(rows), frequencies).cos())
     mapped = scheme.map_query(_ones(scheme, rows), scheme.bind(positions(rows)))
     return Fingerprint("what becomes of a query of ones", mapped[0, 0].detach())

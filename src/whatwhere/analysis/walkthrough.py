@@ -38,7 +38,8 @@ class Walkthrough:
         rows: the row of each token, E[id].
         position_rows: what is added at each position; None where the scheme adds nothing to the vectors.
         vectors: rows plus position_rows: what enters the first block.
-        angles: radians by which each pair of features of queries and keys is turned; None without a rotary.
+        angles: radians by which queries and keys are turned, one column a frequency: of a pair of features, or of each
+            (PoPE); None without a rotary.
         bias: what is added to the score at each distance, one column a head; None without a score scheme.
     """
 

@@ -12,6 +12,8 @@ from whatwhere.checks import require_choice, require_positive, require_range, re
 from whatwhere.errors import ShapeError, TokenError
 
 Init = Literal["normal", "glorot_uniform", "glorot_normal", "fan_in_uniform", "torch"]
+Scale = Literal["sqrt_dim", "sqrt_dim_rounded"]
+SCALES: tuple[Scale, ...] = ("sqrt_dim", "sqrt_dim_rounded")
 INITS: tuple[Init, ...] = ("normal", "glorot_uniform", "glorot_normal", "fan_in_uniform", "torch")
 
 
@@ -29,7 +31,8 @@ class TokenEmbedding(nn.Module):
         init: how E is drawn. `normal`: N(0, 0.02), GPT-2. `glorot_uniform`: U(-a, a), a = sqrt(6 / (V + d)), and
             `glorot_normal`: N(0, sqrt(2 / (V + d))), Glorot and Bengio 2010. `fan_in_uniform`: U(-a, a),
             a = sqrt(1 / d), after LeCun 1998. `torch`: N(0, 1), as nn.Embedding. A number: N(0, that number).
-        scale: s, multiplies looked-up rows only; a number, or `sqrt_dim` for sqrt(d) as Vaswani et al. 2017 do.
+        scale: s, multiplies looked-up rows only; a number, or `sqrt_dim` for sqrt(d) as Vaswani et al. 2017 do, or
+            `sqrt_dim_rounded` for sqrt(d) in the table's own type, as Gemma does: 55.4256 is 55.5 in bfloat16.
         padding_id: a token whose row is zero, gets no gradient from lookup or readout, and has logit zero.
 
     Ids are checked: exactly on the CPU, on the device elsewhere. Gradients of repeated tokens are summed in float32
@@ -49,7 +52,7 @@ class TokenEmbedding(nn.Module):
         dim: int,
         *,
         init: Init | float = "normal",
-        scale: float | Literal["sqrt_dim"] | None = None,
+        scale: float | Scale | None = None,
         padding_id: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -61,13 +64,14 @@ class TokenEmbedding(nn.Module):
         else:
             require_positive("TokenEmbedding", init=init)
         if isinstance(scale, str):
-            require_choice("TokenEmbedding", "scale", scale, ("sqrt_dim",))
+            require_choice("TokenEmbedding", "scale", scale, SCALES)
         elif scale is not None:
             require_positive("TokenEmbedding", scale=scale)
         if padding_id is not None and not (isinstance(padding_id, int) and 0 <= padding_id < vocab_size):
             raise TokenError(f"padding_id={padding_id} is outside the vocabulary, which has ids 0..{vocab_size - 1}.")
         self.vocab_size, self.dim, self.init, self.padding_id = vocab_size, dim, init, padding_id
-        self.scale = sqrt(dim) if scale == "sqrt_dim" else scale
+        self.scale = sqrt(dim) if isinstance(scale, str) else scale
+        self.scale_rounded = scale == "sqrt_dim_rounded"
         self.weight = nn.Parameter(torch.empty(vocab_size, dim, device=device, dtype=dtype))
         self.reset_parameters()
 
@@ -124,7 +128,9 @@ class TokenEmbedding(nn.Module):
         ids = ids if ids.dtype in (torch.int64, torch.int32) else ids.long()
         self._require_ids(ids)
         rows = lookup(self.weight, ids, self.padding_id)
-        return rows if self.scale is None else rows * self.scale
+        if self.scale is None:
+            return rows
+        return rows * (torch.tensor(self.scale, dtype=rows.dtype) if self.scale_rounded else self.scale)
 
     def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
         """Give the logit of each token, <hidden, E[token]>; the padding token's is zero."""
@@ -139,7 +145,7 @@ class TokenEmbedding(nn.Module):
     def extra_repr(self) -> str:
         """Show the settings."""
         settings = f"vocab_size={self.vocab_size}, dim={self.dim}, init={self.init!r}"
-        settings += "" if self.scale is None else f", scale={self.scale:.6g}"
+        settings += "" if self.scale is None else f", scale={self.scale:.6g}{' rounded' if self.scale_rounded else ''}"
         return settings + ("" if self.padding_id is None else f", padding_id={self.padding_id}")
 
     def _require_whole(self, ids: Tensor) -> None:

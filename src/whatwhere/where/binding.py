@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from whatwhere.attention import Engine, Line, Scores, attention, join
-from whatwhere.checks import require_whole
+from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
 from whatwhere.ruler import Allowed, Positions, as_positions
 from whatwhere.where.doors import (
@@ -39,6 +39,8 @@ class Where(nn.Module):
         input: an InputEncoding, such as Sinusoidal or Learned.
         query_key: a QueryKeyMap, such as Rotary.
         score: a ScoreBias, such as ALiBi.
+        scale: the softmax factor of a model that has one of its own, such as Gemma 2; None leaves it to the schemes,
+            and these to 1 / sqrt(head_dim).
 
     `Where()` is no scheme at all (NoPE): a causal model still learns order from what each token can see.
 
@@ -57,14 +59,20 @@ class Where(nn.Module):
         input: InputEncoding | None = None,
         query_key: QueryKeyMap | None = None,
         score: ScoreBias | None = None,
+        *,
+        scale: float | None = None,
     ) -> None:
         super().__init__()
         for door, scheme in (("input", input), ("query_key", query_key), ("score", score)):
             require_door("Where", door, scheme)
         scales = {scheme.scale for scheme in (query_key, score) if scheme is not None and scheme.scale is not None}
+        if scale is not None:
+            require_positive("Where", scale=scale)
+            scales.add(scale)
         if len(scales) > 1:
             raise SettingError(
-                f"the two schemes ask for different softmax scales, {sorted(scales)}: choose one of them."
+                f"{'the two schemes' if scale is None else 'the scheme and scale='} ask for different softmax scales, "
+                f"{sorted(scales)}: choose one of them."
             )
         self.input, self.query_key, self.score = input, query_key, score
         self.scale: float | None = next(iter(scales), None)
@@ -188,13 +196,14 @@ class Here:
             raise ShapeError(
                 f"{type(scheme).__name__} was made for num_heads={scheme.num_heads}, but q has {q.shape[1]} heads."
             )
+        for door in (self.where.query_key, scheme):
+            if door is not None:
+                door.require_direction(causal)
         scores = self._scores(q, k, causal, mask, gates)
         return attention(q, k, v, scores, scale=self.scale, dropout=dropout, engine=engine)
 
     def _scores(self, q: Tensor, k: Tensor, causal: bool, mask: Tensor | None, gates: Tensor | None) -> Scores:
         scheme, shared = self.where.score, self._shared
-        if scheme is not None:
-            scheme.require_direction(causal)
         rule = shared.allowed(causal)
         if scheme is not None and scheme.by_content:
             element = scheme.bind(shared.queries, shared.keys, q=q, k=k, gates=gates, causal=causal)

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int64, Integer
 from torch import Tensor, nn
 
+from whatwhere.checks import require_whole
 from whatwhere.errors import DoorError, SettingError, ShapeError
 from whatwhere.ruler import Positions, as_positions
 
@@ -47,6 +48,8 @@ class QueryKeyMap(nn.Module, ABC):
     """The softmax factor that the scheme asks for; None leaves 1 / sqrt(head_dim)."""
     follows_length: bool = False
     """True where the map depends on how long the sequence is: then bind is told."""
+    causal_only: bool = False
+    """True where the map has no meaning for keys later than the query: then attention must be causal."""
 
     @abstractmethod
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
@@ -95,7 +98,14 @@ class QueryKeyMap(nn.Module, ABC):
         """Bind positions; a scheme that follows the length takes it from all that is present, or is told it."""
         if not self.follows_length:
             return self.bind(positions)
-        return self.bind(positions, positions.lengths(*present) if regime_length is None else regime_length)
+        if regime_length is None:
+            return self.bind(positions, positions.lengths(*present))
+        require_whole(type(self).__name__, regime_length=regime_length)
+        return self.bind(positions, regime_length)
+
+    def require_direction(self, causal: bool) -> None:
+        """Raise SettingError where attention would look at later keys, and the scheme says nothing of them."""
+        _require_direction(self, causal, "Rotary")
 
     def require_fit(self, name: str, x: Tensor, positions: Positions) -> None:
         """Raise ShapeError unless x is (batch, heads, tokens, head_dim) with the tokens of these positions."""
@@ -188,11 +198,7 @@ class ScoreBias(nn.Module, ABC):
 
     def require_direction(self, causal: bool) -> None:
         """Raise SettingError where attention would look at later keys, and the scheme says nothing of them."""
-        if self.causal_only and not causal:
-            raise SettingError(
-                f"{type(self).__name__} says nothing of keys later than the query, but got causal=False.\n"
-                "Pass causal=True, or choose a scheme that looks both ways, such as ALiBi."
-            )
+        _require_direction(self, causal, "ALiBi")
 
     def _require_no_content(self) -> None:
         if self.by_content:
@@ -239,6 +245,14 @@ class DistanceBias(ScoreBias, ABC):
             return curve(h, at_query[b % at_query.shape[0], i] - at_key[b % at_key.shape[0], j])
 
         return element
+
+
+def _require_direction(scheme: QueryKeyMap | ScoreBias, causal: bool, other: str) -> None:
+    if scheme.causal_only and not causal:
+        raise SettingError(
+            f"{type(scheme).__name__} says nothing of keys later than the query, but got causal=False.\n"
+            f"Pass causal=True, or choose a scheme that looks both ways, such as {other}."
+        )
 
 
 def tabulate(

@@ -73,9 +73,9 @@ def layout_frequencies(
 
 
 def angles(
-    index: Integer[Tensor, "*batch tokens"], frequencies: Float64[Tensor, " pairs"]
-) -> Float64[Tensor, "*batch tokens pairs"]:
-    """Multiply positions by frequencies, in float64.
+    index: Integer[Tensor, "*batch tokens"], frequencies: Float64[Tensor, "*#batch_tokens pairs"]
+) -> Float64[Tensor, "... tokens pairs"]:
+    """Multiply positions by frequencies, in float64; tokens may have frequencies of their own.
 
     A broadcast product, never a matrix product: under autocast `@` rounds position 257 to 256.
 
@@ -87,14 +87,15 @@ def angles(
 
 
 def cos_sin(
-    angles: Float64[Tensor, "*batch tokens pairs"],
+    angles: Float64[Tensor, "*batch tokens pairs"], magnitude: float = 1.0
 ) -> tuple[Float32[Tensor, "*batch tokens pairs"], Float32[Tensor, "*batch tokens pairs"]]:
-    """Round cosine and sine to float32, each once.
+    """Give magnitude times cosine and sine, each rounded to float32 once.
 
     >>> cos_sin(torch.zeros(1, 1, dtype=torch.float64))
     (tensor([[1.]]), tensor([[0.]]))
     """
-    return angles.cos().float(), angles.sin().float()
+    cos, sin = angles.cos(), angles.sin()
+    return (cos.float(), sin.float()) if magnitude == 1 else ((magnitude * cos).float(), (magnitude * sin).float())
 
 
 def sinusoid(

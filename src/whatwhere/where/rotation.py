@@ -7,8 +7,8 @@ from torch import Tensor
 
 def rotate(
     x: Float[Tensor, "batch heads tokens features"],
-    cos: Float32[Tensor, "#batch #heads tokens pairs"],
-    sin: Float32[Tensor, "#batch #heads tokens pairs"],
+    cos: Float[Tensor, "#batch #heads tokens pairs"],
+    sin: Float[Tensor, "#batch #heads tokens pairs"],
     interleaved: bool,
 ) -> Float[Tensor, "batch heads tokens features"]:
     """Turn pairs of features, in float32 at least, and cast back.
@@ -35,8 +35,8 @@ def rotate(
 
 def rotate_first(
     x: Float[Tensor, "batch heads tokens head_dim"],
-    cos: Float32[Tensor, "#batch #heads tokens pairs"],
-    sin: Float32[Tensor, "#batch #heads tokens pairs"],
+    cos: Float[Tensor, "#batch #heads tokens pairs"],
+    sin: Float[Tensor, "#batch #heads tokens pairs"],
     interleaved: bool,
 ) -> Float[Tensor, "batch heads tokens head_dim"]:
     """Turn as many of the first features as there are angles for, and leave the rest.

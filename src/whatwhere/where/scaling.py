@@ -198,7 +198,8 @@ class YaRN(Scaling):
         beta_fast: pairs that turn more often than this are kept.
         beta_slow: pairs that turn less often than this are divided.
         attention_factor: the magnitude itself, in place of the formula; 1.0 turns it off.
-        mscale, mscale_all_dim: DeepSeek's form, g(mscale) / g(mscale_all_dim) with g(m) = 0.1 m ln(factor) + 1.
+        mscale, mscale_all_dim: DeepSeek's form, g(mscale) / g(mscale_all_dim) with g(m) = 0.1 m ln(factor) + 1; both
+            or none, where 0 is none.
         truncate: round low down and high up to whole pairs, as all but gpt-oss do.
 
     >>> YaRN(factor=4.0, original_length=4096).magnitude
@@ -225,11 +226,22 @@ class YaRN(Scaling):
             )
         if self.attention_factor is not None:
             require_positive("YaRN", attention_factor=self.attention_factor)
+        for name in ("mscale", "mscale_all_dim"):
+            if getattr(self, name):
+                require_positive("YaRN", **{name: getattr(self, name)})
+        if self.attention_factor is None and bool(self.mscale) != bool(self.mscale_all_dim):
+            raise SettingError(
+                f"YaRN got mscale={self.mscale} and mscale_all_dim={self.mscale_all_dim}, but takes both or none: "
+                "Hugging Face ignores one alone, DeepSeek's own code does not.\n"
+                "Pass the magnitude that you mean: YaRN(..., attention_factor=1.0)."
+            )
 
     def frequencies(
         self, dim: int, theta: float, device: Device = None, lengths: Int64[Tensor, "*batch"] | None = None
     ) -> Float64[Tensor, " pairs"]:
         """Give the blended frequencies."""
+        if theta <= 1:
+            raise SettingError(f"YaRN got theta={theta}, but needs one above 1: pairs must turn at different speeds.")
         low, high = (self._pair_that_turns(n, dim, theta) for n in (self.beta_fast, self.beta_slow))
         if self.truncate:
             low, high = floor(low), ceil(high)
@@ -282,8 +294,8 @@ class LongRoPE(Scaling):
     tensor([0.0100, 0.0013], dtype=torch.float64)
     """
 
-    short_factor: tuple[float, ...]
-    long_factor: tuple[float, ...]
+    short_factor: Sequence[float]
+    long_factor: Sequence[float]
     original_length: int
     factor: float = 1.0
     attention_factor: float | None = None
@@ -293,7 +305,7 @@ class LongRoPE(Scaling):
     def __post_init__(self) -> None:
         """Check the settings; lists become tuples."""
         for name in ("short_factor", "long_factor"):
-            numbers: Sequence[float] = tuple(getattr(self, name))
+            numbers = tuple(getattr(self, name))
             for place, number in enumerate(numbers):
                 require_positive("LongRoPE", **{f"{name}[{place}]": number})
             object.__setattr__(self, name, numbers)
@@ -301,16 +313,23 @@ class LongRoPE(Scaling):
         require_positive("LongRoPE", factor=self.factor)
         if self.attention_factor is not None:
             require_positive("LongRoPE", attention_factor=self.attention_factor)
+        if self.original_length == 1 and self.factor > 1 and self.attention_factor is None:
+            raise SettingError(
+                "LongRoPE divides by the logarithm of original_length, so it must be at least 2, not 1; or pass the "
+                "magnitude itself as attention_factor."
+            )
 
     def frequencies(
         self, dim: int, theta: float, device: Device = None, lengths: Int64[Tensor, "*batch"] | None = None
     ) -> Float64[Tensor, "*batch pairs"]:
         """Give the frequencies of each length."""
+        if lengths is not None and device is None:
+            device = lengths.device
         plain = inverse_frequencies(dim, theta, device)
         short, long = (torch.tensor(f, dtype=torch.float64, device=device) for f in self._lists(dim))
         if lengths is None:
             return plain / short
-        beyond = lengths.to(plain.device) > self.original_length
+        beyond = lengths.to(device) > self.original_length
         return plain / torch.where(beyond[..., None], long, short)
 
     @property
@@ -320,7 +339,7 @@ class LongRoPE(Scaling):
             return self.attention_factor
         return 1.0 if self.factor <= 1 else sqrt(1 + log(self.factor) / log(self.original_length))
 
-    def _lists(self, dim: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def _lists(self, dim: int) -> tuple[Sequence[float], Sequence[float]]:
         for name in ("short_factor", "long_factor"):
             if len(getattr(self, name)) != dim // 2:
                 raise ShapeError(
@@ -385,8 +404,9 @@ class Proportional(Scaling):
         w'_i = theta ** (-2i / dim) / factor        i < floor(share dim / 2)
         w'_i = 0                                    else
 
-    Gemma 4, as Hugging Face has it. Unlike a rotary_dim, exponents run over the whole head and the pairs that turn are
-    (i, i + head_dim/2), not the first features.
+    Barbero et al. 2024, p-RoPE, https://arxiv.org/abs/2410.06205; the factor is Hugging Face's, for Gemma 4. Unlike a
+    rotary_dim, exponents run over the whole head and the pairs that turn are (i, i + head_dim/2), not the first
+    features.
 
     Args:
         share: of the pairs that turn, above 0 and at most 1.

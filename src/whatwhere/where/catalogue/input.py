@@ -4,6 +4,8 @@ from typing import Any
 
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue.row import Scheme
+from whatwhere.where.input.axial_sinusoidal import AxialSinusoidal
+from whatwhere.where.input.fourier import Fourier
 from whatwhere.where.input.learned import Learned
 from whatwhere.where.input.sinusoidal import Sinusoidal
 
@@ -14,6 +16,14 @@ def _none(dim: int, num_heads: int, max_length: int) -> Where:
 
 def _sinusoidal(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
     return Where(input=Sinusoidal(dim, **options))
+
+
+def _axial(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
+    return Where(input=AxialSinusoidal(dim, **options))
+
+
+def _fourier(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
+    return Where(input=Fourier(dim, max_length, **options))
 
 
 def _learned(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
@@ -44,6 +54,29 @@ ROWS = (
         variants=({"layout": "halves"}, {"layout": "tensor2tensor"}, {"theta": 500.0}),
     ),
     Scheme(
+        name="sinusoidal-axial",
+        door="input",
+        formula="x_i += (S(p_1), ..., S(p_A)),  S: the sinusoid of one axis, with dim/A features",
+        paper="Parmar et al., Image Transformer",
+        url="https://arxiv.org/abs/1802.05751",
+        year=2018,
+        used_by=("the Image Transformer", "MAE"),
+        build=_axial,
+        variants=({"axes": 3}, {"layout": "halves"}, {"axes": 3, "layout": "tensor2tensor"}, {"theta": 500.0}),
+    ),
+    Scheme(
+        name="fourier",
+        door="input",
+        formula="x_i += W_2 gelu(W_1 (cos W_r p', sin W_r p') / sqrt(D) + b_1) + b_2,  p' = p / max_length",
+        paper="Li et al., Learnable Fourier Features for Multi-Dimensional Spatial Positional Encoding",
+        url="https://arxiv.org/abs/2106.02795",
+        year=2021,
+        used_by=("the paper's image models",),
+        build=_fourier,
+        learned=True,
+        variants=({"axes": 2}, {"features": 16}, {"hidden": 24}, {"width": 2.0}),
+    ),
+    Scheme(
         name="learned",
         door="input",
         formula="x_i += P[p_i]",
@@ -54,5 +87,6 @@ ROWS = (
         build=_learned,
         learned=True,
         any_length=False,
+        variants=({"offset": 2},),
     ),
 )

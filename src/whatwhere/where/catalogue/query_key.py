@@ -2,13 +2,61 @@
 
 from typing import Any
 
+from whatwhere.errors import UnknownScheme
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue.row import Scheme, head_dim
+from whatwhere.where.catalogue.scaling import ROWS as _SCALED
+from whatwhere.where.query_key.axial_rotary import AxialRotary
+from whatwhere.where.query_key.fope import FoPE
+from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
+from whatwhere.where.query_key.pope import PoPE
 from whatwhere.where.query_key.rotary import Rotary
+from whatwhere.where.query_key.ssmax import SSMax
+from whatwhere.where.query_key.xpos import XPos
 
 
 def _rotary(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
     return Where(query_key=Rotary(head_dim(dim, num_heads), **options))
+
+
+def _axial(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
+    return Where(query_key=AxialRotary(head_dim(dim, num_heads), **options))
+
+
+def _multimodal(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
+    """Deal the pairs as evenly as they go; time takes what is left."""
+    features = head_dim(dim, num_heads)
+    third = features // 2 // 3
+    sections = (features // 2 - 2 * third, third, third)
+    return Where(query_key=MultimodalRotary(features, **{"sections": sections, **options}))
+
+
+def _xpos(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
+    return Where(query_key=XPos(head_dim(dim, num_heads), **options))
+
+
+def _pope(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
+    return Where(query_key=PoPE(head_dim(dim, num_heads), num_heads, **options))
+
+
+def _fope(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
+    # Below 7 positions not even the fastest wave completes a turn.
+    told = {"original_length": max(7, max_length), "sets": num_heads, **options}
+    return Where(query_key=FoPE(head_dim(dim, num_heads), **told))
+
+
+def _ssmax(dim: int, num_heads: int, max_length: int, then: str | None = None, **options: Any) -> Where:
+    """Take the name of another row of this door for what is inside."""
+    inner = None if then is None else _named(then).build(dim, num_heads, max_length).query_key
+    told = {"original_length": max(2, max_length), **options}
+    return Where(query_key=SSMax(head_dim(dim, num_heads), num_heads, inner, **told))
+
+
+def _named(name: str) -> Scheme:
+    for row in ROWS:
+        if row.name == name:
+            return row
+    raise UnknownScheme(f"ssmax got then={name!r}, but takes one of: {', '.join(row.name for row in ROWS)}.")
 
 
 ROWS = (
@@ -28,5 +76,90 @@ ROWS = (
             {"rotary_dim": 8, "interleaved": True},
             {"theta": 500_000.0},
         ),
+    ),
+    *_SCALED,
+    Scheme(
+        name="rotary-axial",
+        door="query_key",
+        formula="rotary, its pairs divided among the axes of a grid, each by its own coordinate and frequencies",
+        paper="Heo et al., Rotary Position Embedding for Vision Transformer",
+        url="https://arxiv.org/abs/2403.13298",
+        year=2024,
+        used_by=("EVA-02", "Qwen2-VL (vision)"),
+        build=_axial,
+        relative=True,
+        variants=({"interleaved": True}, {"theta": 100.0}, {"axes": 4}),
+    ),
+    Scheme(
+        name="rotary-multimodal",
+        door="query_key",
+        formula="rotary, each pair by the coordinate of time, height or width that it was dealt",
+        paper="Wang et al., Qwen2-VL: Enhancing Vision-Language Model's Perception of the World at Any Resolution",
+        url="https://arxiv.org/abs/2409.12191",
+        year=2024,
+        used_by=("Qwen2-VL", "Qwen2.5-VL", "Qwen3-VL", "GLM-4V"),
+        build=_multimodal,
+        relative=True,
+        variants=(
+            {"layout": "interleaved"},
+            {"rotary_dim": 16, "sections": (2, 3, 3)},
+            {"rotary_dim": 12, "sections": (2, 2, 2), "layout": "interleaved"},
+            {"interleaved": True},
+        ),
+    ),
+    Scheme(
+        name="xpos",
+        door="query_key",
+        formula="rotary;  q_i times z_n^(p/512), k_j divided by it in each pair,  z_n = (2n + 0.4 d) / (1.4 d)",
+        paper="Sun et al., A Length-Extrapolatable Transformer",
+        url="https://arxiv.org/abs/2212.10554",
+        year=2022,
+        used_by=("Kosmos-1",),
+        build=_xpos,
+        relative=True,
+        causal_only=True,
+        keeps_norms=False,
+        longest=33_994,
+        variants=({"interleaved": True}, {"scale_base": 1024.0, "center": 4}, {"theta": 500_000.0}),
+    ),
+    Scheme(
+        name="pope",
+        door="query_key",
+        formula="<q_i, k_j> -> sum_c softplus(q_c) softplus(k_c) cos((p_i - p_j) theta^(-c/head_dim) - delta_c)",
+        paper='Gopalakrishnan et al., Decoupling the "What" and "Where" With Polar Coordinate Positional Embeddings',
+        url="https://arxiv.org/abs/2509.10534",
+        year=2025,
+        used_by=("the paper's language models",),
+        build=_pope,
+        learned=True,
+        relative=True,
+        keeps_norms=False,
+        variants=({"theta": 500.0},),
+    ),
+    Scheme(
+        name="fope",
+        door="query_key",
+        formula="rotary, its waves mixed by learned matrices; pairs slower than 2 pi / max_length do not turn",
+        paper="Hua et al., Fourier Position Embedding: Enhancing Attention's Periodic Extension",
+        url="https://arxiv.org/abs/2412.17739",
+        year=2024,
+        used_by=("Intern-S1-Pro",),
+        build=_fope,
+        learned=True,
+        keeps_norms=False,
+        variants=({"interleaved": True}, {"sets": 1}, {"original_length": 5000}, {"theta": 100.0}),
+    ),
+    Scheme(
+        name="ssmax",
+        door="query_key",
+        formula="q_i -> s_h ln(p_i + 1) q_i, after another map if one is given",
+        paper="Nakanishi, Scalable-Softmax Is Superior for Attention",
+        url="https://arxiv.org/abs/2501.19399",
+        year=2025,
+        used_by=("the paper's language models",),
+        build=_ssmax,
+        learned=True,
+        keeps_norms=False,
+        variants=({"then": "rotary"}, {"then": "pope"}, {"original_length": 20}),
     ),
 )

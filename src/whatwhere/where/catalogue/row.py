@@ -23,8 +23,11 @@ class Scheme:
         build: (dim, num_heads, max_length, **options) -> Where.
         learned: it has parameters.
         relative: moving all positions by one offset changes no score.
-        any_length: it is defined at every position (whether a model is good there is another question).
+        relative_below: where it is not relative: while all positions stay below this, moving them changes no score.
+        any_length: no table ends it (whether a model is good there is another question).
         causal_only: it has no meaning for keys later than the query.
+        follows_length: it depends on how long the sequence is; its promises hold within one stated `regime_length`.
+        keeps_norms: it changes no length of a query or key, but by the one factor that it states, its `magnitude`.
         longest: the laws hold for positions up to here.
         near: distances up to here are told apart in bfloat16; None where the door has no table of its own.
         variants: further options that the laws test.
@@ -40,8 +43,11 @@ class Scheme:
     build: Callable[..., Where]
     learned: bool = False
     relative: bool = False
+    relative_below: int = 0
     any_length: bool = True
     causal_only: bool = False
+    follows_length: bool = False
+    keeps_norms: bool = True
     longest: int = 1_000_000
     near: int | None = None
     variants: tuple[Mapping[str, Any], ...] = field(default=())

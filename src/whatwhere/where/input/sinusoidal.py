@@ -6,7 +6,7 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from whatwhere.checks import require_choice, require_even, require_positive, require_whole
-from whatwhere.errors import ShapeError
+from whatwhere.errors import SettingError, ShapeError
 from whatwhere.ruler import as_positions
 from whatwhere.where.doors import InputEncoding, PositionsLike
 from whatwhere.where.frequencies import LAYOUTS, Layout, sinusoid
@@ -26,6 +26,7 @@ class Sinusoidal(InputEncoding):
         dim: features, even (tensor2tensor: at least 4).
         theta: above 0.
         layout: `interleaved`, `halves` or `tensor2tensor`.
+        offset: added to every position: 2 in fairseq and XGLM, whose table keeps rows for padding in front.
 
     Fixed: no parameters, no state. Any length. Used by: the original Transformer, Transformer-XL, fairseq.
 
@@ -35,7 +36,7 @@ class Sinusoidal(InputEncoding):
              [0.8415, 0.5403, 0.0100, 0.9999]]])
     """
 
-    def __init__(self, dim: int, theta: float = 10_000.0, layout: Layout = "interleaved") -> None:
+    def __init__(self, dim: int, theta: float = 10_000.0, layout: Layout = "interleaved", offset: int = 0) -> None:
         super().__init__()
         require_whole("Sinusoidal", dim=dim)
         require_even("Sinusoidal", "a sine and a cosine share one frequency", dim=dim)
@@ -45,13 +46,16 @@ class Sinusoidal(InputEncoding):
             raise ShapeError(
                 "Sinusoidal(layout='tensor2tensor') divides by dim/2 - 1, so dim must be at least 4, not 2."
             )
-        self.dim, self.theta, self.layout = dim, theta, layout
+        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+            raise SettingError(f"Sinusoidal got offset={offset!r}, but needs a whole number, 0 or more.")
+        self.dim, self.theta, self.layout, self.offset = dim, theta, layout, offset
 
     def forward(self, positions: PositionsLike) -> Float32[Tensor, "batch tokens dim"]:
         """Give the vector of each position, float32 of float64 angles."""
         index = as_positions(positions).single_axis("Sinusoidal")
-        return sinusoid(index, self.dim, self.theta, self.layout)
+        return sinusoid(index + self.offset if self.offset else index, self.dim, self.theta, self.layout)
 
     def extra_repr(self) -> str:
         """Show the settings."""
-        return f"dim={self.dim}, theta={self.theta}, layout='{self.layout}'"
+        offset = f", offset={self.offset}" if self.offset else ""
+        return f"dim={self.dim}, theta={self.theta}, layout='{self.layout}'{offset}"

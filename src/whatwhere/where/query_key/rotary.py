@@ -102,7 +102,7 @@ class Rotary(QueryKeyMap):
             frequencies = self.frequencies(device=index.device)
         else:
             frequencies = self.scaling.frequencies_at(self.rotary_dim, self.theta, positions, lengths)
-        cos, sin = (self.magnitude * part[:, None] for part in cos_sin(angles(index, frequencies)))
+        cos, sin = (part[:, None] for part in cos_sin(angles(index, frequencies), self.magnitude))
         return cos, sin
 
     def map_query(

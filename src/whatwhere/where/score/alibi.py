@@ -1,5 +1,6 @@
 """Attention with linear biases."""
 
+from collections.abc import Sequence
 from math import floor, log2
 from typing import final
 
@@ -7,7 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from whatwhere.checks import require_whole
+from whatwhere.checks import require_positive, require_whole
+from whatwhere.errors import ShapeError
 from whatwhere.where.doors import Curve, DistanceBias
 
 
@@ -24,6 +26,8 @@ class ALiBi(DistanceBias):
 
     Args:
         num_heads: H, any positive integer.
+        slopes: m_h itself, one number above 0 for each head, in place of the rule: MPT with an `alibi_bias_max` of its
+            own, Falcon, whose slopes are rounded and divided by sqrt(head_dim).
 
     Fixed: no parameters, no state. Any length. Engines: dense, sdpa, flex. Used by: BLOOM, MPT.
 
@@ -31,28 +35,38 @@ class ALiBi(DistanceBias):
     tensor([0.2500, 0.0625, 0.0156, 0.0039])
     """
 
-    def __init__(self, num_heads: int) -> None:
+    def __init__(self, num_heads: int, slopes: Sequence[float] | None = None) -> None:
         super().__init__()
         require_whole("ALiBi", num_heads=num_heads)
         self.num_heads = num_heads
+        self._given = None if slopes is None else _checked(slopes, num_heads)
 
     @property
     def slopes(self) -> Float[Tensor, " heads"]:
         """m_h of each head."""
-        return torch.tensor(slopes(self.num_heads))
+        return torch.tensor(self.straight())
 
     def curve(self, device: torch.device) -> Curve:
         """Give -m_h |distance|."""
-        steepness = torch.tensor(slopes(self.num_heads), device=device)
+        steepness = torch.tensor(self.straight(), device=device)
         return lambda head, distance: -steepness[head] * distance.abs()
 
     def straight(self) -> tuple[float, ...]:
         """Give the slopes: attention folds them into queries and keys, and needs no table."""
-        return tuple(slopes(self.num_heads))
+        return tuple(slopes(self.num_heads)) if self._given is None else self._given
 
     def extra_repr(self) -> str:
         """Show the settings."""
-        return f"num_heads={self.num_heads}"
+        return f"num_heads={self.num_heads}" + ("" if self._given is None else f", slopes={self._given}")
+
+
+def _checked(slopes: Sequence[float], num_heads: int) -> tuple[float, ...]:
+    given = tuple(float(slope) for slope in slopes)
+    if len(given) != num_heads:
+        raise ShapeError(f"ALiBi got {len(given)} slopes for {num_heads} heads: each head needs its own.")
+    for head, slope in enumerate(given):
+        require_positive("ALiBi", **{f"slopes[{head}]": slope})
+    return given
 
 
 def slopes(num_heads: int) -> list[float]:

@@ -1,0 +1,14 @@
+"""The laws, for anybody's implementation: given as a plain function, tried against the float64 reference.
+
+report = check_rotary(fn, head_dim=64)                        fn(x, positions) -> x rotated
+report = check_bias(fn, num_heads=12, expected="alibi")       fn(query_positions, key_positions) -> a table
+report = check_input_encoding(fn, dim=64)                     fn(positions) -> vectors
+print(report)                                                 which law holds, which fails, where, by how much
+report.require()                                              raises AssertionError with that table
+"""
+
+from whatwhere.testing.bias import check_bias as check_bias
+from whatwhere.testing.input import check_input_encoding as check_input_encoding
+from whatwhere.testing.report import Finding as Finding
+from whatwhere.testing.report import Report as Report
+from whatwhere.testing.rotary import check_rotary as check_rotary

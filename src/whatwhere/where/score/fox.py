@@ -1,0 +1,121 @@
+"""The forgetting gates of FoX."""
+
+from typing import final
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from whatwhere.checks import require_whole
+from whatwhere.errors import SettingError, ShapeError
+from whatwhere.ruler import Positions
+from whatwhere.where.content import contract
+from whatwhere.where.doors import Element, ScoreBias
+
+
+@final
+class FoX(ScoreBias):
+    """Let each token say how much of what came before it is forgotten.
+
+        score(h, i, j) += ln f_(j+1) + ln f_(j+2) + ... + ln f_i        f_t = sigmoid(<w_h, x_t> + b_h)
+
+    Lin et al. 2025, Forgetting Transformer, https://arxiv.org/abs/2503.02130. x is what queries and keys are made of,
+    after the norm. Gates are a number for each token and query head, `here.gates(x)`; a cache keeps them beside the
+    keys. Logarithms and their running sum are taken in float32 and float64: a running sum in float32 merges neighbors
+    far from the start. w starts as N(0, 0.02) and b as 0, as the authors' models do. It looks backward only, so
+    attention must be causal. Padding forgets nothing, and documents in one sequence do not forget for each other.
+
+    Args:
+        dim: features of x.
+        num_heads: H, heads of the queries.
+
+    Learned: `weight` (heads, dim) and `bias` (heads). Any length. Engines: dense, sdpa, flex. Used by: its authors'
+    models.
+
+    >>> from whatwhere import Where, positions
+    >>> here = Where(score=FoX(dim=8, num_heads=2)).at(positions(3))
+    >>> x, q = torch.ones(1, 3, 8), torch.ones(1, 2, 3, 4)
+    >>> here.attention(q, q, q, gates=here.gates(x)).shape
+    torch.Size([1, 2, 3, 4])
+    """
+
+    by_content = True
+    causal_only = True
+    weight: Float[Tensor, "heads dim"]
+    bias: Float[Tensor, " heads"]
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        require_whole("FoX", dim=dim, num_heads=num_heads)
+        self.dim, self.num_heads = dim, num_heads
+        self.weight = nn.Parameter(torch.empty(num_heads, dim, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty(num_heads, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the gates anew."""
+        nn.init.normal_(self.weight, std=0.02)
+        nn.init.zeros_(self.bias)
+
+    def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens"]:
+        """Give ln f of each token, in float32 at least."""
+        if x.shape[-1] != self.dim:
+            raise ShapeError(f"FoX was made for dim={self.dim}, but the token vectors have shape {tuple(x.shape)}.")
+        return F.logsigmoid(contract("btd,hd->bht", x, self.weight) + self.bias[:, None])
+
+    def bind(
+        self,
+        queries: Positions,
+        keys: Positions,
+        *,
+        q: Float[Tensor, "batch heads queries head_dim"] | None = None,
+        k: Float[Tensor, "batch key_heads keys head_dim"] | None = None,
+        gates: Float[Tensor, "batch heads keys"] | None = None,
+        causal: bool = True,
+    ) -> Element:
+        """Sum the gates up once; a score is the difference of two sums."""
+        gates = self._require_gates(gates, keys, q)
+        told = gates if keys.segment is None else gates.masked_fill(keys.segment[:, None] < 0, 0)
+        total, slot = told.double().cumsum(-1), _own_slots(queries, keys)
+        dtype = torch.promote_types(gates.dtype, torch.float32)
+
+        def element(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return (total[b, h, slot[b % slot.shape[0], i]] - total[b, h, j]).to(dtype)
+
+        return element
+
+    def extra_repr(self) -> str:
+        """Show the settings."""
+        return f"dim={self.dim}, num_heads={self.num_heads}"
+
+    def _require_gates(self, gates: Tensor | None, keys: Positions, q: Tensor | None) -> Tensor:
+        if gates is None:
+            raise SettingError(
+                "FoX needs the gates of all keys, but got none.\n"
+                "Pass gates=here.gates(x) to here.attention; with a cache, keep them beside the keys."
+            )
+        needed = (gates.shape[0] if q is None else q.shape[0], self.num_heads, keys.tokens)
+        if gates.shape != needed:
+            raise ShapeError(
+                f"FoX needs gates of shape (batch, heads, keys) = {needed}, but got {tuple(gates.shape)}.\n"
+                "While decoding, append the new gates to the cache: torch.cat([cached, here.gates(x)], dim=-1)."
+            )
+        return gates
+
+
+def _own_slots(queries: Positions, keys: Positions) -> Int64[Tensor, "batch queries"]:
+    """Find the last key of its document that is not later than each query, which is the query itself if it is there.
+
+    If it is not, its own gate is missing from the sums of all keys alike, and softmax does not see that.
+    """
+    if queries is keys:
+        return torch.arange(keys.tokens, device=keys.device)[None]
+    seen = queries.mask(keys)[:, 0].int()  # (batch, queries, keys)
+    return keys.tokens - 1 - seen.flip(-1).argmax(-1)

@@ -1,0 +1,93 @@
+"""Mixtures by layer: one scheme in some layers, another or none in others, bound together by `ww.bind`."""
+
+from itertools import cycle
+
+import pytest
+import torch
+
+import whatwhere as ww
+from whatwhere.comparison.settings import build_wheres
+
+from . import laws
+from .cases import DIM, HEADS, MAX_LENGTH
+from .model import Cache, Model, decode, random_ids
+
+MIXTURES = ("rotary/none", "none/rotary", "rotary/alibi", "rotary+alibi/none", "learned+rotary/rotary", "ssmax/fox")
+LEFT = torch.tensor([[1, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1]], dtype=torch.bool)
+RULERS = {
+    "run": ww.positions(8),
+    "other starts": ww.positions(8, start=torch.tensor([0, 9])),
+    "packed": ww.packed([2, 6]),
+    "left-padded": ww.from_mask(LEFT),
+}
+
+
+class Layers:
+    """What the laws' model is built of: each call gives the Where of the next layer."""
+
+    regime = None
+
+    def __init__(self, mixture: str) -> None:
+        self.wheres = cycle(build_wheres(mixture, DIM, HEADS, MAX_LENGTH, layers=2))
+
+    def build(self, max_length: int) -> ww.Where:
+        assert max_length == MAX_LENGTH
+        return next(self.wheres)
+
+
+def model(mixture: str) -> Model:
+    torch.manual_seed(0)
+    return Model(Layers(mixture)).eval()
+
+
+@pytest.mark.parametrize("mixture", MIXTURES)
+@pytest.mark.parametrize("ruler", RULERS)
+@pytest.mark.parametrize("first", [1, 5])
+def test_decoding_with_caches_equals_prefill(first, ruler, mixture):
+    laws.decoding_equals_prefill(model(mixture), RULERS[ruler], first)
+
+
+@pytest.mark.parametrize("mixture", MIXTURES)
+def test_packed_equals_separate(mixture):
+    laws.packed_equals_separate(model(mixture), (3, 1, 5))
+
+
+@pytest.mark.parametrize("mixture", MIXTURES)
+@pytest.mark.parametrize("mask", [LEFT, LEFT.flip(-1)], ids=["left", "right"])
+def test_padded_equals_unpadded(mask, mixture):
+    laws.padded_equals_unpadded(model(mixture), mask)
+
+
+@pytest.mark.parametrize("mixture", MIXTURES)
+@pytest.mark.parametrize("ruler", RULERS)
+def test_engines_agree(ruler, mixture):
+    laws.engines_agree(model(mixture), RULERS[ruler], "sdpa")
+
+
+@pytest.mark.compile
+def test_a_mixture_compiles_at_most_twice():
+    laws.compiles_at_most_twice(lambda n: (random_ids(2, n, seed=n),), model("rotary/none"), (5, 6, 9, 13, 31))
+
+
+@pytest.mark.parametrize("mixture", ["rotary/none", "none/rotary", "rotary/alibi"])
+def test_every_layer_keeps_its_own_scheme(mixture):
+    """The mixture is none of the models that have one scheme throughout."""
+    ids = random_ids(2, 9)
+    with torch.no_grad():
+        mixed = model(mixture)(ids)
+        for part in mixture.split("/"):
+            assert (mixed - model(part)(ids)).abs().max() > 1e-3
+
+
+def test_only_the_turned_layers_turn_what_they_cache():
+    """Behind a layer of rotary, the cache of a layer without holds keys as they were projected."""
+    small, ids, inputs = model("rotary/none"), random_ids(1, 6), []
+    small.blocks[1].norm.register_forward_hook(lambda module, given, normed: inputs.append(normed))
+    caches = [Cache(), Cache()]
+    with torch.no_grad():
+        small(ids, ww.positions(6), None, caches)
+        k = small.blocks[1].key_value(inputs[0]).unflatten(-1, (2, 2, -1)).permute(2, 0, 3, 1, 4)[0]
+    assert torch.equal(caches[1].k, k)
+    with torch.no_grad():
+        moved = decode(small, ids, ww.positions(6, start=50), 3)
+        torch.testing.assert_close(moved, small(ids), **laws.TOLERANCE)

@@ -1,0 +1,126 @@
+"""DeBERTa equals Hugging Face transformers' DeBERTa-v2: rows, scores and a whole module with its weights."""
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import DebertaV2Config
+from transformers.models.deberta_v2 import modeling_deberta_v2 as theirs
+
+import whatwhere as ww
+
+HEADS, HEAD_DIM, DIM = 3, 8, 24
+TERMS = [["c2p", "p2c"], ["c2p"], ["p2c"]]
+SPANS = [(-1, 6), (-1, 40), (6, 9), (8, 40), (32, 64)]  # position_buckets, max_relative_positions
+
+
+def attention_of(
+    terms: list[str], buckets: int = 8, longest: int = 40, share: bool = True
+) -> theirs.DisentangledSelfAttention:
+    """Give a small attention module with random weights."""
+    config = DebertaV2Config(
+        hidden_size=DIM,
+        num_attention_heads=HEADS,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        relative_attention=True,
+        position_buckets=buckets,
+        max_relative_positions=longest,
+        pos_att_type=terms,
+        share_att_key=share,
+    )
+    return theirs.DisentangledSelfAttention(config).double().eval()
+
+
+def heads(x: Tensor) -> Tensor:
+    return x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(-2, -3)
+
+
+def like(module: theirs.DisentangledSelfAttention, table: Tensor) -> ww.DeBERTa:
+    """Give our scheme with the projections of a table of relative positions."""
+    buckets = module.position_buckets
+    span, farthest = (buckets, module.max_relative_positions) if buckets > 0 else (module.max_relative_positions, None)
+    scheme = ww.DeBERTa(HEAD_DIM, HEADS, span, farthest, terms=module.pos_att_type).double()
+    shared = module.share_att_key
+    projections = {
+        "position_keys": module.key_proj if shared else getattr(module, "pos_key_proj", None),
+        "position_queries": module.query_proj if shared else getattr(module, "pos_query_proj", None),
+    }
+    values = {
+        name: projections[name](table[: 2 * span]).unflatten(-1, (HEADS, HEAD_DIM)) for name in scheme.state_dict()
+    }
+    scheme.load_state_dict(values)
+    return scheme
+
+
+def test_rows() -> None:
+    """Every distance up to 3,000, for DeBERTa-v3's settings and many more."""
+    relative = torch.arange(-3000, 3001)
+    settings = [
+        (span, longest)
+        for span in (4, 6, 8, 16, 32, 48, 64, 100, 128, 256, 512)
+        for longest in (20, 33, 64, 100, 128, 200, 256, 300, 511, 512, 513, 1000, 1024, 2048)
+        if longest > span // 2 + 1
+    ]
+    assert (256, 512) in settings
+    assert len(settings) > 120
+    for span, longest in settings:
+        buckets = theirs.make_log_bucket_position(relative, span, longest).long()
+        rows = (buckets + span).clamp(0, 2 * span - 1)
+        assert torch.equal(ww.DeBERTa(1, 1, span, longest).rows(relative), rows), (span, longest)
+
+
+@pytest.mark.parametrize(("span", "longest", "distance"), [(18, 17, 12), (512, 4096, 1643)])
+def test_pin_an_edge_missed_in_float32(span: int, longest: int, distance: int) -> None:
+    """9 (16 / 9) ** (4 / 8) is 12, which belongs to the nearer row; 1,643 lies beyond an edge by 3 parts in 10 ** 8."""
+    wrong = int(theirs.make_log_bucket_position(torch.tensor([distance]), span, longest))
+    right = int(ww.DeBERTa(1, 1, span, longest).rows(torch.tensor([distance]))) - span
+    middle = span // 2
+    exponent, below = right - middle, right - middle - 1
+    assert abs(wrong - right) == 1
+    assert distance ** (middle - 1) * middle**exponent <= (longest - 1) ** exponent * middle ** (middle - 1)
+    assert distance ** (middle - 1) * middle**below > (longest - 1) ** below * middle ** (middle - 1)
+
+
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize(("buckets", "longest"), SPANS)
+def test_scores(buckets: int, longest: int, terms: list[str], share: bool) -> None:
+    """What they add to the scores, at 50 tokens."""
+    module = attention_of(terms, buckets, longest, share)
+    table = torch.randn(2 * module.pos_ebd_size, DIM, dtype=torch.float64)
+    q, k = (torch.randn(2, HEADS, 50, HEAD_DIM, dtype=torch.float64) for _ in range(2))
+    wanted = module.disentangled_attention_bias(q.flatten(0, 1), k.flatten(0, 1), None, table, 1 + len(terms))
+    p = ww.positions(50)
+    element = like(module, table).bind(p, p, q=q, k=k)
+    b, h, i, j = (torch.arange(n) for n in (2, HEADS, 50, 50))
+    mine = element(b[:, None, None, None], h[:, None, None], i[:, None], j)
+    torch.testing.assert_close(mine.flatten(0, 1), wanted, rtol=1e-7, atol=1e-9)  # their sqrt is float32
+
+
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("terms", TERMS)
+def test_attention(terms: list[str], share: bool) -> None:
+    """A whole module with its weights, looking both ways, padding on the right."""
+    module = attention_of(terms, share=share)
+    x = torch.randn(2, 50, DIM, dtype=torch.float64)
+    table = torch.randn(2 * module.pos_ebd_size, DIM, dtype=torch.float64)
+    real = torch.arange(50) < torch.tensor([[50], [31]])
+    mask = real[:, None, :, None] & real[:, None, None]
+    wanted, _ = module(x, mask, rel_embeddings=table)
+    q, k, v = (heads(projection(x)) for projection in (module.query_proj, module.key_proj, module.value_proj))
+    here = ww.Where(score=like(module, table)).at(ww.from_mask(real))
+    mine = here.attention(q, k, v, causal=False).transpose(1, 2).flatten(-2)
+    torch.testing.assert_close(mine[real], wanted[real], rtol=0, atol=1e-7)
+
+
+def test_pin_position_to_content_reads_the_distance_of_query_minus_key() -> None:
+    """The paper writes row(j - i) in p2c; their indices are of key minus query, negated, and then transposed."""
+    module = attention_of(["p2c"], buckets=-1, longest=6)
+    table = torch.randn(12, DIM, dtype=torch.float64)
+    q, k = torch.zeros(HEADS, 5, HEAD_DIM).double(), torch.randn(HEADS, 5, HEAD_DIM).double()
+    bias = module.disentangled_attention_bias(q, k, None, table, 2)
+    position_queries = heads(module.query_proj(table))  # (heads, rows, head_dim)
+    by_code = (k[0, 1] @ position_queries[0, 4 - 1 + 6]) / (2 * HEAD_DIM) ** 0.5
+    by_paper = (k[0, 1] @ position_queries[0, 1 - 4 + 6]) / (2 * HEAD_DIM) ** 0.5
+    assert abs(float((bias[0, 4, 1] - by_code).detach())) < 1e-6
+    assert abs(float((bias[0, 4, 1] - by_paper).detach())) > 1e-3

@@ -1,0 +1,141 @@
+"""Multimodal and axial rotary equal Hugging Face transformers' Qwen2-VL, Qwen3-VL, Qwen3.5 and GLM-4V.
+
+At positions whose three axes differ: with text, where they are alike, a mix-up of the axes cannot be seen.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import Qwen2VLConfig
+from transformers.models.glm4v import modeling_glm4v as glm
+from transformers.models.glm4v.configuration_glm4v import Glm4vTextConfig
+from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen2
+from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
+from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
+from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5TextRotaryEmbedding
+from transformers.models.qwen3_vl import modeling_qwen3_vl as qwen3
+from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
+
+import whatwhere as ww
+
+FAR = 2000
+# They take angles in float32: at position p a cosine is off by p * 3e-7, of features of up to 5 standard deviations.
+ANGLES = 5 * FAR * 3e-7
+
+
+def scattered(batch: int = 2, tokens: int = 40) -> Tensor:
+    """Draw time, height and width, (3, batch, tokens)."""
+    return torch.randint(FAR, (3, batch, tokens), generator=torch.Generator().manual_seed(1))
+
+
+def picture() -> Tensor:
+    """Give the numbers of three words, a picture of 4 by 6 patches, and two words, as Qwen2-VL counts them."""
+    words = torch.arange(3).expand(3, -1)
+    patches = torch.stack([torch.zeros(24).long(), torch.arange(24) // 6, torch.arange(24) % 6]) + 3
+    later = (torch.arange(2) + int(patches.max()) + 1).expand(3, -1)
+    return torch.cat([words, patches, later], dim=-1)[:, None]
+
+
+def queries_and_keys(ids: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
+    """Draw four heads of queries and two of keys."""
+    batch, tokens = ids.shape[1:]
+    return torch.randn(batch, 4, tokens, head_dim), torch.randn(batch, 2, tokens, head_dim)
+
+
+def qwen2_config(**parameters: Any) -> Any:
+    """Give the text part of a Qwen2-VL with heads of 128."""
+    told = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24], **parameters}
+    sizes = {"hidden_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 4096}
+    return Qwen2VLConfig(text_config={**sizes, "rope_parameters": told}).get_text_config()
+
+
+IDS = pytest.mark.parametrize("ids", [scattered(), picture()], ids=["scattered", "picture"])
+
+
+def assert_same(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...], tolerance: float = ANGLES) -> None:
+    for mine, wanted in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=0, atol=tolerance)
+
+
+@IDS
+@pytest.mark.parametrize("scaling", [None, ww.YaRN(4.0, 1024)], ids=["plain", "yarn"])
+def test_qwen2_vl_is_chunked(ids: Tensor, scaling: ww.YaRN | None) -> None:
+    parameters = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024} if scaling else {}
+    module = qwen2.Qwen2VLRotaryEmbedding(qwen2_config(**parameters))
+    q, k = queries_and_keys(ids, 128)
+    rope = ww.MultimodalRotary(128, (16, 24, 24), 1e6, scaling=scaling)
+    theirs = qwen2.apply_rotary_pos_emb(q, k, *module(q, ids))
+    assert_same(rope(q, k, ids), theirs, ANGLES * rope.magnitude)
+
+
+@IDS
+def test_qwen3_vl_is_interleaved(ids: Tensor) -> None:
+    config = Qwen3VLTextConfig(
+        hidden_size=512,
+        num_attention_heads=4,
+        head_dim=128,
+        rope_parameters={"rope_type": "default", "rope_theta": 5e6, "mrope_section": [24, 20, 20]},
+    )
+    q, k = queries_and_keys(ids, 128)
+    theirs = qwen3.apply_rotary_pos_emb(q, k, *qwen3.Qwen3VLTextRotaryEmbedding(config)(q, ids))
+    rope = ww.MultimodalRotary(128, (24, 20, 20), 5e6, layout="interleaved")
+    assert_same(rope(q, k, ids), theirs)
+
+
+@IDS
+def test_qwen3_5_turns_a_quarter_of_the_head(ids: Tensor) -> None:
+    config = Qwen3_5TextConfig(
+        hidden_size=512,
+        num_attention_heads=4,
+        head_dim=128,
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": 1e7,
+            "partial_rotary_factor": 0.5,
+            "mrope_section": [11, 11, 10],
+        },
+    )
+    cos, sin = Qwen3_5TextRotaryEmbedding(config)(torch.zeros(1), ids)
+    rope = ww.MultimodalRotary(128, (11, 11, 10), 1e7, layout="interleaved", rotary_dim=64)
+    stands = ww.from_position_ids(ids)
+    assert_same(tuple(x[:, 0] for x in rope.bind(stands)), (cos[..., :32], sin[..., :32]), FAR * 3e-7)
+
+
+@IDS
+def test_glm_4v_is_chunked_in_neighboring_features_of_half_the_head(ids: Tensor) -> None:
+    config = Glm4vTextConfig(
+        hidden_size=512,
+        num_attention_heads=4,
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": 10_000.0,
+            "partial_rotary_factor": 0.5,
+            "mrope_section": [8, 12, 12],
+        },
+    )
+    q, k = queries_and_keys(ids, 128)
+    theirs = glm.apply_rotary_pos_emb(q, k, *glm.Glm4vTextRotaryEmbedding(config)(q, ids))
+    rope = ww.MultimodalRotary(128, (8, 12, 12), interleaved=True, rotary_dim=64)
+    assert_same(rope(q, k, ids), theirs)
+
+
+def test_the_layouts_are_not_one_another() -> None:
+    """Without this, positions that are too much alike could pass either for the other; with text they do."""
+    ids, text = scattered(), torch.arange(40).expand(3, 2, -1)
+    q, k = queries_and_keys(ids, 128)
+    chunked, interleaved = (ww.MultimodalRotary(128, (24, 20, 20), layout=kind) for kind in ("chunked", "interleaved"))
+    assert (chunked(q, k, ids)[0] - interleaved(q, k, ids)[0]).abs().max() > 1
+    assert_same(chunked(q, k, text), interleaved(q, k, text), 0)
+
+
+@pytest.mark.parametrize("head_dim", [32, 80])
+def test_the_vision_part_of_qwen2_vl_is_axial(head_dim: int) -> None:
+    config = Qwen2VLVisionConfig(embed_dim=4 * head_dim, num_heads=4)
+    p = ww.grid(30, 50)
+    cos, sin = qwen2.Qwen2VLVisionRotaryEmbedding(config)(torch.zeros(1), p.index.transpose(0, 1))
+    q, k = torch.randn(2, p.tokens, 4, head_dim)  # (tokens, heads, head_dim) is their order
+    theirs = qwen2.apply_rotary_pos_emb_vision(q, k, cos[0], sin[0])
+    ours = ww.AxialRotary(head_dim)(q.transpose(0, 1)[None], k.transpose(0, 1)[None], p)
+    assert_same(tuple(x[0].transpose(0, 1) for x in ours), theirs, 5 * 50 * 3e-7)

@@ -1,0 +1,242 @@
+"""Every scaling of rotary equals Hugging Face transformers', within the trained length and beyond it."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import GPTNeoXConfig, GptOssConfig, LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
+from transformers.models.gemma4.modeling_gemma4 import Gemma4TextRotaryEmbedding
+from transformers.models.gpt_neox import modeling_gpt_neox as neox
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssRotaryEmbedding
+from transformers.models.llama import modeling_llama as llama
+
+import whatwhere as ww
+
+TRAINED, EXTENDED = 256, 1024
+FREQUENCY = 1e-6  # theirs are float32; a power, a ramp and a quotient round it a few times
+SHORT = [1.0 + 0.01 * n for n in range(32)]
+LONG = [1.0 + 0.5 * n for n in range(32)]
+LONGROPE: dict[str, Any] = {"short_factor": SHORT, "long_factor": LONG, "original_max_position_embeddings": TRAINED}
+
+# What a configuration says, and what that is here; heads of 64.
+CASES: dict[str, tuple[dict[str, Any], ww.Scaling]] = {
+    "linear": ({"rope_type": "linear", "factor": 4.0}, ww.Linear(4.0)),
+    "dynamic": ({"rope_type": "dynamic", "factor": 4.0}, ww.DynamicNTK(4.0, EXTENDED)),
+    "yarn": (
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": TRAINED},
+        ww.YaRN(4.0, TRAINED),
+    ),
+    "yarn, not truncated": (
+        {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False},
+        ww.YaRN(32.0, 4096, truncate=False),
+    ),
+    "yarn of DeepSeek": (
+        {
+            "rope_type": "yarn",
+            "factor": 40.0,
+            "original_max_position_embeddings": 4096,
+            "mscale": 1.0,
+            "mscale_all_dim": 0.707,
+        },
+        ww.YaRN(40.0, 4096, mscale=1.0, mscale_all_dim=0.707),
+    ),
+    "yarn with all settings": (
+        {
+            "rope_type": "yarn",
+            "factor": 2.0,
+            "original_max_position_embeddings": TRAINED,
+            "beta_fast": 4.0,
+            "beta_slow": 0.25,
+            "attention_factor": 1.7,
+        },
+        ww.YaRN(2.0, TRAINED, beta_fast=4.0, beta_slow=0.25, attention_factor=1.7),
+    ),
+    "longrope": (
+        {"rope_type": "longrope", "factor": 4.0, **LONGROPE},
+        ww.LongRoPE(SHORT, LONG, TRAINED, factor=4.0),
+    ),
+    "longrope with its magnitude": (
+        {"rope_type": "longrope", "factor": 4.0, "attention_factor": 1.3, **LONGROPE},
+        ww.LongRoPE(SHORT, LONG, TRAINED, factor=4.0, attention_factor=1.3),
+    ),
+    "llama3": (
+        {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": TRAINED,
+        },
+        ww.Llama3(8.0, TRAINED),
+    ),
+    "proportional": (
+        {"rope_type": "proportional", "factor": 2.0, "partial_rotary_factor": 0.4},
+        ww.Proportional(0.4, 2.0),
+    ),
+}
+EACH = pytest.mark.parametrize("name", CASES)
+
+
+def config_of(parameters: dict[str, Any], theta: float) -> LlamaConfig:
+    """Give a Llama with heads of 64 whose max_position_embeddings is the extended length."""
+    return LlamaConfig(
+        hidden_size=128,
+        num_attention_heads=2,
+        head_dim=64,
+        max_position_embeddings=EXTENDED,
+        rope_parameters={"rope_theta": theta, **parameters},
+    )
+
+
+def assert_same_turns(ours: tuple[Tensor, ...], theirs: tuple[Tensor, Tensor], ids: Tensor, rope: ww.Rotary) -> None:
+    """Compare cosines and sines, (batch, tokens, pairs), as closely as their float32 angles allow.
+
+    A frequency is made in four roundings of float32 or less, the angle in one more: off by 5 * 6e-8 of itself.
+    """
+    fastest = ww.frequencies.inverse_frequencies(rope.rotary_dim, rope.theta)
+    bound = rope.magnitude * (ids[..., None] * fastest * 3e-7 + 2e-7)
+    for mine, wanted in zip(ours, theirs, strict=True):
+        pairs = mine.shape[-1]
+        assert ((mine[:, 0] - wanted[..., :pairs]).abs() <= bound).all()
+
+
+@EACH
+@pytest.mark.parametrize("theta", [10_000.0, 500_000.0])
+def test_frequencies_and_magnitude(name: str, theta: float) -> None:
+    parameters, scaling = CASES[name]
+    make = ROPE_INIT_FUNCTIONS[parameters["rope_type"]]
+    for length in (None, 17, TRAINED, TRAINED + 1, EXTENDED, EXTENDED + 1, 20_000):
+        theirs, magnitude = make(config_of(parameters, theta), "cpu", seq_len=length)
+        lengths = None if length is None else torch.tensor(length)
+        ours = scaling.frequencies(64, theta, lengths=lengths)
+        torch.testing.assert_close(ours.float(), theirs, rtol=FREQUENCY, atol=0)
+        assert scaling.magnitude == pytest.approx(magnitude, rel=1e-12)
+
+
+@EACH
+@pytest.mark.parametrize("length", [20, TRAINED, TRAINED + 1, 3 * EXTENDED])
+def test_modules(name: str, length: int) -> None:
+    """The module chooses its regime by itself, from the largest position."""
+    parameters, scaling = CASES[name]
+    module = llama.LlamaRotaryEmbedding(config_of(parameters, 10_000.0))
+    ids = torch.arange(length)[None]
+    rope = ww.Rotary(64, scaling=scaling)
+    assert_same_turns(rope.bind(ww.positions(length)), module(torch.zeros(1), ids), ids, rope)
+    q, k = torch.randn(2, 1, 2, length, 64)
+    theirs = llama.apply_rotary_pos_emb(q, k, *module(q, ids))
+    for mine, wanted in zip(rope(q, k, ww.positions(length)), theirs, strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=0, atol=5 * rope.magnitude * (length * 4e-7 + 4e-7))
+
+
+@EACH
+def test_plain_rotary_and_other_scalings_are_not_it(name: str) -> None:
+    """Without this, tolerances that are too wide would pass every scaling for every other."""
+    parameters, _ = CASES[name]
+    length = 3 * EXTENDED
+    ids = torch.arange(length)[None]
+    theirs = llama.LlamaRotaryEmbedding(config_of(parameters, 10_000.0))(torch.zeros(1), ids)
+    for other in (None, *(scaling for key, (_, scaling) in CASES.items() if key != name)):
+        rope = ww.Rotary(64, scaling=other)
+        with pytest.raises(AssertionError):
+            assert_same_turns(rope.bind(ww.positions(length)), theirs, ids, rope)
+
+
+PARTIAL = [
+    name for name, (parameters, _) in CASES.items() if parameters["rope_type"] not in ("longrope", "proportional")
+]
+
+
+@pytest.mark.parametrize("name", PARTIAL)
+def test_a_part_of_the_head(name: str) -> None:
+    """GPT-NeoX turns the first quarter; frequencies run over the part."""
+    parameters, scaling = CASES[name]
+    config = GPTNeoXConfig(
+        hidden_size=256,
+        num_attention_heads=2,
+        max_position_embeddings=EXTENDED,
+        rope_parameters={"rope_theta": 10_000.0, "partial_rotary_factor": 0.25, **parameters},
+    )
+    length = 2 * EXTENDED
+    q, k = torch.randn(2, 1, 2, length, 128)
+    theirs = neox.apply_rotary_pos_emb(q, k, *neox.GPTNeoXRotaryEmbedding(config)(q, torch.arange(length)[None]))
+    rope = ww.Rotary(128, rotary_dim=32, scaling=scaling)
+    for mine, wanted in zip(rope(q, k, ww.positions(length)), theirs, strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=0, atol=5 * rope.magnitude * (length * 4e-7 + 4e-7))
+        assert torch.equal(mine[..., 32:], wanted[..., 32:])
+
+
+def test_gpt_oss() -> None:
+    """Its own configuration, with theta 150,000 and a ramp that is not rounded."""
+    config = GptOssConfig()
+    told = config.rope_parameters
+    assert (told["rope_type"], told["truncate"]) == ("yarn", False)
+    scaling = ww.YaRN(
+        told["factor"],
+        told["original_max_position_embeddings"],
+        told["beta_fast"],
+        told["beta_slow"],
+        truncate=False,
+    )
+    ids = torch.arange(9000)[None]
+    rope = ww.Rotary(config.head_dim, told["rope_theta"], scaling=scaling)
+    assert_same_turns(rope.bind(ww.positions(9000)), GptOssRotaryEmbedding(config)(torch.zeros(1), ids), ids, rope)
+
+
+def test_gemma_4() -> None:
+    """Layers of full attention turn a quarter of the pairs of wider heads; the others are plain."""
+    config = Gemma4TextConfig()
+    module, ids = Gemma4TextRotaryEmbedding(config), torch.arange(3000)[None]
+    told = config.rope_parameters["full_attention"]
+    assert (told["rope_type"], told["partial_rotary_factor"]) == ("proportional", 0.25)
+    full, sliding = (config.per_layer_config[kind] for kind in ("full_attention", "sliding_attention"))
+    assert full.head_dim == 2 * sliding.head_dim
+    wide = ww.Rotary(full.head_dim, told["rope_theta"], scaling=ww.Proportional(0.25))
+    theirs = module(torch.zeros(1), ids, layer_type="full_attention")
+    assert_same_turns(wide.bind(ww.positions(3000)), theirs, ids, wide)
+    plain = ww.Rotary(sliding.head_dim, config.rope_parameters["sliding_attention"]["rope_theta"])
+    theirs = module(torch.zeros(1), ids, layer_type="sliding_attention")
+    assert_same_turns(plain.bind(ww.positions(3000)), theirs, ids, plain)
+
+
+# Where they are wrong: pinned, so that we notice when it is no longer so
+
+
+@pytest.mark.parametrize("name", ["dynamic", "longrope"])
+def test_pin_a_sequence_changes_with_its_neighbors(name: str) -> None:
+    """They take the longest of the batch; here each sequence has its own regime."""
+    parameters, scaling = CASES[name]
+    ids = torch.stack([torch.arange(20), torch.arange(20) + 2 * EXTENDED])
+    module, rope = llama.LlamaRotaryEmbedding(config_of(parameters, 10_000.0)), ww.Rotary(64, scaling=scaling)
+    alone = module(torch.zeros(1), ids[:1])[0]
+    together = module(torch.zeros(1), ids)[0]
+    assert (together[0] - alone[0]).abs().max() > 0.05
+    assert torch.equal(rope.bind(ww.from_position_ids(ids))[0][0], rope.bind(ww.from_position_ids(ids[:1]))[0][0])
+    long = rope.bind(ww.from_position_ids(ids))
+    assert_same_turns(tuple(x[1:] for x in long), module(torch.zeros(1), ids[1:]), ids[1:], rope)
+
+
+def test_pin_what_was_asked_before_is_remembered() -> None:
+    """A short sequence after a long one, but not shorter than the trained length, keeps the long one's frequencies."""
+    parameters, _ = CASES["dynamic"]
+    fresh, used = (llama.LlamaRotaryEmbedding(config_of(parameters, 10_000.0)) for _ in range(2))
+    ids = torch.arange(EXTENDED + 1)[None]
+    used(torch.zeros(1), torch.arange(8 * EXTENDED)[None])
+    assert (used(torch.zeros(1), ids)[0] - fresh(torch.zeros(1), ids)[0]).abs().max() > 0.5
+
+
+def test_pin_truncate_is_not_read_where_layers_have_parameters_of_their_own() -> None:
+    """It is looked up in the outer mapping, whose keys are layer types: the ramp is rounded all the same."""
+    parameters, scaling = CASES["yarn, not truncated"]
+    config = config_of(parameters, 10_000.0)
+    flat, _ = ROPE_INIT_FUNCTIONS["yarn"](config, "cpu")
+    nested = config_of(parameters, 10_000.0)
+    nested.layer_types = ["full_attention"]
+    nested.rope_parameters = {"full_attention": dict(config.rope_parameters)}
+    theirs, _ = ROPE_INIT_FUNCTIONS["yarn"](nested, "cpu", layer_type="full_attention")
+    assert (theirs / flat - 1).abs().max() > 0.01
+    rounded = ww.YaRN(32.0, 4096).frequencies(64, 10_000.0)
+    torch.testing.assert_close(rounded.float(), theirs, rtol=FREQUENCY, atol=0)
+    torch.testing.assert_close(scaling.frequencies(64, 10_000.0).float(), flat, rtol=FREQUENCY, atol=0)

@@ -1,0 +1,57 @@
+"""Shaw equals the `relative_key` positions of Hugging Face transformers' Wav2Vec2-BERT."""
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import Wav2Vec2BertConfig
+from transformers.models.wav2vec2_bert import modeling_wav2vec2_bert as theirs
+
+import whatwhere as ww
+
+
+def attention_of(left: int, right: int) -> theirs.Wav2Vec2BertSelfAttention:
+    """Give a small attention module with random weights."""
+    config = Wav2Vec2BertConfig(
+        hidden_size=24,
+        num_attention_heads=3,
+        attention_dropout=0.0,
+        position_embeddings_type="relative_key",
+        left_max_position_embeddings=left,
+        right_max_position_embeddings=right,
+        attn_implementation="eager",
+    )
+    return theirs.Wav2Vec2BertSelfAttention(config).double().eval()
+
+
+def heads(x: Tensor) -> Tensor:
+    return x.unflatten(-1, (3, 8)).transpose(1, 2)
+
+
+def like(module: theirs.Wav2Vec2BertSelfAttention, left: int, right: int) -> ww.Shaw:
+    """Give our scheme with a module's table."""
+    scheme = ww.Shaw(8, 3, left, right).double()
+    scheme.load_state_dict(module.distance_embedding.state_dict())
+    return scheme
+
+
+@pytest.mark.parametrize(("left", "right"), [(64, 8), (4, 2), (3, 5)])
+def test_bias(left: int, right: int) -> None:
+    module = attention_of(left, right)
+    q, k, p = torch.randn(2, 3, 20, 8, dtype=torch.float64), torch.randn(2, 3, 20, 8), ww.positions(20)
+    _, wanted = theirs._apply_relative_key_position_encoding(module, q, k)
+    element = like(module, left, right).bind(p, p, q=q)
+    b, h, i, j = (torch.arange(n) for n in (2, 3, 20, 20))
+    torch.testing.assert_close(element(b[:, None, None, None], h[:, None, None], i[:, None], j), wanted)
+
+
+@pytest.mark.parametrize(("left", "right"), [(64, 8), (4, 2)])
+def test_attention(left: int, right: int) -> None:
+    """A whole module with its weights, looking both ways."""
+    module = attention_of(left, right)
+    x = torch.randn(2, 20, 24, dtype=torch.float64)
+    wanted, _ = module(x)
+    here = ww.Where(score=like(module, left, right)).at(ww.positions(20))
+    q, k, v = (heads(projection(x)) for projection in (module.linear_q, module.linear_k, module.linear_v))
+    y = here.attention(q, k, v, causal=False)
+    mine = module.linear_out(y.transpose(1, 2).flatten(-2))
+    torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-12)

@@ -1,0 +1,100 @@
+"""AxialSinusoidal: one sinusoid for each axis of a grid."""
+
+import numpy as np
+import pytest
+import torch
+
+import whatwhere as ww
+from whatwhere import reference
+
+LAYOUTS = ["interleaved", "halves", "tensor2tensor"]
+# Parts alike, and a last part that lacks some of its pairs.
+SIZES = [(64, 2), (64, 3), (16, 3), (10, 2), (12, 3), (8, 1), (20, 4)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("dim", "axes"), SIZES)
+def test_it_is_the_reference(dim, axes, layout):
+    index = np.array([[0, 1, 5, 40, 999_999]] * axes)
+    for axis in range(axes):
+        index[axis] += 3 * axis
+    ours = ww.AxialSinusoidal(dim, axes, 500.0, layout)(torch.tensor(index)[:, None])
+    wanted = reference.axial_sinusoid(index, dim, 500.0, layout)
+    np.testing.assert_allclose(ours[0].double().numpy(), wanted, rtol=0, atol=6.1e-8)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("dim", "axes"), SIZES)
+def test_moving_along_one_axis_changes_only_its_part(dim, axes, layout):
+    scheme = ww.AxialSinusoidal(dim, axes, layout=layout)
+    place = torch.arange(axes)
+    for axis, part in enumerate(scheme.parts):
+        moved = place.clone()
+        moved[axis] += 7
+        before, after = scheme(torch.stack([place, moved], dim=-1)[:, None])[0]
+        changed = (before != after).nonzero().flatten().tolist()
+        assert changed
+        assert set(changed) <= set(range(dim)[part])
+
+
+@pytest.mark.parametrize(("dim", "axes"), SIZES)
+def test_parts_cover_every_feature_once(dim, axes):
+    parts = ww.AxialSinusoidal(dim, axes).parts
+    assert [n for part in parts for n in range(dim)[part]] == list(range(dim))
+    widths = [part.stop - part.start for part in parts]
+    assert min(widths) >= 2
+    assert len(set(widths[:-1])) <= 1
+    assert widths[-1] <= widths[0]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_each_part_is_the_sinusoid_of_its_axis(layout):
+    grid = ww.grid(5, 4)
+    ours = ww.AxialSinusoidal(32, 2, 50.0, layout)(grid)
+    apart = [ww.Sinusoidal(16, 50.0, layout)(ww.assigned(axis)) for axis in grid.index]
+    assert torch.equal(ours, torch.cat(apart, dim=-1))
+
+
+def test_all_axes_have_the_same_frequencies():
+    """Where dim does not divide, the last axis lacks its slowest pairs, and nothing else differs."""
+    scheme = ww.AxialSinusoidal(16, 3)
+    row = scheme(torch.tensor([[[5]], [[5]], [[5]]]))[0, 0]
+    first, second, third = (row[part] for part in scheme.parts)
+    assert torch.equal(first, second)
+    assert torch.equal(third, first[:4])
+
+
+def test_one_axis_stands_for_all():
+    scheme = ww.AxialSinusoidal(24, 3)
+    p = ww.positions(6, start=2)
+    assert torch.equal(scheme(p), scheme(p.index.expand(3, -1, -1)))
+    assert scheme(ww.packed([3, 2])).shape == (1, 5, 24)
+
+
+def test_a_ruler_of_other_axes_is_refused():
+    with pytest.raises(ww.PositionError, match="AxialSinusoidal measures along 2 axes, but these positions have 3"):
+        ww.AxialSinusoidal(8)(ww.grid(2, 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"dim": 7}, "needs an even number: a sine and a cosine share one frequency"),
+        ({"dim": 8, "axes": 3}, "nothing is left for the last.\nA multiple of 6, such as 12,"),
+        ({"dim": 2, "axes": 2}, "nothing is left for the last.\nA multiple of 4, such as 4,"),
+        ({"dim": 4, "axes": 2, "layout": "tensor2tensor"}, "at least 4 features, but dim=4 gives 2.\nPass dim=8"),
+        ({"dim": 0}, "needs a whole number of at least 1"),
+        ({"dim": 8, "axes": 0}, "needs a whole number of at least 1"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(settings, words):
+    with pytest.raises(ww.ShapeError) as caught:
+        ww.AxialSinusoidal(**settings)
+    assert words in str(caught.value)
+
+
+def test_settings_show():
+    scheme = ww.AxialSinusoidal(12, 3, 50.0, "halves")
+    assert repr(scheme) == "AxialSinusoidal(dim=12, axes=3, theta=50.0, layout='halves')"
+    with pytest.raises(ww.SettingError, match="theta"):
+        ww.AxialSinusoidal(8, theta=0.0)

@@ -1,0 +1,163 @@
+"""FIRE: a learned function of the distance, as a share of how far back a query can look."""
+
+import pickle
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import whatwhere as ww
+from whatwhere import reference
+
+AT_QUERIES, AT_KEYS = np.array([0, 3, 40, 600, 999_999]), np.array([0, 1, 2, 3, 17, 40, 500, 5000])
+LEARNED = ("c", "threshold_factor", "weight_in", "bias_in", "weight_out", "bias_out")
+
+
+def drawn(num_heads: int = 3, **settings) -> ww.FIRE:
+    torch.manual_seed(0)
+    return ww.FIRE(num_heads, **settings).double()
+
+
+def layers(scheme: ww.FIRE) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    u, a, v, b = (getattr(scheme, name).detach().numpy() for name in LEARNED[2:])
+    return (u, a), (v, b)
+
+
+@pytest.mark.parametrize("settings", [{}, {"width": 5}, {"threshold": 20.0}, {"c": 2.0}])
+def test_a_table_is_that_of_the_reference(settings):
+    scheme = drawn(**settings)
+    with torch.no_grad():
+        scheme.threshold_factor.fill_(-1.5)  # its absolute value counts
+    table = scheme(torch.tensor(AT_QUERIES), torch.tensor(AT_KEYS))[0]
+    threshold = -1.5 * scheme.threshold
+    wanted = reference.fire_bias(AT_QUERIES, AT_KEYS, scheme.c.item(), threshold, *layers(scheme))
+    np.testing.assert_allclose(table.detach().numpy(), wanted, rtol=1e-11, atol=1e-13)
+
+
+def test_gradients_are_those_of_the_reference():
+    scheme = drawn(threshold=50.0)
+    g = np.random.default_rng(0).normal(size=(3, 5, 8))
+    scheme(torch.tensor(AT_QUERIES), torch.tensor(AT_KEYS))[0].backward(torch.tensor(g))
+    wanted = reference.fire_gradient(g, AT_QUERIES, AT_KEYS, scheme.c.item(), 50.0, *layers(scheme))
+    for name, gradient in zip(LEARNED, wanted, strict=True):
+        factor = 50.0 if name == "threshold_factor" else 1.0  # threshold = m L
+        got = getattr(scheme, name).grad.numpy()
+        np.testing.assert_allclose(got, factor * gradient, rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+class Module(nn.Module):
+    """FIRE as code that circulates has it: one table of a whole sequence, through torch's own linear layers."""
+
+    def __init__(self, ours: ww.FIRE) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(1, ours.width), nn.ReLU(), nn.Linear(ours.width, ours.num_heads)).double()
+        with torch.no_grad():
+            for given, name in ((self.mlp[0].weight, "weight_in"), (self.mlp[0].bias, "bias_in")):
+                given.copy_(getattr(ours, name).view_as(given))
+            self.mlp[2].weight.copy_(ours.weight_out)
+            self.mlp[2].bias.copy_(ours.bias_out)
+        self.c, self.threshold = ours.c.detach(), (ours.threshold_factor * ours.threshold).abs().detach()
+
+    def forward(self, length: int) -> Tensor:
+        rows = torch.arange(length, dtype=torch.float64)
+        distance = torch.log((self.c * (rows[:, None] - rows)).abs() + 1)
+        reach = torch.log((self.c * torch.maximum(rows, self.threshold)[:, None]).abs() + 1)
+        return self.mlp((distance / (reach + 1e-6))[..., None]).permute(2, 0, 1)
+
+
+@pytest.mark.parametrize("threshold", [512.0, 8.0])
+def test_it_is_the_module_that_circulates(threshold):
+    scheme = drawn(threshold=threshold)
+    assert_close(scheme(ww.positions(60))[0], Module(scheme)(60), rtol=1e-11, atol=1e-13)
+
+
+def test_below_the_threshold_it_is_a_function_of_the_distance():
+    scheme = drawn(threshold=100.0)
+    near, far = (scheme(ww.positions(30, start=start)).detach() for start in (0, 71))
+    assert torch.equal(near, far)  # positions 71..100: the divisor is the same number
+    table = near[0]
+    assert all(bool((table.diagonal(k, 1, 2) == table.diagonal(k, 1, 2)[:, :1]).all()) for k in range(-29, 30))
+    assert (scheme(ww.positions(30, start=72)).detach() - near).abs().max() > 0
+
+
+def test_beyond_the_threshold_every_length_is_the_same_range():
+    """The paper's point: the first token is at ratio 1 for every query, so no length lies outside what was trained."""
+    scheme = drawn(threshold=10.0)
+    queries = torch.tensor([[10, 11, 100, 12_345, 999_999]])
+    first = scheme(queries, torch.tensor([[0]]))[0, :, :, 0].detach()
+    # The 1e-6 in the divisor is a larger share of a smaller one: at 10 of ln(2), at 999,999 of ln(100,000).
+    assert_close(first, first[:, :1].expand_as(first), rtol=0, atol=1e-5)
+    own = scheme(queries)[0].detach().diagonal(0, 1, 2)
+    assert torch.equal(own, own[:, :1].expand_as(own))
+
+
+def test_the_query_counts_within_its_document():
+    """Packed, padded and decoded: the divisor follows the position, not the place in the tensor."""
+    scheme = drawn(threshold=2.0)
+    alone = scheme(ww.positions(6)).detach()
+    packed = scheme(ww.packed([3, 6])).detach()
+    assert torch.equal(packed[:, :, 3:, 3:], alone)
+    padded = scheme(ww.from_mask(torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1]]))).detach()
+    assert torch.equal(padded[:, :, 2:, 2:], alone)
+    p = ww.positions(6)
+    assert torch.equal(scheme(p[5:], p).detach(), alone[:, :, 5:])
+
+
+def test_later_keys_are_read_by_their_distance():
+    scheme, p = drawn(), ww.positions(20)
+    table = scheme(p).detach()
+    assert torch.equal(table, table.mT)  # below the threshold
+
+
+def test_it_starts_at_the_papers_numbers_and_as_linear_layers_do():
+    torch.manual_seed(0)
+    scheme = ww.FIRE(400, width=100)
+    assert (scheme.c.item(), scheme.threshold_factor.item(), scheme.threshold) == (pytest.approx(0.1), 1.0, 512.0)
+    ends = {"weight_in": 1.0, "bias_in": 1.0, "weight_out": 0.1, "bias_out": 0.1}  # 1 / sqrt(features that come in)
+    for name, end in ends.items():
+        weights = getattr(scheme, name).detach()
+        assert 0.9 * end < float(weights.abs().max()) <= end
+        assert abs(float(weights.mean())) < 4 * end / (3 * weights.numel()) ** 0.5
+
+
+def test_numbers_of_another_sign_are_read_by_their_size():
+    """An optimizer may carry c or m below zero: the absolute value counts, and nothing becomes NaN."""
+    scheme, p = drawn(threshold=4.0), ww.positions(9)
+    before = scheme(p).detach()
+    with torch.no_grad():
+        scheme.c.neg_()
+        scheme.threshold_factor.neg_()
+    assert torch.equal(scheme(p).detach(), before)
+    with torch.no_grad():
+        scheme.c.zero_()
+    scheme(p).sum().backward()
+    assert all(bool(weights.grad.isfinite().all()) for weights in scheme.parameters())
+
+
+def test_bfloat16_parameters_are_computed_with_in_float32():
+    scheme = ww.FIRE(2, dtype=torch.bfloat16)
+    assert scheme(ww.positions(3)).dtype == torch.float32
+
+
+def test_construction_and_copies():
+    scheme = ww.FIRE(4, device="meta", dtype=torch.float64)
+    assert {(x.device.type, x.dtype) for x in scheme.parameters()} == {("meta", torch.float64)}
+    scheme = ww.FIRE(4)
+    assert tuple(name for name, _ in scheme.named_parameters()) == LEARNED
+    for other in (deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
+        assert repr(other) == repr(scheme) == "FIRE(num_heads=4, width=32, threshold=512.0, c=0.1)"
+        assert torch.equal(other(ww.positions(5)), scheme(ww.positions(5)))
+
+
+def test_bad_settings_are_told():
+    with pytest.raises(ww.ShapeError, match="FIRE got width=0"):
+        ww.FIRE(2, width=0)
+    with pytest.raises(ww.SettingError, match=r"FIRE got threshold=0\.0"):
+        ww.FIRE(2, threshold=0.0)
+    with pytest.raises(ww.SettingError, match=r"FIRE got c=-1\.0"):
+        ww.FIRE(2, c=-1.0)
+    with pytest.raises(ww.PositionError, match="FIRE measures along one axis"):
+        ww.FIRE(2)(ww.grid(2, 2))

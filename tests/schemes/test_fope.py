@@ -1,0 +1,142 @@
+"""FoPE: rotary whose waves are mixed."""
+
+from math import pi
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+
+import whatwhere as ww
+from whatwhere import reference
+
+
+def draw(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def drawn(*sizes, seed=0, **settings):
+    torch.manual_seed(seed)
+    return ww.FoPE(*sizes, **settings)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_it_is_the_reference_forward_and_backward(interleaved):
+    rope = drawn(8, 100, 3, 500.0, interleaved, gain=2.0, dtype=torch.float64)
+    assert 0 < rope.waves < 4
+    x, g = (draw(3, 4, 8, seed=n, dtype=torch.float64) for n in (1, 2))
+    positions = np.array([0, 3, 40, 100_000])
+    weights = [weight.detach().numpy() for weight in (rope.cosines, rope.sines)]
+    q = x[None].clone().requires_grad_()
+    for mapped in rope(q, q, torch.tensor(positions)):
+        rope.zero_grad()
+        q.grad = None
+        wanted = reference.fope(x.numpy(), positions, *weights, 500.0, interleaved)
+        np.testing.assert_allclose(mapped[0].detach().numpy(), wanted, rtol=0, atol=1e-9)
+        mapped.backward(g[None], retain_graph=True)
+        gradients = reference.fope_gradient(g.numpy(), x.numpy(), positions, *weights, 500.0, interleaved)
+        for ours, theirs in zip((q.grad[0], rope.cosines.grad, rope.sines.grad), gradients, strict=True):
+            np.testing.assert_allclose(ours.numpy(), theirs, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("start", [0, 1_000_000])
+def test_with_unit_coefficients_and_no_slow_wave_it_is_rotary(start, interleaved):
+    rope = ww.FoPE(16, original_length=10_000, sets=2, theta=100.0, interleaved=interleaved, gain=0.0)
+    assert rope.waves == 8
+    q, k, p = draw(2, 4, 9, 16, seed=1), draw(2, 2, 9, 16, seed=2), ww.positions(9, start=start)
+    ours, wanted = rope(q, k, p), ww.Rotary(16, 100.0, interleaved=interleaved)(q, k, p)
+    for mine, theirs in zip(ours, wanted, strict=True):
+        assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("length", [7, 64, 1_000, 62_832, 1_000_000])
+def test_waves_that_complete_a_turn_within_the_trained_length_are_kept(length):
+    rope = ww.FoPE(32, length, gain=0.0)
+    turns = length / ww.frequencies.wavelengths(ww.frequencies.inverse_frequencies(32))
+    assert rope.waves == int((turns > 1).sum())
+    torch.testing.assert_close(rope.kept_frequencies, ww.frequencies.inverse_frequencies(32)[turns > 1])
+    assert (rope.kept_frequencies > 2 * pi / length).all()
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_slow_pairs_are_left_as_they_are(interleaved):
+    """vLLM pads the sines with 0; the authors with 1, which mixes the two features of a pair."""
+    rope, q = drawn(16, 64, interleaved=interleaved), draw(1, 2, 5, 16)
+    assert rope.waves == 3
+    mapped = rope(q, q, ww.positions(5, start=30))[0].detach()
+    pairs = [(2 * n, 2 * n + 1) if interleaved else (n, n + 8) for n in range(8)]
+    still = [n for pair in pairs[3:] for n in pair]
+    moved = [n for pair in pairs[:3] for n in pair]
+    assert torch.equal(mapped[..., still], q[..., still])
+    assert ((mapped - q)[..., moved].abs().amax((0, 1, 2)) > 1e-3).all()
+
+
+def test_coefficients_start_near_the_unit_matrix():
+    rope = drawn(64, 100_000, 8)
+    unit = torch.eye(rope.waves)
+    for weight in (rope.cosines, rope.sines):
+        noise = (weight - unit).detach()
+        # Xavier's deviation of a tensor of three axes, which counts the last one into both of the others.
+        assert float(noise.std()) == pytest.approx(0.3 * (2 / (rope.waves * (rope.waves + 8))) ** 0.5, rel=0.05)
+    assert not torch.equal(rope.cosines, rope.sines)
+
+
+def test_a_key_and_its_queries_share_coefficients():
+    """As in vLLM, where the sets are those of the key heads."""
+    rope, p = drawn(8, 100, 2), ww.positions(6)
+    q, k = draw(1, 4, 6, 8, seed=1), draw(1, 2, 6, 8, seed=2)
+    mapped_q, mapped_k = rope(q, k, p)
+    for head in range(4):
+        alone = ww.FoPE(8, 100)
+        with torch.no_grad():
+            alone.cosines.copy_(rope.cosines[head // 2])
+            alone.sines.copy_(rope.sines[head // 2])
+        own_q, own_k = alone(q[:, head : head + 1], k[:, head // 2 : head // 2 + 1], p)
+        torch.testing.assert_close(own_q, mapped_q[:, head : head + 1], rtol=0, atol=1e-6)
+        torch.testing.assert_close(own_k, mapped_k[:, head // 2 : head // 2 + 1], rtol=0, atol=1e-6)
+
+
+def test_more_sets_than_key_heads():
+    """A key then takes the set of the first of its queries."""
+    rope, p = drawn(8, 100, 4), ww.positions(6)
+    k = draw(1, 2, 6, 8)
+    every = rope(k.repeat_interleave(2, dim=1), k, p)
+    torch.testing.assert_close(every[1], every[0][:, ::2], rtol=0, atol=0)
+
+
+def test_autocast_does_not_round_what_is_mixed():
+    rope, p = drawn(16, 64, 2), ww.positions(9, start=100_000)
+    expected = rope.bind(p)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = rope.bind(p)
+    assert all(torch.equal(a, b) for a, b in zip(inside, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"head_dim": 7}, ww.ShapeError, "needs an even number: it turns pairs of features"),
+        ({"original_length": 6}, ww.SettingError, "not even the fastest wave completes a turn"),
+        ({"sets": 0}, ww.ShapeError, "sets=0, but needs a whole number"),
+        ({"gain": -0.1}, ww.SettingError, "gain=-0.1, but needs a finite number of at least 0"),
+        ({"gain": float("inf")}, ww.SettingError, "gain=inf"),
+        ({"theta": 0.0}, ww.SettingError, "theta=0.0"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings, error, words, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(error) as caught:
+        ww.FoPE(**{"head_dim": 8, "original_length": 100, **settings})
+    assert words in str(caught.value)
+
+
+def test_heads_that_do_not_divide_are_refused():
+    q = draw(1, 4, 3, 8)
+    with pytest.raises(ww.ShapeError, match="3 sets of coefficients, which do not divide among 4 heads"):
+        ww.FoPE(8, 100, 3)(q, q, ww.positions(3))
+
+
+def test_settings_show():
+    wanted = "FoPE(head_dim=8, original_length=100, sets=2, theta=10000.0, interleaved=False, gain=0.3)"
+    assert repr(ww.FoPE(8, 100, 2)) == wanted

@@ -1,0 +1,129 @@
+"""Fourier: waves of learned frequency, and a small network on them."""
+
+from math import exp
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import whatwhere as ww
+from whatwhere import reference
+
+
+def drawn(*sizes, seed=0, **settings):
+    torch.manual_seed(seed)
+    return ww.Fourier(*sizes, **settings)
+
+
+def weights(scheme):
+    names = ("frequencies", "weight_in", "bias_in", "weight_out", "bias_out")
+    return [getattr(scheme, name).detach().double().numpy() for name in names]
+
+
+@pytest.mark.parametrize("settings", [{}, {"axes": 2}, {"features": 6, "hidden": 5}, {"axes": 3, "features": 2}])
+def test_it_is_the_reference(settings):
+    scheme = drawn(8, 100, **settings).double()
+    torch.nn.init.normal_(scheme.bias_in)
+    torch.nn.init.normal_(scheme.bias_out)
+    index = np.array([[0, 1, 7, 99, 100_000]] * scheme.axes) + np.arange(scheme.axes)[:, None]
+    ours = scheme(torch.tensor(index)[:, None])
+    wanted = reference.fourier(index, 100, *weights(scheme))
+    np.testing.assert_allclose(ours[0].detach().numpy(), wanted, rtol=0, atol=1e-9)
+
+
+def test_float32_is_as_exact_far_out_as_near_by():
+    """Angles are float64: at a million times the frequency a float32 angle would be off by a tenth."""
+    scheme = drawn(16, 64)
+    index = np.array([[3, 1_000, 131_072, 1_000_000]])
+    ours = scheme(torch.tensor(index)).detach().double().numpy()[0]
+    wanted = reference.fourier(index, 64, *weights(scheme))
+    np.testing.assert_allclose(ours, wanted, rtol=0, atol=1e-6 * np.abs(wanted).max())
+
+
+def test_autocast_and_bfloat16_weights_leave_positions_apart():
+    """In bfloat16 arithmetic, positions 1,000 and 1,001 of 4,096 would have one vector."""
+    scheme = drawn(32, 4096)
+    p = ww.positions(64, start=1_000)
+    expected = scheme(p)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(scheme(p), expected)
+    low = scheme.bfloat16()
+    assert low(p).dtype == torch.float32
+    assert torch.equal(low(p), low.float()(p))
+    assert (expected[0, 1:] - expected[0, :-1]).abs().amax(-1).min() > 0
+
+
+def test_rows_start_at_the_size_of_learned_rows():
+    rows = drawn(512, 10_000, width=1.0)(ww.positions(10_000)[::10]).detach()
+    assert abs(float(rows.std()) / 0.02 - 1) < 0.1
+
+
+@pytest.mark.parametrize("distance", [1, 4, 10])
+def test_width_is_how_far_tokens_look_alike(distance):
+    """With W_r from N(0, 1 / gamma^2) the waves' inner product is a Gaussian kernel of width gamma."""
+    scheme = drawn(8, 100, features=200_000, hidden=1, width=4.0)
+    turns = scheme.frequencies.detach().double()[:, 0] * distance / 100
+    # <r(p), r(p + distance)> = mean of cos(W_r distance) / 2; 100,000 waves give it to 2e-3.
+    assert float(turns.cos().mean()) == pytest.approx(exp(-(distance**2) / (2 * 4.0**2)), abs=1e-2)
+
+
+def test_longest_is_a_scale_and_not_an_end():
+    """Twice the positions with twice the longest are the same shares, so the same vectors."""
+    short, long = drawn(8, 100), drawn(8, 200)
+    long.load_state_dict(short.state_dict())
+    assert torch.equal(short(ww.positions(50)), long(ww.positions(100)[::2]))
+    assert short(ww.positions(2, start=1_000_000)).isfinite().all()
+
+
+def test_a_grid_is_seen_whole():
+    """Unlike an axial sinusoid, a place is no sum of what its axes say."""
+    rows = drawn(16, 8, axes=2, width=2.0)(ww.grid(2, 2))[0].detach()
+    mixed = rows[0] - rows[1] - rows[2] + rows[3]
+    assert mixed.abs().max() > 0.1 * rows.abs().max()
+
+
+def test_one_axis_stands_for_all():
+    scheme = drawn(8, 100, axes=2)
+    p = ww.positions(5)
+    assert torch.equal(scheme(p), scheme(p.index.expand(2, -1, -1)))
+    with pytest.raises(ww.PositionError, match="Fourier measures along 2 axes"):
+        scheme(ww.grid(2, 2, 2))
+
+
+def test_it_learns_a_function_of_position():
+    torch.manual_seed(0)
+    scheme, p = ww.Fourier(2, 64, features=32, hidden=64), ww.positions(64)
+    wanted = F.one_hot(torch.arange(64) // 8 % 2, 2).float()
+    optimizer = torch.optim.AdamW(scheme.parameters(), lr=1e-2)
+    for _ in range(300):
+        optimizer.zero_grad()
+        loss = F.mse_loss(scheme(p)[0], wanted)
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.05, "a constant would leave 0.25"
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        (
+            {"features": 7},
+            ww.ShapeError,
+            "features=7, but needs an even number: a cosine and a sine share one frequency",
+        ),
+        ({"longest": 0}, ww.ShapeError, "longest=0, but needs a whole number"),
+        ({"axes": 0}, ww.ShapeError, "axes=0"),
+        ({"hidden": 0}, ww.ShapeError, "hidden=0"),
+        ({"width": 0.0}, ww.SettingError, "width=0.0, but needs a finite number above 0"),
+        ({"dim": 7}, ww.ShapeError, "features=7"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings, error, words):
+    with pytest.raises(error) as caught:
+        ww.Fourier(**{"dim": 8, "longest": 10, **settings})
+    assert words in str(caught.value)
+
+
+def test_settings_show():
+    assert repr(ww.Fourier(8, 10)) == "Fourier(dim=8, longest=10, axes=1, features=8, hidden=8, width=4.0)"

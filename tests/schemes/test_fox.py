@@ -1,0 +1,231 @@
+"""FoX: each token says how much of what came before it is forgotten."""
+
+import pickle
+from copy import deepcopy
+from itertools import accumulate, pairwise
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+import whatwhere as ww
+from whatwhere import reference
+
+DIM, HEADS, KEY_HEADS, HEAD_DIM = 12, 4, 2, 6
+DOCUMENTS = (3, 1, 5)
+ENGINES = ["dense", "sdpa", pytest.param("flex", marks=pytest.mark.compile)]
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def drawn() -> ww.FoX:
+    """Gates from nearly shut to nearly open; as they start, all are near a half."""
+    scheme = ww.FoX(DIM, HEADS).double()
+    with torch.no_grad():
+        scheme.weight.copy_(draw(HEADS, DIM, seed=7))
+        scheme.bias.copy_(draw(HEADS, seed=8))
+    return scheme
+
+
+def vectors(tokens: int = 9) -> tuple[Tensor, ...]:
+    """Token vectors, and q, k, v."""
+    heads = (draw(2, count, tokens, HEAD_DIM, seed=seed) for seed, count in enumerate((HEADS, KEY_HEADS, KEY_HEADS)))
+    return draw(2, tokens, DIM, seed=3), *heads
+
+
+def as_arrays(scheme: ww.FoX) -> tuple[np.ndarray, np.ndarray]:
+    return scheme.weight.detach().numpy(), scheme.bias.detach().numpy()
+
+
+def by_the_paper(scheme: ww.FoX, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Forgetting attention of each document by itself, in the reference's loops."""
+    y, groups = np.zeros(q.shape), q.shape[1] // k.shape[1]
+    k, v = (part.repeat_interleave(groups, dim=1).numpy() for part in (k, v))
+    for b in range(len(x)):
+        for first, end in pairwise(accumulate(DOCUMENTS, initial=0)):
+            part = slice(first, end)
+            gates = reference.fox_gates(x[b, part].numpy(), *as_arrays(scheme))
+            seen = np.tri(end - first, dtype=bool)
+            parts = (q[b, :, part].numpy(), k[b, :, part], v[b, :, part])
+            y[b, :, part] = reference.attention(*parts, reference.fox_bias(gates), seen)
+    return torch.from_numpy(y)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@torch.no_grad()
+def test_it_is_the_papers_formula(engine):
+    scheme = drawn()
+    x, q, k, v = vectors()
+    here = ww.Where(score=scheme).at(ww.packed(DOCUMENTS))
+    actual = here.attention(q, k, v, gates=here.gates(x), engine=engine)
+    assert_close(actual, by_the_paper(scheme, x, q, k, v), rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_it_is_the_papers_recurrence():
+    """Numerator and denominator as states that each gate shrinks: y_i = S_i / z_i, S_i = f_i S_(i-1) + exp(..) v_i.
+
+    Softmax needs the key of every term, so each query runs through the tokens once.
+    """
+    scheme = drawn()
+    x, q, k, v = vectors()
+    k, v = (part.repeat_interleave(2, dim=1) for part in (k, v))
+    forget = (x @ scheme.weight.T + scheme.bias).sigmoid().mT  # (batch, heads, tokens)
+    expected = torch.zeros_like(q)
+    for i in range(9):
+        state, size = torch.zeros(2, HEADS, HEAD_DIM, dtype=torch.float64), torch.zeros(2, HEADS, dtype=torch.float64)
+        for j in range(i + 1):
+            strength = ((q[:, :, i] * k[:, :, j]).sum(-1) / HEAD_DIM**0.5).exp()
+            state = forget[:, :, j, None] * state + strength[..., None] * v[:, :, j]
+            size = forget[:, :, j] * size + strength
+        expected[:, :, i] = state / size[..., None]
+    here = ww.Where(score=scheme).at(ww.positions(9))
+    assert_close(here.attention(q, k, v, gates=here.gates(x)), expected, rtol=0, atol=1e-12)
+
+
+def test_gates_and_their_gradients_are_those_of_the_reference():
+    scheme = drawn()
+    x = draw(1, 7, DIM, seed=3).requires_grad_()
+    gates = scheme.gates(x)
+    np.testing.assert_allclose(gates[0].detach(), reference.fox_gates(x[0].detach().numpy(), *as_arrays(scheme)))
+    g = draw(1, HEADS, 7, seed=4)
+    gates.backward(g)
+    wanted = reference.fox_gates_gradient(g[0].numpy(), x[0].detach().numpy(), *as_arrays(scheme))
+    for got, gradient in zip((x.grad[0], scheme.weight.grad, scheme.bias.grad), wanted, strict=True):
+        np.testing.assert_allclose(got.numpy(), gradient, rtol=1e-10, atol=1e-12)
+
+
+def test_a_table_and_its_gradient_are_those_of_the_reference():
+    scheme, p, slots = drawn(), ww.positions(7), torch.arange(7)
+    gates = -draw(1, HEADS, 7, seed=5).abs()
+    gates.requires_grad_()
+    element = scheme.bind(p, p, gates=gates)
+    table = element(torch.tensor(0), torch.arange(HEADS)[:, None, None], slots[:, None], slots).tril()
+    np.testing.assert_allclose(
+        table.detach().numpy(), reference.fox_bias(gates[0].detach().numpy()), rtol=0, atol=1e-13
+    )
+    g = draw(HEADS, 7, 7, seed=6)
+    table.backward(g)
+    np.testing.assert_allclose(gates.grad[0].numpy(), reference.fox_gradient(g.numpy()), rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_gates_that_are_open_forget_nothing_and_shut_ones_all():
+    x, q, k, v = vectors()
+    here, plain = ww.Where(score=drawn()).at(ww.positions(9)), ww.Where().at(ww.positions(9))
+    unbiased = plain.attention(q, k, v)
+    opened = here.attention(q, k, v, gates=torch.zeros(2, HEADS, 9, dtype=torch.float64))
+    assert_close(opened, unbiased, rtol=0, atol=1e-12)
+    shut = here.attention(q, k, v, gates=torch.full((2, HEADS, 9), -1e4, dtype=torch.float64))
+    assert_close(shut, v.repeat_interleave(2, dim=1), rtol=0, atol=1e-12)  # each token sees itself alone
+    assert (here.attention(q, k, v, gates=here.gates(x)) - unbiased).abs().max() > 0.1
+
+
+@torch.no_grad()
+def test_equal_gates_are_alibi():
+    """With every gate at exp(-m_h), the sum of logs is -m_h times the distance."""
+    _, q, k, v = vectors()
+    alibi, p = ww.ALiBi(HEADS), ww.positions(9, start=5)
+    gates = -alibi.slopes.double()[None, :, None].expand(2, HEADS, 9)
+    forgetting = ww.Where(score=ww.FoX(DIM, HEADS)).at(p).attention(q, k, v, gates=gates)
+    assert_close(forgetting, ww.Where(score=alibi).at(p).attention(q, k, v), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@torch.no_grad()
+def test_one_query_against_a_cache_of_gates(engine):
+    where, p = ww.Where(score=drawn()), ww.positions(9)
+    x, q, k, v = vectors()
+    everything = where.at(p)
+    cached = everything.gates(x)
+    prefill = everything.attention(q, k, v, gates=cached)
+    step = where.at(p[8:], p).attention(q[:, :, 8:], k, v, gates=cached, engine=engine)
+    assert_close(step, prefill[:, :, 8:], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_a_query_that_is_not_among_the_keys():
+    """Its own gate is in every sum or in none: softmax takes no notice."""
+    where, p = ww.Where(score=drawn()), ww.positions(9)
+    x, q, k, v = vectors()
+    whole = where.at(p)
+    gates = whole.gates(x)
+    own = torch.eye(9, dtype=torch.bool)[None, None]
+    others = whole.attention(q, k, v, gates=gates, mask=~own)
+    without = where.at(p[8:], p[:8]).attention(q[:, :, 8:], k[:, :, :8], v[:, :, :8], gates=gates[..., :8])
+    assert_close(without, others[:, :, 8:], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_neighbors_stay_apart_far_from_the_start():
+    """A running sum in float32, as it circulates, has steps of 1/32 at 300,000: gates of -0.01 vanish in it."""
+    tokens = 300_000
+    gates = torch.cat([torch.full((1, 1, tokens), -1.0), torch.full((1, 1, 8), -0.01)], dim=-1)
+    p = ww.positions(tokens + 8)
+    element = ww.FoX(2, 1).bind(p[-8:], p, gates=gates)
+    zero, last = torch.zeros(1, dtype=torch.int64), torch.arange(tokens, tokens + 8)
+    bias = element(zero, zero, torch.tensor([7]), last)
+    assert bias.dtype == torch.float32
+    assert_close(bias, -0.01 * torch.arange(7.0, -1.0, -1.0), rtol=0, atol=1e-7)
+    assert gates.cumsum(-1)[0, 0, last].unique().numel() < 8
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@torch.no_grad()
+def test_gates_are_taken_in_float32(dtype):
+    scheme = drawn().to(dtype)
+    x = draw(1, 9, DIM, seed=3).to(dtype)
+    gates = scheme.gates(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = scheme.gates(x)
+    wide = deepcopy(scheme).double().gates(x.double())
+    assert gates.dtype == inside.dtype == torch.float32
+    assert_close(gates.double(), wide, rtol=1e-5, atol=1e-6)
+    assert torch.equal(inside, gates)
+
+
+@torch.no_grad()
+def test_it_starts_as_the_authors_models_do():
+    torch.manual_seed(0)
+    scheme = ww.FoX(300, 200)
+    assert float(scheme.weight.std()) == pytest.approx(0.02, rel=0.015)  # of 60,000 values, one error is 0.3 %
+    assert not scheme.bias.any()
+
+
+def test_construction_and_copies():
+    scheme = ww.FoX(8, 2, device="meta", dtype=torch.float64)
+    assert {(x.device.type, x.dtype) for x in scheme.parameters()} == {("meta", torch.float64)}
+    assert scheme.gates(torch.empty(1, 3, 8, device="meta")).shape == (1, 2, 3)
+    scheme = ww.FoX(8, 2)
+    for other in (deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
+        assert repr(other) == repr(scheme) == "FoX(dim=8, num_heads=2)"
+        assert torch.equal(other.weight, scheme.weight)
+
+
+def test_what_does_not_fit_is_told(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    scheme, p = ww.FoX(8, 2), ww.positions(4)
+    here = ww.Where(score=scheme).at(p)
+    x, q = torch.zeros(1, 4, 8), torch.zeros(1, 2, 4, 4)
+    with pytest.raises(
+        ww.SettingError, match=r"needs the gates of all keys, but got none\.\nPass gates=here\.gates\(x\)"
+    ):
+        here.attention(q, q, q)
+    with pytest.raises(
+        ww.ShapeError, match=r"\(batch, heads, keys\) = \(1, 2, 4\), but got \(1, 2, 1\)\.\nWhile decoding"
+    ):
+        here.attention(q, q, q, gates=here.gates(x)[..., :1])
+    with pytest.raises(ww.ShapeError, match=r"made for dim=8, but the token vectors have shape \(1, 4, 6\)"):
+        here.gates(x[..., :6])
+    with pytest.raises(ww.SettingError, match="FoX says nothing of keys later than the query, but got causal=False"):
+        here.attention(q, q, q, gates=here.gates(x), causal=False)
+    for ask in (scheme, scheme.score_mod):
+        with pytest.raises(ww.DoorError, match="FoX depends on queries and keys, so positions alone give no table"):
+            ask(p)
+    with pytest.raises(ww.ShapeError, match="FoX got dim=0"):
+        ww.FoX(0, 2)

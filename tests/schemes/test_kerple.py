@@ -1,0 +1,181 @@
+"""KERPLE: a learned kernel of the distance, logarithm or power."""
+
+import math
+import pickle
+from copy import deepcopy
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+import whatwhere as ww
+from whatwhere import reference
+
+KINDS = ("log", "power")
+AT_QUERIES, AT_KEYS = np.array([0, 3, 40, 999_999]), np.array([0, 1, 2, 3, 17, 40, 200, 5000])
+
+
+def drawn(kind: str, num_heads: int = 3) -> ww.KERPLE:
+    torch.manual_seed(0)
+    return ww.KERPLE(num_heads, kind).double()
+
+
+def numbers(scheme: ww.KERPLE) -> tuple[np.ndarray, np.ndarray]:
+    return scheme.p.detach().numpy(), scheme.a.detach().numpy()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_is_that_of_the_reference(kind):
+    scheme = drawn(kind)
+    table = scheme(torch.tensor(AT_QUERIES), torch.tensor(AT_KEYS))[0]
+    wanted = reference.kerple_bias(AT_QUERIES, AT_KEYS, *numbers(scheme), kind)
+    np.testing.assert_allclose(table.detach().numpy(), wanted, rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_those_of_the_reference(kind):
+    scheme = drawn(kind)
+    g = np.random.default_rng(0).normal(size=(3, 4, 8))
+    scheme(torch.tensor(AT_QUERIES), torch.tensor(AT_KEYS))[0].backward(torch.tensor(g))
+    d_p, d_a = reference.kerple_gradient(g, AT_QUERIES, AT_KEYS, *numbers(scheme), kind)
+    # On to the free parameters: softplus has the slope sigmoid, 2 sigmoid(y) the slope 2 s (1 - s).
+    s_p, s_a = (free.detach().sigmoid().numpy() for free in (scheme.free_p, scheme.free_a))
+    slope = 2 * s_p * (1 - s_p) if kind == "power" else s_p
+    np.testing.assert_allclose(scheme.free_p.grad.numpy(), d_p * slope, rtol=1e-12)
+    np.testing.assert_allclose(scheme.free_a.grad.numpy(), d_a * s_a, rtol=1e-12)
+
+
+def test_the_power_1_is_alibi():
+    alibi, scheme = ww.ALiBi(12), ww.KERPLE(12, "power")
+    scheme.assign(p=torch.ones(12), a=alibi.slopes)
+    p = ww.positions(9, start=torch.tensor([0, 100_000]))
+    keys = ww.positions(30)
+    assert_close(scheme(p, keys).detach(), alibi(p, keys), rtol=2e-6, atol=0)
+
+
+def test_the_logarithm_fades_with_p():
+    scheme, p = ww.KERPLE(2), ww.positions(50)
+    for size in (1e-2, 1e-4, 1e-6):
+        scheme.assign(p=torch.full((2,), size), a=torch.tensor([0.5, 1.0]))
+        assert 0 < float(scheme(p).detach().abs().max()) <= size * math.log(50) * 1.0001
+
+
+def test_a_small_a_makes_the_logarithm_a_line():
+    """ln(1 + x) = x to the first order: p a d, with an error of p (a d)^2 / 2."""
+    scheme, p = ww.KERPLE(1), ww.positions(100)
+    scheme.assign(p=torch.tensor([1000.0]), a=torch.tensor([1e-6]))
+    wanted = -1e-3 * (torch.arange(100)[:, None] - torch.arange(100)).abs()
+    assert_close(scheme(p)[0, 0].detach(), wanted, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_falls_with_the_distance_and_is_symmetric(kind):
+    scheme = drawn(kind, num_heads=16)
+    far = scheme(ww.positions(1, start=300), ww.positions(301))[0, :, 0].flip(-1).detach()
+    assert bool((far[:, 0] == 0).all())
+    assert bool((far.diff(dim=-1) < 0).all())
+    table = scheme(ww.positions(20)).detach()
+    assert torch.equal(table, table.mT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_starts_as_the_authors_do(kind):
+    """p uniform below 2 and a below 1, what is drawn below 0.01 set there: 0.5 % of one range, 1 % of the other."""
+    torch.manual_seed(0)
+    scheme = ww.KERPLE(40_000, kind)
+    for x, end in ((scheme.p.detach(), 2.0), (scheme.a.detach(), 1.0)):
+        floor = float((x < 0.0101).float().mean())
+        # One standard error of a share s of n is sqrt(s / n): 4 of 0.0005; of the deviation 0.2 %.
+        assert abs(floor - 0.01 / end) < 0.002
+        assert float(x.min()) > 0.0099
+        assert float(x.max()) < end
+        assert float(x.mean()) == pytest.approx(end / 2, rel=0.012)
+        assert float(x.std()) == pytest.approx(end / math.sqrt(12), rel=0.012)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_assigned_is_what_it_stands_for(kind, dtype):
+    p, a = torch.tensor([0.01, 0.7, 1.0, 1.99]), torch.tensor([0.01, 0.5, 4.0, 90.0])
+    scheme = ww.KERPLE(4, kind, dtype=dtype)
+    scheme.assign(p, a)
+    # The free parameter is rounded by half of eps of itself; 2 sigmoid and softplus do not enlarge that by more than 6.
+    tolerance = 4 * torch.finfo(dtype).eps
+    assert_close(scheme.p.detach().double(), p.double(), rtol=max(tolerance, 1e-6), atol=0)
+    assert_close(scheme.a.detach().double(), a.double(), rtol=max(tolerance, 1e-6), atol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_step_leads_out_of_the_range(kind):
+    """Whatever an optimizer makes of the free parameters, the kernel stays one; the authors clamp instead."""
+    scheme = ww.KERPLE(5, kind)
+    with torch.no_grad():
+        for free in (scheme.free_p, scheme.free_a):
+            free.copy_(torch.tensor([-80.0, -3.0, 0.0, 3.0, 80.0]))
+    assert bool((scheme.p > 0).all())
+    assert bool((scheme.a > 0).all())
+    assert kind == "log" or bool((scheme.p <= 2).all())
+    table = scheme(ww.positions(3, start=999_997), ww.positions(2))
+    table.sum().backward()
+    assert bool(table.isfinite().all())
+    assert all(bool(free.grad.isfinite().all()) for free in (scheme.free_p, scheme.free_a))
+
+
+def test_the_power_has_a_gradient_at_distance_zero():
+    scheme = ww.KERPLE(2, "power")
+    scheme(ww.positions(4)).sum().backward()
+    assert bool(scheme.free_p.grad.isfinite().all())
+    assert bool((scheme.free_p.grad != 0).all())
+
+
+def test_bfloat16_parameters_are_computed_with_in_float32():
+    scheme = ww.KERPLE(2, dtype=torch.bfloat16)
+    near, far = scheme(ww.positions(1, start=100_000), ww.positions(2))[0, :, 0].unbind(-1)
+    assert near.dtype == torch.float32
+    assert bool((near != far).all())
+
+
+def test_construction_and_copies():
+    scheme = ww.KERPLE(4, "power", device="meta", dtype=torch.float64)
+    assert {(x.device.type, x.dtype, x.shape) for x in scheme.parameters()} == {("meta", torch.float64, (4,))}
+    scheme = ww.KERPLE(4)
+    for other in (deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
+        assert repr(other) == repr(scheme) == "KERPLE(num_heads=4, kind='log')"
+        assert torch.equal(other.p, scheme.p)
+    before = scheme.p.clone()
+    scheme.reset_parameters()
+    assert bool((scheme.p != before).all())
+
+
+def test_bad_settings_are_told(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(ww.SettingError, match=r"KERPLE got kind='linear', but knows only: log, power\."):
+        ww.KERPLE(2, "linear")
+    with pytest.raises(ww.ShapeError, match="KERPLE got num_heads=0"):
+        ww.KERPLE(0)
+    one = torch.ones(2)
+    with pytest.raises(ww.ShapeError, match=r"has 2 heads and needs one p for each, but got shape \(3,\)"):
+        ww.KERPLE(2).assign(p=torch.ones(3), a=one)
+    with pytest.raises(ww.SettingError, match=r"got a=0.0 for head 1, but kind='log' needs a above 0 and finite"):
+        ww.KERPLE(2).assign(p=one, a=torch.tensor([1.0, 0.0]))
+    with pytest.raises(ww.SettingError, match=r"got p=2.0 for head 0, but kind='power' needs p above 0 and below 2"):
+        ww.KERPLE(2, "power").assign(p=2 * one, a=one)
+    with pytest.raises(ww.SettingError, match="got p=nan"):
+        ww.KERPLE(2).assign(p=one * math.nan, a=one)
+
+
+def test_the_clamped_form_of_the_authors_code_gives_the_same_numbers():
+    """Their forward pass, in float64: tril of distances, then the kernel of clamped parameters."""
+    length = 40
+    rows = torch.arange(length, dtype=torch.float64)
+    difference = torch.tril(rows[:, None] - rows)
+    for kind in KINDS:
+        scheme = drawn(kind)
+        p, a = (x.detach().clamp(min=1e-2)[:, None, None] for x in (scheme.p, scheme.a))
+        theirs: Tensor = -p * torch.log(1 + a * difference) if kind == "log" else -(difference**p) * a
+        seen = torch.ones(length, length, dtype=torch.bool).tril()
+        ours = scheme(ww.positions(length))[0].detach()
+        assert_close(ours[:, seen], theirs[:, seen], rtol=1e-12, atol=1e-12)

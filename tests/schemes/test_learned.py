@@ -1,0 +1,150 @@
+"""Learned: rows before position 0, and a table interpolated to another length or grid."""
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import whatwhere as ww
+from whatwhere import reference
+from whatwhere.where.interpolation import resized_grid, resized_rows
+
+RULES, ALIGNS = ("linear", "cubic"), ("ends", "cells")
+
+
+def drawn(*sizes, **settings):
+    torch.manual_seed(0)
+    return ww.Learned(*sizes, **settings)
+
+
+@pytest.mark.parametrize("offset", [0, 2, 5])
+def test_a_position_reads_the_row_of_its_offset(offset):
+    scheme = drawn(4, 10, offset)
+    assert scheme.weight.shape == (10 + offset, 4)
+    assert torch.equal(scheme(ww.positions(10))[0], scheme.weight[offset:])
+    with pytest.raises(ww.PositionError, match=r"position 10 is beyond this table, which has learned 10 positions \(0"):
+        scheme(ww.positions(11))
+
+
+@pytest.mark.parametrize("offset", [0, 2])
+def test_it_is_the_reference_forward_and_backward(offset):
+    scheme = drawn(4, 9, offset, dtype=torch.float64)
+    positions, g = np.array([[0, 1, 8], [1, 1, 7]]), np.random.default_rng(0).normal(size=(2, 3, 4))
+    rows = scheme(ww.assigned(torch.tensor(positions)))
+    rows.backward(torch.tensor(g))
+    weight = scheme.weight.detach().numpy()
+    np.testing.assert_array_equal(rows.detach().numpy(), reference.learned(weight, positions, offset))
+    gradient = reference.learned_gradient(g, positions, 9, offset)
+    np.testing.assert_allclose(scheme.weight.grad.numpy(), gradient, rtol=1e-14)
+    assert not scheme.weight.grad[:offset].any()
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("align", ALIGNS)
+@pytest.mark.parametrize(("old", "new"), [(4, 9), (9, 4), (5, 5), (1, 3), (3, 1), (7, 8)])
+def test_another_length_is_the_references(old, new, align, rule):
+    scheme = drawn(3, old, dtype=torch.float64)
+    resized = scheme.resized(new, rule, align)
+    wanted = reference.resized_rows(scheme.weight.detach().numpy(), new, rule, align)
+    np.testing.assert_allclose(resized.weight.detach().numpy(), wanted, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("align", ALIGNS)
+@pytest.mark.parametrize(("old", "new"), [((3, 4), (5, 7)), ((5, 7), (3, 4)), ((2, 3), (3, 2)), ((4, 4), (4, 6))])
+def test_another_grid_is_the_references(old, new, align, rule):
+    scheme = drawn(3, old[0] * old[1], dtype=torch.float64)
+    resized = scheme.resized_grid(old, new, rule=rule, align=align)
+    wanted = reference.resized_grid(scheme.weight.detach().numpy(), old, new, rule, align)
+    np.testing.assert_allclose(resized.weight.detach().numpy(), wanted, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("align", ALIGNS)
+def test_along_the_position_it_is_pytorchs_linear_interpolation(align):
+    scheme = drawn(3, 16)
+    wanted = F.interpolate(scheme.weight.detach().T[None], size=40, mode="linear", align_corners=align == "ends")[0].T
+    torch.testing.assert_close(scheme.resized(40, align=align).weight.detach(), wanted, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("new", [(7, 9), (2, 3)])
+def test_antialias_is_pytorchs(new):
+    """As timm resizes: its kernel has a = -1/2, and is wider where the grid shrinks."""
+    scheme = drawn(3, 20)
+    image = scheme.weight.detach().unflatten(0, (4, 5)).permute(2, 0, 1)[None]
+    wanted = F.interpolate(image, size=new, mode="bicubic", antialias=True)[0].permute(1, 2, 0).flatten(0, 1)
+    resized = scheme.resized_grid((4, 5), new, antialias=True).weight.detach()
+    torch.testing.assert_close(resized, wanted, rtol=0, atol=1e-7)
+    assert (resized - scheme.resized_grid((4, 5), new).weight.detach()).abs().max() > 1e-4
+
+
+def test_ends_keep_the_first_and_the_last_row():
+    scheme = drawn(3, 16)
+    for rule in RULES:
+        resized = scheme.resized(40, rule)
+        torch.testing.assert_close(resized.weight[[0, -1]], scheme.weight[[0, -1]])
+    assert not torch.allclose(scheme.resized(40, align="cells").weight[1], scheme.resized(40).weight[1])
+
+
+@pytest.mark.parametrize("offset", [0, 2])
+def test_rows_before_the_first_that_counts_are_kept(offset):
+    scheme = drawn(3, 1 + 6, offset)
+    longer, wider = scheme.resized(11), scheme.resized_grid((2, 3), (4, 5), prefix=1)
+    assert (longer.max_length, wider.max_length) == (11, 21)
+    assert longer.offset == wider.offset == offset
+    assert torch.equal(longer.weight[:offset], scheme.weight[:offset])
+    assert torch.equal(wider.weight[: offset + 1], scheme.weight[: offset + 1])
+    patches = resized_grid(scheme.weight[offset + 1 :].detach(), (2, 3), (4, 5))
+    assert torch.equal(wider(ww.positions(21))[0, 1:], patches)
+
+
+def test_a_resized_table_is_a_new_one():
+    scheme = drawn(3, 8, 1, std=0.5, dtype=torch.bfloat16).eval()
+    before = scheme.weight.detach().clone()
+    for resized in (scheme.resized(8), scheme.resized(20), scheme.resized_grid((2, 4), (4, 4))):
+        assert isinstance(resized, ww.Learned)
+        assert (resized.std, resized.weight.dtype, resized.training) == (0.5, torch.bfloat16, False)
+        assert isinstance(resized.weight, torch.nn.Parameter)
+        assert resized.weight.requires_grad
+        resized.weight.data.zero_()
+    assert torch.equal(scheme.weight, before)
+    scheme.weight.requires_grad_(False)
+    assert not scheme.resized(20).weight.requires_grad
+    assert ww.Learned(3, 8, device="meta").resized(20).weight.shape == (20, 3)
+
+
+def test_resizing_draws_nothing():
+    scheme = drawn(3, 8)
+    before = torch.random.get_rng_state()
+    scheme.resized(9)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_bfloat16_rows_are_interpolated_in_float32():
+    rows = torch.randn(9, 3, generator=torch.Generator().manual_seed(0)).bfloat16()
+    for rule in RULES:
+        assert torch.equal(resized_rows(rows, 30, rule), resized_rows(rows.float(), 30, rule).bfloat16())
+
+
+def test_what_does_not_fit_is_refused(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    scheme = drawn(3, 7)
+    refused = {
+        "a grid of 2 x 3 has 6 places, but the table 7 rows": lambda: scheme.resized_grid((2, 3), (4, 5)),
+        "prefix=7, but this table has 7 positions": lambda: scheme.resized_grid((2, 3), (4, 5), prefix=7),
+        "prefix=-1": lambda: scheme.resized_grid((2, 3), (4, 5), prefix=-1),
+        "a grid has two sizes, as in (14, 14)": lambda: scheme.resized_grid((2, 3), (4, 5, 6), prefix=1),
+        "length=0, but needs a whole number": lambda: scheme.resized(0),
+        "rule='bicubic', but knows only: linear, cubic": lambda: scheme.resized(9, rule="bicubic"),
+        "align='corners', but knows only: ends, cells": lambda: scheme.resized(9, align="corners"),
+        "offset=-1, but needs a whole number of rows": lambda: ww.Learned(3, 7, -1),
+        "offset=0.5, but needs a whole number of rows": lambda: ww.Learned(3, 7, 0.5),
+    }
+    for words, call in refused.items():
+        with pytest.raises((ww.ShapeError, ww.SettingError)) as caught:
+            call()
+        assert words in str(caught.value)
+
+
+def test_settings_show():
+    assert repr(ww.Learned(8, 16, offset=2)) == "Learned(dim=8, max_length=16, offset=2, std=0.02)"

@@ -1,0 +1,175 @@
+"""Rotary positions of text, images and video: which pair turns by which coordinate."""
+
+import pickle
+from copy import deepcopy
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+
+import whatwhere as ww
+from whatwhere import reference
+
+DEALS = pytest.mark.parametrize(
+    ("layout", "sections"),
+    [("chunked", (2, 3, 3)), ("chunked", (5, 0, 3)), ("interleaved", (4, 2, 2)), ("interleaved", (3, 3, 2))],
+    ids=str,
+)
+
+
+def draw(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def scattered(tokens=7):
+    """Time, height and width that differ everywhere."""
+    index = torch.randint(2000, (3, 2, tokens), generator=torch.Generator().manual_seed(4))
+    return ww.from_position_ids(index)
+
+
+@DEALS
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("head_dim", [16, 20])
+@pytest.mark.parametrize("scaling", [None, ww.YaRN(4.0, 64)], ids=["plain", "yarn"])
+def test_it_is_the_reference_forward_and_backward(layout, sections, interleaved, head_dim, scaling):
+    rope = ww.MultimodalRotary(
+        head_dim, sections, 500.0, layout=layout, interleaved=interleaved, rotary_dim=16, scaling=scaling
+    )
+    frequencies = reference.inverse_frequencies(16, 500.0)
+    if scaling is not None:
+        frequencies = reference.yarn_frequencies(16, 500.0, 4.0, 64)
+    how = (sections, 500.0, layout, interleaved, frequencies, rope.magnitude)
+    p, x, g = scattered(), draw(2, 3, 7, head_dim), draw(2, 3, 7, head_dim, seed=1)
+    q = x.clone().requires_grad_()
+    turned_q, turned_k = rope(q, -x, p)
+    turned_q.backward(g)
+    for row in range(2):
+        at = p.index[:, row].numpy()
+        wanted = reference.multimodal_rotary(x[row].numpy(), at, *how)
+        back = reference.multimodal_rotary(g[row].numpy(), -at, *how)
+        # float32 cosines and sines, of pairs up to 5 long.
+        np.testing.assert_allclose(turned_q[row].detach().numpy(), wanted, rtol=0, atol=6e-7)
+        np.testing.assert_allclose(turned_k[row].numpy(), -wanted, rtol=0, atol=6e-7)
+        np.testing.assert_allclose(q.grad[row].numpy(), back, rtol=0, atol=6e-7)
+
+
+@DEALS
+@pytest.mark.parametrize("scaling", [None, ww.YaRN(4.0, 64), ww.DynamicNTK(4.0, 8)], ids=["plain", "yarn", "dynamic"])
+def test_text_is_rotary(layout, sections, scaling):
+    """With one axis, and with three that say the same."""
+    q, p = draw(2, 2, 9, 16), ww.positions(9, start=torch.tensor([0, 50]))
+    rope = ww.MultimodalRotary(16, sections, layout=layout, scaling=scaling)
+    plain = ww.Rotary(16, scaling=scaling)(q, q, p)[0]
+    alike = ww.from_position_ids(p.index.expand(3, -1, -1))
+    assert torch.equal(rope(q, q, p)[0], plain)
+    assert torch.equal(rope(q, q, alike)[0], plain)
+
+
+@pytest.mark.parametrize("layout", ["chunked", "interleaved"])
+def test_each_axis_moves_its_own_pairs_and_no_others(layout):
+    sections = (4, 2, 2)
+    rope = ww.MultimodalRotary(16, sections, layout=layout)
+    # time 0 1 2 3, height 4 5, width 6 7; or in turn, and what is left is of time
+    dealt = [0, 0, 0, 0, 1, 1, 2, 2] if layout == "chunked" else [0, 1, 2, 0, 1, 2, 0, 0]
+    assert list(rope.axis_of_pair) == dealt
+    q, origin = draw(1, 1, 1, 16), torch.zeros(3, 1, 1, dtype=torch.int64)
+    for axis in range(3):
+        index = origin.clone()
+        index[axis] = 9
+        moved = rope(q, q, ww.from_position_ids(index))[0]
+        own = [pair for pair in range(8) if dealt[pair] == axis]
+        turned = (moved != q).flatten()
+        assert turned.nonzero().flatten().tolist() == own + [pair + 8 for pair in own]
+
+
+def test_interleaved_sections_of_real_models():
+    """Qwen3-VL: THWTHW... for sixty pairs, and T for the last four."""
+    dealt = ww.MultimodalRotary(128, (24, 20, 20), 5e6, layout="interleaved").axis_of_pair
+    assert dealt == (0, 1, 2) * 20 + (0,) * 4
+    for sections in ((24, 20, 20), (11, 11, 10)):
+        made = ww.MultimodalRotary(2 * sum(sections), sections, layout="interleaved").axis_of_pair
+        assert tuple(made.count(axis) for axis in range(3)) == sections
+        assert list(made) == reference.multimodal_axes(sections, "interleaved")
+
+
+def test_as_many_axes_as_sections():
+    rope, q = ww.MultimodalRotary(16, (2, 2, 2, 2)), draw(1, 1, 3, 16)
+    assert rope.axes == 4
+    index = torch.arange(12).reshape(4, 1, 3)
+    wanted = reference.multimodal_rotary(q[0].numpy(), index[:, 0].numpy(), (2, 2, 2, 2))
+    made = rope(q, q, ww.from_position_ids(index))[0]
+    np.testing.assert_allclose(made[0].numpy(), wanted, rtol=0, atol=5e-7)
+
+
+def test_the_length_of_a_picture_is_its_largest_coordinate():
+    dynamic = ww.DynamicNTK(4.0, 8)
+    rope, q = ww.MultimodalRotary(16, (2, 3, 3), scaling=dynamic), draw(1, 1, 20, 16)
+    wide = ww.grid(1, 1, 20)
+    assert torch.equal(rope(q, q, wide)[0], rope(q, q, wide, regime_length=20)[0])
+    assert (rope(q, q, wide)[0] - rope(q, q, wide, regime_length=8)[0]).abs().max() > 1e-2
+
+
+def test_keys_of_one_regime_are_turned_to_another():
+    scaling = ww.LongRoPE((1.0,) * 8, tuple(1.0 + n for n in range(8)), 16, factor=4.0)
+    rope = ww.MultimodalRotary(20, (4, 2, 2), layout="interleaved", rotary_dim=16, scaling=scaling)
+    p, k = scattered(), draw(2, 3, 7, 20)
+    old, new = rope.bind(p, 10), rope.bind(p, 17)
+    turned = rope.rerotate(rope.map_key(k, old), old, new)
+    torch.testing.assert_close(turned, rope.map_key(k, new), rtol=0, atol=3e-6)
+    assert (turned - rope.map_key(k, old)).abs().max() > 1
+
+
+def test_construction_and_copies():
+    rope = ww.MultimodalRotary(16, [4, 2, 2], 1e6, layout="interleaved", scaling=ww.Linear(2.0))
+    text = (
+        "MultimodalRotary(head_dim=16, sections=(4, 2, 2), theta=1000000.0, layout='interleaved', interleaved=False, "
+        "rotary_dim=16, scaling=Linear(factor=2.0))"
+    )
+    for other in (rope, deepcopy(rope), pickle.loads(pickle.dumps(rope))):
+        assert repr(other) == text
+        assert not other.state_dict()
+    assert torch.equal(rope.inverse_frequencies, ww.frequencies.inverse_frequencies(16, 1e6) / 2)
+    q = torch.empty(1, 2, 8, 16, device="meta")
+    assert rope(q, q, ww.grid(2, 2, 2, device="meta"))[0].device.type == "meta"
+
+
+ERRORS = {
+    "another sum": (
+        lambda: ww.MultimodalRotary(128, (16, 24, 20)),
+        r"sections=\(16, 24, 20\), 60 pairs in sum, but 128 features turn, which are 64 pairs: each needs one axis",
+    ),
+    "negative": (lambda: ww.MultimodalRotary(16, (10, -1, -1)), "but needs whole numbers, 0 or more"),
+    "fractions": (lambda: ww.MultimodalRotary(16, (4.0, 2, 2)), "but needs whole numbers, 0 or more"),
+    "no room in turn": (
+        lambda: ww.MultimodalRotary(16, (2, 3, 3), layout="interleaved"),
+        "in which axis 2 has one pair in 3, 3 in all: the last would be pair 8, but they end at 7.\n"
+        "Give the other axes equally many, and axis 0 the same or more",
+    ),
+    "an unknown layout": (
+        lambda: ww.MultimodalRotary(16, (4, 2, 2), layout="mixed"),
+        "MultimodalRotary got layout='mixed', but knows only: chunked, interleaved",
+    ),
+    "more than the head": (
+        lambda: ww.MultimodalRotary(16, (4, 4, 4), rotary_dim=24),
+        "MultimodalRotary got rotary_dim=24, but a head has only head_dim=16 features",
+    ),
+    "odd": (
+        lambda: ww.MultimodalRotary(16, (1,), rotary_dim=3),
+        "MultimodalRotary got rotary_dim=3, but needs an even",
+    ),
+    "theta": (lambda: ww.MultimodalRotary(16, (4, 2, 2), -1.0), "MultimodalRotary got theta=-1.0"),
+    "a scaling by name": (lambda: ww.MultimodalRotary(16, (4, 2, 2), scaling="yarn"), "but needs a scaling, such as"),
+    "another grid": (
+        lambda: ww.MultimodalRotary(16, (4, 2, 2))(*[torch.zeros(1, 1, 4, 16)] * 2, ww.grid(2, 2)),
+        "MultimodalRotary measures along 3 axes, but these positions have 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_tell_what_is_needed(name, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    make, message = ERRORS[name]
+    with pytest.raises(ww.WhatWhereError, match=message):
+        make()

@@ -1,0 +1,156 @@
+"""PoPE: features are lengths, directions tell positions."""
+
+from math import pi
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import whatwhere as ww
+from whatwhere import reference
+
+
+def draw(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def turned(head_dim, num_heads, theta=10_000.0, dtype=None):
+    """Give a PoPE whose phases are drawn over the whole circle."""
+    pope = ww.PoPE(head_dim, num_heads, theta, dtype=dtype)
+    with torch.no_grad():
+        pope.delta.copy_(-2 * pi * torch.rand(pope.delta.shape, generator=torch.Generator().manual_seed(9)))
+    return pope
+
+
+def test_it_is_the_reference_forward_and_backward():
+    pope = turned(6, 3, 500.0, torch.float64)
+    x, g = (draw(3, 4, n, seed=n, dtype=torch.float64) for n in (6, 12))
+    positions, delta = np.array([0, 3, 40, 100_000]), pope.delta.detach().numpy()
+    q = x[None].clone().requires_grad_()
+    mapped_q, mapped_k = pope(q, x[None], torch.tensor(positions))
+    # Cosine and sine are rounded to float32.
+    wanted = reference.pope(x.numpy(), positions, 500.0, delta)
+    np.testing.assert_allclose(mapped_q[0].detach().numpy(), wanted, rtol=0, atol=5e-7)
+    np.testing.assert_allclose(mapped_k[0].numpy(), reference.pope(x.numpy(), positions, 500.0), rtol=0, atol=5e-7)
+    mapped_q.backward(g[None])
+    d_x, d_delta = reference.pope_gradient(g.numpy(), x.numpy(), positions, 500.0, delta)
+    np.testing.assert_allclose(q.grad[0].numpy(), d_x, rtol=0, atol=5e-7)
+    np.testing.assert_allclose(pope.delta.grad.numpy(), d_delta, rtol=0, atol=2e-6)
+
+
+def test_scores_are_the_papers():
+    """sum_c softplus(q_c) softplus(k_c) cos((p_q - p_k) w_c - delta_c), written out in float64."""
+    d, p = 5, torch.tensor([0, 4, 77, 5_000])
+    pope = turned(d, 2, 100.0)
+    q, k = draw(1, 2, 4, d, seed=1), draw(1, 2, 4, d, seed=2)
+    w = 100.0 ** -(torch.arange(d).double() / d)
+    angle = (p[:, None] - p)[..., None] * w - pope.delta.detach().double()[:, None, None]
+    lengths = F.softplus(q.double())[:, :, :, None] * F.softplus(k.double())[:, :, None]
+    mapped_q, mapped_k = pope(q, k, p)
+    torch.testing.assert_close((mapped_q @ mapped_k.mT).double(), (lengths * angle.cos()).sum(-1), rtol=0, atol=5e-6)
+
+
+@pytest.mark.parametrize("shift", [1, 1_000, 999_000])
+def test_scores_do_not_move_where_phases_are_learned(shift):
+    pope = turned(8, 2)
+    q, k = draw(1, 2, 9, 8, seed=1), draw(1, 2, 9, 8, seed=2)
+    still, moved = (pope(q, k, ww.positions(9, start=start)) for start in (0, shift))
+    torch.testing.assert_close(moved[0] @ moved[1].mT, still[0] @ still[1].mT, rtol=0, atol=2e-5)
+
+
+def test_a_feature_says_what_and_its_direction_where():
+    """The length of each feature's pair is softplus of the feature, wherever it stands: nothing is mixed."""
+    pope = turned(8, 2)
+    q = draw(1, 2, 5, 8)
+    for p in (ww.positions(5), ww.positions(5, start=70_000)):
+        for x, mapped in zip((q, q), pope(q, q, p), strict=True):
+            along, across = mapped.chunk(2, dim=-1)
+            torch.testing.assert_close(torch.hypot(along, across), F.softplus(x), rtol=1e-6, atol=1e-6)
+
+
+def test_the_scale_is_that_of_the_original_head():
+    where = ww.Where(query_key=ww.PoPE(16, 2))
+    assert where.at(ww.positions(3)).scale == 16**-0.5
+    q = k = v = draw(1, 2, 3, 16)
+    here = where.at(ww.positions(3))
+    mapped = here.query_key(q, k)
+    assert mapped[0].shape == (1, 2, 3, 32)
+    expected = F.scaled_dot_product_attention(*mapped, v, is_causal=True, scale=0.25)
+    torch.testing.assert_close(here.attention(*mapped, v), expected)
+
+
+def test_grouped_queries_share_a_key_and_have_phases_of_their_own():
+    pope, p = turned(4, 4), ww.positions(5)
+    q, k = draw(2, 4, 5, 4, seed=1), draw(2, 2, 5, 4, seed=2)
+    grouped_q, grouped_k = pope(q, k, p)
+    _, every_k = pope(q, k.repeat_interleave(2, dim=1), p)
+    assert grouped_k.shape == (2, 2, 5, 8)
+    torch.testing.assert_close(grouped_k.repeat_interleave(2, dim=1), every_k, rtol=1e-6, atol=1e-6)
+    for head in range(4):
+        alone = ww.PoPE(4, 1)
+        alone.delta.data.copy_(pope.delta[head : head + 1])
+        own = alone(q[:, head : head + 1], k[:, :1], p)[0]
+        torch.testing.assert_close(own, grouped_q[:, head : head + 1], rtol=1e-6, atol=1e-6)
+
+
+def test_phases_are_periodic():
+    pope, q = turned(8, 1), draw(1, 1, 4, 8)
+    before, phases = pope(q, q, ww.positions(4))[0].detach(), pope.phases
+    pope.delta.data.add_(4 * pi)
+    torch.testing.assert_close(pope(q, q, ww.positions(4))[0].detach(), before, rtol=0, atol=5e-6)
+    torch.testing.assert_close(pope.phases, phases, rtol=0, atol=5e-6)
+    assert ((phases >= -2 * pi) & (phases <= 0)).all()
+    assert not ww.PoPE(8, 1).phases.any()
+
+
+def test_a_phase_that_starts_at_zero_learns_in_both_directions():
+    """Clamped to [-2 pi, 0], a step up from 0 would be the last."""
+    for wanted in (-0.5, 0.5):
+        pope = ww.PoPE(1, 1)
+        q = torch.ones(1, 1, 1, 1)
+        optimizer = torch.optim.SGD(pope.parameters(), lr=0.3)
+        target = pope.map_key(q, pope.bind(ww.positions(1))).new_tensor([np.cos(wanted), -np.sin(wanted)])
+        for _ in range(200):
+            optimizer.zero_grad()
+            mapped = pope(q, q, ww.positions(1))[0][0, 0, 0] / F.softplus(q[0, 0, 0])
+            (mapped - target).square().sum().backward()
+            optimizer.step()
+        assert float(pope.delta.detach()) == pytest.approx(wanted, abs=1e-3)
+
+
+def test_bfloat16_in_and_out_with_float32_between():
+    pope, p = turned(16, 2), ww.positions(600)
+    q = draw(1, 2, 600, 16)
+    exact = pope(q.bfloat16().float(), q, p)[0]
+    low = pope(q.bfloat16(), q.bfloat16(), p)[0]
+    assert low.dtype == torch.bfloat16
+    torch.testing.assert_close(low.float(), exact.detach(), rtol=2**-8, atol=1e-6)
+
+
+def test_heads_that_do_not_fit_are_refused():
+    q = draw(1, 2, 3, 8)
+    with pytest.raises(ww.ShapeError, match="PoPE was made for num_heads=4, but q has 2 heads"):
+        ww.PoPE(8, 4)(q, q, ww.positions(3))
+    with pytest.raises(ww.ShapeError, match="num_heads=0"):
+        ww.PoPE(8, 0)
+    with pytest.raises(ww.SettingError, match="theta"):
+        ww.PoPE(8, 1, theta=0.0)
+    with pytest.raises(ww.SettingError, match="different softmax scales"):
+        ww.Where(query_key=ww.PoPE(8, 1), score=Unscaled())
+
+
+class Unscaled(ww.ScoreBias):
+    """Ask for no softmax scale, as T5 does."""
+
+    scale, num_heads = 1.0, 1
+
+    def bind(self, queries, keys, *, q=None, k=None, gates=None, causal=True):
+        return lambda b, h, i, j: 0.0 * (i + j)
+
+
+def test_settings_show():
+    pope = ww.PoPE(3, 2, 50.0, device="meta", dtype=torch.float16)
+    assert repr(pope) == "PoPE(head_dim=3, num_heads=2, theta=50.0)"
+    assert (pope.delta.device.type, pope.delta.dtype) == ("meta", torch.float16)
+    assert torch.equal(pope.inverse_frequencies, 50.0 ** -(torch.arange(3).double() / 3))

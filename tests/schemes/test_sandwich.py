@@ -1,0 +1,94 @@
+"""Sandwich: the inner product of two sinusoids as a bias."""
+
+import math
+import pickle
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import whatwhere as ww
+from whatwhere import reference
+
+SETTINGS = [(4, 128, 10_000.0), (12, 16, 500.0), (1, 2, 10_000.0), (3, 64, 100_000.0)]
+
+
+@pytest.mark.parametrize(("num_heads", "sinusoid_dim", "theta"), SETTINGS)
+def test_a_table_is_that_of_the_reference(num_heads, sinusoid_dim, theta):
+    at_queries, at_keys = np.array([0, 3, 40, 999_999]), np.array([0, 1, 2, 3, 17, 40, 200, 5000])
+    table = ww.Sandwich(num_heads, sinusoid_dim, theta)(torch.tensor(at_queries), torch.tensor(at_keys))[0]
+    wanted = reference.sandwich_bias(at_queries, at_keys, num_heads, sinusoid_dim, theta)
+    # The sum is rounded to float32, and so is the quotient: half of eps each, and the ratio as much.
+    assert table.dtype == torch.float32
+    np.testing.assert_allclose(table.numpy(), wanted, rtol=2e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(("num_heads", "sinusoid_dim", "theta"), SETTINGS)
+def test_it_is_the_product_of_the_sinusoids_of_two_positions(num_heads, sinusoid_dim, theta):
+    """The paper's own construction, and the listing of its appendix: a table of sinusoids times itself, over ratios."""
+    p = ww.positions(50, start=7)
+    rows = ww.Sinusoidal(sinusoid_dim, theta)(p)[0].double()
+    ratios = torch.arange(1, num_heads + 1) * 8 / num_heads
+    wanted = (rows @ rows.T) / ratios[:, None, None]
+    table = ww.Sandwich(num_heads, sinusoid_dim, theta)(p)[0].double()
+    # The sinusoids are rounded to float32: sinusoid_dim products, each off by 2**-24 at most.
+    assert_close(table, wanted, rtol=1e-6, atol=sinusoid_dim * 2**-24 * num_heads / 8)
+
+
+def test_the_rows_of_another_place_give_the_same_numbers():
+    scheme = ww.Sandwich(4)
+    assert torch.equal(scheme(ww.positions(40)), scheme(ww.positions(40, start=10**6)))
+
+
+def test_each_head_has_its_ratio():
+    """At distance 0 all cosines are 1: half of the sinusoid's features, over 8/H, 16/H, ..., 8."""
+    table = ww.Sandwich(8)(ww.positions(1))
+    assert table.flatten().tolist() == pytest.approx([64 / h for h in range(1, 9)])
+
+
+def test_it_falls_about_as_a_logarithm():
+    """Mean slope against ln(distance): the cosines of all waves shorter than the distance have died away.
+
+    There are 64 / ln(10,000) waves for each step of 1 in the logarithm, so the sum falls by that much.
+    """
+    near, far = 8, 2048
+    curve = ww.Sandwich(8)(ww.positions(1, start=far), ww.positions(far + 1))[0, 0, 0].flip(-1).double()
+    distance = torch.arange(near, far + 1)
+    # Distances evenly spread over the logarithm, so that the far ones do not decide alone.
+    weight = 1 / distance.double()
+    x, y = distance.double().log(), curve[near:]
+    x, y = x - (weight * x).sum() / weight.sum(), y - (weight * y).sum() / weight.sum()
+    slope = float((weight * x * y).sum() / (weight * x * x).sum())
+    assert slope == pytest.approx(-64 / math.log(10_000), rel=0.05)
+    assert bool((curve.diff() > 0).any())  # but not steadily
+
+
+def test_the_cosine_is_not_left_out():
+    """A circulating form sums the angles themselves: that would be a straight line."""
+    bend = ww.Sandwich(1)(ww.positions(1, start=20), ww.positions(21))[0, 0, 0].diff().diff()
+    assert float(bend.abs().max()) > 0.1
+
+
+def test_it_is_symmetric():
+    table = ww.Sandwich(4)(ww.positions(20))
+    assert torch.equal(table, table.mT)
+
+
+def test_it_owns_nothing_and_is_copied():
+    scheme = ww.Sandwich(4, 32)
+    assert not scheme.state_dict()
+    assert not list(scheme.parameters())
+    for other in (deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
+        assert repr(other) == repr(scheme) == "Sandwich(num_heads=4, sinusoid_dim=32, theta=10000.0)"
+    assert scheme(ww.positions(3, device="meta")).device.type == "meta"
+
+
+def test_bad_settings_are_told():
+    with pytest.raises(ww.ShapeError, match="Sandwich got sinusoid_dim=7, but needs an even number"):
+        ww.Sandwich(4, 7)
+    with pytest.raises(ww.ShapeError, match="Sandwich got num_heads=0"):
+        ww.Sandwich(0)
+    with pytest.raises(ww.SettingError, match=r"Sandwich got theta=-1\.0"):
+        ww.Sandwich(4, theta=-1.0)

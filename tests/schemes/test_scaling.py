@@ -1,0 +1,434 @@
+"""The scalings of rotary: their formulas, limits, regimes and magnitudes."""
+
+import math
+import pickle
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import whatwhere as ww
+from whatwhere import reference
+
+DIM, THETA, TRAINED = 32, 10_000.0, 64
+PAIRS = DIM // 2
+PLAIN = ww.frequencies.inverse_frequencies(DIM, THETA)
+SHORT = tuple(1 + 0.05 * i for i in range(PAIRS))
+LONG = tuple(1.0 + i for i in range(PAIRS))
+LONGROPE = ww.LongRoPE(SHORT, LONG, TRAINED, factor=8.0)
+DYNAMIC = ww.DynamicNTK(4.0, TRAINED)
+
+
+def draw(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def turns(frequencies):
+    """How often each pair turns within the trained length."""
+    return TRAINED * frequencies / (2 * math.pi)
+
+
+# Each formula against the reference
+
+FORMULAS = {
+    "linear": (ww.Linear(4.0), lambda dim, theta: reference.linear_frequencies(dim, theta, 4.0)),
+    "ntk": (ww.NTK(4.0), lambda dim, theta: reference.ntk_frequencies(dim, theta, 4.0)),
+    "yarn": (
+        ww.YaRN(4.0, TRAINED, beta_fast=8.0, beta_slow=0.5),
+        lambda dim, theta: reference.yarn_frequencies(dim, theta, 4.0, TRAINED, 8.0, 0.5),
+    ),
+    "yarn, not truncated": (
+        ww.YaRN(8.0, 4096, truncate=False),
+        lambda dim, theta: reference.yarn_frequencies(dim, theta, 8.0, 4096, truncate=False),
+    ),
+    "llama3": (ww.Llama3(8.0, 8192), lambda dim, theta: reference.llama3_frequencies(dim, theta, 8.0, 8192)),
+    "llama3, other bounds": (
+        ww.Llama3(2.0, TRAINED, 0.25, 8.0),
+        lambda dim, theta: reference.llama3_frequencies(dim, theta, 2.0, TRAINED, 0.25, 8.0),
+    ),
+    "proportional": (
+        ww.Proportional(0.4, 8.0),
+        lambda dim, theta: reference.proportional_frequencies(dim, theta, 0.4, 8.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize(("dim", "theta"), [(8, 10_000.0), (64, 500_000.0), (128, 1e6), (6, 100.0)])
+def test_frequencies_are_the_formula(name, dim, theta):
+    scaling, formula = FORMULAS[name]
+    made = scaling.frequencies(dim, theta)
+    assert made.dtype == torch.float64
+    assert made.tolist() == pytest.approx(formula(dim, theta), rel=1e-13)
+    assert ww.Rotary(dim, theta, scaling=scaling).inverse_frequencies.tolist() == made.tolist()
+
+
+@pytest.mark.parametrize("length", [1, 64, 65, 100, 1000, 100_000])
+@pytest.mark.parametrize("factor", [1.0, 2.0, 8.5])
+def test_dynamic_ntk_is_the_formula_at_every_length(factor, length):
+    made = ww.DynamicNTK(factor, TRAINED).frequencies(DIM, THETA, lengths=torch.tensor([[length, 5]]))
+    wanted = [reference.dynamic_ntk_frequencies(DIM, THETA, factor, TRAINED, n) for n in (length, 5)]
+    np.testing.assert_allclose(made[0].numpy(), wanted, rtol=1e-13)
+
+
+@pytest.mark.parametrize("length", [1, 64, 65, 10_000])
+def test_longrope_is_the_formula_at_every_length(length):
+    made = LONGROPE.frequencies(DIM, THETA, lengths=torch.tensor([length]))
+    wanted = reference.longrope_frequencies(DIM, THETA, SHORT, LONG, TRAINED, length)
+    np.testing.assert_allclose(made[0].numpy(), wanted, rtol=1e-13)
+
+
+def test_magnitudes_are_the_formulas():
+    for factor in (0.5, 1.0, 4.0, 40.0):
+        assert ww.YaRN(factor, TRAINED).magnitude == pytest.approx(reference.yarn_magnitude(factor))
+        deepseek = ww.YaRN(factor, TRAINED, mscale=0.707, mscale_all_dim=1.3)
+        assert deepseek.magnitude == pytest.approx(reference.yarn_magnitude(factor, 0.707, 1.3))
+        long = ww.LongRoPE(SHORT, LONG, TRAINED, factor=factor)
+        assert long.magnitude == pytest.approx(reference.longrope_magnitude(factor, TRAINED))
+    assert ww.YaRN(4.0, TRAINED, mscale=1.0, mscale_all_dim=1.0).magnitude == 1
+    for scaling in (ww.Linear(4.0), ww.NTK(4.0), DYNAMIC, ww.Llama3(), ww.Proportional(0.5)):
+        assert scaling.magnitude == 1
+
+
+@pytest.mark.parametrize("scaling", [ww.YaRN(4.0, TRAINED, attention_factor=1.7), LONGROPE], ids=["yarn", "longrope"])
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_the_rotation_is_the_reference_forward_and_backward(scaling, interleaved):
+    x, g, at = draw(3, 5, DIM), draw(3, 5, DIM, seed=1), np.array([0, 1, 9, 70, 100_000])
+    if scaling is LONGROPE:
+        frequencies = reference.longrope_frequencies(DIM, THETA, SHORT, LONG, TRAINED, 100_001)
+    else:
+        frequencies = reference.yarn_frequencies(DIM, THETA, 4.0, TRAINED)
+    how = (THETA, interleaved, None, frequencies, scaling.magnitude)
+    rope = ww.Rotary(DIM, interleaved=interleaved, scaling=scaling)
+    q = x[None].clone().requires_grad_()
+    turned, _ = rope(q, q, torch.tensor(at))
+    turned.backward(g[None])
+    # float32 cosines and sines, of pairs up to 5 long.
+    np.testing.assert_allclose(turned[0].detach().numpy(), reference.rotary(x.numpy(), at, *how), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(q.grad[0].numpy(), reference.rotary_gradient(g.numpy(), at, *how), rtol=0, atol=1e-6)
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        ww.Linear(1.0),
+        ww.NTK(1.0),
+        ww.YaRN(1.0, TRAINED),
+        ww.LongRoPE((1.0,) * PAIRS, (1.0,) * PAIRS, TRAINED),
+        ww.Llama3(1.0, TRAINED),
+        ww.Proportional(1.0),
+    ],
+    ids=lambda scaling: type(scaling).__name__,
+)
+def test_a_factor_of_one_is_plain_rotary(scaling):
+    q, p = draw(2, 3, 5, DIM), ww.positions(5, start=98)
+    plain, scaled = ww.Rotary(DIM)(q, q, p)[0], ww.Rotary(DIM, scaling=scaling)(q, q, p)[0]
+    torch.testing.assert_close(scaled, plain, rtol=0, atol=1e-6)
+
+
+def test_ntk_keeps_the_fastest_pair_and_divides_the_slowest_by_exactly_the_factor():
+    made = ww.NTK(8.0).frequencies(DIM, THETA)
+    assert made[0] == 1
+    assert made[-1].item() == pytest.approx(PLAIN[-1].item() / 8, rel=1e-14)
+    ratios = PLAIN / made
+    assert bool((ratios[1:] > ratios[:-1]).all())
+
+
+def test_dynamic_ntk_is_plain_up_to_the_trained_length_and_grows_from_there():
+    made = DYNAMIC.frequencies(DIM, THETA, lengths=torch.tensor([1, 63, 64, 65, 128]))
+    torch.testing.assert_close(made[:3], PLAIN.expand(3, -1), rtol=1e-15, atol=0)
+    assert torch.equal(DYNAMIC.frequencies(DIM, THETA), PLAIN)
+    assert bool((made[3, 1:] < PLAIN[1:]).all())
+    # At twice the length theta is raised by 4 * 2 - 3 = 5, and by 2 where the factor is 1.
+    torch.testing.assert_close(made[4], ww.NTK(5.0).frequencies(DIM, THETA), rtol=1e-14, atol=0)
+    slow = ww.DynamicNTK(1.0, TRAINED).frequencies(DIM, THETA, lengths=torch.tensor(128))
+    torch.testing.assert_close(slow, ww.NTK(2.0).frequencies(DIM, THETA), rtol=1e-14, atol=0)
+
+
+def test_yarn_keeps_what_turns_often_and_divides_what_turns_seldom():
+    trained = 4096
+    made = ww.YaRN(4.0, trained).frequencies(128, THETA)
+    plain = ww.frequencies.inverse_frequencies(128, THETA)
+    within = trained * plain / (2 * math.pi)
+    # Rounding outward moves the bounds by less than one pair, a factor of theta ** (1/64) in turns.
+    step = THETA ** (1 / 64)
+    fast, slow = within > 32 * step, within < 1 / step
+    between = ~(within > 32 / step) & ~(within < 1 * step)
+    assert torch.equal(made[fast], plain[fast])
+    torch.testing.assert_close(made[slow], plain[slow] / 4, rtol=1e-15, atol=0)
+    assert bool(((made < plain) & (made > plain / 4))[between].all())
+    assert min(fast.sum(), slow.sum(), between.sum()) > 10
+
+
+def test_yarn_without_rounding_has_a_ramp_that_ends_where_a_pair_turns_so_often():
+    """Of pair i within the ramp, the share that is divided grows evenly with ln(turns)."""
+    rough = ww.YaRN(4.0, 4096, truncate=False).frequencies(128, THETA)
+    plain = ww.frequencies.inverse_frequencies(128, THETA)
+    within = 4096 * plain / (2 * math.pi)
+    share = (1 - within.log() / math.log(32)).clamp(0, 1)
+    torch.testing.assert_close(rough, plain * (1 - share) + plain / 4 * share, rtol=1e-13, atol=0)
+    assert (ww.YaRN(4.0, 4096).frequencies(128, THETA) - rough).abs().max() > 1e-4
+
+
+def test_yarn_of_a_small_head_is_a_step():
+    """Both bounds meet at pair 0: there the ramp has no width."""
+    made = ww.YaRN(4.0, 5).frequencies(DIM, THETA)
+    torch.testing.assert_close(made, torch.cat([PLAIN[:1], PLAIN[1:] / 4]), rtol=1e-14, atol=0)
+
+
+def test_llama3_has_three_bands():
+    made, within = ww.Llama3(8.0, TRAINED).frequencies(DIM, THETA), turns(PLAIN)
+    short, long = within > 4, within < 1
+    assert torch.equal(made[short], PLAIN[short])
+    assert torch.equal(made[long], PLAIN[long] / 8)
+    middle = ~short & ~long
+    assert bool(((made < PLAIN) & (made > PLAIN / 8))[middle].all())
+    assert min(short.sum(), long.sum(), middle.sum()) >= 2
+
+
+def test_proportional_leaves_the_slow_pairs_still():
+    """The pairs that turn are those of the whole head, not of its first features."""
+    q, p = draw(1, 2, 4, DIM), ww.positions(4, start=1000)
+    made, plain = ww.Rotary(DIM, scaling=ww.Proportional(0.25))(q, q, p)[0], ww.Rotary(DIM)(q, q, p)[0]
+    turning = [0, 1, 2, 3, 16, 17, 18, 19]
+    still = sorted(set(range(DIM)) - set(turning))
+    assert torch.equal(made[..., still], q[..., still])
+    assert torch.equal(made[..., turning], plain[..., turning])
+
+
+def test_longrope_changes_over_beyond_the_trained_length_not_at_it():
+    within, beyond = LONGROPE.frequencies(DIM, THETA, lengths=torch.tensor([64, 65]))
+    torch.testing.assert_close(within, PLAIN / torch.tensor(SHORT, dtype=torch.float64), rtol=1e-15, atol=0)
+    torch.testing.assert_close(beyond, PLAIN / torch.tensor(LONG, dtype=torch.float64), rtol=1e-15, atol=0)
+    assert torch.equal(LONGROPE.frequencies(DIM, THETA), within)
+
+
+# Regimes
+
+FOLLOWING = pytest.mark.parametrize("scaling", [DYNAMIC, LONGROPE], ids=["dynamic-ntk", "longrope"])
+
+
+@FOLLOWING
+def test_each_document_has_its_own_regime(scaling):
+    rope, sizes = ww.Rotary(DIM, scaling=scaling), (100, 30, 64, 65)
+    together = rope.bind(ww.packed(sizes))
+    for part in range(2):
+        apart = [rope.bind(ww.positions(n))[part] for n in sizes]
+        assert torch.equal(together[part], torch.cat(apart, dim=2))
+
+
+@FOLLOWING
+@pytest.mark.parametrize("left", [True, False])
+def test_padding_counts_for_no_length(scaling, left):
+    rope, real = ww.Rotary(DIM, scaling=scaling), torch.ones(2, 80, dtype=torch.bool)
+    real[1, slice(None, 30) if left else slice(50, None)] = False
+    bound = rope.bind(ww.from_mask(real))
+    for row, n in enumerate((80, 50)):
+        alone = rope.bind(ww.positions(n))
+        assert all(torch.equal(a[row][:, real[row]], b[0]) for a, b in zip(bound, alone, strict=True))
+
+
+@FOLLOWING
+def test_a_long_neighbor_in_the_batch_changes_nothing(scaling):
+    """Hugging Face takes the largest position of the batch, so its short sequences change with their neighbors."""
+    rope = ww.Rotary(DIM, scaling=scaling)
+    bound = rope.bind(ww.positions(5, start=torch.tensor([0, 59, 60, 5000])))
+    for row, start in enumerate((0, 59, 60, 5000)):
+        alone = rope.bind(ww.positions(5, start=start))
+        assert all(torch.equal(a[row], b[0]) for a, b in zip(bound, alone, strict=True))
+    assert (bound[0][1] - bound[0][2])[:, 1:].abs().max() > 1e-3  # of lengths 64 and 65
+
+
+@FOLLOWING
+def test_a_step_of_decoding_has_the_length_of_all_that_it_sees(scaling):
+    rope, p, q = ww.Rotary(DIM, scaling=scaling), ww.positions(80), draw(1, 2, 80, DIM)
+    whole = rope(q, q, p)[0]
+    here = ww.Where(query_key=rope).at(p[79:], p)
+    assert torch.equal(here.query_key(q[:, :, 79:], q[:, :, 79:])[0], whole[:, :, 79:])
+    # Queries that stand alike for sequences of unequal length.
+    keys = ww.positions(70, start=torch.tensor([0, 900]))
+    turned, _ = rope(q[:, :, :1].expand(2, -1, -1, -1), draw(2, 1, 70, DIM), ww.positions(1, start=3), keys)
+    for row, length in enumerate((70, 970)):
+        alone = rope(q[:, :, :1], q[:, :, :1], ww.positions(1, start=3), regime_length=length)[0]
+        assert torch.equal(turned[row], alone[0])
+
+
+@FOLLOWING
+def test_a_stated_regime_is_that_of_all(scaling):
+    rope, q, p = ww.Rotary(DIM, scaling=scaling), draw(1, 2, 9, DIM), ww.packed([4, 5])
+    stated = rope(q, q, p, regime_length=500)[0]
+    fixed = ww.Rotary(DIM, scaling=scaling).frequencies(torch.tensor([500]))[0]
+    wanted = reference.rotary(q[0].numpy(), p.index[0, 0].numpy(), frequencies=fixed.tolist())
+    np.testing.assert_allclose(stated[0].numpy(), scaling.magnitude * wanted, rtol=0, atol=1e-6)
+    assert torch.equal(ww.Where(query_key=rope).at(p, regime_length=500).query_key(q, q)[0], stated)
+    assert (stated - rope(q, q, p)[0]).abs().max() > 1e-2
+
+
+def test_a_stated_regime_is_no_matter_to_other_scalings():
+    q, p = draw(1, 2, 9, DIM), ww.positions(9)
+    for scaling in (None, ww.YaRN(4.0, TRAINED)):
+        rope = ww.Rotary(DIM, scaling=scaling)
+        assert not rope.follows_length
+        assert torch.equal(rope(q, q, p, regime_length=500)[0], rope(q, q, p)[0])
+
+
+@FOLLOWING
+@pytest.mark.parametrize("how", [{}, {"interleaved": True}, {"rotary_dim": DIM, "head_dim": DIM + 4}], ids=str)
+def test_keys_of_one_regime_are_turned_to_another(scaling, how):
+    rope, p = ww.Rotary(**{"head_dim": DIM, **how}, scaling=scaling), ww.positions(80, start=20)
+    k = draw(2, 3, 80, rope.head_dim)
+    old, new = rope.bind(p, 60), rope.bind(p, 3000)
+    turned = rope.rerotate(rope.map_key(k, old), old, new)
+    torch.testing.assert_close(turned, rope.map_key(k, new), rtol=0, atol=3e-6)
+    assert (turned - rope.map_key(k, old)).abs().max() > 1
+    back = rope.rerotate(turned, new, old)
+    torch.testing.assert_close(back, rope.map_key(k, old), rtol=0, atol=5e-6)
+
+
+class Layers:
+    """Plain attention with weights drawn at random, over a cache of keys that may be turned on."""
+
+    def __init__(self, rope: ww.Rotary, layers: int) -> None:
+        self.rope, self.where = rope, ww.Where(query_key=rope)
+        self.weights = [draw(3, DIM, DIM, seed=n).float() * DIM**-0.5 for n in range(layers)]
+
+    def read(self, x: Tensor, p: ww.Positions, regime_length: int | None = None) -> Tensor:
+        """Read all tokens at once."""
+        here = self.where.at(p, regime_length=regime_length)
+        for weights in self.weights:
+            q, k, v = (x @ weights)[:, None, None]
+            x = x + here.attention(*here.query_key(q, k), v)[0, 0]
+        return x
+
+    def decode(self, x: Tensor, p: ww.Positions, regime_length: int | None = None) -> Tensor:
+        """Read one token at a time; before each, all cached keys are turned to the length that it makes."""
+        caches: list[tuple[Tensor, Tensor]] = []
+        rows = []
+        for t in range(len(x)):
+            here, row = self.where.at(p[t : t + 1], p[: t + 1], regime_length=regime_length), x[t : t + 1]
+            for n, weights in enumerate(self.weights):
+                q, k, v = (row @ weights)[:, None, None]
+                q, k = here.query_key(q, k)
+                if t:
+                    old, new = (self.rope.bind(p[:t], regime_length or length) for length in (t, t + 1))
+                    k = torch.cat([self.rope.rerotate(caches[n][0], old, new), k], dim=2)
+                    v = torch.cat([caches[n][1], v], dim=2)
+                caches[n : n + 1] = [(k, v)]
+                row = row + here.attention(q, k, v)[0, 0]
+            rows.append(row)
+        return torch.cat(rows)
+
+
+@FOLLOWING
+def test_what_a_regime_that_follows_the_length_can_give_and_what_not(scaling):
+    """Deeper layers have read their neighbors under the frequencies of the length that was."""
+    x, p = draw(80, DIM, seed=9).float(), ww.positions(80)
+    rope = ww.Rotary(DIM, scaling=scaling)
+    one, two = Layers(rope, layers=1), Layers(rope, layers=2)
+    # One layer: the keys come from the tokens alone, and turning them on makes the last token exact.
+    torch.testing.assert_close(one.decode(x, p)[-1], one.read(x, p)[-1], rtol=0, atol=1e-5)
+    # Two layers: those of the second come from what the first made of each token in a shorter sequence.
+    assert (two.decode(x, p)[-1] - two.read(x, p)[-1]).abs().max() > 1e-3
+    # Within the trained length, and in one stated regime, decoding equals reading at once, up to the rounding of
+    # keys that are turned by nothing at every step.
+    torch.testing.assert_close(two.decode(x[:64], p[:64]), two.read(x[:64], p[:64]), rtol=0, atol=1e-4)
+    torch.testing.assert_close(two.decode(x, p, 80), two.read(x, p, 80), rtol=0, atol=1e-4)
+
+
+# Magnitudes
+
+
+@pytest.mark.parametrize("scaling", [ww.YaRN(16.0, TRAINED), ww.YaRN(4.0, TRAINED, attention_factor=2.5), LONGROPE])
+def test_lengths_are_multiplied_by_the_magnitude_and_scores_by_its_square(scaling):
+    rope, p = ww.Rotary(DIM, scaling=scaling), ww.positions(12, start=1000)
+    q, k = draw(1, 2, 12, DIM), draw(1, 2, 12, DIM, seed=1)
+    turned_q, turned_k = rope(q, k, p)
+    assert rope.magnitude == scaling.magnitude > 1
+    torch.testing.assert_close(turned_q.norm(dim=-1), scaling.magnitude * q.norm(dim=-1), rtol=1e-7, atol=0)
+    own = (turned_q * turned_k).sum(-1)  # a query and the key of its own position
+    torch.testing.assert_close(own, scaling.magnitude**2 * (q * k).sum(-1), rtol=0, atol=1e-5)
+
+
+def test_features_that_do_not_turn_have_no_magnitude():
+    rope = ww.Rotary(DIM + 8, rotary_dim=DIM, scaling=ww.YaRN(16.0, TRAINED))
+    q = draw(1, 2, 3, DIM + 8)
+    assert torch.equal(rope(q, q, ww.positions(3))[0][..., DIM:], q[..., DIM:])
+
+
+# Values, and errors
+
+
+def test_scalings_are_values():
+    assert ww.YaRN(4.0, 64) == ww.YaRN(4.0, 64) != ww.YaRN(4.0, 65)
+    assert ww.LongRoPE([1.0, 2.0], [3.0, 4.0], 64) == ww.LongRoPE((1.0, 2.0), (3.0, 4.0), 64)
+    assert len({ww.Linear(2.0), ww.Linear(2.0), ww.Linear(3.0), ww.NTK(2.0)}) == 3
+    assert pickle.loads(pickle.dumps(LONGROPE)) == LONGROPE
+    with pytest.raises(AttributeError):
+        ww.Linear(2.0).factor = 3.0
+    assert repr(ww.Rotary(8, scaling=ww.Linear(2.0))).endswith("rotary_dim=8, scaling=Linear(factor=2.0))")
+    assert not ww.Rotary(8, scaling=ww.Linear(2.0)).state_dict()
+
+
+ERRORS = {
+    "no factor": (lambda: ww.Linear(0.0), "Linear got factor=0.0, but needs a finite number above 0"),
+    "infinite factor": (lambda: ww.NTK(math.inf), "NTK got factor=inf, but needs a finite number above 0"),
+    "shrinking": (lambda: ww.DynamicNTK(0.5, 64), "DynamicNTK got factor=0.5, but needs a number of at least 1"),
+    "no length": (lambda: ww.YaRN(4.0, 0), "YaRN got original_length=0, but needs a whole number of at least 1"),
+    "betas swapped": (
+        lambda: ww.YaRN(4.0, 64, beta_fast=1.0, beta_slow=32.0),
+        "beta_fast must be larger. The authors take 32 and 1",
+    ),
+    "one mscale": (
+        lambda: ww.YaRN(4.0, 64, mscale=0.7),
+        "YaRN got mscale=0.7 and mscale_all_dim=None, but takes both or none",
+    ),
+    "mscale beside zero": (lambda: ww.YaRN(4.0, 64, mscale=1.0, mscale_all_dim=0.0), "takes both or none"),
+    "negative mscale": (
+        lambda: ww.YaRN(4.0, 64, mscale=-1.0, mscale_all_dim=1.0),
+        "YaRN got mscale=-1.0, but needs a finite number above 0",
+    ),
+    "no attention": (lambda: ww.YaRN(4.0, 64, attention_factor=0.0), "YaRN got attention_factor=0.0"),
+    "theta of one": (lambda: ww.Rotary(8, 1.0, scaling=ww.YaRN(4.0, 64)), "YaRN got theta=1.0, but needs one above 1"),
+    "a list too short": (
+        lambda: ww.Rotary(8, scaling=ww.LongRoPE((1.0,) * 4, (1.0,), 64)),
+        "LongRoPE got 1 numbers as long_factor, but 8 features are 4 pairs, and each needs its own",
+    ),
+    "a factor of zero": (lambda: ww.LongRoPE((1.0, 0.0), (1.0, 1.0), 64), r"LongRoPE got short_factor\[1\]=0.0"),
+    "a trained length of one": (
+        lambda: ww.LongRoPE((1.0,), (1.0,), 1, factor=2.0),
+        "divides by the logarithm of original_length, so it must be at least 2, not 1",
+    ),
+    "bounds swapped": (
+        lambda: ww.Llama3(low_frequency_factor=4.0, high_frequency_factor=1.0),
+        "the second must be larger. Llama 3.1 takes 1 and 4",
+    ),
+    "more than all": (lambda: ww.Proportional(1.5), "Proportional got share=1.5, but a share is at most 1"),
+    "no pair": (
+        lambda: ww.Rotary(8, scaling=ww.Proportional(0.1)),
+        r"Proportional\(share=0.1\) of 8 features turns no pair: raise the share",
+    ),
+    "one pair": (
+        lambda: ww.Rotary(2, scaling=ww.NTK(4.0)),
+        r"NTK raises theta by dim / \(dim - 2\), so more than 2 features must turn",
+    ),
+    "a class": (lambda: ww.Rotary(8, scaling=ww.Linear), "but needs a scaling, such as YaRN"),
+    "a name": (lambda: ww.Rotary(8, scaling="yarn"), "Rotary got scaling='yarn', but needs a scaling"),
+    "a regime of zero": (
+        lambda: ww.Rotary(DIM, scaling=DYNAMIC)(*[torch.zeros(1, 1, 1, DIM)] * 2, ww.positions(1), regime_length=0),
+        "Rotary got regime_length=0, but needs a whole number of at least 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_tell_what_is_needed(name, monkeypatch):
+    # The type checker of the tests would speak first.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    make, message = ERRORS[name]
+    with pytest.raises((ww.SettingError, ww.ShapeError), match=message):
+        make()

@@ -1,0 +1,155 @@
+"""SSMax: queries that grow with the logarithm of how much they see."""
+
+from math import log
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import whatwhere as ww
+from whatwhere import reference
+
+
+def draw(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def scaled(**settings):
+    """Give an SSMax whose heads differ."""
+    scheme = ww.SSMax(8, 3, **settings)
+    with torch.no_grad():
+        scheme.weight.copy_(torch.tensor([0.2, 0.5, 1.3]))
+    return scheme
+
+
+def test_it_is_the_reference_forward_and_backward():
+    scheme = scaled(dtype=torch.float64)
+    x, g = (draw(3, 4, 8, seed=n, dtype=torch.float64) for n in (1, 2))
+    positions = np.array([0, 3, 40, 1_000_000])
+    q, weight = x[None].clone().requires_grad_(), scheme.weight.detach().numpy()
+    mapped, key = scheme(q, x[None], torch.tensor(positions))
+    np.testing.assert_allclose(mapped[0].detach().numpy(), reference.ssmax(x.numpy(), positions, weight), rtol=1e-12)
+    assert torch.equal(key, x[None])
+    mapped.backward(g[None])
+    d_q, d_weight = reference.ssmax_gradient(g.numpy(), x.numpy(), positions, weight)
+    np.testing.assert_allclose(q.grad[0].numpy(), d_q, rtol=1e-12)
+    np.testing.assert_allclose(scheme.weight.grad.numpy(), d_weight, rtol=1e-12)
+
+
+def test_attention_is_a_softmax_to_the_base_of_what_is_seen():
+    """Nakanishi, equation 3: weights n ** (s z) over their sum, n the tokens that the query sees."""
+    scheme, p = scaled(), ww.positions(7)
+    q, k, v = draw(1, 3, 7, 8, seed=1), draw(1, 3, 7, 8, seed=2), draw(1, 3, 7, 8, seed=3)
+    here = ww.Where(query_key=scheme).at(p)
+    ours = here.attention(*here.query_key(q, k), v)
+    z = (q.double() @ k.double().mT) / 8**0.5
+    n = torch.arange(1, 8).double()[:, None]
+    powers = (n ** (scheme.weight.double()[:, None, None] * z)).tril()
+    wanted = powers / powers.sum(-1, keepdim=True) @ v.double()
+    torch.testing.assert_close(ours.double(), wanted, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("length", [2, 64, 1024])
+def test_it_starts_with_a_mean_factor_of_one_over_the_trained_length(length):
+    scheme = ww.SSMax(1, 2, original_length=length)
+    ones = torch.ones(1, 2, length, 1)
+    factors = scheme(ones, ones, ww.positions(length))[0].detach()
+    assert float(factors.mean()) == pytest.approx(1, abs=1e-5)
+    if length == 1024:
+        assert float(scheme.weight[0].detach()) == pytest.approx(0.168, abs=5e-4)
+
+
+def test_the_fixed_form_changes_nothing_within_the_trained_length():
+    """Qwen's list: log(n) / log(L) where n > L, else 1."""
+    scheme = ww.SSMax(1, 1, original_length=10, learned=False)
+    ones = torch.ones(1, 1, 40, 1)
+    factors = scheme(ones, ones, ww.positions(40))[0].flatten().tolist()
+    assert factors == pytest.approx([log(n) / log(10) if n > 10 else 1 for n in range(1, 41)])
+    assert not scheme.state_dict()
+    assert not list(scheme.parameters())
+
+
+def build(dim, num_heads, max_length, **options):
+    return ww.scheme("ssmax", dim, num_heads, max_length, then="rotary", original_length=4, learned=False)
+
+
+@pytest.mark.parametrize("p", [ww.positions(9), ww.packed([2, 7]), ww.positions(9, start=torch.tensor([0, 30]))])
+def test_the_fixed_form_decodes_exactly(p):
+    """The learned form is in the laws; this one is too, but for being relative up to the trained length."""
+    where = build(64, 4, 64)
+    q, k, v = (draw(2, heads, 9, 16, seed=heads) for heads in (4, 2, 2))
+    everything = where.at(p)
+    mapped_q, mapped_k = everything.query_key(q, k)
+    prefill = everything.attention(mapped_q, mapped_k, v)
+    for t in (4, 8):
+        step = where.at(p[t : t + 1], p[: t + 1])
+        one_q, one_k = step.query_key(q[:, :, t : t + 1], k[:, :, t : t + 1])
+        assert torch.equal(one_k, mapped_k[:, :, t : t + 1])
+        y = step.attention(one_q, mapped_k[:, :, : t + 1], v[:, :, : t + 1])
+        torch.testing.assert_close(y, prefill[:, :, t : t + 1], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("inner", [ww.Rotary(8), ww.Rotary(8, rotary_dim=4), ww.PoPE(8, 3)], ids=repr)
+def test_another_map_goes_inside(inner):
+    """The factor stands on what the inner map gives; keys are mapped by it alone."""
+    scheme, p = scaled(then=inner), ww.positions(6, start=3)
+    q, k = draw(2, 3, 6, 8, seed=1), draw(2, 3, 6, 8, seed=2)
+    with torch.no_grad():
+        mapped_q, mapped_k = scheme(q, k, p)
+        inner_q, inner_k = inner(q, k, p)
+    factor = scheme.weight.detach()[:, None, None] * (p.index[0, 0] + 1).log()[:, None]
+    torch.testing.assert_close(mapped_q, inner_q * factor, rtol=1e-6, atol=1e-6)
+    assert torch.equal(mapped_k, inner_k)
+    assert scheme.scale == inner.scale
+
+
+def test_a_map_that_follows_the_length_is_told_it():
+    inner = ww.Rotary(8, scaling=ww.DynamicNTK(factor=4.0, original_length=4))
+    where, p = ww.Where(query_key=scaled(then=inner)), ww.positions(9)
+    q, k = draw(1, 3, 9, 8, seed=1), draw(1, 3, 9, 8, seed=2)
+    for length in (4, 9, 50):
+        _, mapped_k = where.at(p, regime_length=length).query_key(q, k)
+        assert torch.equal(mapped_k, inner(q, k, p, regime_length=length)[1])
+    assert torch.equal(where.at(p).query_key(q, k)[1], inner(q, k, p)[1])
+    assert not torch.equal(inner(q, k, p)[1], inner(q, k, p, regime_length=4)[1])
+
+
+def test_it_stands_beside_a_score_bias():
+    where = ww.scheme("ssmax+alibi", dim=16, num_heads=2, max_length=32)
+    q, k, v = (draw(1, 2, 5, 8, seed=n) for n in range(3))
+    here = where.at(ww.positions(5))
+    mapped = here.query_key(q, k)
+    expected = F.scaled_dot_product_attention(*mapped, v, attn_mask=where.score(ww.positions(5), causal=True))
+    torch.testing.assert_close(here.attention(*mapped, v), expected)
+
+
+def test_bfloat16_is_rounded_once():
+    scheme, p = scaled(then=ww.Rotary(8)), ww.positions(9, start=100)
+    q = draw(1, 3, 9, 8).bfloat16()
+    low, exact = scheme(q, q, p)[0], scheme(q.float(), q.float(), p)[0]
+    assert low.dtype == torch.bfloat16
+    assert torch.equal(low, exact.bfloat16())
+
+
+def test_what_does_not_fit_is_refused(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    q = draw(1, 2, 3, 8)
+    with pytest.raises(ww.ShapeError, match="SSMax was made for num_heads=3, but q has 2 heads"):
+        scaled()(q, q, ww.positions(3))
+    with pytest.raises(ww.DoorError, match="such as Rotary\\(head_dim=64\\), but got ALiBi"):
+        ww.SSMax(8, 3, then=ww.ALiBi(3))
+    with pytest.raises(ww.DoorError, match="but got the class Rotary"):
+        ww.SSMax(8, 3, then=ww.Rotary)
+    with pytest.raises(ww.ShapeError, match="SSMax has head_dim=8, but Rotary has 16: make both equal"):
+        ww.SSMax(8, 3, then=ww.Rotary(16))
+    with pytest.raises(ww.ShapeError, match="original_length=1"):
+        ww.SSMax(8, 3, original_length=1)
+    with pytest.raises(ww.UnknownScheme, match="ssmax got then='rotery', but takes one of: rotary"):
+        ww.scheme("ssmax", 16, 2, 32, then="rotery")
+
+
+def test_settings_show():
+    assert repr(ww.SSMax(8, 2)) == "SSMax(head_dim=8, num_heads=2, original_length=1024, learned=True)"
+    assert "(then): Rotary(head_dim=8" in repr(ww.SSMax(8, 2, ww.Rotary(8), learned=False))

@@ -1,0 +1,230 @@
+"""T5: a learned bias for each bucket of distances."""
+
+import math
+import pickle
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import whatwhere as ww
+from whatwhere import reference
+from whatwhere.where.score.t5 import edges
+
+SETTINGS = [
+    (32, 128, False),
+    (32, 128, True),
+    (8, 6, True),
+    (7, 9, False),
+    (2, 3, False),
+    (4, 2, True),
+    (64, 1000, False),
+]
+
+
+def drawn(num_heads: int = 3, seed: int = 0, **settings) -> ww.T5:
+    torch.manual_seed(seed)
+    return ww.T5(num_heads, std=1.0, **settings)
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(("num_buckets", "max_distance", "bidirectional"), SETTINGS)
+def test_buckets_are_those_of_the_reference(num_buckets, max_distance, bidirectional):
+    scheme = ww.T5(1, num_buckets, max_distance, bidirectional)
+    distance = torch.arange(-1200, 1201)
+    wanted = [reference.t5_bucket(n, num_buckets, max_distance, bidirectional) for n in distance.tolist()]
+    assert scheme.buckets(distance).tolist() == wanted
+    assert set(wanted) <= set(range(num_buckets))
+
+
+@pytest.mark.parametrize(("num_buckets", "max_distance", "bidirectional"), SETTINGS)
+def test_a_table_is_that_of_the_reference(num_buckets, max_distance, bidirectional):
+    scheme = drawn(num_buckets=num_buckets, max_distance=max_distance, bidirectional=bidirectional).double()
+    at_queries, at_keys = np.array([0, 3, 40, 999]), np.array([0, 1, 2, 3, 17, 40, 200, 5000])
+    table = scheme(torch.tensor(at_queries), torch.tensor(at_keys), causal=not bidirectional)
+    weight = scheme.weight.detach().numpy()
+    wanted = reference.t5_bias(weight, at_queries, at_keys, max_distance, bidirectional)
+    if not bidirectional:
+        wanted[:, at_keys > at_queries[:, None]] = -math.inf
+    assert np.array_equal(table[0].detach().numpy(), wanted)
+
+
+def test_the_table_collects_gradients_as_the_reference():
+    scheme = drawn(bidirectional=True).double()
+    at_queries, at_keys = np.array([0, 3, 40]), np.array([0, 1, 2, 30])
+    g = np.random.default_rng(0).normal(size=(3, 3, 4))
+    scheme(torch.tensor(at_queries), torch.tensor(at_keys))[0].backward(torch.tensor(g))
+    wanted = reference.t5_gradient(g, 32, at_queries, at_keys, bidirectional=True)
+    np.testing.assert_allclose(scheme.weight.grad.numpy(), wanted, rtol=0, atol=1e-15)
+
+
+def test_near_distances_have_a_bucket_each_and_far_ones_share_the_last():
+    buckets = ww.T5(1).buckets(torch.arange(500)).tolist()
+    assert buckets[:16] == list(range(16))
+    assert sorted(buckets) == buckets
+    assert set(buckets) == set(range(32))
+    assert set(buckets[128:]) == {31}
+
+
+def test_each_bucket_of_the_far_half_is_wider_by_one_factor():
+    """ln is cut into equal pieces: 8 pieces from 8 to 128 are a factor of sqrt(2) each."""
+    assert edges(16, 128) == tuple(math.ceil(8 * 2 ** (m / 2) - 1e-9) for m in range(1, 8))
+
+
+def test_an_edge_that_is_a_whole_distance_is_not_missed():
+    """8 (27 / 8) ** (m / 9) is 12 at m = 3 and 18 at m = 6; ln(12 / 8) / ln(27 / 8) * 9 is below 3 in float32."""
+    buckets = ww.T5(1, num_buckets=17, max_distance=27).buckets(torch.tensor([11, 12, 17, 18]))
+    assert buckets.tolist() == [10, 11, 13, 14]
+    assert float(torch.tensor(12 / 8).log() / math.log(27 / 8) * 9) < 3
+
+
+def test_later_keys_have_buckets_of_their_own_if_bidirectional():
+    buckets = ww.T5(1, bidirectional=True).buckets(torch.arange(-300, 301))
+    past, future = buckets[301:], buckets[:300].flip(0)
+    assert torch.equal(future, past + 16)
+    assert int(buckets[300]) == 0
+
+
+def test_buckets_take_any_whole_numbers():
+    for dtype in (torch.int32, torch.int16, torch.int64):
+        made = ww.T5(1).buckets(torch.tensor([[3, 400]], dtype=dtype))
+        assert made.tolist() == [[3, 31]]
+        assert made.dtype == torch.int64
+    assert ww.T5(1).buckets(torch.tensor([2**62])).tolist() == [31]
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5, None])
+def test_the_softmax_scale_is_asked_for(scale):
+    here = ww.Where(score=drawn(scale=scale)).at(ww.positions(6))
+    q, k, v = (draw(1, 3, 6, 4, seed=n) for n in range(3))
+    assert here.scale == scale
+    logits = q @ k.mT * (0.5 if scale is None else scale) + here.where.score(ww.positions(6), causal=True)
+    torch.testing.assert_close(here.attention(q, k, v), logits.softmax(-1) @ v)
+
+
+def test_the_scale_excludes_another():
+    rope = ww.Rotary(8)
+    rope.scale = 0.25
+    with pytest.raises(ww.SettingError, match="different softmax scales"):
+        ww.Where(query_key=rope, score=ww.T5(3))
+    assert ww.Where(query_key=rope, score=ww.T5(3, scale=None)).scale == 0.25
+
+
+def test_layers_that_share_the_table_evaluate_it_once(monkeypatch):
+    shared, calls = ww.T5(3), []
+    curve = ww.T5.curve
+    monkeypatch.setattr(ww.T5, "curve", lambda self, device: calls.append(self) or curve(self, device))
+    layers = nn.ModuleList(ww.Where(score=shared) for _ in range(4))
+    assert len(list(layers.parameters())) == 1
+    q = draw(1, 3, 6, 4)
+    for here in ww.bind(layers, ww.positions(6)):
+        here.attention(q, q, q)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_attention_over_a_long_stretch_trains_the_table(bidirectional):
+    """Long stretches are attended to without a table; the gradient must still be that of one."""
+    tokens, found = 300, []
+    q, k, v = (draw(1, 2, tokens, 8, seed=n).double() for n in range(3))
+    for engine in ("dense", "sdpa"):
+        scheme = drawn(2, bidirectional=bidirectional).double()
+        y = ww.Where(score=scheme).at(ww.positions(tokens)).attention(q, k, v, causal=not bidirectional, engine=engine)
+        (y * draw(*y.shape, seed=9)).sum().backward()
+        found.append((y.detach(), scheme.weight.grad))
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-11)
+    # Where later keys have the second half, its first row is for a later key at distance 0: there is none.
+    used = scheme.buckets(torch.arange(-(tokens - 1) if bidirectional else 0, tokens)).unique()
+    assert (found[0][1] != 0).all(-1).nonzero().flatten().tolist() == used.tolist()
+
+
+def test_gradients_of_a_bucket_are_summed_in_float32():
+    """A bfloat16 sum of ones ends at 256."""
+    scheme = ww.T5(1, dtype=torch.bfloat16)
+    scheme(ww.positions(1, start=5000), ww.positions(4096), causal=True).sum().backward()
+    assert float(scheme.weight.grad[31, 0]) == 4096
+
+
+def test_a_table_in_bfloat16_loses_no_more_than_its_weights():
+    scheme = drawn(dtype=torch.bfloat16)
+    table = scheme(ww.positions(1, start=50), ww.positions(51), causal=True)
+    assert table.dtype == torch.float32
+    assert torch.equal(table[0, :, 0, 50], scheme.weight[0].float())
+
+
+def test_an_encoder_must_say_that_it_is_one():
+    q = draw(1, 3, 4, 8)
+    with pytest.raises(ww.SettingError, match=r"T5\(num_heads=3, bidirectional=True\)"):
+        ww.Where(score=ww.T5(3)).at(ww.positions(4)).attention(q, q, q, causal=False)
+    with pytest.raises(ww.SettingError, match="causal=True"):
+        ww.T5(3)(ww.positions(4))
+    assert ww.T5(3, bidirectional=True)(ww.positions(4)).shape == (1, 3, 4, 4)
+
+
+@pytest.mark.parametrize("engine", ["dense", "sdpa"])
+def test_an_encoder_in_plain_formula(engine):
+    scheme, p = drawn(bidirectional=True), ww.packed([3, 4])
+    q, k, v = (draw(1, 3, 7, 4, seed=n) for n in range(3))
+    logits = (q @ k.mT + scheme(p)).masked_fill(~p.mask(causal=False), -math.inf)
+    y = ww.Where(score=scheme).at(p).attention(q, k, v, causal=False, engine=engine)
+    torch.testing.assert_close(y, logits.softmax(-1) @ v)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"num_heads": 0}, "num_heads=0"),
+        ({"num_buckets": 1}, "at least 2"),
+        ({"num_buckets": 2.0}, "num_buckets"),
+        ({"num_buckets": 2, "bidirectional": True}, "at least 4"),
+        ({"num_buckets": 9, "bidirectional": True}, "half of the buckets are for later keys"),
+        ({"max_distance": 16}, "max_distance=17 or more"),
+        ({"max_distance": 8, "bidirectional": True}, "max_distance=9 or more"),
+        ({"max_distance": 0}, "max_distance=0"),
+        ({"scale": 0.0}, "scale=0.0"),
+        ({"scale": -1.0}, "scale=-1.0"),
+        ({"std": 0.0}, "std=0.0"),
+    ],
+)
+def test_settings_that_make_no_sense_raise(settings, text):
+    with pytest.raises((ww.WhatWhereError, TypeError), match=text):  # the run-time checker's, if it looks first
+        ww.T5(**{"num_heads": 2} | settings)
+
+
+def test_positions_of_several_axes_raise():
+    with pytest.raises(ww.PositionError, match="T5 measures along one axis"):
+        ww.T5(2)(ww.grid(2, 3), causal=True)
+
+
+def test_it_is_drawn_by_its_deviation_and_drawn_anew():
+    torch.manual_seed(0)
+    scheme = ww.T5(512, num_buckets=64, std=0.3)
+    before = scheme.weight.detach().clone()
+    # 32,768 values: one standard error of the deviation is 0.4 %.
+    assert abs(float(before.std()) / 0.3 - 1) < 0.02
+    scheme.reset_parameters()
+    assert bool((scheme.weight != before).any(0).all())
+
+
+def test_it_is_copied_pickled_and_shown():
+    scheme = drawn(num_buckets=8, max_distance=20, bidirectional=True, scale=None)
+    text = "T5(num_heads=3, num_buckets=8, max_distance=20, bidirectional=True, scale=None, std=1.0)"
+    for other in (scheme, deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
+        assert repr(other) == text
+        assert torch.equal(other.weight, scheme.weight)
+
+
+def test_it_has_a_device_and_a_dtype():
+    scheme = ww.T5(4, device="meta", dtype=torch.float16)
+    assert (scheme.weight.device.type, scheme.weight.dtype) == ("meta", torch.float16)
+    assert scheme(ww.positions(3, device="meta"), causal=True).shape == (1, 4, 3, 3)
+
+
+def test_the_catalogue_draws_it_as_hugging_face_does():
+    assert ww.scheme("t5", dim=64, num_heads=4, max_length=9).score.std == 0.125
+    assert ww.scheme("t5", dim=64, num_heads=4, max_length=9, std=0.5).score.std == 0.5

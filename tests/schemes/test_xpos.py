@@ -1,0 +1,164 @@
+"""xPos: rotary whose scores fade, with a center that stays where it is."""
+
+import math
+import pickle
+from copy import deepcopy
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+
+import whatwhere as ww
+from whatwhere import reference
+
+REACH = 33_994  # of float32: 512 * ln(2 ** 120) / ln(3.5), where 3.5 = 1 / zeta_0
+
+
+def draw(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize(("center", "scale_base"), [(0, 512.0), (900, 512.0), (3, 64.0)])
+def test_it_is_the_reference_forward_and_backward(center, scale_base, interleaved):
+    how = (500.0, interleaved, scale_base, center)
+    xpos = ww.XPos(16, 500.0, interleaved=interleaved, scale_base=scale_base, center=center)
+    at = np.array([0, 1, 7, 500, 1000])
+    x, g = draw(3, 5, 16), draw(3, 5, 16, seed=1)
+    for key, mapped in enumerate(("q", "k")):
+        leaf = x[None].clone().requires_grad_()
+        made = xpos(leaf, leaf, torch.tensor(at))[key]
+        made.backward(g[None])
+        wanted = reference.xpos(x.numpy(), at, bool(key), *how)
+        back = reference.xpos(g.numpy(), -at, not key, *how[:3], -center)
+        # float32 tables; factors are up to 3.5 ** (1000 / scale_base).
+        size = np.abs(wanted).max()
+        np.testing.assert_allclose(made[0].detach().numpy(), wanted, rtol=0, atol=2e-7 * size, err_msg=mapped)
+        np.testing.assert_allclose(leaf.grad[0].numpy(), back, rtol=0, atol=2e-7 * np.abs(back).max(), err_msg=mapped)
+
+
+def test_each_pair_fades_at_its_own_rate_with_the_distance():
+    """At a distance of scale_base, pair i has zeta_i of the score that rotary gives."""
+    xpos, rope = ww.XPos(8, scale_base=100.0), ww.Rotary(8)
+    stands = torch.tensor([0, 100])
+    for pair in range(4):
+        q = torch.zeros(1, 1, 2, 8, dtype=torch.float64)
+        q[..., [pair, pair + 4]] = torch.tensor([1.0, 2.0], dtype=torch.float64)
+        scores = [(a[0, 0, 1] * b[0, 0, 0]).sum() for a, b in (xpos(q, q, stands), rope(q, q, stands))]
+        zeta = (2 * pair + 0.4 * 8) / (1.4 * 8)
+        assert float(scores[0] / scores[1]) == pytest.approx(zeta, rel=1e-5)
+        assert float(xpos.decay[pair]) == pytest.approx(zeta, rel=1e-15)
+
+
+def test_a_large_scale_base_is_rotary():
+    q, p = draw(1, 2, 9, 16), ww.positions(9, start=100)
+    made, plain = ww.XPos(16, scale_base=1e12)(q, q, p), ww.Rotary(16)(q, q, p)
+    torch.testing.assert_close(made, plain, rtol=0, atol=3e-7)
+
+
+@pytest.mark.parametrize("center", [7, 60, 20_000])
+def test_the_center_plays_no_part_in_a_score(center):
+    q, k, p = draw(1, 2, 80, 16), draw(1, 2, 80, 16, seed=1), ww.positions(80)
+    near, far = ((a @ b.mT).tril() for a, b in (ww.XPos(16)(q, k, p), ww.XPos(16, center=center)(q, k, p)))
+    torch.testing.assert_close(far, near, rtol=0, atol=1e-5)
+
+
+def test_cached_keys_fit_the_queries_of_later_steps():
+    """A center at half the length at hand would move with every step, and each key would keep an old one."""
+    where, p, q, k, v = (
+        ww.Where(query_key=ww.XPos(16)),
+        ww.positions(300),
+        *(draw(1, 2, 300, 16, seed=n, dtype=torch.float32) for n in range(3)),
+    )
+    here = where.at(p)
+    prefill = here.attention(*here.query_key(q, k), v)
+    cached = [where.at(p[t : t + 1], p[: t + 1]).query_key(q[:, :, t : t + 1], k[:, :, t : t + 1]) for t in range(300)]
+    keys = torch.cat([one[1] for one in cached], dim=2)
+    last = where.at(p[299:], p).attention(cached[-1][0], keys, v)
+    torch.testing.assert_close(last, prefill[:, :, 299:], rtol=0, atol=1e-6)
+
+
+def test_factors_stay_finite_up_to_the_reach_and_are_told_beyond_it():
+    xpos, q = ww.XPos(64), 100 * torch.ones(1, 1, 2, 64)
+    assert xpos.reach(torch.float32) == xpos.reach(torch.bfloat16) == xpos.reach(torch.float64) == REACH
+    for dtype in (torch.float32, torch.bfloat16):
+        mapped = xpos(q.to(dtype), q.to(dtype), torch.tensor([REACH - 1, REACH]))
+        assert all(bool(x.isfinite().all()) and bool((x != 0).any(-1).all()) for x in mapped)
+    scores = mapped[0].double() @ mapped[1].double().mT
+    assert float(scores[0, 0, 1, 1]) == pytest.approx(64 * 100**2, rel=1e-2)
+    for p in (torch.tensor([5, REACH + 1]), ww.positions(2, start=REACH)):
+        with pytest.raises(ww.PositionError, match="position 33995 is 33995 away from XPos's center 0"):
+            xpos(q, q, p)
+    middle = ww.XPos(64, center=REACH)
+    assert bool(middle(q, q, torch.tensor([0, 2 * REACH]))[1].isfinite().all())
+    with pytest.raises(ww.PositionError, match=f"position {2 * REACH + 1} is {REACH + 1} away"):
+        middle(q, q, torch.tensor([0, 2 * REACH + 1]))
+    with pytest.raises(ww.PositionError, match="position 0 is 40000 away from XPos's center 40000"):
+        ww.XPos(64, center=40_000)(q, q, torch.tensor([0, 1]))
+
+
+def test_float16_ends_earlier():
+    xpos = ww.XPos(64)
+    reach = xpos.reach(torch.float16)
+    assert reach == math.floor(512 * math.log(2**8) / math.log(3.5))
+    q = torch.full((1, 1, 1, 64), 100.0, dtype=torch.float16)
+    assert all(bool(x.isfinite().all()) for x in xpos(q, q, torch.tensor([reach])))
+    for ask in (q, q.float()), (q.float(), q):
+        with pytest.raises(
+            ww.PositionError, match=r"(?s)torch.float16 holds its factors.*or pass q.float\(\) and k.float"
+        ):
+            xpos(*ask, torch.tensor([reach + 1]))
+    assert bool(xpos(q.float(), q.float(), torch.tensor([reach + 1]))[1].isfinite().all())
+
+
+def test_a_wider_base_reaches_farther():
+    assert ww.XPos(8, scale_base=1024.0).reach(torch.float32) == pytest.approx(2 * REACH, abs=2)
+
+
+def test_it_looks_backward_only():
+    q, p = draw(1, 2, 4, 8), ww.positions(4)
+    here = ww.Where(query_key=ww.XPos(8)).at(p)
+    with pytest.raises(ww.SettingError, match="XPos says nothing of keys later than the query, but got causal=False"):
+        here.attention(*here.query_key(q, q), q, causal=False)
+
+
+def test_construction_and_copies():
+    xpos = ww.XPos(16, 100.0, interleaved=True, scale_base=64.0, center=3)
+    text = "XPos(head_dim=16, theta=100.0, interleaved=True, scale_base=64.0, center=3)"
+    for other in (xpos, deepcopy(xpos), pickle.loads(pickle.dumps(xpos))):
+        assert repr(other) == text
+        assert not other.state_dict()
+    assert torch.equal(xpos.inverse_frequencies, ww.frequencies.inverse_frequencies(16, 100.0))
+    q = torch.empty(1, 2, 4, 16, device="meta")
+    assert xpos(q, q, ww.positions(4, device="meta"))[0].device.type == "meta"
+
+
+@pytest.mark.compile
+def test_beyond_the_reach_a_compiled_map_stops_too():
+    xpos, q = torch.compile(ww.XPos(8), fullgraph=True, backend="eager"), torch.ones(1, 1, 1, 8)
+    xpos(q, q, torch.tensor([REACH]))
+    with pytest.raises(RuntimeError, match="outside"):
+        xpos(q, q, torch.tensor([REACH + 1]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"head_dim": 7}, "XPos got head_dim=7, but needs an even number"),
+        ({"head_dim": 8, "theta": 0.0}, "XPos got theta=0.0"),
+        ({"head_dim": 8, "scale_base": 0.0}, "XPos got scale_base=0.0, but needs a finite number above 0"),
+        ({"head_dim": 8, "center": -1}, "XPos got center=-1, but needs a position: a whole number of 0 or more"),
+        ({"head_dim": 8, "center": 0.5}, "XPos got center=0.5, but needs a position"),
+    ],
+)
+def test_errors_tell_what_is_needed(settings, message, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(ww.WhatWhereError, match=message):
+        ww.XPos(**settings)
+
+
+def test_several_axes_are_one_too_many():
+    q = torch.zeros(1, 1, 4, 8)
+    with pytest.raises(ww.PositionError, match="XPos measures along one axis, but these positions have 2"):
+        ww.XPos(8)(q, q, ww.grid(2, 2))

@@ -1,0 +1,70 @@
+"""docs/conformance.md says what examples/check_peers.py finds with the packages that are installed."""
+
+import importlib
+import re
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
+NUMBER = re.compile(r"\d+e[+-]\d+")
+
+
+@pytest.fixture(scope="module")
+def example() -> ModuleType:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(ROOT / "examples"))
+        return importlib.import_module("check_peers")
+
+
+@pytest.fixture(scope="module")
+def found(example):
+    return example.tried()
+
+
+def test_the_page_was_made_with_what_is_installed(example):
+    words = " ".join(PAGE.split())
+    for package in example.PACKAGES:
+        assert f"{package} {version(package).split('+')[0]}" in words, f"run {example.COMMAND}"
+    assert example.COMMAND in PAGE
+
+
+def test_the_page_says_what_is_found(example, found):
+    """Word for word; of the errors one digit is given, and another processor may round it to the next."""
+    now = example.page(found)
+    assert NUMBER.sub("#", now) == NUMBER.sub("#", PAGE), f"run {example.COMMAND}"
+    assert [float(n) for n in NUMBER.findall(now)] == pytest.approx([float(n) for n in NUMBER.findall(PAGE)], rel=0.6)
+
+
+def test_our_own_keep_every_law(found):
+    for reports in found.values():
+        name, own = next(iter(reports.items()))
+        assert name.startswith("whatwhere")
+        own.require()
+
+
+def test_every_failure_is_explained_and_nothing_else(example, found):
+    for section, reports in found.items():
+        failing = {finding.law for report in reports.values() for finding in report.failed}
+        assert failing == set(example.MEANING.get(section, {}))
+
+
+def test_known_faults_of_others_are_found(found):
+    """Pinned elsewhere too, one by one: tests/oracles."""
+    rotary = found["Rotary"]["rotary-embedding-torch `RotaryEmbedding`"]
+    assert rotary["bfloat16 input"].first == 257
+    assert not rotary["call order"].holds
+    assert not found["Rotary"]["transformers `LlamaRotaryEmbedding`"]["bfloat16 module"].holds
+    assert not found["ALiBi"]["transformers BLOOM"]["near in bfloat16"].holds
+
+
+def test_the_command_prints_the_tables_and_writes_the_page(example, found, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(example, "tried", lambda: found)
+    example.main(["--reports", "--write", str(tmp_path / "page.md")])
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == example.page(found)
+    printed = capsys.readouterr().out
+    assert all(f"{section}\n\n| law | whatwhere" in printed for section in example.SECTIONS)
+    assert "check_rotary(head_dim=64" in printed

@@ -1,0 +1,240 @@
+"""whatwhere.testing on biases and encodings: our own keep every law, what is broken fails by the law that it breaks."""
+
+from functools import cache, partial
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import whatwhere as ww
+from whatwhere import reference
+from whatwhere.testing import Report, check_bias, check_input_encoding
+from whatwhere.where.frequencies import inverse_frequencies, sinusoid
+
+DIM, HEADS = 32, 6
+
+
+def failed(report: Report) -> set[str]:
+    return {finding.law for finding in report.failed}
+
+
+def notes(report: Report) -> str:
+    return "\n".join(finding.note for finding in report.findings)
+
+
+# Biases
+
+
+def of_slopes(slopes, rate=1.0):
+    steep = rate * torch.tensor(slopes)[:, None, None]
+    return lambda q, k: -steep * (q[:, None] - k).abs()
+
+
+def of_keys(q, k, slopes=None):
+    """Slope times key position, rounded to bfloat16 as a model in bfloat16 rounds it."""
+    return (torch.tensor(slopes or AUTHORS)[:, None, None] * k.expand(len(q), -1)).bfloat16()
+
+
+AUTHORS = reference.alibi_slopes(HEADS)
+PLAIN = [2.0 ** (-8 * h / HEADS) for h in range(1, HEADS + 1)]
+HALF = {"finite in float16"}  # without a dtype of its own, a slope of 1/2 leaves float16 at distance 131,008
+NEAR = {"near in float16", "near in bfloat16"}
+BROKEN_ALIBI = {
+    "nothing": (of_slopes(AUTHORS), HALF, "head 4 gives -inf there"),
+    "plain power": (of_slopes(PLAIN), {"formula", *HALF}, "its slopes are the plain power 2 ** (-8 h / 6)"),
+    "order": (of_slopes(AUTHORS[::-1]), {"formula", *HALF}, "heads come in another order: its head 0 is head 5"),
+    "sign": (of_slopes(AUTHORS, -1.0), {"formula", *HALF}, "the sign is the other"),
+    "divided": (of_slopes(AUTHORS, 0.125), {"formula"}, "every number is 0.125 times"),
+    "of keys": (of_keys, {"relative", "relative far away", *HALF, *NEAR}, "which softmax takes off again"),
+    "of keys, plain": (
+        lambda q, k: of_keys(q, k, PLAIN),
+        {"formula", "relative", "relative far away", *HALF, *NEAR},
+        "against the nearest key, head 0 gives -0.5 at distance 1; -0.25 is needed",
+    ),
+    "rounded": (
+        lambda q, k: of_slopes(AUTHORS)(q, k) * (1 + 0.003 * (q[:, None] - k).sin()),
+        {"formula", *HALF},
+        "as far off as bfloat16 rounds its numbers",
+    ),
+    "slots": (
+        lambda q, k: of_slopes(AUTHORS)(torch.arange(len(q)), torch.arange(len(k))),
+        {"formula", "decoding"},
+        "against the nearest key, head 0 gives 0.25 at distance 1; -0.25 is needed",
+    ),
+    "top left": (
+        lambda q, k: of_slopes(AUTHORS)(q - q[0], k),
+        {"formula", "relative", "relative far away", "decoding", *HALF, *NEAR},
+        "",
+    ),
+    "integers": (lambda q, k: -(q[:, None] - k).expand(HEADS, -1, -1), None, "floating point is needed"),
+    "masked": (lambda q, k: of_slopes(AUTHORS)(q, k).masked_fill(q[:, None] > k, -torch.inf), None, "not finite"),
+    "shape": (lambda q, k: of_slopes(AUTHORS)(q, k)[None], None, "(heads, queries, keys) is needed"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_ALIBI)
+def test_a_broken_bias_fails_by_the_law_that_it_breaks(name):
+    fn, laws, words = BROKEN_ALIBI[name]
+    report = check_bias(fn, HEADS, expected="alibi")
+    assert failed(report) == laws if laws is not None else failed(report)
+    assert words in notes(report)
+
+
+@pytest.mark.parametrize("num_heads", [8, 12])
+@pytest.mark.parametrize("causal", [True, False])
+def test_own_alibi(num_heads, causal):
+    alibi = ww.ALiBi(num_heads)
+    report = check_bias(
+        lambda q, k, dtype=None: alibi(q, k, dtype=dtype)[0], num_heads, expected="alibi", causal=causal, module=alibi
+    )
+    report.require()
+    assert {finding.outcome for finding in report.findings} == {"passes"}
+
+
+@pytest.mark.parametrize("name", [n for n, row in ww.catalogue.items() if row.door == "score"])
+def test_every_bias_of_the_catalogue(name):
+    """Against the reference, or itself where it has none here: the laws that need no formula are tried all the same."""
+    row = ww.catalogue[name]
+    torch.manual_seed(0)
+    score = row.build(64, 4, 64).score
+    if score.by_content:
+        with pytest.raises((ww.DoorError, ww.SettingError)):
+            check_bias(lambda q, k: None, 4, expected=score)
+        return
+    check_bias(
+        lambda q, k, dtype=None: score(q, k, causal=score.causal_only, dtype=dtype)[0].detach(),
+        4,
+        expected=score if row.learned else name,
+        relative=row.relative,
+        causal=score.causal_only,
+        near=row.near,
+        module=score,
+        longest=row.longest,
+    ).require()
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_t5_and_its_broken_readings(bidirectional):
+    torch.manual_seed(0)
+    t5 = ww.T5(2, bidirectional=bidirectional, std=1.0)
+    weight = t5.weight.detach().double().numpy()
+
+    bucket = cache(partial(reference.t5_bucket, bidirectional=bidirectional))
+
+    def table(q, k):
+        return np.array([[[weight[bucket(int(i - j)), head] for j in k] for i in q] for head in range(2)])
+
+    def tried(fn):
+        return check_bias(fn, 2, expected=table, causal=not bidirectional, longest=2000)
+
+    tried(lambda q, k: t5(q, k, causal=not bidirectional)[0]).require()
+    swapped = tried(lambda q, k: torch.from_numpy(table(k.numpy(), q.numpy())).mT)
+    late = tried(lambda q, k: torch.from_numpy(table(q.numpy() + 1, k.numpy())))
+    assert failed(swapped) == failed(late) == {"formula"}
+    assert "takes key minus query for the distance" in notes(swapped)
+    assert "distances are one too large" in notes(late)
+    if bidirectional:
+        oneway = tried(lambda q, k: torch.from_numpy(table(q.numpy(), k.numpy())).masked_fill(q[:, None] < k, 0))
+        assert "made for causal attention" in notes(oneway)
+
+
+def test_a_bias_that_remembers_shapes():
+    """Looking back only, it would be off by a number for each query, which is no fault."""
+    cache = {}
+    report = check_bias(
+        lambda q, k: cache.setdefault((len(q), len(k)), of_slopes(AUTHORS)(q, k)), HEADS, causal=False, longest=2000
+    )
+    assert failed(report) == {"call order"}
+
+
+def test_a_function_without_a_signature_is_tried_all_the_same():
+    report = check_bias(torch.add, 1, longest=2000)
+    assert "it raised RuntimeError: The size of tensor a (20)" in report["finite"].note
+
+
+def test_what_is_claimed_of_a_bias_is_tried():
+    alibi = of_slopes(AUTHORS)
+    report = check_bias(alibi, HEADS, relative=False, longest=1000)
+    assert failed(report) == {"not relative"}
+    assert report["formula"].outcome == report["any positions"].outcome == "does not apply"
+    assert "a shift of all positions changes nothing" in notes(report)
+    crowded = check_bias(alibi, HEADS, near=600, longest=1000)
+    assert failed(crowded) == {"near in bfloat16"}
+    assert crowded["near in bfloat16"].first == 257
+
+
+# Input encodings
+
+
+def encode(p: Tensor, layout="interleaved", theta=10_000.0, dtype=torch.float64) -> Tensor:
+    if dtype == torch.float64:
+        return sinusoid(p, DIM, theta, layout)
+    angles = p.to(dtype)[:, None] * inverse_frequencies(DIM, theta).to(dtype)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()
+
+
+BROKEN_SINUSOID = {
+    "halves": (lambda p: encode(p, "halves"), {"formula", "layout"}, "this is the halves layout"),
+    "tensor2tensor": (lambda p: encode(p, "tensor2tensor"), {"formula", "layout"}, "this is the tensor2tensor layout"),
+    "cosines first": (lambda p: encode(p).unflatten(-1, (-1, 2)).flip(-1).flatten(-2), None, "cosines come first"),
+    "theta": (lambda p: encode(p, theta=500.0), {"formula"}, "angles are those of theta=500"),
+    "float32": (lambda p: encode(p, dtype=torch.float32), {"far", "very far"}, "steps of 0.062 radians"),
+    "bfloat16": (lambda p: encode(p.bfloat16().long()), {"any positions", "far", "very far"}, "positions in bfloat16"),
+    "ahead": (lambda p: encode(p + 2), {"formula"}, "it is 2 ahead"),
+    "scaled": (lambda p: encode(p) * 1.5, {"formula", "bounded"}, "it is 1.5 times the formula"),
+    "sums": (lambda p: encode(p).cumsum(0), None, ""),
+    "integers": (lambda p: encode(p).long(), None, "vectors are of floating point"),
+    "writing": (lambda p: encode(p.clamp_(max=5)), None, "it writes into the positions"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_SINUSOID)
+def test_a_broken_encoding_fails_by_the_law_that_it_breaks(name):
+    fn, laws, words = BROKEN_SINUSOID[name]
+    report = check_input_encoding(fn, DIM)
+    assert failed(report) == laws if laws is not None else failed(report)
+    assert words in notes(report)
+
+
+def test_sums_and_caches_fail_their_own_law_too():
+    assert {"any order", "inner product", "bounded"} <= failed(check_input_encoding(BROKEN_SINUSOID["sums"][0], DIM))
+    cache = {}
+    remembering = check_input_encoding(lambda p: cache.setdefault(len(p), encode(p)), DIM)
+    assert "call order" in failed(remembering)
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "halves", "tensor2tensor"])
+def test_own_sinusoid(layout):
+    encoding = ww.Sinusoidal(DIM, theta=500.0, layout=layout)
+    report = check_input_encoding(lambda p: encoding(p)[0], DIM, layout=layout, theta=500.0, module=encoding)
+    report.require()
+    assert {finding.outcome for finding in report.findings} == {"passes"}
+
+
+# What is refused
+
+
+def nothing(*given):
+    raise AssertionError("a setting that is refused must not be tried")
+
+
+@pytest.mark.parametrize(
+    ("check", "error", "words"),
+    [
+        (lambda: check_bias(nothing, 0), ww.ShapeError, "num_heads=0"),
+        (lambda: check_bias(nothing, 4, expected="alibbi"), ww.UnknownScheme, "alibi"),
+        (lambda: check_bias(nothing, 4, expected="rotary"), ww.DoorError, "is no bias"),
+        (lambda: check_bias(nothing, 4, expected="t5"), ww.SettingError, "weights of its own"),
+        (lambda: check_bias(nothing, 4, expected=7), ww.SettingError, "needs the name of a scheme"),
+        (lambda: check_bias(of_slopes([1.0]), 1, expected=lambda q, k: [0.0]), ww.ShapeError, "gives shape"),
+        (lambda: check_input_encoding(nothing, 7), ww.ShapeError, "dim=7"),
+        (lambda: check_input_encoding(nothing, 2, layout="tensor2tensor"), ww.ShapeError, "at least 4"),
+        (lambda: check_input_encoding(nothing, 8, layout="quarters"), ww.SettingError, "quarters"),
+    ],
+)
+def test_settings_are_refused_before_anything_is_tried(check, error, words, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its own word would come first
+    with pytest.raises(error, match=words):
+        check()
