@@ -297,6 +297,8 @@ def test_a_failed_run_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
         ({"recipe": "secret"}, ww.SettingError, "quick, author"),
         ({"recipe": "author", "task": "recall"}, ww.SettingError, "expressions task"),
         ({"direction": "sideways"}, ww.SettingError, "decoder, encoder"),
+        ({"direction": "encoder", "schemes": ["none", "fox"]}, ww.SettingError, "'fox' says nothing of later keys"),
+        ({"seeds": [2**64]}, ww.SettingError, "each 0"),
         ({"task": Expressions(), "trained": [2]}, ww.SettingError, "brings its own lengths and texts"),
         ({"task": Expressions(), "files": ["a.txt"]}, ww.SettingError, "brings its own lengths and texts"),
         ({"task": Expressions(direction="encoder")}, ww.SettingError, "pass direction='encoder'"),

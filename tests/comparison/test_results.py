@@ -63,6 +63,8 @@ def test_the_saved_layer_is_the_trained_layer(kept: Path) -> None:
     ids = TASK.exam(3, 20).ids
     with torch.no_grad():
         assert torch.equal(layer(ids), model.input(ids))
+    modes = {(kept / file).stat().st_mode for file in ("layers/learned-2.safetensors", "runs/learned-2.json")}
+    assert len(modes) == 1, "who may read the runs may read the layers"
     with safe_open(kept / "layers/learned-2.safetensors", "pt") as opened:
         told = opened.metadata()
     assert [told[name] for name in ("scheme", "seed", "task")] == ["learned", "2", "expressions"]
@@ -108,6 +110,9 @@ def change(path: Path, *changes: Callable[[Any], Any]) -> None:
     [
         lambda c: c.pop("record"),
         lambda c: c.pop("drawing"),
+        lambda c: c["record"].update(scores=None),
+        lambda c: c["record"].update(shift=[]),
+        lambda c: c["record"].update(file=3),
         lambda c: c.update(format="something else"),
         lambda c: c.update(record=[]),
         lambda c: c.update(record=None),

@@ -152,6 +152,11 @@ def test_schemes_of_ones_own_and_mixtures_are_not_judged_as_those_of_the_catalog
     assert judged("Relative schemes", runs)["verdict"] == "not measured"
 
 
+def test_what_follows_the_length_is_not_judged_by_moving_it() -> None:
+    runs = [run(name, moved("60", largest_logit_change=5.0)) for name in ("rotary-dynamic-ntk", "rotary-longrope")]
+    assert judged("Relative schemes", runs)["verdict"] == "not measured"
+
+
 def test_what_was_not_tested_beyond_is_not_measured() -> None:
     for lengths in ([], [2, 3]):
         for claim, scheme in (("Sinusoidal positions", "sinusoidal"), ("Learned positions", "learned")):

@@ -105,8 +105,8 @@ def _require_distinct(schemes: Sequence[SchemeLike], seeds: Sequence[int]) -> No
     double = next((name for name in names if names.count(name) > 1), None)
     if double is not None:
         raise SettingError(f"compare got two schemes with the name {double!r}; results are kept by name.")
-    if not seeds or len(set(seeds)) < len(seeds) or any(isinstance(s, bool) or s < 0 for s in seeds):
-        raise SettingError(f"compare got seeds={seeds}, but needs at least one, each 0 or more and given once.")
+    if not seeds or len(set(seeds)) < len(seeds) or any(isinstance(s, bool) or not 0 <= s < 2**32 for s in seeds):
+        raise SettingError(f"compare got seeds={seeds}, but needs at least one, each 0..2**32-1 and given once.")
 
 
 def _own(task: Task, told: Settings, files: Sequence[Path]) -> Task:
@@ -125,11 +125,22 @@ def _rehearse(schemes: Sequence[SchemeLike], task: Task, settings: Settings) -> 
     """Find out before any training what would fail after it."""
     longest = task.exam(max(task.trained), 1)
     for scheme in schemes:
+        if settings.direction == "encoder":
+            _require_later_keys(scheme, task, settings)
         with torch.no_grad():
             ids = longest.ids.to(settings.place)
             build_model(scheme, 0, task, settings)(ids, None, in_exam(settings, ids, exam_generator(ids.shape[1])))
     for length in {*task.tested_in_length, *settings.lengths, task.shift_length}:
         task.exam(length, 1)
+
+
+def _require_later_keys(scheme: SchemeLike, task: Task, settings: Settings) -> None:
+    for where in build_model(scheme, 0, task, settings).layer_wheres:
+        if any(part is not None and part.causal_only for part in (where.query_key, where.score)):
+            raise SettingError(
+                f"the scheme {name_of(scheme)!r} says nothing of later keys, which an encoder looks at.\n"
+                "Leave it out, or compare decoders: direction='decoder'."
+            )
 
 
 def _results(done: Sequence[dict[str, Any]], task: Task, settings: Settings, seeds: Sequence[int]) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from whatwhere import __version__
 from whatwhere.comparison.run import Run
@@ -28,7 +28,17 @@ from whatwhere.errors import ResultsError
 
 FORMAT, VERSION = "whatwhere-results", 1
 _ASKED, _RUN = "whatwhere-comparison", "whatwhere-run"
-_RECORD = {"scheme", "seed", "file", "parameters", "seconds_per_step", "scores", "in_length", "shift", "story"}
+_RECORD: Mapping[str, type | tuple[type, ...]] = {
+    "scheme": str,
+    "seed": int,
+    "file": str,
+    "parameters": dict,
+    "seconds_per_step": float,
+    "scores": dict,
+    "in_length": (float, NoneType),
+    "shift": dict,
+    "story": (dict, NoneType),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +134,8 @@ class Folder:
             return None
         found = _read_json(path)
         record: Any = found.get("record")
-        is_whole = isinstance(record, dict) and isinstance(found.get("drawing"), dict) and record.keys() >= _RECORD
+        is_whole = isinstance(record, dict) and isinstance(found.get("drawing"), dict)
+        is_whole = is_whole and all(isinstance(record.get(name, ...), kind) for name, kind in _RECORD.items())
         if found.get("format") != _RUN or not is_whole or (record["scheme"], record["seed"]) != (scheme, seed):
             raise ResultsError(f"{path} is not a run of a comparison.\nMove it away, or choose another folder.")
         if found.get("scheme_identity") != self._identities[scheme]:
@@ -151,9 +162,10 @@ class Folder:
         target = self.path / file
         unfinished = target.with_suffix(".part")
         try:
-            save_file({name: np.ascontiguousarray(v) for name, v in run.tensors.items()}, unfinished, metadata)
+            # The library's own save_file makes files that others cannot read.
+            unfinished.write_bytes(save({name: np.ascontiguousarray(v) for name, v in run.tensors.items()}, metadata))
             unfinished.replace(target)
-        except (OSError, SafetensorError) as problem:
+        except OSError as problem:
             raise ResultsError(f"{target} cannot be written: {problem}.\nMake room, then run it again.") from problem
         found = {
             "format": _RUN,

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from whatwhere.errors import SettingError, TextError
-from whatwhere.what.text import EXPRESSION_TOKENS
+from whatwhere.what.text import EXPRESSION_TOKENS, read_bytes
 
 Baselines = dict[str, dict[str, float]]
 
@@ -338,16 +338,7 @@ def python_documentation() -> bytes:
 
 def read_files(files: Sequence[Path]) -> bytes:
     """Join the contents of files, each of which must exist and hold something."""
-    parts = []
-    for file in files:
-        try:
-            part = Path(file).read_bytes()
-        except OSError as problem:
-            raise TextError(f"{file} cannot be read: {problem.strerror}.\nCheck the path.") from problem
-        if not part:
-            raise TextError(f"{file} is empty; a text to train on needs at least some thousand bytes.")
-        parts.append(part)
-    return b"\n".join(parts)
+    return b"\n".join(read_bytes(file) for file in files)
 
 
 def make_task(name: str, direction: str, trained: Sequence[int] | None, files: Sequence[Path]) -> Task:

@@ -127,7 +127,8 @@ def _position_verdicts(runs: _Runs, task: Mapping[str, Any], settings: Mapping[s
         found = [found["First"] for n, found in run["scores"].items() if int(n) in task["trained"]]
         return [value for value in found if value is not None]
 
-    relative = [run for run in runs if run["scheme"] in catalogue and catalogue[run["scheme"]].relative]
+    rows = {name: row for name, row in catalogue.items() if row.relative and not row.follows_length}
+    relative = [run for run in runs if run["scheme"] in rows]
     moves = [change for run in relative if (change := run["shift"]["60"]["largest_logit_change"]) is not None]
     drops = [change for run in of("sinusoidal") if (change := drop(run)) is not None]
     starts = [run["story"]["snapshots"][0] for run in of("sinusoidal") if run.get("story")]

@@ -149,8 +149,8 @@ def load(file: str | Path) -> Tokenizer:
         ) from None
 
 
-def read_text(file: str | Path) -> str:
-    """Read a UTF-8 file, or say what is wrong with it and where."""
+def read_bytes(file: str | Path) -> bytes:
+    """Read a file of a bearable size that is not empty, or say what is wrong with it."""
     path = Path(file)
     try:
         size = path.stat().st_size
@@ -167,12 +167,18 @@ def read_text(file: str | Path) -> str:
         )
     if not content:
         raise TextError(f"{file} is empty.")
+    return content
+
+
+def read_text(file: str | Path) -> str:
+    """Read a UTF-8 file, or say what is wrong with it and where."""
+    content = read_bytes(file)
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as problem:
         raise TextError(
             f"{file} is not UTF-8: byte 0x{content[problem.start]:02x} at place {problem.start} does not fit.\n"
-            f"If it is Latin-1, convert it: iconv -f latin1 -t utf8 {path.name}"
+            f"If it is Latin-1, convert it: iconv -f latin1 -t utf8 {Path(file).name}"
         ) from problem
 
 
