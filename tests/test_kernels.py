@@ -7,11 +7,18 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import whatwhere as ww
+from whatwhere import attention
 from whatwhere.kernels.fold import fold_attention, folds
 from whatwhere.kernels.toeplitz import toeplitz_attention, views
 from whatwhere.where.score.alibi import slopes
 
 TOKENS, HEAD_DIM = 300, 16
+
+
+@pytest.fixture(autouse=True)
+def _at_any_length(monkeypatch):
+    """Use the fast paths for few tokens too."""
+    monkeypatch.setattr(attention, "_FEW", 1)
 
 
 class Bumps(ww.DistanceBias):

@@ -30,8 +30,8 @@ Engine = Literal["auto", "dense", "sdpa", "flex"]
 ENGINES: tuple[Engine, ...] = ("auto", "dense", "sdpa", "flex")
 
 
-_FEW = 256
-"""Below so many tokens a table is small, and building it is cheaper than going without."""
+_FEW = 1024
+"""Below so many tokens a table is small, and layers that share it pay less than those that go without."""
 
 
 @dataclass(frozen=True)
