@@ -202,6 +202,21 @@ def test_two_schemes_may_ask_for_the_same_scale_only():
     assert str(caught.value) == ("the two schemes ask for different softmax scales, [1.0, 2.0]: choose one of them.")
 
 
+def test_a_model_may_have_a_scale_of_its_own():
+    q, k, v = draw((1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4))
+    here = ww.Where(query_key=ww.Rotary(4), scale=0.7).at(ww.positions(3))
+    assert here.scale == 0.7
+    expected = (0.7 * (q @ k.mT)).masked_fill(~torch.ones(3, 3).tril().bool(), -torch.inf).softmax(-1) @ v
+    assert torch.allclose(here.attention(q, k, v), expected, atol=1e-6)
+    assert ww.Where(query_key=Unscaled(4, 2.0), scale=2.0).scale == 2.0
+    with pytest.raises(
+        ww.SettingError, match=r"the scheme and scale= ask for different softmax scales, \[1\.0, 2\.0\]"
+    ):
+        ww.Where(query_key=Unscaled(4, 1.0), scale=2.0)
+    with pytest.raises(ww.SettingError, match=r"scale=0\.0"):
+        ww.Where(scale=0.0)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_gated_scheme_is_carried_also_through_a_cache(engine):
     torch.manual_seed(0)

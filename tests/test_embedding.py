@@ -74,6 +74,15 @@ def test_scale_multiplies_rows_and_not_the_readout(scale, factor):
     assert torch.allclose(table.readout(hidden), hidden @ table.weight.T, atol=1e-6)
 
 
+@pytest.mark.parametrize(("dtype", "factor"), [(torch.float32, 55.42562484741211), (torch.bfloat16, 55.5)])
+def test_a_rounded_scale_follows_the_type_of_the_table(dtype, factor):
+    """sqrt(3072) as Gemma multiplies by it, also after the module was cast."""
+    table = ww.TokenEmbedding(5, 3072, scale="sqrt_dim_rounded").to(dtype)
+    ids = torch.arange(5)
+    assert torch.equal(table(ids), table.weight * torch.tensor(factor, dtype=dtype))
+    assert "scale=55.4256 rounded" in repr(table)
+
+
 def test_lookup_and_readout_share_one_weight():
     table = ww.TokenEmbedding(5, 4)
     assert [name for name, _ in table.named_parameters()] == ["weight"]

@@ -64,6 +64,14 @@ def test_sinusoidal_is_the_function_of_its_layout(layout):
     assert torch.equal(made, ww.frequencies.sinusoid(p.index[0], 8, 50.0, layout))
 
 
+def test_a_sinusoid_may_start_later():
+    p = ww.positions(5, start=2)
+    assert torch.equal(ww.Sinusoidal(8, offset=2)(ww.positions(5)), ww.Sinusoidal(8)(p))
+    assert repr(ww.Sinusoidal(8, offset=2)) == "Sinusoidal(dim=8, theta=10000.0, layout='interleaved', offset=2)"
+    with pytest.raises(ww.SettingError, match="offset=-1"):
+        ww.Sinusoidal(8, offset=-1)
+
+
 def test_positions_alike_give_one_row_of_the_batch():
     for scheme in (ww.Sinusoidal(8), ww.Learned(8, 16)):
         assert scheme(ww.positions(3)).shape == (1, 3, 8)
@@ -193,6 +201,19 @@ def test_alibi_is_minus_slope_times_distance():
     for h, slope in enumerate(slopes(3)):
         for i in range(3):
             assert table[0, h, i].tolist() == [-slope * abs(4 + i - j) for j in range(5)]
+
+
+def test_alibi_takes_slopes_of_ones_own():
+    alibi = ww.ALiBi(2, slopes=[1.0, 0.25])
+    assert alibi.slopes.tolist() == [1.0, 0.25]
+    assert alibi.straight() == (1.0, 0.25)
+    assert alibi(ww.positions(3))[0, :, 2].tolist() == [[-2, -1, 0], [-0.5, -0.25, 0]]
+    assert repr(alibi) == "ALiBi(num_heads=2, slopes=(1.0, 0.25))"
+    assert torch.equal(ww.ALiBi(6, slopes=slopes(6))(ww.positions(5)), ww.ALiBi(6)(ww.positions(5)))
+    with pytest.raises(ww.ShapeError, match="ALiBi got 3 slopes for 2 heads"):
+        ww.ALiBi(2, slopes=[1.0, 0.5, 0.25])
+    with pytest.raises(ww.SettingError, match=r"slopes\[1\]=0"):
+        ww.ALiBi(2, slopes=[1.0, 0.0])
 
 
 def test_alibi_causal_folds_the_mask_in():

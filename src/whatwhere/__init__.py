@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from whatwhere.drawn import assigned as assigned
     from whatwhere.drawn import random_offset as random_offset
     from whatwhere.drawn import randomized as randomized
+    from whatwhere.interop import layout as layout
+    from whatwhere.interop.huggingface import Description as Description
+    from whatwhere.interop.huggingface import from_huggingface as from_huggingface
+    from whatwhere.interop.huggingface import to_huggingface as to_huggingface
+    from whatwhere.interop.patching import patch as patch
+    from whatwhere.interop.reading import read as read
     from whatwhere.layer import InputLayer as InputLayer
     from whatwhere.ruler import Positions as Positions
     from whatwhere.ruler import from_mask as from_mask
@@ -89,6 +95,7 @@ _HOME = {
     "AxialSinusoidal": "where.input.axial_sinusoidal",
     "CoPE": "where.score.cope",
     "DeBERTa": "where.score.deberta",
+    "Description": "interop.huggingface",
     "DistanceBias": "where.doors",
     "DynamicNTK": "where.scaling",
     "FIRE": "where.score.fire",
@@ -130,18 +137,23 @@ _HOME = {
     "catalogue": "where.catalogue",
     "compare": "comparison",
     "frequencies": "where.frequencies",
+    "from_huggingface": "interop.huggingface",
     "from_mask": "ruler",
     "from_position_ids": "ruler",
     "grid": "ruler",
+    "layout": "interop.layout",
     "packed": "ruler",
     "parameters": "analysis.size",
+    "patch": "interop.patching",
     "positions": "ruler",
     "random_offset": "drawn",
     "randomized": "drawn",
+    "read": "interop.reading",
     "scheme": "where.catalogue",
     "similarity": "analysis.similarity",
     "testing": "testing",
     "text": "what.text",
+    "to_huggingface": "interop.huggingface",
 }
 
 __all__ = [

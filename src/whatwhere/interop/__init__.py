@@ -1,0 +1,1 @@
+"""Other people's models: their configurations read and written, their layers replaced and put back."""

@@ -1,0 +1,21 @@
+"""Set up Hugging Face models, built small and at random, offline."""
+
+import os
+
+import jaxtyping
+import pytest
+import torch
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: nothing is ever downloaded
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Draw the same numbers whichever tests ran before."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turn the run-time check of annotations off, which would speak first."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)

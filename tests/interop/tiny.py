@@ -1,0 +1,93 @@
+"""Tiny configurations and models of every type that can be read, and a look at what they do inside."""
+
+import warnings
+from typing import Any
+
+import transformers
+from torch import nn
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PreTrainedConfig
+from transformers.models.auto import modeling_auto as auto
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+transformers.logging.set_verbosity_error()
+
+VOCABULARY, LAYERS = 37, 4
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "embedding_size", "word_embed_proj_dim"), 64),
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), LAYERS),
+    **dict.fromkeys(("encoder_layers", "decoder_layers", "num_decoder_layers"), LAYERS),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"), 4),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
+    "num_key_value_heads": 2,
+    **dict.fromkeys(("head_dim", "d_kv"), 16),
+    **dict.fromkeys(("intermediate_size", "ffn_dim", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff"), 32),
+    **dict.fromkeys(("dff", "hidden_dim", "moe_intermediate_size", "shared_expert_intermediate_size"), 32),
+    **dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"), 4),
+    **dict.fromkeys(("num_experts_per_tok", "moe_k"), 2),
+    **dict.fromkeys(("n_group", "topk_group", "num_expert_group", "n_shared_experts", "first_k_dense_replace"), 1),
+    **dict.fromkeys(("q_lora_rank", "kv_lora_rank"), 16),
+    **dict.fromkeys(("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"), 8),
+    "max_position_embeddings": 64,
+    "n_positions": 64,
+    "max_seq_len": 64,
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+}
+_HYBRID = {"linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
+_DEAL = {"rope_type": "default", "rope_theta": 10_000.0}
+MODEL_ONLY: dict[str, dict[str, Any]] = {
+    "codegen": {"rotary_dim": 4},
+    "deepseek_v2": {"topk_method": "greedy", "num_key_value_heads": 4, "num_experts_per_tok": 2},
+    "deepseek_v3": {"num_key_value_heads": 4},
+    "dots1": {"n_shared_experts": 1, "n_routed_experts": 4, "num_experts_per_tok": 2},
+    "gemma3n_text": {"num_kv_shared_layers": 0, "vocab_size_per_layer_input": 37, "hidden_size_per_layer_input": 8},
+    "glm4_moe_lite": {"num_key_value_heads": 4},
+    "glm4v_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
+    "gpt_neo": {"attention_types": [[["global", "local"], LAYERS // 2]]},
+    "gptj": {"rotary_dim": 4},
+    "hunyuan_v1_dense": {"head_dim": 16},
+    "hunyuan_v1_moe": {"head_dim": 16},
+    "lfm2": {"full_attn_idxs": [1, 3]},
+    "llama4_text": {"attn_temperature_tuning": False},
+    "minicpm3": {"num_key_value_heads": 4},
+    "ministral": {"head_dim": 16},
+    "ministral3": {"rope_parameters": {**_DEAL, "rope_type": "yarn", "factor": 4.0, "llama_4_scaling_beta": 0.0}},
+    "nemotron": {"head_dim": 16, "num_key_value_heads": 2},
+    "qwen2_5_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},
+    "qwen2_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},
+    "qwen3_5_moe_text": {"rope_parameters": {**_DEAL, "mrope_section": [1, 1, 0]}, **_HYBRID},
+    "qwen3_5_text": {"rope_parameters": {**_DEAL, "mrope_section": [1, 1, 0]}, **_HYBRID},
+    "qwen3_next": _HYBRID,
+    "qwen3_vl_moe_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
+    "qwen3_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
+    "stablelm": {"head_dim": 16},
+    "youtu": {"num_key_value_heads": 4},
+}
+"""What a type needs besides, to be built so small."""
+
+
+def config_of(model_type: str, **settings: Any) -> PreTrainedConfig:
+    """Make a tiny configuration of a type."""
+    made = CONFIG_MAPPING[model_type]
+    known = {*made.default_config_fields(), *made.attribute_map.values()}
+    sizes = {key: value for key, value in SIZES.items() if key in known}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return made(**{**sizes, **MODEL_ONLY.get(model_type, {}), **settings})
+
+
+def model_of(config: PreTrainedConfig) -> nn.Module:
+    """Make a model of a configuration, at random, that computes attention step by step."""
+    kinds = (
+        (auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES, AutoModelForSeq2SeqLM),
+        (auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, AutoModelForCausalLM),
+        (auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, AutoModelForMaskedLM),
+    )
+    # Encoders that can also be made to decode do what they were trained for.
+    kinds = kinds[::-1] if config.model_type in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES else kinds
+    kind = next((kind for names, kind in kinds if config.model_type in names), AutoModel)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return kind.from_config(config, attn_implementation="eager").eval()
