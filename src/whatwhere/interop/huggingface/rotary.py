@@ -197,7 +197,7 @@ class RopeKeys:
                 f"{rope.place}rope_type is {given['rope_type']!r} and {rope.place}type is {given['type']!r}: keep one."
             )
         name = next(iter(given), "rope_type")
-        kind = rope.choice(name, choices=(*KINDS, *renamed), default="default")
+        kind = rope.choice(name, choices=tuple(dict.fromkeys((*KINDS, *renamed))), default="default")
         return renamed.get(kind, kind)
 
     def _share(self, keys: Keys, rope_set: RopeSet, head_dim: int) -> float:
