@@ -441,7 +441,15 @@ def test_every_type_refuses_a_key_of_position_that_it_does_not_know(model_type: 
 
 
 def test_what_is_off_is_no_matter() -> None:
-    config = of("llama", use_mrope=False, alibi=None, rope_scaling=None, routed_scaling_factor=2.5)
+    config = of(
+        "llama",
+        use_mrope=False,
+        alibi=None,
+        is_composition=True,
+        properties=1,
+        rope_scaling=None,
+        routed_scaling_factor=2.5,
+    )
     assert ww.from_huggingface(config) == ww.from_huggingface(LLAMA)
 
 

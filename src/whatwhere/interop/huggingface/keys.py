@@ -1,17 +1,17 @@
 """Read the keys of a configuration: each one that bears on position is read, or refused; none is passed over."""
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from whatwhere.errors import CheckpointError, SettingError
 
-MATTERS = (
-    "alibi", "attention_multiplier", "attn_scale", "base_freq", "embedding_multiplier", "embedding_scale", "logn",
-    "mscale", "no_rope", "ntk", "per_layer_config", "pos_att", "pos_emb", "position", "query_pre_attn", "relative",
-    "rope", "rotary", "scale_attn", "scale_emb", "scaling", "sinusoid", "softmax_scale", "temperature_tuning", "theta",
-    "yarn",
-)  # fmt: skip
+MATTERS = re.compile(
+    "alibi|attention_multiplier|attn_scale|base_freq|embedding_multiplier|embedding_scale|logn|mscale|no_rope|ntk|"
+    "per_layer_config|pos_att|pos_emb|(?<!com)position|query_pre_attn|relative|(?<!p)rope|rotary|scale_attn|scale_emb|"
+    "scaling|sinusoid|softmax_scale|temperature_tuning|theta|yarn"
+)
 """Parts of names: a key that has one of them may change where a token stands, or how it is looked up."""
 
 ELSEWHERE = (
@@ -173,4 +173,4 @@ def bears_on_position(name: str, value: Any) -> bool:
     >>> bears_on_position("rope_theta", 10_000.0), bears_on_position("use_mrope", False), bears_on_position("d_ff", 8)
     (True, False, False)
     """
-    return value not in (None, False) and any(part in name.lower() for part in MATTERS)
+    return value not in (None, False) and MATTERS.search(name.lower()) is not None
