@@ -1,6 +1,7 @@
 """Try what other packages offer by the laws of whatwhere.testing, and print who passes what.
 
-Run it: python examples/check_peers.py [--reports] [--write docs/conformance.md]. It takes some ten seconds on one core.
+Run it: python examples/check_peers.py [--reports] [--write docs/conformance.md]. It needs the extra `bench`, and some
+ten seconds on one core.
 """
 
 import argparse
@@ -58,7 +59,7 @@ MEANING = {
 INTRODUCTION = """`whatwhere.testing` tries anybody's positional encoding, given as a plain function, against the
 formula in float64 and by the laws that our own schemes are tested by. This page is what it finds in other
 packages, called by their own functions. It is written by the command below, and a test holds it equal
-to what the command finds."""
+to what the command finds. The extra `bench` installs these packages."""
 YOURS = """```python
 from whatwhere.testing import check_rotary
 
