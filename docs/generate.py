@@ -12,11 +12,11 @@ _DOORS = {"input": "1 input", "query_key": "2 query_key", "score": "3 score", No
 def table() -> str:
     """Give the catalogue as a Markdown table."""
     lines = [
-        "| scheme | door | formula | learned | relative | any length | source | used by |",
+        "| scheme | door | formula | learned | relative | up to | source | used by |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in catalogue.values():
-        facts = [_yes(row.learned), _yes(row.relative), _yes(row.any_length)]
+        facts = [_yes(row.learned), _yes(row.relative), row.length]
         source = f"[{row.paper.split(',')[0]}, {row.year}]({row.url})"
         formula = f"`{row.formula}`".replace("|", "\\|")
         cells = [f"`{row.name}`", _DOORS[row.door], formula, *facts, source, ", ".join(row.used_by)]
@@ -59,13 +59,19 @@ def section(row: Scheme) -> str:
         f"{sum(p.numel() for p in where.parameters()):,}",
         f"- relative (moving all positions by one offset changes no score): {_yes(row.relative)}",
     ]
-    if row.any_length:
+    if row.length == "any":
         lines.append(
             f"- defined at every position, tested up to {row.longest:,}; whether a trained model is good there is "
             "another question, which `whatwhere compare` answers"
         )
     else:
-        lines.append("- defined up to max_length only; beyond it is an error")
+        lines.append(f"- defined up to {row.length} positions only; beyond is an error")
+    if row.relative_below:
+        lines.append(f"- relative while all positions stay below {row.relative_below:,}")
+    if row.follows_length:
+        lines.append("- depends on the length of the sequence: these facts hold within one stated `regime_length`")
+    if row.causal_only:
+        lines.append("- says nothing of keys later than the query: `causal=False` is an error")
     lines += [f"- distances told apart in bfloat16: up to {row.near}"] if row.near else []
     lines += [f"- built as: `{where!r}`"]
     return "\n".join(lines[:2]) + "\n\n" + "\n".join(lines[2:])

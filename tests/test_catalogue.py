@@ -110,3 +110,15 @@ def test_a_mixture_takes_one_scheme_a_door(name):
 def test_a_mixture_of_all_doors_and_with_none():
     assert list(in_use(ww.scheme("learned+rotary+alibi", dim=16, num_heads=2, max_length=5))) == list(DOORS)
     assert list(in_use(ww.scheme("none+rotary", dim=16, num_heads=2, max_length=5))) == ["query_key"]
+
+
+def test_the_length_of_a_row_is_where_it_ends():
+    """What the row says in words is true of the scheme that it builds."""
+    assert {row.length for row in ww.catalogue.values()} == {"any", "max_length", "33,994"}
+    rope, learned = (ww.scheme(name, 64, 4, 8) for name in ("xpos", "learned"))
+    q = torch.ones(1, 4, 1, 16)
+    assert all(x.isfinite().all() for x in rope.query_key(q, q, torch.tensor([33_994])))
+    with pytest.raises(ww.PositionError):
+        rope.query_key(q, q, torch.tensor([33_995]))
+    with pytest.raises(ww.PositionError):
+        learned.input(torch.tensor([8]))

@@ -238,10 +238,10 @@ def schemes(as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(rows, indent=1))
         return
-    header = ("scheme", "door", "formula", "learned", "relative", "any length", "used by")
+    header = ("scheme", "door", "formula", "learned", "relative", "up to", "used by")
     table = _table(*header)
     for row in rows:
-        facts = ("yes" if row[name] else "no" for name in ("learned", "relative", "any_length"))
+        facts = ["yes" if row[name] else "no" for name in ("learned", "relative")] + [row["length"]]
         table.add_row(row["name"], row["door"] or "none", row["formula"], *facts, ", ".join(row["used_by"]))
     _console().print(table)
 

@@ -55,11 +55,12 @@ def describe(row: Scheme) -> dict[str, Any]:
     >>> describe(catalogue["alibi"])["door"]
     'score'
     """
-    return {
+    facts = {
         field.name: list(value) if isinstance(value := getattr(row, field.name), tuple) else value
         for field in fields(row)
         if field.name not in ("build", "variants")
     }
+    return facts | {"length": row.length}
 
 
 def _row(name: str) -> Scheme:

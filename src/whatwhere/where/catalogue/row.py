@@ -8,6 +8,8 @@ from whatwhere.errors import ShapeError
 from whatwhere.where.binding import Where
 
 Door = Literal["input", "query_key", "score"]
+_ANY = 1_000_000
+"""As far as schemes are tested that are defined everywhere."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,16 @@ class Scheme:
     causal_only: bool = False
     follows_length: bool = False
     keeps_norms: bool = True
-    longest: int = 1_000_000
+    longest: int = _ANY
     near: int | None = None
     variants: tuple[Mapping[str, Any], ...] = field(default=())
+
+    @property
+    def length(self) -> str:
+        """How far it is defined, in words; whether a model is good there is another question."""
+        if not self.any_length:
+            return "max_length"
+        return "any" if self.longest >= _ANY else f"{self.longest:,}"
 
 
 def head_dim(dim: int, num_heads: int) -> int:
