@@ -16,7 +16,7 @@ def table() -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in catalogue.values():
-        facts = [_yes(row.learned), _yes(row.relative), row.length]
+        facts = [_yes(row.learned), row.moves, row.length]
         source = f"[{row.paper.split(',')[0]}, {row.year}]({row.url})"
         formula = f"`{row.formula}`".replace("|", "\\|")
         cells = [f"`{row.name}`", _DOORS[row.door], formula, *facts, source, ", ".join(row.used_by)]
@@ -57,7 +57,7 @@ def section(row: Scheme) -> str:
         f"- used by: {', '.join(row.used_by)}",
         f"- learned: {_yes(row.learned)}; parameters at dim 64, 4 heads, 128 positions: "
         f"{sum(p.numel() for p in where.parameters()):,}",
-        f"- relative (moving all positions by one offset changes no score): {_yes(row.relative)}",
+        f"- relative (moving all positions by one offset changes no score): {row.moves}",
     ]
     if row.length == "any":
         lines.append(

@@ -248,3 +248,27 @@ def test_join_folds_a_mask_into_a_bias():
     # float16 ends at -65504; what lies below stays finite, only the mask is infinite.
     assert join(bias, mask, torch.float16).tolist() == [[-65504, -torch.inf], [3, 4]]
     assert join(bias, None, torch.float16).dtype == torch.float16
+
+
+@pytest.mark.parametrize("sizes", [(0, 4), (1, 0), (0, 0)], ids=["no batch", "no tokens", "neither"])
+@pytest.mark.parametrize("engine", ["auto", "dense", "sdpa", "flex"])
+def test_nothing_attends_to_nothing_in_every_engine(engine, sizes):
+    batch, tokens = sizes
+    q = torch.zeros(batch, 2, tokens, 8)
+    here = ww.Where(score=ww.ALiBi(2)).at(ww.positions(tokens))
+    assert here.attention(q, q, q, engine=engine).shape == q.shape
+
+
+@pytest.mark.parametrize("engine", ["auto", "dense", "sdpa", "flex"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
+@pytest.mark.usefixtures("our_own_checks")
+def test_what_holds_no_real_numbers_is_refused(dtype, engine):
+    q = torch.ones(1, 2, 3, 8, dtype=dtype)
+    with pytest.raises(ww.ShapeError, match="floating-point"):
+        ww.Where().at(ww.positions(3)).attention(q, q, q, engine=engine)
+
+
+def test_no_key_heads_are_refused():
+    q = torch.ones(1, 2, 3, 8)
+    with pytest.raises(ww.ShapeError, match="divide the query heads"):
+        ww.Where().at(ww.positions(3)).attention(q, q[:, :0], q[:, :0])

@@ -281,3 +281,22 @@ def test_repr_shows_the_doors_in_use():
         "Where(input=Learned(dim=4, max_length=3, std=0.02), "
         "query_key=Rotary(head_dim=4, theta=10000.0, interleaved=False, rotary_dim=4))"
     )
+
+
+@pytest.mark.usefixtures("our_own_checks")
+def test_whole_numbers_are_refused_and_not_cut_off():
+    here = ww.Where(input=ww.Sinusoidal(8), query_key=ww.Rotary(8)).at(ww.positions(3))
+    with pytest.raises(ww.ShapeError, match="floating-point"):
+        here.input(torch.ones(1, 3, 8, dtype=torch.int64))
+    q = torch.ones(1, 2, 3, 8, dtype=torch.int64)
+    with pytest.raises(ww.ShapeError, match="floating-point"):
+        here.query_key(q, q)
+
+
+@pytest.mark.parametrize(
+    ("wheres", "words"), [([ww.Rotary(8)], "got a Rotary"), ([None], "got a NoneType"), (ww.Where(), "in a list")]
+)
+@pytest.mark.usefixtures("our_own_checks")
+def test_bind_takes_a_where_for_each_layer(wheres, words):
+    with pytest.raises(ww.DoorError, match=words):
+        ww.bind(wheres, ww.positions(3))

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import whatwhere
 from whatwhere.checks import readable, require_choice, require_even, require_positive, require_range, require_whole
 from whatwhere.errors import SettingError, ShapeError
 
@@ -114,3 +115,15 @@ def test_a_choice_is_one_of_those_listed():
     with pytest.raises(SettingError) as caught:
         require_choice("Maker", "color", "green", ("red", "blue"))
     assert str(caught.value) == "Maker got color='green', but knows only: red, blue."
+
+
+def test_tensors_on_another_device_than_the_positions_are_told():
+    far, p = torch.ones(1, 4, 2, 8, device="meta"), whatwhere.positions(2)
+    for call in (
+        lambda: whatwhere.Rotary(8)(far, far, p),
+        lambda: whatwhere.Where().at(p).attention(far, far, far),
+    ):
+        with pytest.raises(
+            SettingError, match=r"q lies on meta, but the positions on cpu.\n.*positions.to\(q.device\)"
+        ):
+            call()

@@ -152,3 +152,8 @@ def test_what_is_no_ruler_is_refused(monkeypatch):
         with pytest.raises(ww.WhatWhereError) as caught:
             call()
         assert words in str(caught.value)
+
+
+def test_more_numbers_than_memory_holds_are_refused():
+    with pytest.raises(ww.PositionError, match="1,000,000,000 numbers, but at most 134,217,728"):
+        ww.randomized(5, longest=10**9)

@@ -406,3 +406,10 @@ def test_one_axis_stands_for_all_that_are_asked():
 def test_another_number_of_axes_is_told():
     with pytest.raises(ww.PositionError, match=r"AxialRotary measures along 3 axes, but these positions have 2\."):
         ww.grid(2, 2).on_axes("AxialRotary", 3)
+
+
+@pytest.mark.usefixtures("our_own_checks")
+def test_packed_takes_a_tensor_of_lengths_and_no_lone_number():
+    assert ww.packed(torch.tensor([3, 2])).index.tolist() == [[[0, 1, 2, 0, 1]]]
+    with pytest.raises(ww.PositionError, match=r"packed\(\[3\]\)"):
+        ww.packed(3)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from whatwhere.checks import readable, require_choice
+from whatwhere.checks import readable, require_choice, require_floating
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.kernels.fold import fold_attention, folds
 from whatwhere.kernels.toeplitz import toeplitz_attention, views
@@ -91,7 +91,8 @@ def attention(
     if not 0 <= dropout < 1:
         raise SettingError(f"attention got dropout={dropout}, but needs a share of at least 0 and below 1.")
     _require_heads(q, k, v)
-    if engine == "dense":
+    # FlexAttention cannot trace a size of zero: an empty batch or sequence takes the plain formula.
+    if engine == "dense" or (engine == "flex" and 0 in (q.shape[0], q.shape[2], k.shape[2])):
         return _dense(q, k, v, scores, scale, dropout)
     if engine == "flex":
         return _flex(q, k, v, scores, scale, dropout)
@@ -174,7 +175,8 @@ def _require_heads(q: Tensor, k: Tensor, v: Tensor) -> None:
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
     if not q.dim() == k.dim() == v.dim() == 4:
         raise ShapeError(f"attention takes (batch, heads, tokens, head_dim), but got {shapes}.")
-    if q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1]:
+    require_floating("attention", q=q, k=k, v=v)
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1]:
         raise ShapeError(f"key and value heads must be equal and divide the query heads, but got {shapes}.")
     if not q.shape[0] == k.shape[0] == v.shape[0]:
         raise ShapeError(f"queries, keys and values need one batch, but got {shapes}.")

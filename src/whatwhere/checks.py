@@ -58,6 +58,21 @@ def require_range(values: Tensor, limit: int, error: Callable[[int, tuple[int, .
     torch._assert_async(inside, f"a value lies outside 0..{limit - 1}" if isinstance(limit, int) else "out of range")
 
 
+def require_device(name: str, x: Tensor, device: torch.device) -> None:
+    """Raise SettingError unless a tensor lies where the positions do.
+
+    >>> require_device("q", torch.empty(1, device="meta"), torch.device("cpu"))
+    Traceback (most recent call last):
+    whatwhere.errors.SettingError: q lies on meta, but the positions on cpu.
+    Make them there, or move them: positions.to(q.device).
+    """
+    if x.device != device:
+        raise SettingError(
+            f"{name} lies on {x.device}, but the positions on {device}.\n"
+            f"Make them there, or move them: positions.to({name}.device)."
+        )
+
+
 def require_whole(owner: str, **sizes: int) -> None:
     """Raise ShapeError unless every size is a whole number of at least 1.
 
@@ -68,6 +83,21 @@ def require_whole(owner: str, **sizes: int) -> None:
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ShapeError(f"{owner} got {name}={size!r}, but needs a whole number of at least 1.")
+
+
+def require_floating(owner: str, **tensors: Tensor) -> None:
+    """Raise ShapeError unless every tensor holds real floating-point numbers: whole ones would be cut off in silence.
+
+    >>> require_floating("Rotary", q=torch.tensor([1, 2]))
+    Traceback (most recent call last):
+    whatwhere.errors.ShapeError: Rotary got q of dtype torch.int64, but needs a floating-point dtype.
+    Pass q.float().
+    """
+    for name, x in tensors.items():
+        if not x.is_floating_point():
+            raise ShapeError(
+                f"{owner} got {name} of dtype {x.dtype}, but needs a floating-point dtype.\nPass {name}.float()."
+            )
 
 
 def require_even(owner: str, reason: str, **sizes: int) -> None:

@@ -241,7 +241,7 @@ def schemes(as_json: AsJson = False) -> None:
     header = ("scheme", "door", "formula", "learned", "relative", "up to", "used by")
     table = _table(*header)
     for row in rows:
-        facts = ["yes" if row[name] else "no" for name in ("learned", "relative")] + [row["length"]]
+        facts = ("yes" if row["learned"] else "no", row["moves"], row["length"])
         table.add_row(row["name"], row["door"] or "none", row["formula"], *facts, ", ".join(row["used_by"]))
     _console().print(table)
 

@@ -16,6 +16,10 @@ class RandomPositionsWarning(UserWarning):
     """A model trained at random positions is used at plain ones, which it has hardly met."""
 
 
+_MOST = 2**27
+"""Numbers that are drawn at once: half a gigabyte, and twice that to sort them."""
+
+
 def randomized(n: int, longest: int, batch: int = 1, generator: torch.Generator | None = None) -> Positions:
     """Draw n positions out of 0..longest-1 without repetition, in growing order, anew for each sequence.
 
@@ -35,6 +39,11 @@ def randomized(n: int, longest: int, batch: int = 1, generator: torch.Generator 
     require_whole("randomized", longest=longest, batch=batch)
     if not 0 <= n <= longest:
         raise PositionError(f"randomized({n}, longest={longest}) cannot draw {n} distinct positions out of {longest}.")
+    if batch * longest > _MOST:
+        raise PositionError(
+            f"randomized(longest={longest}, batch={batch}) would draw {batch * longest:,} numbers, but "
+            f"at most {_MOST:,} are drawn at once: lower one of them."
+        )
     drawn = torch.rand(batch, longest, generator=generator, device=_device(generator))
     index = drawn.argsort(-1)[:, :n].sort(-1).values
     order = torch.arange(n, device=index.device).expand(batch, n)

@@ -272,7 +272,9 @@ def packed(lengths: Sequence[int], device: torch.device | str | None = None) -> 
     >>> p.index[0, 0].tolist(), p.segment[0].tolist()
     ([0, 1, 2, 0, 1], [0, 0, 0, 1, 1])
     """
-    sizes = list(lengths)
+    if isinstance(lengths, int):
+        raise PositionError(f"packed takes the tokens of each document in a list: packed([{lengths}]).")
+    sizes = lengths.tolist() if isinstance(lengths, Tensor) and lengths.dim() == 1 else list(lengths)
     if not sizes or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in sizes):
         raise PositionError(f"packed({sizes}) needs at least one document, each of at least one token.")
     index = torch.cat([torch.arange(n, device=device) for n in sizes])[None]

@@ -466,3 +466,9 @@ model.config, model.wte = {GPT2!r}, torch.nn.Embedding(100, 64)
 assert ww.patch(model).replaced == ["wte"]
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def test_more_layers_than_any_model_has_are_refused():
+    config = {"model_type": "llama", "vocab_size": 9, "hidden_size": 64, "num_attention_heads": 4}
+    with pytest.raises(ww.SettingError, match="num_hidden_layers is 1,000,000,000, but at most 10,000 are read"):
+        ww.read(config | {"num_hidden_layers": 10**9})

@@ -432,3 +432,26 @@ def test_errors_tell_what_is_needed(name, monkeypatch):
     make, message = ERRORS[name]
     with pytest.raises((ww.SettingError, ww.ShapeError), match=message):
         make()
+
+
+@pytest.mark.parametrize("factor", ["2", None, [2.0], True, 0.5])
+@pytest.mark.usefixtures("our_own_checks")
+def test_dynamic_ntk_refuses_a_factor_that_is_no_number_of_at_least_one(factor):
+    with pytest.raises(ww.SettingError, match="factor="):
+        ww.DynamicNTK(factor=factor, original_length=64)
+
+
+@pytest.mark.parametrize("given", [2.0, None, torch.tensor(2.0)])
+@pytest.mark.parametrize("name", ["short_factor", "long_factor"])
+@pytest.mark.usefixtures("our_own_checks")
+def test_longrope_refuses_factors_that_are_no_list(name, given):
+    factors = {"short_factor": [1.0], "long_factor": [1.0], name: given}
+    with pytest.raises(ww.SettingError, match=f"{name}=.* a list of numbers"):
+        ww.LongRoPE(**factors, original_length=64)
+
+
+@pytest.mark.parametrize("truncate", ["2", None, 1.0])
+@pytest.mark.usefixtures("our_own_checks")
+def test_yarn_truncates_or_does_not(truncate):
+    with pytest.raises(ww.SettingError, match="True or False"):
+        ww.YaRN(factor=4.0, original_length=64, truncate=truncate)

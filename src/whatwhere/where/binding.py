@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from whatwhere.attention import Engine, Line, Scores, attention, join
-from whatwhere.checks import require_positive, require_whole
+from whatwhere.checks import require_device, require_floating, require_positive, require_whole
 from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
 from whatwhere.ruler import Allowed, Positions, as_positions
 from whatwhere.where.doors import (
@@ -132,6 +132,7 @@ class Here:
                 f"the token vectors have batch {x.shape[0]}, but the positions {self.queries.batch}: make them equal, "
                 "or the positions' 1."
             )
+        require_floating("the input", x=x)
         if scheme is None:
             return x
         if scheme.dim != x.shape[-1]:
@@ -189,6 +190,7 @@ class Here:
                     f"head_dim) with batch {'of any size' if p.batch == 1 else p.batch}.\n"
                     "With a cache of keys, bind both: where.at(queries, keys)."
                 )
+            require_device(name, x, p.device)
         if mask is not None:
             _require_mask(mask, q, k)
         scheme = self.where.score
@@ -328,8 +330,17 @@ def bind(
         )
     if regime_length is not None:
         require_whole("bind", regime_length=regime_length)
+    if isinstance(wheres, Where):
+        raise DoorError("bind takes one Where for each layer, in a list; for one alone: where.at(positions).")
+    layers = list(wheres)
+    for where in layers:
+        if not isinstance(where, Where):
+            raise DoorError(
+                f"bind takes one Where for each layer, but got {_article(type(where))}.\n"
+                "Put a scheme into one: Where(query_key=Rotary(...)); no scheme at all is Where()."
+            )
     shared = _Shared(at_queries, at_keys, regime_length)
-    return [Here(where, shared) for where in wheres]
+    return [Here(where, shared) for where in layers]
 
 
 def require_door(owner: str, door: str, scheme: object) -> None:

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int64, Integer
 from torch import Tensor, nn
 
-from whatwhere.checks import require_whole
+from whatwhere.checks import require_device, require_floating, require_whole
 from whatwhere.errors import DoorError, SettingError, ShapeError
 from whatwhere.ruler import Positions, as_positions
 
@@ -115,6 +115,7 @@ class QueryKeyMap(nn.Module, ABC):
                 f"{owner} takes (batch, heads, tokens, head_dim), but {name} has shape {tuple(x.shape)}.\n"
                 "From a projection: x.unflatten(-1, (num_heads, head_dim)).transpose(1, 2)."
             )
+        require_floating(owner, **{name: x})
         if x.shape[-1] != self.head_dim:
             raise ShapeError(f"{owner} was made for head_dim={self.head_dim}, but {name} has shape {tuple(x.shape)}.")
         if x.shape[-2] != positions.tokens:
@@ -127,6 +128,7 @@ class QueryKeyMap(nn.Module, ABC):
             raise ShapeError(
                 f"{name} has batch {x.shape[0]}, but the positions {positions.batch}: equal or 1 is needed."
             )
+        require_device(name, x, positions.device)
 
 
 class ScoreBias(nn.Module, ABC):

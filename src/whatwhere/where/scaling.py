@@ -161,7 +161,8 @@ class DynamicNTK(Scaling):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        if not 1 <= self.factor < float("inf"):
+        require_positive("DynamicNTK", factor=self.factor)
+        if self.factor < 1:
             raise SettingError(f"DynamicNTK got factor={self.factor!r}, but needs a number of at least 1.")
         require_whole("DynamicNTK", original_length=self.original_length)
 
@@ -219,6 +220,8 @@ class YaRN(Scaling):
         """Check the settings."""
         require_positive("YaRN", factor=self.factor, beta_fast=self.beta_fast, beta_slow=self.beta_slow)
         require_whole("YaRN", original_length=self.original_length)
+        if not isinstance(self.truncate, bool):
+            raise SettingError(f"YaRN got truncate={self.truncate!r}, but needs True or False.")
         if self.beta_fast <= self.beta_slow:
             raise SettingError(
                 f"YaRN got beta_fast={self.beta_fast} and beta_slow={self.beta_slow}, but fast pairs turn more often: "
@@ -305,7 +308,12 @@ class LongRoPE(Scaling):
     def __post_init__(self) -> None:
         """Check the settings; lists become tuples."""
         for name in ("short_factor", "long_factor"):
-            numbers = tuple(getattr(self, name))
+            given = getattr(self, name)
+            try:
+                numbers = tuple(given)
+            except TypeError:
+                message = f"LongRoPE got {name}={given!r}, but needs a list of numbers, one for each pair."
+                raise SettingError(message) from None
             for place, number in enumerate(numbers):
                 require_positive("LongRoPE", **{f"{name}[{place}]": number})
             object.__setattr__(self, name, numbers)

@@ -23,6 +23,8 @@ LLAMA: Names = {
     "padding_id": ("pad_token_id",),
     "tied": ("tie_word_embeddings",),
 }
+_LAYERS = 10_000
+"""More are a mistake: what is said of each layer would fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,8 @@ class Family:
 
     def _read_layers(self, keys: Keys, names: Names) -> int:
         elsewhere = "layers_else" in names
-        layers: int | None = keys.whole(*names["layers"], default=None if elsewhere else REQUIRED)
+        default = None if elsewhere else REQUIRED
+        layers: int | None = keys.whole(*names["layers"], default=default, most=_LAYERS)
         return int(keys.whole(*names["layers_else"]) if layers is None else layers)
 
     def _read_key_heads(self, keys: Keys, names: Names, num_heads: int) -> int:

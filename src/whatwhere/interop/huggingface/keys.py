@@ -69,8 +69,8 @@ class Keys:
             self._note(self.assumed, f"{self.place}{name}={value!r}")
         return value
 
-    def whole(self, *names: str, default: Any = REQUIRED, least: int = 1) -> Any:
-        """Give a whole number of at least `least`, or None where that is the default."""
+    def whole(self, *names: str, default: Any = REQUIRED, least: int = 1, most: int | None = None) -> Any:
+        """Give a whole number of at least `least` and at most `most`, or None where that is the default."""
         value = self.take(*names, default=default)
         if value is None:
             return None
@@ -78,6 +78,8 @@ class Keys:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise SettingError(f"{self.place}{names[0]} is {value!r}, but must be a whole number of at least {least}.")
+        if most is not None and value > most:
+            raise SettingError(f"{self.place}{names[0]} is {value:,}, but at most {most:,} are read.")
         return value
 
     def number(self, *names: str, default: Any = REQUIRED) -> Any:

@@ -60,7 +60,7 @@ def describe(row: Scheme) -> dict[str, Any]:
         for field in fields(row)
         if field.name not in ("build", "variants")
     }
-    return facts | {"length": row.length}
+    return facts | {"moves": row.moves, "length": row.length}
 
 
 def _row(name: str) -> Scheme:

@@ -55,6 +55,11 @@ class Scheme:
     variants: tuple[Mapping[str, Any], ...] = field(default=())
 
     @property
+    def moves(self) -> str:
+        """Whether it is relative, in words."""
+        return "no" if not self.relative else "in one regime" if self.follows_length else "yes"
+
+    @property
     def length(self) -> str:
         """How far it is defined, in words; whether a model is good there is another question."""
         if not self.any_length:
