@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from whatwhere.comparison import measure, results
+from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.results import Folder as _Folder
 from whatwhere.comparison.results import Report as Report
 from whatwhere.comparison.run import Job as _Job
@@ -125,17 +126,18 @@ def _rehearse(schemes: Sequence[SchemeLike], task: Task, settings: Settings) -> 
     """Find out before any training what would fail after it."""
     longest = task.exam(max(task.trained), 1)
     for scheme in schemes:
+        model = build_model(scheme, 0, task, settings)
         if settings.direction == "encoder":
-            _require_later_keys(scheme, task, settings)
+            _require_later_keys(scheme, model)
         with torch.no_grad():
             ids = longest.ids.to(settings.place)
-            build_model(scheme, 0, task, settings)(ids, None, in_exam(settings, ids, exam_generator(ids.shape[1])))
+            model(ids, None, in_exam(settings, ids, exam_generator(ids.shape[1])))
     for length in {*task.tested_in_length, *settings.lengths, task.shift_length}:
         task.exam(length, 1)
 
 
-def _require_later_keys(scheme: SchemeLike, task: Task, settings: Settings) -> None:
-    for where in build_model(scheme, 0, task, settings).layer_wheres:
+def _require_later_keys(scheme: SchemeLike, model: Transformer) -> None:
+    for where in model.layer_wheres:
         if any(part is not None and part.causal_only for part in (where.query_key, where.score)):
             raise SettingError(
                 f"the scheme {name_of(scheme)!r} says nothing of later keys, which an encoder looks at.\n"
