@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from whatwhere.interop.huggingface import to_huggingface as to_huggingface
     from whatwhere.interop.patching import patch as patch
     from whatwhere.interop.reading import read as read
+    from whatwhere.kernels.switch import plain_kernels as plain_kernels
     from whatwhere.layer import InputLayer as InputLayer
     from whatwhere.ruler import Positions as Positions
     from whatwhere.ruler import from_mask as from_mask
@@ -145,6 +146,7 @@ _HOME = {
     "packed": "ruler",
     "parameters": "analysis.size",
     "patch": "interop.patching",
+    "plain_kernels": "kernels.switch",
     "positions": "ruler",
     "random_offset": "drawn",
     "randomized": "drawn",

@@ -1,0 +1,98 @@
+// What every kernel of this folder shares: names by level, threads, numbers of sixteen bits, streaming stores.
+//
+// Each kernel file is compiled once for each level of the processor (baseline, avx2, avx512), and kernels/native.py picks
+// one when the library is loaded. So nothing here may leave a symbol that the linker could take from another level:
+// everything is in an unnamed namespace, and no template of the standard library is used.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+// KERNEL(rotate) is rotate_avx512 in the file compiled for that level.
+#define WHATWHERE_JOIN_(name, level) name##_##level
+#define WHATWHERE_JOIN(name, level) WHATWHERE_JOIN_(name, level)
+#define KERNEL(name) extern "C" __attribute__((visibility("default"))) WHATWHERE_RESULT WHATWHERE_JOIN(name, WHATWHERE_LEVEL)
+#define WHATWHERE_RESULT void
+
+// Call body(job, begin, end) over 0 .. count, in pieces of `grain`, on up to `threads` threads of PyTorch's own pool.
+// Defined in native.cpp.
+extern "C" void whatwhere_parallel(void (*body)(void*, int64_t, int64_t), void* job, int64_t count, int64_t grain,
+                                   int64_t threads);
+
+namespace {
+
+// The same for a callable that is not named: parallel(count, grain, threads, [&](int64_t begin, int64_t end) {...}).
+template <class Body>
+inline void parallel(int64_t count, int64_t grain, int64_t threads, const Body& body) {
+    whatwhere_parallel(
+        [](void* job, int64_t begin, int64_t end) { (*static_cast<const Body*>(job))(begin, end); },
+        const_cast<Body*>(&body), count, grain, threads);
+}
+
+struct bfloat16 { uint16_t bits; };
+struct float16 { uint16_t bits; };
+
+inline float bits_to_float(uint32_t bits) { float x; std::memcpy(&x, &bits, 4); return x; }
+inline uint32_t float_to_bits(float x) { uint32_t bits; std::memcpy(&bits, &x, 4); return bits; }
+
+inline float wide(float x) { return x; }
+inline double wide(double x) { return x; }
+inline float wide(bfloat16 x) { return bits_to_float(uint32_t(x.bits) << 16); }
+// Without branches, so that loops over it become vector code: the exponent is moved by a product, and infinities and
+// NaN, whose exponent is all ones, are put back.
+inline float wide(float16 x) {
+    uint32_t magnitude = uint32_t(x.bits & 0x7fff) << 13, sign = uint32_t(x.bits & 0x8000) << 16;
+    uint32_t moved = float_to_bits(bits_to_float(magnitude) * 5.192296858534828e+33f);  // 2 ** 112
+    uint32_t special = magnitude | 0x7f800000;
+    return bits_to_float(sign | (magnitude >= 0x0f800000 ? special : moved));
+}
+
+// To the nearest, ties to even, as PyTorch rounds.
+template <class To> inline To narrow(float x);
+template <class To> inline To narrow(double x);
+template <> inline float narrow<float>(float x) { return x; }
+template <> inline double narrow<double>(double x) { return x; }
+template <> inline bfloat16 narrow<bfloat16>(float x) {
+    uint32_t bits = float_to_bits(x), rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    return {uint16_t((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded)};
+}
+template <> inline float16 narrow<float16>(float x) {
+    uint32_t bits = float_to_bits(x), sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;
+    uint32_t normal = (magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+    // Adding 0.5 puts what is below 2 ** -14 into the last bits of the mantissa, rounded by the addition itself.
+    uint32_t small = float_to_bits(bits_to_float(magnitude) + 0.5f) - 0x3f000000;
+    uint32_t half = magnitude < 0x38800000 ? small : normal;
+    half = magnitude >= 0x477ff000 ? 0x7c00 : half;
+    half = magnitude > 0x7f800000 ? 0x7e00 : half;
+    return {uint16_t(sign | half)};
+}
+
+// Stores that go past the caches: a plain store reads the line first, which makes a copy three transfers in place of two.
+// The address must be aligned to 64 bytes; call `streamed` when a piece of work is done with them.
+inline void streamed() {
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
+}
+inline void stream_line(void* to, const void* from) {
+#if defined(__AVX512F__)
+    _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_loadu_si512(from));
+#elif defined(__AVX2__)
+    const __m256i* source = static_cast<const __m256i*>(from);
+    __m256i* target = static_cast<__m256i*>(to);
+    _mm256_stream_si256(target, _mm256_loadu_si256(source));
+    _mm256_stream_si256(target + 1, _mm256_loadu_si256(source + 1));
+#elif defined(__SSE2__)
+    const __m128i* source = static_cast<const __m128i*>(from);
+    __m128i* target = static_cast<__m128i*>(to);
+    for (int i = 0; i < 4; i++) _mm_stream_si128(target + i, _mm_loadu_si128(source + i));
+#else
+    std::memcpy(to, from, 64);
+#endif
+}
+
+}  // namespace
