@@ -1,0 +1,117 @@
+"""How a table fills its space; what is the token's and what the position's; what training made of positions."""
+
+import numpy as np
+import pytest
+
+from whatwhere.analysis import spectrum as module
+from whatwhere.analysis.shares import shares
+from whatwhere.analysis.spectrum import spectrum
+from whatwhere.analysis.trained_positions import trained_positions
+from whatwhere.errors import SettingError, ShapeError
+from whatwhere.where.frequencies import sinusoid
+
+
+def test_the_spectrum_is_that_of_the_singular_values() -> None:
+    table = np.random.default_rng(0).standard_normal((500, 12)) * np.arange(1, 13) + 1.0
+    found = spectrum(table)
+    singular = np.linalg.svd(table - table.mean(0), compute_uv=False) ** 2
+    assert np.allclose(found.shares, singular / singular.sum())
+    assert found.participation == pytest.approx(singular.sum() ** 2 / (singular**2).sum())
+    assert found.for_ninety == next(n for n in range(1, 13) if singular[:n].sum() >= 0.9 * singular.sum())
+    units = table / np.linalg.norm(table, axis=1, keepdims=True)
+    pairs = units @ units.T
+    assert found.mean_cosine == pytest.approx((pairs.sum() - 500) / (500 * 499))
+
+
+def test_even_axes_all_count_and_one_axis_alone() -> None:
+    even = np.concatenate([np.eye(6), -np.eye(6)])
+    assert spectrum(even).participation == pytest.approx(6)
+    assert spectrum(np.ones((4, 3)) * np.arange(4)[:, None]).for_ninety == 1
+    assert spectrum(np.ones((4, 3))).participation == 0
+
+
+def test_of_a_wide_table_the_greatest_axes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = np.random.default_rng(0).standard_normal((400, 80)) * 0.8 ** np.arange(80)
+    whole = spectrum(table)
+    monkeypatch.setattr(module, "_WIDE", 64)
+    part = spectrum(table)
+    assert part.for_ninety is None
+    assert np.allclose(part.shares, whole.shares[:32], rtol=1e-3)
+    assert part.participation == pytest.approx(whole.participation)
+
+
+def test_large_tables_are_sampled_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ROWS", 2000)
+    table = np.random.default_rng(0).standard_normal((20_000, 8)) * np.arange(1, 9)
+    found = spectrum(table)
+    assert found.rows == 2000
+    assert np.allclose(found.shares, np.arange(8, 0, -1) ** 2 / 204, atol=0.03)
+
+
+def test_shares_are_those_of_a_two_way_analysis_of_variance() -> None:
+    g = np.random.default_rng(0)
+    tokens, places = g.standard_normal((30, 16)), 0.5 * g.standard_normal((20, 16))
+    gain, shift, added = g.uniform(0.5, 2, 16), g.standard_normal(16), g.standard_normal(16)
+    x = tokens[:, None] + places[None] + added
+    x = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True) * gain + shift
+    x -= x.mean((0, 1))
+    what, where = x.mean(1, keepdims=True), x.mean(0, keepdims=True)
+    total = (x**2).sum()
+    found = shares(tokens, places, gain=gain, shift=shift, added=added)
+    assert found.token == pytest.approx(20 * (what**2).sum() / total)
+    assert found.position == pytest.approx(30 * (where**2).sum() / total)
+    assert found.interaction == pytest.approx(((x - what - where) ** 2).sum() / total)
+
+
+def test_without_normalization_nothing_interacts() -> None:
+    g = np.random.default_rng(0)
+    found = shares(g.standard_normal((50, 8)), g.standard_normal((40, 8)), normalize=False, scale=2.0)
+    assert found.interaction == pytest.approx(0, abs=1e-12)
+    assert found.token == pytest.approx(0.8, abs=0.05)
+
+
+def test_a_table_of_equal_rows_has_no_shares() -> None:
+    assert shares(np.ones((3, 4)), np.ones((2, 4)), normalize=False).token == 0
+
+
+def test_one_map_shifts_sinusoids_and_no_map_shifts_noise() -> None:
+    found = trained_positions(sinusoid(__import__("torch").arange(400), 32).double().numpy())
+    assert found.shift is not None
+    assert found.shift > 0.999
+    noise = trained_positions(np.random.default_rng(0).standard_normal((400, 32)))
+    assert noise.shift is not None
+    assert noise.shift < 0.1
+
+
+def test_similarity_by_distance_is_the_mean_of_the_diagonals() -> None:
+    rows = np.random.default_rng(0).standard_normal((37, 5)) + 1
+    units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    cosines = units @ units.T
+    expected = [np.diagonal(cosines, n).mean() for n in range(37)]
+    assert np.allclose(trained_positions(rows).by_distance, expected)
+
+
+def test_where_training_stopped_is_found() -> None:
+    g = np.random.default_rng(0)
+    rows = np.cumsum(g.standard_normal((300, 24)), axis=0) * 0.1 + g.standard_normal(24)
+    assert trained_positions(rows).trained == 300
+    rows[180:] = 0.02 * g.standard_normal((120, 24))
+    assert abs(trained_positions(rows).trained - 180) <= 1
+
+
+def test_a_position_that_stands_out_is_told() -> None:
+    rows = np.random.default_rng(0).standard_normal((100, 64))
+    rows[0] *= 5
+    assert trained_positions(rows).outliers.tolist() == [0]
+
+
+@pytest.mark.usefixtures("our_own_checks")
+def test_wrong_input_is_refused() -> None:
+    with pytest.raises(ShapeError, match="two rows or more"):
+        spectrum(np.ones((1, 3)))
+    with pytest.raises(SettingError, match="not finite"):
+        spectrum(np.array([[1.0, np.nan], [0.0, 1.0]]))
+    with pytest.raises(ShapeError, match="one dim"):
+        shares(np.ones((2, 3)), np.ones((2, 4)))
+    with pytest.raises(ShapeError, match="table of positions"):
+        trained_positions(np.ones((1, 4)))
