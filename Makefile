@@ -14,7 +14,7 @@ WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types tests slow format docs build clean
+.PHONY: help demo test lint types tests slow cuda format docs build clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
@@ -40,12 +40,16 @@ tests: $(VENV)/dev.stamp ## pytest in two passes
 slow: $(VENV)/dev.stamp ## the long runs that `make test` leaves out
 	$(PYTEST) -m slow
 
+cuda: $(VENV)/dev.stamp ## the tests for an NVIDIA GPU (WHATWHERE_CUDA=1 make cuda, with a torch built for it)
+	$(PYTEST) -m cuda
+
 format: $(VENV)/dev.stamp ## format the code and mend what lint can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 docs: $(VENV)/dev.stamp ## write the generated parts of README.md and docs/ anew
 	$(BIN)/python docs/generate.py
+	$(BIN)/python benchmarks/speed.py
 
 build: $(VENV)/dev.stamp ## wheel and source distribution, in dist/
 	$(PIP) install build

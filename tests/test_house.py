@@ -34,6 +34,7 @@ FLOORS = {
     "interop": 5,
     "testing": 5,
     "comparison": 6,
+    "benchmark": 6,
     "cli": 7,
     "__main__": 7,
 }
@@ -116,6 +117,8 @@ def definitions(tree: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[
     """Give the public functions, classes and methods, not what is defined inside functions."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            if any(isinstance(mark, ast.Name) and mark.id == "overload" for mark in node.decorator_list):
+                continue  # the definition behind it speaks
             yield f"{prefix}.{node.name}", node
             if isinstance(node, ast.ClassDef):
                 yield from definitions(node, f"{prefix}.{node.name}")

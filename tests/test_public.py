@@ -55,12 +55,35 @@ def test_import_loads_none_of_the_heavy_packages():
 
 
 def test_the_library_loads_neither_the_comparison_nor_what_is_optional():
-    names = [name for name in ww.__all__ if name not in ("compare", "similarity", "parameters")]
+    names = [name for name in ww.__all__ if name not in ("compare", "similarity", "parameters", "neighbors", "analogy")]
     code = f"import sys, whatwhere as ww; [getattr(ww, name) for name in {names}]; print(*sys.modules)"
     loaded = set(python(code).split())
     assert "torch" in loaded
     assert not {"matplotlib", "transformers", "beartype", "hypothesis", "rich", "typer"} & loaded
     assert not {name for name in loaded if name.startswith(("whatwhere.comparison", "whatwhere.analysis"))}
+
+
+def test_building_a_model_loads_little_beyond_torch():
+    """The compiler and FlexAttention are for those who use them: they take longer than the rest together."""
+    homes = tuple(f"whatwhere.{room}" for room in ("ruler", "drawn", "what.embedding", "where.", "layer"))
+    names = [name for name in ww.__all__ if getattr(getattr(ww, name), "__module__", "").startswith(homes)]
+    assert {"Where", "Rotary", "ALiBi", "T5", "InputLayer", "positions", "scheme"} <= set(names)
+    code = f"""
+import sys, torch
+before = set(sys.modules)
+import whatwhere as ww
+[getattr(ww, name) for name in {names}]
+x = ww.InputLayer(5, 8, input=ww.Learned(8, 4))(torch.tensor([[1, 2]]))
+q = k = v = x[:, None]
+here = ww.Where(query_key=ww.Rotary(8), score=ww.ALiBi(1)).at(ww.positions(2))
+here.attention(*here.query_key(q, k), v).sum().backward()
+print(*(set(sys.modules) - before))
+"""
+    loaded = set(python(code).split())
+    roots = {name.split(".")[0] for name in loaded} - sys.stdlib_module_names
+    assert {"whatwhere"} < roots <= {"whatwhere", "torch", "numpy", "jaxtyping", "wadler_lindig"}
+    heavy = ("torch._dynamo", "torch._inductor", "torch.nn.attention", "whatwhere.comparison", "whatwhere.interop")
+    assert not {name for name in loaded if name.startswith(heavy)}
 
 
 def test_the_core_needs_no_tokenizers():

@@ -22,6 +22,8 @@ from whatwhere.errors import WhatWhereError as WhatWhereError
 
 if TYPE_CHECKING:
     from whatwhere import testing as testing
+    from whatwhere.analysis.analogies import analogy as analogy
+    from whatwhere.analysis.neighbors import neighbors as neighbors
     from whatwhere.analysis.similarity import similarity as similarity
     from whatwhere.analysis.size import parameters as parameters
     from whatwhere.comparison import compare as compare
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from whatwhere.drawn import random_offset as random_offset
     from whatwhere.drawn import randomized as randomized
     from whatwhere.interop import layout as layout
+    from whatwhere.interop.checkpoint import Checkpoint as Checkpoint
+    from whatwhere.interop.checkpoint import write_projector as write_projector
     from whatwhere.interop.huggingface import Description as Description
     from whatwhere.interop.huggingface import from_huggingface as from_huggingface
     from whatwhere.interop.huggingface import to_huggingface as to_huggingface
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from whatwhere.ruler import positions as positions
     from whatwhere.what import text as text
     from whatwhere.what.embedding import TokenEmbedding as TokenEmbedding
+    from whatwhere.what.optimizer import RowAdamW as RowAdamW
     from whatwhere.where import frequencies as frequencies
     from whatwhere.where.binding import Here as Here
     from whatwhere.where.binding import Where as Where
@@ -94,6 +99,7 @@ _HOME = {
     "ALiBi": "where.score.alibi",
     "AxialRotary": "where.query_key.axial_rotary",
     "AxialSinusoidal": "where.input.axial_sinusoidal",
+    "Checkpoint": "interop.checkpoint",
     "CoPE": "where.score.cope",
     "DeBERTa": "where.score.deberta",
     "Description": "interop.huggingface",
@@ -119,6 +125,7 @@ _HOME = {
     "QueryKeyMap": "where.doors",
     "RandomPositionsWarning": "drawn",
     "Rotary": "where.query_key.rotary",
+    "RowAdamW": "what.optimizer",
     "SSMax": "where.query_key.ssmax",
     "Sandwich": "where.score.sandwich",
     "Scaling": "where.scaling",
@@ -133,6 +140,7 @@ _HOME = {
     "XPos": "where.query_key.xpos",
     "YaRN": "where.scaling",
     "abacus": "drawn",
+    "analogy": "analysis.analogies",
     "assigned": "drawn",
     "bind": "where.binding",
     "catalogue": "where.catalogue",
@@ -143,6 +151,7 @@ _HOME = {
     "from_position_ids": "ruler",
     "grid": "ruler",
     "layout": "interop.layout",
+    "neighbors": "analysis.neighbors",
     "packed": "ruler",
     "parameters": "analysis.size",
     "patch": "interop.patching",
@@ -156,6 +165,7 @@ _HOME = {
     "testing": "testing",
     "text": "what.text",
     "to_huggingface": "interop.huggingface",
+    "write_projector": "interop.checkpoint",
 }
 
 __all__ = [

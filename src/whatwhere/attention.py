@@ -5,8 +5,7 @@
 Three engines give the same numbers: `dense` is this formula in plain tensors, `sdpa` is PyTorch's
 scaled_dot_product_attention, `flex` is FlexAttention. A query that may look at nothing (padding) gets zeros.
 
-Where a bias depends on the distance alone and the tokens are one plain stretch, `sdpa` builds no table: on the CPU a
-straight bias is folded into q and k, any other is seen through a view of one number a distance.
+Where a bias is known by blocks and the tokens are one plain stretch, `sdpa` builds no table of many tokens on the CPU.
 """
 
 from collections.abc import Callable
@@ -16,13 +15,13 @@ from typing import Literal
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import functional as F
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from whatwhere.checks import readable, require_choice, require_floating
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.kernels.fold import fold_attention, folds
-from whatwhere.kernels.toeplitz import toeplitz_attention, views
+from whatwhere.kernels.blocks import ByBlocks, attention_by_blocks
+from whatwhere.kernels.switch import plain
 from whatwhere.ruler import Allowed
 from whatwhere.where.doors import Element, as_finite, as_score_mod
 
@@ -35,21 +34,6 @@ _FEW = 1024
 
 
 @dataclass(frozen=True)
-class Line:
-    """Hold a bias that depends on the distance alone, between the tokens of one plain stretch.
-
-    Args:
-        values: gives it at distances -(T-1) .. T-1, query minus key, (heads, 2T - 1).
-        slopes: m_h, where the mask is causal and the bias -m_h times the distance; else None.
-        causal: no query looks at a later key.
-    """
-
-    values: Callable[[], Tensor]
-    slopes: tuple[float, ...] | None
-    causal: bool
-
-
-@dataclass(frozen=True)
 class Scores:
     """Hold what is added to the scores and where attention may look, by element and as one table made on demand.
 
@@ -59,14 +43,14 @@ class Scores:
         run: the mask is the plain causal one of equal queries and keys, so a causal kernel is legal.
         added: gives both as one table in a dtype: a bias with minus infinity where attention may not look, a bool
             mask where there is no bias, None where there is neither.
-        line: the same bias and mask by distance, where they depend on nothing else.
+        blocks: gives the same bias and mask by blocks of pairs, or None; None where that is never so.
     """
 
     element: Element | None
     allowed: Allowed | None
     run: bool
     added: Callable[[torch.dtype], Tensor | None]
-    line: Line | None = None
+    blocks: Callable[[], ByBlocks | None] | None = None
 
 
 def attention(
@@ -101,20 +85,29 @@ def attention(
         return F.scaled_dot_product_attention(
             q, k, v, is_causal=True, dropout_p=dropout, scale=scale, enable_gqa=grouped
         )
-    if scores.line is not None and not dropout and _goes_without_a_table(q):
-        factor = q.shape[-1] ** -0.5 if scale is None else scale
-        if scores.line.slopes is not None and folds(q, k, v):
-            return fold_attention(q, k, v, scores.line.slopes, factor)
-        if views(q, k, v):
-            return toeplitz_attention(q, k, v, scores.line.values(), scores.line.causal, factor)
+    if scores.blocks is not None and not dropout and _goes_without_a_table(q, k, v):
+        dtype = q.dtype
+        if torch.is_autocast_enabled("cpu") and dtype != torch.float64:
+            dtype = torch.get_autocast_dtype("cpu")
+        bias = scores.blocks()
+        if bias is not None and bias.serves(dtype):
+            q, k, v = (x.to(dtype) for x in (q, k, v))
+            return attention_by_blocks(q, k, v, bias, q.shape[-1] ** -0.5 if scale is None else scale)
     return F.scaled_dot_product_attention(q, k, v, scores.added(q.dtype), dropout, scale=scale, enable_gqa=grouped)
 
 
-def _goes_without_a_table(q: Tensor) -> bool:
-    # Traced programs keep the table: their lengths are symbols, and FlexAttention is their engine for long ones.
-    # Autocast would round the folded columns, which are exact in the dtype they were made for.
-    cast = torch.is_autocast_enabled("cpu") and q.dtype != torch.get_autocast_dtype("cpu")
-    return q.shape[2] >= _FEW and readable(q) and not cast
+def _goes_without_a_table(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    # Traced programs keep the table: their lengths are symbols, and FlexAttention is their engine for long ones. So do
+    # transforms and dual numbers, which would need rules of their own.
+    return (
+        q.shape[2] >= _FEW
+        and not plain()
+        and q.dtype == k.dtype == v.dtype
+        and all(type(x) in (Tensor, torch.nn.Parameter) and readable(x) for x in (q, k, v))
+        and not torch._C._is_tracing()
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and forward_ad._current_level < 0
+    )
 
 
 def join(
@@ -153,6 +146,8 @@ def _dense(
 def _flex(
     q: Tensor, k: Tensor, v: Tensor, scores: Scores, scale: float | None, dropout: float
 ) -> Float[Tensor, "batch heads queries value_dim"]:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # few need it, and it takes time
+
     if dropout:
         raise SettingError("FlexAttention has no dropout: pass dropout=0.0, or engine='sdpa' or 'dense'.")
     trained = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)

@@ -73,7 +73,7 @@ class InputLayer(nn.Module):
                 "this layer has an input scheme of its own, but the Here that was passed was bound with another one.\n"
                 "Give the scheme to one of them: InputLayer(input=None), or bind the layer's own layer.where."
             )
-        return here.input(self.tokens(ids))
+        return here.embed(self.tokens, ids)
 
     def _bind(self, ids: Tensor, positions: PositionsLike | None) -> Here:
         return self.where.at(count(ids.shape[1], device=ids.device) if positions is None else positions)

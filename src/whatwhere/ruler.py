@@ -6,7 +6,7 @@ image patches, abacus digits and packed documents have coordinates that repeat o
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -44,7 +44,8 @@ class Positions:
     order: Int64[Tensor, "batch tokens"]
     segment: Int64[Tensor, "batch tokens"] | None = None
     run: bool = False
-    longest: int | None = None
+    # A default by a call leaves nothing at the class, so that what lacks the field comes to __getattr__.
+    longest: int | None = field(default_factory=lambda: None)
 
     @property
     def axes(self) -> int:
@@ -83,12 +84,29 @@ class Positions:
                 f"Positions are sliced along tokens, but were indexed with {tokens!r}.\n"
                 "For one token pass p[t : t + 1]; for some axes or rows, index p.index itself."
             )
-        index, order = self.index[..., tokens], self.order[:, tokens]
+        index = self.index[..., tokens]
         segment = None if self.segment is None else self.segment[:, tokens]
         run = self.run and tokens.step in (None, 1)
+        if torch.compiler.is_compiling():
+            return Positions(index, self.order[:, tokens], segment, run, self.longest)
+        part, known = object.__new__(Positions), self.__dict__
+        within = known["longest"] if "longest" in known else known["_within"]
+        part.__dict__.update(index=index, segment=segment, run=run, _within=within)
+        if "order" in known and not _is_view(self.index, self.order):
+            part.__dict__["order"] = self.order[:, tokens]
+        return part
+
+    def __getattr__(self, name: str) -> Any:
+        """Find what a slice lacks when it is first asked for, which most steps of decoding never do."""
+        if name not in ("order", "longest") or "_within" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        if name == "order":  # of a ruler that counts: its one axis
+            return self.index[0]
+        if not readable(self.index):
+            return self.__dict__["_within"]
         # A slice of a long ruler may be short: where that can be seen it is, so that no table is refused in vain.
-        longest = _beyond(index) if readable(index) else self.longest
-        return Positions(index, order, segment, run, longest)
+        self.__dict__["longest"] = _beyond(self.index)
+        return self.__dict__["longest"]
 
     def append(self, later: "Positions | Integer[Tensor, '...']") -> "Positions":
         """Put further tokens behind these, as a cache of keys grows.
@@ -135,12 +153,26 @@ class Positions:
 
     def on_axes(self, scheme: str, axes: int) -> Int64[Tensor, "axes batch tokens"]:
         """Give coordinates on several axes; a ruler with one axis stands at the same number on each, as text does."""
-        if self.axes not in (1, axes):
+        if self.axes == axes:
+            return self.index
+        if axes == 1:
+            return self.single_axis(scheme)[None]
+        if self.axes != 1:
             raise PositionError(
                 f"{scheme} measures along {axes} axes, but these positions have {self.axes}.\n"
                 f"Lay them on a grid of {axes} sizes, grid(...), or give one axis, which then stands for all."
             )
         return self.index.expand(axes, -1, -1)
+
+    def counts_on(self) -> bool:
+        """Tell whether each token's coordinate is that of the one before it, plus 1; False where nothing can be read.
+
+        `run` says so of the order alone: coordinates may be drawn or assigned.
+
+        >>> positions(5, start=40).counts_on(), from_position_ids(torch.tensor([0, 2, 4])).counts_on()
+        (True, False)
+        """
+        return self.axes == 1 and readable(self.index) and bool((self.index.diff(dim=-1) == 1).all())
 
     def lengths(self, *present: "Positions") -> Int64[Tensor, "batch tokens"]:
         """Give how long each token's document is, as far as it is present: its largest coordinate, plus 1.
@@ -197,6 +229,19 @@ class Positions:
             return torch.ones(rows, 1, self.tokens, keys.tokens, dtype=torch.bool, device=self.device)
         b, h, i, j = (torch.arange(n, device=self.device) for n in (rows, 1, self.tokens, keys.tokens))
         return rule(b[:, None, None, None], h, i[:, None], j)  # the head plays no part: its axis stays 1
+
+
+def _is_view(index: Tensor, order: Tensor) -> bool:
+    """Tell whether the order is the one axis of the coordinates, by where both lie."""
+    base = index._base
+    return (
+        base is not None
+        and (order is base or order._base is base)
+        and index.shape[1:] == order.shape
+        and index.stride()[1:] == order.stride()
+        and index.storage_offset() == order.storage_offset()
+        and index.shape[0] == 1
+    )
 
 
 def _flatten(p: Positions) -> tuple[list[Any], list[bool | int | None]]:

@@ -55,3 +55,20 @@ def test_keys_that_stand_elsewhere(queries, case):
     elsewhere = ww.positions(queries.tokens, start=50), ww.positions(9, start=50)
     moved = where.query_key(q, q, elsewhere[0])[0], where.query_key(others, k, elsewhere[1])[1]
     assert max((a - b).abs().max() for a, b in zip(apart, moved, strict=True)) > 1e-2
+
+
+@each(lambda case: case.row.door == "query_key")
+def test_in_place_is_the_same_map(case):
+    """Maps that turn pairs of features write over queries and keys; the others refuse, and touch nothing."""
+    query_key, p = case.build().query_key, ww.packed([4, 5])
+    given = draw(2, 4, 9, HEAD_DIM, seed=0), draw(2, 2, 9, HEAD_DIM, seed=1)
+    wanted = query_key(*given, p, regime_length=case.regime)
+    mine = [x.clone() for x in given]
+    if type(query_key) in (ww.Rotary, ww.AxialRotary, ww.MultimodalRotary, ww.XPos):
+        found = query_key(*mine, p, regime_length=case.regime, in_place=True)
+        laws.require_equal(list(found), list(wanted))
+        assert all(x is y for x, y in zip(found, mine, strict=True))
+    else:
+        with pytest.raises(ww.SettingError, match="cannot write its results over q and k"):
+            query_key(*mine, p, regime_length=case.regime, in_place=True)
+        laws.require_equal(mine, list(given))

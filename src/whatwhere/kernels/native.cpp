@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <thread>
 #include <vector>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -53,6 +56,18 @@ EXPORT void whatwhere_parallel(void (*body)(void*, int64_t, int64_t), void* job,
     }
     take_pieces(&work);
     for (std::thread& other : others) other.join();
+}
+
+// Ask for huge pages for memory that is about to be written: a hint, which the system may ignore.
+EXPORT void whatwhere_huge(void* address, int64_t bytes) {
+#if defined(MADV_HUGEPAGE)
+    constexpr uintptr_t PAGE = 2 << 20;  // only whole ones, so nothing beside the memory is touched
+    uintptr_t begin = (reinterpret_cast<uintptr_t>(address) + PAGE - 1) / PAGE * PAGE;
+    uintptr_t end = (reinterpret_cast<uintptr_t>(address) + uintptr_t(bytes)) / PAGE * PAGE;
+    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#else
+    (void)address, (void)bytes;
+#endif
 }
 
 // 0 baseline, 1 avx2, 2 avx512: what this processor, and the system that it runs under, can do.

@@ -18,6 +18,13 @@
 #define KERNEL(name) extern "C" __attribute__((visibility("default"))) WHATWHERE_RESULT WHATWHERE_JOIN(name, WHATWHERE_LEVEL)
 #define WHATWHERE_RESULT void
 
+// In front of a loop whose turns do not touch each other's memory, even where a target is also a source.
+#if defined(__clang__)
+#define WHATWHERE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define WHATWHERE_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 // Call body(job, begin, end) over 0 .. count, in pieces of `grain`, on up to `threads` threads of PyTorch's own pool.
 // Defined in native.cpp.
 extern "C" void whatwhere_parallel(void (*body)(void*, int64_t, int64_t), void* job, int64_t count, int64_t grain,
@@ -56,10 +63,12 @@ template <class To> inline To narrow(float x);
 template <class To> inline To narrow(double x);
 template <> inline float narrow<float>(float x) { return x; }
 template <> inline double narrow<double>(double x) { return x; }
-template <> inline bfloat16 narrow<bfloat16>(float x) {
-    uint32_t bits = float_to_bits(x), rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    return {uint16_t((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded)};
+// The bits of a float, rounded so that its upper sixteen are those of the bfloat16; the lower ones say nothing.
+inline uint32_t rounded_upper(float x) {
+    uint32_t bits = float_to_bits(x), rounded = bits + 0x7fff + ((bits >> 16) & 1);
+    return x != x ? 0x7fc00000 : rounded;
 }
+template <> inline bfloat16 narrow<bfloat16>(float x) { return {uint16_t(rounded_upper(x) >> 16)}; }
 template <> inline float16 narrow<float16>(float x) {
     uint32_t bits = float_to_bits(x), sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;
     uint32_t normal = (magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >> 13;
@@ -69,6 +78,30 @@ template <> inline float16 narrow<float16>(float x) {
     half = magnitude >= 0x477ff000 ? 0x7c00 : half;
     half = magnitude > 0x7f800000 ? 0x7e00 : half;
     return {uint16_t(sign | half)};
+}
+
+// A run of float16, by the processor's own instructions where it has them.
+inline void widen(const float16* from, float* to, int64_t count) {
+    int64_t i = 0;
+#if defined(__AVX512F__)
+    for (; i + 16 <= count; i += 16)
+        _mm512_storeu_ps(to + i, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i))));
+#elif defined(__F16C__)
+    for (; i + 8 <= count; i += 8)
+        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+#endif
+    for (; i < count; i++) to[i] = wide(from[i]);
+}
+inline void narrow_down(const float* from, float16* to, int64_t count) {
+    int64_t i = 0;
+#if defined(__AVX512F__)
+    for (; i + 16 <= count; i += 16)
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm512_cvtps_ph(_mm512_loadu_ps(from + i), 0));
+#elif defined(__F16C__)
+    for (; i + 8 <= count; i += 8)
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), 0));
+#endif
+    for (; i < count; i++) to[i] = narrow<float16>(from[i]);
 }
 
 // Stores that go past the caches: a plain store reads the line first, which makes a copy three transfers in place of two.

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from whatwhere.checks import readable
 from whatwhere.kernels.switch import chosen, plain
 
 LEVELS = ("baseline", "avx2", "avx512")
@@ -41,7 +41,11 @@ class Library:
 
     def function(self, name: str, *arguments: type) -> Callable[..., None]:
         """Give a kernel of this level, with the types of its arguments; it returns nothing."""
-        found: Any = getattr(self._loaded, f"{name}_{self.level}")
+        return self.shared(f"{name}_{self.level}", *arguments)
+
+    def shared(self, name: str, *arguments: type) -> Callable[..., None]:
+        """Give a function that all levels share."""
+        found: Any = getattr(self._loaded, name)
         found.argtypes, found.restype = list(arguments), None
         kernel: Callable[..., None] = found
         return kernel
@@ -65,12 +69,43 @@ def serves(*tensors: Tensor) -> bool:
     >>> serves(torch.empty(2, device="meta"))
     False
     """
-    return (
-        not plain()
-        and all(type(x) in (Tensor, torch.nn.Parameter) and readable(x) for x in tensors)
-        and torch._C._len_torch_dispatch_stack() == 0
-        and library() is not None
-    )
+    # A trace would take the result for a constant, and a dual number would lose its tangent, both in silence.
+    if torch.compiler.is_compiling() or torch._C._is_tracing() or forward_ad._current_level >= 0 or plain():
+        return False
+    # Nor may a mode listen, nor any transform be at work.
+    if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    # A loop, for this is asked at each step of decoding: all(...) costs as much as the questions.
+    for x in tensors:
+        if type(x) not in _PLAIN or not x.is_cpu or not torch._C._has_storage(x) or x.is_neg():
+            return False
+    return library() is not None
+
+
+def in_huge_pages(fresh: Tensor) -> Tensor:
+    """Ask for huge pages for a tensor that was just made and has not been written; small ones stay as they are.
+
+    The C library takes memory of this size from the system anew for each tensor, and the system fills it with zeros a
+    page at a time. That costs more than the work of a kernel, and with huge pages half as much.
+
+    >>> in_huge_pages(torch.empty(2, 3)).shape
+    torch.Size([2, 3])
+    """
+    if (size := fresh.numel() * fresh.element_size()) >= _FRESH and fresh.is_cpu:
+        _huge()(fresh.data_ptr(), size)
+    return fresh
+
+
+@cache
+def _huge() -> Callable[[int, int], None]:
+    loaded = library()
+    return loaded.shared("whatwhere_huge", ctypes.c_void_p, ctypes.c_int64) if loaded else lambda address, size: None
+
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+_FRESH = 32 << 20
+"""Bytes from which glibc takes memory from the system each time."""
 
 
 def _pool() -> int | None:

@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import torch
+
 from whatwhere.errors import SettingError
 
 CHOICES = ("auto", "plain", "baseline", "avx2", "avx512")
 VARIABLE = "WHATWHERE_KERNELS"
 
 _plain: ContextVar[bool] = ContextVar("plain", default=False)
+_open = 0  # contexts, of any thread
 
 
 def chosen() -> str:
@@ -36,6 +39,8 @@ def plain() -> bool:
     ...     plain()
     True
     """
+    if torch.compiler.is_compiling():  # which asks no context variable, but compiles anew when a number has changed
+        return _PLAIN_BY_ENVIRONMENT or _open > 0
     return _PLAIN_BY_ENVIRONMENT or _plain.get()
 
 
@@ -54,10 +59,13 @@ def plain_kernels() -> Iterator[None]:
     >>> torch.equal(fast, slow)
     True
     """
+    global _open
     token = _plain.set(True)
+    _open += 1
     try:
         yield
     finally:
+        _open -= 1
         _plain.reset(token)
 
 

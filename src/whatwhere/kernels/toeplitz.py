@@ -1,120 +1,95 @@
-"""Biases of the distance alone without a T x T table: one number a distance, seen through a view.
+"""Biases of the distance alone: one number a distance, seen through a view, and no farther than it matters.
 
-    bias[h, i, j] = line[h, i - j + T - 1]                    a Toeplitz matrix: 2T - 1 numbers fill it
-    flip the keys, j' = T - 1 - j:  line[h, i + j']           a Hankel matrix: a view with strides (2T - 1, 1, 1)
+    bias[h, i, j] = line[h, i - j]          a Toeplitz matrix: 2T - 1 numbers fill it
 
-The plain twin is `dense` attention with the table. The gradient of the line is summed from blocks of rows of the
-gradient of the scores, so nothing of size T x T is held either; peers hold it, and at 4,096 tokens that is gigabytes.
+With rows in reverse it is a Hankel matrix: a view of the line with strides (2T - 1, 1, 1). And where the bias falls far
+enough, keys need not be looked at:
+
+    s_ij - s_ii  <=  |q_i| max |k| scale - <q_i, k_i> scale + line[h, i - j] - line[h, 0]
+
+Where the right side is below -ln(8 T / epsilon) for every query, all such keys together have less than an eighth of a
+rounding error of a row's weight: they are left out. For ALiBi's steep heads these are most keys, and weights that small
+are denormal numbers, which processors take many times as long to multiply.
 """
 
-from typing import Any
+from functools import cache, partial
+from math import log
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional as F
 
-_ROWS = 256
-_DTYPES = (torch.float32, torch.float64, torch.bfloat16)
-_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+from whatwhere.kernels.blocks import Bias, Block, ByBlocks, Reach, attention_by_blocks
+from whatwhere.where.precision import full_precision
 
-
-def views(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Tell whether the kernel that takes a view as a mask serves these tensors."""
-    return q.device.type == "cpu" and q.dtype in _DTYPES and v.shape[-1] == q.shape[-1]
+_STEP = 256
+"""Keys: reaches are told apart by powers of two of it, so that heads of about one reach are worked on together."""
 
 
-def toeplitz_attention(
-    q: Float[Tensor, "batch heads tokens head_dim"],
-    k: Float[Tensor, "batch key_heads tokens head_dim"],
-    v: Float[Tensor, "batch key_heads tokens head_dim"],
-    line: Float[Tensor, "heads distances"],
-    causal: bool,
-    scale: float,
-) -> Float[Tensor, "batch heads tokens head_dim"]:
-    """Attend with a bias that depends on the distance alone.
+class Toeplitz(Bias):
+    """Hold a bias that depends on the distance alone.
 
     Args:
-        q, k, v: of one plain stretch of tokens.
+        q, k: the queries and keys that will meet, of as many heads.
         line: the bias at distances -(T-1) .. T-1, query minus key.
         causal: no query looks at a later key.
         scale: of the inner product.
     """
-    groups = q.shape[1] // k.shape[1]
-    # The view needs the keys backwards.
-    k, v = (x.flip(-2).repeat_interleave(groups, dim=1) if groups > 1 else x.flip(-2) for x in (k, v))
-    if line.requires_grad and torch.is_grad_enabled():
-        y: Tensor = _Learned.apply(q, k, v, line, causal, scale)  # type: ignore[no-untyped-call]
-        return y
-    return F.scaled_dot_product_attention(q, k, v, _view(_masked(line, q, causal), q.shape[2]), scale=scale)
+
+    def __init__(
+        self,
+        q: Float[Tensor, "batch heads tokens head_dim"],
+        k: Float[Tensor, "batch heads tokens head_dim"],
+        line: Float[Tensor, "heads distances"],
+        *,
+        causal: bool,
+        scale: float,
+    ) -> None:
+        self._tokens, self._learned_dtype = q.shape[2], line.dtype
+        told = line.to(torch.promote_types(q.dtype, torch.float32))
+        if causal:
+            told = told.masked_fill(torch.arange(line.shape[1]) < self._tokens - 1, -torch.inf)
+        told = told.masked_fill(told < _least(q, k, told, scale)[:, None], -torch.inf)
+        self.reaches = _reaches(told)
+        self._line = told.flip(1)  # from distance T - 1 downward
+
+    def block(self, block: Block) -> Float[Tensor, "1 some rows keys"]:
+        """See line[h, T - 1 - (i - j)] as a matrix without making it."""
+        width = self._line.shape[1]
+        return self._line.as_strided(
+            (1, *block.sizes), (0, width, 1, 1), block.heads.start * width + self._start(block)
+        )
+
+    def totals(self) -> tuple[Tensor, ...]:
+        """Give zeros for each number of the line."""
+        return (torch.zeros_like(self._line),)
+
+    def add(self, totals: tuple[Tensor, ...], block: Block, gradient: Float[Tensor, "batch some rows keys"]) -> None:
+        """Sum along the diagonals."""
+        sums = sums_of_diagonals(gradient.sum(0) if len(gradient) > 1 else gradient[0])
+        start = self._start(block)
+        totals[0][block.heads, start : start + sums.shape[1]] += sums
+
+    def gradients(self, totals: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+        """Give the gradient of the line."""
+        return (totals[0].flip(1).to(self._learned_dtype),)
+
+    def _start(self, block: Block) -> int:
+        """Tell where in the line a block begins: with the distance of its last query and first key."""
+        return self._tokens - block.bottom + block.left
 
 
-class _Learned(torch.autograd.Function):
-    """Attention whose gradient reaches the line."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, line: Tensor, causal: bool, scale: float
-    ) -> Float[Tensor, "batch heads tokens head_dim"]:
-        told = _masked(line.detach(), q, causal)
-        y, normalizer = _flash(q, k, v, 0.0, False, attn_mask=_view(told, q.shape[2]), scale=scale)
-        ctx.save_for_backward(q, k, v, told, y, normalizer)
-        ctx.causal, ctx.scale, ctx.dtype = causal, scale, line.dtype
-        out: Tensor = y
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, told, y, normalizer = ctx.saved_tensors
-        (g,) = gradients
-        mask = _view(told, q.shape[2])
-        d_q, d_k, d_v = _flash_backward(g, q, k, v, y, normalizer, 0.0, False, attn_mask=mask, scale=ctx.scale)
-        d_line = None
-        if ctx.needs_input_grad[3]:
-            d_line = _gradient_of_the_line(g, q, k, v, mask, y, normalizer, ctx.causal, ctx.scale).to(ctx.dtype)
-        return d_q, d_k, d_v, d_line, None, None
+def toeplitz(line: Float[Tensor, "heads distances"], causal: bool) -> ByBlocks:
+    """Say how the bias of a line is told by blocks."""
+    return ByBlocks(partial(Toeplitz, causal=causal), (line,), views)
 
 
-def _gradient_of_the_line(
-    g: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor,
-    y: Tensor,
-    normalizer: Tensor,
-    causal: bool,
-    scale: float,
-) -> Float[Tensor, "heads distances"]:
-    """Sum the gradient of the scores along the diagonals, a block of rows at a time.
-
-    dL/ds_ij = a_ij (<g_i, v_j> - <g_i, y_i>)        a_ij = exp(s_ij - normalizer_i)
-    """
-    heads, tokens = q.shape[1], q.shape[2]
-    wide = torch.promote_types(q.dtype, torch.float32)
-    total = torch.zeros(heads, 2 * tokens - 1, dtype=wide)
-    mean = (g.to(wide) * y.to(wide)).sum(-1, keepdim=True)
-    logs = normalizer.to(wide)[..., None]  # (batch, heads, tokens, 1)
-    for top in range(0, tokens, _ROWS):
-        bottom = min(top + _ROWS, tokens)
-        # Flipped keys before this one are later than every query of the block.
-        left = tokens - bottom if causal else 0
-        rows = slice(top, bottom)
-        scores = (q[:, :, rows] @ k[:, :, left:].mT).to(wide) * scale + mask[:, :, rows, left:].to(wide)
-        weights = (scores - logs[:, :, rows]).exp()
-        d_scores = weights * ((g[:, :, rows] @ v[:, :, left:].mT).to(wide) - mean[:, :, rows])
-        sums = _sums_of_diagonals(d_scores.sum(0))
-        total[:, top + left : top + left + sums.shape[-1]] += sums
-    return total
-
-
-def _sums_of_diagonals(block: Float[Tensor, "heads rows columns"]) -> Float[Tensor, "heads diagonals"]:
+def sums_of_diagonals(block: Float[Tensor, "heads rows columns"]) -> Float[Tensor, "heads diagonals"]:
     """Sum x[i, j] over i + j = c, for every c.
 
     Rows written one place further each, into a buffer one longer, stand skewed when it is read as if it were not.
 
-    >>> _sums_of_diagonals(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]))
+    >>> sums_of_diagonals(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]))
     tensor([[1., 5., 4.]])
     """
     heads, rows, columns = block.shape
@@ -124,15 +99,66 @@ def _sums_of_diagonals(block: Float[Tensor, "heads rows columns"]) -> Float[Tens
     return buffer[:, : rows * width].view(heads, rows, width).sum(1)
 
 
-def _masked(line: Tensor, q: Tensor, causal: bool) -> Float[Tensor, "heads distances"]:
-    """Give the line in the dtype of the queries, minus infinity where a key would be later."""
-    told = line.to(q.dtype)
-    if not causal:
-        return told.contiguous()
-    later = torch.arange(line.shape[-1], device=line.device) < q.shape[2] - 1
-    return told.masked_fill(later, -torch.inf)
+def _least(q: Tensor, k: Tensor, line: Tensor, scale: float) -> Float[Tensor, " heads"]:
+    """Give the least bias of each head that can matter to any row."""
+    tokens, wide = q.shape[2], line.dtype
+    longest = torch.linalg.vector_norm(k, dim=-1, dtype=wide).amax(-1, keepdim=True)
+    most = torch.linalg.vector_norm(q, dim=-1, dtype=wide) * longest * abs(scale)
+    # A hundredth more: products are rounded, in bfloat16 to a 256th.
+    over_own = 1.01 * most - (q * k).sum(-1, dtype=wide) * scale
+    spread = over_own.amax((0, 2)) if over_own.numel() else over_own.new_zeros(q.shape[1])
+    least: Tensor = line[:, tokens - 1] - spread - log(8 * tokens / torch.finfo(wide).eps)
+    return least
 
 
-def _view(line: Float[Tensor, "heads distances"], tokens: int) -> Float[Tensor, "1 heads tokens tokens"]:
-    """See line[h, i + j'] as a matrix without making it."""
-    return line.as_strided((1, line.shape[0], tokens, tokens), (0, 2 * tokens - 1, 1, 1))
+def _reaches(line: Float[Tensor, "heads distances"]) -> list[Reach]:
+    """Tell how far heads look, neighbors of about one reach together."""
+    tokens = (line.shape[1] + 1) // 2
+    distance = torch.arange(1 - tokens, tokens)
+    seen = torch.where(line == -torch.inf, 0, distance)
+    found: list[Reach] = []
+    for head, (low, high) in enumerate(zip(seen.amin(1).tolist(), seen.amax(1).tolist(), strict=True)):
+        back, ahead = _rounded_up(high, tokens), _rounded_up(-low, tokens)
+        if found and (found[-1].back, found[-1].ahead) == (back, ahead):
+            found[-1] = Reach(slice(found[-1].heads.start, head + 1), back, ahead)
+        else:
+            found.append(Reach(slice(head, head + 1), back, ahead))
+    return found
+
+
+def _rounded_up(distance: int, tokens: int) -> int:
+    """Take the next of 0, 256, 512, 1024, ...; at most all tokens."""
+    step = _STEP
+    while step < distance:
+        step *= 2
+    return min(step, tokens) if distance else 0
+
+
+@cache
+def views(dtype: torch.dtype) -> bool:
+    """Tell whether PyTorch's kernel reads a view whose rows overlap as what it is; tried once, forward and backward."""
+    g = torch.Generator().manual_seed(0)
+    tokens = 2 * _STEP
+    q, k, v, upstream = (torch.randn(1, 2, tokens, 16, generator=g).to(dtype) for _ in range(4))
+    line = torch.randn(2, 2 * tokens - 1, generator=g)
+    places = torch.arange(tokens)
+    bias = line[:, places[:, None] - places + tokens - 1].masked_fill(places > places[:, None], -torch.inf)
+
+    def table(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (q @ k.mT / 4 + bias).softmax(-1) @ v
+
+    def by_view(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attention_by_blocks(q, k, v, toeplitz(line, causal=True), 0.25)
+
+    tolerance = 16 * torch.finfo(dtype).eps
+    try:
+        with torch.enable_grad(), full_precision(q.device):
+            right, found = (
+                [y, *torch.autograd.grad(y, given, upstream.to(y.dtype))]
+                for attend, wide in ((table, torch.float64), (by_view, dtype))
+                for given in [[x.detach().to(wide).requires_grad_() for x in (q, k, v)]]
+                for y in [attend(*given)]
+            )
+    except (RuntimeError, TypeError, AttributeError):  # a kernel of another version
+        return False
+    return all(bool((x - y).norm() <= tolerance * y.norm()) for x, y in zip(found, right, strict=True))

@@ -4,6 +4,7 @@ The library is tested against these files, and a student may read them as a text
 loop per index of the formula. In every gradient function, g stands for dL/dy of the output y, and L is any scalar loss.
 
     tokens         what a token is: lookup, readout
+    optimizer      how a table learns: AdamW, and what it does to rows without a gradient
     frequencies    how far each pair of features turns per position
     scaling        the same, under the scalings of rotary
     input          door 1, added to the token's vector
@@ -58,6 +59,8 @@ from whatwhere.reference.learned_maps import pope as pope
 from whatwhere.reference.learned_maps import pope_gradient as pope_gradient
 from whatwhere.reference.learned_maps import ssmax as ssmax
 from whatwhere.reference.learned_maps import ssmax_gradient as ssmax_gradient
+from whatwhere.reference.optimizer import adamw as adamw
+from whatwhere.reference.optimizer import skipped_motion as skipped_motion
 from whatwhere.reference.query_key import rotary as rotary
 from whatwhere.reference.query_key import rotary_gradient as rotary_gradient
 from whatwhere.reference.rotations import axial_rotary as axial_rotary

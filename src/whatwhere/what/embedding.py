@@ -1,7 +1,7 @@
 """The token table: what a token is."""
 
-from math import sqrt
-from typing import Any, Literal
+from math import frexp, ldexp, sqrt
+from typing import Any, Literal, Protocol
 
 import torch
 from jaxtyping import Float, Integer
@@ -10,11 +10,22 @@ from torch.nn import functional as F
 
 from whatwhere.checks import require_choice, require_positive, require_range, require_whole
 from whatwhere.errors import ShapeError, TokenError
+from whatwhere.kernels.embedding import embed, gradient_of_rows, scaled
 
 Init = Literal["normal", "glorot_uniform", "glorot_normal", "fan_in_uniform", "torch"]
 Scale = Literal["sqrt_dim", "sqrt_dim_rounded"]
 SCALES: tuple[Scale, ...] = ("sqrt_dim", "sqrt_dim_rounded")
 INITS: tuple[Init, ...] = ("normal", "glorot_uniform", "glorot_normal", "fan_in_uniform", "torch")
+
+
+class Keeper(Protocol):
+    """What stands between a table and its readers: RowAdamW, which brings rows up to date when they are read."""
+
+    def lookup(self, weight: Tensor, ids: Tensor, padding_id: int | None) -> Tensor:
+        """Give the rows of ids."""
+
+    def before_readout(self) -> None:
+        """Bring the whole table up to date."""
 
 
 class TokenEmbedding(nn.Module):
@@ -45,6 +56,7 @@ class TokenEmbedding(nn.Module):
     """
 
     weight: Float[Tensor, "vocab_size dim"]
+    keeper: Keeper | None = None  # set by RowAdamW, whose rows may be behind
 
     def __init__(
         self,
@@ -126,16 +138,26 @@ class TokenEmbedding(nn.Module):
         self._require_whole(ids)
         # Narrow types, common in files of tokens, have no kernels for range checks and lookups.
         ids = ids if ids.dtype in (torch.int64, torch.int32) else ids.long()
-        self._require_ids(ids)
-        rows = lookup(self.weight, ids, self.padding_id)
-        if self.scale is None:
+        if self.keeper is not None:
+            self._require_ids(ids)
+            return scaled(self.keeper.lookup(self.weight, ids, self.padding_id), self.factor)
+        rows = embed(self.weight, ids, self.factor, self.padding_id)
+        if rows is not None:
             return rows
-        return rows * (torch.tensor(self.scale, dtype=rows.dtype) if self.scale_rounded else self.scale)
+        self._require_ids(ids)
+        return scaled(lookup(self.weight, ids, self.padding_id), self.factor)
+
+    @property
+    def factor(self) -> float | None:
+        """What rows are multiplied by: the scale, in the table's own type where `sqrt_dim_rounded` asks for that."""
+        return _rounded(self.scale, self.weight.dtype) if self.scale_rounded and self.scale is not None else self.scale
 
     def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
         """Give the logit of each token, <hidden, E[token]>; the padding token's is zero."""
         if hidden.shape[-1] != self.dim:
             raise ShapeError(f"readout needs (..., {self.dim}), but got {tuple(hidden.shape)}.")
+        if self.keeper is not None:
+            self.keeper.before_readout()
         logits = F.linear(hidden, self.weight)
         if self.padding_id is not None:
             # The zero row gives logit zero already; writing it cuts the row off from the gradient.
@@ -194,15 +216,20 @@ class _LowPrecisionLookup(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int | None], output: Tensor) -> None:
         weight, index, ctx.padding_id = inputs
-        ctx.rows, ctx.dtype = weight.shape[0], weight.dtype
+        ctx.rows = weight.shape[0]
         ctx.save_for_backward(index)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (index,), (gradient,) = ctx.saved_tensors, gradients
-        dim = gradient.shape[-1]
-        total = gradient.new_zeros(ctx.rows, dim, dtype=torch.float32)
-        total = total.index_add(0, index.reshape(-1), gradient.reshape(-1, dim).float())
-        if ctx.padding_id is not None:
-            total[ctx.padding_id] = 0
-        return total.to(ctx.dtype), None, None
+        return gradient_of_rows(gradients[0], ctx.saved_tensors[0], ctx.rows, ctx.padding_id), None, None
+
+
+def _rounded(number: float, dtype: torch.dtype) -> float:
+    """Round a number to a floating-point type.
+
+    >>> _rounded(55.4256, torch.bfloat16)
+    55.5
+    """
+    mantissa, exponent = frexp(number)  # 1/2 <= mantissa < 1
+    steps = 2 / torch.finfo(dtype).eps
+    return ldexp(round(mantissa * steps) / steps, exponent)

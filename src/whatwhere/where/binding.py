@@ -4,16 +4,19 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
-from whatwhere.attention import Engine, Line, Scores, attention, join
+from whatwhere.attention import Engine, Scores, attention, join
 from whatwhere.checks import require_device, require_floating, require_positive, require_whole
 from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
+from whatwhere.kernels.blocks import ByBlocks
+from whatwhere.kernels.embedding import Rows, embed, summed
 from whatwhere.ruler import Allowed, Positions, as_positions
+from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.doors import (
     Bound,
-    DistanceBias,
     Element,
     InputEncoding,
     PositionsLike,
@@ -122,6 +125,23 @@ class Here:
 
     def input(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch tokens dim"]:
         """Add position to token vectors, in float32 at least where the scheme is fixed, and cast back."""
+        return self._plus_position(x, own=False)
+
+    def embed(self, tokens: TokenEmbedding, ids: Integer[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens dim"]:
+        """Look tokens up and add position, in one pass where a kernel serves: the numbers of `input(tokens(ids))`.
+
+        Hooks are kept: where the table has one, it is called as ever, and position added after.
+        """
+        bare = _is_bare_table(tokens)
+        scheme = self.where.input
+        if bare and scheme is not None:
+            rows = (scheme.rows(self.queries) if _is_bare(scheme) else None) or Rows(self._shared.encoding(scheme))
+            vectors = embed(tokens.weight, ids, tokens.factor, tokens.padding_id, rows)
+            if vectors is not None:
+                return vectors
+        return self._plus_position(tokens(ids), own=bare)
+
+    def _plus_position(self, x: Tensor, own: bool) -> Tensor:
         scheme = self.where.input
         if x.dim() != 3 or x.shape[1] != self.queries.tokens:
             raise ShapeError(
@@ -137,26 +157,32 @@ class Here:
             return x
         if scheme.dim != x.shape[-1]:
             raise ShapeError(f"the token vectors have dim {x.shape[-1]}, but {type(scheme).__name__} has {scheme.dim}.")
-        return (x + self._shared.encoding(scheme)).to(x.dtype)
+        return summed(x, self._shared.encoding(scheme), own)
 
     def query_key(
-        self, q: Float[Tensor, "batch heads queries head_dim"], k: Float[Tensor, "batch key_heads new_keys head_dim"]
+        self,
+        q: Float[Tensor, "batch heads queries head_dim"],
+        k: Float[Tensor, "batch key_heads new_keys head_dim"],
+        *,
+        in_place: bool = False,
     ) -> tuple[Float[Tensor, "batch heads queries mapped_dim"], Float[Tensor, "batch key_heads new_keys mapped_dim"]]:
         """Map queries and keys by their positions; a cache stores the k that comes back.
 
         Keys that are as many as all bound keys stand there (cross-attention, or no cache); else they are the new
-        rows of a cache and stand where the queries do.
+        rows of a cache and stand where the queries do. `in_place=True` writes over q and k, and gives them back.
         """
         scheme = self.where.query_key
         if scheme is None:
             return q, k
-        scheme.require_fit("q", q, self.queries)
-        at_keys = self.keys if k.shape[-2] == self.keys.tokens else self.queries
+        shared = self._shared
+        queries, keys = shared.queries, shared.keys
+        at_keys = keys if k.shape[-2] == keys.tokens else queries
+        scheme.require_fit("q", q, queries)
         scheme.require_fit("k", k, at_keys)
-        return (
-            scheme.map_query(q, self._shared.mapped(scheme, self.queries)),
-            scheme.map_key(k, self._shared.mapped(scheme, at_keys)),
-        )
+        bound = for_keys = shared.mapped(scheme, queries)
+        if at_keys is not queries:
+            for_keys = shared.mapped(scheme, at_keys)
+        return scheme.map_both(q, k, bound, for_keys, in_place)
 
     def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens"] | None:
         """Give what a gated bias needs of each token, to be cached beside k; None where nothing is gated."""
@@ -222,7 +248,7 @@ class Here:
                 rule,
                 run,
                 lambda dtype: shared.added(scheme, causal, dtype),
-                shared.line(scheme, causal),
+                lambda: shared.by_blocks(scheme, causal),
             )
 
         def added_too(dtype: torch.dtype) -> Tensor | None:
@@ -244,10 +270,10 @@ class _Shared:
         return vectors
 
     def mapped(self, scheme: QueryKeyMap, positions: Positions) -> Bound:
-        bound: Bound = self._once(
-            ("mapped", scheme, positions is self.queries),
-            lambda: scheme.bind_among(positions, (self.queries, self.keys), self.regime_length),
-        )
+        key = "mapped", scheme, positions is self.queries
+        bound: Bound | None = self._made.get(key)
+        if bound is None:
+            bound = self._made[key] = scheme.bind_among(positions, (self.queries, self.keys), self.regime_length)
         return bound
 
     def allowed(self, causal: bool) -> Allowed | None:
@@ -267,16 +293,12 @@ class _Shared:
         )
         return element
 
-    def line(self, scheme: ScoreBias | None, causal: bool) -> Line | None:
-        if not self.run or not isinstance(scheme, DistanceBias):
+    def by_blocks(self, scheme: ScoreBias | None, causal: bool) -> ByBlocks | None:
+        counted = self._once(("counted",), lambda: self.run and self.queries.counts_on())
+        if scheme is None or not counted:
             return None
-        tokens, device = self.queries.tokens, self.queries.device
-
-        def values() -> Tensor:
-            heads = torch.arange(scheme.num_heads, device=device)[:, None]
-            return scheme.curve(device)(heads, torch.arange(1 - tokens, tokens, device=device))
-
-        return Line(lambda: self._once(("line", scheme), values), scheme.straight() if causal else None, causal)
+        bias: ByBlocks | None = self._once(("blocks", scheme, causal), lambda: scheme.by_blocks(self.queries, causal))
+        return bias
 
     def table(self, scheme: ScoreBias | None, causal: bool) -> Tensor | None:
         element = self.element(scheme, causal)
@@ -363,6 +385,17 @@ def require_door(owner: str, door: str, scheme: object) -> None:
             )
     hint = f"\nPass an object, not the class: {scheme.__name__}(...)." if isinstance(scheme, type) else ""
     raise DoorError(f"{owner}({door}=...) needs {_article(kind)}, but got {given}.{hint}")
+
+
+def _is_bare_table(tokens: nn.Module) -> bool:
+    """Tell whether a call of the table is a lookup of its rows and nothing else."""
+    return type(tokens) is TokenEmbedding and tokens.keeper is None and _is_bare(tokens)
+
+
+def _is_bare(module: nn.Module) -> bool:
+    """Tell whether a call of the module is its class's forward and nothing else: no hook, nothing patched."""
+    hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
+    return not (any(hooks) or "forward" in vars(module) or _has_any_global_hook())
 
 
 def _article(kind: type) -> str:

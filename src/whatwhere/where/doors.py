@@ -17,6 +17,9 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_device, require_floating, require_whole
 from whatwhere.errors import DoorError, SettingError, ShapeError
+from whatwhere.kernels.blocks import ByBlocks
+from whatwhere.kernels.embedding import Rows
+from whatwhere.kernels.toeplitz import toeplitz
 from whatwhere.ruler import Positions, as_positions
 
 PositionsLike = Positions | Integer[Tensor, "..."]
@@ -38,6 +41,13 @@ class InputEncoding(nn.Module, ABC):
     @abstractmethod
     def forward(self, positions: PositionsLike) -> Float[Tensor, "batch tokens dim"]:
         """Give the vector of each position; batch is 1 where all sequences stand alike."""
+
+    def rows(self, positions: Positions) -> Rows | None:
+        """Give the table and the numbers of its rows where these are all there is to the vectors; else None.
+
+        Nothing is read or checked yet. Whoever reads does both at once, or calls the scheme after all.
+        """
+        return None
 
 
 class QueryKeyMap(nn.Module, ABC):
@@ -78,19 +88,37 @@ class QueryKeyMap(nn.Module, ABC):
         key_positions: PositionsLike | None = None,
         *,
         regime_length: int | None = None,
+        in_place: bool = False,
     ) -> tuple[Float[Tensor, "batch heads queries mapped_dim"], Float[Tensor, "batch key_heads keys mapped_dim"]]:
         """Map queries and keys; keys stand where the queries do, unless key_positions says otherwise.
 
         `regime_length` is the length to assume for schemes that follow it; None is that of each token's own sequence.
+        `in_place=True` writes over q and k, and gives them back; maps that turn pairs of features can do that.
         """
         at_queries = as_positions(positions)
         at_keys = at_queries if key_positions is None else as_positions(key_positions)
         self.require_fit("q", q, at_queries)
         self.require_fit("k", k, at_keys)
-        bound = self.bind_among(at_queries, (at_queries, at_keys), regime_length)
-        if at_keys is at_queries:
-            return self.map_query(q, bound), self.map_key(k, bound)
-        return self.map_query(q, bound), self.map_key(k, self.bind_among(at_keys, (at_queries, at_keys), regime_length))
+        bound = for_keys = self.bind_among(at_queries, (at_queries, at_keys), regime_length)
+        if at_keys is not at_queries:
+            for_keys = self.bind_among(at_keys, (at_queries, at_keys), regime_length)
+        return self.map_both(q, k, bound, for_keys, in_place)
+
+    def map_both(
+        self,
+        q: Float[Tensor, "batch heads queries head_dim"],
+        k: Float[Tensor, "batch key_heads keys head_dim"],
+        at_queries: Bound,
+        at_keys: Bound,
+        in_place: bool = False,
+    ) -> tuple[Float[Tensor, "batch heads queries mapped_dim"], Float[Tensor, "batch key_heads keys mapped_dim"]]:
+        """Map queries and keys; in_place=True raises SettingError unless the map turns pairs of features."""
+        if not in_place:
+            return self.map_query(q, at_queries), self.map_key(k, at_keys)
+        raise SettingError(
+            f"{type(self).__name__} cannot write its results over q and k: in_place=True is for maps that turn pairs "
+            "of features, Rotary, AxialRotary, MultimodalRotary and XPos.\nPass in_place=False."
+        )
 
     def bind_among(
         self, positions: Positions, present: tuple[Positions, ...], regime_length: int | None = None
@@ -109,26 +137,29 @@ class QueryKeyMap(nn.Module, ABC):
 
     def require_fit(self, name: str, x: Tensor, positions: Positions) -> None:
         """Raise ShapeError unless x is (batch, heads, tokens, head_dim) with the tokens of these positions."""
-        owner = type(self).__name__
-        if x.dim() != 4:
+        owner, shape = type(self).__name__, x.shape
+        if len(shape) != 4:
             raise ShapeError(
                 f"{owner} takes (batch, heads, tokens, head_dim), but {name} has shape {tuple(x.shape)}.\n"
                 "From a projection: x.unflatten(-1, (num_heads, head_dim)).transpose(1, 2)."
             )
-        require_floating(owner, **{name: x})
-        if x.shape[-1] != self.head_dim:
+        if not x.is_floating_point():
+            require_floating(owner, **{name: x})
+        if shape[3] != self.head_dim:
             raise ShapeError(f"{owner} was made for head_dim={self.head_dim}, but {name} has shape {tuple(x.shape)}.")
-        if x.shape[-2] != positions.tokens:
+        _, rows, tokens = positions.index.shape
+        if shape[2] != tokens:
             raise ShapeError(
                 f"{name} has {x.shape[-2]} tokens, but the positions {positions.tokens}; (batch, heads, tokens, "
                 f"head_dim) is expected, and {name} has shape {tuple(x.shape)}.\n"
                 f"If tokens and heads are swapped, pass {name}.transpose(1, 2)."
             )
-        if positions.batch not in (1, x.shape[0]):
+        if rows not in (1, shape[0]):
             raise ShapeError(
                 f"{name} has batch {x.shape[0]}, but the positions {positions.batch}: equal or 1 is needed."
             )
-        require_device(name, x, positions.device)
+        if x.device != positions.index.device:
+            require_device(name, x, positions.device)
 
 
 class ScoreBias(nn.Module, ABC):
@@ -202,6 +233,13 @@ class ScoreBias(nn.Module, ABC):
         """Raise SettingError where attention would look at later keys, and the scheme says nothing of them."""
         _require_direction(self, causal, "ALiBi")
 
+    def by_blocks(self, positions: Positions, causal: bool) -> ByBlocks | None:
+        """Say how attention among tokens that count on gets the bias without a table; None where it cannot.
+
+        Called eagerly, on the CPU, for positions that `counts_on`.
+        """
+        return None
+
     def _require_no_content(self) -> None:
         if self.by_content:
             raise DoorError(
@@ -224,9 +262,11 @@ class DistanceBias(ScoreBias, ABC):
         Tensors that it needs are made here, on the device, and not inside the function, which kernels trace.
         """
 
-    def straight(self) -> tuple[float, ...] | None:
-        """Give m_h of each head where the bias of the past is -m_h times the distance; None where it is not."""
-        return None
+    def by_blocks(self, positions: Positions, causal: bool) -> ByBlocks | None:
+        """Give one value a distance, which stands for all pairs at that distance."""
+        heads = torch.arange(self.num_heads, device=positions.device)[:, None]
+        distances = torch.arange(1 - positions.tokens, positions.tokens, device=positions.device)
+        return toeplitz(self.curve(positions.device)(heads, distances), causal)
 
     def bind(
         self,

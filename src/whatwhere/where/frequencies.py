@@ -4,14 +4,16 @@ Angles come from integer positions and float64 frequencies; only their cosine an
 float32 throughout, the cosine is off by 5e-2 at position 1,000,000; this way by 3e-8.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Float32, Float64, Integer
+from jaxtyping import Float, Float32, Float64, Int64, Integer, Num
 from torch import Tensor
 
 from whatwhere.checks import require_choice, require_even, require_positive, require_whole
 from whatwhere.errors import ShapeError
+from whatwhere.kernels import turns
 
 Layout = Literal["interleaved", "halves", "tensor2tensor"]
 LAYOUTS: tuple[Layout, ...] = ("interleaved", "halves", "tensor2tensor")
@@ -98,6 +100,49 @@ def cos_sin(
     return (cos.float(), sin.float()) if magnitude == 1 else ((magnitude * cos).float(), (magnitude * sin).float())
 
 
+def sent(
+    values: Sequence[int] | Sequence[float], device: torch.device | str | None, dtype: torch.dtype | None = None
+) -> Num[Tensor, " values"]:
+    """Give numbers as a tensor on a device, without waiting for that to finish what it does.
+
+    torch.tensor(values, device=device) waits for a GPU. These few numbers are read before the call returns, so nothing
+    needs to wait.
+
+    >>> sent((1.0, 0.5), "cpu")
+    tensor([1.0000, 0.5000])
+    """
+    if device is None:
+        return torch.tensor(values, dtype=dtype)
+    return torch.tensor(values, dtype=dtype, device="cpu").to(device, non_blocking=True)
+
+
+def turn_tables(
+    index: Int64[Tensor, "axes batch tokens"],
+    frequencies: Float64[Tensor, "*#batch_tokens pairs"],
+    magnitude: float = 1.0,
+    axis_of_pair: tuple[int, ...] | None = None,
+) -> tuple[Float32[Tensor, "rows 1 tokens pairs"], Float32[Tensor, "rows 1 tokens pairs"]]:
+    """Give magnitude times cosine and sine of every angle: one table for all heads and layers.
+
+    Args:
+        index: positions; of one axis, unless axis_of_pair says which axis each pair turns by.
+        frequencies: of each pair, or of each token and pair.
+        magnitude: a factor of both.
+        axis_of_pair: of several axes, the one of each pair.
+
+    >>> turn_tables(torch.tensor([[[0]], [[1]]]), torch.ones(2, dtype=torch.float64), axis_of_pair=(0, 1))[0].flatten()
+    tensor([1.0000, 0.5403])
+    """
+    if turns.serves(index, frequencies):
+        return turns.tables(index, frequencies, magnitude, axis_of_pair)
+    if axis_of_pair is None:
+        turned = angles(index[0], frequencies)
+    else:  # (axes, batch, tokens) -> (batch, tokens, pairs): each pair takes the coordinate of its axis
+        turned = index[sent(axis_of_pair, index.device)].movedim(0, -1).to(torch.float64) * frequencies
+    cos, sin = cos_sin(turned, magnitude)
+    return cos[:, None], sin[:, None]
+
+
 def sinusoid(
     index: Integer[Tensor, "*batch tokens"], dim: int, theta: float = 10_000.0, layout: Layout = "interleaved"
 ) -> Float32[Tensor, "*batch tokens dim"]:
@@ -110,7 +155,10 @@ def sinusoid(
     >>> sinusoid(torch.tensor([1]), 4)
     tensor([[0.8415, 0.5403, 0.0100, 0.9999]])
     """
-    cos, sin = cos_sin(angles(index, layout_frequencies(dim, theta, layout, index.device)))
+    frequencies = layout_frequencies(dim, theta, layout, index.device)
+    if turns.serves(index, frequencies):
+        return turns.sinusoid(index, frequencies, interleaved=layout == "interleaved")
+    cos, sin = cos_sin(angles(index, frequencies))
     if layout == "interleaved":
         return torch.stack([sin, cos], dim=-1).flatten(-2)  # (..., pairs, 2) -> (..., dim)
     return torch.cat([sin, cos], dim=-1)

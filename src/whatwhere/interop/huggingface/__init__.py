@@ -125,10 +125,14 @@ def _values(config: Config) -> Mapping[str, Any]:
         if path.stat().st_size > LARGEST_FILE:
             raise CheckpointError(f"{path} has {path.stat().st_size:,} bytes, which is no configuration.")
         values = loads(path.read_bytes())
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         if isinstance(problem, CheckpointError):
             raise
-        reason = "is not JSON" if isinstance(problem, JSONDecodeError | UnicodeDecodeError) else "cannot be read"
+        reason = (
+            "is not JSON"
+            if isinstance(problem, JSONDecodeError | UnicodeDecodeError | RecursionError)
+            else "cannot be read"
+        )
         detail = getattr(problem, "strerror", None) or problem
         raise CheckpointError(f"{path} {reason}: {detail}.\nPass a config.json, or a folder that holds one.") from None
     if not isinstance(values, dict):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_positive, require_range, require_whole
 from whatwhere.errors import PositionError, ShapeError
+from whatwhere.kernels.embedding import Rows
 from whatwhere.ruler import Positions, as_positions
 from whatwhere.what.embedding import lookup
 from whatwhere.where.doors import InputEncoding, PositionsLike
@@ -67,6 +68,11 @@ class Learned(InputEncoding):
         index = where.single_axis("Learned")
         self._require_rows(where, index)
         return lookup(self.weight, index + self.offset if self.offset else index)
+
+    def rows(self, positions: Positions) -> Rows | None:
+        """Give the table and the numbers of its rows."""
+        inside = positions.axes == 1 and positions.longest is not None and positions.longest <= self.max_length
+        return Rows(self.weight, positions.index[0], self.offset) if inside else None
 
     def resized(self, max_length: int, rule: Rule = "linear", align: Align = "ends") -> "Learned":
         """Give a new Learned of another length, its rows interpolated along the position.

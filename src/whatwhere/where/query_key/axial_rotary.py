@@ -11,8 +11,8 @@ from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.errors import ShapeError
 from whatwhere.ruler import Positions
 from whatwhere.where.doors import Bound, QueryKeyMap
-from whatwhere.where.frequencies import angles, cos_sin, inverse_frequencies
-from whatwhere.where.rotation import rotate
+from whatwhere.where.frequencies import inverse_frequencies, turn_tables
+from whatwhere.where.rotation import rotate_both, rotate_first
 
 
 @final
@@ -70,22 +70,32 @@ class AxialRotary(QueryKeyMap):
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
         """Give cos and sin of every angle, (batch, 1, tokens, pairs): one table for all heads and layers."""
         index = positions.on_axes("AxialRotary", self.axes)
-        turned = [angles(index[axis], own) for axis, own in enumerate(self._by_axis(index.device))]
-        cos, sin = (part[:, None] for part in cos_sin(torch.cat(turned, dim=-1)))
-        return cos, sin
+        axis_of_pair = tuple(axis for axis, pairs in enumerate(self.sections) for _ in range(pairs))
+        return turn_tables(index, torch.cat(self._by_axis(index.device)), axis_of_pair=axis_of_pair)
 
     def map_query(
         self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
     ) -> Float[Tensor, "batch heads tokens head_dim"]:
         """Turn queries."""
         cos, sin = bound
-        return rotate(q, cos, sin, self.interleaved)
+        return rotate_first(q, cos, sin, self.interleaved)
 
     def map_key(
         self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
     ) -> Float[Tensor, "batch heads tokens head_dim"]:
         """Turn keys, as queries are."""
         return self.map_query(k, bound)
+
+    def map_both(
+        self,
+        q: Float[Tensor, "batch heads queries head_dim"],
+        k: Float[Tensor, "batch key_heads keys head_dim"],
+        at_queries: Bound,
+        at_keys: Bound,
+        in_place: bool = False,
+    ) -> tuple[Float[Tensor, "batch heads queries head_dim"], Float[Tensor, "batch key_heads keys head_dim"]]:
+        """Turn queries and keys, at once where their tables are the same."""
+        return rotate_both(q, k, at_queries, at_keys, self.interleaved, in_place)
 
     def extra_repr(self) -> str:
         """Show the settings."""

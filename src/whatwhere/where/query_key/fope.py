@@ -13,7 +13,7 @@ from whatwhere.errors import SettingError, ShapeError
 from whatwhere.ruler import Positions
 from whatwhere.where.doors import Bound, QueryKeyMap
 from whatwhere.where.frequencies import angles, inverse_frequencies
-from whatwhere.where.rotation import rotate
+from whatwhere.where.rotation import rotate_first
 
 
 @final
@@ -112,7 +112,7 @@ class FoPE(QueryKeyMap):
     ) -> Float[Tensor, "batch heads tokens head_dim"]:
         """Turn queries, each head by its set."""
         c, s = (self._for_heads(part, q.shape[1]) for part in bound)
-        return rotate(q, c, s, self.interleaved)
+        return rotate_first(q, c, s, self.interleaved)
 
     def map_key(
         self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound

@@ -11,9 +11,9 @@ from whatwhere.checks import require_choice, require_even, require_positive, req
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.ruler import Positions
 from whatwhere.where.doors import Bound, QueryKeyMap
-from whatwhere.where.frequencies import cos_sin, inverse_frequencies
-from whatwhere.where.rotation import between, rotate_first
-from whatwhere.where.scaling import Scaling
+from whatwhere.where.frequencies import turn_tables
+from whatwhere.where.rotation import between, rotate_both, rotate_first
+from whatwhere.where.scaling import Frequencies, Scaling, rule
 
 Deal = Literal["chunked", "interleaved"]
 DEALS: tuple[Deal, ...] = ("chunked", "interleaved")
@@ -78,10 +78,11 @@ class MultimodalRotary(QueryKeyMap):
             )
         self.head_dim, self.theta, self.interleaved, self.rotary_dim = head_dim, theta, interleaved, rotary_dim
         self.sections, self.layout, self.scaling = tuple(sections), layout, scaling
-        self.follows_length = scaling is not None and scaling.follows_length
+        self.follows_length = rule(scaling).follows_length
         _require_sections(self.sections, rotary_dim // 2)
         self.axis_of_pair = _deal(self.sections, layout)
         self.frequencies(device="cpu")  # a scaling that does not fit is told now
+        self._frequencies = Frequencies()
 
     @property
     def axes(self) -> int:
@@ -96,28 +97,20 @@ class MultimodalRotary(QueryKeyMap):
     @property
     def magnitude(self) -> float:
         """What the features that turn are multiplied by."""
-        return 1.0 if self.scaling is None else self.scaling.magnitude
+        return rule(self.scaling).magnitude
 
     def frequencies(
         self, lengths: Int64[Tensor, "*batch"] | None = None, device: torch.device | str | None = None
     ) -> Float64[Tensor, "*batch pairs"]:
         """Give how far each pair turns per step, in sequences of these lengths."""
-        if self.scaling is None:
-            return inverse_frequencies(self.rotary_dim, self.theta, device)
-        return self.scaling.frequencies(self.rotary_dim, self.theta, device, lengths)
+        return rule(self.scaling).frequencies(self.rotary_dim, self.theta, device, lengths)
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
         """Give cos and sin of every angle, (batch, 1, tokens, pairs): one table for all heads and layers."""
         index = positions.on_axes("MultimodalRotary", self.axes)
-        if self.scaling is None:
-            frequencies = self.frequencies(device=index.device)
-        else:
-            frequencies = self.scaling.frequencies_at(self.rotary_dim, self.theta, positions, lengths)
-        # (axes, batch, tokens) -> (batch, tokens, pairs): each pair takes the coordinate of its axis
-        stands = torch.stack([index[axis] for axis in self.axis_of_pair], dim=-1)
-        turned = stands.to(torch.float64) * frequencies
-        cos, sin = (part[:, None] for part in cos_sin(turned, self.magnitude))
-        return cos, sin
+        scaling = rule(self.scaling)
+        frequencies = self._frequencies.at(scaling, self.rotary_dim, self.theta, positions, lengths)
+        return turn_tables(index, frequencies, scaling.magnitude, self.axis_of_pair)
 
     def map_query(
         self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
@@ -131,6 +124,17 @@ class MultimodalRotary(QueryKeyMap):
     ) -> Float[Tensor, "batch heads tokens head_dim"]:
         """Turn keys, as queries are."""
         return self.map_query(k, bound)
+
+    def map_both(
+        self,
+        q: Float[Tensor, "batch heads queries head_dim"],
+        k: Float[Tensor, "batch key_heads keys head_dim"],
+        at_queries: Bound,
+        at_keys: Bound,
+        in_place: bool = False,
+    ) -> tuple[Float[Tensor, "batch heads queries head_dim"], Float[Tensor, "batch key_heads keys head_dim"]]:
+        """Turn queries and keys, at once where their tables are the same."""
+        return rotate_both(q, k, at_queries, at_keys, self.interleaved, in_place)
 
     def rerotate(
         self, k: Float[Tensor, "batch heads tokens head_dim"], old: Bound, new: Bound

@@ -12,7 +12,7 @@ from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import ShapeError
 from whatwhere.ruler import Positions
 from whatwhere.where.doors import Bound, QueryKeyMap
-from whatwhere.where.frequencies import angles, cos_sin
+from whatwhere.where.frequencies import turn_tables
 
 
 @final
@@ -85,9 +85,8 @@ class PoPE(QueryKeyMap):
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
         """Give cos and sin of every angle, (batch, 1, tokens, head_dim)."""
-        index = positions.single_axis("PoPE")
-        cos, sin = cos_sin(angles(index, self._frequencies(index.device)))
-        return cos[:, None], sin[:, None]
+        index = positions.on_axes("PoPE", 1)
+        return turn_tables(index, self._frequencies(index.device))
 
     def map_query(
         self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound

@@ -12,7 +12,7 @@ from whatwhere.errors import PositionError, SettingError
 from whatwhere.ruler import Positions
 from whatwhere.where.doors import Bound, QueryKeyMap
 from whatwhere.where.frequencies import angles, inverse_frequencies
-from whatwhere.where.rotation import rotate
+from whatwhere.where.rotation import rotate_both, rotate_first
 
 ROOM = 8
 """Powers of two left free at the top of a dtype, so that keys of up to 256 stay finite under the largest factor."""
@@ -110,7 +110,7 @@ class XPos(QueryKeyMap):
         """Turn and shrink queries."""
         cos, sin, _, _, index = bound
         self._require_room(q.dtype, index)
-        return rotate(q, cos, sin, self.interleaved)
+        return rotate_first(q, cos, sin, self.interleaved)
 
     def map_key(
         self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
@@ -118,7 +118,20 @@ class XPos(QueryKeyMap):
         """Turn and grow keys."""
         _, _, cos, sin, index = bound
         self._require_room(k.dtype, index)
-        return rotate(k, cos, sin, self.interleaved)
+        return rotate_first(k, cos, sin, self.interleaved)
+
+    def map_both(
+        self,
+        q: Float[Tensor, "batch heads queries head_dim"],
+        k: Float[Tensor, "batch key_heads keys head_dim"],
+        at_queries: Bound,
+        at_keys: Bound,
+        in_place: bool = False,
+    ) -> tuple[Float[Tensor, "batch heads queries head_dim"], Float[Tensor, "batch key_heads keys head_dim"]]:
+        """Turn and shrink queries, turn and grow keys."""
+        for x, (*_, index) in ((q, at_queries), (k, at_keys)):
+            self._require_room(x.dtype, index)
+        return rotate_both(q, k, at_queries[:2], at_keys[2:4], self.interleaved, in_place)
 
     def extra_repr(self) -> str:
         """Show the settings."""

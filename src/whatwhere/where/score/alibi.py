@@ -11,6 +11,7 @@ from torch import Tensor
 from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import ShapeError
 from whatwhere.where.doors import Curve, DistanceBias
+from whatwhere.where.frequencies import sent
 
 
 @final
@@ -44,20 +45,19 @@ class ALiBi(DistanceBias):
     @property
     def slopes(self) -> Float[Tensor, " heads"]:
         """m_h of each head."""
-        return torch.tensor(self.straight())
+        return torch.tensor(self._steepness())
 
     def curve(self, device: torch.device) -> Curve:
         """Give -m_h |distance|."""
-        steepness = torch.tensor(self.straight(), device=device)
+        steepness = sent(self._steepness(), device)
         return lambda head, distance: -steepness[head] * distance.abs()
-
-    def straight(self) -> tuple[float, ...]:
-        """Give the slopes: attention folds them into queries and keys, and needs no table."""
-        return tuple(slopes(self.num_heads)) if self._given is None else self._given
 
     def extra_repr(self) -> str:
         """Show the settings."""
         return f"num_heads={self.num_heads}" + ("" if self._given is None else f", slopes={self._given}")
+
+    def _steepness(self) -> tuple[float, ...]:
+        return tuple(slopes(self.num_heads)) if self._given is None else self._given
 
 
 def _checked(slopes: Sequence[float], num_heads: int) -> tuple[float, ...]:

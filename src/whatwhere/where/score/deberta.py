@@ -13,6 +13,7 @@ from whatwhere.errors import SettingError
 from whatwhere.ruler import Positions
 from whatwhere.where.content import contract, distances, for_each_head, require_content
 from whatwhere.where.doors import Element, ScoreBias
+from whatwhere.where.frequencies import sent
 
 TERMS = ("c2p", "p2c")
 
@@ -94,7 +95,7 @@ class DeBERTa(ScoreBias):
         """Give the row of each distance, query minus key."""
         n = distance.long()
         if self.max_distance is not None:
-            middle, begins = self.span // 2, torch.tensor(self._edges, dtype=torch.int64, device=n.device)
+            middle, begins = self.span // 2, sent(self._edges, n.device, torch.int64)
             beyond = middle + torch.bucketize(n.abs(), begins, right=True)
             n = torch.where(n.abs() <= middle, n, n.sign() * beyond)
         return (n + self.span).clamp(0, 2 * self.span - 1)

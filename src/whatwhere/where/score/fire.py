@@ -7,6 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from whatwhere.checks import require_positive, require_whole
+from whatwhere.kernels.blocks import ByBlocks
+from whatwhere.kernels.polyline import Polyline, fills, polyline_of_relus
 from whatwhere.ruler import Positions
 from whatwhere.where.doors import Element, ScoreBias
 
@@ -104,6 +106,16 @@ class FIRE(ScoreBias):
             return bias
 
         return element
+
+    def by_blocks(self, positions: Positions, causal: bool) -> ByBlocks | None:
+        """Give the MLP as a polyline of the ratio; None for later keys and where sequences stand differently."""
+        wide = torch.promote_types(self.c.dtype, torch.float32)
+        if not causal or positions.batch > 1 or wide != torch.float32:
+            return None
+        rate, threshold = self.c.to(wide).abs(), (self.threshold_factor.to(wide) * self.threshold).abs()
+        reach = (rate * torch.maximum(positions.single_axis("FIRE")[0].to(wide), threshold)).log1p() + _EPSILON
+        mlp = (weight.to(wide) for weight in (self.weight_in, self.bias_in, self.weight_out, self.bias_out))
+        return ByBlocks(Polyline, (rate, reach, *polyline_of_relus(*mlp)), fills)
 
     def extra_repr(self) -> str:
         """Show the settings."""

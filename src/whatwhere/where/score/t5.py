@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.errors import SettingError
 from whatwhere.where.doors import Curve, DistanceBias
+from whatwhere.where.frequencies import sent
 
 
 @final
@@ -83,7 +84,7 @@ class T5(DistanceBias):
         """Give the bucket of each distance, query minus key."""
         n = distance.long()
         far = n.abs() if self.bidirectional else n.clamp(min=0)
-        begins = torch.tensor(self._edges, dtype=torch.int64, device=n.device)
+        begins = sent(self._edges, n.device, torch.int64)
         exact = self._side // 2
         bucket = torch.where(far < exact, far, exact + torch.bucketize(far, begins, right=True))
         return bucket + self._side * (n < 0) if self.bidirectional else bucket

@@ -1,0 +1,182 @@
+"""AdamW on the rows of a batch, on a GPU: rows brought up to date, gradients summed by row, the step.
+
+Each reads and writes a row once. The plain twins are in kernels/row_adamw.py and kernels/places.py, and the numbers
+are theirs to the bit; sums are in the order of the places, where PyTorch's own on a GPU are in no order.
+"""
+
+from typing import TYPE_CHECKING, no_type_check
+
+import triton
+import triton.language as tl
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor
+
+from whatwhere.kernels.cuda import covering, launch
+
+if TYPE_CHECKING:
+    from whatwhere.kernels.places import Places
+    from whatwhere.kernels.row_adamw import Moments, Step
+
+_LONGEST_BLOCK = 1024
+"""Numbers of one row that a program takes; longer rows take several programs. Not measured."""
+
+
+def catch_up(
+    table: "Moments", rows: Int64[Tensor, "rows"], numbers: Float32[Tensor, "rows columns"], eps: float
+) -> None:
+    """Bring rows up to date.
+
+        p <- D p - m sum_i w_i / (x_i sqrt(v) + eps)        m <- M m        v <- V v
+
+    Args:
+        table: moments are float32.
+        rows: each once.
+        numbers: of each row D, M, V, then the nodes x, then the weights w.
+    """
+    dim, columns = table.weight.shape[1], numbers.shape[1]
+    block, grid, warps = _blocks(len(rows), dim)
+    tensors = (*_tensors(table), rows.contiguous(), numbers.contiguous())
+    launch(
+        _catch_up, grid, rows.device, *tensors, float(eps), dim, columns,
+        BLOCK=block, MOST=(columns - 3) // 2, MASTER=table.master is not None, num_warps=warps,
+    )  # fmt: skip
+
+
+def update(table: "Moments", rows: Int64[Tensor, "rows"], gradient: Float[Tensor, "rows dim"], step: "Step") -> None:
+    """Take a step on rows that are up to date.
+
+        m <- beta1 m + (1 - beta1) g        v <- beta2 v + (1 - beta2) g^2
+        p <- (1 - lr weight_decay) p - lr / (1 - beta1^n) m / (sqrt(v) / sqrt(1 - beta2^n) + eps)
+
+    Args:
+        table: moments are float32.
+        rows: each once.
+        gradient: of each row.
+        step: n.
+    """
+    dim = table.weight.shape[1]
+    block, grid, warps = _blocks(len(rows), dim)
+    tensors = (*_tensors(table), rows.contiguous(), gradient.contiguous())
+    launch(
+        _update, grid, rows.device, *tensors, *(float(number) for number in step.constants()), dim,
+        BLOCK=block, MASTER=table.master is not None, num_warps=warps,
+    )  # fmt: skip
+
+
+def sum_by_row(gradient: Float[Tensor, "places dim"], places: "Places") -> Float[Tensor, "rows dim"]:
+    """Sum the gradients of the places of each row, in order and in float32."""
+    dim = gradient.shape[-1]
+    out = gradient.new_empty(len(places.rows), dim)
+    block, grid, warps = _blocks(len(places.rows), dim)
+    tensors = (gradient.contiguous(), places.starts, places.order, out)
+    launch(_sum_by_row, grid, gradient.device, *tensors, dim, BLOCK=block, num_warps=warps)
+    return out
+
+
+def _blocks(rows: int, dim: int) -> tuple[int, tuple[int, int], int]:
+    """Give the block, the grid, and the warps of a program: each thread has up to eight numbers of each tensor."""
+    block = covering(dim, _LONGEST_BLOCK)
+    return block, (rows, triton.cdiv(dim, block)), max(1, block // 256)
+
+
+def _tensors(table: "Moments") -> tuple[Tensor, ...]:
+    weight = table.weight.detach()
+    return weight, weight if table.master is None else table.master, table.exp_avg, table.exp_avg_sq
+
+
+@triton.jit
+@no_type_check
+def _in_full(p, master, at, inside, MASTER: tl.constexpr):
+    # A float32 master stands for its number of sixteen bits as long as it rounds to that.
+    if MASTER:
+        value = tl.load(master + at, mask=inside, other=0.0)
+        same = value.to(p.dtype).to(tl.int16, bitcast=True) == p.to(tl.int16, bitcast=True)
+        return tl.where(same, value, p.to(tl.float32))
+    return p.to(tl.float32)
+
+
+@triton.jit
+@no_type_check
+def _catch_up(
+    weight, master, exp_avg, exp_avg_sq, rows, numbers, eps, dim, columns,
+    BLOCK: tl.constexpr, MOST: tl.constexpr, MASTER: tl.constexpr,
+):  # fmt: skip
+    # One program: BLOCK features of one row.
+    feature = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = feature < dim
+    at = tl.load(rows + tl.program_id(0)) * dim + feature
+    numbers += tl.program_id(0).to(tl.int64) * columns
+    kept = tl.load(numbers)
+    decay1 = tl.load(numbers + 1)
+    decay2 = tl.load(numbers + 2)
+    # Every load before any arithmetic: they are on their way together.
+    p = tl.load(weight + at, mask=inside, other=0.0)
+    first = tl.load(exp_avg + at, mask=inside, other=0.0)
+    second = tl.load(exp_avg_sq + at, mask=inside, other=0.0)
+    whole = _in_full(p, master, at, inside, MASTER)
+    root = tl.sqrt_rn(second)
+    total = tl.full((BLOCK,), 0.0, tl.float32)
+    for i in range(MOST):
+        w = tl.load(numbers + 3 + MOST + i)
+        if w != 0.0:
+            total += tl.div_rn(w, tl.load(numbers + 3 + i) * root + eps)
+    value = whole * kept - tl.where(first == 0.0, 0.0, first * total)
+    tl.store(weight + at, value.to(p.dtype), mask=inside)
+    if MASTER:
+        tl.store(master + at, value, mask=inside)
+    tl.store(exp_avg + at, first * decay1, mask=inside)
+    tl.store(exp_avg_sq + at, second * decay2, mask=inside)
+
+
+@triton.jit
+@no_type_check
+def _update(
+    weight, master, exp_avg, exp_avg_sq, rows, gradient, beta1, rest1, beta2, rest2, kept, rate, root, eps, dim,
+    BLOCK: tl.constexpr, MASTER: tl.constexpr,
+):  # fmt: skip
+    feature = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = feature < dim
+    at = tl.load(rows + tl.program_id(0)) * dim + feature
+    g = tl.load(gradient + tl.program_id(0).to(tl.int64) * dim + feature, mask=inside, other=0.0).to(tl.float32)
+    p = tl.load(weight + at, mask=inside, other=0.0)
+    first = tl.load(exp_avg + at, mask=inside, other=0.0)
+    second = tl.load(exp_avg_sq + at, mask=inside, other=0.0)
+    whole = _in_full(p, master, at, inside, MASTER)
+    first = first * beta1 + g * rest1
+    second = second * beta2 + g * rest2 * g
+    move = tl.div_rn(first, tl.sqrt_rn(second) * root + eps) * rate
+    value = whole * kept - tl.where(first == 0.0, 0.0, move)
+    tl.store(weight + at, value.to(p.dtype), mask=inside)
+    if MASTER:
+        tl.store(master + at, value, mask=inside)
+    tl.store(exp_avg + at, first, mask=inside)
+    tl.store(exp_avg_sq + at, second, mask=inside)
+
+
+@triton.jit
+@no_type_check
+def _of_place(gradient, order, at, end, dim, feature):
+    # Zeros where there is no such place.
+    place = tl.load(order + tl.minimum(at, end - 1))
+    return tl.load(gradient + place * dim + feature, mask=feature < tl.where(at < end, dim, 0), other=0.0)
+
+
+@triton.jit
+@no_type_check
+def _sum_by_row(gradient, starts, order, out, dim, BLOCK: tl.constexpr):
+    feature = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    at = tl.load(starts + tl.program_id(0))
+    end = tl.load(starts + tl.program_id(0) + 1)
+    total = tl.full((BLOCK,), 0.0, tl.float32)
+    while at < end:  # four at a time: one read does not wait for the sum before it
+        a = _of_place(gradient, order, at, end, dim, feature)
+        b = _of_place(gradient, order, at + 1, end, dim, feature)
+        c = _of_place(gradient, order, at + 2, end, dim, feature)
+        d = _of_place(gradient, order, at + 3, end, dim, feature)
+        total += a.to(tl.float32)
+        total += b.to(tl.float32)
+        total += c.to(tl.float32)
+        total += d.to(tl.float32)
+        at += 4
+    row = tl.program_id(0).to(tl.int64) * dim
+    tl.store(out + row + feature, total.to(out.dtype.element_ty), mask=feature < dim)

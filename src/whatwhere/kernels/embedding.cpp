@@ -1,0 +1,145 @@
+// Rows of the token table, scaled, plus the rows of their positions, in one pass over the memory.
+//
+// The plain twin is `_plain` in embedding.py. Products and sums are rounded as there, so the results are equal to the
+// bit.
+#include "native.h"
+
+namespace {
+
+constexpr int64_t AHEAD = 4096;  // bytes of rows that are asked for before they are read
+constexpr int64_t CHUNK = 512;   // bytes that are put together before they are streamed
+
+struct Embedding {
+    char* out;                                          // (batch, tokens, dim), contiguous
+    const char* weight;
+    const void* ids;
+    const char* added;                                  // null where nothing is
+    const int64_t* index;                               // of its rows; null where these stand as the tokens do
+    float scale;
+    int64_t batch, tokens, dim, vocab, weight_row;      // strides are in elements
+    int64_t wide_ids, ids_batch, ids_token;
+    int64_t added_batch, added_row;
+    int64_t positions, offset, index_batch, index_token;  // 0 <= index < positions
+};
+
+// s e + p of some features, rounded after each operation.
+template <class T, class P, bool scaled, bool summed>
+inline void sum(T* out, const T* e, const P* p, float scale, int64_t count) {
+    WHATWHERE_INDEPENDENT
+    for (int64_t i = 0; i < count; i++) {
+        if (!summed) out[i] = scaled ? narrow<T>(wide(e[i]) * scale) : e[i];
+        else out[i] = narrow<T>((scaled ? wide(narrow<T>(wide(e[i]) * scale)) : wide(e[i])) + wide(p[i]));
+    }
+}
+
+// One row; `next` is one that will be read soon.
+template <class T, class P, bool scaled, bool summed>
+inline void sum_row(T* out, const T* e, const P* p, const T* next, float scale, int64_t dim, bool stream) {
+    constexpr int64_t LINE = 64 / sizeof(T), PIECE = CHUNK / sizeof(T);
+    alignas(64) T piece[PIECE];
+    int64_t i = 0;
+    if (stream) {  // up to the border of a line
+        i = int64_t(-reinterpret_cast<uintptr_t>(out) % 64 / sizeof(T));
+        if (i > dim) i = dim;
+        sum<T, P, scaled, summed>(out, e, p, scale, i);
+    }
+    while (i < dim) {
+        const int64_t count = dim - i < PIECE ? dim - i : PIECE, streaming = stream ? count / LINE * LINE : 0;
+        for (int64_t n = 0; n < count; n += LINE) __builtin_prefetch(next + i + n);
+        const T* from = scaled || summed ? piece : e + i;
+        if (scaled || summed) sum<T, P, scaled, summed>(piece, e + i, p + i, scale, streaming);
+        for (int64_t n = 0; n < streaming; n += LINE) stream_line(out + i + n, from + n);
+        sum<T, P, scaled, summed>(out + i + streaming, e + i + streaming, p + i + streaming, scale, count - streaming);
+        i += count;
+    }
+}
+
+// A walk through all places. Where all sequences stand alike it takes the batch first: the row of a position is then
+// read once, and not once for each sequence.
+struct Walk {
+    int64_t b, t;
+    Walk(const Embedding& x, int64_t n, bool alike)
+        : b(alike ? n % x.batch : n / x.tokens), t(alike ? n / x.batch : n % x.tokens) {}
+    void step(const Embedding& x, bool alike) {
+        if (alike && ++b == x.batch) b = 0, t++;
+        if (!alike && ++t == x.tokens) t = 0, b++;
+    }
+};
+
+// The row of a token; -1 where the table has none.
+inline int64_t token(const Embedding& x, const Walk& at) {
+    const int64_t n = at.b * x.ids_batch + at.t * x.ids_token;
+    const int64_t id = x.wide_ids ? static_cast<const int64_t*>(x.ids)[n] : static_cast<const int32_t*>(x.ids)[n];
+    return id >= 0 && id < x.vocab ? id : -1;
+}
+
+// Where the row of a position begins; -1 where the table has none.
+inline int64_t position(const Embedding& x, const Walk& at) {
+    if (!x.index) return at.b * x.added_batch + at.t * x.added_row;
+    const int64_t p = x.index[at.b * x.index_batch + at.t * x.index_token];
+    return p >= 0 && p < x.positions ? (p + x.offset) * x.added_row : -1;
+}
+
+// Whether all places from begin to end had their rows; where one has not, nothing is read.
+template <class T, class P, bool scaled, bool summed>
+bool sum_places(const Embedding& x, int64_t begin, int64_t end, bool alike, bool stream) {
+    const T* weight = reinterpret_cast<const T*>(x.weight);
+    const P* added = reinterpret_cast<const P*>(summed ? x.added : x.weight);
+    const int64_t ahead = 1 + AHEAD / (x.dim * int64_t(sizeof(T)));
+    Walk at(x, begin, alike), later(x, begin + ahead, alike);
+    bool inside = true;
+    for (int64_t n = begin; n < end; n++, at.step(x, alike), later.step(x, alike)) {
+        const int64_t id = token(x, at), row = summed ? position(x, at) : 0;
+        if (id < 0 || row < 0) {
+            inside = false;
+            continue;
+        }
+        const int64_t soon = n + ahead < end ? token(x, later) : id;
+        T* out = reinterpret_cast<T*>(x.out) + (at.b * x.tokens + at.t) * x.dim;
+        const T *e = weight + id * x.weight_row, *next = weight + (soon < 0 ? id : soon) * x.weight_row;
+        sum_row<T, P, scaled, summed>(out, e, added + row, next, x.scale, x.dim, stream);
+    }
+    if (stream) streamed();
+    return inside;
+}
+
+template <class T, class P, bool scaled, bool summed>
+void sum_all(const Embedding& x, int64_t* outside, bool stream, int64_t threads) {
+    const bool alike = summed && x.added_batch == 0 && x.index_batch == 0;
+    const int64_t grain = 1 + (1 << 16) / (x.dim * int64_t(sizeof(T)));
+    parallel(x.batch * x.tokens, grain, threads, [&](int64_t begin, int64_t end) {
+        if (!sum_places<T, P, scaled, summed>(x, begin, end, alike, stream))
+            __atomic_store_n(outside, 1, __ATOMIC_RELAXED);
+    });
+}
+
+template <class T, class P, bool summed>
+void sum_scaled(const Embedding& x, bool scaled, int64_t* outside, bool stream, int64_t threads) {
+    scaled ? sum_all<T, P, true, summed>(x, outside, stream, threads)
+           : sum_all<T, P, false, summed>(x, outside, stream, threads);
+}
+
+template <class T>
+void sum_type(const Embedding& x, bool scaled, bool like, int64_t* outside, bool stream, int64_t threads) {
+    if (!x.added) return sum_scaled<T, T, false>(x, scaled, outside, stream, threads);
+    like ? sum_scaled<T, T, true>(x, scaled, outside, stream, threads)
+         : sum_scaled<T, float, true>(x, scaled, outside, stream, threads);
+}
+
+}  // namespace
+
+// `like`: `added` has the type of the weight; else it is float32. `outside` becomes 1 where an id or a position has no
+// row: the output is then unfinished.
+KERNEL(embed)(char* out, const char* weight, const void* ids, const char* added, const int64_t* index, int64_t* outside,
+              float scale, int scaled, int type, int like, int stream, int64_t threads, int64_t batch, int64_t tokens,
+              int64_t dim, int64_t vocab, int64_t weight_row, int64_t wide_ids, int64_t ids_batch, int64_t ids_token,
+              int64_t added_batch, int64_t added_row, int64_t positions, int64_t offset, int64_t index_batch,
+              int64_t index_token) {
+    Embedding x{out, weight, ids, added, index, scale, batch, tokens, dim, vocab, weight_row, wide_ids, ids_batch,
+                ids_token, added_batch, added_row, positions, offset, index_batch, index_token};
+    switch (type) {
+        case 0: return sum_type<float>(x, scaled, like, outside, stream, threads);
+        case 1: return sum_type<bfloat16>(x, scaled, like, outside, stream, threads);
+        case 2: return sum_type<float16>(x, scaled, like, outside, stream, threads);
+    }
+}

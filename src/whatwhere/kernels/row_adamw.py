@@ -1,0 +1,279 @@
+"""AdamW on the rows of a batch: rows brought up to date and looked up, and the step.
+
+Each function has its plain twin in PyTorch's operations, which serves every device and type; the compiled kernels give
+the same numbers to the bit, but for the rules of gauss.py, which agree to the rounding of float64.
+"""
+
+from collections.abc import Callable
+from ctypes import byref, c_double, c_float, c_int, c_int64, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int32, Int64, Integer
+from torch import Tensor
+from torch.nn import functional as F
+
+from whatwhere.kernels import cuda, native
+from whatwhere.kernels.gauss import StepHistory
+from whatwhere.kernels.places import TYPES, Places
+from whatwhere.kernels.switch import plain
+
+_STREAM = 8 << 20
+"""Bytes from which looked-up rows are written past the caches."""
+_ROWS = 4096
+"""Rows that the plain twin brings up to date at once."""
+
+
+@dataclass
+class Moments:
+    """Hold a table and what AdamW keeps of it.
+
+    Args:
+        weight: the table.
+        master: float32 values of a table of sixteen bits; an element counts while it rounds to what is in the table.
+        exp_avg, exp_avg_sq: of the gradients, float32 at least, as of the step in `last`.
+        last: the step that each row stands at.
+    """
+
+    weight: Float[Tensor, "vocab_size dim"]
+    master: Float[Tensor, "vocab_size dim"] | None
+    exp_avg: Float[Tensor, "vocab_size dim"]
+    exp_avg_sq: Float[Tensor, "vocab_size dim"]
+    last: Int32[Tensor, " vocab_size"]
+
+    @classmethod
+    def of(cls, weight: Float[Tensor, "vocab_size dim"]) -> "Moments":
+        """Start with moments of zero."""
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        exp_avg, exp_avg_sq = (
+            native.in_huge_pages(torch.zeros(weight.shape, dtype=wide, device=weight.device)) for _ in range(2)
+        )
+        master = weight.detach().to(wide).contiguous() if wide != weight.dtype else None
+        return cls(
+            weight, master, exp_avg, exp_avg_sq, torch.zeros(len(weight), dtype=torch.int32, device=weight.device)
+        )
+
+    def all(self) -> tuple[Tensor, ...]:
+        """Give the tensors, without a master where there is none."""
+        tensors = (self.weight, self.exp_avg, self.exp_avg_sq, self.last)
+        return tensors if self.master is None else (*tensors, self.master)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Hold the numbers of one step.
+
+    Args:
+        number: n, from 1.
+        lr, betas, eps, weight_decay: of AdamW.
+    """
+
+    number: int
+    lr: float
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float
+
+    def constants(self) -> tuple[float, ...]:
+        """Give what the kernel multiplies by: beta1, 1 - beta1, beta2, 1 - beta2, kept, rate, root, eps."""
+        beta1, beta2 = self.betas
+        rate, root = self.lr / (1 - beta1**self.number), 1 / sqrt(1 - beta2**self.number)
+        return beta1, 1 - beta1, beta2, 1 - beta2, 1 - self.lr * self.weight_decay, rate, root, self.eps
+
+
+def coefficients(history: StepHistory, since: Int64[np.ndarray, " rows"]) -> Float64[np.ndarray, "rows columns"]:
+    """Give what rows that stand at these steps, each once, need to stand at the last; see StepHistory.coefficients."""
+    if history.wide or plain() or native.library() is None:
+        return history.coefficients(since)
+    slots = np.ascontiguousarray(since - history.base, dtype=np.int64)
+    out = np.empty((len(slots), 3 + 2 * history.most))
+    steps, rules = (x.ctypes.data for x in (history.steps, history.rules))
+    numbers = (history.count, history.base, history.log_tail)
+    _rules()(slots.ctypes.data, len(slots), steps, rules, *numbers, out.ctypes.data, torch.get_num_threads())
+    return out
+
+
+def catch_up(table: Moments, history: StepHistory, eps: float, rows: Int64[Tensor, " rows"] | None = None) -> bool:
+    """Bring rows up to date, all where none are given; tell whether any was behind.
+
+    p <- D p - m sum_i w_i / (x_i sqrt(v) + eps), m <- M m, v <- V v
+    """
+    if _serves(native.serves, table):
+        return _native_catch_up(table, history, eps, rows, None, None)
+    behind = torch.nonzero((table.last if rows is None else table.last[rows]) < history.now)[:, 0]
+    behind = behind if rows is None else rows[behind]
+    for some in behind.split(_ROWS):
+        since, which = table.last[some].unique(return_inverse=True)
+        told = torch.from_numpy(coefficients(history, since.cpu().numpy().astype(np.int64)))
+        numbers = told.to(table.exp_avg)[which]
+        if _serves(cuda.serves, table):
+            from whatwhere.kernels.cuda import row_adamw  # loads Triton
+
+            row_adamw.catch_up(table, some, numbers, eps)
+        else:
+            _plain_catch_up(table, some, numbers, eps)
+        table.last[some] = history.now
+    return len(behind) > 0
+
+
+def look_up(
+    table: Moments, history: StepHistory, eps: float, ids: Integer[Tensor, "*shape"], places: Places
+) -> tuple[Float[Tensor, "*shape dim"], bool]:
+    """Bring the rows of some ids up to date and give them; tell whether any was behind.
+
+    Args:
+        places: of the ids.
+    """
+    if _serves(native.serves, table):
+        out = native.in_huge_pages(table.weight.new_empty(*ids.shape, table.weight.shape[1]))
+        return out, _native_catch_up(table, history, eps, places.rows, places, out)
+    moved = catch_up(table, history, eps, places.rows)
+    return F.embedding(ids, table.weight.detach()), moved
+
+
+def update(table: Moments, rows: Int64[Tensor, " rows"], gradient: Float[Tensor, "rows dim"], step: Step) -> int:
+    """Take a step on rows that are up to date; where some are not, give their number and do nothing.
+
+    m <- beta1 m + (1 - beta1) g        v <- beta2 v + (1 - beta2) g^2
+    p <- (1 - lr weight_decay) p - lr / (1 - beta1^n) m / (sqrt(v) / sqrt(1 - beta2^n) + eps)
+
+    Args:
+        table: of the rows.
+        rows: each once.
+        gradient: of each row.
+        step: n.
+    """
+    like = gradient.dtype == table.weight.dtype
+    if like and _serves(native.serves, table, rows, gradient):
+        constants, behind = np.array(step.constants(), np.float32), c_int64()
+        rows, gradient = rows.contiguous(), gradient.contiguous()
+        tensors = (rows.data_ptr(), gradient.data_ptr())
+        numbers = (len(rows), constants.ctypes.data, step.number, byref(behind))
+        _update()(*_pointers(table), *tensors, *numbers, TYPES[table.weight.dtype], torch.get_num_threads())
+        return behind.value
+    if found := int((table.last[rows] != step.number - 1).sum()):
+        return found
+    if like and _serves(cuda.serves, table, rows, gradient):
+        from whatwhere.kernels.cuda import row_adamw  # loads Triton
+
+        row_adamw.update(table, rows, gradient, step)
+    else:
+        _plain_update(table, rows, gradient.to(table.exp_avg.dtype), step)
+    table.last[rows] = step.number
+    return 0
+
+
+def _serves(serves: Callable[..., bool], table: Moments, *others: Tensor) -> bool:
+    """Tell whether kernels may take a table, as native.serves or cuda.serves says of its tensors."""
+    tensors = table.all()
+    return table.weight.dtype in TYPES and serves(*tensors, *others) and all(x.is_contiguous() for x in tensors)
+
+
+def _plain_catch_up(table: Moments, rows: Tensor, numbers: Float[Tensor, "rows columns"], eps: float) -> None:
+    most = (numbers.shape[1] - 3) // 2
+    kept, decay1, decay2 = numbers[:, :3, None].unbind(1)
+    nodes, weights = numbers[:, 3 : 3 + most, None], numbers[:, 3 + most :, None]
+    used = int((weights != 0).any(2).any(0).sum())
+    first, second = table.exp_avg[rows], table.exp_avg_sq[rows]
+    root, total = _root(second), torch.zeros_like(second)
+    for i in range(used):
+        total += weights[:, i] / (nodes[:, i] * root + eps)
+    move = torch.where(first == 0, 0, first * total)
+    _store(table, rows, _whole(table, rows) * kept - move)
+    table.exp_avg[rows], table.exp_avg_sq[rows] = first * decay1, second * decay2
+
+
+def _plain_update(table: Moments, rows: Tensor, gradient: Tensor, step: Step) -> None:
+    beta1, rest1, beta2, rest2, kept, rate, root, eps = step.constants()
+    gradient = gradient.to(table.exp_avg.dtype)
+    first = table.exp_avg[rows] * beta1 + gradient * rest1
+    second = table.exp_avg_sq[rows] * beta2 + gradient * rest2 * gradient
+    move = first / (_root(second) * root + eps) * rate
+    _store(table, rows, _whole(table, rows) * kept - torch.where(first == 0, 0, move))
+    table.exp_avg[rows], table.exp_avg_sq[rows] = first, second
+
+
+def _root(x: Tensor) -> Tensor:
+    """Take the root, rounded to the nearest: PyTorch's own on the CPU is off by a bit in one number of two hundred."""
+    return x.double().sqrt().to(x.dtype) if x.device.type == "cpu" else x.sqrt()
+
+
+def _whole(table: Moments, rows: Tensor) -> Tensor:
+    """Give rows in full: the master, wherever it rounds to what is in the table."""
+    weight = table.weight.detach()[rows]
+    if table.master is None:
+        return weight
+    master = table.master[rows]
+    return torch.where(master.to(weight.dtype).view(torch.int16) == weight.view(torch.int16), master, weight.float())
+
+
+def _store(table: Moments, rows: Tensor, values: Tensor) -> None:
+    table.weight.detach()[rows] = values.to(table.weight.dtype)
+    if table.master is not None:
+        table.master[rows] = values
+
+
+def _native_catch_up(
+    table: Moments, history: StepHistory, eps: float, rows: Tensor | None, places: Places | None, out: Tensor | None
+) -> bool:
+    moved, slots = c_int64(), np.empty(history.count + 1, np.int64)
+    arrays = (history.steps, history.rules, history.told)
+    size = table.weight.shape[1] * table.weight.element_size()
+    whole_lines = out is not None and out.data_ptr() % 64 == 0 and size % 64 == 0
+    _catch_up()(
+        *_pointers(table),
+        None if rows is None else rows.data_ptr(),
+        len(table.last) if rows is None else len(rows),
+        *(x.ctypes.data for x in arrays),
+        history.count,
+        history.base,
+        history.log_tail,
+        eps,
+        slots.ctypes.data,
+        None if places is None else places.starts.data_ptr(),
+        None if places is None else places.order.data_ptr(),
+        None if out is None else out.data_ptr(),
+        byref(moved),
+        TYPES[table.weight.dtype],
+        out is not None and whole_lines and out.numel() * out.element_size() >= _STREAM,
+        torch.get_num_threads(),
+    )
+    return moved.value > 0
+
+
+def _pointers(table: Moments) -> tuple[Any, ...]:
+    master = None if table.master is None else table.master.data_ptr()
+    moments = (x.data_ptr() for x in (table.exp_avg, table.exp_avg_sq, table.last))
+    return table.weight.data_ptr(), master, *moments, table.weight.shape[1]
+
+
+def _function(name: str, *arguments: type) -> Callable[..., None]:
+    library = native.library()
+    assert library is not None  # as `serves` has found
+    return library.function(name, *arguments)
+
+
+_TABLE = (*[c_void_p] * 5, c_int64)
+
+
+@cache
+def _rules() -> Callable[..., None]:
+    numbers = (c_int64, c_int64, c_double)
+    return _function("row_adamw_rules", c_void_p, c_int64, c_void_p, c_void_p, *numbers, c_void_p, c_int64)
+
+
+@cache
+def _catch_up() -> Callable[..., None]:
+    numbers = (c_int64, c_int64, c_double, c_float)
+    after = (*[c_void_p] * 5, c_int, c_int, c_int64)
+    return _function("row_adamw_catch_up", *_TABLE, c_void_p, c_int64, *[c_void_p] * 3, *numbers, *after)
+
+
+@cache
+def _update() -> Callable[..., None]:
+    after = (c_int64, c_void_p, c_int64, c_void_p, c_int, c_int64)
+    return _function("row_adamw_update", *_TABLE, c_void_p, c_void_p, *after)

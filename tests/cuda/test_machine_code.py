@@ -1,0 +1,149 @@
+"""What the kernels compile to, which needs no GPU: wide accesses, separate rounding, nothing spilled."""
+
+import re
+import subprocess
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from whatwhere.kernels.embedding import Rows
+from whatwhere.kernels.places import group
+from whatwhere.kernels.row_adamw import Moments, Step
+
+triton = pytest.importorskip("triton", reason="needs Triton, which is not installed here")
+compiler, target = (import_module(f"triton.{name}") for name in ("compiler", "backends.compiler"))
+embedding, rotary, row_adamw = (
+    import_module(f"whatwhere.kernels.cuda.{name}") for name in ("embedding", "rotary", "row_adamw")
+)
+
+POINTERS = {
+    torch.float32: "*fp32",
+    torch.float64: "*fp64",
+    torch.bfloat16: "*bf16",
+    torch.float16: "*fp16",
+    torch.int64: "*i64",
+    torch.int32: "*i32",
+}
+OPTIONS = ("num_warps", "num_stages", "debug", "sanitize_overflow")
+HALVES = [torch.bfloat16, torch.float32]
+
+
+class Calls:
+    """Stand in for `launch`, and keep what it was given."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]] = []
+
+    def __call__(self, kernel: Any, grid: tuple[int, ...], device: torch.device, *given: Any, **constants: Any) -> None:
+        self.kept.append((kernel, grid, given, constants))
+
+
+@pytest.fixture
+def calls(monkeypatch, tmp_path):
+    """No kernel runs, and none is taken from an earlier run's cache."""
+    seen = Calls()
+    for module in (rotary, embedding, row_adamw):
+        monkeypatch.setattr(module, "launch", seen)
+    with triton.knobs.cache.scope():
+        triton.knobs.cache.dir = str(tmp_path)
+        yield seen
+
+
+def compiled(kernel: Any, given: tuple[Any, ...], constants: dict[str, Any], capability: int) -> Any:
+    """Compile for a GPU as Triton would for these arguments: it notes what is 1, and what 16 divides."""
+    signature, fixed, divided = {}, {}, {}
+    for n, (name, value) in enumerate(zip(kernel.arg_names, given, strict=False)):
+        if isinstance(value, float):
+            signature[name] = "fp32"
+        elif isinstance(value, int) and value == 1:
+            signature[name], fixed[(n,)] = "constexpr", 1
+        else:
+            address = value.data_ptr() if isinstance(value, Tensor) else value
+            signature[name] = POINTERS[value.dtype] if isinstance(value, Tensor) else "i32"
+            if address % 16 == 0:
+                divided[(n,)] = [["tt.divisibility", 16]]
+    for name, value in constants.items():
+        if name not in OPTIONS:
+            signature[name], fixed[(kernel.arg_names.index(name),)] = "constexpr", value
+    options = {name: value for name, value in constants.items() if name in OPTIONS}
+    source = compiler.ASTSource(kernel, signature, fixed, divided)
+    return triton.compile(source, target.GPUTarget("cuda", capability, 32), {**options, "enable_fp_fusion": False})
+
+
+def require_lean(made: Any, folder: Any, numbers: bool = False) -> None:
+    """Writes of 16 bytes, reads of 8 at least, no product fused with a sum, no memory but the tensors' own.
+
+    Args:
+        numbers: it also reads single numbers of 4 bytes, and moves rows of other types through shared memory.
+    """
+    code = made.asm["ptx"]
+    reads, writes = (set(re.findall(rf"\b{way}\.global\.([.\w]*)", code)) for way in ("ld", "st"))
+    assert reads
+    assert reads <= {"v4.b32", "v2.b64", "v2.b32", "b64", *(["b32"] if numbers else [])}
+    assert writes == {"v4.b32"}
+    assert not re.search(r"\bfma\.rn\.f(?:32|64)", code)
+    assert numbers or made.metadata.shared == 0
+    file = folder / "kernel.cubin"
+    file.write_bytes(made.asm["cubin"])
+    command = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(file)]
+    usage = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert re.search(r"STACK:0 .*LOCAL:0 ", usage), usage
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rotation(interleaved, dtype, capability, calls, tmp_path):
+    x = torch.empty(2, 16, 32, 128, dtype=dtype).transpose(1, 2)
+    cos, sin = torch.empty(2, 1, 1, 16, 64)
+    rotary.rotate(x, cos, sin, interleaved)
+    ((kernel, grid, given, constants),) = calls.kept
+    assert grid == (2 * 16, 1, 1), "all heads of a token are one program's"
+    require_lean(compiled(kernel, given, constants, capability), tmp_path)
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("indexed", [False, True])
+def test_input_layer(indexed, dtype, capability, calls, tmp_path):
+    weight, ids = torch.empty(100, 768, dtype=dtype), torch.zeros(2, 16, dtype=torch.int64)
+    rows = Rows(torch.empty(64, 768, dtype=dtype), ids[:1]) if indexed else Rows(torch.empty(1, 16, 768, dtype=dtype))
+    embedding.embed(weight, ids, 2.0, rows)
+    ((kernel, grid, given, constants),) = calls.kept
+    assert grid == (2 * 16 // 4, 1), "four rows are one program's"
+    made = compiled(kernel, given, constants, capability)
+    require_lean(made, tmp_path)
+    checks = len(re.findall(r"call\S*\s+__assertfail", made.asm["ptx"]))
+    assert checks == 1 + indexed, "ids are checked, and positions where they are an index"
+
+
+def moments(dtype: torch.dtype) -> Moments:
+    return Moments.of(torch.zeros(64, 1024, dtype=dtype))
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("dtype", HALVES)
+def test_rows_of_adamw(dtype, capability, calls, tmp_path):
+    table, rows = moments(dtype), torch.arange(8)
+    row_adamw.catch_up(table, rows, torch.zeros(8, 35), 1e-8)
+    row_adamw.update(table, rows, torch.zeros(8, 1024, dtype=dtype), Step(3, 1e-3, (0.9, 0.98), 1e-8, 0.1))
+    for kernel, grid, given, constants in calls.kept:
+        assert grid == (8, 1)
+        made = compiled(kernel, given, constants, capability)
+        require_lean(made, tmp_path, numbers=True)
+        code = made.asm["ptx"]
+        assert "sqrt.rn.f32" in code
+        assert set(re.findall(r"\b(?:div|sqrt)\.\w+\.f32", code)) == {"sqrt.rn.f32", "div.rn.f32"}
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("dtype", HALVES)
+def test_sums_by_row(dtype, capability, calls, tmp_path):
+    places = group(torch.arange(8) // 2, 8)
+    row_adamw.sum_by_row(torch.zeros(8, 1024, dtype=dtype), places)
+    ((kernel, grid, given, constants),) = calls.kept
+    assert grid == (4, 1)
+    require_lean(compiled(kernel, given, constants, capability), tmp_path)

@@ -1,0 +1,209 @@
+"""Tables of cosines and sines in one pass: exact to float32, and the numbers of the plain twin."""
+
+from ctypes import c_char_p
+from math import pi
+
+import mpmath
+import pytest
+import torch
+from torch import Tensor
+
+import whatwhere as ww
+from whatwhere.kernels import native, turns
+from whatwhere.where.frequencies import LAYOUTS, angles, inverse_frequencies, sinusoid, turn_tables
+
+pytestmark = pytest.mark.skipif(
+    native.library() is None, reason="no kernels were compiled, or plain ones are asked for"
+)
+
+LAST = 1_048_575
+ROUNDING = 2**-25
+"""float32 rounds numbers below 1 by so much at most; float64 angles at LAST add 1e-10."""
+
+
+@pytest.fixture(params=native.LEVELS)
+def level(request, monkeypatch) -> str:
+    """Every level that this processor can do, in turn."""
+    library = native.Library(native._FILE, request.param)
+    if library.level != request.param:
+        pytest.skip(f"this processor cannot do {request.param}")
+    monkeypatch.setattr(turns, "_kernel", lambda: library.function("turns", c_char_p))
+    return request.param
+
+
+def plain(index: Tensor, frequencies: Tensor, *how) -> tuple[Tensor, Tensor]:
+    with ww.plain_kernels():
+        return turn_tables(index, frequencies, *how)
+
+
+def require_near(found: tuple[Tensor, ...], wanted: tuple[Tensor, ...]) -> None:
+    """Alike but where float64 stands at a tie between two float32 numbers, or nearly."""
+    for one, other in zip(found, wanted, strict=True):
+        assert one.shape == other.shape
+        assert one.dtype == other.dtype == torch.float32
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-7, equal_nan=True)
+        assert (one != other).sum() <= other.isnan().sum() + 1e-4 * other.numel()
+
+
+@pytest.mark.parametrize("theta", [10_000.0, 500_000.0, 0.5])
+def test_tables_are_exact(theta, level):
+    """Against mpmath, at the first, some middle and the last positions of the longest models."""
+    index = torch.tensor([0, 1, 2, 1000, 65_537, 524_287, LAST - 1, LAST])
+    frequencies = inverse_frequencies(64, theta)
+    cos, sin = turns.tables(index[None, None], frequencies)
+    for n, p in enumerate(index.tolist()):
+        for i, w in enumerate(frequencies.tolist()):
+            exact = mpmath.mpf(p) * mpmath.mpf(w)
+            error = ROUNDING + 2**-53 * abs(p * w) + 1e-15
+            assert abs(float(cos[0, 0, n, i]) - mpmath.cos(exact)) <= error
+            assert abs(float(sin[0, 0, n, i]) - mpmath.sin(exact)) <= error
+
+
+def test_the_table_of_the_longest_models(level):
+    """As the benchmark's: within 3e-8 of float64 at the last of 1,048,576 positions."""
+    index = torch.arange(LAST - 999, LAST + 1)
+    turned = angles(index, inverse_frequencies(128))
+    for found, exact in zip(
+        turns.tables(index[None, None], inverse_frequencies(128)), (turned.cos(), turned.sin()), strict=True
+    ):
+        assert (found[0, 0] - exact).abs().max() < 3e-8
+
+
+def test_angles_near_whole_quarters(level):
+    """Where subtracting a multiple of pi/2 leaves next to nothing, up to the last angle that is not left to libm."""
+    quarters = [1, 2, 3, 4, 5, 1001, 65_535, 10_000_003, 683_565_270, 683_565_275]
+    near = torch.tensor([n * pi / 2 for n in quarters], dtype=torch.float64)
+    near = torch.cat([torch.nextafter(near, -near), near, torch.nextafter(near, 2 * near)])
+    cos, sin = turns.tables(torch.ones(1, 1, 1, dtype=torch.int64), near)
+    for angle, c, s in zip(near.tolist(), cos.flatten().tolist(), sin.flatten().tolist(), strict=True):
+        for found, exact in ((c, mpmath.cos(angle)), (s, mpmath.sin(angle))):
+            assert abs(found - exact) <= 2**-24 * abs(exact) + 1e-16
+
+
+@pytest.mark.parametrize("start", [0, 2**20, 2**30 - 100, 2**33, 2**52, -150])
+def test_any_position(start, level):
+    index, frequencies = torch.arange(start, start + 200)[None, None], inverse_frequencies(80)
+    assert turns.serves(index, frequencies)
+    require_near(turns.tables(index, frequencies), plain(index, frequencies))
+
+
+def test_frequencies_that_are_no_numbers_make_none(level):
+    frequencies = torch.tensor([float("inf"), float("nan"), 1.0], dtype=torch.float64)
+    cos, sin = turns.tables(torch.tensor([[[0, 1]]]), frequencies)
+    for part in (cos, sin):
+        assert part.isnan().tolist() == [[[[True, True, False]] * 2]]
+
+
+INDICES = {
+    "one row": torch.arange(7)[None, None],
+    "a slice": torch.arange(40)[None, None, 9:30:3],
+    "several sequences": torch.arange(21).reshape(1, 3, 7),
+    "one for all": torch.arange(7)[None, None].expand(1, 3, 7),
+    "swapped": torch.arange(21).reshape(1, 7, 3).mT,
+    "none": torch.empty(1, 2, 0, dtype=torch.int64),
+}
+
+
+@pytest.mark.parametrize("magnitude", [1.0, 1.25])
+@pytest.mark.parametrize("pairs", [1, 13, 64, 200])
+@pytest.mark.parametrize("index", INDICES)
+def test_any_strides_and_sizes(index, pairs, magnitude, level):
+    index, frequencies = INDICES[index], inverse_frequencies(2 * pairs)
+    require_near(turns.tables(index, frequencies, magnitude), plain(index, frequencies, magnitude))
+    strided = torch.stack([frequencies, -frequencies], -1)[:, 0]
+    require_near(turns.tables(index, strided, magnitude), plain(index, frequencies, magnitude))
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (1, 7), (3, 1), (7,)], ids=str)
+def test_frequencies_of_each_token(shape, level):
+    frequencies = inverse_frequencies(10) * torch.rand(*shape, 1, dtype=torch.float64)
+    for index in (INDICES["one row"], INDICES["several sequences"]):
+        require_near(turns.tables(index, frequencies), plain(index, frequencies))
+
+
+def test_each_pair_by_its_axis(level):
+    index = torch.randint(0, 10_000, (3, 2, 9), generator=torch.Generator().manual_seed(0))
+    for axes in ((0, 0, 1, 2, 1), (2, 1, 0) * 50):
+        frequencies = inverse_frequencies(2 * len(axes))
+        require_near(turns.tables(index, frequencies, 1.0, axes), plain(index, frequencies, 1.0, axes))
+        swapped = index.transpose(1, 2).contiguous().transpose(1, 2)
+        require_near(turns.tables(swapped, frequencies, 1.0, axes), plain(index, frequencies, 1.0, axes))
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3), (2, 0), (2, 3, 4)], ids=str)
+@pytest.mark.parametrize("dim", [4, 26, 600])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_sinusoids(layout, dim, shape, level):
+    index = torch.randint(0, 100_000, shape, generator=torch.Generator().manual_seed(0))
+    found = sinusoid(index, dim, layout=layout)
+    with ww.plain_kernels():
+        require_near((found,), (sinusoid(index, dim, layout=layout),))
+
+
+@pytest.mark.parametrize("pairs", [16, 160, 24])
+def test_large_tables_go_past_the_caches(pairs, level, monkeypatch):
+    """As if these were large; rows that are not whole lines go the common way."""
+    monkeypatch.setattr(turns, "_STREAM", 0)
+    index, frequencies = torch.arange(50)[None, None], inverse_frequencies(2 * pairs)
+    require_near(turns.tables(index, frequencies), plain(index, frequencies))
+    for layout in ("interleaved", "halves"):
+        with ww.plain_kernels():
+            wanted = sinusoid(index, 2 * pairs, layout=layout)
+        require_near((sinusoid(index, 2 * pairs, layout=layout),), (wanted,))
+
+
+def test_whole_numbers_of_other_types_are_left_to_the_twin():
+    index = torch.arange(5, dtype=torch.int32)[None, None]
+    assert not turns.serves(index, inverse_frequencies(8))
+    require_near(turn_tables(index.long(), inverse_frequencies(8)), plain(index.long(), inverse_frequencies(8)))
+    assert torch.equal(sinusoid(index, 8), sinusoid(index.long(), 8))
+
+
+def test_schemes_use_it(monkeypatch):
+    """Whoever turns or waves by fixed frequencies; XPos and FoPE compute with float64 cosines themselves."""
+    calls = []
+    fill = turns._fill
+    monkeypatch.setattr(turns, "_fill", lambda *a, **k: calls.append(1) or fill(*a, **k))
+    for scheme in (
+        ww.Rotary(8),
+        ww.Rotary(8, scaling=ww.YaRN(4.0, 100)),
+        ww.Rotary(8, scaling=ww.DynamicNTK(4.0, 4)),
+        ww.MultimodalRotary(8, (2, 1, 1)),
+        ww.AxialRotary(8),
+        ww.PoPE(8, 2),
+    ):
+        calls.clear()
+        q = torch.randn(1, 2, 6, 8)
+        found = scheme(q, q, ww.positions(6, start=4))
+        assert calls
+        with ww.plain_kernels():
+            torch.testing.assert_close(found, scheme(q, q, ww.positions(6, start=4)), rtol=0, atol=1e-6)
+    for scheme in (ww.Sinusoidal(8), ww.AxialSinusoidal(8)):
+        calls.clear()
+        found = scheme(ww.positions(6, start=4))
+        assert calls
+        with ww.plain_kernels():
+            require_near((found,), (scheme(ww.positions(6, start=4)),))
+
+
+def test_settings_that_change_are_followed():
+    """Frequencies are held from one binding to the next, as long as they are those of the settings."""
+    rope, q, p = ww.Rotary(8), torch.randn(1, 2, 6, 8), ww.positions(6)
+    before = rope(q, q, p)[0]
+    assert torch.equal(rope(q, q, p)[0], before)
+    rope.theta = 50.0
+    assert torch.equal(rope(q, q, p)[0], ww.Rotary(8, theta=50.0)(q, q, p)[0])
+    rope.scaling = ww.Linear(2.0)
+    assert torch.equal(rope(q, q, p)[0], ww.Rotary(8, theta=50.0, scaling=ww.Linear(2.0))(q, q, p)[0])
+    assert not rope.state_dict()
+    assert torch.equal(rope.bfloat16()(q, q, p)[0], ww.Rotary(8, theta=50.0, scaling=ww.Linear(2.0))(q, q, p)[0])
+
+
+def test_what_stands_for_numbers_in_a_trace_is_not_held():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        rope = ww.Rotary(8)
+        rope.bind(ww.positions(3))
+    q = torch.randn(1, 2, 6, 8)
+    assert torch.equal(rope(q, q, ww.positions(6))[0], ww.Rotary(8)(q, q, ww.positions(6))[0])
