@@ -20,7 +20,7 @@ from whatwhere.comparison import DEMO_SCHEMES, compare, demo
 from whatwhere.comparison.run import Job, Run, run
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
-from whatwhere.comparison.train import build
+from whatwhere.comparison.train import build, route
 
 QUICK: dict[str, Any] = {"lengths": [8], "steps": 3, "workers": 1, "progress": False}
 
@@ -58,6 +58,36 @@ def test_processes_threads_and_this_process_give_the_same_numbers(tmp_path: Path
     with ThreadPoolExecutor(2) as threads:
         own = compare(["learned", "alibi"], out=tmp_path / "c", seeds=1, executor=threads, **QUICK | {"workers": None})
     assert numbers(here) == numbers(pool) == numbers(own)
+
+
+def test_all_runs_of_a_comparison_take_one_route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is chosen first holds for the runs that join later; the record says what each run took."""
+    monkeypatch.setattr("whatwhere.kernels.switch._PLAIN_BY_ENVIRONMENT", False)
+    monkeypatch.setattr("whatwhere.kernels.matmul._is_free", lambda: True)
+    monkeypatch.setattr("whatwhere.kernels.matmul._is_float32", lambda: True)
+    monkeypatch.setattr("whatwhere.kernels.matmul._set", lambda precision: None)  # not every PyTorch has the switch
+    for chosen in ("onednn", "default"):
+        monkeypatch.setattr("whatwhere.comparison.choose_route", lambda task, settings, chosen=chosen: chosen)
+        seeds = 1 if chosen == "onednn" else 2
+        report = compare(["none"], out=tmp_path / "a", seeds=seeds, **QUICK)
+        assert report.results["settings"]["products"] == "onednn"
+        assert [run["products"] for run in report.results["runs"]] == ["onednn"] * seeds
+
+
+def test_the_products_tried_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Any] = []
+
+    def choose(layers: Any) -> str:
+        tried.append((set(layers), torch.get_num_threads()))
+        return "default"
+
+    monkeypatch.setattr("whatwhere.comparison.train.choose", choose)
+    settings = make_settings("expressions", None, dim=32, feedforward=80, batch=10, device="cpu")
+    assert route(Expressions(trained=(2, 3, 9)), settings) == "default"
+    rows = 10 * (2 * 3 + 2)
+    model = build("none", 0, Expressions(), settings)
+    shapes = {(rows, w.shape[1], w.shape[0]) for n, w in model.named_parameters() if "blocks" in n and w.dim() == 2}
+    assert tried == [(shapes, 1)]
 
 
 def test_the_callers_random_state_and_threads_stay(tmp_path: Path) -> None:
@@ -106,7 +136,7 @@ def test_layers_are_saved_as_they_were_trained(tmp_path: Path) -> None:
     tensors = load_file(file)
     assert set(tensors) == {"tokens.weight", "tokens.weight@0", "tokens.weight@20", "where.input.weight"}
     settings = make_settings("expressions", [8], steps=3)
-    trained = run(Job("learned", 2, Expressions(), settings))
+    trained = run(Job("learned", 2, Expressions(), settings, route=route(Expressions(), settings)))
     for name, value in trained.tensors.items():
         assert torch.equal(tensors[name], torch.from_numpy(value))
     start = build("learned", 2, Expressions(), settings).input.tokens.weight
@@ -252,15 +282,15 @@ def test_a_damaged_run_is_named(tmp_path: Path) -> None:
 
 
 class FailsWhenCalled(ww.ScoreBias):
-    """A scheme that works once, when it is tried out, and never again."""
+    """A scheme that works when it is tried out, for all tokens and for the one that is asked, and never again."""
 
     num_heads = 4
     calls = 0
 
     def bind(self, queries, keys, *, q=None, k=None, gates=None, causal=True):  # type: ignore[no-untyped-def]
-        """Give no bias, once."""
+        """Give no bias, twice."""
         FailsWhenCalled.calls += 1
-        if FailsWhenCalled.calls > 1:
+        if FailsWhenCalled.calls > 2:
             raise RuntimeError("the disk is on fire")
         return lambda b, h, i, j: (i - j).float() * 0
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 import whatwhere as ww
 from whatwhere.comparison.model import Transformer
@@ -22,6 +23,7 @@ def own(dim: int, num_heads: int, max_length: int) -> ww.Where:
 
 # Every scheme of the catalogue, mixtures by door and by layer, and one's own.
 SCHEMES = [*ww.catalogue, "rotary+alibi", "learned+rotary", "rotary/none", "sinusoidal/alibi", ("own", own)]
+BOTH_WAYS = [s for s in SCHEMES if s not in ww.catalogue or not ww.catalogue[s].causal_only]
 
 
 def name(scheme: Any) -> str:
@@ -136,9 +138,7 @@ def test_a_decoder_does_not_see_what_comes_later(scheme: Any) -> None:
     assert (before - after)[:, 5:].abs().amax((0, 2)).min() > 1e-3
 
 
-@pytest.mark.parametrize(
-    "scheme", [s for s in SCHEMES if s not in ww.catalogue or not ww.catalogue[s].causal_only], ids=name
-)
+@pytest.mark.parametrize("scheme", BOTH_WAYS, ids=name)
 @torch.no_grad()
 def test_an_encoder_sees_what_comes_later(scheme: Any) -> None:
     model, ids = made(scheme, direction="encoder"), drawn()
@@ -159,13 +159,46 @@ def test_what_tells_order_without_positions(direction: str, layers: int, same: b
     assert change < 1e-5 if same else change > 1e-2
 
 
+@pytest.mark.parametrize(
+    ("scheme", "direction"),
+    [(scheme, "decoder") for scheme in SCHEMES] + [(scheme, "encoder") for scheme in BOTH_WAYS],
+    ids=name,
+)
 @torch.no_grad()
-def test_one_place_is_asked_or_every_place() -> None:
-    model, ids = made("rotary"), drawn()
-    everywhere = model(ids)
-    assert everywhere.shape == (3, TOKENS, VOCAB)
-    for at in (0, 4, -1):
-        torch.testing.assert_close(model(ids, at), everywhere[:, at], rtol=0, atol=1e-5)
+def test_one_place_is_asked_or_every_place(scheme: Any, direction: str) -> None:
+    """The last layer computes one query only, by whatever scheme, and at drawn positions too."""
+    model, ids = made(scheme, direction=direction), drawn()
+    scattered = ww.randomized(TOKENS, 24, batch=3, generator=torch.Generator().manual_seed(4))
+    for stands in (None, ww.positions(TOKENS, start=2), scattered):
+        try:
+            everywhere = model(ids, None, stands)
+        except ww.PositionError:  # a table of positions ends where training did
+            assert stands is not None
+            continue
+        assert everywhere.shape == (3, TOKENS, VOCAB)
+        for at in (0, 4, -1):
+            torch.testing.assert_close(model(ids, at, stands), everywhere[:, at], rtol=0, atol=1e-4)
+
+
+@torch.no_grad()
+def test_a_place_that_is_not_there_is_refused() -> None:
+    model = made("none")
+    for at in (TOKENS, -TOKENS - 1):
+        with pytest.raises(IndexError):
+            model(drawn(), at)
+
+
+@torch.no_grad()
+def test_one_place_costs_the_last_layer_one_place() -> None:
+    """It reads keys and values of all tokens, but has queries and all that follows for one of each sequence."""
+    model, ids = made("none"), drawn()
+    costs = []
+    for at in (None, -1):
+        with FlopCounterMode(display=False) as counter:
+            model(ids, at)
+        costs.append(counter.get_total_flops())
+    one = DIM * DIM + DIM * DIM + 2 * DIM * FEED + DIM * VOCAB  # the attention itself is not counted on the CPU
+    assert costs[0] - costs[1] == 2 * 3 * (TOKENS - 1) * one
 
 
 @torch.no_grad()

@@ -148,6 +148,16 @@ def test_another_comparison_is_told_by_what_differs(difference: Any, words: str,
         folder(kept)
 
 
+def test_runs_that_join_others_multiply_as_they_did(kept: Path) -> None:
+    assert folder(kept).route == "default"
+    assert Folder(kept, TASK, TOLD, ["learned"], "onednn").route == "default"
+    change(kept / "comparison.json", lambda c: c.update(products="onednn"))
+    assert folder(kept).route == "onednn"
+    change(kept / "comparison.json", lambda c: c.pop("products"))  # as an older version wrote it
+    with pytest.raises(ww.ResultsError, match="there products is None, here 'default'"):
+        folder(kept)
+
+
 def test_a_scheme_is_told_from_what_it_was(kept: Path) -> None:
     change(kept / "runs/learned-2.json", lambda c: c.update(scheme_identity="0"))
     with pytest.raises(ww.ResultsError, match=r"'learned' has changed since(.|\n)*delete this run"):

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 import whatwhere as ww
+from whatwhere.comparison import measure
 from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.run import STOP, Job, Stopped, draw, run
 from whatwhere.comparison.settings import Settings, build_wheres, make_settings
 from whatwhere.comparison.tasks import Expressions, Recall
 from whatwhere.comparison.train import build, one_thread, train
+from whatwhere.kernels import matmul
 
 DIM, HEADS, TASK = 16, 2, Expressions(trained=(2, 3))  # 3 arguments are 8 tokens, 4 are 10
 
@@ -33,6 +35,25 @@ def test_a_record_holds_every_length_and_every_look() -> None:
     assert [look["percent"] for look in record["story"]["snapshots"]] == [0, 20, 100]
     assert [look["number_line"] is None for look in record["story"]["snapshots"]] == [True, False, False]
     assert 0 < record["seconds_per_step"] * 5 < record["seconds"]
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.mkldnn, "matmul"), reason="this PyTorch has no switch for products")
+def test_a_run_takes_its_route_and_puts_the_switch_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both libraries compute in float32 (made to believe, where they do not), so both give the same losses, nearly."""
+    monkeypatch.setattr("whatwhere.kernels.switch._PLAIN_BY_ENVIRONMENT", False)
+    switch, seen = torch.backends.mkldnn.matmul, []
+    measured = measure.shift_test
+    monkeypatch.setattr(measure, "shift_test", lambda *a: (seen.append(switch.fp32_precision), measured(*a))[1])
+    is_float32 = matmul._is_float32()
+    monkeypatch.setattr(matmul, "_is_float32", lambda: True)
+    job = Job("learned", 7, TASK, settings())
+    usual, routed = run(job).record, run(replace(job, route="onednn")).record
+    assert (usual["products"], routed["products"]) == ("default", "onednn")
+    assert seen == ["none", "bf16"], "measured as it was trained"
+    assert routed["losses"] == pytest.approx(np.array(usual["losses"]), rel=1e-4 if is_float32 else 0.1)
+    with pytest.raises(ww.SettingError, match="diverged"):
+        run(replace(job, route="onednn", settings=settings(learning_rate=1e38)))
+    assert switch.fp32_precision == "none"
 
 
 def own(dim: int, num_heads: int, max_length: int) -> list[ww.Where]:

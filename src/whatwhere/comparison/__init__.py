@@ -19,6 +19,7 @@ from whatwhere.comparison.settings import SchemeLike, Settings, make_settings, n
 from whatwhere.comparison.stands import exam_generator, in_exam, warn_of_plain_exam, with_longest
 from whatwhere.comparison.tasks import Task, make_task
 from whatwhere.comparison.train import build as build_model
+from whatwhere.comparison.train import route as choose_route
 from whatwhere.comparison.verdicts import verdicts
 from whatwhere.errors import MissingExtra, SettingError
 
@@ -55,8 +56,9 @@ def compare(
         progress: show how far it is, on standard error.
         settings: further settings, see `comparison.settings.Settings`: steps, batch, dim, layers, heads, trained, ....
 
-    The same seeds and versions give the same numbers on the same machine. Interrupted, it keeps what is finished, and
-    the same call goes on.
+    The same seeds and versions give the same numbers on the same machine, as long as products of float32 take the same
+    way: MKL, or oneDNN where a trial shows that it is faster and still float32; `"products"` in results.json says
+    which. Interrupted, it keeps what is finished, and the same call goes on.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as out:
@@ -75,9 +77,14 @@ def compare(
     told = with_longest(told, work)
     warn_of_plain_exam(told)
     _rehearse(chosen, work, told)
-    folder = _Folder(out, work, told, chosen)
+    folder = _Folder(out, work, told, chosen, choose_route(work, told))
     found = {(name_of(s), seed): folder.finished(name_of(s), seed) for s in chosen for seed in numbers}
-    missing = [_Job(s, seed, work, told) for seed in numbers for s in chosen if found[name_of(s), seed] is None]
+    missing = [
+        _Job(s, seed, work, told, route=folder.route)
+        for seed in numbers
+        for s in chosen
+        if found[name_of(s), seed] is None
+    ]
 
     def keep(run: _Run) -> None:
         found[run.record["scheme"], run.record["seed"]] = folder.keep(run)
@@ -85,7 +92,10 @@ def compare(
     _run_all(missing, keep, executor=executor, workers=workers, show=progress)
     done = [kept for kept in found.values() if kept is not None]
     command = results.command(name, chosen, numbers, told, folder.path, paths)
-    content = _results(done, work, told, numbers) | {"seconds": perf_counter() - began, "command": command}
+    content = _results(done, work, told, numbers, folder.route) | {
+        "seconds": perf_counter() - began,
+        "command": command,
+    }
     folder.write_results(content)
     _write_page(folder.path)
     return Report(folder.path, content)
@@ -131,7 +141,7 @@ def _rehearse(schemes: Sequence[SchemeLike], task: Task, settings: Settings) -> 
             _require_later_keys(scheme, model)
         with torch.no_grad():
             ids = longest.ids.to(settings.place)
-            model(ids, None, in_exam(settings, ids, exam_generator(ids.shape[1])))
+            model(ids, longest.at, in_exam(settings, ids, exam_generator(ids.shape[1])))
     for length in {*task.tested_in_length, *settings.lengths, task.shift_length}:
         task.exam(length, 1)
 
@@ -145,7 +155,9 @@ def _require_later_keys(scheme: SchemeLike, model: Transformer) -> None:
             )
 
 
-def _results(done: Sequence[dict[str, Any]], task: Task, settings: Settings, seeds: Sequence[int]) -> dict[str, Any]:
+def _results(
+    done: Sequence[dict[str, Any]], task: Task, settings: Settings, seeds: Sequence[int], route: str
+) -> dict[str, Any]:
     runs = [kept["record"] for kept in done]
     names = list(dict.fromkeys(run["scheme"] for run in runs))
     told = settings.as_dict() | {
@@ -153,6 +165,7 @@ def _results(done: Sequence[dict[str, Any]], task: Task, settings: Settings, see
         "schemes": names,
         "seeds": list(seeds),
         "threads_per_run": 1,
+        "products": route,
         "device": settings.place,
     }
     about = _describe(task, settings)

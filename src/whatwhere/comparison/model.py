@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from whatwhere.comparison.settings import Settings
 from whatwhere.layer import InputLayer
@@ -23,17 +24,38 @@ class Block(nn.Module):
         self.out = nn.Linear(dim, dim, bias=False)
         self.feed = nn.Sequential(nn.Linear(dim, feedforward), nn.GELU(), nn.Linear(feedforward, dim))
 
-    def forward(self, x: Float[Tensor, "batch tokens dim"], here: Here) -> Float[Tensor, "batch tokens dim"]:
-        """Let every token gather from the others, by the layer's own way of saying where."""
+    def forward(
+        self, x: Float[Tensor, "batch tokens dim"], here: Here, at: int | None = None
+    ) -> Float[Tensor, "batch asked dim"]:
+        """Let every token gather from the others, by the layer's own way of saying where.
+
+        Args:
+            x: the tokens.
+            here: bound to the tokens that ask, and all that are looked at.
+            at: the one that asks, as in a last layer of which nothing else is read; None is all of them.
+        """
         y = self.norm_attention(x)
-        # (batch, tokens, 3 dim) -> 3 x (batch, heads, tokens, head_dim)
-        q, k, v = self.qkv(y).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
         gates = here.gates(y)
+        q, k, v = self._heads(y, at)
         q, k = here.query_key(q, k)
         y = here.attention(q, k, v, causal=self.causal, gates=gates)
+        if at is not None:
+            x = x[:, at : at + 1]
         x = x + self.out(y.transpose(1, 2).flatten(-2))
         fed: Tensor = x + self.feed(self.norm_feed(x))
         return fed
+
+    def _heads(self, y: Tensor, at: int | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Give queries, keys and values; queries of one place only, if one asks."""
+        if at is None:
+            # (batch, tokens, 3 dim) -> 3 x (batch, heads, tokens, head_dim)
+            q, k, v = self.qkv(y).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+            return q, k, v
+        dim = y.shape[-1]
+        of_q, of_k_and_v = self.qkv.weight.split([dim, 2 * dim])
+        q = F.linear(y[:, at : at + 1], of_q).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        k, v = F.linear(y, of_k_and_v).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        return q, k, v
 
 
 class Transformer(nn.Module):
@@ -66,11 +88,18 @@ class Transformer(nn.Module):
             at: the place asked, the same in all sequences; None asks every place.
             stands: where the tokens stand; None counts from 0.
         """
-        heres = bind(self.layer_wheres, positions(ids.shape[1], device=ids.device) if stands is None else stands)
+        stands = positions(ids.shape[1], device=ids.device) if stands is None else stands
+        wheres = self.layer_wheres
+        heres = bind(wheres, stands)
         x = self.input(ids, heres[0])
-        for block, here in zip(self.blocks, heres, strict=True):
+        for block, here in zip(self.blocks[:-1], heres, strict=False):
             x = block(x, here)
-        x = self.norm(x if at is None else x[:, at])
+        if at is None:
+            x = self.blocks[-1](x, heres[-1])
+        else:
+            place = range(ids.shape[1])[at]  # counted from the start
+            x = self.blocks[-1](x, wheres[-1].at(stands[place : place + 1], stands), place)[:, 0]
+        x = self.norm(x)
         logits: Tensor = self.input.tokens.readout(x) if self.readout is None else self.readout(x)
         return logits
 

@@ -25,6 +25,7 @@ from whatwhere.comparison.run import Run
 from whatwhere.comparison.settings import SchemeLike, Settings, build_wheres, make_settings, name_of
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import ResultsError
+from whatwhere.kernels.matmul import Route
 
 FORMAT, VERSION = "whatwhere-results", 1
 _ASKED, _RUN = "whatwhere-comparison", "whatwhere-run"
@@ -108,16 +109,25 @@ class Folder:
 
     Args:
         path: a folder that does not exist, is empty, or holds this comparison.
+        route: how float32 products are to be computed; runs that join others follow theirs, `folder.route`.
     """
 
-    def __init__(self, path: str | Path, task: Task, settings: Settings, schemes: Sequence[SchemeLike]) -> None:
-        self.path = Path(path)
+    def __init__(
+        self,
+        path: str | Path,
+        task: Task,
+        settings: Settings,
+        schemes: Sequence[SchemeLike],
+        route: Route = "default",
+    ) -> None:
+        self.path, self.route = Path(path), route
         self._asked: dict[str, Any] = {
             "format": _ASKED,
             "version": VERSION,
             "versions": versions(),
             "settings": settings.as_dict() | {"trained": list(task.trained), "place": settings.place},
             "task_identity": task.identity,
+            "products": route,
         }
         self._identities = {name_of(scheme): _identity(scheme, settings) for scheme in schemes}
         try:
@@ -194,6 +204,7 @@ class Folder:
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(asked, self._asked)
         before = _read_json(asked)
+        self.route = self._asked["products"] = "onednn" if before.get("products") == "onednn" else "default"
         difference = _first_difference(before, json.loads(json.dumps(self._asked)))
         if difference is not None:
             name, old, new = difference

@@ -14,6 +14,7 @@ from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.settings import SchemeLike, Settings, name_of
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import PositionError
+from whatwhere.kernels.matmul import Route, routed
 from whatwhere.where.binding import Where
 
 STOP = "stop"
@@ -31,6 +32,7 @@ class Job:
     Args:
         channel: a file that takes the number of steps done; a file `stop` beside it ends the run. None where the
             executor shares no disk.
+        route: how float32 products are computed, the same for all runs of a comparison.
     """
 
     scheme: SchemeLike
@@ -38,6 +40,7 @@ class Job:
     task: Task
     settings: Settings
     channel: Path | None = None
+    route: Route = "default"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +60,11 @@ class Run:
 
 def run(job: Job) -> Run:
     """Train and measure, on one thread."""
-    with train.one_thread():
-        return _run(job)
+    with train.one_thread(), routed(job.route) as taken:
+        return _run(job, taken)
 
 
-def _run(job: Job) -> Run:
+def _run(job: Job, route: Route) -> Run:
     began = time.perf_counter()
     task, settings = job.task, job.settings
     model = train.build(job.scheme, job.seed, task, settings)
@@ -80,6 +83,7 @@ def _run(job: Job) -> Run:
         "seed": job.seed,
         "parameters": _count(model),
         "steps": settings.steps,
+        "products": route,
         "seconds": time.perf_counter() - began,
         "seconds_per_step": trained.seconds / settings.steps,
         "losses": [list(pair) for pair in trained.losses],

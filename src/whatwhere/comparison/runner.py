@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -171,7 +172,7 @@ def _is_bad(future: Future[Run]) -> bool:
 
 
 def _with_channel(job: Job, channel: Path | None) -> Job:
-    return Job(job.scheme, job.seed, job.task, job.settings, channel)
+    return replace(job, channel=channel)
 
 
 def _steps_under_way(channels: Path) -> int:

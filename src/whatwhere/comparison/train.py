@@ -16,6 +16,7 @@ from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.settings import SchemeLike, Settings, build_wheres
 from whatwhere.comparison.tasks import Batch, Task
 from whatwhere.errors import SettingError
+from whatwhere.kernels.matmul import Route, choose
 
 SNAPSHOTS = (0, 20, 100)
 """At which percent of the steps the token table is looked at."""
@@ -57,6 +58,16 @@ def build(scheme: SchemeLike, seed: int, task: Task, settings: Settings) -> Tran
         return Transformer(task.vocab_size, wheres, settings).to(settings.place)
 
 
+def route(task: Task, settings: Settings) -> Route:
+    """Choose how the runs of a comparison multiply matrices, by trying the model's own: a twentieth of a second."""
+    if settings.place != "cpu":
+        return "default"
+    rows = settings.batch * task.token_count(sorted(task.trained)[len(task.trained) // 2])
+    dim, feedforward = settings.dim, settings.feedforward
+    with one_thread():
+        return choose([(rows, dim, 3 * dim), (rows, dim, dim), (rows, dim, feedforward), (rows, feedforward, dim)])
+
+
 def train(
     model: Transformer,
     seed: int,
@@ -73,8 +84,9 @@ def train(
     """
     generator = torch.Generator().manual_seed(1000 + seed)
     placing = torch.Generator().manual_seed(3_000_000 + seed)  # its own, so that the batches stay the same
+    weights = list(model.parameters())  # found once, not at every step
     optimizer = torch.optim.AdamW(
-        model.parameters(),
+        weights,
         lr=settings.learning_rate,
         betas=settings.betas,
         weight_decay=settings.weight_decay,
@@ -93,15 +105,15 @@ def train(
             loss = _loss(logits, batch.targets)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
+        torch.nn.utils.clip_grad_norm_(weights, _CLIP)
         optimizer.step()
         seconds += perf_counter() - began
         if step % every == 0 or step in (1, settings.steps):
             require_finite(loss.detach(), f"the loss is, at step {step},", settings)
             losses.append((step, loss.item()))
         if step in at:
-            for weights in model.parameters():
-                require_finite(weights.detach(), f"weights are, after step {step},", settings)
+            for weight in weights:
+                require_finite(weight.detach(), f"weights are, after step {step},", settings)
             looks[at[step]] = look(model)
         tick(step)
     return Trained(model, losses, looks, seconds)

@@ -58,7 +58,10 @@ def record(results: Results) -> Markup:
         "record",
         "8. Settings, machine, and how to repeat it",
         seen,
-        paragraph("The same command, version and number of threads give the same numbers on the same machine:"),
+        paragraph(
+            "The same command, versions, number of threads and way of multiplying (products, among the settings) "
+            "give the same numbers on the same machine:"
+        ),
         again,
         table(
             "Where and with what this was run.",
