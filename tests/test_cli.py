@@ -25,7 +25,7 @@ from whatwhere import cli
 from whatwhere.where.catalogue import describe
 
 TEXT = "The cat sat on the mat."
-COMMANDS = ("demo", "compare", "encode", "schemes")
+COMMANDS = ("demo", "compare", "encode", "schemes", "bench")
 TINY = "--steps 2 --lengths 8 --seeds 5, --workers 1 --dim 8 --heads 2 --layers 1 --set feedforward=8 --set exam=40"
 FULL = Path("/dev/full")
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

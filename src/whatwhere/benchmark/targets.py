@@ -1,0 +1,232 @@
+"""What was aimed at, in one place, and whether it was met.
+
+Every target is a ratio within one run. It is judged with pooled allocation unless it says otherwise.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from whatwhere.benchmark.timing import ratios
+from whatwhere.benchmark.works import decoding, start, token_step, training
+
+_TIMES = {"pooled": ("pooled", "caching"), "fresh": ("fresh",)}
+
+
+@dataclass(frozen=True)
+class Target:
+    """Say what a candidate should reach.
+
+    Args:
+        work, case: where; the case is a regular expression.
+        candidate: whose row.
+        kind: one of KINDS.
+        bound: what the kind's number shall not pass.
+        against: another candidate, where the kind needs one.
+        regime: of allocation.
+    """
+
+    work: str
+    case: str
+    candidate: str
+    kind: str
+    bound: float
+    against: str = ""
+    regime: str = "pooled"
+
+    @property
+    def words(self) -> str:
+        """The target as a reader reads it."""
+        said = KINDS[self.kind].words.format(bound=KINDS[self.kind].show(self.bound), against=self.against)
+        return said + (", fresh allocation" if self.regime == "fresh" and self.work != start.WORK.name else "")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Hold a target and what was measured; None where it could not be."""
+
+    target: Target
+    case: str
+    value: float | None
+
+    @property
+    def met(self) -> bool | None:
+        """Tell whether it was met; None where nothing was measured."""
+        if self.value is None:
+            return None
+        least = KINDS[self.target.kind].least
+        return self.value >= self.target.bound if least else self.value <= self.target.bound
+
+    @property
+    def strain(self) -> float:
+        """Give what was measured as a share of the bound: above 1 is missed, and the largest is the worst."""
+        if self.value is None:
+            return 0.0
+        if KINDS[self.target.kind].least:
+            return self.target.bound / self.value
+        return self.value / self.target.bound
+
+    @property
+    def words(self) -> str:
+        """Give the number, and say that it is met or by how much it is missed."""
+        if self.value is None:
+            return "not measured"
+        show = KINDS[self.target.kind].show
+        return f"{show(self.value)}, " + (
+            "met" if self.met else f"missed by {show(abs(self.value - self.target.bound))}"
+        )
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Say how a target's number comes from a case.
+
+    Args:
+        words: with places for `bound` and `against`.
+        value: takes the target and the case's rows by candidate.
+        show: writes the number.
+        least: the bound is the least it shall be, not the most.
+    """
+
+    words: str
+    value: Callable[[Target, Mapping[str, Any], Mapping[str, Any]], float | None]
+    show: Callable[[float], str]
+    least: bool = False
+
+
+def verdicts(results: Mapping[str, Any]) -> Iterator[Verdict]:
+    """Judge every target whose work was measured; quick runs are too small to judge."""
+    if results["settings"]["quick"]:
+        return
+    for target in TARGETS:
+        for case in results["works"].get(target.work, {"cases": []})["cases"]:
+            if not re.fullmatch(target.case, case["case"]):
+                continue
+            rows = {row["candidate"]: row for row in case["rows"]}
+            if target.candidate in rows and (not target.against or target.against in rows):
+                yield Verdict(target, case["case"], KINDS[target.kind].value(target, rows, case))
+
+
+def _rounds(target: Target, row: Mapping[str, Any]) -> Sequence[float] | None:
+    """Give the seconds of each round under the target's regime; on CUDA there is one for both."""
+    for regime in _TIMES[target.regime]:
+        if regime in row["regimes"]:
+            rounds: Sequence[float] = row["regimes"][regime]["rounds"]
+            return rounds
+    return None
+
+
+def _both(target: Target, rows: Mapping[str, Any], other: str) -> tuple[Sequence[float], Sequence[float]] | None:
+    mine, theirs = _rounds(target, rows[target.candidate]), _rounds(target, rows[other])
+    return None if mine is None or theirs is None else (mine, theirs)
+
+
+def _slower(target: Target, rows: Mapping[str, Any], case: Mapping[str, Any]) -> float | None:
+    found = _both(target, rows, target.against or case["rows"][0]["candidate"])
+    return None if found is None else median(ratios(*found))
+
+
+def _faster(target: Target, rows: Mapping[str, Any], case: Mapping[str, Any]) -> float | None:
+    found = _both(target, rows, target.against)
+    return None if found is None else median(ratios(found[1], found[0]))
+
+
+def _over(target: Target, rows: Mapping[str, Any], case: Mapping[str, Any]) -> float | None:
+    found = _both(target, rows, target.against)
+    return None if found is None else median(a - b for a, b in zip(*found, strict=True))
+
+
+def _seconds(target: Target, rows: Mapping[str, Any], case: Mapping[str, Any]) -> float | None:
+    found = _rounds(target, rows[target.candidate])
+    return None if found is None else median(found)
+
+
+def _error(target: Target, rows: Mapping[str, Any], case: Mapping[str, Any]) -> float | None:
+    error: float | None = rows[target.candidate]["error"]
+    return error
+
+
+def _peak(target: Target, rows: Mapping[str, Any], case: Mapping[str, Any]) -> float | None:
+    peak: float | None = rows[target.candidate]["peak"]
+    return None if peak is None else peak / float(case["unit"])
+
+
+def _extra(target: Target, rows: Mapping[str, Any], case: Mapping[str, Any]) -> float | None:
+    """Give the peak beyond the limit's, in the case's unit, or as a share of what the other needs beyond it."""
+    mine: float | None = rows[target.candidate]["peak"]
+    limit: float | None = case["rows"][0]["peak"]
+    if mine is None or limit is None:
+        return None
+    other: float | None = rows[target.against]["peak"] if target.against else limit + case["unit"]
+    return None if other is None or other <= limit else max(0.0, mine - limit) / (other - limit)
+
+
+def _times(value: float) -> str:
+    return f"{value:.3g} x"
+
+
+def as_seconds(value: float) -> str:
+    """Write seconds in the unit that fits.
+
+    >>> as_seconds(0.00123), as_seconds(0.0000305), as_seconds(1.5)
+    ('1.23 ms', '30.5 us', '1.5 s')
+    """
+    for size, unit in ((1.0, "s"), (1e-3, "ms")):
+        if abs(value) >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value * 1e6:.3g} us"
+
+
+def _percent(value: float) -> str:
+    return f"{value:.1%}"
+
+
+def _small(value: float) -> str:
+    return f"{value:.1e}"
+
+
+KINDS: Mapping[str, Kind] = {
+    "slower": Kind("<= {bound} the limit", _slower, _times),
+    "slower than": Kind("<= {bound} {against}", _slower, _times),
+    "faster": Kind(">= {bound} the speed of {against}", _faster, _times, least=True),
+    "over": Kind("<= {bound} more than {against}", _over, as_seconds),
+    "seconds": Kind("<= {bound}", _seconds, as_seconds),
+    "error": Kind("error <= {bound}", _error, _small),
+    "peak": Kind("peak <= {bound} the bytes of q and k (outputs and gradients, no copy kept)", _peak, _times),
+    "extra": Kind("memory beyond the limit's <= {bound} one table of all pairs", _extra, _times),
+    "share": Kind("memory beyond the limit's <= {bound} of that of {against}", _extra, _percent),
+}
+
+_LONG = "float32, 4,096 tokens, forward with backward"
+_TABLE = "T5: SDPA, bias made in each call"  # transformers' way needs more still
+_MOST_ROWS = "262,144 rows, .*"
+TARGETS: tuple[Target, ...] = (
+    Target("rotary", "float32, .*", "whatwhere", "slower", 1.35),
+    Target("rotary", "bfloat16, .*", "whatwhere", "slower", 1.55),
+    Target("rotary", ".*, forward", "whatwhere, in place", "slower", 1.1),
+    Target("rotary", ".*", "whatwhere", "faster", 4.5, "transformers"),
+    Target("rotary", ".*", "whatwhere", "faster", 15.0, "transformers", regime="fresh"),
+    Target("rotary", ".* with backward", "whatwhere", "peak", 2.1),
+    Target("lookup", ".*", "whatwhere", "slower", 1.4),
+    Target("lookup", ".*", "whatwhere, plain twin", "slower", 1.9),
+    Target("lookup", ".*", "whatwhere", "faster", 2.0, "plain torch, embedding * s + positions"),
+    Target("token-step", ".*", "whatwhere RowAdamW", "slower", 3.0),
+    Target("token-step", _MOST_ROWS, "whatwhere RowAdamW", "slower than", 1.6, token_step.FEW_ROWS),
+    Target("token-step", _MOST_ROWS, "whatwhere RowAdamW", "faster", 20.0, "torch AdamW, fused"),
+    Target("token-step", _MOST_ROWS, "whatwhere RowAdamW", "faster", 1.0, "torch SparseAdam (computes something else)"),
+    Target("attention", _LONG, "ALiBi: whatwhere", "slower", 1.3),
+    Target("attention", _LONG, "ALiBi: whatwhere", "extra", 1.0),
+    *(Target("attention", _LONG, f"{name}: whatwhere", "slower", 2.5) for name in ("T5", "KERPLE", "FIRE")),
+    *(Target("attention", _LONG, f"{name}: whatwhere", "share", 0.02, _TABLE) for name in ("T5", "KERPLE", "FIRE")),
+    Target("position-table", ".*", "whatwhere", "faster", 5.0, "plain torch, float32 angles"),
+    Target("position-table", ".*", "whatwhere", "error", 1.5e-7),
+    Target("decoding", ".*", "whatwhere", "over", 30e-6, decoding.INDEXING),
+    Target("start", ".*", start.ON_TOP, "over", 50e-3, start.TORCH, regime="fresh"),
+    Target("start", ".*", start.HELP, "seconds", 0.3, regime="fresh"),
+    *(
+        Target("training", ".*", f"whatwhere compare, {scheme}", "faster", 1.4, training.PLAIN)
+        for scheme in ("learned", "rotary")
+    ),
+)

@@ -1,0 +1,233 @@
+"""A training step of the token table: rows looked up, their gradient, the optimizer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import cycle
+from typing import Any
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from whatwhere.benchmark.peers import load
+from whatwhere.benchmark.work import Absent, Candidate, Case, Run, Scale, Work, drawn
+from whatwhere.what.embedding import TokenEmbedding
+from whatwhere.what.optimizer import RowAdamW
+
+FEW_ROWS = "whatwhere RowAdamW, on the smallest table"
+"""Stands in the case of the most rows, to tell whether the time grows with the rows."""
+
+_SETTINGS: dict[str, Any] = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}
+_OTHER = " (computes something else)"
+_BATCHES = 64
+"""Batches of ids that the steps go through, again and again: rows come back after some steps, as in training."""
+_TRIAL_ROWS, _TRIAL_DIM, _TRIAL_TOKENS, _TRIAL_STEPS = 512, 16, 64, 100
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Hold a table in training.
+
+    Args:
+        step: takes ids and the gradient of their vectors.
+        table: gives all rows, up to date.
+    """
+
+    step: Callable[[Tensor, Tensor], None]
+    table: Callable[[], Tensor]
+
+
+Train = Callable[[nn.Parameter], Trained]
+
+
+def cases(scale: Scale) -> list[Case]:
+    """Tables from few to many rows, ids drawn evenly or by Zipf's law."""
+    tokens, dim, sizes = (16, 8, (64, 256)) if scale.quick else (4096, 1024, (8192, 32_768, 131_072, 262_144))
+    return [
+        _case(rows, dim, tokens, law, scale.device, few=sizes[0] if rows == sizes[-1] else None)
+        for rows in sizes
+        for law in ("uniform", "zipf")
+    ]
+
+
+def _case(rows: int, dim: int, tokens: int, law: str, device: str, few: int | None) -> Case:
+    return Case(
+        f"{rows:,} rows, {law} ids",
+        limit="copy of (3 U + N) rows",
+        prepare=lambda: _Inputs(rows, dim, tokens, law, device).candidates(few),
+        error=f"after {_TRIAL_STEPS} steps of a small table: distance from dense AdamW in float64, as a share of the "
+        "longest way of a weight",
+        unit=tokens * dim * 4,
+    )
+
+
+class _Inputs:
+    """The ids of a case, and one table for the dense peers: their moments are the same, so they share them."""
+
+    def __init__(self, rows: int, dim: int, tokens: int, law: str, device: str) -> None:
+        self.rows, self.dim, self.law, self.device = rows, dim, law, device
+        self.ids = draw_ids(rows, tokens, law, _BATCHES, device)
+        self.upstream = drawn(tokens, dim, seed=1, device=device).mul_(1e-2)
+        self.table = cache(self._table)
+        self.moments: dict[str, Any] | None = {} if device == "cpu" else None
+
+    def candidates(self, few: int | None) -> list[Candidate]:
+        made = [
+            Candidate("copy of (3 U + N) rows", self._copy),
+            self._candidate("whatwhere RowAdamW", row_adamw, row_adamw, self._table),
+        ]
+        if few is not None:
+            made.append(Candidate(FEW_ROWS, partial(self._few, few)))
+        for name in ("for-loop", "foreach", "fused"):
+            options = {"foreach": name == "foreach", "fused": name == "fused"}
+            train = partial(dense, options, self.moments)
+            made.append(self._candidate(f"torch AdamW, {name}", train, partial(dense, options, None), self.table))
+        alone = partial(sparse, None)
+        made.append(self._candidate(f"torch SparseAdam{_OTHER}", partial(sparse, self.moments), alone, self.table))
+        made.append(Candidate(f"fbgemm, row-wise Adagrad{_OTHER}", self._fbgemm))
+        return made
+
+    def _candidate(self, name: str, train: Train, alone: Train, table: Callable[[], nn.Parameter]) -> Candidate:
+        return Candidate(name, lambda: self._steps(train(table())), lambda _: trial_error(alone))
+
+    def _table(self) -> nn.Parameter:
+        return nn.Parameter(drawn(self.rows, self.dim, seed=0, device=self.device).mul_(0.02))
+
+    def _steps(self, trained: Trained) -> Run:
+        ids = cycle(self.ids)
+        return lambda: trained.step(next(ids), self.upstream)
+
+    def _copy(self) -> Run:
+        different = sum(len(batch.unique()) for batch in self.ids) / len(self.ids)
+        source = drawn(round(3 * different) + self.ids.shape[1], self.dim, seed=2, device=self.device)
+        to = torch.empty_like(source)
+        return lambda: to.copy_(source)
+
+    def _few(self, rows: int) -> Run:
+        other = _Inputs(rows, self.dim, self.ids.shape[1], self.law, self.device)
+        return other._steps(row_adamw(other._table()))
+
+    def _fbgemm(self) -> Run:
+        if self.device != "cpu":
+            raise Absent("its CPU build is what is timed")
+        return self._steps(fbgemm(self.table()))
+
+
+def draw_ids(rows: int, tokens: int, law: str, batches: int, device: str = "cpu") -> Int64[Tensor, "batches tokens"]:
+    """Draw batches of ids, all rows alike or the n-th as often as 1/n.
+
+    >>> draw_ids(8, 5, "zipf", 2).shape
+    torch.Size([2, 5])
+    """
+    weights = torch.ones(rows) if law == "uniform" else 1 / torch.arange(1.0, rows + 1)
+    ids = weights.multinomial(batches * tokens, replacement=True, generator=torch.Generator().manual_seed(0))
+    return ids.view(batches, tokens).to(device)
+
+
+def row_adamw(weight: nn.Parameter) -> Trained:
+    """Train with our optimizer, which touches the rows of the batch only."""
+    embedding = TokenEmbedding.from_weight(weight)
+    optimizer = RowAdamW(embedding, **_SETTINGS)
+
+    def step(ids: Tensor, upstream: Tensor) -> None:
+        embedding(ids).backward(upstream)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def table() -> Tensor:
+        optimizer.flush()
+        return embedding.weight
+
+    return Trained(step, table)
+
+
+def dense(options: dict[str, Any], moments: dict[str, Any] | None, weight: nn.Parameter) -> Trained:
+    """Train with PyTorch's AdamW.
+
+    Args:
+        options: which of its implementations.
+        moments: the state to share with others of the same weight.
+    """
+    optimizer = torch.optim.AdamW([weight], **_SETTINGS, **options)
+    if moments is not None:
+        optimizer.state[weight] = moments
+
+    def step(ids: Tensor, upstream: Tensor) -> None:
+        F.embedding(ids, weight).backward(upstream)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return Trained(step, lambda: weight)
+
+
+def sparse(moments: dict[str, Any] | None, weight: nn.Parameter) -> Trained:
+    """Train with PyTorch's SparseAdam, which forgets the rows outside of the batch and has no weight decay.
+
+    Args:
+        moments: of a dense optimizer, to share; four optimizers with moments of their own would fill 20 GB.
+    """
+    optimizer = torch.optim.SparseAdam([weight], **{name: _SETTINGS[name] for name in ("lr", "betas", "eps")})
+    if moments:
+        optimizer.state[weight] = {"step": 0, **{name: moments[name] for name in ("exp_avg", "exp_avg_sq")}}
+
+    def step(ids: Tensor, upstream: Tensor) -> None:
+        F.embedding(ids, weight, sparse=True).backward(upstream)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return Trained(step, lambda: weight)
+
+
+def fbgemm(weight: nn.Parameter) -> Trained:
+    """Train with fbgemm's fused table; on a CPU it has no Adam, and row-wise Adagrad is its nearest."""
+    load("fbgemm_gpu")
+    codegen: Any = load("fbgemm_gpu.split_table_batched_embeddings_ops_training")
+    common: Any = load("fbgemm_gpu.split_table_batched_embeddings_ops_common")
+    kinds: Any = load("fbgemm_gpu.split_embedding_configs")
+    table = codegen.SplitTableBatchedEmbeddingBagsCodegen(
+        [(*weight.shape, common.EmbeddingLocation.HOST, codegen.ComputeDevice.CPU)],
+        optimizer=kinds.EmbOptimType.EXACT_ROWWISE_ADAGRAD,
+        learning_rate=_SETTINGS["lr"],
+        pooling_mode=common.PoolingMode.NONE,
+    )
+    table.split_embedding_weights()[0].data.copy_(weight.data)
+
+    def step(ids: Tensor, upstream: Tensor) -> None:
+        table(ids, torch.tensor([0, len(ids)])).backward(upstream)
+
+    return Trained(step, lambda: table.split_embedding_weights()[0])
+
+
+@cache
+def _trial() -> tuple[Tensor, Tensor, Tensor, Float64[Tensor, "rows dim"]]:
+    """Give a small table, ids, gradients, and where dense AdamW takes the table in float64."""
+    start = drawn(_TRIAL_ROWS, _TRIAL_DIM, seed=3) * 0.02
+    ids = draw_ids(_TRIAL_ROWS, _TRIAL_TOKENS, "zipf", _TRIAL_STEPS)
+    upstream = drawn(_TRIAL_STEPS, _TRIAL_TOKENS, _TRIAL_DIM, seed=4) * 1e-2
+    exact = dense({"foreach": False}, None, nn.Parameter(start.double()))
+    for batch, gradient in zip(ids, upstream.double(), strict=True):
+        exact.step(batch, gradient)
+    return start, ids, upstream, exact.table().detach()
+
+
+def trial_error(train: Train) -> float:
+    """Train a small table, and give how far it is from float64, as a share of the longest way of a weight."""
+    start, ids, upstream, truth = _trial()
+    trained = train(nn.Parameter(start.clone()))
+    for batch, gradient in zip(ids, upstream, strict=True):
+        trained.step(batch, gradient)
+    away = (trained.table().detach().double() - truth).abs().max()
+    return float(away / (truth - start).abs().max())
+
+
+WORK = Work(
+    "token-step",
+    "a training step of an untied token table, 4,096 tokens, dim 1,024",
+    "Lookup, backward, optimizer step; float32. N tokens touch U rows. AdamW moves every row at every step; RowAdamW "
+    "computes the same, a row at a time when it is read. SparseAdam leaves out what the other rows would do, and "
+    "row-wise Adagrad is another optimizer: they are here for their speed. The limit copies as many rows as the "
+    "touched weights and moments, and the gradient.",
+    cases,
+)

@@ -1,0 +1,64 @@
+"""Peaks of memory, and the two ways of allocating, each in a process of its own."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from whatwhere.benchmark import memory
+
+LINUX = pytest.mark.skipif(memory._glibc() is None, reason="tells glibc what to do")
+MIB = 2**20
+
+
+def told(code: str) -> list[int]:
+    """Run code in a new process, and read the numbers it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [int(word) for word in done.stdout.split()]
+
+
+@LINUX
+def test_the_peak_counts_what_is_freed_before_the_end() -> None:
+    held, passing, nothing = told(
+        """
+        import numpy as np
+        from whatwhere.benchmark.memory import peak
+
+        def passing():
+            np.ones(64 * 2**20, np.uint8).sum()
+            return np.ones(16 * 2**20, np.uint8)
+
+        print(peak(lambda: np.ones(64 * 2**20, np.uint8)), peak(passing), peak(lambda: None))
+        """
+    )
+    assert held == pytest.approx(64 * MIB, abs=4 * MIB)
+    assert passing == pytest.approx(64 * MIB, abs=4 * MIB)
+    assert nothing < 4 * MIB
+
+
+@LINUX
+@pytest.mark.parametrize("pooled", [False, True])
+def test_pooled_keeps_what_was_freed_and_fresh_gives_it_back(pooled: bool) -> None:
+    before, after = told(
+        f"""
+        from whatwhere.benchmark.memory import _resident, pool_allocations
+        assert pool_allocations() if {pooled} else True
+        import numpy as np
+        before = _resident("VmRSS")
+        large = np.ones(64 * 2**20, np.uint8)
+        del large
+        print(before, _resident("VmRSS"))
+        """
+    )
+    assert (after - before > 60 * MIB) == pooled
+
+
+def test_without_linux_there_is_no_peak_and_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_reset_peak", lambda: False)
+    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
+    assert memory.peak(lambda: None) is None
+    assert not memory.pool_allocations()

@@ -1,0 +1,88 @@
+"""docs/speed.md and its figure: written from the results, and from nothing else."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from whatwhere.benchmark.run import bench
+from whatwhere.benchmark.table import ratio
+from whatwhere.benchmark.work import ON_CUDA
+from whatwhere.benchmark.works import WORKS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def speed() -> ModuleType:
+    """Load benchmarks/speed.py."""
+    spec = importlib.util.spec_from_file_location("speed", ROOT / "benchmarks" / "speed.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    """Measure two small works once."""
+    return bench(["position-table", "decoding"], quick=True, threads=1)
+
+
+def test_the_page_is_what_the_script_writes(speed: ModuleType) -> None:
+    assert speed.page(speed.committed()) == (ROOT / "docs" / "speed.md").read_text(encoding="utf-8"), "run make docs"
+
+
+def test_the_figure_of_the_page_is_there_and_reads_in_light_and_dark() -> None:
+    drawn = (ROOT / "docs" / "speed.svg").read_text(encoding="utf-8")
+    assert ElementTree.fromstring(drawn).tag == "{http://www.w3.org/2000/svg}svg"
+    assert "prefers-color-scheme: dark" in drawn
+    assert "#0a00" not in drawn  # the stand-ins of colors
+    assert "](speed.svg)" in (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+
+
+def test_the_page_has_every_work_and_says_what_is_not_measured(speed: ModuleType, found: dict[str, Any]) -> None:
+    page = speed.page([found])
+    sections = {part.split(":")[0]: part for part in page.split("\n## ")[1:]}
+    for name in WORKS:
+        assert ("Not measured yet." in sections[name]) is (name not in found["works"])
+    assert "Not measured: no GPU was at hand." in page
+    for row in found["works"]["decoding"]["cases"][0]["rows"]:
+        (line, *_) = [
+            line for line in sections["decoding"].splitlines() if line.startswith("| ") and row["candidate"] in line
+        ]
+        assert f"{ratio(row['regimes']['fresh']['ratio']['median'])} (" in line
+    assert found["command"] in page
+    assert found["versions"]["torch"] in page
+
+
+def test_a_gpu_stands_beside_the_cpu(speed: ModuleType, found: dict[str, Any]) -> None:
+    record = found["works"]["decoding"]
+    cases = [
+        {**case, "rows": [{**row, "regimes": {ON_CUDA[0]: row["regimes"]["fresh"]}} for row in case["rows"]]}
+        for case in record["cases"]
+    ]
+    gpu = found | {
+        "settings": found["settings"] | {"device": "cuda"},
+        "machine": found["machine"] | {"gpu": "a card"},
+        "works": {"decoding": record | {"cases": cases}},
+    }
+    page = speed.page([found, gpu])
+    assert "| candidate | caching | time |" in page
+    assert "- GPU: a card" in page
+    assert "no GPU was at hand" not in page
+
+
+def test_the_figure_has_a_line_for_each_candidate(
+    speed: ModuleType, found: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (case,) = found["works"]["position-table"]["cases"]
+    monkeypatch.setattr(speed, "DRAWN", {"position-table": case["case"]})
+    drawn = ElementTree.fromstring(speed.figure(found))
+    texts = {node.text for node in drawn.iter("{http://www.w3.org/2000/svg}text")}
+    assert {row["candidate"] for row in case["rows"]} <= texts
+    assert f"position-table: {case['case']}" in texts

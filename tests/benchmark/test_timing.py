@@ -1,0 +1,73 @@
+"""How times are taken: who comes when, what is divided by what. No test asserts a time."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from whatwhere.benchmark.memory import settled
+from whatwhere.benchmark.timing import Budget, order, ratios, spread, time_rounds
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_collections() -> Iterator[None]:
+    """Time as a case does: a collection after each round looks at new objects only."""
+    with settled():
+        yield
+
+
+def test_all_take_their_turn_in_every_round_and_the_order_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A clock that one second passes on at every reading: every turn takes a second, whatever else runs here.
+    seconds = iter(range(10_000))
+    monkeypatch.setattr("whatwhere.benchmark.timing.perf_counter", lambda: float(next(seconds)))
+    turns: list[str] = []
+    runs = {name: lambda name=name: turns.append(name) for name in "abc"}
+    took = time_rounds(runs, Budget(seconds=0.0, least=4))
+    assert took == {name: [1.0] * 4 for name in "abc"}
+    rounds = ["".join(turns[-12:][first : first + 3]) for first in range(0, 12, 3)]
+    assert rounds == ["abc", "acb", "cab", "cba"]
+
+
+def test_everybody_stands_at_every_place_and_after_everybody() -> None:
+    names = "abcde"
+    rounds = [order(names, number) for number in range(2 * len(names))]
+    for place in range(len(names)):
+        assert Counter(found[place] for found in rounds) == dict.fromkeys(names, 2)
+    assert {(a, b) for found in rounds for a, b in pairwise(found)} >= {("a", "b"), ("b", "a")}
+
+
+def test_rounds_go_on_until_the_seconds_are_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def run() -> None:
+        nonlocal now
+        now += 1.0
+
+    monkeypatch.setattr("whatwhere.benchmark.timing.perf_counter", lambda: now)
+    assert len(time_rounds({"a": run}, Budget(seconds=10.0, least=2))["a"]) == 11
+    assert len(time_rounds({"a": run}, Budget(seconds=0.0, least=5))["a"]) == 5
+    assert len(time_rounds({"a": run}, Budget(seconds=10.0, least=2, most=3))["a"]) == 3
+
+
+def test_short_work_is_repeated_within_a_turn() -> None:
+    calls = Counter[str]()
+
+    def short() -> None:
+        calls["short"] += 1
+
+    def long() -> None:
+        calls["long"] += 1
+        time.sleep(0.02)
+
+    time_rounds({"short": short, "long": long}, Budget(seconds=0.0, least=2))
+    assert calls["long"] == 1 + 5 + 2  # warm-up, then a turn in each round
+    assert calls["short"] > 1000
+
+
+def test_ratios_are_of_one_round() -> None:
+    # A machine twice as slow in the second round changes no ratio.
+    assert ratios([3.0, 6.0, 3.0], [2.0, 4.0, 2.0]) == [1.5, 1.5, 1.5]
+    assert spread([7.0]) == {"median": 7.0, "low": 7.0, "high": 7.0}
+    assert spread([1.0, 2.0, 4.0, 100.0]) == {"median": 3.0, "low": 1.75, "high": 28.0}
