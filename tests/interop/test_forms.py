@@ -164,6 +164,7 @@ def test_a_configuration_of_transformers() -> None:
         (b"\xff\xfe", "is not JSON"),
         (b"[1]", "holds a list"),
         (b" " * 10_000_001, "10,000,001 bytes"),
+        (b'{"a":' * 100_000, "is not JSON: maximum recursion depth"),
     ],
 )
 def test_broken_files(tmp_path: Path, content: bytes, told: str) -> None:
@@ -173,8 +174,10 @@ def test_broken_files(tmp_path: Path, content: bytes, told: str) -> None:
 
 
 def test_missing_files(tmp_path: Path) -> None:
-    with pytest.raises(ww.CheckpointError, match=r"config\.json cannot be read: No such file"):
+    with pytest.raises(ww.CheckpointError, match="holds no weights that are read"):
         ww.read(tmp_path)
+    with pytest.raises(ww.CheckpointError, match=r"config\.json cannot be read: No such file"):
+        ww.from_huggingface(tmp_path)
     with pytest.raises(ww.CheckpointError, match="cannot be read"):
         ww.read("meta-llama/Llama-3.1-8B")
 
