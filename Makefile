@@ -9,6 +9,8 @@ TORCH_PIN := $(shell grep -i '^torch==' constraints.txt)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export HF_HUB_OFFLINE := 1
+# Installing compiles the kernels; so they are installed anew when one has changed.
+KERNELS := hatch_build.py $(wildcard src/whatwhere/kernels/*.cpp src/whatwhere/kernels/*.h)
 # Two workers of one thread each: two cores are all that the checks ask for.
 WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
@@ -72,10 +74,10 @@ $(VENV)/torch.stamp: constraints.txt | $(BIN)/python
 	    echo "For the CPU build: make clean, then make TORCH_INDEX=<the index of PyTorch's CPU builds>. To keep it: WHATWHERE_CUDA=1 make ..."; exit 1; }
 	@touch $@
 
-$(VENV)/report.stamp: pyproject.toml $(VENV)/torch.stamp
+$(VENV)/report.stamp: pyproject.toml $(VENV)/torch.stamp $(KERNELS)
 	$(PIP) install -e '.[report]'
 	@touch $@
 
-$(VENV)/dev.stamp: pyproject.toml $(VENV)/torch.stamp
+$(VENV)/dev.stamp: pyproject.toml $(VENV)/torch.stamp $(KERNELS)
 	$(PIP) install -e '.[dev]'
 	@touch $@ $(VENV)/report.stamp

@@ -147,12 +147,27 @@ def test_twin_and_kernel_go_on_from_each_other():
 
 
 def test_many_steps_neither_underflow_nor_drift():
-    """The product of all decays is 1e-869, that of two thousand 0.018."""
-    made = history((0.9, 0.999), [0.02] * 100_000, weight_decay=1.0)
-    ((kept, first, second, *_),) = coefficients(made, np.array([98_000]))
-    assert kept == pytest.approx(0.98**2000, rel=1e-9)
-    assert first == pytest.approx(0.9**2000, rel=1e-9)
-    assert second == pytest.approx(0.999**2000, rel=1e-9)
+    """The product of all decays is 1e-1325, that of five hundred 2e-66."""
+    made = history((0.9, 0.999), [0.26] * 10_000, weight_decay=1.0)
+    ((kept, first, second, *_),) = coefficients(made, np.array([9_500]))
+    assert kept == pytest.approx(0.74**500, rel=1e-9)
+    assert first == pytest.approx(0.9**500, rel=1e-9)
+    assert second == pytest.approx(0.999**500, rel=1e-9)
+
+
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.9, 0.95), (0.99, 0.999)])
+def test_a_gap_of_thousands_of_steps(betas, either):
+    """One step with a gradient and 5,000 without."""
+    made, upstream, told = Moments.of(0.02 * drawn(3, 4)), 1e-2 * drawn(1, 4, seed=1), StepHistory(0, betas)
+    zeros, start = np.zeros((1, 4)), made.weight[1:2].double().numpy()
+    update(made, torch.tensor([1]), upstream, Step(1, 1e-3, betas, 1e-8, 0.1))
+    for _ in range(5001):
+        told.record(1e-3, betas, 0.1)
+    catch_up(made, told, 1e-8, torch.tensor([1]))
+    p, m, v = adamw(start, zeros, zeros, upstream.double().numpy(), 1, 1e-3, betas, weight_decay=0.1)
+    right = p * (1 - 1e-4) ** 5000 - skipped_motion(m, v, 1, [1e-3] * 5000, betas, weight_decay=0.1)
+    np.testing.assert_allclose(made.weight[1:2].numpy(), right, rtol=1e-7, atol=1e-8)
+    assert np.abs(right - start * (1 - 1e-4) ** 5001).max() > 2e-3
 
 
 @pytest.mark.parametrize("betas", BETAS)

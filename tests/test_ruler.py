@@ -1,10 +1,16 @@
 """The ruler: what each way of making positions promises, and the mask against a plain definition."""
 
+import copy
+import dataclasses
+import pickle
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._dynamo.testing import CompileCounter
 from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import whatwhere as ww
 from whatwhere.ruler import as_positions
@@ -196,6 +202,84 @@ def test_slices_take_everything_along():
 def test_a_slice_knows_its_own_longest():
     assert ww.positions(100)[:7].longest == 7
     assert ww.positions(100)[7:9].longest == 9
+
+
+ends = st.one_of(st.none(), st.integers(-7, 7))
+slices = st.builds(slice, ends, ends, st.one_of(st.none(), st.integers(1, 3)))
+
+
+@few
+@given(rulers, slices, slices, st.booleans())
+def test_a_slice_of_a_slice_is_what_slicing_tensors_gives(ruler, one, other, looked_at):
+    """A slice takes its fields when they are asked for, and a slice of it then starts from the whole ruler."""
+    p = make(ruler)
+    first = p[one]
+    if looked_at:
+        repr(first)
+    part = first[other]
+    assert part.tokens == len(range(p.tokens)[one][other])
+    assert torch.equal(part.index, p.index[..., one][..., other])
+    assert torch.equal(part.order, p.order[:, one][:, other])
+    if p.segment is None:
+        assert part.segment is None
+    else:
+        assert torch.equal(part.segment, p.segment[:, one][:, other])
+    assert part.run == (p.run and one.step in (None, 1) and other.step in (None, 1))
+    assert part.longest == (int(part.index.max()) + 1 if part.tokens else 0)
+
+
+class Counting(TorchDispatchMode):
+    """Note every operation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.operations.append(function)
+        return function(*args, **(kwargs or {}))
+
+
+def test_slicing_costs_nothing_before_a_coordinate_is_asked_for():
+    p = ww.positions(100)
+    with Counting() as counted:
+        query, keys = p[40:41], p[:41]
+        assert (query.tokens, keys.tokens) == (1, 41)
+        assert not counted.operations
+        assert query.index.shape == (1, 1, 1)
+        assert len(counted.operations) == 1
+        assert query.index is query.index
+
+
+def test_a_slice_is_a_value_like_any_other():
+    part = ww.positions(9, start=3)[2:5]
+    for other in (copy.deepcopy(part), pickle.loads(pickle.dumps(part)), dataclasses.replace(part, run=False)):
+        assert other.index.tolist() == [[[5, 6, 7]]]
+        assert other.longest == 8
+    assert dataclasses.replace(part, run=False).run is False
+    with pytest.raises(AttributeError, match="'Positions' object has no attribute 'length'"):
+        part.length  # noqa: B018
+    with pytest.raises(AttributeError, match="'Positions' object has no attribute 'length'"):
+        ww.positions(3).length  # noqa: B018
+
+
+@pytest.mark.compile
+def test_steps_of_decoding_share_two_graphs():
+    """Where a slice stands is a number that changes at each step: it must not be taken for a constant."""
+    torch._dynamo.reset()
+    where, counter, p = ww.Where(query_key=ww.Rotary(8), score=ww.ALiBi(2)), CompileCounter(), ww.positions(40)
+
+    def step(q, k, queries, keys):
+        here = where.at(queries, keys)
+        q, new = here.query_key(q, q)
+        return here.attention(q, k, k), new
+
+    fast = torch.compile(step, fullgraph=True, backend=counter)
+    for n in range(5, 11):
+        q, k = torch.randn(1, 2, 1, 8), torch.randn(1, 2, n + 1, 8)
+        found, wanted = fast(q, k, p[n : n + 1], p[: n + 1]), step(q, k, p[n : n + 1], p[: n + 1])
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+    assert 1 <= counter.frame_count <= 2
 
 
 def test_a_slice_with_gaps_is_no_run():

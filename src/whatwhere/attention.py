@@ -17,20 +17,24 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
-from whatwhere.checks import readable, require_choice, require_floating
+from whatwhere.checks import require_choice, require_floating
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.kernels.blocks import ByBlocks, attention_by_blocks
 from whatwhere.kernels.switch import plain
 from whatwhere.ruler import Allowed
-from whatwhere.where.doors import Element, as_finite, as_score_mod
+from whatwhere.where.doors import Element, as_finite, as_score_mod, tabulate
 
 Engine = Literal["auto", "dense", "sdpa", "flex"]
 ENGINES: tuple[Engine, ...] = ("auto", "dense", "sdpa", "flex")
 
 
-_FEW = 1024
-"""Below so many tokens a table is small, and layers that share it pay less than those that go without."""
+_FEW = 512
+"""From so many tokens on, blocks are faster than a table even where six layers share it; for 256, one layer's are."""
+_MANY = 1 << 28
+"""Numbers of a table, a gigabyte in float32: beyond, it is made in pieces, anew for each layer, and never held."""
+_PIECE = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Scores:
         added: gives both as one table in a dtype: a bias with minus infinity where attention may not look, a bool
             mask where there is no bias, None where there is neither.
         blocks: gives the same bias and mask by blocks of pairs, or None; None where that is never so.
+        batch: sequences that the table tells apart; 1 where all are alike.
     """
 
     element: Element | None
@@ -51,6 +56,13 @@ class Scores:
     run: bool
     added: Callable[[torch.dtype], Tensor | None]
     blocks: Callable[[], ByBlocks | None] | None = None
+    batch: int = 1
+
+    def numbers(self, q: Tensor, k: Tensor) -> int:
+        """Give the size of the table."""
+        if self.element is None and self.allowed is None:
+            return 0
+        return self.batch * (1 if self.element is None else q.shape[1]) * q.shape[2] * k.shape[2]
 
 
 def attention(
@@ -85,7 +97,7 @@ def attention(
         return F.scaled_dot_product_attention(
             q, k, v, is_causal=True, dropout_p=dropout, scale=scale, enable_gqa=grouped
         )
-    if scores.blocks is not None and not dropout and _goes_without_a_table(q, k, v):
+    if scores.blocks is not None and not dropout and _is_worth_blocks(q, k, v):
         dtype = q.dtype
         if torch.is_autocast_enabled("cpu") and dtype != torch.float64:
             dtype = torch.get_autocast_dtype("cpu")
@@ -93,21 +105,48 @@ def attention(
         if bias is not None and bias.serves(dtype):
             q, k, v = (x.to(dtype) for x in (q, k, v))
             return attention_by_blocks(q, k, v, bias, q.shape[-1] ** -0.5 if scale is None else scale)
+    if scores.numbers(q, k) > _MANY and _is_eager(q, k, v):
+        return _in_pieces(q, k, v, scores, scale, dropout)
     return F.scaled_dot_product_attention(q, k, v, scores.added(q.dtype), dropout, scale=scale, enable_gqa=grouped)
 
 
-def _goes_without_a_table(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    # Traced programs keep the table: their lengths are symbols, and FlexAttention is their engine for long ones. So do
-    # transforms and dual numbers, which would need rules of their own.
+def _is_eager(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Tell whether no trace, transform or dual number asks for the table: these would need rules of their own.
+
+    Lengths of a traced program may be symbols; for long ones FlexAttention is its engine.
+    """
     return (
-        q.shape[2] >= _FEW
-        and not plain()
-        and q.dtype == k.dtype == v.dtype
-        and all(type(x) in (Tensor, torch.nn.Parameter) and readable(x) for x in (q, k, v))
+        not torch.compiler.is_compiling()
         and not torch._C._is_tracing()
         and torch._C._functorch.peek_interpreter_stack() is None
         and forward_ad._current_level < 0
+        and all(type(x) in (Tensor, torch.nn.Parameter) for x in (q, k, v))
     )
+
+
+def _is_worth_blocks(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    long = q.shape[2] >= _FEW and q.is_cpu and q.dtype == k.dtype == v.dtype
+    return long and not plain() and _is_eager(q, k, v)
+
+
+def _in_pieces(
+    q: Tensor, k: Tensor, v: Tensor, scores: Scores, scale: float | None, dropout: float
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Attend some queries at a time, with their rows of the table alone; backward makes these anew."""
+
+    def attend(some: Tensor, first: int) -> Tensor:
+        sizes = (scores.batch, q.shape[1], some.shape[2], k.shape[2], q.device, first)
+        bias, mask = (None if x is None else tabulate(x, *sizes) for x in (scores.element, scores.allowed))
+        grouped = q.shape[1] != k.shape[1]
+        added = join(bias, mask, q.dtype)
+        return F.scaled_dot_product_attention(some, k, v, added, dropout, scale=scale, enable_gqa=grouped)
+
+    rows = max(1, _PIECE // (scores.batch * q.shape[1] * k.shape[2]))
+    pieces = zip(q.split(rows, dim=2), range(0, q.shape[2], rows), strict=True)
+    if not torch.is_grad_enabled():
+        return torch.cat([attend(*piece) for piece in pieces], dim=2)
+    kept = [checkpoint(attend, *piece, use_reentrant=False, preserve_rng_state=dropout > 0) for piece in pieces]
+    return torch.cat(kept, dim=2)
 
 
 def join(

@@ -258,7 +258,7 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Small shapes, two rounds: only whether all runs.")] = False,
     threads: Annotated[int, typer.Option(help="Threads of PyTorch.", min=1)] = 2,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    seconds: Annotated[float, typer.Option(help="For the rounds of one case, at least seven.")] = 10.0,
+    seconds: Annotated[float, typer.Option(help="For the rounds of one case, at least five.")] = 10.0,
     out: Annotated[
         Path | None, typer.Option(help="A JSON file to keep finished works in; the next run goes on.")
     ] = None,

@@ -42,9 +42,9 @@ class Positions:
 
     index: Int64[Tensor, "axes batch tokens"]
     order: Int64[Tensor, "batch tokens"]
-    segment: Int64[Tensor, "batch tokens"] | None = None
-    run: bool = False
-    # A default by a call leaves nothing at the class, so that what lacks the field comes to __getattr__.
+    # Defaults by a call leave nothing at the class, so that what lacks a field comes to __getattr__.
+    segment: Int64[Tensor, "batch tokens"] | None = field(default_factory=lambda: None)
+    run: bool = field(default_factory=bool)
     longest: int | None = field(default_factory=lambda: None)
 
     @property
@@ -60,7 +60,11 @@ class Positions:
     @property
     def tokens(self) -> int:
         """How many tokens a sequence has."""
-        return self.index.shape[2]
+        known = self.__dict__
+        if "index" in known or torch.compiler.is_compiling():
+            return self.index.shape[2]
+        count: int = known["_count"]
+        return count
 
     @property
     def device(self) -> torch.device:
@@ -84,29 +88,26 @@ class Positions:
                 f"Positions are sliced along tokens, but were indexed with {tokens!r}.\n"
                 "For one token pass p[t : t + 1]; for some axes or rows, index p.index itself."
             )
-        index = self.index[..., tokens]
-        segment = None if self.segment is None else self.segment[:, tokens]
-        run = self.run and tokens.step in (None, 1)
+        first, stop, step = tokens.indices(self.tokens)
+        known, whole, count = self.__dict__, self, len(range(first, stop, step))
         if torch.compiler.is_compiling():
-            return Positions(index, self.order[:, tokens], segment, run, self.longest)
-        part, known = object.__new__(Positions), self.__dict__
-        within = known["longest"] if "longest" in known else known["_within"]
-        part.__dict__.update(index=index, segment=segment, run=run, _within=within)
-        if "order" in known and not _is_view(self.index, self.order):
-            part.__dict__["order"] = self.order[:, tokens]
+            return Positions(*(_taken(self, tokens, name) for name in _FIELDS))
+        if "_whole" in known:  # a slice of a slice is one of the whole
+            whole, first, step = known["_whole"], known["_first"] + first * known["_step"], step * known["_step"]
+        part = object.__new__(Positions)
+        part.__dict__.update(_whole=whole, _first=first, _count=count, _step=step)
         return part
 
     def __getattr__(self, name: str) -> Any:
-        """Find what a slice lacks when it is first asked for, which most steps of decoding never do."""
-        if name not in ("order", "longest") or "_within" not in self.__dict__:
+        """Take a field of a slice when it is first asked for: a step of decoding asks for few."""
+        known = self.__dict__
+        if name not in _FIELDS or "_whole" not in known:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        if name == "order":  # of a ruler that counts: its one axis
-            return self.index[0]
-        if not readable(self.index):
-            return self.__dict__["_within"]
-        # A slice of a long ruler may be short: where that can be seen it is, so that no table is refused in vain.
-        self.__dict__["longest"] = _beyond(self.index)
-        return self.__dict__["longest"]
+        first, step = known["_first"], known["_step"]
+        found = _taken(known["_whole"], slice(first, first + known["_count"] * step, step), name)
+        if not torch.compiler.is_compiling():
+            known[name] = found
+        return found
 
     def append(self, later: "Positions | Integer[Tensor, '...']") -> "Positions":
         """Put further tokens behind these, as a cache of keys grows.
@@ -231,17 +232,18 @@ class Positions:
         return rule(b[:, None, None, None], h, i[:, None], j)  # the head plays no part: its axis stays 1
 
 
-def _is_view(index: Tensor, order: Tensor) -> bool:
-    """Tell whether the order is the one axis of the coordinates, by where both lie."""
-    base = index._base
-    return (
-        base is not None
-        and (order is base or order._base is base)
-        and index.shape[1:] == order.shape
-        and index.stride()[1:] == order.stride()
-        and index.storage_offset() == order.storage_offset()
-        and index.shape[0] == 1
-    )
+_FIELDS = ("index", "order", "segment", "run", "longest")
+
+
+def _taken(p: Positions, tokens: slice, name: str) -> Any:
+    """Give a field of a stretch of tokens."""
+    if name == "run":
+        return p.run and tokens.step in (None, 1)
+    if name == "longest":
+        # A slice of a long ruler may be short: where that can be seen it is, so that no table is refused in vain.
+        return _beyond(p.index[..., tokens]) if readable(p.index) else p.longest
+    values = getattr(p, name)
+    return None if values is None else values[..., tokens]
 
 
 def _flatten(p: Positions) -> tuple[list[Any], list[bool | int | None]]:

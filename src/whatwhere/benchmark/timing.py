@@ -34,7 +34,7 @@ class Budget:
     """
 
     seconds: float
-    least: int = 7
+    least: int = 5
     most: int = 101
 
 
@@ -92,8 +92,9 @@ def seconds(run: Run, repeats: int, device: str) -> float:
 
 def _warm(run: Run, device: str) -> int:
     """Run until pages, caches and compiled code are there; give the repeats of a turn."""
-    first = seconds(run, 1, device)
-    fastest = min(seconds(run, 1, device) for _ in range(2 if first > 0.05 else 5))
+    fastest = seconds(run, 1, device)
+    for _ in range(1 if fastest > 0.1 else 4):
+        fastest = min(fastest, seconds(run, 1, device))
     return max(1, math.ceil(_TURN / max(fastest, 1e-7)))
 
 

@@ -221,7 +221,7 @@ def _backward(
     g: Tensor, kept: _Kept, bias: Bias, scale: float, totals: tuple[Tensor, ...]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Do it in plain products, which leave the gradient of the scores to the bias; in float32 at least."""
-    q, k, v, y, logs = kept
+    q, k, v, _, logs = kept
     wide, room = _wide(q), _Room(_wide(q))
     d_q, d_k, d_v = _empty(q, k, v)
     # The last first: it has the most keys, and its room serves all others.
@@ -231,12 +231,13 @@ def _backward(
         for some in (slice(first, first + step) for first in range(0, q.shape[0], step)):
             sizes = (len(q[some]), *block.sizes)
             pairs = (sizes[0] * sizes[1], *sizes[2:])
-            queries, upstream, own = (block.rows(x[some]).to(wide).flatten(0, 1) for x in (q, g, y))
+            queries, upstream = (block.rows(x[some]).to(wide).flatten(0, 1) for x in (q, g))
             keys, values = (block.keys(x[some]).to(wide).flatten(0, 1) for x in (k, v))
             scores = torch.sub(told, block.rows(logs[some])[..., None], out=room.take(0, sizes)).view(pairs)
             weights = torch.baddbmm(scores, queries, keys.mT, alpha=scale, out=scores).exp_()
-            mean = torch.linalg.vecdot(upstream, own)[..., None]
-            d_scores = torch.bmm(upstream, values.mT, out=room.take(1, pairs)).sub_(mean).mul_(weights)
+            d_scores = torch.bmm(upstream, values.mT, out=room.take(1, pairs)).mul_(weights)
+            # Not <g, y>, whose y is rounded: gradients of a row's scores sum to 0, and a bias for all keys sees it.
+            d_scores.addcmul_(weights, d_scores.sum(-1, keepdim=True), value=-1)
             if totals:
                 bias.add(totals, block, d_scores.view(sizes))
             block.put_rows(d_q[some], (d_scores @ keys).mul_(scale).view(*sizes[:3], -1))

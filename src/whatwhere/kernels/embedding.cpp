@@ -22,11 +22,64 @@ struct Embedding {
     int64_t positions, offset, index_batch, index_token;  // 0 <= index < positions
 };
 
+// Two bfloat16 lie in one word of 32 bits: shifts and masks take them apart, where lanes would have to be moved.
+struct Two { float first, second; };
+inline Two two(const float* x) { return {x[0], x[1]}; }
+inline Two two(const bfloat16* x) {
+    uint32_t both;
+    std::memcpy(&both, x, 4);
+    return {bits_to_float(both << 16), bits_to_float(both & 0xffff0000)};
+}
+
+// The product of a bfloat16, rounded to one. It needs no care for NaN: that of a bfloat16 ends in zeros, so nothing is
+// carried into its upper half.
+inline float rounded(float product) {
+    const uint32_t bits = float_to_bits(product);
+    return bits_to_float((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000);
+}
+
+template <class P, bool scaled>
+inline void sum_pairs(bfloat16* out, const bfloat16* e, const P* p, float scale, int64_t pairs) {
+    WHATWHERE_INDEPENDENT
+    for (int64_t i = 0; i < pairs; i++) {
+        const Two x = two(e + 2 * i), y = two(p + 2 * i);
+        const float first = (scaled ? rounded(x.first * scale) : x.first) + y.first;
+        const float second = (scaled ? rounded(x.second * scale) : x.second) + y.second;
+        const uint32_t both = (rounded_upper(first) >> 16) | (rounded_upper(second) & 0xffff0000);
+        std::memcpy(out + 2 * i, &both, 4);
+    }
+}
+
+// What of a row is computed so, of any types; the rest is left to the loop below.
+template <bool scaled, class T, class P>
+inline int64_t sum_first(T*, const T*, const P*, float, int64_t) { return 0; }
+template <bool scaled, class P>
+inline int64_t sum_first(bfloat16* out, const bfloat16* e, const P* p, float scale, int64_t count) {
+    sum_pairs<P, scaled>(out, e, p, scale, count / 2);
+    return count / 2 * 2;
+}
+#if defined(__F16C__)
+inline __m256 eight(const float* x) { return _mm256_loadu_ps(x); }
+inline __m256 eight(const float16* x) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))); }
+template <bool scaled, class P>
+inline int64_t sum_first(float16* out, const float16* e, const P* p, float scale, int64_t count) {
+    int64_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        __m256 x = eight(e + i);
+        if (scaled) x = _mm256_cvtph_ps(_mm256_cvtps_ph(_mm256_mul_ps(x, _mm256_set1_ps(scale)), 0));
+        const __m128i y = _mm256_cvtps_ph(_mm256_add_ps(x, eight(p + i)), 0);  // 0: to the nearest
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), y);
+    }
+    return i;
+}
+#endif
+
 // s e + p of some features, rounded after each operation.
 template <class T, class P, bool scaled, bool summed>
 inline void sum(T* out, const T* e, const P* p, float scale, int64_t count) {
+    int64_t i = summed ? sum_first<scaled>(out, e, p, scale, count) : 0;
     WHATWHERE_INDEPENDENT
-    for (int64_t i = 0; i < count; i++) {
+    for (; i < count; i++) {
         if (!summed) out[i] = scaled ? narrow<T>(wide(e[i]) * scale) : e[i];
         else out[i] = narrow<T>((scaled ? wide(narrow<T>(wide(e[i]) * scale)) : wide(e[i])) + wide(p[i]));
     }

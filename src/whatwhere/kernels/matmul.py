@@ -122,7 +122,7 @@ def _products(
     rows = min(rows, max(64, _MULTIPLICATIONS // (features_in * features_out)))
     generator = torch.Generator().manual_seed(0)
     x, weight, gradient = (
-        torch.randn(shape, generator=generator)
+        torch.randn(shape, generator=generator, device="cpu", dtype=torch.float32)
         for shape in ((rows, features_in), (features_out, features_in), (rows, features_out))
     )
     return [(x, weight.T), (gradient, weight), (gradient.T, x)]

@@ -86,7 +86,7 @@ def in_huge_pages(fresh: Tensor) -> Tensor:
     """Ask for huge pages for a tensor that was just made and has not been written; small ones stay as they are.
 
     The C library takes memory of this size from the system anew for each tensor, and the system fills it with zeros a
-    page at a time. That costs more than the work of a kernel, and with huge pages half as much.
+    page at a time. That costs more than the work of a kernel, and less in huge pages.
 
     >>> in_huge_pages(torch.empty(2, 3)).shape
     torch.Size([2, 3])

@@ -3,9 +3,9 @@
 The gradient is the turn back, so nothing is kept for it but the tables. In eager mode it is an autograd.Function, which
 costs less to call than an operator.
 
-What is traced for the CPU takes the operator. PyTorch's compiler makes fast code of one form of the plain twin or of
-another, by layout and dtype, and of some a quarter as fast or worse. What is exported takes the twin, which runs where
-whatwhere is not installed.
+What is traced for the CPU takes the operator: PyTorch's compiler makes fast code of one form of the plain twin or of
+another, by layout and dtype, and slow code of the rest. What is exported takes the twin, which runs where whatwhere is
+not installed.
 """
 
 from collections.abc import Callable

@@ -138,6 +138,7 @@ class RowAdamW(Optimizer):
         numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
         weights = [(group, weight) for group in self.param_groups for weight in group["params"]]
         for number, (group, weight) in zip(numbers, weights, strict=True):
+            self._tables[weight].forget()
             if state := state_dict["state"].get(number):
                 self._resume(weight, group, state)
 
@@ -195,9 +196,6 @@ def _refuse(options: dict[str, Any]) -> None:
 
 
 def _require_table(module: object) -> None:
-    if isinstance(module, nn.Embedding) and (module.max_norm is not None or module.scale_grad_by_freq):
-        name = "max_norm" if module.max_norm is not None else "scale_grad_by_freq"
-        raise SettingError(f"RowAdamW got an nn.Embedding with {name}, which it does not know.\nUse torch.optim.AdamW.")
     if not isinstance(module, TokenEmbedding | nn.Embedding):
         hint = (
             f"Pass {type(module).__name__}.tokens." if hasattr(module, "tokens") else "Pass the module, not its weight."
@@ -206,6 +204,8 @@ def _require_table(module: object) -> None:
             f"RowAdamW needs a TokenEmbedding or nn.Embedding, whose lookups it follows, but got a "
             f"{type(module).__name__}.\n{hint}"
         )
+    if isinstance(module, nn.Embedding):
+        _require_plain_lookup(module)
     weight = module.weight
     if type(weight) is not nn.Parameter or type(weight.data) is not Tensor or not weight.is_floating_point():
         raise SettingError(
@@ -215,4 +215,17 @@ def _require_table(module: object) -> None:
     if weight.dim() != 2 or weight.numel() == 0 or weight.device.type == "meta":
         raise ShapeError(
             f"RowAdamW needs a table (vocab_size, dim) with values, but got {tuple(weight.shape)} on {weight.device}."
+        )
+
+
+def _require_plain_lookup(module: nn.Embedding) -> None:
+    """Raise unless the module looks rows up and does nothing else, for RowAdamW does it in its stead."""
+    if module.max_norm is not None or module.scale_grad_by_freq:
+        name = "max_norm" if module.max_norm is not None else "scale_grad_by_freq"
+        raise SettingError(f"RowAdamW got an nn.Embedding with {name}, which it does not know.\nUse torch.optim.AdamW.")
+    patched = "forward" in vars(module) and getattr(module, "keeper", None) is None
+    if type(module).forward is not nn.Embedding.forward or patched:
+        raise SettingError(
+            f"RowAdamW takes over the lookups of nn.Embedding, but {type(module).__name__} has a forward of its own, "
+            "which would be lost.\nUse a plain nn.Embedding, or a TokenEmbedding, which can scale."
         )

@@ -6,23 +6,13 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from whatwhere.kernels.places import Places, group, sum_by_row
 
-# What is the same for all numbers and for those that are not zero.
-_BY_VALUES = {
-    torch._foreach_norm,
-    torch._foreach_mul_,
-    torch._foreach_div_,
-    torch._foreach_clamp_min_,
-    torch._foreach_clamp_max_,
-    torch.linalg.vector_norm,
-    torch.norm,
-    Tensor.norm,
-    Tensor.mul_,
-    Tensor.div_,
-    Tensor.clamp_,
-}
+_NORMS = {torch._foreach_norm, torch.linalg.vector_norm, torch.norm, Tensor.norm}
+_SCALINGS = {torch._foreach_mul_, torch._foreach_div_, Tensor.mul_, Tensor.div_}
+_BOUNDS = {torch._foreach_clamp_min_, torch._foreach_clamp_max_, Tensor.clamp_}
 
 
 class RowGradient(Tensor):
@@ -40,11 +30,12 @@ class RowGradient(Tensor):
     def __torch_function__(
         cls, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Hand the operations above the rows that are there."""
+        """Hand norms, scalings and bounds the rows that are there."""
+        kwargs = kwargs or {}
         with torch._C.DisableTorchFunctionSubclass():
-            if function not in _BY_VALUES:
-                return function(*args, **(kwargs or {}))
-            found = function(*(_values(x) for x in args), **(kwargs or {}))
+            if not _same_for_zeros(function, args[1:], kwargs):
+                return function(*args, **kwargs)
+            found = function(_values(args[0]), *args[1:], **kwargs)
         return args[0] if function in (Tensor.mul_, Tensor.div_, Tensor.clamp_) else found
 
 
@@ -102,12 +93,32 @@ class _RowLookup(torch.autograd.Function):
         return read()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         places, padding_id = ctx.places, ctx.padding_id
         values = sum_by_row(gradients[0].reshape(-1, ctx.shape[1]), places)
         if padding_id is not None:
             values[places.rows == padding_id] = 0
         return by_row(places.rows, values, ctx.shape), None, None, None
+
+
+def _same_for_zeros(function: Callable[..., Any], more: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Tell whether the rows that are not there, all zero, change nothing."""
+    if function in _NORMS:
+        return len(more) < 2 and named.get("dim") is None  # of all numbers, not along one dimension
+    numbers = [number for number in _flat([*more, *named.values()]) if number is not None]
+    if any(isinstance(number, Tensor) and number.dim() > 0 for number in numbers):
+        return False
+    if function is Tensor.clamp_:
+        low, high = named.get("min", more[0] if more else None), named.get("max", more[1] if len(more) > 1 else None)
+        return (low is None or low <= 0) and (high is None or high >= 0)
+    if function in _BOUNDS:
+        return all(number <= 0 if function is torch._foreach_clamp_min_ else number >= 0 for number in numbers)
+    return function in _SCALINGS
+
+
+def _flat(x: Any) -> list[Any]:
+    return [z for y in x for z in _flat(y)] if isinstance(x, list | tuple) else [x]
 
 
 def _values(x: Any) -> Any:

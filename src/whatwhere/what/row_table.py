@@ -100,6 +100,10 @@ class RowTable:
             self._begin(self.number, step.betas)
         self._take(gradient._indices()[0], gradient._values(), step)
 
+    def forget(self) -> None:
+        """Begin anew, before the first step."""
+        self.moments = self.history = None
+
     def load(self, moments: Moments, number: int, betas: tuple[float, float], eps: float) -> None:
         """Go on from a state in which all rows are up to date."""
         moments.last.fill_(number)

@@ -240,7 +240,8 @@ class Here:
             def added(dtype: torch.dtype) -> Tensor | None:
                 return join(tabulate(element, *sizes), _both(shared.mask(causal), mask), dtype)
 
-            return Scores(element, _and_rule(rule, mask), False, added)
+            return Scores(element, _and_rule(rule, mask), False, added, batch=q.shape[0])
+        rows = max(shared.queries.batch, shared.keys.batch)
         if mask is None:
             run = causal and shared.run
             return Scores(
@@ -249,12 +250,14 @@ class Here:
                 run,
                 lambda dtype: shared.added(scheme, causal, dtype),
                 lambda: shared.by_blocks(scheme, causal),
+                rows,
             )
 
         def added_too(dtype: torch.dtype) -> Tensor | None:
             return join(shared.table(scheme, causal), _both(shared.mask(causal), mask), dtype)
 
-        return Scores(shared.element(scheme, causal), _and_rule(rule, mask), False, added_too)
+        rows = max(rows, mask.shape[0])
+        return Scores(shared.element(scheme, causal), _and_rule(rule, mask), False, added_too, batch=rows)
 
 
 class _Shared:

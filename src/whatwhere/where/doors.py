@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int64, Integer
+from jaxtyping import Float, Int64, Integer, Shaped
 from torch import Tensor, nn
 
 from whatwhere.checks import require_device, require_floating, require_whole
@@ -298,11 +298,11 @@ def _require_direction(scheme: QueryKeyMap | ScoreBias, causal: bool, other: str
 
 
 def tabulate(
-    element: Element, batch: int, heads: int, queries: int, keys: int, device: torch.device
-) -> Float[Tensor, "batch heads queries keys"]:
-    """Evaluate a formula by element at every (batch, head, query, key)."""
+    element: Element, batch: int, heads: int, queries: int, keys: int, device: torch.device, first: int = 0
+) -> Shaped[Tensor, "batch heads queries keys"]:
+    """Evaluate a formula by element at every (batch, head, query, key), from the first query that is asked for."""
     b, h, i, j = (torch.arange(n, device=device) for n in (batch, heads, queries, keys))
-    table = element(b[:, None, None, None], h[:, None, None], i[:, None], j)
+    table = element(b[:, None, None, None], h[:, None, None], i[:, None] + first, j)
     return table.expand(batch, heads, queries, keys)
 
 

@@ -23,6 +23,7 @@ def rotate_first(
         cos, sin: of each pair's angle, perhaps with a common factor.
         interleaved: pairs are (2i, 2i+1); else (i, i + pairs).
 
+    >>> import torch
     >>> rotate_first(torch.ones(1, 1, 1, 3), torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1), interleaved=False)
     tensor([[[[-1.,  1.,  1.]]]])
     """
@@ -69,6 +70,7 @@ def between(
         old, new: cosines and sines, both times the magnitude.
         magnitude: what is turned has it already, so it is divided out of both.
 
+    >>> import torch
     >>> one, zero = torch.ones(1, 1, 1, 1), torch.zeros(1, 1, 1, 1)
     >>> between((zero, one), (zero, one))
     (tensor([[[[1.]]]]), tensor([[[[0.]]]]))

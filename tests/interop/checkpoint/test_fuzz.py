@@ -53,7 +53,7 @@ def test_damaged_files_are_refused_or_read(name: str, samples: dict[str, Sample]
     tries: list[bool] = []
 
     @settings(
-        max_examples=60,
+        max_examples=30,
         database=None,
         deadline=5000,  # milliseconds: nothing so small may take long
         phases=(Phase.generate, Phase.shrink),
@@ -83,7 +83,7 @@ def fuzz(names: list[str], seconds: float, place: Path) -> int:
 
 def test_fuzz_all_formats(tmp_path: Path) -> None:
     """Every format in one process, some seconds long."""
-    assert fuzz(NAMES, SECONDS or 5, tmp_path) > len(NAMES)
+    assert fuzz(NAMES, SECONDS or 3, tmp_path) > len(NAMES)
 
 
 @pytest.mark.slow

@@ -59,9 +59,10 @@ def test_binary(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dim", [1, 3, 5000])
-def test_binary_that_spans_many_chunks(dim: int, tmp_path: Path) -> None:
+def test_binary_that_spans_many_chunks(dim: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Words lie across the places where the file is read anew."""
-    rows = 2_500_000 // dim // 10
+    monkeypatch.setattr("whatwhere.interop.checkpoint.binary_vectors._CHUNK", 12_000)
+    rows = 50_000 // dim
     weight = np.random.default_rng(0).standard_normal((rows, dim)).astype(np.float32)
     words = [f"word{row % 7 * 'x'}{row}" for row in range(rows)]
     parts = (word.encode() + b" " + row.tobytes() + b"\n" for word, row in zip(words, weight, strict=True))
@@ -71,8 +72,9 @@ def test_binary_that_spans_many_chunks(dim: int, tmp_path: Path) -> None:
     assert np.array_equal(checkpoint.array("vectors", [rows - 1, 1]), weight[[rows - 1, 1]])
 
 
-def test_text_that_spans_many_chunks(tmp_path: Path) -> None:
-    weight = np.random.default_rng(0).standard_normal((20_000, 20)).astype(np.float32)
+def test_text_that_spans_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whatwhere.interop.checkpoint.text_vectors._CHUNK", 3000)
+    weight = np.random.default_rng(0).standard_normal((1000, 20)).astype(np.float32)
     words = [f"word{row % 7 * 'x'}{row}" for row in range(len(weight))]
     text = "".join(f"{w} {' '.join(f'{v:.9g}' for v in row)}\n" for w, row in zip(words, weight.tolist(), strict=True))
     checkpoint = Checkpoint.open(write(tmp_path / "a.txt", text.encode()))

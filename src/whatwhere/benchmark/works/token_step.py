@@ -7,7 +7,7 @@ from itertools import cycle
 from typing import Any
 
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -20,7 +20,11 @@ FEW_ROWS = "whatwhere RowAdamW, on the smallest table"
 """Stands in the case of the most rows, to tell whether the time grows with the rows."""
 
 _SETTINGS: dict[str, Any] = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}
-_OTHER = " (computes something else)"
+_OURS, _SPARSE = "whatwhere RowAdamW", "torch SparseAdam (computes something else)"
+_DENSE: dict[str, dict[str, Any]] = {
+    f"torch AdamW, {name}": {"foreach": name == "foreach", "fused": name == "fused"}
+    for name in ("for-loop", "foreach", "fused")
+}
 _BATCHES = 64
 """Batches of ids that the steps go through, again and again: rows come back after some steps, as in training."""
 _TRIAL_ROWS, _TRIAL_DIM, _TRIAL_TOKENS, _TRIAL_STEPS = 512, 16, 64, 100
@@ -76,21 +80,18 @@ class _Inputs:
     def candidates(self, few: int | None) -> list[Candidate]:
         made = [
             Candidate("copy of (3 U + N) rows", self._copy),
-            self._candidate("whatwhere RowAdamW", row_adamw, row_adamw, self._table),
+            self._candidate(_OURS, row_adamw, self._table),
         ]
         if few is not None:
             made.append(Candidate(FEW_ROWS, partial(self._few, few)))
-        for name in ("for-loop", "foreach", "fused"):
-            options = {"foreach": name == "foreach", "fused": name == "fused"}
-            train = partial(dense, options, self.moments)
-            made.append(self._candidate(f"torch AdamW, {name}", train, partial(dense, options, None), self.table))
-        alone = partial(sparse, None)
-        made.append(self._candidate(f"torch SparseAdam{_OTHER}", partial(sparse, self.moments), alone, self.table))
-        made.append(Candidate(f"fbgemm, row-wise Adagrad{_OTHER}", self._fbgemm))
+        for name, options in _DENSE.items():
+            made.append(self._candidate(name, partial(dense, options, self.moments), self.table))
+        made.append(self._candidate(_SPARSE, partial(sparse, self.moments), self.table))
+        made.append(Candidate("fbgemm, row-wise Adagrad (computes something else)", self._fbgemm))
         return made
 
-    def _candidate(self, name: str, train: Train, alone: Train, table: Callable[[], nn.Parameter]) -> Candidate:
-        return Candidate(name, lambda: self._steps(train(table())), lambda _: trial_error(alone))
+    def _candidate(self, name: str, train: Train, table: Callable[[], nn.Parameter]) -> Candidate:
+        return Candidate(name, lambda: self._steps(train(table())), lambda _: trial_error(name, self.device))
 
     def _table(self) -> nn.Parameter:
         return nn.Parameter(drawn(self.rows, self.dim, seed=0, device=self.device).mul_(0.02))
@@ -201,24 +202,22 @@ def fbgemm(weight: nn.Parameter) -> Trained:
 
 
 @cache
-def _trial() -> tuple[Tensor, Tensor, Tensor, Float64[Tensor, "rows dim"]]:
-    """Give a small table, ids, gradients, and where dense AdamW takes the table in float64."""
-    start = drawn(_TRIAL_ROWS, _TRIAL_DIM, seed=3) * 0.02
-    ids = draw_ids(_TRIAL_ROWS, _TRIAL_TOKENS, "zipf", _TRIAL_STEPS)
-    upstream = drawn(_TRIAL_STEPS, _TRIAL_TOKENS, _TRIAL_DIM, seed=4) * 1e-2
-    exact = dense({"foreach": False}, None, nn.Parameter(start.double()))
-    for batch, gradient in zip(ids, upstream.double(), strict=True):
-        exact.step(batch, gradient)
-    return start, ids, upstream, exact.table().detach()
-
-
-def trial_error(train: Train) -> float:
+def trial_error(name: str, device: str) -> float:
     """Train a small table, and give how far it is from float64, as a share of the longest way of a weight."""
-    start, ids, upstream, truth = _trial()
-    trained = train(nn.Parameter(start.clone()))
-    for batch, gradient in zip(ids, upstream, strict=True):
-        trained.step(batch, gradient)
-    away = (trained.table().detach().double() - truth).abs().max()
+    start = drawn(_TRIAL_ROWS, _TRIAL_DIM, seed=3, device=device) * 0.02
+    ids = draw_ids(_TRIAL_ROWS, _TRIAL_TOKENS, "zipf", _TRIAL_STEPS, device)
+    upstream = drawn(_TRIAL_STEPS, _TRIAL_TOKENS, _TRIAL_DIM, seed=4, device=device) * 1e-2
+    trains: dict[str, Train] = {_OURS: row_adamw, _SPARSE: partial(sparse, None)}
+    trains |= {dense_name: partial(dense, options, None) for dense_name, options in _DENSE.items()}
+
+    def trained(train: Train, dtype: torch.dtype) -> Tensor:
+        found = train(nn.Parameter(start.to(dtype, copy=True)))
+        for batch, gradient in zip(ids, upstream.to(dtype), strict=True):
+            found.step(batch, gradient)
+        return found.table().detach().double()
+
+    truth = trained(partial(dense, {"foreach": False}, None), torch.float64)
+    away = (trained(trains[name], torch.float32) - truth).abs().max()
     return float(away / (truth - start).abs().max())
 
 

@@ -1,8 +1,8 @@
 """The fast paths on an NVIDIA GPU: kernels in Triton, each beside the plain twin that serves everywhere.
 
-They have been compared with their twins in Triton's interpreter and compiled for compute capability 8.0 and 9.0. The
-sizes of blocks are reasoned, not measured: every kernel reads and writes each number once, so a program takes a few
-thousand numbers in accesses of 16 bytes.
+They have been compared with their twins in Triton's interpreter, and compiled for compute capability 8.0 and 9.0; none
+has run on a GPU yet. The sizes of blocks are reasoned, not measured: every kernel reads and writes each number once, so
+a program takes a few thousand numbers in accesses of 16 bytes.
 
 This file loads neither Triton nor a kernel; the others of this folder do, so they are imported where they are used.
 """
@@ -36,8 +36,10 @@ def serves(*tensors: Tensor) -> bool:
         first.is_cuda
         and not plain()
         and all(
-            type(x) in (Tensor, torch.nn.Parameter) and x.device == first.device and not x.is_neg() for x in tensors
+            type(x) in _PLAIN and x.device == first.device and torch._C._has_storage(x) and not x.is_neg()
+            for x in tensors
         )
+        and torch._C._functorch.peek_interpreter_stack() is None
         and torch._C._len_torch_dispatch_stack() == 0
         and not torch._C._is_tracing()
         and forward_ad._current_level < 0

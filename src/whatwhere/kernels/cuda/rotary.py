@@ -1,6 +1,6 @@
 """Rotation of pairs of features on a GPU: one read and one write of each number.
 
-The plain twin is `whatwhere.where.rotation.rotate_first`.
+The plain twin is `turned` in kernels/rotary.py.
 """
 
 from typing import no_type_check
