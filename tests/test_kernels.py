@@ -190,6 +190,24 @@ def test_steep_heads_look_near_only():
     assert [head for reach in reaches for head in range(8)[reach.heads]] == list(range(8))
 
 
+def test_where_each_query_likes_itself_best_no_head_looks_far():
+    """Scores reach 100, but no more than each query's own."""
+    q = torch.nn.functional.normalize(torch.randn(1, 1, 2000, HEAD_DIM), dim=-1) * 20
+    (line,) = ww.ALiBi(1, slopes=[0.2]).by_blocks(ww.positions(2000), causal=True).made_of
+    assert Toeplitz(q, q, line, causal=True, scale=SCALE).reaches[0].back == 256
+
+
+def test_a_bias_is_not_rounded_to_bfloat16():
+    """Each query gives the weight of the first key. Results are rounded by 1/256; a bias would be by 1/32."""
+    tokens, slope = 1000, 0.01
+    q = torch.zeros(1, 1, tokens, HEAD_DIM, dtype=torch.bfloat16)
+    v = q.clone()
+    v[:, :, 0] = 1
+    y = ww.Where(score=ww.ALiBi(1, slopes=[slope])).at(ww.positions(tokens)).attention(q, q, v)[0, 0, :, 0].double()
+    faded = (-slope * torch.arange(tokens, dtype=torch.float64)).exp()
+    torch.testing.assert_close(y, faded / faded.cumsum(0), rtol=2**-7, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("strength", [0.0, 1.0, 30.0])
 def test_what_is_not_looked_at_does_not_matter(strength, dtype):
@@ -343,6 +361,18 @@ def test_autocast_computes_as_pytorch_does_but_for_the_bias():
     assert_alike(y, right, [q, k, v], [q, k, v], TOLERANCE[torch.bfloat16])
 
 
+def test_autocast_does_not_reach_into_backward():
+    q, k, v = vectors(2)
+    bias = Bumps(2)
+    leaves = [q, k, v, bias.weight]
+    y = ww.Where(score=bias).at(ww.positions(TOKENS)).attention(q, k, v)
+    g = torch.randn_like(y)
+    right = torch.autograd.grad(y, leaves, g, retain_graph=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = torch.autograd.grad(y, leaves, g)
+    assert all(torch.equal(one, other) for one, other in zip(found, right, strict=True))
+
+
 def test_layers_share_the_line():
     bias, asked = Bumps(2), []
     real = bias.curve
@@ -383,11 +413,11 @@ def test_without_the_library_fire_takes_the_table(monkeypatch):
 
 def test_transforms_take_the_table(calls):
     q, k, v = (x.detach() for x in vectors(2, tokens=40))
-    bias = Bumps(2)
+    bias, p = Bumps(2), ww.positions(40)
 
     def mean(weights: dict[str, Tensor], q: Tensor) -> Tensor:
         def attend(bias: nn.Module) -> Tensor:
-            return ww.Where(score=bias).at(ww.positions(40)).attention(q, k, v).square().mean()
+            return ww.Where(score=bias).at(p).attention(q, k, v).square().mean()
 
         held = nn.Module()
         held.bias, held.forward = bias, lambda: attend(held.bias)

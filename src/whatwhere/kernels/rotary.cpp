@@ -27,7 +27,8 @@ template <bool back> inline float turning(float sin) { return back ? -sin : sin;
 
 // Pairs first .. pairs of a row. A pair is (2i, 2i + 1) where interleaved, else (i, i + other). `x` may be `y`.
 template <bool interleaved, bool back, class T>
-inline void turn_each(const T* x, T* y, const float* cos, const float* sin, int64_t first, int64_t pairs, int64_t other) {
+inline void turn_each(const T* x, T* y, const float* cos, const float* sin, int64_t first, int64_t pairs,
+                      int64_t other) {
     const int64_t step = interleaved ? 2 : 1;
     WHATWHERE_INDEPENDENT
     for (int64_t i = first; i < pairs; i++) {

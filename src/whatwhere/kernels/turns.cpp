@@ -1,7 +1,7 @@
 // Cosine and sine of positions times frequencies: angles in float64, each result rounded to float32 once.
 //
-// The plain twin is `cos_sin` of `angles`, in where/frequencies.py. PyTorch makes the angles, the cosines, the sines and
-// the rounded numbers one after another in memory; here nothing but the results leaves the cache.
+// The plain twin is `cos_sin` of `angles`, in where/frequencies.py. PyTorch makes angles, cosines, sines and rounded
+// numbers one after another in memory; here nothing but the results leaves the cache.
 //
 // A position is a whole multiple of STRIDE and a rest, and turns by both, one after the other, as complex numbers:
 //
@@ -76,7 +76,8 @@ struct Rests {
         double angles[TILE];
         for (int64_t n = 0; n < STRIDE * job.pairs; n += TILE) {
             const int64_t count = STRIDE * job.pairs - n < TILE ? STRIDE * job.pairs - n : TILE;
-            for (int64_t i = 0; i < count; i++) angles[i] = double((n + i) / job.pairs) * job.frequencies[(n + i) % job.pairs];
+            for (int64_t i = 0; i < count; i++)
+                angles[i] = double((n + i) / job.pairs) * job.frequencies[(n + i) % job.pairs];
             waves(angles, cos + n, sin + n, count);
         }
     }
@@ -148,8 +149,10 @@ void fill(const Turns& job) {
     const bool shared = job.frequency_batch == 0 && job.frequency_token == 0;
     const Rests rests(job, shared && job.batch * job.tokens > 2 * STRIDE);
     parallel(job.batch * job.tokens, 16384 / (job.pairs + 1) + 1, job.threads, [&](int64_t begin, int64_t end) {
-        for (int64_t first = 0; first < job.pairs; first += TILE)
-            tile<interleaved, several>(job, rests, begin, end, first, job.pairs - first < TILE ? job.pairs - first : TILE);
+        for (int64_t first = 0; first < job.pairs; first += TILE) {
+            const int64_t count = job.pairs - first < TILE ? job.pairs - first : TILE;
+            tile<interleaved, several>(job, rests, begin, end, first, count);
+        }
         if (job.stream) streamed();
     });
 }

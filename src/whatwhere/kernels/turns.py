@@ -1,6 +1,7 @@
 """Cosine and sine of positions times frequencies, in one pass: angles in float64, results rounded to float32 once.
 
-The plain twin is `cos_sin` of `angles`, in where/frequencies.py. Both are exact to float32, at any position.
+The plain twin is `cos_sin` of `angles`, in where/frequencies.py. Both are as exact as float32 can be; where float64
+angles leave it open which float32 number is next, they may take different ones.
 """
 
 from collections.abc import Callable
