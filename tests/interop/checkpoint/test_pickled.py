@@ -34,8 +34,10 @@ def test_refused_by_default(tmp_path: Path) -> None:
     assert isinstance(ww.read(path, allow_pickle=True), Checkpoint)
 
 
-def test_the_way_out_works(tmp_path: Path) -> None:
-    path = tmp_path / "model.pt"
+@pytest.mark.parametrize("folder", ["short", "long" * 50], ids=["short", "long"])
+def test_the_way_out_works(folder: str, tmp_path: Path) -> None:
+    path = tmp_path / folder / "model.pt"
+    path.parent.mkdir()
     torch.save({"wte.weight": WEIGHT.T}, path)
     with pytest.raises(ww.CheckpointError) as caught:
         Checkpoint.open(path)

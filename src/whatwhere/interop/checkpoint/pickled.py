@@ -37,12 +37,12 @@ def is_old_pickle(head: bytes) -> bool:
 
 def refuse(path: Path) -> CheckpointError:
     """Make the error for a pickle that nobody has vouched for."""
-    safe = shown(str(path.with_suffix(".safetensors")))
+    safe = repr(str(path.with_suffix(".safetensors")))
     return CheckpointError(
         f"{path} is a pickle, as PyTorch writes .pt and .bin: a program that runs when it is read, and not read by "
         f"default.\nIf you trust its author, pass allow_pickle=True; tensors alone are unpickled then.\n"
         "To have it in a form that is never a program, once:\n"
-        f"    torch_state = torch.load({shown(str(path))}, weights_only=True)\n"
+        f"    torch_state = torch.load({str(path)!r}, weights_only=True)\n"
         f"    safetensors.torch.save_file({{k: v.contiguous() for k, v in torch_state.items()}}, {safe})"
     )
 
