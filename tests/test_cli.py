@@ -164,7 +164,7 @@ def test_people_read_the_numbers_that_machines_read(scheme: str) -> None:
 
 
 def test_what_is_not_shown_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "MOST_ROWS", 3)
+    monkeypatch.setattr(cli.encoding, "MOST_ROWS", 3)
     shown = whatwhere("encode", TEXT, "--dim", "24").out
     assert [len(table) for table in tables(shown)] == [3, 3, 3]
     assert shown.count(" and 4 rows more: --json and --save hold them all.\n") == 3

@@ -14,6 +14,7 @@ FLOORS = {
     "checks": 0,
     "ruler": 0,
     "drawn": 0,
+    "terminal": 0,
     "kernels": 0,
     "where.frequencies": 0,
     "where.precision": 0,

@@ -1,0 +1,112 @@
+"""The command line: parse, call, print. What takes long to import is imported where it is used."""
+
+import functools
+import os
+import re
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from io import TextIOWrapper
+from typing import Annotated, ParamSpec, TextIO, TypeVar
+
+import typer
+
+from whatwhere import __version__
+from whatwhere.errors import SettingError, WhatWhereError
+from whatwhere.terminal import visible
+
+app = typer.Typer(
+    name="whatwhere",
+    help="The input layer of a Transformer: what a token is, and where it stands.\n\n"
+    'Example: whatwhere encode "The cat sat on the mat."',
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+def main() -> None:
+    """Run the command line."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the caller, as `>&-` does
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
+        elif isinstance(stream, TextIOWrapper):
+            # A sign that the terminal's encoding lacks is shown as its code, rather than ending the program.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        app(prog_name="whatwhere")  # also as python -m whatwhere
+    except OSError as problem:
+        _leave(sys.stdout)  # where the disk is full, Python would complain again while it ends
+        say(f"the system refused: {problem}.")
+        sys.exit(1)
+
+
+def say(message: str) -> None:
+    """Tell the user, where standard output may be read by a program."""
+    print("whatwhere: " + "\n".join(map(visible, message.split("\n"))), file=sys.stderr)
+
+
+def _leave(stream: TextIO) -> None:
+    """Send what is still to be written nowhere."""
+    with suppress(OSError):  # not every stream is a file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def told(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn our errors into a message and an exit status."""
+
+    @functools.wraps(command)
+    def told(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            found = command(*args, **kwargs)
+            sys.stdout.flush()
+        except WhatWhereError as problem:
+            say(str(problem))
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            say("interrupted. What is finished is kept; the same command goes on.")
+            raise typer.Exit(130) from None
+        except BrokenPipeError:
+            _leave(sys.stdout)  # the reader has gone, as `| head` does
+            raise typer.Exit(141) from None
+        except (MemoryError, RuntimeError) as problem:
+            # PyTorch's allocators raise RuntimeError.
+            if isinstance(problem, RuntimeError) and not re.search("allocate|out of memory", str(problem)):
+                raise
+            say(f"too little memory: {problem}.\nChoose smaller sizes, shorter lengths, or a shorter text.")
+            raise typer.Exit(1) from None
+        return found
+
+    return told
+
+
+def _print_version(asked: bool) -> bool:
+    if asked:
+        typer.echo(__version__)  # unlike print, it writes at once, and errors are caught where they occur
+        raise typer.Exit
+    return asked
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
+def whole_numbers(option: str, given: str) -> list[int]:
+    """Read numbers with commas."""
+    try:
+        # A comma may end the list: "7," is a list of one.
+        return [int(part) for part in given.strip().removesuffix(",").split(",")] if given.strip(" ,") else []
+    except ValueError:
+        raise SettingError(f"{option} got {given!r}, but needs whole numbers with commas, as in 8,16,32.") from None

@@ -1,0 +1,28 @@
+"""What is printed in a terminal: tables, and signs that a terminal would obey."""
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def new_console() -> "Console":
+    """Make what prints: as wide as the terminal, or 160 columns into a pipe or file."""
+    from rich.console import Console
+
+    # A pipe has no width: 80 columns would cut tables that nobody asked to be cut.
+    return Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False)
+
+
+def new_table(*header: str) -> "Table":
+    """Make a table without lines."""
+    from rich.table import Table
+
+    return Table(*header, box=None, padding=(0, 1))
+
+
+def visible(cell: object) -> str:
+    """Show signs that a terminal would obey, such as escapes, as their codes."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in str(cell))
