@@ -1,6 +1,6 @@
 """Write docs/speed.md and docs/speed.svg from the results in benchmarks/results: `make docs`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ from whatwhere.benchmark import table
 from whatwhere.benchmark.store import read
 from whatwhere.benchmark.targets import TARGETS, Verdict, verdicts
 from whatwhere.benchmark.works import WORKS
-from whatwhere.comparison.page.svg import GRID, INK, MUTED, PAGE, canvas, color, drawing, to_svg
+from whatwhere.page.svg import GRID, INK, MUTED, PAGE, canvas, color, drawing, to_svg
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "benchmarks" / "results"
@@ -102,7 +102,16 @@ def _targets(by_device: Mapping[str, Mapping[str, Any]]) -> str:
             found = [verdict for verdict in judged.get(device, []) if verdict.target == target]
             cells.append(_worst(found))
         lines.append(_line([target.work, target.candidate, target.words, *cells]))
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *_floors(verdict for found in judged.values() for verdict in found)]) + "\n"
+
+
+def _floors(found: Iterable[Verdict]) -> list[str]:
+    """Say of each target that was missed what its floor is."""
+    missed = {verdict.target: None for verdict in found if verdict.met is False}
+    if not missed:
+        return []
+    told = [f"- **{one.work}, {one.candidate}, {one.words}**: {one.floor or 'no floor is known.'}" for one in missed]
+    return ["What was missed, and the floor:", "", *told]
 
 
 def _worst(found: Sequence[Verdict]) -> str:

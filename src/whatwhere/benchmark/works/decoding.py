@@ -43,6 +43,7 @@ class _Inputs:
         ways = [
             (INDEXING, self._indexing),
             ("whatwhere", self._ours),
+            ("whatwhere, bound before, as every layer after the first", self._later_layers),
             ("whatwhere, plain twin", lambda: plainly(self._ours())),
             ("transformers", self._transformers),
         ]
@@ -65,6 +66,12 @@ class _Inputs:
         where = Where(query_key=Rotary(self.head_dim, _THETA))
         p, n = positions(self.cached + 1, device=self.device), self.cached
         return lambda: where.at(p[n : n + 1], p[: n + 1]).query_key(self.q, self.k)
+
+    def _later_layers(self) -> Run:
+        where = Where(query_key=Rotary(self.head_dim, _THETA))
+        p, n = positions(self.cached + 1, device=self.device), self.cached
+        here = where.at(p[n : n + 1], p[: n + 1])
+        return lambda: here.query_key(self.q, self.k)
 
     def _indexing(self) -> Run:
         """Take the row of a table that is as wide as a head, and turn as half-split code does."""
