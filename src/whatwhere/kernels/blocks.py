@@ -27,8 +27,8 @@ from whatwhere.where.precision import full_precision
 _ROWS = 192
 """Query rows of a block: with fewer, PyTorch's kernel takes smaller products; with more, it sees more later keys."""
 _ROWS_BACK = 64
-_NUMBERS = 1 << 22
-"""Of a block's scores in the backward pass, 16 megabytes: up to there, sequences are taken together."""
+_NUMBERS = 1 << 21
+"""Of a block's scores in the backward pass, 8 megabytes: up to there, sequences are taken together."""
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
