@@ -11,12 +11,15 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export HF_HUB_OFFLINE := 1
 # Installing compiles the kernels; so they are installed anew when one has changed.
 KERNELS := hatch_build.py $(wildcard src/whatwhere/kernels/*.cpp src/whatwhere/kernels/*.h)
+# So is the studio's page, where Node.js is; without it the package has no page, and tests of it are skipped.
+PAGE := src/whatwhere/studio/web
+PAGE_FILES := hatch_page.py $(wildcard $(PAGE)/*.json $(PAGE)/*.mjs $(PAGE)/src/* $(PAGE)/src/*/* $(PAGE)/src/*/*/*)
 # Two workers of one thread each: two cores are all that the checks ask for.
 WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types tests slow cuda format docs build clean
+.PHONY: help demo test lint types tests slow cuda format docs page browser build clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
@@ -34,7 +37,7 @@ types: $(VENV)/dev.stamp ## strict type check
 	$(BIN)/mypy
 
 # Shapes are checked at run time in the first pass; that hook and torch.compile exclude each other, hence the second.
-tests: $(VENV)/dev.stamp ## pytest in two passes
+tests: $(VENV)/dev.stamp $(VENV)/page.stamp browser ## pytest in two passes
 	rm -f .coverage .coverage.*
 	$(PYTEST) -m "not compile and not slow" --jaxtyping-packages=whatwhere,beartype.beartype --cov --cov-report=
 	$(PYTEST) -m "compile and not slow" --cov --cov-append --cov-report=term:skip-covered
@@ -51,7 +54,16 @@ format: $(VENV)/dev.stamp ## format the code and mend what lint can mend
 
 docs: $(VENV)/dev.stamp ## write the generated parts of README.md and docs/ anew
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/minilm.py
 	$(BIN)/python benchmarks/speed.py
+
+page: $(VENV)/page.stamp ## bundle the studio's page, with what its tests need
+
+# By the package manager where it may install; else the tests that need a browser are skipped, and say so.
+browser:
+	@command -v chromium chromium-browser google-chrome > /dev/null || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get -qq update && apt-get -qq install -y chromium > /dev/null; } || \
+	  echo "No chromium: tests of the studio's page are skipped. On Debian: apt install chromium"
 
 build: $(VENV)/dev.stamp ## wheel and source distribution, in dist/
 	$(PIP) install build
@@ -81,3 +93,10 @@ $(VENV)/report.stamp: pyproject.toml $(VENV)/torch.stamp $(KERNELS)
 $(VENV)/dev.stamp: pyproject.toml $(VENV)/torch.stamp $(KERNELS)
 	$(PIP) install -e '.[dev]'
 	@touch $@ $(VENV)/report.stamp
+
+$(VENV)/page.stamp: $(PAGE_FILES) $(VENV)/dev.stamp
+	@if command -v npm > /dev/null; then \
+	  cd $(PAGE) && npm ci --ignore-scripts --no-audit --no-fund --silent; \
+	else echo "No npm: tests of the studio's page are skipped. On Debian: apt install npm"; fi
+	$(BIN)/python hatch_page.py || echo "The studio has no page here, and tests of it are skipped."
+	@touch $@

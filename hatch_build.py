@@ -1,6 +1,6 @@
-"""Compile the kernels when the package is built; where that cannot be, warn, and build the package without them.
+"""Compile the kernels and bundle the studio's page when the package is built; what cannot be is left out, with a word.
 
-`python hatch_build.py` compiles them in place, for work on the kernels.
+`python hatch_build.py` compiles the kernels in place, for work on them; hatch_page.py has the page.
 
 Each kernel file is compiled once for each level of processor, none for the machine it is built on; the library picks a
 level when it is loaded. It needs neither PyTorch nor Python's headers, so one wheel serves every version of both.
@@ -24,6 +24,9 @@ try:
 except ImportError:  # run by hand, outside of a build
     BuildHookInterface = object
 
+sys.path.insert(0, str(Path(__file__).parent))  # a build imports this file alone
+import hatch_page
+
 KERNELS = Path(__file__).parent / "src" / "whatwhere" / "kernels"
 LIBRARY = KERNELS / "_native.so"
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math"]
@@ -35,12 +38,21 @@ LEVELS = {"baseline": [], "avx2": AVX2, "avx512": [*AVX2, *AVX512]}
 
 
 class Hook(BuildHookInterface):
-    """Put the compiled library into the wheel, and tag the wheel for this platform."""
+    """Put the page into wheel and source, the compiled library into the wheel, and tag the wheel for this platform."""
 
     PLUGIN_NAME = "custom"
 
+    def dependencies(self) -> list[str]:
+        """Ask for Node only where neither it nor a page of these sources is there."""
+        return hatch_page.dependencies()
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile; a wheel without the library is pure, and serves every platform."""
+        """Bundle and compile; a wheel without the library is pure, and serves every platform."""
+        try:
+            hatch_page.build()
+            build_data["artifacts"].append("src/whatwhere/studio/web/dist/*")
+        except (OSError, subprocess.CalledProcessError) as problem:
+            self.app.display_warning(f"whatwhere is built without the page of its studio. {told(problem)}")
         if self.target_name != "wheel":
             return
         try:
@@ -93,8 +105,12 @@ def run(command: list[str]) -> None:
 
 
 def told(problem: Exception) -> str:
-    """Say what a compiler said, or why there was none."""
-    said = problem.stderr.strip()[-2000:] if isinstance(problem, subprocess.CalledProcessError) else str(problem)
+    """Say what a program said, or why there was none."""
+    said = (
+        (problem.stderr.strip() or problem.stdout.strip())[-2000:]
+        if isinstance(problem, subprocess.CalledProcessError)
+        else str(problem)
+    )
     return f"Reason: {said}"
 
 

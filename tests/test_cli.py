@@ -25,7 +25,22 @@ from whatwhere import cli
 from whatwhere.where.catalogue import describe
 
 TEXT = "The cat sat on the mat."
-COMMANDS = ("demo", "compare", "encode", "schemes", "bench")
+COMMANDS = (
+    "demo",
+    "compare",
+    "encode",
+    "schemes",
+    "bench",
+    "neighbors",
+    "analogy",
+    "similarity",
+    "map",
+    "diff",
+    "resize",
+    "trim",
+    "convert",
+    "studio",
+)
 TINY = "--steps 2 --lengths 8 --seeds 5, --workers 1 --dim 8 --heads 2 --layers 1 --set feedforward=8 --set exam=40"
 FULL = Path("/dev/full")
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

@@ -33,9 +33,12 @@ FLOORS = {
     "layer": 4,
     "analysis": 5,
     "interop": 5,
+    "page": 5,
     "testing": 5,
     "comparison": 6,
     "benchmark": 6,
+    "inspection": 6,
+    "studio": 7,
     "cli": 7,
     "__main__": 7,
 }

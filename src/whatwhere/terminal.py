@@ -1,6 +1,8 @@
 """What is printed in a terminal: tables, and signs that a terminal would obey."""
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,6 +23,18 @@ def new_table(*header: str) -> "Table":
     from rich.table import Table
 
     return Table(*header, box=None, padding=(0, 1))
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """Give what says on a terminal what is being done; a file or pipe is told nothing."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True, markup=False, highlight=False).status("opening") as status:
+        yield lambda words: status.update(visible(words))
 
 
 def visible(cell: object) -> str:

@@ -11,25 +11,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from whatwhere.comparison.page.markup import Markup, document, element, folded, join, section, table, text_of, visible
 from whatwhere.comparison.page.reading import Results, number, optional, spread
-from whatwhere.comparison.page.wording import (
-    NO_ROW,
-    code,
-    count,
-    listed,
-    measure,
-    plain,
-    run_of,
-    score_cell,
-    score_text,
-    small,
-    spread_cell,
-    spread_of,
-)
+from whatwhere.comparison.page.wording import NO_ROW, measure, run_of, score_cell, score_text, spread_cell, spread_of
 from whatwhere.errors import MissingExtra
+from whatwhere.page.markup import Markup, document, element, folded, join, section, table, text_of, visible
+from whatwhere.page.wording import code, count, listed, plain, small
 
-STYLE = files("whatwhere.comparison.page").joinpath("report.css").read_text(encoding="utf-8")
+STYLE = files("whatwhere.page").joinpath("report.css").read_text(encoding="utf-8")
 
 
 def results(**task: Any) -> Results:
@@ -270,7 +258,7 @@ class TestDrawings:
             assert (">no row<" in drawn) == (missing is not None)
 
     def test_two_drawings_share_no_id(self) -> None:
-        from whatwhere.comparison.page.charts import curve_chart
+        from whatwhere.page.charts import curve_chart
 
         ids = [
             set(re.findall(r' id="([^"]*)"', curve_chart(name, [0.0, 1.0], [[1.0, 0.0]]))) for name in ("one", "two")
@@ -301,7 +289,7 @@ class TestDrawings:
     def test_without_matplotlib_each_drawing_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         import sys
 
-        from whatwhere.comparison.page.charts import swatch
+        from whatwhere.page.charts import swatch
 
         monkeypatch.setitem(sys.modules, "matplotlib", None)
         with pytest.raises(MissingExtra, match="report"):

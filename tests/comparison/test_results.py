@@ -46,7 +46,10 @@ def kept(tmp_path: Path, found: Run) -> Path:
 def test_a_run_that_is_kept_is_read_again_as_it_was(kept: Path, found: Run) -> None:
     again = folder(kept).finished("learned", 2)
     assert again is not None
-    assert again["record"] == json.loads(json.dumps(found.record)) | {"file": "layers/learned-2.safetensors"}
+    assert again["record"] == json.loads(json.dumps(found.record)) | {
+        "file": "layers/learned-2.safetensors",
+        "trace": "traces/learned-2.safetensors",
+    }
     assert again["drawing"] == found.drawing
     assert folder(kept).finished("learned", 3) is None
     assert not list(kept.rglob("*.part"))
@@ -175,7 +178,7 @@ def test_names_that_are_no_file_names_do_not_meet(tmp_path: Path, found: Run) ->
     names = ["a/b", "a:b", "a_b", "A_b", "../b", "a b", "ä"]
     opened = folder(tmp_path / "a", *((name, lambda d, h, m: ww.Where()) for name in names))
     for name in names:
-        opened.keep(Run(found.record | {"scheme": name}, found.tensors, found.drawing))
+        opened.keep(Run(found.record | {"scheme": name}, found.tensors, found.drawing, found.trace))
     for part in ("runs", "layers"):  # on any disk, also on one that does not know a from A
         assert len({path.name.lower() for path in (tmp_path / "a" / part).iterdir()}) == len(names)
     assert [opened.finished(name, 2)["record"]["scheme"] for name in names] == names  # type: ignore[index]

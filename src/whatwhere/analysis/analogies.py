@@ -5,18 +5,23 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 
 from whatwhere.analysis.neighbors import Nearest, Search, as_array, row_ids
 from whatwhere.errors import SettingError, ShapeError
+from whatwhere.kernels.exact import ratio, summed, widened
 
 Rule = Literal["add", "multiply"]
 RULES: tuple[Rule, ...] = ("add", "multiply")
 
-_QUERIES = 512
+_QUERIES = 1024
+_PRODUCTS = 1 << 24
+"""Held at a time, in float64."""
 _BLOCK = 8192
 _EPSILON = 1e-3
 """Levy and Goldberg's, against division by zero."""
+_CLOSE = 1e-6
+"""More than rounding makes of such a product: the cosines' errors, times a thousand twice."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,41 +81,57 @@ def answers(
     if questions.ndim != 2 or questions.shape[1] != 3:
         raise ShapeError(f"questions have shape {questions.shape}, but need (questions, 3): the ids of a, b and c.")
     row_ids(questions, len(search.table))
-    units = _units(search, questions)  # (questions, 3, dim)
-    without = None if inputs else questions.tolist()
+    step = _QUERIES if rule == "add" else max(1, min(_QUERIES, _PRODUCTS // len(search.table)))
+    starts = range(0, max(1, len(questions)), step)
+    parts = [_answered(search, questions[first : first + step], k, rule, inputs) for first in starts]
+    return Nearest(np.concatenate([part.ids for part in parts]), np.concatenate([part.scores for part in parts]))
+
+
+def _answered(search: Search, questions: np.ndarray, k: int, rule: Rule, inputs: bool) -> Nearest:
+    words, places = np.unique(questions, return_inverse=True)
+    units = _units(search, words)[places.reshape(questions.shape)]  # (questions, 3, dim)
     if rule == "add":
         a, b, c = units.swapaxes(0, 1)
         # The search takes the mean away from what it is asked: it is put back, for these are centered already.
-        return search.nearest(b - a + c + search.mean, k, without)
-    return _by_product(search, units, k, without)
+        return search.nearest(b - a + c + search.mean, k, None if inputs else questions)
+    return _by_product(search, units, k, None if inputs else questions.tolist())
 
 
-def _units(search: Search, questions: np.ndarray) -> Float[np.ndarray, "questions 3 dim"]:
-    rows = search.table[questions].astype(np.float64) - search.mean
-    lengths = search.lengths[questions][..., None]
-    return np.where(lengths > 0, rows / np.where(lengths > 0, lengths, 1.0), 0.0)
+def _units(search: Search, ids: Int64[np.ndarray, " some"]) -> Float[np.ndarray, "some dim"]:
+    return ratio(widened(search.table[ids], search.mean), search.lengths[ids][:, None])
 
 
 def _by_product(search: Search, units: np.ndarray, k: int, without: Sequence[Sequence[int]] | None) -> Nearest:
-    """Score every row in float64: a product of three cosines has no bound that would save most of the work."""
-    table, lengths = search.table, search.lengths
-    k = min(k, len(table) - (3 if without is not None else 0))
+    """Score every row in float64, for a product of three cosines has no bound that would save most of the work.
+
+    What is as good as the best, but for rounding, is scored again, in an order of sums that is the same for all rows.
+    """
+    k = min(k, len(search.table) - max((len(set(ids)) for ids in without or ()), default=0))
     ids, scores = np.empty((len(units), k), np.int64), np.empty((len(units), k))
-    for first in range(0, len(units), _QUERIES):
-        part = units[first : first + _QUERIES]
-        product = np.empty((len(part), len(table)))
-        for top in range(0, len(table), _BLOCK):
-            rows = table[top : top + _BLOCK].astype(np.float64) - search.mean
-            size = lengths[top : top + _BLOCK]
-            rows = np.where(size[:, None] > 0, rows / np.where(size > 0, size, 1.0)[:, None], 0.0)
-            a, b, c = ((1 + part[:, n] @ rows.T) / 2 for n in range(3))
-            product[:, top : top + _BLOCK] = b * c / (a + _EPSILON)
+    if not k:
+        return Nearest(ids, scores)
+    product = _products(search, units)
+    for n, row in enumerate(product):
         if without is not None:
-            for row, left_out in enumerate(without[first : first + _QUERIES]):
-                product[row, list(left_out)] = -np.inf
-        best = np.argpartition(-product, min(k, product.shape[1] - 1), axis=1)[:, :k]
-        found = np.take_along_axis(product, best, axis=1)
-        order = np.lexsort((best, -found), axis=1)
-        ids[first : first + _QUERIES] = np.take_along_axis(best, order, axis=1)
-        scores[first : first + _QUERIES] = np.take_along_axis(found, order, axis=1)
+            row[list(without[n])] = -np.inf
+        near = np.flatnonzero(row >= np.partition(row, -k)[-k] - _CLOSE)
+        rows = _units(search, near)
+        found = _joined(*(summed(rows * word) for word in units[n]))
+        best = np.lexsort((near, -found))[:k]
+        ids[n], scores[n] = near[best], found[best]
     return Nearest(ids, scores)
+
+
+def _products(search: Search, units: np.ndarray) -> Float64[np.ndarray, "questions rows"]:
+    found = np.empty((len(units), len(search.table)))
+    for first in range(0, len(search.table), _BLOCK):
+        part = np.arange(first, min(first + _BLOCK, len(search.table)))
+        rows = _units(search, part)
+        found[:, part[0] : part[-1] + 1] = _joined(*(units[:, n] @ rows.T for n in range(3)))
+    return found
+
+
+def _joined(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Float64[np.ndarray, "*shape"]:
+    a, b, c = ((1 + cosine) / 2 for cosine in (a, b, c))
+    joined: np.ndarray = b * c / (a + _EPSILON)
+    return joined

@@ -1,5 +1,6 @@
 """Rows of a token table that are not well: never trained, doubled, zero, broken, everybody's neighbor, out of reach."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ _SEED_SHARE, _FEWEST_SEEDS = 0.005, 8
 _OUTSIDE = 8.0
 """Robust standard deviations; of a million normal numbers none is beyond 6."""
 _ALIKE = 0.5
-_HUB_QUERIES, _HUB_NEIGHBORS = 4096, 10
+_BLOCK, _HUB_NEIGHBORS = 8192, 10
 _CONTEXTS = ("a", "0", "b", "x", "", "a ", "(")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -52,7 +53,7 @@ class Health:
     expected: float
 
 
-def health(table: Float[np.ndarray, "rows dim"], tokens: int | None = None, seed: int = 0) -> Health:
+def health(table: Float[np.ndarray, "rows dim"], tokens: int | None = None, seed: int = 0, ask: int = 4096) -> Health:
     """Examine the rows of a token table.
 
     A row that training never reached keeps its initial values, less what weight decay took, and so do all such rows:
@@ -65,6 +66,7 @@ def health(table: Float[np.ndarray, "rows dim"], tokens: int | None = None, seed
         table: one row for each token.
         tokens: how many ids the tokenizer has; rows beyond these are padding. None: not known.
         seed: of the sample of rows that are asked for their neighbors where the table is large.
+        ask: how many rows at most are asked, to find the hubs; 0 finds none.
 
     >>> rng = np.random.default_rng(0)
     >>> table = rng.standard_normal((2000, 256))
@@ -74,13 +76,13 @@ def health(table: Float[np.ndarray, "rows dim"], tokens: int | None = None, seed
     """
     if table.ndim != 2 or 0 in table.shape:
         raise ShapeError(f"a token table has shape (rows, dim), but this one {table.shape}.")
-    norms = np.linalg.norm(table.astype(np.float64), axis=1)
+    norms = row_norms(table)
     whole = np.isfinite(norms)
     sound = np.flatnonzero(whole & (norms > 0))
     seeds, likeness, cosine = _likeness(table, norms, sound)
     threshold = _threshold(cosine[sound])
     suspected = sound[cosine[sound] > threshold]
-    asked, hubs = _hubs(table, sound, seed)
+    asked, found = hubs(table, sound, seed, ask)
     return Health(
         norms,
         seeds,
@@ -92,10 +94,22 @@ def health(table: Float[np.ndarray, "rows dim"], tokens: int | None = None, seed
         np.flatnonzero(~whole),
         _duplicates(table, sound),
         np.arange(tokens, len(table)) if tokens is not None and tokens < len(table) else np.arange(0),
-        hubs,
+        found,
         asked,
-        asked * min(_HUB_NEIGHBORS, max(len(sound) - 1, 0)) / max(len(sound), 1),
+        expected(asked, len(sound)),
     )
+
+
+def row_norms(table: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, " rows"]:
+    """Give the length of each row, in float64, by blocks: a large table is never widened whole.
+
+    >>> row_norms(np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float16))
+    array([5., 0.])
+    """
+    found = np.empty(len(table))
+    for first in range(0, len(table), _BLOCK):
+        found[first : first + _BLOCK] = np.linalg.norm(table[first : first + _BLOCK].astype(np.float64), axis=1)
+    return found
 
 
 def unreachable(tokenizer: Any, rows: int | None = None) -> Int64[np.ndarray, " ids"]:
@@ -111,14 +125,27 @@ def unreachable(tokenizer: Any, rows: int | None = None) -> Int64[np.ndarray, " 
     """
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     ids = [n for n in range(size if rows is None else min(size, rows)) if tokenizer.id_to_token(n) is not None]
-    lost = np.array(ids, np.int64)
+    return lost(tokenizer, ids)
+
+
+def lost(tokenizer: Any, ids: Sequence[int]) -> Int64[np.ndarray, " ids"]:
+    """Give those of some ids that no text leads to, as `unreachable` finds them."""
+    left = np.array(ids, np.int64)
     for context in _CONTEXTS:
-        front = tokenizer.encode(context, add_special_tokens=False).ids
-        texts = tokenizer.decode_batch([[*front, int(n)] for n in lost], skip_special_tokens=False)
-        encoded = tokenizer.encode_batch(texts, add_special_tokens=False)
-        back = [n in code.ids or _REPLACEMENT in text for n, code, text in zip(lost, encoded, texts, strict=True)]
-        lost = lost[~np.array(back, bool)]
-    return lost
+        front = _encoded(tokenizer, [context])[0]
+        texts = tokenizer.decode_batch([[*front, int(n)] for n in left], skip_special_tokens=False)
+        encoded = _encoded(tokenizer, texts)
+        back = [n in code or _REPLACEMENT in text for n, code, text in zip(left, encoded, texts, strict=True)]
+        left = left[~np.array(back, bool)]
+    return left
+
+
+def _encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+    """Give the ids of each text; none where the tokenizer refuses it, as it does without a word for the unknown."""
+    try:
+        return [code.ids for code in tokenizer.encode_batch(texts, add_special_tokens=False)]
+    except Exception:  # the library raises nothing narrower
+        return [] if not texts else [[]] if len(texts) == 1 else [_encoded(tokenizer, [text])[0] for text in texts]
 
 
 def _likeness(table: np.ndarray, norms: np.ndarray, sound: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -128,12 +155,12 @@ def _likeness(table: np.ndarray, norms: np.ndarray, sound: np.ndarray) -> tuple[
     if count < 2:
         return np.arange(0), np.zeros(len(table)), cosine
     seeds = sound[np.argsort(norms[sound], kind="stable")[:count]]
-    mean = table[sound].mean(axis=0, dtype=np.float64)
+    mean = (table if len(sound) == len(table) else table[sound]).mean(axis=0, dtype=np.float64)
     rows = table[seeds].astype(np.float64)
     middle, directions = rows.mean(axis=0), _directions(rows - mean)
     total = directions.sum(axis=0)
-    for first in range(0, len(sound), 8192):
-        part = sound[first : first + 8192]
+    for first in range(0, len(sound), _BLOCK):
+        part = sound[first : first + _BLOCK]
         distance[part] = np.linalg.norm(table[part] - middle, axis=1)
         cosine[part] = _directions(table[part] - mean) @ total / max(np.linalg.norm(total), 1e-300)
     # A seed is a part of the mean that it is held against: n / (n - 1) times as far it lies from that of the others.
@@ -156,22 +183,40 @@ def _threshold(cosines: np.ndarray) -> float:
 
 
 def _duplicates(table: np.ndarray, sound: np.ndarray) -> tuple[tuple[int, ...], ...]:
-    rows = np.ascontiguousarray(table[sound])
-    keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
-    _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
-    doubled = np.flatnonzero(count[group] > 1)
-    groups: dict[int, list[int]] = {}
-    for n in doubled:
-        groups.setdefault(int(group[n]), []).append(int(sound[n]))
-    return tuple(sorted(tuple(ids) for ids in groups.values()))
+    # By digest first: the bytes of all rows beside each other would be a second table.
+    alike: dict[int, list[int]] = {}
+    for row in sound.tolist():
+        alike.setdefault(hash(table[row].tobytes()), []).append(row)
+    groups: list[tuple[int, ...]] = []
+    for ids in alike.values():
+        exact: dict[bytes, list[int]] = {}
+        for row in ids if len(ids) > 1 else ():
+            exact.setdefault(table[row].tobytes(), []).append(row)
+        groups += [tuple(same) for same in exact.values() if len(same) > 1]
+    return tuple(sorted(groups))
 
 
-def _hubs(table: np.ndarray, sound: np.ndarray, seed: int) -> tuple[int, tuple[tuple[int, int], ...]]:
-    if len(sound) < 2:
+def expected(asked: int, rows: int) -> float:
+    """Give how often a row is among the ten nearest on average, where so many rows are asked."""
+    return asked * min(_HUB_NEIGHBORS, max(rows - 1, 0)) / max(rows, 1)
+
+
+def hubs(
+    table: Float[np.ndarray, "rows dim"], sound: Int64[np.ndarray, " sound"], seed: int = 0, ask: int = 4096
+) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """Give how many rows were asked, and the rows that are among the ten nearest of many, with the number of times.
+
+    Args:
+        table: one row for each token.
+        sound: ids of its rows that are finite and not 0, among which neighbors are found.
+        seed: of the sample of rows that are asked.
+        ask: how many rows at most are asked.
+    """
+    if len(sound) < 2 or ask < 1:
         return 0, ()
     asked = sound
-    if len(sound) > _HUB_QUERIES:
-        asked = np.sort(np.random.default_rng(seed).choice(sound, _HUB_QUERIES, replace=False))
+    if len(sound) > ask:
+        asked = np.sort(np.random.default_rng(seed).choice(sound, ask, replace=False))
     rows = table if len(sound) == len(table) else table[sound]
     own = np.searchsorted(sound, asked)
     near = Search(rows).nearest(table[asked], _HUB_NEIGHBORS, without=[[n] for n in own.tolist()])

@@ -1,22 +1,27 @@
 """The rows of a table that are nearest to a vector: exact, by blocks, in the full space."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from itertools import chain
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int64
 
 from whatwhere.errors import SettingError, ShapeError, TokenError
+from whatwhere.kernels import bounds, exact, nearest, scan
+from whatwhere.kernels.exact import METRICS as METRICS
+from whatwhere.kernels.exact import Metric as Metric
 
-Metric = Literal["cosine", "dot", "euclidean"]
-METRICS: tuple[Metric, ...] = ("cosine", "dot", "euclidean")
-
-_BLOCK = 8192
-"""Rows scored at a time: their scores for a thousand queries are 32 MB."""
+_BLOCK = 4096
+"""Rows multiplied at a time: their products with a thousand queries are 16 MB."""
 _QUERIES = 1024
-_MANY = 4
-_FLOAT32 = 2.0**-24
+_FEW = 64
+"""Queries for which the copy in eight bits is read; for more, products of float32 take less time."""
+_ANSWERS = 1 << 21
+"""Of a block of queries, all together; four rows wait for each."""
+_LONGEST = 1e150
+"""Longer vectors have squares beyond float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,16 +44,18 @@ class Search:
         dot         <q, x>
         euclidean   -|q - x|
 
-    Scores are found in float32, by blocks of rows; whatever rounding could have put in or out of the first k is then
-    scored in float64. So the answer is that of float64, at the cost of float32, and the table is never copied.
+    All rows are scored roughly, each with a bound of its error that holds (Cauchy and Schwarz); whatever can be among
+    the first k is then scored in float64. So the answers are those of float64, equal scores in the order of their ids.
+
+    Few queries read a copy of the table in eight bits, a quarter of a float32 table's bytes; many are multiplied in
+    float32, by blocks. The copy is made here, with the lengths of the rows, in one pass that costs about as much as two
+    searches without it. Where the kernels were not compiled there is none, and the answers are the same.
 
     Args:
-        table: one row for each token, finite numbers.
+        table: one row for each token, finite numbers; it is not copied otherwise, and must not change.
         metric: which of the above.
         centered: take the mean row from rows and queries first: a common direction, which many tables have, makes all
             of them alike.
-
-    Equal scores stand in the order of their ids.
 
     >>> search = Search(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], dtype=np.float32))
     >>> search.nearest(np.array([[2.0, 1.0]]), k=2).ids
@@ -62,20 +69,21 @@ class Search:
             raise SettingError(f"a search got metric={metric!r}, but knows only: {', '.join(METRICS)}.")
         self.table, self.metric, self.centered = table, metric, centered
         self.mean = _mean(table) if centered else np.zeros(table.shape[1])
-        # |x - m| of each row, in float64: cosine divides by it, euclidean subtracts half its square.
-        self.lengths = np.concatenate([np.linalg.norm(rows, axis=1) for _, rows in self._blocks(np.float64)])
-        if not np.isfinite(self.lengths).all():
-            broken = int(np.flatnonzero(~np.isfinite(self.lengths))[0])
-            raise SettingError(
-                f"row {broken} of the table holds numbers that are not finite, so that it is near to nothing.\n"
-                "Leave such rows out: table[np.isfinite(table).all(axis=1)]."
-            )
+        mean = self.mean if centered else None
+        self._copy = scan.Copy(table, mean) if scan.serves(table) else None
+        # |x - m| of each row, in float64.
+        self.lengths = exact.lengths(table, mean) if self._copy is None else self._copy.lengths
+        self._refuse_broken()
+        self._table = exact.Table(table, mean, metric, self.lengths)
+        self._longest, self._far = float(self.lengths.max()), float(np.linalg.norm(self.mean))
+        self._scale = bounds.scale_for(self._longest + self._far)
+        self._bounds: dict[bool, bounds.Bounds] = {}
 
     def nearest(
         self,
         queries: Float[np.ndarray, "queries dim"],
         k: int = 10,
-        without: Sequence[Sequence[int]] | None = None,
+        without: Sequence[Sequence[int]] | Int64[np.ndarray, "queries some"] | None = None,
     ) -> Nearest:
         """Give the k nearest rows of each query.
 
@@ -93,108 +101,90 @@ class Search:
             )
         if not np.isfinite(queries).all():
             raise SettingError("a query holds numbers that are not finite, so that nothing is near to it.")
-        left_out = [set(map(int, ids)) for ids in without] if without is not None else [set()] * len(queries)
-        if len(left_out) != len(queries):
-            raise ShapeError(f"{len(left_out)} lists of ids to leave out do not fit {len(queries)} queries.")
-        most = max(map(len, left_out), default=0)
-        kept = min(k, len(self.table) - most) if most < len(self.table) else 0
+        if without is not None and len(without) != len(queries):
+            raise ShapeError(f"{len(without)} lists of ids to leave out do not fit {len(queries)} queries.")
+        without_ids, left_out = _left_out(() if without is None else without, len(queries), len(self.table))
+        kept = min(k, len(self.table) - int(left_out.max(initial=0)))
         ids, scores = np.empty((len(queries), kept), np.int64), np.empty((len(queries), kept))
-        for first in range(0, len(queries), _QUERIES):
-            part = slice(first, first + _QUERIES)
-            ids[part], scores[part] = self._nearest(queries[part], kept, left_out[part], most)
+        ends = np.cumsum(left_out)
+        step = max(1, min(_QUERIES, _ANSWERS // max(1, kept)))
+        for first in range(0, len(queries) if kept else 0, step):
+            part = slice(first, first + step)
+            own = without_ids[ends[first] - left_out[first] : ends[part][-1]]
+            ids[part], scores[part] = self._nearest(queries[part], kept, own, left_out[part])
         return Nearest(ids, scores)
 
     def _nearest(
-        self, queries: np.ndarray, k: int, left_out: list[set[int]], most: int
+        self, queries: np.ndarray, k: int, without: Int64[np.ndarray, " all"], left_out: Int64[np.ndarray, " queries"]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Find candidates in float32, k and those that may be left out of them, and score these in float64."""
-        exact = queries.astype(np.float64) - self.mean
-        lengths = np.linalg.norm(exact, axis=1)
-        if self.metric == "cosine":
-            exact /= np.where(lengths > 0, lengths, 1.0)[:, None]
-        wanted = k + most
-        ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
-        for row, candidates in enumerate(self._candidates(exact, wanted)):
-            allowed = candidates[~np.isin(candidates, list(left_out[row]))] if left_out[row] else candidates
-            found = self._score(exact[row], allowed)
-            best = np.lexsort((allowed, -found))[:k]
-            ids[row], scores[row] = allowed[best], found[best]
-        return ids, scores
+        wide = exact.widened(queries, self.mean if self.centered else None)
+        units, lengths = exact.units(wide)
+        if lengths.max() > _LONGEST:
+            raise SettingError(f"a query is longer than {_LONGEST:.0e}, so that float64 cannot hold its scores.")
+        compiled = scan.serves(self.table)
+        copy = self._copy if compiled and len(queries) <= _FEW else None
+        asked = bounds.Asked(
+            units if self.metric == "cosine" else wide,
+            ((units @ self.mean) * (0.0 if copy else self._scale)).astype(np.float32),
+            *bounds.weights(self.metric, lengths, self._longest, queries.shape[1]),
+            (lengths == 0) & (self.metric != "euclidean"),
+            without,
+            left_out,
+        )
+        kind = scan.Selection if compiled else nearest.Selection
+        selection = kind(self._table, self._bounds_of(copy), asked, k)
+        for first, products in self._products(units) if copy is None else copy.products(units):
+            selection.take(products, first)
+        return selection.answers()
 
-    def _candidates(self, queries: np.ndarray, wanted: int) -> list[np.ndarray]:
-        """Give, for each query, every row that float32 cannot tell from the first `wanted`."""
-        narrow = queries.astype(np.float32)
-        dim = queries.shape[1]
-        # A float32 sum of dim products is off by at most dim units of the last place of |q| |x|; so is the mean's.
-        reach = np.linalg.norm(queries, axis=1) * (2 * dim + 8) * _FLOAT32
-        offset = (narrow.astype(np.float64) @ self.mean)[:, None].astype(np.float32)
-        factor, added, size = self._terms()
-        margin = (reach * size.max(initial=0.0))[:, None].astype(np.float32) * 2
-        found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        least = np.full((len(queries), 1), -np.inf, np.float32)
-        for first, rows in self._blocks(np.float32, centered=False):
-            part = slice(first, first + len(rows))
-            scores = narrow @ rows.T  # (queries, rows)
-            if self.centered:
-                scores -= offset
-            if factor is not None:
-                scores *= factor[part]
-            if added is not None:
-                scores += added[part]
-            hits = scores >= least - margin
-            # A selection costs ten times a comparison: it is made while it still throws most hits out.
-            if len(rows) >= wanted and np.count_nonzero(hits) > _MANY * wanted * len(queries):
-                least = np.maximum(least, np.partition(scores, -wanted, axis=1)[:, -wanted, None])
-                hits = scores >= least - margin
-            query, row = np.nonzero(hits)
-            found.append((query, row + first, scores[query, row]))
-        return _gathered(found, len(queries), wanted, margin[:, 0])
-
-    def _terms(self) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray]:
-        """Give what a score is multiplied by, what is added to it, and the size that its rounding goes with."""
-        raw = self.lengths + np.linalg.norm(self.mean)
-        if self.metric == "cosine":
-            inverse = np.where(self.lengths > 0, 1 / np.where(self.lengths > 0, self.lengths, 1.0), 0.0)
-            return inverse.astype(np.float32), None, raw * inverse
-        if self.metric == "euclidean":
-            half = -0.5 * self.lengths**2
-            return None, half.astype(np.float32), raw + np.abs(half)
-        return None, None, raw
-
-    def _score(self, query: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        rows = self.table[ids].astype(np.float64) - self.mean
-        if self.metric == "euclidean":
-            away: np.ndarray = -np.linalg.norm(rows - query, axis=1)
-            return away
-        inner: np.ndarray = rows @ query
-        if self.metric == "dot":
-            return inner
-        lengths = self.lengths[ids]
-        cosine: np.ndarray = np.where(lengths > 0, inner / np.where(lengths > 0, lengths, 1.0), 0.0).clip(-1, 1)
-        return cosine
-
-    def _blocks(self, dtype: Any, centered: bool = True) -> Any:
+    def _products(self, units: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """Give products of float32 with the rows as they are, a block at a time, in the same memory."""
+        narrow = units.astype(np.float32)
+        room = np.empty(len(units) * min(_BLOCK, len(self.table)), np.float32)
         for first in range(0, len(self.table), _BLOCK):
-            rows = self.table[first : first + _BLOCK].astype(dtype, copy=False)
-            yield first, rows - self.mean if centered and self.centered else rows
+            rows = self.table[first : first + _BLOCK]
+            if self._scale != 1:
+                rows = rows.astype(np.float64) * self._scale
+            products = room[: len(units) * len(rows)].reshape(len(units), len(rows))
+            yield first, np.matmul(narrow, rows.astype(np.float32, copy=False).T, out=products)
+
+    def _bounds_of(self, copy: scan.Copy | None) -> bounds.Bounds:
+        known = copy is not None
+        if known not in self._bounds:
+            dim = self.table.shape[1]
+            sizes = 1.0 if copy else self.lengths * self._scale
+            errors = copy.errors if copy else bounds.rounding(self.lengths, self._far, dim, self._scale)
+            self._bounds[known] = bounds.of_rows(self.metric, self.lengths, sizes, errors)
+        return self._bounds[known]
+
+    def _refuse_broken(self) -> None:
+        broken = np.flatnonzero(~(self.lengths <= _LONGEST))
+        if not len(broken):
+            return
+        if np.isfinite(self.table[broken[0]]).all():
+            raise SettingError(
+                f"row {broken[0]} of the table is longer than {_LONGEST:.0e}, so that float64 cannot hold its scores.\n"
+                "Divide the table by its largest number."
+            )
+        raise SettingError(
+            f"row {broken[0]} of the table holds numbers that are not finite, so that it is near to nothing.\n"
+            "Leave such rows out: table[np.isfinite(table).all(axis=1)]."
+        )
 
 
-def _gathered(
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]], queries: int, wanted: int, margin: np.ndarray
-) -> list[np.ndarray]:
-    """Sort what the blocks gave by query, and keep what the last word on the threshold keeps."""
-    query, row, score = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    order = np.argsort(query, kind="stable")
-    row, score = row[order], score[order]
-    ends = np.searchsorted(query[order], np.arange(1, queries + 1))
-    kept = []
-    for n, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-        rows, scores = row[begin:end], score[begin:end]
-        if len(rows) > wanted:
-            least = np.partition(scores, -wanted)[-wanted] if wanted else np.inf
-            rows = rows[scores >= least - margin[n]]
-        kept.append(rows)
-    return kept
+def _left_out(
+    without: Sequence[Sequence[int]] | np.ndarray, queries: int, rows: int
+) -> tuple[Int64[np.ndarray, " all"], Int64[np.ndarray, " queries"]]:
+    """Give ids that are no answers, query by query, rising, each once and in the table; and how many each query has."""
+    counts = np.fromiter(map(len, without), np.int64, len(without))
+    ids = np.fromiter(chain.from_iterable(without), np.int64, int(counts.sum()))
+    query = np.repeat(np.arange(len(counts)), counts)
+    order = np.lexsort((ids, query))
+    ids, query = ids[order], query[order]
+    first = np.ones(len(ids), bool)
+    first[1:] = (np.diff(ids) != 0) | (np.diff(query) != 0)
+    first &= (ids >= 0) & (ids < rows)
+    return ids[first], np.bincount(query[first], minlength=queries)
 
 
 def _mean(table: np.ndarray) -> Float[np.ndarray, " dim"]:

@@ -69,6 +69,23 @@ def fingerprint(where: Where, rows: int) -> Fingerprint | None:
     return None
 
 
+def vectors(where: Where, rows: int) -> Float[Tensor, "rows columns"] | None:
+    """Give the vector by which a scheme tells each of positions 0..rows-1, by the first of its doors.
+
+    input       the vector that is added
+    query_key   what becomes of a query of ones, in the first head
+    score       None: a bias belongs to two positions, not to one
+
+    >>> from whatwhere import scheme
+    >>> vectors(scheme("rotary", dim=2, num_heads=1, max_length=2), rows=2)
+    tensor([[ 1.0000,  1.0000],
+            [-0.3012,  1.3818]])
+    """
+    if where.input is not None:
+        return _rows(where.input, rows)
+    return None if where.query_key is None else _mapped_ones(where.query_key, rows)
+
+
 def by_distance(where: Where, distances: int) -> ByDistance | None:
     """Show how a scheme sees distance 0..distances-1, by the first of its doors; None where there is none.
 
@@ -111,8 +128,12 @@ def _map_fingerprint(scheme: QueryKeyMap, rows: int) -> Fingerprint:
     frequencies = getattr(scheme, "inverse_frequencies", None)
     if isinstance(frequencies, Tensor) and 2 * len(frequencies) <= scheme.head_dim:  # PoPE has no pairs
         return Fingerprint("cos of the angle of each pair", angles(torch.arange(rows), frequencies).cos())
+    return Fingerprint("what becomes of a query of ones", _mapped_ones(scheme, rows))
+
+
+def _mapped_ones(scheme: QueryKeyMap, rows: int) -> Tensor:
     mapped = scheme.map_query(_ones(scheme, rows), scheme.bind(positions(rows)))
-    return Fingerprint("what becomes of a query of ones", mapped[0, 0].detach())
+    return mapped[0, 0].detach()
 
 
 def _bias_by_distance(scheme: ScoreBias, distances: int) -> Tensor:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from whatwhere.analysis.projection import greatest
 from whatwhere.errors import SettingError, ShapeError
 
 _ROWS = 16_384
@@ -63,7 +64,7 @@ def spectrum(table: Float[np.ndarray, "rows dim"], seed: int = 0) -> Spectrum:
     covariance = centered.T @ centered / n
     total, squared = float(np.trace(covariance)), float((covariance**2).sum())
     wide = covariance.shape[0] > _WIDE
-    variances = (_greatest(covariance, seed) if wide else np.linalg.eigvalsh(covariance)[::-1]).clip(min=0)
+    variances = (greatest(covariance, _GREATEST, seed)[0] if wide else np.linalg.eigvalsh(covariance)[::-1]).clip(min=0)
     shares = variances / total if total else np.zeros_like(variances)
     return Spectrum(
         shares,
@@ -73,11 +74,3 @@ def spectrum(table: Float[np.ndarray, "rows dim"], seed: int = 0) -> Spectrum:
         float(np.linalg.norm(mean) / lengths.mean()) if lengths.any() else 0.0,
         n,
     )
-
-
-def _greatest(covariance: np.ndarray, seed: int) -> np.ndarray:
-    """Find the greatest eigenvalues by subspace iteration: products with a few columns in place of a decomposition."""
-    columns = np.random.default_rng(seed).standard_normal((len(covariance), _GREATEST + 16))
-    for _ in range(20):
-        columns, _ = np.linalg.qr(covariance @ columns)
-    return np.linalg.eigvalsh(columns.T @ covariance @ columns)[::-1][:_GREATEST]

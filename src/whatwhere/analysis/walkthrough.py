@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -14,9 +15,9 @@ from torch import Tensor
 from whatwhere.analysis.similarity import fingerprint
 from whatwhere.checks import require_whole
 from whatwhere.errors import SettingError, TextError, TokenError
-from whatwhere.layer import InputLayer
 from whatwhere.ruler import positions
 from whatwhere.what import text as texts
+from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue import scheme as build_scheme
 from whatwhere.where.frequencies import angles
@@ -26,6 +27,9 @@ LARGEST_TABLE = 1 << 28
 
 LARGEST_SEED = 1 << 63
 """PyTorch takes 64 bits; tokens and positions have a seed each."""
+
+_DRAWING = Lock()
+"""PyTorch's random state is one for all threads."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,24 +111,61 @@ def walk(
             f"a table of {rows:,} rows by {dim:,} features is {rows * dim * 4 / 1e9:.1f} GB; this shows small ones.\n"
             "Choose a smaller dim, or smaller ids."
         )
-    # Seeds of their own: all schemes show the same tokens. The caller's random state is put back.
-    with torch.random.fork_rng(devices=[]):
+    where = draw_scheme(scheme, dim, num_heads, len(numbers), seed)
+    table = draw_tokens(rows, dim, seed)
+    return follow(table, where, numbers, numbers, tokens=tokens, scheme=scheme)
+
+
+def draw_scheme(name: str, dim: int, num_heads: int, max_length: int, seed: int = 0, **options: Any) -> Where:
+    """Build a scheme of the catalogue; what it learns depends on the seed alone. The caller's random state is kept."""
+    # A seed of its own: all schemes show the same tokens.
+    with _DRAWING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(2_000_003 + seed)
-        where = build_scheme(scheme, dim, num_heads, len(numbers))
+        return build_scheme(name, dim, num_heads, max_length, **options)
+
+
+def draw_tokens(vocab_size: int, dim: int, seed: int = 0) -> TokenEmbedding:
+    """Draw a token table from N(0, 1); it depends on the seed alone. The caller's random state is kept."""
+    with _DRAWING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        layer = InputLayer(rows, dim, where.input, init="torch")
-    here = positions(len(numbers))
+        return TokenEmbedding(vocab_size, dim, init="torch")
+
+
+def follow(
+    table: TokenEmbedding,
+    where: Where,
+    rows: Sequence[int],
+    ids: Sequence[int],
+    *,
+    tokens: list[str] | None = None,
+    scheme: str = "",
+) -> Walkthrough:
+    """Follow tokens of a given table through a given scheme.
+
+    Args:
+        table: of the tokens.
+        where: how position is told; positions count from 0.
+        rows: of the table, one for each token.
+        ids: what they are called by, which differ from the rows where the table holds a part of a larger one.
+        tokens: their text.
+        scheme: the name of it.
+
+    >>> follow(TokenEmbedding.from_weight(torch.eye(2)), Where(), [1, 0], [7, 3]).vectors
+    tensor([[0., 1.],
+            [1., 0.]])
+    """
+    here = where.at(positions(len(rows)))
     with torch.no_grad():
-        given = torch.tensor(numbers)
+        given = torch.tensor(rows)
         return Walkthrough(
             tokens=tokens,
-            ids=numbers,
+            ids=list(ids),
             scheme=scheme,
-            rows=layer.tokens(given),
-            position_rows=None if where.input is None else where.input(here)[0],
-            vectors=layer(given[None], here)[0],
-            angles=_angles(where, len(numbers)),
-            bias=_bias(where, len(numbers)),
+            rows=table(given),
+            position_rows=None if where.input is None else where.input(here.queries)[0],
+            vectors=here.embed(table, given[None])[0],
+            angles=_angles(where, len(rows)),
+            bias=_bias(where, len(rows)),
         )
 
 

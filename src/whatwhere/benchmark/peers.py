@@ -22,6 +22,7 @@ PACKAGES = (
     "fbgemm-gpu-cpu",
     "liger-kernel",
     "flash-attn",
+    "gensim",
 )
 """What numbers of the peers depend on."""
 

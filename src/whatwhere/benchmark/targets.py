@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from whatwhere.benchmark.timing import ratios
-from whatwhere.benchmark.works import decoding, start, token_step, training
+from whatwhere.benchmark.works import decoding, neighbors, start, token_step, training
 
 _TIMES = {"pooled": ("pooled", "caching"), "fresh": ("fresh",)}
 
@@ -244,6 +244,11 @@ TARGETS: tuple[Target, ...] = (
     Target("position-table", ".*", "whatwhere", "faster", 5.0, "plain torch, float32 angles"),
     Target("position-table", ".*", "whatwhere", "error", 1.5e-7),
     Target("decoding", ".*", "whatwhere", "over", 30e-6, decoding.INDEXING, floor=_CALLS),
+    *(
+        Target("neighbors", case, "whatwhere", "faster", bound, neighbors.GENSIM, regime="fresh")
+        for case, bound in (("one query, .*", 1.5), (".* queries, .*", 15.0), (".* analogies .*", 20.0))
+    ),
+    Target("neighbors", ".*", "whatwhere", "error", 0.0, regime="fresh"),
     Target("start", ".*", start.ON_TOP, "over", 50e-3, start.TORCH, regime="fresh"),
     Target("start", ".*", start.HELP, "seconds", 0.3, regime="fresh"),
     *(

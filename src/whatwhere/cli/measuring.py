@@ -17,7 +17,7 @@ def bench(
     works: Annotated[
         list[str] | None,
         typer.Argument(
-            help="rotary, lookup, token-step, attention, position-table, decoding, start, training; all.",
+            help="rotary, lookup, token-step, attention, position-table, decoding, neighbors, start, training; all.",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small shapes, two rounds: only whether all runs.")] = False,

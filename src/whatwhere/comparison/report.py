@@ -4,15 +4,16 @@ from pathlib import Path
 
 from whatwhere.comparison.page.answer import answer
 from whatwhere.comparison.page.embedding import token_table
-from whatwhere.comparison.page.markup import Markup, document, element, paragraph
 from whatwhere.comparison.page.positions import by_distance, fingerprints
 from whatwhere.comparison.page.reading import Results, read_results
 from whatwhere.comparison.page.record import record, verdicts
 from whatwhere.comparison.page.scores import accuracy
 from whatwhere.comparison.page.shift import shift_test
-from whatwhere.comparison.page.svg import require_matplotlib
-from whatwhere.comparison.page.wording import code, count, run_of
+from whatwhere.comparison.page.wording import run_of
 from whatwhere.errors import ResultsError
+from whatwhere.page.markup import Markup, document, element, paragraph
+from whatwhere.page.svg import require_matplotlib
+from whatwhere.page.wording import code, count
 
 _CONTENTS = {
     "answer": "The answer",

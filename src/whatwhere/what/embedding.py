@@ -1,16 +1,20 @@
 """The token table: what a token is."""
 
 from math import frexp, ldexp, sqrt
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim import Optimizer
 
 from whatwhere.checks import require_choice, require_positive, require_range, require_whole
 from whatwhere.errors import ShapeError, TokenError
 from whatwhere.kernels.embedding import embed, gradient_of_rows, scaled
+
+if TYPE_CHECKING:
+    from whatwhere.what.surgery import Draw
 
 Init = Literal["normal", "glorot_uniform", "glorot_normal", "fan_in_uniform", "torch"]
 Scale = Literal["sqrt_dim", "sqrt_dim_rounded"]
@@ -163,6 +167,27 @@ class TokenEmbedding(nn.Module):
             # The zero row gives logit zero already; writing it cuts the row off from the gradient.
             logits[..., self.padding_id] = 0
         return logits
+
+    def resize(
+        self, vocab_size: int, optimizer: Optimizer | None = None, *, draw: "Draw" = "mean", seed: int = 0
+    ) -> None:
+        """Change the number of rows in place; the first stay as they are, new ones are like the others.
+
+        Args:
+            vocab_size: rows that the table shall have.
+            optimizer: that trains it, and goes on with the moments of the rows that stay; see
+                `whatwhere.what.surgery.rearrange`. Where another module holds this weight too, as a tied head of a
+                model of transformers does, call `whatwhere.what.surgery.resize(model, vocab_size)` with the whole.
+            draw, seed: what new rows are: `mean`, `noise` or `covariance`, see Rearrangement there.
+
+        >>> table = TokenEmbedding(vocab_size=20, dim=4)
+        >>> table.resize(32)
+        >>> table(torch.tensor([31])).shape
+        torch.Size([1, 4])
+        """
+        from whatwhere.what.surgery import resize
+
+        resize(self, vocab_size, optimizer=optimizer, draw=draw, seed=seed)
 
     def extra_repr(self) -> str:
         """Show the settings."""

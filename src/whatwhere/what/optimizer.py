@@ -142,6 +142,24 @@ class RowAdamW(Optimizer):
             if state := state_dict["state"].get(number):
                 self._resume(weight, group, state)
 
+    def exchange(self, old: nn.Parameter, new: nn.Parameter, state: dict[str, Any]) -> None:
+        """Go on with another parameter, which the groups and the modules of the old one hold by now.
+
+        Args:
+            old: up to date, see `flush`.
+            new: of any number of rows.
+            state: of the new one, as PyTorch's optimizers keep it; empty before the first step.
+        """
+        table = self._tables.pop(old)
+        modules = list(table.modules)
+        table.release()
+        self._tables[new] = RowTable(new)
+        for module in modules:
+            self._tables[new].attach(module)
+        if state:
+            group = next(group for group in self.param_groups if any(new is weight for weight in group["params"]))
+            self._resume(new, group, state)
+
     def __getstate__(self) -> dict[str, Any]:
         """Refuse: a copy would have no tables to stand between."""
         raise SettingError(

@@ -5,6 +5,7 @@ from whatwhere.benchmark.works import (
     attention,
     decoding,
     lookup,
+    neighbors,
     position_table,
     rotary,
     start,
@@ -14,6 +15,6 @@ from whatwhere.benchmark.works import (
 
 WORKS: dict[str, Work] = {
     module.WORK.name: module.WORK
-    for module in (rotary, lookup, token_step, attention, position_table, decoding, start, training)
+    for module in (rotary, lookup, token_step, attention, position_table, decoding, neighbors, start, training)
 }
 """By name, in the order of the table."""

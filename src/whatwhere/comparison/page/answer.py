@@ -2,20 +2,10 @@
 
 import math
 
-from whatwhere.comparison.page.markup import Markup, element, join, paragraph, section, table
 from whatwhere.comparison.page.reading import Results, spread
-from whatwhere.comparison.page.wording import (
-    NO_ROW,
-    code,
-    count,
-    listed,
-    measure,
-    plain,
-    run_of,
-    score_cell,
-    score_text,
-    spread_cell,
-)
+from whatwhere.comparison.page.wording import NO_ROW, measure, run_of, score_cell, score_text, spread_cell
+from whatwhere.page.markup import Markup, element, join, paragraph, section, table
+from whatwhere.page.wording import code, count, listed, plain
 
 _HOLDS = (
     0.05  # a scheme holds at a length where it loses at most 5 points (or 0.05 of another unit) of its score in length

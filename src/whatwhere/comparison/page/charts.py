@@ -1,19 +1,17 @@
-"""Draw the charts of the report: lines over lengths, shifts and distances, and the signs of their keys."""
+"""Draw the charts of scores: medians over lengths and shifts, and their ranges."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whatwhere.comparison.page.markup import Markup, visible
-from whatwhere.comparison.page.svg import GRID, MUTED, PAGE, SHADE, canvas, color, drawing, to_svg
+from whatwhere.page.charts import line
+from whatwhere.page.markup import Markup, visible
+from whatwhere.page.svg import GRID, MUTED, PAGE, SHADE, canvas, color, drawing, to_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-MARKERS = "os^DvPX"  # 7 shapes, 8 colors and 5 dashes: no two of the first 280 lines agree in all three
-_DASHES: list[Any] = ["solid", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)), (0, (9, 3, 3, 3))]
 
 Spread = tuple[float, float, float]  # median, least, greatest
 
@@ -25,38 +23,6 @@ class Scale:
     label: str
     factor: float = 1.0  # 100 where shares are shown as percent
     bounds: tuple[float, float] | None = None
-
-
-@drawing
-def swatch(name: str, index: int) -> Markup:
-    """Draw a line's sign for the key; the name beside it says all, so screen readers skip the drawing."""
-    figure, axes = canvas(44, 14, 0, 0, 0, 0)
-    axes.set_axis_off()
-    axes.plot([0.0, 2.0], [0.0, 0.0], **_line(index) | {"marker": ""})
-    axes.plot([1.0], [0], **_line(index))
-    axes.set(xlim=(0, 2), ylim=(-1, 1))
-    return _unnamed(to_svg(figure, f"{name}-sign-{index}", "", ""))
-
-
-def _line(index: int) -> dict[str, Any]:
-    dash = _DASHES[index % len(_DASHES)]
-    style = {"color": color(index), "linestyle": dash, "linewidth": 2, "marker": MARKERS[index % len(MARKERS)]}
-    return style | {"markersize": 7, "markeredgecolor": PAGE, "markeredgewidth": 0.8}
-
-
-@drawing
-def mark(name: str, index: int) -> Markup:
-    """Draw a point's sign for the key."""
-    figure, axes = canvas(14, 14, 0, 0, 0, 0)
-    axes.set_axis_off()
-    axes.plot([0.0], [0.0], **_line(index))
-    return _unnamed(to_svg(figure, f"{name}-sign-{index}", "", ""))
-
-
-def _unnamed(drawn: Markup) -> Markup:
-    """Take the names from a drawing that only decorates the text beside it."""
-    size = drawn[: drawn.index(" role=")]
-    return Markup(f'{size} aria-hidden="true">{drawn[drawn.index("</desc>") + len("</desc>") :]}')
 
 
 @dataclass(frozen=True)
@@ -142,10 +108,10 @@ def _draw_spreads(
     for x, (_, least, greatest) in there.items():
         axes.plot([x, x], [least, greatest], color=color(index), linewidth=1.6, alpha=clear)
     # A gap stays a gap: a line across a missing length would invent a number.
-    axes.plot([x for x, _ in placed], [there[x][0] if x in there else np.nan for x, _ in placed], **_line(index))
+    axes.plot([x for x, _ in placed], [there[x][0] if x in there else np.nan for x, _ in placed], **line(index))
     absent = [x for x, found in placed if found is None]
     hollow = {"linestyle": "", "markerfacecolor": PAGE, "markeredgecolor": color(index), "markeredgewidth": 1.6}
-    axes.plot(absent, [no_row] * len(absent), **_line(index) | hollow)
+    axes.plot(absent, [no_row] * len(absent), **line(index) | hollow)
 
 
 def _bounds(
@@ -168,23 +134,3 @@ def _ticks(low: float, high: float, scale: Scale) -> list[float]:
         if not scale.bounds
         else [0.0, 25.0, 50.0, 75.0, 100.0]
     )
-
-
-@drawing
-def curve_chart(
-    name: str,
-    distances: Sequence[float],
-    curves: Sequence[Sequence[float]],
-    texts: tuple[str, str] = ("", ""),
-) -> Markup:
-    """Draw curves over distance."""
-    figure, axes = canvas(330, 220, 52, 8, 44, 10)
-    every = max(len(distances) // 6, 1)
-    for index, curve in enumerate(curves):
-        style = _line(index) | {"linewidth": 1.6, "markersize": 5, "markevery": (index % every, every)}
-        axes.plot(distances[: len(curve)], curve, **style)
-    axes.grid(axis="y", color=GRID, linewidth=0.8)
-    axes.axhline(0, color=MUTED, linewidth=0.8)
-    axes.locator_params(nbins=6)
-    axes.set_xlabel("distance (tokens back)", color=MUTED, fontsize=12)
-    return to_svg(figure, name, *texts)

@@ -7,12 +7,12 @@ import numpy as np
 
 from whatwhere.analysis.projection import principal_components
 from whatwhere.comparison.page.answer import best_scheme
-from whatwhere.comparison.page.charts import mark
 from whatwhere.comparison.page.figures import heat_map, scale_bar, token_map
-from whatwhere.comparison.page.markup import Markup, element, folded, join, paragraph, section, table
 from whatwhere.comparison.page.reading import AFTER, BEFORE, Results, Table
 from whatwhere.comparison.page.story import number_lines, story, story_spread
-from whatwhere.comparison.page.wording import code, count, plain
+from whatwhere.page.charts import mark
+from whatwhere.page.markup import Markup, element, folded, join, paragraph, section, table
+from whatwhere.page.wording import code, count, plain
 
 _ROWS, _CELLS = 256, 2000  # of a large table the first rows are drawn, and its numbers stay in their file
 _KINDS = ("other", "operator", "digit", "syntax")

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from whatwhere.comparison.page.charts import MARKERS
-from whatwhere.comparison.page.markup import Markup, visible
-from whatwhere.comparison.page.svg import GRID, INK, MUTED, PAGE, canvas, color, drawing, to_svg
+from whatwhere.page.charts import MARKERS
+from whatwhere.page.markup import Markup, visible
+from whatwhere.page.svg import GRID, INK, MUTED, PAGE, canvas, color, drawing, to_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

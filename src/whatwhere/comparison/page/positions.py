@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from whatwhere.comparison.page.charts import curve_chart, swatch
 from whatwhere.comparison.page.figures import heat_map, scale_bar
-from whatwhere.comparison.page.markup import Markup, element, folded, join, paragraph, section, table
 from whatwhere.comparison.page.reading import Results, number
-from whatwhere.comparison.page.wording import code, listed, plain
+from whatwhere.page.charts import curve_chart, swatch
+from whatwhere.page.markup import Markup, element, folded, join, paragraph, section, table
+from whatwhere.page.wording import code, listed, plain
 
 _COLUMNS, _ROWS = 16, 80
 _AXES = {

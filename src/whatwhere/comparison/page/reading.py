@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,28 +96,42 @@ class Results:
 
     def tables(self, run: Mapping[str, Any]) -> dict[str, Table]:
         """Read the token tables that a run saved; a file that is not there gives none."""
-        path = (self.folder / run["file"]).resolve()
+        path = self._own_file(run["file"])
+        return _token_tables(path) if path.is_file() else {}
+
+    def trace(self, run: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Read what a run kept of its training, as float64; nothing where it was made before traces were."""
+        name = run.get("trace")
+        path = self._own_file(name) if isinstance(name, str) else None
+        return {} if path is None or not path.is_file() else _tensors(path, lambda name: True)
+
+    def _own_file(self, name: str) -> Path:
+        path = (self.folder / name).resolve()
         if not path.is_relative_to(self.folder.resolve()):
             raise ResultsError(
-                f"results.json names the file {run['file']!r}, which lies outside its own folder {self.folder}.\n"
+                f"results.json names the file {name!r}, which lies outside its own folder {self.folder}.\n"
                 "A results folder holds its own files, so this one was changed or made by something else. "
                 "Run the comparison again, into a new folder."
             )
-        return _token_tables(path) if path.is_file() else {}
+        return path
 
 
-def _token_tables(path: Path) -> dict[str, Table]:
+def _tensors(path: Path, chosen: Callable[[str], bool]) -> dict[str, np.ndarray]:
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="numpy") as opened:
-            names = [name for name in opened.keys() if name.partition("@")[0] == "tokens.weight"]  # noqa: SIM118
-            tables = {name: np.asarray(opened.get_tensor(name), dtype=np.float64) for name in names}
+            names = [name for name in opened.keys() if chosen(name)]  # noqa: SIM118
+            return {name: np.asarray(opened.get_tensor(name), dtype=np.float64) for name in names}
     except (SafetensorError, OSError, TypeError, ValueError) as error:
         raise ResultsError(
             f"{path} cannot be read as safetensors: {error}.\n"
             "Delete it to have the report without its pictures, or run the comparison again."
         ) from error
+
+
+def _token_tables(path: Path) -> dict[str, Table]:
+    tables = _tensors(path, lambda name: name.partition("@")[0] == "tokens.weight")
     if any(table.ndim != 2 or 0 in table.shape for table in tables.values()):
         raise ResultsError(
             f"{path} holds a token table that is not (tokens, dim).\nRun the comparison again, into a new folder."

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from whatwhere.comparison.page.markup import Markup, element, folded, join, paragraph, section, table
 from whatwhere.comparison.page.reading import Results
-from whatwhere.comparison.page.wording import code, count, listed
+from whatwhere.page.markup import Markup, element, folded, join, paragraph, section, table
+from whatwhere.page.wording import code, count, listed
 
 _SIGNS = {"holds": "✓", "fails": "✗", "depends": "≈", "not measured": "–"}  # a second channel beside the color
 _VERBS = {  # for one claim, for several

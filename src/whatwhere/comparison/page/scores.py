@@ -5,10 +5,12 @@ from collections.abc import Sequence
 
 from whatwhere.comparison.page.answer import ranking
 from whatwhere.comparison.page.baselines import Baselines, near, read_baselines, told
-from whatwhere.comparison.page.charts import Chart, Scale, score_chart, swatch
-from whatwhere.comparison.page.markup import Markup, element, folded, join, paragraph, section, table, text_of
+from whatwhere.comparison.page.charts import Chart, Scale, score_chart
 from whatwhere.comparison.page.reading import Results, Spread
-from whatwhere.comparison.page.wording import code, measure, score_cell, score_text, spread_of
+from whatwhere.comparison.page.wording import measure, score_cell, score_text, spread_of
+from whatwhere.page.charts import swatch
+from whatwhere.page.markup import Markup, element, folded, join, paragraph, section, table, text_of
+from whatwhere.page.wording import code
 
 
 def accuracy(results: Results) -> Markup:

@@ -1,10 +1,11 @@
 """Write the section of the report that holds the shift test."""
 
 from whatwhere.comparison.page.charts import Chart
-from whatwhere.comparison.page.markup import Markup, element, folded, join, paragraph, section, table, text_of
 from whatwhere.comparison.page.reading import Results, Spread
 from whatwhere.comparison.page.scores import key, scale, score_rows, two_widths
-from whatwhere.comparison.page.wording import NO_ROW, code, listed, measure, score_text, small
+from whatwhere.comparison.page.wording import NO_ROW, measure, score_text
+from whatwhere.page.markup import Markup, element, folded, join, paragraph, section, table, text_of
+from whatwhere.page.wording import code, listed, small
 
 _STILL = 1e-3  # logits are of order 1 to 10 in float32: rounding moves them by 1e-5, a moved position by 0.1 and more
 _TITLE = "3. The shift test"

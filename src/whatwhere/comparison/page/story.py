@@ -7,9 +7,10 @@ import numpy as np
 
 from whatwhere.analysis.projection import principal_components
 from whatwhere.comparison.page.figures import number_line
-from whatwhere.comparison.page.markup import Markup, element, folded, join, paragraph, table
 from whatwhere.comparison.page.reading import AFTER, BEFORE, Results, Spread, optional
-from whatwhere.comparison.page.wording import code, count, plain, spread_cell, spread_of
+from whatwhere.comparison.page.wording import spread_cell, spread_of
+from whatwhere.page.markup import Markup, element, folded, join, paragraph, table
+from whatwhere.page.wording import code, count, plain
 
 # What the tutorial of this task says about its table of 20 x 64, at 0, 10 and 50 epochs of 50.
 _CLAIMS: dict[str, tuple[str, str]] = {

@@ -75,7 +75,7 @@ def write_projector(
     paths = folder / VECTORS, folder / LABELS
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path, rows in zip(paths, ((line % tuple(row) for row in weight.tolist()), map(_label, words)), strict=True):
+        for path, rows in zip(paths, ((line % tuple(row) for row in weight), map(_label, words)), strict=True):
             unfinished = path.with_suffix(".part")
             with unfinished.open("w", encoding="utf-8", newline="\n") as out:
                 out.writelines(rows)

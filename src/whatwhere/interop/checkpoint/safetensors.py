@@ -13,13 +13,15 @@ from whatwhere.interop.checkpoint.numbers import KINDS
 from whatwhere.interop.checkpoint.stretches import Stretch, check_apart, checked_size
 
 LONGEST_HEADER = 100_000_000
-_NAMES = {
+TYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
     "I16": "int16", "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
     "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E4M3FNUZ": "float8_e4m3fnuz",
     "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu", "F4": "float4_e2m1", "F6_E2M3": "float6_e2m3",
     "F6_E3M2": "float6_e3m2",
 }  # fmt: skip
+"""The format's name of a type -> torch's."""
+
 _ANEW = "It is cut off or damaged: make or download it anew."
 
 
@@ -59,15 +61,15 @@ def _stretch(file: File, name: str, said: Any, begin: int) -> Stretch:
     if not isinstance(said, dict) or not {"dtype", "shape", "data_offsets"} <= said.keys():
         raise file.wrong(f"of the tensor {shown(name)} its header lacks dtype, shape or data_offsets", _ANEW)
     dtype, shape, offsets = said["dtype"], said["shape"], said["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in _NAMES:
+    if not isinstance(dtype, str) or dtype not in TYPES:
         told = shown(dtype) if isinstance(dtype, str) else "no string"
         raise file.wrong(
-            f"the tensor {shown(name)} has the type {told}, which is not known", f"Known are: {', '.join(_NAMES)}."
+            f"the tensor {shown(name)} has the type {told}, which is not known", f"Known are: {', '.join(TYPES)}."
         )
     lists = isinstance(shape, list) and isinstance(offsets, list) and len(offsets) == 2
     if not lists or not all(map(whole_number, [*shape, *offsets])):
         raise file.wrong(f"shape or data_offsets of the tensor {shown(name)} are no whole numbers of bytes", _ANEW)
-    kind = KINDS[_NAMES[dtype]]
+    kind = KINDS[TYPES[dtype]]
     size = checked_size(file, name, kind, tuple(shape))
     first, last = offsets
     if not first <= last <= file.size - begin or last - first != size:

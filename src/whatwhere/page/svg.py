@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from xml.etree import ElementTree
 
-from whatwhere.comparison.page.markup import Markup, element
 from whatwhere.errors import MissingExtra
+from whatwhere.page.markup import Markup, element
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,8 +34,8 @@ def require_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise MissingExtra(
-            "the figures of report.html are drawn by matplotlib, which is not installed.\n"
-            "The results are safe in their folder: only the page is missing. "
+            "the figures of a page are drawn by matplotlib, which is not installed.\n"
+            "Nothing but the page is missing. "
             'Install it: pip install "whatwhere[report]"'
         ) from error
 
@@ -55,7 +55,7 @@ def _style() -> Iterator[None]:
 
 
 def drawing(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function that draws under the report's own settings of matplotlib."""
+    """Run a function that draws under settings of our own of matplotlib."""
 
     @functools.wraps(function)
     def inside(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -98,7 +98,7 @@ def section(anchor: str, title: str, seen: str, *children: str) -> Markup:
 
 def document(title: str, *body: str) -> Markup:
     """Write the whole page: one file, no network, no script."""
-    style = files("whatwhere.comparison.page").joinpath("report.css").read_text(encoding="utf-8")
+    style = files("whatwhere.page").joinpath("report.css").read_text(encoding="utf-8")
     head = element(
         "head",
         element("meta", charset="utf-8"),

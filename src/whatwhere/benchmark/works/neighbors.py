@@ -1,0 +1,220 @@
+"""Search: the ten nearest rows of one query and of a thousand, and a file of analogies scored."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+
+from whatwhere.analysis.neighbors import Search
+from whatwhere.analysis.wordtests import score_analogies
+from whatwhere.benchmark.peers import load
+from whatwhere.benchmark.work import Candidate, Case, Run, Scale, Work, plainly
+
+GENSIM = "gensim"
+LIMIT = "product of table and queries, numpy"
+_NEAREST = 10
+_NEAR = 0.25
+"""Of an answer, how near to its place: about three in four are then the nearest."""
+_BLOCK = 4096
+
+
+def cases(scale: Scale) -> list[Case]:
+    """Two numbers of queries over one table, and analogies over a table of another size."""
+    rows, dim = (300, 16) if scale.quick else (128_256, 1024)
+    found = []
+    for queries in (1, 20 if scale.quick else 1000):
+        inputs = _Queries(rows, dim, queries)
+        named = "one query" if queries == 1 else f"{queries:,} queries"
+        found.append(
+            Case(
+                f"{named}, {rows:,} rows, dim {dim:,}",
+                limit=LIMIT,
+                prepare=inputs.candidates,
+                error=f"share of the {_NEAREST} nearest in float64 that are missing",
+            )
+        )
+    rows, dim, asked = (300, 16, 20) if scale.quick else (30_522, 384, 2048)
+    found.append(
+        Case(
+            f"{asked:,} analogies of a file, {rows:,} rows, dim {dim}",
+            limit=LIMIT,
+            prepare=_Analogies(rows, dim, asked).candidates,
+            error="difference from float64 in the share of right answers",
+        )
+    )
+    return found
+
+
+class _Rows:
+    """A table drawn at random, and what takes it."""
+
+    def __init__(self, rows: int, dim: int) -> None:
+        self.rows, self.dim = rows, dim
+
+    @cached_property
+    def table(self) -> np.ndarray:
+        return np.random.default_rng(0).standard_normal((self.rows, self.dim), dtype=np.float32)
+
+    def vectors(self) -> Any:
+        """Give gensim's table; its lengths are taken here, as ours are when a search is made."""
+        made = load("gensim.models").KeyedVectors(self.dim, count=self.rows, dtype=np.float32)
+        made.index_to_key = [f"w{n}" for n in range(self.rows)]
+        made.key_to_index = {word: n for n, word in enumerate(made.index_to_key)}
+        made.vectors = self.table
+        made.fill_norms()
+        return made
+
+    def units(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Give rows of length 1 in float64, a block at a time, and the first row."""
+        for first in range(0, self.rows, _BLOCK):
+            rows = self.table[first : first + _BLOCK].astype(np.float64)
+            yield first, rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    def multiply(self, queries: np.ndarray) -> Run:
+        room = np.empty((len(queries), _BLOCK), np.float32)
+
+        def run() -> None:
+            for first in range(0, self.rows, _BLOCK):
+                part = self.table[first : first + _BLOCK]
+                np.matmul(queries, part.T, out=room[:, : len(part)])
+
+        return run
+
+
+class _Queries(_Rows):
+    """Queries near some of the rows, and everybody who searches; each gives ids."""
+
+    def __init__(self, rows: int, dim: int, queries: int) -> None:
+        super().__init__(rows, dim)
+        self.count = queries
+        self.truth = cache(self._truth)
+
+    @cached_property
+    def queries(self) -> np.ndarray:
+        g = np.random.default_rng(1)
+        near = self.table[g.integers(0, self.rows, self.count)]
+        return near + g.standard_normal(near.shape, dtype=np.float32)
+
+    def candidates(self) -> list[Candidate]:
+        ways: list[tuple[str, Callable[[], Run]]] = [
+            ("whatwhere", self._ours),
+            ("whatwhere, a new search for each call", self._anew),
+            ("whatwhere, plain twin", lambda: plainly(self._ours())),
+            (GENSIM, self._gensim),
+            ("plain torch, product and topk", self._torch),
+        ]
+        made = [Candidate(LIMIT, lambda: self.multiply(self.queries))]
+        return made + [Candidate(name, make, self._missing) for name, make in ways]
+
+    def _ours(self) -> Run:
+        search = Search(self.table)
+        return lambda: search.nearest(self.queries, _NEAREST).ids
+
+    def _anew(self) -> Run:
+        return lambda: Search(self.table).nearest(self.queries, _NEAREST).ids
+
+    def _gensim(self) -> Run:
+        made = self.vectors()
+        places = made.key_to_index
+
+        def run() -> np.ndarray:
+            found = [made.most_similar(positive=[query], topn=_NEAREST) for query in self.queries]
+            return np.array([[places[word] for word, _ in words] for words in found])
+
+        return run
+
+    def _torch(self) -> Run:
+        import torch
+
+        table = torch.nn.functional.normalize(torch.from_numpy(self.table))
+        queries = torch.from_numpy(self.queries)
+        return lambda: (queries @ table.T).topk(_NEAREST).indices.numpy()
+
+    def _missing(self, timed: Run) -> float:
+        pairs = zip(timed(), self.truth(), strict=True)
+        return 1 - float(np.mean([len(set(found) & set(true)) / _NEAREST for found, true in pairs]))
+
+    def _truth(self) -> np.ndarray:
+        asked = self.queries.astype(np.float64)
+        ids, scores = np.empty((self.count, 0), np.int64), np.empty((self.count, 0))
+        for first, rows in self.units():
+            these = np.arange(first, first + len(rows))
+            ids = np.concatenate([ids, np.broadcast_to(these, (self.count, len(rows)))], axis=1)
+            scores = np.concatenate([scores, asked @ rows.T], axis=1)
+            best = np.argpartition(-scores, _NEAREST, axis=1)[:, :_NEAREST]
+            ids, scores = np.take_along_axis(ids, best, axis=1), np.take_along_axis(scores, best, axis=1)
+        return ids
+
+
+class _Analogies(_Rows):
+    """Questions whose answers were put near where they belong, and everybody who scores the file."""
+
+    def __init__(self, rows: int, dim: int, asked: int) -> None:
+        super().__init__(rows, dim)
+        self.asked = asked
+        self.truth = cache(self._truth)
+
+    @cached_property
+    def questions(self) -> np.ndarray:
+        """Ids of a, b, c and the answer; the table gets the answers, so far off that some are not the nearest."""
+        drawn = np.random.default_rng(2).permutation(self.rows)[: 4 * self.asked].reshape(-1, 4)
+        a, b, c = (self.table[ids] / np.linalg.norm(self.table[ids], axis=1, keepdims=True) for ids in drawn.T[:3])
+        place = b - a + c
+        self.table[drawn[:, 3]] += place / np.linalg.norm(place, axis=1, keepdims=True) * np.sqrt(self.dim) * _NEAR
+        return drawn
+
+    @cached_property
+    def file(self) -> Path:
+        lines = (" ".join(f"w{n}" for n in question) for question in self.questions)
+        with tempfile.NamedTemporaryFile("w", suffix=".txt", delete=False, encoding="utf-8") as written:
+            written.write(": drawn\n" + "\n".join(lines) + "\n")
+        file = Path(written.name)
+        finalize(self, file.unlink, missing_ok=True)
+        return file
+
+    def candidates(self) -> list[Candidate]:
+        file = self.file  # before the table is read: it has the answers then
+        ways: list[tuple[str, Callable[[], Run]]] = [
+            ("whatwhere", partial(self._ours, file)),
+            ("whatwhere, plain twin", lambda: plainly(self._ours(file))),
+            (GENSIM, partial(self._gensim, file)),
+        ]
+        return [Candidate(LIMIT, self._limit), *(Candidate(name, make, self._otherwise) for name, make in ways)]
+
+    def _limit(self) -> Run:
+        return self.multiply(self.table[: self.asked])
+
+    def _ours(self, file: Path) -> Run:
+        search, ids = Search(self.table), {f"w{n}": n for n in range(self.rows)}
+        return lambda: score_analogies(search, ids, file).total.right
+
+    def _gensim(self, file: Path) -> Run:
+        made = self.vectors()
+        return lambda: len(made.evaluate_word_analogies(str(file))[1][-1]["correct"])
+
+    def _otherwise(self, timed: Run) -> float:
+        return abs(float(timed()) - self.truth()) / self.asked
+
+    def _truth(self) -> int:
+        rows = np.concatenate([part for _, part in self.units()])
+        right = 0
+        for a, b, c, d in self.questions.tolist():
+            scores = rows @ (rows[b] - rows[a] + rows[c])
+            scores[[a, b, c]] = -np.inf
+            right += int(scores.argmax() == d)
+        return right
+
+
+WORK = Work(
+    "neighbors",
+    "the nearest rows of a token table, exact",
+    "Cosines; tables are float32 and drawn at random, and what each package makes of a table once is made before. The "
+    "limit multiplies table and queries in float32 and selects nothing; a search of ours for few queries reads less.",
+    cases,
+    regimes=("fresh",),
+    devices=("cpu",),
+)

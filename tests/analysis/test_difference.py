@@ -1,0 +1,138 @@
+"""Differences of two tables, against what was done to them."""
+
+import numpy as np
+import pytest
+
+from whatwhere.analysis.difference import align, drawn, movement, overlap, token_keys, turn
+from whatwhere.errors import SettingError, ShapeError
+
+
+@pytest.fixture
+def table() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((300, 12)).astype(np.float32)
+
+
+def test_alignment_by_key() -> None:
+    first, second = ["a", "b", "", "c", "b", ""], ["", "c", "d", "b", "d"]
+    found = align(first, second)
+    assert {(first[a], second[b]) for a, b in zip(found.first, found.second, strict=True)} == {("b", "b"), ("c", "c")}
+    assert found.first.tolist() == [1, 3]
+    assert [first[row] for row in found.removed] == ["a"]
+    assert [second[row] for row in found.new] == ["d"]
+    none = align(["a"], ["b"])
+    assert (len(none.first), none.removed.tolist(), none.new.tolist()) == (0, [0], [0])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (["[CLS]", "the", "##ing", "!"], ["[CLS]", "▁the", "ing", "▁!"]),
+        (["Ġthe", "ing", "<|endoftext|>"], ["▁the", "ing", "<|endoftext|>"]),
+        (["the", "play"], ["▁the", "▁play"]),
+    ],
+)
+def test_tokens_match_though_words_are_marked_otherwise(first: list[str], second: list[str]) -> None:
+    one, other = token_keys(first, second)
+    assert list(one) == list(other)
+    assert len(set(one)) == len(first)
+
+
+def test_tokens_marked_alike_are_matched_as_they_stand() -> None:
+    first = ["Ġthe", "the"]
+    assert token_keys(first, ["Ġthe"])[0] is first
+
+
+def test_movement_is_what_was_done(table: np.ndarray) -> None:
+    other = table.copy()
+    other[5] *= 3
+    other[6] = -table[6]
+    other[7] = 0
+    found = movement(table, other)
+    typical = np.median(np.linalg.norm(table.astype(np.float64), axis=1))
+    length = np.linalg.norm(table.astype(np.float64), axis=1)
+    assert np.flatnonzero(~found.equal).tolist() == [5, 6, 7]
+    assert found.cosine[[4, 5, 6, 7]] == pytest.approx([1, 1, -1, 0])
+    assert found.ratio[[4, 5, 6, 7]] == pytest.approx([1, 3, 1, 0])
+    assert found.distance[[4, 5, 6, 7]] == pytest.approx(np.array([0, 2, 2, 1]) * length[[4, 5, 6, 7]] / typical)
+    wrong = (table - other).astype(np.float64)
+    assert found.relative_error == pytest.approx(np.linalg.norm(wrong) / np.linalg.norm(table), rel=1e-6)
+
+
+def test_rows_of_zeros_that_stay_have_not_moved() -> None:
+    found = movement(np.zeros((3, 2)), np.zeros((3, 2)))
+    assert found.cosine.tolist() == [1, 1, 1]
+    assert np.isnan(found.ratio).all()
+    assert np.isnan(found.relative_error)
+
+
+def test_a_rotation_is_found_again(table: np.ndarray) -> None:
+    rng = np.random.default_rng(1)
+    rotation = np.linalg.qr(rng.standard_normal((12, 12)))[0]
+    turned = (table @ rotation + 0.05 * rng.standard_normal(table.shape)).astype(np.float32)
+    found = turn(table, turned)
+    assert np.allclose(found.rotation @ found.rotation.T, np.eye(12), atol=1e-12)
+    assert np.abs(found.rotation - rotation).max() < 0.05
+    assert np.median(movement(table, turned).cosine) < 0.5
+    assert np.median(found.movement.cosine[found.held_out]) > 0.99
+    assert found.held_out.sum() + len(found.fitted) == len(table)
+
+
+def test_no_rotation_is_better(table: np.ndarray) -> None:
+    other = np.random.default_rng(1).standard_normal(table.shape)
+    found = turn(table, other)
+    rows = found.fitted
+    best = np.linalg.norm(table[rows] @ found.rotation - other[rows])
+    for seed in range(50):
+        step = np.random.default_rng(seed).standard_normal((12, 12)) * 0.02
+        near = found.rotation @ np.linalg.qr(np.eye(12) + step - step.T)[0]
+        near *= np.sign(np.diag(near.T @ found.rotation))
+        assert np.linalg.norm(table[rows] @ near - other[rows]) >= best
+
+
+def test_what_fits_anything_is_not_fitted(table: np.ndarray, our_own_checks: None) -> None:
+    with pytest.raises(SettingError, match="needs 48 rows"):
+        turn(table[:47], table[:47])
+    with pytest.raises(ShapeError, match="one shape"):
+        turn(table, table[:, :4])
+
+
+def test_overlap_by_brute_force(table: np.ndarray) -> None:
+    other = table[:, :7] + np.float32(0.1)
+    found = overlap(table, other, k=5, asked=40, seed=3)
+    assert (found.k, len(found.rows)) == (5, 40)
+
+    def nearest(rows: np.ndarray, row: int) -> set[int]:
+        unit = rows.astype(np.float64) / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+        scores = unit @ unit[row]
+        scores[row] = -2
+        return set(np.argsort(-scores)[:5].tolist())
+
+    right = [len(nearest(table, row) & nearest(other, row)) / 5 for row in found.rows.tolist()]
+    assert found.kept.tolist() == right
+    assert 0 < np.mean(right) < 1
+
+
+def test_overlap_by_distance_on_the_other_side() -> None:
+    line = np.array([[1.0, 0], [1, 0.1], [1, 0.2], [1, 5]])
+    assert overlap(line, np.array([[0.0], [1.0], [1.9], [9.0]]), k=1, metric="euclidean").kept.tolist() == [1, 1, 1, 1]
+
+
+def test_few_rows_and_wrong_settings(table: np.ndarray, our_own_checks: None) -> None:
+    assert overlap(table[:3], table[:3], k=50).k == 2
+    for settings in ({"k": 0}, {"asked": 0}):
+        with pytest.raises(SettingError, match="neighborhoods need"):
+            overlap(table, table, **settings)
+    with pytest.raises(SettingError, match="2 rows"):
+        overlap(table[:1], table[:1])
+    with pytest.raises(ShapeError, match="same thing"):
+        overlap(table, table[:9])
+    with pytest.raises(ShapeError, match="one shape"):
+        movement(table, table[:9])
+
+
+def test_rows_are_drawn_once_each_and_by_seed() -> None:
+    found = drawn(1000, 100, seed=1)
+    assert len(set(found.tolist())) == 100
+    assert (np.diff(found) > 0).all()
+    assert np.array_equal(found, drawn(1000, 100, seed=1))
+    assert not np.array_equal(found, drawn(1000, 100, seed=2))

@@ -1,0 +1,135 @@
+"""Maps: places against decompositions, and the share of neighbors against brute force."""
+
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from whatwhere.analysis import projection
+from whatwhere.analysis.maps import make_map, neighbors_kept
+from whatwhere.analysis.projection import greatest, principal_components
+from whatwhere.errors import MissingExtra, SettingError, ShapeError
+
+
+@pytest.fixture
+def table() -> np.ndarray:
+    """Make a table with a few directions that stand out."""
+    return (np.random.default_rng(0).standard_normal((400, 60)) * 0.7 ** np.arange(60)).astype(np.float32)
+
+
+def kept(table: np.ndarray, places: np.ndarray, k: int) -> float:
+    """Find the share of neighbors by all distances."""
+    unit = table.astype(np.float64) / np.linalg.norm(table.astype(np.float64), axis=1, keepdims=True)
+    same = 0
+    for row in range(len(table)):
+        scores = unit @ unit[row]
+        away = np.linalg.norm(places - places[row], axis=1)
+        scores[row], away[row] = -2, np.inf
+        same += len(set(np.argsort(-scores)[:k].tolist()) & set(np.argsort(away)[:k].tolist()))
+    return same / k / len(table)
+
+
+def test_a_map_by_principal_components(table: np.ndarray) -> None:
+    found = make_map(table, k=7)
+    _, singular, right = np.linalg.svd(table - table.mean(axis=0, dtype=np.float64), full_matrices=False)
+    expected = (table - table.mean(axis=0, dtype=np.float64)) @ right[:2].T
+    assert np.allclose(np.abs(found.places), np.abs(expected), atol=1e-6)
+    assert found.share == pytest.approx(tuple(singular[:2] ** 2 / (singular**2).sum()))
+    assert found.kept == pytest.approx(kept(table, found.places, 7))
+    assert (found.k, found.asked, found.chance) == (7, 400, 7 / 399)
+
+
+def test_neighbors_of_a_sample(table: np.ndarray) -> None:
+    places = table[:, :2]
+    share, k, asked, _ = neighbors_kept(table, places, 5, asked=100, seed=4)
+    whole = kept(table, places, 5)
+    assert (k, asked) == (5, 100)
+    assert share == pytest.approx(whole, abs=0.1)
+    assert neighbors_kept(table, places, 5)[0] == pytest.approx(whole)
+
+
+@pytest.mark.parametrize("wide", [1000, 20])
+def test_large_tables_go_by_their_covariance(table: np.ndarray, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The axes of a decomposition of all rows, whether all axes are found or the greatest only."""
+    whole = principal_components(table, 3)
+    monkeypatch.setattr(projection, "_DECOMPOSED", 0)
+    monkeypatch.setattr(projection, "_WIDE", wide)
+    found = principal_components(table, 3)
+    assert np.allclose(found.axes, whole.axes, atol=1e-4)
+    assert np.allclose(found.coordinates, whole.coordinates, atol=1e-4)
+    assert np.allclose(found.share, whole.share, rtol=1e-5)
+
+
+def test_larger_ones_by_a_sample(table: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projection, "_DECOMPOSED", 0)
+    monkeypatch.setattr(projection, "_ROWS", 300)
+    found = principal_components(table, 2)
+    assert found.coordinates.shape == (400, 2)
+    whole = np.linalg.eigh(np.cov(table.astype(np.float64), rowvar=False))[1][:, -1]
+    assert abs(found.axes[0] @ whole) > 0.97
+    assert np.array_equal(found.axes, principal_components(table, 2).axes)
+    assert not np.array_equal(found.axes, principal_components(table, 2, seed=1).axes)
+
+
+def test_half_precision_by_its_covariance(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.random.default_rng(0).integers(-30, 30, (200, 6)) * np.array([1.0, 1, 1, 1, 3, 9])
+    whole = principal_components(rows)
+    monkeypatch.setattr(projection, "_DECOMPOSED", 0)
+    assert np.allclose(principal_components(rows.astype(np.float16)).axes, whole.axes, atol=1e-3)
+
+
+def test_rows_on_a_line_by_their_covariance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projection, "_DECOMPOSED", 0)
+    found = principal_components(np.outer(np.arange(6.0), [3.0, 4.0, 0.0]), 3)
+    assert found.share[0] == pytest.approx(1)
+    assert not found.coordinates[:, 1:].any()
+
+
+def test_the_greatest_eigenvalues() -> None:
+    rows = np.random.default_rng(0).standard_normal((500, 90)) * 0.9 ** np.arange(90)
+    covariance = rows.T @ rows
+    values, vectors = np.linalg.eigh(covariance)
+    found, axes = greatest(covariance, 4)
+    assert found == pytest.approx(values[::-1][:4], rel=1e-9)
+    assert np.abs((axes * vectors.T[::-1][:4]).sum(axis=1)) == pytest.approx([1, 1, 1, 1], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("method", "package"),
+    [("tsne", "openTSNE"), pytest.param("umap", "umap", marks=pytest.mark.slow)],  # which compiles itself at first
+)
+def test_maps_by_neighbors_keep_more_of_them(method: str, package: str) -> None:
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    rng = np.random.default_rng(0)
+    table = (10 * rng.standard_normal((12, 30))[np.arange(240) % 12] + rng.standard_normal((240, 30))).astype(
+        np.float32
+    )
+    found = make_map(table, method)  # type: ignore[arg-type]
+    assert found.places.shape == (240, 2)
+    assert found.share is None
+    assert found.kept == pytest.approx(kept(table, found.places, 10))
+    assert found.kept > make_map(table).kept
+    assert np.array_equal(found.places, make_map(table, method).places)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("method", "package", "extra"), [("tsne", "openTSNE", "map"), ("umap", "umap", "umap")])
+def test_a_missing_extra_is_named(
+    table: np.ndarray, method: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match=rf'pip install "whatwhere\[{extra}\]"'):
+        make_map(table, method)  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_a_map(table: np.ndarray, our_own_checks: None) -> None:
+    with pytest.raises(SettingError, match="knows only: pca, tsne, umap"):
+        make_map(table, "mds")  # type: ignore[arg-type]
+    for wrong, method in ((table[:2], "pca"), (table[:15], "tsne"), (table[:, :0], "pca"), (table[0], "pca")):
+        with pytest.raises(ShapeError, match="needs a table of at least"):
+            make_map(wrong, method)  # type: ignore[arg-type]
+    table[3, 3] = np.nan
+    for method in ("pca", "tsne"):
+        with pytest.raises(SettingError, match="not finite"):
+            make_map(table, method)  # type: ignore[arg-type]

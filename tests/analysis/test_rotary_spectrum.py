@@ -1,0 +1,91 @@
+"""The spectrum of a rotary: against transformers' frequencies, and against vectors that are turned."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from whatwhere import Llama3, Rotary
+from whatwhere.analysis.rotary_spectrum import agreement, rotary_spectrum
+from whatwhere.errors import SettingError, ShapeError
+
+LLAMA3: dict[str, Any] = {
+    "rope_type": "llama3", "rope_theta": 500_000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}  # fmt: skip
+
+
+def theirs(parameters: dict[str, Any], head_dim: int = 128) -> np.ndarray:
+    """Give the frequencies that transformers works out."""
+    config = LlamaConfig(
+        hidden_size=head_dim, num_attention_heads=1, max_position_embeddings=131_072, rope_parameters=parameters
+    )
+    found, _ = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, torch.device("cpu"))
+    return found.double().numpy()
+
+
+def unscaled(head_dim: int = 128, theta: float = 500_000.0) -> np.ndarray:
+    return np.array([theta ** (-2 * i / head_dim) for i in range(head_dim // 2)])
+
+
+def test_llama_3_1_against_transformers() -> None:
+    """29 pairs of 64 never finish a turn in 8,192 tokens; 15 exceed 131,072 unscaled, and 25 scaled."""
+    frequencies = theirs(LLAMA3)
+    found = rotary_spectrum(frequencies, unscaled(), 8192, 131_072)
+    ours = Rotary(128, 500_000.0, scaling=Llama3()).inverse_frequencies.numpy()
+    assert np.allclose(ours, frequencies, rtol=1e-6)
+    assert np.allclose(found.wavelengths, 2 * np.pi / frequencies)
+    assert (int(found.partial.sum()), int((found.wavelengths > 131_072).sum())) == (29, 25)
+    assert int((found.unscaled > 131_072).sum()) == 15
+    assert found.slowed[0] == pytest.approx(1.0)
+    assert found.slowed[-1] == pytest.approx(8.0)
+    assert np.allclose(found.turns_trained * found.unscaled, 8192)
+    assert np.allclose(found.turns_claimed * found.wavelengths, 131_072)
+    # 131,072 is sixteen times 8,192, and the slow pairs are slowed eight times.
+    assert np.array_equal(found.beyond, found.partial)
+
+
+def test_a_factor_that_makes_up_for_the_length_shows_nothing_new() -> None:
+    plain = unscaled()
+    found = rotary_spectrum(plain / 4, plain, 2048, 8192)
+    assert found.partial.any()
+    assert not found.beyond.any()
+    assert np.array_equal(rotary_spectrum(plain, plain, 2048, 8192).beyond, found.partial)
+
+
+def test_pairs_that_never_turn() -> None:
+    found = rotary_spectrum(np.array([1.0, 0.0]), np.array([1.0, 0.5]), 100)
+    assert found.still.tolist() == [False, True]
+    assert found.wavelengths[1] == found.slowed[1] == np.inf
+    assert found.turns_claimed[1] == 0
+    assert rotary_spectrum(np.zeros(1), np.zeros(1), 10).slowed[0] == 1
+
+
+def test_agreement_is_the_cosine_of_turned_vectors() -> None:
+    one, other = Rotary(128, 500_000.0, scaling=Llama3()), Rotary(128, 500_000.0)
+    distances = [0, 1, 1000, 8192, 60_000]
+    x = torch.ones(1, 1, len(distances), 128, dtype=torch.float64)
+    places = torch.tensor(distances)
+    turned = [rope(x, x, places)[0][0, 0].double() for rope in (one, other)]
+    expected = torch.nn.functional.cosine_similarity(*turned, dim=-1).numpy()
+    found = agreement(theirs(LLAMA3), unscaled(), distances)
+    assert np.allclose(found, expected, atol=2e-3)  # theirs are float32: at 60,000 that is seen
+    ours = [rope.inverse_frequencies.numpy() for rope in (one, other)]
+    assert np.allclose(agreement(*ours, distances), expected, atol=1e-6)
+
+
+@pytest.mark.usefixtures("our_own_checks")
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ShapeError, match="2 pairs"):
+        rotary_spectrum(np.ones(2), np.ones(3), 10)
+    with pytest.raises(ShapeError, match="0 pairs"):
+        rotary_spectrum(np.ones(0), np.ones(0), 10)
+    with pytest.raises(SettingError, match="0 or more"):
+        rotary_spectrum(np.array([-1.0]), np.ones(1), 10)
+    with pytest.raises(SettingError, match="0 or more"):
+        agreement(np.array([np.nan]), np.ones(1), [1])
+    with pytest.raises(SettingError, match="trained=0"):
+        rotary_spectrum(np.ones(1), np.ones(1), 0)

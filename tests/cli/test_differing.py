@@ -1,0 +1,241 @@
+"""diff: what was done to a copy is what it tells."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from ..interop.checkpoint import samples
+from ..interop.checkpoint.test_models import FORMS, TYPES
+from ..interop.tiny import config_of
+from ..test_cli import whatwhere
+from .conftest import Saved
+from .test_asking import asked
+
+Zoo = dict[tuple[str, str], Saved]
+
+
+def vectors(path: Path, rows: dict[str, Any]) -> Path:
+    """Write vectors as text, exactly."""
+    lines = (f"{word} {' '.join(map(repr, np.asarray(row, float).tolist()))}\n" for word, row in rows.items())
+    path.write_text(f"{len(rows)} {len(next(iter(rows.values())))}\n" + "".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def rows() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {f"w{n}": rng.standard_normal(6).astype(np.float32) for n in range(60)}
+
+
+@pytest.mark.parametrize("form", FORMS[1:])
+@pytest.mark.parametrize("kind", TYPES)
+def test_one_model_in_two_forms(kind: str, form: str, zoo: Zoo) -> None:
+    """Nothing moved; of rows and layers only what GGUF stores in another order differs."""
+    found = asked("diff", zoo[kind, "single"].path, zoo[kind, form].path)
+    tokens = found["tokens"]
+    assert (tokens["aligned_by"], tokens["shared"], tokens["removed"], tokens["new"]) == ("text", 35, [], [])
+    assert (tokens["rows"]["equal"], tokens["rows"]["relative_error"], tokens["rows"]["most_moved"]) == (35, 0, [])
+    assert tokens["neighbors"]["kept"] == 1
+    assert ("missing" in found["positions"]) is (kind != "gpt2")
+    if kind == "gpt2":
+        assert (found["positions"]["shared"], found["positions"]["rows"]["equal"]) == (64, 64)
+    layers = found["configuration"]["query_key"]
+    if kind == "llama" and form == "gguf":
+        (group,) = layers
+        assert group["layers"] == [0, 1, 2, 3]
+        assert group["rotary"]["interleaved"] == [False, True]
+        assert (group["rotary"]["differing"], set(group["rotary"]["cosine"])) == (0, {1.0})
+    else:
+        assert layers == found["configuration"]["score"] == []
+
+
+@pytest.mark.parametrize(("kind", "other"), [("llama", "gpt2"), ("t5", "bloom"), ("gemma", "llama")])
+def test_two_models(kind: str, other: str, zoo: Zoo) -> None:
+    found = asked("diff", zoo[kind, "single"].path, zoo[other, "gguf"].path, "-k", "5")
+    one, two = (zoo[name, "single"].table[:35].astype(np.float64) for name in (kind, other))
+    expected = np.sqrt(((one - two) ** 2).sum() / (one**2).sum())
+    assert found["tokens"]["rows"]["relative_error"] == pytest.approx(expected, rel=1e-5)
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
+    cosines = (one * two).sum(axis=1) / np.where(lengths > 0, lengths, 1)
+    cosines[(one == two).all(axis=1)] = 1
+    assert found["tokens"]["rows"]["cosine"]["median"] == pytest.approx(np.median(cosines), rel=1e-4)
+    assert found["configuration"]["facts"][0]["name"] == "model_type"
+    said = whatwhere("diff", zoo[kind, "single"].path, zoo[other, "gguf"].path)
+    assert (said.status, said.err) == (0, "")
+
+
+def test_rows_that_moved_came_and_went(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
+    other = {word: row.copy() for word, row in reversed(rows.items()) if word != "w7"} | {"w99": np.ones(6)}
+    other["w3"] *= -4
+    other["w5"] += 0.5
+    found = asked("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other))["tokens"]
+    assert (found["shared"], found["removed"], found["new"]) == (59, ["w7"], ["w99"])
+    assert found["rows"]["equal"] == 57
+    first, second = found["rows"]["most_moved"]
+    assert (first["token"], first["ids"], first["cosine"], first["length_ratio"]) == ("w3", [3, 55], -1, 4)
+    assert second["token"] == "w5"
+    typical = np.median([np.linalg.norm(row.astype(float)) for word, row in rows.items() if word != "w7"])
+    assert second["distance"] == pytest.approx(np.sqrt(6) / 2 / typical, rel=1e-4)
+    shown = whatwhere("diff", tmp_path / "a.vec", tmp_path / "b.vec").out
+    assert "removed     1: w7" in shown
+    assert "new         1: w99" in shown
+    moved = shown[shown.index("moved most") :].splitlines()[1:3]
+    assert [line.split()[:3] for line in moved] == [["w3", "3", "55"], ["w5", "5", "53"]]
+
+
+def test_another_space_is_turned_onto_the_first(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
+    rotation = np.linalg.qr(np.random.default_rng(1).standard_normal((6, 6)))[0]
+    other = {word: row @ rotation for word, row in rows.items()}
+    other["w9"] = -other["w9"]
+    found = asked("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other))["tokens"]
+    assert found["rows"]["cosine"]["median"] < 0.9
+    assert found["turned"]["held_out_cosine"] > 0.98
+    assert found["turned"]["most_moved"][0]["token"] == "w9"
+    shown = whatwhere("diff", tmp_path / "a.vec", tmp_path / "b.vec").out
+    assert "moved most, once turned" in shown
+
+
+def test_tables_of_other_widths(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
+    """Rows have no distance then, but neighborhoods do."""
+    wide = {word: np.concatenate([row, row]) for word, row in rows.items()}
+    found = asked("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", wide))["tokens"]
+    assert found["rows"] == {"missing": "rows have 6 and 12 features, so they have no distance"}
+    assert found["neighbors"]["kept"] == 1
+    assert "rows have 6 and 12 features" in whatwhere("diff", tmp_path / "a.vec", tmp_path / "b.vec").out
+
+
+def test_without_words_rows_are_matched_by_id(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
+    table = np.stack(list(rows.values()))
+    np.save(tmp_path / "a.npy", table[:40])
+    found = asked("diff", tmp_path / "a.npy", vectors(tmp_path / "b.vec", rows))["tokens"]
+    assert (found["aligned_by"], found["shared"], found["new"]) == ("id", 40, [f"w{n}" for n in range(40, 60)])
+    assert found["rows"]["equal"] == 40
+
+
+def test_nothing_shared(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
+    other = {f"v{word}": row for word, row in rows.items()}
+    found = asked("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other))["tokens"]
+    assert found["shared"] == 0
+    assert "no token is in both" in found["rows"]["missing"]
+    assert whatwhere("diff", tmp_path / "a.vec", tmp_path / "b.vec").status == 0
+
+
+def test_what_quantisation_did(tmp_path: Path) -> None:
+    """The numbers of a table that the authors' own package quantised and widened."""
+    table = np.random.default_rng(0).standard_normal((200, 64)).astype(np.float32)
+    words = [f"w{n}" for n in range(200)]
+    (tmp_path / "a").mkdir()
+    content = samples.safetensors({"wte.weight": ("F32", (200, 64), table.tobytes())})
+    (tmp_path / "a" / "model.safetensors").write_bytes(content)
+    (tmp_path / "a" / "vocab.json").write_text(json.dumps({word: n for n, word in enumerate(words)}))
+    kind = gguf.GGMLQuantizationType.Q4_0
+    writer = gguf.GGUFWriter(tmp_path / "b.gguf", "gpt2")
+    writer.add_token_list(words)
+    quantised = gguf.quants.quantize(table, kind)
+    writer.add_tensor("token_embd.weight", quantised, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    wide = gguf.quants.dequantize(quantised, kind).astype(np.float64)
+    found = asked("diff", tmp_path / "a", tmp_path / "b.gguf")["tokens"]["rows"]
+    true = table.astype(np.float64)
+    cosines = (true * wide).sum(axis=1) / np.linalg.norm(true, axis=1) / np.linalg.norm(wide, axis=1)
+    assert found["cosine"]["mean"] == pytest.approx(cosines.mean(), rel=1e-5)
+    assert found["cosine"]["least"] == pytest.approx(cosines.min(), rel=1e-5)
+    assert found["relative_error"] == pytest.approx(np.linalg.norm(true - wide) / np.linalg.norm(true), rel=1e-5)
+    assert (
+        "float32 and Q4_0: the rows below show what that costs"
+        in whatwhere("diff", tmp_path / "a", tmp_path / "b.gguf").out
+    )
+
+
+def test_positions_are_matched_where_rows_stand_before_them(tmp_path: Path) -> None:
+    """OPT keeps two rows before that of position 0; GPT-2 none."""
+    places = np.random.default_rng(0).standard_normal((12, 8)).astype(np.float32)
+    moved = places[2:].copy()
+    moved[4] += 1
+    table = ("F32", (5, 8), bytes(range(1, 161)))
+    for name, config, tokens, wheres, rows in (
+        ("opt", config_of("opt"), "model.decoder.embed_tokens.weight", "model.decoder.embed_positions.weight", places),
+        ("gpt2", config_of("gpt2"), "wte.weight", "wpe.weight", moved),
+    ):
+        (tmp_path / name).mkdir()
+        content = samples.safetensors({tokens: table, wheres: ("F32", rows.shape, rows.tobytes())})
+        (tmp_path / name / "model.safetensors").write_bytes(content)
+        (tmp_path / name / "config.json").write_text(config.to_json_string())
+    found = asked("diff", tmp_path / "opt", tmp_path / "gpt2")["positions"]
+    assert (found["offsets"], found["shared"], found["rows"]["equal"]) == ([2, 0], 10, 9)
+    (row,) = found["rows"]["most_moved"]
+    assert (row["token"], row["ids"]) == ("position 4", [6, 4])
+
+
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 500_000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}  # fmt: skip
+
+
+def test_rotary_by_position(tmp_path: Path) -> None:
+    """Of two configurations alone; the oracle of frequencies is transformers, of cosines a vector turned by them."""
+    plain = {"rope_type": "default", "rope_theta": 500_000.0}
+    configs = [
+        config_of("llama", head_dim=128, max_position_embeddings=131_072, rope_parameters=p) for p in (plain, LLAMA3)
+    ]
+    for name, config in zip("ab", configs, strict=True):
+        (tmp_path / f"{name}.json").write_text(config.to_json_string())
+    found = asked("diff", tmp_path / "a.json", tmp_path / "b.json")
+    assert "a configuration alone" in found["tokens"]["missing"]
+    (group,) = found["configuration"]["query_key"]
+    rotary = group["rotary"]
+    scaled = ROPE_INIT_FUNCTIONS["llama3"](configs[1], "cpu")[0].double()
+    unscaled = 500_000.0 ** (-torch.arange(0, 128, 2, dtype=torch.float64) / 128)
+    assert rotary["frequencies"][0] == pytest.approx(unscaled.tolist(), rel=1e-5)
+    assert rotary["frequencies"][1] == pytest.approx(scaled.tolist(), rel=1e-5)
+    assert rotary["differing"] == int((abs(scaled / unscaled - 1) > 1e-5).sum())
+    x = torch.complex(*torch.ones(2, 64, dtype=torch.float64))
+    for distance, cosine in zip(rotary["distances"], rotary["cosine"], strict=True):
+        one, other = (x * torch.exp(1j * distance * w) for w in (unscaled, scaled))
+        turned = (one * other.conj()).real.sum() / (one.abs() ** 2).sum()
+        assert cosine == pytest.approx(turned.item(), abs=0.02 if distance > 16_000 else 0.003)
+    assert rotary["distances"][-1] == 131_072
+    shown = whatwhere("diff", tmp_path / "a.json", tmp_path / "b.json").out
+    assert f"{rotary['differing']} of 64 differ, at a length of 131,072" in shown
+
+
+def test_a_configuration_that_is_not_understood_is_compared_by_its_keys(tmp_path: Path) -> None:
+    zeros = samples.safetensors({"wte.weight": ("F32", (3, 2), bytes(24))})
+    for name, theta in (("a", 1), ("b", 2)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(zeros)
+        config = {"model_type": "no such model", "rope": {"theta": theta}, "transformers_version": name}
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+    found = asked("diff", tmp_path / "a", tmp_path / "b")["configuration"]
+    assert found["keys"] == [{"name": "rope.theta", "first": 1, "second": 2}]
+    assert "no such model" in found["not_understood"]
+
+
+WRONG = {
+    "nowhere a.vec": "nowhere",
+    "a.vec .": "holds no weights",
+    "a.vec v.npz": "nothing that could be compared",
+    "a.vec a.vec --table other": "nothing that could be compared",
+    "a.vec model.pt": "allow",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_wrong_input(line: str, rows: dict[str, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    vectors(tmp_path / "a.vec", rows)
+    np.savez(tmp_path / "v.npz", a=np.ones(3), b=np.ones(4))
+    (tmp_path / "model.pt").write_bytes(samples.pickled())
+    said = whatwhere("diff", *line.split())
+    assert (said.status, said.out) == (1, "")
+    assert WRONG[line] in said.err

@@ -1,0 +1,134 @@
+"""map: a picture that says how far it can be trusted, places for machines, the table for the Embedding Projector."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from whatwhere.interop.checkpoint import Checkpoint
+from whatwhere.page.scatter import scatter
+
+from ..test_cli import whatwhere
+from .conftest import Saved
+from .test_asking import asked, named
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_every_model(saved: Saved, tmp_path: Path) -> None:
+    found = asked("map", saved.path, "--out", tmp_path / "map.json", "-k", "5")
+    table = saved.table.astype(np.float64)
+    centered = table - table.mean(axis=0)
+    _, singular, right = np.linalg.svd(centered, full_matrices=False)
+    told = json.loads((tmp_path / "map.json").read_text())
+    assert [point["token"] for point in told["points"]] == [named(n) for n in range(37)]
+    places = np.array([[point["x"], point["y"]] for point in told["points"]])
+    assert np.allclose(np.abs(places), np.abs(centered @ right[:2].T), atol=1e-6)
+    assert found["share"] == pytest.approx((singular[:2] ** 2 / (singular**2).sum()).tolist())
+    assert (found["shown"], found["k"], found["asked"], found["files"]) == (37, 5, 37, [str(tmp_path / "map.json")])
+
+
+def test_the_picture_says_how_many_neighbors_it_keeps(saved: Saved, tmp_path: Path) -> None:
+    said = whatwhere("map", saved.path, "--out", tmp_path / "map.svg")
+    found = asked("map", saved.path, "--out", tmp_path / "again.svg")
+    root = ElementTree.parse(tmp_path / "map.svg").getroot()
+    texts = [node.text or "" for node in root.iter(f"{SVG}text")]
+    kept = f"{100 * found['kept']:.1f} % of the 10 nearest tokens of the full space are near here too"
+    assert any(text.startswith(kept) for text in texts)
+    assert kept in said.out
+    drawn = [path.attrib["d"].count("M") for path in root.iter(f"{SVG}path")]
+    groups = len(drawn) // 2
+    assert sum(drawn[:groups]) == 37
+    assert sum(int(n) for text in texts for n in re.findall(r"^[a-z ]+ \((\d+)\)$", text)) == 37
+    assert (tmp_path / "map.svg").read_bytes() == (tmp_path / "again.svg").read_bytes()
+
+
+def test_places_as_tsv_and_a_sample(minilm: Path, tmp_path: Path) -> None:
+    found = asked("map", minilm, "--out", tmp_path / "map.tsv", "--rows", "200", "--seed", "3")
+    lines = [line.split("\t") for line in (tmp_path / "map.tsv").read_text().splitlines()]
+    assert lines[0] == ["id", "token", "kind", "x", "y"]
+    words = Checkpoint.open(minilm).words or []
+    assert len(lines) == 201 == found["shown"] + 1
+    assert all(words[int(line[0])] == line[1] for line in lines[1:])
+    assert {"word start", "continuation"} <= {line[2] for line in lines[1:]}
+
+
+def test_the_table_for_the_projector_is_read_back(saved: Saved, tmp_path: Path) -> None:
+    found = asked("map", saved.path, "--out", tmp_path / "map.svg", "--tsv", tmp_path / "projector")
+    assert found["files"] == [str(tmp_path / "map.svg"), str(tmp_path / "projector")]
+    again = Checkpoint.open(tmp_path / "projector")
+    assert again.words == [named(n) for n in range(37)]
+    assert np.array_equal(again.array("vectors"), saved.table)
+
+
+def test_names_that_would_break_a_picture() -> None:
+    names = ["<script>", "]]>", "\x00\x1b[2J", "\ufffe", "\u202eabc", "&amp;", "\ud800", "x" * 500]
+    places = np.random.default_rng(0).standard_normal((len(names), 2))
+    drawn = scatter(places, names, names, "<title>", names)
+    root = ElementTree.fromstring(drawn.encode("utf-8"))
+    assert not root.findall(f".//{SVG}script")
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202e\ufffe\ud800]", drawn)
+
+
+@pytest.mark.parametrize("places", [np.zeros((1, 2)), np.zeros((5, 2)), np.array([[0.0, 0], [1, 0], [2, 0]])])
+def test_points_in_one_spot_or_on_a_line(places: np.ndarray) -> None:
+    names = ["a"] * len(places)
+    root = ElementTree.fromstring(scatter(places, names, names, "t", []))
+    spots = re.findall(r"M(\S+) (\S+)h0", next(root.iter(f"{SVG}path")).attrib["d"])
+    assert len(spots) == len(places)
+    assert all(0 <= float(x) <= 1200 and 0 <= float(y) <= 900 for x, y in spots)
+
+
+def test_the_picture_is_to_scale() -> None:
+    """One unit is as long up as across, and up is greater."""
+    drawn = scatter(np.array([[0.0, 0], [2, 0], [0, 1]]), list("abc"), ["one"] * 3, "t", [])
+    spots = re.findall(r"M(\S+) (\S+)h0", next(ElementTree.fromstring(drawn).iter(f"{SVG}path")).attrib["d"])
+    corner, right, top = np.array(spots, float)
+    assert (right - corner)[0] == pytest.approx(2 * (corner - top)[1], abs=0.3)
+    assert (corner - top)[1] > 100
+    assert [(right - corner)[1], (top - corner)[0]] == [0, 0]
+
+
+WRONG = {
+    "t.npy --out map.png": "writes .svg, .tsv, .json",
+    "t.npy --out t.npy": "writes .svg",
+    "projector/vectors.tsv --out projector/vectors.tsv": "the model itself",
+    "t.npy --out folder.svg": "a folder",
+    "projector --tsv projector": "the model itself",
+    "projector/vectors.tsv --tsv projector": "the model itself",
+    "t.npy --out nowhere/map.svg": "cannot be written",
+    "t.npy --method mds": "knows only: pca, tsne, umap",
+    "two.npy": "at least 3 rows",
+    "t.npy --method tsne --rows 3": "at least 16 rows",
+    "nowhere": "cannot be read",
+    "t.npy --tsv t.npy": "cannot be written",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_wrong_input(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, our_own_checks: None) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
+    np.save("t.npy", table)
+    np.save("two.npy", table[:2])
+    Path("folder.svg").mkdir()
+    Path("projector").mkdir()
+    Path("projector/vectors.tsv").write_text("1\t2\n3\t4\n5\t6\n")
+    before = Path("projector/vectors.tsv").read_bytes()
+    said = whatwhere("map", *line.split())
+    assert (said.status, said.out) == (1, "")
+    assert WRONG[line] in said.err
+    assert Path("projector/vectors.tsv").read_bytes() == before
+
+
+@pytest.mark.parametrize(("method", "extra"), [("tsne", "map"), ("umap", "umap")])
+def test_a_missing_extra_is_named(method: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, {"tsne": "openTSNE", "umap": "umap"}[method], None)
+    np.save(tmp_path / "t.npy", np.random.default_rng(0).standard_normal((20, 3)))
+    said = whatwhere("map", tmp_path / "t.npy", "--method", method, "--out", tmp_path / "map.svg")
+    assert (said.status, said.out) == (1, "")
+    assert f'pip install "whatwhere[{extra}]"' in said.err
