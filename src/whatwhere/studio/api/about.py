@@ -1,0 +1,66 @@
+"""What is open: the line at the head of the page, and which views have something to show."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from whatwhere import __version__
+from whatwhere.studio.api.settings import known
+from whatwhere.studio.sources import Source
+from whatwhere.studio.standing import has_own, runs
+
+
+def about(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe the source from headers alone."""
+    known(settings)
+    checkpoint = source.checkpoint
+    tokens = {
+        which: {"name": name, "rows": entry.shape[0], "dim": entry.shape[1], "dtype": entry.dtype}
+        for which in source.tables
+        if (name := checkpoint.token_table if which == "input" else checkpoint.readout) is not None
+        for entry in [checkpoint.entry(name)]
+    }
+    positions = checkpoint.position_table
+    model = (checkpoint.config or {}).get("model_type")
+    return {
+        "version": __version__,
+        "kind": source.kind,
+        "name": source.name,
+        "path": "" if source.kind == "fresh" else str(checkpoint.path),
+        "format": checkpoint.format,
+        "model": model if isinstance(model, str) else None,
+        "tables": tokens,
+        "tied": checkpoint.tied,
+        "guessed": checkpoint.names.guessed,
+        "positions": list(checkpoint.entry(positions).shape) if positions is not None else None,
+        "own": has_own(source),
+        "runs": runs(source),
+        "words": len(source.words),
+        "tokenizer": source.tokenizer is not None,
+        "examples": examples(source),
+        "analogy": analogy(source),
+    }
+
+
+def examples(source: Source) -> list[str]:
+    """Give some tokens to begin with, all of which the vocabulary has."""
+    asked = [*_written("king"), *_written("Paris"), *_written("paris"), "##ing", "ing", "1999", "Max", "First", "("]
+    known_words = set(source.words)
+    found = [word for word in asked if word in known_words][:6]
+    if found or not source.tables:
+        return found
+    return [f"#{n}" for n in range(min(6, source.table().rows))]
+
+
+def analogy(source: Source) -> list[str]:
+    """Give the three words of an analogy that the vocabulary has, in one way of writing, or none."""
+    known_words = set(source.words)
+    for words in (("man", "woman", "king"), ("First", "Last", "Max")):
+        for written in zip(*map(_written, words), strict=True):
+            if known_words.issuperset(written):
+                return list(written)
+    return []
+
+
+def _written(word: str) -> tuple[str, ...]:
+    """Give a word as vocabularies write the beginning of one."""
+    return (f"Ġ{word}", f"▁{word}", word)

@@ -1,0 +1,136 @@
+"""What against where: which part of the first layer's input is the token's, and which the position's."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from whatwhere.analysis import shares as variance
+from whatwhere.errors import SettingError
+from whatwhere.inspection.places import first_norm
+from whatwhere.studio.api.pipeline import TOKENS
+from whatwhere.studio.api.schemes import MOST_FEATURES, asked, doors
+from whatwhere.studio.api.settings import flag, known, number, one_of, text, whole
+from whatwhere.studio.sources import Source
+from whatwhere.studio.standing import MODEL, USUAL_DIM, subject, token_factor, token_tensor
+
+MOST_ROWS = 4096
+DRAWN, FEW = 512, 96
+"""Tokens of a fresh table; tokens and positions behind each point of a curve, which then is right to a percent."""
+WINDOWS = (0, 8, 32, 128, 512, 2048)
+SCALES = tuple(float(2**n) for n in range(-7, 8))
+_SETTINGS = ("tokens", "scheme", "dim", "heads", "rows", "scale", "normalize", "seed")
+
+
+def shares(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Split the variance of the first layer's input into the token's share, the position's, and that of both.
+
+    Args:
+        settings: tokens ("loaded" or "words", which draws a table); scheme ("model", a run, or a name of the
+            catalogue); rows (512), at most so many positions; scale, by which token vectors are multiplied besides
+            what the model does (1); normalize, to mean 0 and variance 1 by vector (true); dim; heads; seed.
+    """
+    known(settings, *_SETTINGS)
+    loaded = one_of(settings, "tokens", TOKENS) == "loaded"
+    name, seed = text(settings, "scheme"), whole(settings, "seed", 0, 0, 1 << 31)
+    wanted = whole(settings, "rows", 512, 2, MOST_ROWS)
+    times, normalize = number(settings, "scale", 1.0, 1e-6, 1e6), flag(settings, "normalize", True)
+    tensor = token_tensor(source, name) if loaded else None
+    width = None if tensor is None else source.checkpoint.entry(tensor).shape[1]
+    here = asked(source, settings, wanted, width or whole(settings, "dim", 0, 0, MOST_FEATURES) or USUAL_DIM)
+    facts = {"title": here.title, "doors": doors(here), "notes": list(here.notes), "tensor": tensor, "dim": here.dim}
+    if here.where.input is None:
+        return facts | {"missing": _without(facts["doors"])}
+    tokens, places = _tokens(source, tensor, here.dim, seed), _places(here, min(wanted, here.max_length or wanted))
+    if tokens.shape[1] != places.shape[1]:
+        raise SettingError(
+            f"tokens have {tokens.shape[1]} features and positions {places.shape[1]}: a projection is between them, "
+            "and they are never added as they are."
+        )
+    if not np.isfinite(places).all(axis=1).any() or not np.isfinite(tokens).all(axis=1).any():
+        raise SettingError("no row holds finite numbers, so there is nothing to split.")
+    own = _around(source, tensor if name == MODEL and normalize else None, here.dim, name == MODEL)
+    factor = token_factor(source) if loaded else 1.0
+    given: dict[str, Any] = {key: own[key] for key in ("gain", "shift", "added")} | {"normalize": normalize}
+    return facts | {
+        "missing": None,
+        "norm": own["norm"],
+        "added": own["added"] is not None,
+        "factor": factor,
+        "scale": times,
+        "tokens": min(512, len(tokens)),
+        "rows": len(places),
+        **_split(tokens, places, factor * times, given, seed),
+    }
+
+
+def _split(tokens: np.ndarray, places: np.ndarray, scale: float, given: dict[str, Any], seed: int) -> dict[str, Any]:
+    def parts(rows: np.ndarray, at: np.ndarray, factor: float, **more: Any) -> list[float]:
+        found = variance.shares(rows, at, scale=factor, seed=seed, **given | more)
+        return [found.token, found.position, found.interaction]
+
+    all_of_it = variance.shares(tokens, places, scale=scale, seed=seed, **given)
+    few, spread = _some(tokens, seed), _some(places, seed)
+    edges = [edge for edge in WINDOWS if edge < len(places)]
+    windows = [(first, min(last, len(places))) for first, last in zip(edges, [*edges[1:], len(places)], strict=True)]
+    windows = [(first, last) for first, last in windows if last - first > 1]
+    if len(places) > 2:
+        windows.append((1, len(places)))
+    return {
+        "token": all_of_it.token,
+        "position": all_of_it.position,
+        "interaction": all_of_it.interaction,
+        "angle": all_of_it.angle,
+        "windows": np.array(windows),
+        "by_window": np.array([parts(few, _some(places[a:b], seed), scale) for a, b in windows]),
+        "scales": np.array(SCALES),
+        "by_scale": np.array([parts(few, spread, scale * more) for more in SCALES]),
+        "lengths": {"token": scale * _length(tokens), "position": _length(places)},
+    }
+
+
+def _tokens(source: Source, tensor: str | None, dim: int, seed: int) -> np.ndarray:
+    if tensor is None:
+        from whatwhere.analysis.walkthrough import draw_tokens
+
+        return np.asarray(draw_tokens(DRAWN, dim, seed).weight.detach().numpy())
+    if source.tables and tensor == source.checkpoint.token_table:
+        return source.table().weight
+    return source.once(("array", tensor), lambda: np.asarray(source.checkpoint.array(tensor), np.float32))
+
+
+def _places(here: Any, rows: int) -> np.ndarray:
+    from whatwhere.ruler import positions
+
+    return np.asarray(here.where.input(positions(rows))[0].detach().float().numpy())
+
+
+def _around(source: Source, tensor: str | None, dim: int, own: bool) -> dict[str, Any]:
+    """Find what stands around the sum in the model: the first norm, and the row of the first kind of sentence."""
+    found: dict[str, Any] = {"gain": None, "shift": None, "norm": None, "added": None}
+    if not own or source.kind != "checkpoint":
+        return found
+    if tensor is not None:
+        found["gain"], found["shift"], found["norm"] = first_norm(subject(source), dim)
+    kinds = source.checkpoint.segment_table
+    if kinds is not None and source.checkpoint.entry(kinds).shape[1:] == (dim,):
+        found["added"] = source.checkpoint.array(kinds, rows=[0])[0]
+    return found
+
+
+def _without(found: list[dict[str, Any]]) -> str:
+    names = " and ".join(door["name"] for door in found)
+    told = f"where it stands is told in the attention, by {names}" if names else "nothing tells where it stands"
+    return f"no position is added to the token vectors: the first layer sees nothing but what a token is; {told}."
+
+
+def _some(rows: np.ndarray, seed: int) -> np.ndarray:
+    sound = np.flatnonzero(np.isfinite(rows).all(axis=1))
+    if len(sound) > FEW:
+        sound = np.sort(np.random.default_rng(seed).choice(sound, FEW, replace=False))
+    return rows[sound]
+
+
+def _length(rows: np.ndarray) -> float:
+    lengths = np.linalg.norm(rows.astype(np.float64), axis=1)
+    return float(np.median(lengths[np.isfinite(lengths)]))

@@ -1,0 +1,138 @@
+"""Distance: what each scheme of the catalogue makes of how far two tokens are apart, on one axis."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from whatwhere.errors import WhatWhereError
+from whatwhere.studio.api import own
+from whatwhere.studio.api.settings import known, whole
+from whatwhere.studio.sources import Source
+
+if TYPE_CHECKING:
+    from whatwhere.where.binding import Where
+
+LONGEST = 4096
+MOST_HEADS = 64
+DOORS = {"input": "similarity", "query_key": "kernel", "score": "bias"}
+"""What a door gives by distance, in a word."""
+
+
+def curves(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what the open model and each scheme of the catalogue give at distance 0, 1, 2, ....
+
+    Learned schemes are as they are drawn, before any training; those of the open model are its own.
+
+    Args:
+        settings: head_dim (64), heads (8), head (0), distances (1024), seed (0).
+    """
+    known(settings, "head_dim", "heads", "head", "distances", "seed")
+    heads = whole(settings, "heads", 8, 1, MOST_HEADS)
+    head = min(whole(settings, "head", 0, 0, MOST_HEADS - 1), heads - 1)
+    features = whole(settings, "head_dim", 64, 2, 512)
+    distances = whole(settings, "distances", 1024, 2, LONGEST)
+    seed = whole(settings, "seed", 0, 0, 1 << 31)
+    found = list(_of_source(source, distances, head))
+    for name in _catalogue():
+        found.append(_of_scheme(name, features * heads, heads, head, distances, seed))
+    return {"heads": heads, "head": head, "distances": distances, "schemes": found}
+
+
+def as_weights(bias: Float[np.ndarray, "*heads distances"]) -> Float[np.ndarray, "*heads distances"]:
+    """Give the weights that a bias leaves, each head's greatest being 1: exp(bias - greatest)."""
+    finite = np.where(np.isfinite(bias), bias, -np.inf)
+    return np.asarray(np.exp(bias - finite.max(axis=-1, keepdims=True)))
+
+
+def _catalogue() -> Mapping[str, Any]:
+    from whatwhere.where.catalogue import catalogue
+
+    return catalogue
+
+
+def _of_scheme(name: str, dim: int, heads: int, head: int, distances: int, seed: int) -> dict[str, Any]:
+    """Give the curve of a row of the catalogue, or why there is none."""
+    from whatwhere.analysis.walkthrough import draw_scheme
+
+    row = _catalogue()[name]
+    facts = {"name": name, "door": row.door, "formula": row.formula, "url": row.url, "learned": row.learned}
+    try:
+        where = draw_scheme(name, dim, heads, distances, seed)
+        return facts | {"own": False} | _by_distance(where, distances, head)
+    except WhatWhereError as problem:
+        return facts | {"own": False, "missing": str(problem)}
+
+
+def _by_distance(where: "Where", distances: int, head: int) -> dict[str, Any]:
+    from whatwhere.analysis.similarity import by_distance
+
+    found = by_distance(where, distances)
+    if found is not None:
+        rows = list(found.curves.values())
+        return _told(found.label, rows[min(head, len(rows) - 1)].double().numpy())
+    if where.score is None:
+        return {"missing": "no score depends on where a token stands"}
+    return _told("bias for a query, keys and vectors of ones", _with_content(where.score, distances)[head])
+
+
+def _with_content(score: Any, distances: int) -> Float[np.ndarray, "heads distances"]:
+    """Ask a bias that depends on queries and keys what it adds where all of them are ones."""
+    import torch
+
+    from whatwhere.ruler import positions
+    from whatwhere.where.doors import tabulate
+
+    keys, last = positions(distances), positions(1, start=distances - 1)
+    heads, features = score.num_heads, getattr(score, "head_dim", 1)
+    with torch.no_grad():
+        gates = score.gates(torch.ones(1, distances, score.dim)) if hasattr(score, "dim") else None
+        q, k = torch.ones(1, heads, 1, features), torch.ones(1, heads, distances, features)
+        element = score.bind(last, keys, q=q, k=k, gates=gates)
+        table = tabulate(element, 1, heads, 1, distances, torch.device("cpu"))
+    return np.asarray(table[0, :, 0].flip(-1).double().numpy())
+
+
+def _of_source(source: Source, distances: int, head: int) -> Iterator[dict[str, Any]]:
+    """Give what the open model itself says, or what a comparison has made of the schemes that it trained."""
+    from whatwhere.where.binding import Where
+
+    facts: dict[str, Any] = {"formula": "", "url": None, "learned": True, "own": True}
+    if (found := own.positions(source, LONGEST)) is not None:
+        name, cosines = found
+        told = _told("mean cosine of two rows", cosines[:distances])
+        yield facts | {"name": f"this model: {name}", "door": "input"} | told
+    for rotary in own.rotaries(source)[0]:
+        name = f"this model: {type(rotary.scheme).__name__}, {own.layers_in_words(rotary.layers)}"
+        told = _by_distance(Where(query_key=rotary.scheme), distances, head)
+        yield facts | {"name": name, "door": "query_key", "learned": False, "formula": str(rotary.scheme)[:200]} | told
+    for bias in own.biases(source)[0] if source.kind == "checkpoint" else ():
+        told = {"missing": bias.missing}
+        if bias.scheme is not None:
+            told = _by_distance(Where(score=bias.scheme), distances, head)
+        yield facts | {"name": bias.said, "door": "score", "learned": bias.tensor is not None} | told
+    if source.kind == "results":
+        yield from _trained(source.checkpoint.metadata.get("schemes"), facts, distances, head)
+
+
+def _trained(schemes: Any, facts: dict[str, Any], distances: int, head: int) -> Iterator[dict[str, Any]]:
+    """Give the curves that a comparison wrote down after training: of the first layer of each scheme."""
+    for name, scheme in schemes.items() if isinstance(schemes, dict) else ():
+        found = scheme.get("by_distance") if isinstance(scheme, dict) else None
+        curves = found.get("curves") if isinstance(found, dict) else None
+        rows = [row for row in curves.values() if isinstance(row, list)] if isinstance(curves, dict) else []
+        doors = [door for door in DOORS if rows and door in scheme.get("door", ())]
+        if doors:
+            row = [value if isinstance(value, int | float) else np.nan for value in rows[min(head, len(rows) - 1)]]
+            told = _told(str(found.get("label", "")), np.array(row[:distances], np.float64))
+            yield facts | {"name": f"trained: {name}", "door": doors[0]} | told
+
+
+def _told(label: str, values: Float[np.ndarray, " distances"]) -> dict[str, Any]:
+    """Give a curve as it is, and as a share of its greatest: of a bias the weights that it leaves, exp(bias)."""
+    if label.startswith("bias"):
+        relative = as_weights(values)
+    else:
+        relative = values / (np.abs(values[np.isfinite(values)]).max(initial=0.0) or 1.0)
+    return {"label": label, "values": values.astype(np.float32), "relative": relative.astype(np.float32)}

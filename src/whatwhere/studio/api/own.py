@@ -1,0 +1,185 @@
+"""What the open model itself says of where its tokens stand: its rotaries, its biases, its table of positions.
+
+Read by what inspects a checkpoint; here the schemes are built, so that views can ask them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from whatwhere.errors import WhatWhereError
+from whatwhere.inspection import biases as bias_section
+from whatwhere.inspection import turning
+from whatwhere.inspection.subject import Absent, tried
+from whatwhere.studio.sources import Source
+from whatwhere.studio.standing import Standing, runs, standing, subject
+
+if TYPE_CHECKING:
+    from whatwhere.interop.huggingface import Description
+
+_NOTHING = "nothing is loaded"
+_RESULTS = "results of a comparison have no configuration of their own"
+
+
+@dataclass(frozen=True)
+class OwnRotary:
+    """Hold a rotary of the open model.
+
+    Args:
+        layers: which have it.
+        scheme: built.
+        trained, claimed: lengths; `lengths` says how they are known.
+    """
+
+    layers: list[int]
+    scheme: Any
+    trained: int
+    claimed: int
+    lengths: str
+
+
+@dataclass(frozen=True)
+class OwnBias:
+    """Hold a bias of the open model.
+
+    Args:
+        layers: which have it; none of a run of a comparison, whose first layer it is.
+        part: "decoder" or "encoder" of a model with both.
+        tensor: its learned table, or None.
+        scheme: built, with that table in it; None where there is none to show, and then `missing` says why.
+    """
+
+    layers: list[int]
+    part: str | None
+    name: str
+    tensor: str | None
+    scheme: Any
+    missing: str | None
+
+    @property
+    def said(self) -> str:
+        """What to call it."""
+        if not self.layers:
+            return f"trained: {self.name}"
+        part = f", {self.part}" if self.part else ""
+        return f"this model: {self.name}{part}, {layers_in_words(self.layers)}"
+
+
+def rotaries(source: Source) -> tuple[list[OwnRotary], str | None]:
+    """Give the rotaries of the open model, or none and why."""
+    return source.once("own rotaries", lambda: _rotaries(source))
+
+
+def biases(source: Source) -> tuple[list[OwnBias], str | None]:
+    """Give the biases of the open model, their learned tables read, or none and why."""
+    return source.once("own biases", lambda: _biases(source))
+
+
+def trained(source: Source) -> list[Standing]:
+    """Give the first run of each scheme of a comparison, as its training left it."""
+    first = {name.rpartition("-")[0]: name for name in reversed(runs(source))}
+    found = []
+    for name in reversed(first.values()):
+        try:
+            found.append(standing(source, name))
+        except WhatWhereError:  # a scheme of somebody's own, which results do not hold
+            continue
+    return found
+
+
+def layers_in_words(layers: list[int]) -> str:
+    """Name layers: "layers 0-5, 7".
+
+    >>> layers_in_words([0, 1, 2, 7]), layers_in_words([4])
+    ('layers 0-2, 7', 'layer 4')
+    """
+    ranges: list[list[int]] = []
+    for layer in layers:
+        if ranges and layer == ranges[-1][-1] + 1:
+            ranges[-1][1:] = [layer]
+        else:
+            ranges.append([layer])
+    named = ", ".join("-".join(map(str, each)) for each in ranges[:6])
+    return f"layer{'s' if len(layers) > 1 else ''} {named}{', ...' if len(ranges) > 6 else ''}"
+
+
+def _rotaries(source: Source) -> tuple[list[OwnRotary], str | None]:
+    if source.kind != "checkpoint":
+        return [], _NOTHING if source.kind == "fresh" else _RESULTS
+    found = tried(turning.rotary, subject(source))
+    if "missing" in found:
+        return [], found["missing"]
+    by_layer = {layer: facts for facts in found["settings"] for layer in facts["layers"]}
+    rotaries = [
+        OwnRotary(layers, plan.build(), facts["trained"], facts["claimed"], facts["lengths"])
+        for plan, layers in turning.layers_of(subject(source).description.query_key)
+        if (facts := by_layer.get(layers[0])) is not None
+    ]
+    return rotaries, None
+
+
+def _biases(source: Source) -> tuple[list[OwnBias], str | None]:
+    if source.kind == "results":
+        found = [_of_run(each) for each in trained(source) if each.where.score is not None]
+        return found, None if found else "no run of this comparison has a bias"
+    if source.kind == "fresh":
+        return [], _NOTHING
+    seen = tried(bias_section.biases, subject(source))
+    if "missing" in seen:
+        return [], seen["missing"]
+    return [_bias(source, facts) for facts in seen["settings"]], None
+
+
+def _bias(source: Source, facts: Mapping[str, Any]) -> OwnBias:
+    from torch import from_numpy, no_grad
+
+    missing, tensor = facts.get("missing"), facts.get("tensor")
+    scheme: Any = None
+    if missing is None:
+        plan = _described(source, facts["part"]).score[facts["layers"][0]]
+        assert plan is not None
+        scheme = plan.build()
+        if tensor is not None:
+            table = source.checkpoint.array(tensor).astype(np.float32)
+            with no_grad():
+                scheme.weight.copy_(from_numpy(table))
+    return OwnBias(list(facts["layers"]), facts["part"], facts["scheme"], tensor, scheme, missing)
+
+
+def _of_run(run: Standing) -> OwnBias:
+    score: Any = run.where.score
+    missing = "; ".join(run.notes) or None
+    if score.by_content:
+        missing = "this bias depends on queries and keys"
+    return OwnBias([], None, run.title, None, None if missing else score, missing)
+
+
+def _described(source: Source, part: str | None) -> "Description":
+    from whatwhere.interop.huggingface import from_huggingface
+
+    found = subject(source).description
+    if found.part == part or source.checkpoint.config is None:
+        return found
+    return from_huggingface(source.checkpoint.config, part=part)
+
+
+def positions(source: Source, most: int) -> tuple[str, np.ndarray] | None:
+    """Give how alike two rows of the model's own table of positions are, by their distance; None without one."""
+    return source.once(("own positions", most), lambda: _positions(source, most))
+
+
+def _positions(source: Source, most: int) -> tuple[str, np.ndarray] | None:
+    from whatwhere.analysis.trained_positions import trained_positions
+
+    if source.kind != "checkpoint":
+        return None
+    try:
+        table = subject(source).positions[:most]
+    except Absent:
+        return None
+    if len(table) < 2 or not np.isfinite(table).all():
+        return None
+    name = source.checkpoint.position_table
+    return name or "the fixed positions that are added", trained_positions(table).by_distance

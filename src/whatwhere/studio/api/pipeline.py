@@ -1,0 +1,182 @@
+"""The pipeline: a text on its way through the input layer, every step with its numbers."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from whatwhere.errors import SettingError, TokenError
+from whatwhere.studio.api.schemes import MOST_FEATURES, asked, doors
+from whatwhere.studio.api.settings import flag, known, one_of, text, whole
+from whatwhere.studio.sources import Source
+from whatwhere.studio.standing import USUAL_DIM, Standing, token_factor, token_tensor
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from whatwhere.analysis.meeting import Meeting
+
+MOST_TOKENS = 48
+"""More would be too small to read."""
+TOKENS = ("words", "loaded")
+_SETTINGS = ("text", "tokens", "scheme", "dim", "heads", "head", "causal", "seed")
+
+
+def walk(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Follow a text from tokens to scores, in the loaded model or in a layer that nothing has trained.
+
+    Args:
+        settings: text; tokens ("loaded" or "words", which numbers the words of the text itself); scheme ("model", a
+            run, or a name of the catalogue); dim, heads (0 takes what goes with the source); head; causal; seed.
+    """
+    known(settings, *_SETTINGS)
+    loaded = one_of(settings, "tokens", TOKENS) == "loaded"
+    name, seed = text(settings, "scheme"), whole(settings, "seed", 0, 0, 1 << 31)
+    all_ids, all_words = _read(source, text(settings, "text"), loaded)
+    from whatwhere.analysis.meeting import meet
+    from whatwhere.analysis.walkthrough import draw_tokens, follow
+
+    width = source.checkpoint.entry(token_tensor(source, name)).shape[1] if loaded else None
+    most = min(len(all_ids), MOST_TOKENS)
+    here = asked(source, settings, most, width or whole(settings, "dim", 0, 0, MOST_FEATURES) or USUAL_DIM)
+    ids, words = (part[: min(most, here.max_length or most)] for part in (all_ids, all_words))
+    if loaded:
+        table, rows, tensor = _table(source, name, ids), list(range(len(ids))), token_tensor(source, name)
+    else:
+        table, rows, tensor = draw_tokens(max(all_ids) + 1, here.dim, seed), ids, None
+    found = follow(table, here.where, rows, ids, tokens=words, scheme=name)
+    causal = flag(settings, "causal", True)
+    met = meet(found.vectors, here.where, here.num_heads, here.head_dim, causal=causal)
+    head = whole(settings, "head", 0, 0, here.num_heads - 1)
+    return {
+        **_labels(source, ids, words, loaded),
+        "tensor": tensor,
+        "factor": token_factor(source) if loaded else 1.0,
+        **_told(here),
+        "rows": _array(found.rows),
+        "position_rows": None if found.position_rows is None else _array(found.position_rows),
+        "vectors": _array(found.vectors),
+        "angles": None if found.angles is None else _array(found.angles),
+        **_meeting(met, head),
+        "pairs": _pairs(here),
+    }
+
+
+def read(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Split a text into tokens and number them: what needs no vector, and so is there at once.
+
+    Args:
+        settings: text; tokens ("loaded" or "words").
+    """
+    known(settings, "text", "tokens")
+    loaded = one_of(settings, "tokens", TOKENS) == "loaded"
+    ids, words = _read(source, text(settings, "text"), loaded)
+    return {"count": len(ids), **_labels(source, ids[:MOST_TOKENS], words[:MOST_TOKENS], loaded)}
+
+
+def _read(source: Source, written: str, loaded: bool) -> tuple[list[int], list[str]]:
+    from whatwhere.what import text as texts
+
+    tokenizer = _tokenizer(source) if loaded else texts.words(written)
+    if tokenizer is None:
+        return _numbers(written)
+    return texts.encode(tokenizer, written)
+
+
+def _told(here: Standing) -> dict[str, Any]:
+    return {
+        "title": here.title,
+        "doors": doors(here),
+        "notes": list(here.notes),
+        "dim": here.dim,
+        "num_heads": here.num_heads,
+        "head_dim": here.head_dim,
+    }
+
+
+def _meeting(met: "Meeting", head: int) -> dict[str, Any]:
+    return {
+        "head": head,
+        "scale": met.scale,
+        "causal": met.causal,
+        "q": _array(met.q[head]),
+        "mapped_q": _array(met.mapped_q[head]),
+        "mapped_k": _array(met.mapped_k[head]),
+        "products": _array(met.products[head]),
+        "mapped_products": _array(met.mapped_products[head]),
+        "bias": None if met.bias is None else _array(met.bias[head]),
+        "scores": _array(met.scores[head]),
+    }
+
+
+def _pairs(here: Standing) -> dict[str, Any] | None:
+    from whatwhere.analysis.meeting import pairs_of
+
+    pairs = pairs_of(here.where.query_key)
+    if pairs is None:
+        return None
+    speeds: Any = here.where.query_key
+    first, second = (part.numpy() for part in pairs)
+    return {"first": first, "second": second, "frequencies": speeds.inverse_frequencies.numpy()}
+
+
+def _labels(source: Source, ids: Sequence[int], words: list[str], loaded: bool) -> dict[str, Any]:
+    """Give what a reader is shown of tokens."""
+    there = range(len(source.texts) if loaded else 0)
+    meant = [source.texts[n] if n in there else word for n, word in zip(ids, words, strict=True)]
+    return {
+        "ids": np.array(ids),
+        "words": words,
+        "texts": [each if isinstance(each, str) else None for each in meant],
+        "kinds": [source.kinds[n] if n in there else "word" for n in ids],
+    }
+
+
+def _table(source: Source, name: str, ids: Sequence[int]) -> Any:
+    """Read the rows of some tokens, as a table that multiplies them as the model does."""
+    import torch
+
+    from whatwhere.what.embedding import TokenEmbedding
+
+    tensor = token_tensor(source, name)
+    entry = source.checkpoint.entry(tensor)
+    if (largest := max(ids)) >= entry.shape[0]:
+        raise TokenError(f"id {largest} lies outside the table, which has {entry.shape[0]:,} rows.")
+    rows = np.asarray(source.checkpoint.array(tensor, rows=list(ids)), np.float32)
+    table = TokenEmbedding(len(rows), entry.shape[1], scale=token_factor(source), device="meta")
+    table.weight = torch.nn.Parameter(torch.from_numpy(rows.copy()), requires_grad=False)
+    return table
+
+
+def _tokenizer(source: Source) -> "Tokenizer | None":
+    """Give what reads a text: the file's own, else one of its vocabulary; None where ids must be given."""
+    if source.tokenizer is not None or not source.words:
+        return source.tokenizer
+    return source.once("reader", lambda: _of_words(source.words))
+
+
+def _of_words(words: Sequence[str]) -> "Tokenizer":
+    from whatwhere.what import text as texts
+
+    if tuple(words) == texts.EXPRESSION_TOKENS:
+        return texts.expressions()
+    if len(words) == 256 and words[0] == "0x00":  # the bytes of a comparison on text
+        return texts.train("byte", "a")
+    numbered = {word: n for n, word in reversed(list(enumerate(words))) if word}
+    lower = all(word == word.lower() for word in list(numbered)[:1000])
+    return texts.from_vocabulary(numbered, lowercase=lower and all(word == word.lower() for word in numbered))
+
+
+def _numbers(written: str) -> tuple[list[int], list[str]]:
+    """Read ids, where nothing says which token is which."""
+    parts = written.replace(",", " ").split()
+    if not parts or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise SettingError(
+            "this file names no tokens, so a text cannot be read.\n"
+            'Give ids instead, as in "105 6587", or take the words of the text with fresh vectors.'
+        )
+    return [int(part) for part in parts], [f"#{int(part)}" for part in parts]
+
+
+def _array(values: Any) -> np.ndarray:
+    return np.asarray(values.detach().float().numpy())

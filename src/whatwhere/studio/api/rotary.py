@@ -1,0 +1,232 @@
+"""The rotary lab: two configurations, how far their pairs turn, and how far they agree by distance."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from whatwhere.analysis.rotary_spectrum import agreement, rotary_spectrum
+from whatwhere.errors import WhatWhereError
+from whatwhere.studio.api import own
+from whatwhere.studio.api.knobs import Knob, Value, turned, values
+from whatwhere.studio.api.settings import known, text, whole
+from whatwhere.studio.sources import Source
+
+LONGEST = 10_000_000
+_POINTS = 240
+
+SCALINGS = ("none", "linear", "ntk", "dynamic-ntk", "yarn", "longrope", "llama3", "proportional")
+"""As the catalogue names them, less "rotary-"."""
+
+_COMMON = (
+    Knob("head_dim", 64, 8, 512, 2, 4096, steps=0.5, words="features of a head"),
+    Knob("rotary_dim", 0, 2, 512, 0, 4096, steps=0.5, words="features that turn"),
+    Knob("theta", 10_000.0, 100, 1e8, 1e-3, 1e15, base=10, steps=10, words="the slowest pair needs about 2 pi theta"),
+    Knob("original_length", 4096, 32, 1 << 20, 1, LONGEST, base=2, steps=2, words="the trained length"),
+)
+_OWN = (
+    Knob("factor", 4.0, 1, 64, 1e-6, 1e6, base=2, steps=4, words="how far the length is stretched"),
+    Knob("beta_fast", 32.0, 1, 256, 1e-6, 1e6, base=2, steps=2, words="pairs that turn more often are kept"),
+    Knob("beta_slow", 1.0, 1 / 16, 32, 1e-6, 1e6, base=2, steps=2, words="pairs that turn less often are divided"),
+    Knob("low_frequency_factor", 1.0, 1 / 16, 16, 1e-6, 1e6, base=2, steps=2, words="turns below which a pair slows"),
+    Knob("high_frequency_factor", 4.0, 1 / 8, 64, 1e-6, 1e6, base=2, steps=2, words="turns from which a pair is kept"),
+    Knob("share", 0.5, 0.02, 1, 1e-6, 1, steps=50, words="of the pairs that turn"),
+    Knob("attention_factor", 0.0, 0, 2, 0, 1e6, steps=20, words="the magnitude; 0 takes the formula", rare=True),
+    Knob("mscale", 0.0, 0, 2, 0, 1e6, steps=20, words="DeepSeek's magnitude, with the next; 0 is none", rare=True),
+    Knob("mscale_all_dim", 0.0, 0, 2, 0, 1e6, steps=20, words="0 is none", rare=True),
+    Knob("truncate", True, words="ramp between whole pairs", rare=True),
+)
+_OPTIONAL = ("attention_factor", "mscale", "mscale_all_dim")
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Hold what a configuration begins with.
+
+    Args:
+        name: what the address calls it; `said` what the reader reads.
+        given: settings that are not the usual ones.
+        claimed: the length that the model claims.
+        lists: LongRoPE's own factors, short and long, which no slider holds.
+    """
+
+    name: str
+    said: str
+    given: Mapping[str, Value] = field(default_factory=dict)
+    claimed: int = 16_384
+    lengths: str = ""
+    lists: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+
+
+_PLAIN = _Start("plain", "a plain rotary")
+
+
+def lab(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Compare two configurations of rotary; what is not said is as in the open model, or plain.
+
+    Args:
+        settings: a and b, texts such as "from=plain scaling=yarn factor=4"; claimed, the length of the text, 0 for
+            what the model claims.
+    """
+    known(settings, "a", "b", "claimed")
+    rotaries, missing = own.rotaries(source)
+    starts = [_started(n, rotary) for n, rotary in enumerate(rotaries)] + [_PLAIN]
+    choice = Knob("from", starts[0].name, choices=tuple(start.name for start in starts))
+    said = [_said(text(settings, side, ""), usual, choice) for side, usual in zip("ab", _usual(starts), strict=True)]
+    chosen = [next(start for start in starts if start.name == each["from"]) for each in said]
+    claimed = whole(settings, "claimed", 0, 0, LONGEST) or max(start.claimed for start in chosen)
+    sides = [_side(start, each, claimed) for start, each in zip(chosen, said, strict=True)]
+    distances = np.unique(np.geomspace(1, max(claimed - 1, 1), _POINTS).round()).astype(np.int64)
+    return {
+        "missing": missing,
+        "starts": [{"name": start.name, "said": start.said} for start in starts],
+        "scalings": _scalings(),
+        "claimed": claimed,
+        "sides": [facts for facts, _ in sides],
+        "distances": distances,
+        "cosines": _cosines([frequencies for _, frequencies in sides], distances),
+    }
+
+
+def _usual(starts: list[_Start]) -> tuple[str, str]:
+    """Give the two configurations to begin with: kinds of layers, or with and without a scaling."""
+    first = starts[0]
+    if len(starts) > 2:
+        return f"from={first.name}", f"from={starts[1].name}"
+    other = "yarn" if first.given.get("scaling", "none") == "none" else "none"
+    return f"from={first.name}", f"from={first.name} scaling={other}"
+
+
+def _started(number: int, rotary: own.OwnRotary) -> _Start:
+    scheme, scaling = rotary.scheme, rotary.scheme.scaling
+    given: dict[str, Value] = {"head_dim": scheme.head_dim, "theta": float(scheme.theta)}
+    if scheme.rotary_dim != scheme.head_dim:
+        given["rotary_dim"] = scheme.rotary_dim
+    given["original_length"] = rotary.trained
+    lists = None
+    if scaling is not None:
+        given["scaling"] = next((name for name, kind in _kinds().items() if type(scaling) is kind), "none")
+        told = asdict(scaling)
+        lists = (told.pop("short_factor"), told.pop("long_factor")) if "short_factor" in told else None
+        given |= {name: _typed(name, value) for name, value in told.items() if value is not None}
+    said = f"this model, {own.layers_in_words(rotary.layers)}"
+    return _Start(str(number), said, given, rotary.claimed, rotary.lengths, lists)
+
+
+def _typed(name: str, value: Any) -> Value:
+    usual = next(knob.usual for knob in (*_COMMON, *_OWN) if knob.name == name)
+    return type(usual)(value)
+
+
+def _said(given: str, usual: str, choice: Knob) -> dict[str, Value]:
+    """Read what one side is, on top of what it usually is, unless it says itself what it begins with."""
+    knobs = (choice, Knob("scaling", "none", choices=SCALINGS), *_COMMON, *_OWN)
+    then = turned(given, knobs)
+    return then if "from" in then else turned(usual, knobs) | then
+
+
+def _side(start: _Start, said: Mapping[str, Value], claimed: int) -> tuple[dict[str, Any], list[np.ndarray] | None]:
+    every = (*_COMMON, *_OWN)
+    held = values(every, {"scaling": "none"}, start.given, said)
+    held["rotary_dim"] = held["rotary_dim"] or held["head_dim"]
+    kind = str(held["scaling"])
+    names = {"original_length"} | {each.name for each in fields(_kinds()[kind])} if kind != "none" else set()
+    knobs = [*_COMMON, *(knob for knob in _OWN if knob.name in names)]
+    facts: dict[str, Any] = {
+        "from": start.name,
+        "said": start.said,
+        "lengths": start.lengths,
+        "scaling": kind,
+        "knobs": [_told(knob, held) for knob in knobs],
+        "own_lists": kind == "longrope" and start.lists is not None,
+        "problem": None,
+    }
+    try:
+        rope = _built(held, [knob.name for knob in knobs], start.lists)
+        return _examined(facts, rope, int(held["original_length"]), claimed)
+    except WhatWhereError as problem:
+        return facts | {"problem": str(problem)}, None
+
+
+def _told(knob: Knob, held: Mapping[str, Value]) -> dict[str, Any]:
+    told = knob.told(held[knob.name])
+    return told | {"high": held["head_dim"]} if knob.name == "rotary_dim" else told
+
+
+def _built(held: Mapping[str, Value], names: list[str], lists: Any) -> Any:
+    """Build a rotary by the catalogue, which knows what stands in for factors that only a search finds."""
+    from whatwhere.where.catalogue import scheme
+
+    kind, trained = str(held["scaling"]), held["original_length"]
+    options: dict[str, Any] = {name: held[name] for name in ("theta", "rotary_dim")}
+    if kind != "none":
+        own_fields = {each.name for each in fields(_kinds()[kind])}
+        options |= {name: held[name] for name in names if name in own_fields}
+        options |= {name: options[name] or None for name in _OPTIONAL if name in options}
+        if kind == "longrope" and lists is not None:
+            options |= {"short_factor": lists[0], "long_factor": lists[1]}
+    row = "rotary" if kind == "none" else f"rotary-{kind}"
+    return scheme(row, dim=held["head_dim"], num_heads=1, max_length=trained, **options).query_key  # type: ignore[arg-type]
+
+
+def _examined(
+    facts: dict[str, Any], rope: Any, trained: int, claimed: int
+) -> tuple[dict[str, Any], list[np.ndarray] | None]:
+    from torch import tensor
+
+    from whatwhere.where.frequencies import inverse_frequencies
+
+    unscaled = inverse_frequencies(rope.rotary_dim, rope.theta).numpy()
+    used = rope.frequencies(tensor(claimed) if rope.follows_length else None).numpy()
+    seen = rotary_spectrum(used, unscaled, trained, claimed)
+    return facts | {
+        "python": str(rope),
+        "follows_length": rope.follows_length,
+        "magnitude": rope.magnitude,
+        "trained": trained,
+        "pairs": len(used),
+        "frequencies": used,
+        "wavelengths": seen.wavelengths,
+        "unscaled": seen.unscaled,
+        "slowed": seen.slowed,
+        "turns_trained": seen.turns_trained,
+        "turns_claimed": seen.turns_claimed,
+        "beyond": seen.beyond,
+        "unfinished": int(seen.partial.sum()),
+        "unfinished_claimed": int((seen.turns_claimed < 1).sum()),
+        "beyond_count": int(seen.beyond.sum()),
+        "still": int(seen.still.sum()),
+    }, [used, unscaled]
+
+
+def _cosines(sides: list[list[np.ndarray] | None], distances: np.ndarray) -> dict[str, np.ndarray | None]:
+    """Give how far the two agree, and how far each agrees with itself unscaled."""
+    one, other = sides
+    alike = one is not None and other is not None and len(one[0]) == len(other[0])
+    return {
+        "between": agreement(one[0], other[0], distances) if one and other and alike else None,
+        "a": agreement(one[0], one[1], distances) if one else None,
+        "b": agreement(other[0], other[1], distances) if other else None,
+    }
+
+
+def _scalings() -> list[dict[str, Any]]:
+    from whatwhere.where.catalogue import catalogue
+
+    rows = {name: catalogue["rotary" if name == "none" else f"rotary-{name}"] for name in SCALINGS}
+    return [
+        {"name": name, "formula": row.formula, "paper": row.paper, "url": row.url, "used_by": row.used_by}
+        for name, row in rows.items()
+    ]
+
+
+def _kinds() -> dict[str, Any]:
+    """Give the class of each scaling, by its name in the catalogue."""
+    from whatwhere.where import scaling
+
+    kinds = (
+        scaling.Linear, scaling.NTK, scaling.DynamicNTK, scaling.YaRN, scaling.LongRoPE, scaling.Llama3,
+        scaling.Proportional,
+    )  # fmt: skip
+    return dict(zip(SCALINGS[1:], kinds, strict=True))

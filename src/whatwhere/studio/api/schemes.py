@@ -1,0 +1,46 @@
+"""The ways of saying where that a view can be asked for: the model's own, the runs', and those of the catalogue."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from whatwhere.studio.api.settings import known, text, whole
+from whatwhere.studio.sources import Source
+from whatwhere.studio.standing import Standing, runs, standing
+
+MOST_FEATURES, MOST_HEADS = 1024, 64
+
+
+def schemes(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """List the catalogue, and the runs of a comparison."""
+    known(settings)
+    from whatwhere.where.catalogue import catalogue
+
+    rows = [
+        {"name": row.name, "door": row.door, "formula": row.formula, "learned": row.learned, "url": row.url}
+        for row in catalogue.values()
+    ]
+    return {"schemes": rows, "runs": runs(source)}
+
+
+def asked(source: Source, settings: Mapping[str, Any], rows: int, dim: int | None = None) -> Standing:
+    """Build what is asked for by scheme, dim, heads and seed; 0 takes what goes with the source.
+
+    Args:
+        rows: positions of a learned table that is drawn.
+        dim: overrules the setting.
+    """
+    features = whole(settings, "dim", 0, 0, MOST_FEATURES)
+    heads = whole(settings, "heads", 0, 0, MOST_HEADS)
+    seed = whole(settings, "seed", 0, 0, 1 << 31)
+    name = text(settings, "scheme")
+    return standing(source, name, dim=dim or features or None, num_heads=heads or None, rows=rows, seed=seed)
+
+
+def doors(found: Standing) -> list[dict[str, Any]]:
+    """Say what stands at each door that is in use."""
+    there = {door: getattr(found.where, door) for door in ("input", "query_key", "score")}
+    return [
+        {"door": door, "name": type(scheme).__name__, "said": " ".join(repr(scheme).split())}
+        for door, scheme in there.items()
+        if scheme is not None
+    ]

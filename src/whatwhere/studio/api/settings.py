@@ -1,0 +1,62 @@
+"""Settings of a question, checked: what the page sends is as little believed as any file."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from whatwhere.errors import SettingError
+
+LONGEST_TEXT = 20_000
+
+
+def known(settings: Mapping[str, Any], *names: str) -> None:
+    """Refuse settings that a question does not have."""
+    if other := sorted(set(settings) - set(names)):
+        raise SettingError(f"this question has no setting {other[0]!r}; it has: {', '.join(names) or 'none'}.")
+
+
+def text(settings: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    """Give a text of a bearable length."""
+    value = settings.get(name, default)
+    if not isinstance(value, str):
+        raise SettingError(f"{name} must be a text, but is {_said(value)}.")
+    if len(value) > LONGEST_TEXT:
+        raise SettingError(f"{name} has {len(value):,} characters; at most {LONGEST_TEXT:,} are taken.")
+    if any(0xD800 <= ord(char) < 0xE000 for char in value):
+        raise SettingError(f"{name} holds half a character, which no text has.")
+    return value
+
+
+def whole(settings: Mapping[str, Any], name: str, default: int, low: int, high: int) -> int:
+    """Give a whole number within its range."""
+    value = settings.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise SettingError(f"{name} must be a whole number from {low:,} to {high:,}, but is {_said(value)}.")
+    return value
+
+
+def number(settings: Mapping[str, Any], name: str, default: float, low: float, high: float) -> float:
+    """Give a number within its range."""
+    value = settings.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise SettingError(f"{name} must be a number from {low:,} to {high:,}, but is {_said(value)}.")
+    return float(value)
+
+
+def flag(settings: Mapping[str, Any], name: str, default: bool = False) -> bool:
+    """Give a yes or no."""
+    value = settings.get(name, default)
+    if not isinstance(value, bool):
+        raise SettingError(f"{name} must be true or false, but is {_said(value)}.")
+    return value
+
+
+def one_of(settings: Mapping[str, Any], name: str, choices: Sequence[str], default: str | None = None) -> str:
+    """Give one of some words."""
+    value = settings.get(name, choices[0] if default is None else default)
+    if value not in choices:
+        raise SettingError(f"{name} must be one of {', '.join(choices)}, but is {_said(value)}.")
+    return str(value)
+
+
+def _said(value: Any) -> str:
+    return repr(value)[:80]

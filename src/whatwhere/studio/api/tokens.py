@@ -1,0 +1,172 @@
+"""The token card: what one token is, what its row is like, and which rows are near it."""
+
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from whatwhere.analysis.analogies import RULES, answers
+from whatwhere.analysis.health import lost
+from whatwhere.interop.checkpoint.asked import Table, find_token, word_of
+from whatwhere.studio.api.settings import flag, known, one_of, text, whole
+from whatwhere.studio.sources import Source
+
+MOST_NEIGHBORS, MOST_FOUND = 200, 200
+MOST_ROWS = 20
+"""Neighbors whose rows are sent: more than a picture shows."""
+_MOST_BINS = 60
+
+
+def find(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Find tokens by a part of their text: equal first, then those that begin so, then those that hold it.
+
+    Args:
+        settings: text, or #id; most (30).
+    """
+    known(settings, "text", "most")
+    asked, most = text(settings, "text").strip(), whole(settings, "most", 30, 1, MOST_FOUND)
+    folded = source.once("folded", lambda: [_bare(source, n) for n in range(len(source.words))])
+    wanted = asked.casefold()
+    rows = source.table().rows
+    if asked.startswith("#") and asked[1:].isdigit() and len(asked) < 12:
+        found = [n for n in [int(asked[1:])] if n < rows]
+    elif not wanted:
+        found = []
+    else:
+        inside = [n for n, word in enumerate(folded[:rows]) if wanted in word]
+        found = sorted(inside, key=lambda n: _distance(source.words[n], folded[n], asked, n))
+    shown = found[:most]
+    return {"count": len(found), "ids": np.array(shown, np.int32), **labels(source, shown)}
+
+
+def card(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Say what a token is: its text, bytes, kind, whether a text leads to it, and how long its row is among all.
+
+    Args:
+        settings: token, as text or #id.
+    """
+    known(settings, "token")
+    number = find_token(source.checkpoint, text(settings, "token"))
+    meant = source.texts[number] if number < len(source.texts) else ""
+    raw = meant.encode() if isinstance(meant, str) else meant
+    characters = [] if isinstance(meant, bytes) else [_character(char) for char in meant[:64]]
+    named = labels(source, [number])
+    return {
+        "id": number,
+        "word": named["words"][0],
+        "text": named["texts"][0],
+        "kind": named["kinds"][0],
+        "script": source.scripts[number] if number < len(source.scripts) else None,
+        "bytes": np.frombuffer(raw[:256], np.uint8),
+        "byte_count": len(raw),
+        "characters": characters,
+        "reachable": _reachable(source, number),
+        "tables": {which: _row(source.table(which), source.norms(which), number) for which in source.tables},
+    }
+
+
+def neighbors(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the nearest rows by cosine in the full space: of each table, as it is and less its mean row.
+
+    Args:
+        settings: token, as text or #id; k (10).
+    """
+    known(settings, "token", "k")
+    number = find_token(source.checkpoint, text(settings, "token"))
+    k = whole(settings, "k", 10, 1, MOST_NEIGHBORS)
+    lists = []
+    for which in source.tables:
+        table = source.table(which)
+        row = table.row(number)
+        for centered in (False, True):
+            search = source.search(which, centered)
+            near = search.nearest(table.weight[row][None], k, without=[[row]])
+            ids, rows = table.ids[near.ids[0]], near.ids[0]
+            lists.append(
+                {
+                    "table": which,
+                    "name": table.name,
+                    "centered": centered,
+                    "ids": ids,
+                    "cosines": near.scores[0],
+                    "norms": source.norms(which)[rows],
+                    "rows": table.weight[[row, *rows[:MOST_ROWS]]].astype(np.float32),
+                    **labels(source, ids.tolist()),
+                }
+            )
+    return {"id": number, "word": word_of(source.words, number), "mean": _means(source), "lists": lists}
+
+
+def analogy(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Complete `a is to b as c is to ...`, with the words of the question among the answers and without.
+
+    Args:
+        settings: a, b, c as text or #id; k (10); rule ("add" or "multiply"); centered.
+    """
+    known(settings, "a", "b", "c", "k", "rule", "centered")
+    asked = [find_token(source.checkpoint, text(settings, name)) for name in "abc"]
+    table, k = source.table(), whole(settings, "k", 10, 1, MOST_NEIGHBORS)
+    rule = RULES[RULES.index(one_of(settings, "rule", RULES))]
+    search = source.search("input", flag(settings, "centered"))
+    question = np.array([[table.row(number) for number in asked]])
+    found = {}
+    for name, inputs in (("without", False), ("with", True)):
+        near = answers(search, question, k, rule, inputs)
+        ids = table.ids[near.ids[0]]
+        found[name] = {"ids": ids, "scores": near.scores[0], **labels(source, ids.tolist())}
+    return {"ids": np.array(asked), **labels(source, asked), **found}
+
+
+def _distance(word: str, bare: str, asked: str, number: int) -> tuple[bool, bool, bool, int, int]:
+    """Order what holds a text: the word itself, its other spellings, what begins so; short ones first."""
+    wanted = asked.casefold()
+    return word != asked, bare != wanted, not bare.startswith(wanted), len(bare), number
+
+
+def _bare(source: Source, number: int) -> str:
+    meant = source.texts[number]
+    return meant.strip().casefold() if isinstance(meant, str) else source.words[number].casefold()
+
+
+def labels(source: Source, ids: list[int]) -> dict[str, Any]:
+    """Give what a reader is shown of tokens: as the vocabulary writes them, and the text that is meant."""
+    meant = [source.texts[n] if n < len(source.texts) else "" for n in ids]
+    return {
+        "words": [word_of(source.words, n) for n in ids],
+        "texts": [each if isinstance(each, str) else None for each in meant],
+        "kinds": [source.kinds[n] if n < len(source.kinds) else "no token" for n in ids],
+    }
+
+
+def _character(char: str) -> dict[str, str]:
+    return {
+        "code": f"U+{ord(char):04X}",
+        "name": unicodedata.name(char, "no name"),
+        "category": unicodedata.category(char),
+    }
+
+
+def _reachable(source: Source, number: int) -> bool | None:
+    tokenizer = source.tokenizer
+    if tokenizer is None or tokenizer.id_to_token(number) is None:
+        return None
+    return not len(lost(tokenizer, [number]))
+
+
+def _row(table: Table, norms: np.ndarray, number: int) -> dict[str, Any]:
+    """Say how long a row is among all, with the histogram of lengths that it stands in."""
+    here: dict[str, Any] = {"name": table.name, "dtype": table.dtype, "rows": table.rows, "broken": False}
+    bins = min(_MOST_BINS, int(np.ceil(2 * len(norms) ** (1 / 3))))  # Rice's rule: few tokens make no comb
+    counts, edges = np.histogram(norms, bins)
+    here |= {"counts": counts, "edges": edges, "median": float(np.median(norms))}
+    if number in table.broken:
+        return here | {"broken": True, "norm": None, "percentile": None, "row": None}
+    row = table.row(number)
+    below = np.count_nonzero(norms < norms[row]) / len(norms)
+    return here | {"norm": norms[row], "percentile": 100 * below, "row": table.weight[row]}
+
+
+def _means(source: Source) -> dict[str, float]:
+    """Give the length of the mean row of each table: how much there is to center."""
+    return {which: float(np.linalg.norm(source.search(which, centered=True).mean)) for which in source.tables}

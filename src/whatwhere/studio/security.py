@@ -1,0 +1,129 @@
+"""Who may ask the studio: this machine's user, through the address that the program printed, and nobody else.
+
+A page of any other site can make the user's browser send requests to 127.0.0.1. What stands against that:
+
+- the Host must be a name of this machine: a foreign name that was made to resolve to 127.0.0.1 is refused;
+- a cookie is needed, which only the start address gives, and which the browser sends from our own page alone;
+- an Origin, where the browser names one, must be ours: other ports of this machine are the same site to a cookie;
+- the page may load and call nothing but what came from here, and no other page may frame it.
+"""
+
+import hashlib
+import secrets
+from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
+from typing import final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from whatwhere.errors import SettingError
+
+HOSTS = ("127.0.0.1", "localhost", "[::1]")
+"""The port is not asked: tunnels lead another one of this machine here."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+}
+BLOCKED = frozenset(
+    (1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, *range(6665, 6670), 6679, 6697, 10080)
+)
+"""Ports above 1023 that browsers refuse to open, https://fetch.spec.whatwg.org/#port-blocking."""
+
+
+@final
+class Key:
+    """Hold the token of the start address, and the cookie that it is exchanged for."""
+
+    def __init__(self) -> None:
+        self.token = secrets.token_urlsafe(24)
+        self._cookie = secrets.token_urlsafe(24)
+        # Cookies do not know ports: two studios on one machine need two names.
+        self.name = "whatwhere-" + hashlib.sha256(self._cookie.encode()).hexdigest()[:12]
+
+    @property
+    def cookie(self) -> str:
+        """The header that gives the cookie."""
+        return f"{self.name}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"
+
+    def opens(self, token: str) -> bool:
+        """Tell whether a token is this one, in a time that tells nothing."""
+        return secrets.compare_digest(token.encode(), self.token.encode())
+
+    def known(self, header: str) -> bool:
+        """Tell whether a Cookie header holds the cookie."""
+        try:
+            morsel = SimpleCookie(header).get(self.name)
+        except CookieError:
+            return False
+        return morsel is not None and secrets.compare_digest(morsel.value.encode(), self._cookie.encode())
+
+
+@final
+class Guard:
+    """Stand before the application, and let in whoever may come in."""
+
+    def __init__(self, app: ASGIApp, key: Key) -> None:
+        self._app, self._key = app, key
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that may not come in; pass on one that may."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            elif scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+            return
+        opened = scope["path"] == "/" and self._key.opens(QueryParams(scope["query_string"]).get("token", ""))
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                if opened and message["status"] == 200:
+                    headers.append("set-cookie", self._key.cookie)
+            await send(message)
+
+        refused = self._refused(Headers(scope=scope), opened)
+        await (refused or self._app)(scope, receive, sending)
+
+    def _refused(self, headers: Headers, opened: bool) -> PlainTextResponse | None:
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or _bare(hosts[0]) not in HOSTS:
+            return PlainTextResponse("The studio answers to 127.0.0.1 and localhost alone.\n", 400)
+        origin = headers.get("origin")
+        if origin is not None and (urlsplit(origin).scheme, urlsplit(origin).netloc) != ("http", hosts[0]):
+            return PlainTextResponse("The studio answers to its own page alone.\n", 403)
+        if not opened and headers.get("sec-fetch-site") not in (None, "same-origin", "none"):
+            return PlainTextResponse("The studio answers to its own page alone.\n", 403)
+        if not opened and not self._key.known(headers.get("cookie", "")):
+            said = "Open the studio by the address that `whatwhere studio` printed: it holds a key.\n"
+            return PlainTextResponse(said, 403)
+        return None
+
+
+def confined(root: Path, name: str) -> Path:
+    """Give the file of a name below a folder, links followed, or raise SettingError where it would be elsewhere."""
+    if "\0" not in name:
+        base = root.resolve()
+        path = (base / name).resolve()
+        if path.is_relative_to(base) and path.is_file():
+            return path
+    raise SettingError(f"there is no file {name[:80]!r} here.")
+
+
+def _bare(host: str) -> str:
+    """Give a Host header without its port."""
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdigit() else host).lower()

@@ -1,0 +1,191 @@
+"""What the studio looks at: a checkpoint, the results of a comparison, or a small fresh table if nothing is given."""
+
+import threading
+from collections.abc import Callable, Hashable
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
+
+import numpy as np
+from jaxtyping import Float, Int64
+
+from whatwhere.analysis.health import unreachable
+from whatwhere.analysis.kinds import Marking, kinds, marking, scripts, texts
+from whatwhere.analysis.neighbors import Search
+from whatwhere.errors import SettingError
+from whatwhere.interop.checkpoint import Checkpoint
+from whatwhere.interop.checkpoint.asked import TABLES, Table, read_table, table_name
+from whatwhere.interop.checkpoint.contents import Chosen, Contents, Entry, Reader
+from whatwhere.studio.corpus import Corpus
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+Kind = Literal["checkpoint", "results", "fresh"]
+Found = TypeVar("Found")
+
+FRESH_DIM, FRESH_SEED = 64, 0
+
+
+@final
+class Source:
+    """Hold what is open, and keep what has been read or computed of it.
+
+    Every view asks the same source, from several threads; each thing is made once, when it is first asked for.
+
+    Attributes:
+        kind: "checkpoint", "results" or "fresh".
+        checkpoint: its tensors; those of a fresh table are in memory.
+        corpus: a text that says how frequent tokens are, or None.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, corpus: Corpus | None = None) -> None:
+        self.checkpoint = checkpoint
+        self.corpus = corpus
+        named: dict[str, Kind] = {"results": "results", "fresh": "fresh"}
+        self.kind: Kind = named.get(checkpoint.format, "checkpoint")
+        self._kept: dict[Hashable, Any] = {}
+        self._locks: dict[Hashable, threading.RLock] = {}
+        self._door = threading.Lock()
+
+    @classmethod
+    def open(
+        cls, path: str | Path | None = None, *, allow_pickle: bool = False, corpus: Path | None = None
+    ) -> "Source":
+        """Open a file or folder that `whatwhere.read` knows; None is a fresh table."""
+        checkpoint = fresh() if path is None else Checkpoint.open(path, allow_pickle=allow_pickle)
+        return cls(checkpoint, None if corpus is None else Corpus(corpus))
+
+    def once(self, key: Hashable, make: Callable[[], Found]) -> Found:
+        """Give what is kept under a key, made by the first who asks; others wait for it."""
+        with self._door:
+            lock = self._locks.setdefault(key, threading.RLock())
+        with lock:
+            if key not in self._kept:
+                self._kept[key] = make()
+            found: Found = self._kept[key]
+            return found
+
+    def kept(self, key: Hashable) -> Any:
+        """Give what is kept under a key, or None where nobody has made it yet; nobody waits."""
+        return self._kept.get(key)
+
+    @property
+    def name(self) -> str:
+        """What to call it in a heading."""
+        if self.kind == "fresh":
+            return "nothing loaded"
+        # Folders of models are often called "model", or by a hash.
+        return "/".join(self.checkpoint.path.resolve().parts[-2:])
+
+    @property
+    def words(self) -> list[str]:
+        """The tokens by id, as the vocabulary writes them."""
+        return self.once("words", lambda: self.checkpoint.words or [])
+
+    @property
+    def marking(self) -> Marking:
+        """How the vocabulary says where words begin."""
+        return self.once("marking", lambda: marking(self.words))
+
+    @property
+    def texts(self) -> list[str | bytes]:
+        """The text that each token stands for."""
+        return self.once("texts", lambda: texts(self.words, self.marking))
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kind of each token."""
+        return self.once("kinds", lambda: kinds(self.words, self.marking))
+
+    @property
+    def scripts(self) -> list[str]:
+        """The script of each token."""
+        return self.once("scripts", lambda: scripts(self.words, self.marking))
+
+    @property
+    def tokenizer(self) -> "Tokenizer | None":
+        """The tokenizer, which neither cuts nor pads."""
+        return self.once("tokenizer", self._tokenizer)
+
+    @cached_property
+    def tables(self) -> tuple[str, ...]:
+        """Which tables of tokens there are: "input", and "readout" where that is another one."""
+        names = self.checkpoint
+        found = ["input"] if names.token_table else []
+        return tuple(found + (["readout"] if names.readout and not names.tied else []))
+
+    def table(self, which: str = "input") -> Table:
+        """Give a table of tokens, read when it is first asked for."""
+        if which not in TABLES:
+            raise SettingError(f"the studio got table={which!r}, but knows only: {', '.join(TABLES)}.")
+        tensor = table_name(self.checkpoint, which)
+        return self.once(("table", tensor), lambda: read_table(self.checkpoint, which))
+
+    def search(self, which: str = "input", centered: bool = False) -> Search:
+        """Give the search by cosine in a table."""
+        table = self.table(which)
+        return self.once(("search", table.name, centered), lambda: Search(table.weight, "cosine", centered))
+
+    def norms(self, which: str = "input") -> Float[np.ndarray, " rows"]:
+        """Give the length of each row of a table."""
+        return self.search(which).lengths
+
+    def unreachable(self) -> Int64[np.ndarray, " ids"] | None:
+        """Give the ids that no text leads to; None without a tokenizer. It takes about a second for 50,000 tokens."""
+        tokenizer = self.tokenizer
+        if tokenizer is None:
+            return None
+        return self.once("unreachable", lambda: unreachable(tokenizer, self.table().rows))
+
+    def warm(self) -> None:
+        """Read what the first view asks for."""
+        if self.tables:
+            self.search()
+            self.search(centered=True)
+            _ = self.texts, self.kinds, self.tokenizer
+        import_module("whatwhere.analysis.walkthrough")  # and with it torch, which takes a second or two
+
+    def _tokenizer(self) -> "Tokenizer | None":
+        if self.kind == "fresh":
+            from whatwhere.what.text import expressions
+
+            return expressions()
+        found = self.checkpoint.tokenizer
+        if found is not None:
+            found.no_truncation()
+            found.no_padding()
+        return found
+
+
+class _InMemory(Reader):
+    """Give tensors that are no file's."""
+
+    def __init__(self, tensors: dict[str, np.ndarray]) -> None:
+        self._tensors = tensors
+
+    def array(self, name: str, rows: Chosen | None) -> np.ndarray:
+        return self._tensors[name] if rows is None else self._tensors[name][np.asarray(rows)]
+
+
+def fresh() -> Checkpoint:
+    """Give the 20 tokens of the tutorial's expressions with vectors that nothing has trained: N(0, 1), seed 0.
+
+    >>> fresh().array("tokens.weight", [0]).shape
+    (1, 64)
+    """
+    from whatwhere.what.text import EXPRESSION_TOKENS
+
+    rng = np.random.default_rng(FRESH_SEED)
+    weight = rng.standard_normal((len(EXPRESSION_TOKENS), FRESH_DIM)).astype(np.float32)
+    place = Path("fresh")
+    entry = Entry("tokens.weight", weight.shape, "float32", weight.nbytes, place)
+    contents = Contents(
+        "fresh",
+        {entry.name: entry},
+        _InMemory({entry.name: weight}),
+        words=lambda: list(EXPRESSION_TOKENS),
+        token_table=entry.name,
+    )
+    return Checkpoint(place, contents)

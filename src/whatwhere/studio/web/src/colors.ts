@@ -1,0 +1,40 @@
+/** Colors: those of the page by name, and maps from numbers to colors that the color-blind can read. */
+
+export const SERIES = 8;
+
+/** Give a color of the page's style, such as "ink" or "c1", in the theme that is shown. */
+export function pageColor(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+export function seriesColor(number: number): string {
+  return pageColor(`c${number % SERIES}`);
+}
+
+/** Give #rrggbb as three numbers. */
+export function channels(color: string): [number, number, number] {
+  const value = Number.parseInt(color.slice(1), 16);
+  return [value >> 16, (value >> 8) & 255, value & 255];
+}
+
+export type MapName = "signed" | "amount";
+
+// Signed: blue, white, orange-brown (PuOr turned; safe for all common color blindness). Amount: viridis.
+const STOPS: Record<MapName, string[]> = {
+  signed: ["#0b3f7c", "#3f7fbf", "#9cc3e6", "#f7f7f7", "#f3c08a", "#d9822b", "#8a4300"],
+  amount: ["#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725"],
+};
+
+/** Give a table of 256 colors, four bytes each. */
+export function colorTable(name: MapName): Uint8ClampedArray {
+  const stops = STOPS[name].map(channels);
+  const table = new Uint8ClampedArray(256 * 4);
+  for (let n = 0; n < 256; n++) {
+    const at = (n / 255) * (stops.length - 1);
+    const left = stops[Math.floor(at)]!;
+    const right = stops[Math.min(Math.floor(at) + 1, stops.length - 1)]!;
+    for (let c = 0; c < 3; c++) table[4 * n + c] = left[c]! + (right[c]! - left[c]!) * (at % 1);
+    table[4 * n + 3] = 255;
+  }
+  return table;
+}

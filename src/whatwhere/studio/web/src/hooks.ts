@@ -1,0 +1,80 @@
+/** What components share: the source, answers to questions, the theme, the size of an element. */
+
+import { createContext } from "preact";
+import { useContext, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { Problem, type Settings, type Source } from "./source";
+import { currentTheme, onTheme, type Theme } from "./theme";
+
+export const SourceContext = createContext<Source | null>(null);
+
+export function useSource(): Source {
+  const source = useContext(SourceContext);
+  if (!source) throw new Error("a view stands outside of the page");
+  return source;
+}
+
+export interface Asked<T> {
+  /** The last answer; while a new one is on its way, the one before. */
+  answer: T | null;
+  problem: string | null;
+  busy: boolean;
+}
+
+/** Ask a question whenever its settings change; null asks nothing. */
+export function useAnswer<T>(name: string, settings: Settings | null): Asked<T> {
+  const source = useSource();
+  const [asked, setAsked] = useState<Asked<T>>({ answer: null, problem: null, busy: settings !== null });
+  const key = JSON.stringify([name, settings]);
+  useEffect(() => {
+    if (settings === null) {
+      setAsked({ answer: null, problem: null, busy: false });
+      return;
+    }
+    const leaving = new AbortController();
+    setAsked((before) => ({ ...before, busy: true }));
+    source.ask<T>(name, settings, leaving.signal).then(
+      (answer) => setAsked({ answer, problem: null, busy: false }),
+      (problem: unknown) => {
+        if (!leaving.signal.aborted) setAsked({ answer: null, problem: said(problem), busy: false });
+      },
+    );
+    return () => leaving.abort();
+  }, [key, source]);
+  return asked;
+}
+
+export function said(problem: unknown): string {
+  if (problem instanceof Problem) return problem.message;
+  console.error(problem);
+  return "The page went wrong here; the browser's console says how.";
+}
+
+export function useTheme(): Theme {
+  const [theme, setTheme] = useState(currentTheme());
+  useEffect(() => onTheme(setTheme), []);
+  return theme;
+}
+
+/** Give the width of an element, as it changes. */
+export function useWidth<E extends HTMLElement>(): [{ current: E | null }, number] {
+  const element = useRef<E>(null);
+  const [width, setWidth] = useState(0);
+  useLayoutEffect(() => {
+    if (!element.current) return;
+    const watcher = new ResizeObserver(([entry]) => setWidth(Math.floor(entry?.contentRect.width ?? 0)));
+    watcher.observe(element.current);
+    setWidth(Math.floor(element.current.clientWidth));
+    return () => watcher.disconnect();
+  }, []);
+  return [element, width];
+}
+
+/** Wait until a value has rested for a while. */
+export function useRested<T>(value: T, milliseconds: number): T {
+  const [rested, setRested] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setRested(value), milliseconds);
+    return () => clearTimeout(timer);
+  }, [value, milliseconds]);
+  return rested;
+}

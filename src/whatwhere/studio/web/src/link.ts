@@ -1,0 +1,32 @@
+/** Deep links: the hash of the address names the view and holds every setting that is not its default. */
+
+import type { Settings } from "./source";
+
+export interface Link {
+  view: string;
+  given: URLSearchParams;
+}
+
+export function readLink(hash: string): Link {
+  const [view = "", query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
+  return { view, given: new URLSearchParams(query) };
+}
+
+export function writeLink(view: string, settings: Settings, defaults: Settings): string {
+  const told = Object.entries(settings).filter(([name, value]) => value !== defaults[name]);
+  const query = new URLSearchParams(told.map(([name, value]) => [name, String(value)])).toString();
+  return `#/${view}${query ? `?${query}` : ""}`;
+}
+
+/** Give settings of the types that the defaults have; what does not fit stays as it was by default. */
+export function fitted(given: URLSearchParams, defaults: Settings): Settings {
+  const settings: Settings = { ...defaults };
+  for (const [name, usual] of Object.entries(defaults)) {
+    const said = given.get(name);
+    if (said === null) continue;
+    if (typeof usual === "boolean") settings[name] = said === "true";
+    else if (typeof usual === "string") settings[name] = said;
+    else if (said.trim() !== "" && Number.isFinite(Number(said))) settings[name] = Number(said);
+  }
+  return settings;
+}

@@ -1,0 +1,15 @@
+/** Start the page. */
+
+import { render } from "preact";
+import { Studio } from "./shell";
+import { LiveSource } from "./source";
+import { startTheme } from "./theme";
+import "./studio.css";
+import "./views";
+
+// The key has done its work: it need not stand in the address, nor in the history.
+if (new URLSearchParams(location.search).has("token")) {
+  history.replaceState(null, "", location.pathname + location.hash);
+}
+startTheme();
+render(<Studio source={new LiveSource()} />, document.getElementById("studio")!);

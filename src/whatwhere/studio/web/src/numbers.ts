@@ -1,0 +1,21 @@
+/** Numbers in words: four digits that mean something, and never "-0". */
+
+export function told(value: number | null | undefined, digits = 4): string {
+  if (value === null || value === undefined) return "–";
+  if (!Number.isFinite(value)) return Number.isNaN(value) ? "not a number" : value > 0 ? "∞" : "−∞";
+  const size = Math.abs(value);
+  if (size === 0) return "0";
+  if (size >= 1e6 || size < 1e-4) return value.toExponential(digits - 1).replace("-", "−");
+  if (Number.isInteger(value)) return whole(value);
+  const places = Math.max(0, Math.min(7, digits - 1 - Math.floor(Math.log10(size))));
+  return value.toFixed(places).replace("-", "−");
+}
+
+export function fixed(value: number, places: number): string {
+  const said = value.toFixed(places);
+  return (Number(said) === 0 ? (0).toFixed(places) : said).replace("-", "−");
+}
+
+export function whole(value: number): string {
+  return value.toLocaleString("en-US").replace("-", "−");
+}

@@ -1,0 +1,221 @@
+/** A map of points: drag to move, wheel or + and - to come nearer, shift and drag to select, n and p to walk. */
+
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { pageColor, seriesColor, SERIES } from "../colors";
+import { useTheme, useWidth } from "../hooks";
+import { announce } from "./announce";
+import { Grid, pixel, type Points, Raster, type Sight, whole } from "./raster";
+import { box, drawing, label, n as short } from "./svg";
+
+export interface ScatterProps {
+  title: string;
+  points: Points;
+  /** What a point is, in words. */
+  name(point: number): string;
+  /** What the groups are, in the order of the colors. */
+  groups?: string[];
+  chosen: number | null;
+  choose(point: number | null): void;
+  select?(points: number[]): void;
+  /** Points to which lines lead from the chosen one. */
+  joined?: number[];
+  height?: number;
+}
+
+const NEAR = 12;
+
+export function Scatter(props: ScatterProps) {
+  const { title, points, name, chosen, choose, select, joined = [], height = 560 } = props;
+  const [holder, width] = useWidth<HTMLDivElement>();
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const raster = useRef(new Raster());
+  const grid = useMemo(() => new Grid(points), [points]);
+  const [moved, setMoved] = useState<Sight | null>(null);
+  const [over, setOver] = useState<number | null>(null);
+  const [frame, setFrame] = useState<Drag | null>(null);
+  const theme = useTheme();
+  const sight = moved ?? whole(grid.box, width || 1, height);
+  useEffect(() => setMoved(null), [points]);
+  useEffect(() => {
+    if (!width) return undefined;
+    const next = requestAnimationFrame(() => {
+      const began = performance.now();
+      drawAll(canvas.current!, raster.current, props, sight, [...new Set([over, chosen])], joined);
+      canvas.current!.dataset["milliseconds"] = String(performance.now() - began);
+    });
+    return () => cancelAnimationFrame(next);
+  });
+  void theme; // a new theme draws anew
+  const place = (event: MouseEvent): [number, number] => {
+    const area = canvas.current!.getBoundingClientRect();
+    return [event.clientX - area.left, event.clientY - area.top];
+  };
+  const plane = ([px, py]: [number, number]): [number, number] => [sight.x + (px - width / 2) / sight.scale, sight.y - (py - height / 2) / sight.scale];
+  const nearer = (by: number, [px, py]: [number, number] = [width / 2, height / 2]) => {
+    const [x, y] = plane([px, py]);
+    const scale = sight.scale * by;
+    setMoved({ scale, x: x - (px - width / 2) / scale, y: y + (py - height / 2) / scale });
+  };
+  const down = (event: PointerEvent) => {
+    if (event.button !== 0) return;
+    canvas.current!.setPointerCapture(event.pointerId);
+    setFrame({ from: place(event), to: place(event), sight, selects: event.shiftKey && select !== undefined });
+  };
+  const move = (event: PointerEvent) => {
+    const to = place(event);
+    if (!frame) return setOver(grid.nearest(...plane(to), NEAR / sight.scale));
+    setFrame({ ...frame, to });
+    if (!frame.selects) {
+      const by = frame.sight.scale;
+      setMoved({ ...frame.sight, x: frame.sight.x - (to[0] - frame.from[0]) / by, y: frame.sight.y + (to[1] - frame.from[1]) / by });
+    }
+  };
+  const up = () => {
+    if (!frame) return;
+    setFrame(null);
+    const [from, to] = [plane(frame.from), plane(frame.to)];
+    if (frame.selects) {
+      const found = grid.inside(Math.min(from[0], to[0]), Math.min(from[1], to[1]), Math.max(from[0], to[0]), Math.max(from[1], to[1]));
+      announce(`${found.length} points selected`);
+      select!(found);
+    } else if (Math.hypot(frame.to[0] - frame.from[0], frame.to[1] - frame.from[1]) < 4) choose(grid.nearest(...to, NEAR / sight.scale));
+  };
+  const keys = (event: KeyboardEvent) => {
+    const far = 60 / sight.scale;
+    const by = { ArrowLeft: [-far, 0], ArrowRight: [far, 0], ArrowUp: [0, far], ArrowDown: [0, -far] }[event.key];
+    if (by) setMoved({ ...sight, x: sight.x + by[0]!, y: sight.y + by[1]! });
+    else if (event.key === "+" || event.key === "=") nearer(1.4);
+    else if (event.key === "-") nearer(1 / 1.4);
+    else if (event.key === "0") setMoved(null);
+    else if (event.key === "Escape") choose(null);
+    else if (event.key === "n" || event.key === "p") {
+      const total = points.x.length;
+      const next = chosen === null ? (grid.nearest(sight.x, sight.y, Infinity) ?? 0) : (chosen + (event.key === "n" ? 1 : total - 1)) % total;
+      choose(next);
+      announce(name(next));
+    } else return;
+    event.preventDefault();
+  };
+  useEffect(() => {
+    // Not as a property: wheels that may not scroll the page need a listener that says so.
+    const turned = (event: WheelEvent) => {
+      event.preventDefault();
+      nearer(Math.exp(-event.deltaY / 400), place(event));
+    };
+    const drawn = canvas.current;
+    drawn?.addEventListener("wheel", turned, { passive: false });
+    return () => drawn?.removeEventListener("wheel", turned);
+  });
+  const words = `${title}. ${points.x.length} points. Arrow keys move, plus and minus change the size, 0 shows all, n and p walk from point to point, Escape lets go.`;
+  return (
+    <div ref={holder} class="scatter">
+      <div class="chart" role="application" aria-roledescription="map of points" aria-label={words} tabIndex={0} onKeyDown={keys}>
+        <canvas
+          ref={canvas}
+          width={Math.max(1, Math.round(width * devicePixelRatio))}
+          height={Math.round(height * devicePixelRatio)}
+          style={{ width: "100%", height: `${height}px`, display: "block", touchAction: "none" }}
+          onPointerDown={down}
+          onPointerMove={move}
+          onPointerUp={up}
+          onPointerCancel={() => setFrame(null)}
+          onPointerLeave={() => setOver(null)}
+        />
+        {frame?.selects && <div class="selection" style={selection(frame)} />}
+      </div>
+      <p class="under">
+        <span>
+          <bdi>{over !== null ? name(over) : chosen !== null ? name(chosen) : "Drag to move, scroll to come nearer, shift-drag to select."}</bdi>
+        </span>
+        {props.groups && <Groups names={props.groups} />}
+      </p>
+    </div>
+  );
+}
+
+interface Drag {
+  from: [number, number];
+  to: [number, number];
+  sight: Sight;
+  selects: boolean;
+}
+
+function selection({ from, to }: Drag) {
+  const px = (value: number) => `${value}px`;
+  return { left: px(Math.min(from[0], to[0])), top: px(Math.min(from[1], to[1])), width: px(Math.abs(to[0] - from[0])), height: px(Math.abs(to[1] - from[1])) };
+}
+
+export function Groups({ names }: { names: string[] }) {
+  return (
+    <span class="groups">
+      {names.map((text, n) => (
+        <span key={text}>
+          <i style={{ background: `var(--c${n % SERIES})` }} /> {text}
+        </span>
+      ))}
+    </span>
+  );
+}
+
+function palette(): Uint32Array {
+  return Uint32Array.from({ length: 256 }, (_, n) => pixel(seriesColor(n)));
+}
+
+function drawAll(canvas: HTMLCanvasElement, raster: Raster, { points, name }: ScatterProps, sight: Sight, shown: (number | null)[], joined: number[]): void {
+  const context = canvas.getContext("2d", { alpha: false })!;
+  const ratio = devicePixelRatio;
+  const image = new ImageData(canvas.width, canvas.height);
+  raster.draw(image, points, { ...sight, scale: sight.scale * ratio }, palette(), pixel(pageColor("page")), ratio);
+  context.putImageData(image, 0, 0);
+  const at = (n: number): [number, number] => [
+    canvas.width / 2 + (points.x[n]! - sight.x) * sight.scale * ratio,
+    canvas.height / 2 - (points.y[n]! - sight.y) * sight.scale * ratio,
+  ];
+  const chosen = shown.at(-1) ?? null;
+  context.strokeStyle = context.fillStyle = pageColor("ink");
+  context.font = `600 ${13 * ratio}px system-ui, sans-serif`;
+  context.lineWidth = ratio;
+  if (chosen !== null) {
+    for (const other of joined) {
+      context.beginPath();
+      context.moveTo(...at(chosen));
+      context.lineTo(...at(other));
+      context.stroke();
+      marked(context, at(other), name(other), ratio);
+    }
+  }
+  for (const n of shown) if (n !== null) marked(context, at(n), name(n), ratio);
+}
+
+function marked(context: CanvasRenderingContext2D, [x, y]: [number, number], text: string, ratio: number): void {
+  context.beginPath();
+  context.arc(x, y, 5 * ratio, 0, 2 * Math.PI);
+  context.stroke();
+  context.save();
+  context.strokeStyle = pageColor("page");
+  context.lineWidth = 3 * ratio;
+  context.strokeText(text, x + 8 * ratio, y - 6 * ratio);
+  context.restore();
+  context.fillText(text, x + 8 * ratio, y - 6 * ratio);
+}
+
+/** Give the whole map: the points as one picture, names as text. */
+export function scatterSvg(props: ScatterProps, width = 960, height = 640): string {
+  const canvas = document.createElement("canvas");
+  canvas.width = 2 * width;
+  canvas.height = 2 * height;
+  const box_ = new Grid(props.points).box;
+  const sight = whole(box_, width, height);
+  const image = new ImageData(canvas.width, canvas.height);
+  new Raster().draw(image, props.points, { ...sight, scale: 2 * sight.scale }, palette(), pixel(pageColor("page")), 2);
+  canvas.getContext("2d")!.putImageData(image, 0, 0);
+  const parts = [`<image x="0" y="0" width="${width}" height="${height}" href="${canvas.toDataURL("image/png")}"/>`];
+  const named = props.chosen === null ? [] : [props.chosen, ...(props.joined ?? [])];
+  for (const n of named) {
+    const x = width / 2 + (props.points.x[n]! - sight.x) * sight.scale;
+    const y = height / 2 - (props.points.y[n]! - sight.y) * sight.scale;
+    parts.push(`<circle cx="${short(x)}" cy="${short(y)}" r="5" fill="none" stroke="${pageColor("ink")}"/>`, label(x + 8, y - 6, props.name(n)));
+  }
+  (props.groups ?? []).forEach((text, n) => parts.push(box(8, 8 + 18 * n, 12, 12, seriesColor(n)), label(26, 18 + 18 * n, text)));
+  return drawing(width, height, props.title, parts);
+}

@@ -1,0 +1,41 @@
+/** Drawings as text: what a reader takes away, and what PNGs are made from. */
+
+import { pageColor } from "../colors";
+
+export const FONT = "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', Arial, sans-serif";
+
+export function escaped(text: string): string {
+  const names: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
+  // XML has no signs for most controls; what cannot be seen was replaced before this.
+  return text.replace(/[&<>"]/g, (sign) => names[sign]!).replace(/[\u0000-\u0008\u000B\u000C\u000E-\u001F\uFFFE\uFFFF]/g, "\uFFFD");
+}
+
+/** Put parts into a drawing with a heading, on the page's ground. */
+export function drawing(width: number, height: number, heading: string, parts: string[], top = 28): string {
+  const inner = parts.join("");
+  return (
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height + top}" ` +
+    `viewBox="0 ${-top} ${width} ${height + top}" font-family="${escaped(FONT)}" font-size="12" fill="${pageColor("ink")}">` +
+    `<title>${escaped(heading)}</title>` +
+    `<rect x="0" y="${-top}" width="${width}" height="${height + top}" fill="${pageColor("page")}"/>` +
+    `<text x="8" y="${-top + 18}" font-size="14" font-weight="600">${escaped(heading)}</text>${inner}</svg>`
+  );
+}
+
+export function line(x1: number, y1: number, x2: number, y2: number, color: string, width = 1): string {
+  return `<line x1="${n(x1)}" y1="${n(y1)}" x2="${n(x2)}" y2="${n(y2)}" stroke="${color}" stroke-width="${width}"/>`;
+}
+
+export function label(x: number, y: number, text: string, anchor: "start" | "middle" | "end" = "start", color = ""): string {
+  const fill = color ? ` fill="${color}"` : "";
+  return `<text x="${n(x)}" y="${n(y)}" text-anchor="${anchor}"${fill}>${escaped(text)}</text>`;
+}
+
+export function box(x: number, y: number, width: number, height: number, color: string): string {
+  return `<rect x="${n(x)}" y="${n(y)}" width="${n(Math.max(width, 0))}" height="${n(height)}" fill="${color}"/>`;
+}
+
+/** Write a number as short as a drawing needs it. */
+export function n(value: number): string {
+  return String(Math.round(value * 100) / 100);
+}

@@ -1,0 +1,112 @@
+/** A table that sorts by its columns and draws only the rows that can be seen. */
+
+import type { ComponentChildren } from "preact";
+import { useMemo, useRef, useState } from "preact/hooks";
+import { announce } from "./announce";
+import type { Cell } from "./save";
+
+export interface Column<Row> {
+  title: string;
+  /** What the column is sorted by, and what a CSV holds. */
+  value(row: Row): Cell;
+  /** What is shown, where that is not the value. */
+  cell?(row: Row): ComponentChildren;
+  numeric?: boolean;
+}
+
+interface Props<Row> {
+  caption: string;
+  columns: Column<Row>[];
+  rows: Row[];
+  /** Rows of which more than this would be slow are drawn as they come into sight. */
+  most?: number;
+}
+
+const HEIGHT = 32;
+const SPARE = 8;
+
+export function Table<Row>({ caption, columns, rows, most = 100 }: Props<Row>) {
+  const [sorted, setSorted] = useState<{ column: number; down: boolean } | null>(null);
+  const [top, setTop] = useState(0);
+  const scrolled = useRef<HTMLDivElement>(null);
+  const order = useMemo(() => arranged(rows, columns, sorted), [rows, columns, sorted]);
+  const virtual = rows.length > most;
+  const seen = virtual ? Math.ceil((scrolled.current?.clientHeight ?? 480) / HEIGHT) : rows.length;
+  const first = virtual ? Math.max(0, Math.floor(top / HEIGHT) - SPARE) : 0;
+  const last = Math.min(rows.length, first + seen + 2 * SPARE);
+  const sort = (column: number) => {
+    // Numbers are asked for the greatest first; a second press turns it round, a third gives the order of the rows.
+    const usual = columns[column]?.numeric ?? false;
+    const down = sorted?.column === column ? !sorted.down : usual;
+    const next = sorted?.column === column && sorted.down !== usual ? null : { column, down };
+    setSorted(next);
+    announce(next ? `sorted by ${columns[column]?.title}, ${down ? "descending" : "ascending"}` : "in the first order");
+  };
+  return (
+    <div
+      class={virtual ? "scroll tall" : "scroll"}
+      role="region"
+      aria-label={caption}
+      tabIndex={0}
+      ref={scrolled}
+      onScroll={virtual ? (event) => setTop(event.currentTarget.scrollTop) : undefined}
+    >
+      <table aria-rowcount={rows.length + 1}>
+        <caption>{caption}</caption>
+        <thead>
+          <tr aria-rowindex={1}>
+            {columns.map(({ title, numeric }, n) => {
+              const down = sorted?.column === n ? sorted.down : null;
+              const said = down === null ? "none" : down ? "descending" : "ascending";
+              return (
+                <th key={title} scope="col" aria-sort={said} class={numeric ? "number" : undefined}>
+                  <button type="button" onClick={() => sort(n)}>
+                    {title}
+                    <span aria-hidden="true">{down === null ? " ↕" : down ? " ↓" : " ↑"}</span>
+                  </button>
+                </th>
+              );
+            })}
+          </tr>
+        </thead>
+        <tbody>
+          {first > 0 && <Spacer rows={first} columns={columns.length} />}
+          {order.slice(first, last).map((index, n) => (
+            <tr key={index} aria-rowindex={first + n + 2}>
+              {columns.map((column) => (
+                <td key={column.title} class={column.numeric ? "number" : undefined}>
+                  {column.cell ? column.cell(rows[index]!) : column.value(rows[index]!)}
+                </td>
+              ))}
+            </tr>
+          ))}
+          {last < rows.length && <Spacer rows={rows.length - last} columns={columns.length} />}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Spacer({ rows, columns }: { rows: number; columns: number }) {
+  return (
+    <tr aria-hidden="true" class="spacer">
+      <td colSpan={columns} style={{ height: `${rows * HEIGHT}px` }} />
+    </tr>
+  );
+}
+
+function arranged<Row>(rows: Row[], columns: Column<Row>[], sorted: { column: number; down: boolean } | null): number[] {
+  const order = rows.map((_, n) => n);
+  const column = sorted && columns[sorted.column];
+  if (!column) return order;
+  const values = rows.map((row) => column.value(row));
+  const sign = sorted.down ? -1 : 1;
+  return order.sort((a, b) => compared(values[a]!, values[b]!, sign) || a - b);
+}
+
+/** Compare cells; what is missing stands last, whichever way round. */
+function compared(one: Cell, other: Cell, sign: number): number {
+  if (one === null || other === null) return Number(one === null) - Number(other === null);
+  if (typeof one === "number" && typeof other === "number") return sign * (one - other);
+  return sign * String(one).localeCompare(String(other));
+}

@@ -1,0 +1,175 @@
+/** The page around the views: what is open, the way between views, the theme, and what happens when one breaks. */
+
+import { Component, type ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { said, SourceContext, useTheme } from "./hooks";
+import { fitted, readLink, writeLink } from "./link";
+import { whole } from "./numbers";
+import { announce, Announcer } from "./parts/announce";
+import { Waiting, Wrong } from "./parts/states";
+import { type View, views } from "./register";
+import type { About, Settings, Source } from "./source";
+import { chooseTheme } from "./theme";
+
+export function Studio({ source }: { source: Source }) {
+  const [about, setAbout] = useState<About | null>(null);
+  const [problem, setProblem] = useState<string | null>(null);
+  useEffect(() => {
+    source.ask<About>("about", {}).then(setAbout, (why: unknown) => setProblem(said(why)));
+  }, [source]);
+  return (
+    <SourceContext.Provider value={source}>
+      <Announcer />
+      {problem !== null ? (
+        <main>
+          <h1>whatwhere studio</h1>
+          <Wrong message={problem} />
+        </main>
+      ) : about === null ? (
+        <main>
+          <h1>whatwhere studio</h1>
+          <Waiting what="opening" />
+        </main>
+      ) : (
+        <Opened about={about} />
+      )}
+    </SourceContext.Provider>
+  );
+}
+
+function Opened({ about }: { about: About }) {
+  const shown = views(about);
+  const [hash, setHash] = useState(location.hash);
+  useEffect(() => {
+    const follow = () => setHash(location.hash);
+    addEventListener("hashchange", follow);
+    return () => removeEventListener("hashchange", follow);
+  }, []);
+  useMainField();
+  const link = readLink(hash);
+  const view = shown.find(({ id }) => id === link.view) ?? shown[0];
+  const heading = useRef<HTMLHeadingElement>(null);
+  const before = useRef(view?.id);
+  useEffect(() => {
+    document.title = `${view ? `${view.title} · ` : ""}${about.name} · whatwhere studio`;
+    if (before.current === view?.id) return;
+    before.current = view?.id;
+    heading.current?.focus(); // who reads by ear or by keyboard goes on where the new view begins
+  }, [view?.id]);
+  if (!view) {
+    return (
+      <main>
+        <Head about={about} />
+        <Wrong message="Nothing in this file is known as tokens or positions, so there is nothing to show." />
+      </main>
+    );
+  }
+  const defaults = view.defaults(about);
+  const settings = fitted(link.given, defaults);
+  const change = (some: Settings, replace = false) => {
+    const next = writeLink(view.id, { ...settings, ...some }, defaults);
+    if (next === location.hash) return;
+    if (replace) history.replaceState(null, "", next);
+    else history.pushState(null, "", next);
+    setHash(next);
+  };
+  return (
+    <>
+      <a class="skip" href="#view" onClick={(event) => (event.preventDefault(), heading.current?.focus())}>
+        To the view
+      </a>
+      <Head about={about} />
+      <Ways shown={shown} now={view} />
+      <main id="view">
+        <header class="view">
+          <h1 ref={heading} tabIndex={-1}>
+            {view.title}
+          </h1>
+          <p>{view.question}</p>
+        </header>
+        {link.view !== "" && link.view !== view.id && (
+          <Wrong message={`There is no view ${link.view.slice(0, 40)} of what is open here; this is ${view.title}.`} />
+        )}
+        <Fence key={view.id}>
+          <view.Page about={about} settings={settings} change={change} />
+        </Fence>
+      </main>
+    </>
+  );
+}
+
+function Head({ about }: { about: About }) {
+  const table = about.tables.input;
+  const facts = [
+    about.kind === "fresh" ? "20 tokens with random vectors, to try things out" : (about.model ?? about.format),
+    table && about.kind !== "fresh" && `${whole(table.rows)} tokens × ${whole(table.dim)}`,
+    about.positions && `${whole(about.positions[0]!)} learned positions`,
+    about.guessed && "token table found by its size",
+  ].filter(Boolean);
+  return (
+    <header class="head">
+      <p class="brand">
+        <b>whatwhere</b> studio
+      </p>
+      <p class="open" title={about.path}>
+        <bdi>{about.name}</bdi> <span>{facts.join(" · ")}</span>
+      </p>
+      <ThemeButton />
+    </header>
+  );
+}
+
+function ThemeButton() {
+  const next = useTheme() === "dark" ? "light" : "dark";
+  return (
+    <button type="button" class="theme" onClick={() => chooseTheme(next)} aria-label={`Show the page ${next}`}>
+      {next === "dark" ? "☾ dark" : "☀ light"}
+    </button>
+  );
+}
+
+function Ways({ shown, now }: { shown: View[]; now: View }) {
+  return (
+    <nav aria-label="Views">
+      <ul>
+        {shown.map((view) => (
+          <li key={view.id}>
+            <a href={`#/${view.id}`} aria-current={view.id === now.id ? "page" : undefined}>
+              {view.title}
+            </a>
+          </li>
+        ))}
+      </ul>
+    </nav>
+  );
+}
+
+/** Ctrl+K leads to the field that a view is asked by. */
+function useMainField(): void {
+  useEffect(() => {
+    const keys = (event: KeyboardEvent) => {
+      if (event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey)) return;
+      const field = document.querySelector<HTMLElement>("[data-main]");
+      if (!field) return;
+      event.preventDefault();
+      field.focus();
+    };
+    addEventListener("keydown", keys);
+    return () => removeEventListener("keydown", keys);
+  }, []);
+}
+
+/** Keep what breaks in one view from taking the page with it. */
+class Fence extends Component<{ children: ComponentChildren }, { problem: string | null }> {
+  override state = { problem: null as string | null };
+
+  static override getDerivedStateFromError(problem: unknown) {
+    return { problem: said(problem) };
+  }
+
+  override render() {
+    if (this.state.problem === null) return this.props.children;
+    announce(this.state.problem);
+    return <Wrong message={this.state.problem} />;
+  }
+}

@@ -1,0 +1,124 @@
+/** Where answers come from. Views know this alone, so that the same page serves live and frozen. */
+
+import { unpack } from "./wire";
+
+export type Settings = Record<string, string | number | boolean>;
+
+export interface TableFacts {
+  name: string;
+  rows: number;
+  dim: number;
+  dtype: string;
+}
+
+export interface About {
+  version: string;
+  kind: "checkpoint" | "results" | "fresh";
+  name: string;
+  path: string;
+  format: string;
+  model: string | null;
+  tables: { input?: TableFacts; readout?: TableFacts };
+  tied: boolean | null;
+  guessed: boolean;
+  positions: number[] | null;
+  words: number;
+  tokenizer: boolean;
+  /** Tokens to begin with. */
+  examples: string[];
+  /** Three tokens of an analogy, or none. */
+  analogy: string[];
+}
+
+export interface Progress {
+  id: number;
+  state: "running" | "done" | "failed" | "stopped";
+  share: number;
+  said: string;
+}
+
+export interface Source {
+  ask<T>(name: string, settings: Settings, signal?: AbortSignal): Promise<T>;
+  /** Run a job to its end and give its answer; aborting the signal stops it. */
+  work<T>(name: string, settings: Settings, told: (progress: Progress) => void, signal: AbortSignal): Promise<T>;
+}
+
+/** What the server said is wrong, in its words. */
+export class Problem extends Error {
+  constructor(
+    message: string,
+    readonly kind: string,
+  ) {
+    super(message);
+  }
+}
+
+export class LiveSource implements Source {
+  async ask<T>(name: string, settings: Settings, signal?: AbortSignal): Promise<T> {
+    const answer = await call("POST", `ask/${name}`, settings, signal);
+    return unpack<T>(await answer.arrayBuffer());
+  }
+
+  async work<T>(name: string, settings: Settings, told: (progress: Progress) => void, signal: AbortSignal): Promise<T> {
+    const { id } = (await (await call("POST", `jobs/${name}`, settings)).json()) as Progress;
+    const stop = () => void call("DELETE", `jobs/${id}`).catch(() => undefined);
+    signal.addEventListener("abort", stop, { once: true });
+    try {
+      if (signal.aborted) {
+        stop(); // it came while the job was being started
+        throw new DOMException("stopped", "AbortError");
+      }
+      const last = await this.#follow(id, told, signal);
+      if (last.state !== "done") throw new Problem(last.said || `This was ${last.state}.`, last.state);
+      return unpack<T>(await (await call("GET", `jobs/${id}`, undefined, signal)).arrayBuffer());
+    } finally {
+      signal.removeEventListener("abort", stop);
+    }
+  }
+
+  #follow(id: number, told: (progress: Progress) => void, signal: AbortSignal): Promise<Progress> {
+    return new Promise((resolve, reject) => {
+      const events = new EventSource(`jobs/${id}/events`);
+      const end = () => events.close();
+      events.onmessage = (event: MessageEvent<string>) => {
+        const progress = JSON.parse(event.data) as Progress;
+        told(progress);
+        if (progress.state !== "running") {
+          end();
+          resolve(progress);
+        }
+      };
+      events.onerror = () => {
+        end();
+        reject(new Problem(GONE, "connection"));
+      };
+      signal.addEventListener("abort", () => {
+        end();
+        reject(new DOMException("stopped", "AbortError"));
+      });
+    });
+  }
+}
+
+const GONE = "The studio does not answer. If its program has ended, start it again: whatwhere studio.";
+
+async function call(method: string, path: string, settings?: Settings, signal?: AbortSignal): Promise<Response> {
+  let answer: Response;
+  try {
+    const body = settings === undefined ? null : JSON.stringify(settings);
+    answer = await fetch(path, { method, body, signal: signal ?? null });
+  } catch (problem) {
+    if (problem instanceof DOMException && problem.name === "AbortError") throw problem;
+    throw new Problem(GONE, "connection");
+  }
+  if (answer.ok) return answer;
+  const said = await answer.text();
+  let message = said;
+  let kind = `status ${answer.status}`;
+  try {
+    ({ message, error: kind } = JSON.parse(said) as { message: string; error: string });
+  } catch {
+    // The guard answers in plain words.
+  }
+  throw new Problem(message, kind);
+}

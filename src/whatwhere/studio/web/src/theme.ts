@@ -1,0 +1,44 @@
+/** Light or dark: what was chosen here, else what the system asks for. */
+
+export type Theme = "light" | "dark";
+
+const KEPT = "whatwhere-theme";
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const listeners = new Set<(theme: Theme) => void>();
+
+export function currentTheme(): Theme {
+  return kept() ?? (dark.matches ? "dark" : "light");
+}
+
+export function chooseTheme(theme: Theme): void {
+  try {
+    localStorage.setItem(KEPT, theme);
+  } catch {
+    // Without storage the choice lasts as long as the page.
+  }
+  show(theme);
+}
+
+export function onTheme(listener: (theme: Theme) => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+export function startTheme(): void {
+  show(currentTheme());
+  dark.addEventListener("change", () => show(currentTheme()));
+}
+
+function show(theme: Theme): void {
+  document.documentElement.dataset["theme"] = theme;
+  for (const listener of listeners) listener(theme);
+}
+
+function kept(): Theme | null {
+  try {
+    const said = localStorage.getItem(KEPT);
+    return said === "light" || said === "dark" ? said : null;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,3 @@
+/** All views: each file registers its own. */
+
+import "./tokens";

@@ -1,0 +1,323 @@
+/** View 2, the token card: what one token is, how long its row is, which rows are near it, and analogies. */
+
+import { useMemo } from "preact/hooks";
+import { type Asked, useAnswer } from "../hooks";
+import { writeLink } from "../link";
+import { fixed, told, whole } from "../numbers";
+import { TokenField } from "../parts/field";
+import { Figure } from "../parts/figure";
+import { Heat, heatSvg, type HeatProps } from "../parts/heat";
+import { How } from "../parts/how";
+import { Lines, type LinesProps, linesSvg } from "../parts/lines";
+import { Answered } from "../parts/states";
+import { TokenLabel } from "../parts/token";
+import { register, type ViewProps } from "../register";
+import { face, readable } from "../signs";
+import type { About, Settings } from "../source";
+import type { Tensor } from "../wire";
+import { Analogies } from "./tokens/analogies";
+import { NeighborLists, type Near, type NearList, neighborsSvg, nearColumns, nearRows, tableName } from "./tokens/neighbors";
+
+interface Row {
+  name: string;
+  dtype: string;
+  rows: number;
+  counts: Tensor;
+  edges: Tensor;
+  median: number;
+  broken: boolean;
+  norm: number | null;
+  percentile: number | null;
+  row: Tensor | null;
+}
+
+interface Card {
+  id: number;
+  word: string;
+  text: string | null;
+  kind: string;
+  script: string | null;
+  bytes: Tensor;
+  byte_count: number;
+  characters: { code: string; name: string; category: string }[];
+  reachable: boolean | null;
+  tables: Record<string, Row>;
+}
+
+const COUNTS = [5, 10, 20, 50];
+
+register({
+  id: "tokens",
+  order: 2,
+  title: "Token card",
+  question: "What is a token, how long is its vector, and which tokens stand near it in the full space?",
+  defaults,
+  shown: (about) => about.tables.input !== undefined,
+  Page: Tokens,
+});
+
+function defaults(about: About): Settings {
+  const [a = "", b = "", c = ""] = about.analogy;
+  return { token: about.examples[0] ?? "#0", k: 10, a, b, c, rule: "add", centered: false };
+}
+
+function Tokens({ about, settings, change }: ViewProps) {
+  const token = String(settings["token"]);
+  const card = useAnswer<Card>("tokens.card", { token });
+  const near = useAnswer<Near>("tokens.neighbors", { token, k: Number(settings["k"]) });
+  const link = (number: number) => writeLink("tokens", { ...settings, token: `#${number}` }, defaults(about));
+  return (
+    <>
+      <search class="ask">
+        <TokenField main label="Token" value={token} choose={(asked) => change({ token: asked })} hint="text or #id, Ctrl+K" />
+        <p class="examples">
+          for example
+          {about.examples.map((example) => (
+            <button key={example} type="button" onClick={() => change({ token: example })}>
+              <TokenLabel word={example} text={null} />
+            </button>
+          ))}
+        </p>
+      </search>
+      <div class="two">
+        <section aria-label="The token">
+          <Answered asked={card} what="reading the token">
+            {(answer) => <CardOf card={answer} />}
+          </Answered>
+        </section>
+        <section aria-label="Neighbors">
+          <Answered asked={near} what="looking for its neighbors">
+            {(answer) => <Neighborhood near={answer} k={Number(settings["k"])} change={change} link={link} />}
+          </Answered>
+        </section>
+      </div>
+      <RowsOf near={near} />
+      <Analogies about={about} settings={settings} change={change} link={link} />
+    </>
+  );
+}
+
+function CardOf({ card }: { card: Card }) {
+  return (
+    <div class="card">
+      <h2 class="big">
+        <TokenLabel word={card.word} text={card.text} />
+      </h2>
+      <dl>
+        <dt>id</dt>
+        <dd>{card.id}</dd>
+        <dt>in the vocabulary</dt>
+        <dd>
+          <code>{readable(card.word)}</code>
+        </dd>
+        <dt>kind</dt>
+        <dd>
+          {card.kind}
+          {card.script && card.script !== "no letters" ? `, ${card.script}` : ""}
+        </dd>
+        <dt>{card.byte_count === 1 ? "byte" : `${card.byte_count} bytes`}</dt>
+        <dd>
+          <code>{bytes(card)}</code>
+        </dd>
+        <dt>characters</dt>
+        <dd>{card.characters.length ? <Characters of={card.characters} /> : "part of a character"}</dd>
+        <dt>from text</dt>
+        <dd>{reached(card.reachable)}</dd>
+        <dt>its row in</dt>
+        <dd>
+          {Object.values(card.tables).map(({ name, dtype }) => (
+            <div key={name}>
+              <code>{name}</code>, {dtype}
+            </div>
+          ))}
+        </dd>
+      </dl>
+      {Object.entries(card.tables).map(([which, row]) => (
+        <NormOf key={which} card={card} which={which} row={row} />
+      ))}
+    </div>
+  );
+}
+
+function bytes({ bytes: { values }, byte_count }: Card): string {
+  const shown = Array.from(values, (value) => value.toString(16).toUpperCase().padStart(2, "0")).join(" ");
+  return byte_count > values.length ? `${shown} …` : shown || "none";
+}
+
+function Characters({ of }: { of: Card["characters"] }) {
+  const some = of.slice(0, 12);
+  return (
+    <ul class="plain">
+      {some.map(({ code, name }, n) => (
+        <li key={n}>
+          <code>{code}</code> {name.toLowerCase()}
+        </li>
+      ))}
+      {of.length > some.length && <li>and {of.length - some.length} more</li>}
+    </ul>
+  );
+}
+
+function reached(reachable: boolean | null): string {
+  if (reachable === null) return "not known: there is no tokenizer";
+  return reachable ? "reachable: some text becomes this token" : "unreachable: no text that was tried becomes this token";
+}
+
+function NormOf({ card, which, row }: { card: Card; which: string; row: Row }) {
+  const edges = row.edges.values;
+  const counts = row.counts.values;
+  const shown = readable(face(card.word, card.text));
+  const title = `Length of the row in the ${tableName(which)}`;
+  const props: LinesProps = useMemo(
+    () => ({
+      title,
+      x: edges,
+      // The last edge has no bin: the step goes down to 0.
+      curves: [{ name: "tokens", values: [...counts, 0], color: 2 }],
+      xLabel: "length |x|",
+      yLabel: "tokens",
+      steps: true,
+      marks: row.norm === null ? [] : [{ x: row.norm, text: shown }],
+      height: 190,
+    }),
+    [row],
+  );
+  const note =
+    row.norm === null || row.percentile === null ? (
+      "This row holds numbers that are not finite."
+    ) : (
+      <>
+        <b>{told(row.norm)}</b>, longer than <b>{fixed(row.percentile, 1)} %</b> of all rows; the median is {told(row.median)}.
+      </>
+    );
+  const rows = Array.from(counts, (count, n) => ({ from: edges[n]!, to: edges[n + 1]!, count }));
+  return (
+    <Figure
+      title={title}
+      note={note}
+      file={`norms-${which}`}
+      svg={() => linesSvg(props)}
+      rows={rows}
+      columns={[
+        { title: "from", numeric: true, value: (bin) => bin.from, cell: (bin) => told(bin.from) },
+        { title: "to", numeric: true, value: (bin) => bin.to, cell: (bin) => told(bin.to) },
+        { title: "tokens", numeric: true, value: (bin) => bin.count },
+      ]}
+      how={
+        <How code={`table = whatwhere.read(PATH).array("${row.name}")\nnp.linalg.norm(table.astype(np.float64), axis=1)`}>
+          <p>
+            |x| = √(x₁² + … + x<sub>n</sub>²) of each of the {whole(row.rows)} rows of <code>{row.name}</code> (stored as {row.dtype}), in
+            float64; {counts.length} bins of equal width. The percentage counts the rows that are strictly shorter.
+          </p>
+        </How>
+      }
+    >
+      <Lines {...props} />
+    </Figure>
+  );
+}
+
+interface NeighborhoodProps {
+  near: Near;
+  k: number;
+  change: ViewProps["change"];
+  link(number: number): string;
+}
+
+function Neighborhood({ near, k, change, link }: NeighborhoodProps) {
+  return (
+    <Figure
+      title="Nearest tokens in the full space"
+      note={`By cosine, over all rows; ${Object.entries(near.mean)
+        .map(([which, size]) => `the mean row of the ${tableName(which)} has length ${told(size, 3)}`)
+        .join(", ")}.`}
+      file={`neighbors-${near.id}`}
+      svg={() => neighborsSvg(near)}
+      rows={nearRows(near)}
+      columns={nearColumns(link)}
+      how={
+        <How code={near.lists.map((list) => inPython(list, near.id, k)).join("\n")}>
+          <p>
+            cos(x, y) = ⟨x, y⟩ / (|x| |y|) with every other row of the table, in float64, exact: no projection, no index. “Centered” takes the
+            mean of all rows from every row first, a direction that all tokens share.
+          </p>
+        </How>
+      }
+    >
+      <label class="choice">
+        neighbors{" "}
+        <select value={String(k)} onChange={(event) => change({ k: Number(event.currentTarget.value) })}>
+          {[...new Set([...COUNTS, k])].sort((a, b) => a - b).map((count) => (
+            <option key={count} value={String(count)}>
+              {count}
+            </option>
+          ))}
+        </select>
+      </label>
+      <NeighborLists near={near} link={link} />
+    </Figure>
+  );
+}
+
+function inPython({ name, centered }: NearList, id: number, k: number): string {
+  if (centered) return `whatwhere.neighbors(table, ${id}, k=${k}, centered=True)`;
+  return `table = whatwhere.read(PATH).array("${name}")\nwhatwhere.neighbors(table, ${id}, k=${k})`;
+}
+
+function RowsOf({ near }: { near: Asked<Near> }) {
+  const list: NearList | undefined = near.answer?.lists[0];
+  const props: HeatProps | null = useMemo(() => {
+    if (!near.answer || !list) return null;
+    const [rows = 0, columns = 0] = list.rows.shape;
+    const names = [near.answer.word, ...list.words].slice(0, rows).map((word, n) => readable(face(word, n ? (list.texts[n - 1] ?? null) : null)));
+    const title = "The row of the token, and below it those of its neighbors";
+    return {
+      title,
+      values: list.rows.values,
+      rows,
+      columns,
+      rowName: (row) => names[row] ?? "",
+      columnName: (column) => `feature ${column}`,
+      rowLabels: names,
+      xLabel: `${columns} features, left to right`,
+      map: "signed",
+      limit: spread(list.rows.values),
+    };
+  }, [list]);
+  if (!props || !list || !near.answer) return null;
+  const rows = Array.from({ length: props.rows }, (_, n) => n);
+  return (
+    <Figure
+      title={props.title}
+      note="Columns of one color are what these tokens share; the rows are as they stand in the table, not centered."
+      file={`rows-${near.answer.id}`}
+      svg={() => heatSvg(props, 1000)}
+      rows={rows}
+      columns={[
+        { title: "token", value: (row) => props.rowName(row) },
+        ...Array.from({ length: props.columns }, (_, column) => ({
+          title: String(column),
+          numeric: true,
+          value: (row: number) => props.values[row * props.columns + column]!,
+          cell: (row: number) => fixed(props.values[row * props.columns + column]!, 4),
+        })),
+      ]}
+      how={
+        <How>
+          <p>
+            The numbers of the {tableName(list.table)} as they are stored. The colors end at three standard deviations of what is shown, so that
+            a few large features do not pale the rest.
+          </p>
+        </How>
+      }
+    >
+      <Heat {...props} />
+    </Figure>
+  );
+}
+
+function spread(values: ArrayLike<number>): number {
+  let squares = 0;
+  for (let n = 0; n < values.length; n++) squares += values[n]! ** 2;
+  return 3 * Math.sqrt(squares / Math.max(values.length, 1)) || 1;
+}

@@ -1,0 +1,129 @@
+/** Lists of nearest tokens side by side, each with a bar for its cosine. */
+
+import { pageColor, seriesColor } from "../../colors";
+import { fixed, told } from "../../numbers";
+import { box, drawing, label } from "../../parts/svg";
+import type { Column } from "../../parts/table";
+import { TokenLabel } from "../../parts/token";
+import { face, readable } from "../../signs";
+import type { Tensor } from "../../wire";
+
+export interface NearList {
+  table: string;
+  /** Of the tensor. */
+  name: string;
+  centered: boolean;
+  ids: Tensor;
+  cosines: Tensor;
+  norms: Tensor;
+  rows: Tensor;
+  words: string[];
+  texts: (string | null)[];
+  kinds: string[];
+}
+
+export interface Near {
+  id: number;
+  word: string;
+  mean: Record<string, number>;
+  lists: NearList[];
+}
+
+export interface NearRow {
+  list: NearList;
+  rank: number;
+}
+
+export function tableName(which: string): string {
+  return which === "readout" ? "output head" : "input table";
+}
+
+function heading(list: NearList): string {
+  return `${tableName(list.table)}, ${list.centered ? "centered" : "as it is"}`;
+}
+
+export function NeighborLists({ near, link }: { near: Near; link(number: number): string }) {
+  const everywhere = shared(near);
+  return (
+    <>
+      <div class="lists">
+        {near.lists.map((list, k) => (
+          <section key={heading(list)} aria-label={heading(list)}>
+            <h4>{heading(list)}</h4>
+            <ol class="bars">
+              {list.words.map((word, n) => {
+                const number = list.ids.values[n]!;
+                const cosine = list.cosines.values[n]!;
+                return (
+                  <li key={number}>
+                    <span class="name">
+                      <TokenLabel word={word} text={list.texts[n] ?? null} href={link(number)} />
+                    </span>
+                    <span class="track" aria-hidden="true">
+                      <i style={{ width: `${100 * Math.max(0, Math.min(1, cosine))}%`, background: `var(--c${k % 2 ? 1 : 2})` }} />
+                    </span>
+                    <span class="value">{fixed(cosine, 3)}</span>
+                    <span class="sign" title={everywhere.has(number) ? "in every list" : "not in every list"}>
+                      {everywhere.has(number) ? "" : "◦"}
+                    </span>
+                  </li>
+                );
+              })}
+            </ol>
+          </section>
+        ))}
+      </div>
+      {near.lists.length > 1 && (
+        <p class="note">
+          {everywhere.size} of {near.lists[0]?.words.length ?? 0} stand in every list; ◦ marks those that do not.
+        </p>
+      )}
+    </>
+  );
+}
+
+/** Give the ids that every list holds. */
+function shared({ lists }: Near): Set<number> {
+  const [first, ...rest] = lists.map((list) => new Set<number>(list.ids.values));
+  return new Set([...(first ?? [])].filter((id) => rest.every((list) => list.has(id))));
+}
+
+export function nearRows(near: Near): NearRow[] {
+  return near.lists.flatMap((list) => list.words.map((_, rank) => ({ list, rank })));
+}
+
+export function nearColumns(link: (number: number) => string): Column<NearRow>[] {
+  const number = ({ list, rank }: NearRow) => list.ids.values[rank]!;
+  return [
+    { title: "list", value: ({ list }) => heading(list) },
+    { title: "rank", numeric: true, value: ({ rank }) => rank + 1 },
+    {
+      title: "token",
+      value: ({ list, rank }) => readable(list.words[rank]!),
+      cell: (row) => <TokenLabel word={row.list.words[row.rank]!} text={row.list.texts[row.rank] ?? null} href={link(number(row))} />,
+    },
+    { title: "id", numeric: true, value: number },
+    { title: "kind", value: ({ list, rank }) => list.kinds[rank] ?? "" },
+    { title: "cosine", numeric: true, value: ({ list, rank }) => list.cosines.values[rank]!, cell: ({ list, rank }) => fixed(list.cosines.values[rank]!, 4) },
+    { title: "length", numeric: true, value: ({ list, rank }) => list.norms.values[rank]!, cell: ({ list, rank }) => told(list.norms.values[rank]) },
+  ];
+}
+
+export function neighborsSvg(near: Near): string {
+  const [wide, row] = [300, 22];
+  const parts = near.lists.flatMap((list, k) => {
+    const left = 8 + k * wide;
+    const bars = list.words.flatMap((word, n) => {
+      const y = 30 + n * row;
+      const cosine = list.cosines.values[n]!;
+      return [
+        label(left + 108, y + 14, readable(face(word, list.texts[n] ?? null)), "end"),
+        box(left + 114, y + 4, 120 * Math.max(0, cosine), 13, seriesColor(k % 2 ? 1 : 2)),
+        label(left + 240, y + 14, fixed(cosine, 3)),
+      ];
+    });
+    return [label(left, 16, heading(list), "start", pageColor("muted")), ...bars];
+  });
+  const rows = Math.max(...near.lists.map((list) => list.words.length), 1);
+  return drawing(near.lists.length * wide + 16, 40 + rows * row, `Nearest to ${readable(near.word)}, by cosine`, parts);
+}

@@ -1,0 +1,104 @@
+"""An answer on its way to the page: a header in JSON, then arrays as they stand in memory, little-endian.
+
+    bytes 0-3          length of the header, unsigned
+    then               the header, padded with blanks so that what follows starts at a multiple of 8
+    then               the arrays, each at a multiple of 8
+
+The header is {"answer": ..., "arrays": [{"dtype", "shape", "at"}]}; where the answer holds an array, it says
+{"$array": its number}.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+MEDIA_TYPE = "application/vnd.whatwhere.answer"
+
+_ALIGN = 8
+_DTYPES = {"f4": "<f4", "f8": "<f8", "i4": "<i4", "u4": "<u4", "u2": "<u2", "u1": "|u1"}
+"""What JavaScript has typed arrays for; its 64-bit integers are no numbers."""
+
+
+def pack(answer: Mapping[str, Any]) -> bytes:
+    """Write an answer as bytes.
+
+    Numbers that are not finite become null, outside of arrays: JSON cannot say them. Whole numbers of 64 bits become
+    32 where they fit, else float64, which is exact below 2^53.
+
+    >>> unpack(pack({"norms": np.array([1.0, 2.0], np.float32), "k": 3}))
+    {'norms': array([1., 2.], dtype=float32), 'k': 3}
+    """
+    arrays: list[np.ndarray] = []
+    said = _told(answer, arrays)
+    at, places = 0, []
+    for array in arrays:
+        places.append({"dtype": _code(array), "shape": list(array.shape), "at": at})
+        at += array.nbytes + -array.nbytes % _ALIGN
+    header = json.dumps({"answer": said, "arrays": places}, allow_nan=False, separators=(",", ":")).encode()
+    header += b" " * (-(4 + len(header)) % _ALIGN)
+    body = [len(header).to_bytes(4, "little"), header]
+    for array in arrays:
+        body += [array.tobytes(), b"\0" * (-array.nbytes % _ALIGN)]
+    return b"".join(body)
+
+
+def unpack(message: bytes) -> dict[str, Any]:
+    """Read what `pack` wrote: the page's own reader, in Python."""
+    size = int.from_bytes(message[:4], "little")
+    header = json.loads(message[4 : 4 + size])
+    arrays = []
+    for place in header["arrays"]:
+        dtype, count = np.dtype(_DTYPES[place["dtype"]]), math.prod(place["shape"])
+        flat = np.frombuffer(message, dtype, count, 4 + size + place["at"])
+        arrays.append(flat.reshape(place["shape"]))
+    found: dict[str, Any] = _placed(header["answer"], arrays)
+    return found
+
+
+def _told(value: Any, arrays: list[np.ndarray]) -> Any:
+    """Give what JSON can say, and put arrays aside."""
+    if isinstance(value, np.ndarray):
+        arrays.append(_narrow(value))
+        return {"$array": len(arrays) - 1}
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _told(inner, arrays) for key, inner in value.items()}
+    if isinstance(value, Sequence):
+        return [_told(inner, arrays) for inner in value]
+    raise TypeError(f"an answer holds a {type(value).__name__}, which has no form on the wire.")
+
+
+def _narrow(array: np.ndarray) -> np.ndarray:
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if kind == "b":
+        target = "u1"
+    elif kind in "iu" and f"{kind}{size}" not in _DTYPES:
+        low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+        target = "i4" if low >= -(1 << 31) and high < 1 << 31 else "f8"
+    elif kind == "f":
+        target = "f8" if size > 4 else "f4"
+    elif kind in "iu":
+        target = f"{kind}{size}"
+    else:
+        raise TypeError(f"an answer holds an array of {array.dtype}, which has no form on the wire.")
+    return np.ascontiguousarray(array, _DTYPES[target]).reshape(array.shape)  # a single number keeps its shape
+
+
+def _code(array: np.ndarray) -> str:
+    return f"{array.dtype.kind}{array.dtype.itemsize}"
+
+
+def _placed(value: Any, arrays: list[np.ndarray]) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"$array"}:
+            return arrays[value["$array"]]
+        return {key: _placed(inner, arrays) for key, inner in value.items()}
+    return [_placed(inner, arrays) for inner in value] if isinstance(value, list) else value

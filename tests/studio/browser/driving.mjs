@@ -1,0 +1,53 @@
+// What the scripts here share: packages of the page's folder, a browser that asks the network for nothing, a result.
+import { createRequire } from "node:module";
+import { mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+export const given = JSON.parse(process.argv[2]);
+export const need = createRequire(join(given.web, "package.json"));
+
+const QUIET = [
+  ..."no-sandbox disable-gpu disable-quic no-first-run disable-background-networking".split(" "),
+  ..."disable-component-update disable-sync disable-extensions".split(" "),
+].map((flag) => `--${flag}`);
+
+/** Start a browser; 3D is on or off as a whole, WebGL in software included. */
+export async function browser(flat = true) {
+  const { chromium } = need("playwright-core");
+  const args = flat ? [...QUIET, "--disable-3d-apis"] : QUIET;
+  return chromium.launch({ executablePath: given.chromium, args });
+}
+
+/** Bundle TypeScript of the page, or of a test, into one file, and give its path. */
+export async function bundle(entry, format) {
+  const outfile = join(mkdtempSync(join(tmpdir(), "whatwhere-page-")), format === "esm" ? "bundle.mjs" : "bundle.js");
+  const options = { entryPoints: [entry], outfile, bundle: true, format, target: "es2022", logLevel: "error" };
+  await need("esbuild").build({ ...options, jsx: "automatic", jsxImportSource: "preact", nodePaths: [join(given.web, "node_modules")] });
+  return outfile;
+}
+
+/** Open a page that keeps a list of everything that it asks for and complains of. */
+export async function watched(started, options) {
+  const context = await started.newContext({ reducedMotion: "reduce", ...options });
+  const page = await context.newPage();
+  const seen = { requests: [], complaints: [] };
+  page.on("request", (request) => seen.requests.push(request.url()));
+  page.on("console", (message) => message.type() !== "log" && seen.complaints.push(`${message.type()}: ${message.text()}`));
+  page.on("pageerror", (problem) => seen.complaints.push(String(problem)));
+  return { page, context, seen };
+}
+
+/** Give what axe-core calls serious or worse. */
+export async function violations(page) {
+  await page.evaluate(need("axe-core").source);
+  const { violations } = await page.evaluate(() => globalThis.axe.run({ preload: false }));
+  return violations
+    .filter(({ impact }) => impact === "serious" || impact === "critical")
+    .map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.target.join(" ")).slice(0, 4).join(", ")}`);
+}
+
+/** Print what was found, for pytest to judge. */
+export function tell(found) {
+  process.stdout.write(`${JSON.stringify(found)}\n`);
+}

@@ -1,0 +1,73 @@
+// Modules of the page that need no browser, each against a plain way of doing the same.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { bundle, given, tell } from "./driving.mjs";
+
+const page = await import(await bundle(join(import.meta.dirname, "units.ts"), "esm"));
+
+// Answers: Python packs, the page reads.
+const message = readFileSync(given.message);
+const answer = page.unpack(message.buffer.slice(message.byteOffset, message.byteOffset + message.length));
+
+// Links: settings come back as they were, and what does not fit is left as it was.
+const defaults = { token: "a", k: 10, centered: false };
+const settings = { token: "a&b=c #?/%é", k: -2.5, centered: true };
+const link = page.readLink(page.writeLink("tokens", settings, defaults));
+assert.equal(link.view, "tokens");
+assert.deepEqual(page.fitted(link.given, defaults), settings);
+assert.equal(page.writeLink("tokens", defaults, defaults), "#/tokens");
+assert.deepEqual(page.fitted(new URLSearchParams("k=x&token=&other=1&k2="), defaults), { ...defaults, token: "" });
+assert.deepEqual([page.readLink("").view, page.readLink("#/map?x=1?2").given.get("x")], ["", "1?2"]);
+
+// Signs: nothing stays unseen, no mark hangs in the air, nothing turns its neighbors round.
+assert.equal(page.readable(" a\tb\n"), "␣a⇥b↵");
+assert.equal(page.readable("\u200B"), "⟨U+200B⟩");
+assert.equal(page.readable("\u202Eabc"), "⟨U+202E⟩abc");
+assert.equal(page.readable("\u0301a\u0301"), "◌\u0301a\u0301");
+assert.equal(page.readable("\u{E0041}\uFEFF\u00A0"), "⟨U+E0041⟩⟨U+FEFF⟩⟨U+00A0⟩");
+assert.equal(page.readable("שלום 東"), "שלום␣東");
+assert.deepEqual(page.signs("a b"), [{ text: "a", stands: false }, { text: "␣", stands: true }, { text: "b", stands: false }]);
+assert.deepEqual([page.face("##ing", "ing"), page.face("Ġthe", " the"), page.face("Ã", null)], ["##ing", " the", "Ã"]);
+
+// Numbers and files.
+assert.deepEqual([page.told(0.000123456), page.told(1234567), page.told(-0), page.told(null), page.told(0.5)], ["0.0001235", "1.235e+6", "0", "–", "0.5000"]);
+assert.deepEqual([page.fixed(-0.0001, 2), page.fixed(-1.5, 1)], ["0.00", "−1.5"]);
+assert.equal(page.csv(["a", "b"], [['x"y', 1], [null, "=1+1"]]), 'a,b\r\n"x""y",1\r\n,\'=1+1\r\n');
+
+// Points: the grid finds what a search of all finds.
+let state = 1;
+const random = () => (state = (Math.imul(state, 1103515245) + 12345) >>> 0) / 2 ** 32;
+const count = 3000;
+const points = { x: Float32Array.from({ length: count }, random), y: Float32Array.from({ length: count }, () => random() ** 3), group: null };
+const grid = new page.Grid(points);
+const away = (n, x, y) => (points.x[n] - x) ** 2 + (points.y[n] - y) ** 2;
+const all = [...points.x.keys()];
+for (let trial = 0; trial < 200; trial++) {
+  const [x, y, within] = [1.4 * random() - 0.2, 1.4 * random() - 0.2, 0.2 * random()];
+  const best = all.reduce((one, other) => (away(other, x, y) < away(one, x, y) ? other : one));
+  assert.equal(grid.nearest(x, y, within), away(best, x, y) <= within ** 2 ? best : null);
+  const [right, top] = [x + random() / 2, y + random() / 2];
+  const inside = all.filter((n) => points.x[n] >= x && points.x[n] <= right && points.y[n] >= y && points.y[n] <= top);
+  assert.deepEqual(grid.inside(x, y, right, top), inside);
+}
+assert.equal(new page.Grid({ x: new Float32Array(0), y: new Float32Array(0), group: null }).nearest(0, 0, 9), null);
+
+// Pixels: three points in the middle of an image, each where it should be, in its own color; the rest is ground.
+const image = { width: 101, height: 61, data: new Uint8ClampedArray(101 * 61 * 4) };
+const three = { x: new Float32Array([0, 20, 0]), y: new Float32Array([0, 0, 10]), group: new Uint8Array([0, 1, 2]) };
+const colors = Uint32Array.from(["#ff0000", "#00ff00", "#0000ff"], page.pixel);
+new page.Raster().draw(image, three, { x: 0, y: 0, scale: 2 }, colors, page.pixel("#ffffff"), 1);
+const at = (x, y) => [...image.data.subarray(4 * (y * 101 + x), 4 * (y * 101 + x) + 4)];
+const strongest = ([red, green, blue]) => ["red", "green", "blue"][[red, green, blue].indexOf(Math.max(red, green, blue))];
+assert.deepEqual([at(50, 30), at(90, 30), at(50, 10)].map(strongest), ["red", "green", "blue"]);
+assert.deepEqual([at(70, 30), at(0, 0), at(50, 50)], Array(3).fill([255, 255, 255, 255]));
+
+tell({ answer: plain(answer) });
+
+function plain(value) {
+  if (Array.isArray(value)) return value.map(plain);
+  if (value === null || typeof value !== "object") return value;
+  if (ArrayBuffer.isView(value.values)) return { kind: value.values.constructor.name, shape: value.shape, values: [...value.values] };
+  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, plain(inner)]));
+}

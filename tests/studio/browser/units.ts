@@ -1,0 +1,8 @@
+/** What units.mjs asks of the page's modules that need no browser. */
+
+export { fitted, readLink, writeLink } from "../../../src/whatwhere/studio/web/src/link";
+export { fixed, told } from "../../../src/whatwhere/studio/web/src/numbers";
+export { Grid, pixel, Raster, whole } from "../../../src/whatwhere/studio/web/src/parts/raster";
+export { csv } from "../../../src/whatwhere/studio/web/src/parts/save";
+export { face, readable, signs } from "../../../src/whatwhere/studio/web/src/signs";
+export { unpack } from "../../../src/whatwhere/studio/web/src/wire";

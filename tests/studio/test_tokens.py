@@ -1,0 +1,170 @@
+"""The token card: numbers of a real model, beside plain NumPy."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer
+
+from whatwhere.errors import SettingError, TokenError
+from whatwhere.studio.api import QUESTIONS
+from whatwhere.studio.api import tokens as api
+from whatwhere.studio.api.about import about
+from whatwhere.studio.sources import Source
+
+
+@pytest.fixture(scope="module")
+def table(minilm: Path) -> np.ndarray:
+    """Give the table, read by another library, in float64."""
+    return load_file(minilm / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
+
+
+@pytest.fixture(scope="module")
+def words(minilm: Path) -> list[str]:
+    """Give the tokens by id, as the tokenizers library has them."""
+    tokenizer = Tokenizer.from_file(str(minilm / "tokenizer.json"))
+    return [tokenizer.id_to_token(n) for n in range(tokenizer.get_vocab_size())]
+
+
+def cosines(table: np.ndarray, row: int) -> np.ndarray:
+    """Give the cosine of every row to one, which itself is out."""
+    found = table @ table[row] / np.linalg.norm(table, axis=1) / np.linalg.norm(table[row])
+    found[row] = -2
+    return found
+
+
+def test_the_card_says_what_the_files_say(real: Source, table: np.ndarray, words: list[str]) -> None:
+    found = api.card(real, {"token": "king"})
+    assert found["id"] == words.index("king")
+    assert (found["word"], found["text"], found["kind"], found["script"]) == ("king", "king", "word start", "Latin")
+    assert bytes(found["bytes"]) == b"king"
+    assert found["characters"][0] == {"code": "U+006B", "name": "LATIN SMALL LETTER K", "category": "Ll"}
+    assert found["reachable"] is True
+    row = found["tables"]["input"]
+    norms = np.linalg.norm(table, axis=1)
+    assert row["norm"] == pytest.approx(norms[found["id"]], rel=1e-12)
+    assert row["percentile"] == pytest.approx(100 * np.mean(norms < norms[found["id"]]))
+    assert row["median"] == pytest.approx(np.median(norms))
+    assert row["counts"].sum() == len(table)
+    np.testing.assert_array_equal(row["row"], table[found["id"]].astype(np.float32))
+
+
+def test_pieces_and_unreachable_tokens(real: Source, words: list[str]) -> None:
+    piece = api.card(real, {"token": "##ing"})
+    assert (piece["word"], piece["text"], piece["kind"]) == ("##ing", "ing", "continuation")
+    # BERT sets each ideograph apart, so that none ever continues a word.
+    assert api.card(real, {"token": f"#{words.index('##戦')}"})["reachable"] is False
+
+
+@pytest.mark.parametrize("token", ["king", "##ing", "1999", "#100"])
+def test_neighbors_are_those_of_the_full_space(real: Source, table: np.ndarray, words: list[str], token: str) -> None:
+    found = api.neighbors(real, {"token": token, "k": 7})
+    assert [(each["table"], each["centered"]) for each in found["lists"]] == [("input", False), ("input", True)]
+    for each in found["lists"]:
+        seen = cosines(table - table.mean(axis=0) * each["centered"], found["id"])
+        right = np.argsort(-seen, kind="stable")[:7]
+        assert each["ids"].tolist() == right.tolist()
+        np.testing.assert_allclose(each["cosines"], seen[right], rtol=1e-9)
+        np.testing.assert_allclose(each["norms"], np.linalg.norm(table[right], axis=1))
+        assert each["words"] == [words[n] for n in right]
+        np.testing.assert_array_equal(each["rows"], table[[found["id"], *right]])
+    assert found["mean"]["input"] == pytest.approx(np.linalg.norm(table.mean(axis=0)))
+
+
+def test_the_readout_has_lists_of_its_own_where_it_is_another_table(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    from safetensors.numpy import save_file
+
+    tensors = {
+        name: rng.standard_normal((9, 4)).astype(np.float32) for name in ("embed_tokens.weight", "lm_head.weight")
+    }
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 9}', encoding="utf-8")
+    source = Source.open(tmp_path)
+    found = api.neighbors(source, {"token": "#2", "k": 3})
+    assert [each["table"] for each in found["lists"]] == ["input", "input", "readout", "readout"]
+    right = np.argsort(-cosines(tensors["lm_head.weight"].astype(np.float64), 2))[:3]
+    assert found["lists"][2]["ids"].tolist() == right.tolist()
+    card = api.card(source, {"token": "#2"})
+    assert (card["word"], card["reachable"], set(card["tables"])) == ("#2", None, {"input", "readout"})
+
+
+@pytest.mark.parametrize("rule", ["add", "multiply"])
+def test_analogies_with_and_without_the_words_of_the_question(real: Source, table: np.ndarray, rule: str) -> None:
+    found = api.analogy(real, {"a": "man", "b": "woman", "c": "king", "k": 3, "rule": rule})
+    a, b, c = found["ids"]
+    unit = table / np.linalg.norm(table, axis=1, keepdims=True)
+    if rule == "add":
+        goal = unit[b] - unit[a] + unit[c]
+        scores = unit @ goal / np.linalg.norm(goal)
+    else:
+        likeness = [(1 + unit @ unit[n]) / 2 for n in (a, b, c)]
+        scores = likeness[1] * likeness[2] / (likeness[0] + 0.001)
+    assert found["with"]["ids"].tolist() == np.argsort(-scores)[:3].tolist()
+    np.testing.assert_allclose(found["with"]["scores"], np.sort(scores)[::-1][:3], rtol=1e-6)
+    scores[[a, b, c]] = -np.inf
+    assert found["without"]["ids"].tolist() == np.argsort(-scores)[:3].tolist()
+    assert found["without"]["words"][0] == "queen"
+
+
+def test_tokens_are_found_by_any_part_equal_ones_first(real: Source, words: list[str]) -> None:
+    found = api.find(real, {"text": "King", "most": 5})
+    assert found["words"][0] == "king"
+    assert found["count"] == sum("king" in word.removeprefix("##").lower() for word in words)
+    assert all("king" in word for word in found["words"])
+    assert api.find(real, {"text": "ki"})["words"][:2] == ["ki", "##ki"]
+    assert api.find(real, {"text": "#2332"})["words"] == ["king"]
+    assert api.find(real, {"text": "#99999999"})["count"] == api.find(real, {"text": " "})["count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "error", "message"),
+    [
+        ("tokens.card", {"token": "nosuchtoken"}, TokenError, "no token of"),
+        ("tokens.card", {"token": "#30522"}, TokenError, "30,522 rows"),
+        ("tokens.card", {"token": 7}, SettingError, "must be a text"),
+        ("tokens.card", {"token": "a" * 20_001}, SettingError, "20,001 characters"),
+        ("tokens.card", {"token": "\ud800"}, SettingError, "half a character"),
+        ("tokens.card", {}, SettingError, "must be a text"),
+        ("tokens.card", {"token": "a", "path": "/etc"}, SettingError, "no setting 'path'"),
+        ("tokens.neighbors", {"token": "king", "k": 0}, SettingError, "from 1 to 200"),
+        ("tokens.neighbors", {"token": "king", "k": True}, SettingError, "from 1 to 200"),
+        ("tokens.analogy", {"a": "man", "b": "woman", "c": "king", "rule": "sum"}, SettingError, "add, multiply"),
+        ("tokens.analogy", {"a": "man", "b": "woman", "c": "king", "centered": 1}, SettingError, "true or false"),
+        ("about", {"x": 1}, SettingError, "it has: none"),
+    ],
+)
+def test_what_the_page_sends_is_checked(real: Source, name: str, settings: Any, error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        QUESTIONS[name](real, settings)
+
+
+def test_what_is_open_is_told(real: Source, fresh: Source) -> None:
+    found = about(real, {})
+    assert (found["kind"], found["model"], found["positions"]) == ("checkpoint", "bert", [512, 384])
+    assert found["tables"]["input"]["rows"] == found["words"] == 30522
+    assert found["analogy"] == ["man", "woman", "king"]
+    assert {"king", "paris", "##ing"} <= set(found["examples"])
+    assert (about(fresh, {})["kind"], about(fresh, {})["examples"]) == ("fresh", ["Max", "First", "("])
+
+
+def test_with_nothing_loaded_there_is_a_table_to_try_things_on(fresh: Source) -> None:
+    assert len(fresh.words) == 20
+    found = api.card(fresh, {"token": "Max"})
+    assert (found["id"], found["reachable"]) == (15, True)
+    near = api.neighbors(fresh, {"token": "Max", "k": 200})
+    assert len(near["lists"][0]["ids"]) == 19  # all the others
+
+
+def test_rows_that_are_not_finite_are_said_to_be(tmp_path: Path) -> None:
+    table = np.eye(4, dtype=np.float32)
+    table[2, 1] = np.nan
+    np.save(tmp_path / "table.npy", table)
+    source = Source.open(tmp_path / "table.npy")
+    row = api.card(source, {"token": "#2"})["tables"]["input"]
+    assert (row["broken"], row["norm"], row["row"]) == (True, None, None)
+    with pytest.raises(TokenError, match="not finite"):
+        api.neighbors(source, {"token": "#2"})
+    assert api.neighbors(source, {"token": "#0"})["lists"][0]["ids"].tolist() == [1, 3]

@@ -1,0 +1,97 @@
+"""The built wheel, installed where nothing of the checkout is, serves the page; and what a build asks for."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import httpx2
+import pytest
+
+from whatwhere.studio.server import PAGE
+
+ROOT = PAGE.parents[4]
+LEFT_OUT = shutil.ignore_patterns("node_modules", "__pycache__", "*.so", "*.pyc")
+
+pytestmark = pytest.mark.skipif(not (ROOT / "hatch_page.py").is_file(), reason="not in a checkout")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Copy what a build reads."""
+    copy = tmp_path / "checkout"
+    shutil.copytree(ROOT / "src", copy / "src", ignore=LEFT_OUT)
+    for name in ("pyproject.toml", "README.md", "LICENSE", "hatch_build.py", "hatch_page.py", ".gitignore"):
+        shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+def page_builder(checkout: Path) -> ModuleType:
+    """Load hatch_page.py of a checkout."""
+    spec = spec_from_file_location("hatch_page_of_a_copy", checkout / "hatch_page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.skipif(
+    not (PAGE / "index.html").is_file(), reason="the page is not bundled: make page, which needs Node.js"
+)
+@pytest.mark.skipif(find_spec("hatchling") is None, reason="hatchling is not installed")
+def test_an_installed_wheel_serves_every_asset(checkout: Path, tmp_path: Path) -> None:
+    # Without Node and without a compiler: the page that is there goes along, the kernels stay out.
+    bare = {name: value for name, value in os.environ.items() if name not in ("PATH", "PYTHONPATH")}
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "built"]
+    done = subprocess.run(
+        command,
+        cwd=checkout,
+        env=bare | {"PATH": str(tmp_path), "CXX": "no-compiler"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (tmp_path / "built").glob("*.whl")
+    site = tmp_path / "site"
+    shutil.unpack_archive(wheel, site, "zip")
+    served = site / "whatwhere" / "studio" / "web"
+    assert {path.name for path in served.iterdir()} == {"dist"}
+    assert {path.name for path in (served / "dist").iterdir()} == {path.name for path in PAGE.iterdir()}
+    command = [sys.executable, "-m", "whatwhere", "studio", "--no-browser", "--json"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(site)}, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            said = json.loads(process.stdout.readline())
+            with httpx2.Client(trust_env=False) as client:
+                assert client.get(said["url"]).status_code == 200
+                for file in (served / "dist").iterdir():
+                    assert client.get(f"http://127.0.0.1:{said['port']}/{file.name}").content == file.read_bytes()
+        finally:
+            process.kill()
+
+
+def test_a_build_asks_for_node_only_where_it_must(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    page = page_builder(checkout)
+    shutil.rmtree(page.DIST, ignore_errors=True)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert page.dependencies() == [page.NODE]
+    monkeypatch.setattr(page, "find_spec", lambda name: None)
+    with pytest.raises(OSError, match=r"Node\.js 20 or later"):
+        page.build()
+    page.DIST.mkdir()
+    page.STAMP.write_text(page.sources(), encoding="utf-8")
+    assert page.dependencies() == []
+    assert page.build() == page.DIST  # as it is, without Node
+    with (page.WEB / "src" / "main.tsx").open("a", encoding="utf-8") as file:
+        file.write("\n")
+    assert (page.is_current(), page.dependencies()) == (False, [page.NODE])
