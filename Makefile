@@ -87,7 +87,7 @@ $(VENV)/torch.stamp: constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/report.stamp: pyproject.toml $(VENV)/torch.stamp $(KERNELS)
-	$(PIP) install -e '.[report]'
+	$(PIP) install -e '.[report,studio]'
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml $(VENV)/torch.stamp $(KERNELS)

@@ -1,6 +1,7 @@
 """demo and compare: train schemes side by side."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -106,6 +107,7 @@ def _print_report(report: "Report", as_json: bool) -> None:
         console.print("No page was drawn: pip install 'whatwhere[report]', then run the same command.")
     else:
         console.print(f"Report: {visible(report.page.resolve())}", soft_wrap=True)
+    console.print(f"To explore it: whatwhere studio {visible(shlex.quote(str(report.folder)))}", soft_wrap=True)
 
 
 def _seeds(given: str) -> int | list[int]:

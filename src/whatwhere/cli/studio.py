@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from whatwhere.cli.app import AsJson, app, say, told
-from whatwhere.errors import MissingExtra
-from whatwhere.terminal import visible
+from whatwhere.errors import MissingExtra, SettingError
+from whatwhere.terminal import progress, visible
 
 
 @app.command()
@@ -18,11 +18,18 @@ def studio(
     path: Annotated[
         Path | None, typer.Argument(help="A model, a file of vectors, or a results folder; without it, a fresh table.")
     ] = None,
+    other: Annotated[Path | None, typer.Argument(help="A second model or file, to be compared with the first.")] = None,
     port: Annotated[
         int | None, typer.Option(help="The default is one of the system's choosing.", min=1024, max=65535)
     ] = None,
     corpus: Annotated[
         Path | None, typer.Option(help="A text in UTF-8, whose tokens are counted to color the map by.")
+    ] = None,
+    freeze: Annotated[
+        Path | None, typer.Option(help="Write the page as one HTML file that needs no program, and end.")
+    ] = None,
+    layout: Annotated[
+        str | None, typer.Option("--map", help="Have the map of a frozen page drawn by tsne or umap, besides pca.")
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address only.")] = False,
     allow_pickle: Annotated[
@@ -36,13 +43,20 @@ def studio(
     the network.
 
     Example: whatwhere studio path/to/model
+    Example: whatwhere studio path/to/model path/to/model.gguf
+    Example: whatwhere studio path/to/model --freeze model.html
     """
+    if freeze is not None:
+        _freeze(path, freeze, layout, allow_pickle=allow_pickle, corpus=corpus, as_json=as_json)
+        return
+    if layout is not None:
+        raise SettingError("--map is for --freeze; on the live page, choose the map there.")
     if missing := [name for name in ("starlette", "uvicorn") if find_spec(name) is None]:
         raise MissingExtra(f"the studio needs {missing[0]}, which is not installed: pip install 'whatwhere[studio]'.")
     from whatwhere.studio.server import serve
     from whatwhere.studio.sources import Source
 
-    source = Source.open(path, allow_pickle=allow_pickle, corpus=corpus)
+    source = Source.open(path, other, allow_pickle=allow_pickle, corpus=corpus)
 
     def tell(address: str, number: int) -> None:
         if as_json:
@@ -52,3 +66,31 @@ def studio(
             say(f"{visible(source.name)} is open at the address above. Ctrl-C ends it.")
 
     serve(source, port, not no_browser, tell)
+
+
+def _freeze(
+    path: Path | None, target: Path, layout: str | None, *, allow_pickle: bool, corpus: Path | None, as_json: bool
+) -> None:
+    """Write the page as one file."""
+    from whatwhere.studio.api.maps import draw
+    from whatwhere.studio.freezing import freeze
+    from whatwhere.studio.sources import Source
+
+    if target.is_dir():
+        raise SettingError(f"--freeze got {str(target)!r}, which is a folder.\nName a file: {target / 'studio.html'}.")
+    with progress() as tell:
+        source = Source.open(path, allow_pickle=allow_pickle, corpus=corpus)
+        if any(target.exists() and target.samefile(entry.file) for entry in source.checkpoint.tensors.values()):
+            raise SettingError(f"{target} is the model itself, which is not written over.\nName another.")
+        if layout not in (None, "pca"):
+            draw(source, {"method": layout, "table": "input"}, lambda share, said: tell(f"{layout}: {said}"))
+        page = freeze(source, tell=tell)
+    try:
+        target.write_text(page, encoding="utf-8")
+    except OSError as problem:
+        raise SettingError(f"{target} cannot be written: {problem.strerror}.\nChoose another file.") from None
+    if as_json:
+        print(json.dumps({"file": str(target), "bytes": target.stat().st_size, "source": source.name}))
+    else:
+        print(target)
+        say(f"{visible(source.name)} is frozen in this file of {target.stat().st_size / 1e6:.1f} MB.")

@@ -73,6 +73,9 @@ def test_scores_are_those_of_the_other_layout(
     assert report.measured["moved back to the bit"] == len(changed)
     assert not any("v_proj" in name or "o_proj" in name for name in changed)
     assert all(metadata(one)["whatwhere.rotary_layout"] == other for one in (tmp_path / "out").glob("*.safetensors"))
+    said = ww.read(tmp_path / "out").description.query_key[0]
+    assert said is not None
+    assert said.settings["interleaved"] is (other == "interleaved")  # so that what reads it turns the right pairs
     with pytest.raises(CheckpointError, match=f"is {other} already: its header says so"):
         convert_layout(tmp_path / "out", tmp_path / "again", other)  # type: ignore[arg-type]
     convert_layout(tmp_path / "out", tmp_path / "back", "interleaved" if own else "half-split")

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
 
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from whatwhere.interop.huggingface import Description
+
+Layout = Literal["interleaved", "half-split"]
+LAYOUTS: tuple[Layout, ...] = ("interleaved", "half-split")
+LAYOUT_KEY = "whatwhere.rotary_layout"
+"""Key of a header's metadata: the layout of rotary pairs, where it is not that of the model type."""
 
 
 @final
@@ -195,18 +200,28 @@ class Checkpoint:
                 "Put config.json beside the weights, or read it alone: whatwhere.from_huggingface(config)."
             )
         found = from_huggingface(self.config, part=self._part, like=self._like)
-        return _as_stored(found) if self.metadata.get("general.architecture") in PERMUTED else found
+        if self.metadata.get("general.architecture") in PERMUTED:
+            note = "GGUF holds the rows of queries and keys of this model so that neighbors make a pair"
+            return _as_stored(found, True, f"{note} (interleaved=True)")
+        layout = self.metadata.get(LAYOUT_KEY)
+        if layout is None:
+            return found
+        if layout not in LAYOUTS:
+            raise CheckpointError(
+                f"{self.path} says in its header that {LAYOUT_KEY} is {shown(str(layout))}, but known are only: "
+                f"{', '.join(LAYOUTS)}.\nWrite it again, or pass the configuration alone: whatwhere.read(config)."
+            )
+        return _as_stored(found, layout == "interleaved", f"the header says that rotary pairs are {layout}")
 
     def __repr__(self) -> str:
         """Show where it is, and how much it holds."""
         return f"Checkpoint({str(self.path)!r}, format={self.format!r}, {len(self.tensors):,} tensors)"
 
 
-def _as_stored(found: "Description") -> "Description":
-    """Say that neighbors make a pair: the converter to GGUF has sorted the rows of queries and keys anew."""
+def _as_stored(found: "Description", interleaved: bool, note: str) -> "Description":
+    """Say how pairs are stored, where that is not the model type's own way."""
     plans = tuple(
-        None if plan is None else replace(plan, settings={**plan.settings, "interleaved": True})
+        None if plan is None else replace(plan, settings={**plan.settings, "interleaved": interleaved})
         for plan in found.query_key
     )
-    note = "GGUF holds the rows of queries and keys of this model so that neighbors make a pair (interleaved=True)"
     return replace(found, query_key=plans, notes=(*found.notes, note))

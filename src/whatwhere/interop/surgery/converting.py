@@ -2,11 +2,12 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from whatwhere.errors import CheckpointError, SettingError
+from whatwhere.interop.checkpoint.checkpoint import LAYOUT_KEY, LAYOUTS, Layout
 from whatwhere.interop.checkpoint.contents import Entry
 from whatwhere.interop.checkpoint.files import shown
 from whatwhere.interop.checkpoint.numbers import BLOCKS
@@ -17,11 +18,6 @@ from whatwhere.interop.surgery.source import Edits, Source, Told, as_json
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Layout = Literal["interleaved", "half-split"]
-LAYOUTS: tuple[Layout, ...] = ("interleaved", "half-split")
-LAYOUT_KEY = "whatwhere.rotary_layout"
-"""Key of a header's metadata: the layout, where it is not that of the model type."""
 
 DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 _CAST = ("float64", "float32", "bfloat16", "float16")
@@ -45,10 +41,11 @@ def convert_layout(
     if layout not in LAYOUTS:
         raise SettingError(f"convert got layout={layout!r}, but knows only: {', '.join(LAYOUTS)}.")
     moved = projections(source.checkpoint)
-    own: Layout = "interleaved" if moved[0].interleaved else "half-split"
-    present = source.shards[0].metadata.get(LAYOUT_KEY, own)
+    present: Layout = "interleaved" if moved[0].interleaved else "half-split"
+    marked = LAYOUT_KEY in source.checkpoint.metadata  # only a layout that is not the model type's own is
+    own = _other(present) if marked else present
     if present == layout:
-        why = "its header says so" if LAYOUT_KEY in source.shards[0].metadata else "as its model type has"
+        why = "its header says so" if marked else "as its model type has"
         raise CheckpointError(f"{source.path} is {layout} already: {why}.\nThere is nothing to convert.")
     measured: dict[str, Any] = {"moved back to the bit": 0}
     parts, changed = {}, []
@@ -67,6 +64,10 @@ def convert_layout(
         "convert", str(source.path), str(out), tuple(changed), written.kept, written.bytes, measured, tuple(notes),
         written.left_out,
     )  # fmt: skip
+
+
+def _other(layout: Layout) -> Layout:
+    return "half-split" if layout == "interleaved" else "interleaved"
 
 
 def _moved(source: Source, one: Projection, layout: Layout, measured: dict[str, Any]) -> "Tensor":

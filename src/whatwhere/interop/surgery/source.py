@@ -162,9 +162,7 @@ class Source:
             yield edits.parts[name] if mine and name in edits.parts else copied(stretch)
 
     def _write_shard(self, shard: Shard, path: Path, edits: Edits, told: Told | None) -> int:
-        metadata = {**shard.metadata, **edits.metadata}
-        metadata = {key: value for key, value in metadata.items() if value is not None}
-        return write_safetensors(path, list(self._parts(shard, edits)), metadata, told)
+        return write_safetensors(path, list(self._parts(shard, edits)), _edited(shard.metadata, edits), told)
 
     def _indexed(self, edits: Edits) -> bytes:
         """Give the index, with the sums that its metadata states."""
@@ -173,8 +171,12 @@ class Source:
         parts = [part for shard in self.shards for part in self._parts(shard, edits)]
         stated = {"total_size": sum(part.bytes for part in parts), "total_parameters": _numbers(parts)}
         metadata = said.get("metadata") or {}
-        said["metadata"] = {key: stated.get(key, value) for key, value in metadata.items()}
+        said["metadata"] = _edited({key: stated.get(key, value) for key, value in metadata.items()}, edits)
         return as_json(said)
+
+
+def _edited(metadata: Mapping[str, Any], edits: Edits) -> dict[str, Any]:
+    return {key: value for key, value in {**metadata, **edits.metadata}.items() if value is not None}
 
 
 def copy_beside(folder: Path, out: Path, written: set[str], files: Mapping[str, bytes | None]) -> list[str]:
