@@ -218,7 +218,11 @@ def test_a_comparison_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     first = compare("none")
     assert (first.status, re.sub(r"\d+ s", "", first.err)) == (0, "1 of 1 runs: none, seed 5, \n")
     runs = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*/*")}
-    assert sorted(f"{path.parent.name}/{path.stem}" for path in runs) == ["layers/none-5", "runs/none-5"]
+    assert sorted(f"{path.parent.name}/{path.stem}" for path in runs) == [
+        "layers/none-5",
+        "runs/none-5",
+        "traces/none-5",
+    ]
     assert compare("none") == (0, first.out, "")
     assert {path: path.stat().st_mtime_ns for path in runs} == runs
     joined = compare("rotary+alibi", "none", "--json")

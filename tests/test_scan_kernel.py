@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import pytest
 import whatwhere as ww
 from whatwhere.analysis import neighbors as module
 from whatwhere.analysis.neighbors import METRICS, Metric, Nearest, Search
-from whatwhere.kernels import bounds, exact, library, scan
+from whatwhere.kernels import bounds, exact, library, scan, selection
 
 compiled = pytest.mark.skipif(library.library() is None, reason="no kernels were compiled, or plain ones are asked for")
 
@@ -31,9 +32,9 @@ def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     if loaded.level != request.param:
         pytest.skip(f"this processor cannot do {request.param}")
     monkeypatch.setattr(library, "library", lambda: loaded)
-    scan._kernel.cache_clear()
+    scan.kernel.cache_clear()
     yield request.param
-    scan._kernel.cache_clear()
+    scan.kernel.cache_clear()
 
 
 @cache
@@ -96,16 +97,27 @@ def test_answers_are_those_of_scoring_every_row(
     name: str, metric: Metric, centered: bool, level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_BLOCK", 192)
+    monkeypatch.setattr(module, "_PRODUCTS", 1)
+    monkeypatch.setattr(scan, "_PRODUCTS", 1)
+    monkeypatch.setattr(scan, "_ROUGH", np.inf)
     table, g = tables()[name], np.random.default_rng(2)
     queries, ranked = asked(table), ranking(name, metric, centered)
     search = Search(table, metric, centered)
     assert (search._copy is None) == (level == "plain")
     nothing: list[list[int]] = [[]] * len(queries)
     some = [g.integers(0, len(table), n % 7).tolist() for n in range(len(queries))]
-    for few, room, k, without in ((0, 512, 5, some), (99, 512, 5, some), (0, 4, 3, nothing), (99, 4, 3, nothing)):
-        monkeypatch.setattr(module, "_FEW", few)
-        monkeypatch.setattr(scan, "_ROOM", room)
-        require_first(search.nearest(queries, k, without), ranked, without)
+    ways = (
+        ("sixteen", 2048, some),
+        ("eight", 4, nothing),
+        ("float32", 4, some),
+        ("sixteen", 4, nothing),
+        ("eight", 2048, some),
+    )
+    for way, room, without in ways[: 1 if level == "plain" else None]:
+        monkeypatch.setattr(scan, "_FEW", 0 if way == "eight" else 99)
+        monkeypatch.setattr(scan.Copy, "suits", lambda self, queries, way=way: way != "float32")
+        monkeypatch.setattr(selection, "_ROOM", room)
+        require_first(search.nearest(queries, 5, without), ranked, without)
     require_first(search.nearest(queries, len(table) + 1), ranked, nothing)
 
 
@@ -134,21 +146,22 @@ def test_scores_are_those_of_their_definitions(level: str) -> None:
 
 @compiled
 @pytest.mark.parametrize("name", tables())
-def test_no_product_is_off_by_more_than_is_told(name: str, level: str) -> None:
+def test_no_product_is_off_by_more_than_is_told(name: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if level == "plain":
         pytest.skip("the plain twin makes no copy")
     table = tables()[name]
-    mean = table.mean(0, dtype=np.float64)
-    for taken in (None, mean):
-        copy = scan.Copy(table, taken)
-        assert np.array_equal(copy.lengths, exact.lengths(table, taken))
-        rows = exact.ratio(exact.widened(table, taken), copy.lengths[:, None])
+    monkeypatch.setattr(scan, "_ROUGH", np.inf)
+    for mean, few in product((None, table.mean(0, dtype=np.float64)), (0, 99)):  # in eight bits, and in sixteen
+        monkeypatch.setattr(scan, "_FEW", few)
+        copy = scan.Copy(table, mean)
+        assert np.array_equal(copy.lengths, exact.lengths(table, mean))
+        rows = exact.ratio(exact.widened(table, mean), copy.lengths[:, None])
         units, _ = exact.units(asked(table))
-        found = np.concatenate([products for _, products in copy.products(units)], axis=1)
-        roundings = 16 * 2.0**-24
-        assert (np.abs(found - units @ rows.T) <= copy.errors + roundings).all()
-    if name in ("drawn", "many numbers a row"):
-        assert copy.errors.max() < 0.03  # else the bounds would hold, and throw nothing out
+        errors, products = copy.products(units)
+        found = np.concatenate([some.copy() for _, some in products], axis=1)
+        assert (np.abs(found - units @ rows.T) <= errors + 16 * 2.0**-24).all()  # and roundings
+        if name in ("drawn", "many numbers a row"):
+            assert errors.max() < 0.03  # else the bounds would hold, and throw nothing out
 
 
 def test_no_product_of_float32_is_off_by_more_than_is_told() -> None:

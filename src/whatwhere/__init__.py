@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from whatwhere.ruler import grid as grid
     from whatwhere.ruler import packed as packed
     from whatwhere.ruler import positions as positions
+    from whatwhere.studio.showing import show as show
     from whatwhere.what import text as text
     from whatwhere.what.embedding import TokenEmbedding as TokenEmbedding
     from whatwhere.what.optimizer import RowAdamW as RowAdamW
@@ -161,6 +162,7 @@ _HOME = {
     "randomized": "drawn",
     "read": "interop.reading",
     "scheme": "where.catalogue",
+    "show": "studio.showing",
     "similarity": "analysis.similarity",
     "testing": "testing",
     "text": "what.text",

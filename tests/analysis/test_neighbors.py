@@ -31,6 +31,7 @@ def test_the_nearest_are_those_of_a_full_sort(
     metric: module.Metric, centered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_BLOCK", 64)
+    monkeypatch.setattr(module, "_PRODUCTS", 1)
     monkeypatch.setattr(module, "_QUERIES", 7)
     g = np.random.default_rng(0)
     table = (g.standard_normal((700, 12)) + 0.5).astype(np.float32)
@@ -54,6 +55,7 @@ def test_what_float32_cannot_tell_apart_is_told_in_float64(metric: module.Metric
 
 def test_rows_that_grow_nearer_all_the_way_down_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BLOCK", 50)
+    monkeypatch.setattr(module, "_PRODUCTS", 1)
     table = np.arange(1, 1001, dtype=np.float32)[:, None]
     assert Search(table, "dot").nearest(np.ones((2, 1), np.float32), k=3).ids.tolist() == [[999, 998, 997]] * 2
 

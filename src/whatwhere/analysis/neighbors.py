@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -9,15 +10,14 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from whatwhere.errors import SettingError, ShapeError, TokenError
-from whatwhere.kernels import bounds, exact, nearest, scan
+from whatwhere.kernels import bounds, exact, nearest, scan, selection
 from whatwhere.kernels.exact import METRICS as METRICS
 from whatwhere.kernels.exact import Metric as Metric
 
 _BLOCK = 4096
-"""Rows multiplied at a time: their products with a thousand queries are 16 MB."""
+_PRODUCTS = 1 << 22
+"""Of float32, held at a time: 16 MB; at least those of _BLOCK rows."""
 _QUERIES = 1024
-_FEW = 64
-"""Queries for which the copy in eight bits is read; for more, products of float32 take less time."""
 _ANSWERS = 1 << 21
 """Of a block of queries, all together; four rows wait for each."""
 _LONGEST = 1e150
@@ -47,9 +47,9 @@ class Search:
     All rows are scored roughly, each with a bound of its error that holds (Cauchy and Schwarz); whatever can be among
     the first k is then scored in float64. So the answers are those of float64, equal scores in the order of their ids.
 
-    Few queries read a copy of the table in eight bits, a quarter of a float32 table's bytes; many are multiplied in
-    float32, by blocks. The copy is made here, with the lengths of the rows, in one pass that costs about as much as two
-    searches without it. Where the kernels were not compiled there is none, and the answers are the same.
+    Queries read a copy of the table in eight bits, a quarter of a float32 table's bytes; many of them are multiplied in
+    float32, by blocks, where the processor has no faster way for eight bits. The copy is made here, with the lengths of
+    the rows, in one pass over the table. Where no kernels were compiled there is none, and the answers are the same.
 
     Args:
         table: one row for each token, finite numbers; it is not copied otherwise, and must not change.
@@ -77,7 +77,7 @@ class Search:
         self._table = exact.Table(table, mean, metric, self.lengths)
         self._longest, self._far = float(self.lengths.max()), float(np.linalg.norm(self.mean))
         self._scale = bounds.scale_for(self._longest + self._far)
-        self._bounds: dict[bool, bounds.Bounds] = {}
+        self._last: tuple[np.ndarray, bounds.Bounds] | None = None
 
     def nearest(
         self,
@@ -122,40 +122,46 @@ class Search:
         if lengths.max() > _LONGEST:
             raise SettingError(f"a query is longer than {_LONGEST:.0e}, so that float64 cannot hold its scores.")
         compiled = scan.serves(self.table)
-        copy = self._copy if compiled and len(queries) <= _FEW else None
+        copy = self._copy if compiled and self._copy and self._copy.suits(len(queries)) else None
+        errors, products = copy.products(units) if copy else (self._roundings, self._products(units))
         asked = bounds.Asked(
             units if self.metric == "cosine" else wide,
+            *bounds.shares(self.metric, lengths, self._longest),
             ((units @ self.mean) * (0.0 if copy else self._scale)).astype(np.float32),
             *bounds.weights(self.metric, lengths, self._longest, queries.shape[1]),
             (lengths == 0) & (self.metric != "euclidean"),
             without,
             left_out,
         )
-        kind = scan.Selection if compiled else nearest.Selection
-        selection = kind(self._table, self._bounds_of(copy), asked, k)
-        for first, products in self._products(units) if copy is None else copy.products(units):
-            selection.take(products, first)
-        return selection.answers()
+        kind = selection.Selection if compiled else nearest.Selection
+        found = kind(self._table, self._bounds(errors, copy is not None), asked, k)
+        for first, some in products:
+            found.take(some, first)
+        return found.answers()
 
     def _products(self, units: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Give products of float32 with the rows as they are, a block at a time, in the same memory."""
         narrow = units.astype(np.float32)
-        room = np.empty(len(units) * min(_BLOCK, len(self.table)), np.float32)
-        for first in range(0, len(self.table), _BLOCK):
-            rows = self.table[first : first + _BLOCK]
+        step = min(max(_BLOCK, _PRODUCTS // len(units)), len(self.table))
+        room = np.empty(len(units) * step, np.float32)
+        for first in range(0, len(self.table), step):
+            rows = self.table[first : first + step]
             if self._scale != 1:
                 rows = rows.astype(np.float64) * self._scale
             products = room[: len(units) * len(rows)].reshape(len(units), len(rows))
             yield first, np.matmul(narrow, rows.astype(np.float32, copy=False).T, out=products)
 
-    def _bounds_of(self, copy: scan.Copy | None) -> bounds.Bounds:
-        known = copy is not None
-        if known not in self._bounds:
-            dim = self.table.shape[1]
-            sizes = 1.0 if copy else self.lengths * self._scale
-            errors = copy.errors if copy else bounds.rounding(self.lengths, self._far, dim, self._scale)
-            self._bounds[known] = bounds.of_rows(self.metric, self.lengths, sizes, errors)
-        return self._bounds[known]
+    @cached_property
+    def _roundings(self) -> np.ndarray:
+        return bounds.rounding(self.lengths, self._far, self.table.shape[1], self._scale)
+
+    def _bounds(self, errors: np.ndarray, unit: bool) -> bounds.Bounds:
+        """Give the rows' part of the bounds; for the same errors as before it is there already."""
+        before = self._last  # read once, for another thread may put its own there
+        if before is None or before[0] is not errors:
+            multiplied = 1.0 if unit else self.lengths * self._scale
+            before = self._last = (errors, bounds.of_rows(self.metric, self.lengths, multiplied, errors))
+        return before[1]
 
     def _refuse_broken(self) -> None:
         broken = np.flatnonzero(~(self.lengths <= _LONGEST))

@@ -13,8 +13,8 @@ from whatwhere.errors import SettingError
 from whatwhere.terminal import new_console, new_table, progress, visible
 
 if TYPE_CHECKING:
-    from whatwhere.interop.surgery import Report
     from whatwhere.interop.checkpoint.checkpoint import Layout
+    from whatwhere.interop.surgery import Report
     from whatwhere.interop.surgery.formats import Format
     from whatwhere.interop.surgery.moving import Method
     from whatwhere.interop.surgery.resizing import Rows

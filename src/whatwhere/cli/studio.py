@@ -80,7 +80,8 @@ def _freeze(
         raise SettingError(f"--freeze got {str(target)!r}, which is a folder.\nName a file: {target / 'studio.html'}.")
     with progress() as tell:
         source = Source.open(path, allow_pickle=allow_pickle, corpus=corpus)
-        if any(target.exists() and target.samefile(entry.file) for entry in source.checkpoint.tensors.values()):
+        files = {entry.file for entry in source.checkpoint.tensors.values() if entry.file.exists()}
+        if target.exists() and any(target.samefile(file) for file in files):
             raise SettingError(f"{target} is the model itself, which is not written over.\nName another.")
         if layout not in (None, "pca"):
             draw(source, {"method": layout, "table": "input"}, lambda share, said: tell(f"{layout}: {said}"))

@@ -75,7 +75,7 @@ def table_story(
     Args:
         first: the table before training; None at the start.
 
-    number_line: |r| between 0..9 and the first principal component of the digits' rows of E - E0.
+    number_line: of the digits' rows of E - E0.
     """
     if not isinstance(task, Expressions):
         return None
@@ -98,10 +98,14 @@ def table_story(
             model.input(exam_of(task, max(task.trained), settings).ids.to(model.place)).cpu()
         )
     if first is not None:
-        moves = (table - first)[2:12].double().numpy()
-        along = principal_components(moves, 1).coordinates[:, 0]
-        story["number_line"] = _correlation(along, np.arange(10.0))
+        story["number_line"] = number_line((table - first)[2:12].double().numpy())
     return story
+
+
+def number_line(moves: Float[np.ndarray, "digits dim"]) -> float | None:
+    """Give |r| between 0, 1, 2, ... and the first principal component of what training wrote into the digits."""
+    along = principal_components(moves, 1).coordinates[:, 0]
+    return _correlation(along, np.arange(float(len(moves))))
 
 
 def spread(values: Iterable[float | None]) -> dict[str, float] | None:

@@ -34,16 +34,29 @@ class Block(nn.Module):
             here: bound to the tokens that ask, and all that are looked at.
             at: the one that asks, as in a last layer of which nothing else is read; None is all of them.
         """
-        y = self.norm_attention(x)
-        gates = here.gates(y)
-        q, k, v = self._heads(y, at)
-        q, k = here.query_key(q, k)
+        q, k, v, gates = self._asked(x, here, at)
         y = here.attention(q, k, v, causal=self.causal, gates=gates)
         if at is not None:
             x = x[:, at : at + 1]
         x = x + self.out(y.transpose(1, 2).flatten(-2))
         fed: Tensor = x + self.feed(self.norm_feed(x))
         return fed
+
+    def weights(
+        self, x: Float[Tensor, "batch tokens dim"], here: Here, at: int | None = None
+    ) -> Float[Tensor, "batch heads asked tokens"]:
+        """Give how much each token that asks gathers from each: of values that are one-hot, attention gives these."""
+        q, k, v, gates = self._asked(x, here, at)
+        ones = torch.eye(k.shape[2], dtype=v.dtype, device=v.device).expand(*k.shape[:2], -1, -1)
+        return here.attention(q, k, ones, causal=self.causal, gates=gates, engine="dense")
+
+    def _asked(self, x: Tensor, here: Here, at: int | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Give mapped queries and keys, values, and gates."""
+        y = self.norm_attention(x)
+        gates = here.gates(y)
+        q, k, v = self._heads(y, at)
+        q, k = here.query_key(q, k)
+        return q, k, v, gates
 
     def _heads(self, y: Tensor, at: int | None) -> tuple[Tensor, Tensor, Tensor]:
         """Give queries, keys and values; queries of one place only, if one asks."""
@@ -88,20 +101,42 @@ class Transformer(nn.Module):
             at: the place asked, the same in all sequences; None asks every place.
             stands: where the tokens stand; None counts from 0.
         """
-        stands = positions(ids.shape[1], device=ids.device) if stands is None else stands
-        wheres = self.layer_wheres
-        heres = bind(wheres, stands)
+        heres, places = self._bound(ids, at, stands)
         x = self.input(ids, heres[0])
-        for block, here in zip(self.blocks[:-1], heres, strict=False):
-            x = block(x, here)
-        if at is None:
-            x = self.blocks[-1](x, heres[-1])
-        else:
-            place = range(ids.shape[1])[at]  # counted from the start
-            x = self.blocks[-1](x, wheres[-1].at(stands[place : place + 1], stands), place)[:, 0]
+        for block, here, place in zip(self.blocks, heres[1:], places, strict=True):
+            x = block(x, here, place)
+        if at is not None:
+            x = x[:, 0]
         x = self.norm(x)
         logits: Tensor = self.input.tokens.readout(x) if self.readout is None else self.readout(x)
         return logits
+
+    def weights(
+        self, ids: Int64[Tensor, "batch tokens"], at: int | None = None, stands: Positions | None = None
+    ) -> list[Float[Tensor, "batch heads asked tokens"]]:
+        """Give the attention weights of every layer; arguments as for `forward`."""
+        heres, places = self._bound(ids, at, stands)
+        x, found = self.input(ids, heres[0]), []
+        for block, here, place in zip(self._layers, heres[1:], places, strict=True):
+            found.append(block.weights(x, here, place))
+            x = block(x, here, place)
+        return found
+
+    def _bound(self, ids: Tensor, at: int | None, stands: Positions | None) -> tuple[list[Here], list[int | None]]:
+        """Give the Here of the input and of each layer, and the place that each is asked at."""
+        stands = positions(ids.shape[1], device=ids.device) if stands is None else stands
+        wheres = self.layer_wheres
+        heres = bind(wheres, stands)
+        places: list[int | None] = [None] * len(wheres)
+        first = heres[0]
+        if at is not None:
+            places[-1] = place = range(ids.shape[1])[at]  # counted from the start
+            heres[-1] = wheres[-1].at(stands[place : place + 1], stands)
+        return [first, *heres], places
+
+    @property
+    def _layers(self) -> list[Block]:
+        return [block for block in self.blocks if isinstance(block, Block)]
 
     @property
     def place(self) -> torch.device:

@@ -47,7 +47,7 @@ class Report:
     """Hold what a comparison found.
 
     Args:
-        folder: results.json, report.html, runs/ and layers/.
+        folder: results.json, report.html, runs/, layers/ and traces/.
         results: what results.json holds.
 
     `print(report)` gives the table of scores; `report.page` is the page to open.
@@ -157,26 +157,21 @@ class Folder:
         return found if (self.path / record["file"]).is_file() else None
 
     def keep(self, run: Run) -> dict[str, Any]:
-        """Write a finished run and its input layer."""
+        """Write a finished run, its input layer and its trace."""
         scheme, seed = run.record["scheme"], run.record["seed"]
-        file = f"layers/{_file_name(scheme)}-{seed}.safetensors"
-        record = run.record | {"file": file}
+        name = f"{_file_name(scheme)}-{seed}.safetensors"
+        files = {"file": f"layers/{name}", "trace": f"traces/{name}"}
+        record = run.record | files
         metadata = {
-            "format": "whatwhere-layer",
             "version": str(VERSION),
             "scheme": scheme,
             "seed": str(seed),
             "task": str(self._asked["settings"]["task"]),
             "settings": json.dumps(self._asked["settings"]),
         }
-        target = self.path / file
-        unfinished = target.with_suffix(".part")
-        try:
-            # The library's own save_file makes files that others cannot read.
-            unfinished.write_bytes(save({name: np.ascontiguousarray(v) for name, v in run.tensors.items()}, metadata))
-            unfinished.replace(target)
-        except OSError as problem:
-            raise ResultsError(f"{target} cannot be written: {problem}.\nMake room, then run it again.") from problem
+        for kind, tensors in (("trace", run.trace), ("file", run.tensors)):
+            named = {"format": "whatwhere-layer" if kind == "file" else "whatwhere-trace"}
+            _write_tensors(self.path / files[kind], tensors, named | metadata)
         found = {
             "format": _RUN,
             "scheme_identity": self._identities[scheme],
@@ -212,7 +207,7 @@ class Folder:
                 f"{self.path} holds another comparison: there {name} is {old!r}, here {new!r}.\n"
                 "Choose another folder, or repeat the command that made it to go on with it."
             )
-        for part in ("runs", "layers"):
+        for part in ("runs", "layers", "traces"):
             (self.path / part).mkdir(exist_ok=True)
 
     def _run_path(self, scheme: str, seed: int) -> Path:
@@ -275,6 +270,16 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
         raise ResultsError(
             f"{path} cannot hold numbers that are not finite: {problem}.\nFind out where the task or scheme gives them."
         ) from problem
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[str, str]) -> None:
+    unfinished = path.with_suffix(".part")
+    try:
+        # The library's own save_file makes files that others cannot read.
+        unfinished.write_bytes(save({name: np.ascontiguousarray(v) for name, v in tensors.items()}, metadata))
+        unfinished.replace(path)
+    except OSError as problem:
+        raise ResultsError(f"{path} cannot be written: {problem}.\nMake room, then run it again.") from problem
 
 
 def _read_json(path: Path) -> dict[str, Any]:

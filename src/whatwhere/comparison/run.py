@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from whatwhere.analysis.similarity import by_distance, fingerprint
-from whatwhere.comparison import measure, train
+from whatwhere.comparison import measure, trace, train
 from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.settings import SchemeLike, Settings, name_of
 from whatwhere.comparison.tasks import Task
@@ -51,20 +51,26 @@ class Run:
         record: as `results.json` has it.
         tensors: the trained input layer, and the token table before and after a fifth of the training.
         drawing: fingerprint and similarity by distance of the trained scheme.
+        trace: the token table through the training, and attention by distance after it.
     """
 
     record: dict[str, Any]
     tensors: dict[str, np.ndarray]
     drawing: dict[str, Any]
+    trace: dict[str, np.ndarray]
 
 
-def run(job: Job) -> Run:
-    """Train and measure, on one thread."""
+def run(job: Job, told: Callable[[int], None] | None = None) -> Run:
+    """Train and measure, on one thread.
+
+    Args:
+        told: called after each step with the number of steps done; it may raise to stop. None tells the job's channel.
+    """
     with train.one_thread(), routed(job.route) as taken:
-        return _run(job, taken)
+        return _run(job, taken, told or _teller(job.channel))
 
 
-def _run(job: Job, route: Route) -> Run:
+def _run(job: Job, route: Route, told: Callable[[int], None]) -> Run:
     began = time.perf_counter()
     task, settings = job.task, job.settings
     model = train.build(job.scheme, job.seed, task, settings)
@@ -74,7 +80,13 @@ def _run(job: Job, route: Route) -> Run:
         tables.append(model.input.tokens.weight.detach().float().cpu().clone())
         return measure.table_story(model, task, settings, tables[0] if len(tables) > 1 else None)
 
-    trained = train.train(model, job.seed, task, settings, look, _teller(job.channel))
+    recorder = trace.Recorder(model.input.tokens.weight, settings.steps)
+
+    def tick(step: int) -> None:
+        recorder.see(step, model.input.tokens.weight)
+        told(step)
+
+    trained = train.train(model, job.seed, task, settings, look, tick)
     lengths = sorted({*task.tested_in_length, *settings.lengths})
     by_length = {str(length): measure.scores(model, task, length, settings) for length in lengths}
     looks = [{"percent": percent, **found} for percent, found in trained.looks.items() if isinstance(found, dict)]
@@ -92,7 +104,9 @@ def _run(job: Job, route: Route) -> Run:
         "shift": measure.shift_test(model, task, settings),
         "story": {"at": list(trained.looks), "snapshots": looks} if looks else None,
     }
-    return Run(record, _tensors(model, tables, list(trained.looks)), draw(model.layer_wheres[0], task, settings))
+    traced = recorder.tensors() | trace.attention(model, task, settings)
+    drawing = draw(model.layer_wheres[0], task, settings)
+    return Run(record, _tensors(model, tables, list(trained.looks)), drawing, traced)
 
 
 def draw(where: Where, task: Task, settings: Settings) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def train(
     )
     at = {round(settings.steps * percent / 100): percent for percent in SNAPSHOTS}
     looks, losses, seconds = {0: look(model)}, [], 0.0
-    every = max(1, settings.steps // _LOSSES)
+    every = loss_every(settings.steps)
     for step in range(1, settings.steps + 1):
         began = perf_counter()
         batch = moved(task.draw(settings.batch, generator), settings.place)
@@ -117,6 +117,11 @@ def train(
             looks[at[step]] = look(model)
         tick(step)
     return Trained(model, losses, looks, seconds)
+
+
+def loss_every(steps: int) -> int:
+    """Give how many steps apart losses are kept; those of the first and the last step are kept too."""
+    return max(1, steps // _LOSSES)
 
 
 def moved(batch: Batch, device: str) -> Batch:

@@ -17,6 +17,7 @@ _UNIT = 2.0**-24
 """Of float32: the relative error of a rounding."""
 _WIDE = 2.0**-53
 _SMALL = 2.0**-100
+_LEAST = 1e-290
 _SAFE = 2.0**30
 """Rows up to this length, and down to its inverse, are multiplied as they are."""
 
@@ -36,12 +37,15 @@ class Asked:
 
     Args:
         queries: as scores are taken of.
+        share, square: the bounds are of share * score; of a distance, of share * (square - distance**2).
         blank: all scores of the query are 0.
         without: ids that are no answer, those of the first query first, rising for each.
         left_out: how many of them are each query's.
     """
 
     queries: Float64[np.ndarray, "queries dim"]
+    share: Float64[np.ndarray, " queries"]
+    square: Float64[np.ndarray, " queries"]
     offset: Float32[np.ndarray, " queries"]
     alpha: Float32[np.ndarray, " queries"]
     beta: Float32[np.ndarray, " queries"]
@@ -123,3 +127,20 @@ def weights(
     delta = 4 * (dim + 8) * _WIDE * (1 + times) * (1 + np.minimum(times, turned)) + _SMALL
     alpha, beta = np.minimum(times, 1.0), np.minimum(turned, 1.0)
     return alpha.astype(np.float32), beta.astype(np.float32), delta.astype(np.float32)
+
+
+def shares(
+    metric: Metric, lengths: Float64[np.ndarray, " queries"], longest: float
+) -> tuple[Float64[np.ndarray, " queries"], Float64[np.ndarray, " queries"]]:
+    """Give share and square of queries of these lengths; a share that float64 cannot tell is NaN.
+
+    >>> shares("dot", np.array([2.0]), 4.0)[0]
+    array([0.125])
+    """
+    if metric == "cosine":
+        return np.ones(len(lengths)), np.zeros(len(lengths))
+    by = lengths * longest
+    if metric == "euclidean":
+        by = 2 * np.maximum(lengths, longest) * longest
+    share = np.divide(1.0, by, out=np.full(len(lengths), np.nan), where=by > _LEAST)
+    return share, lengths**2

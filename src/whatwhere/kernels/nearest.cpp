@@ -16,12 +16,14 @@ struct Entry {  // a row that may be among the nearest, and between what its sco
 
 struct Asked {
     const double* query;     // as scores are taken of
+    double share, square;    // the bounds are of share * score, of a distance of share * (square - distance * distance)
     const int64_t* without;  // ids, rising, that are no answer
     int64_t left_out;
     float offset, alpha, beta, delta;  // a score is alpha (product - offset) factor - beta half, give or take delta
     float least;    // a row whose score cannot reach this is not among the nearest
     int32_t blank;  // all scores are 0
-    int64_t count, kept;  // entries; answers, nearest first
+    int64_t count, kept;  // entries; answers
+    int64_t due;          // so many entries are sifted
 };
 
 struct Search {
@@ -112,28 +114,42 @@ inline void answered(const Search& search, int64_t n, int64_t id, double score) 
     }
 }
 
-// Raise `least` to what the entries have reached, and drop those that cannot reach it.
-inline void sifted(const Search& search, int64_t n) {
+inline void raise(Asked& asked, double reached) {
+    if (reached > asked.least) asked.least = float(reached);
+}
+
+// Raise `least` to what the entries have reached, and drop those that cannot reach it. Gives the lower bound that as
+// many as are wanted have.
+inline double sifted(const Search& search, int64_t n) {
     Asked& asked = search.asked[n];
     Entry* entries = search.entries + n * search.room;
+    double reached = -INFINITY;
     if (asked.count >= search.wanted) {
         double* lows = search.spare + n * search.room;
         for (int64_t i = 0; i < asked.count; i++) lows[i] = entries[i].low;
-        const double reached = ranked(lows, asked.count, search.wanted - 1);
-        if (reached > asked.least) asked.least = float(reached);
+        reached = ranked(lows, asked.count, search.wanted - 1);
+        raise(asked, reached);
     }
     int64_t left = 0;
     for (int64_t i = 0; i < asked.count; i++)
         if (entries[i].high >= asked.least) entries[left++] = entries[i];
     asked.count = left;
+    return reached;
 }
 
-// Score the entries; then there are none.
-inline void settled(const Search& search, int64_t n, Exact score) {
+// Score the entries, those first that have `reached` most: then few of the others can still be among the nearest. No
+// entries are left.
+inline void settled(const Search& search, int64_t n, double reached, Exact score) {
     Asked& asked = search.asked[n];
     const Entry* entries = search.entries + n * search.room;
-    for (int64_t i = 0; i < asked.count; i++)
-        answered(search, n, entries[i].id, score(search, asked.query, entries[i].id));
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t i = 0; i < asked.count; i++)
+            if ((entries[i].low >= reached) == !pass && entries[i].high >= asked.least)
+                answered(search, n, entries[i].id, score(search, asked.query, entries[i].id));
+        if (asked.kept < search.wanted) continue;
+        const double worst = search.scores[n * search.wanted];
+        raise(asked, asked.share * (search.metric == EUCLIDEAN ? asked.square - worst * worst : worst));
+    }
     asked.count = 0;
 }
 
@@ -148,40 +164,50 @@ inline void entered(const Search& search, int64_t n, const Entry& entry, Exact s
     if (left < asked.left_out && asked.without[left] == entry.id) return;
     if (asked.blank && asked.count + asked.kept == search.wanted) return;  // all are alike: the first ids win
     search.entries[n * search.room + asked.count++] = entry;
-    if (asked.count < search.room) return;
-    sifted(search, n);
+    if (asked.count < asked.due) return;
+    const double reached = sifted(search, n);
     // Too many are too close to tell apart. Scored now, they take no room.
-    if (asked.count > search.room / 2) settled(search, n, score);
+    if (asked.count > search.room / 2) settled(search, n, reached, score);
+    asked.due = 2 * (asked.count + search.wanted) + SOME;
+    if (asked.due > search.room) asked.due = search.room;
 }
 
-// Bounds of `some` rows from the row `first`.
+// Bounds of a query's score of a row, by their product.
 template <bool DISTANCE>
-inline void bounds(const Search& search, const Asked& asked, const float* products, int64_t first, int64_t some,
-                   float* low, float* high) {
-    const float *factors = search.factors + first, *errors = search.errors + first, *halves = search.halves + first;
-    for (int64_t j = 0; j < some; j++) {
-        const float middle = (products[j] - asked.offset) * factors[j];
-        low[j] = middle - errors[j], high[j] = middle + errors[j];
-        if (DISTANCE) {
-            low[j] = (asked.alpha * low[j] - asked.beta * halves[j] * MORE) - asked.delta;
-            high[j] = (asked.alpha * high[j] - asked.beta * halves[j] * LESS) + asked.delta;
-        }
+struct Bounds {
+    const float *factors, *errors, *halves;
+    float offset, alpha, beta, delta;
+    Bounds(const Search& search, const Asked& asked, int64_t first)
+        : factors(search.factors + first), errors(search.errors + first), halves(search.halves + first),
+          offset(asked.offset), alpha(asked.alpha), beta(asked.beta), delta(asked.delta) {}
+    float low(float product, int64_t j) const {
+        const float own = (product - offset) * factors[j] - errors[j];
+        return DISTANCE ? (alpha * own - beta * halves[j] * MORE) - delta : own;
     }
-}
+    float high(float product, int64_t j) const {
+        const float own = (product - offset) * factors[j] + errors[j];
+        return DISTANCE ? (alpha * own - beta * halves[j] * LESS) + delta : own;
+    }
+};
 
 template <bool DISTANCE>
 inline void selected(const Search& search, int64_t n, const float* products, int64_t first, int64_t count, Exact score) {
-    float low[SOME], high[SOME];
-    for (int64_t begin = 0; begin < count; begin += SOME) {
-        const int64_t some = count - begin < SOME ? count - begin : SOME;
-        if (some == SOME) bounds<DISTANCE>(search, search.asked[n], products + begin, first + begin, SOME, low, high);
-        else bounds<DISTANCE>(search, search.asked[n], products + begin, first + begin, some, low, high);
-        const float least = search.asked[n].least;
+    const Asked& asked = search.asked[n];
+    const Bounds<DISTANCE> bounds(search, asked, first);
+    int64_t begin = 0;
+    for (; begin + SOME <= count; begin += SOME) {
+        const float least = asked.least;
         int32_t any = 0;
-        for (int64_t j = 0; j < some; j++) any |= high[j] >= least;
-        if (!any) continue;
-        for (int64_t j = 0; j < some; j++)
-            if (high[j] >= search.asked[n].least) entered(search, n, {low[j], high[j], first + begin + j}, score);
+        for (int64_t j = begin; j < begin + SOME; j++) any |= bounds.high(products[j], j) >= least;
+        if (any)
+            for (int64_t j = begin; j < begin + SOME; j++) {
+                const float high = bounds.high(products[j], j);
+                if (high >= asked.least) entered(search, n, {bounds.low(products[j], j), high, first + j}, score);
+            }
+    }
+    for (int64_t j = begin; j < count; j++) {
+        const float high = bounds.high(products[j], j);
+        if (high >= asked.least) entered(search, n, {bounds.low(products[j], j), high, first + j}, score);
     }
 }
 
@@ -202,8 +228,7 @@ KERNEL(nearest_finish)(const Search* search, int64_t threads) {
     const Exact score = exact_for(search->table);
     parallel(search->queries, 1, threads, [&](int64_t begin, int64_t end) {
         for (int64_t n = begin; n < end; n++) {
-            sifted(*search, n);
-            settled(*search, n, score);
+            settled(*search, n, sifted(*search, n), score);
             Answers answers = answers_of(*search, n);
             for (int64_t left = search->asked[n].kept; left > 1; answers.sink(0, left)) answers.swap(0, --left);
         }

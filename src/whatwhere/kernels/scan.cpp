@@ -101,6 +101,8 @@ inline Whole added(Whole sums, const Whole& codes, const int16_t* query) {
 }
 #endif
 
+constexpr int64_t AHEAD = 4096;  // bytes
+
 // The products of one row and as many queries as COUNT, whose codes are read once.
 template <int64_t COUNT>
 inline void multiplied(const int8_t* row, float step, const int16_t* asked, const float* scales, int64_t width,
@@ -108,6 +110,9 @@ inline void multiplied(const int8_t* row, float step, const int16_t* asked, cons
     constexpr int64_t PARTS = sizeof(Whole) / sizeof(int32_t);
     Whole sums[COUNT] = {};
     for (int64_t j = 0; j < width; j += WIDTH) {
+        // One query is done before the memory is: told of what comes, it waits less, for the processor looks no farther
+        // than the page.
+        if (COUNT == 1) __builtin_prefetch(row + j + AHEAD);
         const Whole codes = read(row + j);
         for (int64_t q = 0; q < COUNT; q++) sums[q] = added(sums[q], codes, asked + q * width + j);
     }
@@ -131,8 +136,8 @@ KERNEL(scan_copy)(const Table* table, double* lengths, int8_t* codes, int64_t wi
 }
 
 // products (queries, rows) = scales[query] steps[row] <asked[query], codes[row]>; width is a multiple of 64.
-KERNEL(scan_products)(const int8_t* codes, const float* steps, const int16_t* asked, const float* scales,
-                      float* products, int64_t rows, int64_t queries, int64_t width, int64_t threads) {
+KERNEL(scan_products)(const int8_t* codes, const float* steps, float* products, const int16_t* asked,
+                      const float* scales, int64_t rows, int64_t queries, int64_t width, int64_t threads) {
     constexpr int64_t TOGETHER = 4;
     const int64_t near = 1 + (1 << 14) / width;  // rows that the nearest cache keeps for the next queries
     parallel(rows, 1 + (1 << 18) / width, threads, [&](int64_t begin, int64_t end) {

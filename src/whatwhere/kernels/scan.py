@@ -1,11 +1,10 @@
-"""Nearest rows by the compiled library: a copy of the table in eight bits, and the selection of nearest.py.
-
-A search for one row reads a whole table. In eight bits it reads a quarter of a float32 table's bytes, and how far each
-row of the copy lies from the true one is known; so the bounds hold, and the answers are those of float64.
+"""A copy of a table in eight bits: a quarter of a float32 table's bytes, and how far each row lies from the true one.
 
     row / |row| = step codes + rest        |<query, row> / (|query| |row|) - step <query / |query|, codes>| <= |rest|
 
-The plain twin is nearest.py, with products of float32. Nothing here needs PyTorch.
+A search for one row reads a whole table, so it reads the copy, and asks in sixteen bits. Many queries ask in eight,
+where the processor multiplies those several times faster than float32. What a query's bits leave out is in the bounds.
+The plain twin is a product of float32. Nothing here needs PyTorch.
 """
 
 import ctypes
@@ -13,51 +12,39 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 import numpy as np
-from jaxtyping import Float32, Float64, Int64
+from jaxtyping import Float32, Float64
 
 from whatwhere.kernels import choice, library
-from whatwhere.kernels.bounds import Asked, Bounds
-from whatwhere.kernels.exact import METRICS, Table
 
-_POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
+POINTER, NUMBER = ctypes.c_void_p, ctypes.c_int64
+Products = Iterator[tuple[int, Float32[np.ndarray, "queries some"]]]
+"""The first row, and products of queries with the rows from there; then the next ones, in the same memory."""
+
 _LINE = 64
-_LARGEST = 32767
+_FINE, _COARSE = 32767, 127
 _SUM = 2.0**24
-"""Of the sizes of a query's numbers: times 127 it fits 32 bits."""
-_DIM = 1 << 20
-_ROWS = 1 << 17
-"""Products at a time, for each query."""
-_ROOM = 512
-"""Rows in waiting for each query, beside four for each answer."""
+"""Of the sizes of a query's numbers in sixteen bits: times 127 it fits 32 bits."""
+_DIM, _DIM_COARSE = 1 << 20, 1 << 16
+"""What the sums of 32 bits hold, and the bounds of their rests."""
+_FEW, _FEW_ALONE = 8, 64
+"""Queries that are asked in sixteen bits; more, where the processor has no fast way for eight."""
+_ROUGH = 0.02
+"""Rests of a copy in which so many rows would be scored again that float32 is faster for many queries."""
+_PRODUCTS = 1 << 21
+"""Of queries and rows, held at a time: 8 MB."""
+_QUERIES, _ROWS = 12, 32
+"""That coarse.cpp takes at a time."""
 _FRESH = 32 << 20
 """Bytes from which glibc takes memory from the system each time; in huge pages that costs less."""
 
 
-class _Table(ctypes.Structure):
+class TableAt(ctypes.Structure):
+    """Say to kernels where a table is, as scan.h lays it out."""
+
     _fields_ = [
-        *((name, _POINTER) for name in ("numbers", "mean", "lengths")),
-        *((name, _NUMBER) for name in ("rows", "dim", "stride", "wide", "centered")),
+        *((name, POINTER) for name in ("numbers", "mean", "lengths")),
+        *((name, NUMBER) for name in ("rows", "dim", "stride", "wide", "centered")),
     ]
-
-
-class _Search(ctypes.Structure):
-    _fields_ = [
-        ("table", _Table),
-        *((name, _POINTER) for name in ("factors", "errors", "halves", "asked", "entries", "spare", "ids", "scores")),
-        *((name, _NUMBER) for name in ("queries", "wanted", "room", "metric")),
-    ]
-
-
-_ASKED = np.dtype(
-    [
-        *((name, np.int64) for name in ("query", "without", "left_out")),
-        *((name, np.float32) for name in ("offset", "alpha", "beta", "delta", "least")),
-        ("blank", np.int32),
-        *((name, np.int64) for name in ("count", "kept")),
-    ]
-)
-
-_ENTRY = np.dtype([("low", np.float32), ("high", np.float32), ("id", np.int64)])
 
 
 def serves(table: np.ndarray) -> bool:
@@ -86,103 +73,104 @@ class Copy:
     """
 
     def __init__(self, table: np.ndarray, mean: Float64[np.ndarray, " dim"] | None) -> None:
-        rows, dim = table.shape
-        self._width = -(-dim // _LINE) * _LINE
+        rows, self._dim = table.shape
+        self._width = -(-self._dim // _LINE) * _LINE
         self._codes = _in_huge_pages(np.empty((rows, self._width), np.int8))
-        self._steps, rests = np.empty((2, rows), np.float32)
+        self._steps, self._rests = np.empty((2, rows), np.float32)
         self.lengths = np.empty(rows)
-        described = _table(table, mean, self.lengths)
-        kernel = _kernel("scan_copy", _POINTER, _POINTER, _POINTER, _NUMBER, _POINTER, _POINTER, _NUMBER)
-        kernel(
+        described = table_at(table, mean, self.lengths)
+        run = kernel("scan_copy", POINTER, POINTER, POINTER, NUMBER, POINTER, POINTER, NUMBER)
+        run(
             ctypes.addressof(described),
-            _at(self.lengths),
-            _at(self._codes),
+            at(self.lengths),
+            at(self._codes),
             self._width,
-            _at(self._steps),
-            _at(rests),
+            at(self._steps),
+            at(self._rests),
             library.threads(),
         )
-        # A query is asked in sixteen bits: what they leave of it meets the codes, and what these leave meets the query.
-        left = max(1 / _LARGEST, np.sqrt(dim) / (_SUM - dim)) * np.sqrt(dim) / 2
-        self.errors: Float64[np.ndarray, " rows"] = rests + left * (1.0 + rests)
+        step = max(1 / _FINE, np.sqrt(self._dim) / (_SUM - self._dim))
+        self._errors = self._off(step * np.sqrt(self._dim) / 2)  # the same for all that is asked in sixteen bits
+        self._many = _coarse_is_fast() and self._dim <= _DIM_COARSE and float(np.median(self._rests)) < _ROUGH
 
-    def products(
-        self, units: Float64[np.ndarray, "queries dim"]
-    ) -> Iterator[tuple[int, Float32[np.ndarray, "queries some"]]]:
-        """Give a first row and products of the rows from there, as of length 1, off by `errors` at most; and so on."""
-        queries, dim = units.shape
+    def suits(self, queries: int) -> bool:
+        """Tell whether so many queries are multiplied with the copy faster than with the table."""
+        return self._many or queries <= _FEW_ALONE
+
+    def products(self, units: Float64[np.ndarray, "queries dim"]) -> tuple[Float64[np.ndarray, " rows"], Products]:
+        """Give products of queries and rows as of length 1, and how far off that of each row may be."""
+        if self._many and len(units) > _FEW:
+            return self._coarse(units)
         sizes = np.abs(units)
-        steps = np.maximum(sizes.max(axis=1) / _LARGEST, sizes.sum(axis=1) / (_SUM - dim))
-        asked = np.zeros((queries, self._width), np.int16)
-        asked[:, :dim] = np.rint(units / np.where(steps > 0, steps, 1.0)[:, None])
-        scales = steps.astype(np.float32)
-        kernel = _kernel("scan_products", *[_POINTER] * 5, *[_NUMBER] * 4)
-        for first in range(0, len(self._codes), _ROWS):
-            codes, of_rows = self._codes[first : first + _ROWS], self._steps[first : first + _ROWS]
-            found = np.empty((queries, len(codes)), np.float32)
-            parts = (codes, of_rows, asked, scales, found)
-            kernel(*map(_at, parts), len(codes), queries, self._width, library.threads())
+        steps = np.maximum(sizes.max(axis=1) / _FINE, sizes.sum(axis=1) / (_SUM - self._dim))
+        return self._errors, self._by_rows("scan_products", (self._asked(units, steps, np.int16), _narrow(steps)))
+
+    def _coarse(self, units: np.ndarray) -> tuple[np.ndarray, Products]:
+        steps = np.abs(units).max(axis=1) / _COARSE
+        asked = self._asked(units, steps, np.int8)
+        left = units - asked[: len(units), : self._dim] * steps[:, None]
+        raised = 128 * asked.sum(axis=1, dtype=np.int32)
+        room = np.empty((library.threads(), _ROWS * self._width), np.int8)
+        given = (asked, _narrow(steps), raised, room)
+        return self._off(float(np.sqrt((left * left).sum(axis=1)).max())), self._by_rows("coarse_products", given)
+
+    def _off(self, left: float) -> Float64[np.ndarray, " rows"]:
+        """What a query left out meets the codes, and what these leave out meets the query."""
+        rests = self._rests.astype(np.float64)
+        found: np.ndarray = rests + left * (1.0 + rests)
+        return found
+
+    def _asked(self, units: np.ndarray, steps: np.ndarray, kind: type) -> np.ndarray:
+        asked = np.zeros((-(-len(units) // _QUERIES) * _QUERIES, self._width), kind)
+        asked[: len(units), : self._dim] = np.rint(units / np.where(steps > 0, steps, 1.0)[:, None])
+        return asked
+
+    def _by_rows(self, name: str, given: tuple[np.ndarray, ...]) -> Products:
+        queries = len(given[1])
+        run = kernel(name, *[POINTER] * (3 + len(given)), *[NUMBER] * 4)
+        # No power of two, for then the products of all queries with a row would take the same places in the caches.
+        step = max(_PRODUCTS // queries // 64 * 64, 256) + _ROWS
+        products = np.empty(queries * min(step, len(self._codes)), np.float32)
+        for first in range(0, len(self._codes), step):
+            part = slice(first, first + step)
+            found = products[: queries * len(self._codes[part])].reshape(queries, -1)
+            arrays = (self._codes[part], self._steps[part], found, *given)
+            run(*map(at, arrays), found.shape[1], queries, self._width, library.threads())
             yield first, found
 
 
-class Selection:
-    """Select the best rows for each query as nearest.Selection does, with the same answers."""
-
-    def __init__(self, table: Table, bounds: Bounds, asked: Asked, wanted: int) -> None:
-        queries, rows = len(asked.queries), len(table.numbers)
-        room = min(_ROOM + 4 * wanted, rows + 1)
-        self._ids, self._scores = np.empty((queries, wanted), np.int64), np.empty((queries, wanted))
-        described = _table(table.numbers, table.mean, table.lengths)
-        entries, spare = np.empty((queries, room), _ENTRY), np.empty((queries, room))
-        state, held = _state(asked)
-        arrays = (bounds.factors, bounds.errors, bounds.halves, state, entries, spare, self._ids, self._scores)
-        self._search = _Search(described, *map(_at, arrays), queries, wanted, room, METRICS.index(table.metric))
-        self._held = (table, asked, held, arrays)  # what the pointers point to
-
-    def take(self, products: Float32[np.ndarray, "queries some"], first: int) -> None:
-        """Take some rows into account, from the row `first`."""
-        kernel = _kernel("nearest_select", _POINTER, _POINTER, *[_NUMBER] * 4)
-        stride, count = products.strides[0] // products.itemsize, products.shape[1]
-        kernel(ctypes.addressof(self._search), _at(products), stride, first, count, library.threads())
-
-    def answers(self) -> tuple[Int64[np.ndarray, "queries wanted"], Float64[np.ndarray, "queries wanted"]]:
-        """Give ids and scores, the best first, and of equal ones the lowest id."""
-        _kernel("nearest_finish", _POINTER, _NUMBER)(ctypes.addressof(self._search), library.threads())
-        return self._ids, self._scores
-
-
-def _state(asked: Asked) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """Give what the kernel keeps of each query, and what that points to."""
-    queries = np.ascontiguousarray(asked.queries)
-    without = np.ascontiguousarray(asked.without)
-    state = np.zeros(len(queries), _ASKED)
-    state["query"] = _at(queries) + np.arange(len(queries)) * queries.strides[0]
-    state["without"] = _at(without) + (np.cumsum(asked.left_out) - asked.left_out) * without.itemsize
-    for name in ("left_out", "offset", "alpha", "beta", "delta", "blank"):
-        state[name] = getattr(asked, name)
-    state["least"] = -np.inf
-    return state, (queries, without)
-
-
-def _table(numbers: np.ndarray, mean: np.ndarray | None, lengths: np.ndarray) -> _Table:
+def table_at(numbers: np.ndarray, mean: np.ndarray | None, lengths: np.ndarray) -> TableAt:
+    """Give the place and form of a table."""
     stride, wide = numbers.strides[0] // numbers.itemsize, numbers.dtype == np.float64
-    places = (_at(numbers), 0 if mean is None else _at(mean), _at(lengths))
-    return _Table(*places, *numbers.shape, stride, wide, mean is not None)
+    places = (at(numbers), 0 if mean is None else at(mean), at(lengths))
+    return TableAt(*places, *numbers.shape, stride, wide, mean is not None)
 
 
-def _at(array: np.ndarray) -> int:
+def at(array: np.ndarray) -> int:
+    """Give the address of an array, which must be kept as long as it is used."""
     return int(array.ctypes.data)
+
+
+@cache
+def kernel(name: str, *arguments: type) -> Callable[..., None]:
+    """Give a kernel; `serves` tells whether there are any."""
+    loaded = library.library()
+    assert loaded is not None
+    return loaded.function(name, *arguments)
+
+
+def _narrow(steps: np.ndarray) -> Float32[np.ndarray, " queries"]:
+    return steps.astype(np.float32)
+
+
+def _coarse_is_fast() -> bool:
+    can = np.zeros(1, np.int64)
+    kernel("coarse_can", POINTER)(at(can))
+    return bool(can[0])
 
 
 def _in_huge_pages(fresh: np.ndarray) -> np.ndarray:
     loaded = library.library()
     if loaded is not None and fresh.nbytes >= _FRESH:
-        loaded.shared("whatwhere_huge", _POINTER, _NUMBER)(_at(fresh), fresh.nbytes)
+        loaded.shared("whatwhere_huge", POINTER, NUMBER)(at(fresh), fresh.nbytes)
     return fresh
-
-
-@cache
-def _kernel(name: str, *arguments: type) -> Callable[..., None]:
-    loaded = library.library()
-    assert loaded is not None  # as `serves` has found
-    return loaded.function(name, *arguments)

@@ -19,14 +19,15 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from whatwhere.errors import MissingExtra, SettingError, WhatWhereError
+from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.studio.api import QUESTIONS, WORKS, Ask, Work
+from whatwhere.studio.bundle import PAGE as PAGE
+from whatwhere.studio.bundle import check_page
 from whatwhere.studio.jobs import Job, Jobs
 from whatwhere.studio.security import BLOCKED, Guard, Key, confined
 from whatwhere.studio.sources import Source
 from whatwhere.studio.wire import MEDIA_TYPE, pack
 
-PAGE = Path(__file__).parent / "web" / "dist"
 LARGEST_REQUEST = 1 << 17
 AT_ONCE, CONNECTIONS = 4, 64
 """Questions that are worked on at a time, and connections; what is beyond is told to come later."""
@@ -201,12 +202,7 @@ def serve(source: Source, port: int | None, browser: bool, tell: Callable[[str, 
         browser: whether to open the page in one.
         tell: is told the address to open, and the port.
     """
-    if not (PAGE / "index.html").is_file():
-        raise MissingExtra(
-            "this installation has no page for the studio: it was built without Node.js.\n"
-            "In a checkout: make page. Else install Node.js 20 or later and build anew: "
-            "pip install --force-reinstall --no-deps --no-binary whatwhere whatwhere"
-        )
+    check_page(PAGE)
     key, listening = Key(), bound(port)
     number = listening.getsockname()[1]
     address = f"http://127.0.0.1:{number}/?token={key.token}"

@@ -22,6 +22,8 @@ from whatwhere.studio.corpus import Corpus
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from whatwhere.comparison.page.reading import Results
+
 Kind = Literal["checkpoint", "results", "fresh"]
 Found = TypeVar("Found")
 
@@ -38,11 +40,12 @@ class Source:
         kind: "checkpoint", "results" or "fresh".
         checkpoint: its tensors; those of a fresh table are in memory.
         corpus: a text that says how frequent tokens are, or None.
+        other: a second checkpoint, which the first is compared with, or None.
     """
 
-    def __init__(self, checkpoint: Checkpoint, corpus: Corpus | None = None) -> None:
+    def __init__(self, checkpoint: Checkpoint, corpus: Corpus | None = None, other: Checkpoint | None = None) -> None:
         self.checkpoint = checkpoint
-        self.corpus = corpus
+        self.corpus, self.other = corpus, other
         named: dict[str, Kind] = {"results": "results", "fresh": "fresh"}
         self.kind: Kind = named.get(checkpoint.format, "checkpoint")
         self._kept: dict[Hashable, Any] = {}
@@ -51,11 +54,17 @@ class Source:
 
     @classmethod
     def open(
-        cls, path: str | Path | None = None, *, allow_pickle: bool = False, corpus: Path | None = None
+        cls,
+        path: str | Path | None = None,
+        other: str | Path | None = None,
+        *,
+        allow_pickle: bool = False,
+        corpus: Path | None = None,
     ) -> "Source":
-        """Open a file or folder that `whatwhere.read` knows; None is a fresh table."""
+        """Open a file or folder that `whatwhere.read` knows, and another to compare it with; None is a fresh table."""
         checkpoint = fresh() if path is None else Checkpoint.open(path, allow_pickle=allow_pickle)
-        return cls(checkpoint, None if corpus is None else Corpus(corpus))
+        second = None if other is None else Checkpoint.open(other, allow_pickle=allow_pickle)
+        return cls(checkpoint, None if corpus is None else Corpus(corpus), second)
 
     def once(self, key: Hashable, make: Callable[[], Found]) -> Found:
         """Give what is kept under a key, made by the first who asks; others wait for it."""
@@ -76,8 +85,23 @@ class Source:
         """What to call it in a heading."""
         if self.kind == "fresh":
             return "nothing loaded"
+        named = [self.checkpoint] if self.other is None else [self.checkpoint, self.other]
+        if self.checkpoint.format == "memory":
+            return self.checkpoint.path.name
         # Folders of models are often called "model", or by a hash.
-        return "/".join(self.checkpoint.path.resolve().parts[-2:])
+        return " and ".join("/".join(each.path.resolve().parts[-2:]) for each in named)
+
+    @property
+    def results(self) -> "Results":
+        """What the comparison has measured, checked; SettingError where what is open is none."""
+        if self.kind != "results":
+            raise SettingError(
+                "what is open here is no folder of a comparison.\nMake one with whatwhere compare, or whatwhere demo, "
+                "and open it: whatwhere studio FOLDER."
+            )
+        from whatwhere.comparison.page.reading import read_results
+
+        return self.once("results", lambda: read_results(self.checkpoint.path))
 
     @property
     def words(self) -> list[str]:

@@ -136,10 +136,21 @@ def read_all(path: Path) -> dict[str, Any]:
 def withstands(sample: Sample, content: bytes, folder: Path) -> bool:
     """Read a damaged file; tell whether it was refused. Anything but CheckpointError passes through, and so fails.
 
-    What Python and NumPy allocate is measured, and must follow the size of the files, not what they claim.
+    What Python and NumPy allocate is measured, and must follow the size of the files, not what they claim. It is
+    measured again where it does not: a table of Python's own, such as that of its names, grows at any time, but once.
     """
     path = sample.write(folder, content)
-    size = sum(len(kept) for kept in sample.files.values()) + len(content)
+    most = ALLOWANCE + TIMES * (sum(len(kept) for kept in sample.files.values()) + len(content))
+    told, peak = _tried(path)
+    if peak >= most:
+        told, peak = _tried(path)
+    assert peak < most, f"{peak:,} bytes were allocated, but for these files at most {most:,} are right"
+    assert told is None or "\n" in told, "an error says the way out in a line of its own"
+    return told is not None
+
+
+def _tried(path: Path) -> tuple[str | None, int]:
+    """Give the words of the refusal, if it was one, and how many bytes were held at most."""
     told = None
     tracemalloc.start()
     try:
@@ -149,6 +160,4 @@ def withstands(sample: Sample, content: bytes, folder: Path) -> bool:
     finally:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert peak < ALLOWANCE + TIMES * size, f"{peak:,} bytes were allocated for files of {size:,}"
-    assert told is None or "\n" in told, "an error says the way out in a line of its own"
-    return told is not None
+    return told, peak

@@ -51,3 +51,21 @@ export async function violations(page) {
 export function tell(found) {
   process.stdout.write(`${JSON.stringify(found)}\n`);
 }
+
+/** Open a view as small as a telephone, dark: what is wrong with it there, and how much is wider than the screen. */
+export async function small(started, url, ready) {
+  const { page, context, seen } = await watched(started, { viewport: { width: 420, height: 860 }, colorScheme: "dark" });
+  await page.goto(url);
+  await page.waitForSelector(ready);
+  const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  const found = { overflow, violations: await violations(page), complaints: seen.complaints, requests: seen.requests };
+  await context.close();
+  return found;
+}
+
+/** Press a figure's button and give what it saves, as text. */
+export async function saved(page, figure, kind) {
+  const { readFileSync } = await import("node:fs");
+  const [download] = await Promise.all([page.waitForEvent("download"), figure.getByRole("button", { name: `as ${kind}` }).click()]);
+  return String(readFileSync(await download.path()));
+}

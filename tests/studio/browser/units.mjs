@@ -49,7 +49,7 @@ for (let trial = 0; trial < 200; trial++) {
   assert.equal(grid.nearest(x, y, within), away(best, x, y) <= within ** 2 ? best : null);
   const [right, top] = [x + random() / 2, y + random() / 2];
   const inside = all.filter((n) => points.x[n] >= x && points.x[n] <= right && points.y[n] >= y && points.y[n] <= top);
-  assert.deepEqual(grid.inside(x, y, right, top), inside);
+  assert.deepEqual(grid.inside({ left: x, bottom: y, right, top }), inside);
 }
 assert.equal(new page.Grid({ x: new Float32Array(0), y: new Float32Array(0), group: null }).nearest(0, 0, 9), null);
 
@@ -62,6 +62,25 @@ const at = (x, y) => [...image.data.subarray(4 * (y * 101 + x), 4 * (y * 101 + x
 const strongest = ([red, green, blue]) => ["red", "green", "blue"][[red, green, blue].indexOf(Math.max(red, green, blue))];
 assert.deepEqual([at(50, 30), at(90, 30), at(50, 10)].map(strongest), ["red", "green", "blue"]);
 assert.deepEqual([at(70, 30), at(0, 0), at(50, 50)], Array(3).fill([255, 255, 255, 255]));
+
+// Sliders: every step has a number within the ends, powers of the base are exact, and the number stands at its step.
+const scales = [
+  { low: 32, high: 1 << 20, base: 2, steps: 2, whole: true },
+  { low: 100, high: 1e8, base: 10, steps: 10, whole: false },
+  { low: 1 / 16, high: 32, base: 2, steps: 2, whole: false },
+  { low: 2, high: 128, base: null, steps: 0.5, whole: true },
+];
+for (const scale of scales) {
+  const [first, last] = [page.placeOf(scale.low, scale), page.placeOf(scale.high, scale)];
+  const values = Array.from({ length: Math.round(last - first) + 1 }, (_, step) => page.valueAt(Math.round(first) + step, scale));
+  assert.ok(values.every((value, n) => (n === 0 || value > values[n - 1]) && value >= scale.low && value <= scale.high));
+  values.forEach((value, n) => assert.equal(Math.round(page.placeOf(value, scale)), Math.round(first) + n));
+}
+const lengths = Array.from({ length: 31 }, (_, step) => page.valueAt(10 + step, scales[0]));
+assert.ok([32, 4096, 8192, 131072, 1 << 20].every((power) => lengths.includes(power)));
+assert.equal(page.withTurned("from=plain factor=4", "factor", 8), "from=plain factor=8");
+assert.equal(page.withTurned("", "truncate", false), "truncate=false");
+assert.deepEqual([...page.turned(" a=1  b=x=y c ")], [["a", "1"], ["b", "x=y"]]);
 
 tell({ answer: plain(answer) });
 

@@ -4,5 +4,6 @@ export { fitted, readLink, writeLink } from "../../../src/whatwhere/studio/web/s
 export { fixed, told } from "../../../src/whatwhere/studio/web/src/numbers";
 export { Grid, pixel, Raster, whole } from "../../../src/whatwhere/studio/web/src/parts/raster";
 export { csv } from "../../../src/whatwhere/studio/web/src/parts/save";
+export { placeOf, turned, valueAt, withTurned } from "../../../src/whatwhere/studio/web/src/parts/slider";
 export { face, readable, signs } from "../../../src/whatwhere/studio/web/src/signs";
 export { unpack } from "../../../src/whatwhere/studio/web/src/wire";

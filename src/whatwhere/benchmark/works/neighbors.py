@@ -75,12 +75,14 @@ class _Rows:
             yield first, rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
     def multiply(self, queries: np.ndarray) -> Run:
-        room = np.empty((len(queries), _BLOCK), np.float32)
+        step = max(_BLOCK, _BLOCK * 1024 // len(queries))
+        room = np.empty(len(queries) * step, np.float32)
 
         def run() -> None:
-            for first in range(0, self.rows, _BLOCK):
-                part = self.table[first : first + _BLOCK]
-                np.matmul(queries, part.T, out=room[:, : len(part)])
+            for first in range(0, self.rows, step):
+                part = self.table[first : first + step]
+                products = room[: len(queries) * len(part)].reshape(len(queries), len(part))
+                np.matmul(queries, part.T, out=products)
 
         return run
 

@@ -50,14 +50,15 @@ def answer(results: Results) -> Markup:
     return section(
         "answer",
         "1. The question, and what this run answers",
-        _answer_seen(results),
+        answer_seen(results),
         told,
         _answer_table(results),
         paragraph(spread_told, caution, kind="note"),
     )
 
 
-def _answer_seen(results: Results) -> Markup:
+def answer_seen(results: Results) -> Markup:
+    """Say which scheme holds best, and where."""
     last = results.beyond[-1] if results.beyond else None
     order = ranking(results, last)
     if not order:

@@ -7,7 +7,7 @@ from whatwhere.comparison.page.reading import Results, Spread, optional
 
 Baselines = dict[str, list[float | None]]
 
-_GUESSES = {
+GUESSES = {
     "chance": "a blind guess",
     "always 9 or 0": "9 for every Max, 0 for every Min",
     "order-free ceiling": "the most that is possible for a reader who sees all tokens, but not their order",
@@ -36,7 +36,7 @@ def near(baselines: Baselines, series: Sequence[Sequence[Spread | None]], percen
 def told(baselines: Baselines, drawn: Collection[str]) -> list[str]:
     """Explain the baselines that a chart shows, from the top, and name those that it does not."""
     names = sorted(baselines, key=lambda name: -_there(baselines[name])[-1])
-    words = {name: f"{name} ({_GUESSES[name]})" if name in _GUESSES else name for name in names}
+    words = {name: f"{name} ({GUESSES[name]})" if name in GUESSES else name for name in names}
     parts = []
     shown = [words[name] for name in names if name in drawn]
     if shown:

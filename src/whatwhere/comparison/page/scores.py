@@ -19,7 +19,7 @@ def accuracy(results: Results) -> Markup:
     places: list[int | None] = [*results.trained] if results.trained else [None]
     places += results.beyond
     series = [[results.score(scheme, place) for place in places] for scheme in results.schemes]
-    seen, baselines = _seen(results), read_baselines(results, places)
+    seen, baselines = scores_seen(results), read_baselines(results, places)
     chart = Chart(
         categories=["in length" if place is None else str(place) for place in places],
         series=series,
@@ -85,7 +85,8 @@ def _legend(chart: Chart, baselines: Baselines) -> Markup:
     return paragraph(*parts, kind="note")
 
 
-def _seen(results: Results) -> Markup:
+def scores_seen(results: Results) -> Markup:
+    """Say between which scores the schemes lie, and where seeds disagree most."""
     parts: list[str] = []
     inside = ranking(results, None)
     if inside:

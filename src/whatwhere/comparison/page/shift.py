@@ -23,7 +23,7 @@ def shift_test(results: Results) -> Markup:
     if not results.shifts:
         return section("shift", _TITLE, join("This run has no shift test."), told)
     series = [[results.shift(scheme, s, "score") for s in results.shifts] for scheme in results.schemes]
-    seen = _seen(results)
+    seen = shift_seen(results)
     labels = [str(shift) for shift in results.shifts]
     chart = Chart(labels, series, scale(results), "every position moved by", texts=("Score by shift", text_of(seen)))
     changes = [
@@ -54,7 +54,8 @@ def _change(found: Spread | None) -> Markup:
     return middle if least == greatest else join(middle, element("small", least, " to "), element("small", greatest))
 
 
-def _seen(results: Results) -> Markup:
+def shift_seen(results: Results) -> Markup:
+    """Say which schemes stay still when every position moves, and what the move costs others."""
     still, kept, moved, absent = [], [], [], []
     first = next((s for s in results.shifts if s > 0), 0)
     for scheme in results.schemes:

@@ -7,7 +7,22 @@ None knows of the server, and none writes a formula anew: these are in analysis.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from whatwhere.studio.api import about, against, biases, distance, health, maps, pipeline, positions, rotary, schemes, tokens
+from whatwhere.studio.api import (
+    about,
+    against,
+    biases,
+    compare,
+    distance,
+    health,
+    maps,
+    pipeline,
+    positions,
+    replay,
+    rotary,
+    schemes,
+    tokens,
+)
+from whatwhere.studio.api.sheets import Left
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.sources import Source
 
@@ -33,8 +48,30 @@ QUESTIONS: Mapping[str, Ask] = {
     "rotary.lab": rotary.lab,
     "distance.curves": distance.curves,
     "biases.shown": biases.shown,
+    "compare.results": compare.results,
+    "replay.runs": replay.runs,
+    "replay.frames": replay.frames,
+    "replay.attention": replay.attention,
 }
 """By the name that the page calls them by: the file, and the function."""
 
-WORKS: Mapping[str, Work] = {"maps.draw": maps.draw, "health.examine": health.examine}
+WORKS: Mapping[str, Work] = {
+    "maps.draw": maps.draw,
+    "health.examine": health.examine,
+    "compare.difference": compare.difference,
+    "replay.train": replay.train,
+}
 """What takes longer than a reader waits, by name: it is told how to report, and runs as a job."""
+
+FROZEN: Mapping[str, Callable[[Source], Left | None]] = {
+    "pipeline": pipeline.left,
+    "tokens": tokens.left,
+    "map": maps.left,
+    "health": health.left,
+    "positions": positions.left,
+    "against": against.left,
+    "rotary": rotary.left,
+    "distance": distance.left,
+    "biases": biases.left,
+}
+"""What a view leaves on a page that is frozen into one file, by the name that the page has for it."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from whatwhere import __version__
+from whatwhere.studio.api import against, pipeline, positions
 from whatwhere.studio.api.settings import known
 from whatwhere.studio.sources import Source
 from whatwhere.studio.standing import has_own, runs
@@ -19,7 +20,7 @@ def about(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
         if (name := checkpoint.token_table if which == "input" else checkpoint.readout) is not None
         for entry in [checkpoint.entry(name)]
     }
-    positions = checkpoint.position_table
+    places = checkpoint.position_table
     model = (checkpoint.config or {}).get("model_type")
     return {
         "version": __version__,
@@ -31,9 +32,15 @@ def about(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
         "tables": tokens,
         "tied": checkpoint.tied,
         "guessed": checkpoint.names.guessed,
-        "positions": list(checkpoint.entry(positions).shape) if positions is not None else None,
+        "positions": list(checkpoint.entry(places).shape) if places is not None else None,
+        "begin": {
+            "pipeline": pipeline.begin(source),
+            "positions": positions.begin(source),
+            "against": against.begin(source),
+        },
         "own": has_own(source),
         "runs": runs(source),
+        "other": None if source.other is None else str(source.other.path),
         "words": len(source.words),
         "tokenizer": source.tokenizer is not None,
         "examples": examples(source),

@@ -6,20 +6,56 @@ from typing import Any
 import numpy as np
 
 from whatwhere.analysis import shares as variance
-from whatwhere.errors import SettingError
+from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.inspection.places import first_norm
 from whatwhere.studio.api.pipeline import TOKENS
-from whatwhere.studio.api.schemes import MOST_FEATURES, asked, doors
+from whatwhere.studio.api.schemes import MOST_FEATURES, asked, doors, usual
 from whatwhere.studio.api.settings import flag, known, number, one_of, text, whole
+from whatwhere.studio.api.sheets import Left, Sheet
 from whatwhere.studio.sources import Source
-from whatwhere.studio.standing import MODEL, USUAL_DIM, subject, token_factor, token_tensor
+from whatwhere.studio.standing import MODEL, USUAL_DIM, runs, subject, token_factor, token_tensor
 
 MOST_ROWS = 4096
 DRAWN, FEW = 512, 96
 """Tokens of a fresh table; tokens and positions behind each point of a curve, which then is right to a percent."""
 WINDOWS = (0, 8, 32, 128, 512, 2048)
 SCALES = tuple(float(2**n) for n in range(-7, 8))
+_AROUND = ("gain", "shift", "norm", "added")
 _SETTINGS = ("tokens", "scheme", "dim", "heads", "rows", "scale", "normalize", "seed")
+
+
+def begin(source: Source) -> dict[str, Any]:
+    """Give the settings that the view begins with."""
+    loaded = source.kind != "fresh" and bool(source.tables)
+    added = [run for run in runs(source) if run.startswith(("learned", "sinusoidal"))]
+    return {
+        "tokens": "loaded" if loaded else "words",
+        "scheme": added[0] if added else usual(source, "sinusoidal"),
+        "rows": 512,
+        "scale": 1,
+        "normalize": True,
+        "dim": 0 if loaded else 64,
+        "heads": 0,
+        "seed": 0,
+    }
+
+
+def left(source: Source) -> Left | None:
+    """Leave the first split on a frozen page."""
+    first = begin(source)
+    try:
+        found = shares(source, first)
+    except WhatWhereError:
+        return None
+    sheets = []
+    if found["missing"] is None:
+        names = ("token", "position", "interaction")
+        windows = [f"positions {a} to {b - 1}" for a, b in found["windows"]]
+        parts = [[found[name] for name in names], *found["by_window"].tolist()]
+        told = zip(["all positions", *windows], parts, strict=True)
+        cells = [(window, *(f"{100 * share:.1f} %" for share in row)) for window, row in told]
+        sheets.append(Sheet("Shares of the variance", ("among", "token", "position", "both"), cells))
+    return Left("What against where", [("schemes.list", {}), ("against.shares", first)], sheets)
 
 
 def shares(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,18 +74,18 @@ def shares(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     tensor = token_tensor(source, name) if loaded else None
     width = None if tensor is None else source.checkpoint.entry(tensor).shape[1]
     here = asked(source, settings, wanted, width or whole(settings, "dim", 0, 0, MOST_FEATURES) or USUAL_DIM)
-    facts = {"title": here.title, "doors": doors(here), "notes": list(here.notes), "tensor": tensor, "dim": here.dim}
+    facts: dict[str, Any] = {
+        "title": here.title,
+        "doors": doors(here),
+        "notes": list(here.notes),
+        "tensor": tensor,
+        "dim": here.dim,
+    }
     if here.where.input is None:
         return facts | {"missing": _without(facts["doors"])}
     tokens, places = _tokens(source, tensor, here.dim, seed), _places(here, min(wanted, here.max_length or wanted))
-    if tokens.shape[1] != places.shape[1]:
-        raise SettingError(
-            f"tokens have {tokens.shape[1]} features and positions {places.shape[1]}: a projection is between them, "
-            "and they are never added as they are."
-        )
-    if not np.isfinite(places).all(axis=1).any() or not np.isfinite(tokens).all(axis=1).any():
-        raise SettingError("no row holds finite numbers, so there is nothing to split.")
-    own = _around(source, tensor if name == MODEL and normalize else None, here.dim, name == MODEL)
+    _require_sum(tokens, places)
+    own = _around(source, here.dim, normalize) if name == MODEL and loaded else dict.fromkeys(_AROUND)
     factor = token_factor(source) if loaded else 1.0
     given: dict[str, Any] = {key: own[key] for key in ("gain", "shift", "added")} | {"normalize": normalize}
     return facts | {
@@ -62,6 +98,16 @@ def shares(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
         "rows": len(places),
         **_split(tokens, places, factor * times, given, seed),
     }
+
+
+def _require_sum(tokens: np.ndarray, places: np.ndarray) -> None:
+    if tokens.shape[1] != places.shape[1]:
+        raise SettingError(
+            f"tokens have {tokens.shape[1]} features and positions {places.shape[1]}: a projection is between them, "
+            "and they are never added as they are."
+        )
+    if not np.isfinite(places).all(axis=1).any() or not np.isfinite(tokens).all(axis=1).any():
+        raise SettingError("no row holds finite numbers, so there is nothing to split.")
 
 
 def _split(tokens: np.ndarray, places: np.ndarray, scale: float, given: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -105,17 +151,12 @@ def _places(here: Any, rows: int) -> np.ndarray:
     return np.asarray(here.where.input(positions(rows))[0].detach().float().numpy())
 
 
-def _around(source: Source, tensor: str | None, dim: int, own: bool) -> dict[str, Any]:
+def _around(source: Source, dim: int, normalize: bool) -> dict[str, Any]:
     """Find what stands around the sum in the model: the first norm, and the row of the first kind of sentence."""
-    found: dict[str, Any] = {"gain": None, "shift": None, "norm": None, "added": None}
-    if not own or source.kind != "checkpoint":
-        return found
-    if tensor is not None:
-        found["gain"], found["shift"], found["norm"] = first_norm(subject(source), dim)
+    found = dict(zip(_AROUND, first_norm(subject(source), dim) if normalize else (None,) * 3, strict=False))
     kinds = source.checkpoint.segment_table
-    if kinds is not None and source.checkpoint.entry(kinds).shape[1:] == (dim,):
-        found["added"] = source.checkpoint.array(kinds, rows=[0])[0]
-    return found
+    fits = kinds is not None and source.checkpoint.entry(kinds).shape[1:] == (dim,)
+    return {**found, "added": source.checkpoint.array(str(kinds), rows=[0])[0] if fits else None}
 
 
 def _without(found: list[dict[str, Any]]) -> str:

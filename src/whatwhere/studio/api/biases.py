@@ -13,6 +13,7 @@ from whatwhere.studio.api import own
 from whatwhere.studio.api.distance import as_weights
 from whatwhere.studio.api.knobs import Knob, Value, turned, values
 from whatwhere.studio.api.settings import flag, known, one_of, text, whole
+from whatwhere.studio.api.sheets import Left, Sheet
 from whatwhere.studio.sources import Source
 
 LOOKED_AT = 4096
@@ -40,6 +41,9 @@ KNOBS: Mapping[str, tuple[Knob, ...]] = {
 }
 """Rows of the catalogue whose bias positions alone decide, and what can be turned of each."""
 
+_BEGIN: Mapping[str, Any] = {
+    "scheme": "", "options": "", "heads": 8, "head": 0, "tokens": 64, "weights": False, "share": "0.01", "seed": 0,
+}  # fmt: skip
 _LEARNED = ("t5", "kerple", "fire")
 
 
@@ -54,10 +58,10 @@ def shown(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     mine, missing = own.biases(source)
     offered = {f"own-{n}": bias for n, bias in enumerate(mine) if bias.scheme is not None}
     names = (*offered, *KNOBS)
-    name = one_of(settings, "scheme", ("", *names)) or names[0]
+    name = names[0] if settings.get("scheme", "") == "" else one_of(settings, "scheme", names)
     knobs = KNOBS.get(name, ())
     held = values(knobs, turned(text(settings, "options", ""), knobs))
-    scheme = offered[name].scheme if name in offered else _built(settings, name, held)
+    scheme, python = (offered[name].scheme, None) if name in offered else _built(settings, name, held)
     head = min(whole(settings, "head", 0, 0, 1023), scheme.num_heads - 1)
     tokens = whole(settings, "tokens", 64, 2, MOST_TOKENS)
     weights, share = flag(settings, "weights"), float(one_of(settings, "share", SHARES, "0.01"))
@@ -66,7 +70,7 @@ def shown(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
         "left_out": [{"said": bias.said, "missing": bias.missing} for bias in mine if bias.scheme is None],
         "choices": [{"name": key, "said": bias.said} for key, bias in offered.items()] + _offered(),
         "scheme": name,
-        "python": str(scheme),
+        "python": python or str(scheme),
         "tensor": offered[name].tensor if name in offered else None,
         "drawn": name in _LEARNED,
         "knobs": [knob.told(held[knob.name]) for knob in knobs],
@@ -78,12 +82,28 @@ def shown(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _built(settings: Mapping[str, Any], name: str, held: Mapping[str, Value]) -> Any:
-    """Build a row of the catalogue with as many heads as are asked for."""
+def left(source: Source) -> Left:
+    """Leave the first bias on a frozen page, as numbers and as weights."""
+    found = shown(source, _BEGIN)
+    far = f"beyond {found['looked_at']:,}"
+    reached = found["reach"]
+    cells = [
+        (str(head), *(far if row[head] < 0 else f"{row[head]:,}" for row in (reached["distance"], reached["half"])))
+        for head in range(found["heads"])
+    ]
+    head = ("head", "reach, to 1 % of the greatest weight", "half of the greatest weight")
+    sheets = [Sheet(f"How far each head looks: {found['python']}", head, cells)]
+    return Left("Biases", [("biases.shown", _BEGIN), ("biases.shown", {**_BEGIN, "weights": True})], sheets)
+
+
+def _built(settings: Mapping[str, Any], name: str, held: Mapping[str, Value]) -> tuple[Any, str]:
+    """Build a row of the catalogue with as many heads as are asked for; give also how that is written."""
     from whatwhere.analysis.walkthrough import draw_scheme
 
     heads, seed = whole(settings, "heads", 8, 1, 64), whole(settings, "seed", 0, 0, 1 << 31)
-    return draw_scheme(name, heads, heads, LOOKED_AT, seed, **held).score
+    said = "".join(f", {setting}={value!r}" for setting, value in held.items())
+    python = f'draw_scheme("{name}", {heads}, {heads}, {LOOKED_AT}, seed={seed}{said}).score'
+    return draw_scheme(name, heads, heads, LOOKED_AT, seed, **held).score, python
 
 
 def _offered() -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Distance: what each scheme of the catalogue makes of how far two tokens are apart, on one axis."""
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from jaxtyping import Float
 from whatwhere.errors import WhatWhereError
 from whatwhere.studio.api import own
 from whatwhere.studio.api.settings import known, whole
+from whatwhere.studio.api.sheets import Left, Sheet
 from whatwhere.studio.sources import Source
 
 if TYPE_CHECKING:
@@ -16,8 +18,11 @@ if TYPE_CHECKING:
 
 LONGEST = 4096
 MOST_HEADS = 64
-DOORS = {"input": "similarity", "query_key": "kernel", "score": "bias"}
-"""What a door gives by distance, in a word."""
+_ByHead = tuple[str, Float[np.ndarray, "heads distances"]]
+_DOORS = ("input", "query_key", "score")
+_BEGIN = {"head": 3, "heads": 8, "head_dim": 64, "distances": 1024, "seed": 0}
+_READ = ("sinusoidal", "rotary", "alibi", "sandwich")
+"""Rows of the catalogue on a page without JavaScript: those that the view shows at first, besides the model's own."""
 
 
 def curves(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,10 +39,30 @@ def curves(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     features = whole(settings, "head_dim", 64, 2, 512)
     distances = whole(settings, "distances", 1024, 2, LONGEST)
     seed = whole(settings, "seed", 0, 0, 1 << 31)
-    found = list(_of_source(source, distances, head))
-    for name in _catalogue():
-        found.append(_of_scheme(name, features * heads, heads, head, distances, seed))
-    return {"heads": heads, "head": head, "distances": distances, "schemes": found}
+    found = [{"id": f"own-{n}"} | each for n, each in enumerate(_of_source(source, distances, head))]
+    found += [_of_scheme(name, features * heads, heads, head, distances, seed) for name in _catalogue()]
+    return {
+        "dim": features * heads,
+        "heads": heads,
+        "head": head,
+        "distances": distances,
+        "seed": seed,
+        "schemes": found,
+    }
+
+
+def left(source: Source) -> Left:
+    """Leave all curves on a frozen page, in the sizes that the view begins with."""
+    found = curves(source, _BEGIN)
+    schemes = [each for each in found["schemes"] if "values" in each and (each["own"] or each["id"] in _READ)]
+    at = [0, *(1 << n for n in range(found["distances"].bit_length() - 1))]
+    cells = [(str(d), *(_cell(each["values"], d) for each in schemes)) for d in at]
+    head = ("distance", *(f"{scheme['name']}: {scheme['label']}" for scheme in schemes))
+    return Left("Distance", [("distance.curves", _BEGIN)], [Sheet("By distance", head, cells)])
+
+
+def _cell(values: Float[np.ndarray, " distances"], distance: int) -> str:
+    return f"{values[distance] + 0.0:.4g}" if distance < len(values) else ""  # without the sign of a zero
 
 
 def as_weights(bias: Float[np.ndarray, "*heads distances"]) -> Float[np.ndarray, "*heads distances"]:
@@ -54,27 +79,38 @@ def _catalogue() -> Mapping[str, Any]:
 
 def _of_scheme(name: str, dim: int, heads: int, head: int, distances: int, seed: int) -> dict[str, Any]:
     """Give the curve of a row of the catalogue, or why there is none."""
+    row = _catalogue()[name]
+    facts = {"id": name, "name": name, "door": row.door, "formula": row.formula, "url": row.url, "learned": row.learned}
+    return facts | {"own": False} | _of_head(_drawn(name, dim, heads, distances, seed), head)
+
+
+@lru_cache(maxsize=128)  # so that another head is there at once
+def _drawn(name: str, dim: int, heads: int, distances: int, seed: int) -> _ByHead | str:
     from whatwhere.analysis.walkthrough import draw_scheme
 
-    row = _catalogue()[name]
-    facts = {"name": name, "door": row.door, "formula": row.formula, "url": row.url, "learned": row.learned}
     try:
-        where = draw_scheme(name, dim, heads, distances, seed)
-        return facts | {"own": False} | _by_distance(where, distances, head)
+        return _by_head(draw_scheme(name, dim, heads, distances, seed), distances)
     except WhatWhereError as problem:
-        return facts | {"own": False, "missing": str(problem)}
+        return str(problem)
 
 
-def _by_distance(where: "Where", distances: int, head: int) -> dict[str, Any]:
+def _by_head(where: "Where", distances: int) -> _ByHead | str:
+    """Give what each head makes of each distance, or why nothing does."""
     from whatwhere.analysis.similarity import by_distance
 
     found = by_distance(where, distances)
     if found is not None:
-        rows = list(found.curves.values())
-        return _told(found.label, rows[min(head, len(rows) - 1)].double().numpy())
+        return found.label, np.stack([curve.double().numpy() for curve in found.curves.values()])
     if where.score is None:
-        return {"missing": "no score depends on where a token stands"}
-    return _told("bias for a query, keys and vectors of ones", _with_content(where.score, distances)[head])
+        return "no score depends on where a token stands"
+    return "bias for a query, keys and vectors of ones", _with_content(where.score, distances)
+
+
+def _of_head(found: _ByHead | str, head: int) -> dict[str, Any]:
+    if isinstance(found, str):
+        return {"missing": found}
+    label, rows = found
+    return _told(label, rows[min(head, len(rows) - 1)])
 
 
 def _with_content(score: Any, distances: int) -> Float[np.ndarray, "heads distances"]:
@@ -105,12 +141,12 @@ def _of_source(source: Source, distances: int, head: int) -> Iterator[dict[str, 
         yield facts | {"name": f"this model: {name}", "door": "input"} | told
     for rotary in own.rotaries(source)[0]:
         name = f"this model: {type(rotary.scheme).__name__}, {own.layers_in_words(rotary.layers)}"
-        told = _by_distance(Where(query_key=rotary.scheme), distances, head)
+        told = _of_head(_by_head(Where(query_key=rotary.scheme), distances), head)
         yield facts | {"name": name, "door": "query_key", "learned": False, "formula": str(rotary.scheme)[:200]} | told
     for bias in own.biases(source)[0] if source.kind == "checkpoint" else ():
         told = {"missing": bias.missing}
         if bias.scheme is not None:
-            told = _by_distance(Where(score=bias.scheme), distances, head)
+            told = _of_head(_by_head(Where(score=bias.scheme), distances), head)
         yield facts | {"name": bias.said, "door": "score", "learned": bias.tensor is not None} | told
     if source.kind == "results":
         yield from _trained(source.checkpoint.metadata.get("schemes"), facts, distances, head)
@@ -119,10 +155,11 @@ def _of_source(source: Source, distances: int, head: int) -> Iterator[dict[str, 
 def _trained(schemes: Any, facts: dict[str, Any], distances: int, head: int) -> Iterator[dict[str, Any]]:
     """Give the curves that a comparison wrote down after training: of the first layer of each scheme."""
     for name, scheme in schemes.items() if isinstance(schemes, dict) else ():
-        found = scheme.get("by_distance") if isinstance(scheme, dict) else None
-        curves = found.get("curves") if isinstance(found, dict) else None
+        kept = scheme.get("by_distance") if isinstance(scheme, dict) else None
+        found = kept if isinstance(kept, dict) else {}
+        curves = found.get("curves")
         rows = [row for row in curves.values() if isinstance(row, list)] if isinstance(curves, dict) else []
-        doors = [door for door in DOORS if rows and door in scheme.get("door", ())]
+        doors = [door for door in _DOORS if rows and door in scheme.get("door", ())]
         if doors:
             row = [value if isinstance(value, int | float) else np.nan for value in rows[min(head, len(rows) - 1)]]
             told = _told(str(found.get("label", "")), np.array(row[:distances], np.float64))

@@ -9,12 +9,24 @@ from whatwhere.errors import SettingError
 from whatwhere.inspection.rows import unhealthy
 from whatwhere.inspection.subject import Subject
 from whatwhere.studio.api.settings import known
+from whatwhere.studio.api.sheets import Left, Sheet
 from whatwhere.studio.api.tokens import labels
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.sources import Source
 
 LISTED = 5000
 """Rows of each list that are sent; how many there are is said besides."""
+_TITLES = {
+    "never": "never trained",
+    "unreachable": "unreachable",
+    "duplicates": "duplicates",
+    "hubs": "hubs",
+    "zero": "zero",
+    "broken": "not finite",
+    "beyond": "beyond the vocabulary",
+}
+_READ = 100
+"""Rows of each list on a page without JavaScript."""
 _BINS = 60
 _STEPS = 4
 
@@ -27,13 +39,31 @@ def examine(source: Source, settings: Mapping[str, Any], report: Report) -> dict
     return source.once("unhealthy", lambda: _examined(source, report))
 
 
+def left(source: Source) -> Left | None:
+    """Leave all lists on a frozen page."""
+    if not source.tables:
+        return None
+    lists = examine(source, {}, lambda share, said: None)["lists"]
+    counts = [
+        (title, "not known" if lists[name].get("missing") else f"{lists[name]['count']:,}")
+        for name, title in _TITLES.items()
+    ]
+    sheets = [Sheet("What is wrong with rows of the token table", ("list", "rows"), counts)]
+    for name, title in _TITLES.items():
+        rows = zip(lists[name]["words"][:_READ], lists[name]["ids"], lists[name]["norms"], strict=False)
+        cells = [(word, str(number), f"{norm:.4g}") for word, number, norm in rows]
+        if cells:
+            sheets.append(Sheet(f"{title}: the first {len(cells)}", ("token", "id", "length"), cells))
+    return Left("Unhealthy tokens", [("health.examine", {})], sheets)
+
+
 def _examined(source: Source, report: Report) -> dict[str, Any]:
     steps = iter(range(_STEPS))
     subject = Subject(source.checkpoint, 0, lambda said: report(next(steps, _STEPS - 1) / _STEPS, said))
-    # One copy of the table in memory serves both; a fresh table has a tokenizer that no file has.
+    # One copy of the table in memory serves both; where nothing is a file, the source has a tokenizer of its own.
     if not len(source.table().broken) and source.table().weight.dtype.kind == "f":
         vars(subject)["table"] = source.table().weight
-    if source.kind == "fresh" and source.tokenizer is not None:
+    if source.checkpoint.tokenizer is None and source.tokenizer is not None:
         vars(subject)["tokenizer"] = source.tokenizer
     told, found = unhealthy(subject), subject.health
     never, lost = found.untrained, np.array(told["unreachable"].get("ids", []), np.int64)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from whatwhere.errors import SettingError
 
+Number = float | int
 Value = float | int | bool | str
 
 
@@ -31,12 +32,12 @@ class Knob:
 
     name: str
     usual: Value
-    low: float = 0
-    high: float = 0
-    least: float | None = None
-    most: float | None = None
+    low: Number = 0
+    high: Number = 0
+    least: Number | None = None
+    most: Number | None = None
     base: int | None = None
-    steps: float = 1
+    steps: Number = 1
     choices: tuple[str, ...] = ()
     words: str = ""
     rare: bool = False

@@ -1,5 +1,6 @@
 """The token map: where each row lies on a plane, what can color it, and the true neighbors of one token."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -8,17 +9,20 @@ import numpy as np
 
 from whatwhere.analysis.difference import drawn
 from whatwhere.analysis.kinds import KINDS
-from whatwhere.analysis.maps import METHODS, PACKAGES, Map, Method, make_map
+from whatwhere.analysis.maps import FEWEST, METHODS, PACKAGES, Map, Method, make_map
 from whatwhere.errors import SettingError
 from whatwhere.interop.checkpoint.asked import find_token
 from whatwhere.studio.apart import run_apart
 from whatwhere.studio.api.settings import known, one_of, text, whole
+from whatwhere.studio.api.sheets import Left, Sheet
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.sources import Source
 
 MOST = 50_000
 """Rows that t-SNE and UMAP lay out; they are drawn at random where there are more, which would take many minutes."""
 MOST_NEIGHBORS = 50
+MOST_LEFT = 60_000
+"""Rows whose neighbors a frozen page holds: 0.8 MB for 30,000 tokens."""
 SEED, K = 0, 10
 
 
@@ -141,6 +145,27 @@ def neighbors(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
 
     ids: np.ndarray = source.once(("all neighbors", which), search)
     return {"of": table.ids, "ids": ids.astype(np.uint16) if table.rows <= 1 << 16 else ids}
+
+
+def left(source: Source) -> Left | None:
+    """Leave the map by PCA on a frozen page, others if they were drawn, and the true neighbors of all tokens."""
+    if not source.tables or source.table().rows < FEWEST["pca"]:
+        return None
+    table = {"table": "input"}
+    maps = [found for method in METHODS if (found := places(source, {"method": method, **table}))["drawn"]]
+    asked = [("maps.places", {"method": found["method"], **table}) for found in maps]
+    asked += [("maps.labels", table), ("maps.frequencies", table)]
+    if source.table().rows <= MOST_LEFT:
+        asked.append(("maps.neighbors", table))
+    head = ("method", "tokens", "nearest kept", "by chance", "of tokens asked")
+    rows = [
+        (m["method"], f"{m['shown']:,}", f"{100 * m['kept']:.2g} %", f"{100 * m['chance']:.2g} %", f"{m['asked']:,}")
+        for m in maps
+    ]
+    counts = Counter(source.kinds)
+    kinds = [(kind, f"{counts[kind]:,}") for kind in KINDS if counts[kind]]
+    sheets = [Sheet(f"How many of the {K} nearest tokens of the full space the map keeps", head, rows)]
+    return Left("Token map", asked, [*sheets, Sheet("Tokens by kind", ("kind", "tokens"), kinds)])
 
 
 def _method(settings: Mapping[str, Any]) -> Method:

@@ -3,7 +3,7 @@
 Read by what inspects a checkpoint; here the schemes are built, so that views can ask them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from whatwhere.errors import WhatWhereError
 from whatwhere.inspection import biases as bias_section
 from whatwhere.inspection import turning
-from whatwhere.inspection.subject import Absent, tried
+from whatwhere.inspection.subject import Absent, Subject, tried
 from whatwhere.studio.sources import Source
 from whatwhere.studio.standing import Standing, runs, standing, subject
 
@@ -105,10 +105,18 @@ def layers_in_words(layers: list[int]) -> str:
     return f"layer{'s' if len(layers) > 1 else ''} {named}{', ...' if len(ranges) > 6 else ''}"
 
 
+def _inspected(source: Source, section: Callable[[Subject], dict[str, Any]]) -> dict[str, Any]:
+    """Ask what inspects a checkpoint; a configuration that is refused leaves the views of fresh schemes as they are."""
+    try:
+        return tried(section, subject(source))
+    except (WhatWhereError, NotImplementedError) as problem:
+        return {"missing": str(problem)}
+
+
 def _rotaries(source: Source) -> tuple[list[OwnRotary], str | None]:
     if source.kind != "checkpoint":
         return [], _NOTHING if source.kind == "fresh" else _RESULTS
-    found = tried(turning.rotary, subject(source))
+    found = _inspected(source, turning.rotary)
     if "missing" in found:
         return [], found["missing"]
     by_layer = {layer: facts for facts in found["settings"] for layer in facts["layers"]}
@@ -126,7 +134,7 @@ def _biases(source: Source) -> tuple[list[OwnBias], str | None]:
         return found, None if found else "no run of this comparison has a bias"
     if source.kind == "fresh":
         return [], _NOTHING
-    seen = tried(bias_section.biases, subject(source))
+    seen = _inspected(source, bias_section.biases)
     if "missing" in seen:
         return [], seen["missing"]
     return [_bias(source, facts) for facts in seen["settings"]], None
@@ -177,7 +185,7 @@ def _positions(source: Source, most: int) -> tuple[str, np.ndarray] | None:
         return None
     try:
         table = subject(source).positions[:most]
-    except Absent:
+    except (Absent, WhatWhereError, NotImplementedError):
         return None
     if len(table) < 2 or not np.isfinite(table).all():
         return None

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whatwhere.errors import SettingError, TokenError
-from whatwhere.studio.api.schemes import MOST_FEATURES, asked, doors
+from whatwhere.errors import SettingError, TokenError, WhatWhereError
+from whatwhere.studio.api.schemes import MOST_FEATURES, asked, doors, usual
 from whatwhere.studio.api.settings import flag, known, one_of, text, whole
+from whatwhere.studio.api.sheets import Left, Sheet
 from whatwhere.studio.sources import Source
 from whatwhere.studio.standing import USUAL_DIM, Standing, token_factor, token_tensor
 
@@ -15,11 +16,45 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from whatwhere.analysis.meeting import Meeting
+    from whatwhere.analysis.walkthrough import Walkthrough
 
 MOST_TOKENS = 48
 """More would be too small to read."""
 TOKENS = ("words", "loaded")
 _SETTINGS = ("text", "tokens", "scheme", "dim", "heads", "head", "causal", "seed")
+_BOTH_WAYS = ("bert", "electra", "mpnet", "xlnet", "t5")
+"""Parts of the names of models whose queries look at later keys."""
+
+
+def begin(source: Source) -> dict[str, Any]:
+    """Give the settings that the view begins with."""
+    loaded = source.kind != "fresh" and bool(source.tables)
+    model = str((source.checkpoint.config or {}).get("model_type", ""))
+    return {
+        "text": "Max(1,6,First(2,9))" if loaded and "Max" in source.words[:20] else "The cat sat on the mat.",
+        "tokens": "loaded" if loaded else "words",
+        "scheme": usual(source, "sinusoidal+rotary+alibi"),
+        "dim": 0 if loaded else USUAL_DIM,
+        "heads": 0 if loaded else 2,
+        "head": 0,
+        "causal": not any(part in model for part in _BOTH_WAYS),
+        "seed": 0,
+    }
+
+
+def left(source: Source) -> Left | None:
+    """Leave the first text on a frozen page, with all its steps."""
+    asked_first = begin(source)
+    try:
+        found = walk(source, asked_first)
+    except WhatWhereError:
+        return None
+    reading = {name: asked_first[name] for name in ("text", "tokens")}
+    vectors = [", ".join(f"{value:.4g}" for value in row[:4]) + ", ..." for row in found["vectors"]]
+    ids = [str(number) for number in found["ids"]]
+    cells = list(zip(map(str, range(len(ids))), found["words"], ids, vectors, strict=True))
+    sheet = Sheet(str(asked_first["text"]), ("position", "token", "id", "vector"), cells)
+    return Left("Pipeline", [("schemes.list", {}), ("pipeline.read", reading), ("pipeline.walk", asked_first)], [sheet])
 
 
 def walk(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,32 +67,27 @@ def walk(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     known(settings, *_SETTINGS)
     loaded = one_of(settings, "tokens", TOKENS) == "loaded"
     name, seed = text(settings, "scheme"), whole(settings, "seed", 0, 0, 1 << 31)
+    causal = flag(settings, "causal", True)
     all_ids, all_words = _read(source, text(settings, "text"), loaded)
     from whatwhere.analysis.meeting import meet
     from whatwhere.analysis.walkthrough import draw_tokens, follow
 
-    width = source.checkpoint.entry(token_tensor(source, name)).shape[1] if loaded else None
+    tensor = token_tensor(source, name) if loaded else None
+    width = None if tensor is None else source.checkpoint.entry(tensor).shape[1]
     most = min(len(all_ids), MOST_TOKENS)
     here = asked(source, settings, most, width or whole(settings, "dim", 0, 0, MOST_FEATURES) or USUAL_DIM)
-    ids, words = (part[: min(most, here.max_length or most)] for part in (all_ids, all_words))
-    if loaded:
-        table, rows, tensor = _table(source, name, ids), list(range(len(ids))), token_tensor(source, name)
-    else:
-        table, rows, tensor = draw_tokens(max(all_ids) + 1, here.dim, seed), ids, None
-    found = follow(table, here.where, rows, ids, tokens=words, scheme=name)
-    causal = flag(settings, "causal", True)
+    most = min(most, here.max_length or most)
+    ids, words = all_ids[:most], all_words[:most]
+    table = draw_tokens(max(all_ids) + 1, here.dim, seed) if tensor is None else _table(source, tensor, ids)
+    found = follow(table, here.where, ids if tensor is None else range(most), ids, tokens=words, scheme=name)
     met = meet(found.vectors, here.where, here.num_heads, here.head_dim, causal=causal)
-    head = whole(settings, "head", 0, 0, here.num_heads - 1)
     return {
-        **_labels(source, ids, words, loaded),
+        **labels(source, ids, words, loaded),
         "tensor": tensor,
         "factor": token_factor(source) if loaded else 1.0,
         **_told(here),
-        "rows": _array(found.rows),
-        "position_rows": None if found.position_rows is None else _array(found.position_rows),
-        "vectors": _array(found.vectors),
-        "angles": None if found.angles is None else _array(found.angles),
-        **_meeting(met, head),
+        **_followed(found),
+        **_meeting(met, whole(settings, "head", 0, 0, here.num_heads - 1)),
         "pairs": _pairs(here),
     }
 
@@ -71,7 +101,7 @@ def read(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     known(settings, "text", "tokens")
     loaded = one_of(settings, "tokens", TOKENS) == "loaded"
     ids, words = _read(source, text(settings, "text"), loaded)
-    return {"count": len(ids), **_labels(source, ids[:MOST_TOKENS], words[:MOST_TOKENS], loaded)}
+    return {"count": len(ids), **labels(source, ids[:MOST_TOKENS], words[:MOST_TOKENS], loaded)}
 
 
 def _read(source: Source, written: str, loaded: bool) -> tuple[list[int], list[str]]:
@@ -91,6 +121,13 @@ def _told(here: Standing) -> dict[str, Any]:
         "dim": here.dim,
         "num_heads": here.num_heads,
         "head_dim": here.head_dim,
+    }
+
+
+def _followed(found: "Walkthrough") -> dict[str, Any]:
+    return {
+        name: None if (values := getattr(found, name)) is None else _array(values)
+        for name in ("rows", "position_rows", "vectors", "angles")
     }
 
 
@@ -120,8 +157,8 @@ def _pairs(here: Standing) -> dict[str, Any] | None:
     return {"first": first, "second": second, "frequencies": speeds.inverse_frequencies.numpy()}
 
 
-def _labels(source: Source, ids: Sequence[int], words: list[str], loaded: bool) -> dict[str, Any]:
-    """Give what a reader is shown of tokens."""
+def labels(source: Source, ids: Sequence[int], words: list[str], loaded: bool) -> dict[str, Any]:
+    """Give what a reader is shown of the tokens of a text."""
     there = range(len(source.texts) if loaded else 0)
     meant = [source.texts[n] if n in there else word for n, word in zip(ids, words, strict=True)]
     return {
@@ -132,13 +169,12 @@ def _labels(source: Source, ids: Sequence[int], words: list[str], loaded: bool) 
     }
 
 
-def _table(source: Source, name: str, ids: Sequence[int]) -> Any:
+def _table(source: Source, tensor: str, ids: Sequence[int]) -> Any:
     """Read the rows of some tokens, as a table that multiplies them as the model does."""
     import torch
 
     from whatwhere.what.embedding import TokenEmbedding
 
-    tensor = token_tensor(source, name)
     entry = source.checkpoint.entry(tensor)
     if (largest := max(ids)) >= entry.shape[0]:
         raise TokenError(f"id {largest} lies outside the table, which has {entry.shape[0]:,} rows.")

@@ -5,16 +5,52 @@ from typing import Any
 
 import numpy as np
 
-from whatwhere.errors import PositionError, SettingError
-from whatwhere.studio.api.schemes import asked, doors
+from whatwhere.errors import PositionError, SettingError, WhatWhereError
+from whatwhere.studio.api.schemes import asked, doors, usual
 from whatwhere.studio.api.settings import known, text, whole
+from whatwhere.studio.api.sheets import Left, Sheet
 from whatwhere.studio.sources import Source
+from whatwhere.studio.standing import has_own, runs
 
 DOORS = ("input", "query_key", "score")
 MOST_ROWS = 2048
 MOST_COMPARED = 256
 """Positions of which all pairs are compared; of more, evenly spaced ones."""
+MOST_LEFT = 128
+"""Positions on a frozen page: a whole table would be a third of the file of a small model."""
 AXES = 3
+
+
+def begin(source: Source) -> dict[str, Any]:
+    """Give the settings that the view begins with."""
+    own = has_own(source)
+    drawn = not own and not runs(source)
+    return {
+        "scheme": usual(source, "sinusoidal"),
+        "door": "",
+        "rows": 512 if own and source.checkpoint.position_table is not None else 128,
+        "dim": 64 if drawn else 0,
+        "heads": 2 if drawn else 0,
+        "seed": 0,
+    }
+
+
+def left(source: Source) -> Left | None:
+    """Leave the first pictures on a frozen page."""
+    first = begin(source)
+    first["rows"] = min(first["rows"], MOST_LEFT)
+    try:
+        found = positions(source, first)
+    except WhatWhereError:
+        return None
+    sheets = []
+    seen = found["vectors"]
+    if seen is not None and seen["missing"] is None:
+        near = seen["mean_by_distance"]
+        cells = [(str(n), f"{norm:.4g}", f"{near[n]:.4f}") for n, norm in enumerate(seen["norms"])]
+        head = ("position, or distance", "length of the vector", "mean cosine at this distance")
+        sheets.append(Sheet(f"Positions: {found['title']}", head, cells))
+    return Left("Positions", [("schemes.list", {}), ("positions.shown", first)], sheets, first)
 
 
 def positions(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from whatwhere.errors import WhatWhereError
 from whatwhere.studio.api import own
 from whatwhere.studio.api.knobs import Knob, Value, turned, values
 from whatwhere.studio.api.settings import known, text, whole
+from whatwhere.studio.api.sheets import Left, Sheet
 from whatwhere.studio.sources import Source
 
 LONGEST = 10_000_000
@@ -87,6 +88,21 @@ def lab(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
         "distances": distances,
         "cosines": _cosines([frequencies for _, frequencies in sides], distances),
     }
+
+
+def left(source: Source) -> Left:
+    """Leave the two configurations that the view begins with on a frozen page."""
+    begin = {"a": "", "b": "", "claimed": 0}
+    found = lab(source, begin)
+    names = ("wavelengths", "slowed", "turns_trained", "turns_claimed")
+    head = ("pair", "positions for a turn", "times slower", "turns in the trained length", "turns in the text")
+    sheets = []
+    for name, side in zip("AB", found["sides"], strict=True):
+        if side["problem"] is None:
+            numbers = zip(*(side[column] for column in names), strict=True)
+            cells = [(str(pair), *(f"{number:.4g}" for number in row)) for pair, row in enumerate(numbers)]
+            sheets.append(Sheet(f"{name}: {side['python']}", head, cells))
+    return Left("Rotary lab", [("rotary.lab", begin)], sheets)
 
 
 def _usual(starts: list[_Start]) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from whatwhere.studio.api.settings import known, text, whole
 from whatwhere.studio.sources import Source
-from whatwhere.studio.standing import Standing, runs, standing
+from whatwhere.studio.standing import MODEL, Standing, has_own, runs, standing
 
 MOST_FEATURES, MOST_HEADS = 1024, 64
 
@@ -20,6 +20,15 @@ def schemes(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
         for row in catalogue.values()
     ]
     return {"schemes": rows, "runs": runs(source)}
+
+
+def usual(source: Source, otherwise: str) -> str:
+    """Name the scheme that a view begins with: the model's own, else a run that tells positions, else another."""
+    if has_own(source):
+        return MODEL
+    there = runs(source)
+    telling = [run for run in there if run.startswith(("learned", "sinusoidal", "rotary", "alibi"))]
+    return (telling or there or [otherwise])[0]
 
 
 def asked(source: Source, settings: Mapping[str, Any], rows: int, dim: int | None = None) -> Standing:

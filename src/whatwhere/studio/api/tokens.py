@@ -9,7 +9,10 @@ import numpy as np
 from whatwhere.analysis.analogies import RULES, answers
 from whatwhere.analysis.health import lost
 from whatwhere.interop.checkpoint.asked import Table, find_token, word_of
+from whatwhere.studio.api.about import analogy as usual_analogy
+from whatwhere.studio.api.about import examples
 from whatwhere.studio.api.settings import flag, known, one_of, text, whole
+from whatwhere.studio.api.sheets import Left, Sheet
 from whatwhere.studio.sources import Source
 
 MOST_NEIGHBORS, MOST_FOUND = 200, 200
@@ -116,6 +119,26 @@ def analogy(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
         ids = table.ids[near.ids[0]]
         found[name] = {"ids": ids, "scores": near.scores[0], **labels(source, ids.tolist())}
     return {"ids": np.array(asked), **labels(source, asked), **found}
+
+
+def left(source: Source) -> Left | None:
+    """Leave the cards of the examples on a frozen page, and one analogy."""
+    if not source.tables:
+        return None
+    asked: list[tuple[str, Mapping[str, Any]]] = []
+    sheets = []
+    for token in examples(source):
+        number = find_token(source.checkpoint, token)
+        for said in (token, f"#{number}"):  # as it is typed, and as links say it
+            asked += [("tokens.card", {"token": said}), ("tokens.neighbors", {"token": said, "k": 10})]
+        near = neighbors(source, {"token": token, "k": 10})["lists"][0]
+        rows = zip(near["words"], near["ids"], near["cosines"], near["norms"], strict=True)
+        cells = [(word, str(each), f"{cosine:.4f}", f"{norm:.4g}") for word, each, cosine, norm in rows]
+        sheets.append(Sheet(f"Nearest to {token}", ("token", "id", "cosine", "length"), cells))
+    if words := usual_analogy(source):
+        named = dict(zip("abc", words, strict=True))
+        asked.append(("tokens.analogy", {**named, "rule": "add", "centered": False, "k": 5}))
+    return Left("Token card", asked, sheets)
 
 
 def _distance(word: str, bare: str, asked: str, number: int) -> tuple[bool, bool, bool, int, int]:

@@ -1,6 +1,8 @@
 /** Start the page. */
 
 import { render } from "preact";
+import { startAddress } from "./address";
+import { frozenHere, FrozenSource } from "./frozen";
 import { Studio } from "./shell";
 import { LiveSource } from "./source";
 import { startTheme } from "./theme";
@@ -12,4 +14,6 @@ if (new URLSearchParams(location.search).has("token")) {
   history.replaceState(null, "", location.pathname + location.hash);
 }
 startTheme();
-render(<Studio source={new LiveSource()} />, document.getElementById("studio")!);
+startAddress();
+const frozen = frozenHere();
+render(<Studio source={frozen ? new FrozenSource(frozen) : new LiveSource()} />, document.getElementById("studio")!);

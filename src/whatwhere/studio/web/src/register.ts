@@ -32,5 +32,5 @@ export function register(view: View): void {
 }
 
 export function views(about: About): View[] {
-  return registered.filter((view) => view.shown(about));
+  return registered.filter((view) => view.shown(about) && (about.frozen?.includes(view.id) ?? true));
 }

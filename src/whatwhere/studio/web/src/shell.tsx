@@ -2,6 +2,7 @@
 
 import { Component, type ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { followHash, go, hashNow } from "./address";
 import { said, SourceContext, useTheme } from "./hooks";
 import { fitted, readLink, writeLink } from "./link";
 import { whole } from "./numbers";
@@ -39,12 +40,8 @@ export function Studio({ source }: { source: Source }) {
 
 function Opened({ about }: { about: About }) {
   const shown = views(about);
-  const [hash, setHash] = useState(location.hash);
-  useEffect(() => {
-    const follow = () => setHash(location.hash);
-    addEventListener("hashchange", follow);
-    return () => removeEventListener("hashchange", follow);
-  }, []);
+  const [hash, setHash] = useState(hashNow());
+  useEffect(() => followHash(setHash), []);
   useMainField();
   const link = readLink(hash);
   const view = shown.find(({ id }) => id === link.view) ?? shown[0];
@@ -68,10 +65,7 @@ function Opened({ about }: { about: About }) {
   const settings = fitted(link.given, defaults);
   const change = (some: Settings, replace = false) => {
     const next = writeLink(view.id, { ...settings, ...some }, defaults);
-    if (next === location.hash) return;
-    if (replace) history.replaceState(null, "", next);
-    else history.pushState(null, "", next);
-    setHash(next);
+    if (next !== hashNow()) go(next, replace);
   };
   return (
     <>
@@ -105,6 +99,7 @@ function Head({ about }: { about: About }) {
     table && about.kind !== "fresh" && `${whole(table.rows)} tokens × ${whole(table.dim)}`,
     about.positions && `${whole(about.positions[0]!)} learned positions`,
     about.guessed && "token table found by its size",
+    about.frozen && "frozen: some answers, as they were",
   ].filter(Boolean);
   return (
     <header class="head">

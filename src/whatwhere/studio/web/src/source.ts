@@ -22,12 +22,22 @@ export interface About {
   tied: boolean | null;
   guessed: boolean;
   positions: number[] | null;
+  /** What some views begin with, by their names. */
+  begin: Record<string, Settings>;
+  /** Whether the file itself says where tokens stand. */
+  own: boolean;
+  /** The runs of a comparison, such as "rotary-0". */
+  runs: string[];
+  /** The path of a second checkpoint, to be compared with. */
+  other: string | null;
   words: number;
   tokenizer: boolean;
   /** Tokens to begin with. */
   examples: string[];
   /** Three tokens of an analogy, or none. */
   analogy: string[];
+  /** On a frozen page: the views that it holds. */
+  frozen?: string[];
 }
 
 export interface Progress {
@@ -63,6 +73,7 @@ export class LiveSource implements Source {
     const { id } = (await (await call("POST", `jobs/${name}`, settings)).json()) as Progress;
     const stop = () => void call("DELETE", `jobs/${id}`).catch(() => undefined);
     signal.addEventListener("abort", stop, { once: true });
+    addEventListener("pagehide", stop); // nobody would hear of its end
     try {
       if (signal.aborted) {
         stop(); // it came while the job was being started
@@ -73,6 +84,7 @@ export class LiveSource implements Source {
       return unpack<T>(await (await call("GET", `jobs/${id}`, undefined, signal)).arrayBuffer());
     } finally {
       signal.removeEventListener("abort", stop);
+      removeEventListener("pagehide", stop);
     }
   }
 
@@ -106,7 +118,8 @@ async function call(method: string, path: string, settings?: Settings, signal?: 
   let answer: Response;
   try {
     const body = settings === undefined ? null : JSON.stringify(settings);
-    answer = await fetch(path, { method, body, signal: signal ?? null });
+    // What stops a job is sent even while the page is left.
+    answer = await fetch(path, { method, body, signal: signal ?? null, keepalive: method === "DELETE" });
   } catch (problem) {
     if (problem instanceof DOMException && problem.name === "AbortError") throw problem;
     throw new Problem(GONE, "connection");

@@ -90,7 +90,7 @@ export function Heat(props: HeatProps) {
   );
 }
 
-function Bar({ map, range }: { map: MapName; range: [number, number] }) {
+export function Bar({ map, range }: { map: MapName; range: [number, number] }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   useEffect(() => {
     const context = canvas.current?.getContext("2d");

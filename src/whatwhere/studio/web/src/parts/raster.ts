@@ -7,6 +7,17 @@ export interface Points {
   group: Uint8Array | null;
 }
 
+/** The group of points that stand behind all others, whatever their order. */
+export const BEHIND = 255;
+
+/** A rectangle of the plane. */
+export interface Box {
+  left: number;
+  right: number;
+  bottom: number;
+  top: number;
+}
+
 /** What part of the plane is seen: its middle, and pixels for each unit. */
 export interface Sight {
   x: number;
@@ -24,7 +35,10 @@ export class Raster {
     if (this.#count.length !== width * height) {
       this.#count = new Uint16Array(width * height);
       this.#group = new Uint8Array(width * height);
-    } else this.#count.fill(0);
+    } else {
+      this.#count.fill(0);
+      this.#group.fill(0);
+    }
     const most = this.#gather(width, height, points, sight, radius(points.x.length, ratio));
     this.#paint(new Uint32Array(image.data.buffer), colors, ground, most);
   }
@@ -46,10 +60,14 @@ export class Raster {
       const chance = Math.imul(n ^ 0x9e3779b9, 0x85ebca6b) >>> 0;
       for (let k = 0; k < shape.length; k += 2) {
         const at = here + shape[k]! + shape[k + 1]! * width;
-        const seen = count[at]! + 1;
+        if (own === BEHIND) {
+          if (count[at] === 0) [count[at], groups[at]] = [1, BEHIND];
+          continue;
+        }
+        const seen = (groups[at] === BEHIND ? 0 : count[at]!) + 1;
         if (seen < 65535) count[at] = seen;
         if (seen > most) most = seen;
-        if (chance * seen < 4294967296) groups[at] = own;
+        if (seen === 1 || chance * seen < 4294967296) groups[at] = own;
       }
     }
     return most;
@@ -107,7 +125,7 @@ export class Grid {
     return best;
   }
 
-  inside(left: number, bottom: number, right: number, top: number): number[] {
+  inside({ left, bottom, right, top }: Box): number[] {
     const found: number[] = [];
     this.#each(left, bottom, right, top, (n) => {
       const [x, y] = [this.#points.x[n]!, this.#points.y[n]!];

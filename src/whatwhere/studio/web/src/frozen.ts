@@ -1,0 +1,75 @@
+/** Answers of a page that is one file: they stand in it, gzipped, by question. Written by studio/freezing.py. */
+
+import { type Labels, Names } from "./views/map/labels";
+import { Problem, type Progress, type Settings, type Source } from "./source";
+import { unpack } from "./wire";
+
+export interface Frozen {
+  /** Base64 of gzip of what studio/wire.py packs. */
+  blocks: string[];
+  /** By question, which block answers it. */
+  answers: Record<string, number>;
+}
+
+/** Give what this page was frozen with, or null where it is served live. */
+export function frozenHere(): Frozen | null {
+  const text = document.getElementById("frozen")?.textContent;
+  return text ? (JSON.parse(text) as Frozen) : null;
+}
+
+export class FrozenSource implements Source {
+  readonly #frozen: Frozen;
+  readonly #kept = new Map<number, Promise<ArrayBuffer>>();
+
+  constructor(frozen: Frozen) {
+    this.#frozen = frozen;
+  }
+
+  async ask<T>(name: string, settings: Settings): Promise<T> {
+    if (name === "tokens.find") return (await this.#find(settings)) as T;
+    const block = this.#frozen.answers[question(name, settings)];
+    if (block === undefined) {
+      throw new Problem("This page is frozen: it holds some answers, and not this one.\nOpen the studio on the file itself: whatwhere studio PATH", "frozen");
+    }
+    if (!this.#kept.has(block)) this.#kept.set(block, unzipped(this.#frozen.blocks[block]!));
+    return unpack<T>(await this.#kept.get(block)!);
+  }
+
+  work<T>(name: string, settings: Settings, _told: (progress: Progress) => void, _signal: AbortSignal): Promise<T> {
+    return this.ask<T>(name, settings);
+  }
+
+  /** Find tokens as the server does: equal ones first, then what begins so, then what holds it. */
+  async #find({ text, most }: Settings): Promise<unknown> {
+    const names = new Names(await this.ask<Labels>("maps.labels", { table: "input" }));
+    const wanted = String(text).trim().toLowerCase();
+    const rows = names.labels.norms.values.length;
+    const found: { id: number; rank: number; length: number }[] = [];
+    const number = names.find(String(text).trim());
+    if (number !== null) found.push({ id: number, rank: 0, length: 0 });
+    for (let id = 0; id < rows && !wanted.startsWith("#"); id++) {
+      const bare = (names.text(id) || names.word(id)).trim().toLowerCase();
+      if (id !== number && bare.includes(wanted)) found.push({ id, rank: bare === wanted ? 1 : bare.startsWith(wanted) ? 2 : 3, length: bare.length });
+    }
+    found.sort((a, b) => a.rank - b.rank || a.length - b.length || a.id - b.id);
+    const ids = found.slice(0, Number(most)).map(({ id }) => id);
+    return {
+      count: found.length,
+      ids: { values: Int32Array.from(ids), shape: [ids.length] },
+      words: ids.map((id) => names.word(id)),
+      texts: ids.map((id) => names.text(id) || names.word(id)),
+      kinds: ids.map((id) => names.kind(id)),
+    };
+  }
+}
+
+/** Name a question as studio/freezing.py does. */
+export function question(name: string, settings: Settings): string {
+  const sorted = Object.entries(settings).sort(([one], [other]) => (one < other ? -1 : 1));
+  return `${name}?${JSON.stringify(Object.fromEntries(sorted))}`;
+}
+
+async function unzipped(block: string): Promise<ArrayBuffer> {
+  const bytes = Uint8Array.from(atob(block), (char) => char.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+}

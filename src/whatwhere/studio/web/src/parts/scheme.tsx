@@ -1,0 +1,135 @@
+/** Which way of saying where: the model's own, a run's, or any row of the catalogue; and the sizes of what is drawn. */
+
+import { useAnswer } from "../hooks";
+import type { About, Settings } from "../source";
+
+interface Row {
+  name: string;
+  door: "input" | "query_key" | "score" | null;
+  formula: string;
+  learned: boolean;
+  url: string;
+}
+
+interface Listed {
+  schemes: Row[];
+  runs: string[];
+}
+
+const GROUPS: [Row["door"], string][] = [
+  ["input", "added to the vectors"],
+  ["query_key", "turns queries and keys"],
+  ["score", "added to the scores"],
+  [null, "none of them"],
+];
+const MIXTURES = ["sinusoidal+rotary+alibi", "rotary+alibi", "learned+alibi"];
+
+interface Props {
+  about: About;
+  settings: Settings;
+  change(some: Settings): void;
+  /** Doors of which schemes are offered; all without. */
+  doors?: Row["door"][];
+}
+
+export function SchemeChoice({ about, settings, change, doors }: Props) {
+  const { answer } = useAnswer<Listed>("schemes.list", {});
+  const chosen = String(settings["scheme"]);
+  const rows = (answer?.schemes ?? []).filter(({ door }) => !doors || doors.includes(door));
+  const row = rows.find(({ name }) => name === chosen);
+  const mixtures = doors ? [] : MIXTURES;
+  const known = new Set([...rows.map(({ name }) => name), ...mixtures, ...about.runs, "model"]);
+  return (
+    <>
+      <label class="choice">
+        where{" "}
+        <select value={chosen} onChange={(event) => change({ scheme: event.currentTarget.value })}>
+          {about.own && <option value="model">the model's own</option>}
+          {about.runs.length > 0 && (
+            <optgroup label="runs of this comparison">
+              {about.runs.map((run) => (
+                <option key={run}>{run}</option>
+              ))}
+            </optgroup>
+          )}
+          {GROUPS.map(([door, label]) => {
+            const own = rows.filter((each) => each.door === door);
+            return own.length === 0 ? null : (
+              <optgroup key={label} label={label}>
+                {own.map(({ name }) => (
+                  <option key={name}>{name}</option>
+                ))}
+              </optgroup>
+            );
+          })}
+          {mixtures.length > 0 && (
+            <optgroup label="mixtures">
+              {mixtures.map((name) => (
+                <option key={name}>{name}</option>
+              ))}
+            </optgroup>
+          )}
+          {!known.has(chosen) && <option>{chosen}</option>}
+        </select>
+      </label>
+      {row && <code class="formula">{row.formula}</code>}
+    </>
+  );
+}
+
+interface SizeProps {
+  label: string;
+  name: string;
+  sizes: number[];
+  settings: Settings;
+  change(some: Settings): void;
+  /** What 0 stands for; without, 0 is not offered. */
+  usual?: string;
+}
+
+/** One of some sizes, and the one that is chosen if it is none of them. */
+export function SizeChoice({ label, name, sizes, settings, change, usual }: SizeProps) {
+  const chosen = Number(settings[name]);
+  const all = [...new Set([...sizes, ...(chosen ? [chosen] : [])])].sort((a, b) => a - b);
+  return (
+    <label class="choice">
+      {label}{" "}
+      <select value={String(chosen)} onChange={(event) => change({ [name]: Number(event.currentTarget.value) })}>
+        {usual !== undefined && <option value="0">{usual}</option>}
+        {all.map((size) => (
+          <option key={size} value={String(size)}>
+            {size}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+/** A yes or no. */
+export function Flag({ label, name, settings, change }: { label: string; name: string; settings: Settings; change(some: Settings): void }) {
+  return (
+    <label class="choice">
+      <input type="checkbox" checked={settings[name] === true} onChange={(event) => change({ [name]: event.currentTarget.checked })} /> {label}
+    </label>
+  );
+}
+
+/** What stands at the doors, and what a reader must know of it. */
+export function SchemeFacts({ title, doors, notes }: { title: string; doors: { name: string; said: string }[]; notes: string[] }) {
+  return (
+    <p class="note">
+      <b>{title}</b>
+      {doors.length === 0 && ": no position is told anywhere"}
+      {doors.map(({ said }) => (
+        <span key={said}>
+          {" "}
+          · <code>{said}</code>
+        </span>
+      ))}
+      {notes.map((note) => (
+        <span key={note}> · {note}</span>
+      ))}
+    </p>
+  );
+}

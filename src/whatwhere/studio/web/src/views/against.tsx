@@ -1,0 +1,275 @@
+/** View 9, what against where: whose variance it is that the first layer sees, the token's or the position's. */
+
+import type { ComponentChildren } from "preact";
+import { useMemo } from "preact/hooks";
+import { pageColor, seriesColor } from "../colors";
+import { useAnswer, useRested } from "../hooks";
+import { fixed, told, whole } from "../numbers";
+import { Figure } from "../parts/figure";
+import { How } from "../parts/how";
+import { Lines, type LinesProps, linesSvg } from "../parts/lines";
+import { Flag, SchemeChoice, SchemeFacts, SizeChoice } from "../parts/scheme";
+import { Slider } from "../parts/slider";
+import { Answered } from "../parts/states";
+import { box, drawing, label } from "../parts/svg";
+import { register, type ViewProps } from "../register";
+import type { About, Settings } from "../source";
+import type { Tensor } from "../wire";
+
+interface Shares {
+  title: string;
+  notes: string[];
+  doors: { door: string; name: string; said: string }[];
+  tensor: string | null;
+  dim: number;
+  missing: null;
+  norm: string | null;
+  added: boolean;
+  factor: number;
+  scale: number;
+  tokens: number;
+  rows: number;
+  token: number;
+  position: number;
+  interaction: number;
+  angle: number;
+  windows: Tensor;
+  by_window: Tensor;
+  scales: Tensor;
+  by_scale: Tensor;
+  lengths: { token: number; position: number };
+}
+
+type Answer = Shares | (Pick<Shares, "title" | "notes" | "doors"> & { missing: string });
+
+const PARTS = ["token", "position", "both"];
+const COLORS = [2, 1, 0];
+
+register({
+  id: "against",
+  order: 9,
+  title: "What against where",
+  question: "How much of what the first layer sees is which token it is, and how much where it stands?",
+  defaults,
+  shown: () => true,
+  Page: Against,
+});
+
+function defaults(about: About): Settings {
+  return { ...about.begin["against"] };
+}
+
+function Against({ about, settings, change }: ViewProps) {
+  const asked = useAnswer<Answer>("against.shares", useRested(settings, 250));
+  return (
+    <>
+      <div class="ask">
+        {about.tables.input && (
+          <label class="choice">
+            what{" "}
+            <select value={String(settings["tokens"])} onChange={(event) => change({ tokens: event.currentTarget.value })}>
+              <option value="loaded">{about.kind === "fresh" ? "the 20 tokens of expressions" : "the tokens of what is open"}</option>
+              <option value="words">512 fresh rows, N(0, 1)</option>
+            </select>
+          </label>
+        )}
+        <SchemeChoice about={about} settings={settings} change={change} doors={["input"]} />
+        <SizeChoice label="positions" name="rows" sizes={[16, 64, 128, 512, 1024, 4096]} settings={settings} change={change} />
+        {settings["tokens"] === "words" && settings["scheme"] !== "model" && (
+          <SizeChoice label="features" name="dim" sizes={[16, 64, 256, 768]} settings={settings} change={change} usual="as open" />
+        )}
+        <Slider label="token vectors ×" value={Number(settings["scale"])} low={0.01} high={100} base={10} steps={10} whole={false} change={(scale, now) => change({ scale }, now)} />
+        <Flag label="normalize each sum, as a LayerNorm does" name="normalize" settings={settings} change={change} />
+      </div>
+      <Answered asked={asked} what="splitting the variance">
+        {(answer) => (
+          <>
+            {answer.missing === null ? <Split answer={answer} /> : <p class="lead">{sentence(answer.missing)} Choose a scheme above to see what adding one would do.</p>}
+            <SchemeFacts title={answer.title} doors={answer.doors} notes={answer.notes} />
+          </>
+        )}
+      </Answered>
+    </>
+  );
+}
+
+function sentence(words: string): string {
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+function percent(share: number): string {
+  return `${fixed(100 * share, 1)} %`;
+}
+
+interface Bar {
+  name: string;
+  parts: number[];
+}
+
+function Split({ answer }: { answer: Shares }) {
+  const all: Bar = { name: "all", parts: [answer.token, answer.position, answer.interaction] };
+  const bars = useMemo(() => windowsOf(answer), [answer]);
+  const around = [
+    answer.factor !== 1 && `the model multiplies tokens by ${told(answer.factor)}`,
+    answer.scale !== 1 && `tokens are multiplied by ${told(answer.scale)} here`,
+    answer.added && "the row of the first kind of sentence is added",
+    answer.norm && `then ${answer.norm}`,
+  ].filter(Boolean);
+  return (
+    <>
+      <p class="split">
+        <b>{percent(answer.token)}</b> what, <b>{percent(answer.position)}</b> where, <b>{percent(answer.interaction)}</b> both at once.
+      </p>
+      <div class="two even">
+        <Stack
+          title="Whose variance it is"
+          file="shares"
+          note={`${whole(answer.tokens)} tokens at ${whole(answer.rows)} positions. A token's vector has the length ${told(answer.lengths.token, 3)}, a position's ${told(answer.lengths.position, 3)} (medians).`}
+          bars={[all]}
+          how={
+            <How code={inPython(answer)}>
+              <p>
+                x(t, p) = norm(s E[t] + P[p]) for every token with every position: x − mean = token(t) + position(p) + the rest, a two-way analysis of
+                variance. The three parts are orthogonal, so that their variances sum to that of x. {around.length > 0 && `${sentence(around.join(", "))}.`} Each token counts
+                alike, as rare ones do not in a text.
+              </p>
+            </How>
+          }
+        />
+        <Stack
+          title="In which positions"
+          file="shares-by-window"
+          note="The same among the positions of a window alone: what a short text shows of where."
+          bars={bars}
+          how={
+            <How>
+              <p>As on the left, with 96 tokens and at most 96 positions of each window, drawn by the seed: right to about a percent.</p>
+            </How>
+          }
+        />
+      </div>
+      <p class="note">
+        The directions of tokens and of positions, from the mean, meet at a mean |cos| of {told(answer.angle, 3)}; it would be 0 where they use different
+        features altogether.
+      </p>
+      <ByScale answer={answer} />
+    </>
+  );
+}
+
+function windowsOf(answer: Shares): Bar[] {
+  const { windows, by_window } = answer;
+  return Array.from({ length: windows.shape[0] ?? 0 }, (_, n) => ({
+    name: windows.values[2 * n] === 1 ? "all but 0" : `${windows.values[2 * n]} to ${windows.values[2 * n + 1]! - 1}`,
+    parts: [0, 1, 2].map((part) => by_window.values[3 * n + part]!),
+  }));
+}
+
+function inPython(answer: Shares): string {
+  const scheme = answer.doors.find(({ door }) => door === "input")?.said ?? "";
+  const table = answer.tensor === null ? "tokens = rng.standard_normal((512, dim))" : `tokens = whatwhere.read(PATH).array("${answer.tensor}")`;
+  const scale = answer.factor * answer.scale;
+  return `from whatwhere.analysis.shares import shares\n${table}\npositions = whatwhere.${scheme}(whatwhere.positions(${answer.rows}))[0]\nshares(tokens, positions${scale === 1 ? "" : `, scale=${scale}`}${answer.norm ? ", gain=..., shift=..." : ""})`;
+}
+
+interface StackProps {
+  title: string;
+  file: string;
+  note: string;
+  bars: Bar[];
+  how: ComponentChildren;
+}
+
+function Stack({ title, file, note, bars, how }: StackProps) {
+  return (
+    <Figure
+      title={title}
+      note={note}
+      file={file}
+      svg={() => stackSvg(title, bars)}
+      rows={bars}
+      columns={[
+        { title: "positions", value: ({ name }) => name },
+        ...PARTS.map((part, n) => ({ title: part, numeric: true, value: ({ parts }: Bar) => parts[n]!, cell: ({ parts }: Bar) => percent(parts[n]!) })),
+      ]}
+      how={how}
+    >
+      <ul class="stacks">
+        {bars.map(({ name, parts }) => (
+          <li key={name}>
+            <span>{name}</span>
+            <span class="stack" role="img" aria-label={PARTS.map((part, n) => `${part} ${percent(parts[n]!)}`).join(", ")}>
+              {parts.map((share, n) => (
+                <i key={n} style={{ width: `${100 * share}%`, background: `var(--c${COLORS[n]})` }} />
+              ))}
+            </span>
+            <span class="value">
+              {percent(parts[0]!)} · {percent(parts[1]!)}
+            </span>
+          </li>
+        ))}
+      </ul>
+      <p class="under">
+        <span class="groups">
+          {PARTS.map((part, n) => (
+            <span key={part}>
+              <i style={{ background: `var(--c${COLORS[n]})` }} /> {part}
+            </span>
+          ))}
+        </span>
+      </p>
+    </Figure>
+  );
+}
+
+function stackSvg(title: string, bars: Bar[]): string {
+  const parts = bars.flatMap(({ name, parts: shares }, row) => {
+    let left = 110;
+    const y = 8 + 30 * row;
+    const drawn = shares.map((share, n) => {
+      const part = box(left, y, 440 * share, 20, seriesColor(COLORS[n]!));
+      left += 440 * share;
+      return part;
+    });
+    return [label(100, y + 15, name, "end"), ...drawn, label(560, y + 15, shares.map(percent).join(" · "))];
+  });
+  const under = 24 + 30 * bars.length;
+  const legend = PARTS.flatMap((part, n) => [box(110 + 90 * n, under, 12, 12, seriesColor(COLORS[n]!)), label(128 + 90 * n, under + 11, part, "start", pageColor("muted"))]);
+  return drawing(760, under + 24, title, [...parts, ...legend]);
+}
+
+function ByScale({ answer }: { answer: Shares }) {
+  const { scales, by_scale } = answer;
+  const props: LinesProps = useMemo(() => {
+    const x = Array.from(scales.values, (more) => more * answer.scale);
+    return {
+      title: "If token vectors were longer or shorter",
+      x,
+      curves: PARTS.map((name, part) => ({ name, values: x.map((_, n) => 100 * by_scale.values[3 * n + part]!), color: COLORS[part]! })),
+      xLabel: "token vectors ×",
+      yLabel: "percent",
+      logX: true,
+      marks: [{ x: answer.scale, text: "as shown" }],
+    };
+  }, [answer]);
+  return (
+    <Figure
+      title={props.title}
+      note="A table that is drawn small leaves the floor to the positions; √dim in front of the tokens, as in the first Transformer, takes it back."
+      file="shares-by-scale"
+      svg={() => linesSvg(props)}
+      rows={Array.from({ length: scales.values.length }, (_, n) => n)}
+      columns={[
+        { title: "times", numeric: true, value: (n) => props.x[n]!, cell: (n) => told(props.x[n]) },
+        ...props.curves.map(({ name, values }) => ({ title: name, numeric: true, value: (n: number) => values[n] ?? null, cell: (n: number) => `${told(values[n])} %` })),
+      ]}
+      how={
+        <How>
+          <p>The split above with s times each factor, on 96 tokens and 96 positions, drawn by the seed: right to about a percent.</p>
+        </How>
+      }
+    >
+      <Lines {...props} />
+    </Figure>
+  );
+}

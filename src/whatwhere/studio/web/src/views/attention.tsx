@@ -1,0 +1,133 @@
+/** View 12, attention by distance: how far the heads of a trained comparison model look. */
+
+import { useMemo } from "preact/hooks";
+import { told } from "../numbers";
+import { Figure } from "../parts/figure";
+import { How } from "../parts/how";
+import { type Curve, Lines, type LinesProps, linesSvg } from "../parts/lines";
+import { Answered } from "../parts/states";
+import { register, type ViewProps } from "../register";
+import { type Attention, runDefaults, useRun } from "./replay/run";
+
+register({
+  id: "attention",
+  order: 12,
+  title: "Attention by distance",
+  question: "How much does each head of a trained model look at the token so many places back?",
+  defaults: (about) => ({ ...runDefaults(about), log: false }),
+  shown: () => true,
+  Page: Page,
+});
+
+const DASHES = [undefined, [8, 3], [2, 3], [8, 3, 2, 3]];
+
+function Page(props: ViewProps) {
+  const { asked, choice } = useRun<Attention>(props, "attention");
+  const log = Boolean(props.settings["log"]);
+  return (
+    <>
+      {choice}
+      <Answered asked={asked} what="reading the run">
+        {(answer) =>
+          answer.missing !== null ? (
+            <p class="note">There is no attention to show: {answer.missing}</p>
+          ) : (
+            <>
+              <label class="choice">
+                <input type="checkbox" checked={log} onChange={(event) => props.change({ log: event.currentTarget.checked })} /> weights by their logarithm
+              </label>
+              {answer.lengths.map((each, n) => (
+                <section key={each.length} aria-label={`${each.length} ${answer.unit}`}>
+                  <h2>
+                    {n === 0 ? "At the longest trained length" : "Beyond it"}: {each.length} {answer.unit}
+                  </h2>
+                  <div class="pair">
+                    {Array.from({ length: each.layers.shape[0]! }, (_, layer) => (
+                      <Layer key={layer} found={answer} of={each} layer={layer} log={log} />
+                    ))}
+                  </div>
+                </section>
+              ))}
+            </>
+          )
+        }
+      </Answered>
+    </>
+  );
+}
+
+interface LayerProps {
+  found: Attention;
+  of: Attention["lengths"][number];
+  layer: number;
+  log: boolean;
+}
+
+function Layer({ found, of, layer, log }: LayerProps) {
+  const { distances, layers, even } = of;
+  const [count = 0, heads = 0, places = 0] = layers.shape;
+  const weight = (head: number, place: number) => layers.values[(layer * heads + head) * places + place]!;
+  const plain = (place: number) => (even ? even.values[layer * places + place]! : NaN);
+  const shown = (value: number) => (Number.isFinite(value) && (!log || value > 0) ? value : null);
+  const title = `Layer ${layer + 1} of ${count}, ${of.length} ${found.unit}`;
+  const props: LinesProps = useMemo(() => {
+    const each = (name: string, value: (place: number) => number, color: number, dash?: number[]): Curve => ({
+      name,
+      values: Array.from(distances.values, (_, place) => shown(value(place))),
+      color,
+      ...(dash ? { dash } : {}),
+    });
+    return {
+      title,
+      x: distances.values,
+      curves: [
+        ...Array.from({ length: heads }, (_, head) => each(`head ${head + 1}`, (place) => weight(head, place), 1 + (head % 7), DASHES[head % DASHES.length])),
+        ...(even ? [each("all alike", plain, 0, [1, 4])] : []),
+      ],
+      xLabel: "tokens back",
+      yLabel: log ? "mean weight, logarithmic" : "mean weight",
+      logY: log,
+      height: 280,
+    };
+  }, [found, of, layer, log]);
+  const one = even !== null && isOne(even.values.subarray(layer * places, (layer + 1) * places));
+  return (
+    <Figure
+      title={title}
+      note={one ? "One token alone asks here: the one whose answer is read. So each distance is one place." : "Averaged over all tokens that have one so far back."}
+      file={`attention-${found.run}-${of.length}-${layer + 1}`}
+      svg={() => linesSvg(props)}
+      rows={Array.from({ length: places }, (_, place) => place)}
+      columns={[
+        { title: "tokens back", numeric: true, value: (place) => distances.values[place]! },
+        ...Array.from({ length: heads }, (_, head) => ({
+          title: `head ${head + 1}`,
+          numeric: true,
+          value: (place: number) => finite(weight(head, place)),
+          cell: (place: number) => told(finite(weight(head, place))),
+        })),
+        { title: "all alike", numeric: true, value: (place) => finite(plain(place)), cell: (place) => told(finite(plain(place))) },
+      ]}
+      how={
+        <How code={`results = whatwhere.comparison.page.reading.read_results(Path(FOLDER))\nresults.trace(run)["attention@${of.length}"]  # layers, heads, distances`}>
+          <p>
+            weight(h, d) = mean of a(h, i, i − d) over the queries i ≥ d and 100 new sequences, measured when the run ended. Distance is counted in tokens,
+            wherever they stand. Dotted: what attention to all tokens alike would give, which is more for near ones, as early tokens see few.
+          </p>
+        </How>
+      }
+    >
+      <Lines {...props} />
+    </Figure>
+  );
+}
+
+function finite(value: number): number | null {
+  return Number.isFinite(value) ? value : null;
+}
+
+/** Tell whether one query asks: looking at all alike, it gives each place the same weight. */
+function isOne(even: ArrayLike<number>): boolean {
+  const known = Array.from(even).filter(Number.isFinite);
+  return known.every((value) => Math.abs(value - known[0]!) < 1e-6);
+}

@@ -1,0 +1,217 @@
+/** View 4, unhealthy tokens: rows that training never reached, tokens that no text leads to, doubles, hubs, with the evidence. */
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useMemo } from "preact/hooks";
+import { seriesColor } from "../colors";
+import { writeLink } from "../link";
+import { told, whole } from "../numbers";
+import { Figure } from "../parts/figure";
+import { How } from "../parts/how";
+import { Lines, type LinesProps, linesSvg } from "../parts/lines";
+import { Progressing } from "../parts/progress";
+import { saveCsv } from "../parts/save";
+import { Waiting, Wrong } from "../parts/states";
+import { box, drawing, label } from "../parts/svg";
+import { Table } from "../parts/table";
+import { register, type ViewProps } from "../register";
+import { useWork } from "../works";
+import { columnsOf, type Examined, type Histogram, type ListName, LISTS, NAMES } from "./health/lists";
+
+register({
+  id: "health",
+  order: 4,
+  title: "Unhealthy tokens",
+  question: "Which rows did training never reach, which tokens does no text lead to, and what else is wrong with the table?",
+  defaults: () => ({ list: "" }),
+  shown: (about) => about.tables.input !== undefined,
+  Page: Health,
+});
+
+function Health({ settings, change }: ViewProps) {
+  const work = useWork<Examined>("health.examine", {});
+  useEffect(() => {
+    if (work.state === "idle") work.start();
+  }, []);
+  if (work.problem !== null) return <Wrong message={work.problem} />;
+  if (work.state === "stopped") {
+    return (
+      <button type="button" onClick={work.start}>
+        Examine the table
+      </button>
+    );
+  }
+  if (!work.answer) return work.progress ? <Progressing work={work} what="examining the table" stop={work.stop} /> : <Waiting what="examining the table" />;
+  return <Found examined={work.answer} list={String(settings["list"])} change={change} />;
+}
+
+function Found({ examined, list, change }: { examined: Examined; list: string; change: ViewProps["change"] }) {
+  const some = NAMES.filter((name) => examined.lists[name].count > 0);
+  const now = NAMES.find((name) => name === list) ?? some[0] ?? "never";
+  return (
+    <>
+      <Summary examined={examined} now={now} choose={(name) => change({ list: name })} />
+      <List examined={examined} name={now} />
+      <div class="halves">
+        <Spread
+          examined={examined}
+          of={examined.norms}
+          title="Lengths of the rows"
+          xLabel="length |x|"
+          marks={[]}
+          note="A row that training never reached keeps the small numbers that it began with: it is short."
+        >
+          |x| of each row of <code>{examined.name}</code>, in float64. Groups overlap: an unreachable token is often one that was never trained.
+        </Spread>
+        <Spread
+          examined={examined}
+          of={examined.cosines}
+          title="Likeness to the shortest rows"
+          xLabel="cosine to the mean of the shortest rows"
+          marks={[{ x: examined.threshold, text: `suspected above ${told(examined.threshold, 3)}` }]}
+          note="What moved rows that were never trained moved them alike, so they lie in one direction."
+        >
+          The {examined.seeds} shortest rows, half a percent, are the seeds; cos(x − m, s − m) with m the mean of all rows and s the mean of the seeds, the row itself left
+          out. Suspected is what lies above 0.5 and 8 robust standard deviations above the median. After Land and Bartolo 2024, who begin with a list made by hand.
+        </Spread>
+      </div>
+    </>
+  );
+}
+
+/** How many rows are in each list, as bars that choose the list. */
+function Summary({ examined, now, choose }: { examined: Examined; now: ListName; choose(name: ListName): void }) {
+  const most = Math.max(1, ...NAMES.map((name) => examined.lists[name].count));
+  const unwell = NAMES.filter((name) => examined.lists[name].count > 0);
+  const title = `What is wrong among ${whole(examined.rows)} rows`;
+  const unknown = (name: ListName) => name === "unreachable" && !examined.tokenizer;
+  const count = (name: ListName) => (unknown(name) ? null : examined.lists[name].count);
+  const svg = () =>
+    drawing(
+      640,
+      20 + 24 * NAMES.length,
+      title,
+      NAMES.flatMap((name, n) => [
+        label(170, 24 + 24 * n, LISTS[name].title, "end"),
+        box(178, 13 + 24 * n, 360 * (examined.lists[name].count / most), 14, seriesColor(2)),
+        label(548, 24 + 24 * n, count(name) === null ? "not known" : whole(examined.lists[name].count)),
+      ]),
+    );
+  return (
+    <Figure
+      title={title}
+      note={unwell.length ? "Choose a list; a row may stand in several." : "Nothing here looks unwell: every row is finite, apart from the others, and was moved by training as far as its numbers tell."}
+      file="health"
+      svg={svg}
+      rows={NAMES}
+      columns={[
+        { title: "list", value: (name) => LISTS[name].title },
+        { title: "rows", numeric: true, value: count, cell: (name) => (count(name) === null ? "not known" : whole(count(name)!)) },
+        { title: "what it says", value: (name) => LISTS[name].says(examined) },
+      ]}
+      how={
+        <How code={"whatwhere inspect PATH --sections unhealthy --json"}>
+          <p>
+            Lengths and cosines in float64 over all rows of <code>{examined.name}</code>; duplicates by their bytes; hubs by the exact nearest rows of {whole(examined.lists.hubs.asked)}{" "}
+            tokens; unreachable by decoding each token behind seven short texts and encoding what comes out.
+          </p>
+        </How>
+      }
+    >
+      <ul class="bars choices">
+        {NAMES.map((name) => (
+          <li key={name}>
+            <button type="button" class="name" aria-pressed={name === now} onClick={() => choose(name)}>
+              {LISTS[name].title}
+            </button>
+            <span class="track" aria-hidden="true">
+              <i style={{ width: `${(100 * examined.lists[name].count) / most}%`, background: "var(--c2)" }} />
+            </span>
+            <span class="value">{count(name) === null ? "–" : whole(examined.lists[name].count)}</span>
+          </li>
+        ))}
+      </ul>
+    </Figure>
+  );
+}
+
+function List({ examined, name }: { examined: Examined; name: ListName }) {
+  const rows = examined.lists[name];
+  const { title, says } = LISTS[name];
+  const columns = useMemo(() => columnsOf(examined, name, (id) => writeLink("tokens", { token: `#${id}` }, {}), (id) => writeLink("map", { token: `#${id}` }, {})), [examined, name]);
+  const shown = Array.from(rows.ids.values, (_, n) => n);
+  const csv = () => saveCsv(`unhealthy-${name}`, columns.slice(0, -1).map((column) => column.title), shown.map((n) => columns.slice(0, -1).map((column) => column.value(n))));
+  return (
+    <section aria-label={`Rows: ${title}`} class="near">
+      <h2>
+        {whole(rows.count)} {title}
+      </h2>
+      <p class="note">
+        {rows.count > 0 || name === "unreachable" ? says(examined) : "None."}
+        {rows.count > shown.length && ` The first ${whole(shown.length)} are listed.`}
+      </p>
+      {shown.length > 0 && (
+        <>
+          <div class="tools">
+            <button type="button" onClick={csv} aria-label={`Save ${title} as CSV`}>
+              CSV
+            </button>
+          </div>
+          <Table key={name} caption={`Rows: ${title}`} columns={columns} rows={shown} most={60} />
+        </>
+      )}
+    </section>
+  );
+}
+
+interface SpreadProps {
+  examined: Examined;
+  of: Histogram;
+  title: string;
+  xLabel: string;
+  marks: { x: number; text: string }[];
+  note: string;
+  children: ComponentChildren;
+}
+
+const COLORS: Record<string, number> = { "all rows": 0, "never trained": 1, unreachable: 2 };
+
+/** A histogram of all rows, and of those that are suspected. */
+function Spread({ examined, of, title, xLabel, marks, note, children }: SpreadProps) {
+  const edges = of.edges.values;
+  const props: LinesProps = useMemo(
+    () => ({
+      title,
+      x: edges,
+      // The last edge has no bin: the step goes down to 0.
+      curves: of.groups.map(({ name, counts }) => ({ name, values: [...counts.values, 0], color: COLORS[name] ?? 0 })),
+      xLabel,
+      yLabel: "rows",
+      steps: true,
+      marks,
+      height: 220,
+    }),
+    [examined],
+  );
+  const bins = Array.from({ length: edges.length - 1 }, (_, n) => n);
+  return (
+    <Figure
+      title={title}
+      note={note}
+      file={xLabel.startsWith("length") ? "health-lengths" : "health-cosines"}
+      svg={() => linesSvg(props)}
+      rows={bins}
+      columns={[
+        { title: "from", numeric: true, value: (n) => edges[n]!, cell: (n) => told(edges[n]) },
+        { title: "to", numeric: true, value: (n) => edges[n + 1]!, cell: (n) => told(edges[n + 1]) },
+        ...of.groups.map(({ name, counts }) => ({ title: name, numeric: true, value: (n: number) => counts.values[n]! })),
+      ]}
+      how={
+        <How>
+          <p>{children}</p>
+        </How>
+      }
+    >
+      <Lines {...props} />
+    </Figure>
+  );
+}

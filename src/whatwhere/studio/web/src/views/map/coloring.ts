@@ -1,0 +1,77 @@
+/** What the points of the map are colored by: groups, of which the largest have a color each, or amounts. */
+
+import { whole } from "../../numbers";
+import { BEHIND } from "../../parts/raster";
+import type { Numbers, Tensor } from "../../wire";
+import type { Names } from "./labels";
+
+export interface Coloring {
+  group: Uint8Array;
+  groups?: string[];
+  amount?: [number, number];
+  /** What is said of the colors. */
+  note: string;
+}
+
+export interface Frequencies {
+  corpus: string | null;
+  whole: boolean;
+  counts: Tensor | null;
+  total?: number;
+}
+
+/** The colors of the page, less the gray that stands for all others. */
+const COLORED = 7;
+const LEVELS = 254;
+
+export function byGroup(ids: Numbers, numbers: Numbers, names: string[], what: string, only: string): Coloring {
+  const counts = new Uint32Array(names.length);
+  for (const id of ids) counts[numbers[id]!]!++;
+  const order = names.map((_, n) => n).filter((n) => counts[n]! > 0);
+  order.sort((a, b) => counts[b]! - counts[a]!);
+  const colored = order.slice(0, COLORED);
+  const others = order.slice(COLORED);
+  const gray = others.length > 1 ? [`other ${what}s`] : others.map((n) => names[n]!);
+  const groups = [...gray, ...colored.map((n) => names[n]!)];
+  const place = new Uint8Array(names.length); // what has no color of its own is 0, the gray
+  colored.forEach((n, k) => (place[n] = k + gray.length));
+  const chosen = groups.indexOf(only);
+  const group = new Uint8Array(ids.length);
+  ids.forEach((id, n) => {
+    const own = place[numbers[id]!]!;
+    group[n] = chosen >= 0 && own !== chosen ? BEHIND : own;
+  });
+  const told = order.slice(0, 4).map((n) => `${names[n]} ${whole(counts[n]!)}`);
+  return { group, groups, note: `Colored by ${what}: ${told.join(", ")}${order.length > 4 ? ", and others" : ""}.` };
+}
+
+/** Color by an amount; the colors end where 1 in 200 lies beyond, so that a few large numbers do not pale the rest. */
+export function byAmount(values: Float64Array, note: string, log = false): Coloring {
+  const sorted = values.filter(Number.isFinite).sort();
+  const low = sorted[Math.floor(0.005 * (sorted.length - 1))] ?? 0;
+  const high = sorted[Math.ceil(0.995 * (sorted.length - 1))] ?? 1;
+  const scaled = (value: number) => (log ? Math.log1p(value) : value);
+  const size = scaled(high) - scaled(low) || 1;
+  const group = new Uint8Array(values.length);
+  values.forEach((value, n) => {
+    const share = (scaled(value) - scaled(low)) / size;
+    group[n] = Number.isFinite(share) ? Math.round(LEVELS * Math.min(1, Math.max(0, share))) : BEHIND;
+  });
+  return { group, amount: [low, high], note };
+}
+
+export function coloring(by: string, ids: Numbers, names: Names, only: string, frequencies: Frequencies | null): Coloring {
+  const { labels } = names;
+  if (by === "script") return byGroup(ids, labels.scripts.values, labels.script_names, "script", only);
+  if (by === "length") return byAmount(Float64Array.from(ids, (id) => names.norm(id)), "Colored by the length of the row.");
+  if (by !== "frequency") return byGroup(ids, labels.kinds.values, labels.kind_names, "kind", only);
+  const counts = frequencies?.counts?.values;
+  if (counts) {
+    const part = frequencies.whole ? "" : " the beginning of";
+    const note = `Colored by how often a token stands in${part} ${frequencies.corpus} (${whole(frequencies.total ?? 0)} tokens), by logarithm.`;
+    return byAmount(Float64Array.from(ids, (id) => counts[id]!), note, true);
+  }
+  const note =
+    "No text was given to count tokens in (whatwhere studio PATH --corpus TEXT), so this is colored by id, which stands in for frequency: many vocabularies list frequent tokens first. It is a proxy, no count.";
+  return byAmount(Float64Array.from(ids), note);
+}

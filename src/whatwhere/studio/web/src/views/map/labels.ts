@@ -1,0 +1,75 @@
+/** What is said of each id: packed texts, kinds, scripts and lengths, as the map is colored and named by them. */
+
+import { told, whole } from "../../numbers";
+import { face, readable } from "../../signs";
+import type { Tensor } from "../../wire";
+
+export interface Packed {
+  bytes: Tensor;
+  ends: Tensor;
+}
+
+export interface Labels {
+  words: Packed;
+  texts: Packed;
+  kinds: Tensor;
+  kind_names: string[];
+  scripts: Tensor;
+  script_names: string[];
+  norms: Tensor;
+}
+
+const DECODER = new TextDecoder();
+
+function unpacked({ bytes, ends }: Packed, n: number): string {
+  const end = ends.values[n];
+  if (end === undefined) return "";
+  return DECODER.decode((bytes.values as Uint8Array).subarray(n ? ends.values[n - 1]! : 0, end));
+}
+
+export class Names {
+  constructor(readonly labels: Labels) {}
+
+  word(id: number): string {
+    return unpacked(this.labels.words, id) || `#${id}`;
+  }
+
+  text(id: number): string {
+    return unpacked(this.labels.texts, id);
+  }
+
+  shown(id: number): string {
+    return readable(face(this.word(id), this.text(id)));
+  }
+
+  kind(id: number): string {
+    return this.labels.kind_names[this.labels.kinds.values[id]!] ?? "";
+  }
+
+  script(id: number): string {
+    return this.labels.script_names[this.labels.scripts.values[id]!] ?? "";
+  }
+
+  norm(id: number): number {
+    return this.labels.norms.values[id]!;
+  }
+
+  /** Say what is known of a token in one line. */
+  line(id: number): string {
+    return `${this.shown(id)} · #${id} · ${this.kind(id)} · ${this.script(id)} · length ${told(this.norm(id), 3)}`;
+  }
+
+  /** Find the id of a text, or of #id. */
+  find(token: string): number | null {
+    const rows = this.labels.norms.values.length;
+    const number = /^#\d+$/.test(token) ? Number(token.slice(1)) : null;
+    if (number !== null) return number < rows ? number : null;
+    for (let id = 0; id < rows; id++) if (this.word(id) === token) return id;
+    return null;
+  }
+}
+
+export function percent(share: number): string {
+  const said = 100 * share;
+  return `${said >= 10 || said === 0 ? whole(Math.round(said)) : told(said, 2)} %`;
+}

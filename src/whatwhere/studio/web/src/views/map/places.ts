@@ -1,0 +1,91 @@
+/** Where the tokens lie on the plane, and what the plane has kept. */
+
+import { fixed, whole } from "../../numbers";
+import { Grid, type Box, type Points } from "../../parts/raster";
+import type { Numbers, Tensor } from "../../wire";
+import { percent } from "./labels";
+
+export type Method = "pca" | "tsne" | "umap";
+
+export interface Places {
+  method: Method;
+  table: string;
+  name: string;
+  rows: number;
+  shown: number;
+  left_out: number;
+  drawn: boolean;
+  missing: Partial<Record<Method, string>>;
+  kept: number;
+  k: number;
+  asked: number;
+  chance: number;
+  share: [number, number] | null;
+  ids: Tensor;
+  places: Tensor;
+}
+
+export interface Near {
+  id: number;
+  ids: Tensor;
+  cosines: Tensor | null;
+}
+
+export const METHODS: Record<Method, string> = { pca: "PCA", tsne: "t-SNE", umap: "UMAP" };
+
+/** Set the two coordinates apart, and find the point of each id. */
+export class Plane {
+  readonly x: Float32Array;
+  readonly y: Float32Array;
+  readonly ids: Numbers;
+  readonly #points: Int32Array;
+
+  constructor(readonly of: Places) {
+    const { values } = of.places;
+    this.ids = of.ids.values;
+    this.x = Float32Array.from(this.ids, (_, n) => values[2 * n]!);
+    this.y = Float32Array.from(this.ids, (_, n) => values[2 * n + 1]!);
+    this.#points = new Int32Array(of.rows).fill(-1);
+    this.ids.forEach((id, n) => (this.#points[id] = n));
+  }
+
+  /** Give the point of an id, or null where it is not on the map. */
+  point(id: number): number | null {
+    const point = this.#points[id] ?? -1;
+    return point < 0 ? null : point;
+  }
+
+  inside(box: Box | null): number[] {
+    if (!box) return [];
+    const points: Points = { x: this.x, y: this.y, group: null };
+    return new Grid(points).inside(box);
+  }
+
+  /** Give how many of some points are among the nearest on the plane; equal distances count for them. */
+  keeps(point: number, neighbors: number[]): number {
+    const away = (n: number) => (this.x[n]! - this.x[point]!) ** 2 + (this.y[n]! - this.y[point]!) ** 2;
+    const order = Float64Array.from(this.ids, (_, n) => (n === point ? Infinity : away(n))).sort();
+    const border = order[neighbors.length - 1] ?? -1;
+    return neighbors.filter((n) => away(n) <= border).length;
+  }
+}
+
+/** Say how far a map can be trusted: this stands on the map itself. */
+export function trust({ kept, k, asked, chance, share }: Places): string[] {
+  const lines = [`keeps ${percent(kept)} of the ${k} nearest tokens of the full space`, `${whole(asked)} tokens asked; chance would keep ${percent(chance)}`];
+  if (share) lines.push(`across ${fixed(100 * share[0], 1)} % of the variance, up ${fixed(100 * share[1], 1)} %`);
+  return lines;
+}
+
+export function readBox(text: string): Box | null {
+  const [left, right, bottom, top] = text.split(",").map(Number);
+  if (![left, right, bottom, top].every(Number.isFinite) || top === undefined) return null;
+  return { left: left!, right: right!, bottom: bottom!, top };
+}
+
+export function writeBox({ left, right, bottom, top }: Box): string {
+  // Rounded outward, so that what was inside stays so.
+  const down = (value: number) => Math.floor(value * 1e4) / 1e4;
+  const up = (value: number) => Math.ceil(value * 1e4) / 1e4;
+  return [down(left), up(right), down(bottom), up(top)].join(",");
+}

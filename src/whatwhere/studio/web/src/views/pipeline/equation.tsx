@@ -1,0 +1,76 @@
+/** The one equation of the input layer, with the reader's own words in it; each term leads to its step. */
+
+import type { ComponentChildren } from "preact";
+import { told } from "../../numbers";
+import { TokenLabel } from "../../parts/token";
+import { cell, doorName, row, type StepId, vectorWords, type Walk } from "./walk";
+
+interface Props {
+  walk: Walk;
+  at: number;
+  other: number;
+  step: StepId;
+  go(step: StepId): void;
+}
+
+export function Equation({ walk, at, other, step, go }: Props) {
+  const word = (n: number) => <TokenLabel word={walk.words[n]!} text={walk.texts[n] ?? null} />;
+  const term = (to: StepId, what: ComponentChildren, label: string) => (
+    <button type="button" class="term" aria-pressed={step === to} title={label} onClick={() => go(to)}>
+      {what}
+    </button>
+  );
+  const [input, turn, bias] = [doorName(walk, "input"), doorName(walk, "query_key"), doorName(walk, "score")];
+  const hidden = walk.causal && other > at;
+  const id = walk.ids.values[at]!;
+  return (
+    <section class="equation" aria-label="The equation">
+      <p>
+        {term("sum", <>x({word(at)})</>, "The sum")} = {walk.factor !== 1 && `${told(walk.factor)} · `}
+        {term("rows", <>what({word(at)})</>, "The token's row")} + {term("positions", input ? <>where({at})</> : "0", "The position's row")}
+      </p>
+      <p class="numbers">
+        {vectorWords(row(walk.vectors, at))} = {term("ids", <>E[{id}]</>, "The id")} {vectorWords(row(walk.rows, at))}
+        {walk.position_rows && (
+          <>
+            {" "}
+            + P[{at}] {vectorWords(row(walk.position_rows, at))}
+          </>
+        )}
+      </p>
+      <p>
+        {term(
+          "score",
+          <>
+            score({word(at)} → {word(other)})
+          </>,
+          "The score",
+        )}{" "}
+        = {told(walk.scale, 3)} ·{" "}
+        {term(
+          "rotation",
+          <>
+            ⟨ {turn ? <>turn({at})</> : ""} q({word(at)}), {turn ? <>turn({other})</> : ""} k({word(other)}) ⟩
+          </>,
+          "Queries and keys",
+        )}{" "}
+        + {term("bias", bias ? <>bias({at - other})</> : "0", "The bias")}
+      </p>
+      <p class="numbers">
+        {hidden ? (
+          <>−∞: the query at {at} may not look at a later key</>
+        ) : (
+          <>
+            {told(cell(walk.scores, at, other))} = {told(cell(walk.mapped_products, at, other))}
+            {walk.bias && signed(cell(walk.bias, at, other))}
+            {turn && <> (without the turn {told(cell(walk.products, at, other))})</>}
+          </>
+        )}
+      </p>
+    </section>
+  );
+}
+
+function signed(value: number): string {
+  return value < 0 ? ` − ${told(-value)}` : ` + ${told(value)}`;
+}

@@ -1,0 +1,266 @@
+/** The steps inside the attention: the turn of queries and keys, the bias, and the score of every pair. */
+
+import { useMemo } from "preact/hooks";
+import { pageColor, seriesColor } from "../../colors";
+import { fixed, told } from "../../numbers";
+import { Figure } from "../../parts/figure";
+import { Heat, heatSvg, type HeatProps } from "../../parts/heat";
+import { How } from "../../parts/how";
+import { drawing, label, line, n as short } from "../../parts/svg";
+import type { Settings } from "../../source";
+import type { Tensor } from "../../wire";
+import { Vectors } from "./steps";
+import { cell, doorName, faces, limitOf, type Walk } from "./walk";
+
+interface Props {
+  walk: Walk;
+  at: number;
+  other: number;
+  settings: Settings;
+  change(some: Settings, replace?: boolean): void;
+}
+
+export function HeadChoice({ walk, change }: Pick<Props, "walk" | "change">) {
+  return (
+    <label class="choice">
+      head{" "}
+      <select value={String(walk.head)} onChange={(event) => change({ head: Number(event.currentTarget.value) })}>
+        {Array.from({ length: walk.num_heads }, (_, n) => (
+          <option key={n} value={String(n)}>
+            {n}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+export function RotationStep({ walk, at, settings, change }: Props) {
+  const scheme = doorName(walk, "query_key");
+  const limit = useMemo(() => limitOf([walk.mapped_q]), [walk]);
+  const from = `q and k are the features ${Math.floor((walk.head * walk.dim) / walk.num_heads)} and on of x: the norm and the projections that stand between them in a model are left out`;
+  if (scheme === null)
+    return (
+      <>
+        <p class="lead">Queries and keys are not turned here: what is added to the vectors, or to the scores, tells the position.</p>
+        <Vectors walk={walk} tensor={walk.q} limit={limit} title="The query of each token" note={`${from}.`} file="queries" at={at} code={MEET} how={`${from}.`} />
+      </>
+    );
+  return (
+    <>
+      {walk.pairs && <Dials walk={walk} at={at} pair={Number(settings["pair"])} change={change} />}
+      <Vectors
+        walk={walk}
+        tensor={walk.mapped_q}
+        limit={limit}
+        title={`The query of each token, as ${scheme} leaves it`}
+        note={`Head ${walk.head}, ${walk.head_dim} features; keys are mapped by their own positions in the same way.`}
+        file="queries"
+        at={at}
+        code={MEET}
+        how={`${from}. Then ${scheme} maps each by its position.`}
+      />
+    </>
+  );
+}
+
+const MEET = "from whatwhere.analysis.meeting import meet\nmeet(x, where, num_heads).mapped_q";
+
+interface Dial {
+  n: number;
+  name: string;
+  turn: number | null;
+  before: [number, number];
+  after: [number, number];
+}
+
+const [ACROSS, TALL, RADIUS] = [104, 132, 40];
+
+/** A pair of features of each query as an arrow, before the turn and after. */
+function Dials({ walk, at, pair, change }: { walk: Walk; at: number; pair: number; change: Props["change"] }) {
+  const pairs = walk.pairs!;
+  const count = pairs.frequencies.values.length;
+  const number = Math.min(Math.max(pair, 0), count - 1);
+  const dials = useMemo(() => dialsOf(walk, number), [walk, number]);
+  const speed = pairs.frequencies.values[number]!;
+  const title = `The pair (${pairs.first.values[number]}, ${pairs.second.values[number]}) of each query, turned by its position`;
+  const size = Math.max(...dials.flatMap(({ before, after }) => [Math.hypot(...before), Math.hypot(...after)])) || 1;
+  const end = ([x, y]: [number, number]): [number, number] => [ACROSS / 2 + (RADIUS * x) / size, 48 - (RADIUS * y) / size];
+  return (
+    <Figure
+      title={title}
+      note={`Each position turns it by ${told(speed)} rad more: once around in ${speed ? told((2 * Math.PI) / speed) : "∞"} positions. Thin: before; thick: after.`}
+      file="turns"
+      svg={() => dialsSvg(dials, title, end)}
+      rows={dials}
+      columns={[
+        { title: "position", numeric: true, value: ({ n }) => n },
+        { title: "token", value: ({ name }) => name },
+        { title: "turn in radians", numeric: true, value: ({ turn }) => turn, cell: ({ turn }) => told(turn) },
+        ...(["before", "after"] as const).flatMap((when) =>
+          [0, 1].map((part) => ({
+            title: `${part ? "second" : "first"} ${when}`,
+            numeric: true,
+            value: (dial: Dial) => dial[when][part]!,
+            cell: (dial: Dial) => fixed(dial[when][part]!, 4),
+          })),
+        ),
+      ]}
+      how={
+        <How code={MEET}>
+          <p>
+            (a, b) becomes (a cos pω − b sin pω, a sin pω + b cos pω) at position p, with ω = {told(speed)} for this pair. The inner product of a
+            turned query and a turned key then depends on the distance of their positions alone.
+          </p>
+        </How>
+      }
+    >
+      <label class="choice">
+        pair {number} of {count}{" "}
+        <input
+          type="range"
+          min={0}
+          max={count - 1}
+          value={number}
+          aria-valuetext={`pair ${number}, ${told(speed)} radians a position`}
+          onInput={(event) => change({ pair: Number(event.currentTarget.value) }, true)}
+        />
+      </label>
+      <ol class="dials">
+        {dials.map((dial, n) => {
+          const [before, after] = [end(dial.before), end(dial.after)];
+          return (
+            <li key={n} class={n === at ? "here" : undefined}>
+              <svg viewBox={`0 0 ${ACROSS} 96`} aria-hidden="true">
+                <circle cx={ACROSS / 2} cy={48} r={RADIUS} class="ring" />
+                <line x1={ACROSS / 2} y1={48} x2={before[0]} y2={before[1]} class="before" />
+                <line x1={ACROSS / 2} y1={48} x2={after[0]} y2={after[1]} class="after" />
+                <circle cx={after[0]} cy={after[1]} r={4} class="tip" />
+              </svg>
+              <bdi>{dial.name}</bdi>
+              <small>{dial.turn === null ? "" : `${told(dial.turn, 3)} rad`}</small>
+            </li>
+          );
+        })}
+      </ol>
+    </Figure>
+  );
+}
+
+function dialsOf(walk: Walk, pair: number): Dial[] {
+  const { first, second } = walk.pairs!;
+  const [a, b] = [first.values[pair]!, second.values[pair]!];
+  return faces(walk).map((name, n) => ({
+    n,
+    name,
+    turn: walk.angles ? cell(walk.angles, n, pair) : null,
+    before: [cell(walk.q, n, a), cell(walk.q, n, b)],
+    after: [cell(walk.mapped_q, n, a), cell(walk.mapped_q, n, b)],
+  }));
+}
+
+function dialsSvg(dials: Dial[], title: string, end: (at: [number, number]) => [number, number]): string {
+  const parts = dials.map((dial, n) => {
+    const [left, top] = [(n % 8) * ACROSS, Math.floor(n / 8) * TALL];
+    const [before, after] = [end(dial.before), end(dial.after)];
+    const middle = ACROSS / 2;
+    return (
+      `<g transform="translate(${left} ${top})"><circle cx="${middle}" cy="48" r="${RADIUS}" fill="none" stroke="${pageColor("grid")}"/>` +
+      line(middle, 48, before[0], before[1], pageColor("muted"), 1.5) +
+      line(middle, 48, after[0], after[1], seriesColor(2), 3) +
+      `<circle cx="${short(after[0])}" cy="${short(after[1])}" r="4" fill="${seriesColor(2)}"/>` +
+      label(middle, 108, dial.name, "middle") +
+      label(middle, 124, dial.turn === null ? "" : `${told(dial.turn, 3)} rad`, "middle", pageColor("muted")) +
+      "</g>"
+    );
+  });
+  return drawing(Math.min(dials.length, 8) * ACROSS, Math.ceil(dials.length / 8) * TALL, title, parts);
+}
+
+export function BiasStep(props: Props) {
+  const { walk, at, other } = props;
+  const scheme = doorName(walk, "score");
+  if (walk.bias === null) return <p class="lead">Nothing is added to the scores here.</p>;
+  return (
+    <Matrix
+      {...props}
+      tensor={walk.bias}
+      title={`What ${scheme} adds to the score of each pair`}
+      file="bias"
+      note={`Head ${walk.head}: ${told(cell(walk.bias, at, other))} for the query at ${at} and the key at ${other}. Rows are queries, columns keys.`}
+      how={`The formula of ${scheme} by element, for every query and key${walk.causal ? "; keys later than the query are left out" : ""}.`}
+    />
+  );
+}
+
+export function ScoreStep(props: Props) {
+  const { walk } = props;
+  return (
+    <Matrix
+      {...props}
+      tensor={walk.scores}
+      title="The score of each query and key"
+      file="scores"
+      note={`Head ${walk.head}. The softmax of each row would be the attention${walk.causal ? "; later keys are out (−∞)" : ""}.`}
+      how={`⟨q, k⟩ of the turned vectors × ${told(walk.scale)}${walk.bias ? ", plus the bias" : ""}. Nothing trained stands between x and q, k here: the numbers show what position does, not what a layer has learned.`}
+    />
+  );
+}
+
+interface MatrixProps extends Props {
+  tensor: Tensor;
+  title: string;
+  file: string;
+  note: string;
+  how: string;
+}
+
+/** Every query against every key; the table tells each part of the sum. */
+function Matrix({ walk, tensor, title, file, note, how }: MatrixProps) {
+  const count = tensor.shape[0] ?? 0;
+  const names = useMemo(() => faces(walk), [walk]);
+  const props: HeatProps = useMemo(
+    () => ({
+      title,
+      values: walk.causal ? Float32Array.from(tensor.values, (value, n) => (n % count > Math.floor(n / count) ? Number.NEGATIVE_INFINITY : value)) : tensor.values,
+      rows: count,
+      columns: count,
+      rowName: (n) => `query ${n}, ${names[n]}`,
+      columnName: (n) => `key ${n}, ${names[n]}`,
+      rowLabels: names,
+      xLabel: `keys at 0 to ${count - 1}, left to right`,
+      map: "signed",
+      cell: 30,
+    }),
+    [tensor, title, names],
+  );
+  const shown = ({ i, j }: { i: number; j: number }) => !walk.causal || j <= i;
+  const rows = names.flatMap((_, i) => names.map((_, j) => ({ i, j }))).filter(shown);
+  const number = (title: string, of: Tensor | null) =>
+    of === null ? [] : [{ title, numeric: true, value: ({ i, j }: { i: number; j: number }) => cell(of, i, j), cell: ({ i, j }: { i: number; j: number }) => told(cell(of, i, j)) }];
+  return (
+    <Figure
+      title={title}
+      note={note}
+      file={file}
+      svg={() => heatSvg(props, 720)}
+      rows={rows}
+      columns={[
+        { title: "query", value: ({ i }) => `${i} ${names[i]}` },
+        { title: "key", value: ({ j }) => `${j} ${names[j]}` },
+        { title: "distance", numeric: true, value: ({ i, j }) => i - j },
+        ...number("product before", walk.products),
+        ...number("product", walk.mapped_products),
+        ...number("bias", walk.bias),
+        ...number("score", walk.scores),
+      ]}
+      how={
+        <How code={MEET.replace(".mapped_q", file === "bias" ? ".bias" : ".scores")}>
+          <p>{how}</p>
+        </How>
+      }
+    >
+      <Heat {...props} />
+    </Figure>
+  );
+}

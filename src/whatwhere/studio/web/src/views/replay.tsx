@@ -1,0 +1,335 @@
+/** View 11, the training replay: scrub the steps of a run, and watch the table, the number line and the loss move. */
+
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { fixed, told, whole } from "../numbers";
+import { announce } from "../parts/announce";
+import { Figure } from "../parts/figure";
+import { Heat, heatSvg, type HeatProps } from "../parts/heat";
+import { How } from "../parts/how";
+import { Lines, type LinesProps, linesSvg } from "../parts/lines";
+import { Answered } from "../parts/states";
+import { TokenLabel } from "../parts/token";
+import { register, type ViewProps } from "../register";
+import { readable } from "../signs";
+import { lineSvg, mapSvg, scene } from "./replay/moving";
+import { type Frames, runDefaults, type Trained, useRun } from "./replay/run";
+import { StillSvg } from "./replay/still";
+
+register({
+  id: "replay",
+  order: 11,
+  title: "Training replay",
+  question: "How does a token table come about, step by step, and what does the loss do meanwhile?",
+  defaults: (about) => ({ ...runDefaults(about), at: 0, of: "change" }),
+  shown: () => true,
+  Page: Replay,
+});
+
+const PAUSE = 350;
+
+function Replay(props: ViewProps) {
+  const { asked, trained, choice } = useRun<Frames>(props, "frames");
+  return (
+    <>
+      {choice}
+      <Answered asked={asked} what="reading the run">
+        {(answer) => (answer.frames ? <Film {...props} found={answer} trained={trained} /> : <WithoutTables found={answer} />)}
+      </Answered>
+    </>
+  );
+}
+
+function WithoutTables({ found }: { found: Frames }) {
+  return (
+    <>
+      <p class="note">The token table cannot be replayed: {found.missing} The loss is there.</p>
+      <Loss found={found} step={null} />
+    </>
+  );
+}
+
+function Film({ found, trained, settings, change }: ViewProps & { found: Frames; trained: Trained | null }) {
+  const frames = found.frames!;
+  const steps = frames.steps.values;
+  const last = steps.length - 1;
+  const at = Math.min(Math.max(Number(settings["at"]), 0), last);
+  const go = (to: number) => change({ at: to }, true);
+  const of = settings["of"] === "table" ? "table" : "change";
+  return (
+    <>
+      <label class="choice">
+        show{" "}
+        <select value={of} onChange={(event) => change({ of: event.currentTarget.value })}>
+          <option value="change">what training wrote, E − E0</option>
+          <option value="table">the table E</option>
+        </select>
+      </label>
+      <Controls steps={steps} at={at} go={go} loss={lossAt(found, steps[at]!)} />
+      <div class="pair">
+        <Places found={found} at={at} of={of} />
+        <div>
+          <Loss found={found} step={steps[at]!} />
+          {frames.line && <Line found={found} at={at} />}
+        </div>
+      </div>
+      <Rows found={found} at={at} of={of} />
+      {trained && <p class="note">{scoresTold(trained)}</p>}
+    </>
+  );
+}
+
+function scoresTold({ lengths, scores }: Trained): string {
+  const each = Array.from(lengths.values, (length, n) => `${length} arguments ${Number.isFinite(scores.values[n]!) ? `${fixed(100 * scores.values[n]!, 1)} %` : "no row"}`);
+  return `Trained on 1 to 6 arguments, this run answers rightly at ${each.join(", ")}; of 200 new expressions each.`;
+}
+
+/** Give the last loss that was kept up to a step. */
+function lossAt({ loss_steps, losses }: Frames, step: number): number | null {
+  let found: number | null = null;
+  for (let n = 0; n < loss_steps.values.length && loss_steps.values[n]! <= step; n++) found = losses.values[n]!;
+  return found;
+}
+
+/** Whether the reader has asked for less motion: then nothing plays by itself. */
+function useStill(): boolean {
+  const asked = useMemo(() => matchMedia("(prefers-reduced-motion: reduce)"), []);
+  const [still, setStill] = useState(asked.matches);
+  useEffect(() => {
+    const follow = () => setStill(asked.matches);
+    asked.addEventListener("change", follow);
+    return () => asked.removeEventListener("change", follow);
+  }, [asked]);
+  return still;
+}
+
+function Controls({ steps, at, go, loss }: { steps: ArrayLike<number>; at: number; go(to: number): void; loss: number | null }) {
+  const still = useStill();
+  const [plays, setPlays] = useState(false);
+  const last = steps.length - 1;
+  const now = useRef({ at, go });
+  now.current = { at, go };
+  const moving = plays && !still;
+  useEffect(() => {
+    if (!moving) return undefined;
+    const timer = setInterval(() => {
+      if (now.current.at >= last) setPlays(false);
+      else now.current.go(now.current.at + 1);
+    }, PAUSE);
+    return () => clearInterval(timer);
+  }, [moving, last]);
+  const said = `step ${whole(steps[at]!)} of ${whole(steps[last]!)}`;
+  const jump = (to: number) => {
+    setPlays(false);
+    go(Math.min(Math.max(to, 0), last));
+    announce(`step ${whole(steps[Math.min(Math.max(to, 0), last)]!)}`);
+  };
+  return (
+    <div class="replay" role="group" aria-label="Steps of the training">
+      <button type="button" aria-label="Back" disabled={at === 0} onClick={() => jump(at - 1)}>
+        ◀
+      </button>
+      {!still && (
+        <button
+          type="button"
+          onClick={() => {
+            if (!moving && at === last) go(0);
+            setPlays(!moving);
+          }}
+        >
+          {moving ? "Pause" : "Play"}
+        </button>
+      )}
+      <button type="button" aria-label="Forward" disabled={at === last} onClick={() => jump(at + 1)}>
+        ▶
+      </button>
+      <input
+        type="range"
+        min={0}
+        max={last}
+        step={1}
+        value={at}
+        aria-label="Step"
+        aria-valuetext={said}
+        data-main=""
+        onInput={(event) => {
+          setPlays(false);
+          go(Number(event.currentTarget.value));
+        }}
+      />
+      <output>
+        {said}
+        {loss !== null && <>, loss {told(loss)}</>}
+      </output>
+    </div>
+  );
+}
+
+function Loss({ found, step }: { found: Frames; step: number | null }) {
+  const { loss_steps, losses } = found;
+  const props: LinesProps = useMemo(
+    () => ({
+      title: "Loss",
+      x: loss_steps.values,
+      curves: [{ name: "loss", values: losses.values, color: 2 }],
+      xLabel: "step",
+      yLabel: "cross-entropy, nats",
+      marks: step === null ? [] : [{ x: Math.max(step, loss_steps.values[0] ?? 0), text: `step ${whole(step)}` }],
+      height: 220,
+    }),
+    [found, step],
+  );
+  if (!losses.values.length) return <p class="note">No loss was kept of this run.</p>;
+  return (
+    <Figure
+      title="Loss"
+      note="Of the batch at that step, which is drawn anew each time: it trembles."
+      file={`loss-${found.run}`}
+      svg={() => linesSvg(props)}
+      rows={Array.from(loss_steps.values, (each, n) => ({ step: each, loss: losses.values[n]! }))}
+      columns={[
+        { title: "step", numeric: true, value: (row) => row.step },
+        { title: "loss", numeric: true, value: (row) => row.loss, cell: (row) => told(row.loss) },
+      ]}
+      how={
+        <How>
+          <p>Cross-entropy of the batch before the step is taken, as the run kept it about fifty times.</p>
+        </How>
+      }
+    >
+      <Lines {...props} />
+    </Figure>
+  );
+}
+
+interface Shown {
+  found: Frames;
+  at: number;
+  of: "table" | "change";
+}
+
+function Places({ found, at, of }: Shown) {
+  const { planes, lengths, steps } = found.frames!;
+  const { places, share } = planes[of];
+  const title = of === "table" ? "The tokens on a plane" : "What training wrote, on a plane";
+  const laid = useMemo(() => scene(found.words, places), [found, of]);
+  const count = places.shape[1]!;
+  const rows = Array.from({ length: count }, (_, token) => token);
+  const coordinate = (token: number, axis: number) => places.values[(at * count + token) * 2 + axis]!;
+  return (
+    <Figure
+      title={title}
+      note={`The plane holds ${fixed(100 * (share.values[0]! + share.values[1]!), 0)} % of how ${of === "table" ? "the rows" : "these changes"} differ at the end; its axes stay, the tokens move.`}
+      file={`tokens-${found.run}-${steps.values[at]}`}
+      svg={() => mapSvg(laid, at, title)}
+      rows={rows}
+      columns={[
+        { title: "token", value: (token) => readable(found.words[token]!), cell: (token) => <TokenLabel word={found.words[token]!} text={null} /> },
+        { title: "x", numeric: true, value: (token) => coordinate(token, 0), cell: (token) => told(coordinate(token, 0)) },
+        { title: "y", numeric: true, value: (token) => coordinate(token, 1), cell: (token) => told(coordinate(token, 1)) },
+        { title: "length", numeric: true, value: (token) => lengths.values[at * count + token]!, cell: (token) => told(lengths.values[at * count + token]!) },
+      ]}
+      how={
+        <How code={`table = whatwhere.read(FOLDER).array("${found.run}/tokens.weight")\nfrom whatwhere.analysis.projection import principal_components\nplane = principal_components(table${of === "table" ? "" : ` - before`}, 2)`}>
+          <p>
+            Principal components of {of === "table" ? "the table E" : "E − E0"} after the last step; that of every other step, less the mean of the last, is laid onto these two axes.
+            Lines show where a token came from since step 0.
+          </p>
+        </How>
+      }
+    >
+      <StillSvg svg={(width) => mapSvg(laid, at, "", width)} words={`${title} after step ${steps.values[at]}. The table below has the places.`} />
+    </Figure>
+  );
+}
+
+function Line({ found, at }: { found: Frames; at: number }) {
+  const { line, steps } = found.frames!;
+  const { along, r } = line!;
+  const title = "The digits on a line";
+  const straight = r.values[at]!;
+  return (
+    <Figure
+      title={title}
+      note={
+        <>
+          |r| <b>{Number.isFinite(straight) ? fixed(straight, 2) : "–"}</b> between the digits and their places: 1 where they stand in order and evenly.
+        </>
+      }
+      file={`digits-${found.run}-${steps.values[at]}`}
+      svg={() => lineSvg(along, at, title)}
+      rows={Array.from({ length: 10 }, (_, digit) => digit)}
+      columns={[
+        { title: "digit", numeric: true, value: (digit) => digit },
+        { title: "place", numeric: true, value: (digit) => along.values[at * 10 + digit]!, cell: (digit) => told(along.values[at * 10 + digit]!) },
+      ]}
+      how={
+        <How code="whatwhere.comparison.measure.number_line(moves)  # moves = (E − E0)[digits]">
+          <p>
+            What training wrote into the ten digits, E − E0, along its first principal axis at the end, less its mean. |r| is measured on each
+            step&apos;s own first axis, as the report does.
+          </p>
+        </How>
+      }
+    >
+      <StillSvg svg={(width) => lineSvg(along, at, "", width)} words={`${title} after step ${steps.values[at]}: |r| ${Number.isFinite(straight) ? fixed(straight, 2) : "not defined"}.`} />
+    </Figure>
+  );
+}
+
+function Rows({ found, at, of }: Shown) {
+  const { tables, steps } = found.frames!;
+  const [, rows = 0, columns = 0] = tables.shape;
+  const part = (step: number) => {
+    const table = Float32Array.from(tables.values.subarray(step * rows * columns, (step + 1) * rows * columns));
+    return of === "table" ? table : table.map((value, n) => value - tables.values[n]!);
+  };
+  const limit = useMemo(() => spread(part(steps.values.length - 1)), [found, of]);
+  const names = useMemo(() => found.words.map((word) => readable(word)), [found]);
+  const props: HeatProps = useMemo(
+    () => ({
+      title: `${of === "table" ? "The table" : "What training wrote"} after step ${whole(steps.values[at]!)}`,
+      values: part(at),
+      rows,
+      columns,
+      rowName: (row) => names[row] ?? "",
+      columnName: (column) => `feature ${column}`,
+      ...(rows <= 40 ? { rowLabels: names } : {}),
+      xLabel: `${rows} tokens, ${columns} features`,
+      map: "signed",
+      limit,
+    }),
+    [found, at, of],
+  );
+  const which = Array.from({ length: rows }, (_, row) => row);
+  return (
+    <Figure
+      title={props.title}
+      note="One row a token; the colors mean the same at every step."
+      file={`table-${found.run}-${steps.values[at]}`}
+      svg={() => heatSvg(props, 1000)}
+      rows={which}
+      columns={[
+        { title: "token", value: (row) => names[row] ?? "" },
+        ...Array.from({ length: columns }, (_, column) => ({
+          title: String(column),
+          numeric: true,
+          value: (row: number) => props.values[row * columns + column]!,
+          cell: (row: number) => fixed(props.values[row * columns + column]!, 4),
+        })),
+      ]}
+      how={
+        <How>
+          <p>The numbers as the run kept them, in float32. The colors end at three standard deviations of the last table.</p>
+        </How>
+      }
+    >
+      <Heat {...props} />
+    </Figure>
+  );
+}
+
+function spread(values: ArrayLike<number>): number {
+  let squares = 0;
+  for (let n = 0; n < values.length; n++) squares += values[n]! ** 2;
+  return 3 * Math.sqrt(squares / Math.max(values.length, 1)) || 1;
+}

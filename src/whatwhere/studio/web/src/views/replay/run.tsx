@@ -1,0 +1,134 @@
+/** Which run is watched: one of a comparison's folder, or one that is trained here and now. */
+
+import { type Asked, useAnswer } from "../../hooks";
+import { announce } from "../../parts/announce";
+import { Progressing } from "../../parts/progress";
+import { Wrong } from "../../parts/states";
+import type { ViewProps } from "../../register";
+import type { About, Settings } from "../../source";
+import type { Tensor } from "../../wire";
+import { useWork } from "../../works";
+
+interface Runs {
+  runs: { name: string; scheme: string; seed: number; traced: boolean }[];
+  schemes: string[];
+  steps: number[];
+}
+
+export interface Frames {
+  run: string;
+  steps_of_run: number;
+  words: string[];
+  loss_steps: Tensor;
+  losses: Tensor;
+  missing?: string;
+  frames: {
+    steps: Tensor;
+    tables: Tensor;
+    planes: Record<"table" | "change", { places: Tensor; share: Tensor }>;
+    lengths: Tensor;
+    line: { along: Tensor; r: Tensor } | null;
+  } | null;
+}
+
+export interface Attention {
+  run: string;
+  unit: string;
+  lengths: { length: number; distances: Tensor; layers: Tensor; even: Tensor | null }[];
+  missing: string | null;
+}
+
+export interface Trained {
+  frames: Frames;
+  attention: Attention;
+  lengths: Tensor;
+  scores: Tensor;
+}
+
+/** Settings that both views have: what is watched. */
+export function runDefaults(about: About): Settings {
+  return { run: about.runs[0] ?? "", scheme: "rotary", steps: 200, seed: 0 };
+}
+
+interface Watched<T> {
+  asked: Asked<T>;
+  /** Of a run that was trained here: its scores. */
+  trained: Trained | null;
+  choice: preact.ComponentChildren;
+}
+
+/** Ask for the chosen run, and give what is to be shown for choosing another. */
+export function useRun<T extends Frames | Attention>({ about, settings, change }: ViewProps, part: "frames" | "attention"): Watched<T> {
+  const kept = about.kind === "results";
+  const listed = useAnswer<Runs>("replay.runs", {});
+  const name = String(settings["run"]);
+  const found = useAnswer<T>(`replay.${part}`, kept ? { run: name } : null);
+  const [scheme, steps, seed] = [String(settings["scheme"]), Number(settings["steps"]), Number(settings["seed"])];
+  const work = useWork<Trained>("replay.train", kept ? null : { scheme, steps, seed });
+  if (kept) {
+    const choice = (
+      <label class="choice">
+        run{" "}
+        <select value={name} onChange={(event) => change({ run: event.currentTarget.value })}>
+          {(listed.answer?.runs ?? [{ name, scheme: name, seed: null }]).map((run) => (
+            <option key={run.name} value={run.name}>
+              {run.seed === null ? run.name : `${run.scheme}, seed ${run.seed}`}
+            </option>
+          ))}
+        </select>
+      </label>
+    );
+    return { asked: found, trained: null, choice: <div class="ask">{choice}</div> };
+  }
+  const running = work.state === "running";
+  const choice = (
+    <>
+      <p class="note">
+        A small Transformer of two layers is trained here, in memory, to answer expressions such as Max(1,6,2): for as long as it takes to watch. Nothing
+        is written.
+      </p>
+      <div class="ask">
+        <label class="choice">
+          scheme{" "}
+          <select value={scheme} disabled={running} onChange={(event) => change({ scheme: event.currentTarget.value })}>
+            {[...new Set([scheme, ...(listed.answer?.schemes ?? [])])].sort().map((each) => (
+              <option key={each}>{each}</option>
+            ))}
+          </select>
+        </label>
+        <label class="choice">
+          steps{" "}
+          <select value={String(steps)} disabled={running} onChange={(event) => change({ steps: Number(event.currentTarget.value) })}>
+            {[...new Set([steps, ...(listed.answer?.steps ?? [])])].sort((a, b) => a - b).map((each) => (
+              <option key={each}>{each}</option>
+            ))}
+          </select>
+        </label>
+        <label class="choice">
+          seed{" "}
+          <select value={String(seed)} disabled={running} onChange={(event) => change({ seed: Number(event.currentTarget.value) })}>
+            {Array.from({ length: 10 }, (_, each) => (
+              <option key={each}>{each}</option>
+            ))}
+          </select>
+        </label>
+        {!running && !work.answer && (
+          <button
+            type="button"
+            class="train"
+            onClick={() => {
+              work.start();
+              announce("training");
+            }}
+          >
+            Train it
+          </button>
+        )}
+      </div>
+      <Progressing work={work} what={`Training ${scheme}`} stop={work.stop} />
+      {work.problem !== null && <Wrong message={work.problem} />}
+    </>
+  );
+  const answer = work.answer ? (work.answer[part] as unknown as T) : null;
+  return { asked: { answer, problem: null, busy: false }, trained: work.answer, choice };
+}

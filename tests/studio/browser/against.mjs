@@ -1,0 +1,28 @@
+// What against where in a real browser: the split, and what it would be with longer token vectors.
+import { browser, given, saved, small, tell, violations, watched } from "./driving.mjs";
+
+const found = {};
+const started = await browser();
+const { page, context, seen } = await watched(started, { viewport: { width: 1400, height: 1000 }, colorScheme: "light" });
+await page.goto(`${given.url}#/against`);
+await page.waitForSelector(".split");
+found.sentence = await page.locator(".split").innerText();
+found.bars = await page.locator(".stack").evaluateAll((bars) => bars.map((bar) => bar.getAttribute("aria-label")));
+found.csv = await saved(page, page.locator("figure", { hasText: "If token vectors" }), "CSV");
+found.violations = await violations(page);
+
+const exactly = page.getByLabel("token vectors ×, exactly");
+await exactly.fill("4");
+await exactly.press("Enter");
+await page.waitForFunction((before) => document.querySelector(".split").innerText !== before, found.sentence);
+found.larger = await page.locator(".split").innerText();
+found.address = page.url();
+await page.goto(`${given.url}#/against?scheme=none`);
+await page.waitForSelector(".lead");
+found.none = await page.locator(".lead").innerText();
+found.requests = seen.requests;
+found.complaints = seen.complaints;
+await context.close();
+found.small = await small(started, `${given.url}#/against`, ".split");
+await started.close();
+tell(found);

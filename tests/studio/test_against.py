@@ -1,0 +1,117 @@
+"""What against where: the shares that inspection finds, and those of a table that is added to nothing."""
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from whatwhere.errors import SettingError, WhatWhereError
+from whatwhere.inspection.places import against
+from whatwhere.inspection.subject import Subject
+from whatwhere.studio.api import QUESTIONS
+from whatwhere.studio.api import against as api
+from whatwhere.studio.sources import Source
+
+MODEL = {"tokens": "loaded", "scheme": "model"}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    """Open a small model with learned positions: fewer rows than are sampled, so that the split is exact."""
+    rng = np.random.default_rng(6)
+    path = tmp_path_factory.mktemp("small") / "model.safetensors"
+    tables = {"wte.weight": rng.standard_normal((30, 8)), "wpe.weight": 0.3 * rng.standard_normal((20, 8))}
+    save_file({name: table.astype(np.float32) for name, table in tables.items()}, path)
+    return Source.open(path)
+
+
+def split(x: np.ndarray) -> list[float]:
+    """Split the variance of (tokens, positions, dim), as a textbook of two-way analysis does."""
+    mean = x.mean(axis=(0, 1))
+    by_token, by_position = x.mean(axis=1, keepdims=True) - mean, x.mean(axis=0, keepdims=True) - mean
+    rest = x - mean - by_token - by_position
+    parts = [(part**2).sum(axis=-1).mean() for part in (by_token, by_position, rest)]
+    return [float(part / sum(parts)) for part in parts]
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_split_is_a_two_way_analysis_of_variance(small: Source, normalize: bool) -> None:
+    found = api.shares(small, MODEL | {"normalize": normalize, "scale": 0.5, "rows": 16})
+    tables = load_file(small.checkpoint.path)
+    x = 0.5 * tables["wte.weight"][:, None].astype(np.float64) + tables["wpe.weight"][:16]
+    if normalize:
+        x = (x - x.mean(axis=-1, keepdims=True)) / x.std(axis=-1, keepdims=True)
+    np.testing.assert_allclose([found[name] for name in ("token", "position", "interaction")], split(x), atol=1e-6)
+    assert found["windows"].tolist() == [[0, 8], [8, 16], [1, 16]]
+    np.testing.assert_allclose(found["by_window"][1], split(x[:, 8:]), atol=1e-6)
+    middle = found["scales"].tolist().index(1.0)
+    np.testing.assert_allclose(found["by_scale"][middle], split(x), atol=1e-6)
+    assert (np.diff(found["by_scale"][:, 0]) > 0).all()
+    np.testing.assert_allclose(found["by_scale"].sum(axis=1), 1)
+
+
+def test_of_the_real_model_it_is_what_inspection_says(real: Source) -> None:
+    found, right = api.shares(real, MODEL), against(Subject(real.checkpoint, 0, lambda what: None))
+    for name in ("token", "position", "interaction", "angle"):
+        assert found[name] == pytest.approx(right[name], rel=1e-5)
+    assert (found["norm"], found["added"]) == ("embeddings.LayerNorm.weight", True)
+    bare = api.shares(real, MODEL | {"normalize": False, "rows": 64})
+    assert (bare["norm"], bare["interaction"]) == (None, pytest.approx(0, abs=1e-9))
+
+
+def test_without_an_input_scheme_all_is_what(fresh: Source) -> None:
+    found = api.shares(fresh, {"tokens": "words", "scheme": "rotary+alibi", "dim": 16})
+    assert "told in the attention, by Rotary and ALiBi" in found["missing"]
+    assert "nothing tells where" in api.shares(fresh, {"tokens": "words", "scheme": "none"})["missing"]
+
+
+def test_runs_and_fresh_tables(results: Path, fresh: Source) -> None:
+    found = api.shares(Source.open(results), {"tokens": "loaded", "scheme": "learned-1", "normalize": False})
+    saved = load_file(results / "layers" / "learned-1.safetensors")
+    x = saved["tokens.weight"][:, None].astype(np.float64) + saved["where.input.weight"]
+    np.testing.assert_allclose([found[name] for name in ("token", "position")], split(x)[:2], atol=1e-6)
+    assert found["rows"] == len(saved["where.input.weight"])
+    drawn = api.shares(fresh, {"tokens": "words", "scheme": "sinusoidal", "dim": 8, "rows": 32})
+    assert (drawn["tensor"], drawn["tokens"], drawn["dim"]) == (None, 512, 8)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"tokens": "loaded", "scheme": "sinusoidal", "scale": 0}, SettingError, "scale must be a number"),
+        ({"tokens": "loaded", "scheme": "sinusoidal", "scale": True}, SettingError, "scale must be a number"),
+        ({"tokens": "loaded", "scheme": "sinusoidal", "scale": float("nan")}, SettingError, "scale must be a number"),
+        ({"tokens": "loaded", "scheme": "sinusoidal", "rows": 5000}, SettingError, "from 2 to 4,096"),
+        ({"tokens": "words", "scheme": "sinusoidal", "dim": 7}, WhatWhereError, "even"),
+        ({"tokens": "loaded", "scheme": "model"}, SettingError, "nothing here says where"),
+    ],
+)
+def test_what_the_page_sends_is_checked(fresh: Source, settings: dict[str, Any], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        QUESTIONS["against.shares"](fresh, settings)
+
+
+def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]], small: Source) -> None:
+    found = look(small, "against.mjs")
+    right = api.shares(small, MODEL)
+    told = [f"{100 * right[name]:.1f} %" for name in ("token", "position", "interaction")]
+    assert found["sentence"] == f"{told[0]} what, {told[1]} where, {told[2]} both at once."
+    assert found["bars"][0] == f"token {told[0]}, position {told[1]}, both {told[2]}"
+    assert len(found["bars"]) == 1 + len(right["windows"])
+    rows = list(csv.DictReader(io.StringIO(found["csv"].removeprefix("\ufeff"))))
+    np.testing.assert_allclose([float(row["token"]) for row in rows], 100 * right["by_scale"][:, 0], rtol=1e-12)
+    larger = api.shares(small, MODEL | {"scale": 4})
+    assert found["larger"].startswith(f"{100 * larger['token']:.1f} % what")
+    assert "scale=4" in found["address"]
+    assert "tells where it stands" in found["none"]
+    assert found["violations"] == found["complaints"] == []
+    assert (found["small"]["violations"], found["small"]["complaints"]) == ([], [])
+    assert found["small"]["overflow"] <= 0
+    hosts = {urlsplit(url).hostname for url in found["requests"] if not url.startswith(("data:", "blob:"))}
+    assert hosts == {"127.0.0.1"}

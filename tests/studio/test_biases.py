@@ -1,0 +1,199 @@
+"""Biases: the matrix, the curves and the reach of every head, beside the reference."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from math import ceil, log
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from whatwhere import FIRE, KERPLE, reference
+from whatwhere.analysis.walkthrough import draw_scheme
+from whatwhere.errors import SettingError
+from whatwhere.studio.api import biases as api
+from whatwhere.studio.sources import Source
+
+BUCKETS, FAR, HEADS = 8, 20, 3
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    """Open a model that has learned biases, of both its parts; they fall steeply."""
+    folder = tmp_path_factory.mktemp("t5")
+    rng = np.random.default_rng(5)
+    falling = -2.0 * np.arange(BUCKETS)[:, None] + rng.standard_normal((BUCKETS, HEADS))
+    names = [f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight" for part in ("encoder", "decoder")]
+    tensors = {names[0]: rng.standard_normal((BUCKETS, HEADS)), names[1]: falling, "shared.weight": np.ones((9, 6))}
+    save_file({name: value.astype(np.float32) for name, value in tensors.items()}, folder / "model.safetensors")
+    config = {
+        "model_type": "t5", "vocab_size": 9, "d_model": 6, "num_heads": HEADS, "d_kv": 2, "d_ff": 8, "num_layers": 2,
+        "num_decoder_layers": 2, "relative_attention_num_buckets": BUCKETS, "relative_attention_max_distance": FAR,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return Source.open(folder)
+
+
+def learned(source: Source, part: str) -> np.ndarray:
+    """Give the table of a part of the model."""
+    return source.checkpoint.array(f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight")
+
+
+def test_alibi_by_the_papers_slopes(fresh: Source) -> None:
+    found = api.shown(fresh, {"head": 2, "tokens": 7})
+    slopes = reference.alibi_slopes(8)
+    assert (found["scheme"], found["heads"], found["missing"]) == ("alibi", 8, "nothing is loaded")
+    right = reference.alibi_bias(np.arange(7), np.arange(7), 8)[2]
+    np.testing.assert_allclose(found["matrix"], right, rtol=1e-6)
+    np.testing.assert_allclose(found["past"], -np.outer(slopes, found["distances"]), rtol=1e-6)
+    assert found["reach"]["distance"].tolist() == [ceil(log(100) / slope) for slope in slopes]
+    assert found["reach"]["half"].tolist() == [ceil(log(2) / slope) for slope in slopes]
+    tenth = api.shown(fresh, {"share": "0.1"})["reach"]["distance"]
+    assert tenth.tolist() == [ceil(log(10) / slope) for slope in slopes]
+
+
+def test_weights_are_shares_of_each_heads_greatest(fresh: Source) -> None:
+    found = api.shown(fresh, {"scheme": "sandwich", "weights": True, "tokens": 9, "heads": 4, "head": 1})
+    bias = reference.sandwich_bias(np.arange(9), np.arange(9), 4)[1]
+    np.testing.assert_allclose(found["matrix"], np.exp(bias - bias.max()), rtol=1e-4)
+    assert found["past"].max(axis=1).tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize(("number", "part"), [(0, "decoder"), (1, "encoder")])
+def test_the_models_own_table_first(t5: Source, number: int, part: str) -> None:
+    found = api.shown(t5, {"scheme": f"own-{number}", "tokens": 30, "head": 1} | ({} if number else {"scheme": ""}))
+    table, both = learned(t5, part), part == "encoder"
+    assert found["choices"][number]["said"] == f"this model: T5, {part}, layers 0-1"
+    assert found["tensor"] == f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    right = reference.t5_bias(table, np.arange(30), np.arange(30), FAR, both)[1]
+    if not both:
+        right[np.triu_indices(30, 1)] = np.nan  # a decoder's table says nothing of later keys
+    np.testing.assert_array_equal(found["matrix"], right.astype(np.float32))
+    buckets = [reference.t5_bucket(d, BUCKETS, FAR, both) for d in found["distances"].tolist()]
+    np.testing.assert_array_equal(found["past"], table[buckets].T)
+    if both:
+        later = [reference.t5_bucket(-d, BUCKETS, FAR, both) for d in found["distances"].tolist()]
+        np.testing.assert_array_equal(found["later"], table[later].T)
+    else:
+        assert found["later"] is found["reach_later"] is None
+
+
+def test_the_reach_of_a_learned_table(t5: Source) -> None:
+    """By hand: the last distance at which any weight is a hundredth of the greatest, and the one behind it."""
+    found = api.shown(t5, {})
+    table = learned(t5, "decoder").astype(np.float64)
+    for head in range(HEADS):
+        bias = [table[reference.t5_bucket(d, BUCKETS, FAR), head] for d in range(64)]  # all alike from 20 on
+        seen = [d for d, value in enumerate(bias) if np.exp(value - max(bias)) >= 0.01]
+        assert found["reach"]["distance"][head] == (seen[-1] + 1 if seen[-1] < 63 else -1)
+    assert (found["reach"]["distance"] > 0).any()
+
+
+def test_learned_schemes_are_drawn_from_the_seed_and_turned_by_their_settings(fresh: Source) -> None:
+    found = api.shown(fresh, {"scheme": "kerple", "options": "kind=power", "heads": 2, "tokens": 6, "seed": 4})
+    kerple = draw_scheme("kerple", 2, 2, 4096, 4, kind="power").score
+    assert isinstance(kerple, KERPLE)
+    p, a = (value.detach().double().numpy() for value in (kerple.p, kerple.a))
+    right = reference.kerple_bias(np.arange(6), np.arange(6), p, a, "power")[0]
+    np.testing.assert_allclose(found["matrix"], right, rtol=1e-5)
+    other = api.shown(fresh, {"scheme": "kerple", "options": "kind=power", "heads": 2, "tokens": 6, "seed": 5})
+    assert not np.allclose(other["matrix"], found["matrix"])
+
+    found = api.shown(fresh, {"scheme": "fire", "options": "threshold=3 c=0.5 width=4", "heads": 2, "tokens": 6})
+    fire = draw_scheme("fire", 2, 2, 4096, 0, threshold=3.0, c=0.5, width=4).score
+    assert isinstance(fire, FIRE)
+    first, second = (
+        tuple(value.detach().double().numpy() for value in pair)
+        for pair in ((fire.weight_in, fire.bias_in), (fire.weight_out, fire.bias_out))
+    )
+    right = reference.fire_bias(np.arange(6), np.arange(6), 0.5, 3.0, first, second)[0]
+    lower = np.tril_indices(6)
+    np.testing.assert_allclose(found["matrix"][lower], right[lower], rtol=1e-4, atol=1e-6)
+
+    said: dict[str, Any] = {}
+    exec(f"from whatwhere.analysis.walkthrough import draw_scheme\nscheme = {found['python']}", said)
+    assert repr(said["scheme"]) == repr(fire)
+    assert (said["scheme"].weight_in == fire.weight_in).all()
+
+    told = api.shown(fresh, {"scheme": "t5", "options": "num_buckets=6 max_distance=24"})
+    assert {knob["name"]: knob["value"] for knob in told["knobs"]} == {"num_buckets": 6, "max_distance": 24, "std": 0.5}
+    assert told["drawn"]
+    assert all(len(set(row)) <= 6 for row in told["past"].tolist())
+
+
+def test_biases_that_depend_on_what_tokens_say_are_left_out_and_said(tmp_path: Path) -> None:
+    save_file({"embeddings.word_embeddings.weight": np.ones((9, 8), np.float32)}, tmp_path / "model.safetensors")
+    config = {
+        "model_type": "deberta-v2", "vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2,
+        "relative_attention": True, "position_buckets": 4, "max_position_embeddings": 16, "pos_att_type": "p2c|c2p",
+        "max_relative_positions": -1, "share_att_key": True, "position_biased_input": False,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    found = api.shown(Source.open(tmp_path), {})
+    assert found["scheme"] == "alibi"
+    assert [each["said"] for each in found["left_out"]] == ["this model: DeBERTa, layers 0-1"]
+    assert "queries and keys" in found["left_out"][0]["missing"]
+
+
+def test_the_runs_of_a_comparison_have_their_biases(results: Path) -> None:
+    found = api.shown(Source.open(results), {"tokens": 5, "head": 1})
+    assert found["choices"][0]["said"] == "trained: rotary+alibi, seed 0"
+    assert (found["scheme"], found["heads"], found["missing"]) == ("own-0", 2, None)
+    np.testing.assert_allclose(found["matrix"], reference.alibi_bias(np.arange(5), np.arange(5), 2)[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"scheme": "fox"}, "scheme must be one of alibi, t5"),
+        ({"scheme": "own-0"}, "scheme must be one of"),
+        ({"scheme": "t5", "options": "num_buckets=1"}, "num_buckets must be a whole number from 2"),
+        ({"scheme": "t5", "options": "max_distance=9"}, "max_distance"),
+        ({"scheme": "alibi", "options": "slopes=3"}, "sets nothing here"),
+        ({"tokens": 257}, "tokens must be a whole number from 2 to 256"),
+        ({"share": "2"}, "share must be one of"),
+        ({"heads": 65}, "heads must be a whole number"),
+    ],
+)
+def test_what_the_page_sends_is_checked(fresh: Source, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        api.shown(fresh, settings)
+
+
+def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]], t5: Source) -> None:
+    found = look(t5, "biases.mjs")
+    own = api.shown(t5, {"tokens": 8})
+    assert found["choices"][:3] == [
+        "this model: T5, decoder, layers 0-1",
+        "this model: T5, encoder, layers 0-1",
+        "alibi",
+    ]
+    assert "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight" in found["own"]
+    cells = {
+        (int(row["query"]), int(row["key"])): float(row["bias"])
+        for row in csv.DictReader(io.StringIO(found["matrix"].removeprefix("\ufeff")))
+    }
+    assert cells == {(i, j): own["matrix"][i, j] for i in range(8) for j in range(i + 1)}
+    assert found["cell"].startswith("query 2, key 1: ")
+    alibi = api.shown(t5, {"scheme": "alibi"})
+    assert found["reach"] == [f"{distance:,}" for distance in alibi["reach"]["distance"].tolist()]
+    rows = list(csv.DictReader(io.StringIO(found["csv"].removeprefix("\ufeff"))))
+    assert [int(row["half"]) for row in rows] == alibi["reach"]["half"].tolist()
+    assert "1,179" in found["svg"]
+    said: dict[str, Any] = {}
+    *lines, last = found["how"].splitlines()
+    exec("\n".join(lines), said)  # what the page says gives the same numbers
+    right = reference.alibi_bias(np.arange(8), np.arange(8), 8)[3]
+    np.testing.assert_allclose(eval(last, said).numpy(), right, rtol=1e-6)
+    assert found["address"] == "#/biases?scheme=alibi&head=3&tokens=8"
+    assert found["seed"] == "#/biases?scheme=t5&tokens=8&seed=1"
+    assert found["light"] == found["complaints"] == []
+    assert (found["small"]["violations"], found["small"]["complaints"]) == ([], [])
+    assert found["small"]["overflow"] <= 0
+    hosts = {urlsplit(url).hostname for url in found["requests"] if not url.startswith(("data:", "blob:"))}
+    assert hosts == {"127.0.0.1"}

@@ -1,0 +1,220 @@
+"""The page as one file: what it holds is what the API answers, and nothing else may run in it."""
+
+import base64
+import gzip
+import html
+import json
+import os
+import re
+from collections.abc import Callable
+from math import log, pi
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import whatwhere as ww
+from whatwhere.cli.app import app
+from whatwhere.errors import MissingExtra, SettingError
+from whatwhere.studio import freezing
+from whatwhere.studio.api import FROZEN, QUESTIONS
+from whatwhere.studio.bundle import PAGE
+from whatwhere.studio.showing import Shown, live, show
+from whatwhere.studio.sources import Source
+from whatwhere.studio.wire import pack, unpack
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """Write a page of two files, with what an inline script must not say."""
+    (tmp_path / "index.html").write_text("", encoding="utf-8")
+    (tmp_path / "studio.js").write_text('const a = "</script><!-- é";', encoding="utf-8")
+    (tmp_path / "studio.css").write_text("p { color: red }", encoding="utf-8")
+    return tmp_path
+
+
+def answers(page: str) -> dict[str, dict[str, Any]]:
+    """Read the answers of a frozen page by its own rules: base64, gzip, our wire."""
+    data = json.loads(re.search(r'id="frozen">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
+    return {key: unpack(gzip.decompress(base64.b64decode(data["blocks"][n]))) for key, n in data["answers"].items()}
+
+
+def test_a_frozen_page_holds_what_the_api_answers(fresh: Source, bundle: Path) -> None:
+    page = freezing.freeze(fresh, bundle)
+    found = answers(page)
+    assert found["about?{}"]["frozen"] == list(FROZEN)
+    asked = {key: key.partition("?") for key in found if key not in ("about?{}", "health.examine?{}")}
+    for key, (name, _, settings) in asked.items():
+        right = pack(QUESTIONS[name](fresh, json.loads(settings)))
+        assert pack(found[key]) == right, key
+    assert {"tokens.card", "tokens.neighbors", "tokens.analogy", "maps.places", "maps.labels", "maps.neighbors"} <= {
+        name for name, _, _ in asked.values()
+    }
+    assert 'tokens.card?{"token":"Max"}' in found
+    assert freezing.freeze(fresh, bundle) == page  # the same bytes, whenever it is written
+
+
+def cells(title: str, source: Source, sheet: int = 0) -> dict[str, list[str]]:
+    """Give the rows of a table for readers without JavaScript, by their first cells; all are as long as the head."""
+    left = FROZEN[title](source)
+    assert left is not None
+    read = left.sheets[sheet]
+    assert {len(row) for row in read.rows} == {len(read.head)}
+    return {row[0]: list(row[1:]) for row in read.rows}
+
+
+def test_the_rotary_lab_is_left_in_tables(fresh: Source) -> None:
+    plain, yarn = cells("rotary", fresh), cells("rotary", fresh, 1)
+    for n in (0, 7, 31):
+        wavelength = 2 * pi * 10_000 ** (2 * n / 64)
+        assert plain[str(n)][:3] == [f"{wavelength:.4g}", "1", f"{4096 / wavelength:.4g}"]
+    # YaRN keeps pairs that turn 32 times in the trained length, and slows those that do not turn once by the factor.
+    assert [yarn[n][1] for n in ("0", "31")] == ["1", "4"]
+
+
+def test_curves_by_distance_are_left_in_a_table(fresh: Source, tmp_path: Path) -> None:
+    speeds = 10_000.0 ** (-np.arange(0, 512, 2) / 512)
+    table = cells("distance", fresh)
+    assert list(table)[:3] == ["0", "1", "2"]
+    for distance in (1, 64, 512):
+        sinusoid, _, alibi, _ = table[str(distance)]
+        assert (sinusoid, alibi) == (f"{np.cos(distance * speeds).mean():.4g}", f"{-distance / 2**4:.4g}")
+    # A table of its own that ends earlier has no numbers beyond, and moves none of the others.
+    shown = Source(live(ww.InputLayer(vocab_size=30, dim=8, input=ww.Learned(dim=8, max_length=16))))
+    own = cells("distance", shown)
+    assert (own["16"][0], own["16"][1:]) == ("", table["16"])
+    assert float(own["0"][0]) == 1
+
+
+def test_biases_are_left_in_a_table(fresh: Source) -> None:
+    slopes = 2.0 ** -np.arange(1, 9)
+    for head, slope in enumerate(slopes):
+        reach, half = (int(log(1 / share) // slope) + 1 for share in (0.01, 0.5))
+        assert cells("biases", fresh)[str(head)] == [f"{reach:,}", f"{half:,}"]
+
+
+def test_a_frozen_page_begins_with_as_many_positions_as_it_holds(bundle: Path) -> None:
+    layer = ww.InputLayer(vocab_size=30, dim=8, input=ww.Learned(dim=8, max_length=300))
+    source = Source(live(layer))
+    found = answers(freezing.freeze(source, bundle))
+    begin = found["about?{}"]["begin"]["positions"]
+    assert (begin["scheme"], begin["rows"], QUESTIONS["about"](source, {})["begin"]["positions"]["rows"]) == (
+        "model",
+        128,
+        512,
+    )
+    held = found[f"positions.shown?{json.dumps(dict(sorted(begin.items())), separators=(',', ':'))}"]
+    np.testing.assert_array_equal(held["fingerprint"]["values"], layer.where.input.weight[:128].detach())
+
+
+def test_only_what_the_page_brought_may_run(fresh: Source, bundle: Path) -> None:
+    page = freezing.freeze(fresh, bundle)
+    assert page.count("<script") == page.count("</script>") == 2
+    assert "<!--" not in page
+    policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1])  # type: ignore[index]
+    assert "unsafe" not in policy
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    with pytest.raises(MissingExtra, match="no page for the studio"):
+        freezing.freeze(fresh, bundle / "nowhere")
+
+
+def test_names_of_tokens_are_text_everywhere(bundle: Path, tmp_path: Path) -> None:
+    table = tmp_path / "evil.vec"
+    words = ["</script><script>alert(1)</script>", "<img/src=x>", "&amp;", "d", "e", "f"]
+    table.write_text(f"{len(words)} 2\n" + "".join(f"{word} {n} 1\n" for n, word in enumerate(words)), encoding="utf-8")
+    page = freezing.freeze(Source.open(table), bundle)
+    assert page.count("<script") == 2
+    assert "<img" not in page
+    assert str(tmp_path) not in page
+    assert str(tmp_path) not in json.dumps(answers(page)["about?{}"])
+
+
+def test_modules_are_shown_from_memory(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(freezing, "check_page", lambda page: None)
+    monkeypatch.setattr(freezing.freeze, "__defaults__", (bundle, lambda said: None))
+    layer = ww.InputLayer(vocab_size=30, dim=8, input=ww.Learned(dim=8, max_length=16))
+    shown = show(layer, height=300)
+    about = answers(shown.page)["about?{}"]
+    assert (about["name"], about["tables"]["input"]["rows"], about["tables"]["input"]["dim"]) == ("InputLayer", 30, 8)
+    inside = html.unescape(re.search(r'srcdoc="([^"]*)"', shown._repr_html_())[1])  # type: ignore[index]
+    assert inside == shown.page
+    assert 'sandbox="allow-scripts allow-downloads"' in shown._repr_html_()
+    assert isinstance(ww.show(), Shown)
+    assert "save" in repr(shown)
+    assert shown.save(bundle / "out.html").read_text(encoding="utf-8") == shown.page
+
+    from whatwhere.what.text import EXPRESSION_TOKENS, expressions
+
+    card = torch.nn.Embedding(len(EXPRESSION_TOKENS), 8, dtype=torch.bfloat16)
+    named = show(card, expressions())
+    found = answers(named.page)['tokens.card?{"token":"Max"}']
+    np.testing.assert_array_equal(found["tables"]["input"]["row"], card.weight[found["id"]].detach().float())
+    assert found["reachable"] is True
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"model": 7}, "takes a path"),
+        ({"model": torch.nn.Embedding(20, 4), "tokenizer": "bert"}, "tokenizers library"),
+        ({"tokenizer": object()}, "has its own"),
+        ({"height": 10}, "from 200"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        show(**given)
+
+
+def test_rows_of_a_module_are_read_where_they_are() -> None:
+    module = torch.nn.Linear(3, 5)
+    found = live(module)
+    np.testing.assert_array_equal(found.array("weight", [4, 1]), module.weight.detach()[[4, 1]])
+    np.testing.assert_array_equal(found.array("weight", slice(1, 3)), module.weight.detach()[1:3])
+    np.testing.assert_array_equal(found.array("bias"), module.bias.detach())
+
+
+def test_the_command_writes_one_file(tmp_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(freezing.freeze, "__defaults__", (bundle, lambda said: None))
+    target = tmp_path / "page.html"
+    done = CliRunner().invoke(app, ["studio", "--freeze", str(target), "--json"])
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.output.splitlines()[-1])
+    assert (said["file"], said["bytes"]) == (str(target), target.stat().st_size)
+    table = tmp_path / "table.npy"
+    np.save(table, np.eye(5, dtype=np.float32))
+    before = table.read_bytes()
+    for wrong in (["--freeze", str(tmp_path)], [str(table), "--freeze", str(table)], ["--map", "tsne"]):
+        assert CliRunner().invoke(app, ["studio", *wrong]).exit_code != 0
+    assert table.read_bytes() == before
+
+
+def test_the_page_opens_from_disk_in_a_frame_and_without_scripts(
+    look: Callable[..., dict[str, Any]], fresh: Source, tmp_path: Path
+) -> None:
+    folder = Path(os.environ.get("STUDIO_PAGE", PAGE))
+    page = freezing.freeze(fresh, folder)
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    (tmp_path / "frame.html").write_text(Shown(page, 800, "x")._repr_html_(), encoding="utf-8")
+    seen = look(
+        fresh, "frozen.mjs", file=str(tmp_path / "page.html"), frame=str(tmp_path / "frame.html"), token=15, part="la"
+    )
+    assert seen["opened"] == dict.fromkeys(seen["views"], 0)
+    assert set(seen["views"]) == {leave(fresh).title for leave in FROZEN.values()}  # type: ignore[union-attr]
+    near = QUESTIONS["tokens.neighbors"](fresh, {"token": "Max", "k": 10})["lists"][0]
+    assert seen["near"] == near["words"]
+    assert "frozen" in seen["head"]
+    assert seen["options"][0] == "Last"
+    assert seen["refused"].startswith("This page is frozen")
+    assert seen["chips"] == QUESTIONS["tokens.neighbors"](fresh, {"token": "#15", "k": 10})["lists"][0]["words"]
+    assert seen["violations"] == []
+    assert seen["address"].endswith("page.html#/health")
+    for said in ("Nearest to Max", "What is wrong with rows of the token table", near["words"][0]):
+        assert said in seen["plain"]
+    assert seen["stopped"] == [False, "stopped"]
+    assert (seen["framed"], seen["outside"], seen["saved"]) == ("Token map", "about:blank", "map-pca.csv")
+    assert {url.partition(":")[0] for url in seen["requests"]} <= {"file", "data", "blob", "about"}
+    assert seen["complaints"] == []

@@ -1,0 +1,225 @@
+"""The pipeline: a text in the loaded model, in a run, and in a layer that nothing has trained, beside plain NumPy."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer
+
+from whatwhere.analysis.walkthrough import walk
+from whatwhere.errors import SettingError, TextError, TokenError, UnknownScheme, WhatWhereError
+from whatwhere.studio.api import QUESTIONS, against, positions
+from whatwhere.studio.api import pipeline as api
+from whatwhere.studio.api.schemes import schemes
+from whatwhere.studio.sources import Source
+from whatwhere.studio.standing import runs, standing
+
+TEXT = "The cat sat on the mat."
+MODEL = {"text": TEXT, "tokens": "loaded", "scheme": "model", "causal": False}
+
+
+def folder(path: Path, config: dict[str, Any], tensors: dict[str, np.ndarray]) -> Source:
+    """Write a small model and open it."""
+    (path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    save_file(tensors, path / "model.safetensors")
+    return Source.open(path)
+
+
+def drawn(*shape: int) -> np.ndarray:
+    """Draw a tensor."""
+    return np.random.default_rng(4).standard_normal(shape).astype(np.float32)
+
+
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 30,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "rope_theta": 500.0,
+}
+
+
+def test_a_text_in_the_real_model_is_what_its_files_say(real: Source, minilm: Path) -> None:
+    found = api.walk(real, MODEL)
+    tokenizer = Tokenizer.from_file(str(minilm / "tokenizer.json"))
+    tokenizer.no_padding()
+    encoded = tokenizer.encode(TEXT)
+    tensors = load_file(minilm / "model.safetensors")
+    rows = tensors["embeddings.word_embeddings.weight"][encoded.ids]
+    places = tensors["embeddings.position_embeddings.weight"][: len(encoded.ids)]
+    assert (found["ids"].tolist(), found["words"]) == (encoded.ids, encoded.tokens)
+    np.testing.assert_array_equal(found["rows"], rows)
+    np.testing.assert_array_equal(found["position_rows"], places)
+    np.testing.assert_array_equal(found["vectors"], rows + places)
+    assert (found["num_heads"], found["head_dim"], found["bias"], found["angles"]) == (12, 32, None, None)
+    q = (rows + places)[:, 32:64].astype(np.float64)
+    second = api.walk(real, MODEL | {"head": 1})
+    np.testing.assert_allclose(second["scores"], q @ q.T / np.sqrt(32), rtol=1e-4, atol=1e-6)
+
+
+def test_a_fresh_layer_gives_the_numbers_of_walk(fresh: Source) -> None:
+    settings = {"text": TEXT, "tokens": "words", "scheme": "learned+alibi", "dim": 12, "heads": 2, "seed": 3}
+    found, right = api.walk(fresh, settings), walk(TEXT, scheme="learned+alibi", dim=12, num_heads=2, seed=3)
+    assert (found["words"], found["ids"].tolist()) == (right.tokens, right.ids)
+    np.testing.assert_array_equal(found["vectors"], right.vectors.numpy())
+    np.testing.assert_array_equal(found["position_rows"], right.position_rows.numpy())
+    np.testing.assert_array_equal(found["bias"][3], [-abs(3 - key) / 16 for key in range(7)])
+
+
+def test_rotary_turns_as_the_configuration_says(tmp_path: Path) -> None:
+    source = folder(tmp_path, LLAMA, {"model.embed_tokens.weight": drawn(30, 16)})
+    found = api.walk(source, {"text": "3 7, 7", "tokens": "loaded", "scheme": "model"})
+    assert (found["ids"].tolist(), found["words"]) == ([3, 7, 7], ["#3", "#7", "#7"])
+    assert found["position_rows"] is None
+    speeds = 500.0 ** (-np.arange(0, 8, 2) / 8)
+    np.testing.assert_allclose(found["angles"], np.outer(range(3), speeds), rtol=1e-6)
+    first, second = found["pairs"]["first"], found["pairs"]["second"]
+    before = found["q"][:, first] + 1j * found["q"][:, second]
+    after = found["mapped_q"][:, first] + 1j * found["mapped_q"][:, second]
+    np.testing.assert_allclose(after, before * np.exp(1j * np.outer(range(3), speeds)), rtol=1e-4, atol=1e-6)
+
+
+def test_a_learned_bias_is_that_of_the_file(tmp_path: Path) -> None:
+    config = {
+        "model_type": "t5", "vocab_size": 9, "d_model": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1,
+        "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128,
+    }  # fmt: skip
+    table = drawn(32, 2)
+    name = "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    source = folder(tmp_path, config, {"shared.weight": drawn(9, 8), name: table, name.replace("de", "en", 1): table})
+    found = api.walk(source, {"text": "1 2 3", "tokens": "loaded", "scheme": "model", "head": 1})
+    # Each of the first distances has a bucket of its own.
+    np.testing.assert_array_equal(found["bias"][2], table[[2, 1, 0], 1])
+    assert found["scale"] == 1
+    assert not any("drawn" in note for note in found["notes"])
+
+
+def test_a_model_that_multiplies_its_tokens_does_so_here(tmp_path: Path) -> None:
+    config = LLAMA | {"model_type": "gemma", "head_dim": 8, "num_key_value_heads": 2}
+    table = drawn(30, 16)
+    source = folder(tmp_path, config, {"model.embed_tokens.weight": table})
+    found = api.walk(source, {"text": "3 7", "tokens": "loaded", "scheme": "model"})
+    assert found["factor"] == 4
+    np.testing.assert_array_equal(found["vectors"], 4 * table[[3, 7]])
+
+
+def test_positions_that_the_model_leaves_out_are_left_out(tmp_path: Path) -> None:
+    config = {
+        "model_type": "opt", "vocab_size": 9, "hidden_size": 8, "word_embed_proj_dim": 8, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "max_position_embeddings": 4, "ffn_dim": 8,
+    }  # fmt: skip
+    places = drawn(6, 8)
+    tensors = {"model.decoder.embed_tokens.weight": drawn(9, 8), "model.decoder.embed_positions.weight": places}
+    source = folder(tmp_path, config, tensors)
+    found = api.walk(source, {"text": "1 2 3 4 5 6", "tokens": "loaded", "scheme": "model"})
+    np.testing.assert_array_equal(found["position_rows"], places[2:])  # four tokens: the table has no more
+    assert api.read(source, {"text": "1 2 3 4 5 6", "tokens": "loaded"})["count"] == 6
+
+
+def test_runs_of_a_comparison_have_tables_of_their_own(results: Path) -> None:
+    source = Source.open(results)
+    assert runs(source) == schemes(source, {})["runs"] == sorted(found.stem for found in (results / "layers").iterdir())
+    text = {"text": "Max(1,2)", "tokens": "loaded"}
+    found = api.walk(source, text | {"scheme": "learned-1"})
+    saved = load_file(results / "layers" / "learned-1.safetensors")
+    rows = len(found["ids"])
+    np.testing.assert_array_equal(found["rows"], saved["tokens.weight"][found["ids"]])
+    np.testing.assert_array_equal(found["position_rows"], saved["where.input.weight"][:rows])
+    mixed = next(run for run in runs(source) if run.startswith("rotary"))
+    other = api.walk(source, text | {"scheme": mixed})
+    assert [door["door"] for door in other["doors"]] == ["query_key", "score"]
+
+
+def test_long_texts_are_cut_and_nothing_else_of_them_changes(real: Source) -> None:
+    found = api.read(real, {"text": "cat " * 100, "tokens": "loaded"})
+    assert (found["count"], len(found["ids"]), len(found["words"])) == (102, api.MOST_TOKENS, api.MOST_TOKENS)
+    assert len(api.walk(real, MODEL | {"text": "cat " * 100})["vectors"]) == api.MOST_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"text": " "}, TextError, "empty"),
+        ({"scheme": "rotery"}, UnknownScheme, "rotary"),
+        ({"scheme": "rotary", "heads": 5}, WhatWhereError, "does not divide"),
+        ({"head": 12}, SettingError, "from 0 to 11"),
+        ({"tokens": "all"}, SettingError, "words, loaded"),
+        ({"seed": -1}, SettingError, "seed must be"),
+        ({"dim": 1 << 20}, SettingError, "dim must be"),
+        ({"scheme": "cope"}, SettingError, "says nothing of keys later"),
+        ({"path": "/etc/passwd"}, SettingError, "no setting 'path'"),
+    ],
+)
+def test_what_the_page_sends_is_checked(real: Source, change: dict[str, Any], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        QUESTIONS["pipeline.walk"](real, MODEL | change)
+
+
+def test_what_is_not_there_is_said(fresh: Source, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="nothing here says where"):
+        api.walk(fresh, MODEL | {"text": "Max(1)"})
+    np.save(tmp_path / "table.npy", drawn(5, 8))
+    source = Source.open(tmp_path / "table.npy")
+    with pytest.raises(SettingError, match="names no tokens"):
+        api.read(source, {"text": TEXT, "tokens": "loaded"})
+    with pytest.raises(TokenError, match="5 rows"):
+        api.walk(source, {"text": "7", "tokens": "loaded", "scheme": "none"})
+    with pytest.raises(SettingError, match="nothing here says where"):
+        standing(source, "model")
+
+
+@pytest.mark.parametrize("view", [api, positions, against])
+def test_what_a_view_begins_with_is_what_it_leaves_on_a_frozen_page(view: Any, fresh: Source, results: Path) -> None:
+    for source in (fresh, Source.open(results)):
+        left = view.left(source)
+        assert left is not None
+        assert view.begin(source) in [settings for _, settings in left.asked]
+        for name, settings in left.asked:
+            assert QUESTIONS[name](source, settings)
+        assert all(len(row) == len(sheet.head) for sheet in left.sheets for row in sheet.rows)
+
+
+def test_splitting_a_text_imports_no_torch(minilm: Path) -> None:
+    code = (
+        "import sys; from whatwhere.studio.sources import Source; from whatwhere.studio.api import pipeline\n"
+        f"pipeline.read(Source.open({str(minilm)!r}), {{'text': 'a cat', 'tokens': 'loaded'}})\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_page_steps_through_a_text(look: Callable[..., dict[str, Any]], real: Source) -> None:
+    found = look(real, "pipeline.mjs")
+    right = api.walk(real, MODEL | {"text": "A dog", "scheme": "sinusoidal+rotary+alibi", "causal": True})
+    assert found["chips"] == [f"{word}{n}" for n, word in enumerate(right["words"])]
+    assert found["idle"] == ["6 Queries, keys, nothing happens here", "7 Bias, nothing happens here"]
+    assert found["ids"] == [str(number) for number in right["ids"]]
+    assert found["steps"] == ["tokens", "ids", "rows", "positions", "sum", "rotation", "bias", "score"]
+    assert "E[3899]" in found["equation"]
+    assert f"bias({2 - 1})" in found["equation"]
+    rows = list(csv.DictReader(io.StringIO(found["csv"].removeprefix("\ufeff"))))
+    assert [row["token"] for row in rows] == right["words"]
+    for n, row in enumerate(rows):
+        np.testing.assert_allclose([float(row[str(k)]) for k in range(384)], right["vectors"][n], rtol=1e-7)
+    for row in csv.DictReader(io.StringIO(found["scores"].removeprefix("\ufeff"))):
+        query, key = int(row["query"].split()[0]), int(row["key"].split()[0])
+        assert float(row["score"]) == pytest.approx(right["scores"][query, key], rel=1e-6)
+        assert float(row["bias"]) == pytest.approx(right["bias"][query, key], rel=1e-6)
+    assert found["turned"] == pytest.approx(2 * right["pairs"]["frequencies"][3], rel=1e-3)
+    assert found["refused"] == "Type a text above."
+    assert [each for each in found["violations"] if each] == []
+    assert found["complaints"] == []
+    assert (found["small"]["violations"], found["small"]["complaints"]) == ([], [])
+    assert found["small"]["overflow"] <= 0
+    hosts = {urlsplit(url).hostname for url in found["requests"] if not url.startswith(("data:", "blob:"))}
+    assert hosts == {"127.0.0.1"}

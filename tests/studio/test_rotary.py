@@ -1,0 +1,222 @@
+"""The rotary lab: beside the reference in plain loops, and beside what is known of Llama 3.1."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from math import cos, inf, pi
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from whatwhere import reference
+from whatwhere.errors import SettingError
+from whatwhere.studio.api import own
+from whatwhere.studio.api import rotary as api
+from whatwhere.studio.api.knobs import Knob, turned
+from whatwhere.studio.sources import Source
+
+LLAMA = {
+    "model_type": "llama", "vocab_size": 8, "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 3,
+    "head_dim": 128, "max_position_embeddings": 131_072, "rope_theta": 500_000.0,
+    "rope_scaling": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+}  # fmt: skip
+PHI = {
+    "model_type": "phi3", "vocab_size": 8, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2,
+    "max_position_embeddings": 8192, "original_max_position_embeddings": 1024, "rope_theta": 10_000.0,
+    "pad_token_id": 0,
+    "rope_scaling": {"type": "longrope", "short_factor": [1, 1.1, 1.2, 1.3], "long_factor": [2, 3, 5, 9]},
+}  # fmt: skip
+GEMMA = {
+    "model_type": "gemma3_text", "vocab_size": 8, "hidden_size": 16, "num_attention_heads": 2, "head_dim": 8,
+    "num_key_value_heads": 1, "num_hidden_layers": 4, "max_position_embeddings": 4096, "rope_theta": 1_000_000.0,
+    "rope_local_base_freq": 10_000.0, "sliding_window": 64, "sliding_window_pattern": 2,
+}  # fmt: skip
+
+
+def opened(folder: Path, config: dict[str, Any]) -> Source:
+    """Open a model that has little more than a configuration."""
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    table = np.ones((8, config["hidden_size"]), np.float32)
+    save_file({"model.embed_tokens.weight": table}, folder / "model.safetensors")
+    return Source.open(folder)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    """Open what Llama 3.1 says of its positions."""
+    return opened(tmp_path_factory.mktemp("llama"), LLAMA)
+
+
+SETTINGS = "head_dim=48 rotary_dim=40 theta=20000 original_length=512 factor=6"
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        ("scaling=none", reference.inverse_frequencies(40, 20_000.0)),
+        ("scaling=linear", reference.linear_frequencies(40, 20_000.0, 6.0)),
+        ("scaling=ntk", reference.ntk_frequencies(40, 20_000.0, 6.0)),
+        ("scaling=dynamic-ntk", reference.dynamic_ntk_frequencies(40, 20_000.0, 6.0, 512, 2000)),
+        ("scaling=yarn beta_fast=8 beta_slow=2", reference.yarn_frequencies(40, 20_000.0, 6.0, 512, 8.0, 2.0)),
+        (
+            "scaling=llama3 low_frequency_factor=0.5 high_frequency_factor=9",
+            reference.llama3_frequencies(40, 20_000.0, 6.0, 512, 0.5, 9.0),
+        ),
+        ("scaling=proportional share=0.3", reference.proportional_frequencies(40, 20_000.0, 0.3, 6.0)),
+    ],
+)
+def test_every_scaling_turns_as_the_reference_does(fresh: Source, said: str, right: list[float]) -> None:
+    found = api.lab(fresh, {"a": f"{SETTINGS} {said}", "b": f"{SETTINGS} scaling=none", "claimed": 2000})
+    side, plain = found["sides"][0], reference.inverse_frequencies(40, 20_000.0)
+    assert side["problem"] is None
+    np.testing.assert_allclose(side["wavelengths"], [2 * pi / w if w else inf for w in right], rtol=1e-12)
+    np.testing.assert_allclose(side["slowed"], [p / w if w else inf for p, w in zip(plain, right, strict=True)])
+    assert side["unfinished"] == sum(512 * w / (2 * pi) < 1 for w in plain)
+    assert side["unfinished_claimed"] == sum(2000 * w / (2 * pi) < 1 for w in right)
+    assert side["still"] == right.count(0)
+    assert side["beyond_count"] == sum(
+        512 * p < 2 * pi and 2000 * w > 512 * p * (1 + 1e-6) for p, w in zip(plain, right, strict=True)
+    )
+    distances = found["distances"]
+    assert (distances[0], distances[-1]) == (1, 1999)
+    agree = [sum(cos(d * (w - p)) for w, p in zip(right, plain, strict=True)) / 20 for d in distances.tolist()]
+    np.testing.assert_allclose(found["cosines"]["between"], agree, atol=1e-9)
+    np.testing.assert_allclose(found["cosines"]["a"], agree, atol=1e-9)
+    np.testing.assert_allclose(found["cosines"]["b"], 1.0)
+
+
+def test_the_lab_begins_with_the_models_own_settings_and_the_same_unscaled(llama: Source) -> None:
+    found = api.lab(llama, {})
+    one, other = found["sides"]
+    assert found["missing"] is None
+    assert (one["scaling"], other["scaling"], found["claimed"]) == ("llama3", "none", 131_072)
+    assert {knob["name"]: knob["value"] for knob in one["knobs"]} == {
+        "head_dim": 128, "rotary_dim": 128, "theta": 500_000.0, "original_length": 8192, "factor": 8.0,
+        "low_frequency_factor": 1.0, "high_frequency_factor": 4.0,
+    }  # fmt: skip
+    right = reference.llama3_frequencies(128, 500_000.0, 8.0, 8192, 1.0, 4.0)
+    np.testing.assert_allclose(one["wavelengths"], 2 * pi / np.array(right), rtol=1e-12)
+    # By hand: pair i of 64 needs 2 pi 500000^(i/64) positions for a turn.
+    wavelengths = [2 * pi * 500_000 ** (i / 64) for i in range(64)]
+    assert other["unfinished"] == one["unfinished"] == sum(each > 8192 for each in wavelengths)
+    assert other["unfinished_claimed"] == sum(each > 131_072 for each in wavelengths)
+
+
+def test_what_is_said_of_a_side_is_on_top_of_where_it_begins(llama: Source) -> None:
+    found = api.lab(llama, {"a": "factor=32", "b": "from=plain scaling=ntk", "claimed": 9000})
+    one, other = ({knob["name"]: knob["value"] for knob in side["knobs"]} for side in found["sides"])
+    assert (found["sides"][0]["scaling"], one["factor"], one["theta"]) == ("llama3", 32.0, 500_000.0)
+    assert (found["sides"][1]["scaling"], other["factor"], other["theta"]) == ("ntk", 4.0, 10_000.0)
+    assert found["claimed"] == 9000
+    # They have not as many pairs: nothing lays the one over the other.
+    assert found["cosines"]["between"] is None
+
+
+def test_lists_of_factors_are_the_models_own(tmp_path: Path) -> None:
+    found = api.lab(opened(tmp_path, PHI), {"claimed": 2000})
+    one = found["sides"][0]
+    plain = np.array(reference.inverse_frequencies(8, 10_000.0))
+    np.testing.assert_allclose(one["slowed"], [2, 3, 5, 9])
+    assert (one["own_lists"], one["follows_length"], one["trained"]) == (True, True, 1024)
+    assert one["magnitude"] == pytest.approx(reference.longrope_magnitude(8.0, 1024))
+    short = api.lab(opened(tmp_path, PHI), {"claimed": 1000})["sides"][0]
+    np.testing.assert_allclose(short["wavelengths"], 2 * pi / plain * [1, 1.1, 1.2, 1.3])
+
+
+def test_kinds_of_layers_are_laid_over_each_other(tmp_path: Path) -> None:
+    found = api.lab(opened(tmp_path, GEMMA), {})
+    thetas = [next(knob["value"] for knob in side["knobs"] if knob["name"] == "theta") for side in found["sides"]]
+    assert sorted(thetas) == [10_000.0, 1_000_000.0]
+    assert {start["said"] for start in found["starts"]} == {
+        "this model, layers 0, 2", "this model, layers 1, 3", "a plain rotary",
+    }  # fmt: skip
+
+
+def test_models_without_a_rotary_say_so_and_the_lab_is_plain(real: Source, fresh: Source) -> None:
+    assert api.lab(real, {})["missing"] == "no layer of this model turns queries and keys"
+    found = api.lab(fresh, {})
+    assert found["missing"] == "nothing is loaded"
+    assert [side["scaling"] for side in found["sides"]] == ["none", "yarn"]
+
+
+def test_a_configuration_that_is_refused_leaves_a_plain_lab(tmp_path: Path) -> None:
+    found = api.lab(opened(tmp_path, GEMMA | {"num_key_value_heads": 3}), {})
+    assert "cannot share 3 heads" in found["missing"]
+    assert found["sides"][0]["from"] == "plain"
+
+
+def test_what_the_library_refuses_is_said_beside_the_sliders(fresh: Source) -> None:
+    found = api.lab(fresh, {"a": "scaling=llama3 high_frequency_factor=0.5", "b": "head_dim=32 rotary_dim=64"})
+    one, other = found["sides"]
+    assert one["problem"].startswith("Llama3 got low_frequency_factor=1.0 and high_frequency_factor=0.5")
+    assert "head_dim=32" in other["problem"]
+    assert {knob["name"] for knob in one["knobs"]} >= {"low_frequency_factor", "high_frequency_factor"}
+    assert found["cosines"] == {"between": None, "a": None, "b": None}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"a": "scaling=cubic"}, "scaling must be one of none, linear"),
+        ({"a": "from=7"}, "from must be one of plain"),
+        ({"a": "theta=1e999"}, "theta must be a number from 0.001"),
+        ({"a": "head_dim=64.5"}, "head_dim must be a whole number from 2 to 4,096"),
+        ({"a": "theta"}, "'theta' sets nothing here"),
+        ({"b": "base=3"}, "'base=3' sets nothing here"),
+        ({"b": "truncate=1"}, "truncate must be one of true, false"),
+        ({"claimed": 10**9}, "claimed must be a whole number"),
+        ({"c": ""}, "no setting 'c'"),
+    ],
+)
+def test_what_the_page_sends_is_checked(fresh: Source, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        api.lab(fresh, settings)
+
+
+def test_knobs_are_read_by_their_kind() -> None:
+    knobs = (Knob("n", 3, 1, 9), Knob("x", 0.5, 0, 1, most=2), Knob("on", True), Knob("how", "a", choices=("a", "b")))
+    assert turned("n=4 x=2 on=false how=b", knobs) == {"n": 4, "x": 2.0, "on": False, "how": "b"}
+    assert turned("", knobs) == {}
+    assert own.layers_in_words([0, 2, 3, 4, 9]) == "layers 0, 2-4, 9"
+
+
+def test_the_page_turns_what_the_api_answers(look: Callable[..., dict[str, Any]], llama: Source) -> None:
+    found = look(llama, "rotary.mjs")
+    one, other = api.lab(llama, {})["sides"]
+    for shown, side in (("a", one), ("b", other)):
+        assert found[shown]["scaling"] == side["scaling"]
+        known = {f"{knob['name']}, exactly": knob["value"] for knob in side["knobs"]}
+        assert found[shown]["knobs"] == known
+        assert f"{side['unfinished']} of 64 pairs make no full turn in the trained 8,192" in found[shown]["facts"]
+        assert f"{side['unfinished_claimed']} make no full turn in 131,072" in found[shown]["facts"]
+    assert found["address"] == "#/rotary"
+    rows = list(csv.DictReader(io.StringIO(found["csv"].removeprefix("\ufeff"))))
+    assert [float(row["wavelength"]) for row in rows] == [*one["wavelengths"].tolist(), *other["wavelengths"].tolist()]
+    assert "trained 8,192" in found["svg"]
+    said: dict[str, Any] = {}
+    *lines, last = found["how"].splitlines()
+    exec("\n".join(lines), said)  # what the page says gives the same numbers
+    np.testing.assert_array_equal(eval(last, said).wavelengths, other["wavelengths"])
+    turned_to = found["turned"]["knobs"]["factor, exactly"]
+    assert 8 < turned_to < 16
+    assert found["turned"]["address"] == f"#/rotary?a=factor%3D{turned_to:g}"
+    after = api.lab(llama, {"a": f"factor={turned_to}"})["sides"][0]
+    assert f"{after['unfinished_claimed']} make no full turn in 131,072" in found["turned"]["facts"]
+    assert (found["yarn"]["scaling"], found["yarn"]["knobs"]["factor, exactly"]) == ("yarn", turned_to)
+    agree = api.lab(llama, {"a": f"factor={turned_to} scaling=yarn"})["cosines"]["between"]
+    assert f"the cosine of A and B is {agree[-1]:.3f}" in found["note"].replace("−", "-")
+    assert found["refused"].startswith("YaRN got beta_fast=32.0 and beta_slow=40.0")
+    assert found["reset"] == "#/rotary"
+    assert found["wrong"] == found["complaints"] == []
+    assert (found["small"]["violations"], found["small"]["complaints"]) == ([], [])
+    assert found["small"]["overflow"] <= 0
+    hosts = {urlsplit(url).hostname for url in found["requests"] if not url.startswith(("data:", "blob:"))}
+    assert hosts == {"127.0.0.1"}

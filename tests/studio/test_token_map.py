@@ -1,0 +1,225 @@
+"""The token map: numbers of a real model beside plain NumPy, and maps that are drawn in another process."""
+
+import csv
+import io
+import multiprocessing
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from whatwhere.analysis.maps import Map, make_map
+from whatwhere.errors import SettingError, ShapeError, TextError
+from whatwhere.studio.apart import run_apart
+from whatwhere.studio.api import QUESTIONS, WORKS, maps
+from whatwhere.studio.corpus import Corpus
+from whatwhere.studio.jobs import Report, Stopped
+from whatwhere.studio.sources import Source
+
+
+@pytest.fixture(scope="module")
+def table(minilm: Path) -> np.ndarray:
+    """Give the table, read by another library, in float64."""
+    return load_file(minilm / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
+
+
+def texts(packed: Mapping[str, np.ndarray]) -> list[str]:
+    """Read texts that stand behind each other."""
+    starts = [0, *packed["ends"].tolist()]
+    raw = packed["bytes"].tobytes()
+    return [raw[a:b].decode() for a, b in zip(starts, packed["ends"].tolist(), strict=False)]
+
+
+def test_places_are_the_principal_components(real: Source, table: np.ndarray) -> None:
+    found = maps.places(real, {})
+    centered = table - table.mean(axis=0)
+    values, vectors = np.linalg.eigh(centered.T @ centered)
+    places = found["places"].astype(np.float64)
+    # The axes come from 16,384 of the rows: they are those of all rows, but for the chance of the draw.
+    for axis in (0, 1):
+        assert abs(np.corrcoef(places[:, axis], centered @ vectors[:, -1 - axis])[0, 1]) > 0.98
+        assert found["share"][axis] == pytest.approx(values[-1 - axis] / values.sum(), rel=0.05)
+    assert found["ids"].tolist() == list(range(30522))
+    assert (found["drawn"], found["shown"], found["left_out"], found["asked"]) == (True, 30522, 0, 1000)
+    assert found["chance"] == pytest.approx(10 / 30521)
+
+
+def test_the_trust_is_what_brute_force_finds(fresh: Source) -> None:
+    found = maps.places(fresh, {})
+    weight = fresh.table().weight.astype(np.float64)
+    unit = weight / np.linalg.norm(weight, axis=1, keepdims=True)
+    places = found["places"].astype(np.float64)
+    same = 0
+    for n in range(20):
+        cosines, away = unit @ unit[n], np.linalg.norm(places - places[n], axis=1)
+        cosines[n], away[n] = -2, np.inf
+        same += len(set(np.argsort(-cosines)[:10].tolist()) & set(np.argsort(away)[:10].tolist()))
+    assert found["kept"] == pytest.approx(same / 200)
+
+
+def test_labels_say_what_the_vocabulary_does(real: Source, table: np.ndarray) -> None:
+    found = maps.labels(real, {})
+    words, meant = texts(found["words"]), texts(found["texts"])
+    assert words == real.words
+    assert [(words[n], meant[n]) for n in (2332, 2075)] == [("king", ""), ("##ing", "ing")]
+    kinds = [found["kind_names"][n] for n in found["kinds"]]
+    assert kinds == real.kinds
+    assert [found["script_names"][n] for n in found["scripts"]] == real.scripts
+    np.testing.assert_allclose(found["norms"], np.linalg.norm(table, axis=1), rtol=1e-6)
+
+
+def test_true_neighbors_of_one_and_of_all(real: Source, fresh: Source, table: np.ndarray) -> None:
+    found = maps.near(real, {"token": "king", "k": 5})
+    cosines = table @ table[2332] / np.linalg.norm(table, axis=1) / np.linalg.norm(table[2332])
+    cosines[2332] = -2
+    assert found["ids"].tolist() == np.argsort(-cosines)[:5].tolist()
+    np.testing.assert_allclose(found["cosines"], np.sort(cosines)[::-1][:5])
+    every = maps.neighbors(fresh, {})
+    for row, number in enumerate(every["of"].tolist()):
+        assert every["ids"][row].tolist() == maps.near(fresh, {"token": f"#{number}"})["ids"].tolist()
+
+
+def test_rows_that_are_left_out_keep_the_ids_of_the_others(tmp_path: Path) -> None:
+    weight = np.random.default_rng(0).standard_normal((30, 5)).astype(np.float32)
+    weight[4, 2] = np.inf
+    np.save(tmp_path / "table.npy", weight)
+    source = Source.open(tmp_path / "table.npy")
+    found = maps.places(source, {})
+    assert (found["left_out"], found["rows"]) == (1, 30)
+    assert found["ids"].tolist() == [n for n in range(30) if n != 4]
+    labels = maps.labels(source, {})
+    assert np.isnan(labels["norms"][4])
+    assert texts(labels["words"]) == []
+    assert {labels["kind_names"][n] for n in labels["kinds"]} == {"no token"}
+    assert 4 not in maps.neighbors(source, {})["ids"]
+
+
+def test_a_corpus_is_counted(tmp_path: Path) -> None:
+    text = tmp_path / "corpus.txt"
+    text.write_text("Max First\nMax ( Max\n", encoding="utf-8")
+    source = Source.open(corpus=text)
+    found = maps.frequencies(source, {})
+    words = source.words
+    assert (found["corpus"], found["whole"], found["total"]) == ("corpus.txt", True, int(found["counts"].sum()))
+    assert [found["counts"][words.index(word)] for word in ("Max", "First", "(", "Last")] == [3, 1, 1, 0]
+    assert maps.frequencies(Source.open(), {})["counts"] is None
+    text.write_bytes(b"\xff\xfe")
+    with pytest.raises(TextError, match="not UTF-8"):
+        Corpus(text)
+
+
+def test_a_map_of_another_process_is_kept(fresh: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, told = fresh.table().weight, []
+    found = run_apart(make_map, lambda share, said: told.append(said), table=table, method="pca", k=3)
+    np.testing.assert_allclose(found.places, make_map(table, "pca", k=3).places)
+    assert told[0] == "starting"
+    with pytest.raises(ShapeError, match="at least 16 rows"):
+        run_apart(make_map, lambda share, said: None, table=table[:9], method="tsne")
+
+    source, drawn = Source.open(), Map("tsne", found.places, 0.5, 10, 20, 0.1, None)
+    monkeypatch.setattr(maps, "run_apart", lambda work, report, **settings: drawn)
+    assert maps.places(source, {"method": "tsne"})["drawn"] is False
+    assert WORKS["maps.draw"](source, {"method": "tsne"}, lambda share, said: None)["kept"] == 0.5
+    assert maps.places(source, {"method": "tsne"})["drawn"] is True
+    assert maps.places(source, {"method": "umap"})["drawn"] is False
+
+
+def test_stopping_ends_the_process(fresh: Source) -> None:
+    def stop(share: float, said: str) -> None:
+        assert multiprocessing.active_children()
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        run_apart(make_map, stop, table=fresh.table().weight, method="pca")
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("method", ["tsne", "umap"])
+def test_a_map_tells_how_far_it_is(method: str) -> None:
+    pytest.importorskip({"tsne": "openTSNE", "umap": "umap"}[method])
+    told: list[float] = []
+    table = np.random.default_rng(0).standard_normal((60, 8)).astype(np.float32)
+    found = make_map(table, method, tell=lambda share, said: told.append(share))  # type: ignore[arg-type]
+    assert found.places.shape == (60, 2)
+    assert told == sorted(told)
+    assert len(told) > 5
+    assert 0.9 < told[-1] <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("maps.places", {"method": "mds"}, "pca, tsne, umap"),
+        ("maps.places", {"table": "readout"}, "one of input"),
+        ("maps.near", {"token": "king", "k": 51}, "from 1 to 50"),
+        ("maps.labels", {"path": "/"}, "no setting 'path'"),
+    ],
+)
+def test_what_the_page_sends_is_checked(real: Source, name: str, settings: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        QUESTIONS[name](real, settings)
+
+
+def test_the_page_draws_stops_and_selects(
+    look: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small table, so that a job is over as soon as the page has seen it at work."""
+    rng = np.random.default_rng(5)
+    np.save(tmp_path / "table.npy", rng.standard_normal((400, 12)).astype(np.float32))
+    source, calls = Source.open(tmp_path / "table.npy"), []
+
+    def draw(work: Any, report: Report, **settings: Any) -> Map:
+        calls.append(settings["method"])
+        for step in range(40 if len(calls) == 1 else 2):
+            report(step / 40, f"step {step} of 40")
+            time.sleep(0.05)
+        return Map("tsne", rng.standard_normal((400, 2)), 0.25, 10, 400, 0.025, None)
+
+    monkeypatch.setattr(maps, "run_apart", draw)
+    monkeypatch.setattr(maps, "find_spec", lambda name: None if name == "umap" else True)
+    seen = look(source, "token_map.mjs", token=7)
+
+    places, near = maps.places(source, {}), maps.near(source, {"token": "#7"})
+    assert seen["printed"][0].startswith(f"keeps {100 * places['kept']:.1g}"[:7])
+    assert seen["near"] == [f"#{n}" for n in near["ids"]]
+    assert seen["cosines"] == [f"{cosine:.3f}" for cosine in near["cosines"]]
+    away = np.linalg.norm(places["places"] - places["places"][7], axis=1)
+    away[7] = np.inf
+    kept = len(set(np.argsort(away)[:10].tolist()) & set(near["ids"].tolist()))
+    assert f"{kept} are among the 10 nearest on this map" in seen["of"]
+    assert seen["line"].startswith("#7 · #7 · no token")
+    rows = list(csv.DictReader(io.StringIO(seen["csv"].removeprefix("\ufeff"))))
+    np.testing.assert_array_equal([[float(row["x"]), float(row["y"])] for row in rows], places["places"].astype(float))
+    assert {*seen["printed"], "#7"} <= set(ElementTree.fromstring(seen["svg"]).itertext())
+
+    assert seen["all"] == "400 tokens in the rectangle"
+    left, right, low, high = map(float, parse_qs(seen["box"].partition("?")[2])["box"][0].split(","))
+    x, y = places["places"].T
+    inside = np.flatnonzero((x >= left) & (x <= right) & (y >= low) & (y <= high))
+    assert 0 < len(inside) < 400
+    assert seen["half"] == f"{len(inside)} tokens in the rectangle"
+    assert {int(row[1]) for row in seen["rows"] if len(row) > 1} <= set(inside.tolist())
+    assert [said.strip() for said in seen["only"][:2]] == ["no token", "true"]
+    assert "only=no+token" in seen["only"][2]
+
+    assert re.fullmatch(r"drawing by t-SNE: step \d+ of 40 …", seen["progress"])
+    assert calls == ["tsne", "tsne"]
+    assert seen["drawn"] == [
+        "keeps 25 % of the 10 nearest tokens of the full space",
+        "400 tokens asked; chance would keep 2.5 %",
+    ]
+    assert seen["without"] == 0
+    assert 'pip install "whatwhere[umap]"' in seen["missing"]
+    assert seen["title"] == "400 tokens by PCA"
+    assert seen["light"] == seen["small"]["violations"] == seen["complaints"] == seen["small"]["complaints"] == []
+    assert seen["small"]["overflow"] <= 0
+    assert {urlsplit(url).hostname for url in seen["requests"] if not url.startswith(("data:", "blob:"))} == {
+        "127.0.0.1"
+    }

@@ -1,0 +1,127 @@
+"""Unhealthy tokens: what the view is told, beside a table that was spoiled on purpose and a real model."""
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer
+
+from whatwhere.errors import SettingError
+from whatwhere.inspection import subject
+from whatwhere.studio.api import WORKS
+from whatwhere.studio.sources import Source
+
+
+def examined(source: Source) -> dict[str, Any]:
+    """Run the job at once."""
+    return WORKS["health.examine"](source, {}, lambda share, said: None)
+
+
+def test_what_was_spoiled_is_found(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = rng.standard_normal((2000, 256)).astype(np.float32)
+    table[40:60] = 0.1 + 0.01 * rng.standard_normal((20, 256))
+    table[7] = 0
+    table[9] = table[11] = table[8]
+    table[12, 3] = np.nan
+    table[13, :2] = np.inf
+    np.save(tmp_path / "table.npy", table)
+    found = examined(Source.open(tmp_path / "table.npy"))
+    lists = found["lists"]
+    assert sorted(lists["never"]["ids"].tolist()) == list(range(40, 60))
+    assert lists["never"]["also"] is None
+    assert lists["zero"]["ids"].tolist() == [7]
+    assert (lists["duplicates"]["groups"], lists["duplicates"]["ids"].tolist()) == (1, [8, 9, 11])
+    assert lists["duplicates"]["group"].tolist() == [0, 0, 0]
+    assert (lists["broken"]["ids"].tolist(), lists["broken"]["nan"], lists["broken"]["infinite"]) == (
+        [12, 13],
+        [1, 0],
+        [0, 2],
+    )
+    assert found["tokenizer"] is False
+    assert "tokenizer" in lists["unreachable"]["missing"]
+    everyone = found["norms"]["groups"][0]
+    assert (everyone["name"], everyone["counts"].sum()) == ("all rows", 1997)  # less the zero and the broken ones
+    assert found["cosines"]["groups"][1]["counts"].sum() == 20
+
+
+@pytest.fixture(scope="module")
+def asked(minilm: Path) -> Iterator[Source]:
+    """Open the real model so that few of its rows are asked for their neighbors: what is found of it is kept."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(subject, "ASKED", 64)
+        yield Source.open(minilm)
+
+
+def test_a_real_model(asked: Source, minilm: Path) -> None:
+    reports: list[tuple[float, str]] = []
+    found = WORKS["health.examine"](asked, {}, lambda share, said: reports.append((share, said)))
+    assert [share for share, _ in reports] == sorted(share for share, _ in reports)
+    lists = found["lists"]
+    table = load_file(minilm / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
+    never = lists["never"]
+    np.testing.assert_allclose(never["norms"], np.linalg.norm(table[never["ids"]], axis=1))
+    assert never["count"] == len(never["ids"])
+    unused = [n for n, word in enumerate(asked.words) if word.startswith("[unused")]
+    assert np.isin(unused, never["ids"]).mean() > 0.98
+    tokenizer = Tokenizer.from_file(str(minilm / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    lost = lists["unreachable"]
+    for tried, read in zip(lost["tried"], lost["read"], strict=True):
+        assert tokenizer.encode(tried, add_special_tokens=False).tokens[:8] == read
+    out_of_reach = asked.unreachable()
+    assert out_of_reach is not None
+    assert lost["ids"].tolist() == out_of_reach.tolist()
+    np.testing.assert_array_equal(never["lost"], np.isin(never["ids"], out_of_reach))
+    assert never["also"] == never["lost"].sum()
+
+
+def test_long_lists_are_cut_and_padding_is_found(tmp_path: Path) -> None:
+    save_file(
+        {"embed_tokens.weight": np.zeros((6000, 4), np.float32) + np.eye(6000, 4, dtype=np.float32)},
+        tmp_path / "model.safetensors",
+    )
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 6000}', encoding="utf-8")
+    zero = examined(Source.open(tmp_path))["lists"]["zero"]
+    assert (zero["count"], len(zero["ids"]), len(zero["words"])) == (5996, 5000, 5000)
+
+
+def test_with_nothing_loaded_all_is_well(fresh: Source) -> None:
+    found = examined(fresh)
+    assert found["tokenizer"] is True
+    assert {name: each["count"] for name, each in found["lists"].items() if name != "unreachable"} == dict.fromkeys(
+        ("never", "duplicates", "hubs", "zero", "broken", "beyond"), 0
+    )
+    with pytest.raises(SettingError, match="no setting"):
+        WORKS["health.examine"](fresh, {"list": "zero"}, lambda share, said: None)
+
+
+def test_the_page_shows_the_evidence(look: Callable[..., dict[str, Any]], asked: Source) -> None:
+    seen, lists = look(asked, "unhealthy.mjs"), examined(asked)["lists"]
+    names = ("never", "unreachable", "duplicates", "hubs", "zero", "broken", "beyond")
+    assert [count for _, count in seen["counts"]] == [f"{lists[name]['count']:,}" for name in names]
+    for n, row in enumerate(seen["unreachable"]):
+        assert int(row[1]) == lists["unreachable"]["ids"][n]
+        assert row[4:6] == [lists["unreachable"]["tried"][n], " · ".join(lists["unreachable"]["read"][n])]
+    for n, row in enumerate(seen["never"]):
+        assert int(row[1]) == lists["never"]["ids"][n]
+        assert row[4:6] == [f"{lists['never'][name][n]:.3f}" for name in ("cosines", "likeness")]
+    rows = list(csv.DictReader(io.StringIO(seen["csv"].removeprefix("\ufeff"))))
+    assert [int(row["id"]) for row in rows] == lists["never"]["ids"].tolist()
+    assert [float(row["length"]) for row in rows] == lists["never"]["norms"].tolist()
+    assert seen["hash"] == "#/health?list=never"
+    assert "suspected above 0.581" in seen["chart"]
+    first = int(lists["never"]["ids"][0])
+    assert (seen["card"], seen["big"], seen["map"]) == (
+        f"#/tokens?token=%23{first}",
+        str(first),
+        f"#/map?token=%23{first}",
+    )
+    assert seen["light"] == seen["small"]["violations"] == seen["complaints"] == seen["small"]["complaints"] == []
+    assert seen["small"]["overflow"] <= 0
