@@ -91,6 +91,9 @@ def test_fuzz_all_formats(tmp_path: Path) -> None:
 def test_fuzz_long(format: str, tmp_path: Path) -> None:
     """Each format by itself: a minute, or as long as WHATWHERE_FUZZ_SECONDS says.
 
-    TIMES
+    Last long run, 2026-11-21: ten minutes each, no finding. Files tried: safetensors 231,393, folder 75,821, gguf
+    191,321, word2vec 44,369, word2vec-binary 58,287, glove 61,041, npy 98,771, npz 70,434, projector 22,265, results
+    62,324, pickle 69,254. Once the projector's run had said that a file of 280 bytes took 3.9 MB; the same file did
+    not again, so what is too much is measured twice since.
     """
     assert fuzz(FORMATS[format], SECONDS or 60, tmp_path) > 100
