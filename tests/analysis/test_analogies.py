@@ -71,7 +71,7 @@ def test_files_of_judgments_are_scored(tmp_path: Path) -> None:
     for separator in ("\t", ",", " "):
         file = tmp_path / "pairs.txt"
         lines = [
-            ("word1", "word2", "score"),
+            ("word1", "word2", "score") if separator == " " else ("Word 1", "Word 2", "Human (mean) of 13"),
             ("a", "b", "9.5"),
             ("A", "C", "4"),
             ("a", "d", "1"),

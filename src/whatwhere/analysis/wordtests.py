@@ -101,7 +101,8 @@ def score_similarity(search: Search, ids: Mapping[str, int], file: Path) -> Simi
     """
     judged: list[tuple[str, str, float]] = []
     for number, line in _lines(file):
-        cells = [cell.strip() for cell in (line.split("\t") if "\t" in line else line.replace(",", " ").split())]
+        sign = next((sign for sign in ("\t", ",") if sign in line), None)  # a heading's cells hold blanks and numbers
+        cells = [cell.strip() for cell in line.split(sign)]
         value = next((_number(cell) for cell in cells[2:] if _number(cell) is not None), None)
         if value is None:
             if judged:
