@@ -19,7 +19,7 @@ WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types tests slow cuda format docs page browser build clean
+.PHONY: help demo test lint types tests slow cuda format docs pictures page browser build clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
@@ -56,6 +56,9 @@ docs: $(VENV)/dev.stamp ## write the generated parts of README.md and docs/ anew
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/minilm.py
 	$(BIN)/python benchmarks/speed.py
+
+pictures: $(VENV)/page.stamp browser ## take the pictures of docs/studio.md anew (5 minutes)
+	$(BIN)/python docs/studio_pictures.py
 
 page: $(VENV)/page.stamp ## bundle the studio's page, with what its tests need
 

@@ -65,6 +65,18 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.startswith("https://") or (page.parent / target).exists(), target
 
 
+def test_each_view_of_the_studio_has_a_small_picture_that_is_told_in_words() -> None:
+    page = (ROOT / "docs" / "studio.md").read_text(encoding="utf-8")
+    told = {name: words for words, name in re.findall(r"^!\[(.+)\]\(pictures/(\w+)\.png\)$", page, re.MULTILINE)}
+    views = (ROOT / "src/whatwhere/studio/web/src/views").glob("*.tsx")
+    assert set(told) == {view.stem for view in views} == {file.stem for file in (ROOT / "docs/pictures").iterdir()}
+    for name, words in told.items():
+        data = (ROOT / "docs" / "pictures" / f"{name}.png").read_bytes()
+        assert (data[:8], int.from_bytes(data[16:20])) == (b"\x89PNG\r\n\x1a\n", 1200)
+        assert len(data) < 150_000
+        assert len(words.split()) > 10
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_named_commands_exist(page: Path) -> None:
     known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}

@@ -1,6 +1,6 @@
 // A copy of a table in eight bits, made in the pass that finds the lengths of its rows, and its products with queries.
 //
-// What a copy leaves of a row is told, so a product is known to lie between bounds. Its plain twin is a product of float32.
+// What a copy leaves of a row is told, so a product is known to lie between bounds. The plain twin multiplies float32.
 #include "scan.h"
 
 namespace {
@@ -66,14 +66,18 @@ void measured(const Table& table, double* lengths, int8_t* codes, int64_t width,
 #if defined(__AVX512BW__)
 constexpr int64_t WIDTH = 32;
 using Whole = __m512i;
-inline Whole read(const int8_t* codes) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes))); }
+inline Whole read(const int8_t* codes) {
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)));
+}
 inline Whole added(Whole sums, Whole codes, const int16_t* query) {
     return _mm512_add_epi32(sums, _mm512_madd_epi16(codes, _mm512_loadu_si512(query)));
 }
 #elif defined(__AVX2__)
 constexpr int64_t WIDTH = 16;
 using Whole = __m256i;
-inline Whole read(const int8_t* codes) { return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes))); }
+inline Whole read(const int8_t* codes) {
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
+}
 inline Whole added(Whole sums, Whole codes, const int16_t* query) {
     return _mm256_add_epi32(sums, _mm256_madd_epi16(codes, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(query))));
 }

@@ -124,9 +124,14 @@ function ThemeButton() {
 }
 
 function Ways({ shown, now }: { shown: View[]; now: View }) {
+  const list = useRef<HTMLUListElement>(null);
+  useEffect(() => {
+    // On a narrow screen they do not all fit.
+    list.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [now.id]);
   return (
     <nav aria-label="Views">
-      <ul>
+      <ul ref={list}>
         {shown.map((view) => (
           <li key={view.id}>
             <a href={`#/${view.id}`} aria-current={view.id === now.id ? "page" : undefined}>

@@ -102,12 +102,14 @@ function Chosen({ answer, settings, change }: { answer: Curves } & Pick<ViewProp
   return (
     <div class="two chooser">
       <section aria-label="Schemes">
-        <label class="choice">
-          <input type="checkbox" checked={log} onChange={(event) => change({ log: event.currentTarget.checked })} /> logarithmic distance
-        </label>
-        <button type="button" onClick={() => change({ seed: Number(settings["seed"]) + 1 })}>
-          Draw anew
-        </button>
+        <div class="ask">
+          <label class="choice">
+            <input type="checkbox" checked={log} onChange={(event) => change({ log: event.currentTarget.checked })} /> logarithmic distance
+          </label>
+          <button type="button" onClick={() => change({ seed: Number(settings["seed"]) + 1 })}>
+            Draw anew
+          </button>
+        </div>
         <p class="note">Up to {MOST} at once; “as drawn” is what a scheme learns, before any training. The little curves are those of the first figure.</p>
         <Chooser answer={answer} chosen={chosen} log={log} choose={choose} />
       </section>
