@@ -67,6 +67,19 @@ def test_the_number_is_what_the_words_say(
         ]
 
 
+def test_a_target_of_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target("trial", "one", "whatwhere", "error", 0.0)
+    monkeypatch.setattr("whatwhere.benchmark.targets.TARGETS", (target,))
+    (verdict,) = verdicts(results())
+    assert verdict.met is False
+    assert verdict.strain > 1
+    found = results()
+    found["works"]["trial"]["cases"][0]["rows"] = [{**row, "error": 0.0} for row in ROWS]
+    (verdict,) = verdicts(found)
+    assert verdict.met is True
+    assert verdict.strain <= 1
+
+
 def test_nothing_is_judged_that_was_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(verdicts(results(quick=True))) == []
     monkeypatch.setattr(
