@@ -115,6 +115,19 @@ def test_wrong_inputs(tmp_path: Path) -> None:
         inspect(tmp_path / "broken.safetensors")
 
 
+def test_a_configuration_that_contradicts_itself(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    save_file({"model.embed_tokens.weight": ROWS}, tmp_path / "model.safetensors")
+    config = {"model_type": "llama", "vocab_size": len(ROWS), "hidden_size": ROWS.shape[1], "num_hidden_layers": 1}
+    config |= {"num_attention_heads": 4, "num_key_value_heads": 3}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = inspect(tmp_path)
+    why = "the configuration is not understood: 4 heads of queries cannot share 3 heads of keys evenly"
+    assert found["rotary"]["missing"] == why
+    assert found["norms"]["percentiles"]
+
+
 def test_a_configuration_that_nobody_knows(tmp_path: Path) -> None:
     from safetensors.numpy import save_file
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int64
 
 from whatwhere.analysis.health import Health, health, hubs, row_norms
 from whatwhere.analysis.kinds import kinds, scripts
-from whatwhere.errors import CheckpointError, SettingError
+from whatwhere.errors import WhatWhereError
 from whatwhere.interop.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -112,8 +112,9 @@ class Subject:
         self.tell("reading the configuration")
         try:
             return self.checkpoint.description
-        except (SettingError, CheckpointError) as problem:
-            raise Absent(f"the configuration is not understood: {problem}") from None
+        except WhatWhereError as problem:
+            words = str(problem).removesuffix(".")  # the sentence that it becomes a part of has its own
+            raise Absent(f"the configuration is not understood: {words}") from None
 
     @cached_property
     def positions(self) -> Float[np.ndarray, "places dim"]:
