@@ -187,7 +187,8 @@ def test_the_command_writes_one_file(tmp_path: Path, bundle: Path, monkeypatch: 
     table = tmp_path / "table.npy"
     np.save(table, np.eye(5, dtype=np.float32))
     before = table.read_bytes()
-    for wrong in (["--freeze", str(tmp_path)], [str(table), "--freeze", str(table)], ["--map", "tsne"]):
+    two = [str(table), str(table), "--freeze", str(tmp_path / "two.html")]
+    for wrong in (["--freeze", str(tmp_path)], [str(table), "--freeze", str(table)], ["--map", "tsne"], two):
         assert CliRunner().invoke(app, ["studio", *wrong]).exit_code != 0
     assert table.read_bytes() == before
 

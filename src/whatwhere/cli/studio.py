@@ -47,6 +47,8 @@ def studio(
     Example: whatwhere studio path/to/model --freeze model.html
     """
     if freeze is not None:
+        if other is not None:
+            raise SettingError("--freeze writes the page of one model; two are compared on the live page alone.")
         _freeze(path, freeze, layout, allow_pickle=allow_pickle, corpus=corpus, as_json=as_json)
         return
     if layout is not None:
