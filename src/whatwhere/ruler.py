@@ -103,11 +103,8 @@ class Positions:
         known = self.__dict__
         if name not in _FIELDS or "_whole" not in known:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        whole, first, count, step = known["_whole"], known["_first"], known["_count"], known["_step"]
-        if name == "index" and step == 1:
-            found = whole.index.narrow(2, first, count)  # at half the cost of a slice, which a step of decoding sees
-        else:
-            found = _taken(whole, slice(first, first + count * step, step), name)
+        first, step = known["_first"], known["_step"]
+        found = _taken(known["_whole"], slice(first, first + known["_count"] * step, step), name)
         if not torch.compiler.is_compiling():
             known[name] = found
         return found
