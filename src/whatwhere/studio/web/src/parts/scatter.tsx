@@ -54,9 +54,11 @@ export function Scatter(props: ScatterProps) {
   useEffect(() => {
     if (!width) return undefined;
     const next = requestAnimationFrame(() => {
+      const drawn = canvas.current;
+      if (!drawn) return; // Preact cleans up after a paint: a frame may come before, when the map has left
       const began = performance.now();
-      drawAll(canvas.current!, picture.current, props, sight, theme, [...new Set([over, chosen])], joined);
-      canvas.current!.dataset["milliseconds"] = String(performance.now() - began);
+      drawAll(drawn, picture.current, props, sight, theme, [...new Set([over, chosen])], joined);
+      drawn.dataset["milliseconds"] = String(performance.now() - began);
     });
     return () => cancelAnimationFrame(next);
   });
