@@ -259,6 +259,19 @@ def test_nothing_attends_to_nothing_in_every_engine(engine, sizes):
     assert here.attention(q, q, q, engine=engine).shape == q.shape
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", WHERES)
+def test_queries_may_be_wider_than_their_cache(name, engine):
+    where, p = WHERES[name](4), ww.positions(6)
+    q, k, v = draw((2, 4, 6, 8), (2, 4, 6, 8), (2, 4, 6, 8))
+    k, v = k.bfloat16(), v.bfloat16()
+    with torch.no_grad():
+        y = where.at(p).attention(q, k, v, engine=engine)
+    assert y.dtype == torch.float32
+    bias = None if where.score is None else where.score(p)
+    assert torch.allclose(y.double(), by_loops(q, k.double(), v.double(), p.mask(), bias), atol=1e-5)
+
+
 @pytest.mark.parametrize("engine", ["auto", "dense", "sdpa", "flex"])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
 @pytest.mark.usefixtures("our_own_checks")

@@ -159,6 +159,7 @@ def test_what_is_claimed_of_a_bias_is_tried():
     report = check_bias(alibi, HEADS, relative=False, longest=1000)
     assert failed(report) == {"not relative"}
     assert report["formula"].outcome == report["any positions"].outcome == "does not apply"
+    assert "of 8 laws fail, but the formula was not tried" in str(report)
     assert "a shift of all positions changes nothing" in notes(report)
     crowded = check_bias(alibi, HEADS, near=600, longest=1000)
     assert failed(crowded) == {"near in bfloat16"}

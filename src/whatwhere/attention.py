@@ -82,11 +82,18 @@ def attention(
         scale: softmax factor; None is 1 / sqrt(head_dim).
         dropout: share of attention weights dropped, 0 <= dropout < 1; the caller passes 0 outside of training.
         engine: `auto` is sdpa. key_heads may be a divisor of heads (grouped queries).
+
+    Where dtypes differ, it computes in the widest of them and gives that of q.
     """
     require_choice("attention", "engine", engine, ENGINES)
     if not 0 <= dropout < 1:
         raise SettingError(f"attention got dropout={dropout}, but needs a share of at least 0 and below 1.")
     _require_heads(q, k, v)
+    if not (q.dtype == k.dtype == v.dtype or torch.is_autocast_enabled(q.device.type)):
+        # A cache in bfloat16 meets queries in float32: sdpa would refuse them, so they meet in the wider dtype.
+        wide = torch.promote_types(q.dtype, torch.promote_types(k.dtype, v.dtype))
+        some = attention(q.to(wide), k.to(wide), v.to(wide), scores, scale=scale, dropout=dropout, engine=engine)
+        return some.to(q.dtype)
     # FlexAttention cannot trace a size of zero: an empty batch or sequence takes the plain formula.
     if engine == "dense" or (engine == "flex" and 0 in (q.shape[0], q.shape[2], k.shape[2])):
         return _dense(q, k, v, scores, scale, dropout)

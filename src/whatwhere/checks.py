@@ -128,6 +128,23 @@ def require_positive(owner: str, **settings: float) -> None:
             raise SettingError(f"{owner} got {name}={value!r}, but needs a finite number above 0.")
 
 
+def require_magnitude(owner: str, **settings: float) -> None:
+    """Raise SettingError unless every setting is above zero and its square, which scores hold, a float32 number.
+
+    >>> require_magnitude("YaRN", attention_factor=1e300)
+    Traceback (most recent call last):
+    whatwhere.errors.SettingError: YaRN got attention_factor=1e+300, but needs a number from 1e-18 to 1e18.
+    Queries and keys are both multiplied by it, in float32. The authors take some number between 1 and 2.
+    """
+    require_positive(owner, **settings)
+    for name, value in settings.items():
+        if not 1e-18 <= value <= 1e18:
+            raise SettingError(
+                f"{owner} got {name}={value!r}, but needs a number from 1e-18 to 1e18.\n"
+                "Queries and keys are both multiplied by it, in float32. The authors take some number between 1 and 2."
+            )
+
+
 def require_choice(owner: str, setting: str, value: object, choices: tuple[str, ...]) -> None:
     """Raise SettingError unless the value is one of the choices.
 

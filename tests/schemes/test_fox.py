@@ -220,6 +220,11 @@ def test_what_does_not_fit_is_told(monkeypatch):
         ww.ShapeError, match=r"\(batch, heads, keys\) = \(1, 2, 4\), but got \(1, 2, 1\)\.\nWhile decoding"
     ):
         here.attention(q, q, q, gates=here.gates(x)[..., :1])
+    with pytest.raises(ww.SettingError, match=r"FoX got gates up to 0\.5, but they are ln f"):
+        here.attention(q, q, q, gates=here.gates(x).exp())
+    for name, other in (("there is no bias", ww.Where()), ("ALiBi has none", ww.Where(score=ww.ALiBi(2)))):
+        with pytest.raises(ww.SettingError, match=f"gates were given, but {name}"):
+            other.at(p).attention(q, q, q, gates=here.gates(x))
     with pytest.raises(ww.ShapeError, match=r"made for dim=8, but the token vectors have shape \(1, 4, 6\)"):
         here.gates(x[..., :6])
     with pytest.raises(ww.SettingError, match="FoX says nothing of keys later than the query, but got causal=False"):

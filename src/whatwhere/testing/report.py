@@ -131,7 +131,9 @@ class Report:
         settings = ", ".join(f"{name}={value}" for name, value in self.settings.items())
         tried = [finding for finding in self.findings if finding.outcome != "does not apply"]
         outcome = f"{len(self.failed)} of {len(tried)} laws fail" if self.failed else f"all {len(tried)} laws hold"
-        return f"{self.check}({settings}): {outcome}"
+        # Laws that hold say little of a bias whose numbers nobody has looked at.
+        untried = any(f.law == "formula" and f.outcome == "does not apply" for f in self.findings)
+        return f"{self.check}({settings}): {outcome}{', but the formula was not tried' if untried else ''}"
 
 
 def _finite(finding: Finding) -> dict[str, str]:

@@ -224,6 +224,12 @@ class Here:
             raise ShapeError(
                 f"{type(scheme).__name__} was made for num_heads={scheme.num_heads}, but q has {q.shape[1]} heads."
             )
+        if gates is not None and (scheme is None or type(scheme).gates is ScoreBias.gates):
+            why = "there is no bias" if scheme is None else f"{type(scheme).__name__} has none"
+            raise SettingError(
+                f"gates were given, but {why}: they would change nothing.\n"
+                "Pass gates=here.gates(x), which is None where nothing is gated."
+            )
         for door in (self.where.query_key, scheme):
             if door is not None:
                 door.require_direction(causal)

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from whatwhere.checks import readable, require_positive, require_whole
+from whatwhere.checks import readable, require_magnitude, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.ruler import Positions
 from whatwhere.where.frequencies import inverse_frequencies, sent
@@ -288,7 +288,7 @@ class YaRN(Scaling):
                 "beta_fast must be larger. The authors take 32 and 1."
             )
         if self.attention_factor is not None:
-            require_positive("YaRN", attention_factor=self.attention_factor)
+            require_magnitude("YaRN", attention_factor=self.attention_factor)
         for name in ("mscale", "mscale_all_dim"):
             if getattr(self, name):
                 require_positive("YaRN", **{name: getattr(self, name)})
@@ -380,7 +380,7 @@ class LongRoPE(Scaling):
         require_whole("LongRoPE", original_length=self.original_length)
         require_positive("LongRoPE", factor=self.factor)
         if self.attention_factor is not None:
-            require_positive("LongRoPE", attention_factor=self.attention_factor)
+            require_magnitude("LongRoPE", attention_factor=self.attention_factor)
         if self.original_length == 1 and self.factor > 1 and self.attention_factor is None:
             raise SettingError(
                 "LongRoPE divides by the logarithm of original_length, so it must be at least 2, not 1; or pass the "

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from whatwhere.checks import require_whole
+from whatwhere.checks import readable, require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.ruler import Positions
 from whatwhere.where.content import contract
@@ -106,6 +106,11 @@ class FoX(ScoreBias):
             raise ShapeError(
                 f"FoX needs gates of shape (batch, heads, keys) = {needed}, but got {tuple(gates.shape)}.\n"
                 "While decoding, append the new gates to the cache: torch.cat([cached, here.gates(x)], dim=-1)."
+            )
+        if readable(gates) and gates.numel() and (most := gates.detach().amax()) > 0:
+            raise SettingError(
+                f"FoX got gates up to {most:.3g}, but they are ln f of f below 1, so never above 0.\n"
+                "Pass what here.gates(x) gives, not f itself."
             )
         return gates
 
