@@ -24,7 +24,7 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKE
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
 
-demo: $(VENV)/report.stamp ## train the tutorials' Transformer under its encodings; write a report (3 minutes)
+demo: $(VENV)/studio.stamp ## train the tutorials' Transformer under its encodings; write a report (3 minutes)
 	$(BIN)/whatwhere demo
 
 test: lint types tests ## the whole check: format, lint, types, tests, doctests
@@ -93,13 +93,13 @@ $(VENV)/torch.stamp: constraints.txt | $(BIN)/python
 	    echo "For the CPU build: make clean, then make TORCH_INDEX=<the index of PyTorch's CPU builds>. To keep it: WHATWHERE_CUDA=1 make ..."; exit 1; }
 	@touch $@
 
-$(VENV)/report.stamp: pyproject.toml $(VENV)/torch.stamp $(KERNELS)
-	$(PIP) install -e '.[report,studio]'
+$(VENV)/studio.stamp: pyproject.toml $(VENV)/torch.stamp $(KERNELS)
+	$(PIP) install -e '.[studio]'
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml $(VENV)/torch.stamp $(KERNELS)
 	$(PIP) install -e '.[dev]'
-	@touch $@ $(VENV)/report.stamp
+	@touch $@ $(VENV)/studio.stamp
 
 $(VENV)/page.stamp: $(PAGE_FILES) $(VENV)/dev.stamp
 	@if command -v npm > /dev/null; then \

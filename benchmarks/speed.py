@@ -1,6 +1,7 @@
 """Write docs/speed.md and docs/speed.svg from the results in benchmarks/results: `make docs`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from whatwhere.benchmark import table
 from whatwhere.benchmark.store import read
 from whatwhere.benchmark.targets import TARGETS, Verdict, verdicts
 from whatwhere.benchmark.works import WORKS
-from whatwhere.page.svg import GRID, INK, MUTED, PAGE, canvas, color, drawing, to_svg
+from whatwhere.page.markup import Markup, element
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "benchmarks" / "results"
@@ -24,11 +25,17 @@ DRAWN = {
 }
 """One case of each work that has a ratio to show."""
 NOT_MEASURED = "not measured"
+WIDTH, LEFT, RIGHT, TOP, STEP = 840, 410, 20, 10, 20
+"""Of the figure: from LEFT on stand the ratios, and each line is STEP high."""
+TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 STYLE = """
-svg { --page: #ffffff; --ink: #1b1f24; --muted: #59606b; --grid: #dde1e6; --c0: #7b8190; --c2: #0b57b0; }
-svg { background: var(--page); font-family: system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif; }
+text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif; fill: #1b1f24 }
+.head { font-weight: 600 } .page { fill: #ffffff } .ring { fill: #ffffff }
+path { stroke-width: 1; fill: none } circle { stroke-width: 1.5 } .grid { stroke: #dde1e6 } .limit { stroke: #59606b }
+.peer { stroke: #7b8190 } .ours { stroke: #0b57b0 } .peer.disk { fill: #7b8190 } .ours.disk { fill: #0b57b0 }
 @media (prefers-color-scheme: dark) {
-  svg { --page: #15181d; --ink: #e6e9ee; --muted: #a3abb8; --grid: #333944; --c0: #8e95a3; --c2: #66a1fe; }
+  text { fill: #e6e9ee } .page, .ring { fill: #15181d } .grid { stroke: #333944 } .limit { stroke: #a3abb8 }
+  .peer { stroke: #8e95a3 } .ours { stroke: #66a1fe } .peer.disk { fill: #8e95a3 } .ours.disk { fill: #66a1fe }
 }
 """
 
@@ -189,7 +196,6 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-@drawing
 def figure(found: Mapping[str, Any]) -> str:
     """Draw the ratios of one case of each work, pooled as a disk and fresh as a ring."""
     lines: list[tuple[str, Mapping[str, Any]]] = []
@@ -199,44 +205,50 @@ def figure(found: Mapping[str, Any]) -> str:
                 lines += [("", {})] if lines else []
                 lines.append((f"{name}: {case}", {}))
                 lines += [(row["candidate"], row) for row in record["rows"] if row["regimes"]]
-    height = 20 * len(lines)
-    drawn, axes = canvas(780, height + 60, 350, 20, 50, 10)
-    axes.set_xscale("log")
-    axes.set_ylim(len(lines) - 0.4, -0.6)
-    axes.spines[["left"]].set_visible(False)
-    axes.set_yticks([])
-    axes.axvline(1.0, color=MUTED, linewidth=1)
+    every = [value for _, row in lines for value in _medians(row).values()]
+    low, high = min(every) / 1.3, max(every) * 1.3
+    bottom = TOP + STEP * len(lines)
+
+    def across(ratio: float) -> str:
+        return f"{LEFT + (WIDTH - LEFT - RIGHT) * log(ratio / low) / log(high / low):.1f}"
+
+    parts = [element("title", "Ratios to the limit"), element("style", Markup(STYLE))]
+    parts.append(element("rect", class_="page", width=str(WIDTH), height=str(bottom + 50)))
+    for tick in TICKS:
+        if low <= tick <= high:
+            kind = "limit" if tick == 1 else "grid"
+            parts.append(element("path", class_=kind, d=f"M{across(tick)} {TOP}V{bottom}"))
+            parts.append(_text(across(tick), bottom + 16, f"{tick:g}", "middle"))
+    parts.append(
+        _text(str((LEFT + WIDTH) // 2), bottom + 38, "time / the limit's time; disk: pooled, ring: fresh", "middle")
+    )
     for place, (words, row) in enumerate(lines):
-        _draw(axes, place, words, row)
-    low, high = axes.get_xlim()
-    ticks = [tick for tick in (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if low <= tick <= high]
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_xticks([], minor=True)
-    axes.grid(axis="x", color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.set_xlabel("time / the limit's time; disk: pooled memory, ring: fresh", color=INK, fontsize=12)
-    return _alone(to_svg(drawn, "speed", "Ratios to the limit", "One case of each work; the tables have the numbers."))
+        parts += _drawn(across, TOP + STEP * place + STEP // 2, words, row)
+    size = {"viewBox": f"0 0 {WIDTH} {bottom + 50}", "role": "img", "xmlns": "http://www.w3.org/2000/svg"}
+    return f"{element('svg', *parts, attributes=size)}\n"
 
 
-def _draw(axes: Any, place: int, words: str, row: Mapping[str, Any]) -> None:
+def _medians(row: Mapping[str, Any]) -> dict[str, float]:
+    return {name: found["ratio"]["median"] for name, found in row.get("regimes", {}).items()}
+
+
+def _drawn(across: Callable[[float], str], y: int, words: str, row: Mapping[str, Any]) -> list[Markup]:
     """Draw one line: a heading, or a candidate with its two ratios."""
-    ours = row.get("ours", False)
-    style = {"color": INK, "fontsize": 12, "va": "center", "transform": axes.get_yaxis_transform()}
-    weight = "bold" if not row or ours else "normal"
-    axes.text(-0.02 if row else -0.83, place, words, ha="right" if row else "left", fontweight=weight, **style)
-    ratios = {name: found["ratio"]["median"] for name, found in row.get("regimes", {}).items()}
-    ink = color(2 if ours else 0)
-    if len(ratios) > 1:
-        axes.plot(list(ratios.values()), [place] * len(ratios), color=ink, linewidth=1)
-    for name, value in ratios.items():
-        face = PAGE if name == "fresh" else ink
-        axes.plot([value], [place], marker="o", markersize=7, color=ink, markerfacecolor=face, markeredgewidth=1.5)
+    if not row:
+        return [_text("10", y + 4, words, kind="head")]
+    who = "ours" if row.get("ours", False) else "peer"
+    places = {name: across(ratio) for name, ratio in _medians(row).items()}
+    joined = element("path", class_=who, d=f"M{' '.join(f'{x} {y}' for x in places.values())}")
+    marks = [
+        element("circle", class_=f"{who} {'ring' if name == 'fresh' else 'disk'}", cx=x, cy=str(y), r="3.5")
+        for name, x in places.items()
+    ]
+    return [_text(str(LEFT - 10), y + 4, words, "end", "head" if who == "ours" else ""), joined, *marks]
 
 
-def _alone(svg: str) -> str:
-    """Make a drawing of a page stand alone: its name space, and colors for light and dark."""
-    start, end = svg.split(">", 1)
-    return f'{start} xmlns="http://www.w3.org/2000/svg"><style>{STYLE}</style>{end}\n'
+def _text(x: str, y: int, words: str, anchor: str = "start", kind: str = "") -> Markup:
+    named = {"class": kind} if kind else {}
+    return element("text", words, attributes={"x": x, "y": str(y), "text-anchor": anchor, **named})
 
 
 def committed() -> list[dict[str, Any]]:

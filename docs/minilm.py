@@ -26,6 +26,8 @@ Begin with the whole: what is it, and what stands out?
 $ whatwhere inspect minilm --sections sizes,shares
 ```
 
+`--report minilm.html` writes all of it, and more, as one page to read in a browser: the studio's, frozen.
+
 More than half of the parameters are the token table. What enters the first layer is five parts what a token is, and one
 part where it stands, and the two hardly mix. A model with rotary positions would show no *where* here at all.
 

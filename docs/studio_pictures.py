@@ -12,9 +12,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -44,6 +41,7 @@ class Picture:
 
 
 MODEL = (
+    Picture("overview", "#/overview", 1740, until=".answer"),
     Picture("pipeline", "#/pipeline?step=sum", 965),
     Picture("tokens", "#/tokens?token=king", 1060),
     Picture("map", "#/map?token=king", 1095, until=".near"),
@@ -55,7 +53,7 @@ MODEL = (
     Picture("against", "#/against", 1180),
 )
 RESULTS = (
-    Picture("compare", "#/compare", 920),
+    Picture("compare", "#/compare", 1240),
     Picture("replay", "#/replay?run=rotary-0&at=20", 1060),
     Picture("attention", "#/attention?run=rotary-0", 850),
 )
@@ -87,36 +85,17 @@ def _compared(folder: Path) -> Path:
 
 
 def _take(path: Path, pictures: list[Picture], folder: Path) -> None:
+    from whatwhere.studio.server import served
+    from whatwhere.studio.sources import Source
+
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    with _served(path) as url:
+    with served(Source.open(path)) as url:
         asked = [asdict(picture) | {"to": str(folder / f"{picture.file}.png")} for picture in pictures]
         said = {"web": str(WEB), "chromium": chromium, "url": url, "width": WIDTH, "pictures": asked}
         script = Path(__file__).with_suffix(".mjs")
         subprocess.run(["node", str(script), json.dumps(said)], check=True, timeout=600)
     for picture in pictures:
         (PICTURES / f"{picture.file}.png").write_bytes(_small((folder / f"{picture.file}.png").read_bytes()))
-
-
-@contextmanager
-def _served(path: Path) -> Iterator[str]:
-    """Run the studio from this process, and give the address that lets in."""
-    import uvicorn
-
-    from whatwhere.studio.security import Key
-    from whatwhere.studio.server import bound, create_app
-    from whatwhere.studio.sources import Source
-
-    key, listening = Key(), bound()
-    app = create_app(Source.open(path), key)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", ws="none"))
-    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/?token={key.token}"
-    finally:
-        server.should_exit = True
-        thread.join()
-        listening.close()
 
 
 def _small(png: bytes) -> bytes:

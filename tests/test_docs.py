@@ -1,6 +1,5 @@
 """The documentation: its code runs, its tables are the catalogue's, its links lead somewhere."""
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -12,6 +11,8 @@ from typer.testing import CliRunner
 
 from whatwhere.cli import app
 
+from .running import script
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
@@ -21,12 +22,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 @pytest.fixture(scope="module")
 def generate() -> ModuleType:
     """Load docs/generate.py."""
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script(ROOT / "docs" / "generate.py")
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))

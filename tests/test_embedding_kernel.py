@@ -24,15 +24,12 @@ needs_library = pytest.mark.skipif(native.library() is None, reason="the kernels
 pytestmark = needs_library
 
 
-@pytest.fixture(params=native.LEVELS)
-def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Compute with the code of one level of processors."""
-    library = native.Library(native._FILE, request.param)
-    if library.level != request.param:
-        pytest.skip(f"this processor does not reach {request.param}")
-    monkeypatch.setattr(native, "library", lambda: library)
+@pytest.fixture
+def level(at_level: native.Library, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compute at every level in turn."""
+    monkeypatch.setattr(native, "library", lambda: at_level)
     kernel._kernel.cache_clear()
-    yield request.param
+    yield
     kernel._kernel.cache_clear()
 
 

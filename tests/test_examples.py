@@ -1,6 +1,5 @@
 """The examples run, and do what they say."""
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
@@ -9,21 +8,14 @@ import torch
 
 import whatwhere as ww
 
+from .running import script
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    return load("encoder_decoder")
+    return script(EXAMPLES / "encoder_decoder.py")
 
 
 def test_encoder_decoder_runs(example, capsys):

@@ -28,6 +28,7 @@ FLOORS = {
     "where.query_key": 2,
     "where.score": 2,
     "attention": 3,
+    "where.shared": 4,
     "where.binding": 4,
     "where.catalogue": 4,
     "layer": 4,
@@ -38,7 +39,7 @@ FLOORS = {
     "comparison": 6,
     "benchmark": 6,
     "inspection": 6,
-    "studio": 7,
+    "studio": 6,
     "cli": 7,
     "__main__": 7,
 }

@@ -1,6 +1,5 @@
 """The compiled library: its age, its levels, its threads, and the numbers of sixteen bits of native.h."""
 
-import importlib.util
 import shutil
 import sys
 from ctypes import c_char_p
@@ -16,29 +15,24 @@ from torch.utils.flop_counter import FlopCounterMode
 import whatwhere as ww
 from whatwhere.kernels import native, rotary
 
+from .running import script
+
 BUILD = Path(__file__).parents[1] / "hatch_build.py"
 
 compiled = pytest.mark.skipif(native.library() is None, reason="no kernels were compiled, or plain ones are asked for")
 
 
-@pytest.fixture(params=native.LEVELS)
-def level(request, monkeypatch) -> str:
-    """Every level that this processor can do, in turn, for the rotation."""
-    library = native.Library(native._FILE, request.param)
-    if library.level != request.param:
-        pytest.skip(f"this processor cannot do {request.param}")
-    monkeypatch.setattr(rotary, "_kernel", lambda: library.function("rotate", c_char_p))
-    return request.param
+@pytest.fixture
+def level(at_level, monkeypatch) -> None:
+    """Rotate at every level in turn."""
+    monkeypatch.setattr(rotary, "_kernel", lambda: at_level.function("rotate", c_char_p))
 
 
 @compiled
 @pytest.mark.skipif(not BUILD.exists(), reason="not in a checkout")
 def test_the_library_is_made_of_these_sources():
     """Else another kernel is tested than the one that can be read; `python hatch_build.py` compiles it anew."""
-    spec = importlib.util.spec_from_file_location("hatch_build", BUILD)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert native.library().sources == module.sources()
+    assert native.library().sources == script(BUILD).sources()
 
 
 @compiled

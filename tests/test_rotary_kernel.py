@@ -43,14 +43,10 @@ LAYOUTS = {
 IN_PLACE = [name for name in LAYOUTS if name != "one row for all heads"]
 
 
-@pytest.fixture(params=native.LEVELS)
-def level(request, monkeypatch) -> str:
-    """Every level that this processor can do, in turn."""
-    library = native.Library(native._FILE, request.param)
-    if library.level != request.param:
-        pytest.skip(f"this processor cannot do {request.param}")
-    monkeypatch.setattr(rotary, "_kernel", lambda: library.function("rotate", c_char_p))
-    return request.param
+@pytest.fixture
+def level(at_level, monkeypatch) -> None:
+    """Compute at every level in turn."""
+    monkeypatch.setattr(rotary, "_kernel", lambda: at_level.function("rotate", c_char_p))
 
 
 @compiled

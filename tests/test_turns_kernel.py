@@ -21,14 +21,10 @@ ROUNDING = 2**-25
 """float32 rounds numbers below 1 by so much at most; float64 angles at LAST add 1e-10."""
 
 
-@pytest.fixture(params=native.LEVELS)
-def level(request, monkeypatch) -> str:
-    """Every level that this processor can do, in turn."""
-    library = native.Library(native._FILE, request.param)
-    if library.level != request.param:
-        pytest.skip(f"this processor cannot do {request.param}")
-    monkeypatch.setattr(turns, "_kernel", lambda: library.function("turns", c_char_p))
-    return request.param
+@pytest.fixture
+def level(at_level, monkeypatch) -> None:
+    """Compute at every level in turn."""
+    monkeypatch.setattr(turns, "_kernel", lambda: at_level.function("turns", c_char_p))
 
 
 def plain(index: Tensor, frequencies: Tensor, *how) -> tuple[Tensor, Tensor]:

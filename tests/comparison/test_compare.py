@@ -22,12 +22,14 @@ from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build, route
 
-QUICK: dict[str, Any] = {"lengths": [8], "steps": 3, "workers": 1, "progress": False}
+from ..running import whatwhere
+
+QUICK: dict[str, Any] = {"lengths": [8], "steps": 3, "exam": 40, "workers": 1, "progress": False}
 
 
 @pytest.fixture(autouse=True)
 def _no_page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the page out, which has its own tests and takes a second, but where a test asks for it."""
+    """Leave the page out, which has its own tests and takes seconds, but where a test asks for it."""
     if "page" not in request.keywords:
         monkeypatch.setattr("whatwhere.comparison._write_page", lambda folder: None)
 
@@ -53,10 +55,11 @@ def test_the_same_seed_gives_the_same_numbers(tmp_path: Path) -> None:
 
 
 def test_processes_threads_and_this_process_give_the_same_numbers(tmp_path: Path) -> None:
-    here = compare(["learned", "alibi"], out=tmp_path / "a", seeds=1, **QUICK)
-    pool = compare(["learned", "alibi"], out=tmp_path / "b", seeds=1, **QUICK | {"workers": 2})
+    schemes = ["learned", ("mine", slow_decay)]
+    here = compare(schemes, out=tmp_path / "a", seeds=1, **QUICK)
+    pool = compare(schemes, out=tmp_path / "b", seeds=1, **QUICK | {"workers": 2})
     with ThreadPoolExecutor(2) as threads:
-        own = compare(["learned", "alibi"], out=tmp_path / "c", seeds=1, executor=threads, **QUICK | {"workers": None})
+        own = compare(schemes, out=tmp_path / "c", seeds=1, executor=threads, **QUICK | {"workers": None})
     assert numbers(here) == numbers(pool) == numbers(own)
 
 
@@ -135,7 +138,7 @@ def test_layers_are_saved_as_they_were_trained(tmp_path: Path) -> None:
     file = tmp_path / "a" / "layers" / "learned-2.safetensors"
     tensors = load_file(file)
     assert set(tensors) == {"tokens.weight", "tokens.weight@0", "tokens.weight@20", "where.input.weight"}
-    settings = make_settings("expressions", [8], steps=3)
+    settings = make_settings("expressions", [8], steps=3, exam=40)
     trained = run(Job("learned", 2, Expressions(), settings, route=route(Expressions(), settings)))
     for name, value in trained.tensors.items():
         assert torch.equal(tensors[name], torch.from_numpy(value))
@@ -148,13 +151,14 @@ def test_layers_are_saved_as_they_were_trained(tmp_path: Path) -> None:
 
 def test_own_schemes_and_mixtures(tmp_path: Path) -> None:
     schemes = ["rotary/none", "rotary+alibi", ("mine", slow_decay)]
-    report = compare(schemes, out=tmp_path / "a", seeds=1, **QUICK | {"workers": 2})
+    report = compare(schemes, out=tmp_path / "a", seeds=1, **QUICK)
     assert list(report.summary) == ["rotary/none", "rotary+alibi", "mine"]
     mixture, mine = (next(r for r in report.results["runs"] if r["scheme"] == n) for n in ("rotary+alibi", "mine"))
     assert mixture["losses"] == mine["losses"]
 
 
 @pytest.mark.page
+@pytest.mark.usefixtures("bundle")
 @pytest.mark.parametrize("task", ["recall", "text"])
 def test_other_tasks(task: str, tmp_path: Path) -> None:
     report = compare(
@@ -210,10 +214,11 @@ def test_interrupting_keeps_what_is_finished_and_goes_on(tmp_path: Path) -> None
     assert numbers(report) == numbers(whole)
 
 
-def test_ctrl_c_on_the_command_line(tmp_path: Path) -> None:
+def test_ctrl_c_on_the_command_line(tmp_path: Path, our_own_checks: None) -> None:
     out = tmp_path / "a"
-    words = ["compare", "none", "--seeds", "3", "--steps", "150", "--lengths", "8", "--workers", "2", "--out", str(out)]
-    command = [sys.executable, "-m", "whatwhere", *words]
+    small = ["--steps", "150", "--lengths", "8", "--layers", "1", "--set", "batch=8", "--set", "exam=40"]
+    words = ["compare", "none", "--seeds", "4", *small, "--out", str(out)]
+    command = [sys.executable, "-m", "whatwhere", *words, "--workers", "2"]
     # A process group of its own: a terminal sends Ctrl-C to the workers too.
     started = subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -227,11 +232,11 @@ def test_ctrl_c_on_the_command_line(tmp_path: Path) -> None:
     assert "the same command goes on" in told
     assert "Traceback" not in told
     kept = {path: path.stat().st_mtime_ns for path in out.glob("runs/*.json")}
-    assert 1 <= len(kept) < 3
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
-    assert len(list(out.glob("runs/*.json"))) == 3
+    assert 1 <= len(kept) < 4
+    assert whatwhere(*words, "--workers", "1").status == 0
+    assert len(list(out.glob("runs/*.json"))) == 4
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert (out / "report.html").is_file()
+    assert (out / "results.json").is_file()
 
 
 def test_one_scheme_may_be_given_by_its_name_alone(tmp_path: Path) -> None:

@@ -75,13 +75,13 @@ def shown(monkeypatch: pytest.MonkeyPatch, jobs: list[Job], terminal: bool, show
 
 
 def test_a_terminal_shows_all_runs_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # checks would make 300 steps long
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # checks would make 120 steps long
     monkeypatch.setattr(runner, "_LOOK_EVERY", 0.02)
     monkeypatch.setattr(running, "_TELL_EVERY", 0.0)
-    page = shown(monkeypatch, [job(steps=150), job("alibi", steps=150)], terminal=True)
-    assert re.search(r"2 of 2 runs .*300/300 steps, 0:00:\d\d passed, 0:00:00 left", page)
-    done = {int(n) for n in re.findall(r"(\d+)/300 steps", page)}
-    assert any(0 < n < 150 for n in done), "the steps of a run under way are counted too"
+    page = shown(monkeypatch, [job(steps=60), job("alibi", steps=60)], terminal=True)
+    assert re.search(r"2 of 2 runs .*120/120 steps, 0:00:\d\d passed, 0:00:00 left", page)
+    done = {int(n) for n in re.findall(r"(\d+)/120 steps", page)}
+    assert any(0 < n < 60 for n in done), "the steps of a run under way are counted too"
     assert re.search(r"[01] of 2 runs .* 0:\d\d:\d\d left", page)
 
 

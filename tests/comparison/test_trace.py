@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from whatwhere.comparison import trace
-from whatwhere.comparison.page.reading import Results
+from whatwhere.comparison.reading import Results
 from whatwhere.comparison.results import Folder
 from whatwhere.comparison.run import Job, Run, run
 from whatwhere.comparison.settings import Settings, make_settings

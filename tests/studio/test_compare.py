@@ -161,10 +161,12 @@ def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]]
         "Largest change of any logit",
     ]
     rows = list(csv.DictReader(io.StringIO(found["csv"].removeprefix("\ufeff"))))
+    guesses = [each["name"] for each in right["baselines"]]
     assert [(row["scheme"], int(row["arguments"])) for row in rows] == [
-        (scheme, length) for scheme in right["schemes"] for length in right["lengths"].tolist()
+        (name, length) for name in [*right["schemes"], *guesses] for length in right["lengths"].tolist()
     ]
-    medians = 100 * right["scores"]["all"][:, :, 0].ravel()
+    scores = [*right["scores"]["all"][:, :, 0], *(each["values"] for each in right["baselines"])]
+    medians = 100 * np.concatenate(scores)
     np.testing.assert_allclose([float(row["median"] or "nan") for row in rows], medians, rtol=1e-12)
     assert {"learned", "rotary+alibi", "trained up to 3"} <= set(found["texts"])
     assert found["bands"] == sum(2 if name == "learned" else 4 for name in right["schemes"]) // 2 - 1

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -18,19 +17,15 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import uvicorn
 
 from whatwhere.errors import SettingError
 from whatwhere.studio.api import tokens as api
 from whatwhere.studio.jobs import Report, Stopped
-from whatwhere.studio.security import Key
-from whatwhere.studio.server import PAGE, bound, create_app
+from whatwhere.studio.server import PAGE, served
 from whatwhere.studio.sources import Source
 from whatwhere.studio.wire import pack
 
-WEB = PAGE.parent
-BROWSER = Path(__file__).parent / "browser"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+from .conftest import CHROMIUM, WEB, driven
 
 node = pytest.mark.skipif(
     shutil.which("node") is None or not (WEB / "node_modules" / "esbuild").is_dir(),
@@ -41,16 +36,6 @@ chromium = pytest.mark.skipif(
     reason="chromium or the page's packages are missing: apt install chromium; make page",
 )
 built = pytest.mark.skipif(not (PAGE / "index.html").is_file(), reason="the page is not bundled: make page")
-
-
-def driven(script: str, **given: Any) -> dict[str, Any]:
-    """Run a script of browser/ and give what it tells."""
-    said = json.dumps({"web": str(WEB), "chromium": CHROMIUM, **given})
-    command = ["node", str(BROWSER / script), said]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=os.environ)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -152,18 +137,8 @@ def test_jobs_are_followed_stopped_and_refused_by_the_page(fresh: Source, tmp_pa
 
     script = '<!doctype html><title>jobs</title><link rel="icon" href="data:,"><script src="studio.js"></script>'
     (tmp_path / "index.html").write_text(script, encoding="utf-8")
-    key, listening = Key(), bound()
-    app = create_app(fresh, key, tmp_path, {}, {"count": count, "refuse": refuse})
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", ws="none"))
-    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
-    thread.start()
-    try:
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}/?token={key.token}"
+    with served(fresh, tmp_path, {}, {"count": count, "refuse": refuse}) as url:
         found = driven("jobs.mjs", url=url, page=str(tmp_path))
-    finally:
-        server.should_exit = True
-        thread.join()
-        listening.close()
     assert list(found["done"]["answer"]["numbers"]["values"].values()) == [0, 1, 2, 3, 4]
     shares = [each["share"] for each in found["done"]["told"]]
     assert shares == sorted(shares)

@@ -98,16 +98,23 @@ def test_attention_is_that_of_the_trace(source: Source, results: Path) -> None:
     assert [each["length"] for each in api.attention(source, {"run": "learned-0"})["lengths"]] == [3]
 
 
-def test_runs_of_an_older_version_have_their_loss(copy: Path) -> None:
+def test_runs_of_an_older_version_have_their_first_table_and_their_last(copy: Path) -> None:
     content = json.loads((copy / "results.json").read_text(encoding="utf-8"))
     for run in content["runs"]:
         del run["trace"]
     (copy / "results.json").write_text(json.dumps(content), encoding="utf-8")
     source = Source.open(copy)
     found = api.frames(source, {"run": "learned-0"})
-    assert found["frames"] is None
-    assert "older whatwhere" in found["missing"]
+    layer = load_file(copy / "layers/learned-0.safetensors")
+    assert found["frames"]["steps"].tolist() == [0, 7]
+    np.testing.assert_array_equal(
+        found["frames"]["tables"], np.stack([layer["tokens.weight@0"], layer["tokens.weight"]])
+    )
     assert len(found["losses"]) == 7
+    shutil.rmtree(copy / "layers")
+    found = api.frames(Source.open(copy), {"run": "learned-0"})
+    assert (found["frames"], len(found["losses"])) == (None, 7)
+    assert "not in its folder" in found["missing"]
     assert "older whatwhere" in api.attention(source, {"run": "learned-0"})["missing"]
     assert not any(run["traced"] for run in api.runs(source, {})["runs"])
 

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +13,8 @@ import httpx2
 import pytest
 
 from whatwhere.studio.server import PAGE
+
+from ..running import script
 
 ROOT = PAGE.parents[4]
 LEFT_OUT = shutil.ignore_patterns("node_modules", "__pycache__", "*.so", "*.pyc")
@@ -32,12 +34,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def page_builder(checkout: Path) -> ModuleType:
     """Load hatch_page.py of a checkout."""
-    spec = spec_from_file_location("hatch_page_of_a_copy", checkout / "hatch_page.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script(checkout / "hatch_page.py", "hatch_page_of_a_copy")
 
 
 @pytest.mark.skipif(

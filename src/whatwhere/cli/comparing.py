@@ -104,7 +104,9 @@ def _print_report(report: "Report", as_json: bool) -> None:
         + f"; trained on {low if low == high else f'{low}-{high}'} {task['unit']}."
     )
     if report.page is None:
-        console.print("No page was drawn: pip install 'whatwhere[report]', then run the same command.")
+        console.print(
+            "No report was written: this whatwhere was built without Node.js and has no page. In a checkout: make page."
+        )
     else:
         console.print(f"Report: {visible(report.page.resolve())}", soft_wrap=True)
     console.print(f"To explore it: whatwhere studio {visible(shlex.quote(str(report.folder)))}", soft_wrap=True)

@@ -20,7 +20,9 @@ def inspect(
             help="Only these, with commas: sizes, shares, norms, spectrum, unhealthy, positions, rotary, biases."
         ),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page that shows it all, one HTML file.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write the studio's page on it all, one HTML file that needs no program.")
+    ] = None,
     rows: Annotated[int, typer.Option(help="Rows of each list.", min=1)] = 12,
     seed: Annotated[int, typer.Option(help="Of samples of rows.", min=0)] = 0,
     allow_pickle: Annotated[
@@ -33,13 +35,18 @@ def inspect(
     Example: whatwhere inspect path/to/model --report model.html
     """
     from whatwhere.inspection import inspect as look
+    from whatwhere.interop.checkpoint import Checkpoint
 
     names = None if sections is None else [name.strip() for name in sections.split(",") if name.strip()]
     with progress() as tell:
-        found = look(path, names, seed=seed, allow_pickle=allow_pickle, tell=tell)
+        opened = Checkpoint.open(path, allow_pickle=allow_pickle)
         if report is not None:
-            tell("drawing the page")
-            found.write(report)
+            from whatwhere.studio.freezing import check_file
+
+            check_file(report, opened)  # before the work
+        found = look(opened, names, seed=seed, tell=tell)
+        if report is not None:
+            found.write(report, tell=tell)
     if as_json:
         print(json.dumps(found.data))
         return

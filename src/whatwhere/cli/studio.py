@@ -43,8 +43,10 @@ def studio(
     the network.
 
     Example: whatwhere studio path/to/model
-    Example: whatwhere studio path/to/model path/to/model.gguf
-    Example: whatwhere studio path/to/model --freeze model.html
+
+    Two beside each other: whatwhere studio path/to/model path/to/model.gguf
+
+    As one file: whatwhere studio path/to/model --freeze model.html
     """
     if freeze is not None:
         if other is not None:
@@ -75,23 +77,14 @@ def _freeze(
 ) -> None:
     """Write the page as one file."""
     from whatwhere.studio.api.maps import draw
-    from whatwhere.studio.freezing import freeze
+    from whatwhere.studio.freezing import write_page
     from whatwhere.studio.sources import Source
 
-    if target.is_dir():
-        raise SettingError(f"--freeze got {str(target)!r}, which is a folder.\nName a file: {target / 'studio.html'}.")
     with progress() as tell:
         source = Source.open(path, allow_pickle=allow_pickle, corpus=corpus)
-        files = {entry.file for entry in source.checkpoint.tensors.values() if entry.file.exists()}
-        if target.exists() and any(target.samefile(file) for file in files):
-            raise SettingError(f"{target} is the model itself, which is not written over.\nName another.")
         if layout not in (None, "pca"):
             draw(source, {"method": layout, "table": "input"}, lambda share, said: tell(f"{layout}: {said}"))
-        page = freeze(source, tell=tell)
-    try:
-        target.write_text(page, encoding="utf-8")
-    except OSError as problem:
-        raise SettingError(f"{target} cannot be written: {problem.strerror}.\nChoose another file.") from None
+        write_page(source, target, tell=tell)
     if as_json:
         print(json.dumps({"file": str(target), "bytes": target.stat().st_size, "source": source.name}))
     else:

@@ -64,7 +64,7 @@ class Report:
 
     @property
     def page(self) -> Path | None:
-        """The report to open in a browser; None where matplotlib was not there to draw it."""
+        """The report to open in a browser; None where this installation has no page to write it with."""
         path = self.folder / "report.html"
         return path if path.is_file() else None
 

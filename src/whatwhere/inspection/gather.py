@@ -1,7 +1,7 @@
 """Gather everything about one checkpoint into one plain dictionary."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from whatwhere import __version__
@@ -13,7 +13,6 @@ from whatwhere.inspection.rows import unhealthy
 from whatwhere.inspection.subject import Subject, tried
 from whatwhere.inspection.tokens import filled, norms, sizes
 from whatwhere.inspection.turning import rotary
-from whatwhere.interop.checkpoint import Checkpoint
 
 FORMAT, VERSION = "whatwhere-inspection", 1
 
@@ -30,28 +29,34 @@ _WRITTEN: dict[str, Callable[[Subject], dict[str, Any]]] = {
 SECTIONS = tuple(_WRITTEN)
 
 
-def gather(
-    path: str | Path,
-    sections: Sequence[str] | None = None,
-    seed: int = 0,
-    allow_pickle: bool = False,
-    tell: Callable[[str], None] = lambda _: None,
-) -> dict[str, Any]:
-    """Give what there is to say of a checkpoint, section by section, as JSON holds it.
-
-    A section holds its numbers, or {"missing": why}.
-    """
+def check_sections(sections: Sequence[str] | None) -> tuple[str, ...]:
+    """Give the sections that are asked for, in their order; SettingError where one is unknown, or none is asked for."""
     asked = tuple(SECTIONS if sections is None else sections)
     for name in asked:
         if name not in _WRITTEN:
             raise SettingError(f"there is no section {name!r}; there are: {', '.join(SECTIONS)}.")
     if not asked:
         raise SettingError(f"no section is asked for; there are: {', '.join(SECTIONS)}.")
-    tell("opening")
-    subject = Subject(Checkpoint.open(path, allow_pickle=allow_pickle), seed, tell)
-    found = {name: tried(_WRITTEN[name], subject) for name in SECTIONS if name in asked}
-    about: dict[str, Any] = {"format": FORMAT, "version": VERSION, "whatwhere": __version__, "path": str(path)}
-    about |= {"checkpoint": subject.checkpoint.format, "seed": seed}
-    table = subject.checkpoint.token_table
-    shape = None if table is None else subject.checkpoint.entry(table).shape
+    return tuple(name for name in SECTIONS if name in asked)
+
+
+def gather(
+    subject: Subject, sections: Sequence[str] = SECTIONS, known: Mapping[str, dict[str, Any]] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Give what there is to say of a checkpoint, section by section, as JSON holds it.
+
+    A section holds its numbers, or {"missing": why}. Those that are known need not be found again.
+    """
+    found = {name: known.get(name) or tried(_WRITTEN[name], subject) for name in sections}
+    checkpoint = subject.checkpoint
+    about: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "whatwhere": __version__,
+        "path": str(checkpoint.path),
+        "checkpoint": checkpoint.format,
+        "seed": subject.seed,
+    }
+    table = checkpoint.token_table
+    shape = None if table is None else checkpoint.entry(table).shape
     return {**about, "answer": answer(found, shape), "sections": found}

@@ -1,13 +1,8 @@
 """Write HTML in which every text is escaped, because markup and text are different types."""
 
 import html
-import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.resources import files
-
-# Names come from the user's files, so a page may load nothing, run nothing, and send nothing.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 # They change the order in which the text around them is read; a name that holds one could rewrite its own table row.
 _BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -47,15 +42,6 @@ def element(tag: str, *children: str, attributes: Mapping[str, str] | None = Non
     return Markup(f"<{tag}{written}>" if tag in _VOID else f"<{tag}{written}>{join(*children)}</{tag}>")
 
 
-def text_of(markup: Markup) -> str:
-    """Read the text of markup, for places that hold text alone.
-
-    >>> text_of(element("p", "a < b, ", element("code", "c")))
-    'a < b, c'
-    """
-    return html.unescape(re.sub(r"<[^>]*>", "", markup))
-
-
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "numbers") -> Markup:
     """Write a table whose first column names its rows. A wide one scrolls in itself, also by keyboard.
 
@@ -87,26 +73,3 @@ def folded(summary: str, *children: str) -> Markup:
 def paragraph(*children: str, kind: str = "") -> Markup:
     """Write a paragraph."""
     return element("p", *children, attributes={"class": kind} if kind else None)
-
-
-def section(anchor: str, title: str, seen: str, *children: str) -> Markup:
-    """Write a section that opens with one sentence of what is seen."""
-    heading = element("h2", title, id=f"{anchor}-title")
-    first = paragraph(seen, kind="seen")
-    return element("section", heading, first, *children, id=anchor, aria_labelledby=f"{anchor}-title")
-
-
-def document(title: str, *body: str) -> Markup:
-    """Write the whole page: one file, no network, no script."""
-    style = files("whatwhere.page").joinpath("report.css").read_text(encoding="utf-8")
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", attributes={"http-equiv": "Content-Security-Policy", "content": POLICY}),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("meta", name="referrer", content="no-referrer"),
-        element("title", title),
-        Markup(f"<style>\n{style}</style>"),
-    )
-    return Markup(f"<!DOCTYPE html>\n{element('html', head, element('body', *body), lang='en')}\n")

@@ -1,4 +1,4 @@
-"""Draw many points as an SVG file of its own, without matplotlib: a path for each group, and names here and there."""
+"""Draw many points as an SVG file of its own: a path for each group, and names here and there."""
 
 from collections.abc import Sequence
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whatwhere.errors import CheckpointError, SettingError, WhatWhereError
-from whatwhere.inspection.subject import Absent, Subject
+from whatwhere.inspection.subject import Absent
 from whatwhere.interop.checkpoint import Checkpoint
+from whatwhere.studio.examined import subject
 from whatwhere.studio.sources import Source
 
 if TYPE_CHECKING:
@@ -45,18 +46,6 @@ class Standing:
     head_dim: int
     notes: tuple[str, ...] = ()
     max_length: int | None = None
-
-
-def subject(source: Source) -> Subject:
-    """Give what inspection asks, on the table that is already read."""
-
-    def make() -> Subject:
-        made = Subject(source.checkpoint, 0, lambda what: None)
-        if source.tables and not len(source.table().broken):
-            vars(made)["table"] = source.table().weight  # the cache of a cached property: read once for both
-        return made
-
-    return source.once("subject", make)
 
 
 def heads_of(source: Source, dim: int) -> int:

@@ -4,17 +4,25 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from whatwhere.errors import SettingError
-from whatwhere.page.markup import Markup, element, paragraph, table
+from whatwhere.interop.checkpoint import Checkpoint
+from whatwhere.page.markup import Markup, element, folded, paragraph, table
 from whatwhere.studio.api import FROZEN, QUESTIONS, WORKS
 from whatwhere.studio.api.sheets import Left
 from whatwhere.studio.bundle import PAGE, check_page
-from whatwhere.studio.sources import Source
+from whatwhere.studio.sources import Kind, Source
 from whatwhere.studio.wire import pack
+from whatwhere.terminal import visible
+
+FIRST: Mapping[Kind, str] = {"results": "compare", "checkpoint": "overview"}
+"""The view that a frozen page opens on, where it is left there."""
+_SHORT = 25
+"""Rows of a table that stands open without JavaScript; a longer one is folded."""
 
 
 def freeze(source: Source, page: Path = PAGE, tell: Callable[[str], None] = lambda _: None) -> str:
@@ -33,6 +41,9 @@ def freeze(source: Source, page: Path = PAGE, tell: Callable[[str], None] = lamb
         tell(f"asking for {view}")
         if (found := leave(source)) is not None:
             left[view] = found
+    if (first := FIRST.get(source.kind)) in left:
+        left = {first: left.pop(first)} | left
+    tell("gathering the answers")
     blocks = _Blocks(source, left)
     # Words of the vocabulary stand in the questions; no sign of theirs may end the script that holds them.
     data = json.dumps({"blocks": blocks.blocks, "answers": blocks.answers}).replace("<", "\\u003c")
@@ -63,6 +74,61 @@ def freeze(source: Source, page: Path = PAGE, tell: Callable[[str], None] = lamb
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
+def write_page(
+    source: Source, file: str | Path, page: Path = PAGE, tell: Callable[[str], None] = lambda _: None
+) -> Path:
+    """Freeze a source into a file, in one step, and give where it lies; one that is there is replaced.
+
+    Args:
+        file: to write; whether it can be written is tried before the work.
+        page, tell: as `freeze` takes them.
+    """
+    file = check_file(file, source.checkpoint, page=page)
+    unfinished = _unfinished(file)
+    try:
+        content = freeze(source, page, tell)
+        with _writing(file):
+            unfinished.write_text(content, encoding="utf-8", newline="\n")
+            unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return file
+
+
+def check_file(file: str | Path, read: Checkpoint, page: Path = PAGE) -> Path:
+    """Try whether a page can be written, before the work, and give its path.
+
+    Args:
+        file: where to.
+        read: what the page is made of, which is not written over.
+        page: where the bundle is.
+    """
+    check_page(page)
+    file = Path(file)
+    if file.is_dir():
+        raise SettingError(f"{file} is a folder, but the page is one file: pass {file / 'report.html'}.")
+    parts = {entry.file for entry in read.tensors.values() if entry.file.exists()}
+    if file.exists() and any(file.samefile(each) for each in parts):
+        raise SettingError(f"{file} is what is read here, which is not written over.\nName another.")
+    with _writing(file):
+        _unfinished(file).touch()
+        _unfinished(file).unlink()
+    return file
+
+
+def _unfinished(file: Path) -> Path:
+    return file.with_name(f"{file.name}.part")
+
+
+@contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as problem:  # ValueError: a path with a null byte
+        reason = getattr(problem, "strerror", None) or problem
+        raise SettingError(f"{file} cannot be written: {reason}.\nChoose another file.") from None
+
+
 class _Blocks:
     """Ask what the views have named, and keep each answer once, packed and gzipped."""
 
@@ -72,6 +138,7 @@ class _Blocks:
         self._known: dict[bytes, int] = {}
         # Where the file lay is nobody's business where the page goes.
         about = QUESTIONS["about"](source, {}) | {"frozen": list(left), "path": ""}
+        about["first"] = next(iter(left), None)
         about["begin"] |= {name: view.begin for name, view in left.items() if view.begin is not None}
         self._keep("about", {}, about)
         for name, settings in (question for view in left.values() for question in view.asked):
@@ -103,14 +170,30 @@ def _hash(content: str) -> str:
 
 
 def _told(source: Source, left: Mapping[str, Left]) -> Markup:
-    """Write what the views show as tables."""
+    """Write what the views show as sentences and tables."""
+    ways = element("ol", *(element("li", element("a", view.title, href=f"#{name}")) for name, view in left.items()))
     return element(
         "main",
         element("h1", f"{source.name} · whatwhere studio"),
         paragraph("These are the numbers of the page, which draws with JavaScript."),
-        *(element("section", element("h2", view.title), *_tables(view), id=name) for name, view in left.items()),
+        element("nav", ways, aria_label="Views"),
+        *(element("section", element("h2", view.title), *_read(view), id=name) for name, view in left.items()),
     )
 
 
-def _tables(view: Left) -> Iterable[Markup]:
-    return (table(sheet.caption, sheet.head, sheet.rows, "words") for sheet in view.sheets)
+def _read(view: Left) -> Iterator[Markup]:
+    """Write sentences and tables; a sign that cannot be seen, as its code."""
+    yield from map(_sentence, view.said)
+    for sheet in view.sheets:
+        if sheet.title:
+            yield element("h3", sheet.title)
+        yield from map(_sentence, sheet.said)
+        if sheet.rows:
+            caption, rows = visible(sheet.caption), [[visible(cell) for cell in row] for row in sheet.rows]
+            written = table(caption, sheet.head, rows, "words")
+            yield folded(caption, written) if len(rows) > _SHORT else written
+
+
+def _sentence(said: str) -> Markup:
+    # Blanks that keep a number with its unit are our own.
+    return paragraph("\u00a0".join(map(visible, said.split("\u00a0"))))

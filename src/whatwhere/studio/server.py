@@ -5,7 +5,8 @@ import mimetypes
 import socket
 import threading
 import webbrowser
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -204,8 +205,7 @@ def serve(source: Source, port: int | None, browser: bool, tell: Callable[[str, 
     """
     check_page(PAGE)
     key, listening = Key(), bound(port)
-    number = listening.getsockname()[1]
-    address = f"http://127.0.0.1:{number}/?token={key.token}"
+    address = _address(listening, key)
     config = uvicorn.Config(
         create_app(source, key),
         log_level="warning",
@@ -219,7 +219,7 @@ def serve(source: Source, port: int | None, browser: bool, tell: Callable[[str, 
     )
     # What the first view needs is read while the browser starts; what is wrong with it, the view will say.
     threading.Thread(target=_warm, args=(source,), daemon=True).start()
-    tell(address, number)
+    tell(address, listening.getsockname()[1])
     if browser:
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     try:
@@ -228,6 +228,36 @@ def serve(source: Source, port: int | None, browser: bool, tell: Callable[[str, 
         pass
     finally:
         listening.close()
+
+
+@contextmanager
+def served(
+    source: Source,
+    page: Path = PAGE,
+    questions: Mapping[str, Ask] = QUESTIONS,
+    works: Mapping[str, Work] = WORKS,
+) -> Iterator[str]:
+    """Serve a source from a thread of this process, and give the address that lets in.
+
+    Args:
+        page: the folder of the page's files.
+        questions, works: as `create_app` takes them.
+    """
+    key, listening = Key(), bound()
+    app = create_app(source, key, page, questions, works)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", ws="none"))
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    try:
+        yield _address(listening, key)
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()
+
+
+def _address(listening: socket.socket, key: Key) -> str:
+    return f"http://127.0.0.1:{listening.getsockname()[1]}/?token={key.token}"
 
 
 def _warm(source: Source) -> None:

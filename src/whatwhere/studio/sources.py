@@ -22,7 +22,7 @@ from whatwhere.studio.corpus import Corpus
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from whatwhere.comparison.page.reading import Results
+    from whatwhere.comparison.reading import Results
 
 Kind = Literal["checkpoint", "results", "fresh"]
 Found = TypeVar("Found")
@@ -99,7 +99,7 @@ class Source:
                 "what is open here is no folder of a comparison.\nMake one with whatwhere compare, or whatwhere demo, "
                 "and open it: whatwhere studio FOLDER."
             )
-        from whatwhere.comparison.page.reading import read_results
+        from whatwhere.comparison.reading import read_results
 
         return self.once("results", lambda: read_results(self.checkpoint.path))
 

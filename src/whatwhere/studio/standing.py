@@ -5,7 +5,7 @@ from whatwhere.inspection.subject import Absent
 from whatwhere.studio.building import MODEL as MODEL
 from whatwhere.studio.building import TOKENS, heads_of, of_model, of_run
 from whatwhere.studio.building import Standing as Standing
-from whatwhere.studio.building import subject as subject
+from whatwhere.studio.examined import subject as subject
 from whatwhere.studio.sources import Source
 
 USUAL_DIM = 16

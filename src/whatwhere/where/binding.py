@@ -1,7 +1,6 @@
 """Bind schemes to positions once per forward pass; every layer then asks its Here."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 from jaxtyping import Bool, Float, Integer
@@ -11,19 +10,11 @@ from torch.nn.modules.module import _has_any_global_hook
 from whatwhere.attention import Engine, Scores, attention, join
 from whatwhere.checks import require_device, require_floating, require_positive, require_whole
 from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
-from whatwhere.kernels.blocks import ByBlocks
 from whatwhere.kernels.embedding import Rows, embed, summed
-from whatwhere.ruler import Allowed, Positions, as_positions
+from whatwhere.ruler import Positions, as_positions
 from whatwhere.what.embedding import TokenEmbedding
-from whatwhere.where.doors import (
-    Bound,
-    Element,
-    InputEncoding,
-    PositionsLike,
-    QueryKeyMap,
-    ScoreBias,
-    tabulate,
-)
+from whatwhere.where.doors import InputEncoding, PositionsLike, QueryKeyMap, ScoreBias, tabulate
+from whatwhere.where.shared import Shared, both, both_rules, require_mask
 
 _DOORS: dict[str, tuple[type, str]] = {
     "input": (InputEncoding, "is added to the token vectors"),
@@ -104,7 +95,7 @@ class Here:
     Made by `where.at(positions)` or, for all layers of a model, by `bind`. Layers that share a scheme share its tables.
     """
 
-    def __init__(self, where: Where, shared: "_Shared") -> None:
+    def __init__(self, where: Where, shared: Shared) -> None:
         self.where = where
         self._shared = shared
 
@@ -218,7 +209,7 @@ class Here:
                 )
             require_device(name, x, p.device)
         if mask is not None:
-            _require_mask(mask, q, k)
+            require_mask(mask, q, k)
         scheme = self.where.score
         if scheme is not None and scheme.num_heads != q.shape[1]:
             raise ShapeError(
@@ -244,9 +235,9 @@ class Here:
             sizes = (q.shape[0], scheme.num_heads, q.shape[2], k.shape[2], q.device)
 
             def added(dtype: torch.dtype) -> Tensor | None:
-                return join(tabulate(element, *sizes), _both(shared.mask(causal), mask), dtype)
+                return join(tabulate(element, *sizes), both(shared.mask(causal), mask), dtype)
 
-            return Scores(element, _and_rule(rule, mask), False, added, batch=q.shape[0])
+            return Scores(element, both_rules(rule, mask), False, added, batch=q.shape[0])
         rows = max(shared.queries.batch, shared.keys.batch)
         if mask is None:
             run = causal and shared.run
@@ -260,74 +251,10 @@ class Here:
             )
 
         def added_too(dtype: torch.dtype) -> Tensor | None:
-            return join(shared.table(scheme, causal), _both(shared.mask(causal), mask), dtype)
+            return join(shared.table(scheme, causal), both(shared.mask(causal), mask), dtype)
 
         rows = max(rows, mask.shape[0])
-        return Scores(shared.element(scheme, causal), _and_rule(rule, mask), False, added_too, batch=rows)
-
-
-class _Shared:
-    """Hold what all layers of one forward pass share; each table is made when it is first asked for."""
-
-    def __init__(self, queries: Positions, keys: Positions, regime_length: int | None = None) -> None:
-        self.queries, self.keys, self.regime_length = queries, keys, regime_length
-        self.run = keys is queries and queries.run
-        self._made: dict[tuple[Any, ...], Any] = {}
-
-    def encoding(self, scheme: InputEncoding) -> Tensor:
-        vectors: Tensor = self._once(("encoding", scheme), lambda: scheme(self.queries))
-        return vectors
-
-    def mapped(self, scheme: QueryKeyMap, positions: Positions) -> Bound:
-        key = "mapped", scheme, positions is self.queries
-        bound: Bound | None = self._made.get(key)
-        if bound is None:
-            bound = self._made[key] = scheme.bind_among(positions, (self.queries, self.keys), self.regime_length)
-        return bound
-
-    def allowed(self, causal: bool) -> Allowed | None:
-        return self.queries.allowed(self.keys, causal)
-
-    def mask(self, causal: bool) -> Tensor | None:
-        if self.allowed(causal) is None:
-            return None
-        mask: Tensor = self._once(("mask", causal), lambda: self.queries.mask(self.keys, causal))
-        return mask
-
-    def element(self, scheme: ScoreBias | None, causal: bool) -> Element | None:
-        if scheme is None:
-            return None
-        element: Element = self._once(
-            ("element", scheme, causal), lambda: scheme.bind(self.queries, self.keys, causal=causal)
-        )
-        return element
-
-    def by_blocks(self, scheme: ScoreBias | None, causal: bool) -> ByBlocks | None:
-        counted = self._once(("counted",), lambda: self.run and self.queries.counts_on())
-        if scheme is None or not counted:
-            return None
-        bias: ByBlocks | None = self._once(("blocks", scheme, causal), lambda: scheme.by_blocks(self.queries, causal))
-        return bias
-
-    def table(self, scheme: ScoreBias | None, causal: bool) -> Tensor | None:
-        element = self.element(scheme, causal)
-        if scheme is None or element is None:
-            return None
-        rows = max(self.queries.batch, self.keys.batch)
-        sizes = (rows, scheme.num_heads, self.queries.tokens, self.keys.tokens, self.queries.device)
-        table: Tensor = self._once(("table", scheme, causal), lambda: tabulate(element, *sizes))
-        return table
-
-    def added(self, scheme: ScoreBias | None, causal: bool, dtype: torch.dtype) -> Tensor | None:
-        added: Tensor | None = self._once(
-            ("added", scheme, causal, dtype), lambda: join(self.table(scheme, causal), self.mask(causal), dtype)
-        )
-        return added
-
-    def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
+        return Scores(shared.element(scheme, causal), both_rules(rule, mask), False, added_too, batch=rows)
 
 
 def bind(
@@ -370,7 +297,7 @@ def bind(
                 f"bind takes one Where for each layer, but got {_article(type(where))}.\n"
                 "Put a scheme into one: Where(query_key=Rotary(...)); no scheme at all is Where()."
             )
-    shared = _Shared(at_queries, at_keys, regime_length)
+    shared = Shared(at_queries, at_keys, regime_length)
     return [Here(where, shared) for where in layers]
 
 
@@ -409,32 +336,3 @@ def _is_bare(module: nn.Module) -> bool:
 
 def _article(kind: type) -> str:
     return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
-
-
-def _require_mask(mask: Tensor, q: Tensor, k: Tensor) -> None:
-    sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-    fits = mask.dim() == 4 and mask.shape[2:] == sizes[2:]
-    if fits and mask.dtype == torch.bool and mask.shape[0] in (1, sizes[0]) and mask.shape[1] in (1, sizes[1]):
-        return
-    raise ShapeError(
-        f"mask has shape {tuple(mask.shape)} and dtype {mask.dtype}, but needs bool and {sizes}, where batch and heads "
-        "may be 1; True is where attention may look.\n"
-        "For padding, (batch, keys), make positions of it instead: where.at(whatwhere.from_mask(mask))."
-    )
-
-
-def _both(first: Tensor | None, second: Tensor | None) -> Tensor | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return first & second
-
-
-def _and_rule(rule: Allowed | None, mask: Tensor | None) -> Allowed | None:
-    if mask is None:
-        return rule
-
-    def both(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        allowed = mask[b % mask.shape[0], h % mask.shape[1], i, j]
-        return allowed if rule is None else allowed & rule(b, h, i, j)
-
-    return both

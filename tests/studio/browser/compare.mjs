@@ -17,7 +17,7 @@ if (await page.locator(".answer").count()) {
   const svg = await saved(page, figure, "SVG");
   found.texts = [...svg.matchAll(/<text[^>]*>([^<]*)/g)].map((match) => match[1]);
   found.bands = svg.split("fill-opacity").length - 1;
-  found.verdicts = await page.locator(".verdicts tbody tr").allInnerTexts();
+  found.verdicts = await page.locator("section.verdicts tbody tr").allInnerTexts();
   await page.getByRole("combobox", { name: "scores of" }).selectOption("Max");
   await page.getByRole("heading", { name: "Accuracy by length, Max alone" }).waitFor();
   found.group = new URL(page.url()).hash;

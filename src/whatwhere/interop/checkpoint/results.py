@@ -1,5 +1,6 @@
 """The folders of our own comparisons: the trained input layer of each run, under the name of its file."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ FORMAT = "whatwhere-results"
 RESULTS = "results.json"
 _LARGEST = 200_000_000
 _TABLE = "tokens.weight"
+_LAYERS = "layers"
+_HALF = re.compile("[\ud800-\udfff]")
+"""Half characters, which JSON can name and no text has."""
 
 
 def is_results(folder: Path) -> bool:
@@ -31,7 +35,9 @@ def open_results(folder: str | Path) -> Contents:
             "Pass a folder that whatwhere compare has written."
         )
     stretches: dict[str, Stretch] = {}
-    for file in _files(path, results.get("runs")):
+    files = _files(path, results.get("runs"))
+    # Who keeps results without their trained layers has deleted the whole folder; one file that is gone is damage.
+    for file in files if (path.parent / _LAYERS).is_dir() else ():
         found, _ = read_header(file)
         stretches |= {
             f"{file.stem}/{name}": _renamed(stretch, f"{file.stem}/{name}") for name, stretch in found.items()
@@ -49,8 +55,8 @@ def _files(path: Path, runs: Any) -> list[Path]:
     found = []
     for run in runs:
         name = run.get("file")
-        inside = name.removeprefix("layers/") if isinstance(name, str) and name.startswith("layers/") else ""
-        found.append(path.parent / "layers" / plain_name(inside, str(path)))
+        inside = name.removeprefix(f"{_LAYERS}/") if isinstance(name, str) and name.startswith(f"{_LAYERS}/") else ""
+        found.append(path.parent / _LAYERS / plain_name(inside, str(path)))
     return list(dict.fromkeys(found))
 
 
@@ -60,4 +66,6 @@ def _renamed(stretch: Stretch, name: str) -> Stretch:
 
 def _words(task: Any) -> list[str] | None:
     tokens = task.get("tokens") if isinstance(task, dict) else None
-    return list(tokens) if isinstance(tokens, list) and all(isinstance(token, str) for token in tokens) else None
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        return None
+    return [_HALF.sub("\ufffd", token) for token in tokens]

@@ -15,6 +15,7 @@ from whatwhere.studio.api import (
     distance,
     health,
     maps,
+    overview,
     pipeline,
     positions,
     replay,
@@ -58,6 +59,7 @@ QUESTIONS: Mapping[str, Ask] = {
 WORKS: Mapping[str, Work] = {
     "maps.draw": maps.draw,
     "health.examine": health.examine,
+    "overview.inspected": overview.inspected,
     "compare.difference": compare.difference,
     "replay.train": replay.train,
 }
@@ -65,6 +67,7 @@ WORKS: Mapping[str, Work] = {
 
 FROZEN: Mapping[str, Callable[[Source], Left | None]] = {
     "pipeline": pipeline.left,
+    "overview": overview.left,
     "tokens": tokens.left,
     "map": maps.left,
     "health": health.left,
@@ -73,5 +76,8 @@ FROZEN: Mapping[str, Callable[[Source], Left | None]] = {
     "rotary": rotary.left,
     "distance": distance.left,
     "biases": biases.left,
+    "compare": compare.left,
+    "replay": replay.left,
+    "attention": replay.attention_left,
 }
 """What a view leaves on a page that is frozen into one file, by the name that the page has for it."""

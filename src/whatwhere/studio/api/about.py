@@ -55,7 +55,7 @@ def examples(source: Source) -> list[str]:
     found = [word for word in asked if word in known_words][:6]
     if found or not source.tables:
         return found
-    return [f"#{n}" for n in range(min(6, source.table().rows))]
+    return [f"#{n}" for n in source.table().ids[:6].tolist()]  # rows that hold numbers
 
 
 def analogy(source: Source) -> list[str]:

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 
 from whatwhere.errors import SettingError
-from whatwhere.inspection.rows import unhealthy
-from whatwhere.inspection.subject import Subject
 from whatwhere.studio.api.settings import known
 from whatwhere.studio.api.sheets import Left, Sheet
 from whatwhere.studio.api.tokens import labels
+from whatwhere.studio.examined import subject, unhealthy
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.sources import Source
 
@@ -59,15 +58,11 @@ def left(source: Source) -> Left | None:
 
 def _examined(source: Source, report: Report) -> dict[str, Any]:
     steps = iter(range(_STEPS))
-    subject = Subject(source.checkpoint, 0, lambda said: report(next(steps, _STEPS - 1) / _STEPS, said))
-    # One copy of the table in memory serves both; where nothing is a file, the source has a tokenizer of its own.
-    if not len(source.table().broken) and source.table().weight.dtype.kind == "f":
-        vars(subject)["table"] = source.table().weight
-    if source.checkpoint.tokenizer is None and source.tokenizer is not None:
-        vars(subject)["tokenizer"] = source.tokenizer
-    told, found = unhealthy(subject), subject.health
+    told = unhealthy(source, lambda said: report(next(steps, _STEPS - 1) / _STEPS, said))
+    if "missing" in told:
+        raise SettingError(f"{told['missing']}.")
+    found, sound = subject(source).health, subject(source).sound
     never, lost = found.untrained, np.array(told["unreachable"].get("ids", []), np.int64)
-    sound = subject.sound
     # Both histograms are of the rows that are sound: the others have lists of their own.
     edges = np.histogram_bin_edges(found.norms[sound], _bins(len(sound)))
     cosines = np.histogram_bin_edges(found.cosine[sound], _bins(len(sound)))

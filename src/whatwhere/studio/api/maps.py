@@ -165,7 +165,9 @@ def left(source: Source) -> Left | None:
     counts = Counter(source.kinds)
     kinds = [(kind, f"{counts[kind]:,}") for kind in KINDS if counts[kind]]
     sheets = [Sheet(f"How many of the {K} nearest tokens of the full space the map keeps", head, rows)]
-    return Left("Token map", asked, [*sheets, Sheet("Tokens by kind", ("kind", "tokens"), kinds)])
+    sheets.append(Sheet("Tokens by kind", ("kind", "tokens"), kinds))
+    # Who has had another map drawn wants to see it.
+    return Left("Token map", asked, sheets, {"method": maps[-1]["method"]})
 
 
 def _method(settings: Mapping[str, Any]) -> Method:

@@ -3,7 +3,7 @@
 The runs are those of a results folder, or one that is trained here, for as long as it takes to watch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -11,7 +11,9 @@ import numpy as np
 
 from whatwhere.analysis.projection import principal_components
 from whatwhere.errors import SettingError
+from whatwhere.page.markup import visible
 from whatwhere.studio.api.settings import known, one_of, text, whole
+from whatwhere.studio.api.sheets import Left, Sheet
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.sources import Source
 
@@ -20,6 +22,10 @@ STEPS = (100, 200, 400, 800)
 _LENGTHS = (8, 12, 16, 24, 32)
 _TABLES = ("steps", "tables")
 _ATTENTION, _EVEN = "attention@", "even@"
+MOST_LEFT = 2_000_000
+"""Bytes of tables on a frozen page: of a run each, the schemes that hold best first."""
+_READ = 256
+"""Tokens in a table for readers without JavaScript."""
 
 Trace = Mapping[str, np.ndarray]
 
@@ -34,7 +40,7 @@ def runs(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
         "runs": [
             {
                 "name": _name(run),
-                "scheme": str(run["scheme"]),
+                "scheme": visible(str(run["scheme"])),
                 "seed": int(run["seed"]),
                 "traced": isinstance(run.get("trace"), str),
             }
@@ -56,7 +62,10 @@ def frames(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     known(settings, "run")
     run = _find(source, text(settings, "run"))
-    return _frames(run, source.results.trace(run), [str(word) for word in source.results.task["tokens"]])
+    trace = source.results.trace(run)
+    if set(_TABLES) - trace.keys():
+        trace |= _ends(source, run)
+    return _frames(run, trace, [str(word) for word in source.results.task["tokens"]])
 
 
 def attention(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,6 +79,75 @@ def attention(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     results = source.results
     both_ways = results.data["settings"].get("direction") == "encoder"
     return _attention(run, results.trace(run), str(results.task["unit"]), both_ways)
+
+
+def left(source: Source) -> Left | None:
+    """Leave the first run of each scheme on a frozen page, as far as there is room, from the end of the best on."""
+    runs_left, room = [], MOST_LEFT
+    for name in _first_names(source):
+        told = frames(source, {"run": name})
+        size = told["frames"]["tables"].nbytes if told["frames"] else 0
+        if size <= room:
+            room -= size
+            runs_left.append(told)
+    if not runs_left:
+        return None
+    best, names = runs_left[0], [told["run"] for told in runs_left]
+    asked = [("replay.runs", {}), *(("replay.frames", {"run": name}) for name in names)]
+    last = len(best["frames"]["steps"]) - 1 if best["frames"] else 0
+    return Left("Training replay", asked, list(_read(best)), {"run": best["run"], "at": last})
+
+
+def attention_left(source: Source) -> Left | None:
+    """Leave the heads of the first run of each scheme on a frozen page."""
+    if not (names := _first_names(source)):
+        return None
+    best, sheets = attention(source, {"run": names[0]}), []
+    for each in best["lengths"]:
+        layers, heads, _ = each["layers"].shape
+        columns = [f"layer {n // heads + 1}, head {n % heads + 1}" for n in range(layers * heads)]
+        weights = each["layers"].reshape(layers * heads, -1).T
+        rows = [
+            (str(back), *("" if np.isnan(v) else f"{v:.4f}" for v in weights[n]))
+            for n, back in enumerate(each["distances"].tolist())
+            if abs(back) & (abs(back) - 1) == 0  # powers of two
+        ]
+        caption = f"{best['run']}: mean weight by tokens back, at {each['length']} {best['unit']}"
+        sheets.append(Sheet(caption, ("tokens back", *columns), rows))
+    asked = [("replay.runs", {}), *(("replay.attention", {"run": name}) for name in names)]
+    said = [f"There is no attention to show: {best['missing']}"] if best["missing"] else []
+    return Left("Attention by distance", asked, sheets, {"run": names[0]}, said)
+
+
+def _first_names(source: Source) -> list[str]:
+    """Name the run of the first seed of each scheme, the scheme that holds best first; none without a comparison."""
+    if source.kind != "results":
+        return []
+    from whatwhere.comparison.telling.story import first_runs
+
+    return [_name(run) for run in first_runs(source.results)]
+
+
+def _read(told: Mapping[str, Any]) -> Iterator[Sheet]:
+    """Write where the tokens of a run lay at the beginning and at the end, and its loss."""
+    found = told["frames"]
+    if found is not None:
+        shown = [(n, found["planes"][name]["places"]) for name in ("table", "change") for n in (0, -1)]
+        head = ("token", "E0, x", "E0, y", "E, x", "E, y", "E − E0, x", "E − E0, y", "length of E0", "length of E")
+        shown = [shown[0], shown[1], shown[3]]  # nothing is written at step 0
+        ends = found["lengths"][[0, -1]].T
+        rows = [
+            (word, *(f"{v:.3g}" for v in (*(v for n, places in shown for v in places[n, token]), *ends[token])))
+            for token, word in enumerate(told["words"][:_READ])
+        ]
+        planes = ((name, float(np.sum(found["planes"][name]["share"]))) for name in ("table", "change"))
+        shares = " and ".join(
+            f"{100 * share:.0f} % of how {'the rows' if name == 'table' else 'the changes'} differ"
+            for name, share in planes
+        )
+        yield Sheet(f"{told['run']}: its tokens on planes", head, rows, [f"The planes hold {shares} at the end."])
+    rows = [(f"{step:.0f}", f"{loss:.4g}") for step, loss in zip(told["loss_steps"], told["losses"], strict=True)]
+    yield Sheet(f"{told['run']}: cross-entropy of the batch", ("step", "loss"), rows)
 
 
 def train(source: Source, settings: Mapping[str, Any], report: Report) -> dict[str, Any]:
@@ -109,6 +187,16 @@ def _trained(scheme: str, steps: int, seed: int, report: Report) -> dict[str, An
     }
 
 
+def _ends(source: Source, run: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Give the table before and after training, which every run keeps, where it has no trace of the steps between."""
+    from whatwhere.comparison.reading import AFTER, BEFORE
+
+    tables = source.results.tables(run)
+    if {BEFORE, AFTER} - tables.keys():
+        return {}
+    return {"steps": np.array([0, int(run.get("steps") or 1)]), "tables": np.stack([tables[BEFORE], tables[AFTER]])}
+
+
 def _find(source: Source, name: str) -> dict[str, Any]:
     for run in source.results.runs:
         if _name(run) == name:
@@ -128,7 +216,7 @@ def _frames(run: Mapping[str, Any], trace: Trace, tokens: list[str]) -> dict[str
     told: dict[str, Any] = {"run": _name(run), "steps_of_run": int(run.get("steps") or 0), "words": tokens}
     told |= {"loss_steps": losses[:, 0], "losses": losses[:, 1], "frames": None}
     if set(_TABLES) - trace.keys() or trace["tables"].ndim != 3 or len(trace["steps"]) != len(trace["tables"]):
-        why = "of this run no tables were kept: it was made by an older whatwhere, or its table is too large for it."
+        why = "the tables of this run are not in its folder, or hold numbers that are not finite."
         return told | {"missing": why}
     tables = trace["tables"].astype(np.float64)
     if not np.isfinite(tables).all():

@@ -7,17 +7,21 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Sheet:
-    """Hold a table for readers without JavaScript.
+    """Hold a table for readers without JavaScript; one without rows is its sentences alone.
 
     Args:
         caption: what it shows.
         head: the columns.
         rows: their cells, as they are to be read; the first names the row.
+        said: sentences above it.
+        title: a heading above them.
     """
 
     caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+    said: Sequence[str] = ()
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -29,9 +33,11 @@ class Left:
         asked: names and settings of the questions and works that its page asks.
         sheets: the same in tables.
         begin: the settings that the view begins with there, where the live page begins with other ones.
+        said: sentences above the tables, the answer first.
     """
 
     title: str
     asked: Sequence[tuple[str, Mapping[str, Any]]]
     sheets: Sequence[Sheet]
     begin: Mapping[str, Any] | None = None
+    said: Sequence[str] = ()

@@ -127,15 +127,19 @@ def left(source: Source) -> Left | None:
         return None
     asked: list[tuple[str, Mapping[str, Any]]] = []
     sheets = []
+    sound = set(source.table().ids.tolist())
     for token in examples(source):
         number = find_token(source.checkpoint, token)
+        if number not in sound:
+            continue
         for said in (token, f"#{number}"):  # as it is typed, and as links say it
             asked += [("tokens.card", {"token": said}), ("tokens.neighbors", {"token": said, "k": 10})]
         near = neighbors(source, {"token": token, "k": 10})["lists"][0]
         rows = zip(near["words"], near["ids"], near["cosines"], near["norms"], strict=True)
         cells = [(word, str(each), f"{cosine:.4f}", f"{norm:.4g}") for word, each, cosine, norm in rows]
         sheets.append(Sheet(f"Nearest to {token}", ("token", "id", "cosine", "length"), cells))
-    if words := usual_analogy(source):
+    words = usual_analogy(source)
+    if words and sound.issuperset(find_token(source.checkpoint, word) for word in words):
         named = dict(zip("abc", words, strict=True))
         asked.append(("tokens.analogy", {**named, "rule": "add", "centered": False, "k": 5}))
     return Left("Token card", asked, sheets)

@@ -25,6 +25,10 @@ export class FrozenSource implements Source {
     this.#frozen = frozen;
   }
 
+  holds(name: string, settings: Settings): boolean {
+    return question(name, settings) in this.#frozen.answers;
+  }
+
   async ask<T>(name: string, settings: Settings): Promise<T> {
     if (name === "tokens.find") return (await this.#find(settings)) as T;
     const block = this.#frozen.answers[question(name, settings)];

@@ -38,6 +38,8 @@ export interface About {
   analogy: string[];
   /** On a frozen page: the views that it holds. */
   frozen?: string[];
+  /** The one of them that it opens on, and that stands first. */
+  first?: string | null;
 }
 
 export interface Progress {
@@ -48,6 +50,8 @@ export interface Progress {
 }
 
 export interface Source {
+  /** Whether a question can be answered here: on a frozen page, few can. */
+  holds(name: string, settings: Settings): boolean;
   ask<T>(name: string, settings: Settings, signal?: AbortSignal): Promise<T>;
   /** Run a job to its end and give its answer; aborting the signal stops it. */
   work<T>(name: string, settings: Settings, told: (progress: Progress) => void, signal: AbortSignal): Promise<T>;
@@ -64,6 +68,10 @@ export class Problem extends Error {
 }
 
 export class LiveSource implements Source {
+  holds(): boolean {
+    return true;
+  }
+
   async ask<T>(name: string, settings: Settings, signal?: AbortSignal): Promise<T> {
     const answer = await call("POST", `ask/${name}`, settings, signal);
     return unpack<T>(await answer.arrayBuffer());

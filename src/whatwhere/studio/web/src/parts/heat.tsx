@@ -3,10 +3,11 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { colorTable, type MapName, pageColor } from "../colors";
 import { useTheme, useWidth } from "../hooks";
-import { told } from "../numbers";
+import { fixed, told } from "../numbers";
 import type { Numbers } from "../wire";
 import { announce } from "./announce";
 import { drawing, label } from "./svg";
+import type { Column } from "./table";
 
 export interface HeatProps {
   title: string;
@@ -122,6 +123,30 @@ export function heatRange({ values, limit, map }: Pick<HeatProps, "values" | "li
     return [-size, size];
   }
   return [low, limit ?? (high > low ? high : low + 1)];
+}
+
+/** Give a number for the ends of the colors: three standard deviations about 0 of all that is finite. */
+export function spread(...parts: ArrayLike<number>[]): number {
+  let squares = 0;
+  let count = 0;
+  for (const values of parts) {
+    for (let n = 0; n < values.length; n++) {
+      if (!Number.isFinite(values[n])) continue;
+      squares += values[n]! ** 2;
+      count++;
+    }
+  }
+  return 3 * Math.sqrt(squares / Math.max(count, 1)) || 1;
+}
+
+/** Give the columns of a table of the same numbers, whose rows are numbered as the map's. */
+export function heatColumns({ values, columns }: Pick<HeatProps, "values" | "columns">): Column<number>[] {
+  return Array.from({ length: columns }, (_, column) => ({
+    title: String(column),
+    numeric: true,
+    value: (row) => values[row * columns + column]!,
+    cell: (row) => fixed(values[row * columns + column]!, 4),
+  }));
 }
 
 /** Paint one pixel for each number; what is not finite stays clear. */

@@ -267,16 +267,28 @@ function drawAll(
   context.strokeStyle = context.fillStyle = pageColor("ink");
   context.font = `600 ${13 * ratio}px system-ui, sans-serif`;
   context.lineWidth = ratio;
-  if (chosen !== null) {
-    for (const other of joined) {
-      context.beginPath();
-      context.moveTo(...at(chosen));
-      context.lineTo(...at(other));
-      context.stroke();
-      marked(context, at(other), name(other), ratio);
-    }
+  const others = chosen === null ? [] : joined;
+  for (const other of others) {
+    context.beginPath();
+    context.moveTo(...at(chosen!));
+    context.lineTo(...at(other));
+    context.stroke();
   }
-  for (const n of shown) if (n !== null) marked(context, at(n), name(n), ratio);
+  const named = shown.filter((n) => n !== null).reverse(); // the chosen one first: its name is never left out
+  const free = apart((text) => context.measureText(text).width, ratio);
+  for (const n of new Set([...named, ...others])) marked(context, at(n), free(at(n), name(n)) ? name(n) : "", ratio);
+}
+
+/** Tell of each name in turn whether it has room beside those before it. */
+function apart(width: (text: string) => number, ratio: number) {
+  const taken: Box[] = [];
+  return ([x, y]: [number, number], text: string): boolean => {
+    const left = x + 8 * ratio;
+    const place: Box = { left, right: left + width(text), bottom: y - 20 * ratio, top: y - 3 * ratio };
+    if (taken.some((other) => place.left < other.right && other.left < place.right && place.bottom < other.top && other.bottom < place.top)) return false;
+    taken.push(place);
+    return true;
+  };
 }
 
 function marked(context: CanvasRenderingContext2D, [x, y]: [number, number], text: string, ratio: number): void {
@@ -305,9 +317,11 @@ export function scatterSvg(props: ScatterProps, width = 960, height = 640): stri
   const named = props.chosen === null ? [] : [props.chosen, ...(props.joined ?? [])];
   const spot = (n: number): [number, number] => [width / 2 + (props.points.x[n]! - sight.x) * sight.scale, height / 2 - (props.points.y[n]! - sight.y) * sight.scale];
   for (const other of props.joined ?? []) if (props.chosen !== null) parts.push(line(...spot(props.chosen), ...spot(other), pageColor("ink")));
+  const free = apart((text) => 7 * text.length, 1); // an SVG cannot be measured before it is drawn
   for (const n of named) {
     const [x, y] = spot(n);
-    parts.push(`<circle cx="${short(x)}" cy="${short(y)}" r="5" fill="none" stroke="${pageColor("ink")}"/>`, label(x + 8, y - 6, props.name(n)));
+    parts.push(`<circle cx="${short(x)}" cy="${short(y)}" r="5" fill="none" stroke="${pageColor("ink")}"/>`);
+    if (free([x, y], props.name(n))) parts.push(label(x + 8, y - 6, props.name(n)));
   }
   if (!props.amount) (props.groups ?? []).forEach((text, n) => parts.push(box(8, 8 + 18 * n, 12, 12, seriesColor(n)), label(26, 18 + 18 * n, text)));
   (props.printed ?? []).forEach((text, n, all) => parts.push(label(width - 8, height - 8 - 16 * (all.length - 1 - n), text, "end")));

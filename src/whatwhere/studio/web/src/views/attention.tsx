@@ -14,7 +14,7 @@ register({
   order: 12,
   title: "Attention by distance",
   question: "How much does each head of a trained model look at the token so many places back?",
-  defaults: (about) => ({ ...runDefaults(about), log: false }),
+  defaults: (about) => ({ ...runDefaults(about), log: false, ...about.begin["attention"] }),
   shown: () => true,
   Page: Page,
 });
@@ -109,7 +109,7 @@ function Layer({ found, of, layer, log }: LayerProps) {
         { title: "all alike", numeric: true, value: (place) => finite(plain(place)), cell: (place) => told(finite(plain(place))) },
       ]}
       how={
-        <How code={`results = whatwhere.comparison.page.reading.read_results(Path(FOLDER))\nresults.trace(run)["attention@${of.length}"]  # layers, heads, distances`}>
+        <How code={`results = whatwhere.comparison.reading.read_results(Path(FOLDER))\nresults.trace(run)["attention@${of.length}"]  # layers, heads, distances`}>
           <p>
             weight(h, d) = mean of a(h, i, i − d) over the queries i ≥ d and 100 new sequences, measured when the run ended. Distance is counted in tokens,
             wherever they stand. Dotted: what attention to all tokens alike would give, which is more for near ones, as early tokens see few.

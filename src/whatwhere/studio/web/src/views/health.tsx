@@ -1,20 +1,18 @@
 /** View 4, unhealthy tokens: rows that training never reached, tokens that no text leads to, doubles, hubs, with the evidence. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { seriesColor } from "../colors";
 import { writeLink } from "../link";
 import { told, whole } from "../numbers";
 import { Figure } from "../parts/figure";
 import { How } from "../parts/how";
 import { Lines, type LinesProps, linesSvg } from "../parts/lines";
-import { Progressing } from "../parts/progress";
+import { Worked } from "../parts/progress";
 import { saveCsv } from "../parts/save";
-import { Waiting, Wrong } from "../parts/states";
 import { box, drawing, label } from "../parts/svg";
 import { Table } from "../parts/table";
 import { register, type ViewProps } from "../register";
-import { useWork } from "../works";
 import { columnsOf, type Examined, type Histogram, type ListName, LISTS, NAMES } from "./health/lists";
 
 register({
@@ -28,20 +26,11 @@ register({
 });
 
 function Health({ settings, change }: ViewProps) {
-  const work = useWork<Examined>("health.examine", {});
-  useEffect(() => {
-    if (work.state === "idle") work.start();
-  }, []);
-  if (work.problem !== null) return <Wrong message={work.problem} />;
-  if (work.state === "stopped") {
-    return (
-      <button type="button" onClick={work.start}>
-        Examine the table
-      </button>
-    );
-  }
-  if (!work.answer) return work.progress ? <Progressing work={work} what="examining the table" stop={work.stop} /> : <Waiting what="examining the table" />;
-  return <Found examined={work.answer} list={String(settings["list"])} change={change} />;
+  return (
+    <Worked<Examined> name="health.examine" what="examining the table">
+      {(examined) => <Found examined={examined} list={String(settings["list"])} change={change} />}
+    </Worked>
+  );
 }
 
 function Found({ examined, list, change }: { examined: Examined; list: string; change: ViewProps["change"] }) {

@@ -12,3 +12,4 @@ import "./health";
 import "./compare";
 import "./replay";
 import "./attention";
+import "./overview";

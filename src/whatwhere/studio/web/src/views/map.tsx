@@ -35,7 +35,7 @@ register({
 });
 
 function defaults(about: About): Settings {
-  return { method: "pca", table: "input", color: "kind", only: "", token: about.examples[0] ?? "", box: "" };
+  return { method: "pca", table: "input", color: "kind", only: "", token: about.examples[0] ?? "", box: "", ...about.begin["map"] };
 }
 
 function TokenMap({ about, settings, change }: ViewProps) {

@@ -5,7 +5,7 @@ import { useAnswer } from "../hooks";
 import { writeLink } from "../link";
 import { fixed, told, whole } from "../numbers";
 import { Figure } from "../parts/figure";
-import { Heat, heatSvg, type HeatProps } from "../parts/heat";
+import { Heat, heatColumns, type HeatProps, heatSvg, spread } from "../parts/heat";
 import { How } from "../parts/how";
 import { Lines, type LinesProps, linesSvg } from "../parts/lines";
 import { Path, type PathProps, pathSvg } from "../parts/path";
@@ -152,12 +152,7 @@ function Fingerprint({ shown }: { shown: Shown }) {
       rows={Array.from({ length: rows }, (_, row) => row)}
       columns={[
         { title: of, numeric: true, value: (row) => row },
-        ...Array.from({ length: columns }, (_, column) => ({
-          title: String(column),
-          numeric: true,
-          value: (row: number) => tensor.values[row * columns + column]!,
-          cell: (row: number) => fixed(tensor.values[row * columns + column]!, 4),
-        })),
+        ...heatColumns(props),
       ]}
       how={
         <How code={inPython(shown, "fingerprint(where, ROWS).values")}>
@@ -170,12 +165,6 @@ function Fingerprint({ shown }: { shown: Shown }) {
       <Heat {...props} />
     </Figure>
   );
-}
-
-function spread(values: ArrayLike<number>): number {
-  let squares = 0;
-  for (let k = 0; k < values.length; k++) squares += values[k]! ** 2;
-  return 3 * Math.sqrt(squares / Math.max(values.length, 1)) || 1;
 }
 
 interface OfVectors {

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { fixed, told, whole } from "../numbers";
 import { announce } from "../parts/announce";
 import { Figure } from "../parts/figure";
-import { Heat, heatSvg, type HeatProps } from "../parts/heat";
+import { Heat, heatColumns, type HeatProps, heatSvg, spread } from "../parts/heat";
 import { How } from "../parts/how";
 import { Lines, type LinesProps, linesSvg } from "../parts/lines";
 import { Answered } from "../parts/states";
@@ -20,7 +20,7 @@ register({
   order: 11,
   title: "Training replay",
   question: "How does a token table come about, step by step, and what does the loss do meanwhile?",
-  defaults: (about) => ({ ...runDefaults(about), at: 0, of: "change" }),
+  defaults: (about) => ({ ...runDefaults(about), at: 0, of: "change", ...about.begin["replay"] }),
   shown: () => true,
   Page: Replay,
 });
@@ -310,12 +310,7 @@ function Rows({ found, at, of }: Shown) {
       rows={which}
       columns={[
         { title: "token", value: (row) => names[row] ?? "" },
-        ...Array.from({ length: columns }, (_, column) => ({
-          title: String(column),
-          numeric: true,
-          value: (row: number) => props.values[row * columns + column]!,
-          cell: (row: number) => fixed(props.values[row * columns + column]!, 4),
-        })),
+        ...heatColumns(props),
       ]}
       how={
         <How>
@@ -326,10 +321,4 @@ function Rows({ found, at, of }: Shown) {
       <Heat {...props} />
     </Figure>
   );
-}
-
-function spread(values: ArrayLike<number>): number {
-  let squares = 0;
-  for (let n = 0; n < values.length; n++) squares += values[n]! ** 2;
-  return 3 * Math.sqrt(squares / Math.max(values.length, 1)) || 1;
 }

@@ -6,9 +6,10 @@ import { writeLink } from "../link";
 import { fixed, told, whole } from "../numbers";
 import { TokenField } from "../parts/field";
 import { Figure } from "../parts/figure";
-import { Heat, heatSvg, type HeatProps } from "../parts/heat";
+import { Heat, heatColumns, type HeatProps, heatSvg, spread } from "../parts/heat";
 import { How } from "../parts/how";
 import { Lines, type LinesProps, linesSvg } from "../parts/lines";
+import { SizeChoice } from "../parts/scheme";
 import { Answered } from "../parts/states";
 import { TokenLabel } from "../parts/token";
 import { register, type ViewProps } from "../register";
@@ -43,8 +44,6 @@ interface Card {
   reachable: boolean | null;
   tables: Record<string, Row>;
 }
-
-const COUNTS = [5, 10, 20, 50];
 
 register({
   id: "tokens",
@@ -106,23 +105,14 @@ function CardOf({ card }: { card: Card }) {
       <dl>
         <dt>id</dt>
         <dd>{card.id}</dd>
-        <dt>in the vocabulary</dt>
-        <dd>
-          <code>{readable(card.word)}</code>
-        </dd>
-        <dt>kind</dt>
-        <dd>
-          {card.kind}
-          {card.script && card.script !== "no letters" ? `, ${card.script}` : ""}
-        </dd>
-        <dt>{card.byte_count === 1 ? "byte" : `${card.byte_count} bytes`}</dt>
-        <dd>
-          <code>{bytes(card)}</code>
-        </dd>
-        <dt>characters</dt>
-        <dd>{card.characters.length ? <Characters of={card.characters} /> : "part of a character"}</dd>
-        <dt>from text</dt>
-        <dd>{reached(card.reachable)}</dd>
+        {card.kind === "no token" ? (
+          <>
+            <dt>in the vocabulary</dt>
+            <dd>no word: this row has a number only</dd>
+          </>
+        ) : (
+          <Written card={card} />
+        )}
         <dt>its row in</dt>
         <dd>
           {Object.values(card.tables).map(({ name, dtype }) => (
@@ -136,6 +126,31 @@ function CardOf({ card }: { card: Card }) {
         <NormOf key={which} card={card} which={which} row={row} />
       ))}
     </div>
+  );
+}
+
+/** What the vocabulary and the tokenizer say of a token. */
+function Written({ card }: { card: Card }) {
+  return (
+    <>
+      <dt>in the vocabulary</dt>
+      <dd>
+        <code>{readable(card.word)}</code>
+      </dd>
+      <dt>kind</dt>
+      <dd>
+        {card.kind}
+        {card.script && card.script !== "no letters" ? `, ${card.script}` : ""}
+      </dd>
+      <dt>{card.byte_count === 1 ? "byte" : `${card.byte_count} bytes`}</dt>
+      <dd>
+        <code>{bytes(card)}</code>
+      </dd>
+      <dt>characters</dt>
+      <dd>{card.characters.length ? <Characters of={card.characters} /> : "part of a character"}</dd>
+      <dt>from text</dt>
+      <dd>{reached(card.reachable)}</dd>
+    </>
   );
 }
 
@@ -244,16 +259,7 @@ function Neighborhood({ near, k, change, link }: NeighborhoodProps) {
         </How>
       }
     >
-      <label class="choice">
-        neighbors{" "}
-        <select value={String(k)} onChange={(event) => change({ k: Number(event.currentTarget.value) })}>
-          {[...new Set([...COUNTS, k])].sort((a, b) => a - b).map((count) => (
-            <option key={count} value={String(count)}>
-              {count}
-            </option>
-          ))}
-        </select>
-      </label>
+      <SizeChoice label="neighbors" name="k" sizes={[5, 10, 20, 50]} settings={{ k }} change={change} />
       <NeighborLists near={near} link={link} />
     </Figure>
   );
@@ -295,12 +301,7 @@ function RowsOf({ near }: { near: Asked<Near> }) {
       rows={rows}
       columns={[
         { title: "token", value: (row) => props.rowName(row) },
-        ...Array.from({ length: props.columns }, (_, column) => ({
-          title: String(column),
-          numeric: true,
-          value: (row: number) => props.values[row * props.columns + column]!,
-          cell: (row: number) => fixed(props.values[row * props.columns + column]!, 4),
-        })),
+        ...heatColumns(props),
       ]}
       how={
         <How>
@@ -314,10 +315,4 @@ function RowsOf({ near }: { near: Asked<Near> }) {
       <Heat {...props} />
     </Figure>
   );
-}
-
-function spread(values: ArrayLike<number>): number {
-  let squares = 0;
-  for (let n = 0; n < values.length; n++) squares += values[n]! ** 2;
-  return 3 * Math.sqrt(squares / Math.max(values.length, 1)) || 1;
 }

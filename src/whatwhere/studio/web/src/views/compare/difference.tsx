@@ -7,6 +7,7 @@ import { Figure } from "../../parts/figure";
 import { How } from "../../parts/how";
 import { Lines, type LinesProps, linesSvg } from "../../parts/lines";
 import { Progressing } from "../../parts/progress";
+import { SizeChoice } from "../../parts/scheme";
 import { Wrong } from "../../parts/states";
 import { box, drawing, label } from "../../parts/svg";
 import { Table } from "../../parts/table";
@@ -104,8 +105,6 @@ interface Found {
   configuration: Configuration | Missing;
 }
 
-const COUNTS = [1, 5, 10, 20, 50];
-
 export function Difference({ about, settings, change, other }: ViewProps & { other: string }) {
   const [table, k] = [settings["table"] === "readout" ? "readout" : "input", Number(settings["k"])];
   const work = useWork<Found>("compare.difference", { table, k });
@@ -133,16 +132,7 @@ export function Difference({ about, settings, change, other }: ViewProps & { oth
             <option value="readout">the output heads</option>
           </select>
         </label>
-        <label class="choice">
-          neighbors{" "}
-          <select value={String(k)} onChange={(event) => change({ k: Number(event.currentTarget.value) })}>
-            {[...new Set([...COUNTS, k])].sort((a, b) => a - b).map((count) => (
-              <option key={count} value={String(count)}>
-                {count}
-              </option>
-            ))}
-          </select>
-        </label>
+        <SizeChoice label="neighbors" name="k" sizes={[1, 5, 10, 20, 50]} settings={settings} change={change} />
       </div>
       <Progressing work={work} what="Comparing" stop={work.stop} />
       {work.state === "stopped" && (

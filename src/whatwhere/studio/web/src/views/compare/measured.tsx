@@ -1,8 +1,8 @@
-/** What a comparison has measured: scores by length with their spread, the shift test, costs, verdicts, and how it was made. */
+/** What a comparison has measured: scores by length with their spread, the shift test, verdicts, and how it was made. */
 
 import { useMemo } from "preact/hooks";
 import { useAnswer } from "../../hooks";
-import { told, whole } from "../../numbers";
+import { fixed, told, whole } from "../../numbers";
 import { Figure } from "../../parts/figure";
 import { How } from "../../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../../parts/lines";
@@ -11,9 +11,11 @@ import { Answered } from "../../parts/states";
 import { type Column, Table } from "../../parts/table";
 import type { ViewProps } from "../../register";
 import type { Tensor } from "../../wire";
+import { ByDistance, type Curves, type Fingerprint, Fingerprints } from "./given";
+import { Learned, type Line, type Story } from "./learned";
 
 export interface Results {
-  task: { name: string; unit: string; trained: number[]; measure: string; percent: boolean; higher: boolean; groups: string[]; shift_length: number | null };
+  task: { name: string; unit: string; trained: number[]; measure: string; scored: string; percent: boolean; higher: boolean; groups: string[]; shift_length: number | null };
   schemes: string[];
   seeds: number[];
   lengths: Tensor;
@@ -26,9 +28,14 @@ export interface Results {
   shifts: Tensor;
   shift: { score: Tensor; largest_logit_change: Tensor };
   costs: { parameters: number; positions: number; milliseconds: number | null }[];
+  story: Story | null;
+  lines: Line[];
+  fingerprints: Fingerprint[];
+  curves: Curves[];
   verdicts: { claim: string; claimed: string; measured: string; verdict: string; why: string }[];
-  seen: { answer: string; scores: string; shift: string };
-  made: { command: string; runs: number; settings: [string, string][] };
+  /** What is to be seen, in sentences. */
+  seen: Record<"answer" | "question" | "scores" | "groups" | "shift" | "table" | "doors" | "distance" | "verdicts" | "record", string>;
+  made: { command: string; settings: [string, string][]; head: string[]; runs: string[][] };
 }
 
 const DASHES = [undefined, [8, 3], [2, 3], [8, 3, 2, 3], [12, 4], [4, 4], [1, 2]];
@@ -40,9 +47,14 @@ export function Measured(props: ViewProps) {
       {(results) => (
         <>
           <p class="answer">{results.seen.answer}</p>
+          <p class="note reading">{results.seen.question}</p>
+          <Summary results={results} />
           <Scores {...props} results={results} />
+          <Groups results={results} />
           <Shift results={results} />
-          <Costs results={results} />
+          <Learned results={results} />
+          <Fingerprints results={results} />
+          <ByDistance results={results} />
           <Verdicts results={results} />
           <Made results={results} />
         </>
@@ -56,9 +68,14 @@ function curves(results: Results, spreads: Tensor, factor: number): Curve[] {
   const count = spreads.shape[1]!;
   return results.schemes.map((name, scheme) => {
     const part = (which: number) => Array.from({ length: count }, (_, n) => known(spreads.values[(scheme * count + n) * 3 + which]!, factor));
-    const dash = DASHES[scheme % DASHES.length];
-    return { name, values: part(0), low: part(1), high: part(2), color: 1 + (scheme % 7), ...(dash ? { dash } : {}) };
+    return { name, values: part(0), low: part(1), high: part(2), ...look(scheme) };
   });
+}
+
+/** Color and strokes of a scheme, the same in all figures. */
+export function look(scheme: number): { color: number; dash?: number[] } {
+  const dash = DASHES[scheme % DASHES.length];
+  return { color: 1 + (scheme % 7), ...(dash ? { dash } : {}) };
 }
 
 function known(value: number, factor = 1): number | null {
@@ -89,27 +106,33 @@ function Scores({ results, settings, change }: ViewProps & { results: Results })
       height: 380,
     };
   }, [results, group, log]);
+  const guesses = group === "all" ? results.baselines : [];
+  const names = [...results.schemes, ...guesses.map(({ name }) => name)];
+  const scores = results.scores[group]!;
+  const all = { ...scores, values: [...scores.values, ...guesses.flatMap(({ values }) => Array.from(values.values, (value) => [value, value, value]).flat())] };
+  const far = guesses.filter(({ drawn }) => !drawn);
   return (
     <Figure
       title={title}
       note={results.seen.scores}
       file={`scores-${group}`}
       svg={() => linesSvg(props, 900, 460)}
-      rows={rowsOf(results, results.lengths)}
+      rows={rowsOf(names, results.lengths)}
       columns={[
-        { title: "scheme", value: ({ scheme }) => results.schemes[scheme]! },
+        { title: "scheme", value: ({ scheme }) => names[scheme]! },
         { title: task.unit, numeric: true, value: ({ place }) => results.lengths.values[place]! },
-        ...spreadColumns(results.scores[group]!, factor),
+        ...spreadColumns(all, factor),
         ...(group === "all" ? seedColumns(results, factor) : []),
       ]}
       how={
-        <How code={"from whatwhere.comparison.page.reading import read_results\nread_results(Path(FOLDER)).score(scheme, length)  # median, least, greatest"}>
+        <How code={"from whatwhere.comparison.reading import read_results\nread_results(Path(FOLDER)).score(scheme, length)  # median, least, greatest"}>
           <p>
             The same Transformer is trained under each scheme with {results.seeds.length} {results.seeds.length === 1 ? "seed" : "seeds"} on {run(task.trained)}{" "}
             {task.unit}, then asked new sequences of each length. The curve is the median over the seeds, the band reaches from the least to the greatest.
             A gap is a length for which the scheme has no row. With fewer than five seeds an order of schemes is a lead, not a proof.
           </p>
-          {group === "all" && <p>Dotted, what can be scored without any position: {results.baselines.map(({ name, said }) => (said ? `${name} (${said})` : name)).join("; ")}.</p>}
+          {guesses.length > 0 && <p>Dotted, what can be scored without any position: {guesses.map(({ name, said }) => (said ? `${name} (${said})` : name)).join("; ")}.</p>}
+          {far.length > 0 && <p>Too far away to be drawn, but in the table: {far.map(({ name }) => name).join("; ")}.</p>}
         </How>
       }
     >
@@ -138,11 +161,11 @@ interface Place {
   place: number;
 }
 
-function rowsOf({ schemes }: Results, places: Tensor): Place[] {
-  return schemes.flatMap((_, scheme) => Array.from(places.values, (_, place) => ({ scheme, place })));
+function rowsOf(names: string[], places: Tensor): Place[] {
+  return names.flatMap((_, scheme) => Array.from(places.values, (_, place) => ({ scheme, place })));
 }
 
-function spreadColumns(spreads: Tensor, factor: number): Column<Place>[] {
+function spreadColumns(spreads: { values: ArrayLike<number>; shape: number[] }, factor: number): Column<Place>[] {
   return ["median", "least", "greatest"].map((title, which) => {
     const value = ({ scheme, place }: Place): Cell => known(spreads.values[(scheme * spreads.shape[1]! + place) * 3 + which]!, factor);
     return { title, numeric: true, value, cell: (row: Place) => cell(value(row) as number | null) };
@@ -153,7 +176,7 @@ function seedColumns({ seeds, each }: Results, factor: number): Column<Place>[] 
   const [, count = 0, places = 0] = each.shape;
   return seeds.map((seed, n) => {
     const value = ({ scheme, place }: Place): Cell => known(each.values[(scheme * count + n) * places + place]!, factor);
-    return { title: `seed ${seed}`, numeric: true, value, cell: (row: Place) => cell(value(row) as number | null) };
+    return { title: `seed ${seed}`, numeric: true, value, cell: (row: Place) => (row.scheme < each.shape[0]! ? cell(value(row) as number | null) : "") };
   });
 }
 
@@ -162,7 +185,7 @@ function cell(value: number | null): string {
 }
 
 function scoreName({ task }: Results): string {
-  return `${task.measure}${task.percent ? ", %" : ""}; ${task.higher ? "higher" : "lower"} is better`;
+  return task.scored;
 }
 
 function run(lengths: number[]): string {
@@ -199,7 +222,7 @@ function Shift({ results }: { results: Results }) {
     };
   }, [results]);
   if (!shifts.values.length) return null;
-  const rows = rowsOf(results, shifts);
+  const rows = rowsOf(results.schemes, shifts);
   const first: Column<Place>[] = [
     { title: "scheme", value: ({ scheme }) => results.schemes[scheme]! },
     { title: "moved by", numeric: true, value: ({ place }) => shifts.values[place]! },
@@ -243,24 +266,85 @@ function Shift({ results }: { results: Results }) {
   );
 }
 
-function Costs({ results }: { results: Results }) {
+/** Give the cell of a score, with its range where seeds differ. */
+function spreadCell(results: Results, spreads: Tensor, at: number) {
   const factor = results.task.percent ? 100 : 1;
-  const rows = results.schemes.map((_, n) => n);
-  const inside = (n: number) => known(results.in_length.values[3 * n]!, factor);
+  const [middle, least, greatest] = [0, 1, 2].map((which) => known(spreads.values[3 * at + which]!, factor));
+  if (middle === null) return "no row";
+  const said = (value: number | null | undefined) => fixed(value ?? NaN, results.task.percent ? 1 : 3);
+  const range = `${said(least)} to ${said(greatest)}`;
   return (
-    <section class="apart" aria-labelledby="costs">
-      <h2 id="costs">Within the trained length, and what it costs</h2>
+    <>
+      {said(middle)} {said(least) !== said(greatest) && <small>{range}</small>}
+    </>
+  );
+}
+
+function Summary({ results }: { results: Results }) {
+  const { task, lengths, shifts, costs } = results;
+  const factor = task.percent ? 100 : 1;
+  const count = lengths.values.length;
+  const beyond = Array.from({ length: count - results.trained }, (_, n) => results.trained + n);
+  const score = (title: string, spreads: Tensor, at: (scheme: number) => number): Column<number> => ({
+    title,
+    numeric: true,
+    value: (scheme) => known(spreads.values[3 * at(scheme)]!, factor),
+    cell: (scheme) => spreadCell(results, spreads, at(scheme)),
+  });
+  const moved = (to: number, title: string) => {
+    const place = Array.from(shifts.values).indexOf(to);
+    return place < 0 ? [] : [score(title, results.shift.score, (scheme) => scheme * shifts.values.length + place)];
+  };
+  return (
+    <section class="summary" aria-label="Scores and costs">
       <Table
-        caption={`Medians over the seeds: ${scoreName(results)}`}
-        rows={rows}
+        caption={`Scores: ${scoreName(results)}; “at” counts ${task.unit}`}
+        rows={results.schemes.map((_, n) => n)}
         columns={[
           { title: "scheme", value: (n) => results.schemes[n]! },
-          { title: "in length", numeric: true, value: inside, cell: (row) => cell(inside(row)) },
-          { title: "parameters", numeric: true, value: (n) => results.costs[n]!.parameters, cell: (n) => whole(results.costs[n]!.parameters) },
-          { title: "of them for position", numeric: true, value: (n) => results.costs[n]!.positions, cell: (n) => whole(results.costs[n]!.positions) },
-          { title: "ms per step", numeric: true, value: (n) => results.costs[n]!.milliseconds, cell: (n) => told(results.costs[n]!.milliseconds, 3) },
+          score("in length", results.in_length, (scheme) => scheme),
+          ...beyond.map((place) => score(`at ${lengths.values[place]}`, results.scores["all"]!, (scheme) => scheme * count + place)),
+          ...moved(1, "moved by 1"),
+          ...moved(0, "unmoved"),
+          { title: "parameters", numeric: true, value: (n) => costs[n]!.parameters, cell: (n) => whole(costs[n]!.parameters) },
+          { title: "for position", numeric: true, value: (n) => costs[n]!.positions, cell: (n) => whole(costs[n]!.positions) },
+          { title: "ms per step", numeric: true, value: (n) => costs[n]!.milliseconds, cell: (n) => told(costs[n]!.milliseconds, 3) },
         ]}
       />
+      <p class="note">
+        Moved: the same inputs with every position one higher, and as they were. No row: a learned table ends before such a position.
+      </p>
+    </section>
+  );
+}
+
+/** Every group, which the figure shows one by one, in one table. */
+function Groups({ results }: { results: Results }) {
+  const { task, lengths, schemes, seen } = results;
+  const groups = task.groups.slice(1);
+  if (!groups.length) return null;
+  const count = lengths.values.length;
+  const rows = groups.flatMap((group) => schemes.map((_, scheme) => ({ group, scheme })));
+  return (
+    <section aria-label="Each group by itself">
+      <p>{seen.groups}</p>
+      <details class="how">
+        <summary>Every group by itself</summary>
+        <Table
+          caption={`By group and ${task.unit}: ${scoreName(results)}`}
+          rows={rows}
+          columns={[
+            { title: "group", value: ({ group }) => group },
+            { title: "scheme", value: ({ scheme }) => schemes[scheme]! },
+            ...Array.from(lengths.values, (length, place) => ({
+              title: String(length),
+              numeric: true,
+              value: ({ group, scheme }: (typeof rows)[number]) => known(results.scores[group]!.values[3 * (scheme * count + place)]!, task.percent ? 100 : 1),
+              cell: ({ group, scheme }: (typeof rows)[number]) => spreadCell(results, results.scores[group]!, scheme * count + place),
+            })),
+          ]}
+        />
+      </details>
     </section>
   );
 }
@@ -268,45 +352,48 @@ function Costs({ results }: { results: Results }) {
 const SIGNS: Record<string, string> = { holds: "✓", fails: "✗", depends: "≈" };
 
 function Verdicts({ results }: { results: Results }) {
-  if (!results.verdicts.length) return null;
   return (
     <section class="verdicts apart" aria-labelledby="verdicts">
       <h2 id="verdicts">What tutorials claim, beside what was measured</h2>
-      <Table
-        caption="Each verdict is computed from these runs"
-        rows={results.verdicts}
-        columns={[
-          { title: "the tutorial says", value: (row) => row.claim },
-          { title: "its number", value: (row) => row.claimed },
-          { title: "measured here", value: (row) => row.measured },
-          { title: "verdict", value: (row) => row.verdict, cell: (row) => <b class={`judged ${row.verdict}`}>{`${SIGNS[row.verdict] ?? "–"} ${row.verdict}`}</b> },
-          { title: "why", value: (row) => row.why },
-        ]}
-      />
+      <p>{results.seen.verdicts}</p>
+      {results.verdicts.length > 0 && (
+        <Table
+          caption="Each verdict is computed from these runs"
+          rows={results.verdicts}
+          columns={[
+            { title: "the tutorial says", value: (row) => row.claim },
+            { title: "its number", value: (row) => row.claimed },
+            { title: "measured here", value: (row) => row.measured },
+            { title: "verdict", value: (row) => row.verdict, cell: (row) => <b class={`judged ${row.verdict}`}>{`${SIGNS[row.verdict] ?? "–"} ${row.verdict}`}</b> },
+            { title: "why", value: (row) => row.why },
+          ]}
+        />
+      )}
     </section>
   );
 }
 
 function Made({ results }: { results: Results }) {
-  const rows = results.made.settings;
   return (
     <section class="apart" aria-labelledby="made">
       <h2 id="made">How it was made</h2>
-      <p>{results.made.runs} runs. The same command, versions and threads give the same numbers on the same machine:</p>
+      <p>{results.seen.record} The same command, versions and threads give the same numbers on the same machine:</p>
       <pre tabIndex={0}>
         <code>{results.made.command}</code>
       </pre>
       <details class="how">
+        <summary>Every run</summary>
+        <Words caption="One line for each run" head={results.made.head} rows={results.made.runs} />
+      </details>
+      <details class="how">
         <summary>Settings, machine, versions</summary>
-        <Table
-          caption="As results.json has them"
-          rows={rows}
-          columns={[
-            { title: "what", value: ([name]) => name },
-            { title: "value", value: ([, value]) => value },
-          ]}
-        />
+        <Words caption="As results.json has them" head={["what", "value"]} rows={results.made.settings} />
       </details>
     </section>
   );
+}
+
+/** A table of cells that are words already. */
+export function Words({ caption, head, rows }: { caption: string; head: string[]; rows: string[][] }) {
+  return <Table caption={caption} rows={rows} columns={head.map((title, n) => ({ title, value: (row: string[]) => row[n]! }))} />;
 }

@@ -4,13 +4,13 @@ import { useMemo } from "preact/hooks";
 import { pageColor, seriesColor } from "../../colors";
 import { fixed, told } from "../../numbers";
 import { Figure } from "../../parts/figure";
-import { Heat, heatSvg, type HeatProps } from "../../parts/heat";
+import { Heat, heatSvg, type HeatProps, spread } from "../../parts/heat";
 import { How } from "../../parts/how";
 import { drawing, label, line, n as short } from "../../parts/svg";
 import type { Settings } from "../../source";
 import type { Tensor } from "../../wire";
 import { Vectors } from "./steps";
-import { cell, doorName, faces, limitOf, type Walk } from "./walk";
+import { cell, doorName, faces, type Walk } from "./walk";
 
 interface Props {
   walk: Walk;
@@ -37,13 +37,13 @@ export function HeadChoice({ walk, change }: Pick<Props, "walk" | "change">) {
 
 export function RotationStep({ walk, at, settings, change }: Props) {
   const scheme = doorName(walk, "query_key");
-  const limit = useMemo(() => limitOf([walk.mapped_q]), [walk]);
+  const limit = useMemo(() => spread(walk.mapped_q.values), [walk]);
   const from = `q and k are the features ${Math.floor((walk.head * walk.dim) / walk.num_heads)} and on of x: the norm and the projections that stand between them in a model are left out`;
   if (scheme === null)
     return (
       <>
         <p class="lead">Queries and keys are not turned here: what is added to the vectors, or to the scores, tells the position.</p>
-        <Vectors walk={walk} tensor={walk.q} limit={limit} title="The query of each token" note={`${from}.`} file="queries" at={at} code={MEET} how={`${from}.`} />
+        <Vectors walk={walk} tensor={walk.q} limit={limit} title="The query of each token" note={`${from}.`} file="queries" code={MEET} how={`${from}.`} />
       </>
     );
   return (
@@ -56,7 +56,6 @@ export function RotationStep({ walk, at, settings, change }: Props) {
         title={`The query of each token, as ${scheme} leaves it`}
         note={`Head ${walk.head}, ${walk.head_dim} features; keys are mapped by their own positions in the same way.`}
         file="queries"
-        at={at}
         code={MEET}
         how={`${from}. Then ${scheme} maps each by its position.`}
       />

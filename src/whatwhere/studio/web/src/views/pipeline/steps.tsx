@@ -4,13 +4,13 @@ import { useMemo } from "preact/hooks";
 import { pageColor } from "../../colors";
 import { fixed, told, whole } from "../../numbers";
 import { Figure } from "../../parts/figure";
-import { Heat, heatSvg, type HeatProps } from "../../parts/heat";
+import { Heat, heatColumns, type HeatProps, heatSvg, spread } from "../../parts/heat";
 import { How } from "../../parts/how";
 import { box, drawing, label } from "../../parts/svg";
 import { TokenLabel } from "../../parts/token";
 import { face, readable } from "../../signs";
 import type { Tensor } from "../../wire";
-import { doorName, faces, limitOf, type Read, row, vectorWords, type Walk } from "./walk";
+import { doorName, faces, type Read, row, vectorWords, type Walk } from "./walk";
 
 interface TokensProps {
   read: Read;
@@ -88,7 +88,7 @@ function chipsSvg(read: Read, title: string, numbered: boolean): string {
 }
 
 export function RowsStep({ walk, at, which }: { walk: Walk; at: number; which: "rows" | "positions" | "sum" }) {
-  const limit = useMemo(() => limitOf([walk.rows, walk.position_rows]), [walk]);
+  const limit = useMemo(() => spread(walk.rows.values, walk.position_rows?.values ?? []), [walk]);
   const scheme = doorName(walk, "input");
   if (which === "positions" && walk.position_rows === null) {
     const later = walk.doors.map(({ name }) => name).join(" and ");
@@ -107,7 +107,6 @@ export function RowsStep({ walk, at, which }: { walk: Walk; at: number; which: "
         limit={limit}
         title="The row of each token"
         file="rows"
-        at={at}
         note={`E[${walk.ids.values[at]}] = ${vectorWords(row(walk.rows, at), 6)}: ${whole(walk.dim)} numbers, the same wherever the token stands.`}
         code={rowsCode(walk)}
         how={
@@ -125,7 +124,6 @@ export function RowsStep({ walk, at, which }: { walk: Walk; at: number; which: "
         limit={limit}
         title="What is added at each position"
         file="position-rows"
-        at={at}
         note={`P[${at}] = ${vectorWords(row(walk.position_rows!, at), 6)}: the same whatever token stands there.`}
         code={`${walk.doors.find(({ door }) => door === "input")?.said.replace(/^/, "whatwhere.")}(whatwhere.positions(${walk.words.length}))`}
         how={`${scheme} says a vector for each position 0, 1, 2, …; learned tables are those of the file.`}
@@ -140,7 +138,6 @@ export function RowsStep({ walk, at, which }: { walk: Walk; at: number; which: "
         limit={limit}
         title="The vector of each token at its position"
         file="vectors"
-        at={at}
         note={`x = ${vectorWords(row(walk.vectors, at), 6)} at position ${at}.`}
         code={`${rowsCode(walk)}\nrows + position_rows`}
         how={`x_i = E[id_i] + P[i], feature by feature.${walk.position_rows ? "" : " Nothing is added here."}`}
@@ -163,7 +160,6 @@ interface VectorsProps {
   title: string;
   note: string;
   file: string;
-  at: number;
   code: string;
   how: string;
 }
@@ -195,12 +191,7 @@ export function Vectors({ walk, tensor, limit, title, note, file, code, how }: V
       columns={[
         { title: "position", numeric: true, value: (n) => n },
         { title: "token", value: (n) => props.rowLabels![n]! },
-        ...Array.from({ length: columns }, (_, column) => ({
-          title: String(column),
-          numeric: true,
-          value: (n: number) => tensor.values[n * columns + column]!,
-          cell: (n: number) => fixed(tensor.values[n * columns + column]!, 4),
-        })),
+        ...heatColumns(props),
       ]}
       how={
         <How code={code}>

@@ -80,16 +80,3 @@ export function vectorWords(values: ArrayLike<number>, most = 4): string {
   const rest = values.length - first.length;
   return `(${first.map((value) => told(value, 3)).join(", ")}${rest > 0 ? ", …" : ""})`;
 }
-
-/** Give the number at which colors end: three standard deviations of all that is shown. */
-export function limitOf(tensors: (Tensor | null)[]): number {
-  let squares = 0;
-  let count = 0;
-  for (const tensor of tensors) {
-    for (const value of tensor?.values ?? []) {
-      if (Number.isFinite(value)) squares += value ** 2;
-    }
-    count += tensor?.values.length ?? 0;
-  }
-  return 3 * Math.sqrt(squares / Math.max(count, 1)) || 1;
-}

@@ -65,19 +65,31 @@ export function mapSvg({ names, groups, places, low, high }: Scene, at: number, 
 }
 
 export function lineSvg({ values }: Tensor, at: number, title: string, width = 640): string {
-  const size = Math.max(...Array.from(values, Math.abs)) || 1;
+  return drawing(width, TALL, title, digitLine(values.slice(at * 10, at * 10 + 10), width), title ? 28 : 0);
+}
+
+/** Several such lines, each under its name. */
+export function linesSvg(lines: { name: string; places: ArrayLike<number> }[], title: string, width = 640): string {
+  const step = TALL + 22;
+  const parts = lines.map(({ name, places }, k) => `<g transform="translate(0 ${step * k})">${label(8, 16, name)}<g transform="translate(0 16)">${digitLine(places, width).join("")}</g></g>`);
+  return drawing(width, step * lines.length, title, parts, title ? 28 : 0);
+}
+
+const TALL = 128;
+
+function digitLine(places: ArrayLike<number>, width: number): string[] {
+  const size = Math.max(...Array.from(places, Math.abs)) || 1;
   const middle = width / 2;
-  const across = (value: number) => middle + (value / size) * (middle - 24);
   const parts = [line(12, 70, width - 12, 70, pageColor("grid"), 2), line(middle, 62, middle, 78, pageColor("muted"))];
   // Neighbors on the line may stand on one place: labels take turns above and below.
-  const order = Array.from({ length: 10 }, (_, digit) => digit).sort((a, b) => values[at * 10 + a]! - values[at * 10 + b]! || a - b);
-  const apart = order.some((digit) => values[at * 10 + digit] !== values[at * 10]);
+  const order = Array.from({ length: 10 }, (_, digit) => digit).sort((a, b) => places[a]! - places[b]! || a - b);
+  const apart = order.some((digit) => places[digit] !== places[0]);
   order.forEach((digit, k) => {
-    const x = across(values[at * 10 + digit]!);
+    const x = middle + (places[digit]! / size) * (middle - 24);
     const up = [34, 50, 98, 114][k % 4]!;
     if (apart) parts.push(line(x, up > 70 ? up - 12 : up + 3, x, 70, pageColor("grid")), label(x, up, String(digit), "middle"));
     parts.push(`<circle cx="${n(x)}" cy="70" r="5" fill="${seriesColor(2)}"/>`);
   });
   if (!apart) parts.push(label(middle, 50, "0 to 9: nothing is written yet", "middle", pageColor("muted")));
-  return drawing(width, 128, title, parts, title ? 28 : 0);
+  return parts;
 }

@@ -1,6 +1,6 @@
 /** Which run is watched: one of a comparison's folder, or one that is trained here and now. */
 
-import { type Asked, useAnswer } from "../../hooks";
+import { type Asked, useAnswer, useSource } from "../../hooks";
 import { announce } from "../../parts/announce";
 import { Progressing } from "../../parts/progress";
 import { Wrong } from "../../parts/states";
@@ -60,6 +60,7 @@ interface Watched<T> {
 /** Ask for the chosen run, and give what is to be shown for choosing another. */
 export function useRun<T extends Frames | Attention>({ about, settings, change }: ViewProps, part: "frames" | "attention"): Watched<T> {
   const kept = about.kind === "results";
+  const source = useSource();
   const listed = useAnswer<Runs>("replay.runs", {});
   const name = String(settings["run"]);
   const found = useAnswer<T>(`replay.${part}`, kept ? { run: name } : null);
@@ -70,7 +71,7 @@ export function useRun<T extends Frames | Attention>({ about, settings, change }
       <label class="choice">
         run{" "}
         <select value={name} onChange={(event) => change({ run: event.currentTarget.value })}>
-          {(listed.answer?.runs ?? [{ name, scheme: name, seed: null }]).map((run) => (
+          {(listed.answer?.runs.filter((run) => source.holds(`replay.${part}`, { run: run.name })) ?? [{ name, scheme: name, seed: null }]).map((run) => (
             <option key={run.name} value={run.name}>
               {run.seed === null ? run.name : `${run.scheme}, seed ${run.seed}`}
             </option>

@@ -1,0 +1,292 @@
+"""Made-up results folders: random numbers of a plausible shape, marked as such by their `command`."""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from whatwhere.comparison.telling.wording import spread_of
+
+SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")
+DOORS = {"sinusoidal": ["input"], "learned": ["input"], "rotary": ["query_key"], "alibi": ["score"]}
+SHIFTS = (0, 1, 2, 4, 8, 16, 32, 60)
+TOKENS = ["PAD", "EOS", *"0123456789", "First", "Second", "Last", "Max", "Min", "(", ")", ","]
+GROUPS = ["First", "Second", "Last", "Max", "Min"]
+HOSTILE = "</title></style><script>alert(1)</script>\"'&<img src=x onerror=alert(1)>$\\frac{\u202egnp\ud800\x00"
+
+
+def made_up_task(name: str) -> dict[str, Any]:
+    if name == "expressions":
+        lengths = [8, 12, 16, 24, 32]
+        guesses = {"chance": 0.1, "always 9 or 0": 0.12, "order-free ceiling": 0.658}
+        baselines = {guess: {str(n): value for n in [*range(1, 7), *lengths]} for guess, value in guesses.items()}
+        return _task(name, "arguments", list(range(1, 7)), lengths, GROUPS, "accuracy", baselines, TOKENS)
+    if name == "recall":
+        letters = [chr(97 + i) for i in range(26)]
+        chance = {"chance": {str(n): 1 / 26 for n in (8, 16, 32, 64)}}
+        return _task(name, "pairs", [4, 8], [8, 16, 32, 64], [], "accuracy", chance, letters)
+    symbols = [chr(i) if 32 < i < 127 else f"0x{i:02x}" for i in range(256)]
+    blind = {
+        "all bytes alike": dict.fromkeys(("64", "128", "256"), 5.545),
+        "frequency of bytes": {"64": 1.6, "256": 1.6},
+    }
+    return _task(name, "bytes", [64], [64, 128, 256], ["last quarter"], "nats per byte", blind, symbols)
+
+
+def _task(
+    name: str,
+    unit: str,
+    trained: list[int],
+    lengths: list[int],
+    groups: list[str],
+    measure: str,
+    baselines: Any,
+    tokens: list[str],
+) -> dict[str, Any]:
+    better = "higher" if measure == "accuracy" else "lower"
+    return {
+        "name": name,
+        "unit": unit,
+        "trained": trained,
+        "lengths": lengths,
+        "groups": groups,
+        "measure": measure,
+        "better": better,
+        "baselines": baselines,
+        "tokens": tokens,
+    }
+
+
+def made_up_folder(folder: Path, task: str = "expressions", schemes: tuple[str, ...] = SCHEMES, seeds: int = 3) -> Path:
+    """Make a valid results folder from random but plausible numbers. Nothing was trained."""
+    (folder / "layers").mkdir(parents=True, exist_ok=True)
+    described = made_up_task(task)
+    runs = [_run(folder, described, scheme, seed) for scheme in schemes for seed in range(seeds)]
+    data = {
+        "format": "whatwhere-results",
+        "version": 1,
+        "created": "2026-01-02T03:04:05Z",
+        "seconds": 106.4,
+        "versions": {"whatwhere": "0.1.0", "torch": "2.13.0", "python": "3.11.9", "numpy": "2.4.6"},
+        "machine": {"processor": "made-up processor", "cores": 2, "system": "Linux"},
+        "command": f"whatwhere compare --task {task} (made up: no run behind these numbers)",
+        "settings": {
+            "task": task,
+            "schemes": list(schemes),
+            "lengths": described["lengths"],
+            "seeds": list(range(seeds)),
+            "steps": 800,
+            "batch": 64,
+            "learning_rate": 0.002,
+            "dim": 64,
+            "layers": 2,
+            "heads": 4,
+            "feedforward": 256,
+            "direction": "decoder",
+            "token_init_std": 0.15,
+            "threads_per_run": 1,
+        },
+        "task": described,
+        "runs": runs,
+        "summary": {s: _summary([r for r in runs if r["scheme"] == s]) for s in schemes},
+        "schemes": {scheme: _scheme(scheme) for scheme in schemes},
+        "verdicts": _verdicts() if task == "expressions" else [],
+    }
+    (folder / "results.json").write_text(json.dumps(data), encoding="utf-8")
+    return folder
+
+
+def _run(folder: Path, task: dict[str, Any], scheme: str, seed: int) -> dict[str, Any]:
+    draw = np.random.default_rng([seed, *scheme.encode("utf-8", "replace")])
+    file = f"layers/{re.sub(r'[^A-Za-z0-9_.-]', '_', scheme)[:60]}-{seed}.safetensors"
+    words, dim = len(task["tokens"]), 64
+    start = draw.normal(0, 0.15, (words, dim))
+    change = draw.normal(0, 0.05, (words, dim))
+    if task["name"] == "expressions":  # a number line, and Max against Min
+        change[2:12] += np.linspace(-1, 1, 10)[:, None] * draw.normal(0, 0.1, dim)
+        change[15], change[16] = (side := draw.normal(0, 0.1, dim)), -side
+    tables = {"tokens.weight@0": start, "tokens.weight@20": start + 0.5 * change, "tokens.weight": start + change}
+    save_file({name: values.astype(np.float32) for name, values in tables.items()}, folder / file)
+    trained = max(task["trained"])
+    hold = float(draw.uniform(0.1, 0.9))
+    scores: dict[str, Any] = {}
+    for length in sorted({*task["trained"], *task["lengths"]}):
+        row = scheme == "learned" and length > trained
+        reach = math.log2(max(length / trained, 1)) * hold * 0.3
+        values = [max(0.05, 1 - reach * float(draw.uniform(0.6, 1.4))) for _ in range(1 + len(task["groups"]))]
+        values = values if task["better"] == "higher" else [2.4 - v for v in values]
+        named = zip(["all", *task["groups"]], values, strict=True)
+        scores[str(length)] = {name: None if row else value for name, value in named}
+    fixed = scheme not in {"sinusoidal", "learned"}
+    shift = {
+        str(s): {
+            "score": 0.99 if fixed or s == 0 else 0.6 / math.sqrt(s),
+            "largest_logit_change": 0.0
+            if s == 0 or scheme == "none"
+            else float(draw.uniform(0.5, 1)) * (1e-5 if fixed else 20),
+        }
+        for s in SHIFTS
+    }
+    if scheme == "learned":
+        shift |= {str(s): {"score": None, "largest_logit_change": None} for s in SHIFTS if s > 0}
+    return {
+        "scheme": scheme,
+        "seed": seed,
+        "parameters": {"total": 104_320, "tokens": 1280, "positions": 896 if scheme == "learned" else 0},
+        "steps": 800,
+        "seconds": 20.1,
+        "seconds_per_step": 0.0125 + 0.001 * seed,
+        "losses": [[0, 2.3], [800, 0.01]],
+        "scores": scores,
+        "in_length": scores[str(trained)]["all"],
+        "shift": shift,
+        "story": _story(draw) if task["name"] == "expressions" else None,
+        "file": file,
+    }
+
+
+def _story(draw: np.random.Generator) -> dict[str, Any]:
+    snapshots = []
+    for percent, std in ((0, 0.15), (20, 0.17), (100, 0.19)):
+        numbers = {"mean": float(draw.normal(0, 0.002)), "std": std, "min": -3.5 * std, "max": 3.4 * std}
+        cosine = {
+            "Max-Min": -0.003 * percent,
+            "First-Last": -0.002 * percent,
+            "within digits": -0.01,
+            "within operators": -0.05,
+            "within syntax": 0.003 * percent,
+        }
+        snapshots.append(
+            {
+                "percent": percent,
+                "table": numbers,
+                "with_position": {**numbers, "std": std + 0.6},
+                "cosine": cosine,
+                "number_line": None if percent == 0 else float(draw.uniform(0.8, 0.97)),
+            }
+        )
+    return {"at": [0, 20, 100], "snapshots": snapshots}
+
+
+def _spread(values: list[Any]) -> dict[str, float] | None:
+    found = spread_of(values)
+    return None if found is None else dict(zip(("median", "min", "max"), found, strict=True))
+
+
+def _summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    first = runs[0]
+    return {
+        "scores": {
+            n: {g: _spread([r["scores"][n][g] for r in runs]) for g in groups} for n, groups in first["scores"].items()
+        },
+        "in_length": _spread([r["in_length"] for r in runs]),
+        "shift": {
+            s: {m: _spread([r["shift"][s][m] for r in runs]) for m in found} for s, found in first["shift"].items()
+        },
+        "parameters": first["parameters"],
+        "seconds_per_step": _spread([r["seconds_per_step"] for r in runs]),
+    }
+
+
+def _scheme(scheme: str) -> dict[str, Any]:
+    place, pair = np.arange(66)[:, None], 10_000.0 ** (-np.arange(32) / 32)
+    angle, near = place * pair, np.arange(33)
+    waves = {
+        "label": "similarity of two rows (cosine)",
+        "distances": near.tolist(),
+        "curves": {"all pairs": np.cos(near[:, None] * pair).mean(axis=1).tolist()},
+    }
+    slopes = 2.0 ** (-2 * np.arange(1, 5))
+    shown = {
+        "sinusoidal": ("rows by dimension", np.stack([np.sin(angle), np.cos(angle)], -1).reshape(66, 64), waves),
+        "learned": ("rows by dimension", np.random.default_rng(3).normal(0, 0.1, (14, 64)), waves),
+        "rotary": ("cos of the angle of each pair", np.cos(place * pair[::4]), waves),
+        "alibi": (
+            "bias by distance, one column a head",
+            -place * slopes,
+            {
+                "label": "bias added to the score",
+                "distances": near.tolist(),
+                "curves": {f"head {h}": (-near * s).tolist() for h, s in enumerate(slopes)},
+            },
+        ),
+    }
+    if scheme not in shown:
+        return {"door": DOORS.get(scheme, []), "fingerprint": None, "by_distance": None}
+    label, values, curves = shown[scheme]
+    return {"door": DOORS[scheme], "fingerprint": {"label": label, "values": values.tolist()}, "by_distance": curves}
+
+
+def _verdicts() -> list[dict[str, str]]:
+    return [
+        {
+            "claim": "Max and Min become similar",
+            "claimed": "alike",
+            "measured": "cosine −0.30 (−0.33 to −0.21)",
+            "verdict": "fails",
+            "why": "The model spends one direction on which of the two it is.",
+        },
+        {
+            "claim": "The mean of the table stays near 0",
+            "claimed": "about 0",
+            "measured": "0.001",
+            "verdict": "holds",
+            "why": "Nothing pushes it anywhere.",
+        },
+        {
+            "claim": "Standard deviation after training",
+            "claimed": "0.8",
+            "measured": "0.19 (0.18 to 0.20)",
+            "verdict": "fails",
+            "why": "Growth stops when the loss is near 0.",
+        },
+        {
+            "claim": "Sinusoidal positions generalize to longer inputs",
+            "claimed": "yes",
+            "measured": "55 % at 12 arguments",
+            "verdict": "depends",
+            "why": "On the seed, and on what is asked.",
+        },
+        {
+            "claim": "93.5 to 99.2 % after 50 epochs",
+            "claimed": "99.2 %",
+            "measured": "–",
+            "verdict": "not measured",
+            "why": "This run has its own number of steps.",
+        },
+    ]
+
+
+def change(folder: Path, how: Callable[[dict[str, Any]], Any]) -> Path:
+    """Change the results.json of a folder."""
+    path = folder / "results.json"
+    data = json.loads(path.read_text(encoding="utf-8"))
+    how(data)
+    path.write_text(json.dumps(data), encoding="utf-8")
+    return folder
+
+
+def hostile_folder(folder: Path) -> Path:
+    """Make a folder whose every name, word and label is an attack."""
+
+    def poison(data: dict[str, Any]) -> None:
+        task, groups = data["task"], data["task"]["groups"]
+        task["groups"] = [*groups[:-1], HOSTILE]
+        task["tokens"][17] = task["unit"] = task["measure"] = task["name"] = HOSTILE
+        task["baselines"][HOSTILE] = task["baselines"].pop("chance")
+        for part in [*data["runs"], *data["summary"].values()]:
+            for scores in part["scores"].values():
+                scores[HOSTILE] = scores.pop(groups[-1])
+        fingerprint = {"label": HOSTILE, "values": [[1.0, -1.0]]}
+        curves = {"label": HOSTILE, "distances": [0, 1], "curves": {HOSTILE: [1.0, 0.5], HOSTILE * 2: [0.5, 0.1]}}
+        data["schemes"][HOSTILE] = {"door": [HOSTILE], "fingerprint": fingerprint, "by_distance": curves}
+        data["verdicts"][0] = dict.fromkeys(data["verdicts"][0], HOSTILE)
+        data["settings"][HOSTILE] = data["machine"]["processor"] = data["created"] = data["command"] = HOSTILE
+        data["versions"]["torch"] = HOSTILE
+
+    return change(made_up_folder(folder, schemes=("none", HOSTILE, "learned"), seeds=1), poison)

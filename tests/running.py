@@ -1,0 +1,61 @@
+"""Commands and scripts, run in this process."""
+
+import importlib.util
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+
+from whatwhere import cli
+
+
+class Said(NamedTuple):
+    """Hold how a command ended, and what it printed."""
+
+    status: int
+    out: str
+    err: str
+
+
+def whatwhere(*words: str | Path) -> Said:
+    """Run a command in this process, as `whatwhere WORDS` does."""
+    out, err = StringIO(), StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["whatwhere", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    return Said(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def asked(*words: str | Path) -> dict[str, Any]:
+    """Run a command with --json, which succeeds and says nothing besides."""
+    status, out, err = whatwhere(*words, "--json")
+    assert (status, err) == (0, "")
+    return json.loads(out)  # type: ignore[no-any-return]
+
+
+def refused(*words: str | Path) -> str:
+    """Run a command that fails and prints nothing, and give its message."""
+    status, out, err = whatwhere(*words)
+    assert (status, out) == (1, ""), (words, err)
+    assert err.startswith("whatwhere: ")
+    return err
+
+
+def script(path: Path, name: str | None = None) -> ModuleType:
+    """Import a file that stands outside the package.
+
+    Args:
+        name: of the module, where it is another than the file's.
+    """
+    spec = importlib.util.spec_from_file_location(name or path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

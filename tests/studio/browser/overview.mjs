@@ -1,0 +1,46 @@
+// Overview: sentences, tables and figures, live, frozen, and without JavaScript.
+import { pathToFileURL } from "node:url";
+import { browser, given, saved, small, tell, violations, watched } from "./driving.mjs";
+
+const found = {};
+const started = await browser();
+
+async function read(page) {
+  await page.waitForSelector("main .answer");
+  return {
+    answer: await page.locator(".answer").innerText(),
+    titles: await page.locator("main h2").allInnerTexts(),
+    told: await page.locator("main section > .beside > p, main section > p").allInnerTexts(),
+    sizes: await page.locator('[aria-label="Parameters and bytes by part"] tbody tr').evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent))),
+    charts: await page.locator("main figure canvas").count(),
+  };
+}
+
+const live = await watched(started, { viewport: { width: 1400, height: 1000 }, colorScheme: "light" });
+await live.page.goto(`${given.url}#/overview?section=positions`);
+found.live = await read(live.page);
+found.focused = await live.page.evaluate(() => document.activeElement.textContent);
+found.more = {};
+for (const name of ["Unhealthy tokens", "Positions", "Rotary lab"]) found.more[name] = await live.page.locator("main section").getByRole("link", { name, exact: true }).getAttribute("href");
+found.card = await live.page.getByRole("link", { name: "#7", exact: true }).getAttribute("href");
+found.csv = await saved(live.page, live.page.locator("figure").first(), "CSV");
+found.parts = await saved(live.page, live.page.getByRole("region", { name: "Sizes" }), "CSV");
+found.light = await violations(live.page);
+found.small = await small(started, `${given.url}#/overview`, ".answer");
+
+const file = String(pathToFileURL(given.file));
+const frozen = await watched(started, { viewport: { width: 1400, height: 1000 }, colorScheme: "dark", offline: true });
+await frozen.page.goto(file);
+found.frozen = await read(frozen.page);
+found.frozen.view = await frozen.page.locator("h1").innerText();
+found.frozen.first = await frozen.page.locator("nav a").first().innerText();
+found.frozen.requests = frozen.seen.requests;
+found.dark = await violations(frozen.page);
+
+const plain = await watched(started, { javaScriptEnabled: false });
+await plain.page.goto(file);
+found.plain = await plain.page.locator("body").innerText();
+
+found.complaints = [...live.seen.complaints, ...frozen.seen.complaints];
+await started.close();
+tell(found);

@@ -1,0 +1,83 @@
+"""The report of a comparison in a real browser: opened from the disk, beside its results.json, and under attack."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from whatwhere.studio import freezing
+from whatwhere.studio.bundle import PAGE
+from whatwhere.studio.sources import Source
+
+from ..comparison.made_up import hostile_folder
+
+
+@pytest.fixture
+def opened(look: Callable[..., dict[str, Any]], fresh: Source, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Write the report of a folder, open it in a browser, and give what that tells."""
+
+    def write_and_look(folder: Path, **given: Any) -> dict[str, Any]:
+        bundle = Path(os.environ.get("STUDIO_PAGE", PAGE))
+        file = freezing.write_page(Source.open(folder), tmp_path / "report.html", bundle)
+        found = look(fresh, "report.mjs", file=str(file), **given)
+        assert {url.partition(":")[0] for url in found["requests"]} <= {"file", "data", "blob"}
+        assert found["complaints"] == found["small"]["complaints"] == []
+        assert found["light"] == found["dark"] == found["small"]["violations"] == []
+        assert found["small"]["overflow"] <= 0
+        assert found["opened"] == dict.fromkeys(found["views"], 0)
+        assert (found["title"], found["views"][0]) == ("Compare", "Compare")
+        return found
+
+    return write_and_look
+
+
+def test_the_report_shows_what_was_measured(opened: Callable[..., dict[str, Any]], results: Path) -> None:
+    written = json.loads((results / "results.json").read_text(encoding="utf-8"))
+    found = opened(results, fingerprint="Fingerprint of learned")
+    assert {"Compare", "Training replay", "Attention by distance", "Pipeline", "Token card"} <= set(found["views"])
+    head = [title.rstrip(" ↕") for title in found["head"]]
+    for row in found["summary"]:
+        said = written["summary"][row[0]]
+        for title, spread in {
+            "in length": said["in_length"],
+            "at 4": said["scores"]["4"]["all"],
+            "at 6": said["scores"]["6"]["all"],
+            "moved by 1": said["shift"]["1"]["score"],
+        }.items():
+            shown = row[head.index(title)].split("\n")
+            if spread is None:
+                assert shown == ["no row"]
+                continue
+            assert float(shown[0]) == round(100 * spread["median"], 1)
+            if len(shown) > 1:
+                ends = [round(100 * spread[end], 1) for end in ("min", "max")]
+                assert [float(end) for end in shown[1].split(" to ")] == ends
+        assert row[head.index("parameters")] == f"{said['parameters']['total']:,}"
+    stories = [run["story"]["snapshots"] for run in written["runs"]]
+    for row in found["story"]:
+        if row[0] == "standard deviation":
+            right = [f"{np.median([story[n]['table']['std'] for story in stories]):.3f}" for n in range(3)]
+            assert [cell.split(" ")[0] for cell in row[1:4]] == right
+            assert row[4] == "0.15, then 0.5, then 0.8"
+    layer = load_file(results / "layers/learned-0.safetensors")
+    rows = [line.split(",") for line in found["csv"].removeprefix("\ufeff").splitlines()[1:]]
+    table = next(tensor for name, tensor in layer.items() if tensor.shape == (8, 16))
+    np.testing.assert_allclose(np.array(rows, float)[:, 1:], table, atol=1e-3)
+    assert found["replay"].startswith("step 7 of 7"), "it begins where the training ended"
+    assert sorted(found["runs"]) == ["learned, seed 0", "rotary+alibi, seed 0"]
+    assert found["replayed"] == []
+    for said in (found["answer"], written["command"]):
+        assert said in found["main"]
+        assert said.replace("\xa0", " ") in found["plain"].replace("\xa0", " ")
+
+
+def test_a_report_of_hostile_names_shows_them(opened: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    found = opened(hostile_folder(tmp_path / "hostile"))
+    assert "</title></style><script>alert(1)</script>" in found["main"]
+    assert "</title></style><script>alert(1)</script>" in found["plain"]
+    assert "\u202e" not in found["main"] + found["plain"]
