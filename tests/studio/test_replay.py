@@ -200,7 +200,7 @@ def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], source: Sou
     attention = api.attention(source, {"run": "learned-0"})["lengths"][0]
     shown = [float(row.split(",")[1]) for row in found["weights"].splitlines()[1:]]
     np.testing.assert_allclose(shown, attention["layers"][0, 0], rtol=1e-6)
-    assert found["layers"] == ["Layer 1 of 2, 3 arguments", "Layer 2 of 2, 3 arguments"]
+    assert found["layers"] == ["Layer 0, 3 arguments", "Layer 1, 3 arguments"]
     assert found["wrong"] == found["dark"] == found["weighed"] == found["complaints"] == []
     for small in found["small"]:
         assert (small["violations"], small["complaints"]) == ([], [])
@@ -214,5 +214,5 @@ def test_the_page_trains_where_nothing_is_open(look: Callable[..., dict[str, Any
     found = look(Source.open(), "trained.mjs")
     assert found["output"] == "step 0 of 2"
     assert "answers rightly at 2 arguments" in found["scores"]
-    assert found["layers"][0] == "Layer 1 of 2, 6 arguments"
+    assert found["layers"][0] == "Layer 0, 6 arguments"
     assert found["wrong"] == found["complaints"] == []

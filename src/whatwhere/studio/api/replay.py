@@ -105,7 +105,7 @@ def attention_left(source: Source) -> Left | None:
     best, sheets = attention(source, {"run": names[0]}), []
     for each in best["lengths"]:
         layers, heads, _ = each["layers"].shape
-        columns = [f"layer {n // heads + 1}, head {n % heads + 1}" for n in range(layers * heads)]
+        columns = [f"layer {n // heads}, head {n % heads}" for n in range(layers * heads)]
         weights = each["layers"].reshape(layers * heads, -1).T
         rows = [
             (str(back), *("" if np.isnan(v) else f"{v:.4f}" for v in weights[n]))

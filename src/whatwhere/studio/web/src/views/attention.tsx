@@ -65,11 +65,11 @@ interface LayerProps {
 
 function Layer({ found, of, layer, log }: LayerProps) {
   const { distances, layers, even } = of;
-  const [count = 0, heads = 0, places = 0] = layers.shape;
+  const [, heads = 0, places = 0] = layers.shape;
   const weight = (head: number, place: number) => layers.values[(layer * heads + head) * places + place]!;
   const plain = (place: number) => (even ? even.values[layer * places + place]! : NaN);
   const shown = (value: number) => (Number.isFinite(value) && (!log || value > 0) ? value : null);
-  const title = `Layer ${layer + 1} of ${count}, ${of.length} ${found.unit}`;
+  const title = `Layer ${layer}, ${of.length} ${found.unit}`;
   const props: LinesProps = useMemo(() => {
     const each = (name: string, value: (place: number) => number, color: number, dash?: number[]): Curve => ({
       name,
@@ -81,7 +81,7 @@ function Layer({ found, of, layer, log }: LayerProps) {
       title,
       x: distances.values,
       curves: [
-        ...Array.from({ length: heads }, (_, head) => each(`head ${head + 1}`, (place) => weight(head, place), 1 + (head % 7), DASHES[head % DASHES.length])),
+        ...Array.from({ length: heads }, (_, head) => each(`head ${head}`, (place) => weight(head, place), 1 + (head % 7), DASHES[head % DASHES.length])),
         ...(even ? [each("all alike", plain, 0, [1, 4])] : []),
       ],
       xLabel: "tokens back",
@@ -95,13 +95,13 @@ function Layer({ found, of, layer, log }: LayerProps) {
     <Figure
       title={title}
       note={one ? "One token alone asks here: the one whose answer is read. So each distance is one place." : "Averaged over all tokens that have one so far back."}
-      file={`attention-${found.run}-${of.length}-${layer + 1}`}
+      file={`attention-${found.run}-${of.length}-${layer}`}
       svg={() => linesSvg(props)}
       rows={Array.from({ length: places }, (_, place) => place)}
       columns={[
         { title: "tokens back", numeric: true, value: (place) => distances.values[place]! },
         ...Array.from({ length: heads }, (_, head) => ({
-          title: `head ${head + 1}`,
+          title: `head ${head}`,
           numeric: true,
           value: (place: number) => finite(weight(head, place)),
           cell: (place: number) => told(finite(weight(head, place))),

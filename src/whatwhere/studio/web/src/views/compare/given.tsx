@@ -110,7 +110,7 @@ function Measure({ label, found, schemes }: { label: string; found: Curves[]; sc
     const curves: Curve[] = found.flatMap(({ scheme, names, values }) =>
       names.map((name, n) => ({ ...look(schemes.indexOf(scheme) + n), name: names.length > 1 ? `${scheme}, ${name}` : scheme, values: part(values, n, longest.length) })),
     );
-    return { title, x: longest, curves, xLabel: "distance, tokens", yLabel: label };
+    return { title, x: longest, curves, xLabel: "distance, tokens", yLabel: label.replace(/ of .*/, "") };
   }, [found]);
   const alone = [...new Set(found.filter(({ names }) => names.length === 1).map(({ names }) => names[0]))];
   return (
