@@ -7,6 +7,7 @@ import { How } from "../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../parts/lines";
 import { Answered } from "../parts/states";
 import { register, type ViewProps } from "../register";
+import { look } from "./compare/results";
 import { type Attention, runDefaults, useRun } from "./replay/run";
 
 register({
@@ -18,8 +19,6 @@ register({
   shown: () => true,
   Page: Page,
 });
-
-const DASHES = [undefined, [8, 3], [2, 3], [8, 3, 2, 3]];
 
 function Page(props: ViewProps) {
   const { asked, choice } = useRun<Attention>(props, "attention");
@@ -71,18 +70,17 @@ function Layer({ found, of, layer, log }: LayerProps) {
   const shown = (value: number) => (Number.isFinite(value) && (!log || value > 0) ? value : null);
   const title = `Layer ${layer}, ${of.length} ${found.unit}`;
   const props: LinesProps = useMemo(() => {
-    const each = (name: string, value: (place: number) => number, color: number, dash?: number[]): Curve => ({
+    const each = (name: string, value: (place: number) => number, seen: ReturnType<typeof look>): Curve => ({
       name,
       values: Array.from(distances.values, (_, place) => shown(value(place))),
-      color,
-      ...(dash ? { dash } : {}),
+      ...seen,
     });
     return {
       title,
       x: distances.values,
       curves: [
-        ...Array.from({ length: heads }, (_, head) => each(`head ${head}`, (place) => weight(head, place), 1 + (head % 7), DASHES[head % DASHES.length])),
-        ...(even ? [each("all alike", plain, 0, [1, 4])] : []),
+        ...Array.from({ length: heads }, (_, head) => each(`head ${head}`, (place) => weight(head, place), look(head))),
+        ...(even ? [each("all alike", plain, { color: 0, dash: [1, 4] })] : []),
       ],
       xLabel: "tokens back",
       yLabel: log ? "mean weight, logarithmic" : "mean weight",

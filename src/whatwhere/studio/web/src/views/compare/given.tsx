@@ -7,25 +7,7 @@ import { Heat, heatColumns, type HeatProps, heatSvg } from "../../parts/heat";
 import { How } from "../../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../../parts/lines";
 import type { Tensor } from "../../wire";
-import { look, type Results } from "./measured";
-
-export interface Fingerprint {
-  scheme: string;
-  /** What a row and a column are, and what a number means. */
-  rows: string;
-  columns: string;
-  words: string;
-  values: Tensor;
-}
-
-/** Curves of one scheme over distance. */
-export interface Curves {
-  scheme: string;
-  label: string;
-  names: string[];
-  distances: Tensor;
-  values: Tensor;
-}
+import { type Curves, type Fingerprint, look, type Results } from "./results";
 
 export function Fingerprints({ results }: { results: Results }) {
   const without = results.schemes.filter((name) => !results.fingerprints.some(({ scheme }) => scheme === name));

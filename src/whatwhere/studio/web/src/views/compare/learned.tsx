@@ -3,23 +3,9 @@
 import { fixed, told } from "../../numbers";
 import { Figure } from "../../parts/figure";
 import { How } from "../../parts/how";
-import type { Tensor } from "../../wire";
 import { linesSvg } from "../replay/moving";
 import { StillSvg } from "../replay/still";
-import { type Results, Words } from "./measured";
-
-/** The story in numbers: cells that are words already. */
-export interface Story {
-  caption: string;
-  head: string[];
-  rows: string[][];
-}
-
-export interface Line {
-  scheme: string;
-  along: Tensor;
-  r: number;
-}
+import { type Line, type Results, Words } from "./results";
 
 export function Learned({ results }: { results: Results }) {
   const { story, seen } = results;

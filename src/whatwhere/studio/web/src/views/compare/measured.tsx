@@ -11,34 +11,9 @@ import { Answered } from "../../parts/states";
 import { type Column, Table } from "../../parts/table";
 import type { ViewProps } from "../../register";
 import type { Tensor } from "../../wire";
-import { ByDistance, type Curves, type Fingerprint, Fingerprints } from "./given";
-import { Learned, type Line, type Story } from "./learned";
-
-export interface Results {
-  task: { name: string; unit: string; trained: number[]; measure: string; scored: string; percent: boolean; higher: boolean; groups: string[]; shift_length: number | null };
-  schemes: string[];
-  seeds: number[];
-  lengths: Tensor;
-  /** How many of the lengths were trained. */
-  trained: number;
-  in_length: Tensor;
-  scores: Record<string, Tensor>;
-  each: Tensor;
-  baselines: { name: string; said: string; drawn: boolean; values: Tensor }[];
-  shifts: Tensor;
-  shift: { score: Tensor; largest_logit_change: Tensor };
-  costs: { parameters: number; positions: number; milliseconds: number | null }[];
-  story: Story | null;
-  lines: Line[];
-  fingerprints: Fingerprint[];
-  curves: Curves[];
-  verdicts: { claim: string; claimed: string; measured: string; verdict: string; why: string }[];
-  /** What is to be seen, in sentences. */
-  seen: Record<"answer" | "question" | "scores" | "groups" | "shift" | "table" | "doors" | "distance" | "verdicts" | "record", string>;
-  made: { command: string; settings: [string, string][]; head: string[]; runs: string[][] };
-}
-
-const DASHES = [undefined, [8, 3], [2, 3], [8, 3, 2, 3], [12, 4], [4, 4], [1, 2]];
+import { ByDistance, Fingerprints } from "./given";
+import { Learned } from "./learned";
+import { look, type Results, Words } from "./results";
 
 export function Measured(props: ViewProps) {
   const asked = useAnswer<Results>("compare.results", {});
@@ -70,12 +45,6 @@ function curves(results: Results, spreads: Tensor, factor: number): Curve[] {
     const part = (which: number) => Array.from({ length: count }, (_, n) => known(spreads.values[(scheme * count + n) * 3 + which]!, factor));
     return { name, values: part(0), low: part(1), high: part(2), ...look(scheme) };
   });
-}
-
-/** Color and strokes of a scheme, the same in all figures. */
-export function look(scheme: number): { color: number; dash?: number[] } {
-  const dash = DASHES[scheme % DASHES.length];
-  return { color: 1 + (scheme % 7), ...(dash ? { dash } : {}) };
 }
 
 function known(value: number, factor = 1): number | null {
@@ -391,9 +360,4 @@ function Made({ results }: { results: Results }) {
       </details>
     </section>
   );
-}
-
-/** A table of cells that are words already. */
-export function Words({ caption, head, rows }: { caption: string; head: string[]; rows: string[][] }) {
-  return <Table caption={caption} rows={rows} columns={head.map((title, n) => ({ title, value: (row: string[]) => row[n]! }))} />;
 }
