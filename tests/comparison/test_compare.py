@@ -1,5 +1,6 @@
 """compare: same numbers again, nothing lost, wrong input refused before any training."""
 
+import functools
 import json
 import os
 import signal
@@ -219,10 +220,11 @@ def test_ctrl_c_on_the_command_line(tmp_path: Path, our_own_checks: None) -> Non
     small = ["--steps", "150", "--lengths", "8", "--layers", "1", "--set", "batch=8", "--set", "exam=40"]
     words = ["compare", "none", "--seeds", "4", *small, "--out", str(out)]
     command = [sys.executable, "-m", "whatwhere", *words, "--workers", "2"]
-    # A process group of its own: a terminal sends Ctrl-C to the workers too.
-    started = subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    # A process group of its own: a terminal sends Ctrl-C to the workers too. Where the tests run in the background of a
+    # shell, Ctrl-C is ignored, and children would inherit that.
+    heeding = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipe = subprocess.PIPE
+    started = subprocess.Popen(command, stderr=pipe, stdout=pipe, text=True, start_new_session=True, preexec_fn=heeding)
     deadline = time.monotonic() + 120
     while not list(out.glob("runs/*.json")) and time.monotonic() < deadline and started.poll() is None:
         time.sleep(0.05)
