@@ -1,6 +1,7 @@
 """Files that are less than a model, broken ones, and how missing parts are told."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from whatwhere.errors import CheckpointError, SettingError, TokenError
 from whatwhere.inspection import inspect
+from whatwhere.inspection.telling.ill import unhealthy
 
 ROWS = np.random.default_rng(0).standard_normal((300, 24)).astype(np.float32)
 
@@ -152,6 +154,7 @@ def test_samples_are_seeded(tmp_path: Path) -> None:
 LIGHT = """
 import sys
 from whatwhere.inspection import inspect
+from whatwhere.inspection.telling.ill import unhealthy
 inspect(sys.argv[1])
 print(*{"torch", "matplotlib", "transformers"} & set(sys.modules))
 """
@@ -162,3 +165,10 @@ def test_a_file_without_a_configuration_needs_no_torch(tmp_path: Path) -> None:
     command: list[Any] = [sys.executable, "-c", LIGHT, tmp_path / "table.npy"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
+def test_a_table_with_nothing_wrong_is_not_told_of_in_zeros(tmp_path: Path) -> None:
+    np.save(tmp_path / "table.npy", ROWS)
+    said = " ".join(part for part in unhealthy(inspect(tmp_path / "table.npy")["unhealthy"]) if isinstance(part, str))
+    assert "Of 300 rows none looks as if training had never reached it." in said
+    assert not re.search(r"\b0 (of|hubs|rows)", said)

@@ -110,6 +110,7 @@ def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]]
     assert found["larger"].startswith(f"{100 * larger['token']:.1f} % what")
     assert "scale=4" in found["address"]
     assert "tells where it stands" in found["none"]
+    assert found["wrong"] == 0
     assert found["violations"] == found["complaints"] == []
     assert (found["small"]["violations"], found["small"]["complaints"]) == ([], [])
     assert found["small"]["overflow"] <= 0

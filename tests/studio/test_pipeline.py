@@ -15,6 +15,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
+import whatwhere
 from whatwhere.analysis.walkthrough import walk
 from whatwhere.errors import SettingError, TextError, TokenError, UnknownScheme, WhatWhereError
 from whatwhere.studio.api import QUESTIONS, against, positions
@@ -124,6 +125,79 @@ def test_positions_that_the_model_leaves_out_are_left_out(tmp_path: Path) -> Non
     found = api.walk(source, {"text": "1 2 3 4 5 6", "tokens": "loaded", "scheme": "model"})
     np.testing.assert_array_equal(found["position_rows"], places[2:])  # four tokens: the table has no more
     assert api.read(source, {"text": "1 2 3 4 5 6", "tokens": "loaded"})["count"] == 6
+
+
+@pytest.mark.parametrize("dim", [1, 3, 6, 8, 50])
+def test_every_table_begins_with_a_text_and_a_scheme_that_fit_it(dim: int, tmp_path: Path) -> None:
+    rows = drawn(9, dim)
+    rows[1] = np.nan
+    np.save(tmp_path / "table.npy", rows)
+    source = Source.open(tmp_path / "table.npy")
+    found = api.walk(source, api.begin(source))
+    assert found["ids"].tolist() == [0, 2, 3, 4, 5, 6]
+    np.testing.assert_array_equal(found["rows"], rows[found["ids"]])
+    assert against.shares(source, against.begin(source))["missing"] is None
+
+
+def test_a_model_of_two_parts_begins_with_its_decoder(tmp_path: Path) -> None:
+    config = {"model_type": "t5", "vocab_size": 9, "d_model": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1}
+    source = folder(tmp_path, config, {"shared.weight": drawn(9, 8)})
+    assert api.walk(source, api.begin(source))["causal"]
+
+
+def test_the_python_of_an_answer_gives_its_numbers(tmp_path: Path) -> None:
+    config = {
+        "model_type": "gpt2", "vocab_size": 9, "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 16
+    }  # fmt: skip
+    small = folder(tmp_path, config, {"wte.weight": drawn(9, 8), "wpe.weight": drawn(16, 8)})
+
+    def run(lines: str) -> dict[str, Any]:
+        names: dict[str, Any] = {"PATH": str(small.checkpoint.path)}
+        exec(lines, names)
+        return names
+
+    split = api.begin(small), positions.begin(small) | {"rows": 5}, against.begin(small)
+    walked, shown, shared = (
+        api.walk(small, split[0]),
+        positions.positions(small, split[1]),
+        against.shares(small, split[2]),
+    )
+    places = whatwhere.positions(5)
+    for lines in (walked["python"], shown["python"]):
+        np.testing.assert_array_equal(run(lines)["where"].input(places)[0].detach(), shown["fingerprint"]["values"])
+    assert run(shared["python"])["found"]["token"] == shared["token"]
+    drawn_one = api.walk(small, split[0] | {"scheme": "learned", "seed": 3, "text": "a a a a a", "tokens": "words"})
+    table = run(drawn_one["python"])["where"].input(places)[0].detach()
+    np.testing.assert_array_equal(table, drawn_one["position_rows"])
+
+
+VOCABULARIES = {
+    "the whole sentence": (["the", "cat", "sat", "on", "mat", "."], "the cat sat on the mat.", [0, 1, 2, 3, 0, 4, 5]),
+    "some of its words": (["Cat", "cat", "."], "cat.", [1, 2]),
+    "none of its words": (["</s>", "x" * 50, "chien", "a-b", "chat"], "chien chat", [2, 4]),
+}
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_a_list_of_words_begins_with_a_text_of_them(name: str, tmp_path: Path) -> None:
+    words, text, ids = VOCABULARIES[name]
+    lines = [f"{word} {' '.join(['0.5'] * 4)}" for word in words]
+    (tmp_path / "table.vec").write_text("\n".join([f"{len(words)} 4", *lines]), encoding="utf-8")
+    source = Source.open(tmp_path / "table.vec")
+    assert api.begin(source)["text"] == text
+    assert api.read(source, {"text": text, "tokens": "loaded"})["ids"].tolist() == ids
+
+
+def test_without_a_tokenizer_the_tokens_that_begin_words_are_looked_up(tmp_path: Path) -> None:
+    words = ["the", "▁the", "cat", "▁cat", "s", ".", "▁."]
+    lines = [f"{word} {' '.join(['0.5'] * 4)}" for word in words]
+    (tmp_path / "table.vec").write_text("\n".join([f"{len(words)} 4", *lines]), encoding="utf-8")
+    source = Source.open(tmp_path / "table.vec")
+    found = api.walk(source, MODEL | {"scheme": "none", "text": "the cat s."})
+    assert (found["words"], found["ids"].tolist()) == (["▁the", "▁cat", "s", "."], [1, 3, 4, 5])
+    assert any("looked up whole" in note for note in found["notes"])
+    with pytest.raises(TextError, match=r"'cats' .*\n.*no tokenizer.json"):
+        api.walk(source, MODEL | {"scheme": "none", "text": "the cats"})
 
 
 def test_runs_of_a_comparison_have_tables_of_their_own(results: Path) -> None:

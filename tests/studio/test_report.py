@@ -68,6 +68,7 @@ def test_the_report_shows_what_was_measured(opened: Callable[..., dict[str, Any]
     rows = [line.split(",") for line in found["csv"].removeprefix("\ufeff").splitlines()[1:]]
     table = next(tensor for name, tensor in layer.items() if tensor.shape == (8, 16))
     np.testing.assert_allclose(np.array(rows, float)[:, 1:], table, atol=1e-3)
+    assert found["cut"] == []
     assert found["replay"].startswith("step 7 of 7"), "it begins where the training ended"
     assert sorted(found["runs"]) == ["learned, seed 0", "rotary+alibi, seed 0"]
     assert found["replayed"] == []

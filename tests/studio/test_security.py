@@ -64,6 +64,8 @@ def test_other_pages_of_this_machine_may_not_ask(inside: TestClient) -> None:
         "https://127.0.0.1:4321",
         "null",
         "http://evil.example",
+        "http://[",
+        "",
     ):
         assert inside.post(QUESTION, headers={"origin": origin}).status_code == 403
     assert inside.post(QUESTION, headers={"origin": ADDRESS}).status_code == 200
@@ -106,6 +108,7 @@ def test_no_other_method_does_anything(inside: TestClient) -> None:
         "/%2fetc%2fpasswd",
         "/.js",
         "/studio.py",
+        f"/{'a' * 300}.js",
     ],
 )
 def test_nothing_but_the_page_is_served(inside: TestClient, path: str) -> None:
@@ -115,7 +118,7 @@ def test_nothing_but_the_page_is_served(inside: TestClient, path: str) -> None:
 
 def test_paths_stay_in_their_folder(page: Path) -> None:
     assert confined(page, "studio.js") == page.resolve() / "studio.js"
-    for name in ("../secret.txt", "link.txt", "/etc/passwd", "", ".", "a\0b", "missing"):
+    for name in ("../secret.txt", "link.txt", "/etc/passwd", "", ".", "a\0b", "missing", "a" * 300):
         with pytest.raises(SettingError, match="no file"):
             confined(page, name)
 

@@ -49,12 +49,12 @@ class Standing:
 
 
 def heads_of(source: Source, dim: int) -> int:
-    """Give the model's number of heads where it divides dim, else a small number that does."""
+    """Give the model's number of heads where it divides dim, else a small number that leaves rotary its pairs."""
     config = source.checkpoint.config or {}
     own = config.get("num_attention_heads", config.get("n_head"))
     if isinstance(own, int) and not isinstance(own, bool) and own > 0 and dim % own == 0:
         return own
-    return gcd(dim, USUAL_HEADS)
+    return USUAL_HEADS if dim % (2 * USUAL_HEADS) == 0 else 1
 
 
 def of_model(source: Source) -> Standing:

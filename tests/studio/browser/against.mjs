@@ -21,7 +21,19 @@ await page.goto(`${given.url}#/against?scheme=none`);
 await page.waitForSelector(".lead");
 found.none = await page.locator(".lead").innerText();
 found.requests = seen.requests;
-found.complaints = seen.complaints;
+found.complaints = [...seen.complaints];
+
+// What was wrong with one question does not stand there as the answer to the next.
+await page.goto(`${given.url}#/against?scale=-4`);
+await page.waitForSelector(".wrong");
+let release;
+const held = new Promise((resolve) => (release = resolve));
+await page.route("**/ask/against.shares", async (route) => (await held, route.continue()));
+await page.goto(`${given.url}#/against?scale=2`);
+await page.waitForSelector(".waiting");
+found.wrong = await page.locator(".wrong").count();
+release();
+await page.waitForSelector(".split");
 await context.close();
 found.small = await small(started, `${given.url}#/against`, ".split");
 await started.close();

@@ -20,6 +20,12 @@ found.titles = await page.locator("figure h3").allInnerTexts();
 found.light = await violations(page);
 await page.getByRole("button", { name: "Show the page dark" }).click();
 found.dark = await violations(page);
+await page.emulateMedia({ media: "print" });
+await page.setViewportSize({ width: 794, height: 1123 });
+// What paper cuts off: boxes that would have to be scrolled.
+found.cut = await page.locator("pre, .scroll").evaluateAll((boxes) => boxes.filter((box) => box.checkVisibility() && box.scrollWidth > box.clientWidth).map((box) => box.innerText.slice(0, 60)));
+await page.emulateMedia({ media: "screen" });
+await page.setViewportSize({ width: 1400, height: 1000 });
 if (given.fingerprint) {
   found.csv = await saved(page, page.locator("figure", { hasText: given.fingerprint }), "CSV");
   await page.getByRole("link", { name: "step by step" }).click();

@@ -19,6 +19,8 @@ def unhealthy(found: Mapping[str, Any]) -> list[Part]:
 
 
 def _never(found: Mapping[str, Any], rows: int) -> list[Part]:
+    if not found["count"]:
+        return [f"Of {rows_of(rows)} none looks as if training had never reached it."]
     also = found["also_unreachable"]
     lost = "" if also is None else f", {also:,} of them out of reach of any text (the others are rare)"
     told = (
@@ -38,6 +40,8 @@ def _never(found: Mapping[str, Any], rows: int) -> list[Part]:
 def _unreachable(found: Mapping[str, Any]) -> list[Part]:
     if not there(found):
         return [f"Out of reach of any text: not known, {found['missing']}."]
+    if not found["count"]:
+        return ["Every token can be reached by some text."]
     told = (
         f"No text can reach {rows_of(found['count'])}: what such a token stands for is read as other tokens, behind "
         "each of seven short texts."
@@ -52,6 +56,10 @@ def _unreachable(found: Mapping[str, Any]) -> list[Part]:
 
 def _hubs(found: Mapping[str, Any]) -> list[Part]:
     many = len(found["shown"])
+    if not many:
+        return [
+            f"No row is among the {found['neighbors']} nearest of many more than is usual, of {found['asked']:,} asked."
+        ]
     told = (
         f"{many} {'hub' if many == 1 else 'hubs'}: rows that are among the {found['neighbors']} nearest of many more "
         f"than the {found['expected']:.2f} rows that are usual, of {found['asked']:,} asked."

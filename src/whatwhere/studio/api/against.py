@@ -30,7 +30,7 @@ def begin(source: Source) -> dict[str, Any]:
     added = [run for run in runs(source) if run.startswith(("learned", "sinusoidal"))]
     return {
         "tokens": "loaded" if loaded else "words",
-        "scheme": added[0] if added else usual(source, "sinusoidal"),
+        "scheme": added[0] if added else usual(source, "sinusoidal", of_odd="learned"),
         "rows": 512,
         "scale": 1,
         "normalize": True,
@@ -96,8 +96,17 @@ def shares(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
         "scale": times,
         "tokens": min(512, len(tokens)),
         "rows": len(places),
+        "python": _in_python(settings),
         **_split(tokens, places, factor * times, given, seed),
     }
+
+
+def _in_python(settings: Mapping[str, Any]) -> str:
+    return (
+        "from whatwhere.studio.api.against import shares\nfrom whatwhere.studio.sources import Source\n"
+        f"found = shares(Source.open(PATH), {dict(sorted(settings.items()))!r})\n"
+        'found["token"], found["position"], found["interaction"]'
+    )
 
 
 def _require_sum(tokens: np.ndarray, places: np.ndarray) -> None:

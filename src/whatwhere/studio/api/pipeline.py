@@ -1,12 +1,13 @@
 """The pipeline: a text on its way through the input layer, every step with its numbers."""
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whatwhere.errors import SettingError, TokenError, WhatWhereError
-from whatwhere.studio.api.schemes import MOST_FEATURES, asked, doors, usual
+from whatwhere.errors import SettingError, TextError, TokenError, WhatWhereError
+from whatwhere.studio.api.schemes import MOST_FEATURES, asked, doors, in_python, usual
 from whatwhere.studio.api.settings import flag, known, one_of, text, whole
 from whatwhere.studio.api.sheets import Left, Sheet
 from whatwhere.studio.sources import Source
@@ -21,9 +22,13 @@ if TYPE_CHECKING:
 MOST_TOKENS = 48
 """More would be too small to read."""
 TOKENS = ("words", "loaded")
+SENTENCE = "The cat sat on the mat."
+_FEW, _LONG = 6, 30
+"""Tokens of a first text, where that sentence cannot be read, and characters that each stays below."""
 _SETTINGS = ("text", "tokens", "scheme", "dim", "heads", "head", "causal", "seed")
-_BOTH_WAYS = ("bert", "electra", "mpnet", "xlnet", "t5")
-"""Parts of the names of models whose queries look at later keys."""
+_LOOKED_UP = "there is no tokenizer.json: each word is looked up whole, where the model may write it as several tokens"
+_BOTH_WAYS = ("bert", "electra", "mpnet", "xlnet")
+"""Parts of the names of models whose queries look at later keys. Of a model of two parts, the decoder is shown."""
 
 
 def begin(source: Source) -> dict[str, Any]:
@@ -31,15 +36,37 @@ def begin(source: Source) -> dict[str, Any]:
     loaded = source.kind != "fresh" and bool(source.tables)
     model = str((source.checkpoint.config or {}).get("model_type", ""))
     return {
-        "text": "Max(1,6,First(2,9))" if loaded and "Max" in source.words[:20] else "The cat sat on the mat.",
+        "text": _first_text(source) if loaded else SENTENCE,
         "tokens": "loaded" if loaded else "words",
-        "scheme": usual(source, "sinusoidal+rotary+alibi"),
+        "scheme": usual(source, "sinusoidal+rotary+alibi", of_odd="learned+alibi"),
         "dim": 0 if loaded else USUAL_DIM,
         "heads": 0 if loaded else 2,
         "head": 0,
         "causal": not any(part in model for part in _BOTH_WAYS),
         "seed": 0,
     }
+
+
+def _first_text(source: Source) -> str:
+    """Give a text that what is open can read."""
+    if "Max" in source.words[:20]:
+        return "Max(1,6,First(2,9))"
+    reader = _tokenizer(source)
+    if reader is None:
+        return " ".join(map(str, source.table().ids[:_FEW].tolist()))  # rows that hold numbers
+    if not _looks_up(source):
+        return SENTENCE
+    asked_words = SENTENCE.replace(".", " .").split()
+    there = [word if _has(reader, word) else word.lower() for word in asked_words]
+    there = [word for word in there if _has(reader, word)]
+    if not any(word.isalnum() for word in there):
+        meant = (each.strip() for each in source.texts if isinstance(each, str) and len(each) < _LONG)
+        there = list(islice((each for each in meant if each.isalnum() and _has(reader, each)), _FEW))
+    return " ".join(there).replace(" .", ".") or SENTENCE
+
+
+def _has(reader: "Tokenizer", word: str) -> bool:
+    return reader.token_to_id(word) is not None
 
 
 def left(source: Source) -> Left | None:
@@ -75,7 +102,8 @@ def walk(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     tensor = token_tensor(source, name) if loaded else None
     width = None if tensor is None else source.checkpoint.entry(tensor).shape[1]
     most = min(len(all_ids), MOST_TOKENS)
-    here = asked(source, settings, most, width or whole(settings, "dim", 0, 0, MOST_FEATURES) or USUAL_DIM)
+    dim = width or whole(settings, "dim", 0, 0, MOST_FEATURES) or USUAL_DIM
+    here, python = asked(source, settings, most, dim), in_python(settings, most, dim)
     most = min(most, here.max_length or most)
     ids, words = all_ids[:most], all_words[:most]
     table = draw_tokens(max(all_ids) + 1, here.dim, seed) if tensor is None else _table(source, tensor, ids)
@@ -85,10 +113,12 @@ def walk(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
         **labels(source, ids, words, loaded),
         "tensor": tensor,
         "factor": token_factor(source) if loaded else 1.0,
-        **_told(here),
+        **_told(here, _LOOKED_UP if loaded and _looks_up(source) and source.marking != "plain" else None),
         **_followed(found),
         **_meeting(met, whole(settings, "head", 0, 0, here.num_heads - 1)),
         "pairs": _pairs(here),
+        "seed": seed,
+        "python": python,
     }
 
 
@@ -110,14 +140,23 @@ def _read(source: Source, written: str, loaded: bool) -> tuple[list[int], list[s
     tokenizer = _tokenizer(source) if loaded else texts.words(written)
     if tokenizer is None:
         return _numbers(written)
-    return texts.encode(tokenizer, written)
+    if not (loaded and _looks_up(source)):
+        return texts.encode(tokenizer, written)
+    try:
+        ids, _ = texts.encode(tokenizer, written)
+    except TextError as problem:
+        raise TextError(
+            f"{str(problem).splitlines()[0]}\nThere is no tokenizer.json beside the table, so whole words are looked "
+            "up in its vocabulary. Take others, or the words of the text with fresh vectors."
+        ) from None
+    return ids, [source.words[n] for n in ids]
 
 
-def _told(here: Standing) -> dict[str, Any]:
+def _told(here: Standing, also: str | None) -> dict[str, Any]:
     return {
         "title": here.title,
         "doors": doors(here),
-        "notes": list(here.notes),
+        "notes": [*here.notes, *filter(None, [also])],
         "dim": here.dim,
         "num_heads": here.num_heads,
         "head_dim": here.head_dim,
@@ -188,17 +227,33 @@ def _tokenizer(source: Source) -> "Tokenizer | None":
     """Give what reads a text: the file's own, else one of its vocabulary; None where ids must be given."""
     if source.tokenizer is not None or not source.words:
         return source.tokenizer
-    return source.once("reader", lambda: _of_words(source.words))
+    return source.once("reader", lambda: _of_words(source.words, source.texts))
 
 
-def _of_words(words: Sequence[str]) -> "Tokenizer":
+def _looks_up(source: Source) -> bool:
+    """Tell whether whole words are looked up in the vocabulary, for want of a tokenizer."""
+    from whatwhere.what.text import EXPRESSION_TOKENS
+
+    words = source.words
+    return bool(words) and source.tokenizer is None and tuple(words) != EXPRESSION_TOKENS and not _are_bytes(words)
+
+
+def _are_bytes(words: Sequence[str]) -> bool:
+    return len(words) == 256 and words[0] == "0x00"  # those of a comparison on text
+
+
+def _of_words(words: Sequence[str], meant: Sequence[str | bytes]) -> "Tokenizer":
     from whatwhere.what import text as texts
 
     if tuple(words) == texts.EXPRESSION_TOKENS:
         return texts.expressions()
-    if len(words) == 256 and words[0] == "0x00":  # the bytes of a comparison on text
+    if _are_bytes(words):
         return texts.train("byte", "a")
     numbered = {word: n for n, word in reversed(list(enumerate(words))) if word}
+    for n, each in reversed(list(enumerate(meant))):
+        # "▁cat" is how a text begins the word cat; "cat" goes on with another.
+        if isinstance(each, str) and each[:1] == " " and each[1:].isalnum() and numbered.get(words[n]) == n:
+            numbered[each[1:]] = numbered.pop(words[n])
     lower = all(word == word.lower() for word in list(numbered)[:1000])
     return texts.from_vocabulary(numbered, lowercase=lower and all(word == word.lower() for word in numbered))
 

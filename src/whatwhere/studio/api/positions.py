@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from whatwhere.errors import PositionError, SettingError, WhatWhereError
-from whatwhere.studio.api.schemes import asked, doors, usual
+from whatwhere.studio.api.schemes import asked, doors, in_python, usual
 from whatwhere.studio.api.settings import known, text, whole
 from whatwhere.studio.api.sheets import Left, Sheet
 from whatwhere.studio.sources import Source
@@ -80,6 +80,7 @@ def positions(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
         "rows": rows,
         "longest": here.max_length,
         "num_heads": here.num_heads,
+        "python": in_python(settings, wanted),
         **_seen(here.where, door, rows),
     }
 

@@ -22,13 +22,20 @@ def schemes(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"schemes": rows, "runs": runs(source)}
 
 
-def usual(source: Source, otherwise: str) -> str:
-    """Name the scheme that a view begins with: the model's own, else a run that tells positions, else another."""
+def usual(source: Source, otherwise: str, of_odd: str | None = None) -> str:
+    """Name the scheme that a view begins with: the model's own, else a run that tells positions, else another.
+
+    Args:
+        otherwise: needs pairs of features.
+        of_odd: needs none, and takes its place where the rows of what is open have an odd number of them.
+    """
     if has_own(source):
         return MODEL
     there = runs(source)
     telling = [run for run in there if run.startswith(("learned", "sinusoidal", "rotary", "alibi"))]
-    return (telling or there or [otherwise])[0]
+    table = source.checkpoint.token_table
+    odd = table is not None and source.checkpoint.entry(table).shape[1] % 2 == 1
+    return (telling or there or [of_odd if of_odd and odd else otherwise])[0]
 
 
 def asked(source: Source, settings: Mapping[str, Any], rows: int, dim: int | None = None) -> Standing:
@@ -43,6 +50,17 @@ def asked(source: Source, settings: Mapping[str, Any], rows: int, dim: int | Non
     seed = whole(settings, "seed", 0, 0, 1 << 31)
     name = text(settings, "scheme")
     return standing(source, name, dim=dim or features or None, num_heads=heads or None, rows=rows, seed=seed)
+
+
+def in_python(settings: Mapping[str, Any], rows: int, dim: int | None = None) -> str:
+    """Write the Python that builds what `asked` does; PATH stands for the file."""
+    sizes = {name: whole(settings, name, 0, 0, 1 << 31) for name in ("dim", "heads", "seed")}
+    more = {"dim": dim or sizes["dim"], "num_heads": sizes["heads"], "rows": rows, "seed": sizes["seed"]}
+    given = "".join(f", {name}={value}" for name, value in more.items() if value)
+    return (
+        "from whatwhere.studio.sources import Source\nfrom whatwhere.studio.standing import standing\n"
+        f"where = standing(Source.open(PATH), {text(settings, 'scheme')!r}{given}).where"
+    )
 
 
 def doors(found: Standing) -> list[dict[str, Any]]:

@@ -2,10 +2,12 @@
 
 import { createContext } from "preact";
 import { useContext, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { Problem, type Settings, type Source } from "./source";
+import { type About, Problem, type Settings, type Source } from "./source";
 import { currentTheme, onTheme, type Theme } from "./theme";
 
 export const SourceContext = createContext<Source | null>(null);
+/** What is open; the path is "" where it is not known. */
+export const OpenContext = createContext<Pick<About, "kind" | "path">>({ kind: "checkpoint", path: "" });
 
 export function useSource(): Source {
   const source = useContext(SourceContext);
@@ -31,7 +33,7 @@ export function useAnswer<T>(name: string, settings: Settings | null): Asked<T> 
       return;
     }
     const leaving = new AbortController();
-    setAsked((before) => ({ ...before, busy: true }));
+    setAsked((before) => ({ ...before, problem: null, busy: true })); // what was wrong with the last one is no more
     source.ask<T>(name, settings, leaving.signal).then(
       (answer) => setAsked({ answer, problem: null, busy: false }),
       (problem: unknown) => {

@@ -3,7 +3,7 @@
 import { Component, type ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { followHash, go, hashNow } from "./address";
-import { said, SourceContext, useTheme } from "./hooks";
+import { OpenContext, said, SourceContext, useTheme } from "./hooks";
 import { fitted, readLink, writeLink } from "./link";
 import { whole } from "./numbers";
 import { announce, Announcer } from "./parts/announce";
@@ -85,7 +85,9 @@ function Opened({ about }: { about: About }) {
           <Wrong message={`There is no view ${link.view.slice(0, 40)} of what is open here; this is ${view.title}.`} />
         )}
         <Fence key={view.id}>
-          <view.Page about={about} settings={settings} change={change} />
+          <OpenContext.Provider value={about}>
+            <view.Page about={about} settings={settings} change={change} />
+          </OpenContext.Provider>
         </Fence>
       </main>
     </>

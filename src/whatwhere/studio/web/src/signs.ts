@@ -41,7 +41,17 @@ export function readable(text: string): string {
     .join("");
 }
 
+/** Longer tokens are cut: some vocabularies have one of a hundred blanks, and lists of words one of a whole page. */
+const LONGEST = 80;
+
+/** Give the beginning of what is too long to show, and how long it is. */
+export function cut(text: string): string {
+  if (text.length <= LONGEST) return text;
+  const signs = Array.from(text);
+  return signs.length <= LONGEST ? text : `${signs.slice(0, LONGEST / 2).join("")}… (${signs.length} characters)`;
+}
+
 /** Give what to show of a token: its text, or as the vocabulary writes it where that says more. */
 export function face(word: string, text: string | null): string {
-  return text === null || word.startsWith("##") || text === "" ? word : text;
+  return cut(text === null || word.startsWith("##") || text === "" ? word : text);
 }

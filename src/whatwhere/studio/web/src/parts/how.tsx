@@ -1,16 +1,21 @@
-/** How a figure was computed: the formula, what went in, and the line that gives the same numbers in Python. */
+/** How a figure was computed: the formula, what went in, and the lines that give the same numbers in Python. */
 
 import type { ComponentChildren } from "preact";
+import { useContext } from "preact/hooks";
+import { OpenContext } from "../hooks";
+import { runnable } from "../python";
 
 export function How({ code, children }: { code?: string; children: ComponentChildren }) {
+  const open = useContext(OpenContext);
+  const lines = code && runnable(code, open);
   return (
     <details class="how">
       <summary>How was this computed?</summary>
       <div>
         {children}
-        {code && (
+        {lines && (
           <pre tabIndex={0}>
-            <code>{code}</code>
+            <code>{lines}</code>
           </pre>
         )}
       </div>

@@ -5,7 +5,7 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { pageColor, seriesColor } from "../colors";
 import { useTheme, useWidth } from "../hooks";
-import { told } from "../numbers";
+import { told, ranged } from "../numbers";
 import { announce } from "./announce";
 import { axesSvg, axis, type Frame } from "./axes";
 import { drawing, label, line, n } from "./svg";
@@ -204,18 +204,6 @@ function drawBands({ ctx, bbox, valToPos }: uPlot, x: ArrayLike<number>, curves:
     }
   });
   ctx.restore();
-}
-
-/** Give a range that holds these numbers too. */
-function ranged(held: number[], log: boolean) {
-  return (_: uPlot, least: number, most: number): [number, number] => {
-    const places = [least, most, ...held].filter((value) => Number.isFinite(value) && (!log || value > 0));
-    const [low, high] = [Math.min(...places), Math.max(...places)];
-    if (!places.length) return [1, 10];
-    if (log) return [low / 1.5, Math.max(high, low * 2) * 1.5];
-    const room = (high - low || 1) * 0.05;
-    return [low - room, high + room];
-  };
 }
 
 /** Steps between ticks where x counts something: none stands between two. */

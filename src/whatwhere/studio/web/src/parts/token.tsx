@@ -1,6 +1,6 @@
 /** A token as a reader can see it: signs for what has no shape, and a direction of its own. */
 
-import { face, readable, signs } from "../signs";
+import { cut, face, readable, signs } from "../signs";
 
 interface Props {
   word: string;
@@ -20,7 +20,7 @@ export function TokenLabel({ word, text, href }: Props) {
       sign.text
     ),
   );
-  const title = `in the vocabulary: ${readable(word)}`;
+  const title = `in the vocabulary: ${readable(cut(word))}`;
   // Inline code isolates: a token that is written from right to left turns nothing but itself.
   const shown = (
     <bdi class="token" dir="auto">

@@ -29,6 +29,7 @@ interface Shares {
   scale: number;
   tokens: number;
   rows: number;
+  python: string;
   token: number;
   position: number;
   interaction: number;
@@ -127,7 +128,7 @@ function Split({ answer }: { answer: Shares }) {
           note={`${whole(answer.tokens)} tokens at ${whole(answer.rows)} positions. A token's vector has the length ${told(answer.lengths.token, 3)}, a position's ${told(answer.lengths.position, 3)} (medians).`}
           bars={[all]}
           how={
-            <How code={inPython(answer)}>
+            <How code={answer.python}>
               <p>
                 x(t, p) = norm(s E[t] + P[p]) for every token with every position: x − mean = token(t) + position(p) + the rest, a two-way analysis of
                 variance. The three parts are orthogonal, so that their variances sum to that of x. {around.length > 0 && `${sentence(around.join(", "))}.`} Each token counts
@@ -163,13 +164,6 @@ function windowsOf(answer: Shares): Bar[] {
     name: windows.values[2 * n] === 1 ? "all but 0" : `${windows.values[2 * n]} to ${windows.values[2 * n + 1]! - 1}`,
     parts: [0, 1, 2].map((part) => by_window.values[3 * n + part]!),
   }));
-}
-
-function inPython(answer: Shares): string {
-  const scheme = answer.doors.find(({ door }) => door === "input")?.said ?? "";
-  const table = answer.tensor === null ? "tokens = rng.standard_normal((512, dim))" : `tokens = whatwhere.read(PATH).array("${answer.tensor}")`;
-  const scale = answer.factor * answer.scale;
-  return `from whatwhere.analysis.shares import shares\n${table}\npositions = whatwhere.${scheme}(whatwhere.positions(${answer.rows}))[0]\nshares(tokens, positions${scale === 1 ? "" : `, scale=${scale}`}${answer.norm ? ", gain=..., shift=..." : ""})`;
 }
 
 interface StackProps {

@@ -8,7 +8,7 @@ import { type Curve, Lines, type LinesProps, linesSvg } from "../parts/lines";
 import { Answered } from "../parts/states";
 import { register, type ViewProps } from "../register";
 import { look } from "./compare/results";
-import { type Attention, runDefaults, useRun } from "./replay/run";
+import { type Attention, runCode, runDefaults, useRun } from "./replay/run";
 
 register({
   id: "attention",
@@ -107,7 +107,7 @@ function Layer({ found, of, layer, log }: LayerProps) {
         { title: "all alike", numeric: true, value: (place) => finite(plain(place)), cell: (place) => told(finite(plain(place))) },
       ]}
       how={
-        <How code={`results = whatwhere.comparison.reading.read_results(Path(FOLDER))\nresults.trace(run)["attention@${of.length}"]  # layers, heads, distances`}>
+        <How code={`${runCode(found.run)}\nresults.trace(run)["attention@${of.length}"]  # layers, heads, distances`}>
           <p>
             weight(h, d) = mean of a(h, i, i − d) over the queries i ≥ d and 100 new sequences, measured when the run ended. Distance is counted in tokens,
             wherever they stand. Dotted: what attention to all tokens alike would give, which is more for near ones, as early tokens see few.

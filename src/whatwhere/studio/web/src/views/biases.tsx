@@ -137,7 +137,7 @@ function BiasOf({ bias, settings, change }: Part) {
 }
 
 function code(bias: Bias): string {
-  const table = bias.tensor ? `\nscheme.weight.data = read(PATH).tensor("${bias.tensor}").float()` : "";
+  const table = bias.tensor ? `\nscheme.weight.data = whatwhere.read(PATH).tensor("${bias.tensor}").float()` : "";
   return `from whatwhere import *\nfrom whatwhere.analysis.walkthrough import draw_scheme\nscheme = ${bias.python}${table}`;
 }
 
@@ -287,7 +287,7 @@ function Reaches({ bias, settings, change }: Part) {
         ...(later ? [column("reach to later keys", later.distance), column("half of later keys", later.half)] : []),
       ]}
       how={
-        <How code={`${code(bias)}\nfrom whatwhere.analysis.bias_reach import reach\nreach(bias, share=${share})  # bias: (heads, distances), as above`}>
+        <How code={`${code(bias)}\nfrom whatwhere.analysis.bias_reach import reach\nfrom whatwhere.analysis.similarity import by_distance\ncurves = by_distance(Where(score=scheme), ${bias.looked_at}).curves\nreach(np.stack([*curves.values()]), share=${share})`}>
           <p>
             weight(h, d) = exp(bias(h, d)); the reach is the least d from which on every weight is below {percent} of the head’s greatest, among{" "}
             {whole(looked_at)} distances. What queries and keys say comes on top: a strong match is seen farther.

@@ -90,7 +90,7 @@ function Found({ inspected, about, section }: { inspected: Inspected; about: Abo
           <More about={about} view={MORE[passage.name]} />
         </section>
       ))}
-      <How code={'from whatwhere.inspection import inspect\n\ninspect("PATH").data["sections"]  # in a terminal: whatwhere inspect PATH'}>
+      <How code={'from whatwhere.inspection import inspect\n\ninspect(PATH).data["sections"]  # in a terminal: whatwhere inspect'}>
         <p>
           Format: {made.checkpoint}. Read by whatwhere {made.whatwhere}, samples drawn with seed {made.seed}; lengths and shares are computed in float64.
         </p>

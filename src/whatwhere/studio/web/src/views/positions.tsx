@@ -37,6 +37,8 @@ interface Shown {
   door: string | null;
   rows: number;
   longest: number | null;
+  /** What builds the scheme. */
+  python: string;
   num_heads: number;
   fingerprint: { label: string; values: Tensor } | null;
   by_distance: { label: string; names: string[]; values: Tensor } | null;
@@ -118,9 +120,8 @@ function Positions({ about, settings, change }: ViewProps) {
   );
 }
 
-function inPython({ doors, door, rows }: Shown, what: string): string {
-  const said = doors.find((each) => each.door === door)?.said ?? "";
-  return `where = whatwhere.Where(${door}=whatwhere.${said})\nfrom whatwhere.analysis.similarity import ${what.replace(/\W.*/, "")}\n${what.replace("ROWS", String(rows))}`;
+function inPython({ python, door, rows }: Shown, what: string): string {
+  return `${python}\nwhere = whatwhere.Where(${door}=where.${door})\nfrom whatwhere.analysis.similarity import ${what.replace(/\W.*/, "")}\n${what.replace("ROWS", String(rows))}`;
 }
 
 function Fingerprint({ shown }: { shown: Shown }) {
@@ -251,7 +252,7 @@ function PathOf({ shown, vectors, axes, change }: OfVectors & { axes: string; ch
         })),
       ]}
       how={
-        <How code={`${inPython(shown, "vectors(where, ROWS)")}\nfrom whatwhere.analysis.projection import principal_components\nprincipal_components(rows, 3).coordinates`}>
+        <How code={`${inPython(shown, "vectors(where, ROWS)").replace(/(vectors.*)$/, "rows = $1.double().numpy()")}\nfrom whatwhere.analysis.projection import principal_components\nprincipal_components(rows, 3).coordinates`}>
           <p>The centered rows on their principal axes, by singular value decomposition in float64. Both axes have one scale, so that a circle is round.</p>
         </How>
       }
@@ -338,7 +339,7 @@ function Norms({ shown, vectors }: OfVectors) {
         { title: "length", numeric: true, value: (n) => values[n]!, cell: (n) => told(values[n]) },
       ]}
       how={
-        <How code={`${inPython(shown, "vectors(where, ROWS)")}\nfrom whatwhere.analysis.trained_positions import trained_positions\ntrained_positions(rows).norms`}>
+        <How code={`${inPython(shown, "vectors(where, ROWS)").replace(/(vectors.*)$/, "rows = $1.double().numpy()")}\nfrom whatwhere.analysis.trained_positions import trained_positions\ntrained_positions(rows).norms`}>
           <p>
             |P[p]|; a position stands out if its length is off the median by more than half of it, and by 6 robust standard deviations. The linear map
             is fitted on three quarters of the rows and tested on the others.

@@ -12,7 +12,7 @@ import { TokenLabel } from "../parts/token";
 import { register, type ViewProps } from "../register";
 import { readable } from "../signs";
 import { lineSvg, mapSvg, scene } from "./replay/moving";
-import { type Frames, runDefaults, type Trained, useRun } from "./replay/run";
+import { type Frames, runCode, runDefaults, type Trained, useRun } from "./replay/run";
 import { StillSvg } from "./replay/still";
 
 register({
@@ -229,7 +229,7 @@ function Places({ found, at, of }: Shown) {
         { title: "length", numeric: true, value: (token) => lengths.values[at * count + token]!, cell: (token) => told(lengths.values[at * count + token]!) },
       ]}
       how={
-        <How code={`table = whatwhere.read(FOLDER).array("${found.run}/tokens.weight")\nfrom whatwhere.analysis.projection import principal_components\nplane = principal_components(table${of === "table" ? "" : ` - before`}, 2)`}>
+        <How code={`${runCode(found.run)}\ntables = results.trace(run)["tables"]\nfrom whatwhere.analysis.projection import principal_components\nprincipal_components(tables[-1]${of === "table" ? "" : " - tables[0]"}, 2).coordinates`}>
           <p>
             Principal components of {of === "table" ? "the table E" : "E − E0"} after the last step; that of every other step, less the mean of the last, is laid onto these two axes.
             Lines show where a token came from since step 0.
@@ -263,7 +263,7 @@ function Line({ found, at }: { found: Frames; at: number }) {
         { title: "place", numeric: true, value: (digit) => along.values[at * 10 + digit]!, cell: (digit) => told(along.values[at * 10 + digit]!) },
       ]}
       how={
-        <How code="whatwhere.comparison.measure.number_line(moves)  # moves = (E − E0)[digits]">
+        <How code={`${runCode(found.run)}\ntables = results.trace(run)["tables"]\nmoves = (tables[${at}] - tables[0])[[${Array.from("0123456789", (digit) => found.words.indexOf(digit)).join(", ")}]]\nfrom whatwhere.comparison.measure import number_line\nnumber_line(moves)`}>
           <p>
             What training wrote into the ten digits, E − E0, along its first principal axis at the end, less its mean. |r| is measured on each
             step&apos;s own first axis, as the report does.

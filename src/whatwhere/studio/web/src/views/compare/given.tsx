@@ -54,7 +54,7 @@ function Print({ found }: { found: Fingerprint }) {
       rows={Array.from({ length: rows }, (_, row) => row)}
       columns={[{ title: found.rows, numeric: true, value: (row) => row }, ...heatColumns(props)]}
       how={
-        <How code={`results.data["schemes"]["${found.scheme}"]["fingerprint"]  # results = read_results(Path(FOLDER))`}>
+        <How code={`read_results(Path(PATH)).data["schemes"][${JSON.stringify(found.scheme)}]["fingerprint"]`}>
           <p>Read from the scheme after training, and kept in results.json.</p>
         </How>
       }
@@ -112,7 +112,7 @@ function Measure({ label, found, schemes }: { label: string; found: Curves[]; sc
         })),
       ]}
       how={
-        <How code={`results.data["schemes"]["${found[0]!.scheme}"]["by_distance"]  # results = read_results(Path(FOLDER))`}>
+        <How code={`read_results(Path(PATH)).data["schemes"][${JSON.stringify(found[0]!.scheme)}]["by_distance"]`}>
           <p>Measured on the scheme after training, first seed, and kept in results.json.</p>
         </How>
       }

@@ -48,7 +48,7 @@ function Digits({ lines }: { lines: Line[] }) {
         { title: "|r|", numeric: true, value: ({ r }) => r, cell: ({ r }) => fixed(r, 2) },
       ]}
       how={
-        <How code="whatwhere.comparison.telling.story.number_lines(read_results(Path(FOLDER)))">
+        <How code={"from whatwhere.comparison.telling.story import number_lines\nnumber_lines(read_results(Path(PATH)))"}>
           <p>What training wrote into the ten digits, E − E0, along its first principal axis, for the first seed of each scheme.</p>
         </How>
       }

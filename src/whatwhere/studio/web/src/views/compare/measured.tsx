@@ -94,7 +94,7 @@ function Scores({ results, settings, change }: ViewProps & { results: Results })
         ...(group === "all" ? seedColumns(results, factor) : []),
       ]}
       how={
-        <How code={"from whatwhere.comparison.reading import read_results\nread_results(Path(FOLDER)).score(scheme, length)  # median, least, greatest"}>
+        <How code={`read_results(Path(PATH)).score(${JSON.stringify(names[0])}, ${results.lengths.values[0]})  # median, least, greatest; None is in length`}>
           <p>
             The same Transformer is trained under each scheme with {results.seeds.length} {results.seeds.length === 1 ? "seed" : "seeds"} on {run(task.trained)}{" "}
             {task.unit}, then asked new sequences of each length. The curve is the median over the seeds, the band reaches from the least to the greatest.

@@ -9,7 +9,7 @@ import { How } from "../../parts/how";
 import { drawing, label, line, n as short } from "../../parts/svg";
 import type { Settings } from "../../source";
 import type { Tensor } from "../../wire";
-import { Vectors } from "./steps";
+import { sumCode, Vectors } from "./steps";
 import { cell, doorName, faces, type Walk } from "./walk";
 
 interface Props {
@@ -43,7 +43,7 @@ export function RotationStep({ walk, at, settings, change }: Props) {
     return (
       <>
         <p class="lead">Queries and keys are not turned here: what is added to the vectors, or to the scores, tells the position.</p>
-        <Vectors walk={walk} tensor={walk.q} limit={limit} title="The query of each token" note={`${from}.`} file="queries" code={MEET} how={`${from}.`} />
+        <Vectors walk={walk} tensor={walk.q} limit={limit} title="The query of each token" note={`${from}.`} file="queries" code={meetCode(walk, "q")} how={`${from}.`} />
       </>
     );
   return (
@@ -56,14 +56,17 @@ export function RotationStep({ walk, at, settings, change }: Props) {
         title={`The query of each token, as ${scheme} leaves it`}
         note={`Head ${walk.head}, ${walk.head_dim} features; keys are mapped by their own positions in the same way.`}
         file="queries"
-        code={MEET}
+        code={meetCode(walk, "mapped_q")}
         how={`${from}. Then ${scheme} maps each by its position.`}
       />
     </>
   );
 }
 
-const MEET = "from whatwhere.analysis.meeting import meet\nmeet(x, where, num_heads).mapped_q";
+function meetCode(walk: Walk, part: string): string {
+  const sizes = `num_heads=${walk.num_heads}, head_dim=${walk.head_dim}, causal=${walk.causal ? "True" : "False"}`;
+  return `${sumCode(walk)}\nfrom whatwhere.analysis.meeting import meet\nmeet(x, where, ${sizes}).${part}[${walk.head}]`;
+}
 
 interface Dial {
   n: number;
@@ -106,7 +109,7 @@ function Dials({ walk, at, pair, change }: { walk: Walk; at: number; pair: numbe
         ),
       ]}
       how={
-        <How code={MEET}>
+        <How code={meetCode(walk, "mapped_q")}>
           <p>
             (a, b) becomes (a cos pω − b sin pω, a sin pω + b cos pω) at position p, with ω = {told(speed)} for this pair. The inner product of a
             turned query and a turned key then depends on the distance of their positions alone.
@@ -254,7 +257,7 @@ function Matrix({ walk, tensor, title, file, note, how }: MatrixProps) {
         ...number("score", walk.scores),
       ]}
       how={
-        <How code={MEET.replace(".mapped_q", file === "bias" ? ".bias" : ".scores")}>
+        <How code={meetCode(walk, file === "bias" ? "bias" : "scores")}>
           <p>{how}</p>
         </How>
       }

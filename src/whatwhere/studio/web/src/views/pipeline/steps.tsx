@@ -29,7 +29,7 @@ export function TokensStep({ read, text, numbered, own }: TokensProps) {
       : "Words are numbered as they come; a word that comes again has the same id."
     : `${whole(read.count)} ${read.count === 1 ? "token" : "tokens"}${shown < read.count ? `, of which the first ${shown} are followed` : ""}.`;
   const code = own
-    ? "tokenizer = whatwhere.read(PATH).tokenizer\ntokenizer.encode(text).ids, tokenizer.encode(text).tokens"
+    ? `encoded = whatwhere.read(PATH).tokenizer.encode(${quoted(text)})\nencoded.ids, encoded.tokens`
     : `whatwhere.text.words(${quoted(text)}).encode(${quoted(text)}).ids`;
   return (
     <Figure
@@ -125,7 +125,7 @@ export function RowsStep({ walk, at, which }: { walk: Walk; at: number; which: "
         title="What is added at each position"
         file="position-rows"
         note={`P[${at}] = ${vectorWords(row(walk.position_rows!, at), 6)}: the same whatever token stands there.`}
-        code={`${walk.doors.find(({ door }) => door === "input")?.said.replace(/^/, "whatwhere.")}(whatwhere.positions(${walk.words.length}))`}
+        code={`${walk.python}\nwhere.input(whatwhere.positions(${walk.words.length}))`}
         how={`${scheme} says a vector for each position 0, 1, 2, …; learned tables are those of the file.`}
       />
     );
@@ -139,7 +139,7 @@ export function RowsStep({ walk, at, which }: { walk: Walk; at: number; which: "
         title="The vector of each token at its position"
         file="vectors"
         note={`x = ${vectorWords(row(walk.vectors, at), 6)} at position ${at}.`}
-        code={`${rowsCode(walk)}\nrows + position_rows`}
+        code={sumCode(walk)}
         how={`x_i = E[id_i] + P[i], feature by feature.${walk.position_rows ? "" : " Nothing is added here."}`}
       />
     </>
@@ -149,8 +149,13 @@ export function RowsStep({ walk, at, which }: { walk: Walk; at: number; which: "
 function rowsCode(walk: Walk): string {
   const ids = `[${Array.from(walk.ids.values).join(", ")}]`;
   return walk.tensor === null
-    ? `from whatwhere.analysis.walkthrough import draw_tokens\ndraw_tokens(${Math.max(...walk.ids.values) + 1}, ${walk.dim}).weight[${ids}]`
-    : `whatwhere.read(PATH).array("${walk.tensor}", rows=${ids})`;
+    ? `from whatwhere.analysis.walkthrough import draw_tokens\nrows = draw_tokens(${Math.max(...walk.ids.values) + 1}, ${walk.dim}, seed=${walk.seed}).weight.detach()[${ids}]`
+    : `rows = ${walk.factor === 1 ? "" : `${walk.factor} * `}torch.tensor(np.float32(whatwhere.read(PATH).array(${quoted(walk.tensor)}, rows=${ids})))`;
+}
+
+/** Write what gives the vector of each token at its position. */
+export function sumCode(walk: Walk): string {
+  return `${walk.python}\n${rowsCode(walk)}\nx = rows${walk.position_rows ? ` + where.input(whatwhere.positions(${walk.words.length}))[0].detach()` : ""}`;
 }
 
 interface VectorsProps {

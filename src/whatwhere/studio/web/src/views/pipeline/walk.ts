@@ -41,6 +41,9 @@ export interface Walk extends Omit<Read, "count"> {
   mapped_products: Tensor;
   bias: Tensor | null;
   scores: Tensor;
+  seed: number;
+  /** What builds the scheme. */
+  python: string;
   pairs: { first: Tensor; second: Tensor; frequencies: Tensor } | null;
 }
 

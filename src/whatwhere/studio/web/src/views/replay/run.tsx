@@ -15,6 +15,11 @@ interface Runs {
   steps: number[];
 }
 
+/** Write what reads a run of the folder that is open; one that was trained here is in no folder. */
+export function runCode(run: string): string {
+  return `results = read_results(Path(PATH))\nrun = next(run for run in results.data["runs"] if run["file"] == ${JSON.stringify(`layers/${run}.safetensors`)})`;
+}
+
 export interface Frames {
   run: string;
   steps_of_run: number;

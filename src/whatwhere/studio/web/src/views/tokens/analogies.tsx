@@ -23,6 +23,7 @@ interface Answers {
 interface Analogy {
   words: string[];
   texts: (string | null)[];
+  ids: Tensor;
   without: Answers;
   with: Answers;
 }
@@ -36,7 +37,7 @@ const SIDES = [
   ["with", "all words allowed"],
 ] as const;
 
-export function Analogies({ settings, change, link }: Props) {
+export function Analogies({ about, settings, change, link }: Props) {
   const [a, b, c, rule] = ["a", "b", "c", "rule"].map((name) => String(settings[name])) as [string, string, string, string];
   const centered = Boolean(settings["centered"]);
   const asked = useAnswer<Analogy>("tokens.analogy", a && b && c ? { a, b, c, rule, centered, k: 5 } : null);
@@ -63,7 +64,7 @@ export function Analogies({ settings, change, link }: Props) {
       </div>
       {a && b && c ? (
         <Answered asked={asked} what="completing">
-          {(answer) => <Completed answer={answer} rule={rule} centered={centered} link={link} />}
+          {(answer) => <Completed table={about.tables.input?.name ?? ""} answer={answer} rule={rule} centered={centered} link={link} />}
         </Answered>
       ) : (
         <p class="note">Give three tokens, such as man, woman, king.</p>
@@ -72,11 +73,11 @@ export function Analogies({ settings, change, link }: Props) {
   );
 }
 
-function Completed({ answer, rule, centered, link }: { answer: Analogy; rule: string; centered: boolean; link(number: number): string }) {
+function Completed({ table, answer, rule, centered, link }: { table: string; answer: Analogy; rule: string; centered: boolean; link(number: number): string }) {
   const [a, b, c] = answer.words.map((word, n) => readable(face(word, answer.texts[n] ?? null)));
   const title = `${a} : ${b} = ${c} : ?`;
   const rows = SIDES.flatMap(([side, name]) => answer[side].words.map((word, rank) => ({ side, name, word, rank })));
-  const ids = answer.words.join(", ");
+  const ids = Array.from(answer.ids.values).join(", ");
   return (
     <Figure
       title={title}
@@ -91,7 +92,7 @@ function Completed({ answer, rule, centered, link }: { answer: Analogy; rule: st
         { title: "score", numeric: true, value: (row) => answer[row.side].scores.values[row.rank]!, cell: (row) => fixed(answer[row.side].scores.values[row.rank]!, 4) },
       ]}
       how={
-        <How code={`whatwhere.analogy(table, a, b, c, k=5, rule="${rule}", centered=${centered ? "True" : "False"})  # the ids of ${ids}`}>
+        <How code={`table = whatwhere.read(PATH).array(${JSON.stringify(table)})\nwhatwhere.analogy(table, ${ids}, k=5, rule="${rule}", centered=${centered ? "True" : "False"})`}>
           {rule === "add" ? (
             <p>argmax over x of cos(x, b/|b| − a/|a| + c/|c|): Mikolov et al. 2013. With the words of the question allowed, the answer is often one of them.</p>
           ) : (
