@@ -126,7 +126,7 @@ def test_the_page_holds_what_the_views_ask(tmp_path: Path, bundle: Path) -> None
     assert [key for key in found if key.startswith("replay.frames")] == [
         f'replay.frames?{{"run":"{scheme}-0"}}' for scheme in _best_first(right)
     ]
-    assert about["begin"]["replay"] == {"run": f"{_best_first(right)[0]}-0", "at": 1}
+    assert about["begin"]["replay"] == {"run": f"{_best_first(right)[0]}-0"}
     page = Page(written)
     assert right["seen"]["answer"] in page.words
     assert page.cell("Scores", "rotary", "at 8") == page.cell("By arguments", "rotary", "8")
@@ -266,8 +266,8 @@ def test_what_positions_are_given_is_told(made: tuple[dict[str, Any], Path]) -> 
     for each in found["fingerprints"]:
         np.testing.assert_allclose(each["values"], drawn[each["scheme"]]["fingerprint"]["values"], rtol=1e-6)
     assert found["seen"]["doors"] == (
-        "none gives a position nothing; sinusoidal and learned add to the token's vector; rotary turns queries and "
-        "keys; alibi adds to attention scores."
+        "\u201cnone\u201d gives a position nothing; sinusoidal and learned add to the token's vector; rotary turns "
+        "queries and keys; alibi adds to attention scores."
     )
     for each in found["curves"]:
         curves = drawn[each["scheme"]]["by_distance"]["curves"]
@@ -356,7 +356,7 @@ def test_the_group_that_breaks_first_is_named(tmp_path: Path) -> None:
 def test_who_moves_and_who_does_not_is_said(tmp_path: Path) -> None:
     seen = told(made_up_folder(tmp_path))["seen"]["shift"]
     assert seen == (
-        "none, rotary and alibi do not change when every position moves; a move of 1 takes sinusoidal from "
+        "\u201cnone\u201d, rotary and alibi do not change when every position moves; a move of 1 takes sinusoidal from "
         "60.0\u00a0% to 60.0\u00a0%; learned has no row to move to."
     ).replace("from 60.0\u00a0% to", "from 99.0\u00a0% to")
     assert SHIFTS[:2] == (0, 1)

@@ -183,12 +183,13 @@ def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], source: Sou
     found = look(source, "replay.mjs")
     frames = api.frames(source, {"run": "learned-0"})
     assert found["titles"] == [
-        "What training wrote, on a plane", "Loss", "The digits on a line", "What training wrote after step 0"
+        "What training wrote, on a plane", "Loss", "The digits on a line", "What training wrote after step 7"
     ]  # fmt: skip
     assert found["play"] == 0, "who asked for less motion gets none"
     assert found["first"] == "step 0 of 7"
     last = frames["losses"][-1]
     assert found["last"].startswith("step 7 of 7, loss ")
+    assert found["opened"] == found["last"]
     assert float(found["last"].split("loss ")[1]) == pytest.approx(last, rel=1e-3)
     assert found["address"].startswith("#/replay?at=4")
     assert f"{frames['frames']['line']['r'][-1]:.2f}" in found["line"]
@@ -212,7 +213,7 @@ def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], source: Sou
 def test_the_page_trains_where_nothing_is_open(look: Callable[..., dict[str, Any]], monkeypatch: Any) -> None:
     monkeypatch.setattr(api, "STEPS", (2, 100))
     found = look(Source.open(), "trained.mjs")
-    assert found["output"] == "step 0 of 2"
+    assert found["output"].startswith("step 2 of 2, loss ")
     assert "answers rightly at 2 arguments" in found["scores"]
     assert found["layers"][0] == "Layer 0, 6 arguments"
     assert found["wrong"] == found["complaints"] == []

@@ -3,7 +3,7 @@
 import math
 
 from whatwhere.comparison.reading import Results
-from whatwhere.comparison.telling.wording import count, listed, named, run_of, score_text, unit_of
+from whatwhere.comparison.telling.wording import count, listed, run_of, scheme_named, score_text, unit_of
 
 _HOLDS = (
     0.05  # a scheme holds at a length where it loses at most 5 points (or 0.05 of another unit) of its score in length
@@ -56,12 +56,12 @@ def answer_seen(results: Results) -> str:
     (best, high), (worst, low) = order[0], order[-1]
     said = _best_words(results, best, high, where)
     if worst != best:
-        said += f"; {named(worst)} scores worst: {score_text(results, low)}"
-    if absent := [named(scheme) for scheme in results.schemes if results.score(scheme, last) is None]:
+        said += f"; {scheme_named(worst)} scores worst: {score_text(results, low)}"
+    if absent := [scheme_named(scheme) for scheme in results.schemes if results.score(scheme, last) is None]:
         said += f"; {listed(absent)} {'has' if len(absent) == 1 else 'have'} no row there"
     held = _held(results)
     if 0 < len(held) < len(results.beyond):
-        longest = listed([named(scheme) for scheme in held[-1]])
+        longest = listed([scheme_named(scheme) for scheme in held[-1]])
         said += f". Longest to hold: {longest}, to {results.beyond[len(held) - 1]}"
     elif results.beyond and not held:
         said += f". None holds even at {results.beyond[0]}"
@@ -88,7 +88,7 @@ def _holds(results: Results, scheme: str, score: float) -> bool:
 def _best_words(results: Results, best: str, score: float, where: str) -> str:
     """Say which scheme is best, and whether it holds: whether it scores nearly as well as within the trained length."""
     inside, told = results.score(best, None), score_text(results, score, unit=True)
-    number, name = count(len(results.schemes), "scheme"), named(best)
+    number, name = count(len(results.schemes), "scheme"), scheme_named(best)
     if inside is None or where == "in length":
         return f"Of {number}, {name} scores best {where}: {told}"
     told += f" (in length {score_text(results, inside[0])})"

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from whatwhere.comparison.reading import Results, number
-from whatwhere.comparison.telling.wording import listed, named
+from whatwhere.comparison.telling.wording import listed, named, scheme_named
 
 _AXES = {
     "rows by dimension": ("dimension", "position", "a row of numbers, added to the token's"),
@@ -35,7 +35,7 @@ def doors_seen(results: Results) -> str:
     doors = {scheme: tuple(_drawn(results, scheme).get("door") or ()) for scheme in results.schemes}
     parts: list[str] = []
     for door in dict.fromkeys(doors.values()):
-        names = [named(scheme) for scheme, passed in doors.items() if passed == door]
+        names = [scheme_named(scheme) for scheme, passed in doors.items() if passed == door]
         several = int(len(names) > 1)
         does = [_DOORS[str(name)][several] if name in _DOORS else named(str(name)) for name in door]
         parts.append(f"{listed(names)} {' and '.join(does or [_NOTHING[several]])}")

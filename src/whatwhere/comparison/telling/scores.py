@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from whatwhere.comparison.reading import Results
 from whatwhere.comparison.telling.answer import ranking
-from whatwhere.comparison.telling.wording import listed, named, score_text, spread_of, unit_of
+from whatwhere.comparison.telling.wording import listed, named, scheme_named, score_text, spread_of, unit_of
 
 _STILL = 1e-3  # logits are of order 1 to 10 in float32: rounding moves them by 1e-5, a moved position by 0.1 and more
 _APART = 0.05
@@ -20,7 +20,7 @@ def scores_seen(results: Results) -> str:
         parts.append(f"In length {between}")
     if results.beyond and (outside := ranking(results, results.beyond[-1])):
         least, most = sorted((outside[0], outside[-1]), key=lambda pair: pair[1])
-        ends = [f"{score_text(results, score)} ({named(scheme)})" for scheme, score in (least, most)]
+        ends = [f"{score_text(results, score)} ({scheme_named(scheme)})" for scheme, score in (least, most)]
         at = f"{'at' if parts else 'At'} {results.beyond[-1]} {unit_of(results)}"
         parts.append(f"{at} between {ends[0]} and {ends[1]}" if len(outside) > 1 else f"{at} it is {ends[0]}")
     parts += _widest(results)
@@ -37,7 +37,7 @@ def _widest(results: Results) -> list[str]:
         return []
     _, scheme, length, (_, least, greatest) = max(found)
     between = f"{score_text(results, least)} to {score_text(results, greatest)}"
-    return [f"seeds differ most for {named(scheme)} at {length}: {between}"]
+    return [f"seeds differ most for {scheme_named(scheme)} at {length}: {between}"]
 
 
 def groups_seen(results: Results) -> str:
@@ -74,13 +74,15 @@ def shift_seen(results: Results) -> str:
         changes = [results.shift(scheme, s, "largest_logit_change") for s in results.shifts]
         before, after = results.shift(scheme, 0, "score"), results.shift(scheme, first, "score")
         if all(c is not None and c[2] < _STILL for c in changes):
-            still.append(named(scheme))
+            still.append(scheme_named(scheme))
         elif before is None or after is None:
-            absent.append(named(scheme))
+            absent.append(scheme_named(scheme))
         elif abs(before[0] - after[0]) < 0.005:
-            kept.append(named(scheme))
+            kept.append(scheme_named(scheme))
         else:
-            moved.append(f"{named(scheme)} from {score_text(results, before[0])} to {score_text(results, after[0])}")
+            moved.append(
+                f"{scheme_named(scheme)} from {score_text(results, before[0])} to {score_text(results, after[0])}"
+            )
     parts = [
         *_told(still, "does", "do", "not change when every position moves"),
         *([f"a move of {first} takes {listed(moved)}"] if moved else []),

@@ -20,6 +20,15 @@ def named(name: str) -> str:
     return shown if len(shown) <= _LONGEST else f"{shown[:_BEGIN]}\u2026{shown[-_END:]}"
 
 
+def scheme_named(name: str) -> str:
+    """Write the name of a scheme in a sentence, where none would say that there is none.
+
+    >>> scheme_named("none"), scheme_named("alibi")
+    ('“none”', 'alibi')
+    """
+    return "\u201cnone\u201d" if name == "none" else named(name)
+
+
 def listed(parts: Sequence[str]) -> str:
     """Write a, b and c.
 

@@ -94,8 +94,7 @@ def left(source: Source) -> Left | None:
         return None
     best, names = runs_left[0], [told["run"] for told in runs_left]
     asked = [("replay.runs", {}), *(("replay.frames", {"run": name}) for name in names)]
-    last = len(best["frames"]["steps"]) - 1 if best["frames"] else 0
-    return Left("Training replay", asked, list(_read(best)), {"run": best["run"], "at": last})
+    return Left("Training replay", asked, list(_read(best)), {"run": best["run"]})
 
 
 def attention_left(source: Source) -> Left | None:

@@ -15,12 +15,14 @@ import { lineSvg, mapSvg, scene } from "./replay/moving";
 import { type Frames, runCode, runDefaults, type Trained, useRun } from "./replay/run";
 import { StillSvg } from "./replay/still";
 
+const END = 1_000_000; // beyond any step: at the start of a training, nothing has been written that could be seen
+
 register({
   id: "replay",
   order: 11,
   title: "Training replay",
   question: "How does a token table come about, step by step, and what does the loss do meanwhile?",
-  defaults: (about) => ({ ...runDefaults(about), at: 0, of: "change", ...about.begin["replay"] }),
+  defaults: (about) => ({ ...runDefaults(about), at: END, of: "change", ...about.begin["replay"] }),
   shown: () => true,
   Page: Replay,
 });
