@@ -61,7 +61,10 @@ RESULTS = (
 
 def main() -> None:
     """Take all pictures, or those that are named."""
-    wanted = set(sys.argv[1:]) or {picture.file for picture in (*MODEL, *RESULTS)}
+    known = {picture.file for picture in (*MODEL, *RESULTS)}
+    wanted = set(sys.argv[1:]) or known
+    if unknown := wanted - known:
+        sys.exit(f"There is no picture {sorted(unknown)[0]!r}; there are: {', '.join(sorted(known))}.")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:

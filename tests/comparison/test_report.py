@@ -321,7 +321,7 @@ def test_the_answer_comes_first_and_knows_which_side_is_better(tmp_path: Path, t
         ((0.99, 0.97, 0.2, 0.1, 0.1), (0.94, 0.99, 0.99, 0.99, 0.3), "Longest to hold: rotary, to 12."),
         ((0.99, 0.97, 0.98, 0.1, 0.1), (0.96, 0.99, 0.99, 0.99, 0.3), "Longest to hold: alibi, to 24."),
         ((0.99, 0.96, 0.2, 0.1, 0.1), (0.96, 0.97, 0.3, 0.1, 0.1), "Longest to hold: alibi and rotary, to 12."),
-        ((0.9, 0.9, 0.9, 0.9, 0.9), (0.8, 0.99, 0.99, 0.99, 0.3), "None holds even at 8."),
+        ((0.9, 0.9, 0.9, 0.9, 0.9), (0.8, 0.99, 0.99, 0.99, 0.3), "Not one holds even at 8."),
     ],
 )
 def test_where_no_scheme_holds_to_the_end_the_answer_says_how_far(

@@ -64,7 +64,7 @@ def answer_seen(results: Results) -> str:
         longest = listed([scheme_named(scheme) for scheme in held[-1]])
         said += f". Longest to hold: {longest}, to {results.beyond[len(held) - 1]}"
     elif results.beyond and not held:
-        said += f". None holds even at {results.beyond[0]}"
+        said += f". Not one holds even at {results.beyond[0]}"
     return f"{said}."
 
 
