@@ -96,6 +96,8 @@ def test_an_odd_size_is_refused_with_both_neighbors():
     assert str(caught.value) == (
         "Maker got width=7, but needs an even number: it needs pairs.\nThe nearest even numbers are 6 and 8."
     )
+    with pytest.raises(ShapeError, match="The smallest is 2"):
+        require_even("Maker", "it needs pairs", width=1)
 
 
 @pytest.mark.parametrize("value", [0, -1.0, float("inf"), float("nan"), -float("inf")])

@@ -112,7 +112,7 @@ def require_even(owner: str, reason: str, **sizes: int) -> None:
         if size % 2:
             raise ShapeError(
                 f"{owner} got {name}={size}, but needs an even number: {reason}.\n"
-                f"The nearest even numbers are {size - 1} and {size + 1}."
+                + (f"The nearest even numbers are {size - 1} and {size + 1}." if size > 1 else "The smallest is 2.")
             )
 
 

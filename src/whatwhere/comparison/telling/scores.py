@@ -52,7 +52,9 @@ def groups_seen(results: Results) -> str:
         if len(found) > 1 and abs(found[order[0]] - found[order[-1]]) >= _APART:
             first, last = (score_text(results, found[order[end]]) for end in (0, -1))
             at = f"at {length} {unit_of(results)} the median over all schemes is {first}"
-            return f"{named(order[0])} breaks first: {at}, against {last} for {named(order[-1])}."
+            breaking = named(order[0])
+            breaking = breaking[:1].upper() + breaking[1:]
+            return f"{breaking} breaks first: {at}, against {last} for {named(order[-1])}."
     if len(groups) == 1:
         return f"The same scores for a part of each input: {named(groups[0])}."
     close = "5 points" if results.percent else f"0.05 {named(str(results.task['measure']))}"

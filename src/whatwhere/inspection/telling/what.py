@@ -20,7 +20,8 @@ def sizes(found: Mapping[str, Any]) -> list[Part]:
     if found["initial_scale"] is not None:
         told.append(initial_words(found["initial_scale"]))
     rows = [_size(part) for part in found["parts"]]
-    whole = (f"{found['parameters']:,}", "", short(found["bytes"]), "", f"{found['tensors']:,} tensors")
+    tensors = f"{found['tensors']:,} tensor{'' if found['tensors'] == 1 else 's'}"
+    whole = (f"{found['parameters']:,}", "", short(found["bytes"]), "", tensors)
     head = ("part", "shape", "type", "parameters", "share", "bytes", "of bytes", "tensor")
     table = Table("Parameters and bytes by part", head, [*rows, ["all", "", "", *whole]], (3, 4, 5, 6), short="whole")
     return [*told, table]
