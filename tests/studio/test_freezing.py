@@ -211,6 +211,7 @@ def test_the_page_opens_from_disk_in_a_frame_and_without_scripts(
     assert seen["options"][0] == "Last"
     assert seen["refused"].startswith("This page is frozen")
     assert seen["chips"] == QUESTIONS["tokens.neighbors"](fresh, {"token": "#15", "k": 10})["lists"][0]["words"]
+    assert seen["layouts"] == ["PCA"], "no others were drawn"
     assert seen["violations"] == []
     assert seen["address"].endswith("page.html#/health")
     for said in ("Nearest to Max", "What is wrong with rows of the token table", near["words"][0]):

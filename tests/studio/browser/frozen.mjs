@@ -23,6 +23,7 @@ found.refused = await page.locator('[role="alert"]').first().innerText();
 await page.goto(`${file}#/map?token=%23${given.token}`);
 await page.waitForSelector(".chips");
 found.chips = await page.locator(".chips .token").allInnerTexts();
+found.layouts = await page.getByLabel("laid out by").locator("option").allInnerTexts();
 found.violations = await violations(page);
 await page.getByRole("link", { name: "Unhealthy tokens" }).click();
 await page.waitForSelector(".choices");

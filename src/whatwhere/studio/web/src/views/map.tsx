@@ -1,7 +1,7 @@
 /** View 3, the token map: all tokens on a plane, what the plane keeps of their neighborhoods, and the true neighbors of one. */
 
 import { useMemo, useState } from "preact/hooks";
-import { type Asked, useAnswer } from "../hooks";
+import { type Asked, useAnswer, useSource } from "../hooks";
 import { writeLink } from "../link";
 import { fixed, whole } from "../numbers";
 import { announce } from "../parts/announce";
@@ -62,6 +62,9 @@ function TokenMap({ about, settings, change }: ViewProps) {
 }
 
 function Controls({ about, settings, change }: ViewProps) {
+  const source = useSource();
+  const table = String(settings["table"]);
+  const offered = (asked: Settings) => source.holds("maps.places", asked); // all, or what a frozen page has
   const choose = (name: string) => (event: { currentTarget: HTMLSelectElement }) => change({ [name]: event.currentTarget.value, box: "", only: "" });
   return (
     <search class="ask">
@@ -69,11 +72,13 @@ function Controls({ about, settings, change }: ViewProps) {
       <label class="choice">
         laid out by{" "}
         <select value={String(settings["method"])} onChange={choose("method")}>
-          {Object.entries(METHODS).map(([method, name]) => (
-            <option key={method} value={method}>
-              {name}
-            </option>
-          ))}
+          {Object.entries(METHODS)
+            .filter(([method]) => offered({ method, table }))
+            .map(([method, name]) => (
+              <option key={method} value={method}>
+                {name}
+              </option>
+            ))}
         </select>
       </label>
       <label class="choice">
@@ -84,7 +89,7 @@ function Controls({ about, settings, change }: ViewProps) {
           ))}
         </select>
       </label>
-      {about.tables.readout && (
+      {about.tables.readout && offered({ method: "pca", table: "readout" }) && (
         <label class="choice">
           rows of the{" "}
           <select value={String(settings["table"])} onChange={choose("table")}>
