@@ -9,7 +9,6 @@ import pytest
 
 from whatwhere.comparison.reading import Results, number, optional, spread
 from whatwhere.comparison.telling.wording import (
-    count,
     listed,
     measure,
     named,
@@ -22,6 +21,7 @@ from whatwhere.comparison.telling.wording import (
     spread_cell,
     spread_of,
 )
+from whatwhere.page.wording import count
 
 
 def results(**task: Any) -> Results:

@@ -69,3 +69,16 @@ export async function saved(page, figure, kind) {
   const [download] = await Promise.all([page.waitForEvent("download"), figure.getByRole("button", { name: `as ${kind}` }).click()]);
   return String(readFileSync(await download.path()));
 }
+
+/** Open each view of a frozen page, and give how often it refuses: each holds the answers that it begins with, and draws. */
+export async function opened(page, drawn = "main figure") {
+  const refused = {};
+  for (const link of await page.locator("nav a").all()) {
+    await link.click();
+    await page.waitForFunction((title) => document.querySelector("h1").textContent === title, await link.innerText());
+    await page.waitForSelector(`${drawn}, main [role="alert"]`);
+    await page.waitForFunction(() => !document.querySelector(".waiting, [aria-busy=true]"));
+    refused[await link.innerText()] = await page.locator('main [role="alert"]').count();
+  }
+  return refused;
+}

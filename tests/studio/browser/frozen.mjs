@@ -1,7 +1,7 @@
 // The page as one file: from the disk, without JavaScript, and in a frame of a notebook that lets it do little.
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
-import { browser, given, tell, violations, watched } from "./driving.mjs";
+import { browser, given, opened, tell, violations, watched } from "./driving.mjs";
 
 const found = {};
 const started = await browser();
@@ -29,15 +29,7 @@ await page.getByRole("link", { name: "Unhealthy tokens" }).click();
 await page.waitForSelector(".choices");
 found.address = page.url();
 
-// Each view finds the answers that it begins with: nothing is refused, and something is drawn.
-found.opened = {};
-for (const link of await page.locator("nav a").all()) {
-  await link.click();
-  await page.waitForFunction((title) => document.querySelector("h1").textContent === title, await link.innerText());
-  await page.waitForSelector('main figure, main [role="alert"]');
-  await page.waitForFunction(() => !document.querySelector(".waiting, [aria-busy=true]"));
-  found.opened[await link.innerText()] = await page.locator('main [role="alert"]').count();
-}
+found.opened = await opened(page);
 await context.close();
 
 const plain = await watched(started, { javaScriptEnabled: false });

@@ -1,6 +1,6 @@
 // The report of a comparison, opened from the disk with the network off: what it opens on, all its views, and on paper.
 import { pathToFileURL } from "node:url";
-import { browser, given, saved, small, tell, violations, watched } from "./driving.mjs";
+import { browser, given, opened, saved, small, tell, violations, watched } from "./driving.mjs";
 
 const found = {};
 const started = await browser();
@@ -35,15 +35,7 @@ if (given.fingerprint) {
   found.replayed = await violations(page);
 }
 
-// Each view finds the answers that it begins with: nothing is refused, and something is drawn.
-found.opened = {};
-for (const link of await page.locator("nav a").all()) {
-  await link.click();
-  await page.waitForFunction((title) => document.querySelector("h1").textContent === title, await link.innerText());
-  await page.waitForSelector('main figure, main .note, main [role="alert"]');
-  await page.waitForFunction(() => !document.querySelector(".waiting, [aria-busy=true]"));
-  found.opened[await link.innerText()] = await page.locator('main [role="alert"]').count();
-}
+found.opened = await opened(page, "main figure, main .note");
 await context.close();
 
 const plain = await watched(started, { javaScriptEnabled: false });

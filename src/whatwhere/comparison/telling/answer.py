@@ -3,7 +3,8 @@
 import math
 
 from whatwhere.comparison.reading import Results
-from whatwhere.comparison.telling.wording import count, listed, run_of, scheme_named, score_text, unit_of
+from whatwhere.comparison.telling.wording import listed, run_of, scheme_named, score_text, unit_of
+from whatwhere.page.wording import count
 
 _HOLDS = (
     0.05  # a scheme holds at a length where it loses at most 5 points (or 0.05 of another unit) of its score in length

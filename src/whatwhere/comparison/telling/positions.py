@@ -8,6 +8,7 @@ from jaxtyping import Float
 
 from whatwhere.comparison.reading import Results, number
 from whatwhere.comparison.telling.wording import listed, named, scheme_named
+from whatwhere.page.wording import capital
 
 _AXES = {
     "rows by dimension": ("dimension", "position", "a row of numbers, added to the token's"),
@@ -81,7 +82,7 @@ def distance_seen(curves: Sequence[Mapping[str, Any]]) -> str:
     parts = [f"never rising with distance: {listed(falling)}"] if falling else []
     parts += [f"rising again{'' if falling else ' with distance'}: {listed(rising)}"] if rising else []
     said = "; ".join(parts)
-    return f"{said[:1].upper()}{said[1:]}."
+    return f"{capital(said)}."
 
 
 def _first_rise(distances: Float[np.ndarray, " n"], curve: Float[np.ndarray, " n"]) -> float | None:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from whatwhere.comparison.reading import Results
-from whatwhere.comparison.telling.wording import count, listed, named
+from whatwhere.comparison.telling.wording import listed, named
 from whatwhere.page.markup import visible
+from whatwhere.page.wording import count
 
 _VERBS = {  # for one claim, for several
     "holds": ("holds", "hold"),

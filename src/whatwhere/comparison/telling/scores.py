@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from whatwhere.comparison.reading import Results
 from whatwhere.comparison.telling.answer import ranking
 from whatwhere.comparison.telling.wording import listed, named, scheme_named, score_text, spread_of, unit_of
+from whatwhere.page.wording import capital
 
 _STILL = 1e-3  # logits are of order 1 to 10 in float32: rounding moves them by 1e-5, a moved position by 0.1 and more
 _APART = 0.05
@@ -52,9 +53,7 @@ def groups_seen(results: Results) -> str:
         if len(found) > 1 and abs(found[order[0]] - found[order[-1]]) >= _APART:
             first, last = (score_text(results, found[order[end]]) for end in (0, -1))
             at = f"at {length} {unit_of(results)} the median over all schemes is {first}"
-            breaking = named(order[0])
-            breaking = breaking[:1].upper() + breaking[1:]
-            return f"{breaking} breaks first: {at}, against {last} for {named(order[-1])}."
+            return f"{capital(named(order[0]))} breaks first: {at}, against {last} for {named(order[-1])}."
     if len(groups) == 1:
         return f"The same scores for a part of each input: {named(groups[0])}."
     close = "5 points" if results.percent else f"0.05 {named(str(results.task['measure']))}"
@@ -92,7 +91,7 @@ def shift_seen(results: Results) -> str:
         *_told(absent, "has", "have", "no row to move to"),
     ]
     said = "; ".join(parts)
-    return f"{said}." if said.startswith(tuple(still + kept + absent)) else f"{said[:1].upper()}{said[1:]}."
+    return f"{said}." if said.startswith(tuple(still + kept + absent)) else f"{capital(said)}."
 
 
 def _told(names: Sequence[str], one: str, several: str, rest: str) -> list[str]:

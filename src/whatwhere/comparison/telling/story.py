@@ -9,7 +9,8 @@ from jaxtyping import Float
 from whatwhere.analysis.projection import principal_components
 from whatwhere.comparison.reading import AFTER, BEFORE, Results, Spread, optional
 from whatwhere.comparison.telling.answer import best_scheme
-from whatwhere.comparison.telling.wording import count, plain, spread_cell, spread_of
+from whatwhere.comparison.telling.wording import plain, spread_cell, spread_of
+from whatwhere.page.wording import count
 
 # What the tutorial of this task says about its table of 20 x 64, at 0, 10 and 50 epochs of 50.
 _CLAIMS: dict[str, tuple[str, str]] = {

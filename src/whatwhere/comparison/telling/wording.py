@@ -38,11 +38,6 @@ def listed(parts: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
-def count(number: int, one: str) -> str:
-    """Write 1 seed, 3 seeds."""
-    return f"{number:,} {one}{'' if number == 1 else 's'}"
-
-
 def plain(value: float, digits: int = 3) -> str:
     """Write a number with a true minus sign.
 

@@ -9,6 +9,7 @@ from whatwhere.inspection.telling.parts import Part, Passage, Table, shown
 from whatwhere.inspection.telling.what import norms, shares, sizes, spectrum
 from whatwhere.inspection.telling.where import biases, positions, rotary
 from whatwhere.inspection.wording import TITLES
+from whatwhere.page.wording import capital
 
 __all__ = ["Part", "Passage", "Table", "tell"]
 
@@ -40,4 +41,4 @@ def _parts(name: str, found: Mapping[str, Any]) -> list[Part]:
     if there(found):
         return _TOLD[name](found)
     missing = str(found["missing"])
-    return [f"{missing[:1].upper()}{missing[1:]}."]
+    return [f"{capital(missing)}."]

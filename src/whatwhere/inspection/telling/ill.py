@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from whatwhere.inspection.answer import there
-from whatwhere.inspection.telling.parts import Part, Table, rows_of, seen, token
+from whatwhere.inspection.telling.parts import Part, Table, seen, token
 from whatwhere.inspection.wording import FAULTS, beyond_words, faultless
+from whatwhere.page.wording import count
 
 
 def unhealthy(found: Mapping[str, Any]) -> list[Part]:
@@ -20,13 +21,13 @@ def unhealthy(found: Mapping[str, Any]) -> list[Part]:
 
 def _never(found: Mapping[str, Any], rows: int) -> list[Part]:
     if not found["count"]:
-        return [f"Of {rows_of(rows)} none looks as if training had never reached it."]
+        return [f"Of {count(rows, 'row')} none looks as if training had never reached it."]
     also = found["also_unreachable"]
     lost = "" if also is None else f", {also:,} of them out of reach of any text (the others are rare)"
     told = (
-        f"Training seems never to have reached {found['count']:,} of {rows_of(rows)}{lost}. The "
-        f"{rows_of(len(found['seeds']))} of lowest length are taken for such; suspected is a row whose cosine to their "
-        f"mean, both less the mean of all rows, is above {found['threshold']:.2f}."
+        f"Training seems never to have reached {found['count']:,} of {count(rows, 'row')}{lost}. The "
+        f"{count(len(found['seeds']), 'row')} of lowest length are taken for such; suspected is a row whose cosine to "
+        f"their mean, both less the mean of all rows, is above {found['threshold']:.2f}."
     )
     reachable = {None: "?", True: "yes", False: "no"}
     cells = [
@@ -43,8 +44,8 @@ def _unreachable(found: Mapping[str, Any]) -> list[Part]:
     if not found["count"]:
         return ["Every token can be reached by some text."]
     told = (
-        f"No text can reach {rows_of(found['count'])}: what such a token stands for is read as other tokens, behind "
-        "each of seven short texts."
+        f"No text can reach {count(found['count'], 'row')}: what such a token stands for is read as other tokens, "
+        "behind each of seven short texts."
     )
     cells = [
         [_id(row), token(row), f"{row['norm']:.3g}", " ".join(seen(part) for part in row["reads_as"])]
@@ -72,7 +73,7 @@ def _plainly_bad(found: Mapping[str, Any]) -> list[Part]:
     told: list[Part] = []
     double, beyond = found["duplicates"], found["beyond"]
     if double["rows"]:
-        told.append(f"{rows_of(double['rows'])} in {double['groups']:,} groups: equal to each other.")
+        told.append(f"{count(double['rows'], 'row')} in {double['groups']:,} groups: equal to each other.")
     groups = [[_id(group[0]), "  ".join(map(_named, group))] for group in double["shown"]]
     told += _listed("Rows that are equal", ("first", "rows"), groups, (), double["groups"])
     for name in ("zero", "broken"):
@@ -80,7 +81,7 @@ def _plainly_bad(found: Mapping[str, Any]) -> list[Part]:
         more = ("NaN", "infinite") if name == "broken" else ()
         cells = [[_id(row), token(row), *(str(row[part.lower()]) for part in more)] for row in rows]
         if found[name]["count"]:
-            told.append(f"{rows_of(found[name]['count'])}: {FAULTS[name]}.")
+            told.append(f"{count(found[name]['count'], 'row')}: {FAULTS[name]}.")
         caption = f"Rows that are {FAULTS[name]}"
         told += _listed(caption, ("id", "token", *more), cells, range(2, 2 + len(more)), found[name]["count"])
     if beyond["count"]:

@@ -80,8 +80,3 @@ def seen(text: str) -> str:
     if signs and unicodedata.category(signs[0]).startswith("M"):
         signs = "◌" + signs  # a mark that combines needs something to stand on
     return signs if len(signs) <= LONGEST else f"{signs[:36]}…{signs[-11:]}"
-
-
-def rows_of(number: int) -> str:
-    """Write 1 row, 3 rows."""
-    return f"{number:,} row{'' if number == 1 else 's'}"

@@ -6,6 +6,7 @@ from typing import Any
 
 from whatwhere.inspection.telling.parts import Part, Table
 from whatwhere.inspection.wording import axes_words, initial_words, norm_words, percent, short, tied_words
+from whatwhere.page.wording import capital, count
 
 _BARS = 16
 
@@ -20,8 +21,7 @@ def sizes(found: Mapping[str, Any]) -> list[Part]:
     if found["initial_scale"] is not None:
         told.append(initial_words(found["initial_scale"]))
     rows = [_size(part) for part in found["parts"]]
-    tensors = f"{found['tensors']:,} tensor{'' if found['tensors'] == 1 else 's'}"
-    whole = (f"{found['parameters']:,}", "", short(found["bytes"]), "", tensors)
+    whole = (f"{found['parameters']:,}", "", short(found["bytes"]), "", count(found["tensors"], "tensor"))
     head = ("part", "shape", "type", "parameters", "share", "bytes", "of bytes", "tensor")
     table = Table("Parameters and bytes by part", head, [*rows, ["all", "", "", *whole]], (3, 4, 5, 6), short="whole")
     return [*told, table]
@@ -98,7 +98,7 @@ def spectrum(found: Mapping[str, Any]) -> list[Part]:
     table = Table(
         "Share of the variance by principal axis", ("axis", "share"), rows, (0, 1), bars=bars, drawn="spectra"
     )
-    return [told[:1].upper() + told[1:], table]
+    return [capital(told), table]
 
 
 def _fewer(counts: Sequence[int], edges: Sequence[float]) -> tuple[list[int], list[float]]:

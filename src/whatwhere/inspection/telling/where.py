@@ -16,6 +16,7 @@ from whatwhere.inspection.wording import (
     short,
     trained_words,
 )
+from whatwhere.page.wording import capital
 
 _DISTANCES = tuple(2**n for n in range(10))
 _OUTLIERS = 20
@@ -32,7 +33,7 @@ def positions(found: Mapping[str, Any]) -> list[Part]:
         f"{kind}: {found['positions']:,} positions x {found['dim']:,}; median length {found['median_norm']:.3g}.",
         trained_words(found),
         shift_words(found),
-        axes[:1].upper() + axes[1:],
+        capital(axes),
         f"Positions of unusual length: {', '.join(outliers[:_OUTLIERS]) or 'none'}{more}.",
     ]
     return [

@@ -9,6 +9,7 @@ from whatwhere.errors import SettingError
 from whatwhere.inspection.answer import there
 from whatwhere.inspection.telling import Part, tell
 from whatwhere.inspection.wording import percent
+from whatwhere.page.wording import capital
 from whatwhere.studio.api.settings import known
 from whatwhere.studio.api.sheets import Left, Sheet
 from whatwhere.studio.examined import inspection
@@ -29,7 +30,7 @@ def inspected(source: Source, settings: Mapping[str, Any], report: Report) -> di
     found = inspection(source, lambda said: report(next(steps, _STEPS - 1) / _STEPS, said))
     sections = found["sections"]
     return {
-        "answer": _capital(found["answer"]),
+        "answer": capital(found["answer"]),
         "made": {name: found[name] for name in ("checkpoint", "whatwhere", "seed")},
         "passages": [
             {"name": passage.name, "title": passage.title, "parts": [_wired(part) for part in passage.parts]}
@@ -50,7 +51,7 @@ def left(source: Source) -> Left | None:
         sheets += _sheets(passage.title, passage.parts)
         sheets += _axes(found) if passage.name == "positions" else []
     made = "Format: {checkpoint}. Read by whatwhere {whatwhere}, samples drawn with seed {seed}.".format_map(found)
-    return Left("Overview", [("overview.inspected", {})], sheets, said=[f"{_capital(found['answer'])}.", made])
+    return Left("Overview", [("overview.inspected", {})], sheets, said=[f"{capital(found['answer'])}.", made])
 
 
 def _wired(part: Part) -> dict[str, Any]:
@@ -110,7 +111,3 @@ def _spectra(sections: Mapping[str, Any]) -> list[dict[str, Any]]:
                 | {part: numbers[part] for part in ("dim", "for_ninety")}
             )
     return found
-
-
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
