@@ -38,7 +38,7 @@ types: $(VENV)/dev.stamp ## strict type check
 
 # Shapes are checked at run time in the first pass; that hook and torch.compile exclude each other, hence the second.
 tests: $(VENV)/dev.stamp $(VENV)/page.stamp browser ## pytest in two passes
-	$(PYTEST) -m "not compile and not slow" --jaxtyping-packages=whatwhere,beartype.beartype $(COVER)
+	$(PYTEST) -m "not compile and not slow" --jaxtyping-packages=whatwhere,benchmarks,beartype.beartype $(COVER)
 	$(PYTEST) -m "compile and not slow" $(COVER_MORE)
 
 # Told apart from the tests, which it makes three quarters longer.
@@ -59,7 +59,7 @@ format: $(VENV)/dev.stamp ## format the code and mend what lint can mend
 docs: $(VENV)/dev.stamp ## write the generated parts of README.md and docs/ anew
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/minilm.py
-	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python -m benchmarks.speed
 
 pictures: $(VENV)/page.stamp browser ## take the pictures of docs/studio.md anew (5 minutes)
 	$(BIN)/python docs/studio_pictures.py

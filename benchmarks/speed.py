@@ -3,19 +3,19 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import log
 from pathlib import Path
-from typing import Any
 
-from whatwhere.benchmark import table
-from whatwhere.benchmark.store import read
-from whatwhere.benchmark.targets import TARGETS, Verdict, verdicts
-from whatwhere.benchmark.works import WORKS
-from whatwhere.page.markup import Markup, element
+from benchmarks import table
+from benchmarks.cases import CASES
+from benchmarks.records import CandidateRecord, Results, VariantRecord
+from benchmarks.store import read
+from benchmarks.targets import TARGETS, Verdict, verdicts
+from whatwhere.report.html import Markup, element
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "benchmarks" / "results"
 DEVICES = {"cpu": "CPU", "cuda": "GPU"}
 DRAWN = {
-    "rotary": "float32, half-split, forward",
+    "rotary": "float32, half, forward",
     "lookup": "float32, dim 768, sinusoidal",
     "token-step": "262,144 rows, uniform ids",
     "attention": "float32, 4,096 tokens, forward with backward",
@@ -23,10 +23,10 @@ DRAWN = {
     "decoding": "float32, 4,095 keys in the cache",
     "training": "2 threads",
 }
-"""One case of each work that has a ratio to show."""
+"""One variant of each case that has a ratio to show."""
 NOT_MEASURED = "not measured"
 WIDTH, LEFT, RIGHT, TOP, STEP = 840, 410, 20, 10, 20
-"""Of the figure: from LEFT on stand the ratios, and each line is STEP high."""
+"""Of the figure: ratios begin at LEFT, and each line is STEP high."""
 TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 STYLE = """
 text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif; fill: #1b1f24 }
@@ -42,37 +42,38 @@ path { stroke-width: 1; fill: none } circle { stroke-width: 1.5 } .grid { stroke
 HEAD = """# Speed
 
 This page and its figure are written by `benchmarks/speed.py` from the files in `benchmarks/results`; nothing in it is
-typed by hand. To measure on your machine, and to see the same table:
+typed by hand. To measure on your machine, in a checkout, and to see the same table:
 
 ```text
 pip install -e '.[bench]'
-whatwhere bench --out results.json        # all works; interrupted, the same command goes on
-whatwhere bench rotary decoding           # some
-whatwhere bench --quick                   # small shapes: whether everything runs, not how fast
+python -m benchmarks --out results.json   # all cases; run the same command again to resume
+python -m benchmarks rotary decoding      # some
+python -m benchmarks --quick              # small shapes: whether everything runs, not how fast
 ```
 """
 
 HOW = """## What is measured, and how
 
-The input layer moves bytes more than it computes, so **the limit** of most works is a copy: as many bytes as must be
+The input layer moves bytes more than it computes, so **the limit** of most cases is a copy: as many bytes as must be
 read and written, into a tensor that exists already. Attention has PyTorch's attention without a bias as its limit;
-decoding, starting and training stand beside plain PyTorch or Python. A ratio of 1 is the limit.
+decoding, starting and training are compared with plain PyTorch or Python. A ratio of 1 is the limit.
 
-- **Interleaved.** All candidates of a case run in one process and take their turn in every round, beside the limit, in
-  an order that changes. The ratio is the median over rounds of the time divided by the limit's time *of the same
-  round*, with its quartiles. Load that comes and goes hits all alike.
+- **Interleaved.** All candidates of a variant run in one process and take their turn in every round, beside the
+  limit, in an order that changes. The ratio is the median over rounds of the time divided by the limit's time *of the
+  same round*, with its quartiles. Load that comes and goes hits all alike.
 - **The same work.** Every candidate gets the same tensors, and its result is compared with float64. What can be
   prepared once for all layers (tables of angles) is prepared beforehand for everybody, unless a row says otherwise.
 - **Fresh and pooled.** The C library maps a large tensor anew, touches it page by page and unmaps it again; on a
   virtual machine that costs several times the arithmetic. A faster kernel does not change that, and an allocator is
-  no kernel. So each work is timed in two processes: `fresh` with the C library's default, `pooled` with freed memory
+  no kernel. So each case is timed in two processes: `fresh` with the C library's default, `pooled` with freed memory
   kept (`mallopt`: no mappings of their own for large blocks, no trimming). Targets hold for pooled unless they say
   otherwise. On a GPU, PyTorch's own allocator keeps memory, and there is one column.
-- **Memory.** The peak of resident memory of one call over what was held before, results included, in a pass of its own
-  with fresh allocation.
+- **Fallback** is whatwhere without its compiled kernels, in PyTorch's own operations (for neighbors in NumPy's).
+- **Memory.** The peak of resident memory of one call beyond what was allocated before, results included, in a pass
+  of its own with fresh allocation.
 - **Errors** are those of the row's own result against float64; each table says of what, and whether they are absolute.
 
-`src/whatwhere/benchmark/timing.py` is the whole of the timing, on one page; every round is in the JSON.
+`benchmarks/timing.py` is the whole of the timing, on one page; every round is in the JSON.
 """
 
 LEFT_OUT = """## Who is not here
@@ -86,21 +87,25 @@ LEFT_OUT = """## Who is not here
 """
 
 
-def page(results: Sequence[Mapping[str, Any]]) -> str:
-    """Give docs/speed.md."""
+def page(results: Sequence[Results]) -> str:
+    """Return docs/speed.md.
+
+    Args:
+        results: one for each device that was measured.
+    """
     by_device = {found["settings"]["device"]: found for found in results}
-    parts = [HEAD, HOW, "![Ratios to the limit, by work and candidate](speed.svg)\n", _targets(by_device)]
-    parts += [_work(name, by_device) for name in WORKS]
+    parts = [HEAD, HOW, "![Ratios to the limit, by case and candidate](speed.svg)\n", _targets(by_device)]
+    parts += [_case(name, by_device) for name in CASES]
     parts += [LEFT_OUT, *(_machine(device, by_device.get(device)) for device in DEVICES)]
     return "\n".join(parts)
 
 
-def _targets(by_device: Mapping[str, Mapping[str, Any]]) -> str:
-    """Give the targets, each with the worst of its cases."""
+def _targets(by_device: Mapping[str, Results]) -> str:
+    """Return the targets, each with the worst of its variants."""
     judged = {device: list(verdicts(found)) for device, found in by_device.items()}
-    lines = ["## Targets", "", "Of several cases the worst one is shown; the tables below have them all.", ""]
+    lines = ["## Targets", "", "Of several variants the worst one is shown; the tables below have them all.", ""]
     lines += [
-        f"| work | candidate | target | {' | '.join(DEVICES.values())} |",
+        f"| case | candidate | target | {' | '.join(DEVICES.values())} |",
         "|---|---|---|" + "---|" * len(DEVICES),
     ]
     for target in TARGETS:
@@ -108,17 +113,17 @@ def _targets(by_device: Mapping[str, Mapping[str, Any]]) -> str:
         for device in DEVICES:
             found = [verdict for verdict in judged.get(device, []) if verdict.target == target]
             cells.append(_worst(found))
-        lines.append(_line([target.work, target.candidate, target.words, *cells]))
+        lines.append(_line([target.case, target.candidate, target.words, *cells]))
     return "\n".join([*lines, "", *_floors(verdict for found in judged.values() for verdict in found)]) + "\n"
 
 
 def _floors(found: Iterable[Verdict]) -> list[str]:
-    """Say of each target that was missed what its floor is."""
+    """Return the floor of each target that was missed."""
     missed = {verdict.target: None for verdict in found if verdict.met is False}
     if not missed:
         return []
-    told = [f"- **{one.work}, {one.candidate}, {one.words}**: {one.floor or 'no floor is known.'}" for one in missed]
-    return ["What was missed, and the floor:", "", *told]
+    lines = [f"- **{one.case}, {one.candidate}, {one.words}**: {one.floor or 'no floor is known.'}" for one in missed]
+    return ["What was missed, and the floor:", "", *lines]
 
 
 def _worst(found: Sequence[Verdict]) -> str:
@@ -127,35 +132,34 @@ def _worst(found: Sequence[Verdict]) -> str:
         return NOT_MEASURED
     worst = max(measured, key=lambda verdict: verdict.strain)
     met = sum(bool(verdict.met) for verdict in measured)
-    cases = "" if len(measured) == 1 else f" ({worst.case}; {met} of {len(measured)} cases met)"
-    return worst.words + cases
+    of = "" if len(measured) == 1 else f" ({worst.variant}; {met} of {len(measured)} variants met)"
+    return worst.words + of
 
 
-def _work(name: str, by_device: Mapping[str, Mapping[str, Any]]) -> str:
-    """Give the section of a work: what it is, then a table for each case."""
-    work = WORKS[name]
-    found = {device: found["works"].get(name) for device, found in by_device.items()}
-    parts = [f"## {name}: {work.title}\n", work.about + "\n"]
-    measured = {device: record for device, record in found.items() if record is not None}
+def _case(name: str, by_device: Mapping[str, Results]) -> str:
+    """Return the section of a case: what it is, then a table for each variant."""
+    case = CASES[name]
+    parts = [f"## {name}: {case.title}\n", case.about + "\n"]
+    measured = {device: found["cases"][name] for device, found in by_device.items() if name in found["cases"]}
     if not measured:
         return "\n".join([*parts, f"{NOT_MEASURED.capitalize()} yet.\n"])
     for device, record in measured.items():
-        rows = table.rows(by_device[device] | {"works": {name: record}})
+        rows = table.rows({**by_device[device], "cases": {name: record}})
         load = record["load"]
         parts.append(
             f"{DEVICES[device]}, {record['date'][:10]}, code {record['code']}; load average at the start "
             f"{_load(load['start'])}, at the end {_load(load['end'])}.\n"
         )
         parts += [
-            _case(case, [row for row in rows if row.case == case["case"]], work.regimes_on(device))
-            for case in record["cases"]
+            _variant(variant, [row for row in rows if row.variant == variant["variant"]], case.regimes_on(device))
+            for variant in record["variants"]
         ]
     return "\n".join(parts)
 
 
-def _case(case: Mapping[str, Any], rows: Sequence[table.Row], regimes: Sequence[str]) -> str:
-    lines = [f"### {case['case']}", "", f"Limit: {case['limit']}."]
-    lines[-1] += f" Error: {case['error']}." if case["error"] else ""
+def _variant(variant: VariantRecord, rows: Sequence[table.Row], regimes: Sequence[str]) -> str:
+    lines = [f"### {variant['variant']}", "", f"Limit: {variant['limit']}."]
+    lines[-1] += f" Error: {variant['error']}." if variant["error"] else ""
     lines += [
         "",
         _line(["candidate", *regimes, "time", "peak MiB", "error", "target"]),
@@ -168,11 +172,11 @@ def _case(case: Mapping[str, Any], rows: Sequence[table.Row], regimes: Sequence[
     return "\n".join(lines) + "\n"
 
 
-def _machine(device: str, found: Mapping[str, Any] | None) -> str:
+def _machine(device: str, found: Results | None) -> str:
     title = f"## The {DEVICES[device]} of these numbers"
     if found is None:
-        told = f"{NOT_MEASURED.capitalize()}: no {DEVICES[device]} was at hand."
-        return f"{title}\n\n{told} `whatwhere bench --device {device}` measures one.\n"
+        absent = f"{NOT_MEASURED.capitalize()}: no {DEVICES[device]} was at hand."
+        return f"{title}\n\n{absent} `python -m benchmarks --device {device}` measures one.\n"
     machine = found["machine"]
     caches = ", ".join(f"{name} {size}" for name, size in machine["caches"].items())
     facts = {
@@ -196,16 +200,22 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def figure(found: Mapping[str, Any]) -> str:
-    """Draw the ratios of one case of each work, pooled as a disk and fresh as a ring."""
-    lines: list[tuple[str, Mapping[str, Any]]] = []
-    for name, case in DRAWN.items():
-        for record in found["works"].get(name, {"cases": []})["cases"]:
-            if record["case"] == case:
-                lines += [("", {})] if lines else []
-                lines.append((f"{name}: {case}", {}))
-                lines += [(row["candidate"], row) for row in record["rows"] if row["regimes"]]
-    every = [value for _, row in lines for value in _medians(row).values()]
+def figure(results: Results) -> str:
+    """Draw the ratios of one variant of each case, pooled as a disk and fresh as a ring.
+
+    Args:
+        results: of one device.
+
+    Returns:
+        docs/speed.svg.
+    """
+    lines: list[tuple[str, CandidateRecord | None]] = []
+    shown = {name: variant for name, variant in table.variants(results) if DRAWN.get(name) == variant["variant"]}
+    for name in (name for name in DRAWN if name in shown):
+        lines += [("", None)] if lines else []
+        lines.append((f"{name}: {DRAWN[name]}", None))
+        lines += [(row["candidate"], row) for row in shown[name]["rows"] if row["regimes"]]
+    every = [value for _, row in lines if row for value in _medians(row).values()]
     low, high = min(every) / 1.3, max(every) * 1.3
     bottom = TOP + STEP * len(lines)
 
@@ -222,28 +232,27 @@ def figure(found: Mapping[str, Any]) -> str:
     parts.append(
         _text(str((LEFT + WIDTH) // 2), bottom + 38, "time / the limit's time; disk: pooled, ring: fresh", "middle")
     )
-    for place, (words, row) in enumerate(lines):
-        parts += _drawn(across, TOP + STEP * place + STEP // 2, words, row)
+    for number, (words, row) in enumerate(lines):
+        y = TOP + STEP * number + STEP // 2
+        parts += [_text("10", y + 4, words, kind="head")] if row is None else _drawn(across, y, row)
     size = {"viewBox": f"0 0 {WIDTH} {bottom + 50}", "role": "img", "xmlns": "http://www.w3.org/2000/svg"}
     return f"{element('svg', *parts, attributes=size)}\n"
 
 
-def _medians(row: Mapping[str, Any]) -> dict[str, float]:
-    return {name: found["ratio"]["median"] for name, found in row.get("regimes", {}).items()}
+def _medians(row: CandidateRecord) -> dict[str, float]:
+    return {name: times["ratio"]["median"] for name, times in row["regimes"].items()}
 
 
-def _drawn(across: Callable[[float], str], y: int, words: str, row: Mapping[str, Any]) -> list[Markup]:
-    """Draw one line: a heading, or a candidate with its two ratios."""
-    if not row:
-        return [_text("10", y + 4, words, kind="head")]
-    who = "ours" if row.get("ours", False) else "peer"
-    places = {name: across(ratio) for name, ratio in _medians(row).items()}
-    joined = element("path", class_=who, d=f"M{' '.join(f'{x} {y}' for x in places.values())}")
+def _drawn(across: Callable[[float], str], y: int, row: CandidateRecord) -> list[Markup]:
+    """Draw the line of a candidate, with its ratios."""
+    who = "ours" if row["ours"] else "peer"
+    xs = {name: across(ratio) for name, ratio in _medians(row).items()}
+    joined = element("path", class_=who, d=f"M{' '.join(f'{x} {y}' for x in xs.values())}")
     marks = [
         element("circle", class_=f"{who} {'ring' if name == 'fresh' else 'disk'}", cx=x, cy=str(y), r="3.5")
-        for name, x in places.items()
+        for name, x in xs.items()
     ]
-    return [_text(str(LEFT - 10), y + 4, words, "end", "head" if who == "ours" else ""), joined, *marks]
+    return [_text(str(LEFT - 10), y + 4, row["candidate"], "end", "head" if who == "ours" else ""), joined, *marks]
 
 
 def _text(x: str, y: int, words: str, anchor: str = "start", kind: str = "") -> Markup:
@@ -251,8 +260,12 @@ def _text(x: str, y: int, words: str, anchor: str = "start", kind: str = "") -> 
     return element("text", words, attributes={"x": x, "y": str(y), "text-anchor": anchor, **named})
 
 
-def committed() -> list[dict[str, Any]]:
-    """Read the results that are there."""
+def committed() -> list[Results]:
+    """Return the results in benchmarks/results.
+
+    Raises:
+        ResultsError: a file cannot be read, or is of another version.
+    """
     files = [FOLDER / f"{device}.json" for device in DEVICES]
     return [read(file) for file in files if file.is_file()]
 

@@ -16,7 +16,7 @@ def table() -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in catalogue.values():
-        facts = [_yes(row.learned), row.moves, row.length]
+        facts = [_yes(row.learned), row.shift_invariance, row.length]
         source = f"[{row.paper.split(',')[0]}, {row.year}]({row.url})"
         formula = f"`{row.formula}`".replace("|", "\\|")
         cells = [f"`{row.name}`", _DOORS[row.door], formula, *facts, source, ", ".join(row.used_by)]
@@ -57,11 +57,11 @@ def section(row: Scheme) -> str:
         f"- used by: {', '.join(row.used_by)}",
         f"- learned: {_yes(row.learned)}; parameters at dim 64, 4 heads, 128 positions: "
         f"{sum(p.numel() for p in where.parameters()):,}",
-        f"- relative (moving all positions by one offset changes no score): {row.moves}",
+        f"- relative (shifting all positions by one offset changes no score): {row.shift_invariance}",
     ]
     if row.length == "any":
         lines.append(
-            f"- defined at every position, tested up to {row.longest:,}; whether a trained model is good there is "
+            f"- defined at every position, tested up to {row.tested_up_to:,}; whether a trained model is good there is "
             "another question, which `whatwhere compare` answers"
         )
     else:
@@ -71,8 +71,10 @@ def section(row: Scheme) -> str:
     if row.follows_length:
         lines.append("- depends on the length of the sequence: these facts hold within one stated `regime_length`")
     if row.causal_only:
-        lines.append("- says nothing of keys later than the query: `causal=False` is an error")
-    lines += [f"- distances told apart in bfloat16: up to {row.near}"] if row.near else []
+        lines.append("- supports causal attention only: `causal=False` is an error")
+    lines += (
+        [f"- distances with different biases in bfloat16: up to {row.distinct_up_to}"] if row.distinct_up_to else []
+    )
     lines += [f"- built as: `{where!r}`"]
     return "\n".join(lines[:2]) + "\n\n" + "\n".join(lines[2:])
 

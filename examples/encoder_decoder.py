@@ -1,11 +1,11 @@
-"""The encoder-decoder of "Attention Is All You Need", from whatwhere's parts, trained to read a word backwards.
+"""The encoder-decoder of "Attention Is All You Need", from whatwhere's parts, trained to write a word backwards.
 
     source ids -> tokens + positions -> encoder -> memory
-    target ids -> tokens + positions -> decoder, which also looks at the memory -> logits of the next token
+    target ids -> tokens + positions -> decoder, with cross-attention to the memory -> logits of the next token
 
 Run it: python examples/encoder_decoder.py [--steps 400]. It takes under a minute on one CPU core.
 
-Source words have different lengths, so the sources are padded on the right; no query ever looks at padding.
+Source words have different lengths, so the sources are padded on the right; no query attends to padding.
 """
 
 import argparse
@@ -33,14 +33,14 @@ class Attention(nn.Module):
         self.out = nn.Linear(dim, dim, bias=False)
 
     def forward(self, x: Tensor, source: Tensor, here: Here, causal: bool) -> Tensor:
-        """Let each token of x gather from the tokens of the source (x itself in self-attention)."""
+        """Return attention from the tokens of x to those of the source (x itself in self-attention)."""
         q, k, v = (self.heads(part) for part in (self.to_q(x), *self.to_kv(source).chunk(2, -1)))
         q, k = here.query_key(q, k)
         y = here.attention(q, k, v, causal=causal)
         return self.out(y.transpose(1, 2).flatten(-2))
 
     def heads(self, x: Tensor) -> Tensor:
-        """(batch, tokens, dim) -> (batch, heads, tokens, head_dim)."""
+        """Return (batch, heads, tokens, head_dim) of (batch, tokens, dim)."""
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
 
@@ -55,7 +55,7 @@ class Layer(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(3 if decoder else 2))
 
     def forward(self, x: Tensor, here: Here, memory: Tensor | None = None, across: Here | None = None) -> Tensor:
-        """Attend, attend across (decoder), feed; each added to what came in, normalized first."""
+        """Return x plus self-attention, cross-attention (decoder) and feed-forward, each of normalized vectors."""
         y = self.norms[0](x)
         x = x + self.attention(y, y, here, causal=self.cross is not None)
         if self.cross is not None and memory is not None and across is not None:
@@ -64,58 +64,58 @@ class Layer(nn.Module):
 
 
 class EncoderDecoder(nn.Module):
-    """Read a source, write a target. One token table serves source, target and readout, as in the paper."""
+    """An encoder-decoder. Source, target and output projection share one token table, as in the paper."""
 
     def __init__(self, where: ww.Where, dim: int = 64, num_heads: int = 4, layers: int = 2) -> None:
         super().__init__()
         self.where = where
-        self.tokens = ww.TokenEmbedding(VOCAB_SIZE, dim, init=dim**-0.5, scale="sqrt_dim", padding_id=PAD)
+        self.tokens = ww.TokenEmbedding(VOCAB_SIZE, dim, init=dim**-0.5, scale="sqrt_dim", padding_idx=PAD)
         self.encoder = nn.ModuleList(Layer(dim, num_heads, decoder=False) for _ in range(layers))
         self.decoder = nn.ModuleList(Layer(dim, num_heads, decoder=True) for _ in range(layers))
         self.norm_memory, self.norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
 
     def encode(self, source: Tensor) -> tuple[Tensor, ww.Positions]:
-        """(batch, tokens) -> memory (batch, tokens, dim), and where its tokens stand."""
-        stands = ww.from_mask(source != PAD)
-        here = self.where.at(stands)
+        """Return the memory (batch, tokens, dim) of a source (batch, tokens), and its positions."""
+        positions = ww.Positions.from_mask(source != PAD)
+        here = self.where.at(positions)
         x = here.input(self.tokens(source))
         for layer in self.encoder:
             x = layer(x, here)
-        return self.norm_memory(x), stands
+        return self.norm_memory(x), positions
 
-    def decode(self, target: Tensor, memory: Tensor, source_stands: ww.Positions) -> Tensor:
-        """Give the logits of the token after each token of the target."""
-        stands = ww.positions(target.shape[1])
-        here, across = self.where.at(stands), self.where.at(stands, source_stands)
+    def decode(self, target: Tensor, memory: Tensor, source_positions: ww.Positions) -> Tensor:
+        """Return the logits of the token after each token of the target."""
+        positions = ww.positions(target.shape[1])
+        here, across = self.where.at(positions), self.where.at(positions, source_positions)
         x = here.input(self.tokens(target))
         for layer in self.decoder:
             x = layer(x, here, memory, across)
         return self.tokens.readout(self.norm(x))
 
     @torch.no_grad()
-    def write(self, source: Tensor, longest: int) -> Tensor:
-        """Write the target greedily, up to a longest length."""
-        memory, stands = self.encode(source)
+    def write(self, source: Tensor, max_length: int) -> Tensor:
+        """Return the target, decoded greedily."""
+        memory, positions = self.encode(source)
         target = source.new_full((source.shape[0], 1), BEGIN)
-        for _ in range(longest):
-            target = torch.cat([target, self.decode(target, memory, stands)[:, -1:].argmax(-1)], dim=1)
+        for _ in range(max_length):
+            target = torch.cat([target, self.decode(target, memory, positions)[:, -1:].argmax(-1)], dim=1)
         return target[:, 1:]
 
 
 def words(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw words of 3 to 8 letters: padded sources, and targets that are the words backwards between BEGIN and END."""
+    """Sample words of 3 to 8 letters: padded sources, and targets, the words backwards between BEGIN and END."""
     sizes = torch.randint(3, 9, (count, 1), generator=generator)
     letters = torch.randint(3, VOCAB_SIZE, (count, 8), generator=generator)
-    places = torch.arange(8)
-    source = torch.where(places < sizes, letters, PAD)
-    backwards = letters.gather(1, (sizes - 1 - places).clamp(min=0))
-    target = torch.where(places < sizes, backwards, torch.where(places == sizes, END, PAD))
+    slots = torch.arange(8)
+    source = torch.where(slots < sizes, letters, PAD)
+    backwards = letters.gather(1, (sizes - 1 - slots).clamp(min=0))
+    target = torch.where(slots < sizes, backwards, torch.where(slots == sizes, END, PAD))
     begin, end = source.new_full((count, 1), BEGIN), torch.where(sizes == 8, END, PAD)
     return source, torch.cat([begin, target, end], dim=1)
 
 
 def train(model: EncoderDecoder, steps: int, generator: torch.Generator) -> float:
-    """Train on fresh words; give the last loss in nats per letter."""
+    """Train on fresh words; return the last loss in nats per letter."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=2e-3, total_steps=steps)
     loss = torch.tensor(float("nan"))
@@ -131,14 +131,14 @@ def train(model: EncoderDecoder, steps: int, generator: torch.Generator) -> floa
 
 
 def accuracy(model: EncoderDecoder, generator: torch.Generator) -> float:
-    """Share of fresh words that are written backwards without a fault."""
+    """Return the share of fresh words that are written backwards without a mistake."""
     source, target = words(500, generator)
     written, wanted = model.write(source, target.shape[1] - 1), target[:, 1:]
     return ((written == wanted) | (wanted == PAD)).all(-1).float().mean().item()
 
 
 def spell(ids: Tensor) -> str:
-    """Letters of one sequence, up to END or padding."""
+    """Return the letters of one sequence, up to END or padding."""
     text = ""
     for token in ids.tolist():
         if token in (END, PAD):
@@ -148,7 +148,7 @@ def spell(ids: Tensor) -> str:
 
 
 def main(steps: int = 400, seed: int = 0) -> dict[str, float]:
-    """Train with sinusoidal positions, as the paper does, and without any; print and give the accuracies."""
+    """Train with sinusoidal positions, as the paper does, and without any; print and return the accuracies."""
     result = {}
     for name in ("sinusoidal", "none"):
         torch.manual_seed(seed)

@@ -1,13 +1,14 @@
 """Other packages' positional encodings, each as the plain function that whatwhere.testing takes.
 
-Each is called by its own functions. What it has no way to say, such as positions that jump, its function
-answers with NotImplementedError: that law does not apply.
+Each is called by its own functions. For what it cannot express, such as positions that are not consecutive, its
+function raises NotImplementedError: that law does not apply.
 """
 
 import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,14 +24,14 @@ HEAD_DIM, HEADS, T5_HEADS, DIM = 64, 12, 4, 16
 
 @dataclass(frozen=True)
 class Peer:
-    """Name an implementation, and say how to try it."""
+    """An implementation: its name and its check."""
 
     name: str
     check: Callable[[], Report]
 
 
 def start_of(positions: Tensor) -> int:
-    """Give the first of neighboring positions; refuse others, which the peer has no way to say."""
+    """Return the first of consecutive positions; raise NotImplementedError for others."""
     start = int(positions[0])
     if not torch.equal(positions, torch.arange(start, start + len(positions))):
         raise NotImplementedError("its positions come from a length and an offset")
@@ -50,13 +51,14 @@ def x_transformers() -> Any:
 
 
 def own_rotary() -> Report:
-    """Try our own."""
+    """Check our own."""
     rope = ww.Rotary(HEAD_DIM)
-    return check_rotary(lambda x, positions: rope(x, x, positions)[0], HEAD_DIM, module=rope)
+    queries, keys = (lambda x, positions, n=n: rope(x, x, positions)[n] for n in (0, 1))
+    return check_rotary(queries, HEAD_DIM, keys=keys, module=rope)
 
 
-def llama(scaling: ww.YaRN | None = None) -> Report:
-    """Try transformers' Llama, plain or with YaRN."""
+def llama(scaling: ww.scaling.YaRN | None = None) -> Report:
+    """Check transformers' Llama, plain or with YaRN."""
     from transformers import LlamaConfig
     from transformers.models.llama import modeling_llama as peer
 
@@ -73,59 +75,61 @@ def llama(scaling: ww.YaRN | None = None) -> Report:
     )
     module = peer.LlamaRotaryEmbedding(config)
 
-    def turn(x: Tensor, positions: Tensor) -> Tensor:
+    def rotate(x: Tensor, positions: Tensor, which: int = 0) -> Tensor:
         cos, sin = module(x, positions[None])
-        return peer.apply_rotary_pos_emb(x, x, cos, sin)[0]
+        return peer.apply_rotary_pos_emb(x, x, cos, sin)[which]
 
-    return check_rotary(turn, HEAD_DIM, scaling=scaling, module=module)
+    return check_rotary(rotate, HEAD_DIM, scaling=scaling, keys=partial(rotate, which=1), module=module)
 
 
 def rotary_embedding_torch() -> Report:
-    """Try rotary-embedding-torch."""
+    """Check rotary-embedding-torch."""
     from rotary_embedding_torch import RotaryEmbedding
 
     module = RotaryEmbedding(HEAD_DIM)
 
-    def turn(x: Tensor, positions: Tensor) -> Tensor:
+    def rotate(x: Tensor, positions: Tensor) -> Tensor:
         return module.rotate_queries_or_keys(x, offset=start_of(positions))
 
-    return check_rotary(turn, HEAD_DIM, interleaved=True, module=module)
+    return check_rotary(rotate, HEAD_DIM, interleaved=True, keys=rotate, module=module)
 
 
 def x_transformers_rotary() -> Report:
-    """Try x-transformers' rotary."""
+    """Check x-transformers' rotary."""
     peer = x_transformers()
     module = peer.RotaryEmbedding(HEAD_DIM)
-    return check_rotary(
-        lambda x, positions: peer.apply_rotary_pos_emb(x, *module(positions)), HEAD_DIM, interleaved=True, module=module
-    )
+
+    def rotate(x: Tensor, positions: Tensor) -> Tensor:
+        return peer.apply_rotary_pos_emb(x, *module(positions))
+
+    return check_rotary(rotate, HEAD_DIM, interleaved=True, keys=rotate, module=module)
 
 
 # Biases
 
 
 def own_alibi() -> Report:
-    """Try our own."""
+    """Check our own."""
     alibi = ww.ALiBi(HEADS)
     return check_bias(lambda q, k, dtype=None: alibi(q, k, dtype=dtype)[0], HEADS, expected="alibi", module=alibi)
 
 
 def bloom() -> Report:
-    """Try transformers' BLOOM, whose bias is made for keys alone."""
+    """Check transformers' BLOOM, whose bias is made for keys alone."""
     from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
     return check_bias(of_keys(build_alibi_tensor), HEADS, expected="alibi")
 
 
 def falcon() -> Report:
-    """Try transformers' Falcon, before it divides by the square root of head_dim."""
+    """Check transformers' Falcon, before it divides by the square root of head_dim."""
     from transformers.models.falcon.modeling_falcon import build_alibi_tensor
 
     return check_bias(of_keys(build_alibi_tensor), HEADS, expected="alibi")
 
 
 def of_keys(build: Callable[[Tensor, int, torch.dtype], Tensor]) -> Callable[..., Tensor]:
-    """Call what makes a bias for keys alone, given a mask."""
+    """Return the function of positions behind a peer's bias of keys alone, which it builds from a mask."""
 
     def bias(queries: Tensor, keys: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         mask = torch.ones(1, int(keys.max()) + 1, dtype=torch.int64)
@@ -135,7 +139,7 @@ def of_keys(build: Callable[[Tensor, int, torch.dtype], Tensor]) -> Callable[...
 
 
 def mpt() -> Report:
-    """Try transformers' MPT, whose bias is that of the last query."""
+    """Check transformers' MPT, whose bias is that of the last query."""
     from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
     def bias(queries: Tensor, keys: Tensor) -> Tensor:
@@ -145,19 +149,19 @@ def mpt() -> Report:
 
 
 def x_transformers_alibi() -> Report:
-    """Try x-transformers' ALiBi."""
+    """Check x-transformers' ALiBi."""
     module = x_transformers().AlibiPositionalBias(HEADS)
     return check_bias(module.forward_custom_pos, HEADS, expected="alibi", module=module)
 
 
 def own_t5() -> Report:
-    """Try our own."""
+    """Check our own."""
     t5 = ww.T5(T5_HEADS, std=1.0)
     return check_t5(lambda q, k, dtype=None: t5(q, k, causal=True, dtype=dtype)[0], t5.weight, t5)
 
 
 def transformers_t5() -> Report:
-    """Try transformers' T5 as a decoder decodes: one query over all keys so far."""
+    """Check transformers' T5 as a decoder decodes: one query over all keys so far."""
     from transformers import T5Config
     from transformers.models.t5.modeling_t5 import T5Attention
 
@@ -172,7 +176,7 @@ def transformers_t5() -> Report:
 
 
 def x_transformers_t5() -> Report:
-    """Try x-transformers' T5 as a decoder decodes: one query over all keys so far, none later."""
+    """Check x-transformers' T5 as a decoder decodes: one query over all keys so far, none later."""
     peer = x_transformers()
     module = peer.RelativePositionBias(scale=1, causal=True, heads=T5_HEADS)
     torch.nn.init.normal_(module.relative_attention_bias.weight)
@@ -186,22 +190,22 @@ def x_transformers_t5() -> Report:
 
 
 def check_t5(bias: Callable[..., Tensor], weight: Tensor, module: torch.nn.Module) -> Report:
-    """Try a bias of 32 buckets up to distance 128 with these weights."""
+    """Check a bias of 32 buckets up to distance 128 with these weights."""
     table = weight.detach().double().numpy().copy()
-    return check_bias(bias, T5_HEADS, expected=lambda q, k: t5_bias(table, q, k), module=module, longest=65_535)
+    return check_bias(bias, T5_HEADS, expected=lambda q, k: t5_bias(table, q, k), module=module, max_length=65_536)
 
 
 # Input encodings
 
 
 def own_sinusoidal() -> Report:
-    """Try our own."""
+    """Check our own."""
     encoding = ww.Sinusoidal(DIM)
     return check_input_encoding(lambda positions: encoding(positions)[0], DIM, module=encoding)
 
 
 def positional_encodings() -> Report:
-    """Try positional-encodings: it encodes the shape it is shown, from which rows are taken."""
+    """Check positional-encodings: it encodes the shape of its input, from which rows are taken."""
     from positional_encodings.torch_encodings import PositionalEncoding1D
 
     module = PositionalEncoding1D(DIM)
@@ -209,28 +213,26 @@ def positional_encodings() -> Report:
 
 
 def x_transformers_sinusoidal() -> Report:
-    """Try x-transformers' sinusoid, with its scale set to 1."""
+    """Check x-transformers' sinusoid, with its scale set to 1."""
     module = x_transformers().ScaledSinusoidalEmbedding(DIM)
     torch.nn.init.ones_(module.scale)
-    return check_input_encoding(
-        lambda p: module(torch.zeros(1, len(p), DIM), pos=p), DIM, layout="halves", module=module
-    )
+    return check_input_encoding(lambda p: module(torch.zeros(1, len(p), DIM), pos=p), DIM, layout="half", module=module)
 
 
 def marian() -> Report:
-    """Try transformers' Marian: a table of 2048 rows."""
+    """Check transformers' Marian: a table of 2048 rows."""
     from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
     module = MarianSinusoidalPositionalEmbedding(2048, DIM)
     with torch.no_grad():
         module.weight.copy_(module.create_weight())
     return check_input_encoding(
-        lambda p: module(torch.Size([1, len(p)]), position_ids=p), DIM, layout="halves", module=module, longest=2047
+        lambda p: module(torch.Size([1, len(p)]), position_ids=p), DIM, layout="half", module=module, max_length=2048
     )
 
 
 def m2m_100() -> Report:
-    """Try transformers' M2M100: the table that its module makes anew when a text is longer."""
+    """Check transformers' M2M100: the table that its module computes again when a text is longer."""
     from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 
     return check_input_encoding(
@@ -243,7 +245,7 @@ def m2m_100() -> Report:
 ROTARY = (
     Peer("whatwhere `Rotary`", own_rotary),
     Peer("transformers `LlamaRotaryEmbedding`", llama),
-    Peer("transformers Llama, YaRN", lambda: llama(ww.YaRN(factor=4.0, original_length=4096))),
+    Peer("transformers Llama, YaRN", lambda: llama(ww.scaling.YaRN(factor=4.0, original_length=4096))),
     Peer("rotary-embedding-torch `RotaryEmbedding`", rotary_embedding_torch),
     Peer("x-transformers `RotaryEmbedding`", x_transformers_rotary),
 )

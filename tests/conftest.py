@@ -2,6 +2,7 @@
 
 import ast
 import importlib.metadata
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,17 @@ def at_level(request: pytest.FixtureRequest) -> "Library":
     if loaded.level != request.param:
         pytest.skip(f"this processor cannot do {request.param}")
     return loaded
+
+
+@pytest.fixture
+def level(at_level: "Library", monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Compute with the kernels of every level in turn."""
+    from whatwhere.kernels import backend
+
+    monkeypatch.setattr(backend, "library", lambda: at_level)
+    backend.compiled.cache_clear()
+    yield at_level.level
+    backend.compiled.cache_clear()
 
 
 @pytest.fixture

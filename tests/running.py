@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -24,11 +25,16 @@ class Said(NamedTuple):
 
 def whatwhere(*words: str | Path) -> Said:
     """Run a command in this process, as `whatwhere WORDS` does."""
+    return program(cli.main, *words)
+
+
+def program(main: Callable[[], None], *words: str | Path) -> Said:
+    """Run a program in this process, by the function that reads its command line."""
     out, err = StringIO(), StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["whatwhere", *map(str, words)])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            main()
     return Said(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 

@@ -4,11 +4,12 @@ from math import exp, sqrt
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 import whatwhere as ww
-from whatwhere import attention as module
-from whatwhere.attention import Scores, attention, join
+from whatwhere.where import attention as module
+from whatwhere.where.attention import Scores, attention, join
 
 # FlexAttention compiles what it is given, also on the CPU.
 ENGINES = ["dense", "sdpa", "auto", pytest.param("flex", marks=pytest.mark.compile)]
@@ -20,10 +21,10 @@ WHERES = {
 }
 RULERS = {
     "plain": lambda: ww.positions(6),
-    "packed": lambda: ww.packed([2, 3, 1]),
-    "left padding": lambda: ww.from_mask(torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])),
-    "right padding": lambda: ww.from_mask(torch.tensor([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 0]])),
-    "randomized": lambda: ww.randomized(6, 50, batch=2, generator=torch.Generator().manual_seed(0)),
+    "packed": lambda: ww.Positions.packed([2, 3, 1]),
+    "left padding": lambda: ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])),
+    "right padding": lambda: ww.Positions.from_mask(torch.tensor([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 0]])),
+    "randomized": lambda: ww.Positions.randomized(6, 50, batch=2, generator=torch.Generator().manual_seed(0)),
     "a start each": lambda: ww.positions(6, start=torch.tensor([0, 11])),
 }
 
@@ -83,7 +84,7 @@ def test_a_further_mask_limits_what_is_seen(name, engine):
 def test_decoding_with_a_cache_gives_what_the_whole_sequence_gave(name, engine):
     where = WHERES[name](4)
     q, k, v = draw((2, 4, 7, 8), (2, 2, 7, 8), (2, 2, 7, 8))
-    p = ww.from_mask(torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1]]))
+    p = ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1]]))
     whole = where.at(p)
     expected = whole.attention(*whole.query_key(q, k), v, engine="dense")
     cached = k[:, :, :0]
@@ -99,7 +100,7 @@ def test_decoding_with_a_cache_gives_what_the_whole_sequence_gave(name, engine):
 @pytest.mark.parametrize("name", WHERES)
 def test_two_sequences_of_unequal_lengths(name, engine):
     where = WHERES[name](4)
-    source = ww.from_mask(torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]))
+    source = ww.Positions.from_mask(torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]))
     target = ww.positions(3)
     q, k, v = draw((2, 4, 3, 8), (2, 4, 5, 8), (2, 4, 5, 6))
     here = where.at(target, source)
@@ -114,7 +115,7 @@ def test_two_sequences_of_unequal_lengths(name, engine):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("engine", ["dense", "sdpa"])
 def test_a_query_without_keys_gets_zeros_and_a_clean_gradient(name, dtype, engine):
-    p = ww.from_mask(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]))
+    p = ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]))
     q, k, v = (x.requires_grad_() for x in draw((2, 4, 4, 8), (2, 2, 4, 8), (2, 2, 4, 8), dtype=dtype))
     here = WHERES[name](4).at(p)
     y = here.attention(*here.query_key(q, k), v, engine=engine)
@@ -130,7 +131,7 @@ def test_a_query_without_keys_gets_zeros_and_a_clean_gradient(name, dtype, engin
 @pytest.mark.compile
 @pytest.mark.parametrize("name", WHERES)
 def test_a_query_without_keys_gets_zeros_from_flex_too(name):
-    p = ww.from_mask(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]))
+    p = ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]))
     q, k, v = draw((2, 4, 4, 8), (2, 2, 4, 8), (2, 2, 4, 8))
     y = WHERES[name](4).at(p).attention(q, k, v, engine="flex")
     assert bool((y[0, :, :2] == 0).all())
@@ -149,13 +150,53 @@ def test_flex_evaluates_parameters_under_no_grad():
 
 @pytest.mark.parametrize("engine", ["dense", "sdpa"])
 def test_the_gradient_of_the_engines_is_the_formulas(engine):
-    here = ww.Where(score=ww.ALiBi(2)).at(ww.packed([2, 2]))
+    here = ww.Where(score=ww.ALiBi(2)).at(ww.Positions.packed([2, 2]))
     inputs = [x.requires_grad_() for x in draw((1, 2, 4, 4), (1, 1, 4, 4), (1, 1, 4, 3), dtype=torch.float64)]
 
     def run(q, k, v):
         return here.attention(q, k, v, engine=engine)
 
     assert torch.autograd.gradcheck(run, inputs)
+
+
+TRANSFORMED = {
+    "none": lambda: None,
+    "alibi": lambda: ww.ALiBi(4),
+    "t5": lambda: ww.T5(4),
+    "kerple": lambda: ww.KERPLE(4),
+    "shaw": lambda: ww.Shaw(8, 4),
+}
+
+
+@pytest.mark.parametrize("tokens", [5, 520])
+@pytest.mark.parametrize("ruler", ["plain", "left padding"])
+@pytest.mark.parametrize("name", TRANSFORMED)
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # by PyTorch itself
+def test_transforms_of_functions_work_with_the_engine_that_is_chosen(name, ruler, tokens):
+    """Values, derivatives along a direction, and gradients of each sample, against plain tensors."""
+    torch.manual_seed(0)
+    where = ww.Where(score=TRANSFORMED[name]())
+    p = ww.positions(tokens) if ruler == "plain" else ww.Positions.from_mask(torch.arange(tokens) > 2)
+    q, t = draw((3, 1, 4, tokens, 8), (3, 1, 4, tokens, 8), dtype=torch.float64)
+    k, v = draw((1, 2, tokens, 8), (1, 2, tokens, 8), seed=1, dtype=torch.float64)
+
+    def attend(q, engine="auto"):
+        return where.at(p).attention(q, k, v, engine=engine)
+
+    def loss(q):
+        return attend(q).square().sum()
+
+    plain = [attend(one, "dense") for one in q]
+    assert torch.allclose(torch.vmap(attend)(q), torch.stack(plain))
+    whole = q.clone().requires_grad_()
+    sum(attend(one, "dense").square().sum() for one in whole).backward()
+    assert torch.allclose(torch.vmap(torch.func.grad(loss))(q), whole.grad)
+    value, along = torch.func.jvp(loss, (q[0],), (t[0],))
+    assert torch.allclose(value, plain[0].square().sum())
+    assert torch.allclose(along, (whole.grad[0] * t[0]).sum())
+    with forward_ad.dual_level():
+        dual = forward_ad.unpack_dual(loss(forward_ad.make_dual(q[0], t[0])))
+    assert torch.allclose(dual.tangent, along)
 
 
 @pytest.mark.parametrize("engine", ["dense", "sdpa"])
@@ -167,6 +208,43 @@ def test_low_precision_stays_near_the_formula(engine, dtype):
     assert y.dtype == dtype
     # Values lie around 1; the format itself rounds by eps / 2, and weights and values are rounded once each.
     assert torch.allclose(y.double(), by_loops(q, k, v, p.mask(), where.score(p)), atol=8 * torch.finfo(dtype).eps)
+
+
+def steep_t5(heads, **how):
+    """Return T5 buckets whose numbers spread by 10, which sixteen bits would round by 0.06."""
+    scheme = ww.T5(heads, **how)
+    with torch.no_grad():
+        scheme.weight.copy_(10 * draw(tuple(scheme.weight.shape))[0])
+    return scheme
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("ruler", ["plain", "left padding", "packed"])
+@pytest.mark.parametrize("engine", ["auto", "dense", "sdpa"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_bias_is_added_in_float32_to_scores_of_sixteen_bits(dtype, engine, ruler, causal):
+    where, p = ww.Where(score=steep_t5(4, bidirectional=not causal)), RULERS[ruler]()
+    q, k, v = draw((2, 4, 6, 8), (2, 2, 6, 8), (2, 2, 6, 8), dtype=dtype)
+    bias = where.score(p, causal=causal).detach()
+    wanted = by_loops(q, k, v, p.mask(causal=causal).expand(2, 1, 6, 6), bias, where.scale)
+    with torch.no_grad():
+        found = where.at(p).attention(q, k, v, causal=causal, engine=engine)
+        with torch.autocast("cpu", dtype):
+            mixed = where.at(p).attention(q.float(), k.float(), v.float(), causal=causal, engine=engine)
+    for y in (found, mixed):
+        assert torch.allclose(y.double(), wanted, atol=2 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("learning", [False, True])
+def test_decoding_in_bfloat16_is_the_full_pass(learning):
+    """One token at a time has a table, 600 at once have none: both see the same numbers."""
+    where, p = ww.Where(score=steep_t5(4)), ww.positions(600)
+    q, k, v = draw((1, 4, 600, 8), (1, 4, 600, 8), (1, 4, 600, 8), dtype=torch.bfloat16)
+    with torch.set_grad_enabled(learning):
+        whole = where.at(p).attention(q, k, v)
+        steps = [where.at(p[t : t + 1], p[: t + 1]).attention(q[:, :, t : t + 1], k[:, :, : t + 1], v[:, :, : t + 1])
+                 for t in range(540, 600)]  # fmt: skip
+    assert torch.allclose(torch.cat(steps, 2).float(), whole[:, :, 540:].float(), atol=2 * torch.finfo(q.dtype).eps)
 
 
 def _watch(monkeypatch):
@@ -195,9 +273,9 @@ def test_a_plain_run_uses_the_causal_kernel(monkeypatch):
         (lambda p: p[2:], lambda p: p),
         (lambda p: p[4:], lambda p: p[:4].append(p[4:])),
         (lambda p: p, lambda p: ww.positions(5)),
-        (lambda p: ww.packed([2, 3]), lambda p: None),
-        (lambda p: ww.from_mask(torch.tensor([0, 1, 1, 1, 1])), lambda p: None),
-        (lambda p: ww.from_position_ids(torch.tensor([0, 2, 4, 6, 8])), lambda p: None),
+        (lambda p: ww.Positions.packed([2, 3]), lambda p: None),
+        (lambda p: ww.Positions.from_mask(torch.tensor([0, 1, 1, 1, 1])), lambda p: None),
+        (lambda p: ww.Positions.from_position_ids(torch.tensor([0, 2, 4, 6, 8])), lambda p: None),
     ],
     ids=["step", "chunk", "grown cache", "two rulers", "packed", "padded", "gaps"],
 )
@@ -277,11 +355,41 @@ def test_queries_may_be_wider_than_their_cache(name, engine):
 @pytest.mark.usefixtures("our_own_checks")
 def test_what_holds_no_real_numbers_is_refused(dtype, engine):
     q = torch.ones(1, 2, 3, 8, dtype=dtype)
-    with pytest.raises(ww.ShapeError, match="floating-point"):
+    with pytest.raises(ww.errors.ShapeError, match="floating-point"):
         ww.Where().at(ww.positions(3)).attention(q, q, q, engine=engine)
 
 
 def test_no_key_heads_are_refused():
     q = torch.ones(1, 2, 3, 8)
-    with pytest.raises(ww.ShapeError, match="divide the query heads"):
+    with pytest.raises(ww.errors.ShapeError, match="divide the query heads"):
         ww.Where().at(ww.positions(3)).attention(q, q[:, :0], q[:, :0])
+
+
+NOBODY = ww.Positions.from_mask(torch.zeros(0, 3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("engine", ["auto", "dense"])
+@pytest.mark.parametrize(
+    "where",
+    [ww.Where(), ww.Where(score=ww.ALiBi(2)), ww.Where(score=ww.FIRE(2)), ww.Where(score=ww.Shaw(8, 2))],
+    ids=repr,
+)
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.usefixtures("our_own_checks")
+def test_an_empty_batch_attends_beside_positions_of_one_sequence(where, swapped, engine):
+    """Positions of one sequence stand for any number of like ones, also for none; tensors do not."""
+    one = ww.Positions.from_mask(torch.tensor([[0, 1, 1]]))
+    here = where.at(NOBODY, one) if swapped else where.at(one, NOBODY)
+    none, some = torch.ones(0, 2, 3, 8), torch.ones(1, 2, 3, 8)
+    assert here.attention(none, none, none, engine=engine).shape == (0, 2, 3, 8)
+    for q, k in ((some, none), (none, some)):
+        with pytest.raises(ww.errors.ShapeError, match="batch"):
+            here.attention(q, k, k, engine=engine)
+
+
+@pytest.mark.usefixtures("our_own_checks")
+def test_a_scaling_by_length_serves_an_empty_batch_beside_one_sequence():
+    where = ww.Where(query_key=ww.Rotary(8, scaling=ww.scaling.DynamicNTK(2.0, 100)))
+    none = torch.ones(0, 2, 3, 8)
+    q, k = where.at(ww.positions(3), NOBODY).query_key(none, none)
+    assert q.shape == k.shape == none.shape

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import whatwhere as ww
-from whatwhere.where.doors import QueryKeyMap, ScoreBias
+from whatwhere.where.base import QueryKeyMap, ScoreBias
 
 # FlexAttention compiles what it is given, also on the CPU.
 ENGINES = ["dense", "sdpa", pytest.param("flex", marks=pytest.mark.compile)]
@@ -118,25 +118,25 @@ def test_input_is_added_and_keeps_the_dtype():
 
 
 def test_query_key_is_the_scheme_called_with_positions():
-    rope, p = ww.Rotary(4), ww.from_mask(torch.tensor([[0, 1, 1], [1, 1, 1]]))
+    rope, p = ww.Rotary(4), ww.Positions.from_mask(torch.tensor([[0, 1, 1], [1, 1, 1]]))
     q, k = draw((2, 4, 3, 4), (2, 2, 3, 4))
     ours, direct = ww.Where(query_key=rope).at(p).query_key(q, k), rope(q, k, p)
     assert all(torch.equal(a, b) for a, b in zip(ours, direct, strict=True))
 
 
-def test_keys_of_another_sequence_turn_by_their_own_positions():
+def test_keys_of_another_sequence_rotate_by_their_own_positions():
     rope, queries, keys = ww.Rotary(4), ww.positions(2, start=5), ww.positions(3)
     q, k = draw((1, 2, 2, 4), (1, 2, 3, 4))
-    turned = ww.Where(query_key=rope).at(queries, keys).query_key(q, k)
-    assert torch.equal(turned[0], rope(q, q, queries)[0])
-    assert torch.equal(turned[1], rope(k, k, keys)[0])
+    rotated = ww.Where(query_key=rope).at(queries, keys).query_key(q, k)
+    assert torch.equal(rotated[0], rope(q, q, queries)[0])
+    assert torch.equal(rotated[1], rope(k, k, keys)[0])
 
 
-def test_new_rows_of_a_cache_turn_where_the_queries_stand():
+def test_new_rows_of_a_cache_rotate_by_the_positions_of_the_queries():
     rope, p = ww.Rotary(4), ww.positions(6)
     q, k = draw((1, 2, 1, 4), (1, 2, 1, 4))
-    turned = ww.Where(query_key=rope).at(p[5:], p).query_key(q, k)
-    assert torch.equal(turned[1], rope(k, k, p[5:])[1])
+    rotated = ww.Where(query_key=rope).at(p[5:], p).query_key(q, k)
+    assert torch.equal(rotated[1], rope(k, k, p[5:])[1])
 
 
 def test_plain_numbers_are_taken_as_positions():
@@ -197,9 +197,11 @@ def test_the_scale_a_scheme_asks_for_is_the_softmax_scale(engine):
 
 def test_two_schemes_may_ask_for_the_same_scale_only():
     assert ww.Where(query_key=Unscaled(4, 2.0), score=Counted(2, scale=2.0)).scale == 2.0
-    with pytest.raises(ww.SettingError) as caught:
+    with pytest.raises(ww.errors.SettingError) as caught:
         ww.Where(query_key=Unscaled(4, 2.0), score=Counted(2, scale=1.0))
-    assert str(caught.value) == ("the two schemes ask for different softmax scales, [1.0, 2.0]: choose one of them.")
+    assert str(caught.value) == (
+        "the two schemes need different softmax scales, [1.0, 2.0], but attention has one.\nChoose one of them."
+    )
 
 
 def test_a_model_may_have_a_scale_of_its_own():
@@ -210,10 +212,10 @@ def test_a_model_may_have_a_scale_of_its_own():
     assert torch.allclose(here.attention(q, k, v), expected, atol=1e-6)
     assert ww.Where(query_key=Unscaled(4, 2.0), scale=2.0).scale == 2.0
     with pytest.raises(
-        ww.SettingError, match=r"the scheme and scale= ask for different softmax scales, \[1\.0, 2\.0\]"
+        ww.errors.SettingError, match=r"the scheme and scale= need different softmax scales, \[1\.0, 2\.0\]"
     ):
         ww.Where(query_key=Unscaled(4, 1.0), scale=2.0)
-    with pytest.raises(ww.SettingError, match=r"scale=0\.0"):
+    with pytest.raises(ww.errors.SettingError, match=r"scale=0\.0"):
         ww.Where(scale=0.0)
 
 
@@ -263,8 +265,8 @@ def test_a_scheme_that_depends_on_content_trains_its_gates():
     assert bool((where.score.gate.weight.grad != 0).any())
 
 
-def test_several_axes_are_sliced_from_one_ruler():
-    p = ww.from_position_ids(torch.tensor([[[0, 1, 1, 2]], [[0, 1, 2, 2]]]))
+def test_several_axes_are_sliced_from_positions_of_all_tokens():
+    p = ww.Positions.from_position_ids(torch.tensor([[[0, 1, 1, 2]], [[0, 1, 2, 2]]]))
     here = ww.Where().at(p[3:], p)
     assert here.queries.mask(here.keys)[0, 0].tolist() == [[True] * 4]
 
@@ -286,10 +288,10 @@ def test_repr_shows_the_doors_in_use():
 @pytest.mark.usefixtures("our_own_checks")
 def test_whole_numbers_are_refused_and_not_cut_off():
     here = ww.Where(input=ww.Sinusoidal(8), query_key=ww.Rotary(8)).at(ww.positions(3))
-    with pytest.raises(ww.ShapeError, match="floating-point"):
+    with pytest.raises(ww.errors.ShapeError, match="floating-point"):
         here.input(torch.ones(1, 3, 8, dtype=torch.int64))
     q = torch.ones(1, 2, 3, 8, dtype=torch.int64)
-    with pytest.raises(ww.ShapeError, match="floating-point"):
+    with pytest.raises(ww.errors.ShapeError, match="floating-point"):
         here.query_key(q, q)
 
 
@@ -298,5 +300,155 @@ def test_whole_numbers_are_refused_and_not_cut_off():
 )
 @pytest.mark.usefixtures("our_own_checks")
 def test_bind_takes_a_where_for_each_layer(wheres, words):
-    with pytest.raises(ww.DoorError, match=words):
+    with pytest.raises(ww.errors.DoorError, match=words):
         ww.bind(wheres, ww.positions(3))
+
+
+LEARNED, ROTARY, ALIBI = ww.Learned(4, 8), ww.Rotary(4), ww.ALiBi(2)
+
+
+@pytest.mark.parametrize("schemes", [(LEARNED, ROTARY, ALIBI), (ALIBI, LEARNED, ROTARY), (ROTARY, ALIBI, LEARNED)])
+def test_schemes_are_sorted_into_their_doors_by_type(schemes):
+    where = ww.Where(*schemes)
+    assert (where.input, where.query_key, where.score) == (LEARNED, ROTARY, ALIBI)
+    mixed = ww.Where(ALIBI, query_key=ROTARY)
+    assert (mixed.input, mixed.query_key, mixed.score) == (None, ROTARY, ALIBI)
+
+
+class Both(ww.InputEncoding, ww.ScoreBias):
+    """A scheme of two doors."""
+
+    def __init__(self):
+        super().__init__()
+        self.dim, self.num_heads = 4, 2
+
+    def forward(self, positions):
+        raise AssertionError("not to be reached")
+
+    bind = forward
+
+
+def test_a_scheme_of_two_doors_needs_a_name():
+    scheme = Both()
+    with pytest.raises(ww.errors.DoorError, match=r"Both, a scheme of several doors: input, score\.\nName the door"):
+        ww.Where(scheme)
+    assert ww.Where(score=scheme).score is scheme
+
+
+@pytest.mark.parametrize(
+    ("make", "parts"),
+    [
+        (
+            lambda: ww.Where(ROTARY, ww.Rotary(8)),
+            ("Rotary and Rotary", "'query_key' has room for one", "Leave one out"),
+        ),
+        (lambda: ww.Where(LEARNED, input=ww.Sinusoidal(4)), ("Sinusoidal and Learned", "'input'", "layers may have")),
+        (lambda: ww.Where(ww.Rotary), ("the class Rotary", "needs schemes", "Pass an object, not the class: Rotary(")),
+        (lambda: ww.Where("rotary"), ("the text 'rotary'", "needs schemes", "whatwhere.scheme('rotary'")),
+        (lambda: ww.Where(None), ("got None", "needs schemes", "Leave it out")),
+        (lambda: ww.Where(nn.Linear(2, 2)), ("a Linear", "needs schemes", "subclass of InputEncoding, QueryKeyMap")),
+        (lambda: ww.Where(input=ROTARY), ("Rotary acts on queries", "added to the token vectors", "query_key=")),
+        (lambda: ww.Where(score="alibi"), ("the text 'alibi'", "needs a ScoreBias", "whatwhere.scheme('alibi'")),
+    ],
+)
+@pytest.mark.usefixtures("our_own_checks")
+def test_what_does_not_fit_a_door_is_refused(make, parts):
+    with pytest.raises(ww.errors.DoorError) as caught:
+        make()
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+
+
+def test_a_number_is_a_number_of_positions_wherever_positions_are_taken():
+    q, k, v = draw((1, 2, 9, 4), (1, 2, 9, 4), (1, 2, 9, 4))
+    p, where = ww.positions(9), ww.Where(ROTARY, ALIBI)
+    here, same = where.at(p), where.at(9)
+    expected = here.attention(*here.query_key(q, k), v)
+    assert same.queries.run
+    assert torch.equal(same.attention(*same.query_key(q, k), v), expected)
+    assert torch.equal(ww.bind([where], 9)[0].query_key(q, k)[0], here.query_key(q, k)[0])
+    assert all(torch.equal(a, b) for a, b in zip(ROTARY(q, k, 9), ROTARY(q, k, p), strict=True))
+    assert torch.equal(ALIBI(9), ALIBI(p))
+    assert torch.equal(ww.Sinusoidal(4)(9), ww.Sinusoidal(4)(p))
+    assert torch.equal(ww.Learned(4, 9)(9).isfinite().all(), torch.tensor(True))
+    i = torch.arange(9)
+    scores = torch.zeros(9)
+    assert torch.equal(
+        ALIBI.score_mod(9)(scores, i * 0, i * 0, i, i * 0), ALIBI.score_mod(p)(scores, i * 0, i * 0, i, i * 0)
+    )
+
+
+def test_a_number_lies_on_the_device_of_what_is_learned():
+    where = ww.Where(ww.Learned(4, 9, device="meta"))
+    assert where.at(3).queries.device.type == "meta"
+    assert where.input(3).device.type == "meta"
+
+
+def test_a_map_without_positions_counts_from_zero():
+    q, k = draw((2, 4, 9, 4), (2, 2, 9, 4))
+    assert all(torch.equal(a, b) for a, b in zip(ROTARY(q, k), ROTARY(q, k, ww.positions(9)), strict=True))
+    assert ROTARY(q.to("meta"), k.to("meta"))[0].device.type == "meta"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda q, k: ROTARY(q[:, :, 8:], k), r"1 queries and 9 keys without positions(.|\n)*pass p\[-1:\] and p"),
+        (lambda q, k: ROTARY(q, k, key_positions=9), r"key_positions without positions"),
+        (lambda q, k: ROTARY(q[:, :, 8:], k, 1, 9), r"1 queries and 9 keys do not say"),
+        (lambda q, k: ww.Where().at(1, 9), r"1 queries and 9 keys do not say"),
+        (lambda q, k: ALIBI(1, 9), r"1 queries and 9 keys do not say"),
+        (lambda q, k: ALIBI.score_mod(1, 9), r"1 queries and 9 keys do not say"),
+    ],
+)
+def test_numbers_that_leave_the_queries_anywhere_are_refused(call, words):
+    """A step of decoding at position 0 would be a wrong number that nobody sees."""
+    q, k = draw((1, 2, 9, 4), (1, 2, 9, 4))
+    with pytest.raises(ww.errors.PositionError, match=words):
+        call(q, k)
+
+
+@pytest.mark.parametrize(
+    "p", [ww.positions(6), ww.Positions.from_mask(torch.tensor([[0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]]))]
+)
+def test_decoding_by_next_is_the_full_forward_pass(p):
+    where = ww.Where(ROTARY, ALIBI)
+    q, k, v = draw((2, 2, 6, 4), (2, 2, 6, 4), (2, 2, 6, 4))
+    here = where.at(p)
+    expected = here.attention(*here.query_key(q, k), v)
+    at = p[:3]
+    cache = where.at(at).query_key(q[:, :, :3], k[:, :, :3])[1]
+    for t in range(3, 6):
+        step = at.next()
+        at = at.append(step)
+        here = where.at(step, at)
+        new_q, new_k = here.query_key(q[:, :, t : t + 1], k[:, :, t : t + 1])
+        cache = torch.cat([cache, new_k], dim=2)
+        y = here.attention(new_q, cache, v[:, :, : t + 1])
+        torch.testing.assert_close(y, expected[:, :, t : t + 1], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "Where().at(positions(9))",
+        "Where(query_key=Rotary(head_dim=4, theta=9.0, interleaved=False, rotary_dim=4), scale=0.5).at(positions(3))",
+        "Where(score=ALiBi(num_heads=2)).at(positions(1, start=8), positions(9))",
+        "Where(score=ALiBi(num_heads=2)).at(Positions.packed([3, 2]), regime_length=9)",
+    ],
+)
+def test_repr_of_a_here_is_code(code):
+    assert repr(eval(code, {"torch": torch, **{name: getattr(ww, name) for name in ww.__all__}})) == code
+
+
+@pytest.mark.parametrize("name", ww.catalogue)
+def test_repr_of_every_scheme_is_code(name):
+    public = {name: getattr(ww, name) for name in ww.__all__} | vars(ww.scaling)
+    where = ww.scheme(name, dim=64, num_heads=4, max_length=128)
+    made = eval(repr(where), dict(public))
+    assert repr(made) == repr(where)
+    assert [type(scheme) for scheme in made.children()] == [type(scheme) for scheme in where.children()]
+
+
+def test_repr_shows_a_scale_only_where_no_scheme_has_it():
+    assert repr(ww.Where(Unscaled(4, 2.0), scale=2.0)) == "Where(query_key=Unscaled())"
+    assert repr(ww.Where(scale=2.0)) == "Where(scale=2.0)"

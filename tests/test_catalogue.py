@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere.where.doors import InputEncoding, QueryKeyMap, ScoreBias
+from whatwhere.where.base import InputEncoding, QueryKeyMap, ScoreBias
 
 DOORS = {"input": InputEncoding, "query_key": QueryKeyMap, "score": ScoreBias}
 ROWS = list(ww.catalogue.values())
@@ -62,7 +62,7 @@ def test_any_length_says_whether_there_is_an_end(row):
     if row.any_length:
         assert bool(use().isfinite().all())
     else:
-        with pytest.raises(ww.PositionError):
+        with pytest.raises(ww.errors.PositionError):
             use()
 
 
@@ -118,7 +118,7 @@ def test_the_length_of_a_row_is_where_it_ends():
     rope, learned = (ww.scheme(name, 64, 4, 8) for name in ("xpos", "learned"))
     q = torch.ones(1, 4, 1, 16)
     assert all(x.isfinite().all() for x in rope.query_key(q, q, torch.tensor([33_994])))
-    with pytest.raises(ww.PositionError):
+    with pytest.raises(ww.errors.PositionError):
         rope.query_key(q, q, torch.tensor([33_995]))
-    with pytest.raises(ww.PositionError):
+    with pytest.raises(ww.errors.PositionError):
         learned.input(torch.tensor([8]))

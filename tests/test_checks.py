@@ -12,12 +12,12 @@ from whatwhere.errors import SettingError, ShapeError
 
 @pytest.fixture(autouse=True)
 def _only_our_own_checks(monkeypatch):
-    """Keep the run-time type check of the test suite from speaking first."""
+    """Disable the run-time type check of the test suite, which users do not have."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 class Found(Exception):
-    """Carries the value and the place that a check reports."""
+    """Has the value and the index that a check reports."""
 
 
 def refuse(values, limit):
@@ -125,7 +125,5 @@ def test_tensors_on_another_device_than_the_positions_are_told():
         lambda: whatwhere.Rotary(8)(far, far, p),
         lambda: whatwhere.Where().at(p).attention(far, far, far),
     ):
-        with pytest.raises(
-            SettingError, match=r"q lies on meta, but the positions on cpu.\n.*positions.to\(q.device\)"
-        ):
+        with pytest.raises(SettingError, match=r"q is on meta, but the positions on cpu.\n.*positions.to\(q.device\)"):
             call()

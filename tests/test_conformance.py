@@ -1,4 +1,4 @@
-"""docs/conformance.md says what examples/check_peers.py finds with the packages that are installed."""
+"""docs/conformance.md is what examples/check_peers.py writes with the packages that are installed."""
 
 import importlib
 import re
@@ -22,7 +22,7 @@ def example() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def found(example):
-    return example.tried()
+    return example.check_all()
 
 
 def test_the_page_was_made_with_what_is_installed(example):
@@ -32,14 +32,14 @@ def test_the_page_was_made_with_what_is_installed(example):
     assert example.COMMAND in PAGE
 
 
-def test_the_page_says_what_is_found(example, found):
+def test_the_page_is_what_the_command_writes(example, found):
     """Word for word; of the errors one digit is given, and another processor may round it to the next."""
     now = example.page(found)
     assert NUMBER.sub("#", now) == NUMBER.sub("#", PAGE), f"run {example.COMMAND}"
     assert [float(n) for n in NUMBER.findall(now)] == pytest.approx([float(n) for n in NUMBER.findall(PAGE)], rel=0.6)
 
 
-def test_our_own_keep_every_law(found):
+def test_our_own_pass_every_law(found):
     for reports in found.values():
         name, own = next(iter(reports.items()))
         assert name.startswith("whatwhere")
@@ -62,7 +62,7 @@ def test_known_faults_of_others_are_found(found):
 
 
 def test_the_command_prints_the_tables_and_writes_the_page(example, found, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(example, "tried", lambda: found)
+    monkeypatch.setattr(example, "check_all", lambda: found)
     example.main(["--reports", "--write", str(tmp_path / "page.md")])
     assert (tmp_path / "page.md").read_text(encoding="utf-8") == example.page(found)
     printed = capsys.readouterr().out

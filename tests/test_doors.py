@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import whatwhere as ww
-from whatwhere.where.doors import as_finite, as_score_mod, tabulate
+from whatwhere.where.base import as_finite, as_score_mod, tabulate
 
 
 class Ramp(ww.InputEncoding):
@@ -128,10 +128,10 @@ def test_a_bias_that_looks_backward_only_is_not_asked_about_later_keys():
         causal_only = True
 
     scheme, p, q = Backward(1), ww.positions(2), torch.zeros(1, 1, 2, 4)
-    told = "Backward says nothing of keys later than the query, but got causal=False.\nPass causal=True"
-    with pytest.raises(ww.SettingError, match=told):
+    told = "Backward supports causal attention only, but got causal=False.\nPass causal=True"
+    with pytest.raises(ww.errors.SettingError, match=told):
         scheme(p)
-    with pytest.raises(ww.SettingError, match=told):
+    with pytest.raises(ww.errors.SettingError, match=told):
         ww.Where(score=scheme).at(p).attention(q, q, q, causal=False)
     assert scheme(p, causal=True)[0, 0].tolist() == [[0, -torch.inf], [10, 11]]
     assert ww.Where(score=scheme).at(p).attention(q, q, q).shape == q.shape

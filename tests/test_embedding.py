@@ -1,9 +1,14 @@
 """The token table: how it is drawn, what it looks up, and where its gradient goes."""
 
+import inspect
+from itertools import product
 from math import sqrt
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import whatwhere as ww
@@ -44,7 +49,7 @@ def test_a_number_is_the_deviation_of_a_normal():
 
 
 def test_reset_draws_anew_and_keeps_the_padding_row_zero():
-    table = ww.TokenEmbedding(10, 4, padding_id=3)
+    table = ww.TokenEmbedding(10, 4, padding_idx=3)
     before = table.weight.detach().clone()
     table.reset_parameters()
     changed = (table.weight != before).any(-1)
@@ -98,7 +103,7 @@ def test_lookup_and_readout_share_one_weight():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_padding_row_is_zero_and_stays_out_of_every_gradient(dtype):
-    table = ww.TokenEmbedding(6, 4, padding_id=0, dtype=dtype)
+    table = ww.TokenEmbedding(6, 4, padding_idx=0, dtype=dtype)
     x = table(torch.tensor([[0, 0, 3]]))
     assert bool((x[0, :2] == 0).all())
     logits = table.readout(x + 1)
@@ -110,7 +115,7 @@ def test_the_padding_row_is_zero_and_stays_out_of_every_gradient(dtype):
 
 
 def test_training_with_decay_and_momentum_leaves_the_padding_row_zero():
-    table = ww.TokenEmbedding(6, 4, padding_id=2)
+    table = ww.TokenEmbedding(6, 4, padding_idx=2)
     optimizer = torch.optim.AdamW(table.parameters(), lr=0.1, weight_decay=0.1)
     for _ in range(5):
         optimizer.zero_grad()
@@ -167,14 +172,14 @@ def test_from_weight_holds_the_given_values_and_shares_them():
     weight = torch.tensor([[0.1, 0.2], [0.4, 0.5], [0.7, 0.8]])
     table = ww.TokenEmbedding.from_weight(weight)
     assert torch.equal(table(torch.tensor([2, 0])), weight[[2, 0]])
-    assert (table.vocab_size, table.dim, table.weight.requires_grad) == (3, 2, True)
+    assert (table.num_embeddings, table.embedding_dim, table.weight.requires_grad) == (3, 2, True)
     weight[1, 0] = 9
     assert table.weight[1, 0].item() == 9
 
 
 def test_from_weight_with_padding_leaves_the_given_tensor_alone():
     weight = torch.ones(3, 2)
-    table = ww.TokenEmbedding.from_weight(weight, padding_id=1)
+    table = ww.TokenEmbedding.from_weight(weight, padding_idx=1)
     assert table.weight.tolist() == [[1, 1], [0, 0], [1, 1]]
     assert weight.tolist() == [[1, 1], [1, 1], [1, 1]]
 
@@ -193,16 +198,16 @@ def test_device_and_dtype():
 
 
 def test_the_table_travels_as_a_state_dict():
-    table, other = (ww.TokenEmbedding(5, 2, padding_id=0) for _ in range(2))
+    table, other = (ww.TokenEmbedding(5, 2, padding_idx=0) for _ in range(2))
     other.load_state_dict(table.state_dict())
     assert torch.equal(other.weight, table.weight)
     assert list(table.state_dict()) == ["weight"]
 
 
 def test_extra_repr_shows_the_settings():
-    assert repr(ww.TokenEmbedding(5, 16)) == "TokenEmbedding(vocab_size=5, dim=16, init='normal')"
-    assert repr(ww.TokenEmbedding(5, 16, init="torch", scale="sqrt_dim", padding_id=0)) == (
-        "TokenEmbedding(vocab_size=5, dim=16, init='torch', scale=4, padding_id=0)"
+    assert repr(ww.TokenEmbedding(5, 16)) == "TokenEmbedding(num_embeddings=5, embedding_dim=16, init='normal')"
+    assert repr(ww.TokenEmbedding(5, 16, init="torch", scale="sqrt_dim", padding_idx=0)) == (
+        "TokenEmbedding(num_embeddings=5, embedding_dim=16, init='torch', scale=4, padding_idx=0)"
     )
 
 
@@ -210,7 +215,7 @@ def test_extra_repr_shows_the_settings():
 def test_the_error_names_the_id_its_place_and_the_vocabulary(bad, place):
     ids = torch.zeros(2, 3, dtype=torch.int64)
     ids[place] = bad
-    with pytest.raises(ww.TokenError) as caught:
+    with pytest.raises(ww.errors.TokenError) as caught:
         ww.TokenEmbedding(7, 2)(ids)
     assert str(caught.value) == (
         f"id {bad} at {place} is outside the vocabulary, which has 7 tokens (0..6).\n"
@@ -229,3 +234,156 @@ def test_lookup_under_vmap() -> None:
     table = ww.TokenEmbedding(5, 3)
     ids = torch.tensor([[4, 0, 1], [2, 2, 3]])
     assert torch.equal(torch.vmap(table)(ids), table(ids))
+
+
+# An nn.Embedding, to all that look for one.
+
+
+def test_it_has_the_arguments_and_attributes_of_an_embedding() -> None:
+    theirs, ours = (list(inspect.signature(kind.__init__).parameters) for kind in (nn.Embedding, ww.TokenEmbedding))
+    assert ours == [*theirs, "init", "scale"]
+    table = ww.TokenEmbedding(7, 3, 2)
+    assert isinstance(table, nn.Embedding)
+    names = ("num_embeddings", "embedding_dim", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
+    assert [getattr(table, name) for name in names] == [getattr(nn.Embedding(7, 3, 2), name) for name in names]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("padding", [None, 2])
+def test_it_computes_what_an_embedding_computes(padding: int | None, dtype: torch.dtype) -> None:
+    tables = []
+    for kind, how in ((nn.Embedding, {}), (ww.TokenEmbedding, {"init": "torch"})):
+        torch.manual_seed(5)
+        tables.append(kind(7, 3, padding_idx=padding, dtype=dtype, **how))
+    assert torch.equal(*(table.weight for table in tables))
+    ids, upstream = torch.tensor([[2, 0, 6], [6, 6, 1]]), torch.randn(2, 3, 3, dtype=dtype)
+    assert torch.equal(*(table(ids) for table in tables))
+    for table in tables:
+        table(ids).backward(upstream)
+    torch.testing.assert_close(*(table.weight.grad for table in tables))
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"max_norm": 1.0}, r"max_norm=1\.0, which would write(.|\n)*nn\.Embedding"),
+        ({"scale_grad_by_freq": True}, r"scale_grad_by_freq=True, which(.|\n)*nn\.Embedding"),
+        ({"sparse": True}, r"sparse=True, (.|\n)*RowAdamW"),
+    ],
+)
+def test_options_that_are_not_kept_are_refused(option: dict[str, Any], words: str) -> None:
+    with pytest.raises(ww.errors.SettingError, match=words):
+        ww.TokenEmbedding(7, 3, **option)
+    with pytest.raises(ww.errors.SettingError, match=words):
+        ww.TokenEmbedding.from_pretrained(torch.ones(7, 3), **option)
+
+
+def test_given_values_are_shared() -> None:
+    weight = torch.randn(4, 3)
+    table = ww.TokenEmbedding(4, 3, padding_idx=1, _weight=weight, _freeze=True)
+    assert table.weight.data_ptr() == weight.data_ptr()
+    assert table.weight[1].any()
+    assert not table.weight.requires_grad
+    with pytest.raises(ww.errors.ShapeError, match=r"\(4, 3\), but the table \(5, 3\)"):
+        ww.TokenEmbedding(5, 3, _weight=weight)
+
+
+def test_from_pretrained_has_the_defaults_of_an_embedding() -> None:
+    weight = torch.randn(4, 3)
+    table = ww.TokenEmbedding.from_pretrained(weight)
+    assert type(table) is ww.TokenEmbedding
+    assert not table.weight.requires_grad
+    assert table.weight.data_ptr() == weight.data_ptr()
+    trained = ww.TokenEmbedding.from_pretrained(weight, freeze=False, padding_idx=2)
+    assert trained.weight.requires_grad
+    assert trained.padding_idx == 2
+    assert trained.weight[2].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("scale", [None, 2.0, "sqrt_dim"])
+def test_an_adapter_of_low_rank_scales_as_the_table_does(scale: Any) -> None:
+    """PEFT looks rows of A up and multiplies by the `embed_scale` of what it wraps; merged, both are one table."""
+    table, ids = ww.TokenEmbedding(6, 5, scale=scale, dtype=torch.float64), torch.tensor([[4, 1]])
+    a, b = torch.randn(2, 6, dtype=torch.float64), torch.randn(5, 2, dtype=torch.float64)
+    names = ("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
+    rows = F.embedding(ids, a.T, **{name: getattr(table, name) for name in names}) @ b.T
+    apart = table(ids) + rows * torch.tensor(table.embed_scale, dtype=torch.float64)
+    table.weight.data += (b @ a).T
+    torch.testing.assert_close(table(ids), apart)
+
+
+def test_the_scale_that_adapters_read_is_the_one_that_is_applied() -> None:
+    table = ww.TokenEmbedding(4, 3072, scale="sqrt_dim_rounded", dtype=torch.bfloat16)
+    assert table.embed_scale == table.factor == 55.5
+    assert ww.TokenEmbedding(4, 3).embed_scale == 1.0
+
+
+class Bytes(Tensor):
+    """A weight of eight bits, as quantizers put one into a module that they find."""
+
+    @staticmethod
+    def __new__(cls, weight: Tensor) -> "Bytes":
+        return Tensor._make_wrapper_subclass(cls, weight.shape, dtype=weight.dtype, device=weight.device)
+
+    def __init__(self, weight: Tensor) -> None:
+        self.step = weight.float().abs().amax(1, keepdim=True) / 127
+        self.whole = (weight.float() / self.step).round().char()
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is F.embedding:
+            ids, weight = args
+            return (F.embedding(ids, weight.whole) * F.embedding(ids, weight.step)).to(weight.dtype)
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return args[0]  # detach, alias
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("scale", [None, 3.0])
+def test_a_quantized_weight_is_looked_up(scale: float | None, dtype: torch.dtype) -> None:
+    table, ids = ww.TokenEmbedding(6, 8, scale=scale, dtype=dtype), torch.tensor([[4, 1]])
+    wanted = table(ids).detach()
+    found = [module for module in nn.Sequential(table).modules() if isinstance(module, nn.Embedding)]
+    found[0].weight = nn.Parameter(Bytes(table.weight.detach()), requires_grad=False)
+    torch.testing.assert_close(table(ids), wanted, rtol=0, atol=0.02 * float(wanted.abs().max()))
+    layer = ww.InputLayer(6, 8, ww.Sinusoidal(8))
+    layer.tokens = table
+    assert torch.equal(layer(ids), (table(ids).float() + layer.where.input(ww.positions(2))).to(dtype))
+
+
+@pytest.mark.slow
+def test_tensor_parallelism_splits_the_table(tmp_path: Path) -> None:
+    """Two processes, each with half of the rows or of the features, and every row and gradient as before."""
+    torch.multiprocessing.spawn(split_table, (tmp_path,), nprocs=2)
+    assert [(tmp_path / f"{rank}").read_text() for rank in range(2)] == ["as before"] * 2
+
+
+def split_table(rank: int, folder: Path) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    mesh, ids = init_device_mesh("cpu", (2,)), torch.tensor([[1, 9, 9, 0]])
+    ways = (RowwiseParallel(input_layouts=Replicate()), ColwiseParallel(output_layouts=Replicate()))
+    cases = product(ways, (torch.float32, torch.bfloat16), ({}, {"scale": 2.0}, {"padding_idx": 1}))
+    for way, dtype, settings in cases:
+        torch.manual_seed(0)
+        model = nn.Sequential(ww.TokenEmbedding(10, 6, dtype=dtype, **settings))
+        wanted = model(ids)
+        wanted.square().sum().backward()
+        gradient = model[0].weight.grad
+        model.zero_grad()
+        split = parallelize_module(model, mesh, {"0": way})
+        assert split[0].weight.to_local().numel() == 30
+        found = split(ids)
+        assert torch.equal(found, wanted)
+        found.square().sum().backward()
+        torch.testing.assert_close(split[0].weight.grad.full_tensor(), gradient)
+        with pytest.raises(ww.errors.TokenError, match=r"id 10 at \(0, 1\)"):
+            split(torch.tensor([[1, 10]]))
+    (folder / f"{rank}").write_text("as before")
+    torch.distributed.destroy_process_group()

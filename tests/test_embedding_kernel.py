@@ -1,6 +1,7 @@
-"""The input layer in one pass gives the numbers of its plain twin, to the bit, and keeps every promise of modules."""
+"""The input layer in one pass computes the numbers of PyTorch's operations, to the bit, and behaves as a module."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,27 +11,18 @@ from torch.autograd import forward_ad
 from torch.nn.utils import parametrize
 
 import whatwhere as ww
+from whatwhere.kernels import backend
 from whatwhere.kernels import embedding as kernel
-from whatwhere.kernels import native
 from whatwhere.kernels.embedding import Rows, embed
+from whatwhere.reference import embedding as reference_tokens
 from whatwhere.reference import input as reference_input
-from whatwhere.reference import tokens as reference_tokens
 
 V, B, T = 23, 3, 5
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 WHOLE = {4: torch.int32, 2: torch.int16}
 
-needs_library = pytest.mark.skipif(native.library() is None, reason="the kernels are not compiled here")
+needs_library = pytest.mark.skipif(not backend.COMPILED, reason="the kernels are not compiled here")
 pytestmark = needs_library
-
-
-@pytest.fixture
-def level(at_level: native.Library, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Compute at every level in turn."""
-    monkeypatch.setattr(native, "library", lambda: at_level)
-    kernel._kernel.cache_clear()
-    yield
-    kernel._kernel.cache_clear()
 
 
 @pytest.fixture(params=[False, True], ids=["through caches", "past caches"])
@@ -59,9 +51,9 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     noted: list[bool] = []
     compute = kernel._computed
 
-    def noting(weight: Tensor, ids: Tensor, scale: float | None, rows: Rows | None) -> Tensor | None:
+    def noting(called: Any, weight: Tensor, ids: Tensor, scale: float | None, rows: Rows | None) -> Tensor | None:
         noted.append(rows is not None)
-        return compute(weight, ids, scale, rows)
+        return compute(called, weight, ids, scale, rows)
 
     monkeypatch.setattr(kernel, "_computed", noting)
     return noted
@@ -108,7 +100,7 @@ def test_the_kernel_equals_its_twin(level, dtype, scale, kind):
         weight = drawn(V, dim, dtype=dtype)
         for of_rows in {dtype, torch.float32}:
             rows = added(kind, dim, of_rows)
-            assert same(embed(weight, ids, scale, rows=rows), kernel._plain(weight, ids, scale, rows))
+            assert same(embed(weight, ids, scale, rows=rows), kernel._in_pytorch(weight, ids, scale, rows))
 
 
 @pytest.mark.usefixtures("streamed", "threads")
@@ -116,7 +108,7 @@ def test_the_kernel_equals_its_twin(level, dtype, scale, kind):
 def test_many_rows_are_shared_among_threads(dtype):
     weight, ids = drawn(50, 520, dtype=dtype), torch.randint(0, 50, (7, 90))
     for rows in (Rows(drawn(1, 90, 520, dtype=dtype)), Rows(drawn(90, 520), torch.randint(0, 90, (7, 90)))):
-        assert same(embed(weight, ids, 0.3, rows=rows), kernel._plain(weight, ids, 0.3, rows))
+        assert same(embed(weight, ids, 0.3, rows=rows), kernel._in_pytorch(weight, ids, 0.3, rows))
 
 
 @pytest.mark.usefixtures("streamed")
@@ -129,7 +121,7 @@ def test_any_strides_and_any_storage(dtype):
     steps = Rows(drawn(T, B, 99, dtype=dtype)[:, :, 9:86].transpose(0, 1))
     indexed = Rows(drawn(9, 99, dtype=dtype)[:, 1:78], torch.randint(0, 9, (T, B)).mT)
     for rows in (None, spread, steps, indexed):
-        assert same(embed(weight, ids, 3.0, rows=rows), kernel._plain(weight, ids, 3.0, rows))
+        assert same(embed(weight, ids, 3.0, rows=rows), kernel._in_pytorch(weight, ids, 3.0, rows))
     across = drawn(77, V, dtype=dtype).mT  # features far apart are not for the kernel
     assert embed(across, ids, 3.0) is None
     table = ww.TokenEmbedding.from_weight(across.nan_to_num())
@@ -164,7 +156,7 @@ def layers() -> Iterator[ww.InputLayer]:
             ww.Fourier(8, 16),
         ):
             for scale in (None, "sqrt_dim", "sqrt_dim_rounded"):
-                yield ww.InputLayer(V, 8, input=scheme, scale=scale, padding_id=4, dtype=dtype)
+                yield ww.InputLayer(V, 8, input=scheme, scale=scale, padding_idx=4, dtype=dtype)
 
 
 def backward(layer: ww.InputLayer, x: Tensor) -> list[Tensor]:
@@ -182,7 +174,7 @@ def test_the_layer_and_its_gradients_equal_the_twin(passes):
         assert passes == [True]
         with torch.no_grad():
             assert torch.equal(layer(ids, p), x)
-        with ww.plain_kernels():
+        with ww.pytorch_only():
             twin = layer(ids, p)
             assert len(passes) == 2
         assert torch.equal(x, twin)
@@ -190,7 +182,7 @@ def test_the_layer_and_its_gradients_equal_the_twin(passes):
 
 
 def test_the_layer_and_its_gradients_equal_the_reference():
-    layer = ww.InputLayer(V, 8, input=ww.Learned(8, 16, offset=2), scale="sqrt_dim", padding_id=4)
+    layer = ww.InputLayer(V, 8, input=ww.Learned(8, 16, offset=2), scale="sqrt_dim", padding_idx=4)
     ids, at, g = torch.randint(0, V, (B, T)), torch.arange(3, 3 + T), torch.randn(B, T, 8)
     x = layer(ids, ww.positions(T, start=3))
     weight, rows = (w.detach().double().numpy() for w in layer.parameters())
@@ -199,7 +191,7 @@ def test_the_layer_and_its_gradients_equal_the_reference():
     np.testing.assert_allclose(x.detach().numpy(), right, rtol=0, atol=1e-7)
     to_weight, to_rows = torch.autograd.grad(x, list(layer.parameters()), g)
     wide = g.double().numpy()
-    expected = reference_tokens.lookup_gradient(wide, places, V, 8**0.5, padding_id=4)
+    expected = reference_tokens.lookup_gradient(wide, places, V, 8**0.5, padding_idx=4)
     np.testing.assert_allclose(to_weight.numpy(), expected, rtol=0, atol=2e-6)
     np.testing.assert_allclose(to_rows.numpy(), reference_input.learned_gradient(wide, everywhere, 16, 2), atol=2e-6)
 
@@ -218,13 +210,13 @@ def test_what_is_frozen_gets_no_gradient(frozen):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_many_gradients_of_few_rows(dtype):
     """Sums of thousands are those of the twin, to the bit, and stay away from the padding row."""
-    table, ids = ww.TokenEmbedding(V, 40, padding_id=2, dtype=dtype), torch.randint(0, 5, (16, 256))
+    table, ids = ww.TokenEmbedding(V, 40, padding_idx=2, dtype=dtype), torch.randint(0, 5, (16, 256))
     g = torch.randn(16, 256, 40).to(dtype)
     (found,) = torch.autograd.grad(table(ids), table.weight, g)
-    with ww.plain_kernels():
+    with ww.pytorch_only():
         (right,) = torch.autograd.grad(table(ids), table.weight, g)
     assert torch.equal(found, right)
-    exact = reference_tokens.lookup_gradient(g.double().numpy(), ids.numpy(), V, padding_id=2)
+    exact = reference_tokens.lookup_gradient(g.double().numpy(), ids.numpy(), V, padding_idx=2)
     tolerance = 2 * torch.finfo(dtype).eps * np.abs(exact).max() + 1e-4
     np.testing.assert_allclose(found.double().numpy(), exact, rtol=0, atol=tolerance)
 
@@ -238,7 +230,7 @@ def test_gradients_of_gradients():
         return list(torch.autograd.grad(sum(g.square().sum() for g in first), list(layer.parameters())))
 
     found = second()
-    with ww.plain_kernels():
+    with ww.pytorch_only():
         assert all(torch.equal(a, b) for a, b in zip(found, second(), strict=True))
 
 
@@ -284,7 +276,7 @@ def test_what_a_hook_has_seen_stays_as_it_was():
     layer, ids, seen = ww.InputLayer(V, 8, input=ww.Learned(8, 16), scale=2.0), torch.randint(0, V, (B, T)), []
     layer.tokens.register_forward_hook(lambda module, given, rows: seen.append(rows))
     for plain in (False, True):
-        with torch.no_grad(), ww.plain_kernels() if plain else torch.no_grad():
+        with torch.no_grad(), ww.pytorch_only() if plain else torch.no_grad():
             layer(ids)
         assert torch.equal(seen.pop(), 2 * layer.tokens.weight[ids])
 
@@ -315,7 +307,7 @@ def test_another_table_is_asked_and_not_bypassed(monkeypatch):
 
 def test_an_optimizer_that_keeps_the_table_is_asked():
     class Keeper:
-        def lookup(self, weight: Tensor, ids: Tensor, padding_id: int | None) -> Tensor:
+        def lookup(self, weight: Tensor, ids: Tensor, padding_idx: int | None) -> Tensor:
             return 10 * weight[ids]
 
         def before_readout(self) -> None: ...
@@ -342,7 +334,7 @@ def test_errors_are_those_of_the_plain_way(positions):
         told = []
         for plain in (False, True):
             try:
-                with torch.no_grad(), ww.plain_kernels() if plain else torch.no_grad():
+                with torch.no_grad(), ww.pytorch_only() if plain else torch.no_grad():
                     layer(given, p)
             except ww.WhatWhereError as error:
                 told.append((type(error), str(error)))
@@ -411,7 +403,7 @@ def test_a_compiled_layer_takes_the_kernel(scheme, backend, passes):
     with pytest.raises(IndexError, match=r"an id lies outside of 0\.\.22, or a position"):
         compiled(ids + V)
     passes.clear()
-    with ww.plain_kernels():
+    with ww.pytorch_only():
         torch.testing.assert_close(compiled(ids), y)
     assert passes == []
 

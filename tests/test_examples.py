@@ -35,12 +35,12 @@ def test_padding_of_the_source_changes_nothing(example, scheme):
     )
 
 
-def test_no_later_target_is_seen(example):
+def test_attention_to_the_target_is_causal(example):
     torch.manual_seed(0)
     model = example.EncoderDecoder(ww.scheme("sinusoidal", dim=64, num_heads=4, max_length=16)).eval()
-    memory, stands = model.encode(torch.tensor([[5, 6, 7]]))
-    first = model.decode(torch.tensor([[1, 7, 6, 5]]), memory, stands)
-    changed = model.decode(torch.tensor([[1, 7, 6, 9]]), memory, stands)
+    memory, positions = model.encode(torch.tensor([[5, 6, 7]]))
+    first = model.decode(torch.tensor([[1, 7, 6, 5]]), memory, positions)
+    changed = model.decode(torch.tensor([[1, 7, 6, 9]]), memory, positions)
     torch.testing.assert_close(first[:, :3], changed[:, :3])
     assert not torch.allclose(first[:, 3], changed[:, 3])
 

@@ -44,7 +44,7 @@ def test_tensor2tensor_ends_at_exactly_one_turn_per_theta(dim):
 
 def test_a_layout_has_its_frequencies():
     assert torch.equal(layout_frequencies(8, 100.0, "interleaved"), inverse_frequencies(8, 100.0))
-    assert torch.equal(layout_frequencies(8, 100.0, "halves"), inverse_frequencies(8, 100.0))
+    assert torch.equal(layout_frequencies(8, 100.0, "half"), inverse_frequencies(8, 100.0))
     assert torch.equal(layout_frequencies(8, 100.0, "tensor2tensor"), tensor2tensor_frequencies(8, 100.0))
 
 
@@ -79,8 +79,8 @@ def test_sinusoid_interleaved_puts_sine_and_cosine_side_by_side():
         assert row == pytest.approx(expected, abs=1e-7)
 
 
-def test_sinusoid_halves_puts_all_sines_first():
-    (row,) = sinusoid(torch.tensor([5]), 6, layout="halves").tolist()
+def test_the_half_layout_puts_all_sines_first():
+    (row,) = sinusoid(torch.tensor([5]), 6, layout="half").tolist()
     turns = [5 * 10_000 ** (-2 * i / 6) for i in range(3)]
     assert row == pytest.approx([*map(sin, turns), *map(cos, turns)], abs=1e-7)
 

@@ -9,26 +9,25 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import whatwhere as ww
-from whatwhere import attention
-from whatwhere.kernels import blocks, native, polyline, toeplitz
-from whatwhere.kernels.polyline import polyline_of_relus
+from whatwhere.kernels import blockwise_attention as blocks
+from whatwhere.kernels import toeplitz
 from whatwhere.kernels.toeplitz import Toeplitz, sums_of_diagonals
+from whatwhere.where import attention
+from whatwhere.where.base import DistanceBias
 
 TOKENS, HEAD_DIM, SCALE = 300, 16, 0.25
 TOLERANCE = {torch.float64: 1e-14, torch.float32: 1e-6, torch.float16: 1.5e-3, torch.bfloat16: 1e-2}
 """Of results; of gradients three times that."""
-
-compiled = pytest.mark.skipif(native.library() is None, reason="no kernels were compiled, or plain ones are asked for")
 
 
 @pytest.fixture(autouse=True)
 def _at_any_length(monkeypatch):
     """Go without a table for few tokens too."""
     torch.manual_seed(0)
-    monkeypatch.setattr(attention, "_FEW", 1)
+    monkeypatch.setattr(attention, "_MIN_BLOCKWISE", 1)
 
 
-class Bumps(ww.DistanceBias):
+class Bumps(DistanceBias):
     """A learned number for each head and distance modulo 7, and another at later keys."""
 
     def __init__(self, num_heads: int) -> None:
@@ -46,7 +45,6 @@ SCHEMES: dict[str, Callable[[int], ww.ScoreBias]] = {
     "T5": lambda heads: ww.T5(heads, scale=None, std=0.5),
     "KERPLE": ww.KERPLE,
     "Sandwich": lambda heads: ww.Sandwich(heads, sinusoid_dim=8),
-    "FIRE": pytest.param(lambda heads: ww.FIRE(heads, threshold=40.0), marks=compiled),
     "Bumps": Bumps,
 }
 by_scheme = pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
@@ -131,9 +129,9 @@ def test_attention_by_blocks_is_the_formula_in_float64(scheme, heads, key_heads,
     wide.load_state_dict(bias.state_dict())
     exact_inputs = [x.detach().double().requires_grad_() for x in (q, k, v)]
     right = exact(*exact_inputs, wide(p, causal=True), causal=True)
-    tolerance = TOLERANCE[dtype] if dtype != torch.float64 else 1e-6  # KERPLE and FIRE compute in their own dtype
+    tolerance = TOLERANCE[dtype] if dtype != torch.float64 else 1e-6  # KERPLE computes in its own dtype
     assert_alike(y, right, [q, k, v, *bias.parameters()], [*exact_inputs, *wide.parameters()], tolerance)
-    assert calls or (dtype == torch.float64 and isinstance(bias, ww.FIRE))
+    assert calls
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -157,17 +155,9 @@ def test_attention_by_blocks_looks_both_ways(scheme, start, calls):
     assert calls
 
 
-@compiled
-def test_fire_counts_from_where_the_text_begins():
-    q, k, v = vectors(2)
-    where = ww.Where(score=ww.FIRE(2, threshold=40.0))
-    for p in (ww.positions(TOKENS, start=1000), ww.positions(2 * TOKENS)[TOKENS:]):
-        fast, plain = (where.at(p).attention(q, k, v, engine=engine) for engine in ("sdpa", "dense"))
-        leaves = [q, k, v, *where.parameters()]
-        assert_alike(fast, plain, leaves, leaves, 2e-6)
-
-
-@pytest.mark.parametrize("p", [ww.randomized(TOKENS, longest=5000), ww.positions(TOKENS, start=torch.tensor([0, 70]))])
+@pytest.mark.parametrize(
+    "p", [ww.Positions.randomized(TOKENS, max_length=5000), ww.positions(TOKENS, start=torch.tensor([0, 70]))]
+)
 @by_scheme
 def test_drawn_positions_are_not_taken_for_counted_ones(scheme, p):
     """Their order counts on, their coordinates do not; and each sequence may begin elsewhere."""
@@ -239,7 +229,7 @@ def test_a_far_key_that_shouts_is_heard():
 
 @by_scheme
 def test_no_table_is_held(scheme, monkeypatch):
-    """Nothing of the size of tokens x tokens, forward and backward; the plain twin holds it."""
+    """Nothing of the size of tokens x tokens, forward and backward; attention with the table does."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     tokens = 2048
     q, k, v = (x[:1] for x in vectors(1, tokens=tokens))
@@ -248,7 +238,7 @@ def test_no_table_is_held(scheme, monkeypatch):
     with Largest() as held:
         gradients(here.attention(q, k, v), leaves)
     assert 0 < held.numbers < tokens * tokens / 8
-    with Largest() as plain, ww.plain_kernels(), torch.no_grad():
+    with Largest() as plain, ww.pytorch_only(), torch.no_grad():
         here.attention(q, k, v)
     assert plain.numbers >= tokens * tokens
 
@@ -337,7 +327,7 @@ def test_a_second_derivative_is_refused():
     y = ww.Where(score=ww.ALiBi(2)).at(ww.positions(TOKENS)).attention(q, k, v)
     (first,) = torch.autograd.grad(y.sum(), q, create_graph=True)
     assert first.requires_grad
-    with pytest.raises(ww.SettingError, match="no second derivative"):
+    with pytest.raises(ww.errors.SettingError, match="no second derivative"):
         first.sum().backward()
 
 
@@ -394,21 +384,13 @@ def test_what_the_blocks_do_not_serve_takes_the_table(calls, monkeypatch):
     right = as_told()
     assert len(calls) == 1
     as_told(dropout=0.5)
-    with ww.plain_kernels():
+    with ww.pytorch_only():
         torch.testing.assert_close(as_told(), right, rtol=0, atol=1e-5)
     monkeypatch.setattr(toeplitz, "views", lambda dtype: False)
     torch.testing.assert_close(as_told(), right, rtol=0, atol=1e-5)
     monkeypatch.undo()  # of the length, too
     as_told()
     assert len(calls) == 1
-
-
-def test_without_the_library_fire_takes_the_table(monkeypatch):
-    q, k, v = vectors(2)
-    where = ww.Where(score=ww.FIRE(2))
-    monkeypatch.setattr(native, "library", lambda: None)
-    fast, plain = (where.at(ww.positions(TOKENS)).attention(q, k, v, engine=engine) for engine in ("sdpa", "dense"))
-    torch.testing.assert_close(fast, plain, rtol=0, atol=1e-5)
 
 
 def test_transforms_take_the_table(calls):
@@ -462,58 +444,10 @@ def test_sums_of_diagonals(shape):
     torch.testing.assert_close(sums_of_diagonals(block), right)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_a_polyline_is_the_mlp(seed):
-    """With features that turn within 0..1, at its ends, beyond it, together, and never."""
-    g = torch.Generator().manual_seed(seed)
-    weight_in, bias_in = (torch.rand(40, generator=g, dtype=torch.float64) * 2 - 1 for _ in range(2))
-    weight_in[:4], bias_in[2:8], bias_in[8:10] = 0, 0, -weight_in[8:10]
-    bias_in[10:14], weight_in[10:14] = -0.25, torch.tensor([0.5, 0.5, 1.0, -0.5], dtype=torch.float64)
-    weight_out, bias_out = torch.randn(3, 40, generator=g, dtype=torch.float64), torch.randn(3, generator=g)
-    mlp = [x.requires_grad_() for x in (weight_in, bias_in, weight_out, bias_out.double())]
-    x = torch.rand(500, generator=g, dtype=torch.float64)
-    slopes, levels, knots = polyline_of_relus(*mlp)
-    assert bool((knots.diff() >= 0).all())
-    assert not knots.requires_grad
-    segment = (x[:, None] > knots).sum(1)
-    found = slopes[:, segment] * x + levels[:, segment]
-    right = mlp[3][:, None] + mlp[2] @ (mlp[0][:, None] * x + mlp[1][:, None]).relu()
-    torch.testing.assert_close(found, right, rtol=1e-12, atol=1e-12)
-    for one, other in zip(gradients(found, mlp), gradients(right, mlp), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
-
-
-@compiled
-@pytest.mark.parametrize("given", native.LEVELS)
-def test_every_level_of_the_polyline(given, monkeypatch):
-    library = native.Library(native._FILE, given)
-    if library.level != given:
-        pytest.skip(f"this processor cannot do {given}")
-    monkeypatch.setattr(native, "library", lambda: library)
-    polyline._kernel.cache_clear()
-    q, k, v = vectors(3)
-    where = ww.Where(score=ww.FIRE(3, threshold=40.0))
-    leaves = [q, k, v, *where.parameters()]
-    here = where.at(ww.positions(TOKENS))
-    assert_alike(here.attention(q, k, v), here.attention(q, k, v, engine="dense"), leaves, leaves, 2e-6)
-    polyline._kernel.cache_clear()
-
-
-@compiled
-def test_a_fire_whose_numbers_are_lost_gives_what_is_not_a_number():
-    """And reads no memory but its own."""
-    q, k, v = vectors(2)
-    bias = ww.FIRE(2)
-    with torch.no_grad():
-        bias.bias_in[3] = torch.nan
-    assert ww.Where(score=bias).at(ww.positions(TOKENS)).attention(q, k, v).isnan().any()
-
-
 @pytest.mark.compile
-@pytest.mark.parametrize("scheme", [ww.ALiBi, ww.FIRE])
-def test_a_compiled_program_keeps_its_table(scheme, calls):
+def test_a_compiled_program_keeps_its_table(calls):
     q, k, v = vectors(2, tokens=64)
-    where = ww.Where(score=scheme(2))
+    where = ww.Where(score=ww.ALiBi(2))
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return where.at(ww.positions(64)).attention(q, k, v)
@@ -522,4 +456,4 @@ def test_a_compiled_program_keeps_its_table(scheme, calls):
     y = torch.compile(attend, fullgraph=True, backend="eager")(q, k, v)
     assert not calls
     torch.testing.assert_close(y, attend(q, k, v), rtol=0, atol=1e-5)
-    assert calls or native.library() is None
+    assert calls

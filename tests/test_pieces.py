@@ -1,18 +1,20 @@
-"""A table that would be vast is made in pieces: the same numbers, whatever the scheme and wherever tokens stand."""
+"""A large table is made by blocks of query rows: the same numbers, whatever the scheme and the positions."""
 
+import jaxtyping
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import whatwhere as ww
-from whatwhere import attention
+from whatwhere.where import attention
 
 TOKENS, HEADS, KEY_HEADS, HEAD_DIM = 23, 4, 2, 16
 SCHEMES = [name for name, row in ww.catalogue.items() if row.door == "score"]
 RULERS = {
     "plain": lambda: ww.positions(TOKENS),
-    "packed": lambda: ww.packed([9, 1, 13]),
-    "left padding": lambda: ww.from_mask(torch.arange(TOKENS) >= torch.tensor([[0], [6]])),
+    "packed": lambda: ww.Positions.packed([9, 1, 13]),
+    "left padding": lambda: ww.Positions.from_mask(torch.arange(TOKENS) >= torch.tensor([[0], [6]])),
 }
 
 
@@ -26,8 +28,8 @@ def asked(monkeypatch) -> list[int]:
         queries.append(rows)
         return real(element, batch, heads, rows, keys, device, first)
 
-    monkeypatch.setattr(attention, "_MANY", 1)
-    monkeypatch.setattr(attention, "_PIECE", 7 * HEADS * TOKENS)
+    monkeypatch.setattr(attention, "_MAX_TABLE", 1)
+    monkeypatch.setattr(attention, "_CHUNK", 7 * HEADS * TOKENS)
     monkeypatch.setattr(attention, "tabulate", watched)
     return queries
 
@@ -85,7 +87,7 @@ def test_backward_drops_what_forward_dropped(asked):
     v = torch.zeros(2, KEY_HEADS, TOKENS, HEAD_DIM)
     v[:, :, :HEAD_DIM] = torch.eye(HEAD_DIM)
     v.requires_grad_()
-    here = ww.Where(score=ww.ALiBi(HEADS)).at(ww.packed([TOKENS - 1, 1]))
+    here = ww.Where(score=ww.ALiBi(HEADS)).at(ww.Positions.packed([TOKENS - 1, 1]))
     weights = here.attention(q, k, v, dropout=0.5)  # (..., query, key), of the first 16 keys
     assert bool((weights[:, :, 15:-1] == 0).any())
     (g,) = torch.autograd.grad(weights.sum(), v)
@@ -94,7 +96,69 @@ def test_backward_drops_what_forward_dropped(asked):
     assert asked
 
 
-def test_nothing_is_made_in_pieces_below_a_gigabyte():
+@pytest.mark.parametrize("start", [0, 1000])
+def test_fire_counts_from_where_the_text_begins(start, asked):
+    q, k, v = drawn()
+    where = ww.Where(score=ww.FIRE(HEADS, threshold=40.0))
+    leaves = [q, k, v, *where.parameters()]
+    found = []
+    for engine in ("sdpa", "dense"):
+        y = where.at(ww.positions(TOKENS, start=start)).attention(q, k, v, engine=engine)
+        found.append([y, *torch.autograd.grad(y.square().sum(), leaves)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=2e-5)
+    assert asked
+
+
+class Largest(TorchDispatchMode):
+    """Note the size of the largest tensor that any operation returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(tensor, Tensor):
+                self.numbers = max(self.numbers, tensor.untyped_storage().nbytes() // tensor.element_size())
+        return out
+
+
+@pytest.mark.parametrize("scheme", [lambda: ww.FIRE(1), lambda: ww.KERPLE(1), lambda: ww.FoX(HEAD_DIM, 1)])
+@pytest.mark.parametrize("p", [ww.positions(2200), ww.Positions.packed([1200, 1000])], ids=["plain", "packed"])
+def test_no_table_is_held(scheme, p, monkeypatch):
+    """Nothing of the size of tokens x tokens, forward and backward; the dense formula holds it."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    monkeypatch.setattr(attention, "_MIN_BLOCKWISE", 1 << 20)
+    where = ww.Where(score=scheme())
+    q, k, v = (torch.randn(1, 1, 2200, HEAD_DIM, requires_grad=True) for _ in range(3))
+    gates = where.at(p).gates(torch.randn(1, 2200, HEAD_DIM))
+    sizes = []
+    for engine in ("sdpa", "dense"):
+        with Largest() as seen:
+            where.at(p).attention(q, k, v, gates=gates, engine=engine).sum().backward(retain_graph=True)
+        sizes.append(seen.numbers)
+    assert sizes[0] < 2200 * 2200 / 2 <= sizes[1]
+
+
+def test_a_table_of_few_numbers_is_made_once_for_all_layers():
+    q, k, v = drawn()
+    bias = ww.FIRE(HEADS)
+    evaluated = []
+    real = bias.bind
+
+    def bind(*positions, **content):
+        element = real(*positions, **content)
+        return lambda *at: evaluated.append(1) or element(*at)
+
+    bias.bind = bind
+    for here in ww.bind([ww.Where(score=bias)] * 3, ww.positions(TOKENS)):
+        here.attention(q, k, v)
+    assert len(evaluated) == 1
+
+
+def test_the_size_of_a_table():
     q, _, _ = drawn()
     scores = attention.Scores(lambda b, h, i, j: b, None, False, lambda dtype: None, batch=2)
     assert scores.numbers(q, q) == 2 * HEADS * TOKENS * TOKENS

@@ -3,13 +3,16 @@
 import subprocess
 import sys
 from importlib.metadata import version
+from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import flex_attention
 
 import whatwhere as ww
+from whatwhere.where.catalogue import Scheme
 
 
 def draw(*shapes):
@@ -18,7 +21,7 @@ def draw(*shapes):
 
 
 def python(code):
-    """Run code in a fresh interpreter; give what it prints."""
+    """Run code in a fresh interpreter; return what it prints."""
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stderr
     return run.stdout.strip()
@@ -36,6 +39,45 @@ def test_all_is_what_dir_shows_and_holds_no_name_twice():
     assert len(set(ww.__all__)) == len(ww.__all__)
 
 
+def test_there_are_at_most_sixty_names():
+    assert len(ww.__all__) <= 60
+
+
+def test_public_modules_load_by_name():
+    for name in ("analysis", "errors", "frequencies", "rotary_layout", "scaling", "testing", "text"):
+        assert isinstance(getattr(ww, name), ModuleType)
+    assert ww.scaling.Linear(factor=2.0).factor == 2.0
+    for name in ww.analysis.__all__:
+        assert getattr(ww.analysis, name) is getattr(ww.analysis, name)
+    with pytest.raises(AttributeError, match="has no attribute 'neighbours'"):
+        _ = ww.analysis.neighbours
+
+
+def test_functions_of_analysis_stay_functions_when_other_modules_are_loaded():
+    """A module of a function's name would take its place in the package."""
+    code = """
+import importlib, pkgutil, whatwhere.analysis as analysis
+for module in pkgutil.iter_modules(analysis.__path__):
+    importlib.import_module(f"whatwhere.analysis.{module.name}")
+print(*(name for name in analysis.__all__ if not callable(getattr(analysis, name))))
+"""
+    assert python(code) == ""
+
+
+def test_inspect_takes_a_path(tmp_path):
+    np.save(tmp_path / "table.npy", np.random.default_rng(0).standard_normal((500, 16)).astype(np.float32))
+    assert ww.inspect(tmp_path / "table.npy", ["sizes"]).shape == (500, 16)
+
+
+def test_reading_nearest_rows_needs_no_torch():
+    code = """
+import sys, numpy as np, whatwhere as ww
+ww.analysis.neighbors(np.eye(4, dtype=np.float32), 1, k=2)
+print("torch" in sys.modules)
+"""
+    assert python(code) == "False"
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError) as caught:
         _ = ww.Rotery
@@ -48,18 +90,15 @@ def test_the_version_is_that_of_the_package():
 
 
 def test_import_loads_none_of_the_heavy_packages():
-    loaded = python("import sys, whatwhere; dir(whatwhere); whatwhere.ShapeError; print(*sys.modules)").split()
+    loaded = python("import sys, whatwhere; dir(whatwhere); whatwhere.errors.ShapeError; print(*sys.modules)").split()
     heavy = {"torch", "numpy", "jaxtyping", "tokenizers", "safetensors", "matplotlib", "transformers", "rich"}
     assert not heavy & set(loaded)
     assert {name for name in loaded if name.startswith("whatwhere")} == {"whatwhere", "whatwhere.errors"}
 
 
 def test_the_library_loads_neither_the_comparison_nor_what_is_optional():
-    names = [
-        name
-        for name in ww.__all__
-        if name not in ("compare", "similarity", "parameters", "neighbors", "analogy", "show")
-    ]
+    findings = ("analysis", "compare", "inspect", "parameters", "show")
+    names = [name for name in ww.__all__ if name not in findings]
     code = f"import sys, whatwhere as ww; [getattr(ww, name) for name in {names}]; print(*sys.modules)"
     loaded = set(python(code).split())
     assert "torch" in loaded
@@ -69,13 +108,14 @@ def test_the_library_loads_neither_the_comparison_nor_what_is_optional():
 
 def test_building_a_model_loads_little_beyond_torch():
     """The compiler and FlexAttention are for those who use them: they take longer than the rest together."""
-    homes = tuple(f"whatwhere.{room}" for room in ("ruler", "drawn", "what.embedding", "where.", "layer"))
+    homes = tuple(f"whatwhere.{room}" for room in ("position", "what.embedding", "where."))
     names = [name for name in ww.__all__ if getattr(getattr(ww, name), "__module__", "").startswith(homes)]
     assert {"Where", "Rotary", "ALiBi", "T5", "InputLayer", "positions", "scheme"} <= set(names)
     code = f"""
 import sys, torch
 before = set(sys.modules)
 import whatwhere as ww
+from whatwhere.where.catalogue import Scheme
 [getattr(ww, name) for name in {names}]
 x = ww.InputLayer(5, 8, input=ww.Learned(8, 4))(torch.tensor([[1, 2]]))
 q = k = v = x[:, None]
@@ -86,7 +126,7 @@ print(*(set(sys.modules) - before))
     loaded = set(python(code).split())
     roots = {name.split(".")[0] for name in loaded} - sys.stdlib_module_names
     assert {"whatwhere"} < roots <= {"whatwhere", "torch", "numpy", "jaxtyping", "wadler_lindig"}
-    heavy = ("torch._dynamo", "torch._inductor", "torch.nn.attention", "whatwhere.comparison", "whatwhere.interop")
+    heavy = ("torch._dynamo", "torch._inductor", "torch.nn.attention", "whatwhere.comparison", "whatwhere.models")
     assert not {name for name in loaded if name.startswith(heavy)}
 
 
@@ -105,13 +145,13 @@ def test_an_input_layer_with_learned_positions():
     assert torch.equal(layer(ids, ww.positions(3)), x)
 
 
-def test_rotary_turns_queries_and_keys():
+def test_rotary_rotates_queries_and_keys():
     q, k = draw((2, 4, 8, 64), (2, 4, 8, 64))
     p = ww.positions(8)
-    turned_q, turned_k = ww.Rotary(head_dim=64, theta=500_000.0)(q, k, p)
-    assert (turned_q.shape, turned_k.shape) == (q.shape, k.shape)
+    rotated_q, rotated_k = ww.Rotary(head_dim=64, theta=500_000.0)(q, k, p)
+    assert (rotated_q.shape, rotated_k.shape) == (q.shape, k.shape)
     later = ww.Rotary(head_dim=64, theta=500_000.0)(q, k, p, key_positions=p)
-    assert torch.equal(later[1], turned_k)
+    assert torch.equal(later[1], rotated_k)
 
 
 def test_alibi_goes_into_attention_of_pytorch():
@@ -138,12 +178,12 @@ def test_where_carries_a_mixture_through_a_layer():
     here = where.at(p)
     x, q, k, v = draw((2, 6, 16), (2, 4, 6, 4), (2, 4, 6, 4), (2, 4, 6, 4))
     assert torch.equal(here.input(x), x + where.input(p))
-    turned = here.query_key(q, k)
-    assert all(torch.equal(a, b) for a, b in zip(turned, where.query_key(q, k, p), strict=True))
+    rotated = here.query_key(q, k)
+    assert all(torch.equal(a, b) for a, b in zip(rotated, where.query_key(q, k, p), strict=True))
     assert here.gates(x) is None
     assert here.scale is None
-    y = here.attention(*turned, v, causal=True, mask=None, gates=None, dropout=0.0, engine="auto")
-    expected = F.scaled_dot_product_attention(*turned, v, attn_mask=where.score(p, causal=True))
+    y = here.attention(*rotated, v, causal=True, mask=None, gates=None, dropout=0.0, engine="auto")
+    expected = F.scaled_dot_product_attention(*rotated, v, attn_mask=where.score(p, causal=True))
     assert torch.allclose(y, expected, atol=1e-5)
 
 
@@ -158,17 +198,17 @@ def test_a_scheme_by_name():
     where = ww.scheme("rotary", dim=768, num_heads=12, max_length=1024)
     assert isinstance(where, ww.Where)
     assert isinstance(where.query_key, ww.Rotary)
-    assert isinstance(ww.catalogue["rotary"], ww.Scheme)
+    assert isinstance(ww.catalogue["rotary"], Scheme)
     assert ww.catalogue["rotary"].door == "query_key"
 
 
-def test_the_whole_ruler_is_at_hand():
-    rulers = [
+def test_every_kind_of_positions_has_a_public_constructor():
+    made = [
         ww.positions(8, start=40),
-        ww.packed([3, 5]),
-        ww.from_mask(torch.ones(8, dtype=torch.int64)),
-        ww.from_position_ids(torch.arange(8)),
-        ww.randomized(8, longest=512),
-        ww.grid(2, 2, 2),
+        ww.Positions.packed([3, 5]),
+        ww.Positions.from_mask(torch.ones(8, dtype=torch.int64)),
+        ww.Positions.from_position_ids(torch.arange(8)),
+        ww.Positions.randomized(8, max_length=512),
+        ww.Positions.grid(2, 2, 2),
     ]
-    assert all(isinstance(p, ww.Positions) and p.tokens == 8 for p in rulers)
+    assert all(isinstance(p, ww.Positions) and p.tokens == 8 for p in made)

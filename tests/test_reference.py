@@ -12,9 +12,9 @@ from torch import Tensor
 
 import whatwhere as ww
 from whatwhere import reference
-from whatwhere.attention import ENGINES, Engine
+from whatwhere.where.attention import ENGINES, Engine
 
-LAYOUTS = ("interleaved", "halves", "tensor2tensor")
+LAYOUTS = ("interleaved", "half", "tensor2tensor")
 ROTARIES = [(False, None), (True, None), (False, 4), (True, 6)]
 IDS = np.array([[3, 0, 3, 5], [3, 6, 1, 0]])  # 3 and 0 occur several times, 2 and 4 never
 
@@ -51,23 +51,23 @@ def assert_is_gradient(
 # The token table
 
 
-def table(weight: np.ndarray, padding_id: int | None = None, scale: float | None = None) -> ww.TokenEmbedding:
-    tokens = ww.TokenEmbedding(*weight.shape, padding_id=padding_id, scale=scale, dtype=torch.float64)
+def table(weight: np.ndarray, padding_idx: int | None = None, scale: float | None = None) -> ww.TokenEmbedding:
+    tokens = ww.TokenEmbedding(*weight.shape, padding_idx=padding_idx, scale=scale, dtype=torch.float64)
     with torch.no_grad():
         tokens.weight.copy_(torch.tensor(weight))
     return tokens
 
 
 @pytest.mark.parametrize("scale", [1.0, math.sqrt(5)])
-@pytest.mark.parametrize("padding_id", [None, 3])
-def test_lookup(random: np.random.Generator, scale: float, padding_id: int | None) -> None:
+@pytest.mark.parametrize("padding_idx", [None, 3])
+def test_lookup(random: np.random.Generator, scale: float, padding_idx: int | None) -> None:
     weight, g = random.normal(size=(7, 5)), random.normal(size=(2, 4, 5))
-    tokens = table(weight, padding_id, scale)
+    tokens = table(weight, padding_idx, scale)
     rows = tokens(torch.tensor(IDS))
     rows.backward(torch.tensor(g))
     assert_close(rows, reference.lookup(weight, IDS, scale))
     assert tokens.weight.grad is not None
-    assert_close(tokens.weight.grad, reference.lookup_gradient(g, IDS, 7, scale, padding_id))
+    assert_close(tokens.weight.grad, reference.lookup_gradient(g, IDS, 7, scale, padding_idx))
 
 
 def test_lookup_is_the_product_with_one_hot_rows(random: np.random.Generator) -> None:
@@ -81,14 +81,14 @@ def test_lookup_gradient_by_differences(random: np.random.Generator) -> None:
     assert_is_gradient(gradient, lambda w: reference.lookup(w, IDS, scale=2.5), weight, g)
 
 
-@pytest.mark.parametrize("padding_id", [None, 2])
-def test_readout(random: np.random.Generator, padding_id: int | None) -> None:
+@pytest.mark.parametrize("padding_idx", [None, 2])
+def test_readout(random: np.random.Generator, padding_idx: int | None) -> None:
     weight, hidden, g = random.normal(size=(7, 5)), random.normal(size=(2, 3, 5)), random.normal(size=(2, 3, 7))
-    tokens, h = table(weight, padding_id), as_tensor(hidden)
+    tokens, h = table(weight, padding_idx), as_tensor(hidden)
     logits = tokens.readout(h)
     logits.backward(torch.tensor(g))
-    d_hidden, d_weight = reference.readout_gradient(g, hidden, weight, padding_id)
-    assert_close(logits, reference.readout(hidden, weight, padding_id))
+    d_hidden, d_weight = reference.readout_gradient(g, hidden, weight, padding_idx)
+    assert_close(logits, reference.readout(hidden, weight, padding_idx))
     assert h.grad is not None
     assert tokens.weight.grad is not None
     assert_close(h.grad, d_hidden)
@@ -97,9 +97,9 @@ def test_readout(random: np.random.Generator, padding_id: int | None) -> None:
 
 def test_readout_gradient_by_differences(random: np.random.Generator) -> None:
     weight, hidden, g = random.normal(size=(4, 3)), random.normal(size=(2, 3)), random.normal(size=(2, 4))
-    d_hidden, d_weight = reference.readout_gradient(g, hidden, weight, padding_id=1)
-    assert_is_gradient(d_hidden, lambda x: reference.readout(x, weight, padding_id=1), hidden, g)
-    assert_is_gradient(d_weight, lambda w: reference.readout(hidden, w, padding_id=1), weight, g)
+    d_hidden, d_weight = reference.readout_gradient(g, hidden, weight, padding_idx=1)
+    assert_is_gradient(d_hidden, lambda x: reference.readout(x, weight, padding_idx=1), hidden, g)
+    assert_is_gradient(d_weight, lambda w: reference.readout(hidden, w, padding_idx=1), weight, g)
 
 
 def test_tied_table_collects_both_gradients(random: np.random.Generator) -> None:
@@ -260,7 +260,7 @@ def test_where_equals_the_chain(random: np.random.Generator, engine: Engine, sco
     v, g = random.normal(size=(2, 3, 5, 8)), random.normal(size=(2, 3, 5, 8))
     real = np.array([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
     g *= real[:, None, :, None]  # what padding gives is nobody's business
-    here = ww.Where(query_key=ww.Rotary(8), score=score).at(ww.from_mask(torch.tensor(real)))
+    here = ww.Where(query_key=ww.Rotary(8), score=score).at(ww.Positions.from_mask(torch.tensor(real)))
     leaves = [as_tensor(x) for x in (q, k, v)]
     trains = engine != "flex"
     with torch.set_grad_enabled(trains):  # the leaves ask for a gradient, as those of a model do
@@ -319,3 +319,64 @@ def test_settings_that_make_no_sense_raise() -> None:
         reference.attention(x, np.zeros((1, 2, 6)), x)
     with pytest.raises(ValueError, match="v has shape"):
         reference.attention(x, x, np.zeros((1, 3, 4)))
+
+
+# What the reference takes
+
+
+def as_lists(value: object) -> object:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+ONES = np.ones((2, 3, 4))
+AT = np.arange(3)
+CALLS = {
+    "sinusoid": (reference.sinusoid, (AT, 4)),
+    "axial_sinusoid": (reference.axial_sinusoid, (np.array([[0, 1], [2, 3]]), 4)),
+    "learned": (reference.learned, (ONES[0], AT)),
+    "lookup": (reference.lookup, (ONES[0], np.array([[0, 2]]))),
+    "readout": (reference.readout, (ONES[0], ONES[1])),
+    "rotary": (reference.rotary, (ONES, AT)),
+    "axial_rotary": (reference.axial_rotary, (ONES, np.array([AT, AT]), [1, 1])),
+    "xpos": (reference.xpos, (ONES, AT, True)),
+    "pope": (reference.pope, (ONES, AT, 10.0, ONES[:, 0])),
+    "alibi_bias": (reference.alibi_bias, (AT, AT, 2)),
+    "t5_bias": (reference.t5_bias, (ONES[0], AT, AT)),
+    "fire_bias": (reference.fire_bias, (AT, AT, 0.1, 2.0, (AT + 1.0, AT + 2.0), (ONES[0, :2, :3], np.ones(2)))),
+    "attention": (reference.attention, (ONES, ONES, ONES)),
+    "adamw": (reference.adamw, (AT, AT, AT, AT, 1, 0.1)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_lists_are_as_good_as_arrays(name: str) -> None:
+    function, given = CALLS[name]
+    lists = [tuple(map(as_lists, each)) if isinstance(each, tuple) else as_lists(each) for each in given]
+    np.testing.assert_array_equal(function(*lists), function(*given))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: reference.sinusoid(4, AT), r"sinusoid\(positions, dim, .*\) got dim of shape \(3,\)"),
+        (lambda: reference.alibi_bias(2, AT, AT), r"alibi_bias\(.*\) got query_positions of shape \(\)"),
+        (lambda: reference.rotary(AT, ONES), r"got x of shape \(3,\), but needs 3 dimensions"),
+        (lambda: reference.lookup(AT, ONES[0]), r"got weight of shape \(3,\), but needs 2 dimensions"),
+        (lambda: reference.learned(AT, ONES[0]), r"got weight of shape \(3,\)"),
+        (lambda: reference.t5_bias(AT, AT, ONES[0]), r"got weight of shape \(3,\)"),
+        (lambda: reference.attention(ONES, ONES[0], ONES), r"got k of shape \(3, 4\)"),
+        (lambda: reference.attention(ONES, ONES, ONES, scale=ONES), r"got scale of shape \(2, 3, 4\)"),
+        (lambda: reference.attention(None, ONES, ONES), "got q of type object"),
+        (lambda: reference.attention(ONES, [[[1.0], [1.0, 2.0]]], ONES), "got k with rows of unequal lengths"),
+        (lambda: reference.sinusoid(["a"], 4), "got positions of type <U1"),
+        (lambda: reference.sinusoid([0.5], 4), "got positions of type float64, but needs whole numbers"),
+        (lambda: reference.sinusoid([True], 4), "got positions of type bool, but needs whole numbers"),
+        (lambda: reference.fire_bias(AT, AT, 1.0, 1.0, ONES, ONES), "got first as ndarray, but needs 2 arrays"),
+        (lambda: reference.inverse_frequencies(AT), "dim is array"),
+        (lambda: reference.inverse_frequencies(10_000.0, 4), r"dim is 10000\.0"),
+    ],
+)
+@pytest.mark.usefixtures("our_own_checks")
+def test_what_is_wrong_is_said_in_the_references_own_words(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        call()

@@ -1,6 +1,6 @@
-"""The rotation in one pass gives the numbers of its plain twin, to the bit, wherever it may run; else the twin runs."""
+"""The rotation in one pass gives the numbers of PyTorch's operations, to the bit."""
 
-from ctypes import c_char_p
+from random import Random
 
 import pytest
 import torch
@@ -10,15 +10,16 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.library import opcheck
 
 import whatwhere as ww
-from whatwhere.kernels import native, rotary, rotary_ops
+from whatwhere.kernels import backend, rotary, rotary_ops
 from whatwhere.kernels.rotary import turned
 from whatwhere.kernels.rotary_ops import rotate, rotate_, rotate_op, rotate_op_
+from whatwhere.where import rotary_map
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 SIZES = [(128, 64), (64, 20), (26, 13), (20, 3), (2, 1), (6, 0)]
 """Features, and pairs that turn: vectors' widths, rests behind them, features that stay, and nothing that turns."""
 
-compiled = pytest.mark.skipif(native.library() is None, reason="no kernels were compiled, or plain ones are asked for")
+compiled = pytest.mark.skipif(not backend.COMPILED, reason="no kernels were compiled, or they are disabled")
 
 
 def drawn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
@@ -43,12 +44,6 @@ LAYOUTS = {
 IN_PLACE = [name for name in LAYOUTS if name != "one row for all heads"]
 
 
-@pytest.fixture
-def level(at_level, monkeypatch) -> None:
-    """Compute at every level in turn."""
-    monkeypatch.setattr(rotary, "_kernel", lambda: at_level.function("rotate", c_char_p))
-
-
 @compiled
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -56,7 +51,7 @@ def level(at_level, monkeypatch) -> None:
 def test_the_kernel_gives_the_numbers_of_its_twin(size, interleaved, dtype, level):
     features, pairs = size
     x, (cos, sin) = drawn(2, 3, 7, features, dtype=dtype), tables(1, 1, 7, pairs)
-    assert rotary.serves(cos, sin, x)
+    assert rotary.kernel_for(cos, sin, x) is not None
     for back in (False, True):
         assert torch.equal(rotate(x, cos, sin, interleaved, back), turned(x, cos, sin, interleaved, back))
 
@@ -213,7 +208,7 @@ def test_in_place_passes_the_gradient_on(plain):
         return scores, torch.autograd.grad(scores, weight)[0]
 
     wanted = run(in_place=False)
-    with ww.plain_kernels() if plain else torch.enable_grad():
+    with ww.pytorch_only() if plain else torch.enable_grad():
         found = run(in_place=True)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-3)
 
@@ -231,11 +226,11 @@ def test_in_place_over_what_another_gradient_needs_is_told(learning):
 def test_in_place_refuses_what_it_cannot_overwrite(our_own_checks):
     (cos, sin), leaf = tables(1, 1, 5, 4), drawn(2, 5, 4, 8).requires_grad_()
     for x in (leaf.transpose(1, 2), leaf.detach().transpose(1, 2).requires_grad_()):
-        with pytest.raises(ww.SettingError, match=r"overwrite a leaf that requires a gradient.*\n.*no_grad"):
+        with pytest.raises(ww.errors.SettingError, match=r"overwrite a leaf that requires a gradient.*\n.*no_grad"):
             rotate_(x, cos, sin, False)
         with torch.no_grad():
             rotate_(x, cos, sin, False)
-    with pytest.raises(ww.SettingError, match="turn numbers more than once"):
+    with pytest.raises(ww.errors.SettingError, match="rotate numbers more than once"):
         rotate_(drawn(2, 1, 5, 8).expand(-1, 4, -1, -1), cos, sin, False)
 
 
@@ -264,15 +259,73 @@ def test_schemes_in_place(name):
 )
 def test_maps_that_do_not_turn_refuse_in_place(scheme):
     q = drawn(1, 2, 3, 8)
-    with pytest.raises(ww.SettingError, match=rf"{type(scheme).__name__} cannot write its results over q and k"):
+    with pytest.raises(ww.errors.SettingError, match=rf"{type(scheme).__name__} cannot write its results over q and k"):
         scheme(q, q.clone(), ww.positions(3), in_place=True)
 
 
 def test_queries_and_keys_in_one_place_are_not_turned_twice():
     rope, p, q = ww.Rotary(8), ww.positions(3), drawn(1, 2, 3, 8)
     for k in (q, q[:, :1]):
-        with pytest.raises(ww.SettingError, match="turn the same numbers twice"):
+        with pytest.raises(ww.errors.SettingError, match="rotate the same numbers twice"):
             rope(q, k, p, in_place=True)
+
+
+def test_queries_and_keys_that_overlap_are_not_rotated_twice(our_own_checks):
+    rope, p = ww.Rotary(8), ww.positions(3)
+    tokens, heads, line = drawn(1, 2, 4, 8), drawn(1, 3, 6, 8).transpose(1, 2), drawn(60)
+    overlapping = {
+        "k one token further": (tokens[:, :, :-1], tokens[:, :, 1:]),
+        "a head in common": (heads[:, :3], heads[:, 2:]),
+        "every other number": (line.as_strided((1, 1, 3, 8), (60, 60, 16, 2)), line[9:33].view(1, 1, 3, 8)),
+    }
+    for q, k in overlapping.values():
+        before = q.clone(), k.clone()
+        with pytest.raises(ww.errors.SettingError, match=r"rotate the same numbers twice.*\nPass k\.clone\(\)"):
+            rope(q, k, p, in_place=True)
+        assert all(map(torch.equal, (q, k), before))
+
+
+def test_whether_two_views_share_a_number_is_exact():
+    """Against the sets of what they show, at random sizes, strides and offsets, equal strides among them."""
+    random, line = Random(0), torch.arange(200.0)
+
+    def view(strides: tuple[int, ...]) -> Tensor:
+        return line.as_strided([random.randint(1, 3) for _ in strides], strides, random.randint(0, 20))
+
+    found = {True: 0, False: 0}
+    for _ in range(3000):
+        strides, others = (tuple(random.randint(0, 12) for _ in range(4)) for _ in range(2))
+        q, k = view(strides), view(random.choice((strides, others)))
+        shared = not set(q.flatten().tolist()).isdisjoint(k.flatten().tolist())
+        assert rotary_map._overlap(q, k) == shared
+        found[shared] += 1
+    assert min(found.values()) > 1000
+
+
+def test_queries_and_keys_of_one_product_are_rotated_in_place():
+    rope, p, fused = ww.Rotary(8), ww.positions(3), drawn(1, 3, 4, 2, 8)
+    flat = fused.clone().view(1, 3, 64)
+    apart = {
+        "head by head": (fused[..., 0, :].transpose(1, 2), fused[..., 1, :].transpose(1, 2)),
+        "side by side": tuple(
+            flat[..., some].unflatten(-1, (4, 8)).transpose(1, 2) for some in (slice(32), slice(32, 64))
+        ),
+        "number by number": tuple(flat[..., first::2].unflatten(-1, (4, 8)).transpose(1, 2) for first in (0, 1)),
+    }
+    for q, k in apart.values():
+        wanted = rope(q, k, p)
+        found = rope(q, k, p, in_place=True)
+        assert all(x is y for x, y in zip(found, (q, k), strict=True))
+        assert all(map(torch.equal, found, wanted))
+
+
+def test_windows_that_overlap_are_not_rotated_in_place(our_own_checks):
+    x, (cos, sin) = drawn(1, 1, 40), tables(1, 1, 5, 4)
+    windows = x.unfold(2, 8, 4)[:, :, :5]
+    before = x.clone()
+    with pytest.raises(ww.errors.SettingError, match="rotate numbers more than once"):
+        rotate_(windows, cos, sin, False)
+    assert torch.equal(x, before)
 
 
 def test_no_scheme_in_place():
@@ -334,16 +387,16 @@ def test_without_a_compiled_kernel_neighbors_turn_as_complex_numbers(layout, dty
     """One pass in PyTorch's own operations; they round as they like, once more or less."""
     x, (cos, sin) = LAYOUTS[layout](drawn(2, 5, 6, 12, dtype=dtype)), tables(1, 1, 6, 4)
     wanted = turned(x, cos, sin, True)
-    monkeypatch.setattr(rotary, "COMPILED", False)
+    monkeypatch.setattr(backend, "COMPILED", False)
     found = turned(x, cos, sin, True)
     torch.testing.assert_close(found, wanted, rtol=0, atol=8 * torch.finfo(dtype).eps)
     assert torch.equal(found[..., 8:], x[..., 8:])
 
 
-def test_plain_kernels_are_plain(monkeypatch):
+def test_pytorch_only_are_plain(monkeypatch):
     x, (cos, sin) = drawn(1, 2, 3, 8), tables(1, 1, 3, 4)
     monkeypatch.setattr(rotary_ops, "computed", None)
-    with ww.plain_kernels():
+    with ww.pytorch_only():
         assert torch.equal(rotate(x, cos, sin, False), turned(x, cos, sin, False))
         assert torch.equal(rotate_(x.clone(), cos, sin, False), turned(x, cos, sin, False))
 

@@ -8,38 +8,24 @@ import torch
 from torch import Tensor
 
 import whatwhere as ww
-from whatwhere.kernels import gauss, native, places, row_adamw
-from whatwhere.kernels.gauss import StepHistory, gauss_rules, require_betas, rule_sizes
-from whatwhere.kernels.places import group, sum_by_row
+from whatwhere.kernels import adamw_catch_up, backend, row_adamw
+from whatwhere.kernels.adamw_catch_up import StepHistory, gauss_rules, require_betas, rule_sizes
+from whatwhere.kernels.group_by_row import group, sum_by_row
 from whatwhere.kernels.row_adamw import Moments, Step, catch_up, coefficients, look_up, update
-from whatwhere.reference.optimizer import adamw, skipped_motion
+from whatwhere.reference.adamw import adamw, skipped_motion
 
 BETAS = [(0.9, 0.999), (0.9, 0.95), (0.95, 0.99), (0.0, 0.999), (0.8, 0.9), (0.99, 0.999)]
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 ROWS = 40
 
-needs_library = pytest.mark.skipif(native.library() is None, reason="the kernels are not compiled here")
-
-
-def clear() -> None:
-    for made in (places._group, places._sum, row_adamw._rules, row_adamw._catch_up, row_adamw._update):
-        made.cache_clear()
-
-
-@pytest.fixture
-def level(at_level: native.Library, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Compute at every level in turn."""
-    monkeypatch.setattr(native, "library", lambda: at_level)
-    clear()
-    yield
-    clear()
+needs_library = pytest.mark.skipif(not backend.COMPILED, reason="the kernels are not compiled here")
 
 
 @pytest.fixture(params=["compiled", "plain"])
 def either(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compute with the compiled kernels, then with their twins."""
     if request.param == "plain":
-        with ww.plain_kernels():
+        with ww.pytorch_only():
             yield
     else:
         yield
@@ -108,7 +94,7 @@ def test_one_node_is_exact_without_eps(either):
     for last, row in zip((1, 200), numbers, strict=True):
         right = skipped_motion(np.ones(len(roots)), roots**2, last, lrs[last:], (0.9, 0.95), 0.0, weight_decay=0.1)
         np.testing.assert_allclose(motion(row, roots, 0.0), right, rtol=1e-8)
-        assert (row[-gauss._LIMIT :] > 0).sum() == 1
+        assert (row[-adamw_catch_up._LIMIT :] > 0).sum() == 1
 
 
 @needs_library
@@ -121,7 +107,7 @@ def test_compiled_rules_are_those_of_the_twin(betas, level):
     for s, lr in enumerate(lrs):
         step_by_step.record(lr, betas, 0.1)
         coefficients(step_by_step, since[: s + 1 : 1 + s // 100])
-    with ww.plain_kernels():
+    with ww.pytorch_only():
         right = coefficients(at_once, since)
     for numbers, wanted in zip(coefficients(step_by_step, since), right, strict=True):
         np.testing.assert_allclose(motion(numbers, roots, 1e-8), motion(wanted, roots, 1e-8), rtol=1e-11)
@@ -134,7 +120,7 @@ def test_twin_and_kernel_go_on_from_each_other():
     for s, lr in enumerate(lrs):
         mixed.record(lr, (0.9, 0.95), 0.1)
         if s >= 140 and s % 7 == 0:
-            with ww.plain_kernels():
+            with ww.pytorch_only():
                 coefficients(mixed, since)
         elif s >= 140:
             coefficients(mixed, since)
@@ -191,7 +177,7 @@ def test_the_nodes_asked_for_are_the_fewest(betas):
     "betas", [(0.9, 0.81), (0.9, 0.8), (0.95, 0.95), (1.0, 0.999), (-0.1, 0.9), (0.9, 1.0), (0.0, 0.0), (0.9, 0.0)]
 )
 def test_betas_whose_motion_hardly_dies_away_are_refused(betas):
-    with pytest.raises(ww.SettingError, match=r"0 <= beta1 < sqrt\(beta2\) < 1"):
+    with pytest.raises(ww.errors.SettingError, match=r"0 <= beta1 < sqrt\(beta2\) < 1"):
         require_betas(*betas)
 
 
@@ -272,7 +258,7 @@ def test_rows_are_brought_up_to_date_as_by_the_twin(eps, dtype, dim, level, thre
             for made in (found, wanted):
                 made.exp_avg[made.exp_avg_sq == 0] = 0
         assert catch_up(found, history(betas, lrs, **options), eps, rows)
-        with ww.plain_kernels():
+        with ww.pytorch_only():
             assert catch_up(wanted, history(betas, lrs, **options), eps, rows)
         require_equal(found, wanted)
         assert not catch_up(found, history(betas, lrs, **options), eps, rows)
@@ -289,7 +275,7 @@ def test_rows_are_looked_up_as_by_the_twin(dtype, dim, stream, level, threads, m
     found, wanted, told = table(dim, dtype), table(dim, dtype), history((0.9, 0.98), rates("drawn", 30))
     grouped = group(ids.reshape(-1), ROWS)
     rows, moved = look_up(found, told, 1e-8, ids, grouped)
-    with ww.plain_kernels():
+    with ww.pytorch_only():
         right, also = look_up(wanted, told, 1e-8, ids, grouped)
     assert moved
     assert also
@@ -313,7 +299,7 @@ def test_a_step_is_that_of_the_twin(dtype, dim, eps, level, threads):
         made.exp_avg[made.exp_avg_sq == 0] = 0
         made.last[rows] = 30
     assert update(found, rows, gradient, step) == 0
-    with ww.plain_kernels():
+    with ww.pytorch_only():
         assert update(wanted, rows, gradient, step) == 0
     require_equal(found, wanted)
     assert found.last[rows].tolist() == [31] * 4
@@ -360,7 +346,7 @@ def test_gradients_are_summed_as_by_the_twin(dtype, dim, level, threads):
     gradient = drawn(len(ids), dim).to(dtype)
     grouped = group(ids, ROWS)
     found = sum_by_row(gradient, grouped)
-    with ww.plain_kernels():
+    with ww.pytorch_only():
         assert torch.equal(found, sum_by_row(gradient, grouped))
     right = torch.zeros(ROWS, dim, dtype=torch.float64).index_add(0, ids, gradient.double())[grouped.rows]
     ulp = {torch.float32: 1e-6, torch.bfloat16: 8e-3, torch.float16: 1e-3}[dtype]

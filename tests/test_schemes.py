@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere.where.rotation import rotate_first
+from whatwhere.kernels.rotary_ops import rotate
 from whatwhere.where.score.alibi import slopes
 
 FIXED = [ww.Sinusoidal(8), ww.Rotary(8), ww.ALiBi(4)]
@@ -36,7 +36,7 @@ def test_schemes_are_copied_and_pickled(scheme):
     ("scheme", "text"),
     [
         (ww.Sinusoidal(8), "Sinusoidal(dim=8, theta=10000.0, layout='interleaved')"),
-        (ww.Sinusoidal(8, 50.0, "halves"), "Sinusoidal(dim=8, theta=50.0, layout='halves')"),
+        (ww.Sinusoidal(8, 50.0, "half"), "Sinusoidal(dim=8, theta=50.0, layout='half')"),
         (ww.Learned(8, 16), "Learned(dim=8, max_length=16, std=0.02)"),
         (ww.Rotary(8), "Rotary(head_dim=8, theta=10000.0, interleaved=False, rotary_dim=8)"),
         (
@@ -52,11 +52,11 @@ def test_repr_shows_the_settings(scheme, text):
 
 @pytest.mark.parametrize("dim", [0, -2, 2.0, 7])
 def test_sinusoidal_refuses_a_bad_dim(dim):
-    with pytest.raises((ww.ShapeError, TypeError), match="dim"):
+    with pytest.raises((ww.errors.ShapeError, TypeError), match="dim"):
         ww.Sinusoidal(dim)
 
 
-@pytest.mark.parametrize("layout", ["interleaved", "halves", "tensor2tensor"])
+@pytest.mark.parametrize("layout", ["interleaved", "half", "tensor2tensor"])
 def test_sinusoidal_is_the_function_of_its_layout(layout):
     p = ww.positions(3, start=torch.tensor([0, 9]))
     made = ww.Sinusoidal(8, 50.0, layout)(p)
@@ -68,7 +68,7 @@ def test_a_sinusoid_may_start_later():
     p = ww.positions(5, start=2)
     assert torch.equal(ww.Sinusoidal(8, offset=2)(ww.positions(5)), ww.Sinusoidal(8)(p))
     assert repr(ww.Sinusoidal(8, offset=2)) == "Sinusoidal(dim=8, theta=10000.0, layout='interleaved', offset=2)"
-    with pytest.raises(ww.SettingError, match="offset=-1"):
+    with pytest.raises(ww.errors.SettingError, match="offset=-1"):
         ww.Sinusoidal(8, offset=-1)
 
 
@@ -108,7 +108,7 @@ def test_learned_has_a_device_and_a_dtype():
 def test_learned_takes_a_slice_of_a_longer_ruler():
     scheme = ww.Learned(4, 10)
     assert torch.equal(scheme(ww.positions(1000)[3:10]), scheme.weight[None, 3:10])
-    drawn = ww.randomized(4, longest=10)
+    drawn = ww.Positions.randomized(4, max_length=10)
     assert torch.equal(scheme(drawn), scheme.weight[drawn.index[0]])
 
 
@@ -176,8 +176,8 @@ def test_a_head_may_be_odd_where_only_a_part_turns():
 def test_rotate_by_nothing_changes_nothing():
     x = torch.randn(2, 3, 4, 6)
     still = torch.ones(1, 1, 4, 3), torch.zeros(1, 1, 4, 3)
-    assert torch.equal(rotate_first(x, *still, interleaved=True), x)
-    assert torch.equal(rotate_first(x, *still, interleaved=False), x)
+    assert torch.equal(rotate(x, *still, interleaved=True), x)
+    assert torch.equal(rotate(x, *still, interleaved=False), x)
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 4, 8, 16, 64])
@@ -209,14 +209,14 @@ def test_alibi_takes_slopes_of_ones_own():
     assert alibi(ww.positions(3))[0, :, 2].tolist() == [[-2, -1, 0], [-0.5, -0.25, 0]]
     assert repr(alibi) == "ALiBi(num_heads=2, slopes=(1.0, 0.25))"
     assert torch.equal(ww.ALiBi(6, slopes=slopes(6))(ww.positions(5)), ww.ALiBi(6)(ww.positions(5)))
-    with pytest.raises(ww.ShapeError, match="ALiBi got 3 slopes for 2 heads"):
+    with pytest.raises(ww.errors.ShapeError, match="ALiBi got 3 slopes for 2 heads"):
         ww.ALiBi(2, slopes=[1.0, 0.5, 0.25])
-    with pytest.raises(ww.SettingError, match=r"slopes\[1\]=0"):
+    with pytest.raises(ww.errors.SettingError, match=r"slopes\[1\]=0"):
         ww.ALiBi(2, slopes=[1.0, 0.0])
 
 
 def test_alibi_causal_folds_the_mask_in():
-    p = ww.packed([2, 2])
+    p = ww.Positions.packed([2, 2])
     plain, causal = ww.ALiBi(2)(p), ww.ALiBi(2)(p, causal=True)
     seen = p.mask().expand(1, 2, 4, 4)
     assert torch.equal(causal[seen], plain[seen])

@@ -1,11 +1,15 @@
 """Parameter counts: the tutorials' tables, and real configurations."""
 
+import jaxtyping
 import pytest
 import torch
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaConfig, OPTConfig, OPTModel
 
 import whatwhere as ww
-from whatwhere.analysis.size import InputParameters
+from whatwhere.models.parameters import InputParameters
+
+HEADS = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2}
+"""Sizes of the smallest model, by Llama's and BERT's keys."""
 
 
 @pytest.mark.parametrize(
@@ -68,6 +72,11 @@ def test_real_models_have_the_counted_tables(config, build, tables):
     assert len(built) == len(tables)
 
 
+def test_null_is_what_is_absent():
+    bert = {"model_type": "bert", "vocab_size": 9, "max_position_embeddings": 8} | HEADS
+    assert ww.parameters(bert | {"type_vocab_size": None, "tie_word_embeddings": None}) == ww.parameters(bert)
+
+
 def test_rotary_configuration_has_no_positions():
     assert ww.parameters(LlamaConfig(vocab_size=99, hidden_size=8, num_attention_heads=2)).positions == 0
 
@@ -83,12 +92,61 @@ def test_layers_are_counted():
     ("given", "message"),
     [
         ({"vocab_size": 10, "dims": 4}, "does not know 'dims'"),
-        ({"model_type": "mamba", "vocab_size": 10}, "model_type='mamba'"),
-        ({"vocab_size": 10}, "dim=0"),
+        ({"model_type": "mamba", "vocab_size": 10}, "model_type 'mamba' is not one"),
+        ({"model_type": ["llama"], "vocab_size": 10}, "has no model_type"),
+        ({"vocab_size": 10}, "has no dim"),
+        ({"vocab_size": 10, "dim": 4, "max_length": -8}, "max_length is -8"),
+        ({"vocab_size": 10, "dim": 4, "tied": "no"}, "tied is 'no'"),
+        ({"model_type": "llama", "vocab_size": 9, "tie_word_embeddings": 0} | HEADS, "tie_word_embeddings is 0"),
         (torch.nn.Linear(2, 2), "got Linear"),
         (7, "got int"),
     ],
 )
-def test_errors_name_what_was_given(given, message):
-    with pytest.raises(ww.WhatWhereError, match=message):
+def test_errors_name_what_was_given(given, message, monkeypatch):
+    monkeypatch.setattr(
+        jaxtyping.config, "jaxtyping_disable", True
+    )  # the run-time check of annotations would come first
+    with pytest.raises(ww.errors.WhatWhereError, match=message):
         ww.parameters(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"vocab_size": 10, "dim": 4, "max_length": "8"}, "max_length is '8'"),
+        ({"vocab_size": 10, "dim": 4, "segments": 1.5}, "segments is 1.5"),
+        ({"vocab_size": True, "dim": 4}, "vocab_size is True"),
+        ({"model_type": "bert", "vocab_size": 9, "max_position_embeddings": None} | HEADS, "is missing"),
+    ],
+)
+def test_sizes_of_another_type_are_named(given, message):
+    with pytest.raises(ww.errors.SettingError, match=message):
+        ww.parameters(given)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"model_type": "albert", "embedding_size": 2}, InputParameters(18, 1024, 4)),
+        ({"model_type": "qwen3", "num_key_value_heads": 2}, InputParameters(36, output_projection=36)),
+        ({"model_type": "gemma", "num_key_value_heads": 1}, InputParameters(36)),
+        ({"model_type": "roberta", "max_position_embeddings": 14}, InputParameters(36, 56, 8)),
+        (
+            {"model_type": "m2m_100", "d_model": 4, "decoder_layers": 1, "decoder_attention_heads": 2},
+            InputParameters(36),
+        ),
+    ],
+    ids=lambda value: value.get("model_type") if isinstance(value, dict) else "",
+)
+def test_every_model_type_is_counted(config, expected):
+    names = () if config["model_type"] == "m2m_100" else HEADS
+    assert ww.parameters({"vocab_size": 9, **{name: HEADS[name] for name in names}, **config}) == expected
+
+
+def test_a_part_of_a_model_that_has_two():
+    """BART's encoder and decoder have a table of positions each, of 1,024 rows and 2 before them."""
+    sizes = {"d_model": 4, "vocab_size": 9, "decoder_layers": 1, "decoder_attention_heads": 2}
+    bart = {"model_type": "bart", "encoder_layers": 1, "encoder_attention_heads": 2, **sizes}
+    assert ww.parameters(bart) == ww.parameters(bart, part="encoder") == InputParameters(36, 4104)
+    with pytest.raises(ww.errors.SettingError, match="part='both' is not one of 'bart'"):
+        ww.parameters(bart, part="both")

@@ -1,4 +1,4 @@
-"""whatwhere.testing on rotations: our own keep every law, and what is broken fails by the law that it breaks."""
+"""whatwhere.testing on rotations: our own pass every law, and a broken one fails the law that it breaks."""
 
 import json
 from dataclasses import FrozenInstanceError
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import whatwhere as ww
+from whatwhere.kernels import rotary_ops
 from whatwhere.testing import Report, check_rotary
 from whatwhere.where.frequencies import inverse_frequencies
-from whatwhere.where.rotation import rotate_first
 
 DIM = 32
 FAR = {"far", "very far", "relative far away"}
@@ -28,16 +28,18 @@ def notes(report: Report) -> str:
 # Rotary
 
 
-def turn(x: Tensor, positions: Tensor, *, dim=DIM, theta=10_000.0, interleaved=False, dtype=torch.float64, slower=1.0):
+def rotate(
+    x: Tensor, positions: Tensor, *, dim=DIM, theta=10_000.0, interleaved=False, dtype=torch.float64, slower=1.0
+):
     """Rotary from its parts, each of which can be another."""
     angles = positions.to(dtype)[:, None] * (inverse_frequencies(dim, theta) / slower).to(dtype)
-    return rotate_first(x, angles.cos().float()[None, None], angles.sin().float()[None, None], interleaved)
+    return rotary_ops.rotate(x, angles.cos().float()[None, None], angles.sin().float()[None, None], interleaved)
 
 
 def remembering():
     """Keep the angles of the first caller with as many tokens."""
     cache = {}
-    return lambda x, positions: turn(x, cache.setdefault(len(positions), positions.clone()))
+    return lambda x, positions: rotate(x, cache.setdefault(len(positions), positions.clone()))
 
 
 def remembering_in_bfloat16():
@@ -47,7 +49,7 @@ def remembering_in_bfloat16():
     def fn(x, positions):
         if positions[0] == 0 and len(positions) > len(cache[0]):
             cache[0] = positions.to(x.dtype)
-        return turn(x, cache[0][positions].long() if positions.max() < len(cache[0]) else positions)
+        return rotate(x, cache[0][positions].long() if positions.max() < len(cache[0]) else positions)
 
     return fn
 
@@ -55,59 +57,63 @@ def remembering_in_bfloat16():
 def stretches_only(x, positions):
     if (positions.diff() != 1).any():
         raise NotImplementedError("positions come from an offset\nand a length")
-    return turn(x, positions)
+    return rotate(x, positions)
 
 
 def ending(x, positions):
     if positions.max() > 4095:
         raise IndexError("index 4096 is out of bounds")
-    return turn(x, positions)
+    return rotate(x, positions)
 
 
 BROKEN_ROTARY = {
-    "theta": (lambda x, p: turn(x, p, theta=5e5), {"formula"}, "angles are those of theta=500,000"),
-    "layout": (lambda x, p: turn(x, p, interleaved=True), {"formula", "layout"}, "this is the interleaved layout"),
-    "both": (lambda x, p: turn(x, p, interleaved=True, theta=5e2), {"formula", "layout"}, "500, in the interleaved"),
-    "partial": (lambda x, p: turn(x, p, dim=16), {"formula", "layout"}, "16 features turn, 32 are asked for"),
-    "nothing": (lambda x, p: x.clone(), {"formula", "layout"}, "nothing turns"),
-    "one ahead": (lambda x, p: turn(x, p + 1), {"formula", "position 0"}, "it counts from 1"),
-    "backward": (lambda x, p: turn(x, -p), {"formula"}, "turns the other way"),
-    "float32": (lambda x, p: turn(x, p, dtype=torch.float32), FAR, "steps of 0.062 radians"),
+    "theta": (lambda x, p: rotate(x, p, theta=5e5), {"formula"}, "angles are those of theta=500,000"),
+    "layout": (lambda x, p: rotate(x, p, interleaved=True), {"formula", "layout"}, "this is the interleaved layout"),
+    "both": (lambda x, p: rotate(x, p, interleaved=True, theta=5e2), {"formula", "layout"}, "500, in the interleaved"),
+    "partial": (lambda x, p: rotate(x, p, dim=16), {"formula", "layout"}, "16 features rotate, 32 are expected"),
+    "nothing": (lambda x, p: x.clone(), {"formula", "layout"}, "nothing is rotated"),
+    "one ahead": (lambda x, p: rotate(x, p + 1), {"formula", "position 0"}, "it counts from 1"),
+    "backward": (lambda x, p: rotate(x, -p), {"formula"}, "rotates the other way"),
+    "float32": (lambda x, p: rotate(x, p, dtype=torch.float32), FAR, "spacing here is 0.062 radians"),
     "bfloat16": (
-        lambda x, p: turn(x, p, dtype=torch.bfloat16),
+        lambda x, p: rotate(x, p, dtype=torch.bfloat16),
         {"formula", "norms", "relative", "relative far away"},
         "",
     ),
     "curved": (
-        lambda x, p: turn(x, p, slower=1 + p[:, None] / 100),
+        lambda x, p: rotate(x, p, slower=1 + p[:, None] / 100),
         {"formula", "relative", "relative far away"},
-        "pair 0 turns by 0.9901 a position, where 1 is needed",
+        "pair 0 rotates by 0.9901 per position, where 1 is needed",
     ),
     "growing": (
-        lambda x, p: turn(x, p) * (1 + 1e-3 * p[:, None]).to(x.dtype),
+        lambda x, p: rotate(x, p) * (1 + 1e-3 * p[:, None]).to(x.dtype),
         {"formula", "norms", "relative", "relative far away", "bfloat16 input"},
-        "angles at position 1 are right",
+        "angles at position 1 are correct",
     ),
-    "dtype of x": (lambda x, p: turn(x, p.to(x.dtype).long()), {"bfloat16 input"}, "right up to position 256"),
-    "float32 out": (lambda x, p: turn(x, p).float(), {"shape and dtype"}, "bfloat16 come back in torch.float32"),
-    "writing": (lambda x, p: x.copy_(turn(x, p)), {"input kept", "gradient"}, "writes its result into x"),
-    "moving": (lambda x, p: turn(x, p.add_(1).sub_(1).clamp_(max=5)), None, "writes into positions"),
-    "backward pass": (lambda x, p: turn(x, p) + x - x.detach(), {"gradient"}, ""),
-    "first caller": (remembering(), None, "other positions get what as many positions got before"),
-    "first dtype": (remembering_in_bfloat16(), {"call order"}, "wrong where it was asked in bfloat16 before"),
+    "dtype of x": (lambda x, p: rotate(x, p.to(x.dtype).long()), {"bfloat16 input"}, "correct up to position 256"),
+    "float32 out": (lambda x, p: rotate(x, p).float(), {"shape and dtype"}, "bfloat16 are returned in torch.float32"),
+    "writing": (lambda x, p: x.copy_(rotate(x, p)), {"input kept", "gradient"}, "writes its result into x"),
+    "moving": (lambda x, p: rotate(x, p.add_(1).sub_(1).clamp_(max=5)), None, "modifies positions"),
+    "backward pass": (lambda x, p: rotate(x, p) + x - x.detach(), {"gradient"}, ""),
+    "first caller": (remembering(), None, "other positions get the result of an earlier call of the same length"),
+    "first dtype": (remembering_in_bfloat16(), {"call order"}, "wrong in float32 after a call in bfloat16"),
     "ending": (ending, {"norms", "bfloat16 input", "autocast", *FAR}, "raised IndexError: index 4096 is out of bounds"),
-    "undefined": (lambda x, p: turn(x, p) * torch.nan, None, ""),
-    "no tensor": (lambda x, p: None, None, "gave a NoneType, but a tensor is needed"),
-    "shape": (lambda x, p: turn(x, p)[0], None, "gave shape (3, 16, 32), but (batch, heads, tokens, head_dim)"),
+    "undefined": (lambda x, p: rotate(x, p) * torch.nan, None, ""),
+    "no tensor": (lambda x, p: None, None, "returned a NoneType, but a tensor is needed"),
+    "shape": (
+        lambda x, p: rotate(x, p)[0],
+        None,
+        "returned the shape (3, 16, 32), but (batch, heads, tokens, head_dim)",
+    ),
 }
 SCALINGS = [
-    ww.Linear(4.0),
-    ww.NTK(4.0),
-    ww.YaRN(4.0, original_length=64),
-    ww.Llama3(original_length=64),
-    ww.Proportional(0.5),
-    ww.DynamicNTK(2.0, original_length=512),
-    ww.LongRoPE((1.0,) * 16, (4.0,) * 16, original_length=512, factor=4.0),
+    ww.scaling.Linear(4.0),
+    ww.scaling.NTK(4.0),
+    ww.scaling.YaRN(4.0, original_length=64),
+    ww.scaling.Llama3(original_length=64),
+    ww.scaling.Proportional(0.5),
+    ww.scaling.DynamicNTK(2.0, original_length=512),
+    ww.scaling.LongRoPE((1.0,) * 16, (4.0,) * 16, original_length=512, factor=4.0),
 ]
 
 
@@ -128,7 +134,8 @@ def test_caches_and_writing_fail_their_own_law_too():
 @pytest.mark.parametrize("options", [{}, {"interleaved": True}, {"rotary_dim": 8}, {"theta": 5e5, "rotary_dim": 2}])
 def test_own_rotary(options):
     rope = ww.Rotary(DIM, **options)
-    report = check_rotary(lambda x, p: rope(x, x, p)[0], DIM, module=rope, **options)
+    queries, keys = (lambda x, p, n=n: rope(x, x, p)[n] for n in (0, 1))
+    report = check_rotary(queries, DIM, keys=keys, module=rope, **options)
     report.require()
     assert {finding.outcome for finding in report.findings} == {"passes"}
 
@@ -144,31 +151,51 @@ def test_scaled_rotary(scaling):
 
 
 def test_readings_of_partial_and_scaled_rotations():
-    yarn = ww.YaRN(4.0, original_length=64)
+    yarn = ww.scaling.YaRN(4.0, original_length=64)
     rope = ww.Rotary(DIM, scaling=yarn)
     report = check_rotary(lambda x, p: rope(x, x, p)[0] / yarn.magnitude, DIM, scaling=yarn)
     assert failed(report) >= {"formula", "position 0", "norms"}
     assert "magnitude is not applied" in notes(report)
-    assert "formula" in failed(check_rotary(lambda x, p: 1.5 * turn(x, p, dim=2), 2))
-    whole = check_rotary(lambda x, p: turn(x, p, dim=16, theta=100.0), DIM, rotary_dim=16)
-    assert "exponents run over head_dim" in notes(whole)
-    assert "feature 8 turns with 9" not in notes(whole)
+    assert "formula" in failed(check_rotary(lambda x, p: 1.5 * rotate(x, p, dim=2), 2))
+    whole = check_rotary(lambda x, p: rotate(x, p, dim=16, theta=100.0), DIM, rotary_dim=16)
+    assert "exponents are divided by head_dim" in notes(whole)
+    assert "feature 8 is paired with 9" not in notes(whole)
+
+
+BROKEN_KEYS = {
+    "not rotated": (lambda x, p: x.clone(), {"keys", "relative", "relative far away"}),
+    "the other way": (lambda x, p: rotate(x, -p), {"keys", "relative", "relative far away"}),
+    "one ahead": (lambda x, p: rotate(x, p + 1), {"keys"}),
+    "other layout": (lambda x, p: rotate(x, p, interleaved=True), {"keys", "relative", "relative far away"}),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_KEYS)
+def test_keys_that_are_not_rotated_as_queries_are_found(name):
+    """One function is tried on queries alone, and says so."""
+    fn, laws = BROKEN_KEYS[name]
+    alone = check_rotary(rotate, DIM)
+    assert alone.passed
+    assert alone["keys"].outcome == "does not apply"
+    assert "pass keys=" in alone["keys"].note
+    assert failed(check_rotary(rotate, DIM, keys=fn)) == laws
 
 
 def test_what_is_not_offered_does_not_apply():
-    report = check_rotary(stretches_only, DIM, longest=300)
+    report = check_rotary(stretches_only, DIM, max_length=301)
     assert report.passed
     outcomes = {finding.law: finding.outcome for finding in report.findings}
     assert {law for law, outcome in outcomes.items() if outcome != "passes"} == {
+        "keys",
         "any positions",
         "very far",
         "bfloat16 module",
     }
-    assert report["any positions"].note.endswith("does not offer this: positions come from an offset")
-    assert "end at position 300" in report["very far"].note
-    assert "up to 300 turn" in report["far"].statement
+    assert report["any positions"].note.endswith("does not support this: positions come from an offset")
+    assert "positions up to 300" in report["very far"].note
+    assert "up to 300 rotate" in report["far"].statement
     with torch.no_grad():
-        inference = check_rotary(lambda x, p: turn(x, p).detach(), DIM)
+        inference = check_rotary(lambda x, p: rotate(x, p).detach(), DIM)
     assert inference["gradient"].outcome == "does not apply"
 
 
@@ -181,13 +208,13 @@ class Stored(nn.Module):
 
     def forward(self, x, positions):
         angles = positions[:, None].double() * self.frequencies.double()
-        return rotate_first(x, angles.cos().float()[None, None], angles.sin().float()[None, None], False)
+        return rotary_ops.rotate(x, angles.cos().float()[None, None], angles.sin().float()[None, None], False)
 
 
 def test_a_module_is_converted_and_given_back():
     module = Stored()
     kept = module.frequencies
-    report = check_rotary(module, DIM, module=module, longest=5000)
+    report = check_rotary(module, DIM, module=module, max_length=5001)
     assert "bfloat16 module" in failed(report)
     assert report["bfloat16 module"].error > 0.5
     assert module.frequencies is kept
@@ -197,7 +224,7 @@ def test_a_module_is_converted_and_given_back():
 
 
 def test_a_report_tells_the_place_the_size_and_why():
-    report = check_rotary(BROKEN_ROTARY["float32"][0], DIM, longest=200_000)
+    report = check_rotary(BROKEN_ROTARY["float32"][0], DIM, max_length=200_001)
     finding = report["far"]
     assert (finding.first, finding.unit, finding.outcome) == (131_061, "position", "fails")
     assert 1e-4 < finding.error < 0.016
@@ -212,7 +239,7 @@ def test_a_report_tells_the_place_the_size_and_why():
     with pytest.raises(AssertionError, match="first at position 131,061"):
         finding.require()
     layout = check_rotary(BROKEN_ROTARY["layout"][0], DIM)["layout"]
-    with pytest.raises(AssertionError, match=r"^layout: fails\s+The features that make a pair"):
+    with pytest.raises(AssertionError, match=r"^layout: fails\s+The features of each pair"):
         layout.require()
     report["formula"].require()
     with pytest.raises(KeyError, match="this report has: formula, position 0"):
@@ -220,7 +247,7 @@ def test_a_report_tells_the_place_the_size_and_why():
     with pytest.raises(FrozenInstanceError):
         report.check = "other"
     held = json.loads(json.dumps(report.as_dict()))
-    assert (held["passed"], held["settings"]["head_dim"], len(held["findings"])) == (False, DIM, 16)
+    assert (held["passed"], held["settings"]["head_dim"], len(held["findings"])) == (False, DIM, 17)
     broken = check_rotary(BROKEN_ROTARY["undefined"][0], DIM).as_dict()
     assert json.loads(json.dumps(broken, allow_nan=False))["findings"][0]["error"] == "inf"
 
@@ -232,12 +259,12 @@ def nothing(*given):
 @pytest.mark.parametrize(
     ("check", "error", "words"),
     [
-        (lambda: check_rotary(nothing, 7), ww.ShapeError, "head_dim=7"),
-        (lambda: check_rotary(nothing, 8, rotary_dim=16), ww.ShapeError, "only head_dim=8 features"),
-        (lambda: check_rotary(nothing, 8, rotary_dim=0), ww.ShapeError, "rotary_dim=0"),
-        (lambda: check_rotary(nothing, 8, theta=0), ww.SettingError, "theta=0"),
-        (lambda: check_rotary(nothing, 8, longest=5), ww.SettingError, "at least 63"),
-        (lambda: check_rotary(nothing, 8, scaling=4.0), ww.SettingError, "needs a scaling, such as YaRN"),
+        (lambda: check_rotary(nothing, 7), ww.errors.ShapeError, "head_dim=7"),
+        (lambda: check_rotary(nothing, 8, rotary_dim=16), ww.errors.ShapeError, "only head_dim=8 features"),
+        (lambda: check_rotary(nothing, 8, rotary_dim=0), ww.errors.ShapeError, "rotary_dim=0"),
+        (lambda: check_rotary(nothing, 8, theta=0), ww.errors.SettingError, "theta=0"),
+        (lambda: check_rotary(nothing, 8, max_length=5), ww.errors.SettingError, "at least 64"),
+        (lambda: check_rotary(nothing, 8, scaling=4.0), ww.errors.SettingError, "needs a scaling, such as YaRN"),
     ],
 )
 def test_settings_are_refused_before_anything_is_tried(check, error, words, monkeypatch):

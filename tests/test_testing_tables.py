@@ -1,4 +1,4 @@
-"""whatwhere.testing on biases and encodings: our own keep every law, what is broken fails by the law that it breaks."""
+"""whatwhere.testing on biases and encodings: our own pass every law, and a broken one fails the law that it breaks."""
 
 from functools import cache, partial
 
@@ -39,33 +39,38 @@ def of_keys(q, k, slopes=None):
 
 AUTHORS = reference.alibi_slopes(HEADS)
 PLAIN = [2.0 ** (-8 * h / HEADS) for h in range(1, HEADS + 1)]
-HALF = {"finite in float16"}  # without a dtype of its own, a slope of 1/2 leaves float16 at distance 131,008
+HALF = {"finite in float16"}
 NEAR = {"near in float16", "near in bfloat16"}
 BROKEN_ALIBI = {
-    "nothing": (of_slopes(AUTHORS), HALF, "head 4 gives -inf there"),
-    "plain power": (of_slopes(PLAIN), {"formula", *HALF}, "its slopes are the plain power 2 ** (-8 h / 6)"),
-    "order": (of_slopes(AUTHORS[::-1]), {"formula", *HALF}, "heads come in another order: its head 0 is head 5"),
-    "sign": (of_slopes(AUTHORS, -1.0), {"formula", *HALF}, "the sign is the other"),
+    "nothing": (of_slopes(AUTHORS), set(), "no module was passed"),
+    "own dtype": (
+        lambda q, k, dtype=None: of_slopes(AUTHORS)(q, k).to(dtype or torch.float32),
+        HALF,
+        "head 4 returns -inf there",
+    ),
+    "plain power": (of_slopes(PLAIN), {"formula"}, "its slopes are 2 ** (-8 h / 6)"),
+    "order": (of_slopes(AUTHORS[::-1]), {"formula"}, "heads are in another order: its head 0 is head 5"),
+    "sign": (of_slopes(AUTHORS, -1.0), {"formula", *HALF}, "its sign is the opposite"),
     "divided": (of_slopes(AUTHORS, 0.125), {"formula"}, "every number is 0.125 times"),
-    "of keys": (of_keys, {"relative", "relative far away", *HALF, *NEAR}, "which softmax takes off again"),
+    "of keys": (of_keys, {"relative", "relative far away", *HALF, *NEAR}, "which softmax cancels"),
     "of keys, plain": (
         lambda q, k: of_keys(q, k, PLAIN),
         {"formula", "relative", "relative far away", *HALF, *NEAR},
-        "against the nearest key, head 0 gives -0.5 at distance 1; -0.25 is needed",
+        "relative to the nearest key, head 0 returns -0.5 at distance 1; -0.25 is needed",
     ),
     "rounded": (
         lambda q, k: of_slopes(AUTHORS)(q, k) * (1 + 0.003 * (q[:, None] - k).sin()),
-        {"formula", *HALF},
-        "as far off as bfloat16 rounds its numbers",
+        {"formula"},
+        "those of numbers rounded to bfloat16",
     ),
     "slots": (
         lambda q, k: of_slopes(AUTHORS)(torch.arange(len(q)), torch.arange(len(k))),
         {"formula", "decoding"},
-        "against the nearest key, head 0 gives 0.25 at distance 1; -0.25 is needed",
+        "relative to the nearest key, head 0 returns 0.25 at distance 1; -0.25 is needed",
     ),
     "top left": (
         lambda q, k: of_slopes(AUTHORS)(q - q[0], k),
-        {"formula", "relative", "relative far away", "decoding", *HALF, *NEAR},
+        {"formula", "relative", "relative far away", "decoding", *NEAR},
         "",
     ),
     "integers": (lambda q, k: -(q[:, None] - k).expand(HEADS, -1, -1), None, "floating point is needed"),
@@ -100,7 +105,7 @@ def test_every_bias_of_the_catalogue(name):
     torch.manual_seed(0)
     score = row.build(64, 4, 64).score
     if score.by_content:
-        with pytest.raises((ww.DoorError, ww.SettingError)):
+        with pytest.raises((ww.errors.DoorError, ww.errors.SettingError)):
             check_bias(lambda q, k: None, 4, expected=score)
         return
     check_bias(
@@ -109,9 +114,9 @@ def test_every_bias_of_the_catalogue(name):
         expected=score if row.learned else name,
         relative=row.relative,
         causal=score.causal_only,
-        near=row.near,
+        near=row.distinct_up_to,
         module=score,
-        longest=row.longest,
+        max_length=row.tested_up_to + 1,
     ).require()
 
 
@@ -127,13 +132,13 @@ def test_t5_and_its_broken_readings(bidirectional):
         return np.array([[[weight[bucket(int(i - j)), head] for j in k] for i in q] for head in range(2)])
 
     def tried(fn):
-        return check_bias(fn, 2, expected=table, causal=not bidirectional, longest=2000)
+        return check_bias(fn, 2, expected=table, causal=not bidirectional, max_length=2001)
 
     tried(lambda q, k: t5(q, k, causal=not bidirectional)[0]).require()
     swapped = tried(lambda q, k: torch.from_numpy(table(k.numpy(), q.numpy())).mT)
     late = tried(lambda q, k: torch.from_numpy(table(q.numpy() + 1, k.numpy())))
     assert failed(swapped) == failed(late) == {"formula"}
-    assert "takes key minus query for the distance" in notes(swapped)
+    assert "distance is key minus query" in notes(swapped)
     assert "distances are one too large" in notes(late)
     if bidirectional:
         oneway = tried(lambda q, k: torch.from_numpy(table(q.numpy(), k.numpy())).masked_fill(q[:, None] < k, 0))
@@ -144,24 +149,24 @@ def test_a_bias_that_remembers_shapes():
     """Looking back only, it would be off by a number for each query, which is no fault."""
     cache = {}
     report = check_bias(
-        lambda q, k: cache.setdefault((len(q), len(k)), of_slopes(AUTHORS)(q, k)), HEADS, causal=False, longest=2000
+        lambda q, k: cache.setdefault((len(q), len(k)), of_slopes(AUTHORS)(q, k)), HEADS, causal=False, max_length=2001
     )
     assert failed(report) == {"call order"}
 
 
 def test_a_function_without_a_signature_is_tried_all_the_same():
-    report = check_bias(torch.add, 1, longest=2000)
+    report = check_bias(torch.add, 1, max_length=2001)
     assert "it raised RuntimeError: The size of tensor a (20)" in report["finite"].note
 
 
 def test_what_is_claimed_of_a_bias_is_tried():
     alibi = of_slopes(AUTHORS)
-    report = check_bias(alibi, HEADS, relative=False, longest=1000)
+    report = check_bias(alibi, HEADS, relative=False, max_length=1001)
     assert failed(report) == {"not relative"}
     assert report["formula"].outcome == report["any positions"].outcome == "does not apply"
-    assert "of 8 laws fail, but the formula was not tried" in str(report)
-    assert "a shift of all positions changes nothing" in notes(report)
-    crowded = check_bias(alibi, HEADS, near=600, longest=1000)
+    assert "of 8 laws fail, but the formula was not checked" in str(report)
+    assert "shifting all positions changes nothing" in notes(report)
+    crowded = check_bias(alibi, HEADS, near=600, max_length=1001)
     assert failed(crowded) == {"near in bfloat16"}
     assert crowded["near in bfloat16"].first == 257
 
@@ -177,17 +182,17 @@ def encode(p: Tensor, layout="interleaved", theta=10_000.0, dtype=torch.float64)
 
 
 BROKEN_SINUSOID = {
-    "halves": (lambda p: encode(p, "halves"), {"formula", "layout"}, "this is the halves layout"),
+    "half": (lambda p: encode(p, "half"), {"formula", "layout"}, "this is the half layout"),
     "tensor2tensor": (lambda p: encode(p, "tensor2tensor"), {"formula", "layout"}, "this is the tensor2tensor layout"),
     "cosines first": (lambda p: encode(p).unflatten(-1, (-1, 2)).flip(-1).flatten(-2), None, "cosines come first"),
     "theta": (lambda p: encode(p, theta=500.0), {"formula"}, "angles are those of theta=500"),
-    "float32": (lambda p: encode(p, dtype=torch.float32), {"far", "very far"}, "steps of 0.062 radians"),
+    "float32": (lambda p: encode(p, dtype=torch.float32), {"far", "very far"}, "spacing here is 0.062 radians"),
     "bfloat16": (lambda p: encode(p.bfloat16().long()), {"any positions", "far", "very far"}, "positions in bfloat16"),
     "ahead": (lambda p: encode(p + 2), {"formula"}, "it is 2 ahead"),
     "scaled": (lambda p: encode(p) * 1.5, {"formula", "bounded"}, "it is 1.5 times the formula"),
     "sums": (lambda p: encode(p).cumsum(0), None, ""),
-    "integers": (lambda p: encode(p).long(), None, "vectors are of floating point"),
-    "writing": (lambda p: encode(p.clamp_(max=5)), None, "it writes into the positions"),
+    "integers": (lambda p: encode(p).long(), None, "vectors of floating point are needed"),
+    "writing": (lambda p: encode(p.clamp_(max=5)), None, "it modifies the positions"),
 }
 
 
@@ -206,7 +211,7 @@ def test_sums_and_caches_fail_their_own_law_too():
     assert "call order" in failed(remembering)
 
 
-@pytest.mark.parametrize("layout", ["interleaved", "halves", "tensor2tensor"])
+@pytest.mark.parametrize("layout", ["interleaved", "half", "tensor2tensor"])
 def test_own_sinusoid(layout):
     encoding = ww.Sinusoidal(DIM, theta=500.0, layout=layout)
     report = check_input_encoding(lambda p: encoding(p)[0], DIM, layout=layout, theta=500.0, module=encoding)
@@ -224,15 +229,19 @@ def nothing(*given):
 @pytest.mark.parametrize(
     ("check", "error", "words"),
     [
-        (lambda: check_bias(nothing, 0), ww.ShapeError, "num_heads=0"),
-        (lambda: check_bias(nothing, 4, expected="alibbi"), ww.UnknownScheme, "alibi"),
-        (lambda: check_bias(nothing, 4, expected="rotary"), ww.DoorError, "is no bias"),
-        (lambda: check_bias(nothing, 4, expected="t5"), ww.SettingError, "weights of its own"),
-        (lambda: check_bias(nothing, 4, expected=7), ww.SettingError, "needs the name of a scheme"),
-        (lambda: check_bias(of_slopes([1.0]), 1, expected=lambda q, k: [0.0]), ww.ShapeError, "gives shape"),
-        (lambda: check_input_encoding(nothing, 7), ww.ShapeError, "dim=7"),
-        (lambda: check_input_encoding(nothing, 2, layout="tensor2tensor"), ww.ShapeError, "at least 4"),
-        (lambda: check_input_encoding(nothing, 8, layout="quarters"), ww.SettingError, "quarters"),
+        (lambda: check_bias(nothing, 0), ww.errors.ShapeError, "num_heads=0"),
+        (lambda: check_bias(nothing, 4, expected="alibbi"), ww.errors.UnknownScheme, "alibi"),
+        (lambda: check_bias(nothing, 4, expected="rotary"), ww.errors.DoorError, "is no score bias"),
+        (lambda: check_bias(nothing, 4, expected="t5"), ww.errors.SettingError, "which has weights"),
+        (lambda: check_bias(nothing, 4, expected=7), ww.errors.SettingError, "needs the name of a scheme"),
+        (
+            lambda: check_bias(of_slopes([1.0]), 1, expected=lambda q, k: [0.0]),
+            ww.errors.ShapeError,
+            "returns the shape",
+        ),
+        (lambda: check_input_encoding(nothing, 7), ww.errors.ShapeError, "dim=7"),
+        (lambda: check_input_encoding(nothing, 2, layout="tensor2tensor"), ww.errors.ShapeError, "at least 4"),
+        (lambda: check_input_encoding(nothing, 8, layout="quarters"), ww.errors.SettingError, "quarters"),
     ],
 )
 def test_settings_are_refused_before_anything_is_tried(check, error, words, monkeypatch):

@@ -1,23 +1,24 @@
-"""The errors, each with what was given, what is needed and why, and the way out.
+"""The errors. Each message has what was given, what is needed and why, and the way out.
 
     WhatWhereError
     ├── ShapeError       (ValueError)    a size that does not fit: odd dimension, heads that do not divide
-    ├── SettingError     (ValueError)    an option outside its range, or two options that exclude each other
+    ├── SettingError     (ValueError)    an option outside its range, or two that exclude each other
     ├── PositionError    (IndexError)    a position that is negative, or beyond a table
     ├── TokenError       (IndexError)    an id outside the vocabulary, or ids that are not whole numbers
     ├── TextError        (ValueError)    a text that is empty, a file that is missing or is not UTF-8
-    ├── DoorError        (TypeError)     a scheme handed to the wrong door
-    ├── UnknownScheme    (LookupError)   a name that the catalogue does not hold
+    ├── DoorError        (TypeError)     a scheme at the wrong door, or two at one
+    ├── UnknownScheme    (LookupError)   a scheme's name that is not in the catalogue
     ├── ResultsError     (ValueError)    a results folder of another comparison, or one that cannot be read
     ├── CheckpointError  (ValueError)    a model file that cannot be trusted or understood
     └── MissingExtra     (ImportError)   an optional package that is not installed
 
-Each one is also the built-in error that a caller would expect, so `except ValueError` keeps working.
+Each is also the built-in error that a caller would expect, so `except ValueError` catches it too. One warning is beside
+them: `RandomPositionsWarning`, a UserWarning.
 """
 
 
 class WhatWhereError(Exception):
-    """The root: catch it to catch every error that this library raises on purpose."""
+    """The base of all errors that this library raises on purpose."""
 
 
 class ShapeError(WhatWhereError, ValueError):
@@ -29,7 +30,7 @@ class SettingError(WhatWhereError, ValueError):
 
 
 class PositionError(WhatWhereError, IndexError):
-    """A position is negative, or beyond what a scheme holds."""
+    """A position is negative, or beyond the table of a scheme."""
 
 
 class TokenError(WhatWhereError, IndexError):
@@ -41,11 +42,11 @@ class TextError(WhatWhereError, ValueError):
 
 
 class DoorError(WhatWhereError, TypeError):
-    """A scheme was handed to a door that it does not pass through."""
+    """A scheme is at the wrong door (the place where position enters a model), or two are at one."""
 
 
 class UnknownScheme(WhatWhereError, LookupError):
-    """The catalogue holds no scheme of this name; the message lists near names."""
+    """The catalogue has no scheme of this name; the message lists similar names."""
 
 
 class ResultsError(WhatWhereError, ValueError):
@@ -57,4 +58,8 @@ class CheckpointError(WhatWhereError, ValueError):
 
 
 class MissingExtra(WhatWhereError, ImportError):
-    """An optional package is needed and not installed; the message names the extra."""
+    """An optional package is not installed; the message names the extra that installs it."""
+
+
+class RandomPositionsWarning(UserWarning):
+    """A model trained at random positions is evaluated at 0, 1, 2, ..., where scores are lower."""

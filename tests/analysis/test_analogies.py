@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from whatwhere.analysis.analogies import RULES, Rule, analogy, answers
-from whatwhere.analysis.neighbors import Search
-from whatwhere.analysis.wordtests import is_analogies, score_analogies, score_similarity
+from whatwhere.analysis.nearest_neighbors import Search
+from whatwhere.analysis.word_benchmarks import is_analogies, score_analogies, score_similarity
 from whatwhere.errors import SettingError, ShapeError, TextError, TokenError
 
 
@@ -52,8 +52,8 @@ def test_files_of_analogies_are_scored(tmp_path: Path) -> None:
     )
     assert is_analogies(file)
     score = score_analogies(Search(table), ids, file)
-    assert (score.total.asked, score.total.scored, score.total.right) == (4, 3, 2)
-    assert [(part.name, part.scored, part.accuracy) for part in score.parts] == [
+    assert (score.total.questions, score.total.scored, score.total.correct) == (4, 3, 2)
+    assert [(part.name, part.scored, part.accuracy) for part in score.sections] == [
         ("family", 3, 2 / 3),
         ("rest", 0, None),
     ]
@@ -109,11 +109,11 @@ def test_wrong_input_is_refused(tmp_path: Path) -> None:
     table = np.eye(4)
     with pytest.raises(TokenError, match="id 9 is outside"):
         analogy(table, 0, 1, 9)
-    with pytest.raises(SettingError, match="know only: add, multiply"):
+    with pytest.raises(SettingError, match="need one of: add, multiply"):
         analogy(table, 0, 1, 2, rule="divide")  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match="the ids of a, b and c"):
         answers(Search(table), np.zeros((2, 2), np.int64))
-    with pytest.raises(SettingError, match="found by cosine"):
+    with pytest.raises(SettingError, match="search by cosine"):
         answers(Search(table, "dot"), np.zeros((1, 3), np.int64))
     file = tmp_path / "questions.txt"
     file.write_text(": family\na b c\n")
@@ -125,7 +125,7 @@ def test_wrong_input_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TextError, match="holds no judged pairs"):
         score_similarity(Search(table), {}, file)
     file.write_text("a b 1\na b nothing\n")
-    with pytest.raises(TextError, match=r"line 2 of questions\.txt gives no number"):
+    with pytest.raises(TextError, match=r"line 2 of questions\.txt has no number"):
         score_similarity(Search(table), {}, file)
     file.write_bytes(b"\xff\xfe a b 1")
     with pytest.raises(TextError, match="is not UTF-8"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from whatwhere.analysis.difference import align, drawn, movement, overlap, token_keys, turn
+from whatwhere.analysis.table_difference import align, movement, overlap, procrustes, sample_rows, token_keys
 from whatwhere.errors import SettingError, ShapeError
 
 
@@ -52,7 +52,7 @@ def test_movement_is_what_was_done(table: np.ndarray) -> None:
     length = np.linalg.norm(table.astype(np.float64), axis=1)
     assert np.flatnonzero(~found.equal).tolist() == [5, 6, 7]
     assert found.cosine[[4, 5, 6, 7]] == pytest.approx([1, 1, -1, 0])
-    assert found.ratio[[4, 5, 6, 7]] == pytest.approx([1, 3, 1, 0])
+    assert found.norm_ratio[[4, 5, 6, 7]] == pytest.approx([1, 3, 1, 0])
     assert found.distance[[4, 5, 6, 7]] == pytest.approx(np.array([0, 2, 2, 1]) * length[[4, 5, 6, 7]] / typical)
     wrong = (table - other).astype(np.float64)
     assert found.relative_error == pytest.approx(np.linalg.norm(wrong) / np.linalg.norm(table), rel=1e-6)
@@ -61,7 +61,7 @@ def test_movement_is_what_was_done(table: np.ndarray) -> None:
 def test_rows_of_zeros_that_stay_have_not_moved() -> None:
     found = movement(np.zeros((3, 2)), np.zeros((3, 2)))
     assert found.cosine.tolist() == [1, 1, 1]
-    assert np.isnan(found.ratio).all()
+    assert np.isnan(found.norm_ratio).all()
     assert np.isnan(found.relative_error)
 
 
@@ -69,7 +69,7 @@ def test_a_rotation_is_found_again(table: np.ndarray) -> None:
     rng = np.random.default_rng(1)
     rotation = np.linalg.qr(rng.standard_normal((12, 12)))[0]
     turned = (table @ rotation + 0.05 * rng.standard_normal(table.shape)).astype(np.float32)
-    found = turn(table, turned)
+    found = procrustes(table, turned)
     assert np.allclose(found.rotation @ found.rotation.T, np.eye(12), atol=1e-12)
     assert np.abs(found.rotation - rotation).max() < 0.05
     assert np.median(movement(table, turned).cosine) < 0.5
@@ -79,7 +79,7 @@ def test_a_rotation_is_found_again(table: np.ndarray) -> None:
 
 def test_no_rotation_is_better(table: np.ndarray) -> None:
     other = np.random.default_rng(1).standard_normal(table.shape)
-    found = turn(table, other)
+    found = procrustes(table, other)
     rows = found.fitted
     best = np.linalg.norm(table[rows] @ found.rotation - other[rows])
     for seed in range(50):
@@ -91,14 +91,14 @@ def test_no_rotation_is_better(table: np.ndarray) -> None:
 
 def test_what_fits_anything_is_not_fitted(table: np.ndarray, our_own_checks: None) -> None:
     with pytest.raises(SettingError, match="needs 48 rows"):
-        turn(table[:47], table[:47])
-    with pytest.raises(ShapeError, match="one shape"):
-        turn(table, table[:, :4])
+        procrustes(table[:47], table[:47])
+    with pytest.raises(ShapeError, match="same shape"):
+        procrustes(table, table[:, :4])
 
 
 def test_overlap_by_brute_force(table: np.ndarray) -> None:
     other = table[:, :7] + np.float32(0.1)
-    found = overlap(table, other, k=5, asked=40, seed=3)
+    found = overlap(table, other, k=5, queries=40, seed=3)
     assert (found.k, len(found.rows)) == (5, 40)
 
     def nearest(rows: np.ndarray, row: int) -> set[int]:
@@ -119,20 +119,20 @@ def test_overlap_by_distance_on_the_other_side() -> None:
 
 def test_few_rows_and_wrong_settings(table: np.ndarray, our_own_checks: None) -> None:
     assert overlap(table[:3], table[:3], k=50).k == 2
-    for settings in ({"k": 0}, {"asked": 0}):
-        with pytest.raises(SettingError, match="neighborhoods need"):
+    for settings in ({"k": 0}, {"queries": 0}):
+        with pytest.raises(SettingError, match="but needs 2, 1 and 1 or more"):
             overlap(table, table, **settings)
-    with pytest.raises(SettingError, match="2 rows"):
+    with pytest.raises(SettingError, match="overlap got 1 rows"):
         overlap(table[:1], table[:1])
-    with pytest.raises(ShapeError, match="same thing"):
+    with pytest.raises(ShapeError, match="as many rows"):
         overlap(table, table[:9])
-    with pytest.raises(ShapeError, match="one shape"):
+    with pytest.raises(ShapeError, match="same shape"):
         movement(table, table[:9])
 
 
 def test_rows_are_drawn_once_each_and_by_seed() -> None:
-    found = drawn(1000, 100, seed=1)
+    found = sample_rows(1000, 100, seed=1)
     assert len(set(found.tolist())) == 100
     assert (np.diff(found) > 0).all()
-    assert np.array_equal(found, drawn(1000, 100, seed=1))
-    assert not np.array_equal(found, drawn(1000, 100, seed=2))
+    assert np.array_equal(found, sample_rows(1000, 100, seed=1))
+    assert not np.array_equal(found, sample_rows(1000, 100, seed=2))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from whatwhere.analysis.initial_scale import initial_scale
+from whatwhere.analysis.diagnostics import initial_scale
 from whatwhere.errors import ShapeError
 
 
@@ -20,9 +20,9 @@ def test_idle_rows_tell_how_they_were_drawn(spread: float, rule: str) -> None:
     found = initial_scale(table.astype(np.float32), idle)
     assert found.rule is not None
     assert rule in found.rule
-    assert (found.rows, found.untouched) == (40, True)
-    assert found.spread == pytest.approx(spread, rel=0.02)
-    assert found.expected == pytest.approx(spread)
+    assert (found.rows, found.under_trained) == (40, True)
+    assert found.std == pytest.approx(spread, rel=0.02)
+    assert found.expected_std == pytest.approx(spread)
 
 
 def test_the_configuration_comes_first_and_strange_spreads_have_no_rule() -> None:
@@ -30,12 +30,12 @@ def test_the_configuration_comes_first_and_strange_spreads_have_no_rule() -> Non
     table = 0.02 * g.standard_normal((300, 64))
     assert initial_scale(table, np.arange(0), configured=0.02).rule == "the configuration's initializer_range"
     strange = initial_scale(20 * table, np.arange(0), configured=0.02)
-    assert (strange.rule, strange.expected, strange.untouched, strange.rows) == (None, None, False, 300)
-    assert strange.spread == pytest.approx(float((20 * table).std(axis=0, ddof=1).mean()), rel=0.01)
+    assert (strange.rule, strange.expected_std, strange.under_trained, strange.rows) == (None, None, False, 300)
+    assert strange.std == pytest.approx(float((20 * table).std(axis=0, ddof=1).mean()), rel=0.01)
 
 
 def test_one_row_and_equal_rows_do_not_break_it() -> None:
-    assert initial_scale(np.ones((1, 4)), np.arange(0)).spread == 0
+    assert initial_scale(np.ones((1, 4)), np.arange(0)).std == 0
     assert initial_scale(np.ones((9, 4)), np.arange(9)).rule is None
 
 

@@ -6,9 +6,9 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from whatwhere.analysis import projection
-from whatwhere.analysis.maps import make_map, neighbors_kept
-from whatwhere.analysis.projection import greatest, principal_components
+from whatwhere.analysis import pca
+from whatwhere.analysis.pca import leading_eigenvectors, principal_components
+from whatwhere.analysis.token_map import make_map, neighbors_kept
 from whatwhere.errors import MissingExtra, SettingError, ShapeError
 
 
@@ -34,36 +34,36 @@ def test_a_map_by_principal_components(table: np.ndarray) -> None:
     found = make_map(table, k=7)
     _, singular, right = np.linalg.svd(table - table.mean(axis=0, dtype=np.float64), full_matrices=False)
     expected = (table - table.mean(axis=0, dtype=np.float64)) @ right[:2].T
-    assert np.allclose(np.abs(found.places), np.abs(expected), atol=1e-6)
-    assert found.share == pytest.approx(tuple(singular[:2] ** 2 / (singular**2).sum()))
-    assert found.kept == pytest.approx(kept(table, found.places, 7))
-    assert (found.k, found.asked, found.chance) == (7, 400, 7 / 399)
+    assert np.allclose(np.abs(found.coordinates), np.abs(expected), atol=1e-6)
+    assert found.explained_variance_ratio == pytest.approx(tuple(singular[:2] ** 2 / (singular**2).sum()))
+    assert found.kept == pytest.approx(kept(table, found.coordinates, 7))
+    assert (found.k, found.queries, found.chance) == (7, 400, 7 / 399)
 
 
 def test_neighbors_of_a_sample(table: np.ndarray) -> None:
     places = table[:, :2]
-    share, k, asked, _ = neighbors_kept(table, places, 5, asked=100, seed=4)
+    neighbors = neighbors_kept(table, places, 5, queries=100, seed=4)
     whole = kept(table, places, 5)
-    assert (k, asked) == (5, 100)
-    assert share == pytest.approx(whole, abs=0.1)
-    assert neighbors_kept(table, places, 5)[0] == pytest.approx(whole)
+    assert (neighbors.k, neighbors.queries) == (5, 100)
+    assert neighbors.share == pytest.approx(whole, abs=0.1)
+    assert neighbors_kept(table, places, 5).share == pytest.approx(whole)
 
 
 @pytest.mark.parametrize("wide", [1000, 20])
 def test_large_tables_go_by_their_covariance(table: np.ndarray, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The axes of a decomposition of all rows, whether all axes are found or the greatest only."""
     whole = principal_components(table, 3)
-    monkeypatch.setattr(projection, "_DECOMPOSED", 0)
-    monkeypatch.setattr(projection, "_WIDE", wide)
+    monkeypatch.setattr(pca, "_DECOMPOSED", 0)
+    monkeypatch.setattr(pca, "_WIDE", wide)
     found = principal_components(table, 3)
     assert np.allclose(found.axes, whole.axes, atol=1e-4)
     assert np.allclose(found.coordinates, whole.coordinates, atol=1e-4)
-    assert np.allclose(found.share, whole.share, rtol=1e-5)
+    assert np.allclose(found.explained_variance_ratio, whole.explained_variance_ratio, rtol=1e-5)
 
 
 def test_larger_ones_by_a_sample(table: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projection, "_DECOMPOSED", 0)
-    monkeypatch.setattr(projection, "_ROWS", 300)
+    monkeypatch.setattr(pca, "_DECOMPOSED", 0)
+    monkeypatch.setattr(pca, "_ROWS", 300)
     found = principal_components(table, 2)
     assert found.coordinates.shape == (400, 2)
     whole = np.linalg.eigh(np.cov(table.astype(np.float64), rowvar=False))[1][:, -1]
@@ -75,14 +75,14 @@ def test_larger_ones_by_a_sample(table: np.ndarray, monkeypatch: pytest.MonkeyPa
 def test_half_precision_by_its_covariance(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.random.default_rng(0).integers(-30, 30, (200, 6)) * np.array([1.0, 1, 1, 1, 3, 9])
     whole = principal_components(rows)
-    monkeypatch.setattr(projection, "_DECOMPOSED", 0)
+    monkeypatch.setattr(pca, "_DECOMPOSED", 0)
     assert np.allclose(principal_components(rows.astype(np.float16)).axes, whole.axes, atol=1e-3)
 
 
 def test_rows_on_a_line_by_their_covariance(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projection, "_DECOMPOSED", 0)
+    monkeypatch.setattr(pca, "_DECOMPOSED", 0)
     found = principal_components(np.outer(np.arange(6.0), [3.0, 4.0, 0.0]), 3)
-    assert found.share[0] == pytest.approx(1)
+    assert found.explained_variance_ratio[0] == pytest.approx(1)
     assert not found.coordinates[:, 1:].any()
 
 
@@ -90,7 +90,7 @@ def test_the_greatest_eigenvalues() -> None:
     rows = np.random.default_rng(0).standard_normal((500, 90)) * 0.9 ** np.arange(90)
     covariance = rows.T @ rows
     values, vectors = np.linalg.eigh(covariance)
-    found, axes = greatest(covariance, 4)
+    found, axes = leading_eigenvectors(covariance, 4)
     assert found == pytest.approx(values[::-1][:4], rel=1e-9)
     assert np.abs((axes * vectors.T[::-1][:4]).sum(axis=1)) == pytest.approx([1, 1, 1, 1], abs=1e-6)
 
@@ -107,11 +107,11 @@ def test_maps_by_neighbors_keep_more_of_them(method: str, package: str) -> None:
         np.float32
     )
     found = make_map(table, method)  # type: ignore[arg-type]
-    assert found.places.shape == (240, 2)
-    assert found.share is None
-    assert found.kept == pytest.approx(kept(table, found.places, 10))
+    assert found.coordinates.shape == (240, 2)
+    assert found.explained_variance_ratio is None
+    assert found.kept == pytest.approx(kept(table, found.coordinates, 10))
     assert found.kept > make_map(table).kept
-    assert np.array_equal(found.places, make_map(table, method).places)  # type: ignore[arg-type]
+    assert np.array_equal(found.coordinates, make_map(table, method).coordinates)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("method", "package", "extra"), [("tsne", "openTSNE", "map"), ("umap", "umap", "umap")])

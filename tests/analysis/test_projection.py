@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from whatwhere.analysis.projection import principal_components
+from whatwhere.analysis.pca import principal_components
 from whatwhere.errors import SettingError, ShapeError
 
 
@@ -18,7 +18,7 @@ def test_equals_the_eigenvectors_of_the_covariance(table: np.ndarray) -> None:
     for axis in range(3):
         expected = vectors[:, -1 - axis]
         assert abs(found.axes[axis] @ expected) == pytest.approx(1.0, abs=1e-10)
-        assert found.share[axis] == pytest.approx(values[-1 - axis] / values.sum(), abs=1e-12)
+        assert found.explained_variance_ratio[axis] == pytest.approx(values[-1 - axis] / values.sum(), abs=1e-12)
         assert found.coordinates[:, axis].var(ddof=1) == pytest.approx(values[-1 - axis], rel=1e-10)
 
 
@@ -39,14 +39,14 @@ def test_the_order_and_the_sign_of_the_rows_do_not_change_the_picture(table: np.
 def test_equal_rows_lie_at_one_point(rows: int) -> None:
     found = principal_components(np.tile([0.1, 0.2, 0.3], (rows, 1)), 2)
     assert not found.coordinates.any()
-    assert not found.share.any()
+    assert not found.explained_variance_ratio.any()
 
 
 def test_axes_that_are_left_over_carry_nothing() -> None:
     line = np.outer(np.arange(6.0), [3.0, 4.0])
     found = principal_components(line, 5)
     assert found.coordinates.shape == (6, 5)
-    assert found.share[0] == pytest.approx(1.0)
+    assert found.explained_variance_ratio[0] == pytest.approx(1.0)
     assert not found.coordinates[:, 1:].any()
 
 

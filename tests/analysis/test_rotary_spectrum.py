@@ -8,9 +8,10 @@ import torch
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from whatwhere import Llama3, Rotary
+from whatwhere import Rotary
 from whatwhere.analysis.rotary_spectrum import agreement, rotary_spectrum
 from whatwhere.errors import SettingError, ShapeError
+from whatwhere.where.scaling import Llama3
 
 LLAMA3: dict[str, Any] = {
     "rope_type": "llama3", "rope_theta": 500_000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -40,28 +41,28 @@ def test_llama_3_1_against_transformers() -> None:
     assert np.allclose(found.wavelengths, 2 * np.pi / frequencies)
     assert (int(found.partial.sum()), int((found.wavelengths > 131_072).sum())) == (29, 25)
     assert int((found.unscaled > 131_072).sum()) == 15
-    assert found.slowed[0] == pytest.approx(1.0)
-    assert found.slowed[-1] == pytest.approx(8.0)
-    assert np.allclose(found.turns_trained * found.unscaled, 8192)
-    assert np.allclose(found.turns_claimed * found.wavelengths, 131_072)
+    assert found.slowdown[0] == pytest.approx(1.0)
+    assert found.slowdown[-1] == pytest.approx(8.0)
+    assert np.allclose(found.rotations_trained * found.unscaled, 8192)
+    assert np.allclose(found.rotations_claimed * found.wavelengths, 131_072)
     # 131,072 is sixteen times 8,192, and the slow pairs are slowed eight times.
-    assert np.array_equal(found.beyond, found.partial)
+    assert np.array_equal(found.unseen, found.partial)
 
 
 def test_a_factor_that_makes_up_for_the_length_shows_nothing_new() -> None:
     plain = unscaled()
     found = rotary_spectrum(plain / 4, plain, 2048, 8192)
     assert found.partial.any()
-    assert not found.beyond.any()
-    assert np.array_equal(rotary_spectrum(plain, plain, 2048, 8192).beyond, found.partial)
+    assert not found.unseen.any()
+    assert np.array_equal(rotary_spectrum(plain, plain, 2048, 8192).unseen, found.partial)
 
 
 def test_pairs_that_never_turn() -> None:
     found = rotary_spectrum(np.array([1.0, 0.0]), np.array([1.0, 0.5]), 100)
-    assert found.still.tolist() == [False, True]
-    assert found.wavelengths[1] == found.slowed[1] == np.inf
-    assert found.turns_claimed[1] == 0
-    assert rotary_spectrum(np.zeros(1), np.zeros(1), 10).slowed[0] == 1
+    assert found.constant.tolist() == [False, True]
+    assert found.wavelengths[1] == found.slowdown[1] == np.inf
+    assert found.rotations_claimed[1] == 0
+    assert rotary_spectrum(np.zeros(1), np.zeros(1), 10).slowdown[0] == 1
 
 
 def test_agreement_is_the_cosine_of_turned_vectors() -> None:

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from whatwhere.analysis import spectrum as module
-from whatwhere.analysis.shares import shares
-from whatwhere.analysis.spectrum import spectrum
-from whatwhere.analysis.trained_positions import trained_positions
+from whatwhere.analysis import pca as module
+from whatwhere.analysis.pca import spectrum
+from whatwhere.analysis.position_table import trained_positions
+from whatwhere.analysis.variance_split import variance_split
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.where.frequencies import sinusoid
 
@@ -15,9 +15,9 @@ def test_the_spectrum_is_that_of_the_singular_values() -> None:
     table = np.random.default_rng(0).standard_normal((500, 12)) * np.arange(1, 13) + 1.0
     found = spectrum(table)
     singular = np.linalg.svd(table - table.mean(0), compute_uv=False) ** 2
-    assert np.allclose(found.shares, singular / singular.sum())
-    assert found.participation == pytest.approx(singular.sum() ** 2 / (singular**2).sum())
-    assert found.for_ninety == next(n for n in range(1, 13) if singular[:n].sum() >= 0.9 * singular.sum())
+    assert np.allclose(found.explained_variance_ratio, singular / singular.sum())
+    assert found.participation_ratio == pytest.approx(singular.sum() ** 2 / (singular**2).sum())
+    assert found.axes_for_90 == next(n for n in range(1, 13) if singular[:n].sum() >= 0.9 * singular.sum())
     units = table / np.linalg.norm(table, axis=1, keepdims=True)
     pairs = units @ units.T
     assert found.mean_cosine == pytest.approx((pairs.sum() - 500) / (500 * 499))
@@ -25,9 +25,9 @@ def test_the_spectrum_is_that_of_the_singular_values() -> None:
 
 def test_even_axes_all_count_and_one_axis_alone() -> None:
     even = np.concatenate([np.eye(6), -np.eye(6)])
-    assert spectrum(even).participation == pytest.approx(6)
-    assert spectrum(np.ones((4, 3)) * np.arange(4)[:, None]).for_ninety == 1
-    assert spectrum(np.ones((4, 3))).participation == 0
+    assert spectrum(even).participation_ratio == pytest.approx(6)
+    assert spectrum(np.ones((4, 3)) * np.arange(4)[:, None]).axes_for_90 == 1
+    assert spectrum(np.ones((4, 3))).participation_ratio == 0
 
 
 def test_of_a_wide_table_the_greatest_axes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,9 +35,9 @@ def test_of_a_wide_table_the_greatest_axes_are_found(monkeypatch: pytest.MonkeyP
     whole = spectrum(table)
     monkeypatch.setattr(module, "_WIDE", 64)
     part = spectrum(table)
-    assert part.for_ninety is None
-    assert np.allclose(part.shares, whole.shares[:32], rtol=1e-3)
-    assert part.participation == pytest.approx(whole.participation)
+    assert part.axes_for_90 is None
+    assert np.allclose(part.explained_variance_ratio, whole.explained_variance_ratio[:32], rtol=1e-3)
+    assert part.participation_ratio == pytest.approx(whole.participation_ratio)
 
 
 def test_large_tables_are_sampled_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def test_large_tables_are_sampled_evenly(monkeypatch: pytest.MonkeyPatch) -> Non
     table = np.random.default_rng(0).standard_normal((20_000, 8)) * np.arange(1, 9)
     found = spectrum(table)
     assert found.rows == 2000
-    assert np.allclose(found.shares, np.arange(8, 0, -1) ** 2 / 204, atol=0.03)
+    assert np.allclose(found.explained_variance_ratio, np.arange(8, 0, -1) ** 2 / 204, atol=0.03)
 
 
 def test_shares_are_those_of_a_two_way_analysis_of_variance() -> None:
@@ -57,7 +57,7 @@ def test_shares_are_those_of_a_two_way_analysis_of_variance() -> None:
     x -= x.mean((0, 1))
     what, where = x.mean(1, keepdims=True), x.mean(0, keepdims=True)
     total = (x**2).sum()
-    found = shares(tokens, places, gain=gain, shift=shift, added=added)
+    found = variance_split(tokens, places, gain=gain, shift=shift, added=added)
     assert found.token == pytest.approx(20 * (what**2).sum() / total)
     assert found.position == pytest.approx(30 * (where**2).sum() / total)
     assert found.interaction == pytest.approx(((x - what - where) ** 2).sum() / total)
@@ -65,13 +65,13 @@ def test_shares_are_those_of_a_two_way_analysis_of_variance() -> None:
 
 def test_without_normalization_nothing_interacts() -> None:
     g = np.random.default_rng(0)
-    found = shares(g.standard_normal((50, 8)), g.standard_normal((40, 8)), normalize=False, scale=2.0)
+    found = variance_split(g.standard_normal((50, 8)), g.standard_normal((40, 8)), normalize=False, scale=2.0)
     assert found.interaction == pytest.approx(0, abs=1e-12)
     assert found.token == pytest.approx(0.8, abs=0.05)
 
 
 def test_a_table_of_equal_rows_has_no_shares() -> None:
-    assert shares(np.ones((3, 4)), np.ones((2, 4)), normalize=False).token == 0
+    assert variance_split(np.ones((3, 4)), np.ones((2, 4)), normalize=False).token == 0
 
 
 def test_one_map_shifts_sinusoids_and_no_map_shifts_noise() -> None:
@@ -112,6 +112,6 @@ def test_wrong_input_is_refused() -> None:
     with pytest.raises(SettingError, match="not finite"):
         spectrum(np.array([[1.0, np.nan], [0.0, 1.0]]))
     with pytest.raises(ShapeError, match="one dim"):
-        shares(np.ones((2, 3)), np.ones((2, 4)))
+        variance_split(np.ones((2, 3)), np.ones((2, 4)))
     with pytest.raises(ShapeError, match="table of positions"):
         trained_positions(np.ones((1, 4)))

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 import whatwhere as ww
 from whatwhere.analysis import walkthrough
 from whatwhere.analysis.walkthrough import walk
-from whatwhere.what import text as texts
+from whatwhere.comparison.expressions import expression_tokenizer
 
 TEXT = "The cat sat on the mat."
 
@@ -87,12 +87,12 @@ def test_ids_skip_the_tokenizer() -> None:
 
 
 def test_ids_with_a_tokenizer_get_their_tokens() -> None:
-    found = walk(ids=[15, 17, 3, 18], tokenizer=texts.expressions())
+    found = walk(ids=[15, 17, 3, 18], tokenizer=expression_tokenizer())
     assert found.tokens == ["Max", "(", "1", ")"]
 
 
 def test_a_given_tokenizer_reads_the_text() -> None:
-    found = walk("Max(1,6,2)", tokenizer=texts.expressions())
+    found = walk("Max(1,6,2)", tokenizer=expression_tokenizer())
     assert found.ids == [15, 17, 3, 19, 8, 19, 4, 18]
     assert found.tokens == ["Max", "(", "1", ",", "6", ",", "2", ")"]
 
@@ -117,7 +117,7 @@ def test_a_scheme_of_content_has_no_bias_to_show(monkeypatch: pytest.MonkeyPatch
         def bind(self, *given, **more):  # type: ignore[no-untyped-def]
             raise AssertionError("a walk has no queries")
 
-    monkeypatch.setattr(walkthrough, "build_scheme", lambda *sizes: ww.Where(score=ByContent()))
+    monkeypatch.setattr(walkthrough, "build_scheme", lambda *sizes, generator: ww.Where(score=ByContent()))
     found = walk(TEXT, scheme="alibi")
     assert found.bias is None
 
@@ -125,22 +125,26 @@ def test_a_scheme_of_content_has_no_bias_to_show(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
-        ({}, ww.TextError, "give a text, or ids instead of it"),
-        ({"text": TEXT, "ids": [1]}, ww.TextError, "give a text, or ids instead of it"),
-        ({"text": " \n"}, ww.TextError, "the text is empty"),
-        ({"ids": []}, ww.TokenError, "there are no ids"),
-        ({"ids": [4, -2]}, ww.TokenError, r"id -2 at \(1,\) is negative"),
+        ({}, ww.errors.TextError, "needs either a text or ids"),
+        ({"text": TEXT, "ids": [1]}, ww.errors.TextError, "needs either a text or ids"),
+        ({"text": " \n"}, ww.errors.TextError, "the text is empty"),
+        ({"ids": []}, ww.errors.TokenError, "ids is empty"),
+        ({"ids": [4, -2]}, ww.errors.TokenError, r"id -2 at \(1,\) is negative"),
         (
-            {"ids": [20], "tokenizer": texts.expressions()},
-            ww.TokenError,
-            "id 20 is not of this tokenizer, which has 20",
+            {"ids": [20], "tokenizer": expression_tokenizer()},
+            ww.errors.TokenError,
+            "id 20 is unknown to this tokenizer, which has 20",
         ),
-        ({"ids": [7], "vocab_size": 7}, ww.TokenError, r"id 7 at \(0, 0\) is outside the vocabulary|id 7 at \(0,\)"),
-        ({"text": TEXT, "scheme": "rotery"}, ww.UnknownScheme, "Did you mean rotary"),
-        ({"text": TEXT, "dim": 7}, ww.ShapeError, "dim=7, but needs an even number"),
-        ({"text": TEXT, "scheme": "alibi", "dim": 8, "num_heads": 3}, ww.ShapeError, "does not divide"),
-        ({"ids": [2**28], "dim": 8}, ww.SettingError, r"8\.6 GB; this shows small ones"),
-        ({"text": TEXT, "scheme": "learned", "dim": 2**40}, ww.SettingError, "this shows small ones"),
+        (
+            {"ids": [7], "vocab_size": 7},
+            ww.errors.TokenError,
+            r"id 7 at \(0, 0\) is outside the vocabulary|id 7 at \(0,\)",
+        ),
+        ({"text": TEXT, "scheme": "rotery"}, ww.errors.UnknownScheme, "Did you mean rotary"),
+        ({"text": TEXT, "dim": 7}, ww.errors.ShapeError, "dim=7, but needs an even number"),
+        ({"text": TEXT, "scheme": "alibi", "dim": 8, "num_heads": 3}, ww.errors.ShapeError, "does not divide"),
+        ({"ids": [2**28], "dim": 8}, ww.errors.SettingError, r"8\.6 GB, more than 1 GB"),
+        ({"text": TEXT, "scheme": "learned", "dim": 2**40}, ww.errors.SettingError, "GB, more than 1 GB"),
     ],
 )
 def test_wrong_input_is_refused(given, error, words) -> None:  # type: ignore[no-untyped-def]
@@ -149,5 +153,5 @@ def test_wrong_input_is_refused(given, error, words) -> None:  # type: ignore[no
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ww.SettingError, match=r"no-such-folder.*cannot be written(.|\n)*Choose another file"):
+    with pytest.raises(ww.errors.SettingError, match=r"no-such-folder.*cannot be written(.|\n)*Choose another file"):
         walk(TEXT).save(tmp_path / "no-such-folder" / "walk.safetensors")

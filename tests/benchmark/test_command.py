@@ -1,35 +1,54 @@
-"""`whatwhere bench`: what it prints, and how it ends."""
+"""`python -m benchmarks`: what it prints, and how it ends; that the package neither holds nor needs it."""
 
+import ast
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from whatwhere.benchmark import run
-from whatwhere.benchmark.table import ratio
+import whatwhere
+from benchmarks import run
+from benchmarks.__main__ import main
+from benchmarks.table import ratio
 
-from ..running import refused, whatwhere
+from ..running import program
+
+ROOT = Path(run.__file__).parents[1]
+
+
+def test_help_has_an_example_and_loads_nothing_heavy() -> None:
+    code = "import sys; sys.argv = ['benchmarks', '--help']\nfrom benchmarks.__main__ import main\n"
+    code += "try: main()\nfinally: print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    *shown, loaded = done.stdout.splitlines()
+    assert "Usage: python -m benchmarks [OPTIONS] [CASE]..." in "\n".join(shown)
+    assert "Example: python -m benchmarks rotary decoding --threads 2" in "\n".join(shown)
+    assert "typer" in loaded.split()
+    assert not {"torch", "numpy"} & set(loaded.split())
 
 
 def test_the_table_and_its_json(tmp_path: Path) -> None:
-    words = ("bench", "position-table", "--quick", "--threads", "1", "--out", tmp_path / "results.json")
-    status, shown, said = whatwhere(*words)
-    assert (status, said.startswith("1 of 1 works: position-table")) == (0, True)
+    words = ("position-table", "--quick", "--threads", "1", "--out", tmp_path / "results.json")
+    status, shown, said = program(main, *words)
+    assert (status, said.startswith("1 of 1 cases: position-table")) == (0, True)
     assert "position-table  32 positions, 4 pairs" in shown
-    status, written, said = whatwhere(*words, "--json")
+    status, written, said = program(main, *words, "--json")
     assert (status, said) == (0, "")  # the file had it all
     found = json.loads(written)
     assert found["verdicts"] == []
-    for row in found["works"]["position-table"]["cases"][0]["rows"]:
+    for row in found["cases"]["position-table"]["variants"][0]["rows"]:
         (line,) = [line for line in shown.splitlines() if f" {row['candidate']}  " in line]
         assert f" {ratio(row['regimes']['fresh']['ratio']['median'])} " in line
 
 
 def test_what_could_not_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    record: dict[str, Any] = {"cases": [], "unavailable": {"pooled": "this C library has no mallopt"}}
-    monkeypatch.setattr(run, "bench", lambda *_, **__: {"settings": {"quick": False}, "works": {"rotary": record}})
-    status, shown, _ = whatwhere("bench")
+    record: dict[str, Any] = {"variants": [], "unavailable": {"pooled": "this C library has no mallopt"}}
+    monkeypatch.setattr(run, "bench", lambda *_, **__: {"settings": {"quick": False}, "cases": {"rotary": record}})
+    status, shown, _ = program(main)
     assert status == 0
     assert "rotary: pooled could not be measured: this C library has no mallopt." in shown
 
@@ -42,12 +61,25 @@ def test_an_interruption_says_whether_anything_is_kept(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "bench", interrupted)
-    status, shown, said = whatwhere("bench", *(["--out", tmp_path / "results.json"] if kept else []))
+    out = tmp_path / "results.json"
+    status, shown, said = program(main, *(["--out", out] if kept else []))
     assert (status, shown) == (130, "")
-    assert ("What is finished is kept" in said) is kept
-    assert ("With --out FILE finished works are kept" in said) is not kept
+    assert said.startswith("benchmarks: interrupted.")
+    assert (f"Finished cases are in {out}: " in said) is kept
+    assert ("pass --out FILE" in said) is not kept
 
 
 def test_a_bad_name_is_one_line() -> None:
-    said = refused("bench", "no-such-work")
-    assert said.startswith("whatwhere: bench got work='no-such-work', but knows only: rotary, lookup, ")
+    status, shown, said = program(main, "no-such-case")
+    assert (status, shown) == (1, "")
+    assert said.startswith("benchmarks: benchmarks got case='no-such-case', but knows only: rotary, lookup, ")
+
+
+def test_nothing_in_the_package_imports_the_benchmark() -> None:
+    files = sorted(Path(whatwhere.__file__).parent.rglob("*.py"))
+    assert files
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not [name for name in names if name.split(".")[0] == "benchmarks"], file

@@ -3,10 +3,11 @@
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
-from whatwhere.benchmark import memory
+from benchmarks import memory
 
 LINUX = pytest.mark.skipif(memory._glibc() is None, reason="tells glibc what to do")
 MIB = 2**20
@@ -14,9 +15,9 @@ MIB = 2**20
 
 def told(code: str) -> list[int]:
     """Run code in a new process, and read the numbers it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120, check=False
-    )
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    root = Path(memory.__file__).parents[1]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return [int(word) for word in done.stdout.split()]
 
@@ -26,7 +27,7 @@ def test_the_peak_counts_what_is_freed_before_the_end() -> None:
     held, passing, nothing = told(
         """
         import numpy as np
-        from whatwhere.benchmark.memory import peak
+        from benchmarks.memory import peak
 
         def passing():
             np.ones(64 * 2**20, np.uint8).sum()
@@ -45,7 +46,7 @@ def test_the_peak_counts_what_is_freed_before_the_end() -> None:
 def test_pooled_keeps_what_was_freed_and_fresh_gives_it_back(pooled: bool) -> None:
     before, after = told(
         f"""
-        from whatwhere.benchmark.memory import _resident, pool_allocations
+        from benchmarks.memory import _resident, pool_allocations
         assert pool_allocations() if {pooled} else True
         import numpy as np
         before = _resident("VmRSS")

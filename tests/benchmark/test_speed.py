@@ -1,35 +1,27 @@
 """docs/speed.md and its figure: written from the results, and from nothing else."""
 
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from whatwhere.benchmark.run import bench
-from whatwhere.benchmark.table import ratio
-from whatwhere.benchmark.work import ON_CUDA
-from whatwhere.benchmark.works import WORKS
-
-from ..running import script
+from benchmarks import speed
+from benchmarks.case import ON_CUDA
+from benchmarks.cases import CASES
+from benchmarks.run import bench
+from benchmarks.table import ratio
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def speed() -> ModuleType:
-    """Load benchmarks/speed.py."""
-    return script(ROOT / "benchmarks" / "speed.py")
-
-
-@pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    """Measure two small works once."""
+    """Measure two small cases once."""
     return bench(["position-table", "decoding"], quick=True, threads=1)
 
 
-def test_the_page_is_what_the_script_writes(speed: ModuleType) -> None:
+def test_the_page_is_what_the_script_writes() -> None:
     assert speed.page(speed.committed()) == (ROOT / "docs" / "speed.md").read_text(encoding="utf-8"), "run make docs"
 
 
@@ -40,13 +32,13 @@ def test_the_figure_of_the_page_is_there_and_reads_in_light_and_dark() -> None:
     assert "](speed.svg)" in (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
 
 
-def test_the_page_has_every_work_and_says_what_is_not_measured(speed: ModuleType, found: dict[str, Any]) -> None:
+def test_the_page_has_every_case_and_says_what_is_not_measured(found: dict[str, Any]) -> None:
     page = speed.page([found])
     sections = {part.split(":")[0]: part for part in page.split("\n## ")[1:]}
-    for name in WORKS:
-        assert ("Not measured yet." in sections[name]) is (name not in found["works"])
+    for name in CASES:
+        assert ("Not measured yet." in sections[name]) is (name not in found["cases"])
     assert "Not measured: no GPU was at hand." in page
-    for row in found["works"]["decoding"]["cases"][0]["rows"]:
+    for row in found["cases"]["decoding"]["variants"][0]["rows"]:
         (line, *_) = [
             line for line in sections["decoding"].splitlines() if line.startswith("| ") and row["candidate"] in line
         ]
@@ -55,16 +47,16 @@ def test_the_page_has_every_work_and_says_what_is_not_measured(speed: ModuleType
     assert found["versions"]["torch"] in page
 
 
-def test_a_gpu_stands_beside_the_cpu(speed: ModuleType, found: dict[str, Any]) -> None:
-    record = found["works"]["decoding"]
-    cases = [
-        {**case, "rows": [{**row, "regimes": {ON_CUDA[0]: row["regimes"]["fresh"]}} for row in case["rows"]]}
-        for case in record["cases"]
+def test_a_gpu_stands_beside_the_cpu(found: dict[str, Any]) -> None:
+    record = found["cases"]["decoding"]
+    variants = [
+        {**variant, "rows": [{**row, "regimes": {ON_CUDA[0]: row["regimes"]["fresh"]}} for row in variant["rows"]]}
+        for variant in record["variants"]
     ]
     gpu = found | {
         "settings": found["settings"] | {"device": "cuda"},
         "machine": found["machine"] | {"gpu": "a card"},
-        "works": {"decoding": record | {"cases": cases}},
+        "cases": {"decoding": record | {"variants": variants}},
     }
     page = speed.page([found, gpu])
     assert "| candidate | caching | time |" in page
@@ -72,12 +64,10 @@ def test_a_gpu_stands_beside_the_cpu(speed: ModuleType, found: dict[str, Any]) -
     assert "no GPU was at hand" not in page
 
 
-def test_the_figure_has_a_line_for_each_candidate(
-    speed: ModuleType, found: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (case,) = found["works"]["position-table"]["cases"]
-    monkeypatch.setattr(speed, "DRAWN", {"position-table": case["case"]})
+def test_the_figure_has_a_line_for_each_candidate(found: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    (variant,) = found["cases"]["position-table"]["variants"]
+    monkeypatch.setattr(speed, "DRAWN", {"position-table": variant["variant"]})
     drawn = ElementTree.fromstring(speed.figure(found))
     texts = {node.text for node in drawn.iter("{http://www.w3.org/2000/svg}text")}
-    assert {row["candidate"] for row in case["rows"]} <= texts
-    assert f"position-table: {case['case']}" in texts
+    assert {row["candidate"] for row in variant["rows"]} <= texts
+    assert f"position-table: {variant['variant']}" in texts

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from whatwhere.benchmark import table
-from whatwhere.benchmark.targets import KINDS, TARGETS, Target, verdicts
-from whatwhere.benchmark.work import Scale
-from whatwhere.benchmark.works import WORKS
+from benchmarks import table
+from benchmarks.case import Scale
+from benchmarks.cases import CASES
+from benchmarks.targets import KINDS, TARGETS, Target, verdicts
 
 
 def row(name: str, pooled: list[float], fresh: list[float], error: float = 0.0, peak: int = 0) -> dict[str, Any]:
@@ -29,8 +29,8 @@ ROWS = [
 
 
 def results(quick: bool = False) -> dict[str, Any]:
-    case = {"case": "one", "limit": "limit", "error": "absolute", "unit": 100, "rows": ROWS}
-    return {"settings": {"quick": quick}, "works": {"trial": {"cases": [case]}}}
+    variant = {"variant": "one", "limit": "limit", "error": "absolute", "unit": 100, "rows": ROWS}
+    return {"settings": {"quick": quick}, "cases": {"trial": {"variants": [variant]}}}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_the_number_is_what_the_words_say(
     least = KINDS[kind].least
     for bound, met in ((value, True), (value * (1.01 if least else 0.99), False)):
         target = Target("trial", "o.e", "whatwhere", kind, bound, against, regime)
-        monkeypatch.setattr("whatwhere.benchmark.targets.TARGETS", (target,))
+        monkeypatch.setattr("benchmarks.targets.TARGETS", (target,))
         (verdict,) = verdicts(results())
         assert verdict.value == pytest.approx(value)
         assert verdict.met is met
@@ -69,12 +69,12 @@ def test_the_number_is_what_the_words_say(
 
 def test_a_target_of_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     target = Target("trial", "one", "whatwhere", "error", 0.0)
-    monkeypatch.setattr("whatwhere.benchmark.targets.TARGETS", (target,))
+    monkeypatch.setattr("benchmarks.targets.TARGETS", (target,))
     (verdict,) = verdicts(results())
     assert verdict.met is False
     assert verdict.strain > 1
     found = results()
-    found["works"]["trial"]["cases"][0]["rows"] = [{**row, "error": 0.0} for row in ROWS]
+    found["cases"]["trial"]["variants"][0]["rows"] = [{**row, "error": 0.0} for row in ROWS]
     (verdict,) = verdicts(found)
     assert verdict.met is True
     assert verdict.strain <= 1
@@ -83,7 +83,7 @@ def test_a_target_of_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_is_judged_that_was_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(verdicts(results(quick=True))) == []
     monkeypatch.setattr(
-        "whatwhere.benchmark.targets.TARGETS",
+        "benchmarks.targets.TARGETS",
         (
             Target("another", ".*", "whatwhere", "slower", 1.0),
             Target("trial", "two", "whatwhere", "slower", 1.0),
@@ -92,20 +92,20 @@ def test_nothing_is_judged_that_was_not_measured(monkeypatch: pytest.MonkeyPatch
     )
     assert list(verdicts(results())) == []
     found = results()
-    monkeypatch.setattr("whatwhere.benchmark.targets.TARGETS", (Target("trial", "one", "whatwhere", "slower", 1.0),))
-    found["works"]["trial"]["cases"][0]["rows"] = [{**ROWS[0]}, {**ROWS[1], "regimes": {}, "peak": None}]
+    monkeypatch.setattr("benchmarks.targets.TARGETS", (Target("trial", "one", "whatwhere", "slower", 1.0),))
+    found["cases"]["trial"]["variants"][0]["rows"] = [{**ROWS[0]}, {**ROWS[1], "regimes": {}, "peak": None}]
     (verdict,) = verdicts(found)
     assert (verdict.value, verdict.met, verdict.words) == (None, None, "not measured")
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.work}: {t.candidate}: {t.words}")
-def test_every_target_names_cases_and_candidates_that_exist(target: Target) -> None:
-    quick, full = (WORKS[target.work].cases(Scale(quick=quick, threads=2)) for quick in (True, False))
-    judged = [number for number, case in enumerate(full) if re.fullmatch(target.case, case.name)]
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.case}: {t.candidate}: {t.words}")
+def test_every_target_names_variants_and_candidates_that_exist(target: Target) -> None:
+    quick, full = (CASES[target.case].variants(Scale(quick=quick, threads=2)) for quick in (True, False))
+    judged = [number for number, variant in enumerate(full) if re.fullmatch(target.variant, variant.name)]
     assert judged
-    # Small inputs have the same candidates; the case in the same place from the end is of the same kind.
-    names = {candidate.name for case in quick for candidate in case.prepare()}
-    if target.candidate.endswith("--help") or target.work != "start":
+    # Small inputs have the same candidates; the variant as far from the end is of the same kind.
+    names = {candidate.name for variant in quick for candidate in variant.prepare()}
+    if target.candidate.endswith("--help") or target.case != "start":
         assert target.candidate in names
         assert target.against in names | {""}
     assert KINDS[target.kind].words.count("{against}") == bool(target.against)

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from whatwhere.benchmark.memory import settled
-from whatwhere.benchmark.timing import Budget, order, ratios, spread, time_rounds
+from benchmarks.memory import settled
+from benchmarks.timing import Budget, order, ratios, spread, time_rounds
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -21,7 +21,7 @@ def quick_collections() -> Iterator[None]:
 def test_all_take_their_turn_in_every_round_and_the_order_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     # A clock that one second passes on at every reading: every turn takes a second, whatever else runs here.
     seconds = iter(range(10_000))
-    monkeypatch.setattr("whatwhere.benchmark.timing.perf_counter", lambda: float(next(seconds)))
+    monkeypatch.setattr("benchmarks.timing.perf_counter", lambda: float(next(seconds)))
     turns: list[str] = []
     runs = {name: lambda name=name: turns.append(name) for name in "abc"}
     took = time_rounds(runs, Budget(seconds=0.0, least=4))
@@ -45,7 +45,7 @@ def test_rounds_go_on_until_the_seconds_are_spent(monkeypatch: pytest.MonkeyPatc
         nonlocal now
         now += 1.0
 
-    monkeypatch.setattr("whatwhere.benchmark.timing.perf_counter", lambda: now)
+    monkeypatch.setattr("benchmarks.timing.perf_counter", lambda: now)
     assert len(time_rounds({"a": run}, Budget(seconds=10.0, least=2))["a"]) == 11
     assert len(time_rounds({"a": run}, Budget(seconds=0.0, least=5))["a"]) == 5
     assert len(time_rounds({"a": run}, Budget(seconds=10.0, least=2, most=3))["a"]) == 3

@@ -66,13 +66,6 @@ def test_its_usage_example():
     assert not torch.equal(x[0, 1], x[1, 1])
 
 
-def test_king_minus_man_plus_woman():
-    """king - man + woman is [.47, .78, -.07, .65]. The third is -.12 + .20 - .05 = +.03."""
-    found = (KING - MAN + WOMAN).tolist()
-    assert found == pytest.approx([0.47, 0.78, 0.03, 0.65], abs=1e-6)
-    assert found[2] != pytest.approx(-0.07, abs=0.05)
-
-
 @pytest.mark.parametrize(
     ("third", "cosines"),
     [(0.03, [0.9671, 0.8553, 0.9655]), (-0.07, [0.9748, 0.8730, 0.9694])],
@@ -81,7 +74,7 @@ def test_king_minus_man_plus_woman():
 def test_the_nearest_word_is_king_itself(third, cosines):
     """The result is nearest to queen. Of the words shown, king is nearest: an analogy must leave its own words out."""
     e = ww.TokenEmbedding.from_weight(torch.stack([KING, MAN, WOMAN]))
-    likeness = ww.similarity(torch.tensor([0.47, 0.78, third, 0.65]), e.weight.detach())
+    likeness = ww.analysis.similarity(torch.tensor([0.47, 0.78, third, 0.65]), e.weight.detach())
     assert likeness.argmax() == 0
     assert likeness.tolist() == pytest.approx(cosines, abs=5e-5)
 
@@ -93,7 +86,7 @@ def test_the_nearest_word_is_king_itself(third, cosines):
 )
 def test_cosines_of_cat(other, shown, right):
     """cat and dog have cosine .998, cat and car .543. It is .9996 and .4389."""
-    cosine = ww.similarity(torch.tensor([0.5, 0.6, 0.7, 0.8]), torch.tensor(other)).item()
+    cosine = ww.analysis.similarity(torch.tensor([0.5, 0.6, 0.7, 0.8]), torch.tensor(other)).item()
     assert cosine == pytest.approx(right, abs=5e-5)
     assert cosine != pytest.approx(shown, abs=1e-3)
 
@@ -103,10 +96,10 @@ def test_positive_vectors_are_all_alike():
 
     With the mean row taken away, "a" and "mat" are opposites.
     """
-    likeness = ww.similarity(SMALL[:, None], SMALL)
+    likeness = ww.analysis.similarity(SMALL[:, None], SMALL)
     assert likeness.min().item() == pytest.approx(0.936, abs=5e-4)
     centered = SMALL - SMALL.mean(0)
-    assert ww.similarity(centered[0], centered[4]).item() == pytest.approx(-1, abs=1e-6)
+    assert ww.analysis.similarity(centered[0], centered[4]).item() == pytest.approx(-1, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +142,7 @@ def test_xavier_does_not_keep_the_variance_of_a_lookup():
 def test_cosines_before_training():
     """Two rows have cosine about 0 before training. True on average; the spread in 64 features is 1/8."""
     e = table(1000, 64).weight.detach()
-    cosines = ww.similarity(e[:, None], e)[torch.triu(torch.ones(1000, 1000, dtype=torch.bool), diagonal=1)]
+    cosines = ww.analysis.similarity(e[:, None], e)[torch.triu(torch.ones(1000, 1000, dtype=torch.bool), diagonal=1)]
     assert cosines.mean().item() == pytest.approx(0, abs=0.005)
     assert cosines.std().item() == pytest.approx(1 / sqrt(64), rel=0.02)
 

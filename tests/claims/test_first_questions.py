@@ -114,12 +114,3 @@ def test_15_position_100():
     pe = ww.Sinusoidal(64)(ww.positions(101))[0]
     assert pe[100, 0].item() == pytest.approx(sin(100), abs=1e-6)
     assert torch.cdist(pe[100:], pe[:100]).min() > 1
-
-
-def test_20_what_remains_without_positions():
-    """Question 20: an encoder can still learn Max and Min, for they do not depend on the order of the digits."""
-    digits = torch.cartesian_prod(*[torch.arange(10)] * 3)
-    turned = digits[:, [1, 2, 0]]
-    assert torch.equal(digits.amax(1), turned.amax(1))
-    assert torch.equal(digits.amin(1), turned.amin(1))
-    assert not torch.equal(digits[:, 0], turned[:, 0])

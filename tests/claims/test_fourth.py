@@ -3,7 +3,6 @@
 Its scheme: sinusoids in 512 features, from a formula of its own, added to the token vectors.
 """
 
-from inspect import signature
 from math import cos, pi, sin, sqrt
 
 import numpy as np
@@ -48,12 +47,6 @@ def transformer(layers, direction, scheme="none"):
     settings = Settings(task="expressions", lengths=(), layers=layers, direction=direction, device="cpu")
     where = ww.scheme(scheme, dim=settings.dim, num_heads=settings.heads, max_length=8)
     return Transformer(6, [where] * layers, settings).double().eval()
-
-
-def test_sizes_of_the_original():
-    """The original has 6 layers on each side and 512 features. True, and still PyTorch's default."""
-    default = {name: p.default for name, p in signature(torch.nn.Transformer).parameters.items()}
-    assert (default["num_encoder_layers"], default["num_decoder_layers"], default["d_model"]) == (6, 6, 512)
 
 
 def test_both_cats_have_one_id_and_one_row_but_two_sums():
@@ -160,7 +153,7 @@ def test_the_printed_formula_wastes_half_of_its_features():
     assert frequencies.min() > 1e-4
 
 
-@pytest.mark.parametrize("layout", ["interleaved", "halves", "tensor2tensor"])
+@pytest.mark.parametrize("layout", ["interleaved", "half", "tensor2tensor"])
 @pytest.mark.parametrize(("position", "shown"), [(0, 0.01), (1, 0.02)])
 def test_the_last_feature_of_the_sample_rows(layout, position, shown):
     """The rows of positions 0 and 1 end in 0.01 and 0.02. The last is a slow cosine: both end in 1.00."""
@@ -210,14 +203,14 @@ def test_a_position_has_one_vector_in_all_sentences():
     ids = torch.randint(100, (2, 8), generator=g)
     added = layer(ids) - layer.tokens(ids)
     torch.testing.assert_close(added.double(), encoding(8).expand(2, 8, 512), atol=1e-6, rtol=0)
-    packed = layer(ids, ww.packed([3, 5])) - layer.tokens(ids)
+    packed = layer(ids, ww.Positions.packed([3, 5])) - layer.tokens(ids)
     expected = torch.cat([encoding(3), encoding(5)])
     torch.testing.assert_close(packed.double(), expected.expand(2, 8, 512), atol=1e-6, rtol=0)
 
 
 def test_drawn_positions_are_not_the_same_in_all_sentences():
     """The encoding is the same in all sentences. False where positions are drawn anew for each of them."""
-    drawn = ww.randomized(8, longest=100, batch=2, generator=torch.Generator().manual_seed(0))
+    drawn = ww.Positions.randomized(8, max_length=100, batch=2, generator=torch.Generator().manual_seed(0))
     rows = ww.Sinusoidal(512)(drawn)
     assert (rows[0] - rows[1]).abs().max() > 0.5
 

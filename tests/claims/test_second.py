@@ -10,6 +10,7 @@ import torch
 from transformers import BertConfig, GPT2Config, LlamaConfig
 
 import whatwhere as ww
+from whatwhere.comparison.expressions import expression_tokenizer
 from whatwhere.comparison.settings import Settings
 from whatwhere.where.frequencies import inverse_frequencies, offset_map
 
@@ -77,8 +78,8 @@ def test_the_capital_makes_another_token():
     ids, _ = ww.text.encode(ww.text.from_vocabulary(VOCABULARY), "The the")
     assert ids == [0, 4]
     x = ww.TokenEmbedding.from_weight(PRINTED_ROWS)(torch.tensor(ids))
-    assert ww.similarity(x[0], x[1]).item() == pytest.approx(-0.334, abs=5e-4)
-    assert ww.similarity(x[0], x[1]).item() != pytest.approx(1, abs=0.5)
+    assert ww.analysis.similarity(x[0], x[1]).item() == pytest.approx(-0.334, abs=5e-4)
+    assert ww.analysis.similarity(x[0], x[1]).item() != pytest.approx(1, abs=0.5)
 
 
 def test_lower_case_makes_them_one_token():
@@ -103,7 +104,7 @@ def test_fresh_rows_know_no_meaning(dim):
     """Similar words have similar vectors. Not before training: cosines of fresh rows spread by 1/sqrt(d) around 0."""
     rows = drawn(500, dim).weight.detach()
     pairs = torch.triu_indices(500, 500, offset=1)
-    cosines = ww.similarity(rows[pairs[0]], rows[pairs[1]])
+    cosines = ww.analysis.similarity(rows[pairs[0]], rows[pairs[1]])
     assert cosines.mean().item() == pytest.approx(0, abs=0.1 / sqrt(dim))
     assert cosines.std().item() == pytest.approx(1 / sqrt(dim), rel=0.05)
 
@@ -117,7 +118,7 @@ def test_dimensions_below_the_vocabulary(config):
 
 def test_dimensions_above_the_vocabulary():
     """A vector has fewer dimensions than the vocabulary has tokens. Not for the first tutorial's 20 tokens in 64."""
-    assert ww.text.expressions().get_vocab_size() < Settings(task="expressions", lengths=()).dim
+    assert expression_tokenizer().get_vocab_size() < Settings(task="expressions", lengths=()).dim
 
 
 def test_its_sentence_has_seven_tokens():
@@ -127,7 +128,7 @@ def test_its_sentence_has_seven_tokens():
     assert len(ids) == 7
     tokenizer = ww.text.from_vocabulary(VOCABULARY)
     assert ww.text.encode(tokenizer, SENTENCE[:-1])[0] == IDS[0].tolist()
-    with pytest.raises(ww.TextError, match=r"does not know '\.'"):
+    with pytest.raises(ww.errors.TextError, match=r"does not know '\.'"):
         ww.text.encode(tokenizer, SENTENCE)
 
 
@@ -182,7 +183,7 @@ def test_its_function_for_odd_dimensions():
     """It takes any d_model. False: five features have three sines and room for two cosines, and it stops."""
     with pytest.raises(RuntimeError, match="size"):
         its_function(6, 5)
-    with pytest.raises(ww.ShapeError, match=r"dim=5, but needs an even number"):
+    with pytest.raises(ww.errors.ShapeError, match=r"dim=5, but needs an even number"):
         ww.Sinusoidal(5)
 
 
@@ -210,7 +211,7 @@ def test_a_row_is_fixed():
 
 def test_unknown_words():
     """A token outside the vocabulary becomes <UNK> or subwords. True; its own dictionary knows neither and fails."""
-    with pytest.raises(ww.TextError, match="does not know 'dog'"):
+    with pytest.raises(ww.errors.TextError, match="does not know 'dog'"):
         ww.text.encode(ww.text.from_vocabulary(VOCABULARY), "The dog")
     tokenizer = ww.text.from_vocabulary(VOCABULARY | {"<UNK>": 6}, unknown="<UNK>")
     assert ww.text.encode(tokenizer, "The dog")[0] == [0, 6]

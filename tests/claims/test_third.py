@@ -54,7 +54,7 @@ def test_learned_positions_end_at_t_max():
     learned = ww.Learned(dim=8, max_length=6)
     assert learned.weight.shape == (6, 8)
     assert torch.equal(learned(torch.tensor([5]))[0, 0], learned.weight[5])
-    with pytest.raises(ww.PositionError, match="position 6 is beyond"):
+    with pytest.raises(ww.errors.PositionError, match="position 6 is beyond"):
         learned(torch.tensor([6]))
 
 
@@ -70,7 +70,9 @@ def test_dimensions_have_no_meaning_of_their_own():
     ids = torch.arange(50)
     assert (one(ids) - other(ids)).abs().mean() > 0.5
     torch.testing.assert_close(other(ids) @ (turn.T @ after), one(ids) @ after, atol=1e-12, rtol=0)
-    torch.testing.assert_close(*[ww.similarity(e.weight[:, None], e.weight) for e in (other, one)], atol=1e-12, rtol=0)
+    torch.testing.assert_close(
+        *[ww.analysis.similarity(e.weight[:, None], e.weight) for e in (other, one)], atol=1e-12, rtol=0
+    )
 
 
 @pytest.mark.parametrize("d", [2, 8, 64])
@@ -108,7 +110,7 @@ def test_its_rotary(qkv):
     turned_q, turned_k = ww.Rotary(HEAD_DIM, interleaved=True)(q, k, p)
     torch.testing.assert_close(turned_q, its_rotation(q, p), atol=1e-6, rtol=0)
     torch.testing.assert_close(turned_k, its_rotation(k, p), atol=1e-6, rtol=0)
-    with pytest.raises(ww.ShapeError, match="head_dim=5, but needs an even number"):
+    with pytest.raises(ww.errors.ShapeError, match="head_dim=5, but needs an even number"):
         ww.Rotary(5)
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models
 
-from ..interop.checkpoint.test_models import FORMS, TYPES, WORDS, write_gguf
-from ..interop.tiny import config_of, model_of
+from ..models.checkpoint.test_models import FORMS, TYPES, WORDS, write_gguf
+from ..models.tiny import config_of, model_of
 
 
 class Saved(NamedTuple):

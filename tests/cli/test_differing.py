@@ -1,4 +1,4 @@
-"""diff: what was done to a copy is what it tells."""
+"""diff: what was changed in a copy is what it reports."""
 
 import json
 from pathlib import Path
@@ -8,11 +8,12 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from ..interop.checkpoint import samples
-from ..interop.checkpoint.test_models import FORMS, TYPES
-from ..interop.tiny import config_of
+from ..models.checkpoint import samples
+from ..models.checkpoint.test_models import FORMS, TYPES
+from ..models.tiny import config_of
 from ..running import asked, refused, whatwhere
 from .conftest import Saved
 
@@ -38,8 +39,8 @@ def test_one_model_in_two_forms(kind: str, form: str, zoo: Zoo) -> None:
     """Nothing moved; of rows and layers only what GGUF stores in another order differs."""
     found = asked("diff", zoo[kind, "single"].path, zoo[kind, form].path)
     tokens = found["tokens"]
-    assert (tokens["aligned_by"], tokens["shared"], tokens["removed"], tokens["new"]) == ("text", 35, [], [])
-    assert (tokens["rows"]["equal"], tokens["rows"]["relative_error"], tokens["rows"]["most_moved"]) == (35, 0, [])
+    assert (tokens["matched_by"], tokens["shared"], tokens["removed"], tokens["new"]) == ("text", 35, [], [])
+    assert (tokens["rows"]["equal"], tokens["rows"]["relative_error"], tokens["rows"]["moved_most"]) == (35, 0, [])
     assert tokens["neighbors"]["kept"] == 1
     assert ("missing" in found["positions"]) is (kind != "gpt2")
     if kind == "gpt2":
@@ -60,8 +61,8 @@ def test_two_models(kind: str, other: str, zoo: Zoo) -> None:
     one, two = (zoo[name, "single"].table[:35].astype(np.float64) for name in (kind, other))
     expected = np.sqrt(((one - two) ** 2).sum() / (one**2).sum())
     assert found["tokens"]["rows"]["relative_error"] == pytest.approx(expected, rel=1e-5)
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
-    cosines = (one * two).sum(axis=1) / np.where(lengths > 0, lengths, 1)
+    norms = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
+    cosines = (one * two).sum(axis=1) / np.where(norms > 0, norms, 1)
     cosines[(one == two).all(axis=1)] = 1
     assert found["tokens"]["rows"]["cosine"]["median"] == pytest.approx(np.median(cosines), rel=1e-4)
     assert found["configuration"]["facts"][0]["name"] == "model_type"
@@ -76,28 +77,28 @@ def test_rows_that_moved_came_and_went(rows: dict[str, np.ndarray], tmp_path: Pa
     found = asked("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other))["tokens"]
     assert (found["shared"], found["removed"], found["new"]) == (59, ["w7"], ["w99"])
     assert found["rows"]["equal"] == 57
-    first, second = found["rows"]["most_moved"]
-    assert (first["token"], first["ids"], first["cosine"], first["length_ratio"]) == ("w3", [3, 55], -1, 4)
+    first, second = found["rows"]["moved_most"]
+    assert (first["token"], first["ids"], first["cosine"], first["norm_ratio"]) == ("w3", [3, 55], -1, 4)
     assert second["token"] == "w5"
     typical = np.median([np.linalg.norm(row.astype(float)) for word, row in rows.items() if word != "w7"])
     assert second["distance"] == pytest.approx(np.sqrt(6) / 2 / typical, rel=1e-4)
     shown = whatwhere("diff", tmp_path / "a.vec", tmp_path / "b.vec").out
-    assert "removed     1: w7" in shown
-    assert "new         1: w99" in shown
-    moved = shown[shown.index("moved most") :].splitlines()[1:3]
+    assert "1 token in A alone: w7." in shown
+    assert "1 token in B alone: w99." in shown
+    moved = shown[shown.index("Tokens that moved most") :].splitlines()[2:4]
     assert [line.split()[:3] for line in moved] == [["w3", "3", "55"], ["w5", "5", "53"]]
 
 
-def test_another_space_is_turned_onto_the_first(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
+def test_another_space_is_rotated_onto_the_first(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
     rotation = np.linalg.qr(np.random.default_rng(1).standard_normal((6, 6)))[0]
     other = {word: row @ rotation for word, row in rows.items()}
     other["w9"] = -other["w9"]
     found = asked("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other))["tokens"]
     assert found["rows"]["cosine"]["median"] < 0.9
-    assert found["turned"]["held_out_cosine"] > 0.98
-    assert found["turned"]["most_moved"][0]["token"] == "w9"
+    assert found["rotated"]["held_out_cosine"] > 0.98
+    assert found["rotated"]["moved_most"][0]["token"] == "w9"
     shown = whatwhere("diff", tmp_path / "a.vec", tmp_path / "b.vec").out
-    assert "moved most, once turned" in shown
+    assert "Tokens that moved most once A is rotated onto B" in shown
 
 
 def test_tables_of_other_widths(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_without_words_rows_are_matched_by_id(rows: dict[str, np.ndarray], tmp_p
     table = np.stack(list(rows.values()))
     np.save(tmp_path / "a.npy", table[:40])
     found = asked("diff", tmp_path / "a.npy", vectors(tmp_path / "b.vec", rows))["tokens"]
-    assert (found["aligned_by"], found["shared"], found["new"]) == ("id", 40, [f"w{n}" for n in range(40, 60)])
+    assert (found["matched_by"], found["shared"], found["new"]) == ("id", 40, [f"w{n}" for n in range(40, 60)])
     assert found["rows"]["equal"] == 40
 
 
@@ -147,10 +148,10 @@ def test_what_quantisation_did(tmp_path: Path) -> None:
     true = table.astype(np.float64)
     cosines = (true * wide).sum(axis=1) / np.linalg.norm(true, axis=1) / np.linalg.norm(wide, axis=1)
     assert found["cosine"]["mean"] == pytest.approx(cosines.mean(), rel=1e-5)
-    assert found["cosine"]["least"] == pytest.approx(cosines.min(), rel=1e-5)
+    assert found["cosine"]["min"] == pytest.approx(cosines.min(), rel=1e-5)
     assert found["relative_error"] == pytest.approx(np.linalg.norm(true - wide) / np.linalg.norm(true), rel=1e-5)
     assert (
-        "float32 and Q4_0: the rows below show what that costs"
+        "A stores float32 and B Q4_0: rounding is a part of the differences that follow."
         in whatwhere("diff", tmp_path / "a", tmp_path / "b.gguf").out
     )
 
@@ -171,7 +172,7 @@ def test_positions_are_matched_where_rows_stand_before_them(tmp_path: Path) -> N
         (tmp_path / name / "config.json").write_text(config.to_json_string())
     found = asked("diff", tmp_path / "opt", tmp_path / "gpt2")["positions"]
     assert (found["offsets"], found["shared"], found["rows"]["equal"]) == ([2, 0], 10, 9)
-    (row,) = found["rows"]["most_moved"]
+    (row,) = found["rows"]["moved_most"]
     assert (row["token"], row["ids"]) == ("position 4", [6, 4])
 
 
@@ -182,7 +183,7 @@ LLAMA3 = {
 
 
 def test_rotary_by_position(tmp_path: Path) -> None:
-    """Of two configurations alone; the oracle of frequencies is transformers, of cosines a vector turned by them."""
+    """Of two configurations alone; the oracle of frequencies is transformers, of cosines a vector rotated by them."""
     plain = {"rope_type": "default", "rope_theta": 500_000.0}
     configs = [
         config_of("llama", head_dim=128, max_position_embeddings=131_072, rope_parameters=p) for p in (plain, LLAMA3)
@@ -201,11 +202,11 @@ def test_rotary_by_position(tmp_path: Path) -> None:
     x = torch.complex(*torch.ones(2, 64, dtype=torch.float64))
     for distance, cosine in zip(rotary["distances"], rotary["cosine"], strict=True):
         one, other = (x * torch.exp(1j * distance * w) for w in (unscaled, scaled))
-        turned = (one * other.conj()).real.sum() / (one.abs() ** 2).sum()
-        assert cosine == pytest.approx(turned.item(), abs=0.02 if distance > 16_000 else 0.003)
+        rotated = (one * other.conj()).real.sum() / (one.abs() ** 2).sum()
+        assert cosine == pytest.approx(rotated.item(), abs=0.02 if distance > 16_000 else 0.003)
     assert rotary["distances"][-1] == 131_072
     shown = whatwhere("diff", tmp_path / "a.json", tmp_path / "b.json").out
-    assert f"{rotary['differing']} of 64 differ, at a length of 131,072" in shown
+    assert f"{rotary['differing']} of 64 pairs have other frequencies, at a length of 131,072" in shown
 
 
 def test_a_configuration_that_is_not_understood_is_compared_by_its_keys(tmp_path: Path) -> None:
@@ -236,3 +237,21 @@ def test_wrong_input(line: str, rows: dict[str, np.ndarray], tmp_path: Path, mon
     np.savez(tmp_path / "v.npz", a=np.ones(3), b=np.ones(4))
     (tmp_path / "model.pt").write_bytes(samples.pickled())
     assert WRONG[line] in refused("diff", *line.split())
+
+
+def test_what_is_a_key_and_a_fact_is_listed_once(tmp_path: Path) -> None:
+    base = {
+        "model_type": "llama",
+        "vocab_size": 40,
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 2,
+    }
+    for name, size in (("a", 40), ("b", 50)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(base | {"vocab_size": size}))
+        table = {"model.embed_tokens.weight": np.ones((size, 16), dtype=np.float32)}
+        save_file(table, tmp_path / name / "model.safetensors")
+    found = asked("diff", tmp_path / "a", tmp_path / "b")["configuration"]
+    listed = [row["name"] for part in ("facts", "keys") for row in found[part]]
+    assert listed == ["vocab_size"]

@@ -9,12 +9,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from whatwhere.interop.checkpoint import Checkpoint
-from whatwhere.page.scatter import scatter
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.report.scatter_svg import scatter
 
 from ..running import asked, refused, whatwhere
 from .conftest import Saved
-from .test_asking import named
+from .test_neighbors import named
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -29,7 +29,7 @@ def test_every_model(saved: Saved, tmp_path: Path) -> None:
     places = np.array([[point["x"], point["y"]] for point in told["points"]])
     assert np.allclose(np.abs(places), np.abs(centered @ right[:2].T), atol=1e-6)
     assert found["share"] == pytest.approx((singular[:2] ** 2 / (singular**2).sum()).tolist())
-    assert (found["shown"], found["k"], found["asked"], found["files"]) == (37, 5, 37, [str(tmp_path / "map.json")])
+    assert (found["shown"], found["k"], found["queries"], found["files"]) == (37, 5, 37, [str(tmp_path / "map.json")])
 
 
 def test_the_picture_says_how_many_neighbors_it_keeps(saved: Saved, tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_the_picture_says_how_many_neighbors_it_keeps(saved: Saved, tmp_path: Pa
     found = asked("map", saved.path, "--out", tmp_path / "again.svg")
     root = ElementTree.parse(tmp_path / "map.svg").getroot()
     texts = [node.text or "" for node in root.iter(f"{SVG}text")]
-    kept = f"{100 * found['kept']:.1f} % of the 10 nearest tokens of the full space are near here too"
+    kept = f"{100 * found['kept']:.1f}\u00a0% of the 10 nearest neighbors in the table are nearest neighbors on the map"
     assert any(text.startswith(kept) for text in texts)
     assert kept in said.out
     drawn = [path.attrib["d"].count("M") for path in root.iter(f"{SVG}path")]
@@ -50,11 +50,19 @@ def test_the_picture_says_how_many_neighbors_it_keeps(saved: Saved, tmp_path: Pa
 def test_places_as_tsv_and_a_sample(minilm: Path, tmp_path: Path) -> None:
     found = asked("map", minilm, "--out", tmp_path / "map.tsv", "--rows", "200", "--seed", "3")
     lines = [line.split("\t") for line in (tmp_path / "map.tsv").read_text().splitlines()]
-    assert lines[0] == ["id", "token", "kind", "x", "y"]
+    assert lines[0] == ["id", "token", "type", "x", "y"]
     words = Checkpoint.open(minilm).words or []
     assert len(lines) == 201 == found["shown"] + 1
     assert all(words[int(line[0])] == line[1] for line in lines[1:])
     assert {"word start", "continuation"} <= {line[2] for line in lines[1:]}
+
+
+def test_points_as_json(saved: Saved, tmp_path: Path) -> None:
+    """The file holds what --json prints, and the points with their types."""
+    found = asked("map", saved.path, "--out", tmp_path / "map.json")
+    written = json.loads((tmp_path / "map.json").read_text())
+    assert {point["type"] for point in written.pop("points")} <= {"word", "no token", "special"}
+    assert written == found
 
 
 def test_the_table_for_the_projector_is_read_back(saved: Saved, tmp_path: Path) -> None:
@@ -129,3 +137,11 @@ def test_a_missing_extra_is_named(method: str, extra: str, tmp_path: Path, monke
     np.save(tmp_path / "t.npy", np.random.default_rng(0).standard_normal((20, 3)))
     said = refused("map", tmp_path / "t.npy", "--method", method, "--out", tmp_path / "map.svg")
     assert f'pip install "whatwhere[{extra}]"' in said
+
+
+def test_a_share_of_all_is_100_percent(tmp_path: Path) -> None:
+    """Of four rows each has only three others: chance keeps them all."""
+    np.save(tmp_path / "table.npy", np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32))
+    said = whatwhere("map", tmp_path / "table.npy", "--out", tmp_path / "map.svg", "-k", "3")
+    assert "100.0\u00a0% of the 3 nearest" in said.out
+    assert "random positions would keep 100.0\u00a0%" in said.out.replace("\n", " ")

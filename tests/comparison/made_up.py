@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from whatwhere.comparison.telling.wording import spread_of
+from whatwhere.comparison.results import spread
+from whatwhere.records import to_json
 
 SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")
 DOORS = {"sinusoidal": ["input"], "learned": ["input"], "rotary": ["query_key"], "alibi": ["score"]}
@@ -48,7 +49,6 @@ def _task(
     baselines: Any,
     tokens: list[str],
 ) -> dict[str, Any]:
-    better = "higher" if measure == "accuracy" else "lower"
     return {
         "name": name,
         "unit": unit,
@@ -56,7 +56,10 @@ def _task(
         "lengths": lengths,
         "groups": groups,
         "measure": measure,
-        "better": better,
+        "higher_is_better": measure == "accuracy",
+        "tested_in_length": trained,
+        "shift_length": trained[len(trained) // 2],
+        "identity": "",
         "baselines": baselines,
         "tokens": tokens,
     }
@@ -69,17 +72,18 @@ def made_up_folder(folder: Path, task: str = "expressions", schemes: tuple[str, 
     runs = [_run(folder, described, scheme, seed) for scheme in schemes for seed in range(seeds)]
     data = {
         "format": "whatwhere-results",
-        "version": 1,
+        "version": 2,
         "created": "2026-01-02T03:04:05Z",
         "seconds": 106.4,
         "versions": {"whatwhere": "0.1.0", "torch": "2.13.0", "python": "3.11.9", "numpy": "2.4.6"},
         "machine": {"processor": "made-up processor", "cores": 2, "system": "Linux"},
         "command": f"whatwhere compare --task {task} (made up: no run behind these numbers)",
+        "seeds": list(range(seeds)),
+        "device": "cpu",
+        "threads_per_run": 1,
         "settings": {
             "task": task,
-            "schemes": list(schemes),
             "lengths": described["lengths"],
-            "seeds": list(range(seeds)),
             "steps": 800,
             "batch": 64,
             "learning_rate": 0.002,
@@ -88,14 +92,12 @@ def made_up_folder(folder: Path, task: str = "expressions", schemes: tuple[str, 
             "heads": 4,
             "feedforward": 256,
             "direction": "decoder",
-            "token_init_std": 0.15,
-            "threads_per_run": 1,
+            "token_std": 0.15,
         },
         "task": described,
         "runs": runs,
         "summary": {s: _summary([r for r in runs if r["scheme"] == s]) for s in schemes},
         "schemes": {scheme: _scheme(scheme) for scheme in schemes},
-        "verdicts": _verdicts() if task == "expressions" else [],
     }
     (folder / "results.json").write_text(json.dumps(data), encoding="utf-8")
     return folder
@@ -119,7 +121,7 @@ def _run(folder: Path, task: dict[str, Any], scheme: str, seed: int) -> dict[str
         row = scheme == "learned" and length > trained
         reach = math.log2(max(length / trained, 1)) * hold * 0.3
         values = [max(0.05, 1 - reach * float(draw.uniform(0.6, 1.4))) for _ in range(1 + len(task["groups"]))]
-        values = values if task["better"] == "higher" else [2.4 - v for v in values]
+        values = values if task["higher_is_better"] else [2.4 - v for v in values]
         named = zip(["all", *task["groups"]], values, strict=True)
         scores[str(length)] = {name: None if row else value for name, value in named}
     fixed = scheme not in {"sinusoidal", "learned"}
@@ -145,37 +147,39 @@ def _run(folder: Path, task: dict[str, Any], scheme: str, seed: int) -> dict[str
         "scores": scores,
         "in_length": scores[str(trained)]["all"],
         "shift": shift,
-        "story": _story(draw) if task["name"] == "expressions" else None,
+        "token_table": _snapshots(draw) if task["name"] == "expressions" else [],
+        "trace": "",
         "file": file,
     }
 
 
-def _story(draw: np.random.Generator) -> dict[str, Any]:
+def _snapshots(draw: np.random.Generator) -> list[dict[str, Any]]:
     snapshots = []
     for percent, std in ((0, 0.15), (20, 0.17), (100, 0.19)):
         numbers = {"mean": float(draw.normal(0, 0.002)), "std": std, "min": -3.5 * std, "max": 3.4 * std}
         cosine = {
-            "Max-Min": -0.003 * percent,
-            "First-Last": -0.002 * percent,
-            "within digits": -0.01,
-            "within operators": -0.05,
-            "within syntax": 0.003 * percent,
+            "max_min": -0.003 * percent,
+            "first_last": -0.002 * percent,
+            "within_digits": -0.01,
+            "within_operators": -0.05,
+            "within_syntax": 0.003 * percent,
         }
         snapshots.append(
             {
                 "percent": percent,
                 "table": numbers,
-                "with_position": {**numbers, "std": std + 0.6},
-                "cosine": cosine,
+                "with_positions": {**numbers, "std": std + 0.6},
+                "cosines": cosine,
+                "change_cosines": None if percent == 0 else {name: 2 * value for name, value in cosine.items()},
                 "number_line": None if percent == 0 else float(draw.uniform(0.8, 0.97)),
             }
         )
-    return {"at": [0, 20, 100], "snapshots": snapshots}
+    return snapshots
 
 
 def _spread(values: list[Any]) -> dict[str, float] | None:
-    found = spread_of(values)
-    return None if found is None else dict(zip(("median", "min", "max"), found, strict=True))
+    found = spread(values)
+    return None if found is None else to_json(found, None)
 
 
 def _summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -217,49 +221,9 @@ def _scheme(scheme: str) -> dict[str, Any]:
         ),
     }
     if scheme not in shown:
-        return {"door": DOORS.get(scheme, []), "fingerprint": None, "by_distance": None}
+        return {"doors": DOORS.get(scheme, []), "fingerprint": None, "by_distance": None}
     label, values, curves = shown[scheme]
-    return {"door": DOORS[scheme], "fingerprint": {"label": label, "values": values.tolist()}, "by_distance": curves}
-
-
-def _verdicts() -> list[dict[str, str]]:
-    return [
-        {
-            "claim": "Max and Min become similar",
-            "claimed": "alike",
-            "measured": "cosine −0.30 (−0.33 to −0.21)",
-            "verdict": "fails",
-            "why": "The model spends one direction on which of the two it is.",
-        },
-        {
-            "claim": "The mean of the table stays near 0",
-            "claimed": "about 0",
-            "measured": "0.001",
-            "verdict": "holds",
-            "why": "Nothing pushes it anywhere.",
-        },
-        {
-            "claim": "Standard deviation after training",
-            "claimed": "0.8",
-            "measured": "0.19 (0.18 to 0.20)",
-            "verdict": "fails",
-            "why": "Growth stops when the loss is near 0.",
-        },
-        {
-            "claim": "Sinusoidal positions generalize to longer inputs",
-            "claimed": "yes",
-            "measured": "55 % at 12 arguments",
-            "verdict": "depends",
-            "why": "On the seed, and on what is asked.",
-        },
-        {
-            "claim": "93.5 to 99.2 % after 50 epochs",
-            "claimed": "99.2 %",
-            "measured": "–",
-            "verdict": "not measured",
-            "why": "This run has its own number of steps.",
-        },
-    ]
+    return {"doors": DOORS[scheme], "fingerprint": {"label": label, "values": values.tolist()}, "by_distance": curves}
 
 
 def change(folder: Path, how: Callable[[dict[str, Any]], Any]) -> Path:
@@ -284,9 +248,8 @@ def hostile_folder(folder: Path) -> Path:
                 scores[HOSTILE] = scores.pop(groups[-1])
         fingerprint = {"label": HOSTILE, "values": [[1.0, -1.0]]}
         curves = {"label": HOSTILE, "distances": [0, 1], "curves": {HOSTILE: [1.0, 0.5], HOSTILE * 2: [0.5, 0.1]}}
-        data["schemes"][HOSTILE] = {"door": [HOSTILE], "fingerprint": fingerprint, "by_distance": curves}
-        data["verdicts"][0] = dict.fromkeys(data["verdicts"][0], HOSTILE)
-        data["settings"][HOSTILE] = data["machine"]["processor"] = data["created"] = data["command"] = HOSTILE
+        data["schemes"][HOSTILE] = {"doors": [HOSTILE], "fingerprint": fingerprint, "by_distance": curves}
+        data["machine"]["processor"] = data["created"] = data["command"] = HOSTILE
         data["versions"]["torch"] = HOSTILE
 
     return change(made_up_folder(folder, schemes=("none", HOSTILE, "learned"), seeds=1), poison)

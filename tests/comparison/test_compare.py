@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +18,19 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import whatwhere as ww
-from whatwhere.comparison import DEMO_SCHEMES, compare, demo
+from whatwhere.claims import verdicts
+from whatwhere.comparison import DEMO_SCHEMES, Comparison, compare, demo, read_results
+from whatwhere.comparison.results import ComparisonRecord, RunResult
 from whatwhere.comparison.run import Job, Run, run
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
-from whatwhere.comparison.train import build, route
+from whatwhere.comparison.train import build
+from whatwhere.records import from_json, to_json
+from whatwhere.report.comparison import headline
 
 from ..running import whatwhere
 
-QUICK: dict[str, Any] = {"lengths": [8], "steps": 3, "exam": 40, "workers": 1, "progress": False}
-
-
-@pytest.fixture(autouse=True)
-def _no_page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the page out, which has its own tests and takes seconds, but where a test asks for it."""
-    if "page" not in request.keywords:
-        monkeypatch.setattr("whatwhere.comparison._write_page", lambda folder: None)
+QUICK: dict[str, Any] = {"lengths": [8], "steps": 3, "test_sequences": 40, "workers": 1, "progress": False}
 
 
 def slow_decay(dim: int, num_heads: int, max_length: int) -> ww.Where:
@@ -40,10 +38,9 @@ def slow_decay(dim: int, num_heads: int, max_length: int) -> ww.Where:
     return ww.Where(score=ww.ALiBi(num_heads), query_key=ww.Rotary(dim // num_heads))
 
 
-def numbers(report: ww.comparison.Report) -> Any:  # type: ignore[name-defined]
+def numbers(found: Comparison) -> list[RunResult]:
     """Take what must be equal when a comparison is repeated: all but times."""
-    timed = ("seconds", "seconds_per_step")
-    return [{name: value for name, value in run.items() if name not in timed} for run in report.results["runs"]]
+    return [replace(run, seconds=0.0, seconds_per_step=0.0) for run in found.runs]
 
 
 def test_the_same_seed_gives_the_same_numbers(tmp_path: Path) -> None:
@@ -52,7 +49,7 @@ def test_the_same_seed_gives_the_same_numbers(tmp_path: Path) -> None:
     again = compare(["learned", "rotary"], out=tmp_path / "b", seeds=[3], **QUICK)
     assert numbers(first) == numbers(again)
     other = compare(["learned", "rotary"], out=tmp_path / "c", seeds=[4], **QUICK)
-    assert numbers(first)[0]["losses"] != numbers(other)[0]["losses"]
+    assert numbers(first)[0].losses != numbers(other)[0].losses
 
 
 def test_processes_threads_and_this_process_give_the_same_numbers(tmp_path: Path) -> None:
@@ -62,36 +59,6 @@ def test_processes_threads_and_this_process_give_the_same_numbers(tmp_path: Path
     with ThreadPoolExecutor(2) as threads:
         own = compare(schemes, out=tmp_path / "c", seeds=1, executor=threads, **QUICK | {"workers": None})
     assert numbers(here) == numbers(pool) == numbers(own)
-
-
-def test_all_runs_of_a_comparison_take_one_route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is chosen first holds for the runs that join later; the record says what each run took."""
-    monkeypatch.setattr("whatwhere.kernels.switch._PLAIN_BY_ENVIRONMENT", False)
-    monkeypatch.setattr("whatwhere.kernels.matmul._is_free", lambda: True)
-    monkeypatch.setattr("whatwhere.kernels.matmul._is_float32", lambda: True)
-    monkeypatch.setattr("whatwhere.kernels.matmul._set", lambda precision: None)  # not every PyTorch has the switch
-    for chosen in ("onednn", "default"):
-        monkeypatch.setattr("whatwhere.comparison.choose_route", lambda task, settings, chosen=chosen: chosen)
-        seeds = 1 if chosen == "onednn" else 2
-        report = compare(["none"], out=tmp_path / "a", seeds=seeds, **QUICK)
-        assert report.results["settings"]["products"] == "onednn"
-        assert [run["products"] for run in report.results["runs"]] == ["onednn"] * seeds
-
-
-def test_the_products_tried_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[Any] = []
-
-    def choose(layers: Any) -> str:
-        tried.append((set(layers), torch.get_num_threads()))
-        return "default"
-
-    monkeypatch.setattr("whatwhere.comparison.train.choose", choose)
-    settings = make_settings("expressions", None, dim=32, feedforward=80, batch=10, device="cpu")
-    assert route(Expressions(trained=(2, 3, 9)), settings) == "default"
-    rows = 10 * (2 * 3 + 2)
-    model = build("none", 0, Expressions(), settings)
-    shapes = {(rows, w.shape[1], w.shape[0]) for n, w in model.named_parameters() if "blocks" in n and w.dim() == 2}
-    assert tried == [(shapes, 1)]
 
 
 def test_the_callers_random_state_and_threads_stay(tmp_path: Path) -> None:
@@ -114,20 +81,20 @@ def test_all_schemes_start_from_the_same_tokens_and_layers() -> None:
 
 def test_learned_positions_have_exactly_the_trained_rows(tmp_path: Path) -> None:
     report = compare(["learned", "none"], out=tmp_path / "a", seeds=1, **QUICK)
-    found = report.summary["learned"]["scores"]
-    assert found["8"] == dict.fromkeys(("all", *Expressions.groups))
-    assert found["6"]["all"] is not None
-    record = report.results["runs"][0]
-    assert record["parameters"]["positions"] == Expressions().token_count(6) * 64
-    shift = record["shift"]
+    found = report.summary["learned"].scores
+    assert found[8] == dict.fromkeys(("all", *Expressions.groups))
+    assert found[6]["all"] is not None
+    run_ = report.runs[0]
+    assert run_.parameters.positions == Expressions().token_count(6) * 64
+    shift = run_.shift
     # 3 arguments are 8 tokens: 14 rows hold them moved by up to 6.
-    assert [shift[s]["score"] is None for s in ("0", "1", "2", "4", "8", "60")] == [False] * 4 + [True] * 2
+    assert [shift[s].score is None for s in (0, 1, 2, 4, 8, 60)] == [False] * 4 + [True] * 2
     assert "no row" in str(report)
 
 
 def test_the_shift_test_tells_absolute_from_relative(tmp_path: Path) -> None:
     report = compare(["sinusoidal", "rotary", "alibi", "none"], out=tmp_path / "a", seeds=1, **QUICK)
-    change = {s: report.summary[s]["shift"]["60"]["largest_logit_change"]["max"] for s in report.summary}
+    change = {s: report.summary[s].shift[60].largest_logit_change.max for s in report.schemes}
     assert change["none"] == 0
     assert change["rotary"] < 1e-4
     assert change["alibi"] < 1e-4
@@ -139,8 +106,8 @@ def test_layers_are_saved_as_they_were_trained(tmp_path: Path) -> None:
     file = tmp_path / "a" / "layers" / "learned-2.safetensors"
     tensors = load_file(file)
     assert set(tensors) == {"tokens.weight", "tokens.weight@0", "tokens.weight@20", "where.input.weight"}
-    settings = make_settings("expressions", [8], steps=3, exam=40)
-    trained = run(Job("learned", 2, Expressions(), settings, route=route(Expressions(), settings)))
+    settings = make_settings("expressions", [8], steps=3, test_sequences=40)
+    trained = run(Job("learned", 2, Expressions(), settings))
     for name, value in trained.tensors.items():
         assert torch.equal(tensors[name], torch.from_numpy(value))
     start = build("learned", 2, Expressions(), settings).input.tokens.weight
@@ -154,12 +121,10 @@ def test_own_schemes_and_mixtures(tmp_path: Path) -> None:
     schemes = ["rotary/none", "rotary+alibi", ("mine", slow_decay)]
     report = compare(schemes, out=tmp_path / "a", seeds=1, **QUICK)
     assert list(report.summary) == ["rotary/none", "rotary+alibi", "mine"]
-    mixture, mine = (next(r for r in report.results["runs"] if r["scheme"] == n) for n in ("rotary+alibi", "mine"))
-    assert mixture["losses"] == mine["losses"]
+    mixture, mine = (next(r for r in report.runs if r.scheme == n) for n in ("rotary+alibi", "mine"))
+    assert mixture.losses == mine.losses
 
 
-@pytest.mark.page
-@pytest.mark.usefixtures("bundle")
 @pytest.mark.parametrize("task", ["recall", "text"])
 def test_other_tasks(task: str, tmp_path: Path) -> None:
     report = compare(
@@ -169,22 +134,20 @@ def test_other_tasks(task: str, tmp_path: Path) -> None:
         1,
         tmp_path / "a",
         steps=2,
-        exam=50,
+        test_sequences=50,
         workers=1,
         progress=False,
     )
-    assert report.results["task"]["name"] == task
-    assert report.results["verdicts"] == []
-    assert report.results["runs"][0]["story"] is None
-    assert report.page is not None
+    assert report.task.name == task
+    assert verdicts(report) == []
+    assert report.runs[0].token_table == ()
+    assert headline(report).startswith("Of 2 schemes")
 
 
 def test_an_encoder_and_the_authors_recipe(tmp_path: Path) -> None:
     report = compare(["none"], out=tmp_path / "a", seeds=1, recipe="author", **QUICK | {"lengths": None})
-    settings = report.results["settings"]
-    assert settings["direction"] == "encoder"
-    assert settings["trained"] == [3]
-    assert settings["token_std"] == 0.01
+    settings = report.record.settings
+    assert (settings.direction, settings.trained, settings.token_std) == ("encoder", (3,), 0.01)
 
 
 class Interrupting(Executor):
@@ -217,7 +180,7 @@ def test_interrupting_keeps_what_is_finished_and_goes_on(tmp_path: Path) -> None
 
 def test_ctrl_c_on_the_command_line(tmp_path: Path, our_own_checks: None) -> None:
     out = tmp_path / "a"
-    small = ["--steps", "150", "--lengths", "8", "--layers", "1", "--set", "batch=8", "--set", "exam=40"]
+    small = ["--steps", "150", "--lengths", "8", "--layers", "1", "--set", "batch=8", "--set", "test_sequences=40"]
     words = ["compare", "none", "--seeds", "4", *small, "--out", str(out)]
     command = [sys.executable, "-m", "whatwhere", *words, "--workers", "2"]
     # A process group of its own: a terminal sends Ctrl-C to the workers too. Where the tests run in the background of a
@@ -231,7 +194,7 @@ def test_ctrl_c_on_the_command_line(tmp_path: Path, our_own_checks: None) -> Non
     os.killpg(started.pid, signal.SIGINT)
     _, told = started.communicate(timeout=60)
     assert started.returncode == 130, told
-    assert "the same command goes on" in told
+    assert "run the same command again to resume" in told
     assert "Traceback" not in told
     kept = {path: path.stat().st_mtime_ns for path in out.glob("runs/*.json")}
     assert 1 <= len(kept) < 4
@@ -248,29 +211,31 @@ def test_one_scheme_may_be_given_by_its_name_alone(tmp_path: Path) -> None:
 def test_more_schemes_and_seeds_join_the_same_folder(tmp_path: Path) -> None:
     compare(["none"], out=tmp_path / "a", seeds=1, **QUICK)
     report = compare(["none", "alibi"], out=tmp_path / "a", seeds=2, **QUICK)
-    assert len(report.results["runs"]) == 4
+    assert len(report.runs) == 4
 
 
 def test_a_folder_of_another_comparison_is_refused(tmp_path: Path) -> None:
     compare(["none"], out=tmp_path / "a", seeds=1, **QUICK)
     before = (tmp_path / "a" / "results.json").read_bytes()
-    with pytest.raises(ww.ResultsError, match=r"holds another comparison: there steps is 3, here 4\.\nChoose another"):
+    with pytest.raises(
+        ww.errors.ResultsError, match=r"holds another comparison: there steps is 3, here 4\.\nChoose another"
+    ):
         compare(["none"], out=tmp_path / "a", seeds=1, **QUICK | {"steps": 4})
     assert (tmp_path / "a" / "results.json").read_bytes() == before
 
 
 def test_a_scheme_that_has_changed_is_not_taken_for_the_old_one(tmp_path: Path) -> None:
     compare([("mine", slow_decay)], out=tmp_path / "a", seeds=1, **QUICK)
-    with pytest.raises(ww.ResultsError, match="'mine' has changed"):
+    with pytest.raises(ww.errors.ResultsError, match="'mine' has changed"):
         compare([("mine", lambda d, h, m: ww.Where())], out=tmp_path / "a", seeds=1, **QUICK)
 
 
 def test_a_foreign_folder_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(ww.ResultsError, match="is not empty and holds no comparison"):
+    with pytest.raises(ww.errors.ResultsError, match="is not empty and holds no comparison"):
         compare(["none"], out=tmp_path, seeds=1, **QUICK)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
-    with pytest.raises(ww.ResultsError, match="is a file"):
+    with pytest.raises(ww.errors.ResultsError, match="is a file"):
         compare(["none"], out=tmp_path / "thesis.txt", seeds=1, **QUICK)
 
 
@@ -278,13 +243,13 @@ def test_a_damaged_run_is_named(tmp_path: Path) -> None:
     compare(["none"], out=tmp_path / "a", seeds=1, **QUICK)
     path = tmp_path / "a" / "runs" / "none-0.json"
     path.write_text(path.read_text()[:100])
-    with pytest.raises(ww.ResultsError, match=r"none-0\.json cannot be read as JSON"):
+    with pytest.raises(ww.errors.ResultsError, match=r"none-0\.json cannot be read as JSON"):
         compare(["none"], out=tmp_path / "a", seeds=1, **QUICK)
     path.write_text("[]")
-    with pytest.raises(ww.ResultsError, match="holds no JSON object"):
+    with pytest.raises(ww.errors.ResultsError, match="holds no JSON object"):
         compare(["none"], out=tmp_path / "a", seeds=1, **QUICK)
     path.write_text("{}")
-    with pytest.raises(ww.ResultsError, match="is not a run"):
+    with pytest.raises(ww.errors.ResultsError, match="is not a run"):
         compare(["none"], out=tmp_path / "a", seeds=1, **QUICK)
 
 
@@ -305,7 +270,7 @@ class FailsWhenCalled(ww.ScoreBias):
 def test_a_failed_run_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
     schemes = [("burning", lambda d, h, m: ww.Where(score=FailsWhenCalled())), "none"]
     with pytest.raises(
-        ww.ResultsError, match=r"1 of 2 runs failed.*\nburning, seed 0: RuntimeError: the disk is on fire"
+        ww.errors.ResultsError, match=r"1 of 2 runs failed.*\nburning, seed 0: RuntimeError: the disk is on fire"
     ):
         compare(schemes, out=tmp_path / "a", seeds=1, **QUICK)
     assert [path.name for path in (tmp_path / "a" / "runs").iterdir()] == ["none-0.json"]
@@ -314,33 +279,41 @@ def test_a_failed_run_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"schemes": []}, ww.SettingError, "got no scheme"),
-        ({"schemes": ["none", "none"]}, ww.SettingError, "two schemes with the name 'none'"),
-        ({"schemes": ["rotery"]}, ww.UnknownScheme, "Did you mean rotary"),
-        ({"schemes": [("mine", lambda d, h, m: "oops")]}, ww.SettingError, "built str, but must build a Where"),
-        ({"schemes": ["none/learned"]}, ww.SettingError, "put it into the first part"),
-        ({"schemes": [("short", lambda d, h, m: ww.Where(input=ww.Learned(d, 3)))]}, ww.PositionError, "beyond this"),
-        ({"seeds": []}, ww.SettingError, "needs at least one"),
-        ({"seeds": [1, 1]}, ww.SettingError, "given once"),
-        ({"seeds": 0}, ww.SettingError, "needs at least one"),
-        ({"task": "poems"}, ww.SettingError, "expressions, recall, text"),
-        ({"task": "recall", "lengths": [27]}, ww.SettingError, "was asked for 27"),
-        ({"lengths": [0]}, ww.ShapeError, "length=0"),
-        ({"steps": 0}, ww.ShapeError, "steps=0"),
-        ({"dim": 66}, ww.ShapeError, "heads must divide dim"),
-        ({"dim": 12, "schemes": ["rotary"]}, ww.ShapeError, "even number"),
-        ({"learning_rate": -1.0}, ww.SettingError, "learning_rate=-1.0"),
-        ({"depth": 3}, ww.SettingError, "does not know the setting 'depth'"),
-        ({"recipe": "secret"}, ww.SettingError, "quick, author"),
-        ({"recipe": "author", "task": "recall"}, ww.SettingError, "expressions task"),
-        ({"direction": "sideways"}, ww.SettingError, "decoder, encoder"),
-        ({"direction": "encoder", "schemes": ["none", "fox"]}, ww.SettingError, "'fox' says nothing of later keys"),
-        ({"seeds": [2**64]}, ww.SettingError, "each 0"),
-        ({"task": Expressions(), "trained": [2]}, ww.SettingError, "brings its own lengths and texts"),
-        ({"task": Expressions(), "files": ["a.txt"]}, ww.SettingError, "brings its own lengths and texts"),
-        ({"task": Expressions(direction="encoder")}, ww.SettingError, "pass direction='encoder'"),
-        ({"files": ["a.txt"]}, ww.SettingError, "task='text' only"),
-        ({"files": ["no-such-file.txt"], "task": "text"}, ww.TextError, "cannot be read"),
+        ({"schemes": []}, ww.errors.SettingError, "got no scheme"),
+        ({"schemes": ["none", "none"]}, ww.errors.SettingError, "two schemes with the name 'none'"),
+        ({"schemes": ["rotery"]}, ww.errors.UnknownScheme, "Did you mean rotary"),
+        ({"schemes": [("mine", lambda d, h, m: "oops")]}, ww.errors.SettingError, "built str, but must build a Where"),
+        ({"schemes": ["none/learned"]}, ww.errors.SettingError, "put it into the first part"),
+        (
+            {"schemes": [("short", lambda d, h, m: ww.Where(input=ww.Learned(d, 3)))]},
+            ww.errors.PositionError,
+            "beyond this",
+        ),
+        ({"seeds": []}, ww.errors.SettingError, "needs at least one"),
+        ({"seeds": [1, 1]}, ww.errors.SettingError, "given once"),
+        ({"seeds": 0}, ww.errors.SettingError, "needs at least one"),
+        ({"task": "poems"}, ww.errors.SettingError, "expressions, recall, text"),
+        ({"task": "recall", "lengths": [27]}, ww.errors.SettingError, "got the length 27"),
+        ({"lengths": [0]}, ww.errors.ShapeError, "length=0"),
+        ({"steps": 0}, ww.errors.ShapeError, "steps=0"),
+        ({"dim": 66}, ww.errors.ShapeError, "heads must divide dim"),
+        ({"dim": 12, "schemes": ["rotary"]}, ww.errors.ShapeError, "even number"),
+        ({"learning_rate": -1.0}, ww.errors.SettingError, "learning_rate=-1.0"),
+        ({"depth": 3}, ww.errors.SettingError, "does not know the setting 'depth'"),
+        ({"recipe": "secret"}, ww.errors.SettingError, "quick, author"),
+        ({"recipe": "author", "task": "recall"}, ww.errors.SettingError, "expressions task"),
+        ({"direction": "sideways"}, ww.errors.SettingError, "decoder, encoder"),
+        (
+            {"direction": "encoder", "schemes": ["none", "fox"]},
+            ww.errors.SettingError,
+            "'fox' supports causal attention only",
+        ),
+        ({"seeds": [2**64]}, ww.errors.SettingError, "each 0"),
+        ({"task": Expressions(), "trained": [2]}, ww.errors.SettingError, "has its own lengths and texts"),
+        ({"task": Expressions(), "files": ["a.txt"]}, ww.errors.SettingError, "has its own lengths and texts"),
+        ({"task": Expressions(direction="encoder")}, ww.errors.SettingError, "pass direction='encoder'"),
+        ({"files": ["a.txt"]}, ww.errors.SettingError, "task='text' only"),
+        ({"files": ["no-such-file.txt"], "task": "text"}, ww.errors.TextError, "cannot be read"),
     ],
 )
 def test_wrong_input_is_refused_before_anything_is_written(change, error, words, tmp_path) -> None:  # type: ignore[no-untyped-def]
@@ -352,7 +325,7 @@ def test_wrong_input_is_refused_before_anything_is_written(change, error, words,
 
 def test_what_cannot_be_sent_says_so(tmp_path: Path) -> None:
     schemes = [("mine", lambda d, h, m: ww.Where()), "none"]
-    with pytest.raises(ww.SettingError, match=r"cannot be sent to other processes(.|\n)*pass workers=1"):
+    with pytest.raises(ww.errors.SettingError, match=r"cannot be sent to other processes(.|\n)*pass workers=1"):
         compare(schemes, out=tmp_path / "a", seeds=1, **QUICK | {"workers": 2})
     report = compare(schemes, out=tmp_path / "b", seeds=1, **QUICK | {"workers": None})
     assert list(report.summary) == ["mine", "none"]
@@ -361,19 +334,21 @@ def test_what_cannot_be_sent_says_so(tmp_path: Path) -> None:
 def test_results_are_complete_and_finite(tmp_path: Path) -> None:
     report = compare(["sinusoidal", "alibi"], out=tmp_path / "a", seeds=2, **QUICK)
     found = json.loads((tmp_path / "a" / "results.json").read_text())
-    assert found == json.loads(json.dumps(report.results))
-    assert (found["format"], found["version"]) == ("whatwhere-results", 1)
+    assert found == json.loads(json.dumps(to_json(report.record, None)))
+    assert read_results(tmp_path / "a").record == from_json(ComparisonRecord, found, "results.json")
+    assert to_json(read_results(tmp_path / "a").record, None) == to_json(report.record, None), "to the last bit"
+    assert (found["format"], found["version"]) == ("whatwhere-results", 2)
     assert found["settings"]["steps"] == 3
     assert found["command"].startswith("whatwhere compare sinusoidal alibi --task expressions --lengths 8 --seeds 0,1")
     run_ = found["runs"][0]
     assert sorted(run_["scores"], key=int) == ["2", "3", "4", "5", "6", "8"]
     mean = sum(run_["scores"][n]["all"] for n in ("2", "3", "4", "5", "6")) / 5
     assert run_["in_length"] == pytest.approx(mean)
-    assert [s["percent"] for s in run_["story"]["snapshots"]] == [0, 20, 100]
+    assert [s["percent"] for s in run_["token_table"]] == [0, 20, 100]
 
 
 @pytest.mark.slow
 def test_the_demo_solves_its_task_within_the_trained_length(tmp_path: Path) -> None:
     report = demo(tmp_path / "demo", progress=False)
-    assert [run["scheme"] for run in report.results["runs"]] == [name for name in DEMO_SCHEMES for _ in range(3)]
-    assert all(run["in_length"] >= 0.99 for run in report.results["runs"])
+    assert [run.scheme for run in report.runs] == [name for name in DEMO_SCHEMES for _ in range(3)]
+    assert all(run.in_length >= 0.99 for run in report.runs)

@@ -1,4 +1,4 @@
-"""Measures: scores of hand-made answers, the shift test, and the story of hand-made token tables, against NumPy."""
+"""Measures: scores of hand-made answers, the shift test, and snapshots of hand-made token tables, against NumPy."""
 
 from collections.abc import Callable
 from itertools import combinations
@@ -13,15 +13,28 @@ from torch import Tensor, nn
 import whatwhere as ww
 from whatwhere.comparison import DEMO_SCHEMES, measure
 from whatwhere.comparison.model import Transformer
+from whatwhere.comparison.results import (
+    ParameterCount,
+    RunResult,
+    Scores,
+    Shift,
+    ShiftSummary,
+    Spread,
+    Statistics,
+    TableSnapshot,
+    TokenCosines,
+    spread,
+    summarize,
+)
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Expressions, Recall, Task, Text
 from whatwhere.comparison.train import build
 
-SHIFTS = ("0", "1", "2", "4", "8", "16", "32", "60")
+SHIFTS = (0, 1, 2, 4, 8, 16, 32, 60)
 
 
 def settings(**given: Any) -> Settings:
-    small = {"dim": 32, "heads": 4, "feedforward": 16, "exam": 60, "device": "cpu"}
+    small = {"dim": 32, "heads": 4, "feedforward": 16, "test_sequences": 60, "device": "cpu"}
     return make_settings("expressions", None, **small | given)
 
 
@@ -33,10 +46,10 @@ class Stub(Transformer):
         self.answer = answer
         self.batches: list[int] = []
 
-    def forward(self, ids: Tensor, at: int | None = None, stands: ww.Positions | None = None) -> Tensor:
-        assert stands is not None
+    def forward(self, ids: Tensor, at: int | None = None, p: ww.Positions | None = None) -> Tensor:
+        assert p is not None
         self.batches.append(len(ids))
-        return self.answer(ids, stands)
+        return self.answer(ids, p)
 
 
 def says(tokens: Tensor, vocab_size: int = 20) -> Tensor:
@@ -44,9 +57,13 @@ def says(tokens: Tensor, vocab_size: int = 20) -> Tensor:
 
 
 def test_scores_of_a_model_that_always_repeats_the_first_digit() -> None:
-    task, told = Expressions(), settings(exam=300)
+    task, told = Expressions(), settings(test_sequences=300)
     found = measure.scores(Stub(lambda ids, _: says(ids[:, 2])), task, 4, told)
-    exam, right, asked = measure.exam_of(task, 4, told), dict.fromkeys(task.groups, 0), dict.fromkeys(task.groups, 0)
+    exam, right, asked = (
+        measure.evaluation_set(task, 4, told),
+        dict.fromkeys(task.groups, 0),
+        dict.fromkeys(task.groups, 0),
+    )
     rules = {"First": lambda d: d[0], "Second": lambda d: d[1], "Last": lambda d: d[-1], "Max": max, "Min": min}
     for ids in exam.ids.tolist():
         operator, digits = task.tokens[ids[0]], [token - 2 for token in ids[2:-1:2]]
@@ -59,12 +76,12 @@ def test_scores_of_a_model_that_always_repeats_the_first_digit() -> None:
 
 
 def test_a_group_that_nobody_asked_for_has_no_score() -> None:
-    found = measure.scores(Stub(lambda ids, _: says(ids[:, 1], 53)), Recall(), 1, settings(exam=20))
+    found = measure.scores(Stub(lambda ids, _: says(ids[:, 1], 53)), Recall(), 1, settings(test_sequences=20))
     assert found == {"all": 1.0, "first third": 1.0, "middle third": None, "last third": None}
 
 
 def test_a_loss_is_the_mean_of_minus_log_p_at_all_places_and_in_the_last_quarter() -> None:
-    task, told = Text(bytes(range(256)) * 40, trained=(16,)), settings(exam=30)
+    task, told = Text(bytes(range(256)) * 40, trained=(16,)), settings(test_sequences=30)
 
     def answer(ids: Tensor, _: ww.Positions) -> Tensor:
         """Know nothing but that 255 is unlikely; in the last quarter give the next byte half of all."""
@@ -78,11 +95,11 @@ def test_a_loss_is_the_mean_of_minus_log_p_at_all_places_and_in_the_last_quarter
     assert found["all"] == pytest.approx((12 * log(256) + 4 * log(2)) / 16)
 
 
-def test_the_exam_is_the_same_each_time_and_shorter_where_sequences_are_long() -> None:
-    told = settings(exam=1000)
-    counts = {n: len(measure.exam_of(Expressions(), n, told).ids) for n in (8, 32, 3000)}
+def test_the_test_set_is_the_same_each_time_and_shorter_where_sequences_are_long() -> None:
+    told = settings(test_sequences=1000)
+    counts = {n: len(measure.evaluation_set(Expressions(), n, told).ids) for n in (8, 32, 3000)}
     assert counts == {8: 1000, 32: 50_000 // 66, 3000: 20}
-    assert torch.equal(*(measure.exam_of(Expressions(), 3, told).ids for _ in range(2)))
+    assert torch.equal(*(measure.evaluation_set(Expressions(), 3, told).ids for _ in range(2)))
     # They are read in parts, and none is lost.
     model = Stub(lambda ids, _: says(ids[:, 2]))
     measure.scores(model, Expressions(), 32, told)
@@ -90,9 +107,9 @@ def test_the_exam_is_the_same_each_time_and_shorter_where_sequences_are_long() -
     assert max(model.batches) * 66 <= 16_384
 
 
-def no_row(ids: Tensor, stands: ww.Positions) -> Tensor:
-    if stands.longest is not None and stands.longest > 12:
-        raise ww.PositionError("no row")
+def no_row(ids: Tensor, p: ww.Positions) -> Tensor:
+    if p.max_length is not None and p.max_length > 12:
+        raise ww.errors.PositionError("no row")
     return says(ids[:, 2])
 
 
@@ -102,27 +119,27 @@ def test_where_a_scheme_has_no_row_there_is_no_score() -> None:
     assert measure.scores(Stub(no_row), task, 3, settings())["First"] == 1.0
     # Logits that are not finite are another matter.
     model = Stub(lambda ids, _: says(ids[:, 2]) * float("nan"))
-    with pytest.raises(ww.SettingError, match="logits are not finite"):
+    with pytest.raises(ww.errors.SettingError, match="logits are not finite"):
         measure.scores(model, Expressions(), 3, settings())
 
 
 def test_the_shift_test_of_a_model_that_counts_on_its_place() -> None:
     """Right at 0, the worse the farther, and without rows from 9 on: every number is known."""
     task, told = Expressions(), settings()
-    exam = measure.exam_of(task, task.shift_length, told)
+    exam = measure.evaluation_set(task, task.shift_length, told)
     right = {tuple(ids): target for ids, target in zip(exam.ids.tolist(), exam.targets.tolist(), strict=True)}
 
-    def answer(ids: Tensor, stands: ww.Positions) -> Tensor:
-        start = int(stands.index[0, 0, 0])
+    def answer(ids: Tensor, p: ww.Positions) -> Tensor:
+        start = int(p.index[0, 0, 0])
         if start > 8:
-            raise ww.PositionError("no row")
+            raise ww.errors.PositionError("no row")
         targets = torch.tensor([right[tuple(row)] for row in ids.tolist()])
         return says(targets) - start * 0.75 * says(targets)
 
     found = measure.shift_test(Stub(answer), task, told)
     assert tuple(found) == SHIFTS
-    assert [found[s]["score"] for s in SHIFTS] == [1.0, 1.0, 0.0, 0.0, 0.0, None, None, None]
-    changes = [found[s]["largest_logit_change"] for s in SHIFTS]
+    assert [found[s].score for s in SHIFTS] == [1.0, 1.0, 0.0, 0.0, 0.0, None, None, None]
+    changes = [found[s].largest_logit_change for s in SHIFTS]
     assert changes == [0.0, 0.75, 1.5, 3.0, 6.0, None, None, None]
 
 
@@ -130,25 +147,25 @@ def test_the_shift_test_of_a_model_that_counts_on_its_place() -> None:
 def test_places_are_seen_by_absolute_schemes_alone(scheme: str) -> None:
     task, told = Expressions(), settings(token_std=0.3)
     found = measure.shift_test(build(scheme, 0, task, told), task, told)
-    assert found["0"]["largest_logit_change"] == 0
+    assert found[0].largest_logit_change == 0
     parts = scheme.replace("/", "+").split("+")
-    seen = [found[s]["largest_logit_change"] for s in SHIFTS[1:]]
+    seen = [found[s].largest_logit_change for s in SHIFTS[1:]]
     if all(ww.catalogue[part].relative for part in parts):
         assert max(seen) < 1e-5
-        assert {found[s]["score"] for s in SHIFTS} == {found["0"]["score"]}
+        assert {found[s].score for s in SHIFTS} == {found[0].score}
     else:
         assert min(change for change in seen if change is not None) > 1e-3
     # 3 arguments are 8 tokens, 6 are 14: a learned table holds them moved by 6 at most.
     rows_end = not all(ww.catalogue[part].any_length for part in parts)
-    assert [change is None for change in seen] == [rows_end and int(s) > 6 for s in SHIFTS[1:]]
+    assert [change is None for change in seen] == [rows_end and s > 6 for s in SHIFTS[1:]]
 
 
 def test_in_length_weighs_each_trained_length_alike() -> None:
     task = Expressions(trained=(1, 2, 4))
-    scores: dict[str, measure.Scores] = {"1": {"all": 0.0}, "2": {"all": 0.5}, "4": {"all": 0.9}, "9": {"all": 0.0}}
+    scores: dict[int, Scores] = {1: {"all": 0.0}, 2: {"all": 0.5}, 4: {"all": 0.9}, 9: {"all": 0.0}}
     assert measure.in_length(scores, task) == pytest.approx(0.7)
-    with pytest.raises(ww.PositionError, match="build it for max_length rows"):
-        measure.in_length(scores | {"4": {"all": None}}, task)
+    with pytest.raises(ww.errors.PositionError, match="build it for max_length rows"):
+        measure.in_length(scores | {4: {"all": None}}, task)
 
 
 def drawn(seed: int) -> np.ndarray:
@@ -161,9 +178,9 @@ def with_table(table: np.ndarray, scheme: str = "none") -> Transformer:
     return model
 
 
-def story(table: np.ndarray, first: np.ndarray | None = None, scheme: str = "none") -> dict[str, Any]:
+def snapshot(table: np.ndarray, first: np.ndarray | None = None, scheme: str = "none") -> TableSnapshot:
     before = None if first is None else torch.from_numpy(first).float()
-    found = measure.table_story(with_table(table, scheme), Expressions(), settings(), before)
+    found = measure.table_snapshot(with_table(table, scheme), Expressions(), settings(), 20, before)
     assert found is not None
     return found
 
@@ -172,31 +189,43 @@ def cosine(u: np.ndarray, v: np.ndarray) -> float:
     return float(u @ v / np.sqrt((u @ u) * (v @ v)))
 
 
-def numbers(values: np.ndarray) -> Any:
-    return pytest.approx(
-        {"mean": values.mean(), "std": values.std(), "min": values.min(), "max": values.max()}, rel=1e-4
-    )
+def require_statistics(found: Statistics | None, values: np.ndarray) -> None:
+    assert found is not None
+    expected = values.mean(), values.std(), values.min(), values.max()
+    assert (found.mean, found.std, found.min, found.max) == pytest.approx(expected, rel=1e-4)
 
 
-def test_the_story_of_a_table() -> None:
-    found = story(table := drawn(0))
-    assert found["table"] == numbers(table)
-    # The ids of the first tutorial: digits 2 to 11, First 12, Second 13, Last 14, Max 15, Min 16, brackets and comma.
-    assert found["cosine"]["Max-Min"] == pytest.approx(cosine(table[15], table[16]), abs=1e-6)
-    assert found["cosine"]["First-Last"] == pytest.approx(cosine(table[12], table[14]), abs=1e-6)
+def require_cosines(found: TokenCosines | None, table: np.ndarray) -> None:
+    """The ids of the first tutorial: digits 2 to 11, First 12, Second 13, Last 14, Max 15, Min 16, brackets, comma."""
+    assert found is not None
+    assert found.max_min == pytest.approx(cosine(table[15], table[16]), abs=1e-6)
+    assert found.first_last == pytest.approx(cosine(table[12], table[14]), abs=1e-6)
     for name, ids in {"digits": range(2, 12), "operators": range(12, 17), "syntax": range(17, 20)}.items():
         pairs = [cosine(table[a], table[b]) for a, b in combinations(ids, 2)]
-        assert found["cosine"][f"within {name}"] == pytest.approx(np.mean(pairs), abs=1e-6)
-    assert found["number_line"] is None
+        assert getattr(found, f"within_{name}") == pytest.approx(np.mean(pairs), abs=1e-6)
 
 
-def test_the_story_after_adding_position() -> None:
+def test_a_snapshot_of_a_table() -> None:
+    found = snapshot(table := drawn(0))
+    require_statistics(found.table, table)
+    require_cosines(found.cosines, table)
+    assert (found.percent, found.number_line, found.change_cosines) == (20, None, None)
+
+
+def test_the_cosines_of_what_training_wrote() -> None:
+    """Of E - E0: those of E itself are mostly those of the random table that it started from."""
+    first, change = 10 * drawn(0), drawn(1)
+    found = snapshot(first + change, first)
+    require_cosines(found.change_cosines, (first + change).astype(np.float32) - first.astype(np.float32))
+
+
+def test_a_snapshot_after_adding_positions() -> None:
     table = drawn(1)
-    ids = measure.exam_of(Expressions(), 6, settings()).ids.numpy()
+    ids = measure.evaluation_set(Expressions(), 6, settings()).ids.numpy()
     angle = np.arange(14)[:, None] * 10_000.0 ** (-np.arange(0, 32, 2) / 32)
     sinusoid = np.stack([np.sin(angle), np.cos(angle)], -1).reshape(14, 32)
-    assert story(table, scheme="sinusoidal")["with_position"] == numbers(table[ids] + sinusoid)
-    assert [story(table, scheme=name)["with_position"] for name in ("none", "rotary", "alibi")] == [None] * 3
+    require_statistics(snapshot(table, scheme="sinusoidal").with_positions, table[ids] + sinusoid)
+    assert [snapshot(table, scheme=name).with_positions for name in ("none", "rotary", "alibi")] == [None] * 3
 
 
 def test_the_number_line_is_the_first_principal_component_of_how_the_digits_moved() -> None:
@@ -207,7 +236,7 @@ def test_the_number_line_is_the_first_principal_component_of_how_the_digits_move
     along = centered @ np.linalg.svd(centered)[2][0]
     expected = abs(np.corrcoef(along, np.arange(10))[0, 1])
     assert 0.1 < expected < 0.999
-    assert story(table, first)["number_line"] == pytest.approx(expected, abs=1e-5)
+    assert snapshot(table, first).number_line == pytest.approx(expected, abs=1e-5)
 
 
 DIGITS = np.arange(10.0)
@@ -222,29 +251,44 @@ def test_the_number_line_of_digits_that_moved_along_one_direction(places: np.nda
     table[2:12] += places[:, None] * direction
     table[12:] += 9.0  # what the others do is not asked
     expected = abs(np.corrcoef(places, DIGITS)[0, 1])  # 1, 1, 0 and 0.96
-    assert story(table, first)["number_line"] == pytest.approx(expected, abs=1e-3)
+    assert snapshot(table, first).number_line == pytest.approx(expected, abs=1e-3)
 
 
 def test_digits_that_did_not_move_are_on_no_line() -> None:
-    assert story(drawn(7), drawn(7))["number_line"] is None
+    assert snapshot(drawn(7), drawn(7)).number_line is None
 
 
 @pytest.mark.parametrize("task", [Recall(), Text(b"the cat sat " * 200, trained=(16,))])
-def test_only_the_expressions_have_a_story(task: Task) -> None:
-    assert measure.table_story(with_table(drawn(0)), task, settings(), None) is None
+def test_only_the_expressions_have_snapshots(task: Task) -> None:
+    assert measure.table_snapshot(with_table(drawn(0)), task, settings(), 0, None) is None
 
 
-def made_up(score: float | None, change: float | None) -> dict[str, Any]:
-    shift = {"1": {"score": score, "largest_logit_change": change}}
-    scores = {"2": {"all": 0.5, "Max": score}}
-    return {"scores": scores, "in_length": 0.5, "shift": shift, "parameters": {"total": 7}, "seconds_per_step": 0.1}
+def made_up(score: float | None, change: float | None) -> RunResult:
+    return RunResult(
+        scheme="mine",
+        seed=0,
+        parameters=ParameterCount(7, 3, 2),
+        steps=1,
+        seconds=1.0,
+        seconds_per_step=0.1,
+        losses=((1, 2.0),),
+        scores={2: {"all": 0.5, "Max": score}},
+        in_length=0.5,
+        shift={1: Shift(score, change)},
+    )
 
 
 def test_seeds_are_summarized_by_median_and_range() -> None:
-    found = measure.summarize([made_up(0.9, 3.0), made_up(0.2, 1.0), made_up(0.3, None)])
-    assert found["scores"]["2"] == {
-        "all": {"median": 0.5, "min": 0.5, "max": 0.5},
-        "Max": {"median": 0.3, "min": 0.2, "max": 0.9},
-    }
-    assert found["shift"]["1"] == {"score": {"median": 0.3, "min": 0.2, "max": 0.9}, "largest_logit_change": None}
-    assert found["parameters"] == {"total": 7}
+    found = summarize([made_up(0.9, 3.0), made_up(0.2, 1.0), made_up(0.3, None)])
+    assert found.scores[2] == {"all": Spread(0.5, 0.5, 0.5), "Max": Spread(0.3, 0.2, 0.9)}
+    assert found.shift[1] == ShiftSummary(Spread(0.3, 0.2, 0.9), None)
+    assert found.parameters.total == 7
+
+
+@pytest.mark.parametrize("values", [[3.0], [1.0, 2.0], [4.0, 1.0, 3.0], [0.1, 0.2, 0.7, 0.4]])
+def test_the_spread_is_that_of_numpy(values: list[float]) -> None:
+    found = spread(values)
+    assert found is not None
+    assert (found.median, found.min, found.max) == (pytest.approx(float(np.median(values))), min(values), max(values))
+    assert spread([None, *values]) is None
+    assert spread([]) is None

@@ -168,16 +168,16 @@ def test_what_tells_order_without_positions(direction: str, layers: int, same: b
 def test_one_place_is_asked_or_every_place(scheme: Any, direction: str) -> None:
     """The last layer computes one query only, by whatever scheme, and at drawn positions too."""
     model, ids = made(scheme, direction=direction), drawn()
-    scattered = ww.randomized(TOKENS, 24, batch=3, generator=torch.Generator().manual_seed(4))
-    for stands in (None, ww.positions(TOKENS, start=2), scattered):
+    scattered = ww.Positions.randomized(TOKENS, 24, batch=3, generator=torch.Generator().manual_seed(4))
+    for p in (None, ww.positions(TOKENS, start=2), scattered):
         try:
-            everywhere = model(ids, None, stands)
-        except ww.PositionError:  # a table of positions ends where training did
-            assert stands is not None
+            everywhere = model(ids, None, p)
+        except ww.errors.PositionError:  # a table of positions ends where training did
+            assert p is not None
             continue
         assert everywhere.shape == (3, TOKENS, VOCAB)
         for at in (0, 4, -1):
-            torch.testing.assert_close(model(ids, at, stands), everywhere[:, at], rtol=0, atol=1e-4)
+            torch.testing.assert_close(model(ids, at, p), everywhere[:, at], rtol=0, atol=1e-4)
 
 
 @torch.no_grad()
@@ -209,7 +209,7 @@ def test_tokens_stand_where_they_are_told_to() -> None:
     with torch.no_grad():
         model.input.where.input.weight[:4] = model.input.where.input.weight[5:9].clone()
     torch.testing.assert_close(moved, model(ids), rtol=0, atol=1e-6)
-    with pytest.raises(ww.PositionError, match="beyond"):
+    with pytest.raises(ww.errors.PositionError, match="beyond"):
         model(ids, None, ww.positions(4, start=6))
 
 

@@ -19,7 +19,7 @@ from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
 
-SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "exam": 20, "device": "cpu"}
+SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "device": "cpu"}
 
 
 def job(scheme: Any = "none", seed: int = 0, steps: int = 2) -> Job:
@@ -43,7 +43,7 @@ def dies(dim: int, num_heads: int, max_length: int) -> ww.Where:
 
 def test_a_process_that_dies_is_reported_not_waited_for() -> None:
     with pytest.raises(
-        ww.ResultsError, match=r"(dies|none), seed 0 was waiting\); finished runs are kept(.|\n)*workers=1"
+        ww.errors.ResultsError, match=r"(dies|none), seed 0 was waiting\); finished runs are kept(.|\n)*workers=1"
     ):
         run_all([job(("dies", dies)), job("none")], workers=2)
 
@@ -76,8 +76,8 @@ def shown(monkeypatch: pytest.MonkeyPatch, jobs: list[Job], terminal: bool, show
 
 def test_a_terminal_shows_all_runs_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # checks would make 120 steps long
-    monkeypatch.setattr(runner, "_LOOK_EVERY", 0.02)
-    monkeypatch.setattr(running, "_TELL_EVERY", 0.0)
+    monkeypatch.setattr(runner, "_POLL_EVERY", 0.02)
+    monkeypatch.setattr(running, "_REPORT_EVERY", 0.0)
     page = shown(monkeypatch, [job(steps=60), job("alibi", steps=60)], terminal=True)
     assert re.search(r"2 of 2 runs .*120/120 steps, 0:00:\d\d passed, 0:00:00 left", page)
     done = {int(n) for n in re.findall(r"(\d+)/120 steps", page)}
@@ -100,7 +100,7 @@ def test_nothing_is_shown_where_nobody_asked(terminal: bool, monkeypatch: pytest
 
 def test_a_script_without_a_main_guard_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
-    with pytest.raises(ww.SettingError, match=r'if __name__ == "__main__":.*workers=1'):
+    with pytest.raises(ww.errors.SettingError, match=r'if __name__ == "__main__":.*workers=1'):
         run_all(JOBS, workers=2)
 
 
@@ -113,6 +113,6 @@ def test_what_was_typed_into_a_session_runs_here(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(typed, "__module__", "__main__")
     monkeypatch.setattr(runner, "ProcessPoolExecutor", None)
     jobs = [job(("typed", typed)), job("none")]
-    assert [found.record["scheme"] for found in run_all(jobs, None)] == ["typed", "none"]
-    with pytest.raises(ww.SettingError, match=r"interactive session(.|\n)*pass workers=1"):
+    assert [found.result.scheme for found in run_all(jobs, None)] == ["typed", "none"]
+    with pytest.raises(ww.errors.SettingError, match=r"interactive session(.|\n)*pass workers=1"):
         run_all(jobs, workers=2)

@@ -1,4 +1,4 @@
-"""The setting `positions`: tokens that stand at random places, in training and in the exam alike."""
+"""The setting `positions`: positions that are sampled in training and in the tests alike."""
 
 import warnings
 from pathlib import Path
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import whatwhere as ww
-from whatwhere.comparison import measure, stands
+from whatwhere.comparison import measure, run_positions
 from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Expressions
@@ -17,18 +17,12 @@ from whatwhere.comparison.train import build, train
 
 TASK = Expressions((1, 2, 3))  # 4 to 8 tokens
 DRAWN = ("randomized", "random_offset")
-SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "layers": 1, "feedforward": 16, "exam": 40, "device": "cpu"}
-
-
-@pytest.fixture(autouse=True)
-def _no_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the page out, which has its own tests and takes a second."""
-    monkeypatch.setattr("whatwhere.comparison._write_page", lambda folder: None)
+SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "layers": 1, "feedforward": 16, "test_sequences": 40, "device": "cpu"}
 
 
 def settings(**given: Any) -> Settings:
     told = make_settings("expressions", given.pop("lengths", (5,)), **(SMALL | {"steps": 3, "batch": 6} | given))
-    return stands.with_longest(told, TASK)
+    return run_positions.with_max_length(told, TASK)
 
 
 class Watched(Transformer):
@@ -38,9 +32,9 @@ class Watched(Transformer):
         super().__init__(20, [ww.Where()] * told.layers, told)
         self.seen: list[ww.Positions | None] = []
 
-    def forward(self, ids: Tensor, at: int | None = None, stands: ww.Positions | None = None) -> Tensor:
-        self.seen.append(stands)
-        return super().forward(ids, at, stands)
+    def forward(self, ids: Tensor, at: int | None = None, p: ww.Positions | None = None) -> Tensor:
+        self.seen.append(p)
+        return super().forward(ids, at, p)
 
 
 def watched(told: Settings) -> Watched:
@@ -50,15 +44,15 @@ def watched(told: Settings) -> Watched:
 
 def trained(told: Settings, seed: int = 0) -> list[ww.Positions | None]:
     model = watched(told)
-    train(model, seed, TASK, told, lambda model: None, lambda step: None)
+    train(model, seed, TASK, told, lambda percent, model: None, lambda step: None)
     return model.seen
 
 
 def require_drawn(told: Settings, p: ww.Positions, shift: int = 0) -> None:
     """Every sequence stands elsewhere; gaps are 1, or larger if randomized."""
     index = p.index[0] - shift
-    assert told.longest is not None
-    assert ((index >= 0) & (index < told.longest)).all()
+    assert told.max_length is not None
+    assert ((index >= 0) & (index < told.max_length)).all()
     gaps = index.diff()
     assert (gaps >= 1).all()
     assert bool((gaps > 1).any()) == (told.positions == "randomized")
@@ -67,7 +61,7 @@ def require_drawn(told: Settings, p: ww.Positions, shift: int = 0) -> None:
 
 def test_plain_positions_are_not_drawn() -> None:
     told = settings()
-    assert (told.positions, told.longest) == ("plain", None)
+    assert (told.positions, told.max_length) == ("plain", None)
     assert trained(told) == [None] * 3
     model = watched(told)
     measure.scores(model, TASK, 3, told)
@@ -92,20 +86,20 @@ def test_drawing_leaves_the_batches_as_they_are(positions: str) -> None:
     """Schemes are compared on the same sequences, wherever these stand."""
 
     class Reading(Watched):
-        def forward(self, ids: Tensor, at: int | None = None, stands: ww.Positions | None = None) -> Tensor:
+        def forward(self, ids: Tensor, at: int | None = None, p: ww.Positions | None = None) -> Tensor:
             read.append(ids)
-            return super().forward(ids, at, stands)
+            return super().forward(ids, at, p)
 
     found = []
     for told in (settings(), settings(positions=positions)):
         read: list[Tensor] = []
-        train(Reading(told), 3, TASK, told, lambda model: None, lambda step: None)
+        train(Reading(told), 3, TASK, told, lambda percent, model: None, lambda step: None)
         found.append(read)
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
 @pytest.mark.parametrize("positions", DRAWN)
-def test_the_exam_draws_the_same_places_for_every_model(positions: str) -> None:
+def test_the_tests_sample_the_same_positions_for_every_model(positions: str) -> None:
     told, models = settings(positions=positions), [watched(settings()), watched(settings())]
     for model in models:
         measure.scores(model, TASK, 5, told)
@@ -116,7 +110,7 @@ def test_the_exam_draws_the_same_places_for_every_model(positions: str) -> None:
         require_drawn(told, p)
 
 
-def test_each_part_of_a_long_exam_is_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_part_of_a_long_test_set_is_sampled_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "_CHUNK_TOKENS", 60)
     told = settings(positions="random_offset")
     model = watched(told)
@@ -136,90 +130,94 @@ def test_the_shift_test_moves_what_was_drawn(positions: str) -> None:
     assert [int((p.index - still.index).max()) for p in moved] == list(measure.SHIFTS)
 
 
-def test_a_plain_exam_of_a_model_trained_at_random_is_plain_and_warned_about() -> None:
-    told = settings(positions="randomized", exam_positions="plain")
+def test_plain_tests_of_a_model_trained_at_random_positions_are_warned_about() -> None:
+    told = settings(positions="randomized", test_positions="plain")
     model = watched(told)
     measure.scores(model, TASK, 5, told)
     assert all(p is not None and p.index.tolist() == [[list(range(12))]] for p in model.seen)
     assert trained(told)[0] is not None
-    with pytest.warns(ww.RandomPositionsWarning, match="trained at positions='randomized' and examined at plain ones"):
-        stands.warn_of_plain_exam(told)
+    with pytest.warns(
+        ww.errors.RandomPositionsWarning, match="trained at positions='randomized' and tested at plain ones"
+    ):
+        run_positions.warn_of_plain_tests(told)
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {"exam_positions": "plain"}, {"positions": "randomized"}, {"positions": "random_offset"}]
+    "given", [{}, {"test_positions": "plain"}, {"positions": "randomized"}, {"positions": "random_offset"}]
 )
 def test_nothing_else_is_warned_about(given: dict[str, str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        stands.warn_of_plain_exam(settings(**given))
+        run_positions.warn_of_plain_tests(settings(**given))
 
 
-def test_a_learned_table_has_a_row_for_every_place_that_is_drawn() -> None:
+def test_a_learned_table_has_a_row_for_every_position_that_is_sampled() -> None:
     assert build("learned", 0, TASK, settings()).wheres[0].input.weight.shape[0] == 8
-    told = settings(positions="randomized", longest=50)
+    told = settings(positions="randomized", max_length=50)
     model = build("learned", 0, TASK, told)
     assert model.wheres[0].input.weight.shape[0] == 50
     found = measure.shift_test(model, TASK, told)
-    assert found["0"]["score"] is not None
-    assert found["60"]["score"] is None
+    assert found[0].score is not None
+    assert found[60].score is None
     assert measure.scores(model, TASK, 12, told)["all"] is not None
 
 
-def test_longest_is_twice_the_longest_sequence_unless_it_is_given() -> None:
-    assert settings(positions="randomized", lengths=(5, 9)).longest == 2 * 20
-    assert settings(positions="randomized", lengths=()).longest == 2 * 8
-    assert settings(positions="random_offset", longest=33).longest == 33
-    with pytest.raises(ww.SettingError, match="longest=11 for positions='randomized', but the longest sequence has 12"):
-        settings(positions="randomized", longest=11)
+def test_max_length_is_twice_the_longest_sequence_unless_it_is_given() -> None:
+    assert settings(positions="randomized", lengths=(5, 9)).max_length == 2 * 20
+    assert settings(positions="randomized", lengths=()).max_length == 2 * 8
+    assert settings(positions="random_offset", max_length=33).max_length == 33
+    with pytest.raises(
+        ww.errors.SettingError, match="max_length=11 for positions='randomized', but the longest sequence has 12"
+    ):
+        settings(positions="randomized", max_length=11)
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"positions": "random"}, "positions='random', but knows only: plain, randomized, random_offset"),
-        ({"exam_positions": "drawn"}, "exam_positions='drawn', but knows only: same, plain"),
-        ({"longest": 50}, "longest=50, but plain positions are not drawn"),
-        ({"positions": "randomized", "longest": 0}, "longest=0, but needs a whole number"),
+        ({"test_positions": "drawn"}, "test_positions='drawn', but knows only: same, plain"),
+        ({"max_length": 50}, "max_length=50, but plain positions are not sampled"),
+        ({"positions": "randomized", "max_length": 0}, "max_length=0, but needs a whole number"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(given: dict[str, Any], words: str) -> None:
-    with pytest.raises((ww.SettingError, ww.ShapeError)) as caught:
+    with pytest.raises((ww.errors.SettingError, ww.errors.ShapeError)) as caught:
         make_settings("expressions", None, **given)
     assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("positions", DRAWN)
-def test_compare_records_where_tokens_stood_and_repeats_it(positions: str, tmp_path: Path) -> None:
+def test_compare_records_how_positions_are_sampled(positions: str, tmp_path: Path) -> None:
     told = SMALL | {"steps": 2, "trained": (1, 2), "positions": positions, "workers": 1, "progress": False}
     report = ww.compare(["learned", "rotary", "ssmax"], lengths=[4], seeds=1, out=tmp_path / "a", **told)
-    found = report.results["settings"]
-    assert (found["positions"], found["longest"], found["exam_positions"]) == (positions, 20, "same")
-    assert f"--set positions={positions}" in report.results["command"]
-    assert "--set longest=20" in report.results["command"]
-    again = ww.compare(["learned", "rotary", "ssmax"], lengths=[4], seeds=1, out=tmp_path / "a", **told, longest=20)
+    found = report.record.settings
+    assert (found.positions, found.max_length, found.test_positions) == (positions, 20, "same")
+    assert f"--set positions={positions}" in str(report.record.command)
+    assert "--set max_length=20" in str(report.record.command)
+    again = ww.compare(["learned", "rotary", "ssmax"], lengths=[4], seeds=1, out=tmp_path / "a", **told, max_length=20)
     assert again.summary == report.summary
-    with pytest.raises(ww.ResultsError, match="longest is 20, here 21"):
-        ww.compare(["learned"], lengths=[4], seeds=1, out=tmp_path / "a", **told, longest=21)
+    with pytest.raises(ww.errors.ResultsError, match="max_length is 20, here 21"):
+        ww.compare(["learned"], lengths=[4], seeds=1, out=tmp_path / "a", **told, max_length=21)
 
 
-def test_compare_warns_of_a_plain_exam(tmp_path: Path) -> None:
+def test_compare_warns_of_plain_tests(tmp_path: Path) -> None:
     told = SMALL | {"steps": 1, "trained": (1, 2), "workers": 1, "progress": False}
-    told |= {"positions": "randomized", "exam_positions": "plain"}
-    with pytest.warns(ww.RandomPositionsWarning, match="Leave exam_positions out"):
+    told |= {"positions": "randomized", "test_positions": "plain"}
+    with pytest.warns(ww.errors.RandomPositionsWarning, match="Leave test_positions out"):
         ww.compare(["none"], lengths=[], seeds=1, out=tmp_path, **told)
 
 
-def test_a_task_of_ones_own_stands_at_random_too(tmp_path: Path) -> None:
+def test_positions_of_a_task_of_ones_own_are_sampled_too(tmp_path: Path) -> None:
     told = SMALL | {"steps": 1, "workers": 1, "progress": False}
     report = ww.compare(["rotary"], TASK, [4], seeds=1, out=tmp_path, positions="randomized", **told)
-    assert report.results["settings"]["longest"] == 20
+    assert report.record.settings.max_length == 20
 
 
-def test_the_model_itself_takes_any_ruler() -> None:
+def test_the_model_itself_takes_any_positions() -> None:
     told = settings(positions="randomized")
     model = build("sinusoidal", 0, TASK, told)
-    ids = TASK.exam(3, 4).ids
+    ids = TASK.test_set(3, 4).ids
     with torch.no_grad():
-        plain, drawn = (model(ids, None, stand) for stand in (None, ww.randomized(8, 16, batch=4)))
+        plain, drawn = (model(ids, None, stand) for stand in (None, ww.Positions.randomized(8, 16, batch=4)))
     assert not torch.allclose(plain, drawn)

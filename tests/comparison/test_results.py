@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,20 @@ from typer.testing import CliRunner
 
 import whatwhere as ww
 from whatwhere.cli import app
-from whatwhere.comparison import results
-from whatwhere.comparison.results import Folder, Report
+from whatwhere.comparison import command_line
+from whatwhere.comparison import folder as folder_module
+from whatwhere.comparison.folder import Folder, read_results
 from whatwhere.comparison.run import Job, Run, run
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build, one_thread, train
 
+from . import made_up
+
 TASK = Expressions(trained=(2, 3))
-TOLD = make_settings("expressions", [4], dim=16, heads=2, feedforward=16, batch=8, exam=20, steps=3, device="cpu")
+TOLD = make_settings(
+    "expressions", [4], dim=16, heads=2, feedforward=16, batch=8, test_sequences=20, steps=3, device="cpu"
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,24 +51,39 @@ def kept(tmp_path: Path, found: Run) -> Path:
 def test_a_run_that_is_kept_is_read_again_as_it_was(kept: Path, found: Run) -> None:
     again = folder(kept).finished("learned", 2)
     assert again is not None
-    assert again["record"] == json.loads(json.dumps(found.record)) | {
-        "file": "layers/learned-2.safetensors",
-        "trace": "traces/learned-2.safetensors",
-    }
-    assert again["drawing"] == found.drawing
+    files = {"file": "layers/learned-2.safetensors", "trace": "traces/learned-2.safetensors"}
+    assert again.result == replace(found.result, **files), "every number to the last bit"
+    assert again.view == found.view
     assert folder(kept).finished("learned", 3) is None
     assert not list(kept.rglob("*.part"))
+
+
+def test_equal_runs_are_equal_files(tmp_path: Path, found: Run) -> None:
+    """Byte for byte: the names in their headers have one order."""
+    again = run(Job("learned", 2, TASK, TOLD))
+    turned = replace(again, tensors=dict(reversed(again.tensors.items())), trace=dict(reversed(again.trace.items())))
+    for name, kept_run in (("a", found), ("b", turned)):
+        folder(tmp_path / name).keep(kept_run)
+    for file in ("layers/learned-2.safetensors", "traces/learned-2.safetensors"):
+        content = (tmp_path / "a" / file).read_bytes()
+        assert content == (tmp_path / "b" / file).read_bytes()
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        metadata = header.pop("__metadata__")
+        assert list(metadata) == sorted(metadata)
+        for dtype in {entry["dtype"] for entry in header.values()}:
+            names = [name for name, entry in header.items() if entry["dtype"] == dtype]
+            assert names == sorted(names)
 
 
 def test_the_saved_layer_is_the_trained_layer(kept: Path) -> None:
     """Built, trained and loaded apart from each other, both give the same vectors to the last bit."""
     model = build("learned", 2, TASK, TOLD)
     with one_thread():
-        train(model, 2, TASK, TOLD, lambda model: None, lambda step: None)
+        train(model, 2, TASK, TOLD, lambda percent, model: None, lambda step: None)
     tensors = load_file(kept / "layers/learned-2.safetensors")
     layer = ww.InputLayer(20, 16, ww.Learned(16, 8))
     layer.load_state_dict({name: value for name, value in tensors.items() if "@" not in name})
-    ids = TASK.exam(3, 20).ids
+    ids = TASK.test_set(3, 20).ids
     with torch.no_grad():
         assert torch.equal(layer(ids), model.input(ids))
     modes = {(kept / file).stat().st_mode for file in ("layers/learned-2.safetensors", "runs/learned-2.json")}
@@ -94,7 +114,7 @@ DAMAGED = {
 @pytest.mark.parametrize("file", ["comparison.json", "runs/learned-2.json"])
 def test_a_damaged_file_is_named_with_the_way_out(file: str, text: str, kept: Path) -> None:
     (kept / file).write_bytes(text.encode("latin-1"))
-    with pytest.raises(ww.ResultsError) as caught:
+    with pytest.raises(ww.errors.ResultsError) as caught:
         folder(kept).finished("learned", 2)
     said = str(caught.value)
     assert Path(file).name in said or "holds another comparison" in said
@@ -111,24 +131,26 @@ def change(path: Path, *changes: Callable[[Any], Any]) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda c: c.pop("record"),
-        lambda c: c.pop("drawing"),
-        lambda c: c["record"].update(scores=None),
-        lambda c: c["record"].update(shift=[]),
-        lambda c: c["record"].update(file=3),
+        lambda c: c.pop("result"),
+        lambda c: c.pop("view"),
+        lambda c: c["result"].update(scores=None),
+        lambda c: c["result"].update(shift=[]),
+        lambda c: c["result"].update(file=3),
+        lambda c: c["result"]["scores"]["4"].update(all="high"),
+        lambda c: c["result"]["losses"].append([1]),
         lambda c: c.update(format="something else"),
-        lambda c: c.update(record=[]),
-        lambda c: c.update(record=None),
-        lambda c: c["record"].pop("file"),
-        lambda c: c["record"].pop("scores"),
-        lambda c: c["record"].update(seed=3),
-        lambda c: c["record"].update(scheme="rotary"),
+        lambda c: c.update(result=[]),
+        lambda c: c.update(result=None),
+        lambda c: c["result"].pop("file"),
+        lambda c: c["result"].pop("scores"),
+        lambda c: c["result"].update(seed=3),
+        lambda c: c["result"].update(scheme="rotary"),
     ],
 )
 def test_a_run_that_lacks_a_part_or_is_another_is_refused(damage: Any, kept: Path) -> None:
     change(kept / "runs/learned-2.json", damage)
     with pytest.raises(
-        ww.ResultsError, match=r"learned-2\.json is not a run.*\nMove it away, or choose another folder"
+        ww.errors.ResultsError, match=r"learned-2\.json is not a run(.|\n)*Move it away, or choose another folder"
     ):
         folder(kept).finished("learned", 2)
 
@@ -136,7 +158,7 @@ def test_a_run_that_lacks_a_part_or_is_another_is_refused(damage: Any, kept: Pat
 @pytest.mark.parametrize(
     ("difference", "words"),
     [
-        (lambda c: c.update(version=2), "there version is 2, here 1"),
+        (lambda c: c.update(version=1), "there version is 1, here 2"),
         (lambda c: c.update(format="x"), "there format is 'x', here 'whatwhere-comparison'"),
         (lambda c: c["versions"].update(torch="1.0"), "there torch is '1.0', here '.*'"),
         (lambda c: c["settings"].update(steps=4), "there steps is 4, here 3"),
@@ -147,23 +169,13 @@ def test_a_run_that_lacks_a_part_or_is_another_is_refused(damage: Any, kept: Pat
 )
 def test_another_comparison_is_told_by_what_differs(difference: Any, words: str, kept: Path) -> None:
     change(kept / "comparison.json", difference)
-    with pytest.raises(ww.ResultsError, match=words + r"\.\nChoose another folder"):
-        folder(kept)
-
-
-def test_runs_that_join_others_multiply_as_they_did(kept: Path) -> None:
-    assert folder(kept).route == "default"
-    assert Folder(kept, TASK, TOLD, ["learned"], "onednn").route == "default"
-    change(kept / "comparison.json", lambda c: c.update(products="onednn"))
-    assert folder(kept).route == "onednn"
-    change(kept / "comparison.json", lambda c: c.pop("products"))  # as an older version wrote it
-    with pytest.raises(ww.ResultsError, match="there products is None, here 'default'"):
+    with pytest.raises(ww.errors.ResultsError, match=words + r"\.\nChoose another folder"):
         folder(kept)
 
 
 def test_a_scheme_is_told_from_what_it_was(kept: Path) -> None:
     change(kept / "runs/learned-2.json", lambda c: c.update(scheme_identity="0"))
-    with pytest.raises(ww.ResultsError, match=r"'learned' has changed since(.|\n)*delete this run"):
+    with pytest.raises(ww.errors.ResultsError, match=r"'learned' has changed since(.|\n)*delete this run"):
         folder(kept).finished("learned", 2)
 
 
@@ -178,38 +190,35 @@ def test_names_that_are_no_file_names_do_not_meet(tmp_path: Path, found: Run) ->
     names = ["a/b", "a:b", "a_b", "A_b", "../b", "a b", "ä"]
     opened = folder(tmp_path / "a", *((name, lambda d, h, m: ww.Where()) for name in names))
     for name in names:
-        opened.keep(Run(found.record | {"scheme": name}, found.tensors, found.drawing, found.trace))
+        opened.keep(replace(found, result=replace(found.result, scheme=name)))
     for part in ("runs", "layers"):  # on any disk, also on one that does not know a from A
         assert len({path.name.lower() for path in (tmp_path / "a" / part).iterdir()}) == len(names)
-    assert [opened.finished(name, 2)["record"]["scheme"] for name in names] == names  # type: ignore[index]
+    assert [opened.finished(name, 2).result.scheme for name in names] == names  # type: ignore[union-attr]
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_a_full_disk_is_told_and_the_same_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, text: str, **options: Any) -> int:
-        path.write_bytes(text[:10].encode())
+    def full(path: Path, content: bytes) -> int:
+        path.write_text(content[:10].decode())
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_text", full)
-        with pytest.raises(ww.ResultsError, match=r"cannot be written: No space left on device\.\nMake room"):
+        patched.setattr(Path, "write_bytes", full)
+        with pytest.raises(ww.errors.ResultsError, match=r"cannot be written: No space left on device\.\nMake room"):
             folder(tmp_path / "a")
     assert folder(tmp_path / "a").finished("learned", 2) is None
 
 
 def test_a_file_is_the_old_one_or_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
-    results.write_json(path, {"a": [1.5, None]})
-    for bad in (float("nan"), float("inf")):
-        with pytest.raises(ww.ResultsError, match=r"x\.json cannot hold numbers that are not finite"):
-            results.write_json(path, {"a": bad})
-    assert json.loads(path.read_text()) == {"a": [1.5, None]}
+    folder_module.write_json(path, {"a": (1 / 3, None, float("nan"), float("inf"))})
+    assert json.loads(path.read_text()) == {"a": [1 / 3, None, None, None]}, "all digits; null where not finite"
     assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ww.ResultsError, match=r"cannot be written: Not a directory\.\nChoose another folder"):
+    with pytest.raises(ww.errors.ResultsError, match=r"cannot be written: Not a directory\.\nChoose another folder"):
         folder(tmp_path / "file" / "a")
 
 
@@ -226,7 +235,8 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 def test_the_command_repeats_the_comparison(given: Any, seeds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """What the command line makes of it are the same schemes, seeds, folder and settings."""
     told = make_settings("expressions", given.pop("lengths", [8, 9]), **given)
-    words = results.command("expressions", ["none", "rotary/none"], seeds, told, Path("my results"), [])
+    words = command_line("expressions", ["none", "rotary/none"], seeds, told, Path("my results"), [])
+    assert words is not None
     asked: list[Any] = []
 
     def compare(schemes: Any, task: str, lengths: Any, seeds: Any, out: Path, **options: Any) -> None:
@@ -234,7 +244,7 @@ def test_the_command_repeats_the_comparison(given: Any, seeds: list[int], monkey
             options.pop(name, None)
         repeated = list(range(seeds)) if isinstance(seeds, int) else seeds
         asked.extend([list(schemes), repeated, out, make_settings(task, lengths, **options)])
-        raise ww.SettingError("that is all")
+        raise ww.errors.SettingError("that is all")
 
     monkeypatch.setattr("whatwhere.comparison.compare", compare)
     program, *arguments = shlex.split(words)
@@ -244,22 +254,59 @@ def test_the_command_repeats_the_comparison(given: Any, seeds: list[int], monkey
     assert asked == [["none", "rotary/none"], seeds, Path("my results"), told]
 
 
-def test_a_report_prints_medians_ranges_and_what_has_no_row() -> None:
-    def score(*values: float) -> Any:
-        low, median, high = map(float, values)
-        return {"all": {"min": low, "median": median, "max": high}}
+def test_no_command_line_names_what_is_ones_own() -> None:
+    told, own = make_settings("expressions", [8]), ("mine", lambda d, h, m: ww.Where())
+    assert command_line("expressions", ["none", own], [0], told, Path("a"), []) is None
+    assert command_line(TASK, ["none"], [0], told, Path("a"), []) is None
 
-    task = {"name": "x", "unit": "words", "trained": [1, 2], "tested_in_length": [2], "measure": "accuracy"}
-    summary = {
-        "rotary": {"scores": {"2": score(1, 1, 1), "8": score(0.5, 0.625, 0.75)}, "in_length": score(1, 1, 1)["all"]},
-        "learned": {"scores": {"2": score(1, 1, 1), "8": {"all": None}}, "in_length": score(0.9, 1, 1)["all"]},
-    }
-    content = {"task": task | {"baselines": {"chance": {"2": 0.1, "8": 0.05}}}, "summary": summary}
-    cells = [line.split("  ") for line in str(Report(Path("nowhere"), content)).splitlines()]
+
+def test_a_comparison_prints_medians_ranges_and_what_has_no_row(tmp_path: Path) -> None:
+    def score(data: Any) -> None:
+        for scheme, scores in {"rotary": {"8": (0.5, 0.625, 0.75)}, "learned": {"8": None}}.items():
+            summary = data["summary"][scheme]
+            summary["in_length"] = {"min": 1.0, "median": 1.0, "max": 1.0}
+            summary["scores"] = {
+                length: {"all": None if v is None else dict(zip(("min", "median", "max"), v, strict=True))}
+                for length, v in scores.items()
+            }
+
+    found = read_results(made_up.change(made_up.made_up_folder(tmp_path, schemes=("rotary", "learned")), score))
+    cells = [line.split("  ") for line in str(found).splitlines()[1:]]
     assert [[cell.strip() for cell in line if cell.strip()] for line in cells] == [
-        ["scheme", "2 words", "8"],
-        ["rotary", "100.0%", "62.5% (50.0%-75.0%)"],
-        ["learned", "100.0% (90.0%-100.0%)", "no row"],
-        ["chance", "10.0%", "5.0%"],
+        ["scheme", "in length", "8"],
+        ["rotary", "1.000", "0.625 (0.500 to 0.750)"],
+        ["learned", "1.000", "no row"],
     ]
-    assert Report(Path("nowhere"), content).page is None
+    assert len(repr(found)) < 200, "the last line of a notebook's cell"
+
+
+def test_names_of_a_comparison_are_shown_and_not_obeyed(tmp_path: Path) -> None:
+    found = read_results(made_up.hostile_folder(tmp_path))
+    for text in (str(found), repr(found)):
+        assert "\u202e" not in text
+        assert "⟨U+202E⟩" in text
+
+
+def test_queries_of_a_comparison(tmp_path: Path) -> None:
+    found = read_results(made_up.made_up_folder(tmp_path, schemes=("alibi", "learned"), seeds=2))
+    assert found.schemes == ["alibi", "learned"]
+    assert (found.trained, found.beyond) == ([1, 2, 3, 4, 5, 6], [8, 12, 16, 24, 32])
+    assert found.shifts == list(made_up.SHIFTS)
+    assert found.score("learned", 8) is None
+    assert found.score("alibi", 8, "gone") is None
+    assert found.score("alibi", None) == found.summary["alibi"].in_length
+
+
+def test_schemes_are_compared_seed_by_seed(tmp_path: Path) -> None:
+    def score(data: Any) -> None:
+        for each in data["runs"]:
+            better = each["seed"] != 1 if each["scheme"] == "alibi" else each["seed"] == 1
+            each["scores"]["8"]["all"] = 0.5 if each["seed"] == 2 else 0.6 if better else 0.4
+
+    found = read_results(made_up.change(made_up.made_up_folder(tmp_path, schemes=("alibi", "none"), seeds=4), score))
+    assert found.ahead("alibi", "none", 8) == (2, 3), "seed 2 is a tie"
+    assert found.ahead("none", "alibi", 8) == (1, 3)
+    found = read_results(made_up.made_up_folder(tmp_path / "text", "text", schemes=("alibi", "none"), seeds=4))
+    wins, pairs = found.ahead("alibi", "none", 128)
+    losses = {(run.scheme, run.seed): run.scores[128]["all"] for run in found.runs}
+    assert (wins, pairs) == (sum(losses["alibi", n] < losses["none", n] for n in range(4)), 4)  # type: ignore[operator]

@@ -10,50 +10,38 @@ import torch
 from torch import Tensor
 
 import whatwhere as ww
-from whatwhere.comparison import measure
 from whatwhere.comparison.model import Transformer
-from whatwhere.comparison.run import STOP, Job, Stopped, draw, run
+from whatwhere.comparison.results import SchemeView
+from whatwhere.comparison.run import STOP, Job, Stopped, run, view_of
 from whatwhere.comparison.settings import Settings, build_wheres, make_settings
 from whatwhere.comparison.tasks import Expressions, Recall
 from whatwhere.comparison.train import build, one_thread, train
-from whatwhere.kernels import matmul
 
 DIM, HEADS, TASK = 16, 2, Expressions(trained=(2, 3))  # 3 arguments are 8 tokens, 4 are 10
 
 
 def settings(**given: Any) -> Settings:
-    small = {"dim": DIM, "heads": HEADS, "feedforward": 16, "batch": 8, "exam": 20, "device": "cpu", "steps": 5}
+    small = {
+        "dim": DIM,
+        "heads": HEADS,
+        "feedforward": 16,
+        "batch": 8,
+        "test_sequences": 20,
+        "device": "cpu",
+        "steps": 5,
+    }
     return make_settings("expressions", given.pop("lengths", [4]), **small | given)
 
 
-def test_a_record_holds_every_length_and_every_look() -> None:
-    record = run(Job("learned", 7, TASK, settings(lengths=[4, 2, 9]))).record
-    assert (record["scheme"], record["seed"], record["steps"]) == ("learned", 7, 5)
-    assert list(record["scores"]) == ["2", "3", "4", "9"]
-    assert record["in_length"] == pytest.approx((record["scores"]["2"]["all"] + record["scores"]["3"]["all"]) / 2)
-    assert record["story"]["at"] == [0, 20, 100]
-    assert [look["percent"] for look in record["story"]["snapshots"]] == [0, 20, 100]
-    assert [look["number_line"] is None for look in record["story"]["snapshots"]] == [True, False, False]
-    assert 0 < record["seconds_per_step"] * 5 < record["seconds"]
-
-
-@pytest.mark.skipif(not hasattr(torch.backends.mkldnn, "matmul"), reason="this PyTorch has no switch for products")
-def test_a_run_takes_its_route_and_puts_the_switch_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both libraries compute in float32 (made to believe, where they do not), so both give the same losses, nearly."""
-    monkeypatch.setattr("whatwhere.kernels.switch._PLAIN_BY_ENVIRONMENT", False)
-    switch, seen = torch.backends.mkldnn.matmul, []
-    measured = measure.shift_test
-    monkeypatch.setattr(measure, "shift_test", lambda *a: (seen.append(switch.fp32_precision), measured(*a))[1])
-    is_float32 = matmul._is_float32()
-    monkeypatch.setattr(matmul, "_is_float32", lambda: True)
-    job = Job("learned", 7, TASK, settings())
-    usual, routed = run(job).record, run(replace(job, route="onednn")).record
-    assert (usual["products"], routed["products"]) == ("default", "onednn")
-    assert seen == ["none", "bf16"], "measured as it was trained"
-    assert routed["losses"] == pytest.approx(np.array(usual["losses"]), rel=1e-4 if is_float32 else 0.1)
-    with pytest.raises(ww.SettingError, match="diverged"):
-        run(replace(job, route="onednn", settings=settings(learning_rate=1e38)))
-    assert switch.fp32_precision == "none"
+def test_a_result_holds_every_length_and_every_snapshot() -> None:
+    result = run(Job("learned", 7, TASK, settings(lengths=[4, 2, 9]))).result
+    assert (result.scheme, result.seed, result.steps) == ("learned", 7, 5)
+    assert list(result.scores) == [2, 3, 4, 9]
+    known = [result.scores[length]["all"] for length in (2, 3)]
+    assert result.in_length == pytest.approx(sum(score for score in known if score is not None) / 2)
+    assert [snapshot.percent for snapshot in result.token_table] == [0, 20, 100]
+    assert [snapshot.number_line is None for snapshot in result.token_table] == [True, False, False]
+    assert 0 < result.seconds_per_step * 5 < result.seconds
 
 
 def own(dim: int, num_heads: int, max_length: int) -> list[ww.Where]:
@@ -64,19 +52,18 @@ def own(dim: int, num_heads: int, max_length: int) -> list[ww.Where]:
     ("scheme", "expected"), [("none", 0), ("rotary", 0), ("alibi", 0), ("learned", 8 * DIM), (("own", own), 10 * DIM)]
 )
 def test_parameters_of_positions_are_counted_apart_and_once(scheme: Any, expected: int) -> None:
-    counts = run(Job(scheme, 0, TASK, settings(steps=1))).record["parameters"]
-    none = run(Job("none", 0, TASK, settings(steps=1))).record["parameters"]
-    assert (counts["tokens"], counts["positions"]) == (20 * DIM, expected)
-    assert counts["total"] - none["total"] == expected
+    counts = run(Job(scheme, 0, TASK, settings(steps=1))).result.parameters
+    none = run(Job("none", 0, TASK, settings(steps=1))).result.parameters
+    assert (counts.tokens, counts.positions) == (20 * DIM, expected)
+    assert counts.total - none.total == expected
 
 
 def test_the_tables_are_those_before_after_a_fifth_and_after_all_steps() -> None:
     told, tables = settings(), []
     model = build("learned", 1, TASK, told)
 
-    def look(model: Transformer) -> object:
+    def look(percent: int, model: Transformer) -> None:
         tables.append([value.detach().clone() for value in model.input.state_dict().values()])
-        return None
 
     with one_thread():
         train(model, 1, TASK, told, look, lambda step: None)
@@ -88,50 +75,50 @@ def test_the_tables_are_those_before_after_a_fifth_and_after_all_steps() -> None
     assert not torch.equal(tables[0][0], tables[1][0])
 
 
-def test_other_tasks_have_no_story() -> None:
-    assert run(Job("none", 0, Recall(trained=(1, 2)), settings(steps=1))).record["story"] is None
+def test_other_tasks_have_no_snapshots() -> None:
+    assert run(Job("none", 0, Recall(trained=(1, 2)), settings(steps=1))).result.token_table == ()
 
 
-def drawing(scheme: Any, **given: Any) -> dict[str, Any]:
+def view(scheme: Any, **given: Any) -> SchemeView:
     (where,) = build_wheres(scheme, DIM, HEADS, 8, 1)
-    return draw(where, TASK, settings(**given))
+    return view_of(where, TASK, settings(**given))
 
 
 def test_the_drawing_of_sinusoids() -> None:
-    found = drawing("sinusoidal")
+    found = view("sinusoidal")
     angle = np.arange(10)[:, None] * 10_000.0 ** (-np.arange(0, DIM, 2) / DIM)
     rows = np.stack([np.sin(angle), np.cos(angle)], -1).reshape(10, DIM)
-    assert found["door"] == ["input"]
-    np.testing.assert_allclose(found["fingerprint"]["values"], rows, atol=1e-6)
+    assert found.doors == ("input",)
+    np.testing.assert_allclose(found.fingerprint.values, rows, atol=1e-6)
     # Each pair has length 1, so the cosine of two rows is the mean of the cosines of the angles between them.
-    (curve,) = found["by_distance"]["curves"].values()
+    (curve,) = found.by_distance.curves.values()
     np.testing.assert_allclose(curve, np.cos(angle).mean(1), atol=1e-6)
-    assert found["by_distance"]["distances"] == list(range(10))
+    assert found.by_distance.distances == tuple(range(10))
 
 
 def test_the_drawing_of_rotary() -> None:
-    found = drawing("rotary")
+    found = view("rotary")
     angle = np.arange(10)[:, None] * 10_000.0 ** (-np.arange(4) / 4)
-    assert found["door"] == ["query_key"]
-    np.testing.assert_allclose(found["fingerprint"]["values"], np.cos(angle), atol=1e-6)
-    (curve,) = found["by_distance"]["curves"].values()
+    assert found.doors == ("query_key",)
+    np.testing.assert_allclose(found.fingerprint.values, np.cos(angle), atol=1e-6)
+    (curve,) = found.by_distance.curves.values()
     np.testing.assert_allclose(curve, np.cos(angle).mean(1), atol=1e-6)
 
 
 def test_the_drawing_of_alibi() -> None:
-    found = drawing("alibi")
-    assert found["door"] == ["score"]
+    found = view("alibi")
+    assert found.doors == ("score",)
     expected = -np.arange(10)[:, None] * np.array([2.0**-4, 2.0**-8])
-    np.testing.assert_allclose(found["fingerprint"]["values"], expected, atol=1e-7)
-    np.testing.assert_allclose(np.array(list(found["by_distance"]["curves"].values())).T, expected, atol=1e-7)
+    np.testing.assert_allclose(found.fingerprint.values, expected, atol=1e-7)
+    np.testing.assert_allclose(np.array(list(found.by_distance.curves.values())).T, expected, atol=1e-7)
 
 
 def test_no_positions_are_not_drawn() -> None:
-    assert drawing("none") == {"door": [], "fingerprint": None, "by_distance": None}
+    assert view("none") == SchemeView((), None, None)
 
 
 def test_mixtures_name_all_their_doors() -> None:
-    assert drawing("learned+rotary+alibi")["door"] == ["input", "query_key", "score"]
+    assert view("learned+rotary+alibi").doors == ("input", "query_key", "score")
 
 
 class Short(ww.InputEncoding):
@@ -141,20 +128,20 @@ class Short(ww.InputEncoding):
 
     def forward(self, positions: Any) -> Tensor:
         if positions.tokens > 8:
-            raise ww.PositionError("there are 8 rows")
+            raise ww.errors.PositionError("there are 8 rows")
         return torch.eye(8, DIM)[None, : positions.tokens]
 
 
 @pytest.mark.parametrize("scheme", ["learned", ("short", lambda d, h, m: ww.Where(input=Short()))])
 def test_a_table_is_drawn_to_its_end(scheme: Any) -> None:
-    found = drawing(scheme)
-    assert len(found["fingerprint"]["values"]) == 8
-    assert found["by_distance"]["distances"] == list(range(8))
+    found = view(scheme)
+    assert len(found.fingerprint.values) == 8
+    assert found.by_distance.distances == tuple(range(8))
 
 
 @pytest.mark.parametrize(("lengths", "rows"), [([], 8), ([2], 8), ([5], 12)])
 def test_the_longest_length_that_occurs_is_drawn(lengths: list[int], rows: int) -> None:
-    assert len(drawing("rotary", lengths=lengths)["fingerprint"]["values"]) == rows
+    assert len(view("rotary", lengths=lengths).fingerprint.values) == rows
 
 
 def test_a_stop_beside_its_channel_ends_a_run(tmp_path: Path) -> None:
@@ -169,4 +156,4 @@ def test_a_stop_beside_its_channel_ends_a_run(tmp_path: Path) -> None:
 
 def test_a_channel_that_cannot_be_written_costs_no_run(tmp_path: Path) -> None:
     job = Job("none", 0, TASK, settings(), channel=tmp_path / "no folder" / "0")
-    assert run(job).record["scores"] == run(replace(job, channel=None)).record["scores"]
+    assert run(job).result.scores == run(replace(job, channel=None)).result.scores

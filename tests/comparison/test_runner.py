@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from whatwhere.comparison.runner import run_all
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
 
-SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "exam": 20, "device": "cpu"}
+SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "device": "cpu"}
 
 
 def job(scheme: Any = "none", seed: int = 0, steps: int = 2) -> Job:
@@ -30,7 +31,7 @@ JOBS = [job("none"), job("rotary"), job("alibi", 1)]
 
 
 def told(found: Run) -> tuple[str, int]:
-    return found.record["scheme"], found.record["seed"]
+    return found.result.scheme, found.result.seed
 
 
 class Kept(list[Run]):
@@ -108,10 +109,10 @@ def test_the_same_seed_gives_the_same_numbers_here_and_on_threads() -> None:
         on(threads, jobs, there.append)
     assert torch.get_num_threads() == before
     for first, again in zip(sorted(here, key=told), sorted(there, key=told), strict=True):
-        for name in first.record.keys() - {"seconds", "seconds_per_step"}:
-            assert first.record[name] == again.record[name]
+        times = {"seconds": 0.0, "seconds_per_step": 0.0}
+        assert replace(first.result, **times) == replace(again.result, **times)
         assert all((first.tensors[name] == again.tensors[name]).all() for name in first.tensors)
-        assert first.drawing == again.drawing
+        assert first.view == again.view
 
 
 def test_a_run_that_raises_is_named_and_loses_no_other() -> None:
@@ -121,7 +122,7 @@ def test_a_run_that_raises_is_named_and_loses_no_other() -> None:
             if number == 0:
                 self.futures[0].set_exception(ValueError("boom"))
             elif number == 1:
-                self.futures[1].set_exception(ww.SettingError("a loss is not finite"))
+                self.futures[1].set_exception(ww.errors.SettingError("a loss is not finite"))
             elif number == 2:
                 self.futures[2].cancel()
                 self.futures[2].set_running_or_notify_cancel()
@@ -129,7 +130,7 @@ def test_a_run_that_raises_is_named_and_loses_no_other() -> None:
                 self.finish(number)
 
     kept = Kept()
-    with pytest.raises(ww.ResultsError) as caught:
+    with pytest.raises(ww.errors.ResultsError) as caught:
         on(Partly(), [*JOBS, job("learned", 5)], kept.append)
     assert kept.names == [("learned", 5)]
     lines = str(caught.value).splitlines()
@@ -139,7 +140,7 @@ def test_a_run_that_raises_is_named_and_loses_no_other() -> None:
         "none, seed 0: ValueError: boom",
         "rotary, seed 0: a loss is not finite",
     ]
-    assert "repeat the command" in lines[4]
+    assert "run the same command again" in lines[4]
 
 
 class Fails(ww.InputEncoding):
@@ -154,13 +155,13 @@ class Fails(ww.InputEncoding):
 def test_a_run_that_raises_in_this_process_is_named_too() -> None:
     kept, bad = Kept(), ("bad", lambda d, h, m: ww.Where(input=Fails()))
     with pytest.raises(
-        ww.ResultsError, match=r"^1 of 3 runs failed.*\nbad, seed 6: RuntimeError: the disk is on fire\n"
+        ww.errors.ResultsError, match=r"^1 of 3 runs failed.*\nbad, seed 6: RuntimeError: the disk is on fire\n"
     ):
         on(None, [job("none"), job(bad, 6), job("rotary")], kept.append, workers=1)
     assert kept.names == [("none", 0), ("rotary", 0)]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), ww.ResultsError("the disk is full")])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ww.errors.ResultsError("the disk is full")])
 def test_where_keeping_fails_nothing_else_is_waited_for(error: BaseException) -> None:
     executor = ByHand()
     executor.submitted = lambda: executor.finish(0) if len(executor.futures) == 3 else None  # type: ignore[method-assign]
@@ -183,7 +184,7 @@ def test_what_was_finished_at_the_same_time_is_kept(error: BaseException) -> Non
                 self.futures[2].set_exception(error)
 
     kept = Kept()
-    with pytest.raises((KeyboardInterrupt, ww.ResultsError)):
+    with pytest.raises((KeyboardInterrupt, ww.errors.ResultsError)):
         on(Together(), [job("none", seed) for seed in range(6)], kept.append)
     assert sorted(kept.names) == [("none", seed) for seed in (0, 1, 3, 4, 5)]
 
@@ -204,9 +205,8 @@ def test_an_interrupt_in_the_middle_of_a_run_keeps_the_finished_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second run is cut off at its third step; the same call then does it, and only it, anew."""
-    monkeypatch.setattr("whatwhere.comparison._write_page", lambda folder: None)
     steps: list[int] = []
-    teller = running._teller
+    teller = running._channel_writer
 
     def pressed(channel: Path | None) -> Callable[[int], None]:
         tick = teller(channel)
@@ -219,7 +219,7 @@ def test_an_interrupt_in_the_middle_of_a_run_keeps_the_finished_and_goes_on(
 
         return counted
 
-    monkeypatch.setattr(running, "_teller", pressed)
+    monkeypatch.setattr(running, "_channel_writer", pressed)
     given: dict[str, Any] = {"lengths": [7], "seeds": 1, "steps": 4, "workers": 1, "progress": False, **SMALL}
     with pytest.raises(KeyboardInterrupt):
         ww.compare(["none", "alibi"], out=tmp_path / "a", **given)

@@ -10,6 +10,7 @@ import torch
 import whatwhere as ww
 from whatwhere.comparison import DEMO_SCHEMES
 from whatwhere.comparison.settings import Settings, build_wheres, make_settings, name_of
+from whatwhere.records import from_json, to_json
 
 FEATURES, HEADS, ROWS = 32, 2, 9
 
@@ -65,20 +66,30 @@ def test_a_task_of_ones_own_starts_without_lengths() -> None:
 
 def test_settings_are_json_and_equal_by_value() -> None:
     told = make_settings("expressions", (8, 12), trained=(1, 2), device="cpu")
-    found = told.as_dict()
+    found = to_json(told, None)
     assert (found["lengths"], found["trained"], found["betas"]) == ([8, 12], [1, 2], [0.9, 0.98])
+    assert from_json(Settings, found, "results.json") == told
     again = make_settings(found.pop("task"), found.pop("lengths"), **found)
     assert again == told
+
+
+def test_settings_of_a_machine_with_a_gpu_are_read_on_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    written = to_json(make_settings("expressions", None, device="cuda"), None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert from_json(Settings, written, "results.json").device == "cuda"
+    with pytest.raises(ww.errors.SettingError, match="pass device='auto'"):
+        make_settings("expressions", None, device="cuda")
 
 
 @pytest.mark.parametrize("cuda", [False, True])
 def test_auto_takes_the_device_that_is_there(cuda: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
-    assert make_settings("recall", None).place == ("cuda" if cuda else "cpu")
-    assert make_settings("recall", None, device="cpu").place == "cpu"
+    assert make_settings("recall", None).resolved_device == ("cuda" if cuda else "cpu")
+    assert make_settings("recall", None, device="cpu").resolved_device == "cpu"
 
 
-SIZES = ("steps", "batch", "dim", "layers", "heads", "feedforward", "exam")
+SIZES = ("steps", "batch", "dim", "layers", "heads", "feedforward", "test_sequences")
 WHOLE = "needs a whole number of at least 1"
 ABOVE = "needs a finite number above 0"
 FROM_ZERO = "needs a finite number of at least 0"
@@ -88,25 +99,25 @@ BETAS = r"needs two numbers from 0 to below 1, as in betas=\(0\.9, 0\.98\)"
 @pytest.mark.parametrize(
     ("name", "value", "error", "words"),
     [
-        *((name, value, ww.ShapeError, WHOLE) for name in SIZES for value in (0, -1, 2.5, "3", True)),
-        *((name, [4, 0], ww.ShapeError, WHOLE) for name in ("lengths", "trained")),
-        *((name, ["8"], ww.ShapeError, WHOLE) for name in ("lengths", "trained")),
-        ("lengths", 8, ww.SettingError, r"needs several, as in lengths=\[8, 16\]"),
-        ("lengths", "8,16", ww.SettingError, r"needs several, as in lengths=\[8, 16\]"),
-        ("trained", 3, ww.SettingError, r"needs several, as in trained=\[1, 2, 3\]"),
+        *((name, value, ww.errors.ShapeError, WHOLE) for name in SIZES for value in (0, -1, 2.5, "3", True)),
+        *((name, [4, 0], ww.errors.ShapeError, WHOLE) for name in ("lengths", "trained")),
+        *((name, ["8"], ww.errors.ShapeError, WHOLE) for name in ("lengths", "trained")),
+        ("lengths", 8, ww.errors.SettingError, r"needs several, as in lengths=\[8, 16\]"),
+        ("lengths", "8,16", ww.errors.SettingError, r"needs several, as in lengths=\[8, 16\]"),
+        ("trained", 3, ww.errors.SettingError, r"needs several, as in trained=\[1, 2, 3\]"),
         *(
-            (name, value, ww.SettingError, ABOVE)
+            (name, value, ww.errors.SettingError, ABOVE)
             for name in ("learning_rate", "token_std")
             for value in (0, -1.0, math.inf, math.nan, "fast", True)
         ),
-        *(("weight_decay", value, ww.SettingError, FROM_ZERO) for value in (-0.1, math.inf, math.nan, "no")),
-        *(("betas", value, ww.SettingError, BETAS) for value in ((0.9,), (0.9, 1.0), (-0.1, 0.9), (0.9, "x"))),
-        ("betas", 0.9, ww.SettingError, "needs several, as in betas"),
-        ("tied", "no", ww.SettingError, "needs True or False"),
-        ("schedule", "linear", ww.SettingError, "cosine, constant"),
-        ("direction", "sideways", ww.SettingError, "decoder, encoder"),
-        ("device", "tpu", ww.SettingError, "auto, cpu, cuda"),
-        ("heads", 5, ww.ShapeError, "dim=64.*heads must divide dim"),
+        *(("weight_decay", value, ww.errors.SettingError, FROM_ZERO) for value in (-0.1, math.inf, math.nan, "no")),
+        *(("betas", value, ww.errors.SettingError, BETAS) for value in ((0.9,), (0.9, 1.0), (-0.1, 0.9), (0.9, "x"))),
+        ("betas", 0.9, ww.errors.SettingError, "needs several, as in betas"),
+        ("tied", "no", ww.errors.SettingError, "needs True or False"),
+        ("schedule", "linear", ww.errors.SettingError, "cosine, constant"),
+        ("direction", "sideways", ww.errors.SettingError, "decoder, encoder"),
+        ("device", "tpu", ww.errors.SettingError, "auto, cpu, cuda"),
+        ("heads", 5, ww.errors.ShapeError, "dim=64.*heads must divide dim"),
     ],
 )
 def test_a_refused_value_is_named_with_the_way_out(name: str, value: Any, error: Any, words: str) -> None:
@@ -125,12 +136,12 @@ def test_weight_decay_may_be_zero(value: float) -> None:
 
 def test_cuda_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ww.SettingError, match=r"device='cuda'.*pass device='auto'"):
+    with pytest.raises(ww.errors.SettingError, match=r"device='cuda'.*pass device='auto'"):
         make_settings("recall", None, device="cuda")
 
 
 def test_an_unknown_setting_lists_those_that_are_known() -> None:
-    with pytest.raises(ww.SettingError, match="does not know the setting 'depth'") as caught:
+    with pytest.raises(ww.errors.SettingError, match="does not know the setting 'depth'") as caught:
         make_settings("recall", None, depth=3)
     known = set(Settings.__dataclass_fields__) - {"task", "lengths"}
     assert all(name in str(caught.value) for name in known)
@@ -138,7 +149,7 @@ def test_an_unknown_setting_lists_those_that_are_known() -> None:
 
 @pytest.mark.parametrize(("task", "recipe"), [("recall", "author"), ("text", "author"), ("expressions", "secret")])
 def test_a_recipe_belongs_to_its_task(task: str, recipe: str) -> None:
-    with pytest.raises(ww.SettingError, match=f"recipe='{recipe}'"):
+    with pytest.raises(ww.errors.SettingError, match=f"recipe='{recipe}'"):
         make_settings(task, None, recipe)
 
 
@@ -146,7 +157,7 @@ def test_a_recipe_belongs_to_its_task(task: str, recipe: str) -> None:
     "scheme", [None, 3, ww.Where(), ("mine",), ("mine", ww.Where()), (own, "mine"), ["mine", own], ("a", own, own)]
 )
 def test_what_is_no_scheme_is_refused(scheme: Any) -> None:
-    with pytest.raises(ww.SettingError, match="needs a name of the catalogue, or a pair") as caught:
+    with pytest.raises(ww.errors.SettingError, match="needs a name of the catalogue, or a pair") as caught:
         name_of(scheme)
     assert repr(scheme) in str(caught.value)
     # The way out is ready to paste.
@@ -205,5 +216,5 @@ def test_an_own_scheme_is_built_once_with_the_sizes_of_the_model() -> None:
     ],
 )
 def test_schemes_that_cannot_stand_in_the_layers(scheme: Any, words: str) -> None:
-    with pytest.raises(ww.SettingError, match=words):
+    with pytest.raises(ww.errors.SettingError, match=words):
         build_wheres(scheme, FEATURES, HEADS, ROWS, 2)

@@ -27,7 +27,7 @@ def evaluate(tokens: list[str]) -> int:
 @pytest.mark.parametrize("length", [1, 2, 3, 6, 20])
 def test_expressions_are_answered_rightly(length: int) -> None:
     task = Expressions()
-    exam = task.exam(length, 300)
+    exam = task.test_set(length, 300)
     assert exam.ids.shape == (300, task.token_count(length))
     for ids, target, group in zip(exam.ids.tolist(), exam.targets.tolist(), exam.groups.tolist(), strict=True):
         tokens = [task.tokens[i] for i in ids]
@@ -37,7 +37,7 @@ def test_expressions_are_answered_rightly(length: int) -> None:
 
 @pytest.mark.parametrize("operator", range(5))
 def test_answers_are_balanced(operator: int) -> None:
-    exam = Expressions().exam(32, 20_000)
+    exam = Expressions().test_set(32, 20_000)
     answers = Counter(exam.targets[exam.groups == operator].tolist())
     total = sum(answers.values())
     assert len(answers) == 10
@@ -49,11 +49,11 @@ def test_the_held_out_expressions_are_never_trained_on() -> None:
     generator = torch.Generator().manual_seed(0)
     trained: set[tuple[int, ...]] = set()
     for _ in range(60):
-        batch = task.draw(256, generator)
+        batch = task.sample(256, generator)
         asked, digits = batch.targets >= 0, batch.ids[:, 2:-1:2]
         assert bool((held_out(batch.ids) & asked <= (digits == digits[:, :1]).all(1)).all())
         trained |= {tuple(row) for row, t in zip(batch.ids.tolist(), batch.targets.tolist(), strict=True) if t >= 0}
-    tested = {tuple(row) for length in (2, 3) for row in task.exam(length, 500).ids.tolist()}
+    tested = {tuple(row) for length in (2, 3) for row in task.test_set(length, 500).ids.tolist()}
     assert tested
     assert trained
     assert not tested & trained
@@ -63,14 +63,14 @@ def test_the_held_out_expressions_are_never_trained_on() -> None:
 def test_training_shows_every_answer_of_every_operator(trained: tuple[int, ...]) -> None:
     """Max(0,0,0) is the only one of three arguments whose Max is 0: held out, it could never be learned."""
     task, generator = Expressions(trained=trained), torch.Generator().manual_seed(0)
-    batches = [task.draw(512, generator) for _ in range(40)]
+    batches = [task.sample(512, generator) for _ in range(40)]
     asked = {(int(g), int(t)) for b in batches for g, t in zip(b.groups, b.targets, strict=True) if t >= 0}
     assert asked == {(operator, digit + 2) for operator in range(5) for digit in range(10)}
 
 
 @pytest.mark.parametrize("length", [2, 3, 6])
 def test_no_single_expression_decides_an_exam(length: int) -> None:
-    exam = Expressions().exam(length, 2000)
+    exam = Expressions().test_set(length, 2000)
     for operator in range(5):
         rows = [tuple(row) for row in exam.ids[exam.groups == operator].tolist()]
         assert max(Counter(rows).values()) < 0.3 * len(rows)
@@ -89,7 +89,7 @@ def test_what_is_held_out_follows_no_pattern() -> None:
 
 def test_baselines_of_expressions_are_what_counting_gives() -> None:
     task = Expressions()
-    exam = task.exam(8, 2000)
+    exam = task.test_set(8, 2000)
     found = task.baselines(8, exam)
     constant = ceiling = 0.0
     for ids, target in zip(exam.ids.tolist(), exam.targets.tolist(), strict=True):
@@ -115,14 +115,14 @@ def test_the_order_free_ceiling_of_the_tutorial() -> None:
 
 
 def test_an_encoder_is_asked_at_the_operator() -> None:
-    assert Expressions(direction="encoder").exam(3, 2).at == 0
-    assert Expressions(direction="decoder").exam(3, 2).at == -1
+    assert Expressions(direction="encoder").test_set(3, 2).at == 0
+    assert Expressions(direction="decoder").test_set(3, 2).at == -1
 
 
 @pytest.mark.parametrize("length", [1, 8, 26])
 def test_recall_is_answered_rightly(length: int) -> None:
     task = Recall()
-    exam = task.exam(length, 100)
+    exam = task.test_set(length, 100)
     for ids, target, group in zip(exam.ids.tolist(), exam.targets.tolist(), exam.groups.tolist(), strict=True):
         letters = "".join(task.tokens[i] for i in ids)
         pairs, mark, asked = letters[:-2], letters[-2], letters[-1]
@@ -136,8 +136,8 @@ def test_recall_is_answered_rightly(length: int) -> None:
 
 def test_recall_holds_sequences_back() -> None:
     task = Recall(trained=(1,))
-    batch = task.draw(2000, torch.Generator().manual_seed(1))
-    tested = {tuple(row) for row in task.exam(1, 50).ids.tolist()}
+    batch = task.sample(2000, torch.Generator().manual_seed(1))
+    tested = {tuple(row) for row in task.test_set(1, 50).ids.tolist()}
     trained = {tuple(r) for r, t in zip(batch.ids.tolist(), batch.targets.tolist(), strict=True) if t >= 0}
     assert tested
     assert not tested & trained
@@ -146,7 +146,7 @@ def test_recall_holds_sequences_back() -> None:
 def test_text_predicts_the_next_byte_of_text_that_was_held_back() -> None:
     content = bytes(range(200)) * 50
     task = Text(content, trained=(16,))
-    exam = task.exam(32, 5)
+    exam = task.test_set(32, 5)
     assert torch.equal(exam.ids[:, 1:], exam.targets[:, :-1])
     tail = content[len(content) * 9 // 10 :]
     assert bytes(exam.ids.flatten().tolist()) == tail[: 5 * 32]
@@ -157,7 +157,7 @@ def test_text_predicts_the_next_byte_of_text_that_was_held_back() -> None:
 def test_baselines_of_text_are_cross_entropies() -> None:
     content = b"aab" * 3000
     task = Text(content, trained=(8,))
-    found = task.baselines(8, task.exam(8, 100))
+    found = task.baselines(8, task.test_set(8, 100))
     assert found["all bytes alike"] == pytest.approx(math.log(256))
     # Two thirds a, one third b: the entropy of that, up to the count of one given to unseen bytes.
     assert found["frequency of bytes"] == pytest.approx(-(2 / 3) * math.log(2 / 3) - math.log(1 / 3) / 3, abs=0.05)
@@ -173,12 +173,12 @@ def test_the_default_text_is_the_documentation_of_python() -> None:
     [
         (lambda p: Expressions(trained=(0, 1)), SettingError, "at least one argument"),
         (lambda p: Recall(trained=(27,)), SettingError, "1 to 26 pairs"),
-        (lambda p: Recall().exam(27, 1), SettingError, "was asked for 27"),
+        (lambda p: Recall().test_set(27, 1), SettingError, "got the length 27"),
         (lambda p: Text(b"short"), TextError, "has 5 bytes, too few for windows of 64"),
-        (lambda p: Text(b"x" * 3000).exam(512, 1), TextError, "too few for a window of 512"),
+        (lambda p: Text(b"x" * 3000).test_set(512, 1), TextError, "too few for a window of 512"),
         (lambda p: Text(b"x" * 3000, trained=(8, 16)), SettingError, "trained on one window"),
         (lambda p: make_task("poems", "decoder", None, ()), SettingError, "expressions, recall, text"),
-        (lambda p: make_task("text", "encoder", None, ()), SettingError, "sees the next byte"),
+        (lambda p: make_task("text", "encoder", None, ()), SettingError, "attends to the next byte"),
         (lambda p: make_task("recall", "decoder", None, [p]), SettingError, "files are read by task='text' only"),
         (lambda p: make_task("text", "decoder", None, [p / "no.txt"]), TextError, "cannot be read"),
     ],

@@ -1,5 +1,6 @@
 """The trace of a run: which tables it keeps, what is kept of large ones, and attention by distance beside NumPy."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,14 @@ import pytest
 import torch
 
 from whatwhere.comparison import trace
-from whatwhere.comparison.reading import Results
-from whatwhere.comparison.results import Folder
+from whatwhere.comparison.folder import Folder, read_results
 from whatwhere.comparison.run import Job, Run, run
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build
 from whatwhere.errors import ResultsError
+
+from .made_up import made_up_folder
 
 DIM, HEADS, TASK = 16, 2, Expressions(trained=(2, 3))  # 3 arguments are 8 tokens, 4 are 10
 
@@ -25,7 +27,7 @@ def settings(**given: Any) -> Settings:
         "heads": HEADS,
         "feedforward": 16,
         "batch": 8,
-        "exam": 20,
+        "test_sequences": 20,
         "device": "cpu",
         "steps": 5,
     }
@@ -42,7 +44,7 @@ def traced() -> Run:
 def test_a_few_dozen_tables_are_kept_evenly(steps: int, kept: int) -> None:
     recorder = trace.Recorder(torch.zeros(2, 3), steps)
     for step in range(1, steps + 1):
-        recorder.see(step, torch.full((2, 3), float(step)))
+        recorder.record(step, torch.full((2, 3), float(step)))
     found = recorder.tensors()
     at = found["steps"].tolist()
     assert (at[0], at[-1], len(at)) == (0, steps, kept)
@@ -60,28 +62,29 @@ def test_tables_that_are_too_large_are_not_kept(monkeypatch: pytest.MonkeyPatch)
 def test_the_trace_of_a_run_joins_its_losses_and_its_tables(traced: Run) -> None:
     steps = traced.trace["steps"].tolist()
     assert steps == [0, 2, 4, 5]
-    assert set(steps[1:]) <= {step for step, _ in traced.record["losses"]}
+    assert set(steps[1:]) <= {step for step, _ in traced.result.losses}
     np.testing.assert_array_equal(traced.trace["tables"][0], traced.tensors["tokens.weight@0"])
     np.testing.assert_array_equal(traced.trace["tables"][-1], traced.tensors["tokens.weight"])
     # Learned positions have no rows for 4 arguments, so there is attention at 3 alone.
-    assert set(traced.trace) == {"steps", "tables", "attention@3", "even@3"}
+    assert set(traced.trace) == {"steps", "tables", "attention@3", "uniform@3"}
     assert traced.trace["attention@3"].shape == (2, HEADS, 8)
-    assert traced.trace["even@3"][1].tolist() == [0.125] * 8, "the last layer is asked at the last of 8 tokens alone"
-    assert traced.trace["even@3"][0].tolist() == pytest.approx(
+    assert traced.trace["uniform@3"][1].tolist() == [0.125] * 8, "the last layer is asked at the last of 8 tokens alone"
+    assert traced.trace["uniform@3"][0].tolist() == pytest.approx(
         averaged(np.tril(1 / np.arange(1, 9)[:, None] * np.ones(8)), 8)
     )
 
 
 def test_a_trace_is_kept_read_again_and_not_looked_for_elsewhere(traced: Run, tmp_path: Path) -> None:
     kept = Folder(tmp_path / "a", TASK, settings(), ["learned"]).keep(traced)
-    found = Results(tmp_path / "a", {}).trace(kept["record"])
+    comparison = replace(read_results(made_up_folder(tmp_path / "made up")), folder=tmp_path / "a")
+    found = comparison.trace(kept.result)
     assert set(found) == set(traced.trace)
     for name, values in traced.trace.items():
         np.testing.assert_array_equal(found[name], values)
-    assert Results(tmp_path / "a", {}).trace({}) == {}, "a run of an older version"
-    assert Results(tmp_path / "a", {}).trace({"trace": "traces/gone.safetensors"}) == {}
+    assert comparison.trace(replace(kept.result, trace="")) == {}
+    assert comparison.trace(replace(kept.result, trace="traces/gone.safetensors")) == {}
     with pytest.raises(ResultsError, match="outside its own folder"):
-        Results(tmp_path / "a", {}).trace({"trace": "../b"})
+        comparison.trace(replace(kept.result, trace="../b"))
 
 
 def blind(scheme: str, **given: Any) -> Any:
@@ -116,7 +119,7 @@ def test_blind_heads_without_positions_look_everywhere_alike() -> None:
         causal = direction == "decoder"
         found = trace.attention_by_distance(model, task, 4, told)
         for layer, place in ((0, None), (1, at)):
-            even = trace.even_attention(10, place, causal)
+            even = trace.uniform_attention(10, place, causal)
             assert len(even) == (10 if causal else 19)
             np.testing.assert_allclose(found[layer], [even] * HEADS, rtol=1e-5)
     assert np.isnan(even[10:]).all(), "an encoder's first token has nothing before it"
@@ -127,7 +130,7 @@ def test_blind_heads_without_positions_look_everywhere_alike() -> None:
 def test_the_weights_are_those_that_the_forward_pass_uses(scheme: str) -> None:
     told = settings()
     model = build(scheme, 0, Expressions(trained=(2, 4)), told).eval()
-    exam = TASK.exam(4, 3)
+    exam = TASK.test_set(4, 3)
     block = model._layers[-1]
     seen: dict[str, torch.Tensor] = {}
     block.out.register_forward_hook(lambda module, given, out: seen.update(gathered=given[0]))

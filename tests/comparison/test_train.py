@@ -16,7 +16,7 @@ import whatwhere as ww
 from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Batch, Expressions
-from whatwhere.comparison.train import Trained, autocast, build, moved, one_thread, train
+from whatwhere.comparison.train import Trained, autocast, build, one_thread, to_device, train
 
 SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 12, "device": "cpu"}
 
@@ -26,7 +26,9 @@ def settings(**given: Any) -> Settings:
 
 
 def trained(model: Transformer, told: Settings, seed: int = 0, task: Expressions | None = None) -> Trained:
-    return train(model, seed, Expressions() if task is None else task, told, lambda _: None, lambda _: None)
+    return train(
+        model, seed, Expressions() if task is None else task, told, lambda percent, model: None, lambda step: None
+    )
 
 
 class Watched(torch.optim.AdamW):
@@ -95,7 +97,7 @@ def test_gradients_are_clipped_at_norm_one(loudness: float, clips: bool, watched
     model = build("learned", 5, Expressions(), told)
     with torch.no_grad():
         model.norm.weight *= loudness
-    batch = Expressions().draw(64, torch.Generator().manual_seed(1005))
+    batch = Expressions().sample(64, torch.Generator().manual_seed(1005))
     loss, expected, norm = gradients_by_hand(copy.deepcopy(model), batch)
     assert norm > 1.5 if clips else norm < 0.9
     found = trained(model, told, seed=5)
@@ -157,8 +159,8 @@ def test_models_that_are_built_in_threads_are_those_built_one_by_one() -> None:
 def test_batches_are_the_same_for_all_schemes(monkeypatch: pytest.MonkeyPatch) -> None:
     def drawn(scheme: str, seed: int) -> list[Tensor]:
         task, told, seen = Expressions(), settings(steps=5), []
-        draw = task.draw
-        monkeypatch.setattr(task, "draw", lambda *a: (seen.append(draw(*a)), seen[-1])[1])
+        sample = task.sample
+        monkeypatch.setattr(task, "sample", lambda *a: (seen.append(sample(*a)), seen[-1])[1])
         trained(build(scheme, seed, task, told), told, seed, task)
         return [batch.ids for batch in seen]
 
@@ -172,17 +174,18 @@ def test_batches_are_the_same_for_all_schemes(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("steps", "expected"), [(10, {0: 0, 20: 2, 100: 10}), (7, {0: 0, 20: 1, 100: 7}), (1, {0: 0, 100: 1})]
 )
-def test_looks_are_taken_at_0_20_and_100_percent(steps: int, expected: dict[int, int]) -> None:
+def test_snapshots_are_taken_at_0_20_and_100_percent(steps: int, expected: dict[int, int]) -> None:
     told, done = settings(steps=steps), [0]
     model = build("none", 0, Expressions(), told)
     start = model.input.tokens.weight.detach().clone()
 
-    def look(model: Transformer) -> object:
-        moved_ = not torch.equal(model.input.tokens.weight, start)
-        return done[-1] + 1 if moved_ else 0
+    taken: dict[int, int] = {}
 
-    found = train(model, 0, Expressions(), told, look, done.append)
-    assert found.looks == expected
+    def on_snapshot(percent: int, model: Transformer) -> None:
+        taken[percent] = 0 if torch.equal(model.input.tokens.weight, start) else done[-1] + 1
+
+    found = train(model, 0, Expressions(), told, on_snapshot, done.append)
+    assert taken == expected
     assert done == list(range(steps + 1))
     assert found.seconds > 0
 
@@ -201,7 +204,7 @@ def test_losses_hold_the_first_and_the_last_step_and_start_at_chance() -> None:
 def test_training_that_diverges_says_so(steps: int) -> None:
     told = settings(steps=steps, learning_rate=1e38)
     words = r"not finite: training diverged at learning_rate=1e\+38\.\nPass a smaller one"
-    with pytest.raises(ww.SettingError, match=words):
+    with pytest.raises(ww.errors.SettingError, match=words):
         ww.comparison.run.run(ww.comparison.run.Job("learned", 0, Expressions(), told))
 
 
@@ -217,18 +220,18 @@ class Broken(ww.InputEncoding):
 def test_a_scheme_that_is_not_finite_is_named_as_a_cause() -> None:
     told = settings(steps=2)
     model = build(("broken", lambda d, h, m: ww.Where(input=Broken())), 0, Expressions(), told)
-    with pytest.raises(ww.SettingError, match=r"the loss is, at step 1, not finite(.|\n)*scheme itself"):
+    with pytest.raises(ww.errors.SettingError, match=r"the loss is, at step 1, not finite(.|\n)*scheme itself"):
         trained(model, told)
 
 
-def test_a_tick_may_stop_the_training() -> None:
-    def tick(step: int) -> None:
+def test_a_callback_may_stop_the_training() -> None:
+    def on_step(step: int) -> None:
         if step == 2:
             raise KeyboardInterrupt
 
     told = settings(steps=5)
     with pytest.raises(KeyboardInterrupt):
-        train(build("none", 0, Expressions(), told), 0, Expressions(), told, lambda _: None, tick)
+        train(build("none", 0, Expressions(), told), 0, Expressions(), told, lambda percent, model: None, on_step)
 
 
 def test_the_number_of_threads_comes_back_even_after_an_error() -> None:
@@ -247,7 +250,7 @@ def test_the_number_of_threads_comes_back_even_after_an_error() -> None:
 
 
 def test_the_cpu_computes_in_float32_and_moves_nothing() -> None:
-    batch = Expressions().exam(3, 5)
-    assert moved(batch, "cpu") is batch
+    batch = Expressions().test_set(3, 5)
+    assert to_device(batch, "cpu") is batch
     with autocast("cpu"):
         assert F.linear(torch.ones(2, 2), torch.ones(2, 2)).dtype == torch.float32

@@ -1,10 +1,10 @@
-"""Lookup, scale and positional sum on a GPU give the plain twin's numbers, to the bit."""
+"""Lookup, scale and positional sum on a GPU computes the numbers of PyTorch's operations, to the bit."""
 
 import pytest
 import torch
 from torch import Tensor
 
-from whatwhere.kernels.embedding import Rows, _plain
+from whatwhere.kernels.embedding import Rows, _in_pytorch
 
 embedding = pytest.importorskip("whatwhere.kernels.cuda.embedding", reason="needs Triton, which is not installed here")
 
@@ -40,7 +40,7 @@ KINDS = ["nothing", "as it is", "as it is, for each sequence", "by an index", "b
 def test_gives_the_numbers_of_the_twin(dtype, scale, kind, place, equal):
     weight, ids = drawn(VOCAB_SIZE, DIM, like=place, dtype=dtype), drawn_ids(place, BATCH, TOKENS)
     rows = tables(kind, place, dtype)
-    equal(embedding.embed(weight, ids, scale, rows), _plain(weight, ids, scale, rows))
+    equal(embedding.embed(weight, ids, scale, rows), _in_pytorch(weight, ids, scale, rows))
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
@@ -49,7 +49,7 @@ def test_positions_in_float32(dtype, kind, place, equal):
     """They are added in float32, and the sum is rounded once."""
     weight, ids = drawn(VOCAB_SIZE, DIM, like=place, dtype=dtype), drawn_ids(place, BATCH, TOKENS)
     rows = tables(kind, place, torch.float32)
-    equal(embedding.embed(weight, ids, None, rows), _plain(weight, ids, None, rows))
+    equal(embedding.embed(weight, ids, None, rows), _in_pytorch(weight, ids, None, rows))
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (4,), (2, 3), (2, 3, 2), (0,), (2, 0)])
@@ -58,7 +58,7 @@ def test_ids_of_any_shape_and_type(dtype, shape, place, equal):
     weight, ids = drawn(VOCAB_SIZE, DIM, like=place), drawn_ids(place, *shape, dtype=dtype)
     found = embedding.embed(weight, ids, 2.0)
     assert found.shape == (*shape, DIM)
-    equal(found, _plain(weight, ids, 2.0, None))
+    equal(found, _in_pytorch(weight, ids, 2.0, None))
 
 
 def test_any_strides(place, equal):
@@ -66,9 +66,9 @@ def test_any_strides(place, equal):
     weight = drawn(2 * VOCAB_SIZE, 2 * DIM, like=place)[::2, DIM:]
     ids = drawn_ids(place, TOKENS, BATCH).mT
     rows = Rows(drawn(1, TOKENS, DIM, like=place).expand(BATCH, -1, -1))
-    equal(embedding.embed(weight, ids, 3.0, rows), _plain(weight, ids, 3.0, rows))
+    equal(embedding.embed(weight, ids, 3.0, rows), _in_pytorch(weight, ids, 3.0, rows))
     rows = Rows(drawn(9, 3 * DIM, like=place)[:, DIM : 2 * DIM], drawn_ids(place, TOKENS, BATCH, below=9).mT, 0)
-    equal(embedding.embed(weight, ids, 3.0, rows), _plain(weight, ids, 3.0, rows))
+    equal(embedding.embed(weight, ids, 3.0, rows), _in_pytorch(weight, ids, 3.0, rows))
 
 
 def test_rows_of_several_blocks(place, equal, monkeypatch):
@@ -76,7 +76,7 @@ def test_rows_of_several_blocks(place, equal, monkeypatch):
     monkeypatch.setattr(embedding, "_LONGEST_BLOCK", 8)
     weight, ids = drawn(VOCAB_SIZE, DIM, like=place), drawn_ids(place, BATCH, TOKENS)
     rows = tables(KINDS[-1], place, torch.float32)
-    equal(embedding.embed(weight, ids, 2.0, rows), _plain(weight, ids, 2.0, rows))
+    equal(embedding.embed(weight, ids, 2.0, rows), _in_pytorch(weight, ids, 2.0, rows))
 
 
 @pytest.mark.parametrize("wrong", [-1, VOCAB_SIZE, 2**40])

@@ -18,7 +18,11 @@ if MISSING:  # once for all, for there are many
     pytest.skip(MISSING, allow_module_level=True)
 
 LEFT = torch.tensor([[1, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1]], dtype=torch.bool)
-RULERS = {"run": ww.positions(8, start=3), "packed": ww.packed([2, 6]), "left-padded": ww.from_mask(LEFT)}
+RULERS = {
+    "run": ww.positions(8, start=3),
+    "packed": ww.Positions.packed([2, 6]),
+    "left-padded": ww.Positions.from_mask(LEFT),
+}
 TOLERANCE = {"rtol": 0.0, "atol": 2e-5}
 """Two devices sum in different orders, through two layers with vectors of size 1 to 4."""
 
@@ -94,7 +98,7 @@ def test_training_with_flex_attention_is_that_of_the_cpu(ruler, case, device):
 @pytest.mark.parametrize("start", [0, 100_000])
 def test_what_schemes_give_for_positions_is_that_of_the_cpu(start, case, device):
     """Angles are float64 on both devices: they agree as well at 100,000 as at 0."""
-    where, p = case.build(), ww.positions(9, start=min(start, case.row.longest - 9))
+    where, p = case.build(), ww.positions(9, start=min(start, case.row.tested_up_to - 9))
     if not case.row.any_length:
         p = ww.positions(9)
     wanted = numbers(where, p)
@@ -172,7 +176,7 @@ def test_compiled_flex_attention_trains(case, device):
     if device.type == "cpu":
         pytest.skip("FlexAttention has no backward on the CPU")
     torch.manual_seed(0)
-    where, p = case.build(max_length=256).to(device), ww.packed([50, 78]).to(device)
+    where, p = case.build(max_length=256).to(device), ww.Positions.packed([50, 78]).to(device)
     torch._dynamo.reset()
     compiled = torch.compile(attend, fullgraph=True)
     slopes = {}
@@ -210,7 +214,7 @@ def test_sixteen_bit_tables_sum_gradients_in_float32(device):
 
 def test_compare_trains_in_bfloat16(device, tmp_path):
     names = ["none", "sinusoidal", "learned", "rotary", "alibi", "t5"]
-    few = {"steps": 40, "batch": 32, "exam": 32, "lengths": [8], "seeds": 1}
+    few = {"steps": 40, "batch": 32, "test_sequences": 32, "lengths": [8], "seeds": 1}
     report = ww.compare(names, out=tmp_path, workers=1, progress=False, device=device.type, **few)
     for run in report.results["runs"]:
         losses = [loss for _, loss in run["losses"]]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from whatwhere.kernels.embedding import Rows
-from whatwhere.kernels.places import group
+from whatwhere.kernels.group_by_row import group
 from whatwhere.kernels.row_adamw import Moments, Step
 
 triton = pytest.importorskip("triton", reason="needs Triton, which is not installed here")
@@ -128,8 +128,9 @@ def moments(dtype: torch.dtype) -> Moments:
 @pytest.mark.parametrize("dtype", HALVES)
 def test_rows_of_adamw(dtype, capability, calls, tmp_path):
     table, rows = moments(dtype), torch.arange(8)
-    row_adamw.catch_up(table, rows, torch.zeros(8, 35), 1e-8)
-    row_adamw.update(table, rows, torch.zeros(8, 1024, dtype=dtype), Step(3, 1e-3, (0.9, 0.98), 1e-8, 0.1))
+    row_adamw.adamw_catch_up(*table.values(), rows, torch.zeros(8, 35), 1e-8)
+    step = Step(3, 1e-3, (0.9, 0.98), 1e-8, 0.1)
+    row_adamw.adamw_update(*table.values(), rows, torch.zeros(8, 1024, dtype=dtype), step.constants())
     for kernel, grid, given, constants in calls.kept:
         assert grid == (8, 1)
         made = compiled(kernel, given, constants, capability)
@@ -143,7 +144,7 @@ def test_rows_of_adamw(dtype, capability, calls, tmp_path):
 @pytest.mark.parametrize("dtype", HALVES)
 def test_sums_by_row(dtype, capability, calls, tmp_path):
     places = group(torch.arange(8) // 2, 8)
-    row_adamw.sum_by_row(torch.zeros(8, 1024, dtype=dtype), places)
+    row_adamw.sum_by_row(torch.zeros(8, 1024, dtype=dtype), places.starts, places.order)
     ((kernel, grid, given, constants),) = calls.kept
     assert grid == (4, 1)
     require_lean(compiled(kernel, given, constants, capability), tmp_path)

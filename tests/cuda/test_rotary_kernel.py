@@ -1,4 +1,4 @@
-"""The rotation on a GPU gives its plain twin's numbers, to the bit."""
+"""The rotation on a GPU gives the numbers of PyTorch's operations, to the bit."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The kernels of the row-wise AdamW give their plain twins' numbers, to the bit.
+"""The kernels of the row-wise AdamW give the numbers of PyTorch's operations, to the bit.
 
 The twins run on the CPU: PyTorch's sums by index on a GPU are in no order.
 """
@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from whatwhere.kernels import places as grouping
+from whatwhere.kernels import group_by_row as grouping
 from whatwhere.kernels import row_adamw as twins
-from whatwhere.kernels.gauss import StepHistory
+from whatwhere.kernels.adamw_catch_up import StepHistory
 
 kernels = pytest.importorskip("whatwhere.kernels.cuda.row_adamw", reason="needs Triton, which is not installed here")
 
@@ -71,8 +71,8 @@ def coefficients(since: list[int], betas: tuple[float, float] = (0.9, 0.98), eps
 def test_catching_up(since, dtype, shape, place):
     given, numbers = table(shape, dtype), coefficients(since)
     found = on(place, given)
-    kernels.catch_up(found, ROWS.to(place), numbers.to(place), 1e-8)
-    twins._plain_catch_up(given, ROWS, numbers, 1e-8)
+    kernels.adamw_catch_up(*found.values(), ROWS.to(place), numbers.to(place), 1e-8)
+    twins._catch_up_in_pytorch(given, ROWS, numbers, 1e-8)
     require_equal(found, given)
 
 
@@ -83,8 +83,8 @@ def test_a_step(step, dtype, shape, place):
     given, gradient = table(shape, dtype), drawn(3, shape[1], seed=7)
     gradient = torch.where(drawn(3, shape[1], seed=8) > 1, 0, gradient)
     found = on(place, given)
-    kernels.update(found, ROWS.to(place), gradient.to(place), step)
-    twins._plain_update(given, ROWS, gradient, step)
+    kernels.adamw_update(*found.values(), ROWS.to(place), gradient.to(place), step.constants())
+    twins._update_in_pytorch(given, ROWS, gradient, step)
     require_equal(found, given)
 
 
@@ -94,15 +94,15 @@ def test_sums_by_row(dtype, dim, place, equal):
     """One place, some, and more than are read ahead; in order, so that the sums are the CPU's to the bit."""
     ids = torch.tensor([3, 5, 3, 0, 5] + [5] * 20 + [3])
     places, gradient = grouping.group(ids, 8), drawn(len(ids), dim).to(dtype)
-    there = grouping.Places(*(x.to(place) for x in vars(places).values()))
-    equal(kernels.sum_by_row(gradient.to(place), there).cpu(), grouping.sum_by_row(gradient, places))
+    found = kernels.sum_by_row(gradient.to(place), places.starts.to(place), places.order.to(place))
+    equal(found.cpu(), grouping.sum_by_row(gradient, places))
 
 
 def test_no_rows(place):
     given = on(place, table((8, 20), torch.float32))
     before, none = copy.deepcopy(given), torch.empty(0, dtype=torch.int64, device=place)
-    kernels.catch_up(given, none, torch.empty(0, 35, device=place), 1e-8)
-    kernels.update(given, none, torch.empty(0, 20, device=place), STEP)
+    kernels.adamw_catch_up(*given.values(), none, torch.empty(0, 35, device=place), 1e-8)
+    kernels.adamw_update(*given.values(), none, torch.empty(0, 20, device=place), STEP.constants())
     require_equal(given, on(torch.device("cpu"), before))
-    places = grouping.Places(none, torch.zeros(1, dtype=torch.int64, device=place), none)
-    assert kernels.sum_by_row(torch.empty(0, 20, device=place), places).shape == (0, 20)
+    starts = torch.zeros(1, dtype=torch.int64, device=place)
+    assert kernels.sum_by_row(torch.empty(0, 20, device=place), starts, none).shape == (0, 20)

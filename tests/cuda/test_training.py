@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import whatwhere as ww
-from whatwhere.kernels import cuda, native
-from whatwhere.what.optimizer import RowAdamW
+from whatwhere.kernels import backend, cuda
+from whatwhere.what.row_adamw.optimizer import RowAdamW
 
 VOCAB_SIZE, DIM, STEPS = 300, 24, 60
 SETTINGS = {"betas": (0.9, 0.98), "weight_decay": 0.1}
@@ -56,13 +56,13 @@ def train_once(device: torch.device) -> list[Tensor]:
 def test_the_library_takes_the_kernels_and_gives_the_twins_numbers(place, monkeypatch):
     if place.type == "cpu":  # as if it were a GPU: all that asks for one takes the CPU's tensors for its own
         monkeypatch.setattr(Tensor, "is_cuda", property(lambda x: True))
-        monkeypatch.setattr(cuda, "_runs_on", lambda device: True)
-        monkeypatch.setattr(native, "serves", lambda *tensors: False)
+        monkeypatch.setattr(backend, "_runs_on", lambda device: True)
+        monkeypatch.setattr(backend, "on_cpu", lambda name, *tensors: None)
     calls = note_calls(monkeypatch)
     fast = train_once(place)
     assert set(calls) == {"_rotate", "_embed", "_sum_by_row", "_catch_up", "_update"}
     calls.clear()
-    with ww.plain_kernels():
+    with ww.pytorch_only():
         slow = train_once(place)
     assert not calls
     for one, other in zip(fast, slow, strict=True):
@@ -82,7 +82,7 @@ def test_rotation_has_the_gradient_of_its_twin(dtype, in_place, device):
     slopes = []
     for plainly in (False, True):
         x = given.clone().requires_grad_()
-        with ww.plain_kernels() if plainly else torch.enable_grad():
+        with ww.pytorch_only() if plainly else torch.enable_grad():
             q, k = rope(x * 2, x * 3, p, in_place=in_place)
             slopes.append(torch.autograd.grad(((q + k) * weight.to(q)).sum(), x)[0])
     assert torch.equal(*slopes)

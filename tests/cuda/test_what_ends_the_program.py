@@ -46,7 +46,7 @@ def test_what_is_right_goes_on():
 @pytest.mark.parametrize("what", WRONG)
 def test_what_lies_outside_a_table_ends_the_program(what, plainly):
     """Not at the call, which does not wait, but before anything could be made of the result."""
-    call = f"with ww.plain_kernels(): {WRONG[what]}" if plainly else WRONG[what]
+    call = f"with ww.pytorch_only(): {WRONG[what]}" if plainly else WRONG[what]
     done = run(call)
     assert done.stdout.strip() == "called", done.stderr
     assert done.returncode != 0

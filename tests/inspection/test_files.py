@@ -4,15 +4,20 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from whatwhere.errors import CheckpointError, SettingError, TokenError
-from whatwhere.inspection import inspect
-from whatwhere.inspection.telling.ill import unhealthy
+from whatwhere.inspection import SECTIONS, Inspection, inspect
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.records import Missing, to_json
+from whatwhere.report.inspection import headline, sections
+from whatwhere.report.section import Paragraph
 
 ROWS = np.random.default_rng(0).standard_normal((300, 24)).astype(np.float32)
 
@@ -27,33 +32,33 @@ def vectors(file: Path, words: list[str], rows: np.ndarray = ROWS) -> Path:
 def test_word_vectors(tmp_path: Path) -> None:
     words = [f"word{n}" for n in range(200)] + [f"слово{n}" for n in range(98)] + ["1,000", "..."]
     found = inspect(vectors(tmp_path / "words.vec", words))
-    assert found.answer == "300 tokens x 24"
-    groups = {group["name"]: group["rows"] for group in found["norms"]["by_script"]}
-    assert groups == {"Latin": 200, "Cyrillic": 98, "no letters": 2}
-    kinds = {group["name"]: group["rows"] for group in found["norms"]["by_kind"]}
-    assert kinds == {"word": 298, "number": 1, "punctuation": 1}
-    for name in ("shares", "positions", "rotary", "biases"):
-        assert "configuration" in found[name]["missing"]
-    assert "tokenizer.json" in found["unhealthy"]["unreachable"]["missing"]
-    assert found["unhealthy"]["never_trained"]["shown"] == []
+    assert headline(found) == "300 tokens × 24"
+    assert {group.name: group.rows for group in found.norms.by_script} == {
+        "Latin": 200, "Cyrillic": 98, "no letters": 2
+    }  # fmt: skip
+    assert {group.name: group.rows for group in found.norms.by_type} == {"word": 298, "number": 1, "punctuation": 1}
+    for name in ("variance", "positions", "rotary", "biases"):
+        assert "configuration" in getattr(found, name).missing
+    assert "tokenizer.json" in found.diagnostics.unreachable.missing
+    assert found.diagnostics.under_trained.examples == []
 
 
 def test_a_table_alone(tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", ROWS)
     found = inspect(tmp_path / "table.npy")
-    assert found["sizes"]["rows"] == 300
-    assert "names its rows" in found["norms"]["by_kind"]["missing"]
-    assert found["norms"]["percentiles"]["100"] == pytest.approx(
+    assert found.sizes.rows == 300
+    assert "tokens of the rows are not known" in found.norms.by_type.missing
+    assert found.norms.percentiles["100"] == pytest.approx(
         np.linalg.norm(ROWS.astype(np.float64), axis=1).max(), rel=1e-5
     )
 
 
-@pytest.mark.parametrize("name", ["sizes", "norms", "spectrum", "unhealthy"])
+@pytest.mark.parametrize("name", ["sizes", "norms", "spectrum", "diagnostics"])
 def test_each_section_alone(name: str, tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", ROWS)
     whole, alone = inspect(tmp_path / "table.npy"), inspect(tmp_path / "table.npy", [name])
-    assert list(alone.data["sections"]) == [name]
-    assert alone[name] == whole[name]
+    assert [other for other in SECTIONS if getattr(alone, other) is not None] == [name]
+    assert to_json(getattr(alone, name)) == to_json(getattr(whole, name))
 
 
 def test_rows_that_are_not_well_come_with_evidence(tmp_path: Path) -> None:
@@ -63,15 +68,15 @@ def test_rows_that_are_not_well_come_with_evidence(tmp_path: Path) -> None:
     rows[[20, 30]] = rows[5]
     np.save(tmp_path / "table.npy", rows)
     found = inspect(tmp_path / "table.npy")
-    ill = found["unhealthy"]
-    assert ill["zero"]["ids"] == [7]
-    assert [(row["id"], row["nan"], row["infinite"]) for row in ill["broken"]["shown"]] == [(9, 1, 1), (11, 1, 0)]
-    assert ill["duplicates"]["ids"] == [[5, 20, 30]]
-    assert (found["norms"]["rows"], found["norms"]["finite"]) == (300, 298)
+    suspicious = found.diagnostics
+    assert suspicious.zero.ids.tolist() == [7]
+    assert [(row.id, row.nan, row.infinite) for row in suspicious.not_finite.examples] == [(9, 1, 1), (11, 1, 0)]
+    assert suspicious.duplicates.ids == ((5, 20, 30),)
+    assert (found.norms.rows, found.norms.finite) == (300, 298)
     sound = np.delete(rows, [7, 9, 11], axis=0).astype(np.float64)
     variances = np.linalg.eigvalsh(np.cov(sound.T, bias=True))
-    assert found["spectrum"]["participation"] == pytest.approx(variances.sum() ** 2 / (variances**2).sum(), rel=1e-4)
-    json.dumps(found.data, allow_nan=False)
+    assert found.spectrum.participation_ratio == pytest.approx(variances.sum() ** 2 / (variances**2).sum(), rel=1e-4)
+    json.dumps(to_json(found), allow_nan=False)
 
 
 STRANGE: dict[str, np.ndarray] = {
@@ -96,16 +101,18 @@ def test_strange_tables_are_told_of(name: str, tmp_path: Path) -> None:
     except CheckpointError:
         assert name in ("empty", "a cube")
         return
-    json.dumps(found.data, allow_nan=False)
-    for section in found.data["sections"].values():
-        assert "missing" not in section or len(section["missing"]) > 10
+    json.dumps(to_json(found), allow_nan=False)
+    for section in SECTIONS:
+        part = getattr(found, section)
+        assert not isinstance(part, Missing) or len(part.missing) > 10
+    assert [section.name for section in sections(found)] == list(SECTIONS)
 
 
 def test_wrong_inputs(tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", ROWS)
-    with pytest.raises(SettingError, match="there are: sizes"):
+    with pytest.raises(SettingError, match="Sections are: sizes"):
         inspect(tmp_path / "table.npy", ["norm"])
-    with pytest.raises(SettingError, match="no section"):
+    with pytest.raises(SettingError, match="sections are empty"):
         inspect(tmp_path / "table.npy", [])
     with pytest.raises(CheckpointError):
         inspect(tmp_path / "none.npy")
@@ -118,57 +125,161 @@ def test_wrong_inputs(tmp_path: Path) -> None:
 
 
 def test_a_configuration_that_contradicts_itself(tmp_path: Path) -> None:
-    from safetensors.numpy import save_file
-
     save_file({"model.embed_tokens.weight": ROWS}, tmp_path / "model.safetensors")
     config = {"model_type": "llama", "vocab_size": len(ROWS), "hidden_size": ROWS.shape[1], "num_hidden_layers": 1}
     config |= {"num_attention_heads": 4, "num_key_value_heads": 3}
     (tmp_path / "config.json").write_text(json.dumps(config))
     found = inspect(tmp_path)
     why = "the configuration is not understood: 4 heads of queries cannot share 3 heads of keys evenly"
-    assert found["rotary"]["missing"] == why
-    assert found["norms"]["percentiles"]
+    assert found.rotary.missing == why
+    assert found.norms.percentiles
+
+
+def test_a_reason_of_two_lines_is_one_sentence(tmp_path: Path) -> None:
+    save_file({"model.embed_tokens.weight": ROWS}, tmp_path / "model.safetensors")
+    config = {"model_type": "llama", "vocab_size": len(ROWS), "hidden_size": ROWS.shape[1], "num_hidden_layers": 1}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_attention_heads": 4, "rope_thetta": 1e4}))
+    missing = inspect(tmp_path).rotary.missing
+    assert "Did you mean 'rope_theta'? If" in missing
+    assert "\n" not in missing
 
 
 def test_a_configuration_that_nobody_knows(tmp_path: Path) -> None:
-    from safetensors.numpy import save_file
-
     save_file({"wte.weight": ROWS, "wpe.weight": ROWS[:50]}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "never-heard-of", "vocab_size": 300}))
     found = inspect(tmp_path)
-    assert "not understood" in found["rotary"]["missing"]
-    assert found["positions"]["positions"] == 50
-    assert found["positions"]["offset"] is None
-    assert found["shares"]["scale_known"] is False
-    assert found["shares"]["norm"] is None
+    assert "not understood" in found.rotary.missing
+    assert found.positions.positions == 50
+    assert found.positions.offset is None
+    assert found.variance.scale_known is False
+    assert found.variance.norm is None
 
 
 def test_samples_are_seeded(tmp_path: Path) -> None:
     rows = np.random.default_rng(1).standard_normal((20_000, 8)).astype(np.float32)
     np.save(tmp_path / "table.npy", rows)
-    one, again, other = (inspect(tmp_path / "table.npy", ["spectrum"], seed=seed)["spectrum"] for seed in (0, 0, 1))
-    assert one == again != other
-    assert (one["sampled"], one["rows"]) == (True, 16_384)
+    one, again, other = (inspect(tmp_path / "table.npy", ["spectrum"], seed=seed).spectrum for seed in (0, 0, 1))
+    assert to_json(one) == to_json(again) != to_json(other)
+    assert (one.sampled, one.rows) == (True, 16_384)
 
 
 LIGHT = """
 import sys
 from whatwhere.inspection import inspect
-from whatwhere.inspection.telling.ill import unhealthy
-inspect(sys.argv[1])
+from whatwhere.report.inspection import sections
+sections(inspect(sys.argv[1], sys.argv[2].split()))
 print(*{"torch", "matplotlib", "transformers"} & set(sys.modules))
 """
 
 
+def imported(path: Path, names: str = " ".join(SECTIONS)) -> str:
+    """Inspect a file in a new process, and return which heavy libraries that imported."""
+    command: list[Any] = [sys.executable, "-c", LIGHT, path, names]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 def test_a_file_without_a_configuration_needs_no_torch(tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", ROWS)
-    command: list[Any] = [sys.executable, "-c", LIGHT, tmp_path / "table.npy"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+    assert imported(tmp_path / "table.npy") == ""
 
 
-def test_a_table_with_nothing_wrong_is_not_told_of_in_zeros(tmp_path: Path) -> None:
+def test_the_token_table_of_a_model_needs_no_torch(tmp_path: Path) -> None:
+    """Its configuration is there, but nothing of it is needed."""
+    save_file({"wte.weight": ROWS, "wpe.weight": ROWS[:50]}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "vocab_size": 300, "n_embd": 24}))
+    assert imported(tmp_path, "sizes norms spectrum diagnostics positions") == ""
+
+
+def text(found: Inspection, name: str) -> str:
+    """Return the paragraphs of a section."""
+    (section,) = (section for section in sections(found) if section.name == name)
+    return " ".join(part.text for part in section.parts if isinstance(part, Paragraph))
+
+
+def test_a_table_with_nothing_wrong_is_not_described_in_zeros(tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", ROWS)
-    said = " ".join(part for part in unhealthy(inspect(tmp_path / "table.npy")["unhealthy"]) if isinstance(part, str))
-    assert "Of 300 rows none looks as if training had never reached it." in said
-    assert not re.search(r"\b0 (of|hubs|rows)", said)
+    said = text(inspect(tmp_path / "table.npy"), "diagnostics")
+    assert "Under-trained tokens cannot be detected here" in said
+    assert "none exceeds 1" in said
+    assert not re.search(r"\b0 (of|hubs|rows|tokens)", said)
+    # Nothing names the rows, so nothing is said of rows beyond the vocabulary.
+    assert "No row is duplicate, zero or not finite." in said
+    assert "Rows beyond the vocabulary: the number of tokens is not known" in said
+
+
+def test_a_random_table_is_not_said_to_be_trained(tmp_path: Path) -> None:
+    """Rows that nothing but weight decay has moved share no direction: what was measured does not show them."""
+    rows = np.random.default_rng(0).standard_normal((2000, 256)).astype(np.float32)
+    rows[:100] *= 0.1
+    np.save(tmp_path / "table.npy", rows)
+    found = inspect(tmp_path / "table.npy")
+    said, under_trained = text(found, "diagnostics"), found.diagnostics.under_trained
+    assert under_trained.decisive
+    assert (
+        f"no cosine to the mean of the 10 rows of lowest norm is above {under_trained.highest:.2f}, and suspicious is "
+        f"above {under_trained.threshold:.2f}"
+    ) in said
+    assert "shrunk by weight decay, would not be detected" in said
+    assert 0 < under_trained.highest < under_trained.threshold < 1
+
+
+def test_too_few_rows_are_not_judged(tmp_path: Path) -> None:
+    np.save(tmp_path / "table.npy", np.eye(3, dtype=np.float32))
+    found = inspect(tmp_path / "table.npy")
+    assert found.diagnostics.under_trained.highest is None
+    assert "cannot be detected in 3 rows" in text(found, "diagnostics")
+
+
+def test_hubs_of_too_few_rows_are_not_judged(tmp_path: Path) -> None:
+    np.save(tmp_path / "table.npy", np.zeros((3, 4), np.float32))
+    assert "Hubs cannot be detected: fewer than two rows" in text(inspect(tmp_path / "table.npy"), "diagnostics")
+
+
+def test_a_missing_table_is_not_no_position_embedding(tmp_path: Path) -> None:
+    """GPT-2 adds a table that this file lacks: so its first layer's input is not the token embedding alone."""
+    save_file({"wte.weight": ROWS}, tmp_path / "model.safetensors")
+    config = {"model_type": "gpt2", "vocab_size": 300, "n_embd": 24, "n_head": 2, "n_layer": 1, "n_positions": 50}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = inspect(tmp_path, ["variance", "positions"])
+    for section in (found.variance, found.positions):
+        assert "no table of it is in the file" in section.missing
+        assert "alone" not in section.missing
+        assert "alike" not in section.missing
+
+
+def test_no_positional_encoding_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model with neither position embedding nor rotary nor biases."""
+    save_file({"model.embed_tokens.weight": ROWS}, tmp_path / "model.safetensors")
+    config = {"model_type": "llama", "vocab_size": len(ROWS), "hidden_size": ROWS.shape[1], "num_hidden_layers": 1}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_attention_heads": 4}))
+    found = inspect(tmp_path, ["variance"])
+    assert found.variance.missing == (
+        "this model adds no position embedding to its token embeddings: positions enter its attention, by Rotary; "
+        "so the first layer's input is the token embedding alone"
+    )
+    without = replace(Checkpoint.open(tmp_path).description, query_key=(None,), score=(None,))
+    monkeypatch.setattr(Checkpoint, "description", without)
+    found = inspect(tmp_path, ["positions"])
+    assert found.positions.missing == "this model has no positional encoding: every position is treated alike"
+
+
+def test_tokens_and_positions_of_results_are_of_one_run(tmp_path: Path) -> None:
+    """A folder holds many runs: what one run's tokens weigh against another's positions means nothing."""
+    g = np.random.default_rng(0)
+    (tmp_path / "layers").mkdir()
+    for run, places in (("none-0", False), ("learned-0", True)):
+        tensors = {"tokens.weight": g.standard_normal((20, 8)).astype(np.float32)}
+        if places:
+            tensors["where.input.weight"] = g.standard_normal((32, 8)).astype(np.float32)
+        save_file(tensors, tmp_path / "layers" / f"{run}.safetensors")
+    runs = {run: {"file": f"layers/{run}.safetensors"} for run in ("none-0", "learned-0")}
+    results = {"format": "whatwhere-results", "version": 2}
+    for order, paired in (((*runs,), False), ((*reversed(runs),), True)):
+        (tmp_path / "results.json").write_text(json.dumps(results | {"runs": [runs[run] for run in order]}))
+        found = inspect(tmp_path)
+        assert isinstance(found.variance, Missing) != paired
+        assert isinstance(found.positions, Missing) != paired
+        if paired:
+            assert found.positions.tensor == "learned-0/where.input.weight"

@@ -2,9 +2,9 @@
 
 import json
 import re
+from dataclasses import replace
 from functools import partial
 from html.parser import HTMLParser
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,13 @@ from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, models
 
 from whatwhere.errors import MissingExtra, SettingError
-from whatwhere.inspection import SECTIONS, Inspection, inspect
-from whatwhere.inspection.telling.parts import seen
-from whatwhere.inspection.wording import TITLES
-from whatwhere.studio import freezing
-from whatwhere.studio.freezing import check_file, write_page
+from whatwhere.inspection import SECTIONS, inspect
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.records import to_json
+from whatwhere.report.inspection import TITLES, headline
+from whatwhere.report.text import number
+from whatwhere.studio import export
+from whatwhere.studio.export import check_file, write_inspection, write_page
 
 from ..running import refused, whatwhere
 
@@ -29,8 +31,8 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def tell(words: list[str], tmp_path: Path, **config: Any) -> Path:
-    """Make a folder of a model whose words are hostile, some rows of which are not well."""
+def write_model(words: list[str], tmp_path: Path, **config: Any) -> Path:
+    """Write a model whose tokens are hostile, some rows of which are faulty."""
     g = np.random.default_rng(0)
     rows = g.standard_normal((400, 256)).astype(np.float32)
     rows[: len(words)] = 0.05 * g.standard_normal(256) + 0.01 * rows[: len(words)]
@@ -61,7 +63,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bundled(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Have pages made of a bundle in another folder than the installation's."""
     for each in (write_page, check_file):
-        patch.setattr(freezing, each.__name__, partial(each, page=folder))
+        patch.setattr(export, each.__name__, partial(each, page=folder))
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +112,7 @@ class Read(HTMLParser):
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make the folder of a model whose tokens are hostile."""
-    return tell(HOSTILE, tmp_path_factory.mktemp("hostile"))
+    return write_model(HOSTILE, tmp_path_factory.mktemp("hostile"))
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +121,15 @@ def page(hostile: Path, bundle: Path, tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("page")
     with pytest.MonkeyPatch.context() as patch:
         bundled(patch, bundle)
-        file = inspect(hostile).write(folder / "out.html")
+        file = written(hostile, folder / "out.html")
     assert [path.name for path in folder.iterdir()] == ["out.html"]
     return file.read_text(encoding="utf-8")
+
+
+def written(path: Path, file: Path, *, allow_pickle: bool = False) -> Path:
+    """Inspect a checkpoint and write its page."""
+    checkpoint = Checkpoint.open(path, allow_pickle=allow_pickle)
+    return write_inspection(checkpoint, inspect(checkpoint), file)
 
 
 def test_the_page_runs_nothing_but_its_own(page: str) -> None:
@@ -138,11 +146,11 @@ def test_the_page_runs_nothing_but_its_own(page: str) -> None:
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
 
 
-def test_no_sign_reorders_or_hides(page: str) -> None:
+def test_no_character_reorders_or_hides(page: str) -> None:
     assert not set(page) & set("\u202e\u200b\u2066\x1b\x00")
     # As their codes they are there to be read.
-    assert "\\u202egnp.exe" in page
-    assert "a\\u200bb" in page
+    assert "⟨U+202E⟩gnp.exe" in page
+    assert "a⟨U+200B⟩b" in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
 
 
@@ -150,20 +158,28 @@ def test_every_section_is_read_without_a_script(page: str, hostile: Path) -> Non
     read = Read(page)
     assert read.texts["h2"][0] == "Overview"
     assert [title for title in read.texts["h3"] if title in TITLES.values()] == [TITLES[name] for name in SECTIONS]
-    answer = inspect(hostile).answer
-    assert read.texts["p"][1] == f"{answer}."
-    assert answer.startswith("400 tokens x 256, learned positions 64; ")
+    said = headline(inspect(hostile))
+    assert read.texts["p"][1] == f"{said}."
+    assert said.startswith("400 tokens × 256, 64 learned positions; ")
     sizes = {row[0]: row[1:] for row in read.tables["Parameters and bytes by part"]}
-    assert sizes["token table"] == ["400 x 256", "float32", "102,400", "86.2 %", "409,600", "86.2 %", "wte.weight"]
+    assert sizes["token table"] == [
+        "400 × 256",
+        "float32",
+        "102,400",
+        "86.2\u00a0%",
+        "409,600",
+        "86.2\u00a0%",
+        "wte.weight",
+    ]
     assert sizes["all"][2] == f"{400 * 256 + 64 * 256:,}"
-    assert "1 row: all zeros." in read.texts["p"]
-    assert read.tables["Rows that are all zeros"][1:] == [["#3", "a\\u200bb"]]
-    assert read.tables["Rows that are broken (NaN or infinity)"][1:] == [["#4", "\\x1b[31mred", "1", "0"]]
-    assert read.tables["Rows that are equal"][1:] == [["#5", "#5 ␣  #6 ◌\u0301"]]
-    lengths = read.tables["Lengths of the rows"][1:]
-    assert sum(int(count) for _, count in lengths) == 399  # one is not finite
-    rotary = read.texts["p"].index("No layer of this model turns queries and keys.")
-    assert read.texts["p"][rotary + 1] == "No layer of this model adds a bias to its scores."
+    assert "1 row of zeros." in read.texts["p"]
+    assert read.tables["Zero rows"][1:] == [["#3", "a⟨U+200B⟩b"]]
+    assert read.tables["Rows with NaN or infinity"][1:] == [["#4", "⟨U+001B⟩[31mred", "1", "0"]]
+    assert read.tables["Duplicate rows"][1:] == [["#5", "#5 ␣  #6 ◌\u0301"]]
+    norms = read.tables["Histogram of the norms"][1:]
+    assert sum(int(count) for _, count in norms) == 399  # one is not finite
+    rotary = read.texts["p"].index("No layer of this model rotates queries and keys.")
+    assert read.texts["p"][rotary + 1] == "No layer of this model adds a bias to its attention scores."
 
 
 def test_the_numbers_are_those_of_the_table(page: str, hostile: Path) -> None:
@@ -172,61 +188,53 @@ def test_the_numbers_are_those_of_the_table(page: str, hostile: Path) -> None:
     read, tensors = Read(page), load_file(hostile / "model.safetensors")
     norms = np.linalg.norm(tensors["wte.weight"].astype(np.float64), axis=1)
     finite = norms[np.isfinite(norms)]
-    names, values = read.tables["Percentiles of the lengths"]
+    names, values = read.tables["Percentiles of the norms"]
     for name, value in zip(names[1:], values[1:], strict=True):
-        assert value == f"{np.percentile(finite, float(name.removesuffix(' %'))):.3g}"
+        assert value == number(float(np.percentile(finite, float(name))))
     places = tensors["wpe.weight"].astype(np.float64)
     unit = places / np.linalg.norm(places, axis=1, keepdims=True)
-    for distance, cosine in read.tables["How alike two positions are, by their distance"][1:]:
+    for distance, cosine in read.tables["Mean cosine of two positions, by their distance"][1:]:
         n = int(distance)
-        assert cosine == f"{(unit[n:] * unit[:-n]).sum(axis=1).mean():.3f}"
+        assert cosine.replace("−", "-") == f"{(unit[n:] * unit[:-n]).sum(axis=1).mean():.3f}"
     spread = np.linalg.svd(places - places.mean(axis=0), compute_uv=False) ** 2
-    first = read.tables["Share of the variance of positions by principal axis"][1]
-    assert first == ["1", f"{100 * spread[0] / spread.sum():.1f} %"]
+    head, first = read.tables["Share of the variance by principal axis"][:2]
+    assert head == ["axis", "token embeddings", "positions"]
+    assert (first[0], first[2]) == ("1", f"{100 * spread[0] / spread.sum():.1f}\u00a0%")
 
 
 def test_the_same_checkpoint_gives_the_same_page(page: str, hostile: Path, tmp_path: Path) -> None:
-    assert inspect(hostile).write(tmp_path / "again.html").read_text(encoding="utf-8") == page
+    assert written(hostile, tmp_path / "again.html").read_text(encoding="utf-8") == page
 
 
-def test_data_alone_make_the_page(hostile: Path, tmp_path: Path) -> None:
-    """What was kept as JSON is shown as it was found, of what lies at its path."""
-    data = inspect(hostile, ["sizes", "norms"], seed=3).data
-    data["sections"]["norms"]["mean"] = data["sections"]["norms"]["percentiles"]["50"] = 7777
-    file = Inspection(json.loads(json.dumps(data))).write(tmp_path / "kept.html")
+def test_the_page_shows_what_was_found(hostile: Path, tmp_path: Path) -> None:
+    """An inspection that was made before is written as it is; no other sections are computed."""
+    checkpoint = Checkpoint.open(hostile)
+    found = inspect(checkpoint, ["sizes", "norms"], seed=3)
+    changed = replace(found.norms, percentiles=found.norms.percentiles | {"50": 7777.0})
+    file = write_inspection(checkpoint, replace(found, norms=changed), tmp_path / "kept.html")
     read = Read(file.read_text(encoding="utf-8"))
     titles = [title for title in read.texts["h3"] if title in TITLES.values()]
     assert titles == [TITLES["sizes"], TITLES["norms"]]
-    assert any(said.startswith("The median length is 7.78e+03") for said in read.texts["p"])
+    assert any(said.startswith("The median norm is 7,777") for said in read.texts["p"])
 
 
 def test_a_pickle_that_was_allowed_once_is_written(tmp_path: Path) -> None:
     torch.save({"tok_embeddings.weight": torch.eye(40, 8)}, tmp_path / "model.pt")
-    file = inspect(tmp_path / "model.pt", allow_pickle=True).write(tmp_path / "page.html")
-    assert "40 tokens x 8." in Read(file.read_text(encoding="utf-8")).texts["p"]
-
-
-@pytest.mark.parametrize(
-    ("given", "shown"),
-    [
-        (" a", "␣a"), ("  ", "␣␣"), ("a b", "a b"), ("\u0301", "◌\u0301"), ("\t", "\\t"), ("Ġthe", "Ġthe"), ("", ""),
-        ("x" * 500, "x" * 36 + "…" + "x" * 11),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_seen_is_shown(given: str, shown: str) -> None:
-    assert seen(given) == shown
+    file = written(tmp_path / "model.pt", tmp_path / "page.html", allow_pickle=True)
+    assert "40 tokens × 8." in Read(file.read_text(encoding="utf-8")).texts["p"]
 
 
 def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", np.eye(9, dtype=np.float32))
-    found = inspect(tmp_path / "table.npy", ["sizes"])
+    checkpoint = Checkpoint.open(tmp_path / "table.npy")
+    found = inspect(checkpoint, ["sizes"])
     with pytest.raises(SettingError, match="is a folder"):
-        found.write(tmp_path)
+        write_inspection(checkpoint, found, tmp_path)
     with pytest.raises(SettingError, match="cannot be written"):
-        found.write(tmp_path / "no" / "where.html")
+        write_inspection(checkpoint, found, tmp_path / "no" / "where.html")
     before = (tmp_path / "table.npy").read_bytes()
     with pytest.raises(SettingError, match="not written over"):
-        found.write(tmp_path / "table.npy")
+        write_inspection(checkpoint, found, tmp_path / "table.npy")
     assert (tmp_path / "table.npy").read_bytes() == before
 
 
@@ -234,12 +242,12 @@ def test_without_a_bundle_it_is_refused_before_the_work(tmp_path: Path, monkeypa
     bundled(monkeypatch, tmp_path)
     np.save(tmp_path / "table.npy", np.eye(9, dtype=np.float32))
     with pytest.raises(MissingExtra, match="make page"):
-        inspect(tmp_path / "table.npy", ["sizes"]).write(tmp_path / "page.html")
+        written(tmp_path / "table.npy", tmp_path / "page.html")
 
     def work(*_: Any) -> None:
         raise AssertionError("it began to work")
 
-    monkeypatch.setattr("whatwhere.inspection.gather", work)
+    monkeypatch.setattr("whatwhere.inspection.examine", work)
     assert "make page" in refused("inspect", tmp_path / "table.npy", "--report", tmp_path / "page.html")
     assert [path.name for path in tmp_path.iterdir()] == ["table.npy"]
 
@@ -250,12 +258,12 @@ def test_without_a_bundle_it_is_refused_before_the_work(tmp_path: Path, monkeypa
 def test_the_command_prints_what_was_found(hostile: Path) -> None:
     status, out, err = whatwhere("inspect", hostile)
     assert (status, err) == (0, "")
-    assert "400 tokens x 256, learned positions 64" in out
+    assert "400 tokens × 256, 64 learned positions" in out
     assert "\x1b" not in out
     assert "\u202e" not in out
-    assert "1 row: all zeros" in out
+    assert "1 row of zeros" in out
     assert "#5 \x1b[31mred" not in out
-    for title in ("Sizes", "What against where", "Lengths of the token rows", "Rows that are not well", "Positions"):
+    for title in TITLES.values():
         assert f"\n{title}\n" in out
 
 
@@ -263,8 +271,10 @@ def test_the_command_gives_json(hostile: Path) -> None:
     status, out, _ = whatwhere("inspect", hostile, "--json", "--sections", "sizes, norms", "--seed", "3")
     assert status == 0
     data = json.loads(out)
-    assert data == inspect(hostile, ["sizes", "norms"], seed=3).data
-    assert (data["format"], data["version"], list(data["sections"])) == ("whatwhere-inspection", 1, ["sizes", "norms"])
+    found = inspect(hostile, ["sizes", "norms"], seed=3)
+    assert data == {"headline": headline(found)} | {n: v for n, v in to_json(found).items() if v is not None}
+    assert list(data) == ["headline", "path", "format", "whatwhere", "seed", "shape", "sizes", "norms"]
+    assert (data["seed"], data["shape"], data["norms"]["rows"]) == (3, [400, 256], 400)
 
 
 def test_the_command_writes_the_page(tmp_path: Path) -> None:
@@ -279,8 +289,8 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["no-such-file"], "cannot be read"),
-        (["table.npy", "--sections", "norm"], "there are: sizes"),
-        (["table.npy", "--sections", ","], "no section"),
+        (["table.npy", "--sections", "norm"], "Sections are: sizes"),
+        (["table.npy", "--sections", ","], "sections are empty"),
         (["table.npy", "--report", "."], "is a folder"),
         (["model.pt"], "allow-pickle|allow_pickle"),
     ],
@@ -292,19 +302,3 @@ def test_bad_input_is_told_in_words(
     np.save(tmp_path / "table.npy", np.eye(9, dtype=np.float32))
     (tmp_path / "model.pt").write_bytes(b"PK\x03\x04")
     assert re.search(said, refused("inspect", *words))
-
-
-def test_a_terminal_without_blocks_gets_plain_bars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rich.console import Console
-
-    from whatwhere.inspection import terminal
-
-    np.save(tmp_path / "table.npy", np.random.default_rng(0).standard_normal((50, 8)))
-    found = inspect(tmp_path / "table.npy", ["norms"])
-    for encoding, sign in (("utf-8", "█"), ("ascii", "#")):
-        written = StringIO()
-        monkeypatch.setattr(terminal.sys, "stdout", type("Out", (), {"encoding": encoding})())
-        terminal.show(found.data, Console(file=written, width=120))
-        monkeypatch.undo()
-        assert sign in written.getvalue()
-        assert written.getvalue().isascii() is (encoding == "ascii")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import whatwhere as ww
+from whatwhere.where.catalogue import Scheme
 
 DIM, HEADS, KEY_HEADS, MAX_LENGTH = 64, 4, 2, 64
 REGIME = 4 * MAX_LENGTH
@@ -17,7 +18,7 @@ REGIME = 4 * MAX_LENGTH
 class Case:
     """A row of the catalogue with one choice of options."""
 
-    row: ww.Scheme
+    row: Scheme
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -35,7 +36,7 @@ class Case:
 
     @property
     def axes(self) -> int:
-        """How many coordinates of a token it reads; a ruler with one axis stands for all."""
+        """How many coordinates of a token it reads; positions with one axis serve for all."""
         where = self.build()
         return max(getattr(scheme, "axes", 1) for scheme in (where.input, where.query_key, where.score))
 
@@ -46,7 +47,7 @@ class Case:
 
     @property
     def causal_only(self) -> bool:
-        """It says nothing of later keys; an option may lift what the row states, as T5's bidirectional does."""
+        """It supports causal attention only; an option may lift what the entry states, as T5's bidirectional does."""
         where = self.build()
         return any(scheme.causal_only for scheme in (where.query_key, where.score) if scheme is not None)
 
@@ -55,7 +56,7 @@ class Case:
         return self.row.relative or end <= self.row.relative_below
 
 
-def mixture(*names: str) -> ww.Scheme:
+def mixture(*names: str) -> Scheme:
     """A row for several schemes at once, with the facts that follow from theirs."""
     rows = [ww.catalogue[name] for name in names]
     joined = "+".join(names)
@@ -71,8 +72,8 @@ def mixture(*names: str) -> ww.Scheme:
         causal_only=any(row.causal_only for row in rows),
         follows_length=any(row.follows_length for row in rows),
         keeps_norms=all(row.keeps_norms for row in rows),
-        longest=min(row.longest for row in rows),
-        near=None,
+        tested_up_to=min(row.tested_up_to for row in rows),
+        distinct_up_to=None,
         variants=(),
     )
 

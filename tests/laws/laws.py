@@ -69,7 +69,7 @@ def unchanged_by_callers(build: Build, p: ww.Positions, longest: int = 1_000_000
         numbers(used, ww.positions(5, start=min(100_000, longest - 5)))
         used.at(few.to("meta")).input(torch.empty(1, 3, DIM, device="meta"))
     with torch.inference_mode():
-        attend(used, ww.packed([4, 5]))
+        attend(used, ww.Positions.packed([4, 5]))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         attend(used, ww.positions(40, start=7))
     require_equal([*numbers(used, p), attend(used, p)], expected)
@@ -101,14 +101,14 @@ def packed_equals_separate(model: Model, lengths: tuple[int, ...]) -> None:
     """Law 3: documents in one sequence do not feel each other."""
     ids = random_ids(2, sum(lengths))
     with torch.no_grad():
-        together = model(ids, ww.packed(lengths))
+        together = model(ids, ww.Positions.packed(lengths))
         apart = [model(part, ww.positions(part.shape[1])) for part in ids.split(lengths, dim=1)]
         assert_close(together, torch.cat(apart, dim=1), **TOLERANCE)
 
 
 def padded_equals_unpadded(model: Model, mask: Tensor) -> None:
     """Law 3: padding, wherever it stands, changes no real token, and makes nothing NaN."""
-    ids, p = random_ids(*mask.shape), ww.from_mask(mask)
+    ids, p = random_ids(*mask.shape), ww.Positions.from_mask(mask)
     y = model(ids, p)
     assert y.isfinite().all(), "padding makes numbers that are not finite"
     for row, real in enumerate(mask):
@@ -180,7 +180,7 @@ def gradients_are_right(where: ww.Where, p: ww.Positions, dim: int) -> None:
 def permuting_positions_permutes_rows(encoding: ww.InputEncoding, index: Tensor) -> None:
     """Law 8: a row depends on its own position only."""
     order = torch.randperm(index.numel(), generator=torch.Generator().manual_seed(0))
-    moved = shared.rows_moved(lambda positions: encoding(positions)[0], index, order)
+    moved = shared.permutation_error(lambda positions: encoding(positions)[0], index, order)
     assert not moved.any(), f"rows are not equal: {moved.max():.1e} apart"
 
 
@@ -190,7 +190,7 @@ def inner_product_is_of_distance(encoding: ww.InputEncoding, distance: int, star
     It is a sum of dim/2 cosines, made of dim products of two float32 numbers of at most 1, each rounded by 2**-25 at
     most: an error of dim * 2**-24.
     """
-    apart = shared.products_apart(lambda positions: encoding(positions)[0], distance, starts)
+    apart = shared.inner_product_error(lambda positions: encoding(positions)[0], distance, starts)
     assert (apart <= encoding.dim * 2**-23).all(), f"products are not equal: {apart.max():.1e} apart"
 
 
@@ -213,8 +213,8 @@ def logits_unmoved(
 
     Cosine and sine are rounded to float32, by 2**-25 each. Lengths are those after the map.
     """
-    apart = shared.logits_apart(*(mapped(query_key, stands, regime_length) for stands in (p, moved)))
-    assert (apart <= shared.of_logits(2**-25)).all(), f"moved by {apart.max():.1e} of |q| |k|"
+    apart = shared.logit_error(*(mapped(query_key, stands, regime_length) for stands in (p, moved)))
+    assert (apart <= shared.logit_tolerance(2**-25)).all(), f"moved by {apart.max():.1e} of |q| |k|"
 
 
 def norms_kept(query_key: ww.QueryKeyMap, p: ww.Positions, regime_length: int | None = None) -> None:
@@ -222,7 +222,7 @@ def norms_kept(query_key: ww.QueryKeyMap, p: ww.Positions, regime_length: int | 
     q, k = (draw(1, 2, p.tokens, HEAD_DIM, seed=n) for n in (0, 1))
     stated = getattr(query_key, "magnitude", 1.0)
     for before, after in zip((q, k), query_key(q, k, p, regime_length=regime_length), strict=True):
-        changed = shared.lengths_changed(before, after, stated)
+        changed = shared.norm_error(before, after, stated)
         assert (changed <= 1e-6).all(), f"lengths are not equal: {changed.max():.1e} apart"
 
 
@@ -263,5 +263,5 @@ def finite_at(score: ww.ScoreBias, longest: int, dtype: torch.dtype) -> None:
 def distinct_over(score: ww.ScoreBias, near: int, dtype: torch.dtype) -> None:
     """Law 14: every head tells all near distances apart."""
     table = score(ww.positions(1, start=near), keys=ww.positions(near + 1), dtype=dtype)
-    for head, same in enumerate(shared.merged(table[0, :, 0])):
+    for head, same in enumerate(shared.repeated(table[0, :, 0])):
         assert not same.any(), f"head {head} of {score.num_heads} merges distances in {dtype}"

@@ -27,18 +27,18 @@ class OneBinding:
 @pytest.mark.parametrize("start", [0, 100_000])
 @pytest.mark.parametrize("law", [laws.unchanged_by_bfloat16, laws.unchanged_by_autocast])
 def test_law_1_conversions(law, start, case):
-    law(case.build(), ww.positions(9, start=min(start, case.row.longest - 9)))
+    law(case.build(), ww.positions(9, start=min(start, case.row.tested_up_to - 9)))
 
 
 @each(positional)
 def test_law_1_who_called_before(case):
-    laws.unchanged_by_callers(case.build, ww.positions(9, start=2), case.row.longest)
+    laws.unchanged_by_callers(case.build, ww.positions(9, start=2), case.row.tested_up_to)
 
 
 @each()
 def test_law_1_layers_of_other_dtypes_and_engines(case):
     """One Here is shared by layers: what one layer asks for must not reach the next."""
-    where, p = case.build(), ww.packed([3, 4])
+    where, p = case.build(), ww.Positions.packed([3, 4])
     here = where.at(p)
     shared, expected = OneBinding(here), attend(where, p)
     if not case.row.learned:
@@ -92,13 +92,15 @@ def test_law_2_a_ruler_that_grows(case):
 @pytest.mark.parametrize("first", [1, 5])
 def test_law_2_decoding_on_a_grid(first, case):
     """The last axis runs fastest, and later is what stands later in the sequence."""
-    p = ww.grid(*[1] * (case.axes - 2), 3, 4)
+    p = ww.Positions.grid(*[1] * (case.axes - 2), 3, 4)
     laws.decoding_equals_prefill(model(case), p, first)
-    laws.decoding_equals_prefill(model(case), ww.Positions(p.index.flip(0), p.order, None, True, p.longest), first)
+    laws.decoding_equals_prefill(model(case), ww.Positions(p.index.flip(0), p.order, None, True, p.max_length), first)
 
 
 @each()
-@pytest.mark.parametrize("p", [ww.from_mask(LEFT), ww.packed([2, 6])], ids=["left-padded", "packed"])
+@pytest.mark.parametrize(
+    "p", [ww.Positions.from_mask(LEFT), ww.Positions.packed([2, 6])], ids=["left-padded", "packed"]
+)
 def test_law_3_decoding(p, case):
     laws.decoding_equals_prefill(model(case), p, first=5)
 
@@ -156,7 +158,7 @@ def test_law_5_settings_matter(row):
     axes = {case.axes for case in cases}
     rulers = [ww.positions(9, start=1)]
     if len(axes) == 1 and axes != {1}:  # what an option does to the axes cannot be seen where they are alike
-        rulers.append(ww.from_position_ids(torch.arange(9 * max(axes)).reshape(max(axes), 1, 9) % 7))
+        rulers.append(ww.Positions.from_position_ids(torch.arange(9 * max(axes)).reshape(max(axes), 1, 9) % 7))
     laws.tell_apart([case.build() for case in cases], *rulers, regime_length=cases[0].regime)
 
 
@@ -172,7 +174,7 @@ def test_law_6_state(case):
 
 
 @each(lambda case: case.row.learned)
-@pytest.mark.parametrize("p", [ww.positions(4), ww.packed([2, 1])], ids=["run", "packed"])
+@pytest.mark.parametrize("p", [ww.positions(4), ww.Positions.packed([2, 1])], ids=["run", "packed"])
 def test_law_7_gradients(p, case):
     torch.manual_seed(0)
     laws.gradients_are_right(case.build(dim=8, num_heads=2, max_length=5), p, dim=8)
@@ -194,7 +196,7 @@ def test_facts_of_the_row_fit_the_doors(case):
 @pytest.mark.parametrize("shift", [1, 20, 1_000_000])
 def test_relative_iff_declared(shift, case):
     torch.manual_seed(0)
-    shift = min(shift, (case.row.longest if case.row.any_length else MAX_LENGTH) - 9)
+    shift = min(shift, (case.row.tested_up_to if case.row.any_length else MAX_LENGTH) - 9)
     relative = case.sees_distances_only(shift + 9)
     laws.relative_iff_declared(case.build(), relative, n=9, shift=shift, regime_length=case.regime)
 
@@ -203,11 +205,11 @@ def test_relative_iff_declared(shift, case):
 def test_a_table_ends_with_an_error(case):
     where = case.build(max_length=8)
     attend(where, ww.positions(8))
-    with pytest.raises(ww.PositionError, match="position 8 is beyond"):
+    with pytest.raises(ww.errors.PositionError, match="position 8 is beyond"):
         attend(where, ww.positions(9))
 
 
 @each(lambda case: case.row.any_length)
 def test_any_length(case):
     where = case.build(max_length=8)
-    assert attend(where, ww.positions(9, start=case.row.longest - 9)).isfinite().all()
+    assert attend(where, ww.positions(9, start=case.row.tested_up_to - 9)).isfinite().all()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import whatwhere as ww
+from whatwhere.where.catalogue import Scheme
 
 from . import laws
 from .cases import DIM, HEADS, KEY_HEADS, Case
@@ -54,7 +55,7 @@ class Wane(ww.ScoreBias):
 
 
 CASE = Case(
-    ww.Scheme(
+    Scheme(
         name="own",
         door="score",
         formula="score(h, i, j) += -(i - j) sigmoid(<w_h, x_j>) sigmoid(-<q_i, k_j>)",
@@ -77,7 +78,7 @@ def test_it_is_its_formula_in_plain_loops(engine):
     scheme, n = Wane(DIM, HEADS), sum(DOCUMENTS)
     x = draw(2, n, DIM, seed=3)
     q, k, v = (draw(2, heads, n, HEAD_DIM, seed=seed) for seed, heads in enumerate((HEADS, KEY_HEADS, KEY_HEADS)))
-    here = ww.Where(score=scheme).at(ww.packed(DOCUMENTS))
+    here = ww.Where(score=scheme).at(ww.Positions.packed(DOCUMENTS))
     actual = here.attention(q, k, v, gates=here.gates(x), engine=engine)
     gates, expected = (x.double() @ scheme.weight.double().mT).sigmoid(), torch.empty(q.shape, dtype=torch.float64)
     q, k, v = q.double(), k.double(), v.double()
@@ -95,26 +96,26 @@ def test_it_is_its_formula_in_plain_loops(engine):
 def test_decoding_packing_and_padding():
     small = model(CASE)
     laws.decoding_equals_prefill(small, ww.positions(8), first=3)
-    laws.decoding_equals_prefill(small, ww.from_mask(LEFT), first=5)
+    laws.decoding_equals_prefill(small, ww.Positions.from_mask(LEFT), first=5)
     laws.packed_equals_separate(small, (3, 1, 5))
     laws.padded_equals_unpadded(small, LEFT)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_engines_agree(engine):
-    laws.engines_agree(model(CASE), ww.packed([3, 4]), engine)
+    laws.engines_agree(model(CASE), ww.Positions.packed([3, 4]), engine)
 
 
 def test_state_gradients_and_distances():
     laws.state_is_as_declared(CASE.build(), learned=True)
-    laws.gradients_are_right(CASE.build(dim=8, num_heads=2), ww.packed([2, 1]), dim=8)
+    laws.gradients_are_right(CASE.build(dim=8, num_heads=2), ww.Positions.packed([2, 1]), dim=8)
     laws.relative_iff_declared(CASE.build(), True, n=9, shift=1000)
 
 
 def test_what_it_says_of_itself_is_heeded():
-    with pytest.raises(ww.SettingError, match="Wane says nothing of keys later than the query"):
+    with pytest.raises(ww.errors.SettingError, match="Wane supports causal attention only"):
         attend(CASE.build(), ww.positions(4), causal=False)
-    with pytest.raises(ww.DoorError, match="Wane depends on queries and keys"):
+    with pytest.raises(ww.errors.DoorError, match="Wane depends on queries and keys"):
         CASE.build().score(ww.positions(4))
 
 

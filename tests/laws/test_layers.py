@@ -17,8 +17,8 @@ LEFT = torch.tensor([[1, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1]], dtype=
 RULERS = {
     "run": ww.positions(8),
     "other starts": ww.positions(8, start=torch.tensor([0, 9])),
-    "packed": ww.packed([2, 6]),
-    "left-padded": ww.from_mask(LEFT),
+    "packed": ww.Positions.packed([2, 6]),
+    "left-padded": ww.Positions.from_mask(LEFT),
 }
 
 

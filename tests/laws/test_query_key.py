@@ -13,7 +13,7 @@ from .model import HEAD_DIM, draw
 @each(lambda case: case.row.door == "query_key" and case.row.relative)
 @pytest.mark.parametrize("shift", [1, 1_000, 131_072, 1_000_000])
 def test_law_10_logits_do_not_move(shift, case):
-    p, moved = ww.positions(12), ww.positions(12, start=min(shift, case.row.longest - 12))
+    p, moved = ww.positions(12), ww.positions(12, start=min(shift, case.row.tested_up_to - 12))
     laws.logits_unmoved(case.build().query_key, p, moved, case.regime)
 
 
@@ -24,21 +24,23 @@ def test_law_10_logits_do_not_move_along_any_axis(shift, case):
     for axis in range(case.axes):
         moved = index.clone()
         moved[axis] += shift
-        laws.logits_unmoved(case.build().query_key, *map(ww.from_position_ids, (index, moved)), case.regime)
+        laws.logits_unmoved(case.build().query_key, *map(ww.Positions.from_position_ids, (index, moved)), case.regime)
 
 
 @each(lambda case: case.row.door == "query_key")
 def test_law_10_logits_see_the_distance(case):
     """The law alone would also hold for a map that does nothing."""
     query_key = case.build().query_key
-    near, far = (laws.logits(query_key, ww.from_position_ids(torch.tensor([0, d])), case.regime) for d in (1, 2))
+    near, far = (
+        laws.logits(query_key, ww.Positions.from_position_ids(torch.tensor([0, d])), case.regime) for d in (1, 2)
+    )
     assert (near - far)[..., 1, 0].abs().max() > 1e-2
 
 
 @each(lambda case: case.row.door == "query_key" and case.row.keeps_norms)
 @pytest.mark.parametrize("start", [0, 1_000, 1_000_000])
 def test_law_11_norms_are_kept(start, case):
-    p = ww.positions(12, start=min(start, case.row.longest - 12))
+    p = ww.positions(12, start=min(start, case.row.tested_up_to - 12))
     laws.norms_kept(case.build().query_key, p, case.regime)
 
 
@@ -60,7 +62,7 @@ def test_keys_that_stand_elsewhere(queries, case):
 @each(lambda case: case.row.door == "query_key")
 def test_in_place_is_the_same_map(case):
     """Maps that turn pairs of features write over queries and keys; the others refuse, and touch nothing."""
-    query_key, p = case.build().query_key, ww.packed([4, 5])
+    query_key, p = case.build().query_key, ww.Positions.packed([4, 5])
     given = draw(2, 4, 9, HEAD_DIM, seed=0), draw(2, 2, 9, HEAD_DIM, seed=1)
     wanted = query_key(*given, p, regime_length=case.regime)
     mine = [x.clone() for x in given]
@@ -69,6 +71,6 @@ def test_in_place_is_the_same_map(case):
         laws.require_equal(list(found), list(wanted))
         assert all(x is y for x, y in zip(found, mine, strict=True))
     else:
-        with pytest.raises(ww.SettingError, match="cannot write its results over q and k"):
+        with pytest.raises(ww.errors.SettingError, match="cannot write its results over q and k"):
             query_key(*mine, p, regime_length=case.regime, in_place=True)
         laws.require_equal(mine, list(given))

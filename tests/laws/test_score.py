@@ -14,8 +14,8 @@ from .model import HEAD_DIM, attend, draw, model
 LEFT = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1]], dtype=torch.bool)
 RULERS = {
     "run": ww.positions(7, start=3),
-    "packed": ww.packed([3, 4]),
-    "left-padded": ww.from_mask(LEFT),
+    "packed": ww.Positions.packed([3, 4]),
+    "left-padded": ww.Positions.from_mask(LEFT),
 }
 # FlexAttention compiles what it is given, on the CPU too.
 FLEX = pytest.param("flex", marks=pytest.mark.compile)
@@ -78,7 +78,7 @@ def test_law_12_a_learned_bias_gets_its_gradient_from_every_engine(case):
 
 @each(lambda case: case.causal_only)
 def test_what_looks_backward_only_refuses_to_look_ahead(case):
-    with pytest.raises(ww.SettingError, match="causal=False"):
+    with pytest.raises(ww.errors.SettingError, match="causal=False"):
         attend(case.build(), ww.positions(5), causal=False)
 
 
@@ -87,7 +87,7 @@ def test_what_looks_backward_only_refuses_to_look_ahead(case):
 def test_law_13_relative_iff_declared(shift, case):
     torch.manual_seed(0)
     n = 12
-    moved = min(shift, case.row.longest - n)
+    moved = min(shift, case.row.tested_up_to - n)
     laws.relative_iff_declared(case.build(), case.sees_distances_only(moved + n), n, moved)
 
 
@@ -95,7 +95,7 @@ def test_law_13_relative_iff_declared(shift, case):
 def test_law_13_tables_do_not_move_at_all(case):
     """A bias is made of whole-number distances, so a shift leaves every bit as it was."""
     score = case.build().score
-    here, there = (ww.positions(12, start=start) for start in (0, case.row.longest - 12))
+    here, there = (ww.positions(12, start=start) for start in (0, case.row.tested_up_to - 12))
     laws.require_equal([score(there, causal=score.causal_only)], [score(here, causal=score.causal_only)])
 
 
@@ -103,19 +103,19 @@ def test_law_13_tables_do_not_move_at_all(case):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("heads", [4, 12])
 def test_law_14_finite(heads, dtype, case):
-    laws.finite_at(case.build(dim=192, num_heads=heads).score, case.row.longest, dtype)
+    laws.finite_at(case.build(dim=192, num_heads=heads).score, case.row.tested_up_to, dtype)
 
 
 @each(has_table)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_law_14_attention_is_finite(dtype, case):
-    ends = ww.from_position_ids(torch.tensor([0, 1, case.row.longest - 2, case.row.longest - 1]))
+    ends = ww.Positions.from_position_ids(torch.tensor([0, 1, case.row.tested_up_to - 2, case.row.tested_up_to - 1]))
     for engine in ("dense", "sdpa"):
         assert attend(case.build(), ends, dtype=dtype, engine=engine).isfinite().all()
 
 
-@each(lambda case: has_table(case) and case.row.near is not None)
+@each(lambda case: has_table(case) and case.row.distinct_up_to is not None)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("heads", [4, 12])
 def test_law_14_near_distances_are_told_apart(heads, dtype, case):
-    laws.distinct_over(case.build(dim=192, num_heads=heads).score, case.row.near, dtype)
+    laws.distinct_over(case.build(dim=192, num_heads=heads).score, case.row.distinct_up_to, dtype)

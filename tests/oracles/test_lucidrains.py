@@ -90,7 +90,7 @@ def test_x_transformers_sinusoid(dim: int) -> None:
     with torch.no_grad():
         theirs.scale.fill_(1)
     wanted = theirs(torch.zeros(1, LENGTH, dim), offset=7)
-    ours = ww.Sinusoidal(dim, theta=5_000.0, layout="halves")(ww.positions(LENGTH, start=7))[0]
+    ours = ww.Sinusoidal(dim, theta=5_000.0, layout="half")(ww.positions(LENGTH, start=7))[0]
     torch.testing.assert_close(ours, wanted.detach(), rtol=0, atol=2 * ANGLES)
 
 

@@ -30,8 +30,8 @@ def queries_and_keys(head_dim: int, tokens: int = LENGTH) -> tuple[Tensor, Tenso
 def test_axial_rotary(sizes: tuple[int, ...], start: int) -> None:
     """Each axis has a block of neighboring features and frequencies of its own."""
     axes, dim = len(sizes), 8
-    p = ww.grid(*sizes)
-    moved = ww.from_position_ids(p.index + start)
+    p = ww.Positions.grid(*sizes)
+    moved = ww.Positions.from_position_ids(p.index + start)
     x, _ = queries_and_keys(axes * dim, p.tokens)
     frequencies = RotaryEmbedding(dim, theta=5_000.0).get_axial_freqs(*sizes, offsets=(start,) * axes)
     wanted = apply_rotary_emb(frequencies, x.unflatten(2, sizes)).flatten(2, axes + 1)
@@ -97,5 +97,5 @@ def test_pin_factors_that_are_infinite_without_a_word() -> None:
     _, scale = xt.RotaryEmbedding(32, use_xpos=True)(at)
     assert not bool((scale**-1).isfinite().all())
     q = torch.ones(1, 1, 2, 32)
-    with pytest.raises(ww.PositionError, match="position 80000 is 40000 away from XPos's center 40000"):
+    with pytest.raises(ww.errors.PositionError, match="position 80000 is 40000 away from XPos's center 40000"):
         ww.XPos(32, interleaved=True, center=40_000)(q, q, torch.tensor([40_000, 80_000]))

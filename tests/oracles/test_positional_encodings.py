@@ -29,5 +29,5 @@ def test_pin_it_cuts_an_odd_dim() -> None:
     theirs = PositionalEncoding1D(5)(torch.zeros(1, 8, 5))[0]
     ours = ww.Sinusoidal(6)(ww.positions(8))[0, :, :5]
     torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-6)
-    with pytest.raises(ww.ShapeError, match="even"):
+    with pytest.raises(ww.errors.ShapeError, match="even"):
         ww.Sinusoidal(5)

@@ -13,14 +13,14 @@ ANGLES = 20 * 1.2e-7
 @pytest.mark.parametrize("dim", [4, 16, 64, 10, 18])
 def test_image(dim: int) -> None:
     theirs = PositionalEncoding2D(dim)(torch.zeros(2, 20, 7, dim))
-    ours = ww.AxialSinusoidal(dim)(ww.grid(20, 7)).unflatten(1, (20, 7))
+    ours = ww.AxialSinusoidal(dim)(ww.Positions.grid(20, 7)).unflatten(1, (20, 7))
     torch.testing.assert_close(ours.expand(2, -1, -1, -1), theirs, rtol=0, atol=ANGLES)
 
 
 @pytest.mark.parametrize("dim", [6, 12, 64, 16, 10])
 def test_video(dim: int) -> None:
     theirs = PositionalEncoding3D(dim)(torch.zeros(1, 5, 20, 3, dim))
-    ours = ww.AxialSinusoidal(dim, axes=3)(ww.grid(5, 20, 3)).unflatten(1, (5, 20, 3))
+    ours = ww.AxialSinusoidal(dim, axes=3)(ww.Positions.grid(5, 20, 3)).unflatten(1, (5, 20, 3))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=ANGLES)
 
 
@@ -28,5 +28,5 @@ def test_pin_it_may_leave_nothing_for_an_axis() -> None:
     """With 8 channels its third axis gets none, without a word: all frames of a video look alike."""
     theirs = PositionalEncoding3D(8)(torch.zeros(1, 2, 2, 5, 8))
     assert torch.equal(theirs[..., :1, :].expand_as(theirs), theirs)
-    with pytest.raises(ww.ShapeError, match="nothing is left for the last"):
+    with pytest.raises(ww.errors.ShapeError, match="none are left for the last"):
         ww.AxialSinusoidal(8, axes=3)

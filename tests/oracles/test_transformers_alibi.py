@@ -26,7 +26,7 @@ def test_bloom_bias(num_heads: int) -> None:
     """They add slope * key position; softmax makes it slope * (key - query), which is ours where the key is past."""
     mask = torch.tensor([[1] * 9, [0] * 4 + [1] * 5])
     theirs = bloom.build_alibi_tensor(mask, num_heads, torch.float64).view(2, num_heads, 1, 9)
-    p = ww.from_mask(mask)
+    p = ww.Positions.from_mask(mask)
     ours = ww.ALiBi(num_heads)(p, causal=True, dtype=torch.float64)
     at_query = theirs.transpose(-1, -2)  # the same number at the query's own place
     wanted = (theirs - at_query).masked_fill(~p.mask(), -torch.inf)
@@ -38,7 +38,7 @@ def test_bloom_attention() -> None:
     config = BloomConfig(hidden_size=48, n_head=6, hidden_dropout=0.0, attention_dropout=0.0)
     module = bloom.BloomAttention(config, layer_idx=0).double().eval()
     mask = torch.tensor([[0] * 3 + [1] * 7, [1] * 10])
-    p = ww.from_mask(mask)
+    p = ww.Positions.from_mask(mask)
     added = torch.zeros(2, 1, 10, 10, dtype=torch.float64).masked_fill(~p.mask(), -1e30)
     x = torch.randn(2, 10, 48, dtype=torch.float64)
     bias = bloom.build_alibi_tensor(mask, 6, torch.float64)

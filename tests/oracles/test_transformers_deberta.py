@@ -14,7 +14,7 @@ SPANS = [(-1, 6), (-1, 40), (6, 9), (8, 40), (32, 64)]  # position_buckets, max_
 
 
 def attention_of(
-    terms: list[str], buckets: int = 8, longest: int = 40, share: bool = True
+    terms: list[str], buckets: int = 8, max_distance: int = 40, share: bool = True
 ) -> theirs.DisentangledSelfAttention:
     """Give a small attention module with random weights."""
     config = DebertaV2Config(
@@ -24,7 +24,7 @@ def attention_of(
         attention_probs_dropout_prob=0.0,
         relative_attention=True,
         position_buckets=buckets,
-        max_relative_positions=longest,
+        max_relative_positions=max_distance,
         pos_att_type=terms,
         share_att_key=share,
     )
@@ -37,16 +37,16 @@ def heads(x: Tensor) -> Tensor:
 
 def like(module: theirs.DisentangledSelfAttention, table: Tensor) -> ww.DeBERTa:
     """Give our scheme with the projections of a table of relative positions."""
-    buckets = module.position_buckets
-    span, farthest = (buckets, module.max_relative_positions) if buckets > 0 else (module.max_relative_positions, None)
-    scheme = ww.DeBERTa(HEAD_DIM, HEADS, span, farthest, terms=module.pos_att_type).double()
+    farthest, buckets = module.max_relative_positions, module.position_buckets if module.position_buckets > 0 else None
+    scheme = ww.DeBERTa(HEAD_DIM, HEADS, farthest, buckets, terms=module.pos_att_type).double()
+    side = farthest if buckets is None else buckets
     shared = module.share_att_key
     projections = {
         "position_keys": module.key_proj if shared else getattr(module, "pos_key_proj", None),
         "position_queries": module.query_proj if shared else getattr(module, "pos_query_proj", None),
     }
     values = {
-        name: projections[name](table[: 2 * span]).unflatten(-1, (HEADS, HEAD_DIM)) for name in scheme.state_dict()
+        name: projections[name](table[: 2 * side]).unflatten(-1, (HEADS, HEAD_DIM)) for name in scheme.state_dict()
     }
     scheme.load_state_dict(values)
     return scheme
@@ -56,37 +56,37 @@ def test_rows() -> None:
     """Every distance up to 3,000, for DeBERTa-v3's settings and many more."""
     relative = torch.arange(-3000, 3001)
     settings = [
-        (span, longest)
-        for span in (4, 6, 8, 16, 32, 48, 64, 100, 128, 256, 512)
-        for longest in (20, 33, 64, 100, 128, 200, 256, 300, 511, 512, 513, 1000, 1024, 2048)
-        if longest > span // 2 + 1
+        (buckets, max_distance)
+        for buckets in (4, 6, 8, 16, 32, 48, 64, 100, 128, 256, 512)
+        for max_distance in (20, 33, 64, 100, 128, 200, 256, 300, 511, 512, 513, 1000, 1024, 2048)
+        if max_distance > buckets // 2 + 1
     ]
     assert (256, 512) in settings
     assert len(settings) > 120
-    for span, longest in settings:
-        buckets = theirs.make_log_bucket_position(relative, span, longest).long()
-        rows = (buckets + span).clamp(0, 2 * span - 1)
-        assert torch.equal(ww.DeBERTa(1, 1, span, longest).rows(relative), rows), (span, longest)
+    for buckets, max_distance in settings:
+        index = theirs.make_log_bucket_position(relative, buckets, max_distance).long()
+        rows = (index + buckets).clamp(0, 2 * buckets - 1)
+        assert torch.equal(ww.DeBERTa(1, 1, max_distance, buckets).rows(relative), rows), (buckets, max_distance)
 
 
-@pytest.mark.parametrize(("span", "longest", "distance"), [(18, 17, 12), (512, 4096, 1643)])
-def test_pin_an_edge_missed_in_float32(span: int, longest: int, distance: int) -> None:
+@pytest.mark.parametrize(("buckets", "max_distance", "distance"), [(18, 17, 12), (512, 4096, 1643)])
+def test_pin_an_edge_missed_in_float32(buckets: int, max_distance: int, distance: int) -> None:
     """9 (16 / 9) ** (4 / 8) is 12, which belongs to the nearer row; 1,643 lies beyond an edge by 3 parts in 10 ** 8."""
-    wrong = int(theirs.make_log_bucket_position(torch.tensor([distance]), span, longest))
-    right = int(ww.DeBERTa(1, 1, span, longest).rows(torch.tensor([distance]))) - span
-    middle = span // 2
+    wrong = int(theirs.make_log_bucket_position(torch.tensor([distance]), buckets, max_distance))
+    right = int(ww.DeBERTa(1, 1, max_distance, buckets).rows(torch.tensor([distance]))) - buckets
+    middle = buckets // 2
     exponent, below = right - middle, right - middle - 1
     assert abs(wrong - right) == 1
-    assert distance ** (middle - 1) * middle**exponent <= (longest - 1) ** exponent * middle ** (middle - 1)
-    assert distance ** (middle - 1) * middle**below > (longest - 1) ** below * middle ** (middle - 1)
+    assert distance ** (middle - 1) * middle**exponent <= (max_distance - 1) ** exponent * middle ** (middle - 1)
+    assert distance ** (middle - 1) * middle**below > (max_distance - 1) ** below * middle ** (middle - 1)
 
 
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("terms", TERMS)
-@pytest.mark.parametrize(("buckets", "longest"), SPANS)
-def test_scores(buckets: int, longest: int, terms: list[str], share: bool) -> None:
+@pytest.mark.parametrize(("buckets", "max_distance"), SPANS)
+def test_scores(buckets: int, max_distance: int, terms: list[str], share: bool) -> None:
     """What they add to the scores, at 50 tokens."""
-    module = attention_of(terms, buckets, longest, share)
+    module = attention_of(terms, buckets, max_distance, share)
     table = torch.randn(2 * module.pos_ebd_size, DIM, dtype=torch.float64)
     q, k = (torch.randn(2, HEADS, 50, HEAD_DIM, dtype=torch.float64) for _ in range(2))
     wanted = module.disentangled_attention_bias(q.flatten(0, 1), k.flatten(0, 1), None, table, 1 + len(terms))
@@ -108,14 +108,14 @@ def test_attention(terms: list[str], share: bool) -> None:
     mask = real[:, None, :, None] & real[:, None, None]
     wanted, _ = module(x, mask, rel_embeddings=table)
     q, k, v = (heads(projection(x)) for projection in (module.query_proj, module.key_proj, module.value_proj))
-    here = ww.Where(score=like(module, table)).at(ww.from_mask(real))
+    here = ww.Where(score=like(module, table)).at(ww.Positions.from_mask(real))
     mine = here.attention(q, k, v, causal=False).transpose(1, 2).flatten(-2)
     torch.testing.assert_close(mine[real], wanted[real], rtol=0, atol=1e-7)
 
 
 def test_pin_position_to_content_reads_the_distance_of_query_minus_key() -> None:
     """The paper writes row(j - i) in p2c; their indices are of key minus query, negated, and then transposed."""
-    module = attention_of(["p2c"], buckets=-1, longest=6)
+    module = attention_of(["p2c"], buckets=-1, max_distance=6)
     table = torch.randn(12, DIM, dtype=torch.float64)
     q, k = torch.zeros(HEADS, 5, HEAD_DIM).double(), torch.randn(HEADS, 5, HEAD_DIM).double()
     bias = module.disentangled_attention_bias(q, k, None, table, 2)

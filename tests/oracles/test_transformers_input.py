@@ -27,7 +27,7 @@ def test_gpt2_input_and_readout() -> None:
     body = model.transformer
     layer = copied(ww.InputLayer(50, 12, ww.Learned(12, 16)), body.wte.weight, body.wpe.weight)
     ids, mask = torch.randint(0, 50, (2, 9)), torch.tensor([[0] * 4 + [1] * 5, [1] * 9])
-    p = ww.from_mask(mask)
+    p = ww.Positions.from_mask(mask)
     out = model(ids, attention_mask=mask, position_ids=p.index[0], output_hidden_states=True)
     assert torch.equal(layer(ids, p), out.hidden_states[0])
     assert torch.equal(layer.tokens.readout(out.hidden_states[-1]), out.logits)
@@ -58,7 +58,7 @@ def test_bert_input(start: int) -> None:
     config = BertConfig(vocab_size=50, hidden_size=12, num_attention_heads=2, max_position_embeddings=16)
     theirs = BertEmbeddings(config).eval()
     layer = copied(
-        ww.InputLayer(50, 12, ww.Learned(12, 16), padding_id=config.pad_token_id),
+        ww.InputLayer(50, 12, ww.Learned(12, 16), padding_idx=config.pad_token_id),
         theirs.word_embeddings.weight,
         theirs.position_embeddings.weight,
     )
@@ -74,7 +74,7 @@ def test_bert_input(start: int) -> None:
 def test_marian_sinusoid(dim: int) -> None:
     """It takes its angles in float64, as we do: equal to the bit but for the last place of NumPy's sine."""
     theirs = MarianSinusoidalPositionalEmbedding(2048, dim).create_weight()
-    ours = ww.Sinusoidal(dim, layout="halves")(ww.positions(2048))[0]
+    ours = ww.Sinusoidal(dim, layout="half")(ww.positions(2048))[0]
     torch.testing.assert_close(ours, theirs, rtol=0, atol=6e-8)
 
 

@@ -60,8 +60,8 @@ def assert_same(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...], tolerance:
 
 
 @IDS
-@pytest.mark.parametrize("scaling", [None, ww.YaRN(4.0, 1024)], ids=["plain", "yarn"])
-def test_qwen2_vl_is_chunked(ids: Tensor, scaling: ww.YaRN | None) -> None:
+@pytest.mark.parametrize("scaling", [None, ww.scaling.YaRN(4.0, 1024)], ids=["plain", "yarn"])
+def test_qwen2_vl_is_chunked(ids: Tensor, scaling: ww.scaling.YaRN | None) -> None:
     parameters = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024} if scaling else {}
     module = qwen2.Qwen2VLRotaryEmbedding(qwen2_config(**parameters))
     q, k = queries_and_keys(ids, 128)
@@ -99,7 +99,7 @@ def test_qwen3_5_turns_a_quarter_of_the_head(ids: Tensor) -> None:
     )
     cos, sin = Qwen3_5TextRotaryEmbedding(config)(torch.zeros(1), ids)
     rope = ww.MultimodalRotary(128, (11, 11, 10), 1e7, layout="interleaved", rotary_dim=64)
-    stands = ww.from_position_ids(ids)
+    stands = ww.Positions.from_position_ids(ids)
     assert_same(tuple(x[:, 0] for x in rope.bind(stands)), (cos[..., :32], sin[..., :32]), FAR * 3e-7)
 
 
@@ -133,7 +133,7 @@ def test_the_layouts_are_not_one_another() -> None:
 @pytest.mark.parametrize("head_dim", [32, 80])
 def test_the_vision_part_of_qwen2_vl_is_axial(head_dim: int) -> None:
     config = Qwen2VLVisionConfig(embed_dim=4 * head_dim, num_heads=4)
-    p = ww.grid(30, 50)
+    p = ww.Positions.grid(30, 50)
     cos, sin = qwen2.Qwen2VLVisionRotaryEmbedding(config)(torch.zeros(1), p.index.transpose(0, 1))
     q, k = torch.randn(2, p.tokens, 4, head_dim)  # (tokens, heads, head_dim) is their order
     theirs = qwen2.apply_rotary_pos_emb_vision(q, k, cos[0], sin[0])

@@ -50,7 +50,7 @@ def queries_and_keys(head_dim: int, tokens: int = LENGTH) -> tuple[Tensor, Tenso
 
 def left_padded() -> tuple[ww.Positions, Tensor, Tensor]:
     """Give 10 tokens of which the first three of one sequence are padding, as positions, ids and additive mask."""
-    p = ww.from_mask(torch.tensor([[0] * 3 + [1] * 7, [1] * 10]))
+    p = ww.Positions.from_mask(torch.tensor([[0] * 3 + [1] * 7, [1] * 10]))
     added = torch.zeros(2, 1, 10, 10, dtype=torch.float64).masked_fill(~p.mask(), -1e30)
     return p, p.index[0], added
 

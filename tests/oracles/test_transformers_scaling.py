@@ -22,16 +22,16 @@ LONG = [1.0 + 0.5 * n for n in range(32)]
 LONGROPE: dict[str, Any] = {"short_factor": SHORT, "long_factor": LONG, "original_max_position_embeddings": TRAINED}
 
 # What a configuration says, and what that is here; heads of 64.
-CASES: dict[str, tuple[dict[str, Any], ww.Scaling]] = {
-    "linear": ({"rope_type": "linear", "factor": 4.0}, ww.Linear(4.0)),
-    "dynamic": ({"rope_type": "dynamic", "factor": 4.0}, ww.DynamicNTK(4.0, EXTENDED)),
+CASES: dict[str, tuple[dict[str, Any], ww.scaling.Scaling]] = {
+    "linear": ({"rope_type": "linear", "factor": 4.0}, ww.scaling.Linear(4.0)),
+    "dynamic": ({"rope_type": "dynamic", "factor": 4.0}, ww.scaling.DynamicNTK(4.0, EXTENDED)),
     "yarn": (
         {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": TRAINED},
-        ww.YaRN(4.0, TRAINED),
+        ww.scaling.YaRN(4.0, TRAINED),
     ),
     "yarn, not truncated": (
         {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False},
-        ww.YaRN(32.0, 4096, truncate=False),
+        ww.scaling.YaRN(32.0, 4096, truncate=False),
     ),
     "yarn of DeepSeek": (
         {
@@ -41,7 +41,7 @@ CASES: dict[str, tuple[dict[str, Any], ww.Scaling]] = {
             "mscale": 1.0,
             "mscale_all_dim": 0.707,
         },
-        ww.YaRN(40.0, 4096, mscale=1.0, mscale_all_dim=0.707),
+        ww.scaling.YaRN(40.0, 4096, mscale=1.0, mscale_all_dim=0.707),
     ),
     "yarn with all settings": (
         {
@@ -52,15 +52,15 @@ CASES: dict[str, tuple[dict[str, Any], ww.Scaling]] = {
             "beta_slow": 0.25,
             "attention_factor": 1.7,
         },
-        ww.YaRN(2.0, TRAINED, beta_fast=4.0, beta_slow=0.25, attention_factor=1.7),
+        ww.scaling.YaRN(2.0, TRAINED, beta_fast=4.0, beta_slow=0.25, attention_factor=1.7),
     ),
     "longrope": (
         {"rope_type": "longrope", "factor": 4.0, **LONGROPE},
-        ww.LongRoPE(SHORT, LONG, TRAINED, factor=4.0),
+        ww.scaling.LongRoPE(SHORT, LONG, TRAINED, factor=4.0),
     ),
     "longrope with its magnitude": (
         {"rope_type": "longrope", "factor": 4.0, "attention_factor": 1.3, **LONGROPE},
-        ww.LongRoPE(SHORT, LONG, TRAINED, factor=4.0, attention_factor=1.3),
+        ww.scaling.LongRoPE(SHORT, LONG, TRAINED, factor=4.0, attention_factor=1.3),
     ),
     "llama3": (
         {
@@ -70,11 +70,11 @@ CASES: dict[str, tuple[dict[str, Any], ww.Scaling]] = {
             "high_freq_factor": 4.0,
             "original_max_position_embeddings": TRAINED,
         },
-        ww.Llama3(8.0, TRAINED),
+        ww.scaling.Llama3(8.0, TRAINED),
     ),
     "proportional": (
         {"rope_type": "proportional", "factor": 2.0, "partial_rotary_factor": 0.4},
-        ww.Proportional(0.4, 2.0),
+        ww.scaling.Proportional(0.4, 2.0),
     ),
 }
 EACH = pytest.mark.parametrize("name", CASES)
@@ -173,7 +173,7 @@ def test_gpt_oss() -> None:
     config = GptOssConfig()
     told = config.rope_parameters
     assert (told["rope_type"], told["truncate"]) == ("yarn", False)
-    scaling = ww.YaRN(
+    scaling = ww.scaling.YaRN(
         told["factor"],
         told["original_max_position_embeddings"],
         told["beta_fast"],
@@ -193,7 +193,7 @@ def test_gemma_4() -> None:
     assert (told["rope_type"], told["partial_rotary_factor"]) == ("proportional", 0.25)
     full, sliding = (config.per_layer_config[kind] for kind in ("full_attention", "sliding_attention"))
     assert full.head_dim == 2 * sliding.head_dim
-    wide = ww.Rotary(full.head_dim, told["rope_theta"], scaling=ww.Proportional(0.25))
+    wide = ww.Rotary(full.head_dim, told["rope_theta"], scaling=ww.scaling.Proportional(0.25))
     theirs = module(torch.zeros(1), ids, layer_type="full_attention")
     assert_same_turns(wide.bind(ww.positions(3000)), theirs, ids, wide)
     plain = ww.Rotary(sliding.head_dim, config.rope_parameters["sliding_attention"]["rope_theta"])
@@ -213,8 +213,10 @@ def test_pin_a_sequence_changes_with_its_neighbors(name: str) -> None:
     alone = module(torch.zeros(1), ids[:1])[0]
     together = module(torch.zeros(1), ids)[0]
     assert (together[0] - alone[0]).abs().max() > 0.05
-    assert torch.equal(rope.bind(ww.from_position_ids(ids))[0][0], rope.bind(ww.from_position_ids(ids[:1]))[0][0])
-    long = rope.bind(ww.from_position_ids(ids))
+    assert torch.equal(
+        rope.bind(ww.Positions.from_position_ids(ids))[0][0], rope.bind(ww.Positions.from_position_ids(ids[:1]))[0][0]
+    )
+    long = rope.bind(ww.Positions.from_position_ids(ids))
     assert_same_turns(tuple(x[1:] for x in long), module(torch.zeros(1), ids[1:]), ids[1:], rope)
 
 
@@ -237,6 +239,6 @@ def test_pin_truncate_is_not_read_where_layers_have_parameters_of_their_own() ->
     nested.rope_parameters = {"full_attention": dict(config.rope_parameters)}
     theirs, _ = ROPE_INIT_FUNCTIONS["yarn"](nested, "cpu", layer_type="full_attention")
     assert (theirs / flat - 1).abs().max() > 0.01
-    rounded = ww.YaRN(32.0, 4096).frequencies(64, 10_000.0)
+    rounded = ww.scaling.YaRN(32.0, 4096).frequencies(64, 10_000.0)
     torch.testing.assert_close(rounded.float(), theirs, rtol=FREQUENCY, atol=0)
     torch.testing.assert_close(scaling.frequencies(64, 10_000.0).float(), flat, rtol=FREQUENCY, atol=0)

@@ -66,9 +66,10 @@ def test_buckets() -> None:
 
 
 def test_pin_an_edge_missed_in_float32() -> None:
-    """8 (27 / 8) ** (3 / 9) is 12, so the fourth far bucket begins there; they come to 2.9999998 and truncate."""
+    """8 (27 / 8) ** (3 / 9) is 12, so the fourth far bucket begins there; on some processors they compute 2.9999998."""
     theirs = T5Attention._relative_position_bucket(-torch.tensor([12]), False, 17, 27)
-    assert (int(theirs), int(ww.T5(1, 17, 27).buckets(torch.tensor([12])))) == (10, 11)
+    assert int(theirs) in (10, 11)
+    assert int(ww.T5(1, 17, 27).buckets(torch.tensor([12]))) == 11
 
 
 @pytest.mark.parametrize("is_decoder", [False, True])
@@ -97,7 +98,7 @@ def test_attention(is_decoder: bool) -> None:
     module = attention_of(is_decoder).double()
     x = torch.randn(2, 50, 24, dtype=torch.float64)
     mask = torch.arange(50) < torch.tensor([[50], [31]])
-    p = ww.from_mask(mask)
+    p = ww.Positions.from_mask(mask)
     added = torch.zeros(2, 1, 50, 50, dtype=torch.float64).masked_fill(~p.mask(causal=is_decoder), -1e30)
     wanted = module(x, mask=added)[0]
     here = ww.Where(score=like(module).double()).at(p)

@@ -35,7 +35,7 @@ def test_opt_counts_its_two_rows_beside_max_position_embeddings() -> None:
     ours = learned(theirs.weight, config.max_position_embeddings, offset=2)
     mask = torch.tensor([[1] * 12, [0] * 5 + [1] * 7])
     wanted = theirs(mask, 0)
-    found = ours(ww.from_mask(mask))
+    found = ours(ww.Positions.from_mask(mask))
     assert torch.equal(found[mask.bool()], wanted[mask.bool()])
 
 
@@ -49,4 +49,4 @@ def test_roberta_counts_its_two_rows_in() -> None:
     ours = learned(theirs.position_embeddings.weight, config.max_position_embeddings - 2, offset=2)
     own = RobertaEmbeddings.create_position_ids_from_input_ids(ids, config.pad_token_id)
     wanted = theirs.position_embeddings(own)
-    assert torch.equal(ours(ww.from_mask(mask))[mask], wanted[mask])
+    assert torch.equal(ours(ww.Positions.from_mask(mask))[mask], wanted[mask])

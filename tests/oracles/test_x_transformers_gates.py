@@ -21,12 +21,12 @@ def queries_keys_values() -> tuple[torch.Tensor, ...]:
     return tuple(torch.randn(2, HEADS, TOKENS, HEAD_DIM) for _ in range(3))
 
 
-@pytest.mark.parametrize("max_position", [4, 64])
+@pytest.mark.parametrize("max_distance", [4, 64])
 @torch.no_grad()
-def test_x_transformers_cope(max_position: int) -> None:
+def test_x_transformers_cope(max_distance: int) -> None:
     """The whole attention: theirs scales the scores, masks them, counts, and adds <q, e>."""
-    scheme = ww.CoPE(HEAD_DIM, HEADS, max_position, std=1.0)
-    theirs = xt.CoPE(HEAD_DIM, HEADS, max_position)
+    scheme = ww.CoPE(HEAD_DIM, HEADS, max_distance, std=1.0)
+    theirs = xt.CoPE(HEAD_DIM, HEADS, max_distance)
     theirs.pos_emb.copy_(scheme.weight)
     attend = Attend(heads=HEADS, causal=True, cope=theirs, scale=HEAD_DIM**-0.5)
     q, k, v = queries_keys_values()

@@ -11,7 +11,7 @@ import torch
 import whatwhere as ww
 from whatwhere import reference
 
-LAYOUTS = pytest.mark.parametrize("interleaved", [False, True], ids=["half-split", "interleaved"])
+LAYOUTS = pytest.mark.parametrize("interleaved", [False, True], ids=["half", "interleaved"])
 
 
 def draw(*shape, seed=0):
@@ -21,7 +21,7 @@ def draw(*shape, seed=0):
 def scattered(axes, tokens=7):
     """Coordinates that differ between the axes, some of them large."""
     index = torch.randint(2000, (axes, 2, tokens), generator=torch.Generator().manual_seed(axes))
-    return ww.from_position_ids(index)
+    return ww.Positions.from_position_ids(index)
 
 
 @LAYOUTS
@@ -51,10 +51,10 @@ def test_one_axis_is_rotary(interleaved):
 
 
 def test_interleaved_is_a_rotary_for_each_block_of_features():
-    p, q = ww.grid(5, 7), draw(1, 2, 35, 24)
+    p, q = ww.Positions.grid(5, 7), draw(1, 2, 35, 24)
     made = ww.AxialRotary(24, interleaved=True)(q, q, p)[0]
     block = ww.Rotary(12, interleaved=True)
-    rows, columns = (ww.from_position_ids(axis) for axis in p.index)
+    rows, columns = (ww.Positions.from_position_ids(axis) for axis in p.index)
     blocks = [block(x, x, at)[0] for x, at in zip(q.chunk(2, dim=-1), (rows, columns), strict=True)]
     assert torch.equal(made, torch.cat(blocks, dim=-1))
 
@@ -72,7 +72,7 @@ def test_a_score_depends_on_the_distance_along_each_axis(interleaved):
 
     def score(at_query, at_key):
         ids = [torch.tensor(at)[:, None, None] for at in (at_query, at_key)]
-        turned_q, turned_k = rope(q, k, *map(ww.from_position_ids, ids))
+        turned_q, turned_k = rope(q, k, *map(ww.Positions.from_position_ids, ids))
         return float((turned_q * turned_k).sum())
 
     assert score((5, 9), (2, 8)) == pytest.approx(score((1003, 10), (1000, 9)), abs=3e-6)
@@ -82,7 +82,7 @@ def test_a_score_depends_on_the_distance_along_each_axis(interleaved):
 
 def test_text_stands_at_the_same_number_on_all_axes():
     rope, q = ww.AxialRotary(16), draw(1, 2, 6, 16)
-    diagonal = ww.from_position_ids(torch.arange(6).expand(2, 1, 6))
+    diagonal = ww.Positions.from_position_ids(torch.arange(6).expand(2, 1, 6))
     assert torch.equal(rope(q, q, ww.positions(6))[0], rope(q, q, diagonal)[0])
 
 
@@ -102,7 +102,7 @@ def test_construction_and_copies():
         assert repr(other) == text
         assert not other.state_dict()
     q = torch.empty(1, 2, 4, 16, device="meta")
-    assert rope(q, q, ww.grid(2, 2, device="meta"))[0].device.type == "meta"
+    assert rope(q, q, ww.Positions.grid(2, 2, device="meta"))[0].device.type == "meta"
 
 
 ERRORS = {
@@ -111,22 +111,22 @@ ERRORS = {
     "not whole": (
         lambda: ww.AxialRotary(64, 3),
         r"head_dim=64, whose 32 pairs do not divide among axes=3.\n"
-        r"To give the first axes more, pass sections=\(11, 11, 10\)",
+        r"For larger first sections, pass sections=\(11, 11, 10\)",
     ),
     "too few": (lambda: ww.AxialRotary(4, 3), r"head_dim=4, whose 2 pairs do not divide among axes=3.$"),
     "sections of another sum": (
         lambda: ww.AxialRotary(16, sections=(4, 5)),
-        r"sections=\(4, 5\) for axes=2, but needs 2 numbers, 8 in sum: so many pairs of features are head_dim=16",
+        r"sections=\(4, 5\) for axes=2, but needs 2 numbers, 8 in total: that is how many pairs head_dim=16 has",
     ),
     "sections of other axes": (lambda: ww.AxialRotary(16, sections=(3, 3, 2)), "for axes=2, but needs 2 numbers"),
     "a section of none": (lambda: ww.AxialRotary(16, sections=(8, 0)), r"sections\[1\]=0, but needs a whole number"),
     "theta": (lambda: ww.AxialRotary(8, theta=0.0), "AxialRotary got theta=0.0"),
     "another grid": (
-        lambda: ww.AxialRotary(8)(*[torch.zeros(1, 1, 8, 8)] * 2, ww.grid(2, 2, 2)),
+        lambda: ww.AxialRotary(8)(*[torch.zeros(1, 1, 8, 8)] * 2, ww.Positions.grid(2, 2, 2)),
         "AxialRotary measures along 2 axes, but these positions have 3",
     ),
     "another head": (
-        lambda: ww.AxialRotary(8)(*[torch.zeros(1, 1, 4, 6)] * 2, ww.grid(2, 2)),
+        lambda: ww.AxialRotary(8)(*[torch.zeros(1, 1, 4, 6)] * 2, ww.Positions.grid(2, 2)),
         "AxialRotary was made for head_dim=8, but q has shape",
     ),
 }

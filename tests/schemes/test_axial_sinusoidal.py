@@ -7,7 +7,7 @@ import torch
 import whatwhere as ww
 from whatwhere import reference
 
-LAYOUTS = ["interleaved", "halves", "tensor2tensor"]
+LAYOUTS = ["interleaved", "half", "tensor2tensor"]
 # Parts alike, and a last part that lacks some of its pairs.
 SIZES = [(64, 2), (64, 3), (16, 3), (10, 2), (12, 3), (8, 1), (20, 4)]
 
@@ -49,9 +49,9 @@ def test_parts_cover_every_feature_once(dim, axes):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_each_part_is_the_sinusoid_of_its_axis(layout):
-    grid = ww.grid(5, 4)
+    grid = ww.Positions.grid(5, 4)
     ours = ww.AxialSinusoidal(32, 2, 50.0, layout)(grid)
-    apart = [ww.Sinusoidal(16, 50.0, layout)(ww.assigned(axis)) for axis in grid.index]
+    apart = [ww.Sinusoidal(16, 50.0, layout)(ww.Positions.from_coordinates(axis)) for axis in grid.index]
     assert torch.equal(ours, torch.cat(apart, dim=-1))
 
 
@@ -68,33 +68,35 @@ def test_one_axis_stands_for_all():
     scheme = ww.AxialSinusoidal(24, 3)
     p = ww.positions(6, start=2)
     assert torch.equal(scheme(p), scheme(p.index.expand(3, -1, -1)))
-    assert scheme(ww.packed([3, 2])).shape == (1, 5, 24)
+    assert scheme(ww.Positions.packed([3, 2])).shape == (1, 5, 24)
 
 
 def test_a_ruler_of_other_axes_is_refused():
-    with pytest.raises(ww.PositionError, match="AxialSinusoidal measures along 2 axes, but these positions have 3"):
-        ww.AxialSinusoidal(8)(ww.grid(2, 2, 2))
+    with pytest.raises(
+        ww.errors.PositionError, match="AxialSinusoidal measures along 2 axes, but these positions have 3"
+    ):
+        ww.AxialSinusoidal(8)(ww.Positions.grid(2, 2, 2))
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"dim": 7}, "needs an even number: a sine and a cosine share one frequency"),
-        ({"dim": 8, "axes": 3}, "nothing is left for the last.\nA multiple of 6, such as 12,"),
-        ({"dim": 2, "axes": 2}, "nothing is left for the last.\nA multiple of 4, such as 4,"),
+        ({"dim": 8, "axes": 3}, "none are left for the last.\nA multiple of 6, such as 12,"),
+        ({"dim": 2, "axes": 2}, "none are left for the last.\nA multiple of 4, such as 4,"),
         ({"dim": 4, "axes": 2, "layout": "tensor2tensor"}, "at least 4 features, but dim=4 gives 2.\nPass dim=8"),
         ({"dim": 0}, "needs a whole number of at least 1"),
         ({"dim": 8, "axes": 0}, "needs a whole number of at least 1"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(settings, words):
-    with pytest.raises(ww.ShapeError) as caught:
+    with pytest.raises(ww.errors.ShapeError) as caught:
         ww.AxialSinusoidal(**settings)
     assert words in str(caught.value)
 
 
 def test_settings_show():
-    scheme = ww.AxialSinusoidal(12, 3, 50.0, "halves")
-    assert repr(scheme) == "AxialSinusoidal(dim=12, axes=3, theta=50.0, layout='halves')"
-    with pytest.raises(ww.SettingError, match="theta"):
+    scheme = ww.AxialSinusoidal(12, 3, 50.0, "half")
+    assert repr(scheme) == "AxialSinusoidal(dim=12, axes=3, theta=50.0, layout='half')"
+    with pytest.raises(ww.errors.SettingError, match="theta"):
         ww.AxialSinusoidal(8, theta=0.0)

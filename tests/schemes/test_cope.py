@@ -23,9 +23,9 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def drawn(max_position: int = 3, scale: float | None = None) -> ww.CoPE:
+def drawn(max_distance: int = 3, scale: float | None = None) -> ww.CoPE:
     torch.manual_seed(0)
-    return ww.CoPE(HEAD_DIM, HEADS, max_position, scale, std=0.5).double()
+    return ww.CoPE(HEAD_DIM, HEADS, max_distance, scale, std=0.5).double()
 
 
 def vectors(tokens: int = 9) -> tuple[Tensor, ...]:
@@ -35,10 +35,10 @@ def vectors(tokens: int = 9) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(("max_position", "scale"), [(3, None), (64, None), (3, 1.0), (1, None)])
+@pytest.mark.parametrize(("max_distance", "scale"), [(3, None), (64, None), (3, 1.0), (1, None)])
 @torch.no_grad()
-def test_it_is_the_papers_formula(max_position, scale, engine):
-    scheme = drawn(max_position, scale)
+def test_it_is_the_papers_formula(max_distance, scale, engine):
+    scheme = drawn(max_distance, scale)
     q, k, v = vectors()
     factor = HEAD_DIM**-0.5 if scale is None else scale
     weight, wide = scheme.weight.numpy(), [part.repeat_interleave(2, dim=1).numpy() for part in (k, v)]
@@ -49,7 +49,7 @@ def test_it_is_the_papers_formula(max_position, scale, engine):
             parts = (q[b, :, part].numpy(), wide[0][b, :, part], wide[1][b, :, part])
             bias = reference.cope_bias(*parts[:2], weight, factor)
             expected[b, :, part] = reference.attention(*parts, bias, np.tri(end - first, dtype=bool), factor)
-    here = ww.Where(score=scheme).at(ww.packed(DOCUMENTS))
+    here = ww.Where(score=scheme).at(ww.Positions.packed(DOCUMENTS))
     actual = here.attention(q, k, v, engine=engine)
     assert_close(actual, torch.from_numpy(expected), rtol=0, atol=1e-12)
 
@@ -60,9 +60,9 @@ def tabulated(scheme: ww.CoPE, q: Tensor, k: Tensor) -> Tensor:
     return element(torch.tensor(0), torch.arange(HEADS)[:, None, None], slots[:, None], slots).tril()
 
 
-@pytest.mark.parametrize("max_position", [3, 64])
-def test_gradients_are_those_of_the_reference(max_position):
-    scheme = drawn(max_position)
+@pytest.mark.parametrize("max_distance", [3, 64])
+def test_gradients_are_those_of_the_reference(max_distance):
+    scheme = drawn(max_distance)
     q, k = (draw(1, HEADS, 7, HEAD_DIM, seed=seed).requires_grad_() for seed in (0, 1))
     g = draw(HEADS, 7, 7, seed=6)
     tabulated(scheme, q, k).backward(g)
@@ -75,7 +75,7 @@ def test_gradients_are_those_of_the_reference(max_position):
 @torch.no_grad()
 def test_gates_that_are_all_open_make_it_a_table_of_distances():
     """Every key counts 1: p_ij = i - j + 1, the relative position that the paper starts from."""
-    scheme = drawn(max_position=64)
+    scheme = drawn(max_distance=64)
     q, k = torch.full((1, HEADS, 7, HEAD_DIM), 50.0, dtype=torch.float64), torch.ones(1, HEADS, 7, HEAD_DIM).double()
     q = q * (1 + torch.arange(7)[:, None])
     table = tabulated(scheme, q, k)
@@ -87,7 +87,7 @@ def test_gates_that_are_all_open_make_it_a_table_of_distances():
 
 @torch.no_grad()
 def test_counts_beyond_the_last_row_are_the_last():
-    scheme, tokens = drawn(max_position=2), 40
+    scheme, tokens = drawn(max_distance=2), 40
     q, k = torch.zeros(1, HEADS, tokens, HEAD_DIM).double(), torch.zeros(1, HEADS, tokens, HEAD_DIM).double()
     q[..., 0] = 1
     table = tabulated(scheme, q, k)  # all gates are a half
@@ -115,7 +115,7 @@ def test_it_learns_from_zero():
 def test_the_scale_of_the_gates_is_that_of_the_softmax():
     assert ww.Where(score=drawn()).at(ww.positions(2)).scale == HEAD_DIM**-0.5
     assert ww.Where(score=drawn(scale=1.0)).at(ww.positions(2)).scale == 1.0
-    with pytest.raises(ww.SettingError, match="different softmax scales"):
+    with pytest.raises(ww.errors.SettingError, match="different softmax scales"):
         ww.Where(query_key=Unscaled(HEAD_DIM), score=drawn())
 
 
@@ -164,7 +164,7 @@ def test_construction_and_copies():
     assert {(x.device.type, x.dtype, x.shape) for x in scheme.parameters()} == {("meta", torch.float64, (16, 8))}
     scheme = ww.CoPE(16, 2, 8, std=0.1)
     for other in (deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
-        assert repr(other) == repr(scheme) == "CoPE(head_dim=16, num_heads=2, max_position=8, scale=0.25, std=0.1)"
+        assert repr(other) == repr(scheme) == "CoPE(head_dim=16, num_heads=2, max_distance=8, scale=0.25, std=0.1)"
         assert torch.equal(other.weight, scheme.weight)
 
 
@@ -172,19 +172,19 @@ def test_what_does_not_fit_is_told(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     scheme, p = ww.CoPE(4, 2, 8), ww.positions(3)
     here, q = ww.Where(score=scheme).at(p), torch.zeros(1, 2, 3, 4)
-    with pytest.raises(ww.SettingError, match="CoPE says nothing of keys later than the query, but got causal=False"):
+    with pytest.raises(ww.errors.SettingError, match="CoPE supports causal attention only, but got causal=False"):
         here.attention(q, q, q, causal=False)
     wide = torch.zeros(1, 2, 3, 6)
-    with pytest.raises(ww.ShapeError, match=r"CoPE was made for head_dim=4, but q has shape \(1, 2, 3, 6\)"):
+    with pytest.raises(ww.errors.ShapeError, match=r"CoPE was made for head_dim=4, but q has shape \(1, 2, 3, 6\)"):
         here.attention(wide, wide, q)
     for ask in (scheme, scheme.score_mod):
-        with pytest.raises(ww.DoorError, match="CoPE depends on queries and keys"):
+        with pytest.raises(ww.errors.DoorError, match="CoPE depends on queries and keys"):
             ask(p)
-    with pytest.raises(ww.DoorError, match="q is missing"):
+    with pytest.raises(ww.errors.DoorError, match="q is missing"):
         scheme.bind(p, p)
-    with pytest.raises(ww.ShapeError, match="CoPE got max_position=0"):
+    with pytest.raises(ww.errors.ShapeError, match="CoPE got max_distance=0"):
         ww.CoPE(4, 2, 0)
-    with pytest.raises(ww.SettingError, match=r"CoPE got scale=0\.0"):
+    with pytest.raises(ww.errors.SettingError, match=r"CoPE got scale=0\.0"):
         ww.CoPE(4, 2, 8, scale=0.0)
-    with pytest.raises(ww.SettingError, match=r"CoPE got std=-1\.0"):
+    with pytest.raises(ww.errors.SettingError, match=r"CoPE got std=-1\.0"):
         ww.CoPE(4, 2, 8, std=-1.0)

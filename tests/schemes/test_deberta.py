@@ -14,16 +14,18 @@ from whatwhere import reference
 from whatwhere.where.score.deberta import edges
 
 BOTH, C2P, P2C = ("c2p", "p2c"), ("c2p",), ("p2c",)
-SETTINGS = [(4, None), (6, 9), (4, 4), (8, 20), (256, 512)]
+SETTINGS = [(4, None), (9, 6), (4, 4), (20, 8), (512, 256)]  # max_distance, position_buckets
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def drawn(head_dim: int = 4, num_heads: int = 2, span: int = 6, max_distance: int | None = 9, **settings) -> ww.DeBERTa:
+def drawn(
+    head_dim: int = 4, num_heads: int = 2, max_distance: int = 9, position_buckets: int | None = 6, **settings
+) -> ww.DeBERTa:
     torch.manual_seed(0)
-    return ww.DeBERTa(head_dim, num_heads, span, max_distance, std=1.0, **settings).double()
+    return ww.DeBERTa(head_dim, num_heads, max_distance, position_buckets, std=1.0, **settings).double()
 
 
 def table(scheme: ww.DeBERTa, queries: ww.Positions, keys: ww.Positions, q: Tensor, k: Tensor) -> Tensor:
@@ -37,23 +39,25 @@ def as_array(parameter: Tensor | None) -> np.ndarray | None:
     return None if parameter is None else parameter.detach().numpy()
 
 
-@pytest.mark.parametrize(("span", "max_distance"), SETTINGS)
-def test_rows_are_those_of_the_reference(span, max_distance):
-    rows = ww.DeBERTa(1, 1, span, max_distance).rows(torch.arange(-700, 701)).tolist()
-    assert rows == [reference.deberta_row(n, span, max_distance) for n in range(-700, 701)]
+@pytest.mark.parametrize(("max_distance", "position_buckets"), SETTINGS)
+def test_rows_are_those_of_the_reference(max_distance, position_buckets):
+    rows = ww.DeBERTa(1, 1, max_distance, position_buckets).rows(torch.arange(-700, 701)).tolist()
+    side, shared = (max_distance, None) if position_buckets is None else (position_buckets, max_distance)
+    assert rows == [reference.deberta_row(n, side, shared) for n in range(-700, 701)]
     assert sorted(rows) == rows
-    assert (rows[0], rows[700], rows[-1]) == (0, span, 2 * span - 1)
+    assert (rows[0], rows[700], rows[-1]) == (0, side, 2 * side - 1)
 
 
 @pytest.mark.parametrize("terms", [BOTH, C2P, P2C])
-@pytest.mark.parametrize(("span", "max_distance"), SETTINGS)
-def test_it_is_that_of_the_reference(span, max_distance, terms):
-    scheme, q, k = drawn(span=span, max_distance=max_distance, terms=terms), draw(2, 2, 3, 4), draw(2, 2, 7, 4, seed=1)
+@pytest.mark.parametrize(("max_distance", "position_buckets"), SETTINGS)
+def test_it_is_that_of_the_reference(max_distance, position_buckets, terms):
+    scheme = drawn(max_distance=max_distance, position_buckets=position_buckets, terms=terms)
+    q, k, shared = draw(2, 2, 3, 4), draw(2, 2, 7, 4, seed=1), None if position_buckets is None else max_distance
     at_queries, at_keys = np.array([0, 4, 30]), np.array([0, 1, 2, 3, 5, 29, 999])
-    ours = table(scheme, *(ww.from_position_ids(torch.tensor(at)) for at in (at_queries, at_keys)), q, k)
+    ours = table(scheme, *(ww.Positions.from_position_ids(torch.tensor(at)) for at in (at_queries, at_keys)), q, k)
     tables = as_array(scheme.position_keys), as_array(scheme.position_queries)
     for row in range(2):
-        wanted = reference.deberta_bias(q[row].numpy(), k[row].numpy(), at_queries, at_keys, *tables, max_distance)
+        wanted = reference.deberta_bias(q[row].numpy(), k[row].numpy(), at_queries, at_keys, *tables, shared)
         np.testing.assert_allclose(ours[row].detach().numpy(), wanted, rtol=0, atol=1e-14)
 
 
@@ -61,7 +65,7 @@ def test_its_gradients_are_those_of_the_reference():
     scheme, g = drawn(), draw(2, 3, 4, seed=3)
     q, k = draw(1, 2, 3, 4).requires_grad_(), draw(1, 2, 4, 4, seed=1).requires_grad_()
     at_queries, at_keys = np.array([0, 4, 30]), np.array([0, 1, 2, 28])
-    given = [ww.from_position_ids(torch.tensor(at)) for at in (at_queries, at_keys)]
+    given = [ww.Positions.from_position_ids(torch.tensor(at)) for at in (at_queries, at_keys)]
     table(scheme, *given, q, k)[0].backward(g)
     contents = q.detach().numpy()[0], k.detach().numpy()[0]
     tables = as_array(scheme.position_keys), as_array(scheme.position_queries)
@@ -115,7 +119,7 @@ def test_a_term_has_its_table_and_no_other():
 
 
 def test_clipping_gives_each_distance_a_row():
-    rows = ww.DeBERTa(1, 1, span=5).rows(torch.arange(-9, 10)).tolist()
+    rows = ww.DeBERTa(1, 1, max_distance=5).rows(torch.arange(-9, 10)).tolist()
     assert rows == [0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 9, 9, 9]
 
 
@@ -129,7 +133,7 @@ def test_shared_rows_are_wider_by_one_factor():
 
 def test_an_edge_that_is_a_whole_distance_is_not_missed():
     """9 (16 / 9) ** (4 / 8) is 12, so 12 is the last distance of row 9 + 4; in float32 it comes to the next."""
-    assert int(ww.DeBERTa(1, 1, span=18, max_distance=17).rows(torch.tensor(12))) - 18 == 13
+    assert int(ww.DeBERTa(1, 1, max_distance=17, position_buckets=18).rows(torch.tensor(12))) - 18 == 13
     assert float((torch.tensor(12 / 9).log() / torch.tensor(16 / 9).log() * 8).ceil()) == 5
 
 
@@ -148,11 +152,11 @@ def test_bfloat16_contents_meet_the_tables_in_float32():
     [
         ({"head_dim": 0}, "head_dim=0"),
         ({"num_heads": 1.5}, "num_heads"),
-        ({"span": 0}, "span=0"),
-        ({"span": 7, "max_distance": 20}, "half of the rows"),
-        ({"span": 2, "max_distance": 20}, "at least 4"),
-        ({"span": 8, "max_distance": 5}, "max_distance=6 or more"),
-        ({"span": 8, "max_distance": 0}, "max_distance=0"),
+        ({"max_distance": 0}, "max_distance=0"),
+        ({"max_distance": 20, "position_buckets": 7}, "half of the rows"),
+        ({"max_distance": 20, "position_buckets": 2}, "at least 4"),
+        ({"max_distance": 5, "position_buckets": 8}, "max_distance=6 or more"),
+        ({"position_buckets": 0}, "position_buckets=0"),
         ({"terms": ()}, "no terms"),
         ({"terms": ("p2p",)}, "knows only: c2p, p2c"),
         ({"terms": "both"}, "knows only: c2p, p2c"),
@@ -161,25 +165,28 @@ def test_bfloat16_contents_meet_the_tables_in_float32():
 )
 def test_settings_that_make_no_sense_raise(settings, text):
     with pytest.raises((ww.WhatWhereError, TypeError), match=text):  # the run-time checker's, if it looks first
-        ww.DeBERTa(**{"head_dim": 8, "num_heads": 2, "span": 4} | settings)
+        ww.DeBERTa(**{"head_dim": 8, "num_heads": 2, "max_distance": 4} | settings)
 
 
 def test_it_needs_queries_and_keys_of_its_size():
     scheme, p, q = ww.DeBERTa(8, 2, 4), ww.positions(3), torch.ones(1, 2, 3, 8)
-    with pytest.raises(ww.DoorError, match="depends on queries and keys"):
+    with pytest.raises(ww.errors.DoorError, match="depends on queries and keys"):
         scheme(p)
-    with pytest.raises(ww.DoorError, match="q is missing"):
+    with pytest.raises(ww.errors.DoorError, match="q is missing"):
         scheme.bind(p, p, k=q)
-    with pytest.raises(ww.DoorError, match="k is missing"):
+    with pytest.raises(ww.errors.DoorError, match="k is missing"):
         scheme.bind(p, p, q=q)
-    with pytest.raises(ww.ShapeError, match="head_dim=8, but q has shape"):
+    with pytest.raises(ww.errors.ShapeError, match="head_dim=8, but q has shape"):
         ww.Where(score=scheme).at(p).attention(q[..., :6], q[..., :6], q)
 
 
 def test_it_is_copied_pickled_shown_and_drawn_anew():
-    scheme = ww.DeBERTa(4, 2, 6, 9, terms=C2P, std=0.5)
+    scheme = ww.DeBERTa(4, 2, 9, 6, terms=C2P, std=0.5)
     for other in (scheme, deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
-        assert repr(other) == "DeBERTa(head_dim=4, num_heads=2, span=6, max_distance=9, terms=('c2p',), std=0.5)"
+        assert (
+            repr(other)
+            == "DeBERTa(head_dim=4, num_heads=2, max_distance=9, position_buckets=6, terms=('c2p',), std=0.5)"
+        )
         assert torch.equal(other.position_keys, scheme.position_keys)
     before = scheme.position_keys.detach().clone()
     scheme.reset_parameters()
@@ -196,5 +203,5 @@ def test_it_is_drawn_by_its_deviation():
 
 def test_the_catalogue_gives_each_trained_distance_a_row():
     scheme = ww.scheme("deberta", dim=16, num_heads=2, max_length=9).score
-    assert (scheme.span, scheme.max_distance) == (9, None)
+    assert (scheme.max_distance, scheme.position_buckets) == (9, None)
     assert scheme.rows(torch.arange(9)).unique().numel() == 9

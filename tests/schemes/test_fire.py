@@ -98,9 +98,9 @@ def test_the_query_counts_within_its_document():
     """Packed, padded and decoded: the divisor follows the position, not the place in the tensor."""
     scheme = drawn(threshold=2.0)
     alone = scheme(ww.positions(6)).detach()
-    packed = scheme(ww.packed([3, 6])).detach()
+    packed = scheme(ww.Positions.packed([3, 6])).detach()
     assert torch.equal(packed[:, :, 3:, 3:], alone)
-    padded = scheme(ww.from_mask(torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1]]))).detach()
+    padded = scheme(ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1]]))).detach()
     assert torch.equal(padded[:, :, 2:, 2:], alone)
     p = ww.positions(6)
     assert torch.equal(scheme(p[5:], p).detach(), alone[:, :, 5:])
@@ -153,11 +153,11 @@ def test_construction_and_copies():
 
 
 def test_bad_settings_are_told():
-    with pytest.raises(ww.ShapeError, match="FIRE got width=0"):
+    with pytest.raises(ww.errors.ShapeError, match="FIRE got width=0"):
         ww.FIRE(2, width=0)
-    with pytest.raises(ww.SettingError, match=r"FIRE got threshold=0\.0"):
+    with pytest.raises(ww.errors.SettingError, match=r"FIRE got threshold=0\.0"):
         ww.FIRE(2, threshold=0.0)
-    with pytest.raises(ww.SettingError, match=r"FIRE got c=-1\.0"):
+    with pytest.raises(ww.errors.SettingError, match=r"FIRE got c=-1\.0"):
         ww.FIRE(2, c=-1.0)
-    with pytest.raises(ww.PositionError, match="FIRE measures along one axis"):
-        ww.FIRE(2)(ww.grid(2, 2))
+    with pytest.raises(ww.errors.PositionError, match="FIRE measures along one axis"):
+        ww.FIRE(2)(ww.Positions.grid(2, 2))

@@ -116,12 +116,12 @@ def test_autocast_does_not_round_what_is_mixed():
 @pytest.mark.parametrize(
     ("settings", "error", "words"),
     [
-        ({"head_dim": 7}, ww.ShapeError, "needs an even number: it turns pairs of features"),
-        ({"original_length": 6}, ww.SettingError, "not even the fastest wave completes a turn"),
-        ({"sets": 0}, ww.ShapeError, "sets=0, but needs a whole number"),
-        ({"gain": -0.1}, ww.SettingError, "gain=-0.1, but needs a finite number of at least 0"),
-        ({"gain": float("inf")}, ww.SettingError, "gain=inf"),
-        ({"theta": 0.0}, ww.SettingError, "theta=0.0"),
+        ({"head_dim": 7}, ww.errors.ShapeError, "needs an even number: it rotates pairs of features"),
+        ({"original_length": 6}, ww.errors.SettingError, "not even the fastest wave completes a rotation"),
+        ({"sets": 0}, ww.errors.ShapeError, "sets=0, but needs a whole number"),
+        ({"gain": -0.1}, ww.errors.SettingError, "gain=-0.1, but needs a finite number of at least 0"),
+        ({"gain": float("inf")}, ww.errors.SettingError, "gain=inf"),
+        ({"theta": 0.0}, ww.errors.SettingError, "theta=0.0"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(settings, error, words, monkeypatch):
@@ -133,7 +133,7 @@ def test_settings_that_do_not_fit_are_refused(settings, error, words, monkeypatc
 
 def test_heads_that_do_not_divide_are_refused():
     q = draw(1, 4, 3, 8)
-    with pytest.raises(ww.ShapeError, match="3 sets of coefficients, which do not divide among 4 heads"):
+    with pytest.raises(ww.errors.ShapeError, match="3 sets of coefficients, which do not match 4 heads"):
         ww.FoPE(8, 100, 3)(q, q, ww.positions(3))
 
 

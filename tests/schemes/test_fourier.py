@@ -68,8 +68,8 @@ def test_width_is_how_far_tokens_look_alike(distance):
     assert float(turns.cos().mean()) == pytest.approx(exp(-(distance**2) / (2 * 4.0**2)), abs=1e-2)
 
 
-def test_longest_is_a_scale_and_not_an_end():
-    """Twice the positions with twice the longest are the same shares, so the same vectors."""
+def test_max_length_is_a_scale_and_not_an_end():
+    """Twice the positions with twice the max_length are the same shares, so the same vectors."""
     short, long = drawn(8, 100), drawn(8, 200)
     long.load_state_dict(short.state_dict())
     assert torch.equal(short(ww.positions(50)), long(ww.positions(100)[::2]))
@@ -78,7 +78,7 @@ def test_longest_is_a_scale_and_not_an_end():
 
 def test_a_grid_is_seen_whole():
     """Unlike an axial sinusoid, a place is no sum of what its axes say."""
-    rows = drawn(16, 8, axes=2, width=2.0)(ww.grid(2, 2))[0].detach()
+    rows = drawn(16, 8, axes=2, width=2.0)(ww.Positions.grid(2, 2))[0].detach()
     mixed = rows[0] - rows[1] - rows[2] + rows[3]
     assert mixed.abs().max() > 0.1 * rows.abs().max()
 
@@ -87,8 +87,8 @@ def test_one_axis_stands_for_all():
     scheme = drawn(8, 100, axes=2)
     p = ww.positions(5)
     assert torch.equal(scheme(p), scheme(p.index.expand(2, -1, -1)))
-    with pytest.raises(ww.PositionError, match="Fourier measures along 2 axes"):
-        scheme(ww.grid(2, 2, 2))
+    with pytest.raises(ww.errors.PositionError, match="Fourier measures along 2 axes"):
+        scheme(ww.Positions.grid(2, 2, 2))
 
 
 def test_it_learns_a_function_of_position():
@@ -109,21 +109,21 @@ def test_it_learns_a_function_of_position():
     [
         (
             {"features": 7},
-            ww.ShapeError,
+            ww.errors.ShapeError,
             "features=7, but needs an even number: a cosine and a sine share one frequency",
         ),
-        ({"longest": 0}, ww.ShapeError, "longest=0, but needs a whole number"),
-        ({"axes": 0}, ww.ShapeError, "axes=0"),
-        ({"hidden": 0}, ww.ShapeError, "hidden=0"),
-        ({"width": 0.0}, ww.SettingError, "width=0.0, but needs a finite number above 0"),
-        ({"dim": 7}, ww.ShapeError, "features=7"),
+        ({"max_length": 0}, ww.errors.ShapeError, "max_length=0, but needs a whole number"),
+        ({"axes": 0}, ww.errors.ShapeError, "axes=0"),
+        ({"hidden": 0}, ww.errors.ShapeError, "hidden=0"),
+        ({"width": 0.0}, ww.errors.SettingError, "width=0.0, but needs a finite number above 0"),
+        ({"dim": 7}, ww.errors.ShapeError, "features=7"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(settings, error, words):
     with pytest.raises(error) as caught:
-        ww.Fourier(**{"dim": 8, "longest": 10, **settings})
+        ww.Fourier(**{"dim": 8, "max_length": 10, **settings})
     assert words in str(caught.value)
 
 
 def test_settings_show():
-    assert repr(ww.Fourier(8, 10)) == "Fourier(dim=8, longest=10, axes=1, features=8, hidden=8, width=4.0)"
+    assert repr(ww.Fourier(8, 10)) == "Fourier(dim=8, max_length=10, axes=1, features=8, hidden=8, width=4.0)"

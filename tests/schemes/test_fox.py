@@ -61,7 +61,7 @@ def by_the_paper(scheme: ww.FoX, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> 
 def test_it_is_the_papers_formula(engine):
     scheme = drawn()
     x, q, k, v = vectors()
-    here = ww.Where(score=scheme).at(ww.packed(DOCUMENTS))
+    here = ww.Where(score=scheme).at(ww.Positions.packed(DOCUMENTS))
     actual = here.attention(q, k, v, gates=here.gates(x), engine=engine)
     assert_close(actual, by_the_paper(scheme, x, q, k, v), rtol=0, atol=1e-12)
 
@@ -213,24 +213,26 @@ def test_what_does_not_fit_is_told(monkeypatch):
     here = ww.Where(score=scheme).at(p)
     x, q = torch.zeros(1, 4, 8), torch.zeros(1, 2, 4, 4)
     with pytest.raises(
-        ww.SettingError, match=r"needs the gates of all keys, but got none\.\nPass gates=here\.gates\(x\)"
+        ww.errors.SettingError, match=r"needs the gates of all keys, but got none\.\nPass gates=here\.gates\(x\)"
     ):
         here.attention(q, q, q)
     with pytest.raises(
-        ww.ShapeError, match=r"\(batch, heads, keys\) = \(1, 2, 4\), but got \(1, 2, 1\)\.\nWhile decoding"
+        ww.errors.ShapeError, match=r"\(batch, heads, keys\) = \(1, 2, 4\), but got \(1, 2, 1\)\.\nWith a KV cache"
     ):
         here.attention(q, q, q, gates=here.gates(x)[..., :1])
-    with pytest.raises(ww.SettingError, match=r"FoX got gates up to 0\.5, but they are ln f"):
+    with pytest.raises(ww.errors.SettingError, match=r"FoX got gates up to 0\.5, but they are logarithms"):
         here.attention(q, q, q, gates=here.gates(x).exp())
     for name, other in (("there is no bias", ww.Where()), ("ALiBi has none", ww.Where(score=ww.ALiBi(2)))):
-        with pytest.raises(ww.SettingError, match=f"gates were given, but {name}"):
+        with pytest.raises(ww.errors.SettingError, match=f"gates were given, but {name}"):
             other.at(p).attention(q, q, q, gates=here.gates(x))
-    with pytest.raises(ww.ShapeError, match=r"made for dim=8, but the token vectors have shape \(1, 4, 6\)"):
+    with pytest.raises(ww.errors.ShapeError, match=r"made for dim=8, but the token vectors have shape \(1, 4, 6\)"):
         here.gates(x[..., :6])
-    with pytest.raises(ww.SettingError, match="FoX says nothing of keys later than the query, but got causal=False"):
+    with pytest.raises(ww.errors.SettingError, match="FoX supports causal attention only, but got causal=False"):
         here.attention(q, q, q, gates=here.gates(x), causal=False)
     for ask in (scheme, scheme.score_mod):
-        with pytest.raises(ww.DoorError, match="FoX depends on queries and keys, so positions alone give no table"):
+        with pytest.raises(
+            ww.errors.DoorError, match="FoX depends on queries and keys, so it needs more than positions"
+        ):
             ask(p)
-    with pytest.raises(ww.ShapeError, match="FoX got dim=0"):
+    with pytest.raises(ww.errors.ShapeError, match="FoX got dim=0"):
         ww.FoX(0, 2)

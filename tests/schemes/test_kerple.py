@@ -152,18 +152,22 @@ def test_construction_and_copies():
 
 def test_bad_settings_are_told(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    with pytest.raises(ww.SettingError, match=r"KERPLE got kind='linear', but knows only: log, power\."):
+    with pytest.raises(ww.errors.SettingError, match=r"KERPLE got kind='linear', but knows only: log, power\."):
         ww.KERPLE(2, "linear")
-    with pytest.raises(ww.ShapeError, match="KERPLE got num_heads=0"):
+    with pytest.raises(ww.errors.ShapeError, match="KERPLE got num_heads=0"):
         ww.KERPLE(0)
     one = torch.ones(2)
-    with pytest.raises(ww.ShapeError, match=r"has 2 heads and needs one p for each, but got shape \(3,\)"):
+    with pytest.raises(ww.errors.ShapeError, match=r"has 2 heads and needs one p for each, but got shape \(3,\)"):
         ww.KERPLE(2).assign(p=torch.ones(3), a=one)
-    with pytest.raises(ww.SettingError, match=r"got a=0.0 for head 1, but kind='log' needs a above 0 and finite"):
+    with pytest.raises(
+        ww.errors.SettingError, match=r"got a=0.0 for head 1, but kind='log' needs a above 0 and finite"
+    ):
         ww.KERPLE(2).assign(p=one, a=torch.tensor([1.0, 0.0]))
-    with pytest.raises(ww.SettingError, match=r"got p=2.0 for head 0, but kind='power' needs p above 0 and below 2"):
+    with pytest.raises(
+        ww.errors.SettingError, match=r"got p=2.0 for head 0, but kind='power' needs p above 0 and below 2"
+    ):
         ww.KERPLE(2, "power").assign(p=2 * one, a=one)
-    with pytest.raises(ww.SettingError, match="got p=nan"):
+    with pytest.raises(ww.errors.SettingError, match="got p=nan"):
         ww.KERPLE(2).assign(p=one * math.nan, a=one)
 
 

@@ -23,7 +23,7 @@ def test_a_position_reads_the_row_of_its_offset(offset):
     scheme = drawn(4, 10, offset)
     assert scheme.weight.shape == (10 + offset, 4)
     assert torch.equal(scheme(ww.positions(10))[0], scheme.weight[offset:])
-    with pytest.raises(ww.PositionError, match=r"position 10 is beyond this table, which has learned 10 positions \(0"):
+    with pytest.raises(ww.errors.PositionError, match=r"position 10 is beyond this table, which has 10 positions \(0"):
         scheme(ww.positions(11))
 
 
@@ -31,7 +31,7 @@ def test_a_position_reads_the_row_of_its_offset(offset):
 def test_it_is_the_reference_forward_and_backward(offset):
     scheme = drawn(4, 9, offset, dtype=torch.float64)
     positions, g = np.array([[0, 1, 8], [1, 1, 7]]), np.random.default_rng(0).normal(size=(2, 3, 4))
-    rows = scheme(ww.assigned(torch.tensor(positions)))
+    rows = scheme(ww.Positions.from_coordinates(torch.tensor(positions)))
     rows.backward(torch.tensor(g))
     weight = scheme.weight.detach().numpy()
     np.testing.assert_array_equal(rows.detach().numpy(), reference.learned(weight, positions, offset))
@@ -130,7 +130,7 @@ def test_what_does_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     scheme = drawn(3, 7)
     refused = {
-        "a grid of 2 x 3 has 6 places, but the table 7 rows": lambda: scheme.resized_grid((2, 3), (4, 5)),
+        "a grid of 2 x 3 has 6 cells, but the table 7 rows": lambda: scheme.resized_grid((2, 3), (4, 5)),
         "prefix=7, but this table has 7 positions": lambda: scheme.resized_grid((2, 3), (4, 5), prefix=7),
         "prefix=-1": lambda: scheme.resized_grid((2, 3), (4, 5), prefix=-1),
         "a grid has two sizes, as in (14, 14)": lambda: scheme.resized_grid((2, 3), (4, 5, 6), prefix=1),
@@ -141,7 +141,7 @@ def test_what_does_not_fit_is_refused(monkeypatch):
         "offset=0.5, but needs a whole number of rows": lambda: ww.Learned(3, 7, 0.5),
     }
     for words, call in refused.items():
-        with pytest.raises((ww.ShapeError, ww.SettingError)) as caught:
+        with pytest.raises((ww.errors.ShapeError, ww.errors.SettingError)) as caught:
             call()
         assert words in str(caught.value)
 

@@ -11,7 +11,7 @@ import torch
 import whatwhere as ww
 from whatwhere import reference
 
-DEALS = pytest.mark.parametrize(
+AXIS_LAYOUTS = pytest.mark.parametrize(
     ("layout", "sections"),
     [("chunked", (2, 3, 3)), ("chunked", (5, 0, 3)), ("interleaved", (4, 2, 2)), ("interleaved", (3, 3, 2))],
     ids=str,
@@ -25,13 +25,13 @@ def draw(*shape, seed=0):
 def scattered(tokens=7):
     """Time, height and width that differ everywhere."""
     index = torch.randint(2000, (3, 2, tokens), generator=torch.Generator().manual_seed(4))
-    return ww.from_position_ids(index)
+    return ww.Positions.from_position_ids(index)
 
 
-@DEALS
+@AXIS_LAYOUTS
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("head_dim", [16, 20])
-@pytest.mark.parametrize("scaling", [None, ww.YaRN(4.0, 64)], ids=["plain", "yarn"])
+@pytest.mark.parametrize("scaling", [None, ww.scaling.YaRN(4.0, 64)], ids=["plain", "yarn"])
 def test_it_is_the_reference_forward_and_backward(layout, sections, interleaved, head_dim, scaling):
     rope = ww.MultimodalRotary(
         head_dim, sections, 500.0, layout=layout, interleaved=interleaved, rotary_dim=16, scaling=scaling
@@ -54,14 +54,16 @@ def test_it_is_the_reference_forward_and_backward(layout, sections, interleaved,
         np.testing.assert_allclose(q.grad[row].numpy(), back, rtol=0, atol=6e-7)
 
 
-@DEALS
-@pytest.mark.parametrize("scaling", [None, ww.YaRN(4.0, 64), ww.DynamicNTK(4.0, 8)], ids=["plain", "yarn", "dynamic"])
+@AXIS_LAYOUTS
+@pytest.mark.parametrize(
+    "scaling", [None, ww.scaling.YaRN(4.0, 64), ww.scaling.DynamicNTK(4.0, 8)], ids=["plain", "yarn", "dynamic"]
+)
 def test_text_is_rotary(layout, sections, scaling):
     """With one axis, and with three that say the same."""
     q, p = draw(2, 2, 9, 16), ww.positions(9, start=torch.tensor([0, 50]))
     rope = ww.MultimodalRotary(16, sections, layout=layout, scaling=scaling)
     plain = ww.Rotary(16, scaling=scaling)(q, q, p)[0]
-    alike = ww.from_position_ids(p.index.expand(3, -1, -1))
+    alike = ww.Positions.from_position_ids(p.index.expand(3, -1, -1))
     assert torch.equal(rope(q, q, p)[0], plain)
     assert torch.equal(rope(q, q, alike)[0], plain)
 
@@ -77,7 +79,7 @@ def test_each_axis_moves_its_own_pairs_and_no_others(layout):
     for axis in range(3):
         index = origin.clone()
         index[axis] = 9
-        moved = rope(q, q, ww.from_position_ids(index))[0]
+        moved = rope(q, q, ww.Positions.from_position_ids(index))[0]
         own = [pair for pair in range(8) if dealt[pair] == axis]
         turned = (moved != q).flatten()
         assert turned.nonzero().flatten().tolist() == own + [pair + 8 for pair in own]
@@ -98,20 +100,20 @@ def test_as_many_axes_as_sections():
     assert rope.axes == 4
     index = torch.arange(12).reshape(4, 1, 3)
     wanted = reference.multimodal_rotary(q[0].numpy(), index[:, 0].numpy(), (2, 2, 2, 2))
-    made = rope(q, q, ww.from_position_ids(index))[0]
+    made = rope(q, q, ww.Positions.from_position_ids(index))[0]
     np.testing.assert_allclose(made[0].numpy(), wanted, rtol=0, atol=5e-7)
 
 
 def test_the_length_of_a_picture_is_its_largest_coordinate():
-    dynamic = ww.DynamicNTK(4.0, 8)
+    dynamic = ww.scaling.DynamicNTK(4.0, 8)
     rope, q = ww.MultimodalRotary(16, (2, 3, 3), scaling=dynamic), draw(1, 1, 20, 16)
-    wide = ww.grid(1, 1, 20)
+    wide = ww.Positions.grid(1, 1, 20)
     assert torch.equal(rope(q, q, wide)[0], rope(q, q, wide, regime_length=20)[0])
     assert (rope(q, q, wide)[0] - rope(q, q, wide, regime_length=8)[0]).abs().max() > 1e-2
 
 
 def test_keys_of_one_regime_are_turned_to_another():
-    scaling = ww.LongRoPE((1.0,) * 8, tuple(1.0 + n for n in range(8)), 16, factor=4.0)
+    scaling = ww.scaling.LongRoPE((1.0,) * 8, tuple(1.0 + n for n in range(8)), 16, factor=4.0)
     rope = ww.MultimodalRotary(20, (4, 2, 2), layout="interleaved", rotary_dim=16, scaling=scaling)
     p, k = scattered(), draw(2, 3, 7, 20)
     old, new = rope.bind(p, 10), rope.bind(p, 17)
@@ -121,7 +123,7 @@ def test_keys_of_one_regime_are_turned_to_another():
 
 
 def test_construction_and_copies():
-    rope = ww.MultimodalRotary(16, [4, 2, 2], 1e6, layout="interleaved", scaling=ww.Linear(2.0))
+    rope = ww.MultimodalRotary(16, [4, 2, 2], 1e6, layout="interleaved", scaling=ww.scaling.Linear(2.0))
     text = (
         "MultimodalRotary(head_dim=16, sections=(4, 2, 2), theta=1000000.0, layout='interleaved', interleaved=False, "
         "rotary_dim=16, scaling=Linear(factor=2.0))"
@@ -131,20 +133,20 @@ def test_construction_and_copies():
         assert not other.state_dict()
     assert torch.equal(rope.inverse_frequencies, ww.frequencies.inverse_frequencies(16, 1e6) / 2)
     q = torch.empty(1, 2, 8, 16, device="meta")
-    assert rope(q, q, ww.grid(2, 2, 2, device="meta"))[0].device.type == "meta"
+    assert rope(q, q, ww.Positions.grid(2, 2, 2, device="meta"))[0].device.type == "meta"
 
 
 ERRORS = {
     "another sum": (
         lambda: ww.MultimodalRotary(128, (16, 24, 20)),
-        r"sections=\(16, 24, 20\), 60 pairs in sum, but 128 features turn, which are 64 pairs: each needs one axis",
+        r"sections=\(16, 24, 20\), 60 pairs in total, but 128 features are rotated, which are 64 pairs",
     ),
     "negative": (lambda: ww.MultimodalRotary(16, (10, -1, -1)), "but needs whole numbers, 0 or more"),
     "fractions": (lambda: ww.MultimodalRotary(16, (4.0, 2, 2)), "but needs whole numbers, 0 or more"),
     "no room in turn": (
         lambda: ww.MultimodalRotary(16, (2, 3, 3), layout="interleaved"),
         "in which axis 2 has one pair in 3, 3 in all: the last would be pair 8, but they end at 7.\n"
-        "Give the other axes equally many, and axis 0 the same or more",
+        "Give the other axes equal sections, and axis 0 the same or a larger one",
     ),
     "an unknown layout": (
         lambda: ww.MultimodalRotary(16, (4, 2, 2), layout="mixed"),
@@ -161,7 +163,7 @@ ERRORS = {
     "theta": (lambda: ww.MultimodalRotary(16, (4, 2, 2), -1.0), "MultimodalRotary got theta=-1.0"),
     "a scaling by name": (lambda: ww.MultimodalRotary(16, (4, 2, 2), scaling="yarn"), "but needs a scaling, such as"),
     "another grid": (
-        lambda: ww.MultimodalRotary(16, (4, 2, 2))(*[torch.zeros(1, 1, 4, 16)] * 2, ww.grid(2, 2)),
+        lambda: ww.MultimodalRotary(16, (4, 2, 2))(*[torch.zeros(1, 1, 4, 16)] * 2, ww.Positions.grid(2, 2)),
         "MultimodalRotary measures along 3 axes, but these positions have 2",
     ),
 }

@@ -130,13 +130,13 @@ def test_bfloat16_in_and_out_with_float32_between():
 
 def test_heads_that_do_not_fit_are_refused():
     q = draw(1, 2, 3, 8)
-    with pytest.raises(ww.ShapeError, match="PoPE was made for num_heads=4, but q has 2 heads"):
+    with pytest.raises(ww.errors.ShapeError, match="PoPE was made for num_heads=4, but q has 2 heads"):
         ww.PoPE(8, 4)(q, q, ww.positions(3))
-    with pytest.raises(ww.ShapeError, match="num_heads=0"):
+    with pytest.raises(ww.errors.ShapeError, match="num_heads=0"):
         ww.PoPE(8, 0)
-    with pytest.raises(ww.SettingError, match="theta"):
+    with pytest.raises(ww.errors.SettingError, match="theta"):
         ww.PoPE(8, 1, theta=0.0)
-    with pytest.raises(ww.SettingError, match="different softmax scales"):
+    with pytest.raises(ww.errors.SettingError, match="different softmax scales"):
         ww.Where(query_key=ww.PoPE(8, 1), score=Unscaled())
 
 

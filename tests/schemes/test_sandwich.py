@@ -86,9 +86,9 @@ def test_it_owns_nothing_and_is_copied():
 
 
 def test_bad_settings_are_told():
-    with pytest.raises(ww.ShapeError, match="Sandwich got sinusoid_dim=7, but needs an even number"):
+    with pytest.raises(ww.errors.ShapeError, match="Sandwich got sinusoid_dim=7, but needs an even number"):
         ww.Sandwich(4, 7)
-    with pytest.raises(ww.ShapeError, match="Sandwich got num_heads=0"):
+    with pytest.raises(ww.errors.ShapeError, match="Sandwich got num_heads=0"):
         ww.Sandwich(0)
-    with pytest.raises(ww.SettingError, match=r"Sandwich got theta=-1\.0"):
+    with pytest.raises(ww.errors.SettingError, match=r"Sandwich got theta=-1\.0"):
         ww.Sandwich(4, theta=-1.0)

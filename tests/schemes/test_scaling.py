@@ -17,8 +17,8 @@ PAIRS = DIM // 2
 PLAIN = ww.frequencies.inverse_frequencies(DIM, THETA)
 SHORT = tuple(1 + 0.05 * i for i in range(PAIRS))
 LONG = tuple(1.0 + i for i in range(PAIRS))
-LONGROPE = ww.LongRoPE(SHORT, LONG, TRAINED, factor=8.0)
-DYNAMIC = ww.DynamicNTK(4.0, TRAINED)
+LONGROPE = ww.scaling.LongRoPE(SHORT, LONG, TRAINED, factor=8.0)
+DYNAMIC = ww.scaling.DynamicNTK(4.0, TRAINED)
 
 
 def draw(*shape, seed=0):
@@ -33,23 +33,23 @@ def turns(frequencies):
 # Each formula against the reference
 
 FORMULAS = {
-    "linear": (ww.Linear(4.0), lambda dim, theta: reference.linear_frequencies(dim, theta, 4.0)),
-    "ntk": (ww.NTK(4.0), lambda dim, theta: reference.ntk_frequencies(dim, theta, 4.0)),
+    "linear": (ww.scaling.Linear(4.0), lambda dim, theta: reference.linear_frequencies(dim, theta, 4.0)),
+    "ntk": (ww.scaling.NTK(4.0), lambda dim, theta: reference.ntk_frequencies(dim, theta, 4.0)),
     "yarn": (
-        ww.YaRN(4.0, TRAINED, beta_fast=8.0, beta_slow=0.5),
+        ww.scaling.YaRN(4.0, TRAINED, beta_fast=8.0, beta_slow=0.5),
         lambda dim, theta: reference.yarn_frequencies(dim, theta, 4.0, TRAINED, 8.0, 0.5),
     ),
     "yarn, not truncated": (
-        ww.YaRN(8.0, 4096, truncate=False),
+        ww.scaling.YaRN(8.0, 4096, truncate=False),
         lambda dim, theta: reference.yarn_frequencies(dim, theta, 8.0, 4096, truncate=False),
     ),
-    "llama3": (ww.Llama3(8.0, 8192), lambda dim, theta: reference.llama3_frequencies(dim, theta, 8.0, 8192)),
+    "llama3": (ww.scaling.Llama3(8.0, 8192), lambda dim, theta: reference.llama3_frequencies(dim, theta, 8.0, 8192)),
     "llama3, other bounds": (
-        ww.Llama3(2.0, TRAINED, 0.25, 8.0),
+        ww.scaling.Llama3(2.0, TRAINED, 0.25, 8.0),
         lambda dim, theta: reference.llama3_frequencies(dim, theta, 2.0, TRAINED, 0.25, 8.0),
     ),
     "proportional": (
-        ww.Proportional(0.4, 8.0),
+        ww.scaling.Proportional(0.4, 8.0),
         lambda dim, theta: reference.proportional_frequencies(dim, theta, 0.4, 8.0),
     ),
 }
@@ -68,7 +68,7 @@ def test_frequencies_are_the_formula(name, dim, theta):
 @pytest.mark.parametrize("length", [1, 64, 65, 100, 1000, 100_000])
 @pytest.mark.parametrize("factor", [1.0, 2.0, 8.5])
 def test_dynamic_ntk_is_the_formula_at_every_length(factor, length):
-    made = ww.DynamicNTK(factor, TRAINED).frequencies(DIM, THETA, lengths=torch.tensor([[length, 5]]))
+    made = ww.scaling.DynamicNTK(factor, TRAINED).frequencies(DIM, THETA, lengths=torch.tensor([[length, 5]]))
     wanted = [reference.dynamic_ntk_frequencies(DIM, THETA, factor, TRAINED, n) for n in (length, 5)]
     np.testing.assert_allclose(made[0].numpy(), wanted, rtol=1e-13)
 
@@ -82,17 +82,25 @@ def test_longrope_is_the_formula_at_every_length(length):
 
 def test_magnitudes_are_the_formulas():
     for factor in (0.5, 1.0, 4.0, 40.0):
-        assert ww.YaRN(factor, TRAINED).magnitude == pytest.approx(reference.yarn_magnitude(factor))
-        deepseek = ww.YaRN(factor, TRAINED, mscale=0.707, mscale_all_dim=1.3)
+        assert ww.scaling.YaRN(factor, TRAINED).magnitude == pytest.approx(reference.yarn_magnitude(factor))
+        deepseek = ww.scaling.YaRN(factor, TRAINED, mscale=0.707, mscale_all_dim=1.3)
         assert deepseek.magnitude == pytest.approx(reference.yarn_magnitude(factor, 0.707, 1.3))
-        long = ww.LongRoPE(SHORT, LONG, TRAINED, factor=factor)
+        long = ww.scaling.LongRoPE(SHORT, LONG, TRAINED, factor=factor)
         assert long.magnitude == pytest.approx(reference.longrope_magnitude(factor, TRAINED))
-    assert ww.YaRN(4.0, TRAINED, mscale=1.0, mscale_all_dim=1.0).magnitude == 1
-    for scaling in (ww.Linear(4.0), ww.NTK(4.0), DYNAMIC, ww.Llama3(), ww.Proportional(0.5)):
+    assert ww.scaling.YaRN(4.0, TRAINED, mscale=1.0, mscale_all_dim=1.0).magnitude == 1
+    for scaling in (
+        ww.scaling.Linear(4.0),
+        ww.scaling.NTK(4.0),
+        DYNAMIC,
+        ww.scaling.Llama3(),
+        ww.scaling.Proportional(0.5),
+    ):
         assert scaling.magnitude == 1
 
 
-@pytest.mark.parametrize("scaling", [ww.YaRN(4.0, TRAINED, attention_factor=1.7), LONGROPE], ids=["yarn", "longrope"])
+@pytest.mark.parametrize(
+    "scaling", [ww.scaling.YaRN(4.0, TRAINED, attention_factor=1.7), LONGROPE], ids=["yarn", "longrope"]
+)
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_the_rotation_is_the_reference_forward_and_backward(scaling, interleaved):
     x, g, at = draw(3, 5, DIM), draw(3, 5, DIM, seed=1), np.array([0, 1, 9, 70, 100_000])
@@ -116,12 +124,12 @@ def test_the_rotation_is_the_reference_forward_and_backward(scaling, interleaved
 @pytest.mark.parametrize(
     "scaling",
     [
-        ww.Linear(1.0),
-        ww.NTK(1.0),
-        ww.YaRN(1.0, TRAINED),
-        ww.LongRoPE((1.0,) * PAIRS, (1.0,) * PAIRS, TRAINED),
-        ww.Llama3(1.0, TRAINED),
-        ww.Proportional(1.0),
+        ww.scaling.Linear(1.0),
+        ww.scaling.NTK(1.0),
+        ww.scaling.YaRN(1.0, TRAINED),
+        ww.scaling.LongRoPE((1.0,) * PAIRS, (1.0,) * PAIRS, TRAINED),
+        ww.scaling.Llama3(1.0, TRAINED),
+        ww.scaling.Proportional(1.0),
     ],
     ids=lambda scaling: type(scaling).__name__,
 )
@@ -132,7 +140,7 @@ def test_a_factor_of_one_is_plain_rotary(scaling):
 
 
 def test_ntk_keeps_the_fastest_pair_and_divides_the_slowest_by_exactly_the_factor():
-    made = ww.NTK(8.0).frequencies(DIM, THETA)
+    made = ww.scaling.NTK(8.0).frequencies(DIM, THETA)
     assert made[0] == 1
     assert made[-1].item() == pytest.approx(PLAIN[-1].item() / 8, rel=1e-14)
     ratios = PLAIN / made
@@ -145,14 +153,14 @@ def test_dynamic_ntk_is_plain_up_to_the_trained_length_and_grows_from_there():
     assert torch.equal(DYNAMIC.frequencies(DIM, THETA), PLAIN)
     assert bool((made[3, 1:] < PLAIN[1:]).all())
     # At twice the length theta is raised by 4 * 2 - 3 = 5, and by 2 where the factor is 1.
-    torch.testing.assert_close(made[4], ww.NTK(5.0).frequencies(DIM, THETA), rtol=1e-14, atol=0)
-    slow = ww.DynamicNTK(1.0, TRAINED).frequencies(DIM, THETA, lengths=torch.tensor(128))
-    torch.testing.assert_close(slow, ww.NTK(2.0).frequencies(DIM, THETA), rtol=1e-14, atol=0)
+    torch.testing.assert_close(made[4], ww.scaling.NTK(5.0).frequencies(DIM, THETA), rtol=1e-14, atol=0)
+    slow = ww.scaling.DynamicNTK(1.0, TRAINED).frequencies(DIM, THETA, lengths=torch.tensor(128))
+    torch.testing.assert_close(slow, ww.scaling.NTK(2.0).frequencies(DIM, THETA), rtol=1e-14, atol=0)
 
 
 def test_yarn_keeps_what_turns_often_and_divides_what_turns_seldom():
     trained = 4096
-    made = ww.YaRN(4.0, trained).frequencies(128, THETA)
+    made = ww.scaling.YaRN(4.0, trained).frequencies(128, THETA)
     plain = ww.frequencies.inverse_frequencies(128, THETA)
     within = trained * plain / (2 * math.pi)
     # Rounding outward moves the bounds by less than one pair, a factor of theta ** (1/64) in turns.
@@ -167,22 +175,22 @@ def test_yarn_keeps_what_turns_often_and_divides_what_turns_seldom():
 
 def test_yarn_without_rounding_has_a_ramp_that_ends_where_a_pair_turns_so_often():
     """Of pair i within the ramp, the share that is divided grows evenly with ln(turns)."""
-    rough = ww.YaRN(4.0, 4096, truncate=False).frequencies(128, THETA)
+    rough = ww.scaling.YaRN(4.0, 4096, truncate=False).frequencies(128, THETA)
     plain = ww.frequencies.inverse_frequencies(128, THETA)
     within = 4096 * plain / (2 * math.pi)
     share = (1 - within.log() / math.log(32)).clamp(0, 1)
     torch.testing.assert_close(rough, plain * (1 - share) + plain / 4 * share, rtol=1e-13, atol=0)
-    assert (ww.YaRN(4.0, 4096).frequencies(128, THETA) - rough).abs().max() > 1e-4
+    assert (ww.scaling.YaRN(4.0, 4096).frequencies(128, THETA) - rough).abs().max() > 1e-4
 
 
 def test_yarn_of_a_small_head_is_a_step():
     """Both bounds meet at pair 0: there the ramp has no width."""
-    made = ww.YaRN(4.0, 5).frequencies(DIM, THETA)
+    made = ww.scaling.YaRN(4.0, 5).frequencies(DIM, THETA)
     torch.testing.assert_close(made, torch.cat([PLAIN[:1], PLAIN[1:] / 4]), rtol=1e-14, atol=0)
 
 
 def test_llama3_has_three_bands():
-    made, within = ww.Llama3(8.0, TRAINED).frequencies(DIM, THETA), turns(PLAIN)
+    made, within = ww.scaling.Llama3(8.0, TRAINED).frequencies(DIM, THETA), turns(PLAIN)
     short, long = within > 4, within < 1
     assert torch.equal(made[short], PLAIN[short])
     assert torch.equal(made[long], PLAIN[long] / 8)
@@ -194,7 +202,7 @@ def test_llama3_has_three_bands():
 def test_proportional_leaves_the_slow_pairs_still():
     """The pairs that turn are those of the whole head, not of its first features."""
     q, p = draw(1, 2, 4, DIM), ww.positions(4, start=1000)
-    made, plain = ww.Rotary(DIM, scaling=ww.Proportional(0.25))(q, q, p)[0], ww.Rotary(DIM)(q, q, p)[0]
+    made, plain = ww.Rotary(DIM, scaling=ww.scaling.Proportional(0.25))(q, q, p)[0], ww.Rotary(DIM)(q, q, p)[0]
     turning = [0, 1, 2, 3, 16, 17, 18, 19]
     still = sorted(set(range(DIM)) - set(turning))
     assert torch.equal(made[..., still], q[..., still])
@@ -216,7 +224,7 @@ FOLLOWING = pytest.mark.parametrize("scaling", [DYNAMIC, LONGROPE], ids=["dynami
 @FOLLOWING
 def test_each_document_has_its_own_regime(scaling):
     rope, sizes = ww.Rotary(DIM, scaling=scaling), (100, 30, 64, 65)
-    together = rope.bind(ww.packed(sizes))
+    together = rope.bind(ww.Positions.packed(sizes))
     for part in range(2):
         apart = [rope.bind(ww.positions(n))[part] for n in sizes]
         assert torch.equal(together[part], torch.cat(apart, dim=2))
@@ -227,7 +235,7 @@ def test_each_document_has_its_own_regime(scaling):
 def test_padding_counts_for_no_length(scaling, left):
     rope, real = ww.Rotary(DIM, scaling=scaling), torch.ones(2, 80, dtype=torch.bool)
     real[1, slice(None, 30) if left else slice(50, None)] = False
-    bound = rope.bind(ww.from_mask(real))
+    bound = rope.bind(ww.Positions.from_mask(real))
     for row, n in enumerate((80, 50)):
         alone = rope.bind(ww.positions(n))
         assert all(torch.equal(a[row][:, real[row]], b[0]) for a, b in zip(bound, alone, strict=True))
@@ -260,7 +268,7 @@ def test_a_step_of_decoding_has_the_length_of_all_that_it_sees(scaling):
 
 @FOLLOWING
 def test_a_stated_regime_is_that_of_all(scaling):
-    rope, q, p = ww.Rotary(DIM, scaling=scaling), draw(1, 2, 9, DIM), ww.packed([4, 5])
+    rope, q, p = ww.Rotary(DIM, scaling=scaling), draw(1, 2, 9, DIM), ww.Positions.packed([4, 5])
     stated = rope(q, q, p, regime_length=500)[0]
     fixed = ww.Rotary(DIM, scaling=scaling).frequencies(torch.tensor([500]))[0]
     wanted = reference.rotary(q[0].numpy(), p.index[0, 0].numpy(), frequencies=fixed.tolist())
@@ -271,7 +279,7 @@ def test_a_stated_regime_is_that_of_all(scaling):
 
 def test_a_stated_regime_is_no_matter_to_other_scalings():
     q, p = draw(1, 2, 9, DIM), ww.positions(9)
-    for scaling in (None, ww.YaRN(4.0, TRAINED)):
+    for scaling in (None, ww.scaling.YaRN(4.0, TRAINED)):
         rope = ww.Rotary(DIM, scaling=scaling)
         assert not rope.follows_length
         assert torch.equal(rope(q, q, p, regime_length=500)[0], rope(q, q, p)[0])
@@ -343,7 +351,9 @@ def test_what_a_regime_that_follows_the_length_can_give_and_what_not(scaling):
 # Magnitudes
 
 
-@pytest.mark.parametrize("scaling", [ww.YaRN(16.0, TRAINED), ww.YaRN(4.0, TRAINED, attention_factor=2.5), LONGROPE])
+@pytest.mark.parametrize(
+    "scaling", [ww.scaling.YaRN(16.0, TRAINED), ww.scaling.YaRN(4.0, TRAINED, attention_factor=2.5), LONGROPE]
+)
 def test_lengths_are_multiplied_by_the_magnitude_and_scores_by_its_square(scaling):
     rope, p = ww.Rotary(DIM, scaling=scaling), ww.positions(12, start=1000)
     q, k = draw(1, 2, 12, DIM), draw(1, 2, 12, DIM, seed=1)
@@ -355,7 +365,7 @@ def test_lengths_are_multiplied_by_the_magnitude_and_scores_by_its_square(scalin
 
 
 def test_features_that_do_not_turn_have_no_magnitude():
-    rope = ww.Rotary(DIM + 8, rotary_dim=DIM, scaling=ww.YaRN(16.0, TRAINED))
+    rope = ww.Rotary(DIM + 8, rotary_dim=DIM, scaling=ww.scaling.YaRN(16.0, TRAINED))
     q = draw(1, 2, 3, DIM + 8)
     assert torch.equal(rope(q, q, ww.positions(3))[0][..., DIM:], q[..., DIM:])
 
@@ -364,59 +374,74 @@ def test_features_that_do_not_turn_have_no_magnitude():
 
 
 def test_scalings_are_values():
-    assert ww.YaRN(4.0, 64) == ww.YaRN(4.0, 64) != ww.YaRN(4.0, 65)
-    assert ww.LongRoPE([1.0, 2.0], [3.0, 4.0], 64) == ww.LongRoPE((1.0, 2.0), (3.0, 4.0), 64)
-    assert len({ww.Linear(2.0), ww.Linear(2.0), ww.Linear(3.0), ww.NTK(2.0)}) == 3
+    assert ww.scaling.YaRN(4.0, 64) == ww.scaling.YaRN(4.0, 64) != ww.scaling.YaRN(4.0, 65)
+    assert ww.scaling.LongRoPE([1.0, 2.0], [3.0, 4.0], 64) == ww.scaling.LongRoPE((1.0, 2.0), (3.0, 4.0), 64)
+    assert len({ww.scaling.Linear(2.0), ww.scaling.Linear(2.0), ww.scaling.Linear(3.0), ww.scaling.NTK(2.0)}) == 3
     assert pickle.loads(pickle.dumps(LONGROPE)) == LONGROPE
     with pytest.raises(AttributeError):
-        ww.Linear(2.0).factor = 3.0
-    assert repr(ww.Rotary(8, scaling=ww.Linear(2.0))).endswith("rotary_dim=8, scaling=Linear(factor=2.0))")
-    assert not ww.Rotary(8, scaling=ww.Linear(2.0)).state_dict()
+        ww.scaling.Linear(2.0).factor = 3.0
+    assert repr(ww.Rotary(8, scaling=ww.scaling.Linear(2.0))).endswith("rotary_dim=8, scaling=Linear(factor=2.0))")
+    assert not ww.Rotary(8, scaling=ww.scaling.Linear(2.0)).state_dict()
 
 
 ERRORS = {
-    "no factor": (lambda: ww.Linear(0.0), "Linear got factor=0.0, but needs a finite number above 0"),
-    "infinite factor": (lambda: ww.NTK(math.inf), "NTK got factor=inf, but needs a finite number above 0"),
-    "shrinking": (lambda: ww.DynamicNTK(0.5, 64), "DynamicNTK got factor=0.5, but needs a number of at least 1"),
-    "no length": (lambda: ww.YaRN(4.0, 0), "YaRN got original_length=0, but needs a whole number of at least 1"),
+    "no factor": (lambda: ww.scaling.Linear(0.0), "Linear got factor=0.0, but needs a finite number above 0"),
+    "infinite factor": (lambda: ww.scaling.NTK(math.inf), "NTK got factor=inf, but needs a finite number above 0"),
+    "shrinking": (
+        lambda: ww.scaling.DynamicNTK(0.5, 64),
+        "DynamicNTK got factor=0.5, but needs a number of at least 1",
+    ),
+    "no length": (
+        lambda: ww.scaling.YaRN(4.0, 0),
+        "YaRN got original_length=0, but needs a whole number of at least 1",
+    ),
     "betas swapped": (
-        lambda: ww.YaRN(4.0, 64, beta_fast=1.0, beta_slow=32.0),
-        "beta_fast must be larger. The authors take 32 and 1",
+        lambda: ww.scaling.YaRN(4.0, 64, beta_fast=1.0, beta_slow=32.0),
+        "beta_fast must be larger. The authors use 32 and 1",
     ),
     "one mscale": (
-        lambda: ww.YaRN(4.0, 64, mscale=0.7),
-        "YaRN got mscale=0.7 and mscale_all_dim=None, but takes both or none",
+        lambda: ww.scaling.YaRN(4.0, 64, mscale=0.7),
+        "YaRN got mscale=0.7 and mscale_all_dim=None, but needs both or neither",
     ),
-    "mscale beside zero": (lambda: ww.YaRN(4.0, 64, mscale=1.0, mscale_all_dim=0.0), "takes both or none"),
+    "mscale beside zero": (lambda: ww.scaling.YaRN(4.0, 64, mscale=1.0, mscale_all_dim=0.0), "needs both or neither"),
     "negative mscale": (
-        lambda: ww.YaRN(4.0, 64, mscale=-1.0, mscale_all_dim=1.0),
+        lambda: ww.scaling.YaRN(4.0, 64, mscale=-1.0, mscale_all_dim=1.0),
         "YaRN got mscale=-1.0, but needs a finite number above 0",
     ),
-    "no attention": (lambda: ww.YaRN(4.0, 64, attention_factor=0.0), "YaRN got attention_factor=0.0"),
-    "theta of one": (lambda: ww.Rotary(8, 1.0, scaling=ww.YaRN(4.0, 64)), "YaRN got theta=1.0, but needs one above 1"),
+    "no attention": (lambda: ww.scaling.YaRN(4.0, 64, attention_factor=0.0), "YaRN got attention_factor=0.0"),
+    "theta of one": (
+        lambda: ww.Rotary(8, 1.0, scaling=ww.scaling.YaRN(4.0, 64)),
+        "YaRN got theta=1.0, but needs a value above 1",
+    ),
     "a list too short": (
-        lambda: ww.Rotary(8, scaling=ww.LongRoPE((1.0,) * 4, (1.0,), 64)),
+        lambda: ww.Rotary(8, scaling=ww.scaling.LongRoPE((1.0,) * 4, (1.0,), 64)),
         "LongRoPE got 1 numbers as long_factor, but 8 features are 4 pairs, and each needs its own",
     ),
-    "a factor of zero": (lambda: ww.LongRoPE((1.0, 0.0), (1.0, 1.0), 64), r"LongRoPE got short_factor\[1\]=0.0"),
+    "a factor of zero": (
+        lambda: ww.scaling.LongRoPE((1.0, 0.0), (1.0, 1.0), 64),
+        r"LongRoPE got short_factor\[1\]=0.0",
+    ),
     "a trained length of one": (
-        lambda: ww.LongRoPE((1.0,), (1.0,), 1, factor=2.0),
+        lambda: ww.scaling.LongRoPE((1.0,), (1.0,), 1, factor=2.0),
         "divides by the logarithm of original_length, so it must be at least 2, not 1",
     ),
     "bounds swapped": (
-        lambda: ww.Llama3(low_frequency_factor=4.0, high_frequency_factor=1.0),
-        "the second must be larger. Llama 3.1 takes 1 and 4",
+        lambda: ww.scaling.Llama3(low_frequency_factor=4.0, high_frequency_factor=1.0),
+        "the second must be larger. Llama 3.1 uses 1 and 4",
     ),
-    "more than all": (lambda: ww.Proportional(1.5), "Proportional got share=1.5, but a share is at most 1"),
+    "more than all": (
+        lambda: ww.scaling.Proportional(1.5),
+        "Proportional got share=1.5, but needs a share of at most 1",
+    ),
     "no pair": (
-        lambda: ww.Rotary(8, scaling=ww.Proportional(0.1)),
-        r"Proportional\(share=0.1\) of 8 features turns no pair: raise the share",
+        lambda: ww.Rotary(8, scaling=ww.scaling.Proportional(0.1)),
+        r"Proportional\(share=0.1\) of 8 features rotates no pair: raise the share",
     ),
     "one pair": (
-        lambda: ww.Rotary(2, scaling=ww.NTK(4.0)),
-        r"NTK raises theta by dim / \(dim - 2\), so more than 2 features must turn",
+        lambda: ww.Rotary(2, scaling=ww.scaling.NTK(4.0)),
+        r"NTK raises theta by dim / \(dim - 2\), so more than 2 features must be rotated",
     ),
-    "a class": (lambda: ww.Rotary(8, scaling=ww.Linear), "but needs a scaling, such as YaRN"),
+    "a class": (lambda: ww.Rotary(8, scaling=ww.scaling.Linear), "but needs a scaling, such as YaRN"),
     "a name": (lambda: ww.Rotary(8, scaling="yarn"), "Rotary got scaling='yarn', but needs a scaling"),
     "a regime of zero": (
         lambda: ww.Rotary(DIM, scaling=DYNAMIC)(*[torch.zeros(1, 1, 1, DIM)] * 2, ww.positions(1), regime_length=0),
@@ -430,15 +455,15 @@ def test_errors_tell_what_is_needed(name, monkeypatch):
     # The type checker of the tests would speak first.
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     make, message = ERRORS[name]
-    with pytest.raises((ww.SettingError, ww.ShapeError), match=message):
+    with pytest.raises((ww.errors.SettingError, ww.errors.ShapeError), match=message):
         make()
 
 
 @pytest.mark.parametrize("factor", ["2", None, [2.0], True, 0.5])
 @pytest.mark.usefixtures("our_own_checks")
 def test_dynamic_ntk_refuses_a_factor_that_is_no_number_of_at_least_one(factor):
-    with pytest.raises(ww.SettingError, match="factor="):
-        ww.DynamicNTK(factor=factor, original_length=64)
+    with pytest.raises(ww.errors.SettingError, match="factor="):
+        ww.scaling.DynamicNTK(factor=factor, original_length=64)
 
 
 @pytest.mark.parametrize("given", [2.0, None, torch.tensor(2.0)])
@@ -446,12 +471,12 @@ def test_dynamic_ntk_refuses_a_factor_that_is_no_number_of_at_least_one(factor):
 @pytest.mark.usefixtures("our_own_checks")
 def test_longrope_refuses_factors_that_are_no_list(name, given):
     factors = {"short_factor": [1.0], "long_factor": [1.0], name: given}
-    with pytest.raises(ww.SettingError, match=f"{name}=.* a list of numbers"):
-        ww.LongRoPE(**factors, original_length=64)
+    with pytest.raises(ww.errors.SettingError, match=f"{name}=.* a list of numbers"):
+        ww.scaling.LongRoPE(**factors, original_length=64)
 
 
 @pytest.mark.parametrize("truncate", ["2", None, 1.0])
 @pytest.mark.usefixtures("our_own_checks")
 def test_yarn_truncates_or_does_not(truncate):
-    with pytest.raises(ww.SettingError, match="True or False"):
-        ww.YaRN(factor=4.0, original_length=64, truncate=truncate)
+    with pytest.raises(ww.errors.SettingError, match="True or False"):
+        ww.scaling.YaRN(factor=4.0, original_length=64, truncate=truncate)

@@ -18,9 +18,9 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def drawn(head_dim: int = 4, num_heads: int = 2, left: int = 3, right: int = 2, **settings) -> ww.Shaw:
+def drawn(head_dim: int = 4, num_heads: int = 2, past: int = 3, future: int = 2, **settings) -> ww.Shaw:
     torch.manual_seed(0)
-    return ww.Shaw(head_dim, num_heads, left, right, std=1.0, **settings).double()
+    return ww.Shaw(head_dim, num_heads, past, future, std=1.0, **settings).double()
 
 
 def table(scheme: ww.Shaw, queries: ww.Positions, keys: ww.Positions, q: Tensor) -> Tensor:
@@ -30,23 +30,30 @@ def table(scheme: ww.Shaw, queries: ww.Positions, keys: ww.Positions, q: Tensor)
     return element(b[:, None, None, None], h[:, None, None], i[:, None], j)
 
 
-@pytest.mark.parametrize(("left", "right"), [(3, 2), (1, 0), (40, 40)])
-def test_it_is_that_of_the_reference(left, right):
-    scheme, q = drawn(left=left, right=right), draw(2, 2, 3, 4)
+@pytest.mark.parametrize(("past", "future"), [(3, 2), (1, 0), (40, 40)])
+def test_it_is_that_of_the_reference(past, future):
+    scheme, q = drawn(past=past, future=future), draw(2, 2, 3, 4)
     at_queries, at_keys = np.array([0, 4, 30]), np.array([0, 1, 2, 3, 5, 29, 999])
-    made = table(scheme, ww.from_position_ids(torch.tensor(at_queries)), ww.from_position_ids(torch.tensor(at_keys)), q)
+    made = table(
+        scheme,
+        ww.Positions.from_position_ids(torch.tensor(at_queries)),
+        ww.Positions.from_position_ids(torch.tensor(at_keys)),
+        q,
+    )
     for row in range(2):
-        wanted = reference.shaw_bias(q[row].numpy(), scheme.weight.detach().numpy(), at_queries, at_keys, left)
+        wanted = reference.shaw_bias(q[row].numpy(), scheme.weight.detach().numpy(), at_queries, at_keys, past)
         np.testing.assert_allclose(made[row].detach().numpy(), wanted, rtol=0, atol=1e-14)
 
 
 def test_its_gradients_are_those_of_the_reference():
     scheme, q = drawn(), draw(1, 2, 3, 4).requires_grad_()
     at_queries, at_keys, g = np.array([0, 4, 30]), np.array([0, 1, 2, 28]), draw(2, 3, 4, seed=1)
-    keys = ww.from_position_ids(torch.tensor(at_keys))
-    table(scheme, ww.from_position_ids(torch.tensor(at_queries)), keys, q)[0].backward(g)
+    keys = ww.Positions.from_position_ids(torch.tensor(at_keys))
+    table(scheme, ww.Positions.from_position_ids(torch.tensor(at_queries)), keys, q)[0].backward(g)
     weight = scheme.weight.detach().numpy()
-    d_q, d_weight = reference.shaw_gradient(g.numpy(), q.detach().numpy()[0], weight, at_queries, at_keys, left=3)
+    d_q, d_weight = reference.shaw_gradient(
+        g.numpy(), q.detach().numpy()[0], weight, at_queries, at_keys, max_distance=3
+    )
     np.testing.assert_allclose(q.grad[0].numpy(), d_q, rtol=0, atol=1e-14)
     np.testing.assert_allclose(scheme.weight.grad.numpy(), d_weight, rtol=0, atol=1e-14)
 
@@ -95,10 +102,10 @@ def test_bfloat16_queries_meet_the_rows_in_float32():
     [
         ({"head_dim": 0}, "head_dim=0"),
         ({"num_heads": -1}, "num_heads=-1"),
-        ({"left": 0}, "left=0"),
-        ({"right": -1}, "right=-1"),
-        ({"right": 1.5}, "right"),
-        ({"right": True}, "right=True"),
+        ({"max_distance": 0}, "max_distance=0"),
+        ({"max_future_distance": -1}, "max_future_distance=-1"),
+        ({"max_future_distance": 1.5}, "max_future_distance"),
+        ({"max_future_distance": True}, "max_future_distance=True"),
         ({"std": 0.0}, "std=0.0"),
     ],
 )
@@ -109,27 +116,28 @@ def test_settings_that_make_no_sense_raise(settings, text):
 
 def test_it_needs_queries_of_its_size():
     scheme, p = ww.Shaw(8, 2), ww.positions(3)
-    with pytest.raises(ww.DoorError, match="depends on queries and keys"):
+    with pytest.raises(ww.errors.DoorError, match="depends on queries and keys"):
         scheme(p)
-    with pytest.raises(ww.DoorError, match="depends on queries and keys"):
+    with pytest.raises(ww.errors.DoorError, match="depends on queries and keys"):
         scheme.score_mod(p)
-    with pytest.raises(ww.DoorError, match="q is missing"):
+    with pytest.raises(ww.errors.DoorError, match="q is missing"):
         scheme.bind(p, p)
     q = torch.ones(1, 2, 3, 6)
-    with pytest.raises(ww.ShapeError, match="head_dim=8, but q has shape"):
+    with pytest.raises(ww.errors.ShapeError, match="head_dim=8, but q has shape"):
         ww.Where(score=scheme).at(p).attention(q, q, q)
-    with pytest.raises(ww.PositionError, match="one axis"):
-        scheme.bind(ww.grid(1, 3), ww.grid(1, 3), q=torch.ones(1, 2, 3, 8))
+    with pytest.raises(ww.errors.PositionError, match="one axis"):
+        scheme.bind(ww.Positions.grid(1, 3), ww.Positions.grid(1, 3), q=torch.ones(1, 2, 3, 8))
 
 
 def test_it_is_copied_pickled_shown_and_drawn_anew():
-    scheme = ww.Shaw(4, 2, left=3, right=0, std=0.5)
+    scheme = ww.Shaw(4, 2, max_distance=3, max_future_distance=0, std=0.5)
     for other in (scheme, deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
-        assert repr(other) == "Shaw(head_dim=4, num_heads=2, left=3, right=0, std=0.5)"
+        assert repr(other) == "Shaw(head_dim=4, num_heads=2, max_distance=3, max_future_distance=0, std=0.5)"
         assert torch.equal(other.weight, scheme.weight)
     before = scheme.weight.detach().clone()
     scheme.reset_parameters()
     assert bool((scheme.weight != before).any(-1).all())
+    assert repr(ww.Shaw(4, 2, 3)) == "Shaw(head_dim=4, num_heads=2, max_distance=3, max_future_distance=3, std=0.02)"
     assert ww.Shaw(4, 2, device="meta", dtype=torch.float16).weight.dtype == torch.float16
 
 

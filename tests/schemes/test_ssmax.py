@@ -75,7 +75,9 @@ def build(dim, num_heads, max_length, **options):
     return ww.scheme("ssmax", dim, num_heads, max_length, then="rotary", original_length=4, learned=False)
 
 
-@pytest.mark.parametrize("p", [ww.positions(9), ww.packed([2, 7]), ww.positions(9, start=torch.tensor([0, 30]))])
+@pytest.mark.parametrize(
+    "p", [ww.positions(9), ww.Positions.packed([2, 7]), ww.positions(9, start=torch.tensor([0, 30]))]
+)
 def test_the_fixed_form_decodes_exactly(p):
     """The learned form is in the laws; this one is too, but for being relative up to the trained length."""
     where = build(64, 4, 64)
@@ -106,7 +108,7 @@ def test_another_map_goes_inside(inner):
 
 
 def test_a_map_that_follows_the_length_is_told_it():
-    inner = ww.Rotary(8, scaling=ww.DynamicNTK(factor=4.0, original_length=4))
+    inner = ww.Rotary(8, scaling=ww.scaling.DynamicNTK(factor=4.0, original_length=4))
     where, p = ww.Where(query_key=scaled(then=inner)), ww.positions(9)
     q, k = draw(1, 3, 9, 8, seed=1), draw(1, 3, 9, 8, seed=2)
     for length in (4, 9, 50):
@@ -136,17 +138,17 @@ def test_bfloat16_is_rounded_once():
 def test_what_does_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     q = draw(1, 2, 3, 8)
-    with pytest.raises(ww.ShapeError, match="SSMax was made for num_heads=3, but q has 2 heads"):
+    with pytest.raises(ww.errors.ShapeError, match="SSMax was made for num_heads=3, but q has 2 heads"):
         scaled()(q, q, ww.positions(3))
-    with pytest.raises(ww.DoorError, match="such as Rotary\\(head_dim=64\\), but got ALiBi"):
+    with pytest.raises(ww.errors.DoorError, match="such as Rotary\\(head_dim=64\\), but got ALiBi"):
         ww.SSMax(8, 3, then=ww.ALiBi(3))
-    with pytest.raises(ww.DoorError, match="but got the class Rotary"):
+    with pytest.raises(ww.errors.DoorError, match="but got the class Rotary"):
         ww.SSMax(8, 3, then=ww.Rotary)
-    with pytest.raises(ww.ShapeError, match="SSMax has head_dim=8, but Rotary has 16: make both equal"):
+    with pytest.raises(ww.errors.ShapeError, match="SSMax has head_dim=8, but Rotary has 16: make both equal"):
         ww.SSMax(8, 3, then=ww.Rotary(16))
-    with pytest.raises(ww.ShapeError, match="original_length=1"):
+    with pytest.raises(ww.errors.ShapeError, match="original_length=1"):
         ww.SSMax(8, 3, original_length=1)
-    with pytest.raises(ww.UnknownScheme, match="ssmax got then='rotery', but takes one of: rotary"):
+    with pytest.raises(ww.errors.UnknownScheme, match="ssmax got then='rotery', but takes one of: rotary"):
         ww.scheme("ssmax", 16, 2, 32, then="rotery")
 
 

@@ -77,10 +77,9 @@ def test_each_bucket_of_the_far_half_is_wider_by_one_factor():
 
 
 def test_an_edge_that_is_a_whole_distance_is_not_missed():
-    """8 (27 / 8) ** (m / 9) is 12 at m = 3 and 18 at m = 6; ln(12 / 8) / ln(27 / 8) * 9 is below 3 in float32."""
+    """8 (27 / 8) ** (m / 9) is 12 at m = 3 and 18 at m = 6; float32 logarithms fall below 3 on some processors."""
     buckets = ww.T5(1, num_buckets=17, max_distance=27).buckets(torch.tensor([11, 12, 17, 18]))
     assert buckets.tolist() == [10, 11, 13, 14]
-    assert float(torch.tensor(12 / 8).log() / math.log(27 / 8) * 9) < 3
 
 
 def test_later_keys_have_buckets_of_their_own_if_bidirectional():
@@ -110,7 +109,7 @@ def test_the_softmax_scale_is_asked_for(scale):
 def test_the_scale_excludes_another():
     rope = ww.Rotary(8)
     rope.scale = 0.25
-    with pytest.raises(ww.SettingError, match="different softmax scales"):
+    with pytest.raises(ww.errors.SettingError, match="different softmax scales"):
         ww.Where(query_key=rope, score=ww.T5(3))
     assert ww.Where(query_key=rope, score=ww.T5(3, scale=None)).scale == 0.25
 
@@ -159,16 +158,16 @@ def test_a_table_in_bfloat16_loses_no_more_than_its_weights():
 
 def test_an_encoder_must_say_that_it_is_one():
     q = draw(1, 3, 4, 8)
-    with pytest.raises(ww.SettingError, match=r"T5\(num_heads=3, bidirectional=True\)"):
+    with pytest.raises(ww.errors.SettingError, match=r"T5\(num_heads=3, bidirectional=True\)"):
         ww.Where(score=ww.T5(3)).at(ww.positions(4)).attention(q, q, q, causal=False)
-    with pytest.raises(ww.SettingError, match="causal=True"):
+    with pytest.raises(ww.errors.SettingError, match="causal=True"):
         ww.T5(3)(ww.positions(4))
     assert ww.T5(3, bidirectional=True)(ww.positions(4)).shape == (1, 3, 4, 4)
 
 
 @pytest.mark.parametrize("engine", ["dense", "sdpa"])
 def test_an_encoder_in_plain_formula(engine):
-    scheme, p = drawn(bidirectional=True), ww.packed([3, 4])
+    scheme, p = drawn(bidirectional=True), ww.Positions.packed([3, 4])
     q, k, v = (draw(1, 3, 7, 4, seed=n) for n in range(3))
     logits = (q @ k.mT + scheme(p)).masked_fill(~p.mask(causal=False), -math.inf)
     y = ww.Where(score=scheme).at(p).attention(q, k, v, causal=False, engine=engine)
@@ -197,8 +196,8 @@ def test_settings_that_make_no_sense_raise(settings, text):
 
 
 def test_positions_of_several_axes_raise():
-    with pytest.raises(ww.PositionError, match="T5 measures along one axis"):
-        ww.T5(2)(ww.grid(2, 3), causal=True)
+    with pytest.raises(ww.errors.PositionError, match="T5 measures along one axis"):
+        ww.T5(2)(ww.Positions.grid(2, 3), causal=True)
 
 
 def test_it_is_drawn_by_its_deviation_and_drawn_anew():

@@ -42,7 +42,7 @@ def test_it_is_that_of_the_reference(settings):
     scheme, q, k = drawn(**settings), draw(2, 2, 3, 4), draw(2, 2, 6, 4, seed=1)
     for start in (0, 1_000_000):
         at_queries, at_keys = start + np.array([0, 4, 300]), start + np.array([0, 1, 2, 5, 299, 9999])
-        ours = table(scheme, *(ww.from_position_ids(torch.tensor(at)) for at in (at_queries, at_keys)), q, k)
+        ours = table(scheme, *(ww.Positions.from_position_ids(torch.tensor(at)) for at in (at_queries, at_keys)), q, k)
         for row in range(2):
             contents = q[row].numpy(), k[row].numpy()
             wanted = reference.transformer_xl_bias(*contents, at_queries, at_keys, *arrays(scheme), scheme.theta)
@@ -53,7 +53,9 @@ def test_its_gradients_are_those_of_the_reference():
     scheme, g = drawn(), draw(2, 3, 4, seed=3)
     q, k = draw(1, 2, 3, 4).requires_grad_(), draw(1, 2, 4, 4, seed=1).requires_grad_()
     at_queries, at_keys = np.array([0, 4, 30]), np.array([0, 1, 2, 28])
-    table(scheme, *(ww.from_position_ids(torch.tensor(at)) for at in (at_queries, at_keys)), q, k)[0].backward(g)
+    table(scheme, *(ww.Positions.from_position_ids(torch.tensor(at)) for at in (at_queries, at_keys)), q, k)[
+        0
+    ].backward(g)
     contents = q.detach().numpy()[0], k.detach().numpy()[0]
     wanted = reference.transformer_xl_gradient(g.numpy(), *contents, at_queries, at_keys, *arrays(scheme))
     made = q.grad[0], k.grad[0], scheme.u.grad, scheme.v.grad, scheme.weight.grad
@@ -146,16 +148,16 @@ def test_settings_that_make_no_sense_raise(settings, text):
 
 def test_it_needs_queries_and_keys_of_its_size():
     scheme, p, q = ww.TransformerXL(8, 2), ww.positions(3), torch.ones(1, 2, 3, 8)
-    with pytest.raises(ww.DoorError, match="depends on queries and keys"):
+    with pytest.raises(ww.errors.DoorError, match="depends on queries and keys"):
         scheme(p)
-    with pytest.raises(ww.DoorError, match="q is missing"):
+    with pytest.raises(ww.errors.DoorError, match="q is missing"):
         scheme.bind(p, p, k=q)
-    with pytest.raises(ww.DoorError, match="k is missing"):
+    with pytest.raises(ww.errors.DoorError, match="k is missing"):
         scheme.bind(p, p, q=q)
-    with pytest.raises(ww.ShapeError, match="head_dim=8, but q has shape"):
+    with pytest.raises(ww.errors.ShapeError, match="head_dim=8, but q has shape"):
         ww.Where(score=scheme).at(p).attention(q[..., :6], q[..., :6], q)
-    with pytest.raises(ww.PositionError, match="one axis"):
-        scheme.bind(ww.grid(1, 3), ww.grid(1, 3), q=q, k=q)
+    with pytest.raises(ww.errors.PositionError, match="one axis"):
+        scheme.bind(ww.Positions.grid(1, 3), ww.Positions.grid(1, 3), q=q, k=q)
 
 
 def test_it_is_copied_pickled_shown_and_drawn_anew():

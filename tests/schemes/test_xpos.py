@@ -12,7 +12,7 @@ import torch
 import whatwhere as ww
 from whatwhere import reference
 
-REACH = 33_994  # of float32: 512 * ln(2 ** 120) / ln(3.5), where 3.5 = 1 / zeta_0
+LIMIT = 33_994  # of float32: 512 * ln(2 ** 120) / ln(3.5), where 3.5 = 1 / zeta_0
 
 
 def draw(*shape, seed=0, dtype=torch.float64):
@@ -79,47 +79,53 @@ def test_cached_keys_fit_the_queries_of_later_steps():
     torch.testing.assert_close(last, prefill[:, :, 299:], rtol=0, atol=1e-6)
 
 
-def test_factors_stay_finite_up_to_the_reach_and_are_told_beyond_it():
+def test_factors_stay_finite_up_to_the_maximum_distance_and_beyond_it_is_an_error():
     xpos, q = ww.XPos(64), 100 * torch.ones(1, 1, 2, 64)
-    assert xpos.reach(torch.float32) == xpos.reach(torch.bfloat16) == xpos.reach(torch.float64) == REACH
+    assert (
+        xpos.max_distance(torch.float32)
+        == xpos.max_distance(torch.bfloat16)
+        == xpos.max_distance(torch.float64)
+        == LIMIT
+    )
     for dtype in (torch.float32, torch.bfloat16):
-        mapped = xpos(q.to(dtype), q.to(dtype), torch.tensor([REACH - 1, REACH]))
+        mapped = xpos(q.to(dtype), q.to(dtype), torch.tensor([LIMIT - 1, LIMIT]))
         assert all(bool(x.isfinite().all()) and bool((x != 0).any(-1).all()) for x in mapped)
     scores = mapped[0].double() @ mapped[1].double().mT
     assert float(scores[0, 0, 1, 1]) == pytest.approx(64 * 100**2, rel=1e-2)
-    for p in (torch.tensor([5, REACH + 1]), ww.positions(2, start=REACH)):
-        with pytest.raises(ww.PositionError, match="position 33995 is 33995 away from XPos's center 0"):
+    for p in (torch.tensor([5, LIMIT + 1]), ww.positions(2, start=LIMIT)):
+        with pytest.raises(ww.errors.PositionError, match="position 33995 is 33995 away from XPos's center 0"):
             xpos(q, q, p)
-    middle = ww.XPos(64, center=REACH)
-    assert bool(middle(q, q, torch.tensor([0, 2 * REACH]))[1].isfinite().all())
-    with pytest.raises(ww.PositionError, match=f"position {2 * REACH + 1} is {REACH + 1} away"):
-        middle(q, q, torch.tensor([0, 2 * REACH + 1]))
-    with pytest.raises(ww.PositionError, match="position 0 is 40000 away from XPos's center 40000"):
+    middle = ww.XPos(64, center=LIMIT)
+    assert bool(middle(q, q, torch.tensor([0, 2 * LIMIT]))[1].isfinite().all())
+    with pytest.raises(ww.errors.PositionError, match=f"position {2 * LIMIT + 1} is {LIMIT + 1} away"):
+        middle(q, q, torch.tensor([0, 2 * LIMIT + 1]))
+    with pytest.raises(ww.errors.PositionError, match="position 0 is 40000 away from XPos's center 40000"):
         ww.XPos(64, center=40_000)(q, q, torch.tensor([0, 1]))
 
 
 def test_float16_ends_earlier():
     xpos = ww.XPos(64)
-    reach = xpos.reach(torch.float16)
-    assert reach == math.floor(512 * math.log(2**8) / math.log(3.5))
+    limit = xpos.max_distance(torch.float16)
+    assert limit == math.floor(512 * math.log(2**8) / math.log(3.5))
     q = torch.full((1, 1, 1, 64), 100.0, dtype=torch.float16)
-    assert all(bool(x.isfinite().all()) for x in xpos(q, q, torch.tensor([reach])))
+    assert all(bool(x.isfinite().all()) for x in xpos(q, q, torch.tensor([limit])))
     for ask in (q, q.float()), (q.float(), q):
         with pytest.raises(
-            ww.PositionError, match=r"(?s)torch.float16 holds its factors.*or pass q.float\(\) and k.float"
+            ww.errors.PositionError,
+            match=r"(?s)torch.float16 can represent its factors.*or pass q.float\(\) and k.float",
         ):
-            xpos(*ask, torch.tensor([reach + 1]))
-    assert bool(xpos(q.float(), q.float(), torch.tensor([reach + 1]))[1].isfinite().all())
+            xpos(*ask, torch.tensor([limit + 1]))
+    assert bool(xpos(q.float(), q.float(), torch.tensor([limit + 1]))[1].isfinite().all())
 
 
-def test_a_wider_base_reaches_farther():
-    assert ww.XPos(8, scale_base=1024.0).reach(torch.float32) == pytest.approx(2 * REACH, abs=2)
+def test_a_larger_base_has_a_larger_maximum_distance():
+    assert ww.XPos(8, scale_base=1024.0).max_distance(torch.float32) == pytest.approx(2 * LIMIT, abs=2)
 
 
-def test_it_looks_backward_only():
+def test_it_is_causal_only():
     q, p = draw(1, 2, 4, 8), ww.positions(4)
     here = ww.Where(query_key=ww.XPos(8)).at(p)
-    with pytest.raises(ww.SettingError, match="XPos says nothing of keys later than the query, but got causal=False"):
+    with pytest.raises(ww.errors.SettingError, match="XPos supports causal attention only, but got causal=False"):
         here.attention(*here.query_key(q, q), q, causal=False)
 
 
@@ -135,11 +141,11 @@ def test_construction_and_copies():
 
 
 @pytest.mark.compile
-def test_beyond_the_reach_a_compiled_map_stops_too():
+def test_beyond_the_maximum_distance_a_compiled_map_stops_too():
     xpos, q = torch.compile(ww.XPos(8), fullgraph=True, backend="eager"), torch.ones(1, 1, 1, 8)
-    xpos(q, q, torch.tensor([REACH]))
+    xpos(q, q, torch.tensor([LIMIT]))
     with pytest.raises(RuntimeError, match="outside"):
-        xpos(q, q, torch.tensor([REACH + 1]))
+        xpos(q, q, torch.tensor([LIMIT + 1]))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +154,7 @@ def test_beyond_the_reach_a_compiled_map_stops_too():
         ({"head_dim": 7}, "XPos got head_dim=7, but needs an even number"),
         ({"head_dim": 8, "theta": 0.0}, "XPos got theta=0.0"),
         ({"head_dim": 8, "scale_base": 0.0}, "XPos got scale_base=0.0, but needs a finite number above 0"),
-        ({"head_dim": 8, "center": -1}, "XPos got center=-1, but needs a position: a whole number of 0 or more"),
+        ({"head_dim": 8, "center": -1}, "XPos got center=-1, but needs a position: a whole number, 0 or more"),
         ({"head_dim": 8, "center": 0.5}, "XPos got center=0.5, but needs a position"),
     ],
 )
@@ -160,5 +166,5 @@ def test_errors_tell_what_is_needed(settings, message, monkeypatch):
 
 def test_several_axes_are_one_too_many():
     q = torch.zeros(1, 1, 4, 8)
-    with pytest.raises(ww.PositionError, match="XPos measures along one axis, but these positions have 2"):
-        ww.XPos(8)(q, q, ww.grid(2, 2))
+    with pytest.raises(ww.errors.PositionError, match="XPos measures along one axis, but these positions have 2"):
+        ww.XPos(8)(q, q, ww.Positions.grid(2, 2))

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from whatwhere.studio.security import Key
 from whatwhere.studio.server import PAGE, create_app, served
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 
 WEB = PAGE.parent
 ADDRESS = "http://127.0.0.1:4321"
@@ -51,13 +51,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import whatwhere.comparison as comparison
 
     folder = tmp_path_factory.mktemp("studio") / "results"
-    sizes: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "exam": 20, "steps": 7}
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(comparison, "_write_page", lambda path: None)  # it takes longer than the runs
-        schemes = ["learned", "rotary+alibi"]
-        comparison.compare(
-            schemes, lengths=[4, 6], seeds=2, out=folder, workers=1, progress=False, **sizes | {"trained": (2, 3)}
-        )
+    sizes: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "steps": 7}
+    schemes = ["learned", "rotary+alibi"]
+    comparison.compare(
+        schemes, lengths=[4, 6], seeds=2, out=folder, workers=1, progress=False, **sizes | {"trained": (2, 3)}
+    )
     return folder
 
 

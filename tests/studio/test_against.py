@@ -12,11 +12,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from whatwhere.errors import SettingError, WhatWhereError
-from whatwhere.inspection.places import against
+from whatwhere.inspection.position_tables import variance
 from whatwhere.inspection.subject import Subject
 from whatwhere.studio.api import QUESTIONS
-from whatwhere.studio.api import against as api
-from whatwhere.studio.sources import Source
+from whatwhere.studio.api import variance as api
+from whatwhere.studio.session import Source
 
 MODEL = {"tokens": "loaded", "scheme": "model"}
 
@@ -57,9 +57,10 @@ def test_the_split_is_a_two_way_analysis_of_variance(small: Source, normalize: b
 
 
 def test_of_the_real_model_it_is_what_inspection_says(real: Source) -> None:
-    found, right = api.shares(real, MODEL), against(Subject(real.checkpoint, 0, lambda what: None))
-    for name in ("token", "position", "interaction", "angle"):
-        assert found[name] == pytest.approx(right[name], rel=1e-5)
+    found, right = api.shares(real, MODEL), variance(Subject(real.checkpoint, 0, lambda step: None))
+    for name in ("token", "position", "interaction"):
+        assert found[name] == pytest.approx(getattr(right, name), rel=1e-5)
+    assert found["angle"] == pytest.approx(right.mean_abs_cosine, rel=1e-5)
     assert (found["norm"], found["added"]) == ("embeddings.LayerNorm.weight", True)
     bare = api.shares(real, MODEL | {"normalize": False, "rows": 64})
     assert (bare["norm"], bare["interaction"]) == (None, pytest.approx(0, abs=1e-9))

@@ -14,10 +14,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from whatwhere import FIRE, KERPLE, reference
-from whatwhere.analysis.walkthrough import draw_scheme
+from whatwhere.analysis.walkthrough import random_scheme
 from whatwhere.errors import SettingError
 from whatwhere.studio.api import biases as api
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 
 BUCKETS, FAR, HEADS = 8, 20, 3
 
@@ -96,7 +96,7 @@ def test_the_reach_of_a_learned_table(t5: Source) -> None:
 
 def test_learned_schemes_are_drawn_from_the_seed_and_turned_by_their_settings(fresh: Source) -> None:
     found = api.shown(fresh, {"scheme": "kerple", "options": "kind=power", "heads": 2, "tokens": 6, "seed": 4})
-    kerple = draw_scheme("kerple", 2, 2, 4096, 4, kind="power").score
+    kerple = random_scheme("kerple", 2, 2, 4096, 4, kind="power").score
     assert isinstance(kerple, KERPLE)
     p, a = (value.detach().double().numpy() for value in (kerple.p, kerple.a))
     right = reference.kerple_bias(np.arange(6), np.arange(6), p, a, "power")[0]
@@ -105,7 +105,7 @@ def test_learned_schemes_are_drawn_from_the_seed_and_turned_by_their_settings(fr
     assert not np.allclose(other["matrix"], found["matrix"])
 
     found = api.shown(fresh, {"scheme": "fire", "options": "threshold=3 c=0.5 width=4", "heads": 2, "tokens": 6})
-    fire = draw_scheme("fire", 2, 2, 4096, 0, threshold=3.0, c=0.5, width=4).score
+    fire = random_scheme("fire", 2, 2, 4096, 0, threshold=3.0, c=0.5, width=4).score
     assert isinstance(fire, FIRE)
     first, second = (
         tuple(value.detach().double().numpy() for value in pair)
@@ -116,7 +116,7 @@ def test_learned_schemes_are_drawn_from_the_seed_and_turned_by_their_settings(fr
     np.testing.assert_allclose(found["matrix"][lower], right[lower], rtol=1e-4, atol=1e-6)
 
     said: dict[str, Any] = {}
-    exec(f"from whatwhere.analysis.walkthrough import draw_scheme\nscheme = {found['python']}", said)
+    exec(f"from whatwhere.analysis.walkthrough import random_scheme\nscheme = {found['python']}", said)
     assert repr(said["scheme"]) == repr(fire)
     assert (said["scheme"].weight_in == fire.weight_in).all()
 

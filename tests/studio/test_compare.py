@@ -14,12 +14,13 @@ import pytest
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
+from whatwhere.claims import verdicts
 from whatwhere.cli import app
 from whatwhere.errors import ResultsError, SettingError
 from whatwhere.studio.api import compare as api
 from whatwhere.studio.api.about import about
 from whatwhere.studio.jobs import Stopped
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 
 WORDS = ["a", "b", "c", "d", "e", "f"]
 
@@ -60,41 +61,40 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_scores_are_those_of_the_file(source: Source, written: dict[str, Any]) -> None:
     found = api.results(source, {})
-    assert found["schemes"] == ["learned", "rotary+alibi"]
-    assert (found["lengths"].tolist(), found["trained"], found["seeds"]) == ([2, 3, 4, 6], 2, [0, 1])
-    assert list(found["scores"]) == found["task"]["groups"] == ["all", "First", "Second", "Last", "Max", "Min"]
-    for scheme, name in enumerate(found["schemes"]):
-        for place, length in enumerate(found["lengths"].tolist()):
-            for group, spreads in found["scores"].items():
+    assert found.schemes == ["learned", "rotary+alibi"]
+    assert (found.lengths.tolist(), found.trained, found.seeds) == ([2, 3, 4, 6], 2, [0, 1])
+    assert list(found.scores) == found.task.groups == ["all", "First", "Second", "Last", "Max", "Min"]
+    for scheme, name in enumerate(found.schemes):
+        for place, length in enumerate(found.lengths.tolist()):
+            for group, spreads in found.scores.items():
                 said = written["summary"][name]["scores"][str(length)][group]
                 right = [np.nan] * 3 if said is None else [said[which] for which in ("median", "min", "max")]
                 np.testing.assert_array_equal(spreads[scheme, place], right)
-    assert np.isnan(found["scores"]["all"][0, 2:]).all(), "learned positions have no row beyond 3 arguments"
+    assert np.isnan(found.scores["all"][0, 2:]).all(), "learned positions have no row beyond 3 arguments"
     for run in written["runs"]:
-        row = found["each"][found["schemes"].index(run["scheme"]), run["seed"]]
-        right = [run["scores"][str(length)]["all"] for length in found["lengths"].tolist()]
+        row = found.each[found.schemes.index(run["scheme"]), run["seed"]]
+        right = [run["scores"][str(length)]["all"] for length in found.lengths.tolist()]
         np.testing.assert_array_equal(row, [np.nan if value is None else value for value in right])
-    assert [each["values"].tolist() for each in found["baselines"]] == [
-        [values[str(length)] for length in found["lengths"].tolist()]
-        for values in written["task"]["baselines"].values()
+    assert [each.values.tolist() for each in found.baselines] == [
+        [values[str(length)] for length in found.lengths.tolist()] for values in written["task"]["baselines"].values()
     ]
 
 
 def test_the_rest_is_that_of_the_file_too(source: Source, written: dict[str, Any]) -> None:
     found = api.results(source, {})
-    for name, values in found["shift"].items():
-        for scheme, each in enumerate(found["schemes"]):
-            for place, shift in enumerate(found["shifts"].tolist()):
+    for name, values in found.shift.items():
+        for scheme, each in enumerate(found.schemes):
+            for place, shift in enumerate(found.shifts.tolist()):
                 said = written["summary"][each]["shift"][str(shift)][name]
                 assert values[scheme, place, 0] == pytest.approx(
                     np.nan if said is None else said["median"], nan_ok=True
                 )
-    assert [each["verdict"] for each in found["verdicts"]] == [each["verdict"] for each in written["verdicts"]]
-    assert found["made"]["command"] == written["command"]
-    assert ["steps", "7"] in found["made"]["settings"]
-    assert [cost["positions"] for cost in found["costs"]] == [8 * 16, 0]
-    assert "learned" in found["seen"]["answer"]
-    assert "<" not in found["seen"]["answer"]
+    assert [each.claim for each in found.verdicts] == [each.claim for each in verdicts(source.results)]
+    assert found.reproduction.command == written["command"]
+    assert ["steps", "7"] in found.reproduction.settings
+    assert [cost.positions for cost in found.costs] == [8 * 16, 0]
+    assert "learned" in found.sentences.answer
+    assert "<" not in found.sentences.answer
 
 
 def test_a_part_that_cannot_be_read_is_said(results: Path, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_part_that_cannot_be_read_is_said(results: Path, tmp_path: Path) -> No
     content = json.loads((tmp_path / "a/results.json").read_text(encoding="utf-8"))
     content["summary"]["learned"]["in_length"] = {"median": "high"}
     (tmp_path / "a/results.json").write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(ResultsError, match="a part that cannot be read: ValueError"):
+    with pytest.raises(ResultsError, match="Expected `float`, got `str`"):
         api.results(Source.open(tmp_path / "a"), {})
 
 
@@ -122,14 +122,14 @@ def test_what_is_no_comparison_says_the_way_out(fresh: Source, pair: tuple[Path,
 
 def test_two_checkpoints_are_compared_by_their_words(pair: tuple[Path, Path]) -> None:
     source, told = Source.open(*pair), []
-    found = api.difference(source, {"k": 2}, lambda share, said: told.append((share, said)))["tokens"]
-    assert (found["aligned_by"], found["shared"]) == ("text", 4)
-    assert (found["removed"], found["new"], found["removed_count"], found["new_count"]) == (["e", "f"], ["z"], 2, 1)
-    assert found["rows"]["equal"] == 3
-    (moved,) = found["rows"]["most_moved"]
+    found = api.difference(source, {"k": 2}, lambda share, said: told.append((share, said))).tokens
+    assert (found.matched_by, found.shared) == ("text", 4)
+    assert (found.removed, found.new, found.removed_count, found.new_count) == (["e", "f"], ["z"], 2, 1)
+    assert found.rows.equal == 3
+    (moved,) = found.rows.moved_most
     table = source.table().weight[:4].astype(np.float64)
-    assert (moved["token"], moved["ids"]) == ("c", [2, 2])
-    assert moved["distance"] == pytest.approx(2 / np.median(np.linalg.norm(table, axis=1)), rel=1e-5)
+    assert (moved.token, moved.ids) == ("c", (2, 2))
+    assert moved.distance == pytest.approx(2 / np.median(np.linalg.norm(table, axis=1)), rel=1e-5)
     assert [share for share, _ in told] == sorted(share for share, _ in told)
     told.clear()
     api.difference(source, {"k": 2}, lambda share, said: told.append((share, said)))
@@ -154,24 +154,24 @@ def test_the_command_takes_a_second_file(pair: tuple[Path, Path]) -> None:
 def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]], source: Source) -> None:
     found = look(source, "compare.mjs", ready="figure .chart canvas")
     right = api.results(source, {})
-    assert found["answer"] == right["seen"]["answer"]
+    assert found["answer"] == right.sentences.answer
     assert found["titles"][:3] == [
         "Accuracy by length",
-        "The same inputs, every position moved",
+        "The same inputs, every position shifted",
         "Largest change of any logit",
     ]
     rows = list(csv.DictReader(io.StringIO(found["csv"].removeprefix("\ufeff"))))
-    guesses = [each["name"] for each in right["baselines"]]
+    guesses = [each.name for each in right.baselines]
     assert [(row["scheme"], int(row["arguments"])) for row in rows] == [
-        (name, length) for name in [*right["schemes"], *guesses] for length in right["lengths"].tolist()
+        (name, length) for name in [*right.schemes, *guesses] for length in right.lengths.tolist()
     ]
-    scores = [*right["scores"]["all"][:, :, 0], *(each["values"] for each in right["baselines"])]
+    scores = [*right.scores["all"][:, :, 0], *(each.values for each in right.baselines)]
     medians = 100 * np.concatenate(scores)
     np.testing.assert_allclose([float(row["median"] or "nan") for row in rows], medians, rtol=1e-12)
     assert {"learned", "rotary+alibi", "trained up to 3"} <= set(found["texts"])
-    assert found["bands"] == sum(2 if name == "learned" else 4 for name in right["schemes"]) // 2 - 1
+    assert found["bands"] == sum(2 if name == "learned" else 4 for name in right.schemes) // 2 - 1
     assert found["group"] == "#/compare?group=Max"
-    assert len(found["verdicts"]) == len(right["verdicts"])
+    assert len(found["verdicts"]) == len(right.verdicts)
     assert found["wrong"] == found["dark"] == found["complaints"] == []
     _fits(found)
 

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 from whatwhere import catalogue, reference
 from whatwhere.errors import SettingError
 from whatwhere.studio.api import distance as api
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 
 SMALL = {"head_dim": 16, "heads": 4, "distances": 40}
 
@@ -132,9 +132,9 @@ def test_results_show_what_training_made(results: Path) -> None:
 def test_results_that_are_not_as_written_have_no_curves() -> None:
     kept = {"label": "cosine of two rows", "curves": {"from position 0": [1.0, None]}}
     schemes = {
-        "learned": {"door": ["input"], "by_distance": kept},
-        "none": {"door": [], "by_distance": None},
-        "broken": {"door": ["input"], "by_distance": {"curves": [3]}},
+        "learned": {"doors": ["input"], "by_distance": kept},
+        "none": {"doors": [], "by_distance": None},
+        "broken": {"doors": ["input"], "by_distance": {"curves": [3]}},
     }
     found = list(api._trained(schemes, {}, 40, 3))
     assert [scheme["name"] for scheme in found] == ["trained: learned"]

@@ -19,11 +19,11 @@ from typer.testing import CliRunner
 import whatwhere as ww
 from whatwhere.cli.app import app
 from whatwhere.errors import MissingExtra, SettingError
-from whatwhere.studio import freezing
+from whatwhere.studio import export
 from whatwhere.studio.api import FROZEN, QUESTIONS
 from whatwhere.studio.bundle import PAGE
-from whatwhere.studio.showing import Shown, live, show
-from whatwhere.studio.sources import Source
+from whatwhere.studio.notebook import Shown, live, show
+from whatwhere.studio.session import Source
 from whatwhere.studio.wire import pack, unpack
 
 
@@ -43,7 +43,7 @@ def answers(page: str) -> dict[str, dict[str, Any]]:
 
 
 def test_a_frozen_page_holds_what_the_api_answers(fresh: Source, bundle: Path) -> None:
-    page = freezing.freeze(fresh, bundle)
+    page = export.freeze(fresh, bundle)
     found = answers(page)
     assert set(found["about?{}"]["frozen"]) == set(FROZEN) - {"compare", "replay", "attention"}
     asked = {key: parts for key in found if (parts := key.partition("?"))[0] in QUESTIONS and key != "about?{}"}
@@ -54,7 +54,7 @@ def test_a_frozen_page_holds_what_the_api_answers(fresh: Source, bundle: Path) -
         name for name, _, _ in asked.values()
     }
     assert 'tokens.card?{"token":"Max"}' in found
-    assert freezing.freeze(fresh, bundle) == page  # the same bytes, whenever it is written
+    assert export.freeze(fresh, bundle) == page  # the same bytes, whenever it is written
 
 
 def cells(title: str, source: Source, sheet: int = 0) -> dict[str, list[str]]:
@@ -99,7 +99,7 @@ def test_biases_are_left_in_a_table(fresh: Source) -> None:
 def test_a_frozen_page_begins_with_as_many_positions_as_it_holds(bundle: Path) -> None:
     layer = ww.InputLayer(vocab_size=30, dim=8, input=ww.Learned(dim=8, max_length=300))
     source = Source(live(layer))
-    found = answers(freezing.freeze(source, bundle))
+    found = answers(export.freeze(source, bundle))
     begin = found["about?{}"]["begin"]["positions"]
     assert (begin["scheme"], begin["rows"], QUESTIONS["about"](source, {})["begin"]["positions"]["rows"]) == (
         "model",
@@ -111,21 +111,21 @@ def test_a_frozen_page_begins_with_as_many_positions_as_it_holds(bundle: Path) -
 
 
 def test_only_what_the_page_brought_may_run(fresh: Source, bundle: Path) -> None:
-    page = freezing.freeze(fresh, bundle)
+    page = export.freeze(fresh, bundle)
     assert page.count("<script") == page.count("</script>") == 2
     assert "<!--" not in page
     policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1])  # type: ignore[index]
     assert "unsafe" not in policy
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
     with pytest.raises(MissingExtra, match="no page for the studio"):
-        freezing.freeze(fresh, bundle / "nowhere")
+        export.freeze(fresh, bundle / "nowhere")
 
 
 def test_names_of_tokens_are_text_everywhere(bundle: Path, tmp_path: Path) -> None:
     table = tmp_path / "evil.vec"
     words = ["</script><script>alert(1)</script>", "<img/src=x>", "&amp;", "d", "e", "f"]
     table.write_text(f"{len(words)} 2\n" + "".join(f"{word} {n} 1\n" for n, word in enumerate(words)), encoding="utf-8")
-    page = freezing.freeze(Source.open(table), bundle)
+    page = export.freeze(Source.open(table), bundle)
     assert page.count("<script") == 2
     assert "<img" not in page
     assert str(tmp_path) not in page
@@ -133,8 +133,8 @@ def test_names_of_tokens_are_text_everywhere(bundle: Path, tmp_path: Path) -> No
 
 
 def test_modules_are_shown_from_memory(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(freezing, "check_page", lambda page: None)
-    monkeypatch.setattr(freezing.freeze, "__defaults__", (bundle, lambda said: None))
+    monkeypatch.setattr(export, "check_page", lambda page: None)
+    monkeypatch.setattr(export.freeze, "__defaults__", (bundle, lambda said: None))
     layer = ww.InputLayer(vocab_size=30, dim=8, input=ww.Learned(dim=8, max_length=16))
     shown = show(layer, height=300)
     about = answers(shown.page)["about?{}"]
@@ -146,10 +146,10 @@ def test_modules_are_shown_from_memory(bundle: Path, monkeypatch: pytest.MonkeyP
     assert "save" in repr(shown)
     assert shown.save(bundle / "out.html").read_text(encoding="utf-8") == shown.page
 
-    from whatwhere.what.text import EXPRESSION_TOKENS, expressions
+    from whatwhere.comparison.expressions import EXPRESSION_TOKENS, expression_tokenizer
 
     card = torch.nn.Embedding(len(EXPRESSION_TOKENS), 8, dtype=torch.bfloat16)
-    named = show(card, expressions())
+    named = show(card, expression_tokenizer())
     found = answers(named.page)['tokens.card?{"token":"Max"}']
     np.testing.assert_array_equal(found["tables"]["input"]["row"], card.weight[found["id"]].detach().float())
     assert found["reachable"] is True
@@ -178,7 +178,7 @@ def test_rows_of_a_module_are_read_where_they_are() -> None:
 
 
 def test_the_command_writes_one_file(tmp_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(freezing.write_page, "__defaults__", (bundle, lambda said: None))
+    monkeypatch.setattr(export.write_page, "__defaults__", (bundle, lambda said: None))
     target = tmp_path / "page.html"
     done = CliRunner().invoke(app, ["studio", "--freeze", str(target), "--json"])
     assert done.exit_code == 0, done.output
@@ -197,7 +197,7 @@ def test_the_page_opens_from_disk_in_a_frame_and_without_scripts(
     look: Callable[..., dict[str, Any]], fresh: Source, tmp_path: Path
 ) -> None:
     folder = Path(os.environ.get("STUDIO_PAGE", PAGE))
-    page = freezing.freeze(fresh, folder)
+    page = export.freeze(fresh, folder)
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     (tmp_path / "frame.html").write_text(Shown(page, 800, "x")._repr_html_(), encoding="utf-8")
     seen = look(
@@ -214,7 +214,7 @@ def test_the_page_opens_from_disk_in_a_frame_and_without_scripts(
     assert seen["layouts"] == ["PCA"], "no others were drawn"
     assert seen["violations"] == []
     assert seen["address"].endswith("page.html#/health")
-    for said in ("Nearest to Max", "What is wrong with rows of the token table", near["words"][0]):
+    for said in ("Nearest to Max", "Suspicious rows of the token table", near["words"][0]):
         assert said in seen["plain"]
     assert seen["stopped"] == [False, "stopped"]
     assert (seen["framed"], seen["outside"], seen["saved"]) == ("Token map", "about:blank", "map-pca.csv")
@@ -227,12 +227,12 @@ def test_a_page_is_written_whole_or_not_at_all(fresh: Source, bundle: Path, tmp_
     target.write_text("the old page", encoding="utf-8")
     (bundle / "studio.css").write_bytes(b"\xff")  # what is found in the midst of the work
     with pytest.raises(UnicodeDecodeError):
-        freezing.write_page(fresh, target, bundle)
+        export.write_page(fresh, target, bundle)
     assert target.read_text(encoding="utf-8") == "the old page"
     for wrong, said in ((tmp_path, "is a folder"), (tmp_path / "no/page.html", "cannot be written"), ("a\0b", "null")):
         with pytest.raises(SettingError, match=said):
-            freezing.write_page(fresh, wrong, bundle)
+            export.write_page(fresh, wrong, bundle)
     assert not list(tmp_path.glob("*.part"))
     (bundle / "studio.css").write_text("", encoding="utf-8")
-    assert freezing.write_page(fresh, str(target), bundle) == target
-    assert target.read_text(encoding="utf-8") == freezing.freeze(fresh, bundle)
+    assert export.write_page(fresh, str(target), bundle) == target
+    assert target.read_text(encoding="utf-8") == export.freeze(fresh, bundle)

@@ -1,10 +1,10 @@
-"""Overview: what it tells is what inspection finds, live and frozen, of a model, of results, and of nothing."""
+"""Overview: it shows what inspection finds, live and exported, of a model, of results, and of nothing."""
 
 import csv
 import io
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +13,35 @@ import pytest
 from safetensors.numpy import save_file
 
 from whatwhere.errors import SettingError
-from whatwhere.inspection import inspect
-from whatwhere.studio import examined, freezing
+from whatwhere.inspection import SECTIONS, inspect
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.report.inspection import headline
+from whatwhere.report.section import Chart, Paragraph, Part, Table
+from whatwhere.studio import examined, export
 from whatwhere.studio.api import FROZEN, WORKS
+from whatwhere.studio.api.overview import Overview
 from whatwhere.studio.bundle import PAGE
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 
 
-def asked(source: Source, **settings: Any) -> dict[str, Any]:
+def overview(source: Source, **settings: Any) -> Overview:
     """Run the job at once."""
     return WORKS["overview.inspected"](source, settings, lambda share, said: None)
 
 
-def passage(answer: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """Give the parts of a section."""
-    return next(each["parts"] for each in answer["passages"] if each["name"] == name)
+def parts(answer: Overview, name: str) -> Sequence[Part]:
+    """Return the parts of a section."""
+    return next(section.parts for section in answer.sections if section.name == name)
+
+
+def chart(answer: Overview, name: str) -> Chart:
+    """Return the chart of a section."""
+    return next(part for part in parts(answer, name) if isinstance(part, Chart))
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make the folder of a model with learned positions, some rows of which are not well."""
+    """Write a model with learned positions, some rows of which are faulty."""
     rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("overview") / "model"
     folder.mkdir()
     rows = rng.standard_normal((600, 64)).astype(np.float32)
@@ -45,99 +54,102 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_tells_what_is_found(model: Path) -> None:
+def test_it_shows_what_is_found(model: Path) -> None:
     reports: list[tuple[float, str]] = []
     answer = WORKS["overview.inspected"](Source.open(model), {}, lambda share, said: reports.append((share, said)))
     assert [share for share, _ in reports] == sorted(share for share, _ in reports)
     assert "looking for hubs" in [said for _, said in reports]
     found = inspect(model)
-    assert answer["answer"] == found.answer
-    assert [each["name"] for each in answer["passages"]] == list(found.data["sections"])
-    rows = found.checkpoint.array("wte.weight").astype(np.float64)  # type: ignore[union-attr]
+    assert answer.headline == headline(found)
+    assert [section.name for section in answer.sections] == list(SECTIONS)
+    rows = Checkpoint.open(model).array("wte.weight").astype(np.float64)
     norms = np.linalg.norm(rows, axis=1)
-    counts, edges = np.histogram(norms, len(answer["lengths"]["counts"]))
-    np.testing.assert_array_equal(answer["lengths"]["counts"], counts)
-    np.testing.assert_allclose(answer["lengths"]["edges"], edges, rtol=1e-5)
+    histogram, spectra = chart(answer, "norms"), chart(answer, "spectrum")
+    counts, edges = np.histogram(norms, len(histogram.series[0].values))
+    np.testing.assert_array_equal(histogram.series[0].values, counts)
+    np.testing.assert_allclose(histogram.x, edges, rtol=1e-5)
+    assert histogram.marks[0][0] == pytest.approx(np.median(norms), rel=1e-5)
     sound = rows[norms > 0]
     spread = np.linalg.svd(sound - sound.mean(axis=0), compute_uv=False) ** 2
-    names = [each["name"] for each in answer["spectra"]]
-    assert names == ["token rows", "positions"]
-    np.testing.assert_allclose(answer["spectra"][0]["shares"], spread / spread.sum(), rtol=1e-4)
-    tables = {part["caption"]: part for part in passage(answer, "unhealthy") if "caption" in part}
-    assert tables["Rows that are all zeros"]["rows"] == [["#7", ""]]
-    assert tables["Rows that are equal"]["rows"] == [["#8", "#8  #9"]]
+    assert [series.name for series in spectra.series] == ["token embeddings", "positions"]
+    np.testing.assert_allclose(spectra.series[0].values, 100 * spread / spread.sum(), rtol=1e-4)
+    np.testing.assert_allclose(spectra.series[1].values[47:], 0, atol=1e-9)  # of 48 positions less their mean
+    tables = {part.caption: part for part in parts(answer, "diagnostics") if isinstance(part, Table)}
+    assert tables["Zero rows"].rows == [["#7", ""]]
+    assert tables["Duplicate rows"].rows == [["#8", "#8  #9"]]
 
 
 def test_views_share_what_was_found(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    rows = examined.rows
-    monkeypatch.setattr(examined, "rows", lambda subject: calls.append(subject) or rows(subject))
+    diagnose = examined.diagnose
+    monkeypatch.setattr(examined, "diagnose", lambda subject: calls.append(subject) or diagnose(subject))
     source = Source.open(model)
-    asked(source)
+    overview(source)
     examined_health = WORKS["health.examine"](source, {}, lambda share, said: None)
-    assert asked(source)["answer"]
+    assert overview(source).headline
     assert FROZEN["overview"](source) is not None
     assert len(calls) == 1
     assert examined_health["lists"]["zero"]["ids"].tolist() == [7]
-    # Nor is looked again for what a command has found.
+    # What a command has found is not computed again.
     kept = Source.open(model)
-    examined.keep(kept, inspect(model).data)
-    asked(kept)
+    examined.keep(kept, inspect(model))
+    overview(kept)
     WORKS["health.examine"](kept, {}, lambda share, said: None)
     assert len(calls) == 1
 
 
-def test_of_results_it_tells_of_the_table_that_is_shown(results: Path) -> None:
+def test_of_results_it_shows_one_table(results: Path) -> None:
     source = Source.open(results)
-    answer = asked(source)
-    # Positions are another run's than tokens, so nothing is said of both.
-    assert [each["name"] for each in answer["passages"]] == ["norms", "spectrum", "unhealthy"]
+    answer = overview(source)
+    # Positions may be another run's than tokens, so they are not compared.
+    assert [section.name for section in answer.sections] == ["norms", "spectrum", "diagnostics"]
     weight = source.table().weight
-    assert answer["answer"] == f"{len(weight)} tokens x {weight.shape[1]}"
-    assert answer["lengths"]["counts"].sum() == len(weight)
+    assert answer.headline == f"{len(weight)} tokens × {weight.shape[1]}"
+    assert sum(chart(answer, "norms").series[0].values) == len(weight)
 
 
-def test_with_nothing_loaded_it_tells_of_the_fresh_table(fresh: Source) -> None:
-    answer = asked(fresh)
-    assert answer["answer"] == "20 tokens x 64"
-    assert passage(answer, "rotary") == [
-        {"said": "There is no configuration, so nothing says where the tokens of this model stand."}
+def test_with_nothing_loaded_it_shows_the_fresh_table(fresh: Source) -> None:
+    answer = overview(fresh)
+    assert answer.headline == "20 tokens × 64"
+    assert parts(answer, "rotary") == [
+        Paragraph("There is no configuration, so the positional encoding of this model is not known.")
     ]
     with pytest.raises(SettingError, match="no setting"):
-        asked(fresh, section="norms")
+        overview(fresh, section="norms")
 
 
 def test_a_file_without_a_token_table_says_so(tmp_path: Path) -> None:
     save_file({"some.bias": np.ones(4, np.float32)}, tmp_path / "model.safetensors")
-    answer = asked(Source.open(tmp_path / "model.safetensors"))
-    assert answer["answer"] == "No token table was found"
-    assert (answer["lengths"], answer["spectra"]) == (None, [])
-    assert passage(answer, "norms")[0]["said"].startswith("No tensor was found to be the token table")
+    answer = overview(Source.open(tmp_path / "model.safetensors"))
+    assert answer.headline == "No token table was found"
+    (paragraph,) = parts(answer, "norms")
+    assert isinstance(paragraph, Paragraph)
+    assert paragraph.text.startswith("No tensor was found to be the token table")
 
 
-def test_the_page_tells_it_live_and_frozen(look: Callable[..., dict[str, Any]], model: Path, tmp_path: Path) -> None:
+def test_the_page_shows_it_live_and_exported(look: Callable[..., dict[str, Any]], model: Path, tmp_path: Path) -> None:
     source = Source.open(model)
     bundle = Path(os.environ.get("STUDIO_PAGE", PAGE))
-    file = freezing.write_page(source, tmp_path / "page.html", bundle)
-    seen, answer = look(source, "overview.mjs", file=str(file)), asked(source)
-    titles = [each["title"] for each in answer["passages"]]
+    file = export.write_page(source, tmp_path / "page.html", bundle)
+    seen, answer = look(source, "overview.mjs", file=str(file)), overview(source)
+    titles = [section.title for section in answer.sections]
     for shown in (seen["live"], seen["frozen"]):
-        assert shown["answer"] == f"{answer['answer']}."
+        assert shown["answer"] == f"{answer.headline}."
         assert shown["titles"] == titles
-        told = [part["said"] for each in answer["passages"] for part in each["parts"] if "said" in part]
-        assert [said for said in shown["told"] if not said.startswith("More: ")] == told
-        sizes = next(part for part in passage(answer, "sizes") if "rows" in part)
-        assert shown["sizes"] == sizes["rows"]
+        texts = [part.text for section in answer.sections for part in section.parts if isinstance(part, Paragraph)]
+        assert [said for said in shown["told"] if not said.startswith("More: ")] == texts
+        sizes = next(part for part in parts(answer, "sizes") if isinstance(part, Table))
+        assert shown["sizes"] == sizes.rows
         assert shown["charts"] == 2
     assert (seen["frozen"]["view"], seen["frozen"]["first"]) == ("Overview", "Overview")
-    assert seen["focused"] == "Positions"
-    assert seen["more"] == {"Unhealthy tokens": "#/health", "Positions": "#/positions", "Rotary lab": "#/rotary"}
+    assert seen["focused"] == "Position embedding"
+    assert seen["more"] == {"Diagnostics": "#/health", "Positions": "#/positions", "Rotary lab": "#/rotary"}
     assert seen["card"] == "#/tokens?token=%237"
-    lengths = list(csv.DictReader(io.StringIO(seen["csv"].removeprefix("\ufeff"))))
-    assert [int(row["rows"]) for row in lengths] == answer["lengths"]["counts"].tolist()
-    parts = list(csv.DictReader(io.StringIO(seen["parts"].removeprefix("\ufeff"))))
-    assert float(parts[0]["parameters"]) == 600 * 64
-    assert seen["plain"].index(f"{answer['answer']}.") < seen["plain"].index(titles[0])
+    counts = list(csv.DictReader(io.StringIO(seen["csv"].removeprefix("\ufeff"))))
+    assert [int(row["rows"]) for row in counts] == chart(answer, "norms").series[0].values
+    saved = list(csv.DictReader(io.StringIO(seen["parts"].removeprefix("\ufeff"))))
+    assert float(saved[0]["parameters"]) == 600 * 64
+    assert seen["plain"].index(f"{answer.headline}.") < seen["plain"].index(titles[0])
     for each in titles:
         assert each in seen["plain"]
     assert seen["light"] == seen["dark"] == seen["small"]["violations"] == []

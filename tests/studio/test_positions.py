@@ -16,7 +16,7 @@ from whatwhere import reference
 from whatwhere.errors import SettingError
 from whatwhere.studio.api import QUESTIONS
 from whatwhere.studio.api import positions as api
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from whatwhere.errors import SettingError
 from whatwhere.studio.api import replay as api
 from whatwhere.studio.jobs import Stopped
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 
 
 @pytest.fixture(scope="module")
@@ -35,88 +35,86 @@ def quiet(share: float, said: str) -> None:
 
 def test_the_runs_are_named_as_their_tensors_are(source: Source) -> None:
     found = api.runs(source, {})
-    assert all(f"{run['name']}/tokens.weight" in source.checkpoint.tensors for run in found["runs"])
-    assert [(run["scheme"], run["seed"]) for run in found["runs"]] == [
+    assert all(f"{run.name}/tokens.weight" in source.checkpoint.tensors for run in found.runs)
+    assert [(run.scheme, run.seed) for run in found.runs] == [
         (scheme, seed) for scheme in ("learned", "rotary+alibi") for seed in (0, 1)
     ]
-    assert {"none", "rotary", "alibi"} <= set(found["schemes"])
+    assert {"none", "rotary", "alibi"} <= set(found.schemes)
 
 
 def test_the_frames_are_those_of_the_run(source: Source, results: Path) -> None:
     found = api.frames(source, {"run": "learned-1"})
     trace = load_file(results / "traces/learned-1.safetensors")
     layer = load_file(results / "layers/learned-1.safetensors")
-    frames = found["frames"]
-    assert frames["steps"].tolist() == [0, 2, 4, 6, 7]
-    np.testing.assert_array_equal(frames["tables"], trace["tables"])
-    np.testing.assert_array_equal(frames["tables"][-1], layer["tokens.weight"])
+    frames = found.frames
+    assert frames.steps.tolist() == [0, 2, 4, 6, 7]
+    np.testing.assert_array_equal(frames.tables, trace["tables"])
+    np.testing.assert_array_equal(frames.tables[-1], layer["tokens.weight"])
     tables = trace["tables"].astype(np.float64)
-    np.testing.assert_allclose(frames["lengths"], np.sqrt((tables**2).sum(axis=2)), rtol=1e-6)
-    record = json.loads((results / "runs/learned-1.json").read_text(encoding="utf-8"))["record"]
-    assert list(zip(found["loss_steps"].tolist(), found["losses"].tolist(), strict=True)) == [
+    np.testing.assert_allclose(frames.lengths, np.sqrt((tables**2).sum(axis=2)), rtol=1e-6)
+    record = json.loads((results / "runs/learned-1.json").read_text(encoding="utf-8"))["result"]
+    assert list(zip(found.loss_steps.tolist(), found.losses.tolist(), strict=True)) == [
         tuple(pair) for pair in record["losses"]
     ]
-    assert found["words"][:4] == source.words[:4]
+    assert found.words[:4] == source.words[:4]
 
 
 @pytest.mark.parametrize("of", ["table", "change"])
 def test_the_plane_is_that_of_the_end_for_all_steps(source: Source, of: str) -> None:
-    frames = api.frames(source, {"run": "learned-0"})["frames"]
-    tables = frames["tables"].astype(np.float64)
+    frames = api.frames(source, {"run": "learned-0"}).frames
+    tables = frames.tables.astype(np.float64)
     if of == "change":
         tables = tables - tables[0]
     middle = tables[-1].mean(axis=0)
     values, axes = np.linalg.eigh(np.cov((tables[-1] - middle).T))
     plane, shares = axes[:, ::-1][:, :2], values[::-1][:2] / values.sum()
-    found = frames["planes"][of]
-    np.testing.assert_allclose(found["share"], shares, rtol=1e-6)
+    found = frames.planes[of]
+    np.testing.assert_allclose(found.share, shares, rtol=1e-6)
     right = (tables - middle) @ plane
-    signs = np.sign((right[-1] * found["places"][-1]).sum(axis=0))
-    np.testing.assert_allclose(found["places"], right * signs, atol=1e-5)
+    signs = np.sign((right[-1] * found.places[-1]).sum(axis=0))
+    np.testing.assert_allclose(found.places, right * signs, atol=1e-5)
 
 
-def test_the_number_line_ends_as_the_story_tells(source: Source, results: Path) -> None:
-    line = api.frames(source, {"run": "learned-0"})["frames"]["line"]
-    record = json.loads((results / "runs/learned-0.json").read_text(encoding="utf-8"))["record"]
-    assert line["r"][-1] == pytest.approx(record["story"]["snapshots"][-1]["number_line"], rel=1e-4)
-    assert np.isnan(line["r"][0]), "nothing is written yet"
-    assert not line["along"][0].any()
-    straight = np.corrcoef(line["along"][-1], np.arange(10))[0, 1]
-    assert straight == pytest.approx(line["r"][-1]), "greater digits to the right"
-    np.testing.assert_allclose(line["along"].sum(axis=1), 0, atol=1e-12)
+def test_the_number_line_ends_as_the_run_measured(source: Source, results: Path) -> None:
+    line = api.frames(source, {"run": "learned-0"}).frames.line
+    record = json.loads((results / "runs/learned-0.json").read_text(encoding="utf-8"))["result"]
+    assert line.r[-1] == pytest.approx(record["token_table"][-1]["number_line"], rel=1e-4)
+    assert np.isnan(line.r[0]), "nothing is written yet"
+    assert not line.along[0].any()
+    straight = np.corrcoef(line.along[-1], np.arange(10))[0, 1]
+    assert straight == pytest.approx(line.r[-1]), "greater digits to the right"
+    np.testing.assert_allclose(line.along.sum(axis=1), 0, atol=1e-12)
 
 
 def test_attention_is_that_of_the_trace(source: Source, results: Path) -> None:
-    name = next(run["name"] for run in api.runs(source, {})["runs"] if run["scheme"] == "rotary+alibi")
+    name = next(run.name for run in api.runs(source, {}).runs if run.scheme == "rotary+alibi")
     found = api.attention(source, {"run": name})
     trace = load_file(results / f"traces/{name}.safetensors")
-    assert [each["length"] for each in found["lengths"]] == [3, 6]
-    for each in found["lengths"]:
-        np.testing.assert_array_equal(each["layers"], trace[f"attention@{each['length']}"])
-        assert each["distances"].tolist() == list(range(2 * each["length"] + 2))
-        assert each["even"].shape == (2, len(each["distances"]))
-    assert [each["length"] for each in api.attention(source, {"run": "learned-0"})["lengths"]] == [3]
+    assert [each.length for each in found.lengths] == [3, 6]
+    for each in found.lengths:
+        np.testing.assert_array_equal(each.layers, trace[f"attention@{each.length}"])
+        assert each.distances.tolist() == list(range(2 * each.length + 2))
+        assert each.even.shape == (2, len(each.distances))
+    assert [each.length for each in api.attention(source, {"run": "learned-0"}).lengths] == [3]
 
 
-def test_runs_of_an_older_version_have_their_first_table_and_their_last(copy: Path) -> None:
+def test_runs_without_a_trace_have_their_first_table_and_their_last(copy: Path) -> None:
     content = json.loads((copy / "results.json").read_text(encoding="utf-8"))
     for run in content["runs"]:
-        del run["trace"]
+        run["trace"] = ""
     (copy / "results.json").write_text(json.dumps(content), encoding="utf-8")
     source = Source.open(copy)
     found = api.frames(source, {"run": "learned-0"})
     layer = load_file(copy / "layers/learned-0.safetensors")
-    assert found["frames"]["steps"].tolist() == [0, 7]
-    np.testing.assert_array_equal(
-        found["frames"]["tables"], np.stack([layer["tokens.weight@0"], layer["tokens.weight"]])
-    )
-    assert len(found["losses"]) == 7
+    assert found.frames.steps.tolist() == [0, 7]
+    np.testing.assert_array_equal(found.frames.tables, np.stack([layer["tokens.weight@0"], layer["tokens.weight"]]))
+    assert len(found.losses) == 7
     shutil.rmtree(copy / "layers")
     found = api.frames(Source.open(copy), {"run": "learned-0"})
-    assert (found["frames"], len(found["losses"])) == (None, 7)
-    assert "not in its folder" in found["missing"]
-    assert "older whatwhere" in api.attention(source, {"run": "learned-0"})["missing"]
-    assert not any(run["traced"] for run in api.runs(source, {})["runs"])
+    assert (found.frames, len(found.losses)) == (None, 7)
+    assert "not in its folder" in (found.missing or "")
+    assert "no attention was recorded" in (api.attention(source, {"run": "learned-0"}).missing or "")
+    assert not any(run.traced for run in api.runs(source, {}).runs)
 
 
 def test_a_training_that_diverged_has_no_film(copy: Path) -> None:
@@ -124,7 +122,7 @@ def test_a_training_that_diverged_has_no_film(copy: Path) -> None:
     trace = load_file(path)
     trace["tables"][2, 3, 4] = np.inf
     save_file(trace, path)
-    assert "diverged" in api.frames(Source.open(copy), {"run": "learned-0"})["missing"]
+    assert "diverged" in (api.frames(Source.open(copy), {"run": "learned-0"}).missing or "")
 
 
 def test_an_encoder_looks_both_ways(copy: Path) -> None:
@@ -133,8 +131,8 @@ def test_an_encoder_looks_both_ways(copy: Path) -> None:
     (copy / "results.json").write_text(json.dumps(content), encoding="utf-8")
     path = copy / "traces/learned-0.safetensors"
     save_file({"attention@3": np.zeros((2, 2, 15), np.float32)}, path)
-    (found,) = api.attention(Source.open(copy), {"run": "learned-0"})["lengths"]
-    assert (found["distances"].tolist(), found["even"]) == (list(range(-7, 8)), None)
+    (found,) = api.attention(Source.open(copy), {"run": "learned-0"}).lengths
+    assert (found.distances.tolist(), found.even) == (list(range(-7, 8)), None)
 
 
 @pytest.mark.parametrize(
@@ -161,10 +159,10 @@ def test_a_run_is_trained_here_told_of_and_kept() -> None:
     settings = {"scheme": "alibi", "steps": 3, "seed": 1}
     found = api.train(source, settings, lambda share, said: told.append((share, said)))
     assert [said for _, said in told] == ["building the model", "step 1 of 3", "step 2 of 3", "measuring"]
-    assert found["frames"]["frames"]["steps"].tolist() == [0, 2, 3]
-    assert [each["length"] for each in found["attention"]["lengths"]] == [6, 32]
-    assert found["lengths"].tolist() == [2, 3, 4, 5, 6, 8, 12, 16, 24, 32]
-    assert ((found["scores"] >= 0) & (found["scores"] <= 1)).all()
+    assert found.frames.frames.steps.tolist() == [0, 2, 3]
+    assert [each.length for each in found.attention.lengths] == [6, 32]
+    assert found.lengths.tolist() == [2, 3, 4, 5, 6, 8, 12, 16, 24, 32]
+    assert ((found.scores >= 0) & (found.scores <= 1)).all()
     told.clear()
     assert api.train(source, settings, lambda share, said: told.append((share, said))) is found
     assert told == []
@@ -187,20 +185,20 @@ def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], source: Sou
     ]  # fmt: skip
     assert found["play"] == 0, "who asked for less motion gets none"
     assert found["first"] == "step 0 of 7"
-    last = frames["losses"][-1]
+    last = frames.losses[-1]
     assert found["last"].startswith("step 7 of 7, loss ")
     assert found["opened"] == found["last"]
     assert float(found["last"].split("loss ")[1]) == pytest.approx(last, rel=1e-3)
     assert found["address"].startswith("#/replay?at=4")
-    assert f"{frames['frames']['line']['r'][-1]:.2f}" in found["line"]
+    assert f"{frames.frames.line.r[-1]:.2f}" in found["line"]
     assert found["moved"] is True
-    places = frames["frames"]["planes"]["change"]["places"]
+    places = frames.frames.planes["change"].places
     rows = [line.split(",") for line in found["csv"].removeprefix("\ufeff").splitlines()[3:12]]
     np.testing.assert_allclose([float(row[1]) for row in rows], places[-1, 2:11, 0], rtol=1e-6)
     assert found["played"] == "step 7 of 7"
-    attention = api.attention(source, {"run": "learned-0"})["lengths"][0]
+    attention = api.attention(source, {"run": "learned-0"}).lengths[0]
     shown = [float(row.split(",")[1]) for row in found["weights"].splitlines()[1:]]
-    np.testing.assert_allclose(shown, attention["layers"][0, 0], rtol=1e-6)
+    np.testing.assert_allclose(shown, attention.layers[0, 0], rtol=1e-6)
     assert found["layers"] == ["Layer 0, 3 arguments", "Layer 1, 3 arguments"]
     assert found["wrong"] == found["dark"] == found["weighed"] == found["complaints"] == []
     for small in found["small"]:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from whatwhere.studio import freezing
+from whatwhere.studio import export
 from whatwhere.studio.bundle import PAGE
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 
 from ..comparison.made_up import hostile_folder
 
@@ -23,7 +23,7 @@ def opened(look: Callable[..., dict[str, Any]], fresh: Source, tmp_path: Path) -
 
     def write_and_look(folder: Path, **given: Any) -> dict[str, Any]:
         bundle = Path(os.environ.get("STUDIO_PAGE", PAGE))
-        file = freezing.write_page(Source.open(folder), tmp_path / "report.html", bundle)
+        file = export.write_page(Source.open(folder), tmp_path / "report.html", bundle)
         found = look(fresh, "report.mjs", file=str(file), **given)
         assert {url.partition(":")[0] for url in found["requests"]} <= {"file", "data", "blob"}
         assert found["complaints"] == found["small"]["complaints"] == []
@@ -47,7 +47,7 @@ def test_the_report_shows_what_was_measured(opened: Callable[..., dict[str, Any]
             "in length": said["in_length"],
             "at 4": said["scores"]["4"]["all"],
             "at 6": said["scores"]["6"]["all"],
-            "moved by 1": said["shift"]["1"]["score"],
+            "shifted by 1": said["shift"]["1"]["score"],
         }.items():
             shown = row[head.index(title)].split("\n")
             if spread is None:
@@ -58,7 +58,7 @@ def test_the_report_shows_what_was_measured(opened: Callable[..., dict[str, Any]
                 ends = [round(100 * spread[end], 1) for end in ("min", "max")]
                 assert [float(end) for end in shown[1].split(" to ")] == ends
         assert row[head.index("parameters")] == f"{said['parameters']['total']:,}"
-    stories = [run["story"]["snapshots"] for run in written["runs"]]
+    stories = [run["token_table"] for run in written["runs"]]
     for row in found["story"]:
         if row[0] == "standard deviation":
             right = [f"{np.median([story[n]['table']['std'] for story in stories]):.3f}" for n in range(3)]

@@ -17,8 +17,8 @@ from whatwhere import reference
 from whatwhere.errors import SettingError
 from whatwhere.studio.api import own
 from whatwhere.studio.api import rotary as api
-from whatwhere.studio.api.knobs import Knob, turned
-from whatwhere.studio.sources import Source
+from whatwhere.studio.api.parameters import Knob, turned
+from whatwhere.studio.session import Source
 
 LLAMA = {
     "model_type": "llama", "vocab_size": 8, "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 3,
@@ -141,7 +141,7 @@ def test_kinds_of_layers_are_laid_over_each_other(tmp_path: Path) -> None:
 
 
 def test_models_without_a_rotary_say_so_and_the_lab_is_plain(real: Source, fresh: Source) -> None:
-    assert api.lab(real, {})["missing"] == "no layer of this model turns queries and keys"
+    assert api.lab(real, {})["missing"] == "no layer of this model rotates queries and keys"
     found = api.lab(fresh, {})
     assert found["missing"] == "nothing is loaded"
     assert [side["scaling"] for side in found["sides"]] == ["none", "yarn"]

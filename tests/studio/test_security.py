@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from whatwhere.errors import SettingError
 from whatwhere.studio.security import BLOCKED, Key, confined
 from whatwhere.studio.server import LARGEST_REQUEST, bound
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 
 ADDRESS = "http://127.0.0.1:4321"
 QUESTION = "/ask/about"

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from whatwhere.analysis.maps import Map, make_map
+from whatwhere.analysis.token_map import TokenMap, make_map
 from whatwhere.errors import SettingError, ShapeError, TextError
-from whatwhere.studio.apart import run_apart
-from whatwhere.studio.api import QUESTIONS, WORKS, maps
+from whatwhere.studio.api import QUESTIONS, WORKS, token_map
 from whatwhere.studio.corpus import Corpus
 from whatwhere.studio.jobs import Report, Stopped
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
+from whatwhere.studio.subprocess_job import run_apart
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def texts(packed: Mapping[str, np.ndarray]) -> list[str]:
 
 
 def test_places_are_the_principal_components(real: Source, table: np.ndarray) -> None:
-    found = maps.places(real, {})
+    found = token_map.places(real, {})
     centered = table - table.mean(axis=0)
     values, vectors = np.linalg.eigh(centered.T @ centered)
     places = found["places"].astype(np.float64)
@@ -52,7 +52,7 @@ def test_places_are_the_principal_components(real: Source, table: np.ndarray) ->
 
 
 def test_the_trust_is_what_brute_force_finds(fresh: Source) -> None:
-    found = maps.places(fresh, {})
+    found = token_map.places(fresh, {})
     weight = fresh.table().weight.astype(np.float64)
     unit = weight / np.linalg.norm(weight, axis=1, keepdims=True)
     places = found["places"].astype(np.float64)
@@ -65,7 +65,7 @@ def test_the_trust_is_what_brute_force_finds(fresh: Source) -> None:
 
 
 def test_labels_say_what_the_vocabulary_does(real: Source, table: np.ndarray) -> None:
-    found = maps.labels(real, {})
+    found = token_map.labels(real, {})
     words, meant = texts(found["words"]), texts(found["texts"])
     assert words == real.words
     assert [(words[n], meant[n]) for n in (2332, 2075)] == [("king", ""), ("##ing", "ing")]
@@ -76,14 +76,14 @@ def test_labels_say_what_the_vocabulary_does(real: Source, table: np.ndarray) ->
 
 
 def test_true_neighbors_of_one_and_of_all(real: Source, fresh: Source, table: np.ndarray) -> None:
-    found = maps.near(real, {"token": "king", "k": 5})
+    found = token_map.near(real, {"token": "king", "k": 5})
     cosines = table @ table[2332] / np.linalg.norm(table, axis=1) / np.linalg.norm(table[2332])
     cosines[2332] = -2
     assert found["ids"].tolist() == np.argsort(-cosines)[:5].tolist()
     np.testing.assert_allclose(found["cosines"], np.sort(cosines)[::-1][:5])
-    every = maps.neighbors(fresh, {})
+    every = token_map.neighbors(fresh, {})
     for row, number in enumerate(every["of"].tolist()):
-        assert every["ids"][row].tolist() == maps.near(fresh, {"token": f"#{number}"})["ids"].tolist()
+        assert every["ids"][row].tolist() == token_map.near(fresh, {"token": f"#{number}"})["ids"].tolist()
 
 
 def test_rows_that_are_left_out_keep_the_ids_of_the_others(tmp_path: Path) -> None:
@@ -91,25 +91,25 @@ def test_rows_that_are_left_out_keep_the_ids_of_the_others(tmp_path: Path) -> No
     weight[4, 2] = np.inf
     np.save(tmp_path / "table.npy", weight)
     source = Source.open(tmp_path / "table.npy")
-    found = maps.places(source, {})
+    found = token_map.places(source, {})
     assert (found["left_out"], found["rows"]) == (1, 30)
     assert found["ids"].tolist() == [n for n in range(30) if n != 4]
-    labels = maps.labels(source, {})
+    labels = token_map.labels(source, {})
     assert np.isnan(labels["norms"][4])
     assert texts(labels["words"]) == []
     assert {labels["kind_names"][n] for n in labels["kinds"]} == {"no token"}
-    assert 4 not in maps.neighbors(source, {})["ids"]
+    assert 4 not in token_map.neighbors(source, {})["ids"]
 
 
 def test_a_corpus_is_counted(tmp_path: Path) -> None:
     text = tmp_path / "corpus.txt"
     text.write_text("Max First\nMax ( Max\n", encoding="utf-8")
     source = Source.open(corpus=text)
-    found = maps.frequencies(source, {})
+    found = token_map.frequencies(source, {})
     words = source.words
     assert (found["corpus"], found["whole"], found["total"]) == ("corpus.txt", True, int(found["counts"].sum()))
     assert [found["counts"][words.index(word)] for word in ("Max", "First", "(", "Last")] == [3, 1, 1, 0]
-    assert maps.frequencies(Source.open(), {})["counts"] is None
+    assert token_map.frequencies(Source.open(), {})["counts"] is None
     text.write_bytes(b"\xff\xfe")
     with pytest.raises(TextError, match="not UTF-8"):
         Corpus(text)
@@ -118,17 +118,17 @@ def test_a_corpus_is_counted(tmp_path: Path) -> None:
 def test_a_map_of_another_process_is_kept(fresh: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     table, told = fresh.table().weight, []
     found = run_apart(make_map, lambda share, said: told.append(said), table=table, method="pca", k=3)
-    np.testing.assert_allclose(found.places, make_map(table, "pca", k=3).places)
+    np.testing.assert_allclose(found.coordinates, make_map(table, "pca", k=3).coordinates)
     assert told[0] == "starting"
     with pytest.raises(ShapeError, match="at least 16 rows"):
         run_apart(make_map, lambda share, said: None, table=table[:9], method="tsne")
 
-    source, drawn = Source.open(), Map("tsne", found.places, 0.5, 10, 20, 0.1, None)
-    monkeypatch.setattr(maps, "run_apart", lambda work, report, **settings: drawn)
-    assert maps.places(source, {"method": "tsne"})["drawn"] is False
+    source, drawn = Source.open(), TokenMap("tsne", found.coordinates, 0.5, 10, 20, 0.1, None)
+    monkeypatch.setattr(token_map, "run_apart", lambda work, report, **settings: drawn)
+    assert token_map.places(source, {"method": "tsne"})["drawn"] is False
     assert WORKS["maps.draw"](source, {"method": "tsne"}, lambda share, said: None)["kept"] == 0.5
-    assert maps.places(source, {"method": "tsne"})["drawn"] is True
-    assert maps.places(source, {"method": "umap"})["drawn"] is False
+    assert token_map.places(source, {"method": "tsne"})["drawn"] is True
+    assert token_map.places(source, {"method": "umap"})["drawn"] is False
 
 
 def test_stopping_ends_the_process(fresh: Source) -> None:
@@ -147,7 +147,7 @@ def test_a_map_tells_how_far_it_is(method: str) -> None:
     told: list[float] = []
     table = np.random.default_rng(0).standard_normal((60, 8)).astype(np.float32)
     found = make_map(table, method, tell=lambda share, said: told.append(share))  # type: ignore[arg-type]
-    assert found.places.shape == (60, 2)
+    assert found.coordinates.shape == (60, 2)
     assert told == sorted(told)
     assert len(told) > 5
     assert 0.9 < told[-1] <= 1
@@ -175,18 +175,18 @@ def test_the_page_draws_stops_and_selects(
     np.save(tmp_path / "table.npy", rng.standard_normal((400, 12)).astype(np.float32))
     source, calls = Source.open(tmp_path / "table.npy"), []
 
-    def draw(work: Any, report: Report, **settings: Any) -> Map:
+    def draw(work: Any, report: Report, **settings: Any) -> TokenMap:
         calls.append(settings["method"])
         for step in range(40 if len(calls) == 1 else 2):
             report(step / 40, f"step {step} of 40")
             time.sleep(0.05)
-        return Map("tsne", rng.standard_normal((400, 2)), 0.25, 10, 400, 0.025, None)
+        return TokenMap("tsne", rng.standard_normal((400, 2)), 0.25, 10, 400, 0.025, None)
 
-    monkeypatch.setattr(maps, "run_apart", draw)
-    monkeypatch.setattr(maps, "find_spec", lambda name: None if name == "umap" else True)
+    monkeypatch.setattr(token_map, "run_apart", draw)
+    monkeypatch.setattr(token_map, "find_spec", lambda name: None if name == "umap" else True)
     seen = look(source, "token_map.mjs", token=7)
 
-    places, near = maps.places(source, {}), maps.near(source, {"token": "#7"})
+    places, near = token_map.places(source, {}), token_map.near(source, {"token": "#7"})
     assert seen["printed"][0].startswith(f"keeps {100 * places['kept']:.1g}"[:7])
     assert seen["near"] == [f"#{n}" for n in near["ids"]]
     assert seen["cosines"] == [f"{cosine:.3f}" for cosine in near["cosines"]]

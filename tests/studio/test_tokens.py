@@ -12,7 +12,7 @@ from whatwhere.errors import SettingError, TokenError
 from whatwhere.studio.api import QUESTIONS
 from whatwhere.studio.api import tokens as api
 from whatwhere.studio.api.about import about
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Unhealthy tokens: what the view is told, beside a table that was spoiled on purpose and a real model."""
+"""Diagnostics: what the view receives, of a table that was spoiled on purpose and of a real model."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from whatwhere.errors import SettingError
 from whatwhere.inspection import subject
 from whatwhere.studio.api import WORKS
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 
 
 def examined(source: Source) -> dict[str, Any]:
@@ -33,17 +33,16 @@ def test_what_was_spoiled_is_found(tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", table)
     found = examined(Source.open(tmp_path / "table.npy"))
     lists = found["lists"]
-    assert sorted(lists["never"]["ids"].tolist()) == list(range(40, 60))
-    assert lists["never"]["also"] is None
+    assert sorted(lists["under_trained"]["ids"].tolist()) == list(range(40, 60))
+    assert lists["under_trained"]["also_unreachable"] is None
     assert lists["zero"]["ids"].tolist() == [7]
     assert (lists["duplicates"]["groups"], lists["duplicates"]["ids"].tolist()) == (1, [8, 9, 11])
     assert lists["duplicates"]["group"].tolist() == [0, 0, 0]
-    assert (lists["broken"]["ids"].tolist(), lists["broken"]["nan"], lists["broken"]["infinite"]) == (
+    assert (lists["not_finite"]["ids"].tolist(), lists["not_finite"]["nan"], lists["not_finite"]["infinite"]) == (
         [12, 13],
         [1, 0],
         [0, 2],
     )
-    assert found["tokenizer"] is False
     assert "tokenizer" in lists["unreachable"]["missing"]
     everyone = found["norms"]["groups"][0]
     assert (everyone["name"], everyone["counts"].sum()) == ("all rows", 1997)  # less the zero and the broken ones
@@ -64,7 +63,7 @@ def test_a_real_model(asked: Source, minilm: Path) -> None:
     assert [share for share, _ in reports] == sorted(share for share, _ in reports)
     lists = found["lists"]
     table = load_file(minilm / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
-    never = lists["never"]
+    never = lists["under_trained"]
     np.testing.assert_allclose(never["norms"], np.linalg.norm(table[never["ids"]], axis=1))
     assert never["count"] == len(never["ids"])
     unused = [n for n, word in enumerate(asked.words) if word.startswith("[unused")]
@@ -73,13 +72,13 @@ def test_a_real_model(asked: Source, minilm: Path) -> None:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     lost = lists["unreachable"]
-    for tried, read in zip(lost["tried"], lost["read"], strict=True):
+    for tried, read in zip(lost["texts_tried"], lost["read_as"], strict=True):
         assert tokenizer.encode(tried, add_special_tokens=False).tokens[:8] == read
     out_of_reach = asked.unreachable()
     assert out_of_reach is not None
     assert lost["ids"].tolist() == out_of_reach.tolist()
-    np.testing.assert_array_equal(never["lost"], np.isin(never["ids"], out_of_reach))
-    assert never["also"] == never["lost"].sum()
+    np.testing.assert_array_equal(never["unreachable"], np.isin(never["ids"], out_of_reach))
+    assert never["also_unreachable"] == never["unreachable"].sum()
 
 
 def test_long_lists_are_cut_and_padding_is_found(tmp_path: Path) -> None:
@@ -94,9 +93,9 @@ def test_long_lists_are_cut_and_padding_is_found(tmp_path: Path) -> None:
 
 def test_with_nothing_loaded_all_is_well(fresh: Source) -> None:
     found = examined(fresh)
-    assert found["tokenizer"] is True
+    assert found["lists"]["unreachable"]["missing"] is None
     assert {name: each["count"] for name, each in found["lists"].items() if name != "unreachable"} == dict.fromkeys(
-        ("never", "duplicates", "hubs", "zero", "broken", "beyond"), 0
+        ("under_trained", "duplicates", "hubs", "zero", "not_finite", "beyond_vocabulary"), 0
     )
     with pytest.raises(SettingError, match="no setting"):
         WORKS["health.examine"](fresh, {"list": "zero"}, lambda share, said: None)
@@ -104,20 +103,20 @@ def test_with_nothing_loaded_all_is_well(fresh: Source) -> None:
 
 def test_the_page_shows_the_evidence(look: Callable[..., dict[str, Any]], asked: Source) -> None:
     seen, lists = look(asked, "unhealthy.mjs"), examined(asked)["lists"]
-    names = ("never", "unreachable", "duplicates", "hubs", "zero", "broken", "beyond")
+    names = ("under_trained", "unreachable", "duplicates", "hubs", "zero", "not_finite", "beyond_vocabulary")
     assert [count for _, count in seen["counts"]] == [f"{lists[name]['count']:,}" for name in names]
     for n, row in enumerate(seen["unreachable"]):
         assert int(row[1]) == lists["unreachable"]["ids"][n]
-        assert row[4:6] == [lists["unreachable"]["tried"][n], " · ".join(lists["unreachable"]["read"][n])]
-    for n, row in enumerate(seen["never"]):
-        assert int(row[1]) == lists["never"]["ids"][n]
-        assert row[4:6] == [f"{lists['never'][name][n]:.3f}" for name in ("cosines", "likeness")]
+        assert row[4:6] == [lists["unreachable"]["texts_tried"][n], " · ".join(lists["unreachable"]["read_as"][n])]
+    for n, row in enumerate(seen["underTrained"]):
+        assert int(row[1]) == lists["under_trained"]["ids"][n]
+        assert row[4:6] == [f"{lists['under_trained'][name][n]:.3f}" for name in ("cosines", "proximity")]
     rows = list(csv.DictReader(io.StringIO(seen["csv"].removeprefix("\ufeff"))))
-    assert [int(row["id"]) for row in rows] == lists["never"]["ids"].tolist()
-    assert [float(row["length"]) for row in rows] == lists["never"]["norms"].tolist()
-    assert seen["hash"] == "#/health?list=never"
+    assert [int(row["id"]) for row in rows] == lists["under_trained"]["ids"].tolist()
+    assert [float(row["norm"]) for row in rows] == lists["under_trained"]["norms"].tolist()
+    assert seen["hash"] == "#/health?list=under_trained"
     assert "suspected above 0.581" in seen["chart"]
-    first = int(lists["never"]["ids"][0])
+    first = int(lists["under_trained"]["ids"][0])
     assert (seen["card"], seen["big"], seen["map"]) == (
         f"#/tokens?token=%23{first}",
         str(first),

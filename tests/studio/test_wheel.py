@@ -26,7 +26,8 @@ pytestmark = pytest.mark.skipif(not (ROOT / "hatch_page.py").is_file(), reason="
 def checkout(tmp_path: Path) -> Path:
     """Copy what a build reads."""
     copy = tmp_path / "checkout"
-    shutil.copytree(ROOT / "src", copy / "src", ignore=LEFT_OUT)
+    for name in ("src", "benchmarks"):
+        shutil.copytree(ROOT / name, copy / name, ignore=LEFT_OUT)
     for name in ("pyproject.toml", "README.md", "LICENSE", "hatch_build.py", "hatch_page.py", ".gitignore"):
         shutil.copy(ROOT / name, copy / name)
     return copy
@@ -37,11 +38,11 @@ def page_builder(checkout: Path) -> ModuleType:
     return script(checkout / "hatch_page.py", "hatch_page_of_a_copy")
 
 
-@pytest.mark.skipif(
-    not (PAGE / "index.html").is_file(), reason="the page is not bundled: make page, which needs Node.js"
-)
-@pytest.mark.skipif(find_spec("hatchling") is None, reason="hatchling is not installed")
-def test_an_installed_wheel_serves_every_asset(checkout: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def site(checkout: Path, tmp_path: Path) -> Path:
+    """Build the wheel and unpack it."""
+    if find_spec("hatchling") is None:
+        pytest.skip("hatchling is not installed")
     # Without Node and without a compiler: the page that is there goes along, the kernels stay out.
     bare = {name: value for name, value in os.environ.items() if name not in ("PATH", "PYTHONPATH")}
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "built"]
@@ -55,8 +56,21 @@ def test_an_installed_wheel_serves_every_asset(checkout: Path, tmp_path: Path) -
     )
     assert done.returncode == 0, done.stderr
     (wheel,) = (tmp_path / "built").glob("*.whl")
-    site = tmp_path / "site"
-    shutil.unpack_archive(wheel, site, "zip")
+    shutil.unpack_archive(wheel, tmp_path / "site", "zip")
+    return tmp_path / "site"
+
+
+def test_the_wheel_holds_the_package_alone_and_no_benchmark(site: Path) -> None:
+    (metadata,) = site.glob("whatwhere-*.dist-info")
+    assert set(site.iterdir()) == {metadata, site / "whatwhere"}
+    assert (site / "whatwhere" / "position.py").is_file()
+    assert not list((site / "whatwhere").glob("benchmark*"))
+
+
+@pytest.mark.skipif(
+    not (PAGE / "index.html").is_file(), reason="the page is not bundled: make page, which needs Node.js"
+)
+def test_an_installed_wheel_serves_every_asset(site: Path, tmp_path: Path) -> None:
     served = site / "whatwhere" / "studio" / "web"
     assert {path.name for path in served.iterdir()} == {"dist"}
     assert {path.name for path in (served / "dist").iterdir()} == {path.name for path in PAGE.iterdir()}

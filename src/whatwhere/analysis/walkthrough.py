@@ -1,10 +1,8 @@
-"""Walk a text through the input layer: tokens, ids, the row of each, what its position does, and the sum."""
+"""Walk a text through the input layer: tokens, ids, their rows, what positions add, and the sum."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -12,10 +10,11 @@ from safetensors.torch import save
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from whatwhere.analysis.similarity import fingerprint
+from whatwhere.analysis.position_similarity import fingerprint
+from whatwhere.atomic import write_atomic
 from whatwhere.checks import require_whole
 from whatwhere.errors import SettingError, TextError, TokenError
-from whatwhere.ruler import positions
+from whatwhere.position import positions
 from whatwhere.what import text as texts
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.binding import Where
@@ -23,28 +22,25 @@ from whatwhere.where.catalogue import scheme as build_scheme
 from whatwhere.where.frequencies import angles
 
 LARGEST_TABLE = 1 << 28
-"""Numbers in a table that is drawn for show: 1 GB of float32."""
+"""Numbers in a random table: 1 GB of float32."""
 
 LARGEST_SEED = 1 << 63
-"""PyTorch takes 64 bits; tokens and positions have a seed each."""
-
-_DRAWING = Lock()
-"""PyTorch's random state is one for all threads."""
+"""PyTorch takes 64 bits; tokens and positions have different seeds."""
 
 
 @dataclass(frozen=True, eq=False)
 class Walkthrough:
-    """Hold each step from text to vectors.
+    """Each step from text to vectors.
 
     Args:
-        tokens, ids: as the tokenizer gives them; tokens are None where ids were given.
-        scheme: how position is told.
+        tokens, ids: of the tokenizer; tokens are None where ids were passed without one.
+        scheme: the name of the encoding.
         rows: the row of each token, E[id].
-        position_rows: what is added at each position; None where the scheme adds nothing to the vectors.
-        vectors: rows plus position_rows: what enters the first block.
-        angles: radians by which queries and keys are turned, one column a frequency: of a pair of features, or of each
-            (PoPE); None without a rotary.
-        bias: what is added to the score at each distance, one column a head; None without a score scheme.
+        position_rows: the vector added at each position; None without an input encoding.
+        vectors: rows plus position_rows: the input of the first block.
+        angles: radians by which queries and keys are rotated, one column for each frequency: of a pair of features, or
+            of each feature (PoPE); None without a rotary.
+        bias: added to the score at each distance, one column for each head; None without a score scheme.
     """
 
     tokens: list[str] | None
@@ -56,21 +52,21 @@ class Walkthrough:
     angles: Float[Tensor, "tokens pairs"] | None
     bias: Float[Tensor, "distances heads"] | None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Give everything as JSON holds it."""
-        found: dict[str, Any] = {"scheme": self.scheme, "tokens": self.tokens, "ids": self.ids}
-        return found | {name: None if value is None else value.tolist() for name, value in self._tensors().items()}
+    def as_dict(self) -> dict[str, object]:
+        """Return all fields as a dictionary that json.dumps writes: tensors become lists."""
+        facts: dict[str, object] = {"scheme": self.scheme, "tokens": self.tokens, "ids": self.ids}
+        return facts | {name: None if value is None else value.tolist() for name, value in self._tensors().items()}
 
     def save(self, file: str | Path) -> None:
-        """Write ids and vectors as safetensors."""
+        """Write ids and tensors as safetensors; raise SettingError where the file cannot be written."""
         tensors = {name: value.contiguous() for name, value in self._tensors().items() if value is not None}
         path = Path(file)
         try:
-            # The library's own save_file puts a new file there, also where a link or a device was.
-            path.write_bytes(save({"ids": torch.tensor(self.ids), **tensors}, {"scheme": self.scheme}))
-        except (OSError, ValueError) as problem:  # ValueError: a path with a null byte
-            reason = getattr(problem, "strerror", None) or problem
-            raise SettingError(f"{path} cannot be written: {reason}.\nChoose another file.") from problem
+            # save_file of the library writes in place, and replaces a link or a device by a file.
+            write_atomic(path, save({"ids": torch.tensor(self.ids), **tensors}, {"scheme": self.scheme}))
+        except (OSError, ValueError) as error:  # ValueError: a path with a null byte
+            reason = getattr(error, "strerror", None) or error
+            raise SettingError(f"{path} cannot be written: {reason}.\nChoose another file.") from error
 
     def _tensors(self) -> dict[str, Tensor | None]:
         names = ("rows", "position_rows", "vectors", "angles", "bias")
@@ -88,47 +84,55 @@ def walk(
     vocab_size: int | None = None,
     seed: int = 0,
 ) -> Walkthrough:
-    """Turn a text, or ids, into the vectors that enter a Transformer, and keep every step.
+    """Return the input vectors of a Transformer for a text, or ids, with every step.
 
     Args:
-        text: what to read; ids instead skip the tokenizer.
-        tokenizer: None numbers the words of the text itself, in order of appearance, as tutorials do by hand.
+        text: the input; pass either this or `ids`.
+        ids: token ids, which need no tokenizer.
+        tokenizer: of the text; None numbers its words in order of appearance.
         scheme: a name of the catalogue, or a mixture such as "sinusoidal+alibi".
-        vocab_size: rows of the token table; None is the tokenizer's size, or one more than the largest id.
-        seed: of the random tables; tokens are N(0, 1), as PyTorch's nn.Embedding draws them.
+        dim: features of a vector.
+        num_heads: heads of schemes that depend on them.
+        vocab_size: rows of the token table; None is the size of the tokenizer, or one more than the largest id.
+        seed: of the random tables; tokens are N(0, 1), the default of nn.Embedding.
 
-    >>> found = walk("The cat sat on the mat.", dim=4)
-    >>> found.tokens[-1], found.position_rows[1]
-    ('.', tensor([0.8415, 0.5403, 0.0100, 0.9999]))
+    Raises:
+        TextError: both text and ids are passed, or neither.
+        TokenError: an id is negative, or unknown to the tokenizer.
+        SettingError: the seed is out of range, or the table too large.
+
+    Examples:
+        >>> steps = walk("The cat sat on the mat.", dim=4)
+        >>> steps.tokens[-1], steps.position_rows[1]
+        ('.', tensor([0.8415, 0.5403, 0.0100, 0.9999]))
     """
-    numbers, tokens, size = _numbers(text, ids, tokenizer)
+    numbers, tokens, size = _encode(text, ids, tokenizer)
     rows = size if vocab_size is None else vocab_size
     require_whole("walk", dim=dim, vocab_size=rows)
     if not 0 <= seed < LARGEST_SEED:
         raise SettingError(f"walk got seed={seed}, but needs a whole number from 0 to below {LARGEST_SEED:,}.")
     if rows * dim > LARGEST_TABLE:
         raise SettingError(
-            f"a table of {rows:,} rows by {dim:,} features is {rows * dim * 4 / 1e9:.1f} GB; this shows small ones.\n"
+            f"a table of {rows:,} rows by {dim:,} features has {rows * dim * 4 / 1e9:.1f} GB, more than 1 GB.\n"
             "Choose a smaller dim, or smaller ids."
         )
-    where = draw_scheme(scheme, dim, num_heads, len(numbers), seed)
-    table = draw_tokens(rows, dim, seed)
+    where = random_scheme(scheme, dim, num_heads, len(numbers), seed)
+    table = random_embedding(rows, dim, seed)
     return follow(table, where, numbers, numbers, tokens=tokens, scheme=scheme)
 
 
-def draw_scheme(name: str, dim: int, num_heads: int, max_length: int, seed: int = 0, **options: Any) -> Where:
-    """Build a scheme of the catalogue; what it learns depends on the seed alone. The caller's random state is kept."""
-    # A seed of its own: all schemes show the same tokens.
-    with _DRAWING, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(2_000_003 + seed)
-        return build_scheme(name, dim, num_heads, max_length, **options)
+def random_scheme(name: str, dim: int, num_heads: int, max_length: int, seed: int = 0, **options: object) -> Where:
+    """Return a scheme of the catalogue; its parameters are sampled, and depend on the seed only."""
+    # Another seed than that of the tokens, so that all schemes are shown with the same tokens.
+    generator = torch.Generator().manual_seed(2_000_003 + seed)
+    return build_scheme(name, dim, num_heads, max_length, generator=generator, **options)
 
 
-def draw_tokens(vocab_size: int, dim: int, seed: int = 0) -> TokenEmbedding:
-    """Draw a token table from N(0, 1); it depends on the seed alone. The caller's random state is kept."""
-    with _DRAWING, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return TokenEmbedding(vocab_size, dim, init="torch")
+def random_embedding(vocab_size: int, dim: int, seed: int = 0) -> TokenEmbedding:
+    """Return a token table sampled from N(0, 1), which depends on the seed only."""
+    table = TokenEmbedding(vocab_size, dim, init="torch", device="meta").to_empty(device="cpu")
+    table.reset_parameters(torch.Generator().manual_seed(seed))
+    return table
 
 
 def follow(
@@ -140,60 +144,61 @@ def follow(
     tokens: list[str] | None = None,
     scheme: str = "",
 ) -> Walkthrough:
-    """Follow tokens of a given table through a given scheme.
+    """Return every step of the input layer for given tokens, table and encoding.
 
     Args:
         table: of the tokens.
-        where: how position is told; positions count from 0.
+        where: the encoding of positions, which count from 0.
         rows: of the table, one for each token.
-        ids: what they are called by, which differ from the rows where the table holds a part of a larger one.
+        ids: of the tokens, which differ from `rows` where the table is part of a larger one.
         tokens: their text.
-        scheme: the name of it.
+        scheme: the name of the encoding.
 
-    >>> follow(TokenEmbedding.from_weight(torch.eye(2)), Where(), [1, 0], [7, 3]).vectors
-    tensor([[0., 1.],
-            [1., 0.]])
+    Examples:
+        >>> follow(TokenEmbedding.from_weight(torch.eye(2)), Where(), [1, 0], [7, 3]).vectors
+        tensor([[0., 1.],
+                [1., 0.]])
     """
     here = where.at(positions(len(rows)))
     with torch.no_grad():
-        given = torch.tensor(rows)
+        index = torch.tensor(rows)
         return Walkthrough(
             tokens=tokens,
             ids=list(ids),
             scheme=scheme,
-            rows=table(given),
+            rows=table(index),
             position_rows=None if where.input is None else where.input(here.queries)[0],
-            vectors=here.embed(table, given[None])[0],
+            vectors=here.embed(table, index[None])[0],
             angles=_angles(where, len(rows)),
             bias=_bias(where, len(rows)),
         )
 
 
-def _numbers(
+def _encode(
     text: str | None, ids: Sequence[int] | None, tokenizer: Tokenizer | None
 ) -> tuple[list[int], list[str] | None, int]:
     if (text is None) == (ids is None):
-        raise TextError('give a text, or ids instead of it: "The cat sat on the mat." or ids=[105, 6587].')
+        raise TextError('walk needs either a text or ids: "The cat sat on the mat." or ids=[105, 6587].')
     if ids is not None:
         if not ids:
-            raise TokenError("there are no ids; give at least one, as in ids=[105, 6587].")
-        for place, number in enumerate(ids):
+            raise TokenError("ids is empty, but needs at least one, as in ids=[105, 6587].")
+        for slot, number in enumerate(ids):
             if number < 0:
-                raise TokenError(f"id {number} at ({place},) is negative, but ids count from 0.")
+                raise TokenError(f"id {number} at ({slot},) is negative, but ids count from 0.")
         tokens = None if tokenizer is None else [_known(tokenizer, number) for number in ids]
-        # Where numbers are left out, the largest id lies beyond the count of tokens.
+        # Ids of a tokenizer may have gaps: the largest is then beyond the number of tokens.
         return list(ids), tokens, max(max(ids) + 1, 0 if tokenizer is None else tokenizer.get_vocab_size())
     assert text is not None
-    used = texts.words(text) if tokenizer is None else tokenizer
-    numbers, tokens = texts.encode(used, text)
-    return numbers, tokens, max(used.get_vocab_size(), max(numbers) + 1)
+    encoder = texts.words(text) if tokenizer is None else tokenizer
+    numbers, tokens = texts.encode(encoder, text)
+    return numbers, tokens, max(encoder.get_vocab_size(), max(numbers) + 1)
 
 
 def _known(tokenizer: Tokenizer, number: int) -> str:
     token = tokenizer.id_to_token(number)
     if token is None:
         raise TokenError(
-            f"id {number} is not of this tokenizer, which has {tokenizer.get_vocab_size()} tokens.\n"
+            f"id {number} is unknown to this tokenizer, which has {tokenizer.get_vocab_size()} tokens.\n"
             "Check that ids and tokenizer belong together."
         )
     return str(token)
@@ -205,5 +210,5 @@ def _angles(where: Where, tokens: int) -> Tensor | None:
 
 
 def _bias(where: Where, tokens: int) -> Tensor | None:
-    seen = None if where.score is None else fingerprint(Where(score=where.score), tokens)
-    return None if seen is None else seen.values
+    image = None if where.score is None else fingerprint(Where(score=where.score), tokens)
+    return None if image is None else image.values

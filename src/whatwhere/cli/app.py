@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. What takes long to import is imported where it is used."""
+"""The command line: parse, call, print. Modules that take long to import are imported in the commands."""
 
 import functools
 import os
@@ -13,7 +13,7 @@ import typer
 
 from whatwhere import __version__
 from whatwhere.errors import SettingError, WhatWhereError
-from whatwhere.terminal import visible
+from whatwhere.escape import visible
 
 app = typer.Typer(
     name="whatwhere",
@@ -28,7 +28,7 @@ app = typer.Typer(
 
 P = ParamSpec("P")
 R = TypeVar("R")
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
         if stream is None:  # closed by the caller, as `>&-` does
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
         elif isinstance(stream, TextIOWrapper):
-            # A sign that the terminal's encoding lacks is shown as its code, rather than ending the program.
+            # A character that the terminal's encoding lacks is shown as its code point instead of ending the program.
             stream.reconfigure(errors="backslashreplace")
     try:
         app(prog_name="whatwhere")  # also as python -m whatwhere
@@ -49,29 +49,37 @@ def main() -> None:
 
 
 def say(message: str) -> None:
-    """Tell the user, where standard output may be read by a program."""
+    """Print a message for the user on standard error: standard output may be read by a program.
+
+    Args:
+        message: its lines; characters that a terminal would obey are shown as code points.
+    """
     print("whatwhere: " + "\n".join(map(visible, message.split("\n"))), file=sys.stderr)
 
 
 def _leave(stream: TextIO) -> None:
-    """Send what is still to be written nowhere."""
+    """Discard what is still to be written."""
     with suppress(OSError):  # not every stream is a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def told(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn our errors into a message and an exit status."""
+def exit_on_error(command: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a command so that errors end it with a message and an exit status.
+
+    Args:
+        command: a function of the command line.
+    """
 
     @functools.wraps(command)
-    def told(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            found = command(*args, **kwargs)
+            result = command(*args, **kwargs)
             sys.stdout.flush()
         except WhatWhereError as problem:
             say(str(problem))
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
-            say("interrupted. What is finished is kept; the same command goes on.")
+            say("interrupted. What is finished is kept; run the same command again to resume.")
             raise typer.Exit(130) from None
         except BrokenPipeError:
             _leave(sys.stdout)  # the reader has gone, as `| head` does
@@ -82,16 +90,16 @@ def told(command: Callable[P, R]) -> Callable[P, R]:
                 raise
             say(f"too little memory: {problem}.\nChoose smaller sizes, shorter lengths, or a shorter text.")
             raise typer.Exit(1) from None
-        return found
+        return result
 
-    return told
+    return wrapped
 
 
-def _print_version(asked: bool) -> bool:
-    if asked:
+def _print_version(requested: bool) -> bool:
+    if requested:
         typer.echo(__version__)  # unlike print, it writes at once, and errors are caught where they occur
         raise typer.Exit
-    return asked
+    return requested
 
 
 @app.callback()
@@ -104,9 +112,21 @@ def _options(
 
 
 def whole_numbers(option: str, given: str) -> list[int]:
-    """Read numbers with commas."""
+    """Return the whole numbers of a comma-separated list.
+
+    Args:
+        option: that it was given to, for the message.
+        given: the text.
+
+    Raises:
+        SettingError: a part is no whole number.
+
+    Examples:
+        >>> whole_numbers("--lengths", "8,16")
+        [8, 16]
+    """
     try:
         # A comma may end the list: "7," is a list of one.
         return [int(part) for part in given.strip().removesuffix(",").split(",")] if given.strip(" ,") else []
     except ValueError:
-        raise SettingError(f"{option} got {given!r}, but needs whole numbers with commas, as in 8,16,32.") from None
+        raise SettingError(f"{option} got {given!r}, but needs comma-separated whole numbers, as in 8,16,32.") from None

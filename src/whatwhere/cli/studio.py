@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, say, told
+from whatwhere.cli.app import AsJson, app, exit_on_error, say
 from whatwhere.errors import MissingExtra, SettingError
-from whatwhere.terminal import progress, visible
+from whatwhere.escape import visible
+from whatwhere.report.terminal import progress
 
 
 @app.command()
-@told
+@exit_on_error
 def studio(
     path: Annotated[
         Path | None, typer.Argument(help="A model, a file of vectors, or a results folder; without it, a fresh table.")
@@ -58,7 +59,7 @@ def studio(
     if missing := [name for name in ("starlette", "uvicorn") if find_spec(name) is None]:
         raise MissingExtra(f"the studio needs {missing[0]}, which is not installed: pip install 'whatwhere[studio]'.")
     from whatwhere.studio.server import serve
-    from whatwhere.studio.sources import Source
+    from whatwhere.studio.session import Source
 
     source = Source.open(path, other, allow_pickle=allow_pickle, corpus=corpus)
 
@@ -76,9 +77,9 @@ def _freeze(
     path: Path | None, target: Path, layout: str | None, *, allow_pickle: bool, corpus: Path | None, as_json: bool
 ) -> None:
     """Write the page as one file."""
-    from whatwhere.studio.api.maps import draw
-    from whatwhere.studio.freezing import write_page
-    from whatwhere.studio.sources import Source
+    from whatwhere.studio.api.token_map import draw
+    from whatwhere.studio.export import write_page
+    from whatwhere.studio.session import Source
 
     with progress() as tell:
         source = Source.open(path, allow_pickle=allow_pickle, corpus=corpus)

@@ -1,4 +1,4 @@
-"""The Transformer that every scheme stands in: small, pre-norm, made of our own input layer and attention."""
+"""The Transformer that is trained under every scheme: small, pre-norm, with our input layer and attention."""
 
 from collections.abc import Sequence
 
@@ -6,35 +6,61 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import skip_init
 
 from whatwhere.comparison.settings import Settings
-from whatwhere.layer import InputLayer
-from whatwhere.ruler import Positions, positions
+from whatwhere.initialization import reset, reset_linear
+from whatwhere.position import Positions, positions
 from whatwhere.where.binding import Here, Where, bind
+from whatwhere.where.input_layer import InputLayer
 
 
 class Block(nn.Module):
-    """Attend, then feed; each is normalized first and added to what came in."""
+    """A pre-norm block: attention, then a feed-forward network, each with a residual connection.
 
-    def __init__(self, dim: int, heads: int, feedforward: int, causal: bool) -> None:
+    Args:
+        dim: features of a token vector.
+        heads: attention heads.
+        feedforward: hidden features.
+        causal: no token attends to later ones.
+        generator: initial parameters are sampled from it; None is PyTorch's global random state.
+    """
+
+    def __init__(
+        self, dim: int, heads: int, feedforward: int, causal: bool, generator: torch.Generator | None = None
+    ) -> None:
         super().__init__()
         self.heads, self.causal = heads, causal
         self.norm_attention, self.norm_feed = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.qkv = nn.Linear(dim, 3 * dim, bias=False)
-        self.out = nn.Linear(dim, dim, bias=False)
-        self.feed = nn.Sequential(nn.Linear(dim, feedforward), nn.GELU(), nn.Linear(feedforward, dim))
+        self.qkv = skip_init(nn.Linear, dim, 3 * dim, bias=False)
+        self.out = skip_init(nn.Linear, dim, dim, bias=False)
+        wide, narrow = skip_init(nn.Linear, dim, feedforward), skip_init(nn.Linear, feedforward, dim)
+        self.feed = nn.Sequential(wide, nn.GELU(), narrow)
+        self.reset_parameters(generator)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Initialize the layers as PyTorch initializes its own.
+
+        Args:
+            generator: to sample from; None is PyTorch's global random state.
+        """
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear):
+                reset_linear(layer, generator)
+            elif isinstance(layer, nn.LayerNorm):
+                layer.reset_parameters()
 
     def forward(
         self, x: Float[Tensor, "batch tokens dim"], here: Here, at: int | None = None
-    ) -> Float[Tensor, "batch asked dim"]:
-        """Let every token gather from the others, by the layer's own way of saying where.
+    ) -> Float[Tensor, "batch queries dim"]:
+        """Return the block's output.
 
         Args:
-            x: the tokens.
-            here: bound to the tokens that ask, and all that are looked at.
-            at: the one that asks, as in a last layer of which nothing else is read; None is all of them.
+            x: token vectors.
+            here: bound to the positions of the queries, and of all keys.
+            at: the only token whose output is computed, as in a last layer; None computes all.
         """
-        q, k, v, gates = self._asked(x, here, at)
+        q, k, v, gates = self._project(x, here, at)
         y = here.attention(q, k, v, causal=self.causal, gates=gates)
         if at is not None:
             x = x[:, at : at + 1]
@@ -44,14 +70,15 @@ class Block(nn.Module):
 
     def weights(
         self, x: Float[Tensor, "batch tokens dim"], here: Here, at: int | None = None
-    ) -> Float[Tensor, "batch heads asked tokens"]:
-        """Give how much each token that asks gathers from each: of values that are one-hot, attention gives these."""
-        q, k, v, gates = self._asked(x, here, at)
+    ) -> Float[Tensor, "batch heads queries tokens"]:
+        """Return the attention weights; arguments as for `forward`."""
+        q, k, v, gates = self._project(x, here, at)
+        # Attention of one-hot values returns its weights, whatever the schemes add to the scores.
         ones = torch.eye(k.shape[2], dtype=v.dtype, device=v.device).expand(*k.shape[:2], -1, -1)
         return here.attention(q, k, ones, causal=self.causal, gates=gates, engine="dense")
 
-    def _asked(self, x: Tensor, here: Here, at: int | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Give mapped queries and keys, values, and gates."""
+    def _project(self, x: Tensor, here: Here, at: int | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Return queries and keys as the query_key scheme maps them, values, and gates."""
         y = self.norm_attention(x)
         gates = here.gates(y)
         q, k, v = self._heads(y, at)
@@ -59,52 +86,72 @@ class Block(nn.Module):
         return q, k, v, gates
 
     def _heads(self, y: Tensor, at: int | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Give queries, keys and values; queries of one place only, if one asks."""
+        """Return queries, keys and values by head; the query of one token only, where `at` is given."""
         if at is None:
             # (batch, tokens, 3 dim) -> 3 x (batch, heads, tokens, head_dim)
             q, k, v = self.qkv(y).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
             return q, k, v
         dim = y.shape[-1]
-        of_q, of_k_and_v = self.qkv.weight.split([dim, 2 * dim])
-        q = F.linear(y[:, at : at + 1], of_q).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        k, v = F.linear(y, of_k_and_v).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        q_weight, kv_weight = self.qkv.weight.split([dim, 2 * dim])
+        q = F.linear(y[:, at : at + 1], q_weight).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        k, v = F.linear(y, kv_weight).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
         return q, k, v
 
 
 class Transformer(nn.Module):
-    """Read tokens, give logits at the places that are asked.
+    """A small pre-norm Transformer from tokens to logits.
 
     Args:
-        vocab_size: tokens.
-        wheres: one Where a layer.
+        vocab_size: number of tokens in the vocabulary.
+        wheres: one Where for each layer.
         settings: sizes and direction.
+        generator: initial tokens and layers are sampled from it; None is PyTorch's global random state.
     """
 
-    def __init__(self, vocab_size: int, wheres: Sequence[Where], settings: Settings) -> None:
+    def __init__(
+        self, vocab_size: int, wheres: Sequence[Where], settings: Settings, generator: torch.Generator | None = None
+    ) -> None:
         super().__init__()
         dim = settings.dim
-        self.input = InputLayer(vocab_size, dim, wheres[0].input, init=settings.token_std)
+        self.input = InputLayer(vocab_size, dim, wheres[0].input, init=settings.token_std, device="meta")
+        self.input.tokens.to_empty(device="cpu").reset_parameters(generator)
         self.blocks = nn.ModuleList(
-            Block(dim, settings.heads, settings.feedforward, settings.direction == "decoder") for _ in wheres
+            Block(dim, settings.heads, settings.feedforward, settings.direction == "decoder", generator) for _ in wheres
         )
         self.norm = nn.LayerNorm(dim)
-        self.readout = None if settings.tied else nn.Linear(dim, vocab_size, bias=False)
+        self.readout = None if settings.tied else skip_init(nn.Linear, dim, vocab_size, bias=False)
+        if self.readout is not None:
+            reset_linear(self.readout, generator)
         self.wheres = nn.ModuleList(wheres)
 
-    def forward(
-        self, ids: Int64[Tensor, "batch tokens"], at: int | None = None, stands: Positions | None = None
-    ) -> Float[Tensor, "batch *tokens vocab_size"]:
-        """Give logits of the answer.
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Initialize tokens and layers in the order of the constructor, and then the schemes.
 
         Args:
-            ids: tokens.
-            at: the place asked, the same in all sequences; None asks every place.
-            stands: where the tokens stand; None counts from 0.
+            generator: to sample from; None is PyTorch's global random state.
         """
-        heres, places = self._bound(ids, at, stands)
+        self.input.tokens.reset_parameters(generator)
+        for block in self._layers:
+            block.reset_parameters(generator)
+        self.norm.reset_parameters()
+        if self.readout is not None:
+            reset_linear(self.readout, generator)
+        reset(self.wheres, generator)
+
+    def forward(
+        self, ids: Int64[Tensor, "batch tokens"], at: int | None = None, p: Positions | None = None
+    ) -> Float[Tensor, "batch *tokens vocab_size"]:
+        """Return logits.
+
+        Args:
+            ids: the tokens.
+            at: the token whose logits are computed, the same in all sequences; None computes those of every token.
+            p: the positions of the tokens; None counts from 0.
+        """
+        heres, queries = self._bind(ids, at, p)
         x = self.input(ids, heres[0])
-        for block, here, place in zip(self.blocks, heres[1:], places, strict=True):
-            x = block(x, here, place)
+        for block, here, query in zip(self.blocks, heres[1:], queries, strict=True):
+            x = block(x, here, query)
         if at is not None:
             x = x[:, 0]
         x = self.norm(x)
@@ -112,38 +159,38 @@ class Transformer(nn.Module):
         return logits
 
     def weights(
-        self, ids: Int64[Tensor, "batch tokens"], at: int | None = None, stands: Positions | None = None
-    ) -> list[Float[Tensor, "batch heads asked tokens"]]:
-        """Give the attention weights of every layer; arguments as for `forward`."""
-        heres, places = self._bound(ids, at, stands)
-        x, found = self.input(ids, heres[0]), []
-        for block, here, place in zip(self._layers, heres[1:], places, strict=True):
-            found.append(block.weights(x, here, place))
-            x = block(x, here, place)
-        return found
+        self, ids: Int64[Tensor, "batch tokens"], at: int | None = None, p: Positions | None = None
+    ) -> list[Float[Tensor, "batch heads queries tokens"]]:
+        """Return the attention weights of every layer; arguments as for `forward`."""
+        heres, queries = self._bind(ids, at, p)
+        x, weights = self.input(ids, heres[0]), []
+        for block, here, query in zip(self._layers, heres[1:], queries, strict=True):
+            weights.append(block.weights(x, here, query))
+            x = block(x, here, query)
+        return weights
 
-    def _bound(self, ids: Tensor, at: int | None, stands: Positions | None) -> tuple[list[Here], list[int | None]]:
-        """Give the Here of the input and of each layer, and the place that each is asked at."""
-        stands = positions(ids.shape[1], device=ids.device) if stands is None else stands
+    def _bind(self, ids: Tensor, at: int | None, p: Positions | None) -> tuple[list[Here], list[int | None]]:
+        """Return the Here of the input and of each layer, and the only query of each layer, None for all tokens."""
+        p = positions(ids.shape[1], device=ids.device) if p is None else p
         wheres = self.layer_wheres
-        heres = bind(wheres, stands)
-        places: list[int | None] = [None] * len(wheres)
+        heres = bind(wheres, p)
+        queries: list[int | None] = [None] * len(wheres)
         first = heres[0]
-        if at is not None:
-            places[-1] = place = range(ids.shape[1])[at]  # counted from the start
-            heres[-1] = wheres[-1].at(stands[place : place + 1], stands)
-        return [first, *heres], places
+        if at is not None:  # of the last layer nothing else is read
+            queries[-1] = query = range(ids.shape[1])[at]  # a negative index counted from the start
+            heres[-1] = wheres[-1].at(p[query : query + 1], p)
+        return [first, *heres], queries
 
     @property
     def _layers(self) -> list[Block]:
         return [block for block in self.blocks if isinstance(block, Block)]
 
     @property
-    def place(self) -> torch.device:
-        """The device it lies on."""
+    def device(self) -> torch.device:
+        """The device of its parameters."""
         return self.norm.weight.device
 
     @property
     def layer_wheres(self) -> list[Where]:
-        """One Where a layer."""
+        """The Where of each layer."""
         return [where for where in self.wheres if isinstance(where, Where)]

@@ -1,221 +1,356 @@
-"""A comparison's folder: what was asked, each run as soon as it is done, and the results of all."""
+"""The results of a comparison as typed records: what results.json and the files of single runs hold."""
 
-import hashlib
-import inspect
-import json
 import os
 import platform
-import re
-import shlex
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from statistics import fmean
-from types import NoneType
-from typing import Any
 
 import numpy as np
-import torch
-from safetensors.numpy import save
 
 from whatwhere import __version__
-from whatwhere.comparison.run import Run
-from whatwhere.comparison.settings import SchemeLike, Settings, build_wheres, make_settings, name_of
-from whatwhere.comparison.tasks import Task
-from whatwhere.errors import ResultsError
-from whatwhere.kernels.matmul import Route
+from whatwhere.comparison.settings import Settings
+from whatwhere.models.checkpoint.results import FORMAT as FORMAT
+from whatwhere.models.checkpoint.results import VERSION as VERSION
 
-FORMAT, VERSION = "whatwhere-results", 1
-_ASKED, _RUN = "whatwhere-comparison", "whatwhere-run"
-_RECORD: Mapping[str, type | tuple[type, ...]] = {
-    "scheme": str,
-    "seed": int,
-    "file": str,
-    "parameters": dict,
-    "seconds_per_step": float,
-    "scores": dict,
-    "in_length": (float, NoneType),
-    "shift": dict,
-    "story": (dict, NoneType),
-}
+ALL = "all"
+"""The group of all targets, in scores."""
+
+Scores = Mapping[str, float | None]
+"""Scores by group; None where a scheme has no row for a position, or no target belongs to the group."""
 
 
-@dataclass(frozen=True, eq=False)
-class Report:
-    """Hold what a comparison found.
+@dataclass(frozen=True)
+class Spread:
+    """The median over seeds, with the range.
 
-    Args:
-        folder: results.json, report.html, runs/, layers/ and traces/.
-        results: what results.json holds.
-
-    `print(report)` gives the table of scores; `report.page` is the page to open.
+    Examples:
+        >>> spread([3.0, 1.0, 2.0])
+        Spread(median=2.0, min=1.0, max=3.0)
     """
 
-    folder: Path
-    results: Mapping[str, Any]
-
-    @property
-    def summary(self) -> Mapping[str, Any]:
-        """Median, min and max over seeds, by scheme."""
-        found: Mapping[str, Any] = self.results["summary"]
-        return found
-
-    @property
-    def page(self) -> Path | None:
-        """The report to open in a browser; None where this installation has no page to write it with."""
-        path = self.folder / "report.html"
-        return path if path.is_file() else None
-
-    def rows(self) -> tuple[list[str], list[list[str]]]:
-        """Give the table of scores as header and rows: median and, where seeds differ, the range."""
-        task = self.results["task"]
-        lengths = sorted({int(n) for found in self.summary.values() for n in found["scores"]} - set(task["trained"]))
-        low, high = min(task["tested_in_length"]), max(task["tested_in_length"])
-        header = ["scheme", f"{low}-{high} {task['unit']}" if low < high else f"{low} {task['unit']}"]
-        header += [str(length) for length in lengths]
-        rows = [
-            [name, self._cell(found["in_length"]), *(self._cell(found["scores"][str(n)]["all"]) for n in lengths)]
-            for name, found in self.summary.items()
-        ]
-        for name, by_length in task["baselines"].items():
-            within = fmean(by_length[str(n)] for n in task["tested_in_length"])
-            rows.append([name, self._number(within), *(self._number(by_length[str(n)]) for n in lengths)])
-        return header, rows
-
-    def __str__(self) -> str:
-        """Show the table of scores."""
-        header, rows = self.rows()
-        widths = [max(len(row[n]) for row in [header, *rows]) for n in range(len(header))]
-        lines = [
-            "  ".join(cell.ljust(width) if n == 0 else cell.rjust(width) for n, (cell, width) in enumerate(cells))
-            for cells in (list(zip(row, widths, strict=True)) for row in [header, *rows])
-        ]
-        return "\n".join(line.rstrip() for line in lines)
-
-    def _cell(self, found: Mapping[str, float] | None) -> str:
-        if found is None:
-            return "no row"
-        low, median, high = (self._number(found[name]) for name in ("min", "median", "max"))
-        return median if low == high else f"{median} ({low}-{high})"
-
-    def _number(self, value: float) -> str:
-        return f"{value:.1%}" if self.results["task"]["measure"] == "accuracy" else f"{value:.3f}"
+    median: float
+    min: float
+    max: float
 
 
-class Folder:
-    """The folder of one comparison; opening it checks that it is ours, and of the same comparison.
+@dataclass(frozen=True)
+class ParameterCount:
+    """Numbers that a model learns.
 
     Args:
-        path: a folder that does not exist, is empty, or holds this comparison.
-        route: how float32 products are to be computed; runs that join others follow theirs, `folder.route`.
+        total: of the whole model.
+        tokens: of its token table.
+        positions: of its positional encoding.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        task: Task,
-        settings: Settings,
-        schemes: Sequence[SchemeLike],
-        route: Route = "default",
-    ) -> None:
-        self.path, self.route = Path(path), route
-        self._asked: dict[str, Any] = {
-            "format": _ASKED,
-            "version": VERSION,
-            "versions": versions(),
-            "settings": settings.as_dict() | {"trained": list(task.trained), "place": settings.place},
-            "task_identity": task.identity,
-            "products": route,
-        }
-        self._identities = {name_of(scheme): _identity(scheme, settings) for scheme in schemes}
-        try:
-            self._open()
-        except OSError as problem:
-            raise ResultsError(
-                f"{self.path} cannot be written: {problem.strerror}.\nChoose another folder."
-            ) from problem
+    total: int
+    tokens: int
+    positions: int
 
-    def finished(self, scheme: str, seed: int) -> dict[str, Any] | None:
-        """Read a run that is done; None where there is none yet."""
-        path = self._run_path(scheme, seed)
-        if not path.is_file():
-            return None
-        found = _read_json(path)
-        record: Any = found.get("record")
-        is_whole = isinstance(record, dict) and isinstance(found.get("drawing"), dict)
-        is_whole = is_whole and all(isinstance(record.get(name, ...), kind) for name, kind in _RECORD.items())
-        if found.get("format") != _RUN or not is_whole or (record["scheme"], record["seed"]) != (scheme, seed):
-            raise ResultsError(f"{path} is not a run of a comparison.\nMove it away, or choose another folder.")
-        if found.get("scheme_identity") != self._identities[scheme]:
-            raise ResultsError(
-                f"the scheme {scheme!r} has changed since {path} was written.\n"
-                "Choose another folder, give the scheme another name, or delete this run to train it again."
+
+@dataclass(frozen=True)
+class Shift:
+    """What becomes of a model's answers when every position is shifted.
+
+    Args:
+        score: of all targets; None where the scheme has no row for such positions.
+        largest_logit_change: the largest absolute difference to the unshifted logits, or None.
+    """
+
+    score: float | None
+    largest_logit_change: float | None
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Mean, standard deviation and range of the numbers of a table."""
+
+    mean: float
+    std: float
+    min: float
+    max: float
+
+
+@dataclass(frozen=True)
+class TokenCosines:
+    """Cosines between rows of the token table E of the expressions, or of what training wrote into it, E - E0.
+
+    A number is missing where a row is zero.
+
+    Args:
+        max_min: between the rows of Max and Min.
+        first_last: between the rows of First and Last.
+        within_digits: mean over all pairs of digits.
+        within_operators: mean over all pairs of operators.
+        within_syntax: mean over all pairs of brackets and the comma.
+    """
+
+    max_min: float | None
+    first_last: float | None
+    within_digits: float | None
+    within_operators: float | None
+    within_syntax: float | None
+
+
+@dataclass(frozen=True)
+class TableSnapshot:
+    """The token table of the expressions task at a share of the steps.
+
+    Args:
+        percent: of the steps that are done.
+        table: of its numbers.
+        with_positions: of the numbers of tokens plus positional vectors; None where positions are not added.
+        cosines: between its rows.
+        change_cosines: between the rows of what training wrote, E - E0; None at the start.
+        number_line: |r| between 0, 1, ... 9 and the first principal component of the digits' E - E0, or None.
+    """
+
+    percent: int
+    table: Statistics
+    with_positions: Statistics | None
+    cosines: TokenCosines
+    change_cosines: TokenCosines | None
+    number_line: float | None
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One run: one scheme, one seed, trained and measured.
+
+    Args:
+        scheme: name of the scheme.
+        seed: of tokens, layers and batches.
+        parameters: how many numbers the model learns.
+        steps: optimizer steps.
+        seconds: of training and measuring.
+        seconds_per_step: of training alone.
+        losses: (step, loss), about fifty of them.
+        scores: by length, then by group.
+        in_length: mean score over the trained lengths that can be tested.
+        shift: by how far every position is shifted.
+        token_table: snapshots of the token table; none for other tasks than the expressions.
+        file: the trained input layer, as safetensors, relative to the folder; "" where it was not saved.
+        trace: token tables by step and attention by distance, as safetensors, relative to the folder, or "".
+    """
+
+    scheme: str
+    seed: int
+    parameters: ParameterCount
+    steps: int
+    seconds: float
+    seconds_per_step: float
+    losses: tuple[tuple[int, float], ...]
+    scores: Mapping[int, Scores]
+    in_length: float
+    shift: Mapping[int, Shift]
+    token_table: tuple[TableSnapshot, ...] = ()
+    file: str = ""
+    trace: str = ""
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What a trained scheme assigns to each position.
+
+    Args:
+        label: what a number is.
+        values: one row for each position or distance; None where a number is not finite.
+    """
+
+    label: str
+    values: tuple[tuple[float | None, ...], ...]
+
+
+@dataclass(frozen=True)
+class DistanceCurves:
+    """What a trained scheme makes of a distance between two positions.
+
+    Args:
+        label: what a number is.
+        distances: in tokens.
+        curves: by name, one number for each distance; None where it is not finite.
+    """
+
+    label: str
+    distances: tuple[int, ...]
+    curves: Mapping[str, tuple[float | None, ...]]
+
+
+@dataclass(frozen=True)
+class SchemeView:
+    """The first layer's scheme of one run, as its training left it.
+
+    Args:
+        doors: where it enters the Transformer: "input", "query_key", "score".
+        fingerprint: None for a scheme without positions, or one that depends on content.
+        by_distance: likewise.
+    """
+
+    doors: tuple[str, ...]
+    fingerprint: Fingerprint | None
+    by_distance: DistanceCurves | None
+
+
+@dataclass(frozen=True)
+class TaskDescription:
+    """What was trained and tested.
+
+    Args:
+        name: of the task.
+        unit: what lengths count.
+        measure: "accuracy", or a loss such as "nats per byte".
+        higher_is_better: of the measure.
+        trained: lengths of training.
+        tested_in_length: trained lengths that are tested, on sequences that training never showed.
+        lengths: other lengths that are tested.
+        shift_length: length of the shift test.
+        groups: names of the groups of targets that are scored by themselves.
+        baselines: scores of predictors that ignore positions, by name and length.
+        tokens: the vocabulary, as it is shown.
+        identity: what else two comparisons must share to be the same.
+    """
+
+    name: str
+    unit: str
+    measure: str
+    higher_is_better: bool
+    trained: tuple[int, ...]
+    tested_in_length: tuple[int, ...]
+    lengths: tuple[int, ...]
+    shift_length: int
+    groups: tuple[str, ...]
+    baselines: Mapping[str, Mapping[int, float]]
+    tokens: tuple[str, ...]
+    identity: str
+
+
+@dataclass(frozen=True)
+class ShiftSummary:
+    """A shift over the seeds of a scheme; a part is None where any seed lacks it."""
+
+    score: Spread | None
+    largest_logit_change: Spread | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The runs of one scheme over its seeds; a spread is None where any seed lacks the number.
+
+    Args:
+        scores: by length, then by group.
+        in_length: over the trained lengths.
+        shift: by how far every position is shifted.
+        parameters: the same for every seed.
+        seconds_per_step: of training.
+    """
+
+    scores: Mapping[int, Mapping[str, Spread | None]]
+    in_length: Spread
+    shift: Mapping[int, ShiftSummary]
+    parameters: ParameterCount
+    seconds_per_step: Spread
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine that the runs took place on."""
+
+    processor: str
+    cores: int
+    system: str
+
+
+@dataclass(frozen=True)
+class ComparisonRecord:
+    """The content of results.json.
+
+    Args:
+        format, version: of the file.
+        created: time of writing, in UTC.
+        seconds: of the call that wrote it.
+        command: the command line that repeats the comparison; None where a scheme or task is the caller's own.
+        versions: of the packages that numbers depend on.
+        machine: where it ran.
+        device: "cpu" or "cuda".
+        threads_per_run: of PyTorch.
+        settings: every setting.
+        seeds: in the order of the request.
+        task: what was trained and tested.
+        runs: one for each scheme and seed.
+        summary: by scheme, in the order of the request.
+        schemes: by name, of the first seed.
+    """
+
+    format: str
+    version: int
+    created: str
+    seconds: float
+    command: str | None
+    versions: Mapping[str, str]
+    machine: Machine
+    device: str
+    threads_per_run: int
+    settings: Settings
+    seeds: tuple[int, ...]
+    task: TaskDescription
+    runs: tuple[RunResult, ...]
+    summary: Mapping[str, Summary]
+    schemes: Mapping[str, SchemeView]
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    """Return median, min and max.
+
+    Args:
+        values: one for each seed.
+
+    Returns:
+        The spread; None where there are no values or one is missing.
+
+    Examples:
+        >>> spread([3.0, 1.0, 2.0]), spread([1.0, None])
+        (Spread(median=2.0, min=1.0, max=3.0), None)
+    """
+    values = list(values)
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return None
+    return Spread(statistics.median(known), min(known), max(known))
+
+
+def summarize(runs: Sequence[RunResult]) -> Summary:
+    """Summarize the runs of one scheme over its seeds.
+
+    Args:
+        runs: at least one, all of the same scheme and settings.
+    """
+    first = runs[0]
+    in_length, seconds = spread(run.in_length for run in runs), spread(run.seconds_per_step for run in runs)
+    assert in_length is not None  # a number of every run
+    assert seconds is not None
+    return Summary(
+        scores={
+            length: {group: spread(run.scores[length][group] for run in runs) for group in groups}
+            for length, groups in first.scores.items()
+        },
+        in_length=in_length,
+        shift={
+            shift: ShiftSummary(
+                spread(run.shift[shift].score for run in runs),
+                spread(run.shift[shift].largest_logit_change for run in runs),
             )
-        # The layer is part of the run: without it the run is done again.
-        return found if (self.path / record["file"]).is_file() else None
-
-    def keep(self, run: Run) -> dict[str, Any]:
-        """Write a finished run, its input layer and its trace."""
-        scheme, seed = run.record["scheme"], run.record["seed"]
-        name = f"{_file_name(scheme)}-{seed}.safetensors"
-        files = {"file": f"layers/{name}", "trace": f"traces/{name}"}
-        record = run.record | files
-        metadata = {
-            "version": str(VERSION),
-            "scheme": scheme,
-            "seed": str(seed),
-            "task": str(self._asked["settings"]["task"]),
-            "settings": json.dumps(self._asked["settings"]),
-        }
-        for kind, tensors in (("trace", run.trace), ("file", run.tensors)):
-            named = {"format": "whatwhere-layer" if kind == "file" else "whatwhere-trace"}
-            _write_tensors(self.path / files[kind], tensors, named | metadata)
-        found = {
-            "format": _RUN,
-            "scheme_identity": self._identities[scheme],
-            "record": record,
-            "drawing": run.drawing,
-        }
-        write_json(self._run_path(scheme, seed), found)
-        return found
-
-    def write_results(self, results: Mapping[str, Any]) -> None:
-        """Write results.json in one step."""
-        write_json(self.path / "results.json", results)
-
-    def _open(self) -> None:
-        asked = self.path / "comparison.json"
-        if self.path.exists() and not self.path.is_dir():
-            raise ResultsError(f"{self.path} is a file; results need a folder.\nChoose another name: out='results'.")
-        if not asked.is_file():
-            # Half of that file is what is left where the disk was full.
-            if self.path.is_dir() and any(path.name != "comparison.part" for path in self.path.iterdir()):
-                raise ResultsError(
-                    f"{self.path} is not empty and holds no comparison, so nothing is written into it.\n"
-                    "Choose a new or an empty folder."
-                )
-            self.path.mkdir(parents=True, exist_ok=True)
-            write_json(asked, self._asked)
-        before = _read_json(asked)
-        self.route = self._asked["products"] = "onednn" if before.get("products") == "onednn" else "default"
-        difference = _first_difference(before, json.loads(json.dumps(self._asked)))
-        if difference is not None:
-            name, old, new = difference
-            raise ResultsError(
-                f"{self.path} holds another comparison: there {name} is {old!r}, here {new!r}.\n"
-                "Choose another folder, or repeat the command that made it to go on with it."
-            )
-        for part in ("runs", "layers", "traces"):
-            (self.path / part).mkdir(exist_ok=True)
-
-    def _run_path(self, scheme: str, seed: int) -> Path:
-        return self.path / "runs" / f"{_file_name(scheme)}-{seed}.json"
+            for shift in first.shift
+        },
+        parameters=first.parameters,
+        seconds_per_step=seconds,
+    )
 
 
 def versions() -> dict[str, str]:
-    """Give the versions that numbers depend on."""
+    """Return the versions of what numbers depend on."""
     return {
         "whatwhere": __version__,
         "torch": version("torch"),
@@ -224,9 +359,9 @@ def versions() -> dict[str, str]:
     }
 
 
-def machine() -> dict[str, Any]:
-    """Describe the machine, as far as it tells."""
-    return {"processor": _processor(), "cores": cores(), "system": f"{platform.system()} {platform.machine()}"}
+def machine() -> Machine:
+    """Describe this machine."""
+    return Machine(_processor(), cores(), f"{platform.system()} {platform.machine()}")
 
 
 def cores() -> int:
@@ -235,95 +370,6 @@ def cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
         return os.cpu_count() or 1
-
-
-def now() -> str:
-    """Give the time, in UTC."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def command(
-    task: str, schemes: Sequence[SchemeLike], seeds: Sequence[int], settings: Settings, out: Path, files: Sequence[Path]
-) -> str:
-    """Give the command that repeats a comparison; a scheme or task of one's own is known to it by name only."""
-    parts = ["whatwhere", "compare", *map(name_of, schemes), "--task", task]
-    parts += [word for file in files for word in ("--file", str(file))]
-    # "7" would be seven seeds, "7," is one.
-    numbers = ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")
-    parts += ["--lengths", ",".join(map(str, settings.lengths)), "--seeds", numbers]
-    usual = make_settings(task, settings.lengths).as_dict()
-    for name, value in settings.as_dict().items():
-        if value != usual[name]:
-            parts += ["--set", f"{name}={','.join(map(str, value)) if isinstance(value, list) else value}"]
-    return shlex.join([*parts, "--out", str(out)])
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a file in one step: it is the old one or the new one, never half of it."""
-    unfinished = path.with_suffix(".part")
-    try:
-        unfinished.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        unfinished.replace(path)
-    except OSError as problem:
-        raise ResultsError(f"{path} cannot be written: {problem.strerror}.\nMake room, then run it again.") from problem
-    except ValueError as problem:
-        raise ResultsError(
-            f"{path} cannot hold numbers that are not finite: {problem}.\nFind out where the task or scheme gives them."
-        ) from problem
-
-
-def _write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[str, str]) -> None:
-    unfinished = path.with_suffix(".part")
-    try:
-        # The library's own save_file makes files that others cannot read.
-        unfinished.write_bytes(save({name: np.ascontiguousarray(v) for name, v in tensors.items()}, metadata))
-        unfinished.replace(path)
-    except OSError as problem:
-        raise ResultsError(f"{path} cannot be written: {problem}.\nMake room, then run it again.") from problem
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as problem:
-        raise ResultsError(
-            f"{path} cannot be read as JSON: {problem}.\nMove it away, or choose another folder."
-        ) from problem
-    if not isinstance(found, dict):
-        raise ResultsError(f"{path} holds no JSON object.\nMove it away, or choose another folder.")
-    return found
-
-
-def _file_name(scheme: str) -> str:
-    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", scheme)
-    # Two names must not share a file, nor where a and A are one: what was replaced is told apart by a digest.
-    return plain if plain == scheme.lower() else f"{plain}-{hashlib.sha256(scheme.encode()).hexdigest()[:6]}"
-
-
-def _identity(scheme: SchemeLike, settings: Settings) -> str:
-    """Give a digest that changes when a scheme is built otherwise, or its own source code changes."""
-    with torch.random.fork_rng(devices=[]):  # learned tables are drawn; the caller's random state stays
-        wheres = build_wheres(scheme, settings.dim, settings.heads, 2, settings.layers)
-    parts = [repr(wheres)]
-    sources: list[Any] = [] if isinstance(scheme, str) else [scheme[1]]
-    for where in wheres:
-        sources += [type(m) for m in where.modules() if not type(m).__module__.startswith(("whatwhere.", "torch."))]
-    for source in dict.fromkeys(sources):
-        try:
-            parts.append(inspect.getsource(source))
-        except (OSError, TypeError):
-            parts.append(getattr(source, "__qualname__", type(source).__qualname__))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-def _first_difference(before: Any, now: Any, name: str = "") -> tuple[str, Any, Any] | None:
-    if isinstance(before, dict) and isinstance(now, dict):
-        for key in {**now, **before}:
-            found = _first_difference(before.get(key), now.get(key), key)
-            if found is not None:
-                return found
-        return None
-    return None if before == now else (name, before, now)
 
 
 def _processor() -> str:

@@ -1,24 +1,32 @@
-"""One run: one scheme, one seed, trained and measured. It is what an executor is handed."""
+"""One run: one scheme, one seed, trained and measured. It is the unit of work of an executor."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from whatwhere.analysis.similarity import by_distance, fingerprint
+from whatwhere.analysis.position_similarity import by_distance, fingerprint
+from whatwhere.atomic import write_atomic
 from whatwhere.comparison import measure, trace, train
 from whatwhere.comparison.model import Transformer
+from whatwhere.comparison.results import (
+    DistanceCurves,
+    Fingerprint,
+    ParameterCount,
+    RunResult,
+    SchemeView,
+    TableSnapshot,
+)
 from whatwhere.comparison.settings import SchemeLike, Settings, name_of
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import PositionError
-from whatwhere.kernels.matmul import Route, routed
 from whatwhere.where.binding import Where
 
 STOP = "stop"
-_TELL_EVERY = 0.3  # seconds
+_REPORT_EVERY = 0.3  # seconds
 
 
 class Stopped(Exception):
@@ -27,12 +35,15 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """Say what to run.
+    """What to run.
 
     Args:
-        channel: a file that takes the number of steps done; a file `stop` beside it ends the run. None where the
+        scheme: a name, or a pair of a name and the function that builds it.
+        seed: of tokens, layers and batches.
+        task: to train and test.
+        settings: of the comparison.
+        channel: a file that receives the number of steps done; a file `stop` beside it ends the run. None where the
             executor shares no disk.
-        route: how float32 products are computed, the same for all runs of a comparison.
     """
 
     scheme: SchemeLike
@@ -40,128 +51,142 @@ class Job:
     task: Task
     settings: Settings
     channel: Path | None = None
-    route: Route = "default"
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """Hold what a run found.
+    """The outcome of a run.
 
     Args:
-        record: as `results.json` has it.
+        result: scores and costs.
         tensors: the trained input layer, and the token table before and after a fifth of the training.
-        drawing: fingerprint and similarity by distance of the trained scheme.
+        view: fingerprint and similarity by distance of the trained scheme.
         trace: the token table through the training, and attention by distance after it.
     """
 
-    record: dict[str, Any]
-    tensors: dict[str, np.ndarray]
-    drawing: dict[str, Any]
-    trace: dict[str, np.ndarray]
+    result: RunResult
+    tensors: Mapping[str, np.ndarray]
+    view: SchemeView
+    trace: Mapping[str, np.ndarray]
 
 
-def run(job: Job, told: Callable[[int], None] | None = None) -> Run:
+def run(job: Job, on_step: Callable[[int], None] | None = None) -> Run:
     """Train and measure, on one thread.
 
     Args:
-        told: called after each step with the number of steps done; it may raise to stop. None tells the job's channel.
+        job: what to run.
+        on_step: called after each step with the number of steps done; it may raise to stop. None writes that number
+            to the job's channel.
+
+    Raises:
+        SettingError: the training diverged.
+        Stopped: the file `stop` is beside the job's channel.
     """
-    with train.one_thread(), routed(job.route) as taken:
-        return _run(job, taken, told or _teller(job.channel))
+    with train.one_thread():
+        return _run(job, on_step or _channel_writer(job.channel))
 
 
-def _run(job: Job, route: Route, told: Callable[[int], None]) -> Run:
+def _run(job: Job, on_step: Callable[[int], None]) -> Run:
     began = time.perf_counter()
     task, settings = job.task, job.settings
     model = train.build(job.scheme, job.seed, task, settings)
-    tables: list[Any] = []
+    tables: dict[int, Tensor] = {}
+    snapshots: list[TableSnapshot] = []
 
-    def look(model: Transformer) -> object:
-        tables.append(model.input.tokens.weight.detach().float().cpu().clone())
-        return measure.table_story(model, task, settings, tables[0] if len(tables) > 1 else None)
+    def on_snapshot(percent: int, model: Transformer) -> None:
+        initial = tables.get(0)
+        tables[percent] = model.input.tokens.weight.detach().float().cpu().clone()
+        snapshot = measure.table_snapshot(model, task, settings, percent, initial)
+        snapshots.extend([] if snapshot is None else [snapshot])
 
     recorder = trace.Recorder(model.input.tokens.weight, settings.steps)
 
-    def tick(step: int) -> None:
-        recorder.see(step, model.input.tokens.weight)
-        told(step)
+    def record_step(step: int) -> None:
+        recorder.record(step, model.input.tokens.weight)
+        on_step(step)
 
-    trained = train.train(model, job.seed, task, settings, look, tick)
+    trained = train.train(model, job.seed, task, settings, on_snapshot, record_step)
     lengths = sorted({*task.tested_in_length, *settings.lengths})
-    by_length = {str(length): measure.scores(model, task, length, settings) for length in lengths}
-    looks = [{"percent": percent, **found} for percent, found in trained.looks.items() if isinstance(found, dict)]
-    record = {
-        "scheme": name_of(job.scheme),
-        "seed": job.seed,
-        "parameters": _count(model),
-        "steps": settings.steps,
-        "products": route,
-        "seconds": time.perf_counter() - began,
-        "seconds_per_step": trained.seconds / settings.steps,
-        "losses": [list(pair) for pair in trained.losses],
-        "scores": by_length,
-        "in_length": measure.in_length(by_length, task),
-        "shift": measure.shift_test(model, task, settings),
-        "story": {"at": list(trained.looks), "snapshots": looks} if looks else None,
-    }
-    traced = recorder.tensors() | trace.attention(model, task, settings)
-    drawing = draw(model.layer_wheres[0], task, settings)
-    return Run(record, _tensors(model, tables, list(trained.looks)), drawing, traced)
+    scores = {length: measure.scores(model, task, length, settings) for length in lengths}
+    result = RunResult(
+        scheme=name_of(job.scheme),
+        seed=job.seed,
+        parameters=_parameters(model),
+        steps=settings.steps,
+        seconds=time.perf_counter() - began,
+        seconds_per_step=trained.seconds / settings.steps,
+        losses=tuple(trained.losses),
+        scores=scores,
+        in_length=measure.in_length(scores, task),
+        shift=measure.shift_test(model, task, settings),
+        token_table=tuple(snapshots),
+    )
+    tensors = recorder.tensors() | trace.attention(model, task, settings)
+    return Run(result, _tensors(model, tables), view_of(model.layer_wheres[0], task, settings), tensors)
 
 
-def draw(where: Where, task: Task, settings: Settings) -> dict[str, Any]:
-    """Give what the report shows of a scheme: its doors, what a position looks like, how it sees distance."""
+def view_of(where: Where, task: Task, settings: Settings) -> SchemeView:
+    """Describe a scheme: its doors, what it assigns to a position, and what it makes of a distance.
+
+    Args:
+        where: the first layer's, as its training left it.
+        task: which knows how many tokens the longest sequence has.
+        settings: of the comparison.
+    """
     where = where.cpu()
     rows = task.token_count(max(*task.trained, *settings.lengths, 1))
     try:
-        seen, curves = fingerprint(where, rows), by_distance(where, rows)
-    except PositionError:  # a table of positions ends where training did
+        values, curves = fingerprint(where, rows), by_distance(where, rows)
+    except PositionError:  # a learned table ends with the trained length
         rows = task.token_count(max(task.trained))
-        seen, curves = fingerprint(where, rows), by_distance(where, rows)
-    return {
-        "door": [door for door in ("input", "query_key", "score") if getattr(where, door) is not None],
-        "fingerprint": None if seen is None else {"label": seen.label, "values": seen.values.tolist()},
-        "by_distance": None
+        values, curves = fingerprint(where, rows), by_distance(where, rows)
+    return SchemeView(
+        doors=tuple(door for door in ("input", "query_key", "score") if getattr(where, door) is not None),
+        fingerprint=None if values is None else Fingerprint(values.label, _rows(values.values)),
+        by_distance=None
         if curves is None
-        else {
-            "label": curves.label,
-            "distances": list(range(rows)),
-            "curves": {name: curve.tolist() for name, curve in curves.curves.items()},
-        },
-    }
+        else DistanceCurves(
+            curves.label, tuple(range(rows)), {name: _row(curve) for name, curve in curves.curves.items()}
+        ),
+    )
 
 
-def _teller(channel: Path | None) -> Callable[[int], None]:
-    told = 0.0
+def _rows(values: Tensor) -> tuple[tuple[float | None, ...], ...]:
+    return tuple(_row(row) for row in values)
 
-    def tick(step: int) -> None:
-        nonlocal told
+
+def _row(values: Tensor) -> tuple[float | None, ...]:
+    # A bias of minus infinity, as of a window, has no form in JSON.
+    return tuple(value if np.isfinite(value) else None for value in values.tolist())
+
+
+def _channel_writer(channel: Path | None) -> Callable[[int], None]:
+    written = 0.0
+
+    def write(step: int) -> None:
+        nonlocal written
         now = time.monotonic()
-        if channel is None or now - told < _TELL_EVERY:
+        if channel is None or now - written < _REPORT_EVERY:
             return
-        told = now
+        written = now
         if (channel.parent / STOP).exists():
             raise Stopped
-        unfinished = channel.with_suffix(".part")
         try:
-            unfinished.write_text(str(step))
-            unfinished.replace(channel)
+            write_atomic(channel, str(step), sync=False)
         except OSError:
             return  # a display that lags is no reason to lose a run
 
-    return tick
+    return write
 
 
-def _count(model: Transformer) -> dict[str, int]:
-    positions = sum(p.numel() for p in model.wheres.parameters())
-    return {
-        "total": sum(p.numel() for p in model.parameters()),
-        "tokens": model.input.tokens.weight.numel(),
-        "positions": positions,
-    }
+def _parameters(model: Transformer) -> ParameterCount:
+    return ParameterCount(
+        total=sum(p.numel() for p in model.parameters()),
+        tokens=model.input.tokens.weight.numel(),
+        positions=sum(p.numel() for p in model.wheres.parameters()),
+    )
 
 
-def _tensors(model: Transformer, tables: list[Any], percents: list[int]) -> dict[str, np.ndarray]:
+def _tensors(model: Transformer, tables: Mapping[int, Tensor]) -> dict[str, np.ndarray]:
     tensors = {name: value.detach().float().cpu().numpy() for name, value in model.input.state_dict().items()}
-    snapshots = zip(tables, percents, strict=True)
-    return tensors | {f"tokens.weight@{percent}": table.numpy() for table, percent in snapshots if percent < 100}
+    return tensors | {f"tokens.weight@{n}": table.numpy() for n, table in tables.items() if n < 100}

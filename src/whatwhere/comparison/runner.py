@@ -1,4 +1,4 @@
-"""Hand runs to an executor, show how far they are, keep each as soon as it is done."""
+"""Submit runs to an executor, show their progress, and keep each as soon as it is finished."""
 
 import multiprocessing
 import os
@@ -23,32 +23,34 @@ from whatwhere.comparison.run import STOP, Job, Run, Stopped, run
 from whatwhere.comparison.settings import name_of
 from whatwhere.errors import ResultsError, SettingError, WhatWhereError
 
-_LOOK_EVERY = 0.25  # seconds
+_POLL_EVERY = 0.25  # seconds
 Keep = Callable[[Run], None]
 
 
 def run_all(jobs: Sequence[Job], keep: Keep, *, executor: Executor | None, workers: int | None, show: bool) -> None:
-    """Do all runs; each is kept when it is done, so that an interruption loses only those under way.
+    """Do all runs; each is kept when it is finished, so that an interruption loses only those in progress.
 
     Args:
+        jobs: the runs.
+        keep: called with each finished run, in this process.
         executor: where to run; None makes a process pool of `workers`.
-        workers: processes; None is one for each core. 1 runs here, in this process.
-        show: draw the progress.
+        workers: processes; None is one for each core. 1 runs in this process.
+        show: show the progress on standard error.
 
     Raises:
         ResultsError: some runs failed; the others are kept.
-        KeyboardInterrupt: after the runs under way were told to stop.
+        SettingError: the runs cannot be sent to the requested processes.
+        KeyboardInterrupt: after the runs in progress were asked to stop.
     """
     if not jobs:
         return
     count = min(len(jobs), workers or _default_workers(jobs[0]))
-    own = executor is None and count > 1
-    if own:
+    pooled = executor is None and count > 1
+    if pooled:
         _require_not_a_worker()
-        count = 1 if not _can_travel(jobs, asked=workers) else count
-        own = count > 1
+        pooled = _can_be_sent(jobs, requested=workers)
     with tempfile.TemporaryDirectory(prefix="whatwhere-") as channels, _display(jobs, show) as display:
-        if executor is None and not own:
+        if executor is None and not pooled:
             _run_here(jobs, keep, display, Path(channels))
         elif executor is not None:
             _collect(executor, jobs, keep, display, None)
@@ -59,7 +61,7 @@ def run_all(jobs: Sequence[Job], keep: Keep, *, executor: Executor | None, worke
 
 
 class _Display:
-    """One display for all runs: steps done, time left, runs finished."""
+    """The progress of all runs: steps done, time left, runs finished."""
 
     def __init__(self, jobs: Sequence[Job], show: bool) -> None:
         self._steps, self._done, self._runs = jobs[0].settings.steps, 0, len(jobs)
@@ -77,24 +79,23 @@ class _Display:
             TextColumn("left"),
         )
         self.progress = Progress(*columns, console=self._console, disable=not self._live)
-        self._bar = self.progress.add_task(self._words(), total=self._steps * self._runs)
+        self._bar = self.progress.add_task(self._text(), total=self._steps * self._runs)
 
-    def _words(self) -> str:
+    def _text(self) -> str:
         return f"{self._done} of {self._runs} runs"
 
-    def under_way(self, steps: int) -> None:
-        """Show how many steps the runs under way have done."""
+    def in_progress(self, steps: int) -> None:
+        """Show how many steps the unfinished runs have done."""
         self.progress.update(self._bar, completed=self._done * self._steps + steps)
 
-    def finished(self, found: Run) -> None:
-        """Count a run that is done."""
+    def finished(self, run: Run) -> None:
+        """Count a finished run."""
         self._done += 1
-        self.progress.update(self._bar, description=self._words(), completed=self._done * self._steps)
+        self.progress.update(self._bar, description=self._text(), completed=self._done * self._steps)
         if self._lines:
-            record = found.record
+            result = run.result
             self._console.print(
-                f"{self._words()}: {record['scheme']}, seed {record['seed']}, {record['seconds']:.0f} s",
-                highlight=False,
+                f"{self._text()}: {result.scheme}, seed {result.seed}, {result.seconds:.0f} s", highlight=False
             )
 
 
@@ -114,13 +115,13 @@ def _run_here(jobs: Sequence[Job], keep: Keep, display: _Display, channels: Path
         for number, job in enumerate(jobs):
             channel = channels / str(number)
             try:
-                found = run(_with_channel(job, channel))
+                finished_run = run(_with_channel(job, channel))
             except Exception as problem:
                 failures.append(_failure(job, problem))
                 continue
             channel.unlink(missing_ok=True)
-            keep(found)
-            display.finished(found)
+            keep(finished_run)
+            display.finished(finished_run)
     finally:
         finished.set()
         watcher.join()
@@ -128,8 +129,8 @@ def _run_here(jobs: Sequence[Job], keep: Keep, display: _Display, channels: Path
 
 
 def _watch(channels: Path, display: _Display, finished: threading.Event) -> None:
-    while not finished.wait(_LOOK_EVERY):
-        display.under_way(_steps_under_way(channels))
+    while not finished.wait(_POLL_EVERY):
+        display.in_progress(_steps_in_progress(channels))
 
 
 def _collect(executor: Executor, jobs: Sequence[Job], keep: Keep, display: _Display, channels: Path | None) -> None:
@@ -140,25 +141,25 @@ def _collect(executor: Executor, jobs: Sequence[Job], keep: Keep, display: _Disp
             channel = None if channels is None else channels / str(number)
             waiting[executor.submit(run, _with_channel(job, channel))] = (job, channel)
         while waiting:
-            done, _ = wait(waiting, timeout=_LOOK_EVERY, return_when=FIRST_COMPLETED)
-            # What is finished is kept before anything that is raised can end the loop.
+            done, _ = wait(waiting, timeout=_POLL_EVERY, return_when=FIRST_COMPLETED)
+            # Finished runs are kept before an exception of another one can end the loop.
             for future in sorted(done, key=_is_bad):
                 job, channel = waiting.pop(future)
                 if channel is not None:
                     channel.unlink(missing_ok=True)
                 try:
-                    found = future.result()
+                    finished_run = future.result()
                 except BrokenProcessPool as problem:
                     raise _broken(job) from problem
                 except Exception as problem:
                     failures.append(_failure(job, problem))
                     continue
-                keep(found)
-                display.finished(found)
+                keep(finished_run)
+                display.finished(finished_run)
             if channels is not None:
-                display.under_way(_steps_under_way(channels))
+                display.in_progress(_steps_in_progress(channels))
     except BaseException:
-        # Whatever happened, nobody waits for runs that nobody will read.
+        # Nobody will read the remaining runs: they are cancelled, or asked to stop.
         if channels is not None:
             (channels / STOP).touch()
         for future in waiting:
@@ -175,7 +176,7 @@ def _with_channel(job: Job, channel: Path | None) -> Job:
     return replace(job, channel=channel)
 
 
-def _steps_under_way(channels: Path) -> int:
+def _steps_in_progress(channels: Path) -> int:
     steps = 0
     for channel in channels.iterdir():
         if channel.name.isdigit():
@@ -187,7 +188,7 @@ def _steps_under_way(channels: Path) -> int:
 
 
 def _default_workers(job: Job) -> int:
-    return 1 if job.settings.place == "cuda" else cores()
+    return 1 if job.settings.resolved_device == "cuda" else cores()
 
 
 def _require_not_a_worker() -> None:
@@ -198,14 +199,14 @@ def _require_not_a_worker() -> None:
         )
 
 
-def _can_travel(jobs: Sequence[Job], asked: int | None) -> bool:
-    """Tell whether the runs can be sent to other processes; if they must and cannot, say why."""
+def _can_be_sent(jobs: Sequence[Job], requested: int | None) -> bool:
+    """Return whether the runs can be sent to other processes; raise SettingError if that was requested."""
     main = sys.modules.get("__main__")
     interactive = getattr(main, "__file__", None) is None
-    own = [job.scheme[1] for job in jobs if not isinstance(job.scheme, str)]
+    builders = [job.scheme[1] for job in jobs if not isinstance(job.scheme, str)]
     reason = (
         ""
-        if not (interactive and any(getattr(build, "__module__", "") == "__main__" for build in own))
+        if not (interactive and any(getattr(build, "__module__", "") == "__main__" for build in builders))
         else ("it was typed into an interactive session, which other processes cannot import")
     )
     if not reason:
@@ -215,7 +216,7 @@ def _can_travel(jobs: Sequence[Job], asked: int | None) -> bool:
             return True
         except Exception as problem:
             reason = str(problem)
-    if asked is None:
+    if requested is None:
         return False
     raise SettingError(
         f"a scheme or task cannot be sent to other processes: {reason}.\n"
@@ -224,7 +225,7 @@ def _can_travel(jobs: Sequence[Job], asked: int | None) -> bool:
 
 
 def _prepare() -> None:
-    """Make a worker: Ctrl-C is the parent's to handle, and a worker ends when its parent does."""
+    """Prepare a worker process: it ignores Ctrl-C, which its parent handles, and ends when its parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
@@ -238,10 +239,10 @@ def _prepare() -> None:
 
 def _failure(job: Job, problem: Exception) -> str:
     if isinstance(problem, Stopped | CancelledError):
-        words = "was stopped"
+        message = "was stopped"
     else:
-        words = str(problem) if isinstance(problem, WhatWhereError) else f"{type(problem).__name__}: {problem}"
-    return f"{name_of(job.scheme)}, seed {job.seed}: {words}"
+        message = str(problem) if isinstance(problem, WhatWhereError) else f"{type(problem).__name__}: {problem}"
+    return f"{name_of(job.scheme)}, seed {job.seed}: {message}"
 
 
 def _raise_failures(failures: Sequence[str], runs: int) -> None:
@@ -249,13 +250,14 @@ def _raise_failures(failures: Sequence[str], runs: int) -> None:
         raise ResultsError(
             f"{len(failures)} of {runs} runs failed; the others are kept.\n"
             + "\n".join(failures)
-            + "\nMend the cause and repeat the command: it goes on with what is missing."
+            + "\nFix the cause and run the same command again to resume."
         )
 
 
 def _broken(job: Job) -> ResultsError:
     return ResultsError(
-        f"a worker process died at once ({name_of(job.scheme)}, seed {job.seed} was waiting); finished runs are kept.\n"
+        f"a worker process ended unexpectedly ({name_of(job.scheme)}, seed {job.seed} was waiting); finished runs are "
+        "kept.\n"
         "Causes: too little memory (pass workers=1), or a script that calls compare outside of\n"
         'if __name__ == "__main__":'
     )

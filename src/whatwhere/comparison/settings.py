@@ -1,14 +1,15 @@
-"""What a comparison is told: one frozen value, checked when it is made."""
+"""The settings of a comparison: one frozen value, checked when it is made; and how schemes are named and built."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 
 from whatwhere.checks import require_choice, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
+from whatwhere.initialization import seeded
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue import scheme as build_scheme
 
@@ -39,25 +40,39 @@ _SEQUENCES = {"lengths": "[8, 16]", "trained": "[1, 2, 3]", "betas": "(0.9, 0.98
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold every setting of a comparison; two runs of equal settings give equal numbers.
+    """The settings of a comparison; runs of equal settings, versions and seeds give equal numbers on one machine.
 
     Args:
         task: `expressions`, `recall`, `text`, or the name of a task of your own.
-        lengths: tested lengths beyond the trained ones, in the task's unit.
-        trained: trained lengths; None is the task's own choice.
-        steps, batch: optimizer steps, and sequences in each.
-        learning_rate, weight_decay, betas: of AdamW; gradients are clipped at norm 1.
-        schedule: `cosine` (warm-up over a twelfth of the steps, then down to 5 %) or `constant`.
-        dim, layers, heads, feedforward: of the Transformer.
-        direction: `decoder` (causal) or `encoder`.
-        token_std: spread of the initial token table.
-        tied: read logits out with the token table instead of a matrix of their own.
-        exam: sequences of each test, fewer where they are long.
-        positions: where tokens stand, `plain` (0, 1, 2, ...), `randomized` or `random_offset`, drawn anew for each
-            sequence in training and in the exam.
-        longest: how many positions to draw from; None is twice the tokens of the longest sequence.
-        exam_positions: `same`, or `plain`, which is warned about where training draws.
-        device: `cpu`, `cuda` or `auto`; on cuda the training runs in bfloat16.
+        lengths: lengths to test beyond the trained ones, in the task's unit.
+        trained: lengths to train on; None is the task's own choice.
+        steps: optimizer steps of a run.
+        batch: sequences in each step.
+        learning_rate: peak learning rate of AdamW; gradients are clipped at norm 1.
+        weight_decay: decoupled weight decay of AdamW.
+        betas: decay rates of AdamW's two moments.
+        schedule: `cosine` (linear warm-up over a twelfth of the steps, then down to 5 %) or `constant`.
+        dim: features of a token vector.
+        layers: Transformer blocks.
+        heads: attention heads of a block; they divide dim.
+        feedforward: hidden features of the feed-forward network.
+        direction: `decoder` (causal attention) or `encoder` (bidirectional).
+        token_std: standard deviation of the initial token table.
+        tied: use the token table as the output projection instead of a matrix of its own.
+        test_sequences: sequences of each test set, fewer where they are long.
+        positions: `plain` (0, 1, 2, ...), `randomized` or `random_offset`, sampled for each sequence in training and in
+            the tests.
+        max_length: positions to sample from; None is twice the tokens of the longest sequence.
+        test_positions: `same` as in training, or `plain`, which raises a warning where training samples positions.
+        device: `cpu`, `cuda` or `auto`; on CUDA the training runs in bfloat16.
+
+    Raises:
+        SettingError: an option outside its range, or two that exclude each other.
+        ShapeError: a size that is no whole number above 0, or heads that do not divide dim.
+
+    Examples:
+        >>> Settings("recall", lengths=(12, 16), steps=100).layers
+        2
     """
 
     task: str
@@ -76,15 +91,15 @@ class Settings:
     direction: str = "decoder"
     token_std: float = 0.15
     tied: bool = False
-    exam: int = 1000
+    test_sequences: int = 1000
     positions: str = "plain"
-    longest: int | None = None
-    exam_positions: str = "same"
+    max_length: int | None = None
+    test_positions: str = "same"
     device: str = "auto"
 
     def __post_init__(self) -> None:
         """Check every setting by itself and against the others."""
-        sizes = ("steps", "batch", "dim", "layers", "heads", "feedforward", "exam")
+        sizes = ("steps", "batch", "dim", "layers", "heads", "feedforward", "test_sequences")
         require_whole("compare", **{name: getattr(self, name) for name in sizes})
         require_positive("compare", learning_rate=self.learning_rate, token_std=self.token_std)
         _require_adamw(self.betas, self.weight_decay)
@@ -93,9 +108,7 @@ class Settings:
         require_choice("compare", "schedule", self.schedule, ("cosine", "constant"))
         require_choice("compare", "direction", self.direction, ("decoder", "encoder"))
         require_choice("compare", "device", self.device, ("auto", "cpu", "cuda"))
-        _require_positions(self.positions, self.longest, self.exam_positions)
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise SettingError("compare got device='cuda', but PyTorch sees no such device here: pass device='auto'.")
+        _require_positions(self.positions, self.max_length, self.test_positions)
         if self.dim % self.heads:
             raise ShapeError(
                 f"compare got dim={self.dim} and heads={self.heads}: each head needs the same number of features, so "
@@ -107,20 +120,30 @@ class Settings:
             require_whole("compare", trained=length)
 
     @property
-    def place(self) -> str:
-        """The device that the runs use."""
+    def resolved_device(self) -> str:
+        """The device that the runs use: "cpu" or "cuda"."""
         return ("cuda" if torch.cuda.is_available() else "cpu") if self.device == "auto" else self.device
-
-    def as_dict(self) -> dict[str, Any]:
-        """Give the settings as JSON holds them."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
 def make_settings(task: str, lengths: Sequence[int] | None, recipe: str = "quick", **given: Any) -> Settings:
-    """Fill in the task's own choices, then a recipe's, then what was given.
+    """Return settings: the task's defaults, overridden by a recipe's, overridden by what is passed.
 
     Args:
+        task: name of the task.
+        lengths: lengths to test; None is the task's own choice.
         recipe: `quick`, which solves the expressions in 800 steps; `author`, the first tutorial's own 50 epochs.
+        given: other fields of Settings.
+
+    Returns:
+        The settings, checked.
+
+    Raises:
+        SettingError: an unknown setting, an option outside its range, or a device that is not there.
+        ShapeError: a size that is no whole number above 0, or heads that do not divide dim.
+
+    Examples:
+        >>> make_settings("expressions", [8, 16], steps=100).batch
+        64
     """
     known = {field.name for field in fields(Settings)} - {"task", "lengths"}
     unknown = sorted(set(given) - known)
@@ -138,15 +161,30 @@ def make_settings(task: str, lengths: Sequence[int] | None, recipe: str = "quick
             if isinstance(value, str) or not isinstance(value, Iterable):
                 raise SettingError(f"compare got {name}={value!r}, but needs several, as in {name}={example}.")
             chosen[name] = tuple(value)
-    return Settings(task=task, **chosen)
+    settings = Settings(task=task, **chosen)
+    # Checked here and not with the other settings: results of another machine are read where there is no such device.
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise SettingError("compare got device='cuda', but PyTorch finds no CUDA device: pass device='auto'.")
+    return settings
 
 
 def name_of(scheme: SchemeLike) -> str:
-    """Give the name that a scheme has in results."""
+    """Return the name that a scheme has in results.
+
+    Args:
+        scheme: a name of the catalogue, or a pair of a name and a function that builds it.
+
+    Raises:
+        SettingError: neither of the two.
+
+    Examples:
+        >>> name_of("rotary"), name_of(("mine", lambda dim, num_heads, max_length: Where()))
+        ('rotary', 'mine')
+    """
     if isinstance(scheme, str):
         return scheme
     is_pair = isinstance(scheme, tuple) and len(scheme) == 2 and isinstance(scheme[0], str)
-    # A module is callable too, but what it gives is no scheme.
+    # A module is callable too, but it returns tensors, not a scheme.
     if is_pair and callable(scheme[1]) and not isinstance(scheme[1], torch.nn.Module):
         return scheme[0]
     raise SettingError(
@@ -155,16 +193,37 @@ def name_of(scheme: SchemeLike) -> str:
     )
 
 
-def build_wheres(scheme: SchemeLike, dim: int, num_heads: int, max_length: int, layers: int) -> list[Where]:
+def build_wheres(
+    scheme: SchemeLike, dim: int, num_heads: int, max_length: int, layers: int, seed: int = 0
+) -> list[Where]:
     """Build the Where of each layer: one for all, or a mixture by layer such as "rotary/none".
 
-    >>> [where.query_key is not None for where in build_wheres("rotary/none", 32, 2, 16, layers=4)]
-    [True, False, True, False]
+    Args:
+        scheme: a name, or a pair of a name and the function that builds it, which samples from PyTorch's global random
+            state.
+        dim: features of a token vector.
+        num_heads: attention heads.
+        max_length: positions that a learned table has rows for.
+        layers: how many to build for.
+        seed: all that determines the initial parameters of the schemes.
+
+    Returns:
+        One for each layer; layers of one part share it.
+
+    Raises:
+        SettingError: no Where was built, there are more parts than layers, or a later layer has an input scheme.
+
+    Examples:
+        >>> [where.query_key is not None for where in build_wheres("rotary/none", 32, 2, 16, layers=4)]
+        [True, False, True, False]
     """
     if isinstance(scheme, str):
-        parts: Sequence[Where] = [build_scheme(part, dim, num_heads, max_length) for part in scheme.split("/")]
+        generator = torch.Generator().manual_seed(seed)
+        names, sizes = scheme.split("/"), (dim, num_heads, max_length)
+        parts: Sequence[Where] = [build_scheme(part, *sizes, generator=generator) for part in names]
     else:
-        built = scheme[1](dim, num_heads, max_length)
+        with seeded(seed):
+            built = scheme[1](dim, num_heads, max_length)
         parts = [built] if isinstance(built, Where) else list(built) if isinstance(built, Sequence) else []
         if not parts or not all(isinstance(part, Where) for part in parts):
             raise SettingError(
@@ -178,8 +237,8 @@ def build_wheres(scheme: SchemeLike, dim: int, num_heads: int, max_length: int, 
     wheres = [parts[n % len(parts)] for n in range(layers)]
     if any(where.input is not None and where.input is not wheres[0].input for where in wheres):
         raise SettingError(
-            f"the scheme {name_of(scheme)!r} has an input scheme in a later layer, but token vectors are made once: "
-            "put it into the first part."
+            f"the scheme {name_of(scheme)!r} has an input scheme in a later layer, but token vectors are "
+            "computed once: put it into the first part."
         )
     return wheres
 
@@ -188,15 +247,15 @@ def _is_from_zero(value: object, below: float) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < below
 
 
-def _require_positions(chosen: str, longest: int | None, in_exam: str) -> None:
-    require_choice("compare", "positions", chosen, ("plain", "randomized", "random_offset"))
-    require_choice("compare", "exam_positions", in_exam, ("same", "plain"))
-    if longest is None:
+def _require_positions(positions: str, max_length: int | None, test_positions: str) -> None:
+    require_choice("compare", "positions", positions, ("plain", "randomized", "random_offset"))
+    require_choice("compare", "test_positions", test_positions, ("same", "plain"))
+    if max_length is None:
         return
-    require_whole("compare", longest=longest)
-    if chosen == "plain":
+    require_whole("compare", max_length=max_length)
+    if positions == "plain":
         raise SettingError(
-            f"compare got longest={longest}, but plain positions are not drawn: pass positions='randomized' or "
+            f"compare got max_length={max_length}, but plain positions are not sampled: pass positions='randomized' or "
             "'random_offset' with it, or leave it out."
         )
 

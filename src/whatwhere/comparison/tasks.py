@@ -1,7 +1,7 @@
 """The tasks that schemes are compared on.
 
-expressions   the first tutorial's: Last(4,0,7) -> 7; which operator, and at which place?
-recall        which letter followed this one: a K c R x B ? c -> R
+expressions   the first tutorial's: Last(4,0,7) -> 7; it takes the operator, and the order of the arguments
+recall        associative recall, which letter followed this one: a K c R x B ? c -> R
 text          a language model of bytes, on the user's own files
 """
 
@@ -16,22 +16,22 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
+from whatwhere.comparison.expressions import EXPRESSION_TOKENS
 from whatwhere.errors import SettingError, TextError
-from whatwhere.what.text import EXPRESSION_TOKENS, read_bytes
-
-Baselines = dict[str, dict[str, float]]
+from whatwhere.what.text import read_bytes
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Hold sequences with what is asked of them.
+    """Sequences with their targets.
 
     Args:
         ids: the tokens.
-        targets: the token to be predicted, -100 where nothing is asked; (batch) if asked at one place, else
+        targets: the token to be predicted, -100 where there is none; (batch) with one target for each sequence, else
             (batch, tokens).
         groups: the number of the group that each target belongs to, -1 for none; shaped like targets.
-        at: the place of the question, the same in all sequences; None where every place is asked.
+        at: the token at whose output the target is predicted, the same in all sequences, such as -1 for the last; None
+            where every token has a target.
     """
 
     ids: Int64[Tensor, "batch tokens"]
@@ -42,16 +42,18 @@ class Batch:
 
 @runtime_checkable
 class Task(Protocol):
-    """What a comparison asks of a task; a task of your own needs these names and nothing else.
+    """The interface of a task; a task of your own needs these attributes and methods and nothing else.
 
-    Args:
-        name, unit: what it is called, and what lengths count ("arguments").
+    Attributes:
+        name: of the task.
+        unit: what lengths count, such as "arguments".
         measure: "accuracy", or "nats per byte" and the like, where lower is better.
-        vocab_size, tokens: the vocabulary, and its tokens as they are shown.
+        vocab_size: number of tokens in the vocabulary.
+        tokens: the vocabulary, as it is shown.
         groups: names of the groups that scores are split into.
         trained: the lengths of training.
-        tested_in_length: those of them that can be tested on sequences never trained on.
-        shift_length: the length at which all positions are moved by the shift test.
+        tested_in_length: those of them that can be tested on sequences that training never shows.
+        shift_length: the length of the shift test.
         identity: whatever else two runs must share to be compared, such as a digest of the text.
     """
 
@@ -67,32 +69,39 @@ class Task(Protocol):
     identity: str
 
     def token_count(self, length: int) -> int:
-        """Give how many tokens a sequence of this length has."""
+        """Return how many tokens a sequence of this length has."""
 
-    def draw(self, batch: int, generator: torch.Generator) -> Batch:
-        """Draw a batch to train on."""
+    def sample(self, batch: int, generator: torch.Generator) -> Batch:
+        """Return so many training sequences, sampled from the generator."""
 
-    def exam(self, length: int, count: int) -> Batch:
-        """Give sequences that training never saw, the same at every call."""
+    def test_set(self, length: int, count: int) -> Batch:
+        """Return so many sequences that training never shows, the same at every call."""
 
-    def baselines(self, length: int, exam: Batch) -> Mapping[str, float]:
-        """Give the scores of predictors that know nothing of position, to be read beside."""
+    def baselines(self, length: int, test_set: Batch) -> Mapping[str, float]:
+        """Return the scores of predictors that ignore positions, by name; each is a finite number."""
 
 
 def held_out(ids: Int64[Tensor, "batch tokens"]) -> Bool[Tensor, " batch"]:
-    """Tell which sequences belong to the test: about a tenth, by a hash of the tokens, so never one in both.
+    """Return which sequences are held out for the test: about a tenth, by a hash of the tokens, so none is in both.
 
-    FNV-1a over the tokens, then the finalizer of MurmurHash3, in 32 bits. A hash without the second step holds out a
-    lattice: of each two first digits, the third is nearly given.
+    FNV-1a over the tokens, then the finalizer of MurmurHash3, in 32 bits.
 
-    >>> ids = torch.randint(0, 20, (1000, 8), generator=torch.Generator().manual_seed(0))
-    >>> 60 < int(held_out(ids).sum()) < 140
-    True
+    Args:
+        ids: the tokens.
+
+    Returns:
+        True for each sequence that is held out.
+
+    Examples:
+        >>> ids = torch.randint(0, 20, (1000, 8), generator=torch.Generator().manual_seed(0))
+        >>> 60 < int(held_out(ids).sum()) < 140
+        True
     """
     value, low = torch.full(ids.shape[:1], 2_166_136_261, device=ids.device), 2**32 - 1
-    # Products wrap at 64 bits, which leaves their lower 32 as they are.
+    # int64 products wrap, which does not change their lower 32 bits.
     for column in ids.unbind(1):
         value = ((value ^ column) * 16_777_619) & low
+    # Without this step what is held out is a lattice: the first two digits nearly determine the third.
     for shift, factor in ((16, 0x85EB_CA6B), (13, 0xC2B2_AE35), (16, 1)):
         value = ((value ^ (value >> shift)) * factor) & low
     return value % 10 == 0
@@ -103,17 +112,21 @@ class Expressions:
     """Evaluate `Op(d,d,..)` with First, Second, Last, Max or Min: one digit is the answer.
 
     Digits are uniform; for Max and Min the *answer* is uniform, or "always 9" would be right 97 % of the time at 32
-    digits. A tenth of the expressions, by hash, is never trained on. Those of equal digits always are: among them are
+    digits. A tenth of the expressions, by hash, is held out. Those of equal digits never are: among them are
     the 50 of one argument, and `Max(0,0,0)`, without which no training would show a Max that is 0.
 
     Args:
-        trained: numbers of arguments to train on; each batch draws one.
-        direction: a decoder is asked at `)`, an encoder at the operator, as the tutorial does.
+        trained: numbers of arguments to train on; each batch has one of them.
+        direction: a decoder predicts the answer at `)`, an encoder at the operator, as the tutorial does.
 
-    >>> task = Expressions(trained=(1, 2, 3))
-    >>> batch = task.exam(3, 4)
-    >>> batch.ids.shape, "".join(task.tokens[i] for i in batch.ids[0])[-1]
-    (torch.Size([4, 8]), ')')
+    Raises:
+        SettingError: no number of arguments, or one below 1.
+
+    Examples:
+        >>> task = Expressions(trained=(1, 2, 3))
+        >>> batch = task.test_set(3, 4)
+        >>> batch.ids.shape, "".join(task.tokens[i] for i in batch.ids[0])[-1]
+        (torch.Size([4, 8]), ')')
     """
 
     name: str = "expressions"
@@ -134,34 +147,34 @@ class Expressions:
         self.direction = direction
 
     def token_count(self, length: int) -> int:
-        """Operator, brackets, digits and the commas between them."""
+        """Return 2 * length + 2: operator, brackets, digits and the commas between them."""
         return 2 * length + 2
 
-    def draw(self, batch: int, generator: torch.Generator) -> Batch:
-        """Draw expressions of one of the trained numbers of arguments; the held-out ones ask nothing."""
+    def sample(self, batch: int, generator: torch.Generator) -> Batch:
+        """Return expressions of one of the trained numbers of arguments; held-out ones have no target."""
         length = self.trained[int(torch.randint(len(self.trained), (1,), generator=generator))]
-        drawn = self._expressions(length, batch, generator)
-        return Batch(drawn.ids, drawn.targets.masked_fill(_reserved(drawn.ids), -100), drawn.groups, drawn.at)
+        sampled = self._expressions(length, batch, generator)
+        return Batch(sampled.ids, sampled.targets.masked_fill(_reserved(sampled.ids), -100), sampled.groups, sampled.at)
 
-    def exam(self, length: int, count: int) -> Batch:
-        """Give held-out expressions of a trained length (all of one argument), any beyond."""
+    def test_set(self, length: int, count: int) -> Batch:
+        """Return held-out expressions of a trained length; any expressions of one argument, or of another length."""
         generator = torch.Generator().manual_seed(9_990_000 + length)
         if length not in self.trained or length == 1:
             return self._expressions(length, count, generator)
         parts: list[Batch] = []
         while sum(len(part.ids) for part in parts) < count:
-            drawn = self._expressions(length, 10 * count, generator)
-            kept = _reserved(drawn.ids)
-            parts.append(Batch(drawn.ids[kept], drawn.targets[kept], drawn.groups[kept], drawn.at))
+            sampled = self._expressions(length, 10 * count, generator)
+            kept = _reserved(sampled.ids)
+            parts.append(Batch(sampled.ids[kept], sampled.targets[kept], sampled.groups[kept], sampled.at))
         ids, targets, groups = (
             torch.cat([getattr(part, name) for part in parts])[:count] for name in ("ids", "targets", "groups")
         )
         return Batch(ids, targets, groups, parts[0].at)
 
-    def baselines(self, length: int, exam: Batch) -> Mapping[str, float]:
-        """Give chance, the constant answers 9 for Max and 0 for Min, and the best that ignores order altogether."""
-        digits = exam.ids[:, 2 : 2 * length + 1 : 2] - 2
-        answers, operators = exam.targets - 2, exam.groups
+    def baselines(self, length: int, test_set: Batch) -> Mapping[str, float]:
+        """Return chance, the constant answers 9 for Max and 0 for Min, and the best score without the order."""
+        digits = test_set.ids[:, 2 : 2 * length + 1 : 2] - 2
+        answers, operators = test_set.targets - 2, test_set.groups
         constant = torch.where(operators == 3, 9, 0)
         most = torch.nn.functional.one_hot(digits, 10).sum(1).amax(1) / length
         return {
@@ -173,12 +186,12 @@ class Expressions:
     def _expressions(self, length: int, count: int, generator: torch.Generator) -> Batch:
         digits = torch.randint(0, 10, (count, length), generator=generator)
         operators = torch.randint(0, 5, (count,), generator=generator)
-        # The extreme of Max and Min comes first, at a random place; the other digits lie on its other side.
+        # For Max and Min the answer is sampled first and put into a random slot; the other digits do not exceed it.
         extreme = torch.randint(0, 10, (count, 1), generator=generator)
         share = torch.rand(count, length, generator=generator)
-        place = torch.randint(0, length, (count, 1), generator=generator)
-        below = (share * (extreme + 1)).long().scatter(1, place, extreme)
-        above = (extreme + (share * (10 - extreme)).long()).scatter(1, place, extreme)
+        slot = torch.randint(0, length, (count, 1), generator=generator)
+        below = (share * (extreme + 1)).long().scatter(1, slot, extreme)
+        above = (extreme + (share * (10 - extreme)).long()).scatter(1, slot, extreme)
         digits = torch.where(operators[:, None] == 3, below, torch.where(operators[:, None] == 4, above, digits))
         ids = torch.full((count, self.token_count(length)), 19)
         ids[:, 0], ids[:, 1], ids[:, -1] = operators + 12, 17, 18
@@ -191,24 +204,28 @@ class Expressions:
 
 
 def _reserved(expressions: Int64[Tensor, "batch tokens"]) -> Bool[Tensor, " batch"]:
-    """Tell which expressions are kept for the test."""
+    """Return which expressions are held out for the test."""
     digits = expressions[:, 2:-1:2]
     return held_out(expressions) & (digits != digits[:, :1]).any(1)
 
 
 @final
 class Recall:
-    """Say which letter followed this one: pairs such as `a K`, then `?` and one of the first letters.
+    """Associative recall: pairs such as `a K`, then `?` and one of the first letters, whose partner is the answer.
 
-    The first letters of a sequence are all different, so there is one answer. Scores are split by where the asked pair
-    stood.
+    The first letters of a sequence are all different, so there is one answer. Scores are split by the position of the
+    queried pair.
 
     Args:
-        trained: numbers of pairs to train on, at most 26; each batch draws one.
+        trained: numbers of pairs to train on, at most 26; each batch has one of them.
 
-    >>> task = Recall()
-    >>> "".join(task.tokens[i] for i in task.exam(2, 1).ids[0])[-2]
-    '?'
+    Raises:
+        SettingError: no number of pairs, or one outside 1..26.
+
+    Examples:
+        >>> task = Recall()
+        >>> "".join(task.tokens[i] for i in task.test_set(2, 1).ids[0])[-2]
+        '?'
     """
 
     name: str = "recall"
@@ -226,50 +243,59 @@ class Recall:
         self.shift_length = min(n for n in self.trained if 2 * n >= max(self.trained))
 
     def token_count(self, length: int) -> int:
-        """Two letters a pair, the question mark and the letter asked for."""
+        """Return 2 * length + 2: two letters a pair, the question mark and the queried letter."""
         return 2 * length + 2
 
-    def draw(self, batch: int, generator: torch.Generator) -> Batch:
-        """Draw sequences of one of the trained numbers of pairs; the held-out ones ask nothing."""
+    def sample(self, batch: int, generator: torch.Generator) -> Batch:
+        """Return sequences of one of the trained numbers of pairs; held-out ones have no target."""
         length = self.trained[int(torch.randint(len(self.trained), (1,), generator=generator))]
-        drawn = self._pairs(length, batch, generator)
-        return Batch(drawn.ids, drawn.targets.masked_fill(held_out(drawn.ids), -100), drawn.groups, drawn.at)
+        sampled = self._pairs(length, batch, generator)
+        return Batch(sampled.ids, sampled.targets.masked_fill(held_out(sampled.ids), -100), sampled.groups, sampled.at)
 
-    def exam(self, length: int, count: int) -> Batch:
-        """Give held-out sequences."""
+    def test_set(self, length: int, count: int) -> Batch:
+        """Return held-out sequences.
+
+        Raises:
+            SettingError: a length outside 1..26.
+        """
         if not 1 <= length <= 26:
-            raise SettingError(f"recall has 1 to 26 pairs, one a letter, but was asked for {length}.")
-        drawn = self._pairs(length, 20 * count, torch.Generator().manual_seed(8_880_000 + length))
-        kept = held_out(drawn.ids).nonzero()[:count, 0]
-        return Batch(drawn.ids[kept], drawn.targets[kept], drawn.groups[kept], drawn.at)
+            raise SettingError(f"recall has 1 to 26 pairs, one a letter, but got the length {length}: pass 1 to 26.")
+        sampled = self._pairs(length, 20 * count, torch.Generator().manual_seed(8_880_000 + length))
+        kept = held_out(sampled.ids).nonzero()[:count, 0]
+        return Batch(sampled.ids[kept], sampled.targets[kept], sampled.groups[kept], sampled.at)
 
-    def baselines(self, length: int, exam: Batch) -> Mapping[str, float]:
-        """Give chance, and the best that knows which letters stood there but not which followed which."""
-        values = torch.nn.functional.one_hot(exam.ids[:, 1 : 2 * length : 2] - 26, 26).sum(1)
+    def baselines(self, length: int, test_set: Batch) -> Mapping[str, float]:
+        """Return chance, and the best score of a reader who sees the letters, but not which follows which."""
+        values = torch.nn.functional.one_hot(test_set.ids[:, 1 : 2 * length : 2] - 26, 26).sum(1)
         return {"chance": 1 / 26, "order-free ceiling": (values.amax(1) / length).mean().item()}
 
     def _pairs(self, length: int, count: int, generator: torch.Generator) -> Batch:
         firsts = torch.rand(count, 26, generator=generator).argsort(1)[:, :length]
         seconds = torch.randint(26, 52, (count, length), generator=generator)
-        asked = torch.randint(0, length, (count, 1), generator=generator)
+        queried = torch.randint(0, length, (count, 1), generator=generator)
         pairs = torch.stack([firsts, seconds], dim=-1).flatten(1)
-        ids = torch.cat([pairs, torch.full((count, 1), 52), firsts.gather(1, asked)], dim=1)
-        return Batch(ids, seconds.gather(1, asked)[:, 0], (3 * asked[:, 0]) // length, -1)
+        ids = torch.cat([pairs, torch.full((count, 1), 52), firsts.gather(1, queried)], dim=1)
+        return Batch(ids, seconds.gather(1, queried)[:, 0], (3 * queried[:, 0]) // length, -1)
 
 
 @final
 class Text:
     """Predict each next byte of a text, in windows of the trained length and longer.
 
-    The last tenth of the text is held out. Windows do not overlap, so a longer window means that less text is read
-    without any past: the last quarter of a window is scored apart, where that "early token curse" plays no part.
+    The last tenth of the text is held out. Windows do not overlap, so in longer windows fewer bytes have little
+    context: the last quarter of a window is scored by itself, where this "early token curse" plays no part.
 
     Args:
-        text: the bytes; None takes the Python documentation that every CPython carries (pydoc_data.topics).
+        text: the bytes; None takes the Python documentation that every CPython contains (pydoc_data.topics).
         trained: the window to train on, in bytes.
 
-    >>> Text(b"the cat sat on the mat. " * 200, trained=(16,)).exam(32, 4).ids.shape
-    torch.Size([4, 32])
+    Raises:
+        SettingError: not exactly one window of at least 2 bytes.
+        TextError: a text that is too short for the window.
+
+    Examples:
+        >>> Text(b"the cat sat on the mat. " * 200, trained=(16,)).test_set(32, 4).ids.shape
+        torch.Size([4, 32])
     """
 
     name: str = "text"
@@ -292,57 +318,76 @@ class Text:
         if len(self._train) <= trained[0] or len(self._test) <= trained[0]:
             raise TextError(
                 f"the text has {len(data)} bytes, too few for windows of {trained[0]}: nine tenths train, one tenth "
-                "tests.\nGive a longer text or a shorter window."
+                "tests.\nPass a longer text or a shorter window."
             )
 
     def token_count(self, length: int) -> int:
-        """A window of n bytes is n tokens."""
+        """Return the length: a byte is a token."""
         return length
 
-    def draw(self, batch: int, generator: torch.Generator) -> Batch:
-        """Draw windows of the training text."""
+    def sample(self, batch: int, generator: torch.Generator) -> Batch:
+        """Return random windows of the training text."""
         window = self.trained[0]
         starts = torch.randint(0, len(self._train) - window, (batch, 1), generator=generator)
         return self._windows(self._train[starts + torch.arange(window + 1)])
 
-    def exam(self, length: int, count: int) -> Batch:
-        """Give windows of the held-out text that do not overlap, as many as there are up to count."""
+    def test_set(self, length: int, count: int) -> Batch:
+        """Return windows of the held-out text that do not overlap, as many as there are up to count.
+
+        Raises:
+            TextError: the held-out text is shorter than a window.
+        """
         whole = (len(self._test) - 1) // length
         if whole < 1:
             raise TextError(
                 f"the held-out tenth of the text has {len(self._test)} bytes, too few for a window of {length}.\n"
-                "Give a longer text or shorter lengths."
+                "Pass a longer text or shorter lengths."
             )
         starts = torch.arange(min(count, whole))[:, None] * length
         return self._windows(self._test[starts + torch.arange(length + 1)])
 
-    def baselines(self, length: int, exam: Batch) -> Mapping[str, float]:
-        """Give the loss of all bytes alike, and of each byte's own frequency in the training text."""
+    def baselines(self, length: int, test_set: Batch) -> Mapping[str, float]:
+        """Return the loss of a uniform prediction, and of each byte's frequency in the training text."""
         frequency = torch.bincount(self._train, minlength=256).double() + 1
-        loss = -(frequency / frequency.sum()).log()[exam.targets].mean().item()
+        loss = -(frequency / frequency.sum()).log()[test_set.targets].mean().item()
         return {"all bytes alike": log(256), "frequency of bytes": loss}
 
     def _windows(self, bytes_: Int64[Tensor, "batch window"]) -> Batch:
         targets = bytes_[:, 1:]
-        places = torch.arange(targets.shape[1]).expand_as(targets)
-        groups = torch.where(places >= targets.shape[1] * 3 // 4, 0, -1)
+        indices = torch.arange(targets.shape[1]).expand_as(targets)
+        groups = torch.where(indices >= targets.shape[1] * 3 // 4, 0, -1)
         return Batch(bytes_[:, :-1], targets, groups, None)
 
 
 def python_documentation() -> bytes:
-    """Give the language reference that `help()` prints, about 700 kB of English with code."""
+    """Return the language reference that `help()` prints: about 700 kB of English with code, as UTF-8."""
     from pydoc_data.topics import topics
 
     return "\n\n".join(topics[name] for name in sorted(topics)).encode()
 
 
 def read_files(files: Sequence[Path]) -> bytes:
-    """Join the contents of files, each of which must exist and hold something."""
+    """Return the contents of files, joined by line feeds.
+
+    Raises:
+        TextError: a file is missing or empty.
+    """
     return b"\n".join(read_bytes(file) for file in files)
 
 
 def make_task(name: str, direction: str, trained: Sequence[int] | None, files: Sequence[Path]) -> Task:
-    """Make a task by name."""
+    """Return the task of a name.
+
+    Args:
+        name: `expressions`, `recall` or `text`.
+        direction: `decoder` or `encoder`.
+        trained: lengths to train on; None is the task's own choice.
+        files: texts, for `text` alone; without any it is the Python documentation.
+
+    Raises:
+        SettingError: an unknown name, or options that the task does not take.
+        TextError: a file that is missing, empty, or too short.
+    """
     if files and name != "text":
         raise SettingError(f"files are read by task='text' only, but task={name!r}.")
     options: dict[str, Any] = {} if trained is None else {"trained": trained}
@@ -352,6 +397,8 @@ def make_task(name: str, direction: str, trained: Sequence[int] | None, files: S
         return Recall(**options)
     if name == "text":
         if direction == "encoder":
-            raise SettingError("an encoder sees the next byte, so task='text' takes direction='decoder' only.")
+            raise SettingError(
+                "an encoder attends to the next byte, which task='text' predicts: pass direction='decoder'."
+            )
         return Text(read_files(files) if files else None, **options)
-    raise SettingError(f"compare got task={name!r}, but knows only: expressions, recall, text.")
+    raise SettingError(f"compare got task={name!r}, but the tasks are: expressions, recall, text.")

@@ -1,130 +1,155 @@
-"""The trace of a run: its token table at a few dozen steps, and how far its heads looked once it was trained."""
+"""The trace of a run: its token table at a few dozen steps, and attention by distance once it is trained."""
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from whatwhere.comparison import stands
-from whatwhere.comparison.measure import exam_of
+from whatwhere.comparison import run_positions
+from whatwhere.comparison.measure import evaluation_set
 from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Task
-from whatwhere.comparison.train import loss_every, moved
+from whatwhere.comparison.train import loss_every, to_device
 from whatwhere.errors import PositionError
 
 STEPS, TABLES = "steps", "tables"
-ATTENTION, EVEN = "attention@", "even@"
-"""Names in the file of a trace; `attention@32` was measured at length 32, `even@32` is what even attention gives."""
+ATTENTION, UNIFORM = "attention@", "uniform@"
+"""Names in the file of a trace: `attention@32` is measured at length 32, `uniform@32` is uniform attention there."""
 
 LARGEST = 1 << 21
-"""Numbers of all tables of a trace, 8 MB: of larger tables none is kept."""
+"""Most numbers of all tables of a trace, 8 MB: larger tables are not recorded."""
 
 _SEQUENCES = 100
 _WEIGHTS = 1 << 22
 
 
 class Recorder:
-    """Keep the token table before training, and after every second step whose loss is kept.
+    """Record the token table before training, and after every second step whose loss is recorded.
 
     About 25 tables, at most 52, which take a thousandth of the time of the steps between them.
 
     Args:
-        table: the token table, not trained yet.
+        table: the token table before training.
         steps: of the training.
     """
 
     def __init__(self, table: Tensor, steps: int) -> None:
         every = 2 * loss_every(steps)
         self._at = [0, *range(every, steps, every), steps]
-        self._kept = table.numel() * len(self._at) <= LARGEST
+        self._records = table.numel() * len(self._at) <= LARGEST
         self._tables: list[np.ndarray] = []
-        self.see(0, table)
+        self.record(0, table)
 
-    def see(self, step: int, table: Tensor) -> None:
-        """Keep the table, if this is a step for it."""
-        if self._kept and step == self._at[len(self._tables)]:
+    def record(self, step: int, table: Tensor) -> None:
+        """Record the table, if this is one of the steps to record."""
+        if self._records and step == self._at[len(self._tables)]:
             self._tables.append(table.detach().float().cpu().numpy().copy())
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """Give the steps and the tables after them; nothing where the table is too large."""
-        if not self._kept:
+        """Return the steps and the tables after them; nothing where the table is too large."""
+        if not self._records:
             return {}
         return {STEPS: np.array(self._at[: len(self._tables)], np.int64), TABLES: np.stack(self._tables)}
 
 
 def attention(model: Transformer, task: Task, settings: Settings) -> dict[str, np.ndarray]:
-    """Measure how far heads look at the longest trained length, and at the longest tested one that has rows."""
-    found: dict[str, np.ndarray] = {}
+    """Measure attention by distance at the longest trained length, and at the longest tested one.
+
+    Args:
+        model: trained.
+        task: which has the test sets.
+        settings: of the comparison.
+
+    Returns:
+        Tensors by name; a length for which the scheme has no rows is left out.
+    """
+    tensors: dict[str, np.ndarray] = {}
     for length in sorted({max(task.trained), max((*task.tested_in_length, *settings.lengths))}):
         try:
             curves = attention_by_distance(model, task, length, settings)
         except PositionError:
             continue
-        at, causal = exam_of(task, length, settings).at, settings.direction == "decoder"
-        asked = _asked(settings.layers, task.token_count(length), at)
-        even = [even_attention(task.token_count(length), place, causal) for place in asked]
-        found |= {
+        at, causal = evaluation_set(task, length, settings).at, settings.direction == "decoder"
+        queries = _queries(settings.layers, task.token_count(length), at)
+        uniform = [uniform_attention(task.token_count(length), query, causal) for query in queries]
+        tensors |= {
             f"{ATTENTION}{length}": curves.astype(np.float32),
-            f"{EVEN}{length}": np.stack(even).astype(np.float32),
+            f"{UNIFORM}{length}": np.stack(uniform).astype(np.float32),
         }
-    return found
+    return tensors
 
 
 @torch.no_grad()
 def attention_by_distance(
     model: Transformer, task: Task, length: int, settings: Settings
 ) -> Float[np.ndarray, "layers heads distances"]:
-    """Average the weight that a token d places back is given, over the queries that have one, and 100 sequences.
+    """Return the mean attention weight of the key d tokens before the query, over queries and 100 sequences.
 
         weight(h, d) = mean of a(h, i, i - d) over i >= d        d = i - j, counted in tokens
 
-    Places are counted, wherever the tokens stand. An encoder's d goes from 1 - tokens to tokens - 1, a decoder's from
-    0. In the last layer those ask that the task asks: of one query, every distance has one weight.
+    Distances count tokens, whatever their positions. An encoder's d goes from 1 - tokens to tokens - 1, a decoder's
+    from 0. In the last layer only the query of the target counts, where the task has one target for each sequence.
+
+    Args:
+        model: trained.
+        task: which has the test set.
+        length: in the task's unit.
+        settings: of the comparison.
+
+    Raises:
+        PositionError: the scheme has no row for a position.
     """
     model.eval()
-    exam = moved(exam_of(task, length, settings), settings.place)
-    count = exam.ids.shape[1]
-    placing = stands.exam_generator(count)
+    test_set = to_device(evaluation_set(task, length, settings), settings.resolved_device)
+    count = test_set.ids.shape[1]
+    generator = run_positions.evaluation_generator(count)
     rows = max(1, _WEIGHTS // (settings.heads * count**2))
     sums = [np.zeros(0)] * settings.layers
-    batches = exam.ids[:_SEQUENCES].split(rows)
+    batches = test_set.ids[:_SEQUENCES].split(rows)
     for ids in batches:
-        for layer, weights in enumerate(model.weights(ids, exam.at, stands.in_exam(settings, ids, placing))):
+        p = run_positions.in_test(settings, ids, generator)
+        for layer, weights in enumerate(model.weights(ids, test_set.at, p)):
             sums[layer] = weights.double().sum(0).cpu().numpy() + (sums[layer] if sums[layer].size else 0.0)
-    seen = sum(len(ids) for ids in batches)
-    asked, causal = _asked(settings.layers, count, exam.at), settings.direction == "decoder"
-    return np.stack([_by_distance(total / seen, at, causal) for total, at in zip(sums, asked, strict=True)])
+    sequences = sum(len(ids) for ids in batches)
+    queries, causal = _queries(settings.layers, count, test_set.at), settings.direction == "decoder"
+    return np.stack([_by_distance(total / sequences, at, causal) for total, at in zip(sums, queries, strict=True)])
 
 
-def even_attention(tokens: int, at: int | None, causal: bool) -> Float[np.ndarray, " distances"]:
-    """Give what attention to all tokens alike would give.
+def uniform_attention(tokens: int, at: int | None, causal: bool) -> Float[np.ndarray, " distances"]:
+    """Return the weights by distance of uniform attention.
 
-    >>> even_attention(3, None, causal=True)
-    array([0.61111111, 0.41666667, 0.33333333])
+    Args:
+        tokens: of a sequence.
+        at: the only query; None averages over all.
+        causal: no token attends to later ones.
+
+    Examples:
+        >>> uniform_attention(3, None, causal=True)
+        array([0.61111111, 0.41666667, 0.33333333])
     """
     weights = np.tril(np.ones((tokens, tokens))) if causal else np.ones((tokens, tokens))
     weights /= weights.sum(axis=1, keepdims=True)
-    found: np.ndarray = _by_distance(weights[None] if at is None else weights[None, at : at + 1], at, causal)[0]
-    return found
+    uniform: np.ndarray = _by_distance(weights[None] if at is None else weights[None, at : at + 1], at, causal)[0]
+    return uniform
 
 
-def _asked(layers: int, tokens: int, at: int | None) -> list[int | None]:
-    """Give the one place that each layer is asked at; None is all."""
+def _queries(layers: int, tokens: int, at: int | None) -> list[int | None]:
+    """Return the only query of each layer; None is all tokens."""
     return [*[None] * (layers - 1), None if at is None else range(tokens)[at]]
 
 
 def _by_distance(
-    weights: Float[np.ndarray, "heads asked tokens"], at: int | None, causal: bool
+    weights: Float[np.ndarray, "heads queries tokens"], at: int | None, causal: bool
 ) -> Float[np.ndarray, "heads distances"]:
     """Average along the diagonals; NaN at a distance that no query has."""
     heads, _, tokens = weights.shape
     distances = range(0 if causal else 1 - tokens, tokens)
-    if at is not None:  # one query, at this place
-        found = np.full((heads, len(distances)), np.nan)
+    if at is not None:  # a single query: each distance has one weight
+        curves = np.full((heads, len(distances)), np.nan)
         for column, distance in enumerate(distances):
             if 0 <= at - distance < tokens:
-                found[:, column] = weights[:, 0, at - distance]
-        return found
+                curves[:, column] = weights[:, 0, at - distance]
+        return curves
     diagonals = [np.diagonal(weights, -distance, 1, 2).mean(axis=1) for distance in distances]
     return np.stack(diagonals, axis=1)

@@ -1,55 +1,70 @@
-"""See both halves of a checkpoint's input layer: what its tokens are, and where they stand."""
+"""Findings on the input layer of a checkpoint: its token table, and the positional encodings of its configuration."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from whatwhere.inspection.gather import SECTIONS, check_sections, gather
-from whatwhere.inspection.subject import Subject
-from whatwhere.interop.checkpoint import Checkpoint
+from whatwhere import __version__
+from whatwhere.errors import SettingError
+from whatwhere.inspection.biases import BiasReport, biases
+from whatwhere.inspection.diagnostics import TokenDiagnostics, diagnostics
+from whatwhere.inspection.position_tables import InputVariance, PositionTable, positions, variance
+from whatwhere.inspection.rotary_report import RotaryReport, rotary
+from whatwhere.inspection.subject import Progress, Subject, tried
+from whatwhere.inspection.token_table import Norms, Sizes, TableSpectrum, norms, sizes, token_spectrum
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.records import Missing
 
-__all__ = ["SECTIONS", "Inspection", "inspect"]
+__all__ = ["SECTIONS", "Inspection", "check_sections", "examine", "inspect"]
 
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """Hold what was found.
+    """The findings on a checkpoint. A section is None where it was not requested, and Missing where it cannot be.
 
     Args:
-        data: everything, as JSON holds it: path, answer, and sections; each has its numbers, or says what is missing.
-        checkpoint: what was looked at; None where data were kept as JSON, and then it is opened by its path.
+        path: of the checkpoint.
+        format: of the checkpoint, such as "safetensors".
+        whatwhere: the version that made this.
+        seed: random seed of samples of rows.
+        shape: of the token table; None where there is none.
+        sizes: parameters and bytes.
+        variance: of the first layer's input, split into tokens and positions.
+        norms: of the rows of the token table.
+        spectrum: of the token table.
+        diagnostics: of the token table: under-trained, unreachable, duplicate, hub, zero and NaN rows.
+        positions: the position table.
+        rotary: rotations of queries and keys.
+        biases: of attention scores, by distance.
     """
 
-    data: dict[str, Any]
-    checkpoint: Checkpoint | None = field(default=None, repr=False)
+    path: str
+    format: str
+    whatwhere: str
+    seed: int
+    shape: tuple[int, ...] | None
+    sizes: Sizes | Missing | None = None
+    variance: InputVariance | Missing | None = None
+    norms: Norms | Missing | None = None
+    spectrum: TableSpectrum | Missing | None = None
+    diagnostics: TokenDiagnostics | Missing | None = None
+    positions: PositionTable | Missing | None = None
+    rotary: RotaryReport | Missing | None = None
+    biases: BiasReport | Missing | None = None
 
-    @property
-    def answer(self) -> str:
-        """The most telling facts, in one sentence."""
-        return str(self.data["answer"])
 
-    def write(self, file: str | Path, *, tell: Callable[[str], None] = lambda _: None) -> Path:
-        """Write the studio's page on this checkpoint as one file, which opens on what was found.
-
-        It needs no program and no network, and is read in sentences and tables where JavaScript is off. Of 30,000
-        tokens the page holds all neighbors, which take half a minute to find.
-
-        Args:
-            file: to write; one that is there is replaced.
-            tell: is called with what is being done.
-        """
-        from whatwhere.studio.examined import keep
-        from whatwhere.studio.freezing import write_page
-        from whatwhere.studio.sources import Source
-
-        source = Source(self.checkpoint or Checkpoint.open(self.data["path"]))
-        keep(source, self.data)
-        return write_page(source, file, tell=tell)
-
-    def __getitem__(self, section: str) -> dict[str, Any]:
-        """Give one section."""
-        return dict(self.data["sections"][section])
+_SECTIONS: dict[str, Callable[[Subject], object]] = {
+    "sizes": sizes,
+    "variance": variance,
+    "norms": norms,
+    "spectrum": token_spectrum,
+    "diagnostics": diagnostics,
+    "positions": positions,
+    "rotary": rotary,
+    "biases": biases,
+}
+SECTIONS = tuple(_SECTIONS)
+"""The sections of an inspection, in their order."""
 
 
 def inspect(
@@ -58,24 +73,77 @@ def inspect(
     *,
     seed: int = 0,
     allow_pickle: bool = False,
-    tell: Callable[[str], None] = lambda _: None,
+    progress: Progress = lambda _: None,
 ) -> Inspection:
-    """Look at the input layer of a checkpoint.
+    """Inspect the input layer of a checkpoint.
 
     Args:
-        path: a file or folder of any format that `whatwhere.read` opens, or what it gave.
-        sections: which of SECTIONS; None is all.
-        seed: of samples of rows, where tables are large.
+        path: a file or folder of any format that `whatwhere.read` opens, or an open checkpoint.
+        sections: some of SECTIONS; None is all.
+        seed: random seed for samples of rows, where tables are large.
         allow_pickle: read pickles too; pass True only where you trust the author.
-        tell: is called with what is being done.
+        progress: called with each step that takes a while, in words.
 
-    >>> from tempfile import mkdtemp
-    >>> import numpy as np
-    >>> file = Path(mkdtemp(), "table.npy")
-    >>> np.save(file, np.random.default_rng(0).standard_normal((500, 16)).astype(np.float32))
-    >>> inspect(file, ["sizes", "norms"]).answer
-    '500 tokens x 16'
+    Returns:
+        The findings. Print them with `whatwhere inspect`; `whatwhere.records.to_json` writes them as JSON.
+
+    Raises:
+        SettingError: a section is unknown, or none is requested.
+        CheckpointError: the file cannot be read.
+
+    Examples:
+        >>> from tempfile import mkdtemp
+        >>> import numpy as np
+        >>> file = Path(mkdtemp(), "table.npy")
+        >>> np.save(file, np.random.default_rng(0).standard_normal((500, 16)).astype(np.float32))
+        >>> inspect(file, ["norms"]).norms.finite
+        500
     """
-    asked = check_sections(sections)  # before a file is opened
+    requested = check_sections(sections)  # before a file is opened
     checkpoint = path if isinstance(path, Checkpoint) else Checkpoint.open(path, allow_pickle=allow_pickle)
-    return Inspection(gather(Subject(checkpoint, seed, tell), asked), checkpoint)
+    return examine(Subject(checkpoint, seed, progress), requested)
+
+
+def examine(
+    subject: Subject, sections: Sequence[str] = SECTIONS, known: TokenDiagnostics | Missing | None = None
+) -> Inspection:
+    """Return the findings on a checkpoint whose tables may have been read already.
+
+    Args:
+        subject: what is inspected.
+        sections: some of SECTIONS.
+        known: diagnostics that were computed before.
+    """
+    checkpoint = subject.checkpoint
+    table = checkpoint.token_table
+    found = {
+        name: known if name == "diagnostics" and known is not None else tried(_SECTIONS[name], subject)
+        for name in sections
+    }
+    return Inspection(
+        path=str(checkpoint.path),
+        format=checkpoint.format,
+        whatwhere=__version__,
+        seed=subject.seed,
+        shape=None if table is None else checkpoint.entry(table).shape,
+        **found,  # type: ignore[arg-type]
+    )
+
+
+def check_sections(sections: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the requested sections in their order.
+
+    Args:
+        sections: some of SECTIONS; None is all.
+
+    Raises:
+        SettingError: one is unknown, or none is requested.
+    """
+    requested = tuple(SECTIONS if sections is None else sections)
+    known = f"Sections are: {', '.join(SECTIONS)}."
+    for name in requested:
+        if name not in SECTIONS:
+            raise SettingError(f"sections got {name!r}, which is unknown.\n{known}")
+    if not requested:
+        raise SettingError(f"sections are empty, but at least one is needed.\n{known}")
+    return tuple(name for name in SECTIONS if name in requested)

@@ -1,42 +1,163 @@
-"""Biases by distance: their curve, and how far each head reaches."""
+"""Biases by distance: the curve of each head, and its effective range."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 
-from whatwhere.analysis.bias_reach import reach
+from whatwhere.analysis.effective_range import effective_range
 from whatwhere.errors import SettingError
-from whatwhere.inspection.subject import Absent, Subject, plain
-from whatwhere.inspection.turning import layers_of
+from whatwhere.escape import quoted
+from whatwhere.inspection.rotary_report import layers_of
+from whatwhere.inspection.subject import Absent, Subject
+from whatwhere.models.huggingface import from_huggingface
+from whatwhere.records import Missing
 
 if TYPE_CHECKING:
-    from whatwhere.interop.huggingface import Description, Plan
-    from whatwhere.where.doors import DistanceBias
+    from whatwhere.models.huggingface import Description, Plan
+    from whatwhere.where.base import DistanceBias
 
 _FEWEST, _MOST = 4096, 32_768
 _POINTS = 48
+BY_DISTANCE = ("alibi", "t5")
+"""Names of the schemes whose bias is a function of the distance alone."""
 _TABLES = ("relative_attention_bias.weight", "attn_rel_b.weight")
 
 
-def biases(subject: Subject) -> dict[str, Any]:
-    """Examine the biases of each part of a model and each kind of its layers."""
-    found = [
-        seen
+@dataclass(frozen=True)
+class HeadRange:
+    """How far one head attends, where nothing but the bias counts.
+
+    Args:
+        head: its number.
+        effective_range: the distance from which on every weight is below 1 % of the greatest; None where there is none
+            among the distances examined.
+        half: the same for one half.
+        peak: the distance of the greatest weight.
+        mean: distance of a key, weighted.
+    """
+
+    head: int
+    effective_range: int | None
+    half: int | None
+    peak: int
+    mean: float
+
+
+@dataclass(frozen=True, eq=False)
+class BiasCurves:
+    """The biases of the heads by distance.
+
+    Args:
+        heads: how many.
+        examined: distances examined, from 0 on.
+        endless: whether all distances beyond a last one have the same bias.
+        past: for earlier keys, by head.
+        future: for later keys; None for a causal bias.
+        distances: at which the curves are stored.
+        curves: the bias for earlier keys.
+        slopes: of ALiBi; None for other schemes.
+    """
+
+    heads: int
+    examined: int
+    endless: bool
+    past: Sequence[HeadRange]
+    future: Sequence[HeadRange] | None
+    distances: Int64[np.ndarray, " distances"]
+    curves: Float[np.ndarray, "heads distances"]
+    slopes: Float[np.ndarray, " heads"] | None
+
+
+@dataclass(frozen=True, eq=False)
+class BiasLayers:
+    """The bias that some layers share.
+
+    Args:
+        scheme: its name.
+        part: "decoder" or "encoder" of a model with both.
+        layers: their numbers.
+        tensor: name of its learned table; None for a fixed one.
+        curves: of its heads, or why they are not known.
+    """
+
+    scheme: str
+    part: str | None
+    layers: Sequence[int]
+    tensor: str | None
+    curves: BiasCurves | Missing
+
+
+@dataclass(frozen=True, eq=False)
+class BiasReport:
+    """The biases of a model.
+
+    Args:
+        groups: of layers that share a bias.
+    """
+
+    groups: Sequence[BiasLayers]
+
+
+def biases(subject: Subject) -> BiasReport:
+    """Return the biases of each part of a model, by groups of layers."""
+    groups = [
+        group
         for description in _parts(subject)
         for plan, layers in layers_of(description.score)
-        for seen in _examined(subject, description, plan, layers)
+        for group in _examined(subject, description, plan, layers)
     ]
-    if not found:
-        raise Absent("no layer of this model adds a bias to its scores")
-    return plain({"settings": found})
+    if not groups:
+        raise Absent("no layer of this model adds a bias to its attention scores")
+    return BiasReport(groups)
+
+
+def tables_of(subject: Subject, part: str | None, count: int) -> list[str | None]:
+    """Return the names of the learned bias tables of a part, in the order of its layers.
+
+    Args:
+        subject: what is inspected.
+        part: "decoder", "encoder", or None for a model with one part.
+        count: tables at most: 1 where all layers share the first one's.
+    """
+    prefixes = {"decoder": ("decoder.", "dec."), "encoder": ("encoder.", "enc."), None: ("",)}[part]
+    names = [
+        name
+        for name in subject.checkpoint.tensors
+        if name.endswith(_TABLES) and any(name.startswith(prefix) or f".{prefix}" in name for prefix in prefixes)
+    ]
+    ordered = sorted(names, key=lambda name: [int(piece) if piece.isdigit() else -1 for piece in name.split(".")])
+    return list(ordered[:count])
+
+
+def fill(scheme: Any, subject: Subject, table: str) -> None:
+    """Copy a learned table of the checkpoint into a scheme.
+
+    Args:
+        scheme: a bias with a `weight`.
+        subject: what is inspected.
+        table: name of the tensor.
+
+    Raises:
+        Absent: its shape is not that of the weight.
+    """
+    from torch import from_numpy, no_grad
+
+    values = subject.checkpoint.array(table).astype(np.float32)
+    if values.shape != tuple(scheme.weight.shape):
+        raise Absent(
+            f"the bias table {quoted(table)} has the shape {values.shape}, but the configuration needs "
+            f"{tuple(scheme.weight.shape)}"
+        )
+    with no_grad():
+        scheme.weight.copy_(from_numpy(values))
 
 
 def _parts(subject: Subject) -> "list[Description]":
-    """Give the description, and that of the encoder besides where the model has two parts."""
-    first = subject.description  # before torch is imported: it may be absent
-    from whatwhere.interop.huggingface import from_huggingface
-
+    """Return the description, and that of the encoder as well where the model has two parts."""
+    first = subject.description
     if first.part != "decoder" or subject.checkpoint.config is None:
         return [first]
     try:
@@ -45,98 +166,62 @@ def _parts(subject: Subject) -> "list[Description]":
         return [first]
 
 
-def _examined(subject: Subject, description: "Description", plan: "Plan", layers: list[int]) -> list[dict[str, Any]]:
-    from whatwhere.where.doors import DistanceBias
-
-    facts: dict[str, Any] = {"scheme": plan.scheme.__name__, "part": description.part, "layers": layers}
-    if not issubclass(plan.scheme, DistanceBias):
-        return [facts | {"missing": "this bias depends on queries and keys, which a checkpoint does not hold"}]
-    subject.tell(f"examining {plan.scheme.__name__}")
+def _examined(subject: Subject, description: "Description", plan: "Plan", layers: list[int]) -> list[BiasLayers]:
+    name, part = plan.class_name, description.part
+    if plan.scheme not in BY_DISTANCE:
+        reason = Missing("this bias depends on queries and keys, which a checkpoint does not hold")
+        return [BiasLayers(name, part, layers, None, reason)]
+    subject.progress(f"examining {name}")
     scheme: Any = plan.build()
-    tables = (
-        tables_of(subject, description.part, len(layers) if not plan.shared else 1)
-        if hasattr(scheme, "weight")
-        else [None]
-    )
+    if not hasattr(scheme, "weight"):
+        return [BiasLayers(name, part, layers, None, _curves(scheme, description.max_length))]
+    tables = tables_of(subject, part, 1 if plan.shared else len(layers))
     if not tables:
-        return [facts | {"missing": "its learned table is not in the file"}]
-    found = []
-    for place, table in enumerate(tables):
-        if table is not None:
-            fill(scheme, subject, table)
-        own = facts | ({"layers": [layers[place]]} if len(tables) > 1 else {}) | {"tensor": table}
-        found.append(own | _measured(scheme, description.max_length))
-    return found
+        return [BiasLayers(name, part, layers, None, Missing("its learned table is not in the file"))]
+    groups = []
+    for n, table in enumerate(tables):
+        assert table is not None
+        fill(scheme, subject, table)
+        own = [layers[n]] if len(tables) > 1 else layers
+        groups.append(BiasLayers(name, part, own, table, _curves(scheme, description.max_length)))
+    return groups
 
 
-def tables_of(subject: Subject, part: str | None, count: int) -> list[str | None]:
-    """Give the names of a part's learned tables: of the first layer alone where all share it."""
-    marks = {"decoder": ("decoder.", "dec."), "encoder": ("encoder.", "enc."), None: ("",)}[part]
-    found = [
-        name
-        for name in subject.checkpoint.tensors
-        if name.endswith(_TABLES) and any(name.startswith(m) or f".{m}" in name for m in marks)
-    ]
-    ordered = sorted(found, key=lambda name: [int(piece) if piece.isdigit() else -1 for piece in name.split(".")])
-    return list(ordered[:count])
-
-
-def fill(scheme: Any, subject: Subject, table: str) -> None:
-    """Put a learned table of the checkpoint into a scheme."""
-    from torch import from_numpy, no_grad
-
-    values = subject.checkpoint.array(table).astype(np.float32)
-    if values.shape != tuple(scheme.weight.shape):
-        raise Absent(
-            f"{table} has the shape {values.shape}, but the configuration asks for {tuple(scheme.weight.shape)}"
-        )
-    with no_grad():
-        scheme.weight.copy_(from_numpy(values))
-
-
-def _measured(scheme: Any, max_length: int | None) -> dict[str, Any]:
-    looked_at = min(max(max_length or 0, _FEWEST), _MOST)
-    both = bool(getattr(scheme, "bidirectional", False))
-    past = _curves(scheme, looked_at)
-    heads = _reached(past)
-    # Where no head has weight left, and where T5's last bucket has begun, there is nothing more to draw.
+def _curves(scheme: Any, max_length: int | None) -> BiasCurves:
+    examined = min(max(max_length or 0, _FEWEST), _MOST)
+    past = _biases(scheme, examined)
+    heads = _ranges(past)
     endless = hasattr(scheme, "max_distance")
-    ends = [2 * scheme.max_distance] if endless else [head["reach"] or looked_at for head in heads]
-    last = min(max(ends), looked_at - 1)
-    shown = np.unique(np.concatenate([np.arange(9), np.geomspace(8, last, _POINTS).round()])).astype(int)
-    found: dict[str, Any] = {
-        "heads": past.shape[0],
-        "looked_at": looked_at,
-        "endless": endless,
-        "past": heads,
-        "distances": shown,
-        "curves": past[:, shown],
-    }
-    if both:
-        found["future"] = _reached(_curves(scheme, -looked_at))
+    # Where no head has weight left, and where T5's last bucket has begun, there is nothing more to draw.
+    ends = [2 * scheme.max_distance] if endless else [head.effective_range or examined for head in heads]
+    last = min(max(ends), examined - 1)
+    distances = np.unique(np.concatenate([np.arange(9), np.geomspace(8, last, _POINTS).round()])).astype(np.int64)
     slopes = getattr(scheme, "slopes", None)
-    return found if slopes is None else found | {"slopes": slopes.double().numpy()}
+    return BiasCurves(
+        heads=past.shape[0],
+        examined=examined,
+        endless=endless,
+        past=heads,
+        future=_ranges(_biases(scheme, -examined)) if getattr(scheme, "bidirectional", False) else None,
+        distances=distances,
+        curves=past[:, distances],
+        slopes=None if slopes is None else slopes.double().numpy(),
+    )
 
 
-def _reached(bias: Float[np.ndarray, "heads distances"]) -> list[dict[str, Any]]:
+def _ranges(bias: Float[np.ndarray, "heads distances"]) -> list[HeadRange]:
     if not np.isfinite(bias).all():
         raise Absent("the bias holds numbers that are not finite")
-    seen = reach(bias)
-    rows = zip(seen.distance.tolist(), seen.half.tolist(), seen.greatest.tolist(), seen.middle.tolist(), strict=True)
+    found = effective_range(bias)
+    rows = zip(found.distance.tolist(), found.half.tolist(), found.peak.tolist(), found.mean.tolist(), strict=True)
     return [
-        {
-            "head": n,
-            "reach": None if far < 0 else far,
-            "half": None if half < 0 else half,
-            "greatest": top,
-            "middle": mid,
-        }
-        for n, (far, half, top, mid) in enumerate(rows)
+        HeadRange(head, None if far < 0 else far, None if half < 0 else half, peak, mean)
+        for head, (far, half, peak, mean) in enumerate(rows)
     ]
 
 
-def _curves(scheme: "DistanceBias", distances: int) -> Float[np.ndarray, "heads distances"]:
-    """Give the bias of each head at distance 0, 1, 2, ...; of later keys where the number is negative."""
+def _biases(scheme: "DistanceBias", distances: int) -> Float[np.ndarray, "heads distances"]:
+    """Return the bias of each head at distance 0, 1, 2, ...; of later keys where the number is negative."""
     import torch
 
     cpu = torch.device("cpu")

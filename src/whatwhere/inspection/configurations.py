@@ -1,60 +1,144 @@
-"""What differs between two configurations: rotary above all, by position."""
+"""The difference between two configurations: changed keys, and rotary positions compared by distance."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float
 
 from whatwhere.analysis.rotary_spectrum import agreement
 from whatwhere.errors import WhatWhereError
-from whatwhere.inspection.subject import Absent
-from whatwhere.interop.checkpoint import Checkpoint
+from whatwhere.inspection.subject import Absent, reason_of
+from whatwhere.models.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
-    from whatwhere.interop.huggingface import Description, Plan
+    from whatwhere.models.huggingface import Description, Plan
+
+Value = str | int | float | bool | None
 
 _FACTS = (
     "model_type", "vocab_size", "dim", "token_dim", "num_heads", "key_heads", "head_dim", "layers", "input",
-    "embedding_scale", "tied", "padding_id", "max_length", "scales",
+    "embedding_scale", "tied", "padding_idx", "max_length", "scales",
 )  # fmt: skip
-_UNTOLD = ("_name_or_path", "transformers_version")
+_IGNORED = ("_name_or_path", "transformers_version")
 _DISTANCES = (1, 10, 100, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000)
-_SAME = 1e-9
-"""Of a frequency: formulas that say one thing in two ways differ by less."""
+_TOLERANCE = 1e-9
+"""Relative, of a frequency: two ways of writing the same formula differ by less."""
 
 
-def configurations(first: "Checkpoint | Description", second: "Checkpoint | Description") -> dict[str, Any]:
-    """Compare two configurations, in this library's words and, where both are Hugging Face's own, key by key.
+@dataclass(frozen=True)
+class ChangedValue:
+    """A setting that differs.
 
-    Layers whose queries and keys are mapped otherwise are told in groups. Of two rotaries the frequencies are compared
-    pair by pair, and by distance: the cosine of a vector turned by the one and by the other.
+    Args:
+        name: of the setting; nested keys are joined by dots.
+        first, second: its values; None where there is none.
+    """
+
+    name: str
+    first: Value
+    second: Value
+
+
+@dataclass(frozen=True, eq=False)
+class RotaryDifference:
+    """Two rotary embeddings compared.
+
+    Args:
+        pairs: rotated pairs of features.
+        differing: pairs whose frequencies differ.
+        length: that the frequencies hold for, where they follow the length.
+        frequencies: of both, radians per position.
+        ratio: of the frequencies, second / first; NaN where the first is 0.
+        magnitudes: factors of queries and keys.
+        interleaved: how features are paired, as in `Rotary`.
+        distances: between two tokens.
+        cosine: of a vector rotated by the one and by the other, at each distance.
+    """
+
+    pairs: int
+    differing: int
+    length: int
+    frequencies: tuple[Float[np.ndarray, " pairs"], Float[np.ndarray, " pairs"]]
+    ratio: Float[np.ndarray, " pairs"]
+    magnitudes: tuple[float, float]
+    interleaved: tuple[bool, bool]
+    distances: Sequence[int]
+    cosine: Sequence[float]
+
+
+@dataclass(frozen=True, eq=False)
+class LayerDifference:
+    """The schemes of some layers, which differ.
+
+    Args:
+        layers: their numbers.
+        first, second: the schemes as code; None for none.
+        rotary: the comparison, where both are rotary with as many pairs.
+    """
+
+    layers: Sequence[int]
+    first: str | None
+    second: str | None
+    rotary: RotaryDifference | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ConfigurationDifference:
+    """The difference between two configurations.
+
+    Args:
+        keys: that differ, where both are Hugging Face's own.
+        facts: that differ in this library's terms, where no key has the same name and values.
+        query_key: layers whose maps of queries and keys differ.
+        score: layers whose biases differ.
+        not_understood: why keys alone are compared; None where both are understood.
+    """
+
+    keys: Sequence[ChangedValue] = ()
+    facts: Sequence[ChangedValue] = ()
+    query_key: Sequence[LayerDifference] = ()
+    score: Sequence[LayerDifference] = ()
+    not_understood: str | None = None
+
+
+def configurations(first: "Checkpoint | Description", second: "Checkpoint | Description") -> ConfigurationDifference:
+    """Compare two configurations.
+
+    Layers whose schemes differ in the same way are grouped. Two rotary embeddings are compared pair by pair, and by
+    distance: the cosine of a vector rotated by the one and by the other.
+
+    Args:
+        first, second: checkpoints, or what their configurations describe.
+
+    Raises:
+        Absent: one of them is not understood, and they have no keys to compare.
     """
     keys = _keys(first, second)
     if keys == [] and _raw(first) is not None:
-        return {"facts": [], "keys": [], "query_key": [], "score": []}  # one configuration: no need to read it
+        return ConfigurationDifference()  # one configuration: no need to interpret it
     try:
         one, other = _described(first), _described(second)
     except (WhatWhereError, NotImplementedError) as problem:
         if keys is None:
-            raise Absent(str(problem)) from None
-        return {"keys": keys, "facts": [], "query_key": [], "score": [], "not_understood": str(problem)}
-    longest = max((side.max_length or 0 for side in (one, other)), default=0) or _DISTANCES[-1]
-    return {
-        "facts": [
-            {"name": name, "first": _said(getattr(one, name)), "second": _said(getattr(other, name))}
-            for name in _FACTS
-            if getattr(one, name) != getattr(other, name)
-        ],
-        "keys": keys or [],
-        "query_key": [
-            {"layers": layers, "first": _said(a), "second": _said(b), "rotary": _rotary(a, b, longest)}
+            raise Absent(f"a configuration is not understood: {reason_of(problem)}") from None
+        return ConfigurationDifference(keys, not_understood=reason_of(problem))
+    length = max((side.max_length or 0 for side in (one, other)), default=0) or _DISTANCES[-1]
+    facts = [
+        ChangedValue(name, _value(getattr(one, name)), _value(getattr(other, name)))
+        for name in _FACTS
+        if getattr(one, name) != getattr(other, name)
+    ]
+    return ConfigurationDifference(
+        keys=keys or [],
+        facts=[fact for fact in facts if fact not in (keys or ())],
+        query_key=[
+            LayerDifference(layers, _code(a), _code(b), _rotary(a, b, length))
             for a, b, layers in _differing(one.query_key, other.query_key)
         ],
-        "score": [
-            {"layers": layers, "first": _said(a), "second": _said(b)}
-            for a, b, layers in _differing(one.score, other.score)
-        ],
-    }
+        score=[LayerDifference(layers, _code(a), _code(b)) for a, b, layers in _differing(one.score, other.score)],
+    )
 
 
 def _described(side: "Checkpoint | Description") -> "Description":
@@ -65,34 +149,38 @@ def _raw(side: "Checkpoint | Description") -> Mapping[str, Any] | None:
     return side.config if isinstance(side, Checkpoint) else None
 
 
-def _keys(first: "Checkpoint | Description", second: "Checkpoint | Description") -> list[dict[str, Any]] | None:
+def _keys(first: "Checkpoint | Description", second: "Checkpoint | Description") -> list[ChangedValue] | None:
     """Compare the keys of two configurations of Hugging Face; None where one is made from something else."""
     sides = [_raw(side) for side in (first, second)]
     if any(side is None for side in sides) or "gguf" in (getattr(side, "format", "") for side in (first, second)):
         return None
     one, other = (dict(_flat(side or {})) for side in sides)
-    names = [name for name in {**one, **other} if name.split(".")[-1] not in _UNTOLD]
+    names = [name for name in {**one, **other} if name.split(".")[-1] not in _IGNORED]
     absent = object()
     return [
-        {"name": name, "first": _said(one.get(name)), "second": _said(other.get(name))}
+        ChangedValue(name, _value(one.get(name)), _value(other.get(name)))
         for name in names
         if one.get(name, absent) != other.get(name, absent)
     ]
 
 
-def _flat(config: Mapping[str, Any], front: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in config.items():
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{front}{name}.")
+            yield from _flat(value, f"{prefix}{name}.")
         else:
-            yield f"{front}{name}", value
+            yield f"{prefix}{name}", value
 
 
-def _said(value: Any) -> Any:
-    """Give a value that JSON holds, else its words; one number for equal ones in a row."""
+def _value(value: object) -> Value:
+    """Return a value that JSON holds, else its code; a tuple of equal values as one."""
     if isinstance(value, tuple) and len(set(map(repr, value))) == 1:
         value = value[0]
     return value if value is None or isinstance(value, str | int | float) else repr(value)
+
+
+def _code(plan: "Plan | None") -> str | None:
+    return None if plan is None else repr(plan)
 
 
 def _differing(
@@ -103,44 +191,43 @@ def _differing(
     for layer, (a, b) in enumerate(zip(first, second, strict=False)):
         if a == b:
             continue
-        own = next((layers for x, y, layers in found if x == a and y == b), None)
-        if own is None:
+        same = next((layers for x, y, layers in found if x == a and y == b), None)
+        if same is None:
             found.append((a, b, [layer]))
         else:
-            own.append(layer)
+            same.append(layer)
     return found
 
 
-def _rotary(first: "Plan | None", second: "Plan | None", longest: int) -> dict[str, Any] | None:
-    """Compare two rotaries; None where one is none, or they have not as many pairs."""
+def _rotary(first: "Plan | None", second: "Plan | None", length: int) -> RotaryDifference | None:
+    """Compare two rotary embeddings; None where one is none, or they differ in their number of pairs."""
     if first is None or second is None:
         return None
     schemes: list[Any] = [plan.build() for plan in (first, second)]
     if not all(hasattr(scheme, "follows_length") and hasattr(scheme, "rotary_dim") for scheme in schemes):
         return None
-    if schemes[0].rotary_dim != schemes[1].rotary_dim:
+    one, other = schemes
+    if one.rotary_dim != other.rotary_dim:
         return None
-    one, other = (_frequencies(scheme, longest) for scheme in schemes)
-    ratio = np.divide(other, one, out=np.full(len(one), np.nan), where=one > 0)
-    distances = [n for n in _DISTANCES if n < longest] + [longest]
-    # Where frequencies follow the length, each distance is met in a text that is just long enough for it.
-    cosine = [agreement(_frequencies(schemes[0], d + 1), _frequencies(schemes[1], d + 1), [d])[0] for d in distances]
-    return {
-        "pairs": len(one),
-        "differing": int((np.abs(other - one) > _SAME * np.maximum(one, other)).sum()),
-        "length": longest,
-        "frequencies": [one, other],
-        "ratio": ratio,
-        "magnitudes": [scheme.magnitude for scheme in schemes],
-        "interleaved": [scheme.interleaved for scheme in schemes],
-        "distances": distances,
-        "cosine": cosine,
-    }
+    a, b = (_frequencies(scheme, length) for scheme in schemes)
+    distances = [n for n in _DISTANCES if n < length] + [length]
+    # Where frequencies follow the length, each distance is compared in a text that is just long enough for it.
+    cosine = [float(agreement(_frequencies(one, d + 1), _frequencies(other, d + 1), [d])[0]) for d in distances]
+    return RotaryDifference(
+        pairs=len(a),
+        differing=int((np.abs(b - a) > _TOLERANCE * np.maximum(a, b)).sum()),
+        length=length,
+        frequencies=(a, b),
+        ratio=np.divide(b, a, out=np.full(len(a), np.nan), where=a > 0),
+        magnitudes=(float(one.magnitude), float(other.magnitude)),
+        interleaved=(one.interleaved, other.interleaved),
+        distances=distances,
+        cosine=cosine,
+    )
 
 
-def _frequencies(scheme: Any, length: int) -> np.ndarray:
-    """Give the frequencies in a text of some length."""
+def _frequencies(scheme: Any, length: int) -> Float[np.ndarray, " pairs"]:
+    """Return the frequencies for a text of some length."""
     from torch import tensor
 
-    found: np.ndarray = scheme.frequencies(tensor(length) if scheme.follows_length else None).numpy()
-    return found
+    return np.asarray(scheme.frequencies(tensor(length) if scheme.follows_length else None).numpy())

@@ -1,24 +1,231 @@
-"""What differs between two checkpoints: tokens by their text, positions, configurations."""
+"""The difference between two checkpoints: tokens matched by their text, positions, and configurations."""
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int64
 
-from whatwhere.analysis.difference import Alignment, Movement, align, movement, overlap, token_keys, turn
+from whatwhere.analysis.table_difference import Alignment, Movement, align, movement, overlap, procrustes, token_keys
 from whatwhere.errors import CheckpointError, MissingExtra, SettingError
-from whatwhere.inspection.configurations import configurations
-from whatwhere.inspection.subject import Absent, plain
-from whatwhere.interop.checkpoint import Checkpoint
-from whatwhere.interop.checkpoint.asked import Table, read_table, word_of
-from whatwhere.interop.reading import read
+from whatwhere.inspection.configurations import ConfigurationDifference, configurations
+from whatwhere.inspection.subject import Absent, Progress, reason_of
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.lookup import Table, read_table, word_of
+from whatwhere.models.read import read
+from whatwhere.records import Missing
 
 ALIKE = 0.9
-"""Median cosine of the rows, below which the spaces are taken for different ones and turned onto each other."""
+"""Median cosine of the rows, below which the embedding spaces count as different, and one is rotated onto the other."""
+_LEAST_KEPT = 10
 
-Tell = Callable[[str], None]
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two that are compared.
+
+    Args:
+        path: of the file or folder.
+        format: of the checkpoint; "configuration" for a configuration alone.
+    """
+
+    path: str
+    format: str
+
+
+@dataclass(frozen=True)
+class ComparedTable:
+    """One of two tables that are compared.
+
+    Args:
+        name: of the tensor.
+        dtype: the stored type.
+        rows, dim: its shape.
+        not_finite: the rows that are ignored, for they hold NaN or infinity.
+    """
+
+    name: str
+    dtype: str
+    rows: int
+    dim: int
+    not_finite: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A summary of some numbers; NaN where there are none.
+
+    Args:
+        min, median, mean, max: of the numbers.
+    """
+
+    min: float
+    median: float
+    mean: float
+    max: float
+
+
+@dataclass(frozen=True)
+class MovedRow:
+    """A row that differs.
+
+    Args:
+        token: or position.
+        ids: of the row in both tables.
+        distance: between the two rows, in units of the median norm of the first table's.
+        cosine: of the two.
+        norm_ratio: norm of the second / norm of the first; NaN where the first is 0.
+    """
+
+    token: str
+    ids: tuple[int, int]
+    distance: float
+    cosine: float
+    norm_ratio: float
+
+
+@dataclass(frozen=True)
+class RowsDifference:
+    """The difference between matched rows.
+
+    Args:
+        equal: rows whose numbers are all the same.
+        relative_error: sqrt(sum |y - x|^2 / sum |x|^2); NaN where all x are 0.
+        cosine, distance, norm_ratio: of matched rows, as in `MovedRow`.
+        moved_most: the rows of greatest distance.
+    """
+
+    equal: int
+    relative_error: float
+    cosine: Summary
+    distance: Summary
+    norm_ratio: Summary
+    moved_most: Sequence[MovedRow]
+
+
+@dataclass(frozen=True)
+class RotatedDifference(RowsDifference):
+    """The difference that is left once the first table is rotated onto the second as well as a rotation can.
+
+    Args:
+        fitted: rows that the rotation was fitted to.
+        held_out_cosine: median cosine of the other rows.
+    """
+
+    fitted: int
+    held_out_cosine: float
+
+
+@dataclass(frozen=True)
+class KeptNeighbors:
+    """A token, and the share of its nearest neighbors that is the same in both tables.
+
+    Args:
+        token: its text.
+        kept: the share.
+    """
+
+    token: str
+    kept: float
+
+
+@dataclass(frozen=True)
+class NeighborsDifference:
+    """The difference between the nearest neighbors of tokens.
+
+    Args:
+        k: neighbors of each.
+        queries: tokens that were sampled.
+        kept: mean share of neighbors that are the same.
+        chance: the share that random neighbors would keep.
+        least_kept: the tokens whose neighbors changed most.
+    """
+
+    k: int
+    queries: int
+    kept: float
+    chance: float
+    least_kept: Sequence[KeptNeighbors]
+
+
+@dataclass(frozen=True)
+class TokensDifference:
+    """The difference between two token tables.
+
+    Args:
+        matched_by: "text", or "id" where one of the two has no tokens.
+        tables: both.
+        shared: tokens of both.
+        removed_count, removed: tokens of the first alone.
+        new_count, new: tokens of the second alone.
+        rows: matched row by row.
+        rotated: the same after a rotation.
+        neighbors: of the matched tokens.
+    """
+
+    matched_by: str
+    tables: tuple[ComparedTable, ComparedTable]
+    shared: int
+    removed_count: int
+    removed: Sequence[str]
+    new_count: int
+    new: Sequence[str]
+    rows: RowsDifference | Missing
+    rotated: RotatedDifference | Missing
+    neighbors: NeighborsDifference | Missing
+
+
+@dataclass(frozen=True)
+class PositionsDifference:
+    """The difference between two position tables.
+
+    Args:
+        tables: both.
+        offsets: the row that position 0 reads, in both.
+        shared: positions of both.
+        removed, new: how many positions one of them alone has.
+        rows: matched position by position.
+    """
+
+    tables: tuple[ComparedTable, ComparedTable]
+    offsets: tuple[int, int]
+    shared: int
+    removed: int
+    new: int
+    rows: RowsDifference | Missing
+
+
+@dataclass(frozen=True, eq=False)
+class Difference:
+    """The difference between two checkpoints.
+
+    Args:
+        first, second: what was compared.
+        tokens: of the token tables.
+        positions: of the position tables.
+        configuration: of the configurations.
+    """
+
+    first: Side
+    second: Side
+    tokens: TokensDifference | Missing
+    positions: PositionsDifference | Missing
+    configuration: ConfigurationDifference | Missing
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """The settings of a difference, as `difference` documents them."""
+
+    table: str
+    k: int
+    queries: int
+    rows: int
+    seed: int
 
 
 def difference(
@@ -27,120 +234,148 @@ def difference(
     *,
     table: str = "input",
     k: int = 10,
-    asked: int = 512,
-    most: int = 10,
+    queries: int = 512,
+    rows: int = 10,
     seed: int = 0,
     allow_pickle: bool = False,
-    tell: Tell = lambda _: None,
-) -> dict[str, Any]:
-    """Compare the input layers of two checkpoints, of any formats, and give everything as JSON holds it.
+    progress: Progress = lambda _: None,
+) -> Difference:
+    """Compare the input layers of two checkpoints of any formats.
 
-    Tokens are matched by their text, or by id where one of the two says no texts. A part that cannot be compared says
-    why under "missing".
+    Tokens are matched by their text, or by id where one of the two has no tokens. A part that cannot be compared is
+    Missing, with the reason.
 
     Args:
         first, second: files, folders, or configurations alone.
-        table: "input", "readout", or the name of a tensor that both have.
-        k: neighbors that are compared.
-        asked: rows whose neighbors are compared, drawn evenly.
-        most: how many of the rows that moved most are named.
-        seed: of what is drawn.
+        table: "input", "output" for the output projection, or the name of a tensor that both have.
+        k: nearest neighbors that are compared.
+        queries: tokens whose neighbors are compared, sampled uniformly.
+        rows: how many of the rows that moved most are listed.
+        seed: random seed of the samples.
         allow_pickle: read pickles too; pass True only where you trust the author.
-        tell: is called with what is being done.
+        progress: called with each step that takes a while, in words.
+
+    Returns:
+        The findings. Print them with `whatwhere diff`; `whatwhere.records.to_json` writes them as JSON.
+
+    Raises:
+        SettingError: k or queries is below 1, or rows below 0.
+        CheckpointError: a file cannot be read, or nothing can be compared.
+
+    Examples:
+        >>> from tempfile import mkdtemp
+        >>> folder = Path(mkdtemp())
+        >>> for name, offset in (("a", 0.0), ("b", 1.0)):
+        ...     np.save(folder / f"{name}.npy", offset + np.eye(4))
+        >>> found = difference(folder / "a.npy", folder / "b.npy")
+        >>> found.tokens.shared, found.tokens.rows.equal, found.positions.missing[:26]
+        (4, 0, 'there is no position table')
     """
-    if k < 1 or asked < 1 or most < 0:
-        raise SettingError(f"a difference got k={k}, asked={asked} and most={most}, but needs 1, 1 and 0 or more.")
-    paths = first, second
-    sides = [read(path, allow_pickle=allow_pickle) for path in paths]
-    files = [side for side in sides if isinstance(side, Checkpoint)]
-    found: dict[str, Any] = {
-        name: {"path": str(path), "format": side.format if isinstance(side, Checkpoint) else "configuration"}
-        for name, path, side in zip(("first", "second"), paths, sides, strict=True)
-    }
-    if len(files) == 2:
-        one, other = files
-        found["tokens"] = _tried(lambda: _tokens(one, other, table, (k, asked, most, seed), tell))
-        found["positions"] = _tried(lambda: _positions(one, other, most, tell))
-    else:
-        why = {"missing": "one of the two is a configuration alone, which holds no tables"}
-        found["tokens"] = found["positions"] = why
-    tell("comparing configurations")
-    found["configuration"] = _tried(lambda: configurations(*sides))
-    if all("missing" in found[part] for part in ("tokens", "positions", "configuration")):
-        raise CheckpointError(
-            f"{first} and {second} have nothing that could be compared: {found['tokens']['missing']}."
+    if k < 1 or queries < 1 or rows < 0:
+        raise SettingError(
+            f"a difference got k={k}, queries={queries} and rows={rows}, but needs 1 or more, 1 or more, and 0 or more."
         )
-    return plain(found)
+    settings = _Settings(table, k, queries, rows, seed)
+    one, other = read(first, allow_pickle=allow_pickle), read(second, allow_pickle=allow_pickle)
+    tokens: TokensDifference | Missing
+    positions: PositionsDifference | Missing
+    if isinstance(one, Checkpoint) and isinstance(other, Checkpoint):
+        files = one, other
+        tokens = _tried(lambda: _tokens(*files, settings, progress))
+        positions = _tried(lambda: _positions(*files, settings, progress))
+    else:
+        tokens = positions = Missing("one of the two is a configuration alone, which holds no tables")
+    progress("comparing configurations")
+    configuration = _tried(lambda: configurations(one, other))
+    if isinstance(tokens, Missing) and isinstance(positions, Missing) and isinstance(configuration, Missing):
+        raise CheckpointError(f"{first} and {second} have nothing that could be compared: {tokens.missing}.")
+    return Difference(_side(first, one), _side(second, other), tokens, positions, configuration)
 
 
-def _tried(part: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _side(path: str | Path, source: object) -> Side:
+    return Side(str(path), source.format if isinstance(source, Checkpoint) else "configuration")
+
+
+def _tried(part: Callable[[], Part]) -> Part | Missing:
     try:
         return part()
-    except (Absent, CheckpointError, MissingExtra) as problem:
-        return {"missing": str(problem).rstrip(".")}
+    except Absent as problem:
+        return Missing(str(problem))
+    except (CheckpointError, MissingExtra) as problem:
+        return Missing(f"this cannot be read: {reason_of(problem)}")
 
 
-def _tokens(
-    first: Checkpoint, second: Checkpoint, which: str, settings: tuple[int, int, int, int], tell: Tell
-) -> dict[str, Any]:
-    k, asked, most, seed = settings
-    tables = []
-    for checkpoint in (first, second):
-        tell(f"reading {checkpoint.path}")
-        tables.append(read_table(checkpoint, which))
-    one, other = tables
-    by, found = _aligned(one, other)
-    shared = [one.word(row) for row in found.first.tolist()]
-    x, y = _taken(one.weight, found.first), _taken(other.weight, found.second)
-    facts = {
-        "aligned_by": by,
-        "tables": [_facts(side) for side in tables],
-        "shared": len(shared),
-        "removed": [one.word(row) for row in found.removed.tolist()],
-        "new": [other.word(row) for row in found.new.tolist()],
-    }
-    if not shared:
-        why = {"missing": f"no token is in both: they were matched by {by}"}
-        return facts | {"rows": why, "turned": why, "neighbors": why}
-    if x.shape != y.shape:
-        why = {"missing": f"rows have {x.shape[1]:,} and {y.shape[1]:,} features, so they have no distance"}
-        return facts | {"rows": why, "turned": why, "neighbors": _neighborhoods(x, y, shared, k, asked, seed, tell)}
-    tell("comparing rows")
-    moved = movement(x, y)
-    ids = [(int(one.ids[a]), int(other.ids[b])) for a, b in zip(found.first, found.second, strict=True)]
-    facts["rows"] = _rows(moved, shared, ids, most)
-    facts["turned"] = _turned(moved, x, y, shared, ids, most, seed, tell)
-    facts["neighbors"] = _neighborhoods(x, y, shared, k, asked, seed, tell)
-    return facts
+def _tokens(first: Checkpoint, second: Checkpoint, settings: _Settings, progress: Progress) -> TokensDifference:
+    progress(f"reading {first.path}")
+    one = read_table(first, settings.table)
+    progress(f"reading {second.path}")
+    other = read_table(second, settings.table)
+    matched_by, alignment = _aligned(one, other)
+    names = [one.word(row) for row in alignment.first.tolist()]
+    x, y = _taken(one.weight, alignment.first), _taken(other.weight, alignment.second)
+    rows: RowsDifference | Missing
+    rotated: RotatedDifference | Missing
+    neighbors: NeighborsDifference | Missing
+    if not names:
+        rows = rotated = neighbors = Missing(f"no token is in both: they were matched by {matched_by}")
+    else:
+        if x.shape != y.shape:
+            rows = rotated = Missing(f"rows have {x.shape[1]:,} and {y.shape[1]:,} features, so they have no distance")
+        else:
+            progress("comparing rows")
+            moved = movement(x, y)
+            ids = _ids(one, other, alignment)
+            rows = _rows(moved, names, ids, settings.rows)
+            rotated = _rotated(moved, x, y, names, ids, settings, progress)
+        neighbors = _neighbors(x, y, names, settings, progress)
+    removed = [one.word(row) for row in alignment.removed.tolist()]
+    new = [other.word(row) for row in alignment.new.tolist()]
+    return TokensDifference(
+        matched_by=matched_by,
+        tables=(_described(one), _described(other)),
+        shared=len(names),
+        removed_count=len(removed),
+        removed=removed,
+        new_count=len(new),
+        new=new,
+        rows=rows,
+        rotated=rotated,
+        neighbors=neighbors,
+    )
 
 
-def _positions(first: Checkpoint, second: Checkpoint, most: int, tell: Tell) -> dict[str, Any]:
-    sides = []
-    for checkpoint in (first, second):
-        name = checkpoint.position_table
-        if name is None:
-            raise Absent(f"{checkpoint.path} has no table of positions")
-        tell(f"reading {name} of {checkpoint.path}")
-        sides.append((read_table(checkpoint, name), checkpoint.position_offset or 0))
-    (one, start), (other, begin) = sides
-    found = align(
+def _positions(first: Checkpoint, second: Checkpoint, settings: _Settings, progress: Progress) -> PositionsDifference:
+    one, other = (_position_table(checkpoint, progress) for checkpoint in (first, second))
+    start, begin = first.position_offset or 0, second.position_offset or 0
+    alignment = align(
         [n - start if n >= start else "" for n in one.ids.tolist()],
         [n - begin if n >= begin else "" for n in other.ids.tolist()],
     )
-    x, y = one.weight[found.first], other.weight[found.second]
-    facts = {
-        "tables": [_facts(side) for side, _ in sides],
-        "offsets": [start, begin],
-        "shared": len(x),
-        "removed": len(found.removed),
-        "new": len(found.new),
-    }
-    if not len(x) or x.shape != y.shape:
-        return facts | {"rows": {"missing": f"rows have {x.shape[1]:,} and {y.shape[1]:,} features"}}
-    places = [int(one.ids[row]) - start for row in found.first.tolist()]
-    named = [f"position {place}" for place in places]
-    ids = [(int(one.ids[a]), int(other.ids[b])) for a, b in zip(found.first, found.second, strict=True)]
-    return facts | {"rows": _rows(movement(x, y), named, ids, most)}
+    x, y = one.weight[alignment.first], other.weight[alignment.second]
+    rows: RowsDifference | Missing
+    if not len(x):
+        rows = Missing("no position is in both")
+    elif x.shape != y.shape:
+        rows = Missing(f"rows have {x.shape[1]:,} and {y.shape[1]:,} features, so they have no distance")
+    else:
+        ids = _ids(one, other, alignment)
+        rows = _rows(movement(x, y), [f"position {row - start}" for row, _ in ids], ids, settings.rows)
+    return PositionsDifference(
+        tables=(_described(one), _described(other)),
+        offsets=(start, begin),
+        shared=len(x),
+        removed=len(alignment.removed),
+        new=len(alignment.new),
+        rows=rows,
+    )
+
+
+def _position_table(checkpoint: Checkpoint, progress: Progress) -> Table:
+    name = checkpoint.position_table
+    if name is None:
+        raise Absent(f"there is no position table in {checkpoint.path}")
+    progress(f"reading {name} of {checkpoint.path}")
+    return read_table(checkpoint, name)
 
 
 def _aligned(one: Table, other: Table) -> tuple[str, Alignment]:
@@ -151,90 +386,80 @@ def _aligned(one: Table, other: Table) -> tuple[str, Alignment]:
 
 
 def _keys(table: Table, keys: Sequence[Hashable]) -> list[Hashable]:
-    """Give the key of each row; "" for one that no token has, or a token without text."""
+    """Return the key of each row; "" for one that no token has, or a token without text."""
     words = table.words
     return [keys[n] if n < len(keys) and words[n] else "" for n in table.ids.tolist()]
 
 
-def _facts(table: Table) -> dict[str, Any]:
-    return {
-        "name": table.name,
-        "dtype": table.dtype,
-        "rows": table.rows,
-        "dim": table.weight.shape[1],
-        "left_out": [word_of(table.words, n) for n in table.broken.tolist()],
-    }
+def _ids(one: Table, other: Table, alignment: Alignment) -> list[tuple[int, int]]:
+    return list(zip(one.ids[alignment.first].tolist(), other.ids[alignment.second].tolist(), strict=True))
+
+
+def _described(table: Table) -> ComparedTable:
+    not_finite = [word_of(table.words, n) for n in table.broken.tolist()]
+    return ComparedTable(table.name, table.dtype, table.rows, table.weight.shape[1], not_finite)
 
 
 def _taken(weight: np.ndarray, rows: Int64[np.ndarray, " rows"]) -> np.ndarray:
-    """Take rows; the whole table as it is, without a copy."""
+    """Return some rows; the whole table without a copy."""
     return weight if np.array_equal(rows, np.arange(len(weight))) else weight[rows]
 
 
-def _rows(moved: Movement, names: Sequence[str], ids: list[tuple[int, int]], most: int) -> dict[str, Any]:
+def _rows(moved: Movement, names: Sequence[str], ids: Sequence[tuple[int, int]], most: int) -> RowsDifference:
     order = [row for row in np.argsort(-moved.distance, kind="stable").tolist() if not moved.equal[row]][:most]
-    return {
-        "equal": int(moved.equal.sum()),
-        "relative_error": moved.relative_error,
-        "cosine": _spread(moved.cosine),
-        "distance": _spread(moved.distance),
-        "length_ratio": _spread(moved.ratio[np.isfinite(moved.ratio)]),
-        "most_moved": [
-            {
-                "token": names[row],
-                "ids": ids[row],
-                "distance": moved.distance[row],
-                "cosine": moved.cosine[row],
-                "length_ratio": moved.ratio[row],
-            }
+    return RowsDifference(
+        equal=int(moved.equal.sum()),
+        relative_error=moved.relative_error,
+        cosine=_summary(moved.cosine),
+        distance=_summary(moved.distance),
+        norm_ratio=_summary(moved.norm_ratio[np.isfinite(moved.norm_ratio)]),
+        moved_most=[
+            MovedRow(
+                names[row], ids[row], float(moved.distance[row]), float(moved.cosine[row]), float(moved.norm_ratio[row])
+            )
             for row in order
         ],
-    }
+    )
 
 
-def _spread(values: Float[np.ndarray, " values"]) -> dict[str, Any]:
+def _summary(values: Float[np.ndarray, " values"]) -> Summary:
     if not len(values):
-        return dict.fromkeys(("least", "median", "mean", "greatest"))
-    return {
-        "least": values.min(),
-        "median": float(np.median(values)),
-        "mean": values.mean(),
-        "greatest": values.max(),
-    }
+        return Summary(*4 * [float("nan")])
+    return Summary(float(values.min()), float(np.median(values)), float(values.mean()), float(values.max()))
 
 
-def _turned(
+def _rotated(
     moved: Movement,
-    x: np.ndarray,
-    y: np.ndarray,
+    x: Float[np.ndarray, "rows dim"],
+    y: Float[np.ndarray, "rows dim"],
     names: Sequence[str],
-    ids: list[tuple[int, int]],
-    most: int,
-    seed: int,
-    tell: Tell,
-) -> dict[str, Any]:
+    ids: Sequence[tuple[int, int]],
+    settings: _Settings,
+    progress: Progress,
+) -> RotatedDifference | Missing:
     if float(np.median(moved.cosine)) >= ALIKE:
-        return {"missing": f"the spaces are one: the median cosine is at least {ALIKE}"}
+        return Missing(f"the embedding spaces are alike: the median cosine is at least {ALIKE}")
     if len(x) < 4 * x.shape[1]:
-        return {"missing": f"{len(x):,} shared rows are too few to tell a rotation of {x.shape[1]:,} features"}
-    tell("turning one space onto the other")
-    found = turn(x, y, seed)
+        return Missing(f"{len(x):,} shared rows are too few to fit a rotation of {x.shape[1]:,} features")
+    progress("rotating one space onto the other")
+    found = procrustes(x, y, settings.seed)
     held_out = float(np.median(found.movement.cosine[found.held_out]))
-    return {"fitted": len(found.fitted), "held_out_cosine": held_out} | _rows(found.movement, names, ids, most)
+    rows = _rows(found.movement, names, ids, settings.rows)
+    return RotatedDifference(**vars(rows), fitted=len(found.fitted), held_out_cosine=held_out)
 
 
-def _neighborhoods(
-    x: np.ndarray, y: np.ndarray, names: Sequence[str], k: int, asked: int, seed: int, tell: Tell
-) -> dict[str, Any]:
+def _neighbors(
+    x: np.ndarray, y: np.ndarray, names: Sequence[str], settings: _Settings, progress: Progress
+) -> NeighborsDifference | Missing:
     if len(x) < 2:
-        return {"missing": "there are fewer than two shared tokens"}
-    tell("comparing neighborhoods")
-    found = overlap(x, y, k, asked, seed)
-    order = np.argsort(found.kept, kind="stable")[:10].tolist()
-    return {
-        "k": found.k,
-        "asked": len(found.rows),
-        "kept": found.kept.mean(),
-        "chance": found.k / (len(x) - 1),
-        "least_kept": [{"token": names[int(found.rows[n])], "kept": found.kept[n]} for n in order if found.kept[n] < 1],
-    }
+        return Missing("there are fewer than two shared tokens")
+    progress("comparing nearest neighbors")
+    found = overlap(x, y, settings.k, settings.queries, settings.seed)
+    order = np.argsort(found.kept, kind="stable")[:_LEAST_KEPT].tolist()
+    return NeighborsDifference(
+        k=found.k,
+        queries=len(found.rows),
+        kept=float(found.kept.mean()),
+        chance=found.k / (len(x) - 1),
+        least_kept=[KeptNeighbors(names[int(found.rows[n])], float(found.kept[n])) for n in order if found.kept[n] < 1],
+    )

@@ -1,45 +1,51 @@
-"""What is inspected: one checkpoint, its tables read once, and why something is not there."""
+"""The checkpoint that is inspected: tables that several sections need, each read once, or why they are not there."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int64
 
-from whatwhere.analysis.health import Health, health, hubs, row_norms
-from whatwhere.analysis.kinds import kinds, scripts
+from whatwhere.analysis.diagnostics import Diagnostics, Hubs, diagnostics, hubs, row_norms
+from whatwhere.analysis.token_types import scripts, token_types
 from whatwhere.errors import WhatWhereError
-from whatwhere.interop.checkpoint import Checkpoint
+from whatwhere.escape import quoted
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.records import Missing
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from whatwhere.interop.huggingface import Description
+    from whatwhere.models.huggingface import Description
+
+Progress = Callable[[str], None]
+"""A function that is called with each step that takes a while, in words."""
+Found = TypeVar("Found")
 
 LARGE = 1 << 27
-"""Numbers in a token table, from where on fewer rows are asked for their neighbors: 512 MB of float32."""
+"""Numbers in a token table, from which on fewer rows are sampled for hubs: 512 MB of float32."""
 ASKED, ASKED_OF_LARGE = 4096, 512
 
 
 class Absent(Exception):
-    """Say why a section has no numbers."""
+    """A section cannot be computed; the message is the reason, a sentence without its full stop."""
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """Hold a checkpoint and what several sections need of it, each worked out when it is first asked for.
+    """A checkpoint and what several sections need of it, each computed when it is first read.
 
     Args:
         checkpoint: what is inspected.
-        seed: of samples.
-        tell: is called with what is being done.
+        seed: random seed for samples of rows.
+        progress: called with each step that takes a while.
     """
 
     checkpoint: Checkpoint
     seed: int
-    tell: Callable[[str], None]
+    progress: Progress
 
     @cached_property
     def table(self) -> Float[np.ndarray, "rows dim"]:
@@ -48,30 +54,31 @@ class Subject:
         if name is None:
             known = ", ".join(list(self.checkpoint.tensors)[:4])
             raise Absent(f"no tensor was found to be the token table, by name or by its rows; there are {known} ...")
-        self.tell(f"reading {name}")
+        self.progress(f"reading {name}")
         return self._read(name)
 
     @cached_property
-    def health(self) -> Health:
-        """What looks wrong with the rows of the token table, but for hubs."""
-        self.tell("looking for rows that are not well")
+    def diagnostics(self) -> Diagnostics:
+        """The diagnostics of the token table, but for hubs."""
+        self.progress("looking for under-trained, duplicate, zero and NaN rows")
         words = self.checkpoint.words
-        return health(self.table, None if words is None else len(words), self.seed, ask=0)
+        return diagnostics(self.table, None if words is None else len(words), self.seed, hub_queries=0)
 
     @cached_property
-    def hubs(self) -> tuple[int, tuple[tuple[int, int], ...]]:
-        """How many rows were asked for their nearest, and the rows that are named most."""
-        self.tell("looking for hubs")
-        return hubs(self.table, self.sound, self.seed, ASKED_OF_LARGE if self.table.size > LARGE else ASKED)
+    def hubs(self) -> Hubs:
+        """The rows that are nearest neighbors of unusually many."""
+        self.progress("looking for hubs")
+        queries = ASKED_OF_LARGE if self.table.size > LARGE else ASKED
+        return hubs(self.table, self.usable, self.seed, queries)
 
     @cached_property
-    def sound(self) -> Int64[np.ndarray, " sound"]:
+    def usable(self) -> Int64[np.ndarray, " usable"]:
         """Ids of the rows that hold finite numbers, not all of them 0."""
         return np.flatnonzero(np.isfinite(self.norms) & (self.norms > 0))
 
     @cached_property
     def norms(self) -> Float[np.ndarray, " rows"]:
-        """The length of each row of the token table."""
+        """The norm of each row of the token table."""
         return row_norms(self.table)
 
     @cached_property
@@ -79,14 +86,14 @@ class Subject:
         """The tokens as strings, one for each row of the table; "" for a row without one."""
         words = self.checkpoint.words
         if words is None:
-            raise Absent("nothing beside the table names its rows: there is no tokenizer and no list of tokens")
+            raise Absent("the tokens of the rows are not known: there is no tokenizer and no list of tokens")
         rows = len(self.table)
         return words[:rows] + [""] * (rows - len(words))
 
     @cached_property
-    def kinds(self) -> list[str]:
-        """The kind of each token."""
-        return kinds(self.words)
+    def token_types(self) -> list[str]:
+        """The type of each token: word, special, number ..."""
+        return token_types(self.words)
 
     @cached_property
     def scripts(self) -> list[str]:
@@ -95,90 +102,79 @@ class Subject:
 
     @cached_property
     def tokenizer(self) -> "Tokenizer":
-        """A copy of the tokenizer that neither cuts nor pads."""
-        found = self.checkpoint.tokenizer
-        if found is None:
-            raise Absent("there is no tokenizer.json beside the table, so nothing turns a text into ids")
-        copy = type(found).from_str(found.to_str())
+        """A copy of the tokenizer that neither truncates nor pads."""
+        own = self.checkpoint.tokenizer
+        if own is None:
+            raise Absent("there is no tokenizer.json beside the table, so no text can be encoded")
+        copy = type(own).from_str(own.to_str())
         copy.no_truncation()
         copy.no_padding()
         return copy
 
     @cached_property
     def description(self) -> "Description":
-        """What the configuration says of tokens and positions; imports torch."""
+        """The tokens and positions that the configuration describes."""
         if self.checkpoint.config is None:
-            raise Absent("there is no configuration, so nothing says where the tokens of this model stand")
-        self.tell("reading the configuration")
+            raise Absent("there is no configuration, so the positional encoding of this model is not known")
+        self.progress("reading the configuration")
         try:
             return self.checkpoint.description
         except WhatWhereError as problem:
-            words = str(problem).removesuffix(".")  # the sentence that it becomes a part of has its own
-            raise Absent(f"the configuration is not understood: {words}") from None
+            raise Absent(f"the configuration is not understood: {reason_of(problem)}") from None
 
     @cached_property
     def positions(self) -> Float[np.ndarray, "places dim"]:
-        """What is added at each position: the learned table less the rows before position 0, or the fixed scheme's."""
+        """The vector added at each position: a row of the learned table, from position 0 on, or a fixed scheme's."""
         name = self.checkpoint.position_table
         if name is not None:
-            self.tell(f"reading {name}")
+            self.progress(f"reading {name}")
             return self._read(name)[self.offset :]
         plan = self.description.input
         if plan is None:
-            raise Absent("this model adds no position to its token vectors")
+            raise Absent("this model adds no position embedding to its token embeddings")
         if self.description.max_length is None or "max_length" in plan.settings:
-            raise Absent(f"its positions are {plan.scheme.__name__}'s, but no table of them is in the file")
-        from whatwhere.ruler import positions
+            raise Absent(f"its position embedding is {plan.class_name}, but no table of it is in the file")
+        from whatwhere.position import positions
 
         scheme: Any = plan.build()
         return np.asarray(scheme(positions(min(self.description.max_length, 4096)))[0].detach().numpy())
 
     @property
     def offset(self) -> int:
-        """How many rows of the position table stand before that of position 0; 0 where it is not known."""
+        """The row of the position table that position 0 reads; 0 where that is not known."""
         return self.checkpoint.position_offset or 0
 
-    def optional(self, ends: Iterable[str]) -> Float[np.ndarray, "*shape"] | None:
-        """Give the first tensor whose name has one of some ends, or None."""
-        for end in ends:
-            found = [name for name in self.checkpoint.tensors if name == end or name.endswith(f".{end}")]
-            if found:
-                return self._read(min(found, key=lambda name: ("decoder" not in name and "encoder" in name, len(name))))
+    def optional(self, suffixes: Iterable[str]) -> Float[np.ndarray, "*shape"] | None:
+        """Return the first tensor whose name ends with one of some suffixes, or None."""
+        for end in suffixes:
+            names = [name for name in self.checkpoint.tensors if name == end or name.endswith(f".{end}")]
+            if names:
+                return self._read(min(names, key=lambda name: ("decoder" not in name and "encoder" in name, len(name))))
         return None
 
     def _read(self, name: str) -> Float[np.ndarray, "*shape"]:
         array = self.checkpoint.array(name)
         if array.ndim == 2 and 0 in array.shape:
-            raise Absent(f"{name} is empty: its shape is {array.shape}")
+            raise Absent(f"the tensor {quoted(name)} is empty: its shape is {array.shape}")
         return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
 
 
-def tried(section: Callable[[Subject], dict[str, Any]], subject: Subject) -> dict[str, Any]:
-    """Give the numbers of a section, or why there are none."""
+def reason_of(problem: Exception) -> str:
+    """Return an error as a part of a sentence: on one line, without its full stop.
+
+    Args:
+        problem: the error.
+
+    Examples:
+        >>> reason_of(ValueError("a is 1.\\nPass 2."))
+        'a is 1. Pass 2'
+    """
+    return " ".join(str(problem).splitlines()).removesuffix(".")
+
+
+def tried(section: Callable[[Subject], Found], subject: Subject) -> Found | Missing:
+    """Return a section, or why it cannot be computed."""
     try:
         return section(subject)
     except Absent as problem:
-        return {"missing": str(problem)}
-
-
-def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Give values as JSON holds them: arrays as lists, what is not finite as None, six digits that count.
-
-    >>> plain({"a": np.array([1.0, np.nan, 1 / 3])})
-    {'a': [1.0, None, 0.333333]}
-    """
-    return {str(name): _plain(part) for name, part in values.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return plain(value)
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if np.isfinite(value) else None
-    return value
+        return Missing(str(problem))

@@ -1,1 +1,1 @@
-"""The fast paths: each stands beside its plain twin, gives its numbers, and is tested against it."""
+"""The kernels: each beside an implementation in PyTorch's operations, and tested to compute its numbers."""

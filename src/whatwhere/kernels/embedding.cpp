@@ -1,6 +1,6 @@
 // Rows of the token table, scaled, plus the rows of their positions, in one pass over the memory.
 //
-// The plain twin is `_plain` in embedding.py. Products and sums are rounded as there, so the results are equal to the
+// The PyTorch implementation is `_in_pytorch` in embedding.py. Products and sums are rounded as there, so the results are equal to the
 // bit.
 #include "native.h"
 

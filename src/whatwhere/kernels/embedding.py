@@ -2,17 +2,16 @@
 
     x[b, t] = s E[ids[b, t]] + P[b, t]
 
-The plain twin, `scaled` and `summed` of what `F.embedding` gives, writes and reads all vectors once more for each
-operation. The kernel reads each row once, asks for the next ones while it works, and writes a large result past the
-caches.
+The PyTorch implementation, `scaled` and `summed` of what `F.embedding` returns, writes and reads all vectors once more
+for each operation. The kernel reads each row once, prefetches the next ones, and writes a large result past the caches.
 
-What is traced on the CPU takes the kernel too, as an operator: PyTorch's compiler makes one pass of the twin, but asks
-for no row ahead, and takes about twice as long. What is exported takes the twin, which runs without whatwhere.
+What is traced on the CPU takes the kernel too, as an operator: PyTorch's compiler makes one pass of its operations,
+but prefetches no row, and takes about twice as long. What is exported takes these operations, which run without
+whatwhere.
 """
 
 from collections.abc import Callable
-from ctypes import byref, c_float, c_int, c_int64, c_void_p
-from functools import cache
+from ctypes import byref, c_int64
 from typing import Any, NamedTuple
 
 import torch
@@ -20,14 +19,11 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 from torch.nn import functional as F
 
-from whatwhere.kernels import cuda, native
-from whatwhere.kernels.places import group, sum_by_row
-from whatwhere.kernels.switch import plain
+from whatwhere.kernels import backend
+from whatwhere.kernels.group_by_row import group, sum_by_row
 
 _TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _INDICES = (torch.int64, torch.int32)
-_COMPILED = native.library() is not None
-"""What is traced cannot ask."""
 _STREAM = 8 << 20
 """Bytes from which vectors are written past the caches: fewer may still be there when the next layer reads them."""
 _WORTH = 1 << 18
@@ -35,7 +31,7 @@ _WORTH = 1 << 18
 
 
 class Rows(NamedTuple):
-    """Say what is added to the vectors of tokens: a table, as it is or read where positions say.
+    """Describe what is added to the vectors of tokens: a table, as it is or read where positions say.
 
     Args:
         table: (1 or batch, tokens, dim) as it is; (rows, dim) with places.
@@ -52,7 +48,7 @@ def embed(
     weight: Float[Tensor, "vocab_size dim"],
     ids: Integer[Tensor, "*shape"],
     scale: float | None = None,
-    padding_id: int | None = None,
+    padding_idx: int | None = None,
     rows: Rows | None = None,
 ) -> Float[Tensor, "*shape dim"] | None:
     """Look tokens up, scale their rows and add those of their positions, if a kernel serves; else give None.
@@ -63,26 +59,26 @@ def embed(
         weight: E.
         ids: of rows of E; (batch, tokens) where something is added.
         scale: s; the product is rounded to the type of E before anything is added.
-        padding_id: a row that gets no gradient.
+        padding_idx: a row that gets no gradient.
         rows: P.
     """
     if torch._C._are_functorch_transforms_active():  # whose tensors, when traced, do not look like what they are
         return None
     if torch.compiler.is_compiling():
-        if not _serves_traced(weight, ids, rows):
+        if not _as_operator(weight, ids, rows):
             return None
-        traced: Tensor = _embed(weight, ids, scale, padding_id, *(rows or (None, None, 0)))
+        traced: Tensor = _embed(weight, ids, scale, padding_idx, *(rows or (None, None, 0)))
         return traced
     learns = torch.is_grad_enabled() and (weight.requires_grad or (rows is not None and rows.table.requires_grad))
     if learns and ids.numel() * weight.shape[-1] * weight.element_size() < _WORTH:
         return None
-    if not _serves(weight, ids, rows):
+    if (kernel := _kernel(weight, ids, rows)) is None:
         return None
     ids = ids if ids.dtype in _INDICES else ids.long()
     if not learns:
-        return _computed(weight, ids, scale, rows)
+        return _computed(kernel, weight, ids, scale, rows)
     try:
-        found: Tensor = _Embedding.apply(weight, ids, scale, padding_id, *(rows or (None, None, 0)))  # type: ignore[no-untyped-call]
+        found: Tensor = _Embedding.apply(kernel, weight, ids, scale, padding_idx, *(rows or (None, None, 0)))  # type: ignore[no-untyped-call]
     except IndexError:
         return None
     return found
@@ -91,8 +87,9 @@ def embed(
 def scaled(rows: Float[Tensor, "*shape dim"], scale: float | Tensor | None) -> Float[Tensor, "*shape dim"]:
     """Multiply rows that nobody else holds, in place where they are plain.
 
-    >>> scaled(torch.ones(2), 3.0)
-    tensor([3., 3.])
+    Examples:
+        >>> scaled(torch.ones(2), 3.0)
+        tensor([3., 3.])
     """
     if scale is None:
         return rows
@@ -106,8 +103,9 @@ def summed(x: Float[Tensor, "..."], p: Float[Tensor, "..."], own: bool = False) 
         x, p: vectors, and what is added to them.
         own: nobody else holds x, so that the sum may be written there.
 
-    >>> summed(torch.ones(1, 2, dtype=torch.bfloat16), torch.ones(1, 2))
-    tensor([[2., 2.]], dtype=torch.bfloat16)
+    Examples:
+        >>> summed(torch.ones(1, 2, dtype=torch.bfloat16), torch.ones(1, 2))
+        tensor([[2., 2.]], dtype=torch.bfloat16)
     """
     wide = x.to(torch.promote_types(x.dtype, p.dtype))
     if (own or wide is not x) and _is_plain(wide) and type(p) in (Tensor, torch.nn.Parameter):
@@ -116,27 +114,28 @@ def summed(x: Float[Tensor, "..."], p: Float[Tensor, "..."], own: bool = False) 
 
 
 def gradient_of_rows(
-    gradient: Float[Tensor, "*shape dim"], index: Integer[Tensor, "*shape"], rows: int, padding_id: int | None
+    gradient: Float[Tensor, "*shape dim"], index: Integer[Tensor, "*shape"], rows: int, padding_idx: int | None
 ) -> Float[Tensor, "rows dim"]:
-    """Give each row of a table the sum of the gradients at its places, in float32 at least.
+    """Return each row of a table the sum of the gradients at its places, in float32 at least.
 
     PyTorch's CPU kernel sums in the table's own type: 4,096 gradients of 1 make 256 in bfloat16.
 
-    >>> gradient_of_rows(torch.ones(3, 1), torch.tensor([1, 1, 0]), 3, None).flatten()
-    tensor([1., 2., 0.])
+    Examples:
+        >>> gradient_of_rows(torch.ones(3, 1), torch.tensor([1, 1, 0]), 3, None).flatten()
+        tensor([1., 2., 0.])
     """
     if gradient.dtype not in (torch.bfloat16, torch.float16) or gradient.device.type != "cpu":
-        padding = -1 if padding_id is None else padding_id
+        padding = -1 if padding_idx is None else padding_idx
         found: Tensor = torch.ops.aten.embedding_dense_backward(gradient, index, rows, padding, False)
         return found
     dim = gradient.shape[-1]
-    if not torch.is_grad_enabled() and native.serves(gradient, index):
+    if not torch.is_grad_enabled() and backend.on_cpu("sum_by_row", gradient, index) is not None:
         total = _sums_of_rows(gradient.reshape(-1, dim), index.reshape(-1).long(), rows)
     else:
         total = gradient.new_zeros(rows, dim, dtype=torch.float32)
         total = total.index_add(0, index.reshape(-1), gradient.reshape(-1, dim).float()).to(gradient.dtype)
-    if padding_id is not None:
-        total[padding_id] = 0
+    if padding_idx is not None:
+        total[padding_idx] = 0
     return total
 
 
@@ -150,43 +149,37 @@ def _sums_of_rows(gradient: Tensor, index: Tensor, rows: int) -> Tensor:
 
 
 def _is_plain(x: Tensor) -> bool:
-    """Tell whether x can be written to: nothing is traced or transformed, and no other tensor lies there."""
+    """Return whether x can be written to: nothing is traced or transformed, and no other tensor lies there."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return False
     return type(x) is Tensor and not x._is_view()
 
 
-def _serves(weight: Tensor, ids: Tensor, rows: Rows | None) -> bool:
+def _kernel(weight: Tensor, ids: Tensor, rows: Rows | None) -> Callable[..., Any] | None:
+    """Return the kernel that can look these up; else None."""
     added = () if rows is None else (rows.table,) if rows.places is None else (rows.table, rows.places)
-    return (
-        (native.serves(weight, ids, *added) or cuda.serves(weight, ids, *added))
-        and weight.dtype in _TYPES
+    kernel = backend.on_cpu("embed", weight, ids, *added) or backend.on_gpu("embed", weight, ids, *added)
+    fits = (
+        weight.dtype in _TYPES
         and weight.dim() == 2
         and weight.stride(1) == 1
         and not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
         and (rows is None or _fits(weight, ids, rows))
     )
+    return kernel if fits else None
 
 
-def _serves_traced(weight: Tensor, ids: Tensor, rows: Rows | None) -> bool:
-    """Tell whether a compiler for the CPU listens, and no export, which should run without whatwhere."""
+def _as_operator(weight: Tensor, ids: Tensor, rows: Rows | None) -> bool:
     return (
-        not _is_exporting()
-        and _COMPILED
-        and not plain()
-        and weight.device.type == "cpu"
-        and type(weight) in (Tensor, torch.nn.Parameter)
+        backend.as_operator(weight)
         and weight.dtype in _TYPES
         and ids.dtype in _INDICES
         and (rows is None or rows.table.dtype in (weight.dtype, torch.float32))
     )
 
 
-_is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
-
-
 def _fits(weight: Tensor, ids: Tensor, rows: Rows) -> bool:
-    """Tell whether the kernel can add these rows."""
+    """Return whether the kernel can add these rows."""
     table, index, offset = rows
     like = ids.dim() == 2 and table.dtype in (weight.dtype, torch.float32) and table.stride(-1) == 1
     if not like or table.shape[-1] != weight.shape[1]:
@@ -200,20 +193,21 @@ def _stand(shape: torch.Size, ids: Tensor) -> bool:
     return shape in ((1, ids.shape[1]), ids.shape)
 
 
-def _computed(weight: Tensor, ids: Tensor, scale: float | None, rows: Rows | None) -> Tensor | None:
+def _computed(
+    kernel: Callable[..., Any], weight: Tensor, ids: Tensor, scale: float | None, rows: Rows | None
+) -> Tensor | None:
     """Run the kernel; None where an id or a position has no row. On a GPU that ends the program."""
     if weight.is_cuda:
-        from whatwhere.kernels.cuda.embedding import embed as embed_on_gpu
-
-        return embed_on_gpu(weight, ids, scale, rows)
+        found: Tensor = kernel(weight, ids, scale, rows)
+        return found
     dim = weight.shape[1]
-    out = native.in_huge_pages(weight.new_empty((*ids.shape, dim)))
+    out = backend.in_huge_pages(weight.new_empty((*ids.shape, dim)))
     if out.numel() == 0:
         return out
     places = ids if ids.dim() == 2 else ids.reshape(1, -1)
     table, index, offset = rows or (None, None, 0)
     outside = c_int64(0)
-    _kernel()(
+    kernel(
         out.data_ptr(),
         weight.data_ptr(),
         places.data_ptr(),
@@ -237,7 +231,7 @@ def _computed(weight: Tensor, ids: Tensor, scale: float | None, rows: Rows | Non
 
 
 def _steps(table: Tensor | None, index: Tensor | None, offset: int) -> tuple[int, ...]:
-    """Give strides of what is added, rows that places have, the offset, and strides of the index; see embedding.cpp.
+    """Return strides of what is added, rows that places have, the offset, and strides of the index; see embedding.cpp.
 
     Where all sequences stand alike, the stride from one to the next is 0.
     """
@@ -249,30 +243,24 @@ def _steps(table: Tensor | None, index: Tensor | None, offset: int) -> tuple[int
     return 0, table.stride(0), table.shape[0] - offset, offset, sequence, index.stride(1)
 
 
-@cache
-def _kernel() -> Callable[..., None]:
-    library = native.library()
-    assert library is not None  # as `serves` has found
-    return library.function("embed", *[c_void_p] * 6, c_float, *[c_int] * 4, *[c_int64] * 15)
-
-
 def _found(
+    kernel: Callable[..., Any],
     weight: Tensor,
     ids: Tensor,
     scale: float | None,
-    padding_id: int | None,
+    padding_idx: int | None,
     table: Tensor | None,
     index: Tensor | None,
     offset: int,
 ) -> Tensor:
-    found = _computed(weight, ids, scale, None if table is None else Rows(table, index, offset))
+    found = _computed(kernel, weight, ids, scale, None if table is None else Rows(table, index, offset))
     if found is None:
         raise IndexError(f"an id lies outside of 0..{weight.shape[0] - 1}, or a position outside of its table")
     return found
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    weight, ids, ctx.scale, ctx.padding_id, table, index, ctx.offset = inputs
+    weight, ids, ctx.scale, ctx.padding_idx, table, index, ctx.offset = inputs[-7:]  # a kernel may stand before them
     ctx.save_for_backward(ids, index)
     ctx.vocab_size, ctx.table = weight.shape[0], None if table is None else (table.shape, table.dtype)
 
@@ -280,10 +268,11 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     ids, index = ctx.saved_tensors
     to_weight = to_table = None
-    if ctx.needs_input_grad[0]:
+    needs = ctx.needs_input_grad[-7:]
+    if needs[0]:
         of_rows = gradient if ctx.scale is None else gradient * ctx.scale
-        to_weight = gradient_of_rows(of_rows, ids, ctx.vocab_size, ctx.padding_id)
-    if ctx.needs_input_grad[4]:
+        to_weight = gradient_of_rows(of_rows, ids, ctx.vocab_size, ctx.padding_idx)
+    if needs[4]:
         shape, dtype = ctx.table
         wide = gradient.to(torch.promote_types(gradient.dtype, dtype))
         if index is None:
@@ -297,7 +286,11 @@ def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
 class _Embedding(torch.autograd.Function):
     """The pass with its gradients in eager mode; an operator would cost more to call."""
 
-    forward, setup_context, backward = staticmethod(_found), staticmethod(_keep), staticmethod(_gradients)
+    forward, setup_context = staticmethod(_found), staticmethod(_keep)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return (None, *_gradients(ctx, gradient))
 
 
 @torch.library.custom_op("whatwhere::embed", mutates_args=())
@@ -305,19 +298,19 @@ def _embed(
     weight: Tensor,
     ids: Tensor,
     scale: float | None,
-    padding_id: int | None,
+    padding_idx: int | None,
     table: Tensor | None,
     index: Tensor | None,
     offset: int,
 ) -> Tensor:
     """Look up, scale and sum; what has no row is an IndexError."""
     rows = None if table is None else Rows(table, index, offset)
-    if ids.dtype in _INDICES and _serves(weight, ids, rows):
-        return _found(weight, ids, scale, padding_id, table, index, offset)
-    return _plain(weight, ids, scale, rows)
+    if ids.dtype in _INDICES and (kernel := _kernel(weight, ids, rows)) is not None:
+        return _found(kernel, weight, ids, scale, padding_idx, table, index, offset)
+    return _in_pytorch(weight, ids, scale, rows)
 
 
-def _plain(weight: Tensor, ids: Tensor, scale: float | None, rows: Rows | None) -> Tensor:
+def _in_pytorch(weight: Tensor, ids: Tensor, scale: float | None, rows: Rows | None) -> Tensor:
     x = scaled(F.embedding(ids, weight), scale)
     if rows is None:
         return x

@@ -1,6 +1,6 @@
 // Pairs of features turned by their angles, (a, b) -> (a cos - b sin, a sin + b cos), in one pass over the memory.
 //
-// The plain twin is `turned` in rotary.py. Products and sums are rounded as there, in float32 at least, so the results
+// The PyTorch implementation is `turned` in rotary.py. Products and sums are rounded as there, in float32 at least, so the results
 // are equal to the bit.
 #include "native.h"
 

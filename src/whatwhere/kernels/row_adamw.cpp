@@ -1,8 +1,8 @@
 // AdamW on the rows of a batch: rows brought up to date and looked up, and the step.
 //
-// The plain twins are in row_adamw.py, and numbers are computed as there, so they are equal to the bit.
-#include "gauss.h"
-#include "places.h"
+// The PyTorch implementations are in row_adamw.py, and numbers are computed as there, so they are equal to the bit.
+#include "adamw_catch_up.h"
+#include "group_by_row.h"
 
 namespace {
 
@@ -138,7 +138,7 @@ void update_rows(const Table<W>& t, const int64_t* rows, const W* gradient, int6
 }  // namespace
 
 // Make the rules of some slots, and give D, M, V, nodes and weights of each.
-KERNEL(row_adamw_rules)(const int64_t* slots, int64_t count, const double* steps, double* rules, int64_t now, int64_t base,
+KERNEL(adamw_rules)(const int64_t* slots, int64_t count, const double* steps, double* rules, int64_t now, int64_t base,
                         double log_tail, double* out, int64_t threads) {
     const History h{steps, rules, nullptr, now, log_tail};
     parallel(count, 4, threads, [&](int64_t begin, int64_t end) {
@@ -148,7 +148,7 @@ KERNEL(row_adamw_rules)(const int64_t* slots, int64_t count, const double* steps
 
 // Bring rows up to date; with `out`, copy each to its places there. No rows means all. `slots` has room for `now` numbers;
 // `moved` becomes the number of rows that were behind.
-KERNEL(row_adamw_catch_up)(char* weight, float* master, float* first, float* second, int32_t* last, int64_t dim,
+KERNEL(adamw_catch_up)(char* weight, float* master, float* first, float* second, int32_t* last, int64_t dim,
                            const int64_t* rows, int64_t count, const double* steps, double* rules, float* told, int64_t now,
                            int64_t base, double log_tail, float eps, int64_t* slots, const int64_t* starts,
                            const int64_t* order, char* out, int64_t* moved, int type, int stream, int64_t threads) {
@@ -180,7 +180,7 @@ KERNEL(row_adamw_catch_up)(char* weight, float* master, float* first, float* sec
 }
 
 // Take step `now` on rows that are up to date. Where some are not, `behind` becomes their number and nothing is done.
-KERNEL(row_adamw_update)(char* weight, float* master, float* first, float* second, int32_t* last, int64_t dim,
+KERNEL(adamw_update)(char* weight, float* master, float* first, float* second, int32_t* last, int64_t dim,
                          const int64_t* rows, const char* gradient, int64_t count, const float* constants, int64_t now,
                          int64_t* behind, int type, int64_t threads) {
     *behind = 0;

@@ -1,13 +1,12 @@
 """AdamW on the rows of a batch: rows brought up to date and looked up, and the step.
 
-Each function has its plain twin in PyTorch's operations, which serves every device and type; the compiled kernels give
-the same numbers to the bit, but for the rules of gauss.py, which agree to the rounding of float64.
+Each function has an implementation in PyTorch's operations, which serves every device and type; the kernels compute the
+same numbers to the bit, but for the rules of adamw_catch_up.py, which agree to the rounding of float64.
 """
 
 from collections.abc import Callable
-from ctypes import byref, c_double, c_float, c_int, c_int64, c_void_p
+from ctypes import byref, c_int64
 from dataclasses import dataclass
-from functools import cache
 from math import sqrt
 from typing import Any
 
@@ -17,20 +16,19 @@ from jaxtyping import Float, Float64, Int32, Int64, Integer
 from torch import Tensor
 from torch.nn import functional as F
 
-from whatwhere.kernels import cuda, native
-from whatwhere.kernels.gauss import StepHistory
-from whatwhere.kernels.places import TYPES, Places
-from whatwhere.kernels.switch import plain
+from whatwhere.kernels import backend
+from whatwhere.kernels.adamw_catch_up import StepHistory
+from whatwhere.kernels.group_by_row import TYPES, Places
 
 _STREAM = 8 << 20
 """Bytes from which looked-up rows are written past the caches."""
 _ROWS = 4096
-"""Rows that the plain twin brings up to date at once."""
+"""Rows that PyTorch's operations bring up to date at once."""
 
 
 @dataclass
 class Moments:
-    """Hold a table and what AdamW keeps of it.
+    """A table and what AdamW keeps of it.
 
     Args:
         weight: the table.
@@ -50,22 +48,26 @@ class Moments:
         """Start with moments of zero."""
         wide = torch.promote_types(weight.dtype, torch.float32)
         exp_avg, exp_avg_sq = (
-            native.in_huge_pages(torch.zeros(weight.shape, dtype=wide, device=weight.device)) for _ in range(2)
+            backend.in_huge_pages(torch.zeros(weight.shape, dtype=wide, device=weight.device)) for _ in range(2)
         )
         master = weight.detach().to(wide).contiguous() if wide != weight.dtype else None
         return cls(
             weight, master, exp_avg, exp_avg_sq, torch.zeros(len(weight), dtype=torch.int32, device=weight.device)
         )
 
+    def values(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+        """Return the table, its master and its moments, as Triton kernels take them."""
+        return self.weight.detach(), self.master, self.exp_avg, self.exp_avg_sq
+
     def all(self) -> tuple[Tensor, ...]:
-        """Give the tensors, without a master where there is none."""
+        """Return the tensors, without a master where there is none."""
         tensors = (self.weight, self.exp_avg, self.exp_avg_sq, self.last)
         return tensors if self.master is None else (*tensors, self.master)
 
 
 @dataclass(frozen=True)
 class Step:
-    """Hold the numbers of one step.
+    """The numbers of one step.
 
     Args:
         number: n, from 1.
@@ -79,21 +81,22 @@ class Step:
     weight_decay: float
 
     def constants(self) -> tuple[float, ...]:
-        """Give what the kernel multiplies by: beta1, 1 - beta1, beta2, 1 - beta2, kept, rate, root, eps."""
+        """Return what the kernel multiplies by: beta1, 1 - beta1, beta2, 1 - beta2, kept, rate, root, eps."""
         beta1, beta2 = self.betas
         rate, root = self.lr / (1 - beta1**self.number), 1 / sqrt(1 - beta2**self.number)
         return beta1, 1 - beta1, beta2, 1 - beta2, 1 - self.lr * self.weight_decay, rate, root, self.eps
 
 
 def coefficients(history: StepHistory, since: Int64[np.ndarray, " rows"]) -> Float64[np.ndarray, "rows columns"]:
-    """Give what rows that stand at these steps, each once, need to stand at the last; see StepHistory.coefficients."""
-    if history.wide or plain() or native.library() is None:
+    """Return what rows last updated at these steps need to reach the last step; see StepHistory.coefficients."""
+    kernel = None if history.wide else backend.on_cpu("adamw_rules")
+    if kernel is None:
         return history.coefficients(since)
     slots = np.ascontiguousarray(since - history.base, dtype=np.int64)
     out = np.empty((len(slots), 3 + 2 * history.most))
     steps, rules = (x.ctypes.data for x in (history.steps, history.rules))
     numbers = (history.count, history.base, history.log_tail)
-    _rules()(slots.ctypes.data, len(slots), steps, rules, *numbers, out.ctypes.data, torch.get_num_threads())
+    kernel(slots.ctypes.data, len(slots), steps, rules, *numbers, out.ctypes.data, torch.get_num_threads())
     return out
 
 
@@ -102,20 +105,19 @@ def catch_up(table: Moments, history: StepHistory, eps: float, rows: Int64[Tenso
 
     p <- D p - m sum_i w_i / (x_i sqrt(v) + eps), m <- M m, v <- V v
     """
-    if _serves(native.serves, table):
-        return _native_catch_up(table, history, eps, rows, None, None)
+    if (kernel := _kernel(backend.on_cpu, "adamw_catch_up", table)) is not None:
+        return _catch_up_on_cpu(kernel, table, history, eps, rows, None, None)
+    on_gpu = _kernel(backend.on_gpu, "adamw_catch_up", table)
     behind = torch.nonzero((table.last if rows is None else table.last[rows]) < history.now)[:, 0]
     behind = behind if rows is None else rows[behind]
     for some in behind.split(_ROWS):
         since, which = table.last[some].unique(return_inverse=True)
         told = torch.from_numpy(coefficients(history, since.cpu().numpy().astype(np.int64)))
         numbers = told.to(table.exp_avg)[which]
-        if _serves(cuda.serves, table):
-            from whatwhere.kernels.cuda import row_adamw  # loads Triton
-
-            row_adamw.catch_up(table, some, numbers, eps)
+        if on_gpu is not None:
+            on_gpu(*table.values(), some, numbers, eps)
         else:
-            _plain_catch_up(table, some, numbers, eps)
+            _catch_up_in_pytorch(table, some, numbers, eps)
         table.last[some] = history.now
     return len(behind) > 0
 
@@ -128,9 +130,9 @@ def look_up(
     Args:
         places: of the ids.
     """
-    if _serves(native.serves, table):
-        out = native.in_huge_pages(table.weight.new_empty(*ids.shape, table.weight.shape[1]))
-        return out, _native_catch_up(table, history, eps, places.rows, places, out)
+    if (kernel := _kernel(backend.on_cpu, "adamw_catch_up", table)) is not None:
+        out = backend.in_huge_pages(table.weight.new_empty(*ids.shape, table.weight.shape[1]))
+        return out, _catch_up_on_cpu(kernel, table, history, eps, places.rows, places, out)
     moved = catch_up(table, history, eps, places.rows)
     return F.embedding(ids, table.weight.detach()), moved
 
@@ -148,32 +150,34 @@ def update(table: Moments, rows: Int64[Tensor, " rows"], gradient: Float[Tensor,
         step: n.
     """
     like = gradient.dtype == table.weight.dtype
-    if like and _serves(native.serves, table, rows, gradient):
+    if like and (kernel := _kernel(backend.on_cpu, "adamw_update", table, rows, gradient)) is not None:
         constants, behind = np.array(step.constants(), np.float32), c_int64()
         rows, gradient = rows.contiguous(), gradient.contiguous()
         tensors = (rows.data_ptr(), gradient.data_ptr())
         numbers = (len(rows), constants.ctypes.data, step.number, byref(behind))
-        _update()(*_pointers(table), *tensors, *numbers, TYPES[table.weight.dtype], torch.get_num_threads())
+        kernel(*_pointers(table), *tensors, *numbers, TYPES[table.weight.dtype], torch.get_num_threads())
         return behind.value
     if found := int((table.last[rows] != step.number - 1).sum()):
         return found
-    if like and _serves(cuda.serves, table, rows, gradient):
-        from whatwhere.kernels.cuda import row_adamw  # loads Triton
-
-        row_adamw.update(table, rows, gradient, step)
+    if like and (on_gpu := _kernel(backend.on_gpu, "adamw_update", table, rows, gradient)) is not None:
+        on_gpu(*table.values(), rows, gradient, step.constants())
     else:
-        _plain_update(table, rows, gradient.to(table.exp_avg.dtype), step)
+        _update_in_pytorch(table, rows, gradient.to(table.exp_avg.dtype), step)
     table.last[rows] = step.number
     return 0
 
 
-def _serves(serves: Callable[..., bool], table: Moments, *others: Tensor) -> bool:
-    """Tell whether kernels may take a table, as native.serves or cuda.serves says of its tensors."""
+def _kernel(
+    find: Callable[..., Callable[..., Any] | None], name: str, table: Moments, *others: Tensor
+) -> Callable[..., Any] | None:
+    """Return a kernel for a table, as backend.on_cpu or backend.on_gpu finds it; None where there is none."""
     tensors = table.all()
-    return table.weight.dtype in TYPES and serves(*tensors, *others) and all(x.is_contiguous() for x in tensors)
+    if table.weight.dtype not in TYPES or not all(x.is_contiguous() for x in tensors):
+        return None
+    return find(name, *tensors, *others)
 
 
-def _plain_catch_up(table: Moments, rows: Tensor, numbers: Float[Tensor, "rows columns"], eps: float) -> None:
+def _catch_up_in_pytorch(table: Moments, rows: Tensor, numbers: Float[Tensor, "rows columns"], eps: float) -> None:
     most = (numbers.shape[1] - 3) // 2
     kept, decay1, decay2 = numbers[:, :3, None].unbind(1)
     nodes, weights = numbers[:, 3 : 3 + most, None], numbers[:, 3 + most :, None]
@@ -187,7 +191,7 @@ def _plain_catch_up(table: Moments, rows: Tensor, numbers: Float[Tensor, "rows c
     table.exp_avg[rows], table.exp_avg_sq[rows] = first * decay1, second * decay2
 
 
-def _plain_update(table: Moments, rows: Tensor, gradient: Tensor, step: Step) -> None:
+def _update_in_pytorch(table: Moments, rows: Tensor, gradient: Tensor, step: Step) -> None:
     beta1, rest1, beta2, rest2, kept, rate, root, eps = step.constants()
     gradient = gradient.to(table.exp_avg.dtype)
     first = table.exp_avg[rows] * beta1 + gradient * rest1
@@ -203,7 +207,7 @@ def _root(x: Tensor) -> Tensor:
 
 
 def _whole(table: Moments, rows: Tensor) -> Tensor:
-    """Give rows in full: the master, wherever it rounds to what is in the table."""
+    """Return rows in full: the master, wherever it rounds to what is in the table."""
     weight = table.weight.detach()[rows]
     if table.master is None:
         return weight
@@ -217,14 +221,20 @@ def _store(table: Moments, rows: Tensor, values: Tensor) -> None:
         table.master[rows] = values
 
 
-def _native_catch_up(
-    table: Moments, history: StepHistory, eps: float, rows: Tensor | None, places: Places | None, out: Tensor | None
+def _catch_up_on_cpu(
+    kernel: Callable[..., Any],
+    table: Moments,
+    history: StepHistory,
+    eps: float,
+    rows: Tensor | None,
+    places: Places | None,
+    out: Tensor | None,
 ) -> bool:
     moved, slots = c_int64(), np.empty(history.count + 1, np.int64)
     arrays = (history.steps, history.rules, history.told)
     size = table.weight.shape[1] * table.weight.element_size()
     whole_lines = out is not None and out.data_ptr() % 64 == 0 and size % 64 == 0
-    _catch_up()(
+    kernel(
         *_pointers(table),
         None if rows is None else rows.data_ptr(),
         len(table.last) if rows is None else len(rows),
@@ -249,31 +259,3 @@ def _pointers(table: Moments) -> tuple[Any, ...]:
     master = None if table.master is None else table.master.data_ptr()
     moments = (x.data_ptr() for x in (table.exp_avg, table.exp_avg_sq, table.last))
     return table.weight.data_ptr(), master, *moments, table.weight.shape[1]
-
-
-def _function(name: str, *arguments: type) -> Callable[..., None]:
-    library = native.library()
-    assert library is not None  # as `serves` has found
-    return library.function(name, *arguments)
-
-
-_TABLE = (*[c_void_p] * 5, c_int64)
-
-
-@cache
-def _rules() -> Callable[..., None]:
-    numbers = (c_int64, c_int64, c_double)
-    return _function("row_adamw_rules", c_void_p, c_int64, c_void_p, c_void_p, *numbers, c_void_p, c_int64)
-
-
-@cache
-def _catch_up() -> Callable[..., None]:
-    numbers = (c_int64, c_int64, c_double, c_float)
-    after = (*[c_void_p] * 5, c_int, c_int, c_int64)
-    return _function("row_adamw_catch_up", *_TABLE, c_void_p, c_int64, *[c_void_p] * 3, *numbers, *after)
-
-
-@cache
-def _update() -> Callable[..., None]:
-    after = (c_int64, c_void_p, c_int64, c_void_p, c_int, c_int64)
-    return _function("row_adamw_update", *_TABLE, c_void_p, c_void_p, *after)

@@ -19,15 +19,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from whatwhere.kernels.blocks import Bias, Block, ByBlocks, Reach, attention_by_blocks
-from whatwhere.where.precision import full_precision
+from whatwhere.kernels.backend import full_precision
+from whatwhere.kernels.blockwise_attention import Bias, Block, ByBlocks, Reach, attention_by_blocks
 
 _STEP = 256
 """Keys: reaches are told apart by powers of two of it, so that heads of about one reach are worked on together."""
 
 
 class Toeplitz(Bias):
-    """Hold a bias that depends on the distance alone.
+    """A bias that depends on the distance alone.
 
     Args:
         q, k: the queries and keys that will meet, of as many heads.
@@ -61,7 +61,7 @@ class Toeplitz(Bias):
         )
 
     def totals(self) -> tuple[Tensor, ...]:
-        """Give zeros for each number of the line."""
+        """Return zeros for each number of the line."""
         return (torch.zeros_like(self._line),)
 
     def add(self, totals: tuple[Tensor, ...], block: Block, gradient: Float[Tensor, "batch some rows keys"]) -> None:
@@ -71,16 +71,16 @@ class Toeplitz(Bias):
         totals[0][block.heads, start : start + sums.shape[1]] += sums
 
     def gradients(self, totals: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
-        """Give the gradient of the line."""
+        """Return the gradient of the line."""
         return (totals[0].flip(1).to(self._learned_dtype),)
 
     def _start(self, block: Block) -> int:
-        """Tell where in the line a block begins: with the distance of its last query and first key."""
+        """Describe where in the line a block begins: with the distance of its last query and first key."""
         return self._tokens - block.bottom + block.left
 
 
 def toeplitz(line: Float[Tensor, "heads distances"], causal: bool) -> ByBlocks:
-    """Say how the bias of a line is told by blocks."""
+    """Describe how the bias of a line is told by blocks."""
     return ByBlocks(partial(Toeplitz, causal=causal), (line,), views)
 
 
@@ -89,8 +89,9 @@ def sums_of_diagonals(block: Float[Tensor, "heads rows columns"]) -> Float[Tenso
 
     Rows written one place further each, into a buffer one longer, stand skewed when it is read as if it were not.
 
-    >>> sums_of_diagonals(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]))
-    tensor([[1., 5., 4.]])
+    Examples:
+        >>> sums_of_diagonals(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]))
+        tensor([[1., 5., 4.]])
     """
     heads, rows, columns = block.shape
     width = rows + columns - 1
@@ -100,7 +101,7 @@ def sums_of_diagonals(block: Float[Tensor, "heads rows columns"]) -> Float[Tenso
 
 
 def _least(q: Tensor, k: Tensor, line: Tensor, scale: float) -> Float[Tensor, " heads"]:
-    """Give the least bias of each head that can matter to any row."""
+    """Return the least bias of each head that can matter to any row."""
     tokens, wide = q.shape[2], line.dtype
     longest = torch.linalg.vector_norm(k, dim=-1, dtype=wide).amax(-1, keepdim=True)
     most = torch.linalg.vector_norm(q, dim=-1, dtype=wide) * longest * abs(scale)
@@ -112,7 +113,7 @@ def _least(q: Tensor, k: Tensor, line: Tensor, scale: float) -> Float[Tensor, " 
 
 
 def _reaches(line: Float[Tensor, "heads distances"]) -> list[Reach]:
-    """Tell how far heads look, neighbors of about one reach together."""
+    """Describe how far heads look, neighbors of about one reach together."""
     tokens = (line.shape[1] + 1) // 2
     distance = torch.arange(1 - tokens, tokens)
     seen = torch.where(line == -torch.inf, 0, distance)
@@ -136,7 +137,8 @@ def _rounded_up(distance: int, tokens: int) -> int:
 
 @cache
 def views(dtype: torch.dtype) -> bool:
-    """Tell whether PyTorch's kernel reads a view whose rows overlap as what it is; tried once, forward and backward."""
+    """Return whether PyTorch's kernel reads a view whose rows overlap as what it is; tried once, forward and
+    backward."""
     g = torch.Generator().manual_seed(0)
     tokens = 2 * _STEP
     q, k, v, upstream = (torch.randn(1, 2, tokens, 16, generator=g).to(dtype) for _ in range(4))

@@ -1,12 +1,13 @@
-"""Attention, where the three doors meet."""
+"""Attention with the three doors: mapped queries and keys, a score bias, and input vectors already added."""
 
 import math
 
 import numpy as np
 
-from whatwhere.reference.checks import require_shape
+from whatwhere.reference.checks import arrays, require_shape
 
 
+@arrays(q=3, k=3, v=3, bias=..., mask=...)
 def attention(
     q: np.ndarray,
     k: np.ndarray,
@@ -15,7 +16,7 @@ def attention(
     mask: np.ndarray | None = None,
     scale: float | None = None,
 ) -> np.ndarray:
-    """Let each query gather values from the keys it may look at.
+    """Return scaled dot-product attention: for each query, the mean of the values weighted by softmax of the scores.
 
         s_ij = <q_i, k_j> scale + bias_ij        a_ij = exp(s_ij) / sum_j exp(s_ij)        y_i = sum_j a_ij v_j
 
@@ -26,15 +27,17 @@ def attention(
         k: (heads, keys, head_dim).
         v: (heads, keys, value_dim).
         bias: (heads, queries, keys), or any shape that broadcasts to it; minus infinity forbids a key.
-        mask: bool, the same shapes; True where the query may look at the key.
+        mask: bool, the same shapes; True where the query attends to the key.
         scale: None is 1 / sqrt(head_dim).
 
-    Gives (heads, queries, value_dim).
+    Returns:
+        Shape (heads, queries, value_dim).
 
-    >>> q, k = np.zeros((1, 2, 1)), np.zeros((1, 2, 1))
-    >>> attention(q, k, np.array([[[1.0], [3.0]]]), mask=np.array([[True, False], [True, True]]))
-    array([[[1.],
-            [2.]]])
+    Examples:
+        >>> q, k = np.zeros((1, 2, 1)), np.zeros((1, 2, 1))
+        >>> attention(q, k, np.array([[[1.0], [3.0]]]), mask=np.array([[True, False], [True, True]]))
+        array([[[1.],
+                [2.]]])
     """
     weights = attention_weights(q, k, bias, mask, scale)
     heads, queries, keys = weights.shape
@@ -47,6 +50,7 @@ def attention(
     return out
 
 
+@arrays(q=3, k=3, bias=..., mask=...)
 def attention_weights(
     q: np.ndarray,
     k: np.ndarray,
@@ -54,12 +58,14 @@ def attention_weights(
     mask: np.ndarray | None = None,
     scale: float | None = None,
 ) -> np.ndarray:
-    """Give the share a_ij of each key in each query's sum, as in attention.
+    """Return the attention weights a_ij, as in attention.
 
-    Gives (heads, queries, keys); each row sums to one, or to zero where the query may look at nothing.
+    Returns:
+        Shape (heads, queries, keys); each row sums to one, or to zero where every key is masked.
 
-    >>> attention_weights(np.zeros((1, 1, 2)), np.zeros((1, 4, 2)))
-    array([[[0.25, 0.25, 0.25, 0.25]]])
+    Examples:
+        >>> attention_weights(np.zeros((1, 1, 2)), np.zeros((1, 4, 2)))
+        array([[[0.25, 0.25, 0.25, 0.25]]])
     """
     heads, queries, head_dim = q.shape
     keys = k.shape[1]
@@ -75,7 +81,7 @@ def attention_weights(
                 for j in range(keys)
                 if allowed[head, i, j] and added[head, i, j] > -math.inf
             }
-            # The largest score is taken off each: the shares stay the same, and exp cannot overflow.
+            # Subtracting the largest score leaves the softmax unchanged, and exp cannot overflow.
             largest = max(scores.values(), default=0.0)
             total = sum(math.exp(score - largest) for score in scores.values())
             for j, score in scores.items():
@@ -83,6 +89,7 @@ def attention_weights(
     return weights
 
 
+@arrays(g=3, q=3, k=3, v=3, bias=..., mask=...)
 def attention_gradient(
     g: np.ndarray,
     q: np.ndarray,
@@ -92,7 +99,7 @@ def attention_gradient(
     mask: np.ndarray | None = None,
     scale: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Give dL/dq, dL/dk, dL/dv and dL/ds of attention; dL/ds is the gradient of a bias as well.
+    """Return dL/dq, dL/dk, dL/dv and dL/ds of attention; dL/ds is the gradient of a bias as well.
 
         dL/dv_j  = sum_i a_ij g_i
         dL/da_ij = <g_i, v_j>
@@ -106,12 +113,14 @@ def attention_gradient(
         g: (heads, queries, value_dim).
         q, k, v, bias, mask, scale: as in attention.
 
-    Gives arrays of the shapes of q, k, v and (heads, queries, keys).
+    Returns:
+        Arrays of the shapes of q, k, v and (heads, queries, keys).
 
-    >>> ones = np.ones((1, 2, 1))
-    >>> attention_gradient(ones, ones, ones, ones)[2].T  # every value serves both queries, by half each
-    array([[[1.],
-            [1.]]])
+    Examples:
+        >>> ones = np.ones((1, 2, 1))
+        >>> attention_gradient(ones, ones, ones, ones)[2].T  # both queries read every value with weight 1/2
+        array([[[1.],
+                [1.]]])
     """
     weights = attention_weights(q, k, bias, mask, scale)
     heads, queries, keys = weights.shape
@@ -120,12 +129,12 @@ def attention_gradient(
     d_q, d_k, d_v, d_scores = np.zeros(q.shape), np.zeros(k.shape), np.zeros(v.shape), np.zeros(weights.shape)
     for head in range(heads):
         for i in range(queries):
-            shares = weights[head, i]
-            d_shares = [float(np.dot(g[head, i], v[head, j])) for j in range(keys)]
-            mean = sum(shares[j] * d_shares[j] for j in range(keys))
+            row = weights[head, i]
+            d_row = [float(np.dot(g[head, i], v[head, j])) for j in range(keys)]
+            mean = sum(row[j] * d_row[j] for j in range(keys))
             for j in range(keys):
-                d_scores[head, i, j] = shares[j] * (d_shares[j] - mean)
-                d_v[head, j] += shares[j] * g[head, i]
+                d_scores[head, i, j] = row[j] * (d_row[j] - mean)
+                d_v[head, j] += row[j] * g[head, i]
                 d_q[head, i] += factor * d_scores[head, i, j] * k[head, j]
                 d_k[head, j] += factor * d_scores[head, i, j] * q[head, i]
     return d_q, d_k, d_v, d_scores

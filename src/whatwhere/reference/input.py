@@ -1,19 +1,20 @@
-"""Door 1: a vector for each position, added to the token's vector."""
+"""Door 1 (input): a vector for each position, added to the token's vector; learned tables and their resizing."""
 
 import math
 
 import numpy as np
 
-from whatwhere.reference.checks import require_rows
+from whatwhere.reference.checks import arrays, require_rows, require_shape
 from whatwhere.reference.frequencies import inverse_frequencies, tensor2tensor_frequencies
 
 
+@arrays(positions=...)
 def sinusoid(positions: np.ndarray, dim: int, theta: float = 10_000.0, layout: str = "interleaved") -> np.ndarray:
-    """Give the sinusoidal vector of each position.
+    """Return the sinusoidal vector of each position.
 
         interleaved     PE[p, 2i] = sin(p w_i)   PE[p, 2i+1] = cos(p w_i)        w_i = theta ** (-2i / dim)
-        halves          PE[p, i]  = sin(p w_i)   PE[p, dim/2 + i] = cos(p w_i)   the same w_i
-        tensor2tensor   as halves                                                w_i = theta ** (-i / (dim/2 - 1))
+        half            PE[p, i]  = sin(p w_i)   PE[p, dim/2 + i] = cos(p w_i)   the same w_i
+        tensor2tensor   as half                                                  w_i = theta ** (-i / (dim/2 - 1))
 
     Vaswani et al. 2017, section 3.5, https://arxiv.org/abs/1706.03762; i counts pairs of features.
 
@@ -21,34 +22,40 @@ def sinusoid(positions: np.ndarray, dim: int, theta: float = 10_000.0, layout: s
         positions: whole numbers, any shape.
         dim: features, even.
         theta: above 0.
-        layout: `interleaved`, `halves` or `tensor2tensor`.
+        layout: `interleaved`, `half` or `tensor2tensor`.
 
-    Gives (*positions.shape, dim).
+    Returns:
+        Shape (*positions.shape, dim).
 
-    >>> sinusoid(np.array([0]), 4), sinusoid(np.array([0]), 4, layout="halves")
-    (array([[0., 1., 0., 1.]]), array([[0., 0., 1., 1.]]))
+    Raises:
+        ValueError: the layout is unknown, or dim is odd.
+
+    Examples:
+        >>> sinusoid(np.array([0]), 4), sinusoid(np.array([0]), 4, layout="half")
+        (array([[0., 1., 0., 1.]]), array([[0., 0., 1., 1.]]))
     """
-    if layout not in ("interleaved", "halves", "tensor2tensor"):
-        raise ValueError(f"layout is {layout!r}, but must be 'interleaved', 'halves' or 'tensor2tensor'.")
+    if layout not in ("interleaved", "half", "tensor2tensor"):
+        raise ValueError(f"layout is {layout!r}, but must be 'interleaved', 'half' or 'tensor2tensor'.")
     frequencies = (
         tensor2tensor_frequencies(dim, theta) if layout == "tensor2tensor" else inverse_frequencies(dim, theta)
     )
     out = np.zeros((*positions.shape, dim))
-    for place in np.ndindex(positions.shape):
+    for slot in np.ndindex(positions.shape):
         for i, w in enumerate(frequencies):
-            angle = int(positions[place]) * w
+            angle = int(positions[slot]) * w
             sine, cosine = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, dim // 2 + i)
-            out[place][sine] = math.sin(angle)
-            out[place][cosine] = math.cos(angle)
+            out[slot][sine] = math.sin(angle)
+            out[slot][cosine] = math.cos(angle)
     return out
 
 
+@arrays(positions=...)
 def axial_sinusoid(positions: np.ndarray, dim: int, theta: float = 10_000.0, layout: str = "interleaved") -> np.ndarray:
-    """Give one sinusoid for each axis, side by side.
+    """Return one sinusoid for each axis, side by side.
 
         PE[p] = (S(p_1), ..., S(p_A))        S: of F features, F = 2 ceil(dim / 2A)
 
-    Of the last axis the slowest pairs are left out where A F is more than dim. Parmar et al. 2018,
+    The slowest pairs of the last axis are dropped where A F is more than dim. Parmar et al. 2018,
     https://arxiv.org/abs/1802.05751.
 
     Args:
@@ -56,10 +63,12 @@ def axial_sinusoid(positions: np.ndarray, dim: int, theta: float = 10_000.0, lay
         dim: features, even.
         theta, layout: of each sinusoid, as in sinusoid.
 
-    Gives (*shape, dim).
+    Returns:
+        Shape (*shape, dim).
 
-    >>> axial_sinusoid(np.array([[0], [1]]), 4).round(4)
-    array([[0.    , 1.    , 0.8415, 0.5403]])
+    Examples:
+        >>> axial_sinusoid(np.array([[0], [1]]), 4).round(4)
+        array([[0.    , 1.    , 0.8415, 0.5403]])
     """
     axes = len(positions)
     pairs = math.ceil(dim // 2 / axes)
@@ -67,58 +76,62 @@ def axial_sinusoid(positions: np.ndarray, dim: int, theta: float = 10_000.0, lay
     for axis in range(axes):
         wave = sinusoid(positions[axis], 2 * pairs, theta, layout)
         kept = min(pairs, dim // 2 - axis * pairs)
-        places = [i for pair in range(kept) for i in (2 * pair, 2 * pair + 1)]
+        features = [i for pair in range(kept) for i in (2 * pair, 2 * pair + 1)]
         if layout != "interleaved":
-            places = [*range(kept), *range(pairs, pairs + kept)]
-        parts.append(wave[..., places])
+            features = [*range(kept), *range(pairs, pairs + kept)]
+        parts.append(wave[..., features])
     return np.concatenate(parts, axis=-1)
 
 
+@arrays(positions=..., frequencies=2, weight_in=2, bias_in=1, weight_out=2, bias_out=1)
 def fourier(
     positions: np.ndarray,
-    longest: int,
+    max_length: int,
     frequencies: np.ndarray,
     weight_in: np.ndarray,
     bias_in: np.ndarray,
     weight_out: np.ndarray,
     bias_out: np.ndarray,
 ) -> np.ndarray:
-    """Give what a small network makes of waves of learned frequency.
+    """Return learned Fourier features of each position, through a two-layer perceptron.
 
-        r = (cos(W_r p / longest), sin(W_r p / longest)) / sqrt(D)        x = W_2 gelu(W_1 r + b_1) + b_2
+        r = (cos(W_r p / L), sin(W_r p / L)) / sqrt(D)        x = W_2 gelu(W_1 r + b_1) + b_2
         gelu(z) = z (1 + erf(z / sqrt(2))) / 2
 
     Li et al. 2021, equations 2 and 6, https://arxiv.org/abs/2106.02795.
 
     Args:
         positions: whole numbers, (axes, *shape).
-        longest: what positions are divided by.
+        max_length: L, what positions are divided by.
         frequencies: W_r, (D/2, axes).
         weight_in, bias_in: W_1 (hidden, D) and b_1.
         weight_out, bias_out: W_2 (dim, hidden) and b_2.
 
-    Gives (*shape, dim).
+    Returns:
+        Shape (*shape, dim).
 
-    >>> fourier(np.array([[0]]), 1, np.ones((1, 1)), np.eye(2), np.zeros(2), np.ones((1, 2)), np.zeros(1)).round(4)
-    array([[0.5376]])
+    Examples:
+        >>> fourier(np.array([[0]]), 1, np.ones((1, 1)), np.eye(2), np.zeros(2), np.ones((1, 2)), np.zeros(1)).round(4)
+        array([[0.5376]])
     """
     shape, waves = positions.shape[1:], len(frequencies)
     out = np.zeros((*shape, len(bias_out)))
-    for place in np.ndindex(*shape):
+    for slot in np.ndindex(*shape):
         r = np.zeros(2 * waves)
         for n in range(waves):
-            turn = sum(float(frequencies[n, a]) * int(p[place]) / longest for a, p in enumerate(positions))
-            r[n] = math.cos(turn) / math.sqrt(2 * waves)
-            r[waves + n] = math.sin(turn) / math.sqrt(2 * waves)
+            angle = sum(float(frequencies[n, a]) * int(p[slot]) / max_length for a, p in enumerate(positions))
+            r[n] = math.cos(angle) / math.sqrt(2 * waves)
+            r[waves + n] = math.sin(angle) / math.sqrt(2 * waves)
         inner = [float(np.dot(row, r)) + float(b) for row, b in zip(weight_in, bias_in, strict=True)]
         gelu = [z * (1 + math.erf(z / math.sqrt(2))) / 2 for z in inner]
         for n, row in enumerate(weight_out):
-            out[place][n] = float(np.dot(row, gelu)) + float(bias_out[n])
+            out[slot][n] = float(np.dot(row, gelu)) + float(bias_out[n])
     return out
 
 
+@arrays(weight=2, positions=...)
 def learned(weight: np.ndarray, positions: np.ndarray, offset: int = 0) -> np.ndarray:
-    """Give the trained row of each position.
+    """Return the trained row of each position.
 
         x_n = P[p_n + offset]
 
@@ -129,37 +142,128 @@ def learned(weight: np.ndarray, positions: np.ndarray, offset: int = 0) -> np.nd
         positions: whole numbers 0..max_length-1, any shape.
         offset: rows before that of position 0.
 
-    Gives (*positions.shape, dim).
+    Returns:
+        Shape (*positions.shape, dim).
 
-    >>> learned(np.array([[0.5], [0.7]]), np.array([0, 1, 1])).T
-    array([[0.5, 0.7, 0.7]])
+    Raises:
+        IndexError: a position is not below max_length.
+
+    Examples:
+        >>> learned(np.array([[0.5], [0.7]]), np.array([0, 1, 1])).T
+        array([[0.5, 0.7, 0.7]])
     """
     require_rows("position", positions, weight.shape[0] - offset)
     out = np.zeros((*positions.shape, weight.shape[1]))
-    for place in np.ndindex(positions.shape):
-        out[place] = weight[positions[place] + offset]
+    for slot in np.ndindex(positions.shape):
+        out[slot] = weight[positions[slot] + offset]
     return out
 
 
+@arrays(g=..., positions=...)
 def learned_gradient(g: np.ndarray, positions: np.ndarray, max_length: int, offset: int = 0) -> np.ndarray:
-    """Give dL/dP: each row collects the gradients of all tokens that stand at its position.
+    """Return dL/dP: each row sums the gradients of all tokens at its position.
 
         dL/dP[r] = sum over n with p_n + offset = r of g_n
 
-    In a batch, every sequence adds to the rows of the positions that it has; rows beyond the longest get nothing.
+    In a batch, every sequence adds to the rows of its positions; rows beyond the longest sequence stay at zero.
 
     Args:
         g: (*positions.shape, dim).
         positions, offset: as in learned.
         max_length: positions that P has rows for.
 
-    Gives (offset + max_length, dim).
+    Returns:
+        Shape (offset + max_length, dim).
 
-    >>> learned_gradient(np.ones((2, 2, 1)), np.array([[0, 1], [0, 1]]), max_length=3).T
-    array([[2., 2., 0.]])
+    Examples:
+        >>> learned_gradient(np.ones((2, 2, 1)), np.array([[0, 1], [0, 1]]), max_length=3).T
+        array([[2., 2., 0.]])
     """
     require_rows("position", positions, max_length)
     total = np.zeros((offset + max_length, g.shape[-1]))
-    for place in np.ndindex(positions.shape):
-        total[positions[place] + offset] += g[place]
+    for slot in np.ndindex(positions.shape):
+        total[positions[slot] + offset] += g[slot]
     return total
+
+
+@arrays(rows=2)
+def resized_rows(rows: np.ndarray, length: int, rule: str = "linear", align: str = "ends") -> np.ndarray:
+    """Return a table of positions, interpolated to another length.
+
+        ends     new row n is read at t = n (L - 1) / (L' - 1)          first and last row stay
+        cells    new row n is read at t = (n + 1/2) L / L' - 1/2        rows are cell centers
+        y_n = sum_m k(t - m) x_m        rows beyond the ends repeat the end
+
+        linear   k(u) = 1 - |u|                                            |u| < 1
+        cubic    k(u) = (a + 2)|u|^3 - (a + 3)|u|^2 + 1                    |u| <= 1
+                        a |u|^3 - 5a |u|^2 + 8a |u| - 4a                   1 < |u| < 2,  a = -3/4
+
+    Keys 1981, Cubic convolution interpolation for digital image processing.
+
+    Args:
+        rows: (L, dim).
+        length: L'.
+        rule: `linear` or `cubic`.
+        align: `ends` or `cells`.
+
+    Returns:
+        Shape (L', dim).
+
+    Examples:
+        >>> resized_rows(np.array([[0.0], [2.0]]), 4, align="cells").T
+        array([[0. , 0.5, 1.5, 2. ]])
+    """
+    old = len(rows)
+    out = np.zeros((length, rows.shape[1]))
+    for n in range(length):
+        t = _source_coordinate(n, old, length, align)
+        for m in range(math.floor(t) - 1, math.floor(t) + 3):
+            out[n] += _kernel(t - m, rule) * rows[min(max(m, 0), old - 1)]
+    return out
+
+
+@arrays(rows=2)
+def resized_grid(
+    rows: np.ndarray, old: tuple[int, int], new: tuple[int, int], rule: str = "cubic", align: str = "cells"
+) -> np.ndarray:
+    """Return a table of grid positions, interpolated to another grid: along its height, then along its width.
+
+    Args:
+        rows: (old[0] * old[1], dim), the width fastest.
+        old, new: (height, width).
+        rule, align: as in resized_rows.
+
+    Returns:
+        Shape (new[0] * new[1], dim).
+
+    Examples:
+        >>> resized_grid(np.array([[0.0], [1.0], [2.0], [3.0]]), (2, 2), (2, 3), "linear", "ends").T
+        array([[0. , 0.5, 1. , 2. , 2.5, 3. ]])
+    """
+    dim = rows.shape[1]
+    require_shape("rows", rows, (old[0] * old[1], dim))
+    image = rows.reshape(*old, dim)
+    higher = np.zeros((new[0], old[1], dim))
+    for column in range(old[1]):
+        higher[:, column] = resized_rows(image[:, column], new[0], rule, align)
+    out = np.zeros((*new, dim))
+    for line in range(new[0]):
+        out[line] = resized_rows(higher[line], new[1], rule, align)
+    return out.reshape(-1, dim)
+
+
+def _source_coordinate(n: int, old: int, length: int, align: str) -> float:
+    """Return the coordinate among the old rows at which a new row is read."""
+    if align == "cells":
+        return (n + 0.5) * old / length - 0.5
+    return n * (old - 1) / (length - 1) if length > 1 else 0.0
+
+
+def _kernel(u: float, rule: str) -> float:
+    """Return the weight of a row at distance u."""
+    x, a = abs(u), -0.75
+    if rule == "linear":
+        return max(1 - x, 0.0)
+    if x <= 1:
+        return (a + 2) * x**3 - (a + 3) * x**2 + 1
+    return a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a if x < 2 else 0.0

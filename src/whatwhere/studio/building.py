@@ -8,14 +8,14 @@ import numpy as np
 
 from whatwhere.errors import CheckpointError, SettingError, WhatWhereError
 from whatwhere.inspection.subject import Absent
-from whatwhere.interop.checkpoint import Checkpoint
+from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.studio.examined import subject
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 
 if TYPE_CHECKING:
-    from whatwhere.interop.huggingface import Description
+    from whatwhere.models.huggingface import Description
+    from whatwhere.where.base import InputEncoding
     from whatwhere.where.binding import Where
-    from whatwhere.where.doors import InputEncoding
 
 MODEL = "model"
 """The model's own way of saying where."""
@@ -26,7 +26,7 @@ USUAL_HEADS = 2
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """Hold how the tokens of one layer stand.
+    """How the tokens of one layer stand.
 
     Args:
         name: what it was asked for by.
@@ -49,7 +49,7 @@ class Standing:
 
 
 def heads_of(source: Source, dim: int) -> int:
-    """Give the model's number of heads where it divides dim, else a small number that leaves rotary its pairs."""
+    """Return the model's number of heads where it divides dim, else a small number that leaves rotary its pairs."""
     config = source.checkpoint.config or {}
     own = config.get("num_attention_heads", config.get("n_head"))
     if isinstance(own, int) and not isinstance(own, bool) and own > 0 and dim % own == 0:
@@ -79,7 +79,7 @@ def of_model(source: Source) -> Standing:
     return Standing(
         MODEL,
         f"the model's own ({description.model_type})",
-        Where(encoding, query_key, score, scale=_scale(description, layer, query_key, score)),
+        Where(input=encoding, query_key=query_key, score=score, scale=description.scale_of(layer, query_key, score)),
         description.token_dim if encoding is None else encoding.dim,
         description.num_heads,
         size,
@@ -99,7 +99,7 @@ def _of_table(source: Source, why: str) -> Standing:
     heads = heads_of(source, dim)
     note = "there is no configuration: that the table is added to the tokens is taken from its name"
     title = "the table of positions in the file"
-    return Standing(MODEL, title, Where(encoding), dim, heads, dim // heads, (note,), encoding.max_length)
+    return Standing(MODEL, title, Where(input=encoding), dim, heads, dim // heads, (note,), encoding.max_length)
 
 
 def _at_the_first(description: "Description") -> tuple[int, Any, Any]:
@@ -110,13 +110,6 @@ def _at_the_first(description: "Description") -> tuple[int, Any, Any]:
     return layer, query_key, score
 
 
-def _scale(description: "Description", layer: int, *schemes: Any) -> float | None:
-    """Give the softmax factor where it is neither the usual one nor that of a scheme, which say it themselves."""
-    scale = description.scales[layer]
-    usual = scale == description.head_dim**-0.5
-    return None if usual or any(scheme is not None and scheme.scale == scale for scheme in schemes) else scale
-
-
 def _input(source: Source, description: "Description") -> "tuple[InputEncoding | None, str | None]":
     """Build what is added to the token vectors, and say why there is nothing where something should be."""
     plan = description.input
@@ -125,7 +118,7 @@ def _input(source: Source, description: "Description") -> "tuple[InputEncoding |
     if plan is None:
         return None, None
     if "max_length" in plan.settings:
-        return None, f"its positions are {plan.scheme.__name__}'s, but no table of them is in the file"
+        return None, f"its positions are {plan.class_name}'s, but no table of them is in the file"
     built: Any = plan.build()
     return built, None
 
@@ -169,7 +162,7 @@ def of_run(checkpoint: Checkpoint, name: str) -> Standing:
     """Build the first layer of a run, with the tables that were saved of it."""
     import torch
 
-    from whatwhere.analysis.walkthrough import draw_scheme
+    from whatwhere.analysis.walkthrough import random_scheme
 
     settings = checkpoint.metadata.get("settings")
     heads = settings.get("heads") if isinstance(settings, dict) else None
@@ -185,7 +178,7 @@ def of_run(checkpoint: Checkpoint, name: str) -> Standing:
     rows = max((checkpoint.entry(key).shape[0] for key in saved.values()), default=64)
     notes: list[str] = []
     try:
-        where = draw_scheme(scheme.partition("/")[0], dim, heads, rows)  # the first layer of a mixture by layer
+        where = random_scheme(scheme.partition("/")[0], dim, heads, rows)  # the first layer of a mixture by layer
     except WhatWhereError:
         raise SettingError(
             f"the run {name} has a scheme of somebody's own, which its results do not hold.\nChoose another."

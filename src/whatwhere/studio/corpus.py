@@ -18,7 +18,7 @@ _LINES = 4096
 
 @final
 class Corpus:
-    """Hold a text file whose tokens are counted.
+    """A text file whose tokens are counted.
 
     Args:
         path: of a text in UTF-8.
@@ -37,7 +37,7 @@ class Corpus:
             raise TextError(f"{path} cannot be read: {problem.strerror}.") from None
 
     def counts(self, tokenizer: "Tokenizer", rows: int) -> Int64[np.ndarray, " rows"]:
-        """Give how often each id stands in the text, read line by line; its special tokens are not added."""
+        """Return how often each id stands in the text, read line by line; its special tokens are not added."""
         lines = self._text.splitlines(keepends=True)
         counts = np.zeros(rows, np.int64)
         for first in range(0, len(lines), _LINES):

@@ -1,82 +1,90 @@
-"""What inspects the open checkpoint, asked by several views: each thing is worked out once, and told as it is done."""
+"""The inspection of the open checkpoint, shared by several views: each part is computed once, with its progress."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, final
+from typing import final
 
-from whatwhere.inspection.gather import gather
-from whatwhere.inspection.rows import unhealthy as rows
-from whatwhere.inspection.subject import Subject, tried
-from whatwhere.studio.sources import Source
+from whatwhere.inspection import SECTIONS, Inspection, examine
+from whatwhere.inspection.diagnostics import TokenDiagnostics
+from whatwhere.inspection.diagnostics import diagnostics as diagnose
+from whatwhere.inspection.subject import Progress, Subject, tried
+from whatwhere.records import Missing
+from whatwhere.studio.session import Source
 
 SEED = 0
-_RESULTS = ("norms", "spectrum", "unhealthy")
-"""What is said of a results folder: its tables are several runs', and one run's positions are no other's."""
+_OF_RESULTS = ("norms", "spectrum", "diagnostics")
+"""Sections of a results folder: its tables are several runs', and the positions of one belong to no other."""
 
 
 @final
-class _Teller:
-    """Tell whoever listens in this thread what is done."""
+class _ProgressByThread:
+    """A progress function that calls the one that the thread has set."""
 
     def __init__(self) -> None:
-        self._here = threading.local()
+        self._of_thread = threading.local()
 
-    def __call__(self, said: str) -> None:
-        if (tell := getattr(self._here, "tell", None)) is not None:
-            tell(said)
+    def __call__(self, step: str) -> None:
+        if (progress := getattr(self._of_thread, "progress", None)) is not None:
+            progress(step)
 
     @contextmanager
-    def to(self, tell: Callable[[str], None]) -> Iterator[None]:
-        """Have what this thread does told, for as long as this lasts."""
-        before = getattr(self._here, "tell", None)
-        self._here.tell = tell
+    def to(self, progress: Progress) -> Iterator[None]:
+        """Send the steps of this thread to a function inside of the block."""
+        before = getattr(self._of_thread, "progress", None)
+        self._of_thread.progress = progress
         try:
             yield
         finally:
-            self._here.tell = before
+            self._of_thread.progress = before
 
 
 def subject(source: Source) -> Subject:
-    """Give what inspection asks, on the table that is already read."""
+    """Return the subject of inspections, on the table that is already read."""
     return _subject(source)[0]
 
 
-def unhealthy(source: Source, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Give the rows that are not well, or why there are none to look at."""
-    found, teller = _subject(source)
-    with teller.to(tell):
-        return source.once("rows that are not well", lambda: tried(rows, found))
+def diagnostics(source: Source, progress: Progress) -> TokenDiagnostics | Missing:
+    """Return the diagnostics of the token table, or why there are none."""
+    made, by_thread = _subject(source)
+    with by_thread.to(progress):
+        return source.once("diagnostics", lambda: tried(diagnose, made))
 
 
-def inspection(source: Source, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Give what `whatwhere.inspection.inspect` says, as far as it makes sense of what is open."""
-    found, teller = _subject(source)
+def inspection(source: Source, progress: Progress) -> Inspection:
+    """Return the inspection of what is open, of the sections that apply to it."""
+    made, by_thread = _subject(source)
 
-    def make() -> dict[str, Any]:
-        known = {"unhealthy": unhealthy(source, tell)} if source.tables else {}
-        return gather(found, _RESULTS, known) if source.kind == "results" else gather(found, known=known)
+    def make() -> Inspection:
+        known = diagnostics(source, progress) if source.tables else None
+        return examine(made, _OF_RESULTS if source.kind == "results" else SECTIONS, known)
 
-    with teller.to(tell):
+    with by_thread.to(progress):
         return source.once("inspection", make)
 
 
-def keep(source: Source, data: dict[str, Any]) -> None:
-    """Take what an inspection found before, so that no view looks for it again."""
-    source.once("inspection", lambda: data)
-    if data["seed"] == SEED and (found := data["sections"].get("unhealthy")) is not None:
-        source.once("rows that are not well", lambda: found)
+def keep(source: Source, found: Inspection) -> None:
+    """Store an inspection that was computed before, so that no view computes it again.
+
+    Args:
+        source: what is open.
+        found: its inspection.
+    """
+    source.once("inspection", lambda: found)
+    known = found.diagnostics
+    if found.seed == SEED and known is not None:
+        source.once("diagnostics", lambda: known)
 
 
-def _subject(source: Source) -> tuple[Subject, _Teller]:
-    def make() -> tuple[Subject, _Teller]:
-        teller = _Teller()
-        made = Subject(source.checkpoint, SEED, teller)
+def _subject(source: Source) -> tuple[Subject, _ProgressByThread]:
+    def make() -> tuple[Subject, _ProgressByThread]:
+        progress = _ProgressByThread()
+        made = Subject(source.checkpoint, SEED, progress)
         # The cache of a cached property: one copy of the table in memory serves both.
         if source.tables and not len(source.table().broken) and source.table().weight.dtype.kind == "f":
             vars(made)["table"] = source.table().weight
         if source.checkpoint.tokenizer is None and source.tokenizer is not None:
             vars(made)["tokenizer"] = source.tokenizer  # where nothing is a file, the source has one of its own
-        return made, teller
+        return made, progress
 
     return source.once("subject", make)

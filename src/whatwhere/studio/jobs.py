@@ -1,7 +1,7 @@
 """Work that takes longer than a reader waits: in the background, with progress, and with an end on demand."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
@@ -21,7 +21,7 @@ class Stopped(Exception):
 
 @dataclass(eq=False)
 class Job:
-    """Hold the state of one job.
+    """The state of one job.
 
     Args:
         id: by which the page asks for it.
@@ -36,12 +36,12 @@ class Job:
     state: State = "running"
     share: float = 0.0
     said: str = ""
-    answer: dict[str, Any] | None = None
+    answer: Any = None
     changes: int = 0
     stopping: bool = False
 
     def told(self) -> dict[str, Any]:
-        """Give what a reader is told."""
+        """Return what a reader is told."""
         return {"id": self.id, "state": self.state, "share": self.share, "said": self.said}
 
     def change(self, **fields: Any) -> None:
@@ -61,7 +61,7 @@ class Jobs:
         self._door = threading.Lock()
         self._next = 0
 
-    def start(self, work: Callable[[Report], dict[str, Any]]) -> Job:
+    def start(self, work: Callable[[Report], Any]) -> Job:
         """Start work, or raise SettingError where enough is at work."""
         with self._door:
             if sum(job.state == "running" for job in self._jobs.values()) >= self._running:
@@ -77,33 +77,33 @@ class Jobs:
         return job
 
     def find(self, number: int) -> Job:
-        """Give a job, or raise SettingError."""
+        """Return a job, or raise SettingError."""
         with self._door:
             if (job := self._jobs.get(number)) is None:
                 raise SettingError(f"there is no job {number}: it was never started, or is forgotten.")
             return job
 
     def stop(self, number: int) -> Job:
-        """Ask a job to end; it does where it next reports."""
+        """Query a job to end; it does where it next reports."""
         job = self.find(number)
         job.stopping = True
         return job
 
     def stop_all(self) -> None:
-        """Ask all jobs to end."""
+        """Query all jobs to end."""
         with self._door:
             for job in self._jobs.values():
                 job.stopping = True
 
 
-def _run(job: Job, work: Callable[[Report], Mapping[str, Any]]) -> None:
+def _run(job: Job, work: Callable[[Report], Any]) -> None:
     def report(share: float, said: str = "") -> None:
         if job.stopping:
             raise Stopped
         job.change(share=min(max(share, 0.0), 1.0), said=said)
 
     try:
-        answer = dict(work(report))
+        answer = work(report)
     except Stopped:
         job.change(state="stopped")
     except WhatWhereError as problem:

@@ -43,7 +43,7 @@ BLOCKED = frozenset(
 
 @final
 class Key:
-    """Hold the token of the start address, and the cookie that it is exchanged for."""
+    """The token of the start address, and the cookie that it is exchanged for."""
 
     def __init__(self) -> None:
         self.token = secrets.token_urlsafe(24)
@@ -57,11 +57,11 @@ class Key:
         return f"{self.name}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"
 
     def opens(self, token: str) -> bool:
-        """Tell whether a token is this one, in a time that tells nothing."""
+        """Return whether a token is this one, in a time that tells nothing."""
         return secrets.compare_digest(token.encode(), self.token.encode())
 
     def known(self, header: str) -> bool:
-        """Tell whether a Cookie header holds the cookie."""
+        """Return whether a Cookie header holds the cookie."""
         try:
             morsel = SimpleCookie(header).get(self.name)
         except CookieError:
@@ -114,7 +114,7 @@ class Guard:
 
 
 def confined(root: Path, name: str) -> Path:
-    """Give the file of a name below a folder, links followed, or raise SettingError where it would be elsewhere."""
+    """Return the file of a name below a folder, links followed, or raise SettingError where it would be elsewhere."""
     if "\0" not in name:
         base = root.resolve()
         with suppress(OSError):  # a name that is longer than names of files may be
@@ -125,6 +125,6 @@ def confined(root: Path, name: str) -> Path:
 
 
 def _bare(host: str) -> str:
-    """Give a Host header without its port."""
+    """Return a Host header without its port."""
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdigit() else host).lower()

@@ -26,7 +26,7 @@ from whatwhere.studio.bundle import PAGE as PAGE
 from whatwhere.studio.bundle import check_page
 from whatwhere.studio.jobs import Job, Jobs
 from whatwhere.studio.security import BLOCKED, Guard, Key, confined
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 from whatwhere.studio.wire import MEDIA_TYPE, pack
 
 LARGEST_REQUEST = 1 << 17
@@ -64,7 +64,7 @@ def create_app(
 
 
 class _Server:
-    """Hold what the routes share."""
+    """What the routes share."""
 
     def __init__(self, source: Source, page: Path, questions: Mapping[str, Ask], works: Mapping[str, Work]) -> None:
         self._source, self._page, self._questions, self._works = source, page, questions, works
@@ -117,7 +117,7 @@ class _Server:
 
 
 async def _events(job: Job, every: float = 0.1, patience: float = 10.0) -> AsyncIterator[str]:
-    """Tell of a job until its end, as server-sent events; a comment now and then shows whether somebody reads."""
+    """Describe of a job until its end, as server-sent events; a comment now and then shows whether somebody reads."""
     seen, silent = -1, 0.0
     while True:
         over = job.state != "running"  # asked first: what changes after this is told in the next round
@@ -171,14 +171,16 @@ async def _unexpected(request: Request, problem: Exception) -> Response:
 def bound(port: int | None = None) -> socket.socket:
     """Open a socket of 127.0.0.1, at a port of the system's choosing that browsers do not refuse.
 
-    >>> with bound() as one:
-    ...     one.getsockname()[0]
-    '127.0.0.1'
+    Examples:
+        >>> with bound() as one:
+        ...     one.getsockname()[0]
+        '127.0.0.1'
     """
     if port in BLOCKED:
         raise SettingError(f"browsers refuse to open port {port}.\nChoose another, or leave --port out.")
     while True:
-        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        # The protocol is named because asyncio sends small answers at once (TCP_NODELAY) only where it is.
+        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             if port is not None and socket.SO_REUSEADDR and not hasattr(socket, "SO_EXCLUSIVEADDRUSE"):
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # again, right after the last time

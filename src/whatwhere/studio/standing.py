@@ -6,13 +6,13 @@ from whatwhere.studio.building import MODEL as MODEL
 from whatwhere.studio.building import TOKENS, heads_of, of_model, of_run
 from whatwhere.studio.building import Standing as Standing
 from whatwhere.studio.examined import subject as subject
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 
 USUAL_DIM = 16
 
 
 def has_own(source: Source) -> bool:
-    """Tell whether the file itself says where tokens stand, by headers alone."""
+    """Return whether the file itself says where tokens stand, by headers alone."""
     named = source.checkpoint.config is not None or source.checkpoint.position_table is not None
     return source.kind == "checkpoint" and named
 
@@ -25,7 +25,7 @@ def runs(source: Source) -> list[str]:
 
 
 def token_tensor(source: Source, name: str) -> str:
-    """Give the name of the token table that goes with a standing: a run has its own."""
+    """Return the name of the token table that goes with a standing: a run has its own."""
     if name in runs(source):
         return name + TOKENS
     if source.checkpoint.token_table is None:
@@ -34,7 +34,7 @@ def token_tensor(source: Source, name: str) -> str:
 
 
 def token_factor(source: Source) -> float:
-    """Give what the model multiplies token vectors by; 1 where nothing says so."""
+    """Return what the model multiplies token vectors by; 1 where nothing says so."""
     if source.kind != "checkpoint" or source.checkpoint.config is None or not source.tables:
         return 1.0
     try:
@@ -68,12 +68,12 @@ def standing(
         return source.once("standing", lambda: of_model(source))
     if name in runs(source):
         return source.once(("standing", name), lambda: of_run(source.checkpoint, name))
-    from whatwhere.analysis.walkthrough import draw_scheme
+    from whatwhere.analysis.walkthrough import random_scheme
 
     features = dim or (source.checkpoint.entry(table).shape[1] if (table := source.checkpoint.token_table) else None)
     features = features or USUAL_DIM
     heads = num_heads or heads_of(source, features)
-    where = draw_scheme(name, features, heads, rows, seed)
+    where = random_scheme(name, features, heads, rows, seed)
     learned = sum(parameter.numel() for parameter in where.parameters())
     notes = (f"what it learns is drawn anew, with seed {seed}",) if learned else ()
     size = where.query_key.head_dim if where.query_key is not None else features // heads

@@ -11,6 +11,7 @@ The header is {"answer": ..., "arrays": [{"dtype", "shape", "at"}]}; where the a
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,15 @@ _DTYPES = {"f4": "<f4", "f8": "<f8", "i4": "<i4", "u4": "<u4", "u2": "<u2", "u1"
 """What JavaScript has typed arrays for; its 64-bit integers are no numbers."""
 
 
-def pack(answer: Mapping[str, Any]) -> bytes:
+def pack(answer: object) -> bytes:
     """Write an answer as bytes.
 
     Numbers that are not finite become null, outside of arrays: JSON cannot say them. Whole numbers of 64 bits become
     32 where they fit, else float64, which is exact below 2^53.
 
-    >>> unpack(pack({"norms": np.array([1.0, 2.0], np.float32), "k": 3}))
-    {'norms': array([1., 2.], dtype=float32), 'k': 3}
+    Examples:
+        >>> unpack(pack({"norms": np.array([1.0, 2.0], np.float32), "k": 3}))
+        {'norms': array([1., 2.], dtype=float32), 'k': 3}
     """
     arrays: list[np.ndarray] = []
     said = _told(answer, arrays)
@@ -59,7 +61,7 @@ def unpack(message: bytes) -> dict[str, Any]:
 
 
 def _told(value: Any, arrays: list[np.ndarray]) -> Any:
-    """Give what JSON can say, and put arrays aside."""
+    """Return what JSON can say, and put arrays aside."""
     if isinstance(value, np.ndarray):
         arrays.append(_narrow(value))
         return {"$array": len(arrays) - 1}
@@ -69,6 +71,8 @@ def _told(value: Any, arrays: list[np.ndarray]) -> Any:
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, bool | int | str):
         return value
+    if is_dataclass(value):
+        return {field.name: _told(getattr(value, field.name), arrays) for field in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): _told(inner, arrays) for key, inner in value.items()}
     if isinstance(value, Sequence):

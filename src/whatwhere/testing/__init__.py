@@ -1,9 +1,9 @@
-"""The laws, for anybody's implementation: given as a plain function, tried against the float64 reference.
+"""Check any implementation of a positional encoding, given as a plain function, against the float64 reference and laws.
 
 report = check_rotary(fn, head_dim=64)                        fn(x, positions) -> x rotated
 report = check_bias(fn, num_heads=12, expected="alibi")       fn(query_positions, key_positions) -> a table
 report = check_input_encoding(fn, dim=64)                     fn(positions) -> vectors
-print(report)                                                 which law holds, which fails, where, by how much
+print(report)                                                 which law passes, which fails, where, by how much
 report.require()                                              raises AssertionError with that table
 """
 

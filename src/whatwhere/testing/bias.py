@@ -1,4 +1,4 @@
-"""Try a score bias: anybody's, given as a plain function."""
+"""check_bias: check any score bias, given as a plain function."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from whatwhere.checks import require_whole
-from whatwhere.testing import probe
-from whatwhere.testing.laws import merged
-from whatwhere.testing.pairs import AFAR, Pairs
-from whatwhere.testing.probe import Law, Measured, NotOffered, Trial, Verdict, stretch
+from whatwhere.testing import harness
+from whatwhere.testing.bias_probe import FAR, BiasProbe
+from whatwhere.testing.expected_bias import ROUNDING, ROUNDING_WHY, Table, compare, find_expected
+from whatwhere.testing.harness import Law, Measurement, NotSupported, Trial, Verdict, contiguous
+from whatwhere.testing.laws import repeated
 from whatwhere.testing.report import Report
-from whatwhere.testing.tables import ROUNDING, ROUNDING_WHY, Table, compare, find_expected
-from whatwhere.where.doors import ScoreBias
+from whatwhere.where.base import ScoreBias
 
 BFLOAT16 = 2 * 2.0**-8
-BFLOAT16_WHY = "bfloat16 rounds a number by 2**-8 of itself, and twice that is granted"
+BFLOAT16_WHY = "bfloat16 rounds a number by 2**-8 of itself, and twice that is allowed"
 
 
 def check_bias(
@@ -29,176 +29,192 @@ def check_bias(
     causal: bool = True,
     near: int | None = None,
     module: nn.Module | None = None,
-    longest: int = 1_000_000,
+    max_length: int | None = None,
     device: torch.device | str = "cpu",
 ) -> Report:
-    """Try an implementation of a bias of positions against its formula in float64, and by the laws.
+    """Check an implementation of a position bias against its formula in float64, and by the laws.
 
-    Two biases that differ by a constant for each query are the same one, since softmax takes it off: ALiBi as slope
-    times key position keeps the law `formula`. That it is not the same in bfloat16, the law `near distances` tells.
+    Biases that differ by a constant for each query are equal, since softmax cancels it: ALiBi as slope times key
+    position passes the law `formula`. That it differs in bfloat16 is what the laws `near in ...` check.
 
     Args:
         fn: (query_positions, key_positions) -> (heads, queries, keys); positions are int64 (queries) and (keys). If
-            it has a parameter `dtype`, it is asked for float16 and bfloat16 itself; else its table is cast.
+            it has a parameter `dtype`, that is passed for float16 and bfloat16; else its table is cast as attention
+            casts one: what is below the range of the dtype becomes its lowest number, whose weight is zero as well.
         num_heads: heads, at least 1.
         expected: the name of a scheme without weights, such as "alibi"; a scheme, with your weights in it; or a
-            function of NumPy positions that gives the table. None leaves the formula untried.
-        relative: it is said to depend on distances only; None takes it from the scheme named, else True.
-        causal: keys later than the query do not count; False tries both sides.
-        near: distances up to here are said to differ in float16 and bfloat16; None takes it from the scheme named.
-        module: what fn computes with, if it is a module; converted to bfloat16 by the last law, then given its tensors
-            back.
-        longest: the last position that fn serves, at least 63.
-        device: where fn computes.
+            function of NumPy positions that returns the table. None skips the law `formula`.
+        relative: whether it should depend on distances only; None takes it from the named scheme, else True.
+        causal: whether keys later than the query are ignored; False checks both directions.
+        near: distances up to here should differ in float16 and bfloat16; None takes it from the named scheme.
+        module: the module behind fn, if there is one; the last law converts it to bfloat16 and restores its tensors.
+        max_length: how many positions fn supports, at least 64; None checks up to position 1,000,000.
+        device: of the inputs of fn.
 
-    >>> from whatwhere import ALiBi
-    >>> alibi = ALiBi(num_heads=12)
-    >>> check_bias(lambda q, k, dtype=None: alibi(q, k, dtype=dtype)[0], num_heads=12, expected="alibi").passed
-    True
+    Returns:
+        A report with one finding for each law.
+
+    Raises:
+        ShapeError: num_heads is below 1, or `expected` returns a wrong shape.
+        SettingError: `expected` is not one of the above, or max_length below 64.
+        DoorError: `expected` names a scheme that is no score bias, or one that depends on queries and keys.
+
+    Examples:
+        >>> from whatwhere import ALiBi
+        >>> alibi = ALiBi(num_heads=12)
+        >>> check_bias(lambda q, k, dtype=None: alibi(q, k, dtype=dtype)[0], num_heads=12, expected="alibi").passed
+        True
     """
     require_whole("check_bias", num_heads=num_heads)
-    probe.require_longest("check_bias", longest)
-    found = None if expected is None else find_expected(expected, num_heads)
+    last = harness.last_position("check_bias", max_length)
+    formula = None if expected is None else find_expected(expected, num_heads)
     if relative is None:
-        relative = True if found is None else found.relative
-    if near is None and found is not None:
-        near = found.near
-    laws = _Laws(Pairs(fn, num_heads, found, causal, longest, torch.device(device)), relative, near)
-    settings = {"num_heads": num_heads, "expected": found.name or "given" if found else None, "causal": causal}
-    return Report("check_bias", settings, probe.try_all([*laws.trials(), laws.bfloat16_module(module)]))
+        relative = True if formula is None else formula.relative
+    if near is None and formula is not None:
+        near = formula.near
+    laws = _Laws(BiasProbe(fn, num_heads, formula, causal, last, torch.device(device)), relative, near)
+    settings = {"num_heads": num_heads, "expected": formula.name or "function" if formula else None, "causal": causal}
+    return Report("check_bias", settings, harness.run_all([*laws.trials(), laws.bfloat16_module(module)]))
 
 
 @dataclass(frozen=True, eq=False)
 class _Laws:
-    """Put the questions of all laws to one implementation."""
+    """The laws, applied to one implementation."""
 
-    of: Pairs
+    probe: BiasProbe
     relative: bool
     near: int | None
 
     def trials(self) -> Iterator[Trial]:
-        """Give the laws in the order they are tried: the first call is a plain one, as a cache would meet it."""
-        shift, far = self.of.shift, self.of.longest + 1 - self.of.width
-        yield Law("formula", "each pair's number is that of the formula", ROUNDING_WHY), lambda: self.of.first
-        yield Law("finite", "the table is (heads, queries, keys), and finite where attention may look"), self.form
-        yield Law("input kept", "positions are not written to"), self.input_kept
+        """Yield the laws in the order of the checks: the first call is an ordinary one, which fills caches."""
+        shift, far = self.probe.shift, self.probe.last + 1 - self.probe.width
+        yield Law("formula", "the bias of each pair is that of the formula", ROUNDING_WHY), lambda: self.probe.first
+        yield (
+            Law("finite", "the table is (heads, queries, keys), and finite for all pairs that attention uses"),
+            self.shape,
+        )
+        yield Law("input kept", "positions are not modified"), self.input_unmodified
         if self.relative:
-            law = Law("relative", f"moving all positions by {shift:,} changes nothing", f"{ROUNDING_WHY}, there")
-            yield law, partial(self.moved, shift, strict=False)
-            law = Law("relative far away", f"moving all positions by {far:,} changes nothing either", ROUNDING_WHY)
-            yield law, partial(self.moved, far, strict=True)
+            law = Law("relative", f"shifting all positions by {shift:,} changes nothing", f"{ROUNDING_WHY}, at both")
+            yield law, partial(self.shifted, shift, strict=False)
+            law = Law("relative far away", f"shifting all positions by {far:,} changes nothing either", ROUNDING_WHY)
+            yield law, partial(self.shifted, far, strict=True)
         else:
-            yield Law("not relative", f"moving all positions by {shift:,} changes something, as claimed"), self.still
-        yield Law("decoding", "a query asked alone gets the row that it has among others", ROUNDING_WHY), self.decoding
-        yield Law("any positions", "positions may jump", ROUNDING_WHY), self.any_positions
+            yield (
+                Law("not relative", f"shifting all positions by {shift:,} changes something, as claimed"),
+                self.not_relative,
+            )
+        yield Law("decoding", "a query alone has the same row as among others", ROUNDING_WHY), self.decoding
+        yield Law("any positions", "positions need not be consecutive", ROUNDING_WHY), self.any_positions
         for dtype, name in ((torch.float16, "float16"), (torch.bfloat16, "bfloat16")):
-            law = Law(f"finite in {name}", f"no number overflows in {name} at distance {self.of.longest:,}")
+            law = Law(f"finite in {name}", f"no number overflows in {name} at distance {self.probe.last:,}")
             yield law, partial(self.finite, dtype)
-            law = Law(f"near in {name}", f"near distances have numbers of their own in {name}, also at {AFAR:,}")
-            yield law, partial(self.apart, dtype)
-        yield Law("autocast", "autocast to bfloat16 reaches no position", BFLOAT16_WHY), self.autocast
-        yield Law("call order", "no call leaves a trace in a later one", ROUNDING_WHY), self.call_order
+            law = Law(f"near in {name}", f"near distances have different biases in {name}, also at position {FAR:,}")
+            yield law, partial(self.distinct, dtype)
+        yield Law("autocast", "autocast to bfloat16 rounds no position", BFLOAT16_WHY), self.autocast
+        yield Law("call order", "no call affects a later one", ROUNDING_WHY), self.call_order
 
-    def form(self) -> Verdict:
-        queries, keys = self.of.block
-        bad = ~self.of.ask_plainly(queries, keys).isfinite() & self.of.allowed(queries, keys)
+    def shape(self) -> Verdict:
+        queries, keys = self.probe.block
+        bad = ~self.probe.call_unchecked(queries, keys).isfinite() & self.probe.allowed(queries, keys)
         if not bad.any():
             return Verdict(True)
-        distances = self.of.distances(queries, keys).expand_as(bad)[bad].tolist()
+        distances = self.probe.distances(queries, keys).expand_as(bad)[bad].tolist()
         first = min(distances, key=abs)
-        side = " (later keys): pass causal=True if it is made for causal attention" if max(distances) < 0 else ""
-        return Verdict(False, f"{int(bad.sum())} numbers are not finite{side}", first, "distance")
+        hint = " (later keys): pass causal=True if it is made for causal attention" if max(distances) < 0 else ""
+        return Verdict(False, f"{int(bad.sum())} numbers are not finite{hint}", first, "distance")
 
-    def input_kept(self) -> Verdict:
-        given = [index.to(self.of.device, copy=True) for index in self.of.block]
-        probe.ask(self.of.fn, *given)
-        kept = all(torch.equal(index.cpu(), before) for index, before in zip(given, self.of.block, strict=True))
-        return Verdict(kept, "it writes into the positions that it was given")
+    def input_unmodified(self) -> Verdict:
+        inputs = [index.to(self.probe.device, copy=True) for index in self.probe.block]
+        harness.call(self.probe.fn, *inputs)
+        same = all(torch.equal(index.cpu(), before) for index, before in zip(inputs, self.probe.block, strict=True))
+        return Verdict(same, "it modifies the positions that it is called with")
 
-    def moved(self, shift: int, strict: bool) -> Measured:
-        queries, keys = self.of.block
-        here, there = self.of.ask(queries, keys).double(), self.of.ask(queries + shift, keys + shift).double()
-        size = here if strict else here.abs().maximum(there.abs())
-        return compare(there, here, self.of.distances(queries, keys), self.of.allowed(queries, keys), size)
+    def shifted(self, shift: int, strict: bool) -> Measurement:
+        queries, keys = self.probe.block
+        before = self.probe.call(queries, keys).double()
+        after = self.probe.call(queries + shift, keys + shift).double()
+        scale = before if strict else before.abs().maximum(after.abs())
+        return compare(after, before, self.probe.distances(queries, keys), self.probe.allowed(queries, keys), scale)
 
-    def still(self) -> Verdict:
-        moves = bool(self.moved(self.of.shift, strict=False).wrong.any())
-        return Verdict(moves, "said to depend on more than distances, but a shift of all positions changes nothing")
+    def not_relative(self) -> Verdict:
+        changes = bool(self.shifted(self.probe.shift, strict=False).exceeded.any())
+        return Verdict(changes, "relative=False, but shifting all positions changes nothing")
 
-    def decoding(self) -> Measured:
-        queries, keys = self.of.block
-        last = keys[: int(queries[-1]) + 1] if self.of.causal else keys
-        alone, among = self.of.ask(queries[-1:], last), self.of.ask(queries, keys)[:, -1:, : len(last)].double()
-        return compare(alone, among, self.of.distances(queries[-1:], last), self.of.allowed(queries[-1:], last))
+    def decoding(self) -> Measurement:
+        queries, keys = self.probe.block
+        last = keys[: int(queries[-1]) + 1] if self.probe.causal else keys
+        alone, among = self.probe.call(queries[-1:], last), self.probe.call(queries, keys)[:, -1:, : len(last)].double()
+        return compare(alone, among, self.probe.distances(queries[-1:], last), self.probe.allowed(queries[-1:], last))
 
-    def any_positions(self) -> Measured:
-        self.of.require_right()
-        return self.of.against(torch.tensor([3, 9, 40]), torch.tensor([0, 1, 5, 8, 40, 55, 61]))
+    def any_positions(self) -> Measurement:
+        self.probe.require_correct()
+        return self.probe.compare(torch.tensor([3, 9, 40]), torch.tensor([0, 1, 5, 8, 40, 55, 61]))
 
     def finite(self, dtype: torch.dtype) -> Verdict:
-        """Look at distances 0, 1, 2, 4, 8, ... and the longest."""
-        far = self.of.longest
+        """Check distances 0, 1, 2, 4, 8, ... and the largest."""
+        far = self.probe.last
         keys = far - torch.tensor([far, *(2**n for n in reversed(range(far.bit_length())) if 2**n < far), 0])
-        table = self.of.ask_plainly(torch.tensor([far]), keys, dtype)[:, 0]
+        table = self.probe.call_unchecked(torch.tensor([far]), keys, dtype)[:, 0]
         bad = (~table.isfinite()).nonzero()
         if not len(bad):
             return Verdict(True)
-        head, key = max(bad.tolist(), key=lambda place: place[1])
-        return Verdict(False, f"head {head} gives {table[head, key].item()} there", far - int(keys[key]), "distance")
+        head, key = max(bad.tolist(), key=lambda index: index[1])
+        return Verdict(False, f"head {head} returns {table[head, key].item()} there", far - int(keys[key]), "distance")
 
-    def apart(self, dtype: torch.dtype) -> Verdict:
+    def distinct(self, dtype: torch.dtype) -> Verdict:
         if self.near is None:
-            raise NotOffered("no distance was claimed up to which they differ: pass near=")
-        keys = stretch(AFAR, self.near + 1, self.of.longest)
-        same = merged(self.of.ask(keys[-1:], keys, dtype)[:, 0].flip(-1))  # nearest first
+            raise NotSupported("no distance is claimed up to which they differ: pass near=")
+        keys = contiguous(FAR, self.near + 1, self.probe.last)
+        same = repeated(self.probe.call(keys[-1:], keys, dtype)[:, 0].flip(-1))  # nearest first
         if not same.any():
             return Verdict(True)
         heads, first = int(same.any(-1).sum()), int(same.any(0).nonzero()[0])
-        note = f"{heads} of {self.of.num_heads} heads give two of the nearest {self.near} distances the same number"
+        note = f"{heads} of {self.probe.num_heads} heads have the same bias at two of the nearest {self.near} distances"
         return Verdict(False, note, first, "distance")
 
-    def autocast(self) -> Measured:
-        queries, keys = self.of.far_block
-        outside = self.of.ask(queries, keys)[:, :-1, :-1].double()
+    def autocast(self) -> Measurement:
+        queries, keys = self.probe.far_block
+        outside = self.probe.call(queries, keys)[:, :-1, :-1].double()
         fewer = queries[:-1], keys[:-1]
-        with torch.autocast(self.of.device.type, torch.bfloat16):  # another question, which no cache can answer
-            inside = self.of.ask(*fewer)
-        return compare(inside, outside, self.of.distances(*fewer), self.of.allowed(*fewer), rounding=BFLOAT16)
+        with torch.autocast(self.probe.device.type, torch.bfloat16):  # other inputs, so that no cache can answer
+            inside = self.probe.call(*fewer)
+        return compare(inside, outside, self.probe.distances(*fewer), self.probe.allowed(*fewer), rounding=BFLOAT16)
 
-    def call_order(self) -> Measured:
-        """Ask at the end what was asked in the beginning; between, the same shape elsewhere, and other shapes."""
-        queries, keys = self.of.block
-        before = self.of.ask(queries, keys).double()
-        self.of.ask(queries + 7, keys + 7, torch.bfloat16)
-        elsewhere = self.of.ask(queries - 5, keys)[..., :-1]
-        in_another_shape = self.of.ask(queries - 5, keys[:-1]).double()
-        again = self.of.ask(queries, keys)
-        asked = queries - 5, keys[:-1]
-        traces = compare(elsewhere, in_another_shape, self.of.distances(*asked), self.of.allowed(*asked))
-        distances, allowed = self.of.distances(queries, keys), self.of.allowed(queries, keys)
-        return traces if traces.wrong.any() else compare(again, before, distances, allowed)
+    def call_order(self) -> Measurement:
+        """Repeat the first call at the end; between, call with the same shape at other positions, and other shapes."""
+        queries, keys = self.probe.block
+        before = self.probe.call(queries, keys).double()
+        self.probe.call(queries + 7, keys + 7, torch.bfloat16)
+        elsewhere = self.probe.call(queries - 5, keys)[..., :-1]
+        in_another_shape = self.probe.call(queries - 5, keys[:-1]).double()
+        again = self.probe.call(queries, keys)
+        shifted = queries - 5, keys[:-1]
+        cached = compare(elsewhere, in_another_shape, self.probe.distances(*shifted), self.probe.allowed(*shifted))
+        distances, allowed = self.probe.distances(queries, keys), self.probe.allowed(queries, keys)
+        return cached if cached.exceeded.any() else compare(again, before, distances, allowed)
 
     def bfloat16_module(self, module: nn.Module | None) -> Trial:
-        """Give the law that converts the module; the last, since it leaves caches behind.
+        """Return the law that converts the module; it comes last, since it leaves caches behind.
 
-        What is learned is rounded by a conversion, and may be; what is fixed is not.
+        The conversion may round parameters, but nothing that is fixed.
         """
         learned = module is not None and any(True for _ in module.parameters())
-        words = "rounds its weights, and nothing else" if learned else "changes nothing"
+        effect = "rounds its weights, and nothing else" if learned else "changes nothing"
         law = Law(
             "bfloat16 module",
-            f"converting the module to bfloat16 {words}",
+            f"converting the module to bfloat16 {effect}",
             BFLOAT16_WHY if learned else ROUNDING_WHY,
         )
 
-        def measure() -> Measured:
+        def measure() -> Measurement:
             if module is None:
-                raise NotOffered("no module was given")
-            queries, keys = self.of.far_block
-            before, fewer = self.of.ask(queries, keys)[:, :-1, :-1].double(), (queries[:-1], keys[:-1])
-            with probe.in_bfloat16(module):  # another question, which no cache can answer
-                after = self.of.ask(*fewer)
+                raise NotSupported("no module was passed: pass module=")
+            queries, keys = self.probe.far_block
+            before, fewer = self.probe.call(queries, keys)[:, :-1, :-1].double(), (queries[:-1], keys[:-1])
+            with harness.in_bfloat16(module):  # other inputs, so that no cache can answer
+                after = self.probe.call(*fewer)
             rounding = BFLOAT16 if learned else ROUNDING
-            return compare(after, before, self.of.distances(*fewer), self.of.allowed(*fewer), rounding=rounding)
+            return compare(after, before, self.probe.distances(*fewer), self.probe.allowed(*fewer), rounding=rounding)
 
         return law, measure

@@ -1,29 +1,40 @@
-"""Try a sinusoidal input encoding: anybody's, given as a plain function."""
+"""check_input_encoding: check any sinusoidal input encoding, given as a plain function."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from whatwhere.checks import require_choice, require_even, require_positive, require_whole
-from whatwhere.testing import probe
-from whatwhere.testing.laws import Encode, products_apart, rows_moved
-from whatwhere.testing.probe import ROTATION, UNIT, Faulty, Law, Measured, NotOffered, Trial, Verdict, single, stretch
+from whatwhere.testing import harness
+from whatwhere.testing.expected_sinusoid import Sinusoid, check_layout, explain_sinusoid
+from whatwhere.testing.harness import (
+    LAST_POSITION,
+    ROTATION,
+    UNIT,
+    ImplementationError,
+    Law,
+    Measurement,
+    NotSupported,
+    Trial,
+    Verdict,
+    contiguous,
+    float32_tolerance,
+)
+from whatwhere.testing.laws import Encode, inner_product_error, permutation_error
 from whatwhere.testing.report import Report
-from whatwhere.testing.waves import Sinusoid, told_layout, told_sinusoid
 from whatwhere.where.frequencies import LAYOUTS, Layout, layout_frequencies
 
-NEAR, FAR, VERY_FAR = 15, 131_072, 1_000_000
-_EXACT = "float32 rounds a sine by 2**-24, and six times that is granted; the angle is exact"
+NEAR, FAR = 15, 131_072
+_EXACT = "float32 rounds a sine by 2**-24, and six times that is allowed; the angle is exact"
 _ROUNDED = (
-    "float32 rounds a sine by 2**-24, six times that is granted, and an angle at position p by some 4 p times that"
+    "float32 rounds a sine by 2**-24, six times that is allowed, and an angle at position p by some 4 p times that"
 )
 _BFLOAT16 = 2.0**-8
-_COARSE = "bfloat16 rounds a sine by 2**-9, and twice that is granted"
+_COARSE = "bfloat16 rounds a sine by 2**-9, and twice that is allowed"
 
 
 def check_input_encoding(
@@ -33,165 +44,175 @@ def check_input_encoding(
     layout: Layout = "interleaved",
     theta: float = 10_000.0,
     module: nn.Module | None = None,
-    longest: int = VERY_FAR,
+    max_length: int | None = None,
     device: torch.device | str = "cpu",
 ) -> Report:
-    """Try an implementation of the sinusoid against the formula in float64, and by the laws.
+    """Check an implementation of the sinusoidal encoding against the formula in float64, and by the laws.
 
         interleaved     PE[p, 2i] = sin(p w_i)   PE[p, 2i+1] = cos(p w_i)        w_i = theta ** (-2i / dim)
-        halves          PE[p, i]  = sin(p w_i)   PE[p, dim/2 + i] = cos(p w_i)   the same w_i
-        tensor2tensor   as halves                                                w_i = theta ** (-i / (dim/2 - 1))
+        half            PE[p, i]  = sin(p w_i)   PE[p, dim/2 + i] = cos(p w_i)   the same w_i
+        tensor2tensor   as half                                                  w_i = theta ** (-i / (dim/2 - 1))
 
-    Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, as `whatwhere.reference.sinusoid` writes it out. What the
-    function does not offer, such as positions that are no stretch, it may answer with NotImplementedError: the law
-    then does not apply. Any other error is a finding.
+    Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, as `whatwhere.reference.sinusoid` writes it out. For what
+    the function does not support, such as positions that are not consecutive, it may raise NotImplementedError: the
+    law then does not apply. Any other exception is a failure.
 
     Args:
         fn: positions -> vectors; positions are int64 (tokens), vectors (tokens, dim).
         dim: features, even.
-        layout: which of the three it is said to be.
+        layout: which of the three is expected.
         theta: above 0.
-        module: what fn computes with, if it is a module; converted to bfloat16 by the last law, then given its tensors
-            back.
-        longest: the last position that fn serves, at least 63.
-        device: where fn computes.
+        module: the module behind fn, if there is one; the last law converts it to bfloat16 and restores its tensors.
+        max_length: how many positions fn supports, at least 64; None checks up to position 1,000,000.
+        device: of the inputs of fn.
 
-    >>> from whatwhere import Sinusoidal
-    >>> encoding = Sinusoidal(dim=16)
-    >>> check_input_encoding(lambda positions: encoding(positions)[0], dim=16, module=encoding).passed
-    True
+    Returns:
+        A report with one finding for each law.
+
+    Raises:
+        ShapeError: dim is odd, or too small for the layout.
+        SettingError: a setting is out of its range, or max_length below 64.
+
+    Examples:
+        >>> from whatwhere import Sinusoidal
+        >>> encoding = Sinusoidal(dim=16)
+        >>> check_input_encoding(lambda positions: encoding(positions)[0], dim=16, module=encoding).passed
+        True
     """
     require_whole("check_input_encoding", dim=dim)
     require_even("check_input_encoding", "a sine and a cosine share one frequency", dim=dim)
     require_choice("check_input_encoding", "layout", layout, LAYOUTS)
     require_positive("check_input_encoding", theta=theta)
     layout_frequencies(dim, theta, layout)  # tensor2tensor needs two pairs
-    probe.require_longest("check_input_encoding", longest)
-    laws = _Laws(fn, Sinusoid(dim, layout, theta), longest, torch.device(device))
-    settings: dict[str, Any] = {"dim": dim, "layout": layout, "theta": theta}
-    return Report("check_input_encoding", settings, probe.try_all([*laws.trials(), laws.bfloat16_module(module)]))
+    last = harness.last_position("check_input_encoding", max_length)
+    laws = _Laws(fn, Sinusoid(dim, layout, theta), last, torch.device(device))
+    settings: dict[str, object] = {"dim": dim, "layout": layout, "theta": theta}
+    return Report("check_input_encoding", settings, harness.run_all([*laws.trials(), laws.bfloat16_module(module)]))
 
 
 @dataclass(frozen=True, eq=False)
 class _Laws:
-    """Put the questions of all laws to one implementation."""
+    """The laws, applied to one implementation."""
 
     fn: Encode
     formula: Sinusoid
-    longest: int
+    last: int
     device: torch.device
 
     def trials(self) -> Iterator[Trial]:
-        """Give the laws in the order they are tried: the first call is a plain one, as a cache would meet it."""
-        far, words = min(FAR, self.longest), "positions up to {:,} have the vectors of the formula"
+        """Yield the laws in the order of the checks: the first call is an ordinary one, which fills caches."""
+        far, statement = min(FAR, self.last), "positions up to {:,} have the vectors of the formula"
         yield Law("formula", f"positions 0..{NEAR} have the vectors of the formula", _ROUNDED), lambda: self.first
-        yield Law("layout", "sines and cosines stand where the layout has them"), self.layout
-        yield Law("shape", "vectors are (tokens, dim), of floating point"), self.form
-        yield Law("input kept", "positions are not written to"), self.input_kept
-        yield Law("bounded", "no number leaves -1..1", "a sine may be rounded up by 2**-24"), self.bounded
+        yield Law("layout", "sines and cosines are at the features of the layout"), self.layout
+        yield Law("shape", "vectors are (tokens, dim), of floating point"), self.shape
+        yield Law("input kept", "positions are not modified"), self.input_unmodified
+        yield Law("bounded", "every number is within -1..1", "a sine may be rounded up by 2**-24"), self.bounded
         yield Law("any order", "permuting positions permutes rows", _EXACT), self.any_order
-        yield Law("any positions", "positions may repeat, jump and fall", _ROUNDED), self.any_positions
-        law = Law("inner product", "the product of two vectors depends on their distance only", f"of 2 dim: {_ROUNDED}")
+        yield Law("any positions", "positions may repeat, skip and decrease", _ROUNDED), self.any_positions
+        law = Law(
+            "inner product", "the inner product of two vectors depends on their distance only", f"of 2 dim: {_ROUNDED}"
+        )
         yield law, self.products
-        yield Law("far", words.format(far), _EXACT), partial(self.at, far)
-        yield Law("very far", words.format(VERY_FAR), _EXACT), partial(self.at, VERY_FAR)
-        yield Law("autocast", "autocast to bfloat16 reaches no angle", _COARSE), self.autocast
-        yield Law("call order", "no call leaves a trace in a later one", _ROUNDED), self.call_order
+        yield Law("far", statement.format(far), _EXACT), partial(self.at, far)
+        yield Law("very far", statement.format(LAST_POSITION), _EXACT), partial(self.at, LAST_POSITION)
+        yield Law("autocast", "autocast to bfloat16 rounds no angle", _COARSE), self.autocast
+        yield Law("call order", "no call affects a later one", _ROUNDED), self.call_order
 
-    def ask(self, positions: Int64[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
-        """Call the implementation with a copy on its device; give what it says on the CPU."""
-        answer = probe.ask(self.fn, positions.to(self.device, copy=True))
-        vectors = probe.require_shape(answer, (len(positions), self.formula.dim), "(tokens, dim)").cpu()
+    def call(self, positions: Int64[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
+        """Call the implementation with a copy on its device, and return the vectors on the CPU."""
+        result = harness.call(self.fn, positions.to(self.device, copy=True))
+        vectors = harness.require_shape(result, (len(positions), self.formula.dim), "(tokens, dim)").cpu()
         if not vectors.is_floating_point():
-            raise Faulty(f"it gave {vectors.dtype}, but vectors are of floating point")
+            raise ImplementationError(f"it returned {vectors.dtype}, but vectors of floating point are needed")
         return vectors
 
-    def off(self, positions: Int64[Tensor, " tokens"], tolerance: float) -> Measured:
-        """Compare with the formula at these positions."""
-        answer = self.ask(positions)
-        errors = (answer.double() - self.formula.at(positions)).abs().amax(-1)
-        return Measured(errors, positions, tolerance, partial(told_sinusoid, self.formula, positions, answer))
+    def compare(self, positions: Int64[Tensor, " tokens"], tolerance: float) -> Measurement:
+        """Return the errors against the formula at these positions."""
+        result = self.call(positions)
+        errors = (result.double() - self.formula.at(positions)).abs().amax(-1)
+        return Measurement(errors, positions, tolerance, partial(explain_sinusoid, self.formula, positions, result))
 
     @cached_property
-    def first(self) -> Measured:
-        """Compare with the formula at the first positions; kept, since other laws ask whether the formula is right."""
-        return self.off(torch.arange(NEAR + 1), single(NEAR))
+    def first(self) -> Measurement:
+        """The errors at the first positions; cached, since other laws depend on them."""
+        return self.compare(torch.arange(NEAR + 1), float32_tolerance(NEAR))
 
-    def require_right(self) -> None:
-        """Raise NotOffered where the formula is wrong from the start: nothing more is to be learned then."""
+    def require_correct(self) -> None:
+        """Raise NotSupported where the formula fails from the start, which says more than any further law."""
         try:
-            right = not self.first.wrong.any()
-        except Faulty:
-            right = False
-        if not right:
-            raise NotOffered("the law `formula` fails from the first positions on")
+            correct = not self.first.exceeded.any()
+        except ImplementationError:
+            correct = False
+        if not correct:
+            raise NotSupported("the law `formula` fails from the first positions on")
 
     def layout(self) -> Verdict:
-        return told_layout(self.formula, self.ask(torch.arange(2))[0])
+        return check_layout(self.formula, self.call(torch.arange(2))[0])
 
-    def form(self) -> Verdict:
-        self.ask(torch.arange(4))
+    def shape(self) -> Verdict:
+        self.call(torch.arange(4))
         return Verdict(True)
 
-    def input_kept(self) -> Verdict:
-        given = torch.arange(3, 7, device=self.device)
-        probe.ask(self.fn, given)
-        return Verdict(torch.equal(given.cpu(), torch.arange(3, 7)), "it writes into the positions that it was given")
+    def input_unmodified(self) -> Verdict:
+        positions = torch.arange(3, 7, device=self.device)
+        harness.call(self.fn, positions)
+        same = torch.equal(positions.cpu(), torch.arange(3, 7))
+        return Verdict(same, "it modifies the positions that it is called with")
 
-    def bounded(self) -> Measured:
-        near, far = torch.arange(NEAR + 1), stretch(VERY_FAR, 12, self.longest)
-        vectors = torch.cat([self.ask(near), self.ask(far)]).double()
-        return Measured((vectors.abs().amax(-1) - 1).clamp(min=0), torch.cat([near, far]), UNIT)
+    def bounded(self) -> Measurement:
+        near, far = torch.arange(NEAR + 1), contiguous(LAST_POSITION, 12, self.last)
+        vectors = torch.cat([self.call(near), self.call(far)]).double()
+        return Measurement((vectors.abs().amax(-1) - 1).clamp(min=0), torch.cat([near, far]), UNIT)
 
-    def any_order(self) -> Measured:
-        positions = torch.tensor([0, 1, 2, 3, 5, 8, 13, 21, 34, 55, self.longest])
+    def any_order(self) -> Measurement:
+        positions = torch.tensor([0, 1, 2, 3, 5, 8, 13, 21, 34, 55, self.last])
         order = torch.randperm(len(positions), generator=torch.Generator().manual_seed(0))
-        return Measured(rows_moved(self.ask, positions, order), positions[order], ROTATION)
+        return Measurement(permutation_error(self.call, positions, order), positions[order], ROTATION)
 
-    def any_positions(self) -> Measured:
-        self.require_right()
-        jumping = torch.tensor([0, 1, 2, 0, 1, 2, 3, 4, 900, 5, 5, 257]).clamp(max=self.longest)
-        return self.off(jumping, single(int(jumping.amax())))
+    def any_positions(self) -> Measurement:
+        self.require_correct()
+        irregular = torch.tensor([0, 1, 2, 0, 1, 2, 3, 4, 900, 5, 5, 257]).clamp(max=self.last)
+        return self.compare(irregular, float32_tolerance(int(irregular.amax())))
 
-    def products(self) -> Measured:
-        """<PE(p), PE(p + 17)> is a sum of cosines of the distance: PE(p + 17) is PE(p) turned, the same for all p."""
-        starts, rows = [0, 1, 7, 30], self.ask(torch.arange(48))
-        apart = products_apart(lambda positions: rows[positions], 17, starts)
-        return Measured(apart, torch.tensor(starts), 2 * self.formula.dim * single(47))
+    def products(self) -> Measurement:
+        """<PE(p), PE(p + 17)> is a sum of cosines of the distance: PE(p + 17) is PE(p) rotated by the same angles."""
+        starts, rows = [0, 1, 7, 30], self.call(torch.arange(48))
+        errors = inner_product_error(lambda positions: rows[positions], 17, starts)
+        return Measurement(errors, torch.tensor(starts), 2 * self.formula.dim * float32_tolerance(47))
 
-    def at(self, position: int) -> Measured:
-        if position > self.longest:
-            raise NotOffered(f"the implementation is said to end at position {self.longest:,}")
-        self.require_right()
-        return self.off(stretch(position, 12, self.longest), ROTATION)
+    def at(self, position: int) -> Measurement:
+        if position > self.last:
+            raise NotSupported(f"the implementation supports positions up to {self.last:,}")
+        self.require_correct()
+        return self.compare(contiguous(position, 12, self.last), ROTATION)
 
-    def autocast(self) -> Measured:
-        positions = stretch(4105, 13, self.longest)
-        outside = self.ask(positions).double()
-        with torch.autocast(self.device.type, torch.bfloat16):  # another question, which no cache can answer
-            inside = self.ask(positions[:-1]).double()
-        return Measured((inside - outside[:-1]).abs().amax(-1), positions[:-1], _BFLOAT16)
+    def autocast(self) -> Measurement:
+        positions = contiguous(4105, 13, self.last)
+        outside = self.call(positions).double()
+        with torch.autocast(self.device.type, torch.bfloat16):  # other inputs, so that no cache can answer
+            inside = self.call(positions[:-1]).double()
+        return Measurement((inside - outside[:-1]).abs().amax(-1), positions[:-1], _BFLOAT16)
 
-    def call_order(self) -> Measured:
-        """Ask at the end what was asked in the beginning; between, the same number of positions elsewhere."""
+    def call_order(self) -> Measurement:
+        """Repeat the first call at the end; between, call with as many other positions."""
         few = torch.arange(NEAR + 1)
-        before = self.ask(few).double()
-        elsewhere, in_another_shape = self.ask(few + 7).double(), self.ask(torch.arange(NEAR + 8)).double()[7:]
-        again = self.ask(few).double()
+        before = self.call(few).double()
+        elsewhere, in_another_shape = self.call(few + 7).double(), self.call(torch.arange(NEAR + 8)).double()[7:]
+        again = self.call(few).double()
         errors = [(again - before).abs().amax(-1), (elsewhere - in_another_shape).abs().amax(-1)]
-        return Measured(torch.cat(errors), torch.cat([few, few + 7]), single(NEAR + 7))
+        return Measurement(torch.cat(errors), torch.cat([few, few + 7]), float32_tolerance(NEAR + 7))
 
     def bfloat16_module(self, module: nn.Module | None) -> Trial:
-        """Give the law that converts the module; the last, since it leaves caches behind."""
+        """Return the law that converts the module; it comes last, since it leaves caches behind."""
         law = Law("bfloat16 module", "converting the module to bfloat16 rounds no angle", _COARSE)
 
-        def measure() -> Measured:
+        def measure() -> Measurement:
             if module is None:
-                raise NotOffered("no module was given")
-            positions = stretch(4100, 13, self.longest)
-            before = self.ask(positions).double()
-            with probe.in_bfloat16(module):  # another question, which no cache can answer
-                after = self.ask(positions[:-1]).double()
-            return Measured((after - before[:-1]).abs().amax(-1), positions[:-1], _BFLOAT16)
+                raise NotSupported("no module was passed: pass module=")
+            positions = contiguous(4100, 13, self.last)
+            before = self.call(positions).double()
+            with harness.in_bfloat16(module):  # other inputs, so that no cache can answer
+                after = self.call(positions[:-1]).double()
+            return Measurement((after - before[:-1]).abs().amax(-1), positions[:-1], _BFLOAT16)
 
         return law, measure

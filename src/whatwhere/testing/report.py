@@ -1,10 +1,10 @@
-"""What a check found: one finding for each law, and the report that holds them."""
+"""The result of a check: a finding for each law, and the report of all."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from math import isfinite
 from textwrap import fill
-from typing import Any, Literal, final
+from typing import Literal, final
 
 Outcome = Literal["passes", "fails", "does not apply"]
 _HEADER = ("law", "outcome", "error", "allowed", "first at")
@@ -13,21 +13,22 @@ _HEADER = ("law", "outcome", "error", "allowed", "first at")
 @final
 @dataclass(frozen=True)
 class Finding:
-    """Say how one law fared.
+    """The outcome of one law.
 
     Args:
         law: its short name.
-        statement: what it asks.
+        statement: what it requires.
         outcome: passes, fails, or does not apply.
-        error: the largest that was met; None where nothing was measured.
-        tolerance: the largest that is allowed; None where the law is not about a number.
-        why: why that much is allowed.
-        first: the position, or of a bias the distance, where the law fails first; None where no place is to blame.
+        error: the largest that was measured; None where nothing was measured.
+        tolerance: the largest allowed; None where the law has no tolerance.
+        why: the reason for the tolerance.
+        first: the first position, or distance of a bias, at which the law fails; None where it depends on none.
         unit: which of the two.
-        note: what else is known: the reading that fits, what was raised, why the law does not apply.
+        note: an explanation: the known mistake that fits, the exception, or why the law does not apply.
 
-    >>> Finding("norms", "no vector changes its length", "fails", 0.5, 1e-6, "float32 rounds", first=7).line()
-    'norms: fails, 5.0e-01 where 1.0e-06 is allowed, first at position 7'
+    Examples:
+        >>> Finding("norms", "no vector changes its norm", "fails", 0.5, 1e-6, "float32 rounds", first=7).line()
+        'norms: fails, 5.0e-01 where 1.0e-06 is allowed, first at position 7'
     """
 
     law: str
@@ -42,11 +43,11 @@ class Finding:
 
     @property
     def holds(self) -> bool:
-        """True unless the law fails."""
+        """Whether the law passes or does not apply."""
         return self.outcome != "fails"
 
     def line(self) -> str:
-        """Give the finding in one line."""
+        """Return the finding in one line."""
         parts = [f"{self.law}: {self.outcome}"]
         if self.error is not None and self.tolerance is not None:
             parts.append(f"{self.error:.1e} where {self.tolerance:.1e} is allowed")
@@ -60,7 +61,7 @@ class Finding:
             raise AssertionError(f"{self.line()}\n{self.explained()}")
 
     def explained(self) -> str:
-        """Give what the law asks, what is known, and why that much is allowed, as an indented paragraph."""
+        """Return statement, note and the reason for the tolerance, as an indented paragraph."""
         sentences = [self.statement, self.note]
         if self.tolerance is not None and self.why:
             sentences.append(f"{self.tolerance:.1e} is allowed because {self.why}")
@@ -71,25 +72,27 @@ class Finding:
 @final
 @dataclass(frozen=True)
 class Report:
-    """Hold what a check found, law by law; `print(report)` gives the table.
+    """The findings of a check, law by law; `print(report)` prints the table.
 
     Args:
-        check: the function that made it.
-        settings: what the implementation was said to be.
-        findings: one for each law, in the order they were tried.
+        check: the name of the check.
+        settings: what the implementation was expected to be.
+        findings: one for each law, in the order of the checks.
 
-    >>> report = Report("check_rotary", {"head_dim": 64}, (Finding("norms", "no vector changes its length", "passes"),))
-    >>> report.passed, report["norms"].outcome
-    (True, 'passes')
+    Examples:
+        >>> report = Report("check_rotary", {"head_dim": 64}, (Finding("norms", "no vector changes its norm",
+        ... "passes"),))
+        >>> report.passed, report["norms"].outcome
+        (True, 'passes')
     """
 
     check: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     findings: tuple[Finding, ...] = field(default=())
 
     @property
     def passed(self) -> bool:
-        """True where no law fails."""
+        """Whether no law fails."""
         return not self.failed
 
     @property
@@ -98,7 +101,7 @@ class Report:
         return tuple(finding for finding in self.findings if not finding.holds)
 
     def __getitem__(self, law: str) -> Finding:
-        """Give the finding of a law by its name."""
+        """Return the finding of a law by its name; raise KeyError if there is none."""
         for finding in self.findings:
             if finding.law == law:
                 return finding
@@ -109,8 +112,8 @@ class Report:
         if not self.passed:
             raise AssertionError(str(self))
 
-    def as_dict(self) -> dict[str, Any]:
-        """Give the report as JSON holds it."""
+    def as_dict(self) -> dict[str, object]:
+        """Return the report as a dictionary that json.dumps writes; an infinite error becomes the text "inf"."""
         return {
             "check": self.check,
             "settings": dict(self.settings),
@@ -119,7 +122,7 @@ class Report:
         }
 
     def __str__(self) -> str:
-        """Show the table, and below it what the laws that fail or do not apply have to say."""
+        """Return the table, and below it the explanations of the laws that fail or do not apply."""
         rows = [_HEADER, *(_cells(finding) for finding in self.findings)]
         widths = [max(len(row[column]) for row in rows) for column in range(5)]
         table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -129,20 +132,20 @@ class Report:
 
     def _title(self) -> str:
         settings = ", ".join(f"{name}={value}" for name, value in self.settings.items())
-        tried = [finding for finding in self.findings if finding.outcome != "does not apply"]
-        outcome = f"{len(self.failed)} of {len(tried)} laws fail" if self.failed else f"all {len(tried)} laws hold"
-        # Laws that hold say little of a bias whose numbers nobody has looked at.
-        untried = any(f.law == "formula" and f.outcome == "does not apply" for f in self.findings)
-        return f"{self.check}({settings}): {outcome}{', but the formula was not tried' if untried else ''}"
+        checked = [finding for finding in self.findings if finding.outcome != "does not apply"]
+        outcome = f"{len(self.failed)} of {len(checked)} laws fail" if self.failed else f"all {len(checked)} laws pass"
+        # The other laws say little of a bias whose values were not compared with a formula.
+        unchecked = any(f.law == "formula" and f.outcome == "does not apply" for f in self.findings)
+        return f"{self.check}({settings}): {outcome}{', but the formula was not checked' if unchecked else ''}"
 
 
 def _finite(finding: Finding) -> dict[str, str]:
-    """Give an error that JSON has no number for as a word."""
+    """Return an error that is not finite as text, for JSON has no number for it."""
     return {} if finding.error is None or isfinite(finding.error) else {"error": str(finding.error)}
 
 
 def _cells(finding: Finding) -> tuple[str, str, str, str, str]:
     error = "" if finding.error is None else f"{finding.error:.1e}"
-    allowed = "" if finding.tolerance is None else f"{finding.tolerance:.1e}"
+    tolerance = "" if finding.tolerance is None else f"{finding.tolerance:.1e}"
     first = "" if finding.first is None else f"{finding.unit} {finding.first:,}"
-    return finding.law, finding.outcome, error, allowed, first
+    return finding.law, finding.outcome, error, tolerance, first

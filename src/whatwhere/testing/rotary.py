@@ -1,225 +1,264 @@
-"""Try a rotary implementation: anybody's, given as a plain function."""
+"""check_rotary: check any implementation of rotary, given as a plain function."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from whatwhere.testing import probe
-from whatwhere.testing.laws import Turn, lengths_changed, logits_apart, of_logits
-from whatwhere.testing.probe import BFLOAT16, ROTATION, Law, Measured, NotOffered, Trial, Verdict, single, stretch
+from whatwhere.testing import harness
+from whatwhere.testing.expected_rotary import Formula, check_layout
+from whatwhere.testing.harness import (
+    BFLOAT16,
+    LAST_POSITION,
+    ROTATION,
+    Law,
+    Measurement,
+    NotSupported,
+    Trial,
+    Verdict,
+    contiguous,
+    float32_tolerance,
+)
+from whatwhere.testing.laws import Rotate, logit_error, logit_tolerance, norm_error
 from whatwhere.testing.report import Report
-from whatwhere.testing.rotation import NEAR, Rotation, by_token
-from whatwhere.testing.turns import Formula, told_layout
+from whatwhere.testing.rotary_probe import NEAR, RotaryProbe, by_token
 from whatwhere.where.query_key.rotary import Rotary
 from whatwhere.where.scaling import DynamicNTK, LongRoPE, Scaling
 
-FAR, VERY_FAR, SHIFT = 131_072, 1_000_000, 100
-_OF_LOGITS_NEAR = f"a query and a key are rounded at two places each: {probe.SINGLE_WHY}"
-_OF_LOGITS_FAR = f"a query and a key are rounded at two places each: {probe.ROTATION_WHY}"
+FAR, SHIFT = 131_072, 100
+_OF_LOGITS_NEAR = f"a query and a key are each rounded at two positions: {harness.FLOAT32_WHY}"
+_OF_LOGITS_FAR = f"a query and a key are each rounded at two positions: {harness.ROTATION_WHY}"
 
 
 def check_rotary(
-    fn: Turn,
+    fn: Rotate,
     head_dim: int,
     *,
     theta: float = 10_000.0,
     interleaved: bool = False,
     rotary_dim: int | None = None,
     scaling: Scaling | None = None,
+    keys: Rotate | None = None,
     module: nn.Module | None = None,
-    longest: int = VERY_FAR,
+    max_length: int | None = None,
     device: torch.device | str = "cpu",
 ) -> Report:
-    """Try an implementation of rotary positions against the formula in float64, and by the laws.
+    """Check an implementation of rotary position embedding against the formula in float64, and by the laws.
 
         (x_a, x_b) -> (x_a cos - x_b sin, x_a sin + x_b cos)      angle = p w_i,  w_i = theta ** (-2i / rotary_dim)
 
-    Su et al. 2021, https://arxiv.org/abs/2104.09864, as `whatwhere.reference.rotary` writes it out. What the function
-    does not offer, such as positions that are no stretch, it may answer with NotImplementedError: the law then does
-    not apply. Any other error is a finding.
+    Su et al. 2021, https://arxiv.org/abs/2104.09864, as `whatwhere.reference.rotary` writes it out. For what the
+    function does not support, such as positions that are not consecutive, it may raise NotImplementedError: the law
+    then does not apply. Any other exception is a failure.
 
     Args:
-        fn: (x, positions) -> x rotated; x is (batch, heads, tokens, head_dim), positions int64 (tokens).
+        fn: (x, positions) -> x rotated; x is (batch, heads, tokens, head_dim), positions int64 (tokens). All laws but
+            `keys` are checked on it.
         head_dim: features of a head.
         theta: above 0.
         interleaved: pairs are (2i, 2i+1); else (i, i + rotary_dim/2).
-        rotary_dim: only the first features turn; None turns all.
-        scaling: a rule that changes the frequencies, such as `whatwhere.YaRN`; one that follows the length is tried
-            up to its trained length.
-        module: what fn computes with, if it is a module; converted to bfloat16 by the last law, then given its tensors
-            back.
-        longest: the last position that fn serves, at least 63.
-        device: where fn computes.
+        rotary_dim: how many features rotate, the first ones; None rotates all.
+        scaling: a RoPE scaling, such as `whatwhere.scaling.YaRN`; one that depends on the length is checked up to
+            its trained length.
+        keys: the same for keys, where an implementation maps queries and keys by one call; None skips the law `keys`,
+            and `fn` maps both in the laws of logits.
+        module: the module behind fn, if there is one; the last law converts it to bfloat16 and restores its tensors.
+        max_length: how many positions fn supports, at least 64; None checks up to position 1,000,000.
+        device: of the inputs of fn.
 
-    >>> from whatwhere import Rotary
-    >>> rope = Rotary(head_dim=16)
-    >>> check_rotary(lambda x, positions: rope(x, x, positions)[0], head_dim=16, module=rope).passed
-    True
+    Returns:
+        A report with one finding for each law.
+
+    Raises:
+        ShapeError: the sizes do not fit a rotation.
+        SettingError: a setting is out of its range, or max_length below 64.
+
+    Examples:
+        >>> from whatwhere import Rotary
+        >>> rope = Rotary(head_dim=16)
+        >>> queries, keys = (lambda x, positions, n=n: rope(x, x, positions)[n] for n in (0, 1))
+        >>> check_rotary(queries, head_dim=16, keys=keys, module=rope).passed
+        True
     """
-    told = Rotary(head_dim, theta, interleaved=interleaved, rotary_dim=rotary_dim, scaling=scaling)  # checks them all
-    probe.require_longest("check_rotary", longest)
+    rotary = Rotary(head_dim, theta, interleaved=interleaved, rotary_dim=rotary_dim, scaling=scaling)  # checks them all
+    last = harness.last_position("check_rotary", max_length)
     if isinstance(scaling, DynamicNTK | LongRoPE):
-        longest = min(longest, scaling.original_length - 1)
-        probe.require_longest("check_rotary, up to the scaling's trained length,", longest)
-    formula = Formula(head_dim, told.rotary_dim, theta, interleaved, scaling)
-    laws = _Laws(Rotation(fn, formula, longest, torch.device(device)))
-    settings: dict[str, Any] = {"head_dim": head_dim, "theta": theta, "interleaved": interleaved}
+        trained = min(last + 1, scaling.original_length)
+        last = harness.last_position("check_rotary, up to the scaling's trained length,", trained)
+    formula = Formula(head_dim, rotary.rotary_dim, theta, interleaved, scaling)
+    laws = _Laws(RotaryProbe(fn, formula, last, torch.device(device), keys))
+    settings: dict[str, object] = {"head_dim": head_dim, "theta": theta, "interleaved": interleaved}
     settings |= {} if rotary_dim is None else {"rotary_dim": rotary_dim}
     settings |= {} if scaling is None else {"scaling": str(scaling)}
-    return Report("check_rotary", settings, probe.try_all([*laws.trials(), laws.bfloat16_module(module)]))
+    return Report("check_rotary", settings, harness.run_all([*laws.trials(), laws.bfloat16_module(module)]))
 
 
 @dataclass(frozen=True, eq=False)
 class _Laws:
-    """Put the questions of all laws to one implementation."""
+    """The laws, applied to one implementation."""
 
-    of: Rotation
+    probe: RotaryProbe
 
     def trials(self) -> Iterator[Trial]:
-        """Give the laws in the order they are tried: the first call is a plain one, as a cache would meet it."""
-        end = self.of.longest
+        """Yield the laws in the order of the checks: the first call is an ordinary one, which fills caches."""
+        end = self.probe.last
         near, far, last = min(SHIFT, end - NEAR), min(FAR, end), end - NEAR
-        exact, rounded, coarse = probe.ROTATION_WHY, probe.SINGLE_WHY, probe.BFLOAT16_WHY
-        yield Law("formula", f"positions 0..{NEAR} turn as the formula says", rounded), lambda: self.of.first
-        yield Law("position 0", "position 0 turns nothing", exact), self.identity
-        yield Law("layout", "the features that make a pair are those of the layout asked for"), self.layout
-        yield Law("shape and dtype", "the result has the shape and dtype of x, float32 or bfloat16"), self.form
-        yield Law("input kept", "x and positions are not written to"), self.input_kept
-        but = "" if self.of.formula.magnitude == 1 else ", but by the scaling's magnitude"
-        yield Law("norms", f"no vector changes its length{but}", exact), self.norms
-        law = Law("relative", f"moving all positions by {near} moves no logit, as a share of |q| |k|", _OF_LOGITS_NEAR)
-        yield law, partial(self.relative, near, single(near + NEAR))
-        yield Law("any positions", "positions may repeat, jump and fall", rounded), self.any_positions
-        yield Law("far", f"positions up to {far:,} turn as the formula says", exact), partial(self.at, far)
-        law = Law("very far", f"positions up to {VERY_FAR:,} turn as the formula says", exact)
-        yield law, partial(self.at, VERY_FAR)
-        law = Law("relative far away", f"moving all positions by {last:,} moves no logit either", _OF_LOGITS_FAR)
+        exact, rounded, coarse = harness.ROTATION_WHY, harness.FLOAT32_WHY, harness.BFLOAT16_WHY
+        yield Law("formula", f"positions 0..{NEAR} rotate by the formula", rounded), lambda: self.probe.first
+        yield Law("position 0", "position 0 rotates nothing", exact), self.identity
+        yield Law("layout", "the features of each pair are those of the given layout"), self.layout
+        yield Law("keys", f"keys at positions 0..{NEAR} are rotated like queries", rounded), self.keys
+        yield (
+            Law("shape and dtype", "the result has the shape and dtype of x, float32 or bfloat16"),
+            self.shape_and_dtype,
+        )
+        yield Law("input kept", "x and positions are not modified"), self.input_unmodified
+        but = "" if self.probe.formula.magnitude == 1 else ", except by the scaling's magnitude"
+        yield Law("norms", f"no vector changes its norm{but}", exact), self.norms
+        law = Law("relative", f"shifting all positions by {near} changes no logit (in |q| |k|)", _OF_LOGITS_NEAR)
+        yield law, partial(self.relative, near, float32_tolerance(near + NEAR))
+        yield Law("any positions", "positions may repeat, skip and decrease", rounded), self.any_positions
+        yield Law("far", f"positions up to {far:,} rotate by the formula", exact), partial(self.at, far)
+        law = Law("very far", f"positions up to {LAST_POSITION:,} rotate by the formula", exact)
+        yield law, partial(self.at, LAST_POSITION)
+        law = Law("relative far away", f"shifting all positions by {last:,} changes no logit either", _OF_LOGITS_FAR)
         yield law, partial(self.relative, last, ROTATION)
-        yield Law("gradient", "the gradient is turned back by the same angles", rounded), self.gradient
-        law = Law("bfloat16 input", "queries in bfloat16 turn by the same angles", coarse)
+        yield Law("gradient", "the gradient is rotated back by the same angles", rounded), self.gradient
+        law = Law("bfloat16 input", "queries in bfloat16 rotate by the same angles", coarse)
         yield law, partial(self.low_precision, autocast=False)
-        law = Law("autocast", "autocast to bfloat16 reaches no angle", coarse)
+        law = Law("autocast", "autocast to bfloat16 rounds no angle", coarse)
         yield law, partial(self.low_precision, autocast=True)
-        yield Law("call order", "no call leaves a trace in a later one", rounded), self.call_order
+        yield Law("call order", "no call affects a later one", rounded), self.call_order
 
-    def identity(self) -> Measured:
-        x, positions = self.of.draw(1), torch.zeros(1, dtype=torch.int64)
-        off = self.of.ask(x, positions).double() - self.of.formula.turn(x, positions)
-        return Measured(by_token(off), positions, ROTATION * self.of.formula.magnitude)
+    def identity(self) -> Measurement:
+        x, positions = self.probe.sample(1), torch.zeros(1, dtype=torch.int64)
+        error = self.probe.call(x, positions).double() - self.probe.formula.rotate(x, positions)
+        return Measurement(by_token(error), positions, ROTATION * self.probe.formula.magnitude)
 
     def layout(self) -> Verdict:
-        """Turn each unit vector alone: the feature that it leaks into is its partner, whatever the angle."""
-        units = torch.eye(self.of.formula.head_dim)[:, None, None].expand(-1, 1, 2, -1)
-        return told_layout(self.of.formula, self.of.ask(units, torch.arange(2))[:, 0, 1])
+        """Rotate each unit vector alone: the other feature that changes is its partner, whatever the angle."""
+        units = torch.eye(self.probe.formula.head_dim)[:, None, None].expand(-1, 1, 2, -1)
+        return check_layout(self.probe.formula, self.probe.call(units, torch.arange(2))[:, 0, 1])
 
-    def form(self) -> Verdict:
+    def keys(self) -> Measurement:
+        if self.probe.keys is None:
+            raise NotSupported("no function of keys was passed: pass keys=")
+        x, positions = self.probe.sample(NEAR + 1), torch.arange(NEAR + 1)
+        error = self.probe.call(x, positions, keys=True).double() - self.probe.call(x, positions).double()
+        return Measurement(by_token(error), positions, float32_tolerance(NEAR) * self.probe.formula.magnitude)
+
+    def shape_and_dtype(self) -> Verdict:
         for dtype in (torch.float32, torch.bfloat16):
-            given = self.of.ask(self.of.draw(4).to(dtype), torch.arange(4)).dtype
-            if given != dtype:
-                return Verdict(False, f"queries in {dtype} come back in {given}")
+            returned = self.probe.call(self.probe.sample(4).to(dtype), torch.arange(4)).dtype
+            if returned != dtype:
+                return Verdict(False, f"queries in {dtype} are returned in {returned}")
         return Verdict(True)
 
-    def input_kept(self) -> Verdict:
-        x, positions = self.of.draw(4).to(self.of.device), torch.arange(3, 7, device=self.of.device)
+    def input_unmodified(self) -> Verdict:
+        x, positions = self.probe.sample(4).to(self.probe.device), torch.arange(3, 7, device=self.probe.device)
         before = x.clone(), positions.clone()
-        probe.ask(self.of.fn, x, positions)
+        harness.call(self.probe.fn, x, positions)
         if not torch.equal(x, before[0]):
-            return Verdict(False, "it writes its result into x: whatever reads x afterwards, gradients too, is wrong")
-        return Verdict(torch.equal(positions, before[1]), "it writes into positions")
+            return Verdict(False, "it writes its result into x: whatever reads x later is wrong, gradients too")
+        return Verdict(torch.equal(positions, before[1]), "it modifies positions")
 
-    def norms(self) -> Measured:
-        positions, x = stretch(VERY_FAR, 12, self.of.longest), self.of.draw(12)
-        y, turning = self.of.ask(x, positions), self.of.formula.rotary_dim
-        errors = lengths_changed(x[..., :turning], y[..., :turning], self.of.formula.magnitude).amax((0, 1))
-        if turning < x.shape[-1]:
-            errors = errors.maximum(by_token((y - x)[..., turning:]))
-        return Measured(errors, positions, 2 * ROTATION)
+    def norms(self) -> Measurement:
+        positions, x = contiguous(LAST_POSITION, 12, self.probe.last), self.probe.sample(12)
+        y, rotated = self.probe.call(x, positions), self.probe.formula.rotary_dim
+        errors = norm_error(x[..., :rotated], y[..., :rotated], self.probe.formula.magnitude).amax((0, 1))
+        if rotated < x.shape[-1]:
+            errors = errors.maximum(by_token((y - x)[..., rotated:]))
+        return Measurement(errors, positions, 2 * ROTATION)
 
-    def relative(self, shift: int, error: float) -> Measured:
-        stands, q, k = torch.arange(12), self.of.draw(12), self.of.draw(12, seed=1)
-        here, there = ([self.of.ask(x, positions) for x in (q, k)] for positions in (stands, stands + shift))
-        return Measured(by_token(logits_apart(here, there)), stands + shift, of_logits(error))
+    def relative(self, shift: int, error: float) -> Measurement:
+        positions, q, k = torch.arange(12), self.probe.sample(12), self.probe.sample(12, seed=1)
+        before, after = ([self.probe.call(x, p, keys=x is k) for x in (q, k)] for p in (positions, positions + shift))
+        return Measurement(by_token(logit_error(before, after)), positions + shift, logit_tolerance(error))
 
-    def any_positions(self) -> Measured:
-        self.of.require_right()
-        jumping = torch.tensor([0, 1, 2, 0, 1, 2, 3, 4, 900, 5, 5, 257]).clamp(max=self.of.longest)
-        return self.of.off(jumping, single(int(jumping.amax())))
+    def any_positions(self) -> Measurement:
+        self.probe.require_correct()
+        irregular = torch.tensor([0, 1, 2, 0, 1, 2, 3, 4, 900, 5, 5, 257]).clamp(max=self.probe.last)
+        return self.probe.compare(irregular, float32_tolerance(int(irregular.amax())))
 
-    def at(self, position: int) -> Measured:
-        if position > self.of.longest:
-            raise NotOffered(f"the implementation is said to end at position {self.of.longest:,}")
-        self.of.require_right()
-        return self.of.off(stretch(position, 12, self.of.longest), ROTATION)
+    def at(self, position: int) -> Measurement:
+        if position > self.probe.last:
+            raise NotSupported(f"the implementation supports positions up to {self.probe.last:,}")
+        self.probe.require_correct()
+        return self.probe.compare(contiguous(position, 12, self.probe.last), ROTATION)
 
-    def gradient(self) -> Measured:
-        """R is orthogonal, so the gradient is R transposed times what comes in: R at the opposite positions."""
-        self.of.require_right()
-        positions, incoming = torch.arange(NEAR + 1), self.of.draw(NEAR + 1, seed=2)
+    def gradient(self) -> Measurement:
+        """R is orthogonal, so the gradient is R transposed times the incoming one: R at the opposite positions."""
+        self.probe.require_correct()
+        positions, incoming = torch.arange(NEAR + 1), self.probe.sample(NEAR + 1, seed=2)
 
         def backward(x: Tensor, positions: Tensor) -> Tensor:
-            y = self.of.fn(x, positions)
+            y = self.probe.fn(x, positions)
             if not y.requires_grad:
-                raise NotOffered("the result has no gradient: the implementation is for inference only")
+                raise NotSupported("the result has no gradient: the implementation is for inference only")
             return torch.autograd.grad(y, x, incoming.to(y.device))[0]
 
-        x = self.of.draw(NEAR + 1).to(self.of.device).requires_grad_()
-        found = probe.ask(backward, x, positions.to(self.of.device), gradient=True).cpu()
-        errors = by_token(found.double() - self.of.formula.turn(incoming, -positions))
-        return Measured(errors, positions, single(NEAR) * self.of.formula.magnitude)
+        x = self.probe.sample(NEAR + 1).to(self.probe.device).requires_grad_()
+        gradient = harness.call(backward, x, positions.to(self.probe.device), gradient=True).cpu()
+        errors = by_token(gradient.double() - self.probe.formula.rotate(incoming, -positions))
+        return Measurement(errors, positions, float32_tolerance(NEAR) * self.probe.formula.magnitude)
 
-    def low_precision(self, autocast: bool) -> Measured:
-        """Look beyond 256, the last position up to which bfloat16 holds whole numbers.
+    def low_precision(self, autocast: bool) -> Measurement:
+        """Check beyond 256, the last position up to which whole numbers are exact in bfloat16.
 
-        A formula that is wrong from the start is compared with itself in float32.
+        An implementation that is wrong from the start is compared with itself in float32.
         """
-        found = []
-        for positions in torch.cat([stretch(end, 12, self.of.longest) for end in (265, 4105)]).unique().split(12):
-            x = self.of.draw(len(positions))
-            wanted = self.of.formula.turn(x, positions) if self.of.right else self.of.ask(x, positions).double()
-            with torch.autocast(self.of.device.type, torch.bfloat16, enabled=autocast):
-                answer = self.of.ask(x if autocast else x.bfloat16(), positions)
-            found.append((by_token(answer.double() - wanted), positions))
-        errors, where = (torch.cat(part) for part in zip(*found, strict=True))
-        tolerance = BFLOAT16 * self.of.formula.magnitude
-        wrong = where[~(errors <= tolerance)]
+        parts = []
+        for positions in torch.cat([contiguous(end, 12, self.probe.last) for end in (265, 4105)]).unique().split(12):
+            x = self.probe.sample(len(positions))
+            expected = (
+                self.probe.formula.rotate(x, positions)
+                if self.probe.correct
+                else self.probe.call(x, positions).double()
+            )
+            with torch.autocast(self.probe.device.type, torch.bfloat16, enabled=autocast):
+                result = self.probe.call(x if autocast else x.bfloat16(), positions)
+            parts.append((by_token(result.double() - expected), positions))
+        errors, at = (torch.cat(part) for part in zip(*parts, strict=True))
+        tolerance = BFLOAT16 * self.probe.formula.magnitude
+        wrong = at[~(errors <= tolerance)]
         rounds = 257 in wrong and bool((wrong > 256).all())
-        words = "it is right up to position 256, as bfloat16 holds whole numbers: it rounds positions to bfloat16"
-        return Measured(errors, where, tolerance, lambda: words if rounds else "")
+        note = "it is correct up to position 256, the last whole numbers of bfloat16: it rounds positions to bfloat16"
+        return Measurement(errors, at, tolerance, lambda: note if rounds else "")
 
-    def call_order(self) -> Measured:
-        """Ask what a cache may hold from another caller: of another dtype, elsewhere, or from the beginning."""
-        few, many = torch.arange(NEAR + 1), stretch(299, 300, self.of.longest)
-        x, long = self.of.draw(len(few)), self.of.draw(len(many))
-        before = self.of.ask(x, few)
-        self.of.ask(long.bfloat16(), many)
-        later = self.of.ask(long, many)[:, :, -12:]
-        moved = self.of.ask(x, few + 7)
-        found = [("the first question has another answer when asked again", few, self.of.ask(x, few) - before)]
-        if self.of.right:  # what is wrong from the start tells nothing about a trace
-            wrong = later.double() - self.of.formula.turn(long[:, :, -12:], many[-12:])
-            found.append(("in float32 it is wrong where it was asked in bfloat16 before", many[-12:], wrong))
-            wrong = moved.double() - self.of.formula.turn(x, few + 7)
-            found.append(("other positions get what as many positions got before", few + 7, wrong))
-        tolerance = single(int(many[-1])) * self.of.formula.magnitude
-        traces = [words for words, _, off in found if not off.abs().amax() <= tolerance]
-        errors = torch.cat([by_token(off) for _, _, off in found])
-        return Measured(errors, torch.cat([places for _, places, _ in found]), tolerance, lambda: "; ".join(traces))
+    def call_order(self) -> Measurement:
+        """Call with inputs that a wrong cache would serve: another dtype, other positions, or the first again."""
+        few, many = torch.arange(NEAR + 1), contiguous(299, 300, self.probe.last)
+        x, long = self.probe.sample(len(few)), self.probe.sample(len(many))
+        before = self.probe.call(x, few)
+        self.probe.call(long.bfloat16(), many)
+        later = self.probe.call(long, many)[:, :, -12:]
+        shifted = self.probe.call(x, few + 7)
+        errors = [("the first call has another result when repeated", few, self.probe.call(x, few) - before)]
+        if self.probe.correct:  # what is wrong from the start says nothing about caches
+            error = later.double() - self.probe.formula.rotate(long[:, :, -12:], many[-12:])
+            errors.append(("it is wrong in float32 after a call in bfloat16", many[-12:], error))
+            error = shifted.double() - self.probe.formula.rotate(x, few + 7)
+            errors.append(("other positions get the result of an earlier call of the same length", few + 7, error))
+        tolerance = float32_tolerance(int(many[-1])) * self.probe.formula.magnitude
+        notes = [note for note, _, error in errors if not error.abs().amax() <= tolerance]
+        by_position = torch.cat([by_token(error) for _, _, error in errors])
+        return Measurement(by_position, torch.cat([at for _, at, _ in errors]), tolerance, lambda: "; ".join(notes))
 
     def bfloat16_module(self, module: nn.Module | None) -> Trial:
-        """Give the law that converts the module; the last, since it leaves caches behind."""
-        law = Law("bfloat16 module", "converting the module to bfloat16 changes nothing", probe.ROTATION_WHY)
+        """Return the law that converts the module; it comes last, since it leaves caches behind."""
+        law = Law("bfloat16 module", "converting the module to bfloat16 changes nothing", harness.ROTATION_WHY)
 
-        def measure() -> Measured:
+        def measure() -> Measurement:
             if module is None:
-                raise NotOffered("no module was given")
-            x, positions = self.of.draw(13), stretch(4105, 13, self.of.longest)
-            before = self.of.ask(x, positions)
-            with probe.in_bfloat16(module):  # another question, which no cache can answer
-                after = self.of.ask(x[:, :, :-1], positions[:-1])
-            return Measured(by_token(after - before[:, :, :-1]), positions[:-1], ROTATION * self.of.formula.magnitude)
+                raise NotSupported("no module was passed: pass module=")
+            x, positions = self.probe.sample(13), contiguous(4105, 13, self.probe.last)
+            before = self.probe.call(x, positions)
+            with harness.in_bfloat16(module):  # other inputs, so that no cache can answer
+                after = self.probe.call(x[:, :, :-1], positions[:-1])
+            return Measurement(
+                by_token(after - before[:, :, :-1]), positions[:-1], ROTATION * self.probe.formula.magnitude
+            )
 
         return law, measure

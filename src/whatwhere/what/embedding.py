@@ -1,20 +1,17 @@
-"""The token table: what a token is."""
+"""The token table: a vector for each token, which is the input layer's *what*."""
 
+from collections.abc import Callable
 from math import frexp, ldexp, sqrt
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import Optimizer
 
-from whatwhere.checks import require_choice, require_positive, require_range, require_whole
-from whatwhere.errors import ShapeError, TokenError
+from whatwhere.checks import require_choice, require_generator, require_positive, require_range, require_whole
+from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.kernels.embedding import embed, gradient_of_rows, scaled
-
-if TYPE_CHECKING:
-    from whatwhere.what.surgery import Draw
 
 Init = Literal["normal", "glorot_uniform", "glorot_normal", "fan_in_uniform", "torch"]
 Scale = Literal["sqrt_dim", "sqrt_dim_rounded"]
@@ -23,40 +20,54 @@ INITS: tuple[Init, ...] = ("normal", "glorot_uniform", "glorot_normal", "fan_in_
 
 
 class Keeper(Protocol):
-    """What stands between a table and its readers: RowAdamW, which brings rows up to date when they are read."""
+    """What a table calls before its rows are read: RowAdamW, whose rows are updated when they are next read."""
 
-    def lookup(self, weight: Tensor, ids: Tensor, padding_id: int | None) -> Tensor:
-        """Give the rows of ids."""
+    def lookup(self, weight: Tensor, ids: Tensor, padding_idx: int | None) -> Tensor:
+        """Return the rows of ids."""
 
     def before_readout(self) -> None:
-        """Bring the whole table up to date."""
+        """Update all rows of the table."""
 
 
-class TokenEmbedding(nn.Module):
-    """Hold one vector for each token; look rows up, and read logits out with the same weight.
+class TokenEmbedding(nn.Embedding):
+    """Store one vector for each token; look rows up, and compute logits with the same weight.
 
-        x_i = s E[id_i]        logits = h E^T        E: (vocab_size, dim)
+        x_i = s E[id_i]        logits = h E^T        E: (num_embeddings, embedding_dim)
 
-    A lookup is the product of a one-hot row with E, and its gradient is the sum over all places of a token. Sharing
-    the weight with the readout is Press and Wolf 2017, https://arxiv.org/abs/1608.05859.
+    A lookup is the product of a one-hot row with E, and its gradient is the sum over all slots of a token. Sharing
+    the weight with the output projection is Press and Wolf 2017, https://arxiv.org/abs/1608.05859.
+
+    It is an nn.Embedding, with its arguments and attributes, so what looks for one finds it: resizing by transformers,
+    adapters, tensor parallelism. What differs: `init` and `scale`, ids that are checked, `readout`, and the options
+    that are refused below.
 
     Args:
-        vocab_size: V, rows.
-        dim: d, features of a row.
-        init: how E is drawn. `normal`: N(0, 0.02), GPT-2. `glorot_uniform`: U(-a, a), a = sqrt(6 / (V + d)), and
+        num_embeddings: V, rows; the size of the vocabulary.
+        embedding_dim: d, features of a row.
+        padding_idx: a token whose row is zero, gets no gradient from lookup or readout, and has logit zero; counted
+            from the first row, 0.
+        max_norm, scale_grad_by_freq, sparse: refused unless None and False, with the reason; norm_type belongs to
+            max_norm.
+        _weight: values to share instead of sampled ones, padding row included; _freeze: keep them from training. Prefer
+            `from_weight`.
+        init: how E is sampled. `normal`: N(0, 0.02), GPT-2. `glorot_uniform`: U(-a, a), a = sqrt(6 / (V + d)), and
             `glorot_normal`: N(0, sqrt(2 / (V + d))), Glorot and Bengio 2010. `fan_in_uniform`: U(-a, a),
             a = sqrt(1 / d), after LeCun 1998. `torch`: N(0, 1), as nn.Embedding. A number: N(0, that number).
         scale: s, multiplies looked-up rows only; a number, or `sqrt_dim` for sqrt(d) as Vaswani et al. 2017 do, or
-            `sqrt_dim_rounded` for sqrt(d) in the table's own type, as Gemma does: 55.4256 is 55.5 in bfloat16.
-        padding_id: a token whose row is zero, gets no gradient from lookup or readout, and has logit zero.
+            `sqrt_dim_rounded` for sqrt(d) in the table's dtype, as Gemma does: 55.4256 is 55.5 in bfloat16.
 
     Ids are checked: exactly on the CPU, on the device elsewhere. Gradients of repeated tokens are summed in float32
     also where E is bfloat16 or float16.
 
-    >>> table = TokenEmbedding(vocab_size=20, dim=64)
-    >>> x = table(torch.tensor([[15, 17, 3]]))
-    >>> x.shape, table.readout(x).shape
-    (torch.Size([1, 3, 64]), torch.Size([1, 3, 20]))
+    Raises:
+        SettingError: where a size, `init` or `scale` makes no sense, or an option of nn.Embedding is not supported.
+        TokenError: where padding_idx is no row.
+
+    Examples:
+        >>> table = TokenEmbedding(num_embeddings=20, embedding_dim=64)
+        >>> x = table(torch.tensor([[15, 17, 3]]))
+        >>> x.shape, table.readout(x).shape
+        (torch.Size([1, 3, 64]), torch.Size([1, 3, 20]))
     """
 
     weight: Float[Tensor, "vocab_size dim"]
@@ -64,17 +75,23 @@ class TokenEmbedding(nn.Module):
 
     def __init__(
         self,
-        vocab_size: int,
-        dim: int,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: Float[Tensor, "vocab_size dim"] | None = None,
+        _freeze: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
         *,
         init: Init | float = "normal",
         scale: float | Scale | None = None,
-        padding_id: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        require_whole("TokenEmbedding", vocab_size=vocab_size, dim=dim)
+        require_whole("TokenEmbedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        _refuse(max_norm=max_norm, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
         if isinstance(init, str):
             require_choice("TokenEmbedding", "init", init, INITS)
         else:
@@ -83,150 +100,249 @@ class TokenEmbedding(nn.Module):
             require_choice("TokenEmbedding", "scale", scale, SCALES)
         elif scale is not None:
             require_positive("TokenEmbedding", scale=scale)
-        if padding_id is not None and not (isinstance(padding_id, int) and 0 <= padding_id < vocab_size):
-            raise TokenError(f"padding_id={padding_id} is outside the vocabulary, which has ids 0..{vocab_size - 1}.")
-        self.vocab_size, self.dim, self.init, self.padding_id = vocab_size, dim, init, padding_id
-        self.scale = sqrt(dim) if isinstance(scale, str) else scale
+        if padding_idx is not None and not (isinstance(padding_idx, int) and 0 <= padding_idx < num_embeddings):
+            raise TokenError(
+                f"padding_idx={padding_idx} is outside the vocabulary, which has ids 0..{num_embeddings - 1}.\n"
+                "Pass one of these, or None."
+            )
+        shape = (num_embeddings, embedding_dim)
+        if _weight is not None and _weight.shape != shape:
+            raise ShapeError(
+                f"_weight has shape {tuple(_weight.shape)}, but the table {shape}.\n"
+                "Make both equal, or use TokenEmbedding.from_weight."
+            )
+        values = torch.empty(shape, device=device, dtype=dtype) if _weight is None else _weight
+        super().__init__(*shape, padding_idx, norm_type=norm_type, _weight=values, _freeze=_freeze)
+        self.init = init
+        self.scale = sqrt(embedding_dim) if isinstance(scale, str) else scale
         self.scale_rounded = scale == "sqrt_dim_rounded"
-        self.weight = nn.Parameter(torch.empty(vocab_size, dim, device=device, dtype=dtype))
-        self.reset_parameters()
+        if _weight is None:
+            self.reset_parameters()
 
     @classmethod
     def from_weight(
-        cls, weight: Float[Tensor, "vocab_size dim"], padding_id: int | None = None, freeze: bool = False
+        cls, weight: Float[Tensor, "vocab_size dim"], padding_idx: int | None = None, freeze: bool = False
     ) -> "TokenEmbedding":
-        """Make a table with given values.
+        """Return a table with given values.
 
         Args:
             weight: the rows; a tensor is shared, not copied, unless its padding row must be made zero.
-            padding_id: as above; its row becomes zero, in a copy.
-            freeze: keep training away from it.
+            padding_idx: as above; its row becomes zero, in a copy.
+            freeze: exclude it from training.
 
-        >>> table = TokenEmbedding.from_weight(torch.tensor([[0.1, 0.2], [0.4, 0.5]]))
-        >>> table(torch.tensor([1]))
-        tensor([[0.4000, 0.5000]], grad_fn=<EmbeddingBackward0>)
+        Raises:
+            ShapeError: where weight is no matrix of floating-point numbers.
+
+        Examples:
+            >>> table = TokenEmbedding.from_weight(torch.tensor([[0.1, 0.2], [0.4, 0.5]]))
+            >>> table(torch.tensor([1]))
+            tensor([[0.4000, 0.5000]], grad_fn=<EmbeddingBackward0>)
         """
         if weight.dim() != 2:
-            raise ShapeError(f"a token table has shape (vocab_size, dim), but this one {tuple(weight.shape)}.")
+            raise ShapeError(
+                f"a token table needs shape (vocab_size, dim), but this one has {tuple(weight.shape)}.\n"
+                "Pass a matrix with a row for each token."
+            )
         if not weight.is_floating_point():
             raise ShapeError(
-                f"a token table holds floating-point numbers, but this one {weight.dtype}: pass weight.float()."
+                f"a token table needs a floating-point dtype, but this one has {weight.dtype}.\nPass weight.float()."
             )
-        # On meta nothing is drawn: the values are about to be replaced.
-        table = cls(*weight.shape, padding_id=padding_id, device="meta", dtype=weight.dtype)
-        values = weight.detach()
-        if padding_id is not None:
-            values = values.clone()
-            values[padding_id] = 0
-        table.weight = nn.Parameter(values, requires_grad=not freeze)
+        rows, dim = weight.shape
+        table = cls(rows, dim, padding_idx, _weight=weight.detach(), _freeze=freeze)
+        if padding_idx is not None:
+            values = weight.detach().clone()
+            values[padding_idx] = 0
+            table.weight = nn.Parameter(values, requires_grad=not freeze)
         return table
 
-    def reset_parameters(self) -> None:
-        """Draw the table anew; the padding row stays zero."""
-        span = self.vocab_size + self.dim
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Float[Tensor, "vocab_size dim"],
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> "TokenEmbedding":
+        """Return a table with given values, by the name and the defaults of nn.Embedding: frozen unless freeze=False.
+
+        Args:
+            embeddings, freeze, padding_idx: as in `from_weight`, which trains by default.
+            max_norm, norm_type, scale_grad_by_freq, sparse: as in the class.
+
+        Examples:
+            >>> TokenEmbedding.from_pretrained(torch.eye(2)).weight.requires_grad
+            False
+        """
+        _refuse(max_norm=max_norm, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
+        return cls.from_weight(embeddings, padding_idx, freeze)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Sample the table anew; the padding row stays zero.
+
+        Args:
+            generator: to sample with; None is PyTorch's global random state.
+
+        Raises:
+            SettingError: the generator is on another device.
+        """
+        require_generator("TokenEmbedding", generator, self.weight)
+        if self.keeper is not None:
+            with torch.no_grad():
+                self.keeper.before_readout()  # updates that are due belong to the old rows
+        span = self.num_embeddings + self.embedding_dim
         if not isinstance(self.init, str):
-            nn.init.normal_(self.weight, std=self.init)
+            nn.init.normal_(self.weight, std=self.init, generator=generator)
         elif self.init == "glorot_uniform":
-            nn.init.uniform_(self.weight, -sqrt(6 / span), sqrt(6 / span))
+            nn.init.uniform_(self.weight, -sqrt(6 / span), sqrt(6 / span), generator=generator)
         elif self.init == "fan_in_uniform":
-            nn.init.uniform_(self.weight, -sqrt(1 / self.dim), sqrt(1 / self.dim))
+            bound = sqrt(1 / self.embedding_dim)
+            nn.init.uniform_(self.weight, -bound, bound, generator=generator)
         else:
             stds = {"normal": 0.02, "glorot_normal": sqrt(2 / span), "torch": 1.0}
-            nn.init.normal_(self.weight, std=stds[self.init])
-        if self.padding_id is not None:
+            nn.init.normal_(self.weight, std=stds[self.init], generator=generator)
+        if self.padding_idx is not None:
             with torch.no_grad():
-                self.weight[self.padding_id].zero_()
+                self.weight[self.padding_idx].zero_()
 
     def forward(self, ids: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
-        """Look up the row of each id."""
+        """Return the row of each id, times the scale.
+
+        Args:
+            ids: whole numbers of any dtype.
+
+        Raises:
+            TokenError: for ids outside the vocabulary, or that are no whole numbers.
+        """
         self._require_whole(ids)
         # Narrow types, common in files of tokens, have no kernels for range checks and lookups.
         ids = ids if ids.dtype in (torch.int64, torch.int32) else ids.long()
         if self.keeper is not None:
             self._require_ids(ids)
-            return scaled(self.keeper.lookup(self.weight, ids, self.padding_id), self.factor)
-        rows = embed(self.weight, ids, self.factor, self.padding_id)
+            return scaled(self.keeper.lookup(self.weight, ids, self.padding_idx), self.factor)
+        rows = embed(self.weight, ids, self.factor, self.padding_idx)
         if rows is not None:
             return rows
         self._require_ids(ids)
-        return scaled(lookup(self.weight, ids, self.padding_id), self.factor)
+        return scaled(lookup(self.weight, ids, self.padding_idx), self.factor)
 
     @property
     def factor(self) -> float | None:
-        """What rows are multiplied by: the scale, in the table's own type where `sqrt_dim_rounded` asks for that."""
+        """What rows are multiplied by: the scale, in the dtype of the table for `sqrt_dim_rounded`; None is 1."""
         return _rounded(self.scale, self.weight.dtype) if self.scale_rounded and self.scale is not None else self.scale
 
+    @property
+    def embed_scale(self) -> float:
+        """`factor` as a number, by the name that adapters read (PEFT, for LoRA of a table)."""
+        return 1.0 if self.factor is None else self.factor
+
+    @property
+    def sparse(self) -> bool:
+        """Whether its gradient is a sparse tensor: while RowAdamW trains it. DistributedDataParallel reads this."""
+        return self.keeper is not None
+
+    @sparse.setter
+    def sparse(self, sparse: bool) -> None:
+        _refuse(sparse=sparse)
+
     def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
-        """Give the logit of each token, <hidden, E[token]>; the padding token's is zero."""
-        if hidden.shape[-1] != self.dim:
-            raise ShapeError(f"readout needs (..., {self.dim}), but got {tuple(hidden.shape)}.")
+        """Return logits, the output projection with the table's own weight: <hidden, E[token]> for each token.
+
+        Args:
+            hidden: vectors of the last layer.
+
+        Returns:
+            Logits; those of the padding token are zero.
+
+        Raises:
+            ShapeError: for vectors of another dim.
+        """
+        if hidden.shape[-1] != self.embedding_dim:
+            raise ShapeError(
+                f"readout needs vectors of shape (..., {self.embedding_dim}), but got {tuple(hidden.shape)}.\n"
+                "Project them to the dim of the table first."
+            )
         if self.keeper is not None:
             self.keeper.before_readout()
         logits = F.linear(hidden, self.weight)
-        if self.padding_id is not None:
+        if self.padding_idx is not None:
             # The zero row gives logit zero already; writing it cuts the row off from the gradient.
-            logits[..., self.padding_id] = 0
+            logits[..., self.padding_idx] = 0
         return logits
 
-    def resize(
-        self, vocab_size: int, optimizer: Optimizer | None = None, *, draw: "Draw" = "mean", seed: int = 0
-    ) -> None:
-        """Change the number of rows in place; the first stay as they are, new ones are like the others.
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TokenEmbedding":
+        """Convert as every module does, but keep the parameter object also when it leaves the meta device.
 
-        Args:
-            vocab_size: rows that the table shall have.
-            optimizer: that trains it, and goes on with the moments of the rows that stay; see
-                `whatwhere.what.surgery.rearrange`. Where another module holds this weight too, as a tied head of a
-                model of transformers does, call `whatwhere.what.surgery.resize(model, vocab_size)` with the whole.
-            draw, seed: what new rows are: `mean`, `noise` or `covariance`, see Rearrangement there.
-
-        >>> table = TokenEmbedding(vocab_size=20, dim=4)
-        >>> table.resize(32)
-        >>> table(torch.tensor([31])).shape
-        torch.Size([1, 4])
+        PyTorch makes a new one there, and an output projection that is tied to the table would lose its weight.
         """
-        from whatwhere.what.surgery import resize
-
-        resize(self, vocab_size, optimizer=optimizer, draw=draw, seed=seed)
+        weight, materialized = self.weight, False
+        if weight.is_meta and type(weight.data) is Tensor:
+            with torch.no_grad():
+                values = fn(weight)
+            if materialized := not values.is_meta:
+                torch.utils.swap_tensors(weight, nn.Parameter(values, weight.requires_grad))
+        others = (lambda x: x if x is weight else fn(x)) if materialized else fn
+        converted: TokenEmbedding = super()._apply(others, recurse)  # type: ignore[no-untyped-call]
+        return converted
 
     def extra_repr(self) -> str:
         """Show the settings."""
-        settings = f"vocab_size={self.vocab_size}, dim={self.dim}, init={self.init!r}"
+        settings = f"num_embeddings={self.num_embeddings}, embedding_dim={self.embedding_dim}, init={self.init!r}"
         settings += "" if self.scale is None else f", scale={self.scale:.6g}{' rounded' if self.scale_rounded else ''}"
-        return settings + ("" if self.padding_id is None else f", padding_id={self.padding_id}")
+        return settings + ("" if self.padding_idx is None else f", padding_idx={self.padding_idx}")
 
     def _require_whole(self, ids: Tensor) -> None:
         if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-            raise TokenError(f"ids are whole numbers, but these have dtype {ids.dtype}: pass ids.long().")
+            raise TokenError(f"ids are whole numbers, but these have dtype {ids.dtype}.\nPass ids.long().")
 
     def _require_ids(self, ids: Tensor) -> None:
         def outside(value: int, place: tuple[int, ...]) -> TokenError:
             return TokenError(
-                f"id {value} at {place} is outside the vocabulary, which has {self.vocab_size} tokens "
-                f"(0..{self.vocab_size - 1}).\n"
+                f"id {value} at {place} is outside the vocabulary, which has {self.num_embeddings} tokens "
+                f"(0..{self.num_embeddings - 1}).\n"
                 "Check that the tokenizer belongs to this table, or make the table larger."
             )
 
-        require_range(ids, self.vocab_size, outside)
+        require_range(ids, self.num_embeddings, outside)
+
+
+_UNSUPPORTED = {
+    "max_norm": "which would write to rows while they are read.\nLimit norms after a step, or use nn.Embedding",
+    "scale_grad_by_freq": "which divides gradients by how often a token occurs.\nUse nn.Embedding",
+    "sparse": "whose gradient few optimizers read.\nUse RowAdamW, which gets its gradient by row, or nn.Embedding",
+}
+
+
+def _refuse(**options: Any) -> None:
+    """Raise SettingError for an option of nn.Embedding that is not supported."""
+    for name, value in options.items():
+        if value is not None and value is not False:
+            raise SettingError(f"TokenEmbedding got {name}={value!r}, {_UNSUPPORTED[name]}.")
 
 
 def lookup(
-    weight: Float[Tensor, "rows dim"], index: Integer[Tensor, "*shape"], padding_id: int | None = None
+    weight: Float[Tensor, "rows dim"], index: Integer[Tensor, "*shape"], padding_idx: int | None = None
 ) -> Float[Tensor, "*shape dim"]:
-    """Take rows of a table; the gradient of a repeated row is summed in float32 at least.
+    """Return rows of a table; the gradient of a repeated row is summed in float32 at least.
 
-    PyTorch's CPU kernel sums in the table's own type: 4,096 gradients of 1 make 256 in bfloat16.
+    PyTorch's CPU kernel sums in the dtype of the table: 4,096 gradients of 1 make 256 in bfloat16.
 
     Args:
-        padding_id: a row that gets no gradient.
+        weight: the table.
+        index: the rows, whole numbers.
+        padding_idx: a row that gets no gradient.
 
-    >>> lookup(torch.tensor([[1.0], [2.0]]), torch.tensor([1, 1, 0])).flatten()
-    tensor([2., 2., 1.])
+    Examples:
+        >>> lookup(torch.tensor([[1.0], [2.0]]), torch.tensor([1, 1, 0])).flatten()
+        tensor([2., 2., 1.])
     """
-    if weight.dtype in (torch.bfloat16, torch.float16) and weight.device.type == "cpu":
-        rows: Tensor = _LowPrecisionLookup.apply(weight, index, padding_id)  # type: ignore[no-untyped-call]
+    narrow = weight.dtype in (torch.bfloat16, torch.float16) and weight.device.type == "cpu"
+    if narrow and type(weight) in (Tensor, nn.Parameter):
+        rows: Tensor = _LowPrecisionLookup.apply(weight, index, padding_idx)  # type: ignore[no-untyped-call]
         return rows
-    return F.embedding(index, weight, padding_idx=padding_id)
+    return F.embedding(index, weight, padding_idx=padding_idx)
 
 
 class _LowPrecisionLookup(torch.autograd.Function):
@@ -235,25 +351,26 @@ class _LowPrecisionLookup(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(weight: Tensor, index: Tensor, padding_id: int | None) -> Tensor:
+    def forward(weight: Tensor, index: Tensor, padding_idx: int | None) -> Tensor:
         return F.embedding(index, weight)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int | None], output: Tensor) -> None:
-        weight, index, ctx.padding_id = inputs
+        weight, index, ctx.padding_idx = inputs
         ctx.rows = weight.shape[0]
         ctx.save_for_backward(index)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return gradient_of_rows(gradients[0], ctx.saved_tensors[0], ctx.rows, ctx.padding_id), None, None
+        return gradient_of_rows(gradients[0], ctx.saved_tensors[0], ctx.rows, ctx.padding_idx), None, None
 
 
 def _rounded(number: float, dtype: torch.dtype) -> float:
     """Round a number to a floating-point type.
 
-    >>> _rounded(55.4256, torch.bfloat16)
-    55.5
+    Examples:
+        >>> _rounded(55.4256, torch.bfloat16)
+        55.5
     """
     mantissa, exponent = frexp(number)  # 1/2 <= mantissa < 1
     steps = 2 / torch.finfo(dtype).eps

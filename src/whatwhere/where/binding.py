@@ -1,20 +1,28 @@
-"""Bind schemes to positions once per forward pass; every layer then asks its Here."""
+"""`Where`: the schemes by which position enters a model, and `Here`: the same, bound to positions for a forward pass.
+
+Position can enter a Transformer at three places, which this library calls doors: the input vectors, the queries and
+keys, and the attention scores.
+"""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
-from whatwhere.attention import Engine, Scores, attention, join
 from whatwhere.checks import require_device, require_floating, require_positive, require_whole
 from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
+from whatwhere.initialization import reset
 from whatwhere.kernels.embedding import Rows, embed, summed
-from whatwhere.ruler import Positions, as_positions
+from whatwhere.position import Positions, PositionsLike, common_batch, of_queries_and_keys
 from whatwhere.what.embedding import TokenEmbedding
-from whatwhere.where.doors import InputEncoding, PositionsLike, QueryKeyMap, ScoreBias, tabulate
-from whatwhere.where.shared import Shared, both, both_rules, require_mask
+from whatwhere.where.attention import Engine, Scores, attention, join
+from whatwhere.where.base import InputEncoding, QueryKeyMap, ScoreBias, device_of, tabulate
+from whatwhere.where.pass_cache import PassCache, both, both_rules, require_mask
+
+Scheme = InputEncoding | QueryKeyMap | ScoreBias
 
 _DOORS: dict[str, tuple[type, str]] = {
     "input": (InputEncoding, "is added to the token vectors"),
@@ -24,110 +32,177 @@ _DOORS: dict[str, tuple[type, str]] = {
 
 
 class Where(nn.Module):
-    """Say how position enters a model: at most one scheme at each of the three doors, and any mixture of them.
+    """The schemes of a layer, by which position enters it: at most one at each of the three doors, in any mixture.
 
         x_i         = what(token_i) + input(p_i)
         score(i, j) = < query_key(q_i, p_i), query_key(k_j, p_j) > * scale + score(h, p_i, p_j)
 
+    `Where(Rotary(64), ALiBi(8))` sorts schemes into their doors by their type; the keywords name the doors.
+    `Where()` has no scheme (NoPE): a causal model still learns order from what each token can see.
+
     Args:
+        schemes: in any order, at most one for each door.
         input: an InputEncoding, such as Sinusoidal or Learned.
         query_key: a QueryKeyMap, such as Rotary.
         score: a ScoreBias, such as ALiBi.
-        scale: the softmax factor of a model that has one of its own, such as Gemma 2; None leaves it to the schemes,
-            and these to 1 / sqrt(head_dim).
+        scale: the softmax scale of a model that has one of its own, such as Gemma 2; None leaves it to the schemes,
+            whose default is 1 / sqrt(head_dim).
 
-    `Where()` is no scheme at all (NoPE): a causal model still learns order from what each token can see.
+    Raises:
+        DoorError: for two schemes at one door, a scheme at the wrong door, or what is no scheme.
+        SettingError: for softmax scales that differ, or one that is not above 0.
 
-    >>> from whatwhere import ALiBi, Rotary, positions
-    >>> where = Where(query_key=Rotary(head_dim=8), score=ALiBi(num_heads=2))
-    >>> here = where.at(positions(3))
-    >>> import torch
-    >>> q = k = v = torch.ones(1, 2, 3, 8)
-    >>> q, k = here.query_key(q, k)
-    >>> here.attention(q, k, v).shape
-    torch.Size([1, 2, 3, 8])
+    Examples:
+        >>> from whatwhere import ALiBi, Rotary
+        >>> where = Where(Rotary(head_dim=8), ALiBi(num_heads=2))
+        >>> here = where.at(3)  # three tokens, at positions 0, 1, 2
+        >>> q = k = v = torch.ones(1, 2, 3, 8)
+        >>> q, k = here.query_key(q, k)
+        >>> here.attention(q, k, v).shape
+        torch.Size([1, 2, 3, 8])
     """
 
     def __init__(
         self,
+        *schemes: Scheme,
         input: InputEncoding | None = None,
         query_key: QueryKeyMap | None = None,
         score: ScoreBias | None = None,
-        *,
         scale: float | None = None,
     ) -> None:
         super().__init__()
-        for door, scheme in (("input", input), ("query_key", query_key), ("score", score)):
+        at_doors: dict[str, Any] = {"input": input, "query_key": query_key, "score": score}
+        for door, scheme in at_doors.items():
             require_door("Where", door, scheme)
-        scales = {scheme.scale for scheme in (query_key, score) if scheme is not None and scheme.scale is not None}
+        for scheme in schemes:
+            door = _door_of(scheme)
+            if at_doors[door] is not None:
+                raise DoorError(
+                    f"Where got {type(at_doors[door]).__name__} and {type(scheme).__name__}, but the door {door!r} has "
+                    "room for one scheme.\n"
+                    "Leave one out; layers may have different ones: bind([Where(...), Where(...)], positions)."
+                )
+            at_doors[door] = scheme
+        self.input: InputEncoding | None = at_doors["input"]
+        self.query_key: QueryKeyMap | None = at_doors["query_key"]
+        self.score: ScoreBias | None = at_doors["score"]
+        parts = (self.query_key, self.score)
+        scales = {part.scale for part in parts if part is not None and part.scale is not None}
+        self._own_scale = scale if scale not in scales else None
         if scale is not None:
             require_positive("Where", scale=scale)
             scales.add(scale)
         if len(scales) > 1:
             raise SettingError(
-                f"{'the two schemes' if scale is None else 'the scheme and scale='} ask for different softmax scales, "
-                f"{sorted(scales)}: choose one of them."
+                f"{'the two schemes' if scale is None else 'the scheme and scale='} need different softmax scales, "
+                f"{sorted(scales)}, but attention has one.\nChoose one of them."
             )
-        self.input, self.query_key, self.score = input, query_key, score
         self.scale: float | None = next(iter(scales), None)
 
     def at(
         self, queries: PositionsLike, keys: PositionsLike | None = None, *, regime_length: int | None = None
     ) -> "Here":
-        """Bind to where the queries stand, and the keys if they stand elsewhere (a cache, another sequence).
+        """Return the schemes, bound to positions for a forward pass.
 
         Args:
-            queries: where the queries stand.
-            keys: where the keys stand; None is where the queries do.
-            regime_length: the length that DynamicNTK and LongRoPE shall assume; None is that of each sequence.
+            queries: positions of the queries: Positions, an integer tensor, or a number of tokens, counted from 0.
+            keys: positions of the keys where they are others, such as those of a KV cache; None is the queries'.
+            regime_length: the length to assume for DynamicNTK and LongRoPE; None is that of each sequence.
+
+        Raises:
+            PositionError: for what are no positions, or a number of queries beside another number of keys.
+
+        Examples:
+            Decode one token, with eight in the KV cache:
+
+            >>> from whatwhere import ALiBi, positions
+            >>> p = positions(8)
+            >>> step = p.next()
+            >>> Where(ALiBi(num_heads=2)).at(step, p.append(step))
+            Where(score=ALiBi(num_heads=2)).at(positions(1, start=8), positions(9))
         """
         return bind([self], queries, keys, regime_length=regime_length)[0]
 
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Sample all parameters of the schemes anew: first the input's, then the queries' and keys', then the scores'.
+
+        Args:
+            generator: to sample with; None is PyTorch's global random state.
+
+        Raises:
+            SettingError: a scheme of your own has parameters, but no `reset_parameters`.
+        """
+        for scheme in self.children():
+            reset(scheme, generator)
+
     def __repr__(self) -> str:
-        """Show the doors that are in use."""
-        doors = [f"{door}={scheme}" for door in _DOORS if (scheme := getattr(self, door)) is not None]
-        return f"Where({', '.join(doors)})"
+        """Return the code that makes it; the names of schemes and of scalings are those of `whatwhere`."""
+        settings = [f"{door}={scheme}" for door in _DOORS if (scheme := getattr(self, door)) is not None]
+        settings += [] if self._own_scale is None else [f"scale={self._own_scale}"]
+        return f"Where({', '.join(settings)})"
 
 
 class Here:
-    """Hold the schemes of one layer, bound to positions. It lives for one forward pass.
+    """A `Where`, bound to positions: the schemes of one layer, for one forward pass.
 
-    Made by `where.at(positions)` or, for all layers of a model, by `bind`. Layers that share a scheme share its tables.
+    `where.at(positions)` makes one, and `bind` one for each layer of a model. Layers that share a scheme share its
+    tables.
     """
 
-    def __init__(self, where: Where, shared: Shared) -> None:
+    def __init__(self, where: Where, cache: PassCache) -> None:
         self.where = where
-        self._shared = shared
+        self._cache = cache
+
+    def __repr__(self) -> str:
+        """Return the code that makes it, where that of the positions is short."""
+        keys = "" if self.keys is self.queries else f", {self.keys}"
+        length = self._cache.regime_length
+        return f"{self.where}.at({self.queries}{keys}{'' if length is None else f', regime_length={length}'})"
 
     @property
     def queries(self) -> Positions:
-        """Where the queries stand."""
-        return self._shared.queries
+        """The positions of the queries."""
+        return self._cache.queries
 
     @property
     def keys(self) -> Positions:
-        """Where the keys stand."""
-        return self._shared.keys
+        """The positions of the keys."""
+        return self._cache.keys
 
     @property
     def scale(self) -> float | None:
-        """The softmax scale that the schemes ask for; None is 1 / sqrt(head_dim)."""
+        """The softmax scale; None is 1 / sqrt(head_dim)."""
         return self.where.scale
 
     def input(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch tokens dim"]:
-        """Add position to token vectors, in float32 at least where the scheme is fixed, and cast back."""
+        """Return token vectors plus the input scheme's: added in float32 at least where it is fixed, and cast back.
+
+        Args:
+            x: the token vectors.
+
+        Raises:
+            ShapeError: for vectors of other tokens, sequences or features.
+        """
         return self._plus_position(x, own=False)
 
     def embed(self, tokens: TokenEmbedding, ids: Integer[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens dim"]:
-        """Look tokens up and add position, in one pass where a kernel serves: the numbers of `input(tokens(ids))`.
+        """Return `input(tokens(ids))`: tokens looked up and position added, in one pass where there is a kernel for it.
 
-        Hooks are kept: where the table has one, it is called as ever, and position added after.
+        Hooks are kept: where the table has one, it is called as usual, and position is added after.
+
+        Args:
+            tokens: the token table.
+            ids: token ids.
+
+        Raises:
+            TokenError: for ids outside the table.
+            ShapeError: for ids of other tokens or sequences.
         """
         bare = _is_bare_table(tokens)
         scheme = self.where.input
         if bare and scheme is not None:
-            rows = (scheme.rows(self.queries) if _is_bare(scheme) else None) or Rows(self._shared.encoding(scheme))
-            vectors = embed(tokens.weight, ids, tokens.factor, tokens.padding_id, rows)
+            rows = (scheme.rows(self.queries) if _is_bare(scheme) else None) or Rows(self._cache.encoding(scheme))
+            vectors = embed(tokens.weight, ids, tokens.factor, tokens.padding_idx, rows)
             if vectors is not None:
                 return vectors
         return self._plus_position(tokens(ids), own=bare)
@@ -136,19 +211,23 @@ class Here:
         scheme = self.where.input
         if x.dim() != 3 or x.shape[1] != self.queries.tokens:
             raise ShapeError(
-                f"positions stand for (batch, {self.queries.tokens}, dim), but the token vectors have {tuple(x.shape)}."
+                f"the token vectors have shape {tuple(x.shape)}, but the positions are for (batch, "
+                f"{self.queries.tokens}, dim).\nBind as many positions as tokens: where.at(x.shape[1])."
             )
         if self.queries.batch not in (1, x.shape[0]):
             raise ShapeError(
-                f"the token vectors have batch {x.shape[0]}, but the positions {self.queries.batch}: make them equal, "
-                "or the positions' 1."
+                f"the token vectors have batch {x.shape[0]}, but the positions {self.queries.batch}: equal batches, or "
+                "1 of the positions, are needed.\nMake positions for these sequences."
             )
         require_floating("the input", x=x)
         if scheme is None:
             return x
         if scheme.dim != x.shape[-1]:
-            raise ShapeError(f"the token vectors have dim {x.shape[-1]}, but {type(scheme).__name__} has {scheme.dim}.")
-        return summed(x, self._shared.encoding(scheme), own)
+            raise ShapeError(
+                f"the token vectors have dim {x.shape[-1]}, but {type(scheme).__name__} has {scheme.dim}.\n"
+                "Make both equal."
+            )
+        return summed(x, self._cache.encoding(scheme), own)
 
     def query_key(
         self,
@@ -157,26 +236,35 @@ class Here:
         *,
         in_place: bool = False,
     ) -> tuple[Float[Tensor, "batch heads queries mapped_dim"], Float[Tensor, "batch key_heads new_keys mapped_dim"]]:
-        """Map queries and keys by their positions; a cache stores the k that comes back.
+        """Return queries and keys, mapped by their positions; a KV cache stores the k that is returned.
 
-        Keys that are as many as all bound keys stand there (cross-attention, or no cache); else they are the new
-        rows of a cache and stand where the queries do. `in_place=True` writes over q and k, and gives them back.
+        As many keys as are bound are at the positions of the keys (cross-attention, or no cache); fewer are the new
+        rows of a KV cache, at the positions of the queries.
+
+        Args:
+            q: queries.
+            k: keys, of fewer heads under grouped queries.
+            in_place: write the results over q and k.
+
+        Raises:
+            ShapeError: for tensors of other tokens, sequences or features.
+            SettingError: for in_place=True where the map cannot.
         """
         scheme = self.where.query_key
         if scheme is None:
             return q, k
-        shared = self._shared
-        queries, keys = shared.queries, shared.keys
+        cache = self._cache
+        queries, keys = cache.queries, cache.keys
         at_keys = keys if k.shape[-2] == keys.tokens else queries
         scheme.require_fit("q", q, queries)
         scheme.require_fit("k", k, at_keys)
-        bound = for_keys = shared.mapped(scheme, queries)
+        bound = for_keys = cache.mapped(scheme, queries)
         if at_keys is not queries:
-            for_keys = shared.mapped(scheme, at_keys)
+            for_keys = cache.mapped(scheme, at_keys)
         return scheme.map_both(q, k, bound, for_keys, in_place)
 
     def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens"] | None:
-        """Give what a gated bias needs of each token, to be cached beside k; None where nothing is gated."""
+        """Return the gates of a gated bias, such as FoX, to be cached beside k; None where nothing is gated."""
         return None if self.where.score is None else self.where.score.gates(x)
 
     def attention(
@@ -191,21 +279,28 @@ class Here:
         dropout: float = 0.0,
         engine: Engine = "auto",
     ) -> Float[Tensor, "batch heads queries value_dim"]:
-        """Attend with the bound bias and mask. It never maps q and k: `query_key` has done so.
+        """Return softmax attention with the bound bias and mask. It does not map q and k: call `query_key` before.
 
         Args:
-            causal: no query looks at a later key.
-            mask: a further limit, True where attention may look.
-            gates: what `gates(x)` gave, for all keys.
+            q: queries, mapped.
+            k: keys, mapped.
+            v: values.
+            causal: mask keys that are later than the query.
+            mask: a further mask, True where a query may attend to a key.
+            gates: those of `gates(x)`, for all keys.
             dropout: share of attention weights dropped; pass 0 outside of training.
             engine: `auto`, `dense`, `sdpa` or `flex`.
+
+        Raises:
+            ShapeError: for tensors or a mask of other tokens, sequences, heads or features.
+            SettingError: for gates or options that the scheme or the engine cannot use.
         """
         for name, x, p in (("q", q, self.queries), ("k", k, self.keys)):
             if x.dim() != 4 or x.shape[2] != p.tokens or p.batch not in (1, x.shape[0]):
                 raise ShapeError(
-                    f"{name} has shape {tuple(x.shape)}, but the bound positions stand for (batch, heads, {p.tokens}, "
+                    f"{name} has shape {tuple(x.shape)}, but the bound positions are for (batch, heads, {p.tokens}, "
                     f"head_dim) with batch {'of any size' if p.batch == 1 else p.batch}.\n"
-                    "With a cache of keys, bind both: where.at(queries, keys)."
+                    "With a KV cache, bind both: where.at(queries, keys)."
                 )
             require_device(name, x, p.device)
         if mask is not None:
@@ -213,7 +308,8 @@ class Here:
         scheme = self.where.score
         if scheme is not None and scheme.num_heads != q.shape[1]:
             raise ShapeError(
-                f"{type(scheme).__name__} was made for num_heads={scheme.num_heads}, but q has {q.shape[1]} heads."
+                f"{type(scheme).__name__} was made for num_heads={scheme.num_heads}, but q has {q.shape[1]} heads.\n"
+                "Make both equal."
             )
         if gates is not None and (scheme is None or type(scheme).gates is ScoreBias.gates):
             why = "there is no bias" if scheme is None else f"{type(scheme).__name__} has none"
@@ -228,33 +324,34 @@ class Here:
         return attention(q, k, v, scores, scale=self.scale, dropout=dropout, engine=engine)
 
     def _scores(self, q: Tensor, k: Tensor, causal: bool, mask: Tensor | None, gates: Tensor | None) -> Scores:
-        scheme, shared = self.where.score, self._shared
-        rule = shared.allowed(causal)
+        scheme, cache = self.where.score, self._cache
+        rule = cache.allowed(causal)
         if scheme is not None and scheme.by_content:
-            element = scheme.bind(shared.queries, shared.keys, q=q, k=k, gates=gates, causal=causal)
+            element = scheme.bind(cache.queries, cache.keys, q=q, k=k, gates=gates, causal=causal)
             sizes = (q.shape[0], scheme.num_heads, q.shape[2], k.shape[2], q.device)
 
             def added(dtype: torch.dtype) -> Tensor | None:
-                return join(tabulate(element, *sizes), both(shared.mask(causal), mask), dtype)
+                return join(tabulate(element, *sizes), both(cache.mask(causal), mask), dtype)
 
-            return Scores(element, both_rules(rule, mask), False, added, batch=q.shape[0])
-        rows = max(shared.queries.batch, shared.keys.batch)
+            run = causal and cache.run and mask is None
+            return Scores(element, both_rules(rule, mask), run, added, batch=q.shape[0])
+        rows = common_batch(cache.queries, cache.keys)
         if mask is None:
-            run = causal and shared.run
+            run = causal and cache.run
             return Scores(
-                shared.element(scheme, causal),
+                cache.element(scheme, causal),
                 rule,
                 run,
-                lambda dtype: shared.added(scheme, causal, dtype),
-                lambda: shared.by_blocks(scheme, causal),
+                lambda dtype: cache.added(scheme, causal, dtype),
+                lambda: cache.by_blocks(scheme, causal),
                 rows,
             )
 
         def added_too(dtype: torch.dtype) -> Tensor | None:
-            return join(shared.table(scheme, causal), both(shared.mask(causal), mask), dtype)
+            return join(cache.table(scheme, causal), both(cache.mask(causal), mask), dtype)
 
-        rows = max(rows, mask.shape[0])
-        return Scores(shared.element(scheme, causal), both_rules(rule, mask), False, added_too, batch=rows)
+        rows = rows if mask.shape[0] == 1 else mask.shape[0]
+        return Scores(cache.element(scheme, causal), both_rules(rule, mask), False, added_too, batch=rows)
 
 
 def bind(
@@ -264,72 +361,113 @@ def bind(
     *,
     regime_length: int | None = None,
 ) -> list[Here]:
-    """Bind the schemes of all layers to positions, each distinct scheme once.
+    """Return the schemes of all layers, bound to positions for a forward pass; each distinct scheme is bound once.
 
     Args:
-        wheres: one Where a layer; the same or different ones, in any mixture.
-        queries: where the queries stand.
-        keys: where the keys stand; None is where the queries do. While decoding, all keys of the cache.
-        regime_length: the length that DynamicNTK and LongRoPE shall assume; None is that of each token's own
-            sequence. State one where keys are cached: those already turned do not follow.
+        wheres: one Where for each layer; the same or different ones, in any mixture.
+        queries: positions of the queries: Positions, an integer tensor, or a number of tokens, counted from 0.
+        keys: positions of the keys; None is the queries'. While decoding, those of all keys in the KV cache.
+        regime_length: the length to assume for DynamicNTK and LongRoPE; None is that of each token's own sequence.
+            State one where keys are cached: those that are in the cache were mapped for the length at their time.
 
-    >>> from whatwhere import Rotary, positions
-    >>> local, everywhere = Where(query_key=Rotary(head_dim=8)), Where()
-    >>> len(bind([local, local, local, everywhere], positions(16)))
-    4
+    Returns:
+        One Here for each layer.
+
+    Raises:
+        DoorError: for anything but a Where for each layer.
+        PositionError: for what are no positions, or a number of queries beside another number of keys.
+
+    Examples:
+        >>> from whatwhere import Rotary
+        >>> local, everywhere = Where(Rotary(head_dim=8)), Where()
+        >>> len(bind([local, local, local, everywhere], 16))
+        4
     """
-    at_queries = as_positions(queries)
-    at_keys = at_queries if keys is None or keys is queries else as_positions(keys)
-    told = isinstance(queries, Positions) and (keys is None or isinstance(keys, Positions))
-    if at_queries.axes > 1 and at_queries.tokens != at_keys.tokens and not told:
-        raise PositionError(
-            "numbers of several axes do not tell which keys are later than these queries.\n"
-            "Make one ruler of all tokens and slice it: p = from_position_ids(ids); where.at(p[t:], p)."
-        )
-    if regime_length is not None:
-        require_whole("bind", regime_length=regime_length)
     if isinstance(wheres, Where):
-        raise DoorError("bind takes one Where for each layer, in a list; for one alone: where.at(positions).")
+        raise DoorError(
+            "bind got a Where, but needs one for each layer, in a list.\nFor one layer: where.at(positions)."
+        )
     layers = list(wheres)
     for where in layers:
         if not isinstance(where, Where):
             raise DoorError(
-                f"bind takes one Where for each layer, but got {_article(type(where))}.\n"
-                "Put a scheme into one: Where(query_key=Rotary(...)); no scheme at all is Where()."
+                f"bind needs a Where for each layer, but got {_article(type(where))}.\n"
+                "Put a scheme into one: Where(Rotary(...)); no scheme at all is Where()."
             )
-    shared = Shared(at_queries, at_keys, regime_length)
-    return [Here(where, shared) for where in layers]
+    at_queries, at_keys = of_queries_and_keys(queries, keys, device_of(*layers))
+    tensors = isinstance(queries, Tensor) or isinstance(keys, Tensor)
+    if at_queries.axes > 1 and at_queries.tokens != at_keys.tokens and tensors:
+        raise PositionError(
+            "position ids of several axes do not say which keys are later than these queries; the mask needs that.\n"
+            "Make positions of all tokens and slice them: p = Positions.from_position_ids(ids); where.at(p[t:], p)."
+        )
+    if regime_length is not None:
+        require_whole("bind", regime_length=regime_length)
+    cache = PassCache(at_queries, at_keys, regime_length)
+    return [Here(where, cache) for where in layers]
 
 
 def require_door(owner: str, door: str, scheme: object) -> None:
-    """Raise DoorError unless a scheme passes through this door.
+    """Raise DoorError unless a scheme is one of this door; None is none.
 
-    >>> from whatwhere import ALiBi
-    >>> require_door("Where", "input", ALiBi(num_heads=4))
-    Traceback (most recent call last):
-    whatwhere.errors.DoorError: Where(input=...) is added to the token vectors, but ALiBi is added to the scores.
-    Pass it as Where(score=...).
+    Args:
+        owner: named in the error.
+        door: `input`, `query_key` or `score`.
+        scheme: to check.
+
+    Raises:
+        DoorError: the scheme is one of another door, or no scheme.
+
+    Examples:
+        >>> from whatwhere import ALiBi
+        >>> require_door("Where", "input", ALiBi(num_heads=4))
+        Traceback (most recent call last):
+        whatwhere.errors.DoorError: Where(input=...) is added to the token vectors, but ALiBi is added to the scores.
+        Pass it as Where(score=...).
     """
     kind, action = _DOORS[door]
     if scheme is None or isinstance(scheme, kind):
         return
-    given = f"the class {scheme.__name__}" if isinstance(scheme, type) else type(scheme).__name__
     for other, (other_kind, other_action) in _DOORS.items():
         if isinstance(scheme, other_kind):
             raise DoorError(
-                f"{owner}({door}=...) {action}, but {given} {other_action}.\nPass it as Where({other}=...)."
+                f"{owner}({door}=...) {action}, but {type(scheme).__name__} {other_action}.\n"
+                f"Pass it as Where({other}=...)."
             )
-    hint = f"\nPass an object, not the class: {scheme.__name__}(...)." if isinstance(scheme, type) else ""
-    raise DoorError(f"{owner}({door}=...) needs {_article(kind)}, but got {given}.{hint}")
+    raise DoorError(f"{owner}({door}=...) needs {_article(kind)}, but got {_described(scheme)}")
+
+
+def _door_of(scheme: object) -> str:
+    """Return the door of a scheme, or raise DoorError unless it has just one."""
+    doors = [door for door, (kind, _) in _DOORS.items() if isinstance(scheme, kind)]
+    if len(doors) > 1:
+        raise DoorError(
+            f"Where got {type(scheme).__name__}, a scheme of several doors: {', '.join(doors)}.\n"
+            f"Name the door: Where({doors[0]}=...)."
+        )
+    if not doors:
+        raise DoorError(f"Where needs schemes, such as Rotary(...) or ALiBi(...), but got {_described(scheme)}")
+    return doors[0]
+
+
+def _described(given: object) -> str:
+    """Return what was given in place of a scheme, and the way out."""
+    if isinstance(given, type):
+        return f"the class {given.__name__}.\nPass an object, not the class: {given.__name__}(...)."
+    if isinstance(given, str):
+        return f"the text {given!r}.\nBy name: whatwhere.scheme({given!r}, dim=..., num_heads=..., max_length=...)."
+    if given is None:
+        return "None.\nLeave it out; Where() has no scheme."
+    return f"{_article(type(given))}.\nMake it a subclass of InputEncoding, QueryKeyMap or ScoreBias."
 
 
 def _is_bare_table(tokens: nn.Module) -> bool:
-    """Tell whether a call of the table is a lookup of its rows and nothing else."""
+    """Return whether a call of the table is a lookup of its rows and nothing else."""
     return type(tokens) is TokenEmbedding and tokens.keeper is None and _is_bare(tokens)
 
 
 def _is_bare(module: nn.Module) -> bool:
-    """Tell whether a call of the module is its class's forward and nothing else: no hook, nothing patched."""
+    """Return whether a call of the module is its class's forward and nothing else: no hook, nothing patched."""
     hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
     return not (any(hooks) or "forward" in vars(module) or _has_any_global_hook())
 

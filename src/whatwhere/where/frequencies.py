@@ -1,7 +1,7 @@
-"""Frequencies and angles: pure functions from whole-number positions, in float64.
+"""Frequencies and angles: pure functions of integer positions, in float64.
 
 Angles come from integer positions and float64 frequencies; only their cosine and sine are rounded, to float32. In
-float32 throughout, the cosine is off by 5e-2 at position 1,000,000; this way by 3e-8.
+float32 throughout, the error of a cosine is 5e-2 at position 1,000,000; this way it is 3e-8.
 """
 
 from collections.abc import Sequence
@@ -13,25 +13,26 @@ from torch import Tensor
 
 from whatwhere.checks import require_choice, require_even, require_positive, require_whole
 from whatwhere.errors import ShapeError
-from whatwhere.kernels import turns
+from whatwhere.kernels import cos_sin as kernel
 
-Layout = Literal["interleaved", "halves", "tensor2tensor"]
-LAYOUTS: tuple[Layout, ...] = ("interleaved", "halves", "tensor2tensor")
+Layout = Literal["interleaved", "half", "tensor2tensor"]
+LAYOUTS: tuple[Layout, ...] = ("interleaved", "half", "tensor2tensor")
 
 
 def inverse_frequencies(
     dim: int, theta: float = 10_000.0, device: torch.device | str | None = None
 ) -> Float64[Tensor, " pairs"]:
-    """Give how far each pair of features turns per position, in radians.
+    """Return the angle by which each pair of features is rotated per position, in radians.
 
         w_i = theta ** (-2 i / dim)        i = 0 .. dim/2 - 1
 
     Args:
         dim: features, even.
-        theta: above 0; the slowest pair needs nearly 2 pi theta positions for one turn.
+        theta: base of the frequencies, above 0; the slowest pair has a wavelength of nearly 2 pi theta positions.
 
-    >>> inverse_frequencies(4)
-    tensor([1.0000, 0.0100], dtype=torch.float64)
+    Examples:
+        >>> inverse_frequencies(4)
+        tensor([1.0000, 0.0100], dtype=torch.float64)
     """
     require_whole("inverse_frequencies", dim=dim)
     require_even("inverse_frequencies", "one frequency serves two features", dim=dim)
@@ -43,12 +44,17 @@ def inverse_frequencies(
 def tensor2tensor_frequencies(
     dim: int, theta: float = 10_000.0, device: torch.device | str | None = None
 ) -> Float64[Tensor, " pairs"]:
-    """Give the frequencies of tensor2tensor and fairseq, whose slowest one is exactly 1 / theta.
+    """Return the frequencies of tensor2tensor and fairseq, whose slowest one is exactly 1 / theta.
 
         w_i = theta ** (-i / (dim/2 - 1))        i = 0 .. dim/2 - 1
 
-    >>> tensor2tensor_frequencies(6)
-    tensor([1.0000e+00, 1.0000e-02, 1.0000e-04], dtype=torch.float64)
+    Args:
+        dim: features, even and at least 4.
+        theta: above 0.
+
+    Examples:
+        >>> tensor2tensor_frequencies(6)
+        tensor([1.0000e+00, 1.0000e-02, 1.0000e-04], dtype=torch.float64)
     """
     require_whole("tensor2tensor_frequencies", dim=dim)
     require_even("tensor2tensor_frequencies", "one frequency serves two features", dim=dim)
@@ -63,10 +69,11 @@ def tensor2tensor_frequencies(
 def layout_frequencies(
     dim: int, theta: float, layout: Layout, device: torch.device | str | None = None
 ) -> Float64[Tensor, " pairs"]:
-    """Give the frequencies that a layout of the sinusoid uses.
+    """Return the frequencies used by a layout of the sinusoidal encoding.
 
-    >>> layout_frequencies(4, 10_000.0, "halves")
-    tensor([1.0000, 0.0100], dtype=torch.float64)
+    Examples:
+        >>> layout_frequencies(4, 10_000.0, "half")
+        tensor([1.0000, 0.0100], dtype=torch.float64)
     """
     require_choice("sinusoid", "layout", layout, LAYOUTS)
     if layout == "tensor2tensor":
@@ -77,13 +84,18 @@ def layout_frequencies(
 def angles(
     index: Integer[Tensor, "*batch tokens"], frequencies: Float64[Tensor, "*#batch_tokens pairs"]
 ) -> Float64[Tensor, "... tokens pairs"]:
-    """Multiply positions by frequencies, in float64; tokens may have frequencies of their own.
+    """Multiply positions by frequencies, in float64; frequencies may differ between tokens.
 
     A broadcast product, never a matrix product: under autocast `@` rounds position 257 to 256.
 
-    >>> angles(torch.tensor([0, 2]), inverse_frequencies(2))
-    tensor([[0.],
-            [2.]], dtype=torch.float64)
+    Args:
+        index: positions.
+        frequencies: for each pair, or for each token and pair.
+
+    Examples:
+        >>> angles(torch.tensor([0, 2]), inverse_frequencies(2))
+        tensor([[0.],
+                [2.]], dtype=torch.float64)
     """
     return index.to(torch.float64)[..., None] * frequencies
 
@@ -91,73 +103,89 @@ def angles(
 def cos_sin(
     angles: Float64[Tensor, "*batch tokens pairs"], magnitude: float = 1.0
 ) -> tuple[Float32[Tensor, "*batch tokens pairs"], Float32[Tensor, "*batch tokens pairs"]]:
-    """Give magnitude times cosine and sine, each rounded to float32 once.
+    """Return magnitude times cosine and sine, rounded to float32 once.
 
-    >>> cos_sin(torch.zeros(1, 1, dtype=torch.float64))
-    (tensor([[1.]]), tensor([[0.]]))
+    Args:
+        angles: in radians.
+        magnitude: factor of both.
+
+    Examples:
+        >>> cos_sin(torch.zeros(1, 1, dtype=torch.float64))
+        (tensor([[1.]]), tensor([[0.]]))
     """
     cos, sin = angles.cos(), angles.sin()
     return (cos.float(), sin.float()) if magnitude == 1 else ((magnitude * cos).float(), (magnitude * sin).float())
 
 
-def sent(
+def to_device(
     values: Sequence[int] | Sequence[float], device: torch.device | str | None, dtype: torch.dtype | None = None
 ) -> Num[Tensor, " values"]:
-    """Give numbers as a tensor on a device, without waiting for that to finish what it does.
+    """Return numbers as a tensor on a device, without synchronizing with it.
 
-    torch.tensor(values, device=device) waits for a GPU. These few numbers are read before the call returns, so nothing
-    needs to wait.
+    `torch.tensor(values, device=device)` waits for a GPU. A copy from pageable memory has read its source when the call
+    returns, so it needs no synchronization.
 
-    >>> sent((1.0, 0.5), "cpu")
-    tensor([1.0000, 0.5000])
+    Examples:
+        >>> to_device((1.0, 0.5), "cpu")
+        tensor([1.0000, 0.5000])
     """
     if device is None:
         return torch.tensor(values, dtype=dtype)
     return torch.tensor(values, dtype=dtype, device="cpu").to(device, non_blocking=True)
 
 
-def turn_tables(
+def rotary_tables(
     index: Int64[Tensor, "axes batch tokens"],
     frequencies: Float64[Tensor, "*#batch_tokens pairs"],
     magnitude: float = 1.0,
     axis_of_pair: tuple[int, ...] | None = None,
 ) -> tuple[Float32[Tensor, "rows 1 tokens pairs"], Float32[Tensor, "rows 1 tokens pairs"]]:
-    """Give magnitude times cosine and sine of every angle: one table for all heads and layers.
+    """Return magnitude times cosine and sine of every angle: one pair of tables for all heads and layers.
 
     Args:
-        index: positions; of one axis, unless axis_of_pair says which axis each pair turns by.
-        frequencies: of each pair, or of each token and pair.
-        magnitude: a factor of both.
-        axis_of_pair: of several axes, the one of each pair.
+        index: positions; of one axis, unless axis_of_pair is passed.
+        frequencies: for each pair, or for each token and pair.
+        magnitude: factor of both tables.
+        axis_of_pair: for each pair, the axis whose coordinate rotates it.
 
-    >>> turn_tables(torch.tensor([[[0]], [[1]]]), torch.ones(2, dtype=torch.float64), axis_of_pair=(0, 1))[0].flatten()
-    tensor([1.0000, 0.5403])
+    Examples:
+        >>> index = torch.tensor([[[0]], [[1]]])
+        >>> cos, sin = rotary_tables(index, torch.ones(2, dtype=torch.float64), axis_of_pair=(0, 1))
+        >>> cos.flatten()
+        tensor([1.0000, 0.5403])
     """
-    if turns.serves(index, frequencies):
-        return turns.tables(index, frequencies, magnitude, axis_of_pair)
+    if (found := kernel.tables(index, frequencies, magnitude, axis_of_pair)) is not None:
+        return found
     if axis_of_pair is None:
-        turned = angles(index[0], frequencies)
+        radians = angles(index[0], frequencies)
     else:  # (axes, batch, tokens) -> (batch, tokens, pairs): each pair takes the coordinate of its axis
-        turned = index[sent(axis_of_pair, index.device)].movedim(0, -1).to(torch.float64) * frequencies
-    cos, sin = cos_sin(turned, magnitude)
+        radians = index[to_device(axis_of_pair, index.device)].movedim(0, -1).to(torch.float64) * frequencies
+    cos, sin = cos_sin(radians, magnitude)
     return cos[:, None], sin[:, None]
 
 
 def sinusoid(
     index: Integer[Tensor, "*batch tokens"], dim: int, theta: float = 10_000.0, layout: Layout = "interleaved"
 ) -> Float32[Tensor, "*batch tokens dim"]:
-    """Give the sinusoidal vector of each position.
+    """Return the sinusoidal vector of each position.
 
-    interleaved     PE[p, 2i] = sin(p w_i)   PE[p, 2i+1] = cos(p w_i)        w_i = theta ** (-2i / dim)
-    halves          PE[p, i]  = sin(p w_i)   PE[p, dim/2 + i] = cos(p w_i)   the same w_i
-    tensor2tensor   as halves                                                w_i = theta ** (-i / (dim/2 - 1))
+        interleaved     PE[p, 2i] = sin(p w_i)   PE[p, 2i+1] = cos(p w_i)        w_i = theta ** (-2i / dim)
+        half            PE[p, i]  = sin(p w_i)   PE[p, dim/2 + i] = cos(p w_i)   the same w_i
+        tensor2tensor   as half                                                  w_i = theta ** (-i / (dim/2 - 1))
 
-    >>> sinusoid(torch.tensor([1]), 4)
-    tensor([[0.8415, 0.5403, 0.0100, 0.9999]])
+    Args:
+        index: positions.
+        dim: features, even.
+        theta: base of the frequencies, above 0.
+        layout: `interleaved`, `half` or `tensor2tensor`.
+
+    Examples:
+        >>> sinusoid(torch.tensor([1]), 4)
+        tensor([[0.8415, 0.5403, 0.0100, 0.9999]])
     """
     frequencies = layout_frequencies(dim, theta, layout, index.device)
-    if turns.serves(index, frequencies):
-        return turns.sinusoid(index, frequencies, interleaved=layout == "interleaved")
+    if (found := kernel.sinusoid(index, frequencies, interleaved=layout == "interleaved")) is not None:
+        return found
     cos, sin = cos_sin(angles(index, frequencies))
     if layout == "interleaved":
         return torch.stack([sin, cos], dim=-1).flatten(-2)  # (..., pairs, 2) -> (..., dim)
@@ -165,31 +193,37 @@ def sinusoid(
 
 
 def offset_map(k: int, dim: int, theta: float = 10_000.0, layout: Layout = "interleaved") -> Float64[Tensor, "dim dim"]:
-    """Give the matrix M that moves every sinusoidal vector by k positions, whatever the position.
+    """Return the matrix M that shifts every sinusoidal vector by k positions, whatever the position.
 
-        PE(p + k) = M PE(p)        each pair (sin, cos) turns by k w_i
+        PE(p + k) = M PE(p)        each pair (sin, cos) is rotated by k w_i
 
     Args:
-        k: the offset, negative for the past.
+        k: the offset, negative towards earlier positions.
+        dim, theta, layout: as for `sinusoid`.
 
-    >>> p = sinusoid(torch.tensor([5, 12]), 8).double()
-    >>> torch.allclose(offset_map(7, 8) @ p[0], p[1], atol=1e-6)
-    True
+    Examples:
+        >>> p = sinusoid(torch.tensor([5, 12]), 8).double()
+        >>> torch.allclose(offset_map(7, 8) @ p[0], p[1], atol=1e-6)
+        True
     """
-    turn = k * layout_frequencies(dim, theta, layout)
+    radians = k * layout_frequencies(dim, theta, layout)
     pairs = torch.arange(dim // 2)
     sines = 2 * pairs if layout == "interleaved" else pairs
     cosines = sines + 1 if layout == "interleaved" else sines + dim // 2
     matrix = torch.zeros(dim, dim, dtype=torch.float64)
-    matrix[sines, sines] = matrix[cosines, cosines] = turn.cos()
-    matrix[sines, cosines], matrix[cosines, sines] = turn.sin(), -turn.sin()
+    matrix[sines, sines] = matrix[cosines, cosines] = radians.cos()
+    matrix[sines, cosines], matrix[cosines, sines] = radians.sin(), -radians.sin()
     return matrix
 
 
 def wavelengths(frequencies: Float[Tensor, " pairs"]) -> Float[Tensor, " pairs"]:
-    """Give how many positions each pair needs for one full turn, 2 pi / w_i.
+    """Return the number of positions in which each pair completes one rotation, 2 pi / w_i.
 
-    >>> wavelengths(inverse_frequencies(4))
-    tensor([  6.2832, 628.3185], dtype=torch.float64)
+    Args:
+        frequencies: in radians per position.
+
+    Examples:
+        >>> wavelengths(inverse_frequencies(4))
+        tensor([  6.2832, 628.3185], dtype=torch.float64)
     """
     return 2 * torch.pi / frequencies

@@ -1,4 +1,4 @@
-"""Interpolation of a table of positions: from its trained length to another, along one axis or on a grid."""
+"""Interpolation of a position table to another length or grid size."""
 
 from typing import Literal
 
@@ -19,42 +19,53 @@ ALIGNS: tuple[Align, ...] = ("ends", "cells")
 def resized_rows(
     rows: Float[Tensor, "length dim"], length: int, rule: Rule = "linear", align: Align = "ends"
 ) -> Float[Tensor, "new_length dim"]:
-    """Interpolate rows along the position to another number of rows, in float32 at least.
+    """Interpolate the rows of a table to another number of rows, in float32 at least.
 
-        ends     new row n is read at n (L - 1) / (L' - 1)          first and last row stay: align_corners=True
-        cells    new row n is read at (n + 1/2) L / L' - 1/2        rows stand for cells: align_corners=False
+        ends     new row n is sampled at n (L - 1) / (L' - 1)       first and last row stay: align_corners=True
+        cells    new row n is sampled at (n + 1/2) L / L' - 1/2     rows are centers of cells: align_corners=False
 
     Args:
-        rows: L of them.
-        length: L', new rows.
-        rule: `linear` between two rows, or `cubic` (Keys 1981, a = -3/4) among four; beyond the ends the end's row.
-        align: which places correspond.
+        rows: L rows.
+        length: L', number of new rows.
+        rule: `linear` between two rows, or `cubic` (Keys 1981, a = -3/4) among four; beyond the ends the
+            first or last row.
+        align: which points correspond.
 
-    >>> resized_rows(torch.tensor([[0.0], [2.0]]), 3).flatten()
-    tensor([0., 1., 2.])
+    Raises:
+        ShapeError: the length is not a positive whole number.
+        SettingError: an unknown rule or alignment.
+
+    Examples:
+        >>> resized_rows(torch.tensor([[0.0], [2.0]]), 3).flatten()
+        tensor([0., 1., 2.])
     """
     require_whole("resized", length=length)
     return resized_grid(rows, (len(rows), 1), (length, 1), rule, align)
 
 
 def resized_grid(
-    rows: Float[Tensor, "places dim"],
+    rows: Float[Tensor, "cells dim"],
     old: tuple[int, int],
     new: tuple[int, int],
     rule: Rule = "cubic",
     align: Align = "cells",
     antialias: bool = False,
-) -> Float[Tensor, "new_places dim"]:
-    """Interpolate the rows of a grid's places, the last axis fastest, to a grid of other sizes.
+) -> Float[Tensor, "new_cells dim"]:
+    """Interpolate the rows of a two-dimensional grid, the last axis fastest, to another grid size.
 
     Args:
-        rows: of old[0] * old[1] places.
+        rows: one row for each of old[0] * old[1] cells.
         old, new: (height, width).
-        rule, align: along each axis, see resized_rows.
-        antialias: widen the kernel where the grid shrinks, and take a = -1/2 for `cubic`, as timm does.
+        rule, align: along each axis, as for `resized_rows`.
+        antialias: widen the kernel where the grid shrinks, and use a = -1/2 for `cubic`, as timm does.
 
-    >>> resized_grid(torch.tensor([[0.0], [1.0], [2.0], [3.0]]), (2, 2), (2, 3), "linear", "ends").flatten()
-    tensor([0.0000, 0.5000, 1.0000, 2.0000, 2.5000, 3.0000])
+    Raises:
+        ShapeError: the table does not have the rows of the old grid, or a size is not a positive whole number.
+        SettingError: an unknown rule or alignment.
+
+    Examples:
+        >>> resized_grid(torch.tensor([[0.0], [1.0], [2.0], [3.0]]), (2, 2), (2, 3), "linear", "ends").flatten()
+        tensor([0.0000, 0.5000, 1.0000, 2.0000, 2.5000, 3.0000])
     """
     require_choice("resized", "rule", rule, RULES)
     require_choice("resized", "align", align, ALIGNS)
@@ -63,7 +74,7 @@ def resized_grid(
             raise ShapeError(f"resized got {name}={sizes}, but a grid has two sizes, as in (14, 14).")
         require_whole("resized", **{f"{name}_height": sizes[0], f"{name}_width": sizes[1]})
     if len(rows) != old[0] * old[1]:
-        raise ShapeError(f"a grid of {old[0]} x {old[1]} has {old[0] * old[1]} places, but the table {len(rows)} rows.")
+        raise ShapeError(f"a grid of {old[0]} x {old[1]} has {old[0] * old[1]} cells, but the table {len(rows)} rows.")
     if tuple(old) == tuple(new):
         return rows.clone()
     image = rows.to(torch.promote_types(rows.dtype, torch.float32)).unflatten(0, tuple(old))

@@ -25,7 +25,7 @@ await page.waitForSelector(".chips");
 found.chips = await page.locator(".chips .token").allInnerTexts();
 found.layouts = await page.getByLabel("laid out by").locator("option").allInnerTexts();
 found.violations = await violations(page);
-await page.getByRole("link", { name: "Unhealthy tokens" }).click();
+await page.getByRole("link", { name: "Diagnostics" }).click();
 await page.waitForSelector(".choices");
 found.address = page.url();
 

@@ -21,7 +21,7 @@ await live.page.goto(`${given.url}#/overview?section=positions`);
 found.live = await read(live.page);
 found.focused = await live.page.evaluate(() => document.activeElement.textContent);
 found.more = {};
-for (const name of ["Unhealthy tokens", "Positions", "Rotary lab"]) found.more[name] = await live.page.locator("main section").getByRole("link", { name, exact: true }).getAttribute("href");
+for (const name of ["Diagnostics", "Positions", "Rotary lab"]) found.more[name] = await live.page.locator("main section").getByRole("link", { name, exact: true }).getAttribute("href");
 found.card = await live.page.getByRole("link", { name: "#7", exact: true }).getAttribute("href");
 found.csv = await saved(live.page, live.page.locator("figure").first(), "CSV");
 found.parts = await saved(live.page, live.page.getByRole("region", { name: "Sizes" }), "CSV");

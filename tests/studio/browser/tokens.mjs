@@ -53,6 +53,8 @@ await page.keyboard.press("ArrowDown");
 await page.keyboard.press("Enter");
 await page.waitForFunction(() => document.querySelector(".card .big")?.textContent === "queen");
 found.next = new URL(page.url()).hash;
+await page.waitForFunction(() => !/^#/.test(document.querySelector("input[data-main]").value));
+found.field = await page.locator("input[data-main]").inputValue();
 await page.goBack();
 await page.waitForFunction(() => document.querySelector(".card .big")?.textContent === "king");
 found.back = new URL(page.url()).hash;

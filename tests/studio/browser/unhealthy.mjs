@@ -1,4 +1,4 @@
-// Unhealthy tokens: lists, their evidence, and links that lead on.
+// Diagnostics: lists, their evidence, and links that lead on.
 import { browser, given, saved, small, tell, violations, watched } from "./driving.mjs";
 
 const found = {};
@@ -10,13 +10,13 @@ const counts = () => page.locator(".choices li").evaluateAll((rows) => rows.map(
 found.counts = await counts();
 const cells = () => page.locator('section[aria-label^="Rows:"] tbody tr:not(.spacer)').evaluateAll((rows) => rows.slice(0, 12).map((row) => [...row.cells].map((cell) => cell.textContent)));
 found.unreachable = await cells();
-await page.getByRole("button", { name: "never trained" }).click();
-await page.getByRole("heading", { name: "never trained" }).waitFor();
-found.never = await cells();
+await page.getByRole("button", { name: "under-trained" }).click();
+await page.getByRole("heading", { name: "under-trained" }).waitFor();
+found.underTrained = await cells();
 found.hash = new URL(page.url()).hash;
 found.light = await violations(page);
 found.csv = await saved(page, page.locator("section.near"), "CSV");
-found.chart = await page.getByRole("application", { name: "Likeness to the shortest rows" }).getAttribute("aria-label");
+found.chart = await page.getByRole("application", { name: "Cosine to the rows of lowest norm" }).getAttribute("aria-label");
 found.map = await page.getByRole("link", { name: "on the map" }).first().getAttribute("href");
 found.card = await page.locator("tbody td a").first().getAttribute("href");
 await page.locator("tbody td a").first().click();

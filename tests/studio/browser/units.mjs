@@ -20,13 +20,6 @@ assert.equal(page.writeLink("tokens", defaults, defaults), "#/tokens");
 assert.deepEqual(page.fitted(new URLSearchParams("k=x&token=&other=1&k2="), defaults), { ...defaults, token: "" });
 assert.deepEqual([page.readLink("").view, page.readLink("#/map?x=1?2").given.get("x")], ["", "1?2"]);
 
-// Signs: nothing stays unseen, no mark hangs in the air, nothing turns its neighbors round.
-assert.equal(page.readable(" a\tb\n"), "␣a⇥b↵");
-assert.equal(page.readable("\u200B"), "⟨U+200B⟩");
-assert.equal(page.readable("\u202Eabc"), "⟨U+202E⟩abc");
-assert.equal(page.readable("\u0301a\u0301"), "◌\u0301a\u0301");
-assert.equal(page.readable("\u{E0041}\uFEFF\u00A0"), "⟨U+E0041⟩⟨U+FEFF⟩⟨U+00A0⟩");
-assert.equal(page.readable("שלום 東"), "שלום␣東");
 assert.equal(page.ranged([], true)(null, 1.430511474609375e-6, 1.430511474609375e-6)[0], 9e-7);
 const open = { kind: "checkpoint", path: "/a b/\"c" };
 const lines = "from whatwhere.x import f\nf(whatwhere.read(PATH), np.pi)";
@@ -34,9 +27,7 @@ assert.equal(page.runnable(lines, open), 'import numpy as np\nimport whatwhere\n
 assert.match(page.runnable(lines, { kind: "fresh", path: "" }), /^f\(Source.open\(None\).checkpoint, np.pi\)$/m);
 assert.match(page.runnable(lines, { kind: "checkpoint", path: "" }), /read\(PATH\)/);
 assert.equal(page.runnable("read_results(Path(PATH))", open), null);
-assert.equal(page.cut("x".repeat(80)), "x".repeat(80));
-assert.equal(page.face("w", "🐱".repeat(81)), `${"🐱".repeat(40)}… (81 characters)`);
-assert.deepEqual(page.signs("a b"), [{ text: "a", stands: false }, { text: "␣", stands: true }, { text: "b", stands: false }]);
+assert.deepEqual(page.characters("ab c"), [{ text: "ab", replaced: false }, { text: "␣", replaced: true }, { text: "c", replaced: false }]);
 assert.deepEqual([page.face("##ing", "ing"), page.face("Ġthe", " the"), page.face("Ã", null)], ["##ing", " the", "Ã"]);
 
 // Numbers and files.

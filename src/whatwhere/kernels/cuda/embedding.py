@@ -1,10 +1,10 @@
 """The input layer on a GPU, in one pass: rows of the token table, scaled, plus the rows of their positions.
 
-The plain twin is `_plain` in kernels/embedding.py. The gradient is PyTorch's own, which sorts the ids and sums each
+The PyTorch implementation is in kernels/embedding.py. The gradient is PyTorch's own, which sorts the ids and sums each
 row in float32: what it costs is reading the gradient and writing a table of zeros, and no kernel can do without.
 """
 
-from typing import TYPE_CHECKING, no_type_check
+from typing import no_type_check
 
 import triton
 import triton.language as tl
@@ -12,9 +12,6 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from whatwhere.kernels.cuda import covering, launch
-
-if TYPE_CHECKING:
-    from whatwhere.kernels.embedding import Rows
 
 _NUMBERS_OF_A_PROGRAM = 4096
 """32 for each of 128 threads: in bfloat16, four accesses of 16 bytes to each table. Not measured."""
@@ -27,7 +24,7 @@ def embed(
     weight: Float[Tensor, "vocab_size dim"],
     ids: Integer[Tensor, "*shape"],
     scale: float | None = None,
-    rows: "Rows | None" = None,
+    rows: tuple[Tensor, Tensor | None, int] | None = None,
 ) -> Float[Tensor, "*shape dim"]:
     """Look tokens up, scale their rows and add those of their positions.
 
@@ -39,7 +36,7 @@ def embed(
         weight: E, each row in one piece.
         ids: int64 or int32; (batch, tokens) where something is added.
         scale: s; the product is rounded to the type of E before anything is added.
-        rows: P, of the type of E or float32.
+        rows: P, of the type of E or float32: a table, the row of it for each position (None: as it is), and an offset.
     """
     vocab_size, dim = weight.shape
     out = weight.new_empty((*ids.shape, dim))

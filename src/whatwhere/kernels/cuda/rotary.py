@@ -1,6 +1,6 @@
 """Rotation of pairs of features on a GPU: one read and one write of each number.
 
-The plain twin is `turned` in kernels/rotary.py.
+The PyTorch implementation is in kernels/rotary.py.
 """
 
 from typing import no_type_check

@@ -1,10 +1,10 @@
 """AdamW on the rows of a batch, on a GPU: rows brought up to date, gradients summed by row, the step.
 
-Each reads and writes a row once. The plain twins are in kernels/row_adamw.py and kernels/places.py, and the numbers
-are theirs to the bit; sums are in the order of the places, where PyTorch's own on a GPU are in no order.
+Each reads and writes a row once. The PyTorch implementations are in kernels/row_adamw.py and kernels/group_by_row.py,
+and the numbers are theirs to the bit; sums are in the order of the slots, where PyTorch's own on a GPU are in no order.
 """
 
-from typing import TYPE_CHECKING, no_type_check
+from typing import no_type_check
 
 import triton
 import triton.language as tl
@@ -13,75 +13,94 @@ from torch import Tensor
 
 from whatwhere.kernels.cuda import covering, launch
 
-if TYPE_CHECKING:
-    from whatwhere.kernels.places import Places
-    from whatwhere.kernels.row_adamw import Moments, Step
-
 _LONGEST_BLOCK = 1024
 """Numbers of one row that a program takes; longer rows take several programs. Not measured."""
 
 
-def catch_up(
-    table: "Moments", rows: Int64[Tensor, "rows"], numbers: Float32[Tensor, "rows columns"], eps: float
+def adamw_catch_up(
+    weight: Float[Tensor, "vocab_size dim"],
+    master: Float32[Tensor, "vocab_size dim"] | None,
+    exp_avg: Float32[Tensor, "vocab_size dim"],
+    exp_avg_sq: Float32[Tensor, "vocab_size dim"],
+    rows: Int64[Tensor, "rows"],
+    numbers: Float32[Tensor, "rows columns"],
+    eps: float,
 ) -> None:
     """Bring rows up to date.
 
         p <- D p - m sum_i w_i / (x_i sqrt(v) + eps)        m <- M m        v <- V v
 
     Args:
-        table: moments are float32.
+        weight: the table, without a gradient.
+        master: of a table of sixteen bits.
+        exp_avg, exp_avg_sq: the moments.
         rows: each once.
         numbers: of each row D, M, V, then the nodes x, then the weights w.
     """
-    dim, columns = table.weight.shape[1], numbers.shape[1]
+    dim, columns = weight.shape[1], numbers.shape[1]
     block, grid, warps = _blocks(len(rows), dim)
-    tensors = (*_tensors(table), rows.contiguous(), numbers.contiguous())
+    table = (weight, weight if master is None else master, exp_avg, exp_avg_sq)
+    tensors = (*table, rows.contiguous(), numbers.contiguous())
     launch(
         _catch_up, grid, rows.device, *tensors, float(eps), dim, columns,
-        BLOCK=block, MOST=(columns - 3) // 2, MASTER=table.master is not None, num_warps=warps,
+        BLOCK=block, MOST=(columns - 3) // 2, MASTER=master is not None, num_warps=warps,
     )  # fmt: skip
 
 
-def update(table: "Moments", rows: Int64[Tensor, "rows"], gradient: Float[Tensor, "rows dim"], step: "Step") -> None:
+def adamw_update(
+    weight: Float[Tensor, "vocab_size dim"],
+    master: Float32[Tensor, "vocab_size dim"] | None,
+    exp_avg: Float32[Tensor, "vocab_size dim"],
+    exp_avg_sq: Float32[Tensor, "vocab_size dim"],
+    rows: Int64[Tensor, "rows"],
+    gradient: Float[Tensor, "rows dim"],
+    constants: tuple[float, ...],
+) -> None:
     """Take a step on rows that are up to date.
 
         m <- beta1 m + (1 - beta1) g        v <- beta2 v + (1 - beta2) g^2
         p <- (1 - lr weight_decay) p - lr / (1 - beta1^n) m / (sqrt(v) / sqrt(1 - beta2^n) + eps)
 
     Args:
-        table: moments are float32.
+        weight: the table, without a gradient.
+        master: of a table of sixteen bits.
+        exp_avg, exp_avg_sq: the moments.
         rows: each once.
         gradient: of each row.
-        step: n.
+        constants: beta1, 1 - beta1, beta2, 1 - beta2, 1 - lr weight_decay, lr / (1 - beta1^n),
+            1 / sqrt(1 - beta2^n), eps.
     """
-    dim = table.weight.shape[1]
+    dim = weight.shape[1]
     block, grid, warps = _blocks(len(rows), dim)
-    tensors = (*_tensors(table), rows.contiguous(), gradient.contiguous())
+    table = (weight, weight if master is None else master, exp_avg, exp_avg_sq)
+    tensors = (*table, rows.contiguous(), gradient.contiguous())
     launch(
-        _update, grid, rows.device, *tensors, *(float(number) for number in step.constants()), dim,
-        BLOCK=block, MASTER=table.master is not None, num_warps=warps,
+        _update, grid, rows.device, *tensors, *(float(number) for number in constants), dim,
+        BLOCK=block, MASTER=master is not None, num_warps=warps,
     )  # fmt: skip
 
 
-def sum_by_row(gradient: Float[Tensor, "places dim"], places: "Places") -> Float[Tensor, "rows dim"]:
-    """Sum the gradients of the places of each row, in order and in float32."""
-    dim = gradient.shape[-1]
-    out = gradient.new_empty(len(places.rows), dim)
-    block, grid, warps = _blocks(len(places.rows), dim)
-    tensors = (gradient.contiguous(), places.starts, places.order, out)
+def sum_by_row(
+    gradient: Float[Tensor, "slots dim"], starts: Int64[Tensor, "borders"], order: Int64[Tensor, "slots"]
+) -> Float[Tensor, "rows dim"]:
+    """Return the sum of the gradients of each row, in order and in float32.
+
+    Args:
+        gradient: of each slot.
+        starts, order: the slots of row n are order[starts[n] : starts[n + 1]].
+    """
+    rows, dim = len(starts) - 1, gradient.shape[-1]
+    out = gradient.new_empty(rows, dim)
+    block, grid, warps = _blocks(rows, dim)
+    tensors = (gradient.contiguous(), starts, order, out)
     launch(_sum_by_row, grid, gradient.device, *tensors, dim, BLOCK=block, num_warps=warps)
     return out
 
 
 def _blocks(rows: int, dim: int) -> tuple[int, tuple[int, int], int]:
-    """Give the block, the grid, and the warps of a program: each thread has up to eight numbers of each tensor."""
+    """Return the block, the grid, and the warps of a program: each thread has up to eight numbers of each tensor."""
     block = covering(dim, _LONGEST_BLOCK)
     return block, (rows, triton.cdiv(dim, block)), max(1, block // 256)
-
-
-def _tensors(table: "Moments") -> tuple[Tensor, ...]:
-    weight = table.weight.detach()
-    return weight, weight if table.master is None else table.master, table.exp_avg, table.exp_avg_sq
 
 
 @triton.jit

@@ -9,26 +9,27 @@ from typing import Any
 
 from whatwhere.studio.api import (
     about,
-    against,
     biases,
     compare,
     distance,
     health,
-    maps,
     overview,
     pipeline,
     positions,
     replay,
     rotary,
     schemes,
+    token_map,
     tokens,
+    variance,
 )
-from whatwhere.studio.api.sheets import Left
+from whatwhere.studio.api.static_tables import Left
 from whatwhere.studio.jobs import Report
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 
-Ask = Callable[[Source, Mapping[str, Any]], dict[str, Any]]
-Work = Callable[[Source, Mapping[str, Any], Report], dict[str, Any]]
+Ask = Callable[[Source, Mapping[str, Any]], Any]
+Work = Callable[[Source, Mapping[str, Any], Report], Any]
+"""Answers are dataclasses, or dicts."""
 
 QUESTIONS: Mapping[str, Ask] = {
     "about": about.about,
@@ -36,16 +37,16 @@ QUESTIONS: Mapping[str, Ask] = {
     "pipeline.read": pipeline.read,
     "pipeline.walk": pipeline.walk,
     "positions.shown": positions.positions,
-    "against.shares": against.shares,
+    "against.shares": variance.shares,
     "tokens.find": tokens.find,
     "tokens.card": tokens.card,
     "tokens.neighbors": tokens.neighbors,
     "tokens.analogy": tokens.analogy,
-    "maps.places": maps.places,
-    "maps.labels": maps.labels,
-    "maps.frequencies": maps.frequencies,
-    "maps.near": maps.near,
-    "maps.neighbors": maps.neighbors,
+    "maps.places": token_map.places,
+    "maps.labels": token_map.labels,
+    "maps.frequencies": token_map.frequencies,
+    "maps.near": token_map.near,
+    "maps.neighbors": token_map.neighbors,
     "rotary.lab": rotary.lab,
     "distance.curves": distance.curves,
     "biases.shown": biases.shown,
@@ -57,7 +58,7 @@ QUESTIONS: Mapping[str, Ask] = {
 """By the name that the page calls them by: the file, and the function."""
 
 WORKS: Mapping[str, Work] = {
-    "maps.draw": maps.draw,
+    "maps.draw": token_map.draw,
     "health.examine": health.examine,
     "overview.inspected": overview.inspected,
     "compare.difference": compare.difference,
@@ -69,10 +70,10 @@ FROZEN: Mapping[str, Callable[[Source], Left | None]] = {
     "pipeline": pipeline.left,
     "overview": overview.left,
     "tokens": tokens.left,
-    "map": maps.left,
+    "map": token_map.left,
     "health": health.left,
     "positions": positions.left,
-    "against": against.left,
+    "against": variance.left,
     "rotary": rotary.left,
     "distance": distance.left,
     "biases": biases.left,

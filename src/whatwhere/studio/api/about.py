@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from whatwhere import __version__
-from whatwhere.studio.api import against, pipeline, positions
+from whatwhere.studio.api import pipeline, positions, variance
 from whatwhere.studio.api.settings import known
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 from whatwhere.studio.standing import has_own, runs
 
 
@@ -17,7 +17,7 @@ def about(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     tokens = {
         which: {"name": name, "rows": entry.shape[0], "dim": entry.shape[1], "dtype": entry.dtype}
         for which in source.tables
-        if (name := checkpoint.token_table if which == "input" else checkpoint.readout) is not None
+        if (name := checkpoint.token_table if which == "input" else checkpoint.output_projection) is not None
         for entry in [checkpoint.entry(name)]
     }
     places = checkpoint.position_table
@@ -36,7 +36,7 @@ def about(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
         "begin": {
             "pipeline": pipeline.begin(source),
             "positions": positions.begin(source),
-            "against": against.begin(source),
+            "against": variance.begin(source),
         },
         "own": has_own(source),
         "runs": runs(source),
@@ -49,7 +49,7 @@ def about(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def examples(source: Source) -> list[str]:
-    """Give some tokens to begin with, all of which the vocabulary has."""
+    """Return some tokens to begin with, all of which the vocabulary has."""
     asked = [*_written("king"), *_written("Paris"), *_written("paris"), "##ing", "ing", "1999", "Max", "First", "("]
     known_words = set(source.words)
     found = [word for word in asked if word in known_words][:6]
@@ -59,7 +59,7 @@ def examples(source: Source) -> list[str]:
 
 
 def analogy(source: Source) -> list[str]:
-    """Give the three words of an analogy that the vocabulary has, in one way of writing, or none."""
+    """Return the three words of an analogy that the vocabulary has, in one way of writing, or none."""
     known_words = set(source.words)
     for words in (("man", "woman", "king"), ("First", "Last", "Max")):
         for written in zip(*map(_written, words), strict=True):
@@ -69,5 +69,5 @@ def analogy(source: Source) -> list[str]:
 
 
 def _written(word: str) -> tuple[str, ...]:
-    """Give a word as vocabularies write the beginning of one."""
+    """Return a word as vocabularies write the beginning of one."""
     return (f"Ġ{word}", f"▁{word}", word)

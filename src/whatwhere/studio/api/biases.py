@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from whatwhere.analysis.bias_reach import reach
+from whatwhere.analysis.effective_range import effective_range
 from whatwhere.errors import SettingError
 from whatwhere.studio.api import own
 from whatwhere.studio.api.distance import as_weights
-from whatwhere.studio.api.knobs import Knob, Value, turned, values
+from whatwhere.studio.api.parameters import Knob, Value, turned, values
 from whatwhere.studio.api.settings import flag, known, one_of, text, whole
-from whatwhere.studio.api.sheets import Left, Sheet
-from whatwhere.studio.sources import Source
+from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.session import Source
 
 LOOKED_AT = 4096
 MOST_TOKENS = 256
@@ -48,7 +48,7 @@ _LEARNED = ("t5", "kerple", "fire")
 
 
 def shown(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Give one bias: the matrix of a head, the curves of all, and how far each looks.
+    """Return one bias: the matrix of a head, the curves of all, and how far each looks.
 
     Args:
         settings: scheme, "" for the model's own or ALiBi; options, such as "num_buckets=16"; heads (8); head (0);
@@ -98,12 +98,12 @@ def left(source: Source) -> Left:
 
 def _built(settings: Mapping[str, Any], name: str, held: Mapping[str, Value]) -> tuple[Any, str]:
     """Build a row of the catalogue with as many heads as are asked for; give also how that is written."""
-    from whatwhere.analysis.walkthrough import draw_scheme
+    from whatwhere.analysis.walkthrough import random_scheme
 
     heads, seed = whole(settings, "heads", 8, 1, 64), whole(settings, "seed", 0, 0, 1 << 31)
     said = "".join(f", {setting}={value!r}" for setting, value in held.items())
-    python = f'draw_scheme("{name}", {heads}, {heads}, {LOOKED_AT}, seed={seed}{said}).score'
-    return draw_scheme(name, heads, heads, LOOKED_AT, seed, **held).score, python
+    python = f'random_scheme("{name}", {heads}, {heads}, {LOOKED_AT}, seed={seed}{said}).score'
+    return random_scheme(name, heads, heads, LOOKED_AT, seed, **held).score, python
 
 
 def _offered() -> list[dict[str, Any]]:
@@ -115,10 +115,10 @@ def _offered() -> list[dict[str, Any]]:
 
 
 def _matrix(scheme: Any, tokens: int, head: int, weights: bool) -> Float[np.ndarray, "queries keys"]:
-    """Give what one head adds for each query and key; later keys are not a number where it says nothing of them."""
+    """Return what one head adds for each query and key; later keys are not a number where it says nothing of them."""
     import torch
 
-    from whatwhere.ruler import positions
+    from whatwhere.position import positions
 
     with torch.no_grad():
         table = scheme(positions(tokens), causal=scheme.causal_only)[0, head].double().numpy()
@@ -127,7 +127,7 @@ def _matrix(scheme: Any, tokens: int, head: int, weights: bool) -> Float[np.ndar
 
 
 def _by_head(scheme: Any, weights: bool, share: float) -> dict[str, Any]:
-    """Give the curves of all heads at distances that are even in their logarithm, and the reach of each."""
+    """Return the curves of all heads at distances that are even in their logarithm, and the reach of each."""
     past = _past(scheme)
     distances = np.unique(np.concatenate([np.arange(17), np.geomspace(16, LOOKED_AT - 1, _POINTS).round()]))
     at = distances.astype(np.int64)
@@ -138,13 +138,13 @@ def _by_head(scheme: Any, weights: bool, share: float) -> dict[str, Any]:
         "distances": at,
         "past": said(past)[:, at].astype(np.float32),
         "later": None if later is None else said(later)[:, at].astype(np.float32),
-        "reach": asdict(reach(past, share)),
-        "reach_later": None if later is None else asdict(reach(later, share)),
+        "reach": asdict(effective_range(past, share)),
+        "reach_later": None if later is None else asdict(effective_range(later, share)),
     }
 
 
 def _past(scheme: Any) -> Float[np.ndarray, "heads distances"]:
-    from whatwhere.analysis.similarity import by_distance
+    from whatwhere.analysis.position_similarity import by_distance
     from whatwhere.where.binding import Where
 
     found = by_distance(Where(score=scheme), LOOKED_AT)
@@ -156,7 +156,7 @@ def _past(scheme: Any) -> Float[np.ndarray, "heads distances"]:
 def _later(scheme: Any) -> Float[np.ndarray, "heads distances"]:
     import torch
 
-    from whatwhere.ruler import positions
+    from whatwhere.position import positions
 
     with torch.no_grad():
         table = scheme(positions(1), positions(LOOKED_AT))

@@ -1,44 +1,51 @@
-"""Two comparisons: schemes that were trained side by side, as results.json has them, and two checkpoints."""
+"""Two kinds of comparison: schemes that were trained side by side, and two checkpoints."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from whatwhere.errors import SettingError
+from whatwhere.inspection.difference import Difference
+from whatwhere.inspection.difference import difference as differ
+from whatwhere.records import Missing
 from whatwhere.studio.api.settings import known, one_of, whole
-from whatwhere.studio.api.sheets import Left
+from whatwhere.studio.api.static_tables import Left
 from whatwhere.studio.jobs import Report
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
+
+if TYPE_CHECKING:
+    from whatwhere.report.section import Section
+    from whatwhere.studio.api.measurements import Measurements
 
 _TABLES = ("input", "readout")
 _STEPS = 6
 _MOST_NAMED = 200
 
 
-def results(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what a comparison found, as its results.json says it: scores, shift test, verdicts, and how it was made."""
+def results(source: Source, settings: Mapping[str, Any]) -> "Measurements":
+    """Return what a comparison measured: scores, shift test, verdicts, and what it takes to repeat it."""
     known(settings)
     found = source.results
-    from whatwhere.comparison.reading import checked
-    from whatwhere.studio.api import measured
+    from whatwhere.studio.api.measurements import measurements
 
-    with checked(found.folder):
-        return measured.told(found)
+    return source.once("measurements", lambda: measurements(found))
+
+
+def sections(source: Source) -> list["Section"]:
+    """Return what a comparison measured as sections, for readers without JavaScript."""
+    from whatwhere.studio.api import measurements
+
+    return measurements.sections(source.results)
 
 
 def left(source: Source) -> Left | None:
-    """Leave all that was measured on a frozen page."""
+    """Return what an exported page needs of this view."""
     if source.kind != "results":
         return None
-    from whatwhere.comparison.reading import checked
-    from whatwhere.comparison.telling.answer import answer_seen
-    from whatwhere.studio.api import measured
-
-    with checked(source.results.folder):
-        sheets = list(measured.sheets(source.results))
-        return Left("Compare", [("compare.results", {})], sheets, said=[answer_seen(source.results)])
+    return Left("Compare", [("compare.results", {})], [], sections=sections(source))
 
 
-def difference(source: Source, settings: Mapping[str, Any], report: Report) -> dict[str, Any]:
+def difference(source: Source, settings: Mapping[str, Any], report: Report) -> Difference:
     """Compare the two checkpoints that are open. It is a job, for large tables take a minute.
 
     Args:
@@ -50,21 +57,21 @@ def difference(source: Source, settings: Mapping[str, Any], report: Report) -> d
     other = source.other
     if other is None:
         raise SettingError("one file is open, but two are compared.\nOpen both: whatwhere studio A B.")
-    from whatwhere.inspection.difference import difference as differ
-
     steps = iter(range(_STEPS))
 
-    def tell(said: str) -> None:
-        report(next(steps, _STEPS - 1) / _STEPS, said)
+    def progress(step: str) -> None:
+        report(next(steps, _STEPS - 1) / _STEPS, step)
 
     # The second time it is only read, whoever asks.
     paths = source.checkpoint.path, other.path
     pickles = "pickle" in (source.checkpoint.format, other.format)  # opened already, by leave of the command
-    found: dict[str, Any] = source.once(
+    found = source.once(
         ("difference", table, k, most),
-        lambda: differ(*paths, table=table, k=k, most=most, allow_pickle=pickles, tell=tell),
+        lambda: differ(*paths, table=table, k=k, rows=most, allow_pickle=pickles, progress=progress),
     )
-    for name in ("removed", "new"):  # their number stands beside; a list of 100,000 helps nobody
-        if isinstance(listed := found["tokens"].get(name), list):
-            found = found | {"tokens": found["tokens"] | {name: listed[:_MOST_NAMED], f"{name}_count": len(listed)}}
-    return found
+    tokens = found.tokens
+    if isinstance(tokens, Missing):
+        return found
+    # Their numbers stay; a list of 100,000 helps nobody.
+    few = replace(tokens, removed=tokens.removed[:_MOST_NAMED], new=tokens.new[:_MOST_NAMED])
+    return replace(found, tokens=few)

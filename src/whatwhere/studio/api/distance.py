@@ -10,8 +10,8 @@ from jaxtyping import Float
 from whatwhere.errors import WhatWhereError
 from whatwhere.studio.api import own
 from whatwhere.studio.api.settings import known, whole
-from whatwhere.studio.api.sheets import Left, Sheet
-from whatwhere.studio.sources import Source
+from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.session import Source
 
 if TYPE_CHECKING:
     from whatwhere.where.binding import Where
@@ -26,7 +26,7 @@ _READ = ("sinusoidal", "rotary", "alibi", "sandwich")
 
 
 def curves(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what the open model and each scheme of the catalogue give at distance 0, 1, 2, ....
+    """Return what the open model and each scheme of the catalogue give at distance 0, 1, 2, ....
 
     Learned schemes are as they are drawn, before any training; those of the open model are its own.
 
@@ -66,7 +66,7 @@ def _cell(values: Float[np.ndarray, " distances"], distance: int) -> str:
 
 
 def as_weights(bias: Float[np.ndarray, "*heads distances"]) -> Float[np.ndarray, "*heads distances"]:
-    """Give the weights that a bias leaves, each head's greatest being 1: exp(bias - greatest)."""
+    """Return the weights that a bias leaves, each head's greatest being 1: exp(bias - greatest)."""
     finite = np.where(np.isfinite(bias), bias, -np.inf)
     return np.asarray(np.exp(bias - finite.max(axis=-1, keepdims=True)))
 
@@ -78,7 +78,7 @@ def _catalogue() -> Mapping[str, Any]:
 
 
 def _of_scheme(name: str, dim: int, heads: int, head: int, distances: int, seed: int) -> dict[str, Any]:
-    """Give the curve of a row of the catalogue, or why there is none."""
+    """Return the curve of a row of the catalogue, or why there is none."""
     row = _catalogue()[name]
     facts = {"id": name, "name": name, "door": row.door, "formula": row.formula, "url": row.url, "learned": row.learned}
     return facts | {"own": False} | _of_head(_drawn(name, dim, heads, distances, seed), head)
@@ -86,17 +86,17 @@ def _of_scheme(name: str, dim: int, heads: int, head: int, distances: int, seed:
 
 @lru_cache(maxsize=128)  # so that another head is there at once
 def _drawn(name: str, dim: int, heads: int, distances: int, seed: int) -> _ByHead | str:
-    from whatwhere.analysis.walkthrough import draw_scheme
+    from whatwhere.analysis.walkthrough import random_scheme
 
     try:
-        return _by_head(draw_scheme(name, dim, heads, distances, seed), distances)
+        return _by_head(random_scheme(name, dim, heads, distances, seed), distances)
     except WhatWhereError as problem:
         return str(problem)
 
 
 def _by_head(where: "Where", distances: int) -> _ByHead | str:
-    """Give what each head makes of each distance, or why nothing does."""
-    from whatwhere.analysis.similarity import by_distance
+    """Return what each head makes of each distance, or why nothing does."""
+    from whatwhere.analysis.position_similarity import by_distance
 
     found = by_distance(where, distances)
     if found is not None:
@@ -114,11 +114,11 @@ def _of_head(found: _ByHead | str, head: int) -> dict[str, Any]:
 
 
 def _with_content(score: Any, distances: int) -> Float[np.ndarray, "heads distances"]:
-    """Ask a bias that depends on queries and keys what it adds where all of them are ones."""
+    """Query a bias that depends on queries and keys what it adds where all of them are ones."""
     import torch
 
-    from whatwhere.ruler import positions
-    from whatwhere.where.doors import tabulate
+    from whatwhere.position import positions
+    from whatwhere.where.base import tabulate
 
     keys, last = positions(distances), positions(1, start=distances - 1)
     heads, features = score.num_heads, getattr(score, "head_dim", 1)
@@ -131,7 +131,7 @@ def _with_content(score: Any, distances: int) -> Float[np.ndarray, "heads distan
 
 
 def _of_source(source: Source, distances: int, head: int) -> Iterator[dict[str, Any]]:
-    """Give what the open model itself says, or what a comparison has made of the schemes that it trained."""
+    """Yield what the open model itself says, or what a comparison has made of the schemes that it trained."""
     from whatwhere.where.binding import Where
 
     facts: dict[str, Any] = {"formula": "", "url": None, "learned": True, "own": True}
@@ -153,13 +153,13 @@ def _of_source(source: Source, distances: int, head: int) -> Iterator[dict[str, 
 
 
 def _trained(schemes: Any, facts: dict[str, Any], distances: int, head: int) -> Iterator[dict[str, Any]]:
-    """Give the curves that a comparison wrote down after training: of the first layer of each scheme."""
+    """Yield the curves that a comparison wrote down after training: of the first layer of each scheme."""
     for name, scheme in schemes.items() if isinstance(schemes, dict) else ():
         kept = scheme.get("by_distance") if isinstance(scheme, dict) else None
         found = kept if isinstance(kept, dict) else {}
         curves = found.get("curves")
         rows = [row for row in curves.values() if isinstance(row, list)] if isinstance(curves, dict) else []
-        doors = [door for door in _DOORS if rows and door in scheme.get("door", ())]
+        doors = [door for door in _DOORS if rows and door in scheme.get("doors", ())]
         if doors:
             row = [value if isinstance(value, int | float) else np.nan for value in rows[min(head, len(rows) - 1)]]
             told = _told(str(found.get("label", "")), np.array(row[:distances], np.float64))
@@ -167,7 +167,7 @@ def _trained(schemes: Any, facts: dict[str, Any], distances: int, head: int) -> 
 
 
 def _told(label: str, values: Float[np.ndarray, " distances"]) -> dict[str, Any]:
-    """Give a curve as it is, and as a share of its greatest: of a bias the weights that it leaves, exp(bias)."""
+    """Return a curve as it is, and as a share of its greatest: of a bias the weights that it leaves, exp(bias)."""
     if label.startswith("bias"):
         relative = as_weights(values)
     else:

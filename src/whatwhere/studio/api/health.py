@@ -1,124 +1,153 @@
-"""Unhealthy tokens: rows that training never reached, tokens that no text leads to, doubles, hubs; and the evidence."""
+"""Diagnostics: under-trained and unreachable tokens, duplicates, hubs, and other suspicious rows, with the evidence."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int64
 
 from whatwhere.errors import SettingError
+from whatwhere.inspection.diagnostics import Duplicates, HubTokens, TokenDiagnostics, Unreachable
+from whatwhere.records import Missing
+from whatwhere.report.diagnostics import none_suspected
+from whatwhere.report.section import Section, Table
+from whatwhere.report.text import number
 from whatwhere.studio.api.settings import known
-from whatwhere.studio.api.sheets import Left, Sheet
+from whatwhere.studio.api.static_tables import Left
 from whatwhere.studio.api.tokens import labels
-from whatwhere.studio.examined import subject, unhealthy
+from whatwhere.studio.examined import diagnostics, subject
 from whatwhere.studio.jobs import Report
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 
 LISTED = 5000
-"""Rows of each list that are sent; how many there are is said besides."""
+"""Rows of each list that are sent; their count is complete."""
 _TITLES = {
-    "never": "never trained",
+    "under_trained": "under-trained",
     "unreachable": "unreachable",
     "duplicates": "duplicates",
     "hubs": "hubs",
     "zero": "zero",
-    "broken": "not finite",
-    "beyond": "beyond the vocabulary",
+    "not_finite": "NaN or infinite",
+    "beyond_vocabulary": "beyond the vocabulary",
 }
-_READ = 100
+_EXAMPLES = 100
 """Rows of each list on a page without JavaScript."""
 _BINS = 60
 _STEPS = 4
 
 
 def examine(source: Source, settings: Mapping[str, Any], report: Report) -> dict[str, Any]:
-    """Find the rows that are not well. It is a job, for a large table takes half a minute."""
+    """Return the suspicious rows. It is a job, for a large table takes half a minute."""
     known(settings)
     if not source.tables:
-        raise SettingError("there is no table of tokens here, so none of its rows can be unwell.")
-    return source.once("unhealthy", lambda: _examined(source, report))
+        raise SettingError("there is no token table here, so there is nothing to diagnose.\nOpen a model.")
+    return source.once("health view", lambda: _examined(source, report))
 
 
 def left(source: Source) -> Left | None:
-    """Leave all lists on a frozen page."""
+    """Return all lists for an exported page."""
     if not source.tables:
         return None
-    lists = examine(source, {}, lambda share, said: None)["lists"]
+    lists = examine(source, {}, lambda share, step: None)["lists"]
     counts = [
         (title, "not known" if lists[name].get("missing") else f"{lists[name]['count']:,}")
         for name, title in _TITLES.items()
     ]
-    sheets = [Sheet("What is wrong with rows of the token table", ("list", "rows"), counts)]
+    tables = [Table("Suspicious rows of the token table", ("list", "rows"), counts, (1,))]
     for name, title in _TITLES.items():
-        rows = zip(lists[name]["words"][:_READ], lists[name]["ids"], lists[name]["norms"], strict=False)
-        cells = [(word, str(number), f"{norm:.4g}") for word, number, norm in rows]
+        rows = zip(lists[name]["words"][:_EXAMPLES], lists[name]["ids"], lists[name]["norms"], strict=False)
+        cells = [(word, str(row), number(float(norm), 4)) for word, row, norm in rows]
         if cells:
-            sheets.append(Sheet(f"{title}: the first {len(cells)}", ("token", "id", "length"), cells))
-    return Left("Unhealthy tokens", [("health.examine", {})], sheets)
+            tables.append(Table(f"{title}: the first {len(cells)}", ("token", "id", "norm"), cells, (1, 2)))
+    sections = [Section("lists", "Suspicious rows", tables)]
+    return Left("Diagnostics", [("health.examine", {})], [], sections=sections)
 
 
 def _examined(source: Source, report: Report) -> dict[str, Any]:
     steps = iter(range(_STEPS))
-    told = unhealthy(source, lambda said: report(next(steps, _STEPS - 1) / _STEPS, said))
-    if "missing" in told:
-        raise SettingError(f"{told['missing']}.")
-    found, sound = subject(source).health, subject(source).sound
-    never, lost = found.untrained, np.array(told["unreachable"].get("ids", []), np.int64)
-    # Both histograms are of the rows that are sound: the others have lists of their own.
-    edges = np.histogram_bin_edges(found.norms[sound], _bins(len(sound)))
-    cosines = np.histogram_bin_edges(found.cosine[sound], _bins(len(sound)))
-    groups = {"all rows": sound, "never trained": never, "unreachable": np.intersect1d(lost, sound)}
+    found = diagnostics(source, lambda step: report(next(steps, _STEPS - 1) / _STEPS, step))
+    if isinstance(found, Missing):
+        raise SettingError(f"{found.missing}.")
+    computed, usable = subject(source).diagnostics, subject(source).usable
+    under, unreachable = found.under_trained, found.unreachable
+    lost = np.zeros(0, np.int64) if isinstance(unreachable, Missing) else unreachable.ids
+    # Both histograms are of the rows that are finite and not zero: the others have lists of their own.
+    edges = np.histogram_bin_edges(computed.norms[usable], _bins(len(usable)))
+    cosines = np.histogram_bin_edges(computed.cosine[usable], _bins(len(usable)))
+    groups = {"all rows": usable, "under-trained": under.ids, "unreachable": np.intersect1d(lost, usable)}
     return {
-        "rows": told["rows"],
+        "rows": found.rows,
         "name": source.table().name,
-        "tokenizer": "missing" not in told["unreachable"],
-        "seeds": len(found.seeds),
-        "threshold": found.threshold,
-        "norms": {"edges": edges, "groups": _counts(found.norms, groups, edges)},
-        "cosines": {"edges": cosines, "groups": _counts(found.cosine, groups, cosines)},
+        "reference": len(under.reference),
+        "threshold": under.threshold,
+        "none_suspected": "" if under.count else none_suspected(under, found.rows),
+        "norms": {"edges": edges, "groups": _counts(computed.norms, groups, edges)},
+        "cosines": {"edges": cosines, "groups": _counts(computed.cosine, groups, cosines)},
         "lists": {
-            "never": _rows(source, found.norms, never)
-            | {"cosines": found.cosine[never[:LISTED]], "likeness": found.likeness[never[:LISTED]]}
-            | {"lost": np.isin(never[:LISTED], lost), "also": told["never_trained"]["also_unreachable"]},
-            "unreachable": _unreachable(source, found.norms, lost, told["unreachable"]),
-            "duplicates": _duplicates(source, found.norms, found.duplicates),
-            "hubs": _hubs(source, found.norms, told["hubs"]),
-            "zero": _rows(source, found.norms, found.zero),
-            "broken": _rows(source, found.norms, found.broken)
-            | {name: [row[name] for row in told["broken"]["shown"]] for name in ("nan", "infinite")},
-            "beyond": _rows(source, found.norms, found.beyond) | {"median": told["beyond"]["median_norm"]},
+            "under_trained": _under_trained(source, found, lost),
+            "unreachable": _unreachable(source, computed.norms, unreachable),
+            "duplicates": _duplicates(source, computed.norms, found.duplicates),
+            "hubs": _hubs(source, computed.norms, found.hubs),
+            "zero": _rows(source, computed.norms, found.zero.ids),
+            "not_finite": _rows(source, computed.norms, found.not_finite.ids)
+            | {name: [getattr(row, name) for row in found.not_finite.examples] for name in ("nan", "infinite")},
+            "beyond_vocabulary": _beyond(source, computed.norms, computed.beyond_vocabulary, found),
         },
     }
 
 
-def _rows(source: Source, norms: np.ndarray, ids: np.ndarray) -> dict[str, Any]:
+def _rows(source: Source, norms: Float[np.ndarray, " rows"], ids: Int64[np.ndarray, " ids"]) -> dict[str, Any]:
     shown = ids[:LISTED]
-    return {"count": len(ids), "ids": shown, "norms": norms[shown], **labels(source, shown.tolist())}
+    return {"count": len(ids), "missing": None, "ids": shown, "norms": norms[shown], **labels(source, shown.tolist())}
 
 
-def _unreachable(source: Source, norms: np.ndarray, lost: np.ndarray, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the ids, and of the first of them the text that was tried and what the tokenizer made of it."""
-    shown: Sequence[Mapping[str, Any]] = told.get("shown", [])
-    tried = {"tried": [row["text"] for row in shown], "read": [row["reads_as"] for row in shown]}
-    return _rows(source, norms, lost) | tried | {"missing": told.get("missing")}
+def _under_trained(source: Source, found: TokenDiagnostics, lost: Int64[np.ndarray, " lost"]) -> dict[str, Any]:
+    computed, listed = subject(source).diagnostics, found.under_trained
+    shown = listed.ids[:LISTED]
+    evidence = {"cosines": computed.cosine[shown], "proximity": computed.proximity[shown]}
+    unreachable = {"unreachable": np.isin(shown, lost), "also_unreachable": listed.also_unreachable}
+    return _rows(source, computed.norms, listed.ids) | evidence | unreachable
 
 
-def _duplicates(source: Source, norms: np.ndarray, groups: Sequence[Sequence[int]]) -> dict[str, Any]:
-    ids = np.array([n for group in groups for n in group], np.int64)
-    number = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
-    return _rows(source, norms, ids) | {"groups": len(groups), "group": number[:LISTED]}
+def _unreachable(source: Source, norms: Float[np.ndarray, " rows"], found: Unreachable | Missing) -> dict[str, Any]:
+    """Return the ids, and for the first of them the text that was tried and what it is encoded as."""
+    if isinstance(found, Missing):
+        none = _rows(source, norms, np.zeros(0, np.int64))
+        return none | {"missing": found.missing, "texts_tried": [], "read_as": []}
+    tried = {"texts_tried": [row.text for row in found.examples], "read_as": [row.read_as for row in found.examples]}
+    return _rows(source, norms, found.ids) | tried
 
 
-def _hubs(source: Source, norms: np.ndarray, told: Mapping[str, Any]) -> dict[str, Any]:
-    ids = np.array([row["id"] for row in told["shown"]], np.int64)
-    times = {"times": [row["times"] for row in told["shown"]]}
-    return _rows(source, norms, ids) | times | {name: told[name] for name in ("asked", "neighbors", "expected")}
+def _duplicates(source: Source, norms: Float[np.ndarray, " rows"], found: Duplicates) -> dict[str, Any]:
+    ids = np.array([n for group in found.ids for n in group], np.int64)
+    group = np.repeat(np.arange(found.groups), [len(group) for group in found.ids])
+    return _rows(source, norms, ids) | {"groups": found.groups, "group": group[:LISTED]}
+
+
+def _hubs(source: Source, norms: Float[np.ndarray, " rows"], found: HubTokens) -> dict[str, Any]:
+    ids = np.array([row.id for row in found.rows], np.int64)
+    numbers = {"queries": found.queries, "neighbors": found.neighbors, "expected": found.expected}
+    return _rows(source, norms, ids) | numbers | {"times": [row.times for row in found.rows]}
+
+
+def _beyond(
+    source: Source, norms: Float[np.ndarray, " rows"], ids: Int64[np.ndarray, " ids"], found: TokenDiagnostics
+) -> dict[str, Any]:
+    beyond = found.beyond_vocabulary
+    if isinstance(beyond, Missing):
+        return _rows(source, norms, ids[:0]) | {"missing": beyond.missing, "median_norm": None}
+    return _rows(source, norms, ids) | {"median_norm": beyond.median_norm}
 
 
 def _bins(rows: int) -> int:
-    return max(1, min(_BINS, int(np.ceil(2 * rows ** (1 / 3)))))  # Rice's rule: few tokens make no comb
+    return max(1, min(_BINS, int(np.ceil(2 * rows ** (1 / 3)))))  # Rice's rule, so that few tokens fill their bins
 
 
-def _counts(values: np.ndarray, groups: Mapping[str, np.ndarray], edges: np.ndarray) -> list[dict[str, Any]]:
+def _counts(
+    values: Float[np.ndarray, " rows"],
+    groups: Mapping[str, Int64[np.ndarray, " ids"]],
+    edges: Float[np.ndarray, " edges"],
+) -> Sequence[dict[str, Any]]:
     return [
         {"name": name, "counts": np.histogram(values[ids], edges)[0]}
         for name, ids in groups.items()

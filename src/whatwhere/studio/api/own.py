@@ -3,21 +3,25 @@
 Read by what inspects a checkpoint; here the schemes are built, so that views can ask them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from whatwhere.errors import WhatWhereError
-from whatwhere.inspection import biases as bias_section
-from whatwhere.inspection import turning
+from whatwhere.inspection import rotary_report
+from whatwhere.inspection.biases import BiasLayers
+from whatwhere.inspection.biases import biases as inspected_biases
 from whatwhere.inspection.subject import Absent, Subject, tried
-from whatwhere.studio.sources import Source
+from whatwhere.records import Missing
+from whatwhere.studio.session import Source
 from whatwhere.studio.standing import Standing, runs, standing, subject
 
 if TYPE_CHECKING:
-    from whatwhere.interop.huggingface import Description
+    from whatwhere.models.huggingface import Description
+
+Found = TypeVar("Found")
 
 _NOTHING = "nothing is loaded"
 _RESULTS = "results of a comparison have no configuration of their own"
@@ -25,7 +29,7 @@ _RESULTS = "results of a comparison have no configuration of their own"
 
 @dataclass(frozen=True)
 class OwnRotary:
-    """Hold a rotary of the open model.
+    """A rotary of the open model.
 
     Args:
         layers: which have it.
@@ -42,7 +46,7 @@ class OwnRotary:
 
 @dataclass(frozen=True)
 class OwnBias:
-    """Hold a bias of the open model.
+    """A bias of the open model.
 
     Args:
         layers: which have it; none of a run of a comparison, whose first layer it is.
@@ -68,17 +72,17 @@ class OwnBias:
 
 
 def rotaries(source: Source) -> tuple[list[OwnRotary], str | None]:
-    """Give the rotaries of the open model, or none and why."""
+    """Return the rotaries of the open model, or none and why."""
     return source.once("own rotaries", lambda: _rotaries(source))
 
 
 def biases(source: Source) -> tuple[list[OwnBias], str | None]:
-    """Give the biases of the open model, their learned tables read, or none and why."""
+    """Return the biases of the open model, their learned tables read, or none and why."""
     return source.once("own biases", lambda: _biases(source))
 
 
 def trained(source: Source) -> list[Standing]:
-    """Give the first run of each scheme of a comparison, as its training left it."""
+    """Return the first run of each scheme of a comparison, as its training left it."""
     first = {name.rpartition("-")[0]: name for name in reversed(runs(source))}
     found = []
     for name in reversed(first.values()):
@@ -90,10 +94,11 @@ def trained(source: Source) -> list[Standing]:
 
 
 def layers_in_words(layers: list[int]) -> str:
-    """Name layers: "layers 0-5, 7".
+    """Return the name of layers: "layers 0-5, 7".
 
-    >>> layers_in_words([0, 1, 2, 7]), layers_in_words([4])
-    ('layers 0-2, 7', 'layer 4')
+    Examples:
+        >>> layers_in_words([0, 1, 2, 7]), layers_in_words([4])
+        ('layers 0-2, 7', 'layer 4')
     """
     ranges: list[list[int]] = []
     for layer in layers:
@@ -105,25 +110,26 @@ def layers_in_words(layers: list[int]) -> str:
     return f"layer{'s' if len(layers) > 1 else ''} {named}{', ...' if len(ranges) > 6 else ''}"
 
 
-def _inspected(source: Source, section: Callable[[Subject], dict[str, Any]]) -> dict[str, Any]:
-    """Ask what inspects a checkpoint; a configuration that is refused leaves the views of fresh schemes as they are."""
+def _inspected(source: Source, section: Callable[[Subject], Found]) -> Found | Missing:
+    """Return a section of the inspection; a configuration that is refused leaves the views of fresh schemes as they
+    are."""
     try:
         return tried(section, subject(source))
     except (WhatWhereError, NotImplementedError) as problem:
-        return {"missing": str(problem)}
+        return Missing(str(problem))
 
 
 def _rotaries(source: Source) -> tuple[list[OwnRotary], str | None]:
     if source.kind != "checkpoint":
         return [], _NOTHING if source.kind == "fresh" else _RESULTS
-    found = _inspected(source, turning.rotary)
-    if "missing" in found:
-        return [], found["missing"]
-    by_layer = {layer: facts for facts in found["settings"] for layer in facts["layers"]}
+    found = _inspected(source, rotary_report.rotary)
+    if isinstance(found, Missing):
+        return [], found.missing
+    by_layer = {layer: group for group in found.groups for layer in group.layers}
     rotaries = [
-        OwnRotary(layers, plan.build(), facts["trained"], facts["claimed"], facts["lengths"])
-        for plan, layers in turning.layers_of(subject(source).description.query_key)
-        if (facts := by_layer.get(layers[0])) is not None
+        OwnRotary(layers, plan.build(), group.trained, group.claimed, group.lengths)
+        for plan, layers in rotary_report.layers_of(subject(source).description.query_key)
+        if (group := by_layer.get(layers[0])) is not None
     ]
     return rotaries, None
 
@@ -134,26 +140,27 @@ def _biases(source: Source) -> tuple[list[OwnBias], str | None]:
         return found, None if found else "no run of this comparison has a bias"
     if source.kind == "fresh":
         return [], _NOTHING
-    seen = _inspected(source, bias_section.biases)
-    if "missing" in seen:
-        return [], seen["missing"]
-    return [_bias(source, facts) for facts in seen["settings"]], None
+    seen = _inspected(source, inspected_biases)
+    if isinstance(seen, Missing):
+        return [], seen.missing
+    return [_bias(source, group) for group in seen.groups], None
 
 
-def _bias(source: Source, facts: Mapping[str, Any]) -> OwnBias:
+def _bias(source: Source, group: BiasLayers) -> OwnBias:
     from torch import from_numpy, no_grad
 
-    missing, tensor = facts.get("missing"), facts.get("tensor")
+    missing = group.curves.missing if isinstance(group.curves, Missing) else None
+    tensor = group.tensor
     scheme: Any = None
     if missing is None:
-        plan = _described(source, facts["part"]).score[facts["layers"][0]]
+        plan = _described(source, group.part).score[group.layers[0]]
         assert plan is not None
         scheme = plan.build()
         if tensor is not None:
             table = source.checkpoint.array(tensor).astype(np.float32)
             with no_grad():
                 scheme.weight.copy_(from_numpy(table))
-    return OwnBias(list(facts["layers"]), facts["part"], facts["scheme"], tensor, scheme, missing)
+    return OwnBias(list(group.layers), group.part, group.scheme, tensor, scheme, missing)
 
 
 def _of_run(run: Standing) -> OwnBias:
@@ -165,7 +172,7 @@ def _of_run(run: Standing) -> OwnBias:
 
 
 def _described(source: Source, part: str | None) -> "Description":
-    from whatwhere.interop.huggingface import from_huggingface
+    from whatwhere.models.huggingface import from_huggingface
 
     found = subject(source).description
     if found.part == part or source.checkpoint.config is None:
@@ -174,12 +181,12 @@ def _described(source: Source, part: str | None) -> "Description":
 
 
 def positions(source: Source, most: int) -> tuple[str, np.ndarray] | None:
-    """Give how alike two rows of the model's own table of positions are, by their distance; None without one."""
+    """Return how alike two rows of the model's own table of positions are, by their distance; None without one."""
     return source.once(("own positions", most), lambda: _positions(source, most))
 
 
 def _positions(source: Source, most: int) -> tuple[str, np.ndarray] | None:
-    from whatwhere.analysis.trained_positions import trained_positions
+    from whatwhere.analysis.position_table import trained_positions
 
     if source.kind != "checkpoint":
         return None

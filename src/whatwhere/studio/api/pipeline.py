@@ -9,14 +9,14 @@ import numpy as np
 from whatwhere.errors import SettingError, TextError, TokenError, WhatWhereError
 from whatwhere.studio.api.schemes import MOST_FEATURES, asked, doors, in_python, usual
 from whatwhere.studio.api.settings import flag, known, one_of, text, whole
-from whatwhere.studio.api.sheets import Left, Sheet
-from whatwhere.studio.sources import Source
+from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.session import Source
 from whatwhere.studio.standing import USUAL_DIM, Standing, token_factor, token_tensor
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from whatwhere.analysis.meeting import Meeting
+    from whatwhere.analysis.attention_scores import AttentionScores
     from whatwhere.analysis.walkthrough import Walkthrough
 
 MOST_TOKENS = 48
@@ -27,14 +27,11 @@ _FEW, _LONG = 6, 30
 """Tokens of a first text, where that sentence cannot be read, and characters that each stays below."""
 _SETTINGS = ("text", "tokens", "scheme", "dim", "heads", "head", "causal", "seed")
 _LOOKED_UP = "there is no tokenizer.json: each word is looked up whole, where the model may write it as several tokens"
-_BOTH_WAYS = ("bert", "electra", "mpnet", "xlnet")
-"""Parts of the names of models whose queries look at later keys. Of a model of two parts, the decoder is shown."""
 
 
 def begin(source: Source) -> dict[str, Any]:
-    """Give the settings that the view begins with."""
+    """Return the settings that the view begins with."""
     loaded = source.kind != "fresh" and bool(source.tables)
-    model = str((source.checkpoint.config or {}).get("model_type", ""))
     return {
         "text": _first_text(source) if loaded else SENTENCE,
         "tokens": "loaded" if loaded else "words",
@@ -42,13 +39,26 @@ def begin(source: Source) -> dict[str, Any]:
         "dim": 0 if loaded else USUAL_DIM,
         "heads": 0 if loaded else 2,
         "head": 0,
-        "causal": not any(part in model for part in _BOTH_WAYS),
+        "causal": _is_causal(source),
         "seed": 0,
     }
 
 
+def _is_causal(source: Source) -> bool:
+    """Return whether the model's queries attend to earlier keys only; of a model of two parts, the decoder's."""
+    config = source.checkpoint.config
+    if config is None or source.kind != "checkpoint":
+        return True
+    try:
+        return source.checkpoint.description.causal
+    except WhatWhereError:  # a model type that is not known, or a configuration that is refused
+        architectures = config.get("architectures")
+        names = architectures if isinstance(architectures, list) else []
+        return not any(str(name).endswith("ForMaskedLM") for name in names)
+
+
 def _first_text(source: Source) -> str:
-    """Give a text that what is open can read."""
+    """Return a text that what is open can read."""
     if "Max" in source.words[:20]:
         return "Max(1,6,First(2,9))"
     reader = _tokenizer(source)
@@ -96,8 +106,8 @@ def walk(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     name, seed = text(settings, "scheme"), whole(settings, "seed", 0, 0, 1 << 31)
     causal = flag(settings, "causal", True)
     all_ids, all_words = _read(source, text(settings, "text"), loaded)
-    from whatwhere.analysis.meeting import meet
-    from whatwhere.analysis.walkthrough import draw_tokens, follow
+    from whatwhere.analysis.attention_scores import attention_scores
+    from whatwhere.analysis.walkthrough import follow, random_embedding
 
     tensor = token_tensor(source, name) if loaded else None
     width = None if tensor is None else source.checkpoint.entry(tensor).shape[1]
@@ -106,9 +116,9 @@ def walk(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     here, python = asked(source, settings, most, dim), in_python(settings, most, dim)
     most = min(most, here.max_length or most)
     ids, words = all_ids[:most], all_words[:most]
-    table = draw_tokens(max(all_ids) + 1, here.dim, seed) if tensor is None else _table(source, tensor, ids)
+    table = random_embedding(max(all_ids) + 1, here.dim, seed) if tensor is None else _table(source, tensor, ids)
     found = follow(table, here.where, ids if tensor is None else range(most), ids, tokens=words, scheme=name)
-    met = meet(found.vectors, here.where, here.num_heads, here.head_dim, causal=causal)
+    met = attention_scores(found.vectors, here.where, here.num_heads, here.head_dim, causal=causal)
     return {
         **labels(source, ids, words, loaded),
         "tensor": tensor,
@@ -170,7 +180,7 @@ def _followed(found: "Walkthrough") -> dict[str, Any]:
     }
 
 
-def _meeting(met: "Meeting", head: int) -> dict[str, Any]:
+def _meeting(met: "AttentionScores", head: int) -> dict[str, Any]:
     return {
         "head": head,
         "scale": met.scale,
@@ -186,9 +196,9 @@ def _meeting(met: "Meeting", head: int) -> dict[str, Any]:
 
 
 def _pairs(here: Standing) -> dict[str, Any] | None:
-    from whatwhere.analysis.meeting import pairs_of
+    from whatwhere.analysis.attention_scores import rotary_pairs
 
-    pairs = pairs_of(here.where.query_key)
+    pairs = rotary_pairs(here.where.query_key)
     if pairs is None:
         return None
     speeds: Any = here.where.query_key
@@ -197,7 +207,7 @@ def _pairs(here: Standing) -> dict[str, Any] | None:
 
 
 def labels(source: Source, ids: Sequence[int], words: list[str], loaded: bool) -> dict[str, Any]:
-    """Give what a reader is shown of the tokens of a text."""
+    """Return what a reader is shown of the tokens of a text."""
     there = range(len(source.texts) if loaded else 0)
     meant = [source.texts[n] if n in there else word for n, word in zip(ids, words, strict=True)]
     return {
@@ -224,18 +234,24 @@ def _table(source: Source, tensor: str, ids: Sequence[int]) -> Any:
 
 
 def _tokenizer(source: Source) -> "Tokenizer | None":
-    """Give what reads a text: the file's own, else one of its vocabulary; None where ids must be given."""
+    """Return what reads a text: the file's own, else one of its vocabulary; None where ids must be given."""
     if source.tokenizer is not None or not source.words:
         return source.tokenizer
     return source.once("reader", lambda: _of_words(source.words, source.texts))
 
 
 def _looks_up(source: Source) -> bool:
-    """Tell whether whole words are looked up in the vocabulary, for want of a tokenizer."""
-    from whatwhere.what.text import EXPRESSION_TOKENS
-
+    """Return whether whole words are looked up in the vocabulary, for want of a tokenizer."""
     words = source.words
-    return bool(words) and source.tokenizer is None and tuple(words) != EXPRESSION_TOKENS and not _are_bytes(words)
+    return bool(words) and source.tokenizer is None and not _are_expressions(words) and not _are_bytes(words)
+
+
+def _are_expressions(words: Sequence[str]) -> bool:
+    if tuple(words[:2]) != ("[PAD]", "[EOS]"):  # before anything is imported: the comparison brings torch with it
+        return False
+    from whatwhere.comparison.expressions import EXPRESSION_TOKENS
+
+    return tuple(words) == EXPRESSION_TOKENS
 
 
 def _are_bytes(words: Sequence[str]) -> bool:
@@ -245,8 +261,10 @@ def _are_bytes(words: Sequence[str]) -> bool:
 def _of_words(words: Sequence[str], meant: Sequence[str | bytes]) -> "Tokenizer":
     from whatwhere.what import text as texts
 
-    if tuple(words) == texts.EXPRESSION_TOKENS:
-        return texts.expressions()
+    if _are_expressions(words):
+        from whatwhere.comparison.expressions import expression_tokenizer
+
+        return expression_tokenizer()
     if _are_bytes(words):
         return texts.train("byte", "a")
     numbered = {word: n for n, word in reversed(list(enumerate(words))) if word}

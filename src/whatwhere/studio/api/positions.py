@@ -8,8 +8,8 @@ import numpy as np
 from whatwhere.errors import PositionError, SettingError, WhatWhereError
 from whatwhere.studio.api.schemes import asked, doors, in_python, usual
 from whatwhere.studio.api.settings import known, text, whole
-from whatwhere.studio.api.sheets import Left, Sheet
-from whatwhere.studio.sources import Source
+from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.session import Source
 from whatwhere.studio.standing import has_own, runs
 
 DOORS = ("input", "query_key", "score")
@@ -22,7 +22,7 @@ AXES = 3
 
 
 def begin(source: Source) -> dict[str, Any]:
-    """Give the settings that the view begins with."""
+    """Return the settings that the view begins with."""
     own = has_own(source)
     drawn = not own and not runs(source)
     return {
@@ -86,7 +86,7 @@ def positions(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _seen(where: Any, door: str, rows: int) -> dict[str, Any]:
-    from whatwhere.analysis.similarity import by_distance, fingerprint, vectors
+    from whatwhere.analysis.position_similarity import by_distance, fingerprint, vectors
     from whatwhere.where.binding import Where
 
     parts: dict[str, Any] = {door: getattr(where, door)} if door else {}
@@ -113,9 +113,9 @@ def _vectors(table: np.ndarray) -> dict[str, Any]:
         return {"missing": f"{len(broken)} rows hold numbers that are not finite, the first at position {broken[0]}."}
     from torch import from_numpy
 
-    from whatwhere.analysis.projection import principal_components
-    from whatwhere.analysis.similarity import similarity
-    from whatwhere.analysis.trained_positions import trained_positions
+    from whatwhere.analysis.pca import principal_components
+    from whatwhere.analysis.position_similarity import similarity
+    from whatwhere.analysis.position_table import trained_positions
 
     compared = np.arange(0, len(table), -(-len(table) // MOST_COMPARED))
     some = from_numpy(table[compared])
@@ -130,8 +130,8 @@ def _vectors(table: np.ndarray) -> dict[str, Any]:
         "mean_by_distance": found.by_distance,
         "shift": found.shift,
         "trained": found.trained,
-        "participation": found.spectrum.participation,
-        "for_ninety": found.spectrum.for_ninety,
+        "participation": found.spectrum.participation_ratio,
+        "for_ninety": found.spectrum.axes_for_90,
         "path": path.coordinates,
-        "share": path.share,
+        "share": path.explained_variance_ratio,
     }

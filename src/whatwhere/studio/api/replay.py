@@ -1,63 +1,172 @@
-"""Runs of a comparison from the inside: the token table step by step, and how far each head looks in the end.
+"""Runs of a comparison from the inside: the token table step by step, and the attention of each head by distance.
 
 The runs are those of a results folder, or one that is trained here, for as long as it takes to watch.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float, Float32, Float64, Int
 
-from whatwhere.analysis.projection import principal_components
+from whatwhere.analysis.pca import principal_components
 from whatwhere.errors import SettingError
-from whatwhere.page.markup import visible
+from whatwhere.escape import quoted
+from whatwhere.report.section import Paragraph, Part, Section, Table
+from whatwhere.report.text import decimals, number, percent
 from whatwhere.studio.api.settings import known, one_of, text, whole
-from whatwhere.studio.api.sheets import Left, Sheet
+from whatwhere.studio.api.static_tables import Left
 from whatwhere.studio.jobs import Report
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
+
+if TYPE_CHECKING:
+    from whatwhere.comparison.results import RunResult
 
 MOST_STEPS = 800
 STEPS = (100, 200, 400, 800)
 _LENGTHS = (8, 12, 16, 24, 32)
 _TABLES = ("steps", "tables")
-_ATTENTION, _EVEN = "attention@", "even@"
+_ATTENTION, _UNIFORM = "attention@", "uniform@"
 MOST_LEFT = 2_000_000
-"""Bytes of tables on a frozen page: of a run each, the schemes that hold best first."""
-_READ = 256
+"""Bytes of tables on an exported page: of a run each, the scheme that holds best first."""
+_SHOWN = 256
 """Tokens in a table for readers without JavaScript."""
 
 Trace = Mapping[str, np.ndarray]
 
 
-def runs(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """List what can be watched: runs of the folder with what each has kept, and schemes that can be trained here."""
+@dataclass(frozen=True)
+class RunName:
+    """A run that can be watched; `traced` where it recorded the steps between the first and the last."""
+
+    name: str
+    scheme: str
+    seed: int
+    traced: bool
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of the folder, and the schemes and steps that can be trained here."""
+
+    runs: Sequence[RunName]
+    schemes: Sequence[str]
+    steps: Sequence[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """Tokens on the plane of two principal components, by step; `share` of the variance at the end, by component."""
+
+    places: Float32[np.ndarray, "steps tokens 2"]
+    share: Float[np.ndarray, " 2"]
+
+
+@dataclass(frozen=True, eq=False)
+class DigitLine:
+    """The digits along their first principal axis at the end, by step; `r` of each step's own axis."""
+
+    along: Float64[np.ndarray, "steps digits"]
+    r: Float64[np.ndarray, " steps"]
+
+
+@dataclass(frozen=True, eq=False)
+class TableFrames:
+    """The token table by step.
+
+    Args:
+        steps: at which it was recorded.
+        tables: the table at each.
+        planes: of the "table" E, and of its "change" E - E0.
+        lengths: the norm of each row.
+        line: of the expressions' digits, or None.
+    """
+
+    steps: Int[np.ndarray, " steps"]
+    tables: Float32[np.ndarray, "steps tokens dim"]
+    planes: Mapping[str, Plane]
+    lengths: Float32[np.ndarray, "steps tokens"]
+    line: DigitLine | None
+
+
+@dataclass(frozen=True, eq=False)
+class Frames:
+    """A run step by step.
+
+    Args:
+        run: its name.
+        steps_of_run: of its training.
+        words: the tokens.
+        loss_steps: steps of the losses.
+        losses: of the batch at each.
+        frames: the token table, or None.
+        missing: why there is no table, or None.
+    """
+
+    run: str
+    steps_of_run: int
+    words: Sequence[str]
+    loss_steps: Float64[np.ndarray, " losses"]
+    losses: Float64[np.ndarray, " losses"]
+    frames: TableFrames | None
+    missing: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionCurves:
+    """Mean attention weights by distance at one length; `even` is uniform attention, where it was recorded."""
+
+    length: int
+    distances: Int[np.ndarray, " distances"]
+    layers: Float32[np.ndarray, "layers heads distances"]
+    even: Float32[np.ndarray, "layers distances"] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """The heads of a run; `missing` says why there are none, or is None."""
+
+    run: str
+    unit: str
+    lengths: Sequence[AttentionCurves]
+    missing: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A run that was trained here, with its score at each length."""
+
+    frames: Frames
+    attention: Attention
+    lengths: Int[np.ndarray, " _"]
+    scores: Float64[np.ndarray, " lengths"]
+
+
+def runs(source: Source, settings: Mapping[str, Any]) -> Runs:
+    """List the runs of the folder, and the schemes that can be trained here.
+
+    Args:
+        source: what is open.
+        settings: none.
+    """
     known(settings)
     from whatwhere.where.catalogue import catalogue
 
     found = [] if source.kind != "results" else source.results.runs
-    return {
-        "runs": [
-            {
-                "name": _name(run),
-                "scheme": visible(str(run["scheme"])),
-                "seed": int(run["seed"]),
-                "traced": isinstance(run.get("trace"), str),
-            }
-            for run in found
-        ],
-        "schemes": list(catalogue),
-        "steps": list(STEPS),
-    }
+    names = [RunName(_name(run), _shown(run.scheme), run.seed, bool(run.trace)) for run in found]
+    return Runs(names, list(catalogue), list(STEPS))
 
 
-def frames(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the token table of a run at each step that was kept, on planes and a line that are the same for all steps.
+def frames(source: Source, settings: Mapping[str, Any]) -> Frames:
+    """Return the token table of a run at each recorded step, on planes and a line that are the same for all steps.
 
     A plane is that of two principal components at the end, so that what moves on it is the tokens, not the axes: of the
     table E, and of what training wrote into it, E - E0. The line is the first such axis of the ten digits' E - E0.
 
     Args:
+        source: a comparison.
         settings: run, as `runs` names it.
     """
     known(settings, "run")
@@ -65,95 +174,30 @@ def frames(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     trace = source.results.trace(run)
     if set(_TABLES) - trace.keys():
         trace |= _ends(source, run)
-    return _frames(run, trace, [str(word) for word in source.results.task["tokens"]])
+    return _frames(run, trace, list(source.results.task.tokens))
 
 
-def attention(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the mean weight of each head by distance, as measured at the end of a run.
+def attention(source: Source, settings: Mapping[str, Any]) -> Attention:
+    """Return the mean attention weight of each head by distance, as measured at the end of a run.
 
     Args:
+        source: a comparison.
         settings: run, as `runs` names it.
     """
     known(settings, "run")
     run = _find(source, text(settings, "run"))
     results = source.results
-    both_ways = results.data["settings"].get("direction") == "encoder"
-    return _attention(run, results.trace(run), str(results.task["unit"]), both_ways)
+    bidirectional = results.record.settings.direction == "encoder"
+    return _attention(run, results.trace(run), results.task.unit, bidirectional)
 
 
-def left(source: Source) -> Left | None:
-    """Leave the first run of each scheme on a frozen page, as far as there is room, from the end of the best on."""
-    runs_left, room = [], MOST_LEFT
-    for name in _first_names(source):
-        told = frames(source, {"run": name})
-        size = told["frames"]["tables"].nbytes if told["frames"] else 0
-        if size <= room:
-            room -= size
-            runs_left.append(told)
-    if not runs_left:
-        return None
-    best, names = runs_left[0], [told["run"] for told in runs_left]
-    asked = [("replay.runs", {}), *(("replay.frames", {"run": name}) for name in names)]
-    return Left("Training replay", asked, list(_read(best)), {"run": best["run"]})
-
-
-def attention_left(source: Source) -> Left | None:
-    """Leave the heads of the first run of each scheme on a frozen page."""
-    if not (names := _first_names(source)):
-        return None
-    best, sheets = attention(source, {"run": names[0]}), []
-    for each in best["lengths"]:
-        layers, heads, _ = each["layers"].shape
-        columns = [f"layer {n // heads}, head {n % heads}" for n in range(layers * heads)]
-        weights = each["layers"].reshape(layers * heads, -1).T
-        rows = [
-            (str(back), *("" if np.isnan(v) else f"{v:.4f}" for v in weights[n]))
-            for n, back in enumerate(each["distances"].tolist())
-            if abs(back) & (abs(back) - 1) == 0  # powers of two
-        ]
-        caption = f"{best['run']}: mean weight by tokens back, at {each['length']} {best['unit']}"
-        sheets.append(Sheet(caption, ("tokens back", *columns), rows))
-    asked = [("replay.runs", {}), *(("replay.attention", {"run": name}) for name in names)]
-    said = [f"There is no attention to show: {best['missing']}"] if best["missing"] else []
-    return Left("Attention by distance", asked, sheets, {"run": names[0]}, said)
-
-
-def _first_names(source: Source) -> list[str]:
-    """Name the run of the first seed of each scheme, the scheme that holds best first; none without a comparison."""
-    if source.kind != "results":
-        return []
-    from whatwhere.comparison.telling.story import first_runs
-
-    return [_name(run) for run in first_runs(source.results)]
-
-
-def _read(told: Mapping[str, Any]) -> Iterator[Sheet]:
-    """Write where the tokens of a run lay at the beginning and at the end, and its loss."""
-    found = told["frames"]
-    if found is not None:
-        shown = [(n, found["planes"][name]["places"]) for name in ("table", "change") for n in (0, -1)]
-        head = ("token", "E0, x", "E0, y", "E, x", "E, y", "E − E0, x", "E − E0, y", "length of E0", "length of E")
-        shown = [shown[0], shown[1], shown[3]]  # nothing is written at step 0
-        ends = found["lengths"][[0, -1]].T
-        rows = [
-            (word, *(f"{v:.3g}" for v in (*(v for n, places in shown for v in places[n, token]), *ends[token])))
-            for token, word in enumerate(told["words"][:_READ])
-        ]
-        planes = ((name, float(np.sum(found["planes"][name]["share"]))) for name in ("table", "change"))
-        shares = " and ".join(
-            f"{100 * share:.0f} % of how {'the rows' if name == 'table' else 'the changes'} differ"
-            for name, share in planes
-        )
-        yield Sheet(f"{told['run']}: its tokens on planes", head, rows, [f"The planes hold {shares} at the end."])
-    rows = [(f"{step:.0f}", f"{loss:.4g}") for step, loss in zip(told["loss_steps"], told["losses"], strict=True)]
-    yield Sheet(f"{told['run']}: cross-entropy of the batch", ("step", "loss"), rows)
-
-
-def train(source: Source, settings: Mapping[str, Any], report: Report) -> dict[str, Any]:
-    """Train a small model on the expressions of the first tutorial, in memory, and give both of the above.
+def train(source: Source, settings: Mapping[str, Any], report: Report) -> Trained:
+    """Train a small model on the expressions of the first tutorial, in memory.
 
     Args:
+        source: which keeps the outcome.
         settings: scheme, of the catalogue; steps (200); seed (0).
+        report: called with the progress.
     """
     known(settings, "scheme", "steps", "seed")
     from whatwhere.where.catalogue import catalogue
@@ -163,113 +207,209 @@ def train(source: Source, settings: Mapping[str, Any], report: Report) -> dict[s
     return source.once(("trained", scheme, steps, seed), lambda: _trained(scheme, steps, seed, report))
 
 
-def _trained(scheme: str, steps: int, seed: int, report: Report) -> dict[str, Any]:
+def left(source: Source) -> Left | None:
+    """Return what an exported page needs of the replay: the first run of each scheme, as far as there is room."""
+    kept, room = [], MOST_LEFT
+    for name in _first_names(source):
+        found = frames(source, {"run": name})
+        size = found.frames.tables.nbytes if found.frames else 0
+        if size <= room:
+            room -= size
+            kept.append(found)
+    if not kept:
+        return None
+    asked = [("replay.runs", {}), *(("replay.frames", {"run": found.run}) for found in kept)]
+    return Left("Training replay", asked, [], {"run": kept[0].run}, sections=[_frames_section(kept[0])])
+
+
+def attention_left(source: Source) -> Left | None:
+    """Return what an exported page needs of the heads: those of the first run of each scheme."""
+    if not (names := _first_names(source)):
+        return None
+    best = attention(source, {"run": names[0]})
+    asked = [("replay.runs", {}), *(("replay.attention", {"run": name}) for name in names)]
+    return Left("Attention by distance", asked, [], {"run": names[0]}, sections=[_attention_section(best)])
+
+
+def sections(source: Source) -> list[Section]:
+    """Return the run of the scheme that holds best as sections, for readers without JavaScript.
+
+    Args:
+        source: what is open; anything but a comparison has none.
+    """
+    if not (names := _first_names(source)):
+        return []
+    settings = {"run": names[0]}
+    return [_frames_section(frames(source, settings)), _attention_section(attention(source, settings))]
+
+
+def _first_names(source: Source) -> list[str]:
+    """Return the run of the first seed of each scheme, that of the scheme that holds best first."""
+    if source.kind != "results":
+        return []
+    from whatwhere.claims.token_table import first_runs
+    from whatwhere.report.comparison import best_scheme
+
+    best = best_scheme(source.results)
+    return [_name(run) for run in sorted(first_runs(source.results), key=lambda run: run.scheme != best)]
+
+
+def _frames_section(found: Frames) -> Section:
+    """Return where the tokens of a run are at the beginning and at the end, and its loss."""
+    parts: list[Part] = (
+        [] if found.missing is None else [Paragraph(f"There is no token table to show: {found.missing}")]
+    )
+    if found.frames is not None:
+        parts += _plane_parts(found, found.frames)
+    losses = zip(found.loss_steps, found.losses, strict=True)
+    rows = [(number(step), number(loss, 4)) for step, loss in losses]
+    caption = f"{found.run}: cross-entropy of the batch"
+    parts.append(Table(caption, ("step", "loss"), rows, numeric=(0, 1), shorten="evenly"))
+    return Section("replay", "Training replay", parts)
+
+
+def _plane_parts(found: Frames, tables: TableFrames) -> list[Part]:
+    columns = ("token", "E0, x", "E0, y", "E, x", "E, y", "E − E0, x", "E − E0, y", "norm of E0", "norm of E")
+    table, change = tables.planes["table"], tables.planes["change"]
+    shown = (table.places[0], table.places[-1], change.places[-1])  # E - E0 is zero at step 0
+    rows = []
+    for token, word in enumerate(found.words[:_SHOWN]):
+        values = [value for places in shown for value in places[token]] + [tables.lengths[n, token] for n in (0, -1)]
+        rows.append((word, *(number(float(value)) for value in values)))
+    shares = [percent(float(np.sum(plane.share)), 0) for plane in (table, change)]
+    text = f"At the end the planes show {shares[0]} of the variance of the rows and {shares[1]} of that of the changes."
+    caption = f"{found.run}: its tokens on planes"
+    return [Paragraph(text), Table(caption, columns, rows, numeric=range(1, len(columns)))]
+
+
+def _attention_section(found: Attention) -> Section:
+    parts: list[Part] = []
+    if found.missing is not None:
+        parts.append(Paragraph(f"There is no attention to show: {found.missing}"))
+    for each in found.lengths:
+        layers, heads, _ = each.layers.shape
+        columns = ["tokens back", *(f"layer {n // heads}, head {n % heads}" for n in range(layers * heads))]
+        weights = each.layers.reshape(layers * heads, -1).T
+        rows = [
+            [str(back), *("" if np.isnan(v) else decimals(float(v), 4) for v in weights[n])]
+            for n, back in enumerate(each.distances.tolist())
+            if abs(back) & (abs(back) - 1) == 0  # powers of two
+        ]
+        caption = f"{found.run}: mean weight by tokens back, at {each.length} {found.unit}"
+        parts.append(Table(caption, columns, rows, numeric=range(len(columns))))
+    return Section("attention", "Attention by distance", parts)
+
+
+def _trained(scheme: str, steps: int, seed: int, report: Report) -> Trained:
+    from whatwhere.comparison.results import ALL
     from whatwhere.comparison.run import Job, run
     from whatwhere.comparison.settings import make_settings
     from whatwhere.comparison.tasks import Expressions
 
     task = Expressions()
-    told = make_settings("expressions", _LENGTHS, steps=steps, exam=200, device="cpu")
+    chosen = make_settings("expressions", _LENGTHS, steps=steps, test_sequences=200, device="cpu")
     report(0.0, "building the model")
 
-    def step(done: int) -> None:
+    def on_step(done: int) -> None:
         report(0.9 * done / steps, f"step {done} of {steps}" if done < steps else "measuring")
 
-    found = run(Job(scheme, seed, task, told), step)
-    record = found.record
-    scores = {length: each["all"] for length, each in record["scores"].items()}
-    return {
-        "frames": _frames(record, found.trace, list(task.tokens)),
-        "attention": _attention(record, found.trace, task.unit),
-        "lengths": np.array([int(length) for length in scores], np.int32),
-        "scores": np.array([np.nan if value is None else value for value in scores.values()], np.float64),
-    }
+    found = run(Job(scheme, seed, task, chosen), on_step)
+    scores = {length: groups[ALL] for length, groups in found.result.scores.items()}
+    return Trained(
+        frames=_frames(found.result, found.trace, list(task.tokens)),
+        attention=_attention(found.result, found.trace, task.unit),
+        lengths=np.array(list(scores), np.int32),
+        scores=np.array([np.nan if value is None else value for value in scores.values()], np.float64),
+    )
 
 
-def _ends(source: Source, run: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Give the table before and after training, which every run keeps, where it has no trace of the steps between."""
-    from whatwhere.comparison.reading import AFTER, BEFORE
+def _ends(source: Source, run: "RunResult") -> dict[str, np.ndarray]:
+    """Return the table before and after training, which every run saves, where the steps between are not recorded."""
+    from whatwhere.comparison.folder import AFTER, BEFORE
 
     tables = source.results.tables(run)
     if {BEFORE, AFTER} - tables.keys():
         return {}
-    return {"steps": np.array([0, int(run.get("steps") or 1)]), "tables": np.stack([tables[BEFORE], tables[AFTER]])}
+    return {"steps": np.array([0, run.steps]), "tables": np.stack([tables[BEFORE], tables[AFTER]])}
 
 
-def _find(source: Source, name: str) -> dict[str, Any]:
+def _find(source: Source, name: str) -> "RunResult":
     for run in source.results.runs:
         if _name(run) == name:
             return run
-    known_names = ", ".join(map(_name, source.results.runs[:4]))
-    raise SettingError(f"this comparison has no run {name[:80]!r}; it has {known_names}, ....")
+    names = ", ".join(map(_name, source.results.runs[:4]))
+    raise SettingError(f"this comparison has no run {quoted(name)}; it has {names}, ....")
 
 
-def _name(run: Mapping[str, Any]) -> str:
-    """Name a run as its tensors begin, "rotary-0"; one that was trained here has no file."""
-    file = run.get("file")
-    return PurePosixPath(file).stem if isinstance(file, str) else f"{run['scheme']}-{run['seed']}"
+def _name(run: "RunResult") -> str:
+    """Return the name of a run as its tensors begin, "rotary-0"; one that was trained here has no file."""
+    return PurePosixPath(run.file).stem if run.file else f"{run.scheme}-{run.seed}"
 
 
-def _frames(run: Mapping[str, Any], trace: Trace, tokens: list[str]) -> dict[str, Any]:
-    losses = np.array([pair for pair in run.get("losses") or [] if pair[1] is not None], np.float64).reshape(-1, 2)
-    told: dict[str, Any] = {"run": _name(run), "steps_of_run": int(run.get("steps") or 0), "words": tokens}
-    told |= {"loss_steps": losses[:, 0], "losses": losses[:, 1], "frames": None}
+def _shown(name: str) -> str:
+    from whatwhere.report.comparison import name_text
+
+    return name_text(name)
+
+
+def _frames(run: "RunResult", trace: Trace, tokens: list[str]) -> Frames:
+    losses = np.array(run.losses, np.float64).reshape(-1, 2)
+
+    def found(words: list[str], tables: TableFrames | None, missing: str | None = None) -> Frames:
+        return Frames(_name(run), run.steps, words, losses[:, 0], losses[:, 1], tables, missing)
+
     if set(_TABLES) - trace.keys() or trace["tables"].ndim != 3 or len(trace["steps"]) != len(trace["tables"]):
-        why = "the tables of this run are not in its folder, or hold numbers that are not finite."
-        return told | {"missing": why}
+        return found(tokens, None, "the tables of this run are not in its folder, or hold numbers that are not finite.")
     tables = trace["tables"].astype(np.float64)
     if not np.isfinite(tables).all():
-        return told | {"missing": "the tables of this run hold numbers that are not finite: the training diverged."}
-    told["words"] = [tokens[n] if n < len(tokens) else f"#{n}" for n in range(tables.shape[1])]
-    digits = [tokens.index(digit) for digit in "0123456789" if digit in tokens] if run.get("story") else []
-    return told | {
-        "frames": {
-            "steps": trace["steps"].astype(np.int64),
-            "tables": tables.astype(np.float32),
-            "planes": {"table": _plane(tables), "change": _plane(tables - tables[0])},
-            "lengths": np.linalg.norm(tables, axis=2).astype(np.float32),
-            "line": _line(tables[:, digits]) if len(digits) == 10 else None,
-        }
-    }
+        return found(tokens, None, "the tables of this run hold numbers that are not finite: the training diverged.")
+    words = [tokens[n] if n < len(tokens) else f"#{n}" for n in range(tables.shape[1])]
+    digits = [tokens.index(digit) for digit in "0123456789" if digit in tokens] if run.token_table else []
+    return found(
+        words,
+        TableFrames(
+            steps=trace["steps"].astype(np.int64),
+            tables=tables.astype(np.float32),
+            planes={"table": _plane(tables), "change": _plane(tables - tables[0])},
+            lengths=np.linalg.norm(tables, axis=2).astype(np.float32),
+            line=_line(tables[:, digits]) if len(digits) == 10 else None,
+        ),
+    )
 
 
-def _plane(tables: np.ndarray) -> dict[str, Any]:
+def _plane(tables: np.ndarray) -> Plane:
     plane = principal_components(tables[-1], 2)
     places = (tables - tables[-1].mean(axis=0)) @ plane.axes.T
-    return {"places": places.astype(np.float32), "share": plane.share}
+    return Plane(places.astype(np.float32), plane.explained_variance_ratio)
 
 
-def _line(digits: np.ndarray) -> dict[str, Any]:
-    """Lay what training wrote into the digits along its first axis at the end, and give |r| of each step's own axis."""
+def _line(digits: np.ndarray) -> DigitLine:
+    """Return what training wrote into the digits along its first axis at the end, and |r| of each step's own axis."""
     from whatwhere.comparison.measure import number_line
 
     moves = digits - digits[0]
     axis = principal_components(moves[-1], 1).axes[0]
     along = (moves - moves.mean(axis=1, keepdims=True)) @ axis
-    # The sign of an axis is free: let the greater digits stand to the right.
+    # The sign of an axis is arbitrary: let greater digits tend to the right.
     if np.corrcoef(along[-1], np.arange(10))[0, 1] < 0:
         along = -along
-    straight = [number_line(move) for move in moves]
-    return {"along": along, "r": np.array([np.nan if r is None else r for r in straight])}
+    r = [number_line(move) for move in moves]
+    return DigitLine(along, np.array([np.nan if value is None else value for value in r]))
 
 
-def _attention(run: Mapping[str, Any], trace: Trace, unit: str, both_ways: bool = False) -> dict[str, Any]:
-    names = sorted(
-        (name for name in trace if name.startswith(_ATTENTION)), key=lambda name: int(name.partition("@")[2])
-    )
+def _attention(run: "RunResult", trace: Trace, unit: str, bidirectional: bool = False) -> Attention:
     lengths = []
-    for name in names:
-        curves, length = trace[name], int(name.partition("@")[2])
-        even = trace.get(f"{_EVEN}{length}")
-        count = curves.shape[2]
-        first = (1 - count) // 2 if both_ways else 0
+    for length in sorted(int(name.partition("@")[2]) for name in trace if name.startswith(_ATTENTION)):
+        curves = trace[f"{_ATTENTION}{length}"]
+        uniform, count = trace.get(f"{_UNIFORM}{length}"), curves.shape[2]
+        first = (1 - count) // 2 if bidirectional else 0
         lengths.append(
-            {
-                "length": length,
-                "distances": np.arange(first, first + count),
-                "layers": curves.astype(np.float32),
-                "even": None if even is None else even.astype(np.float32),
-            }
+            AttentionCurves(
+                length=length,
+                distances=np.arange(first, first + count),
+                layers=curves.astype(np.float32),
+                even=None if uniform is None else uniform.astype(np.float32),
+            )
         )
-    why = None if lengths else "of this run no attention was kept: it was made by an older whatwhere."
-    return {"run": _name(run), "unit": unit, "lengths": lengths, "missing": why}
+    missing = None if lengths else "no attention was recorded for this run."
+    return Attention(_name(run), unit, lengths, missing)

@@ -9,10 +9,10 @@ import numpy as np
 from whatwhere.analysis.rotary_spectrum import agreement, rotary_spectrum
 from whatwhere.errors import WhatWhereError
 from whatwhere.studio.api import own
-from whatwhere.studio.api.knobs import Knob, Value, turned, values
+from whatwhere.studio.api.parameters import Knob, Value, turned, values
 from whatwhere.studio.api.settings import known, text, whole
-from whatwhere.studio.api.sheets import Left, Sheet
-from whatwhere.studio.sources import Source
+from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.session import Source
 
 LONGEST = 10_000_000
 _POINTS = 240
@@ -43,7 +43,7 @@ _OPTIONAL = ("attention_factor", "mscale", "mscale_all_dim")
 
 @dataclass(frozen=True)
 class _Start:
-    """Hold what a configuration begins with.
+    """What a configuration begins with.
 
     Args:
         name: what the address calls it; `said` what the reader reads.
@@ -106,7 +106,7 @@ def left(source: Source) -> Left:
 
 
 def _usual(starts: list[_Start]) -> tuple[str, str]:
-    """Give the two configurations to begin with: kinds of layers, or with and without a scaling."""
+    """Return the two configurations to begin with: kinds of layers, or with and without a scaling."""
     first = starts[0]
     if len(starts) > 2:
         return f"from={first.name}", f"from={starts[1].name}"
@@ -205,19 +205,19 @@ def _examined(
         "frequencies": used,
         "wavelengths": seen.wavelengths,
         "unscaled": seen.unscaled,
-        "slowed": seen.slowed,
-        "turns_trained": seen.turns_trained,
-        "turns_claimed": seen.turns_claimed,
-        "beyond": seen.beyond,
+        "slowed": seen.slowdown,
+        "turns_trained": seen.rotations_trained,
+        "turns_claimed": seen.rotations_claimed,
+        "beyond": seen.unseen,
         "unfinished": int(seen.partial.sum()),
-        "unfinished_claimed": int((seen.turns_claimed < 1).sum()),
-        "beyond_count": int(seen.beyond.sum()),
-        "still": int(seen.still.sum()),
+        "unfinished_claimed": int((seen.rotations_claimed < 1).sum()),
+        "beyond_count": int(seen.unseen.sum()),
+        "still": int(seen.constant.sum()),
     }, [used, unscaled]
 
 
 def _cosines(sides: list[list[np.ndarray] | None], distances: np.ndarray) -> dict[str, np.ndarray | None]:
-    """Give how far the two agree, and how far each agrees with itself unscaled."""
+    """Return how far the two agree, and how far each agrees with itself unscaled."""
     one, other = sides
     alike = one is not None and other is not None and len(one[0]) == len(other[0])
     return {
@@ -238,7 +238,7 @@ def _scalings() -> list[dict[str, Any]]:
 
 
 def _kinds() -> dict[str, Any]:
-    """Give the class of each scaling, by its name in the catalogue."""
+    """Return the class of each scaling, by its name in the catalogue."""
     from whatwhere.where import scaling
 
     kinds = (

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from whatwhere.studio.api.settings import known, text, whole
-from whatwhere.studio.sources import Source
+from whatwhere.studio.session import Source
 from whatwhere.studio.standing import MODEL, Standing, has_own, runs, standing
 
 MOST_FEATURES, MOST_HEADS = 1024, 64
@@ -58,13 +58,13 @@ def in_python(settings: Mapping[str, Any], rows: int, dim: int | None = None) ->
     more = {"dim": dim or sizes["dim"], "num_heads": sizes["heads"], "rows": rows, "seed": sizes["seed"]}
     given = "".join(f", {name}={value}" for name, value in more.items() if value)
     return (
-        "from whatwhere.studio.sources import Source\nfrom whatwhere.studio.standing import standing\n"
+        "from whatwhere.studio.session import Source\nfrom whatwhere.studio.standing import standing\n"
         f"where = standing(Source.open(PATH), {text(settings, 'scheme')!r}{given}).where"
     )
 
 
 def doors(found: Standing) -> list[dict[str, Any]]:
-    """Say what stands at each door that is in use."""
+    """Describe what stands at each door that is in use."""
     there = {door: getattr(found.where, door) for door in ("input", "query_key", "score")}
     return [
         {"door": door, "name": type(scheme).__name__, "said": " ".join(repr(scheme).split())}

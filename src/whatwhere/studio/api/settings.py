@@ -15,7 +15,7 @@ def known(settings: Mapping[str, Any], *names: str) -> None:
 
 
 def text(settings: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """Give a text of a bearable length."""
+    """Return a text of a bearable length."""
     value = settings.get(name, default)
     if not isinstance(value, str):
         raise SettingError(f"{name} must be a text, but is {_said(value)}.")
@@ -27,7 +27,7 @@ def text(settings: Mapping[str, Any], name: str, default: str | None = None) -> 
 
 
 def whole(settings: Mapping[str, Any], name: str, default: int, low: int, high: int) -> int:
-    """Give a whole number within its range."""
+    """Return a whole number within its range."""
     value = settings.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise SettingError(f"{name} must be a whole number from {low:,} to {high:,}, but is {_said(value)}.")
@@ -35,7 +35,7 @@ def whole(settings: Mapping[str, Any], name: str, default: int, low: int, high: 
 
 
 def number(settings: Mapping[str, Any], name: str, default: float, low: float, high: float) -> float:
-    """Give a number within its range."""
+    """Return a number within its range."""
     value = settings.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         raise SettingError(f"{name} must be a number from {low:,} to {high:,}, but is {_said(value)}.")
@@ -43,7 +43,7 @@ def number(settings: Mapping[str, Any], name: str, default: float, low: float, h
 
 
 def flag(settings: Mapping[str, Any], name: str, default: bool = False) -> bool:
-    """Give a yes or no."""
+    """Return a yes or no."""
     value = settings.get(name, default)
     if not isinstance(value, bool):
         raise SettingError(f"{name} must be true or false, but is {_said(value)}.")
@@ -51,7 +51,7 @@ def flag(settings: Mapping[str, Any], name: str, default: bool = False) -> bool:
 
 
 def one_of(settings: Mapping[str, Any], name: str, choices: Sequence[str], default: str | None = None) -> str:
-    """Give one of some words."""
+    """Return one of some words."""
     value = settings.get(name, choices[0] if default is None else default)
     if value not in choices:
         raise SettingError(f"{name} must be one of {', '.join(choices)}, but is {_said(value)}.")

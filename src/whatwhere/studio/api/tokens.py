@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from whatwhere.analysis.analogies import RULES, answers
-from whatwhere.analysis.health import lost
-from whatwhere.interop.checkpoint.asked import Table, find_token, word_of
+from whatwhere.analysis.diagnostics import unreachable_among
+from whatwhere.models.checkpoint.lookup import Table, find_token, word_of
 from whatwhere.studio.api.about import analogy as usual_analogy
 from whatwhere.studio.api.about import examples
 from whatwhere.studio.api.settings import flag, known, one_of, text, whole
-from whatwhere.studio.api.sheets import Left, Sheet
-from whatwhere.studio.sources import Source
+from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.session import Source
 
 MOST_NEIGHBORS, MOST_FOUND = 200, 200
 MOST_ROWS = 20
@@ -44,7 +44,7 @@ def find(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def card(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Say what a token is: its text, bytes, kind, whether a text leads to it, and how long its row is among all.
+    """Describe what a token is: its text, bytes, kind, whether a text leads to it, and how long its row is among all.
 
     Args:
         settings: token, as text or #id.
@@ -70,7 +70,7 @@ def card(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def neighbors(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the nearest rows by cosine in the full space: of each table, as it is and less its mean row.
+    """Return the nearest rows by cosine in the full space: of each table, as it is and less its mean row.
 
     Args:
         settings: token, as text or #id; k (10).
@@ -157,7 +157,7 @@ def _bare(source: Source, number: int) -> str:
 
 
 def labels(source: Source, ids: list[int]) -> dict[str, Any]:
-    """Give what a reader is shown of tokens: as the vocabulary writes them, and the text that is meant."""
+    """Return what a reader is shown of tokens: as the vocabulary writes them, and the text that is meant."""
     meant = [source.texts[n] if n < len(source.texts) else "" for n in ids]
     return {
         "words": [word_of(source.words, n) for n in ids],
@@ -178,11 +178,11 @@ def _reachable(source: Source, number: int) -> bool | None:
     tokenizer = source.tokenizer
     if tokenizer is None or tokenizer.id_to_token(number) is None:
         return None
-    return not len(lost(tokenizer, [number]))
+    return not len(unreachable_among(tokenizer, [number]))
 
 
 def _row(table: Table, norms: np.ndarray, number: int) -> dict[str, Any]:
-    """Say how long a row is among all, with the histogram of lengths that it stands in."""
+    """Describe how long a row is among all, with the histogram of lengths that it stands in."""
     here: dict[str, Any] = {"name": table.name, "dtype": table.dtype, "rows": table.rows, "broken": False}
     bins = min(_MOST_BINS, int(np.ceil(2 * len(norms) ** (1 / 3))))  # Rice's rule: few tokens make no comb
     counts, edges = np.histogram(norms, bins)
@@ -195,5 +195,5 @@ def _row(table: Table, norms: np.ndarray, number: int) -> dict[str, Any]:
 
 
 def _means(source: Source) -> dict[str, float]:
-    """Give the length of the mean row of each table: how much there is to center."""
+    """Return the length of the mean row of each table: how much there is to center."""
     return {which: float(np.linalg.norm(source.search(which, centered=True).mean)) for which in source.tables}

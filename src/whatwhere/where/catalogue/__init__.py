@@ -1,4 +1,4 @@
-"""The catalogue: one row for each way of saying where; nothing else in the library knows a list of schemes."""
+"""The catalogue: one entry for each scheme; no other module has a list of schemes."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -6,69 +6,99 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
+import torch
+
 from whatwhere.checks import require_whole
 from whatwhere.errors import SettingError, UnknownScheme
 from whatwhere.where.binding import Where
-from whatwhere.where.catalogue.input import ROWS as _INPUT
-from whatwhere.where.catalogue.query_key import ROWS as _QUERY_KEY
-from whatwhere.where.catalogue.row import Scheme as Scheme
-from whatwhere.where.catalogue.score import ROWS as _SCORE
+from whatwhere.where.catalogue.entry import Scheme as Scheme
+from whatwhere.where.catalogue.input import ENTRIES as _INPUT
+from whatwhere.where.catalogue.query_key import ENTRIES as _QUERY_KEY
+from whatwhere.where.catalogue.score import ENTRIES as _SCORE
 
-catalogue: Mapping[str, Scheme] = MappingProxyType({row.name: row for row in (*_INPUT, *_QUERY_KEY, *_SCORE)})
+catalogue: Mapping[str, Scheme] = MappingProxyType({entry.name: entry for entry in (*_INPUT, *_QUERY_KEY, *_SCORE)})
 
 
-def scheme(name: str, dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    """Build a scheme by name, or a mixture such as "rotary+alibi", one scheme a door.
+def scheme(
+    name: str,
+    dim: int,
+    num_heads: int,
+    max_length: int,
+    *,
+    generator: torch.Generator | None = None,
+    **options: Any,
+) -> Where:
+    """Build a scheme by name, or a mixture such as "rotary+alibi" with one scheme at each door.
 
     Args:
-        name: a row of the catalogue, or rows joined by "+".
+        name: an entry of the catalogue, or several joined by "+".
         dim: features of a token vector.
-        num_heads: heads of the attention; must divide dim for schemes at the heads.
-        max_length: rows of schemes that learn a table.
+        num_heads: heads of the attention; must divide dim for schemes of queries, keys or scores.
+        max_length: rows of schemes that learn a table; the trained length of schemes that have one.
+        generator: random generator for parameters, which are made on its device, in the order of the name; None is
+            PyTorch's global random state.
         options: further settings of the scheme, such as theta=500_000.0; not for mixtures.
 
-    >>> scheme("rotary", dim=64, num_heads=4, max_length=128)
-    Where(query_key=Rotary(head_dim=16, theta=10000.0, interleaved=False, rotary_dim=16))
+    Returns:
+        A Where with the scheme at its door.
+
+    Raises:
+        UnknownScheme: the catalogue has no such entry.
+        SettingError: the scheme does not take these options, or two schemes of a mixture have the same door.
+
+    Examples:
+        >>> scheme("rotary", dim=64, num_heads=4, max_length=128)
+        Where(query_key=Rotary(head_dim=16, theta=10000.0, interleaved=False, rotary_dim=16))
     """
     require_whole("scheme", dim=dim, num_heads=num_heads, max_length=max_length)
     if not isinstance(name, str):
-        raise UnknownScheme(
-            f"a scheme is asked for by name, but got {name!r}.\nThe catalogue holds: {', '.join(catalogue)}."
-        )
+        raise UnknownScheme(f"scheme takes a name, but got {name!r}.\nThe catalogue has: {', '.join(catalogue)}.")
     names = [part.strip() for part in name.split("+")]
     if len(names) > 1 and options:
         raise SettingError(
-            f"options {sorted(options)} cannot be told apart in the mixture {name!r}: build it with Where(...)."
+            f"options {sorted(options)} are ambiguous in the mixture {name!r}: build it with Where(...)."
         )
     parts = []
     for part in names:
         try:
-            parts.append(_row(part).build(dim, num_heads, max_length, **options))
-        except TypeError as problem:
-            raise SettingError(f"{part!r} does not take these options: {problem}.") from problem
+            parts.append(_built(_entry(part), (dim, num_heads, max_length), options, generator))
+        except TypeError as error:
+            raise SettingError(f"{part!r} does not take these options: {error}.") from error
     return parts[0] if len(parts) == 1 else _mix(name, parts)
 
 
-def describe(row: Scheme) -> dict[str, Any]:
-    """Give the facts of a row as JSON holds them.
+def describe(entry: Scheme) -> dict[str, Any]:
+    """Return the facts of an entry as JSON values.
 
-    >>> describe(catalogue["alibi"])["door"]
-    'score'
+    Examples:
+        >>> describe(catalogue["alibi"])["door"]
+        'score'
     """
     facts = {
-        field.name: list(value) if isinstance(value := getattr(row, field.name), tuple) else value
-        for field in fields(row)
+        field.name: list(value) if isinstance(value := getattr(entry, field.name), tuple) else value
+        for field in fields(entry)
         if field.name not in ("build", "variants")
     }
-    return facts | {"moves": row.moves, "length": row.length}
+    return facts | {"shift_invariance": entry.shift_invariance, "length": entry.length}
 
 
-def _row(name: str) -> Scheme:
+def _built(
+    entry: Scheme, sizes: tuple[int, int, int], options: Mapping[str, Any], generator: torch.Generator | None
+) -> Where:
+    """Build an entry; with a generator, the global random state is not advanced."""
+    if generator is None or not entry.learned:
+        return entry.build(*sizes, **options)
+    where = entry.build(*sizes, **{**options, "device": "meta"})
+    where.to_empty(device=options.get("device", generator.device)).reset_parameters(generator)
+    return where
+
+
+def _entry(name: str) -> Scheme:
     if name in catalogue:
         return catalogue[name]
     near = get_close_matches(name.lower(), catalogue, n=3)
     hint = f"Did you mean {' or '.join(near)}?\n" if near else ""
-    raise UnknownScheme(f"the catalogue holds no scheme {name!r}.\n{hint}It holds: {', '.join(catalogue)}.")
+    raise UnknownScheme(f"the catalogue has no scheme {name!r}.\n{hint}It has: {', '.join(catalogue)}.")
 
 
 def _mix(name: str, parts: list[Where]) -> Where:

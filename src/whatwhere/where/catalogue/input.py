@@ -1,9 +1,7 @@
-"""Rows of door 1, and the one that uses no door."""
-
-from typing import Any
+"""Entries of the input door, and the one without a scheme."""
 
 from whatwhere.where.binding import Where
-from whatwhere.where.catalogue.row import Scheme
+from whatwhere.where.catalogue.entry import Builder, Scheme
 from whatwhere.where.input.axial_sinusoidal import AxialSinusoidal
 from whatwhere.where.input.fourier import Fourier
 from whatwhere.where.input.learned import Learned
@@ -14,23 +12,7 @@ def _none(dim: int, num_heads: int, max_length: int) -> Where:
     return Where()
 
 
-def _sinusoidal(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    return Where(input=Sinusoidal(dim, **options))
-
-
-def _axial(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    return Where(input=AxialSinusoidal(dim, **options))
-
-
-def _fourier(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    return Where(input=Fourier(dim, max_length, **options))
-
-
-def _learned(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    return Where(input=Learned(dim, max_length, **options))
-
-
-ROWS = (
+ENTRIES = (
     Scheme(
         name="none",
         door=None,
@@ -50,8 +32,8 @@ ROWS = (
         url="https://arxiv.org/abs/1706.03762",
         year=2017,
         used_by=("the original Transformer", "Transformer-XL", "fairseq"),
-        build=_sinusoidal,
-        variants=({"layout": "halves"}, {"layout": "tensor2tensor"}, {"theta": 500.0}),
+        build=Builder(Sinusoidal, ("dim",)),
+        variants=({"layout": "half"}, {"layout": "tensor2tensor"}, {"theta": 500.0}),
     ),
     Scheme(
         name="sinusoidal-axial",
@@ -61,8 +43,8 @@ ROWS = (
         url="https://arxiv.org/abs/1802.05751",
         year=2018,
         used_by=("the Image Transformer", "MAE"),
-        build=_axial,
-        variants=({"axes": 3}, {"layout": "halves"}, {"axes": 3, "layout": "tensor2tensor"}, {"theta": 500.0}),
+        build=Builder(AxialSinusoidal, ("dim",)),
+        variants=({"axes": 3}, {"layout": "half"}, {"axes": 3, "layout": "tensor2tensor"}, {"theta": 500.0}),
     ),
     Scheme(
         name="fourier",
@@ -72,7 +54,7 @@ ROWS = (
         url="https://arxiv.org/abs/2106.02795",
         year=2021,
         used_by=("the paper's image models",),
-        build=_fourier,
+        build=Builder(Fourier, ("dim", "max_length")),
         learned=True,
         variants=({"axes": 2}, {"features": 16}, {"hidden": 24}, {"width": 2.0}),
     ),
@@ -84,7 +66,7 @@ ROWS = (
         url="https://arxiv.org/abs/1705.03122",
         year=2017,
         used_by=("GPT-2", "BERT", "OPT"),
-        build=_learned,
+        build=Builder(Learned, ("dim", "max_length")),
         learned=True,
         any_length=False,
         variants=({"offset": 2},),

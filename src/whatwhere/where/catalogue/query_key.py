@@ -1,11 +1,11 @@
-"""Rows of door 2."""
+"""Entries of the query_key door."""
 
 from typing import Any
 
 from whatwhere.errors import UnknownScheme
 from whatwhere.where.binding import Where
-from whatwhere.where.catalogue.row import Scheme, head_dim
-from whatwhere.where.catalogue.scaling import ROWS as _SCALED
+from whatwhere.where.catalogue.entry import Builder, Scheme, Sizes
+from whatwhere.where.catalogue.scaling import ENTRIES as _SCALED
 from whatwhere.where.query_key.axial_rotary import AxialRotary
 from whatwhere.where.query_key.fope import FoPE
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
@@ -15,60 +15,52 @@ from whatwhere.where.query_key.ssmax import SSMax
 from whatwhere.where.query_key.xpos import XPos
 
 
-def _rotary(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    return Where(query_key=Rotary(head_dim(dim, num_heads), **options))
+def _even_sections(sizes: Sizes) -> dict[str, Any]:
+    """Divide the pairs evenly among three axes; time gets the remainder."""
+    pairs = sizes.head_dim // 2
+    third = pairs // 3
+    return {"sections": (pairs - 2 * third, third, third)}
 
 
-def _axial(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    return Where(query_key=AxialRotary(head_dim(dim, num_heads), **options))
+def _fope_defaults(sizes: Sizes) -> dict[str, Any]:
+    # Below 7 positions not even the fastest wave completes a rotation.
+    return {"original_length": max(7, sizes.max_length), "sets": sizes.num_heads}
 
 
-def _multimodal(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    """Deal the pairs as evenly as they go; time takes what is left."""
-    features = head_dim(dim, num_heads)
-    third = features // 2 // 3
-    sections = (features // 2 - 2 * third, third, third)
-    return Where(query_key=MultimodalRotary(features, **{"sections": sections, **options}))
+def _ssmax_defaults(sizes: Sizes) -> dict[str, Any]:
+    return {"original_length": max(2, sizes.max_length)}
 
 
-def _xpos(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    return Where(query_key=XPos(head_dim(dim, num_heads), **options))
-
-
-def _pope(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    return Where(query_key=PoPE(head_dim(dim, num_heads), num_heads, **options))
-
-
-def _fope(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    # Below 7 positions not even the fastest wave completes a turn.
-    told = {"original_length": max(7, max_length), "sets": num_heads, **options}
-    return Where(query_key=FoPE(head_dim(dim, num_heads), **told))
+_SSMAX = Builder(SSMax, ("head_dim", "num_heads"), _ssmax_defaults)
 
 
 def _ssmax(dim: int, num_heads: int, max_length: int, then: str | None = None, **options: Any) -> Where:
-    """Take the name of another row of this door for what is inside."""
-    inner = None if then is None else _named(then).build(dim, num_heads, max_length).query_key
-    told = {"original_length": max(2, max_length), **options}
-    return Where(query_key=SSMax(head_dim(dim, num_heads), num_heads, inner, **told))
+    """Build SSMax; `then` is the name of another entry of this door, for the map inside."""
+    if then is None:
+        return _SSMAX(dim, num_heads, max_length, **options)
+    entry = _named(then)
+    factory = {name: options[name] for name in ("device", "dtype") if name in options and entry.learned}
+    inner = entry.build(dim, num_heads, max_length, **factory).query_key
+    return _SSMAX(dim, num_heads, max_length, then=inner, **options)
 
 
 def _named(name: str) -> Scheme:
-    for row in ROWS:
-        if row.name == name:
-            return row
-    raise UnknownScheme(f"ssmax got then={name!r}, but takes one of: {', '.join(row.name for row in ROWS)}.")
+    for entry in ENTRIES:
+        if entry.name == name:
+            return entry
+    raise UnknownScheme(f"ssmax got then={name!r}, but takes one of: {', '.join(entry.name for entry in ENTRIES)}.")
 
 
-ROWS = (
+ENTRIES = (
     Scheme(
         name="rotary",
         door="query_key",
-        formula="q_i, k_j turned by p w_n in each pair of features,  w_n = theta^(-2n/head_dim)",
+        formula="q_i, k_j rotated by p w_n in each pair of features,  w_n = theta^(-2n/head_dim)",
         paper="Su et al., RoFormer: Enhanced Transformer with Rotary Position Embedding",
         url="https://arxiv.org/abs/2104.09864",
         year=2021,
         used_by=("Llama", "Qwen", "Mistral", "GPT-NeoX"),
-        build=_rotary,
+        build=Builder(Rotary, ("head_dim",)),
         relative=True,
         variants=(
             {"interleaved": True},
@@ -86,19 +78,19 @@ ROWS = (
         url="https://arxiv.org/abs/2403.13298",
         year=2024,
         used_by=("EVA-02", "Qwen2-VL (vision)"),
-        build=_axial,
+        build=Builder(AxialRotary, ("head_dim",)),
         relative=True,
         variants=({"interleaved": True}, {"theta": 100.0}, {"axes": 4}),
     ),
     Scheme(
         name="rotary-multimodal",
         door="query_key",
-        formula="rotary, each pair by the coordinate of time, height or width that it was dealt",
+        formula="rotary, each pair by the coordinate of its axis: time, height or width",
         paper="Wang et al., Qwen2-VL: Enhancing Vision-Language Model's Perception of the World at Any Resolution",
         url="https://arxiv.org/abs/2409.12191",
         year=2024,
         used_by=("Qwen2-VL", "Qwen2.5-VL", "Qwen3-VL", "GLM-4V"),
-        build=_multimodal,
+        build=Builder(MultimodalRotary, ("head_dim",), _even_sections),
         relative=True,
         variants=(
             {"layout": "interleaved"},
@@ -115,11 +107,11 @@ ROWS = (
         url="https://arxiv.org/abs/2212.10554",
         year=2022,
         used_by=("Kosmos-1",),
-        build=_xpos,
+        build=Builder(XPos, ("head_dim",)),
         relative=True,
         causal_only=True,
         keeps_norms=False,
-        longest=33_994,
+        tested_up_to=33_994,
         variants=({"interleaved": True}, {"scale_base": 1024.0, "center": 4}, {"theta": 500_000.0}),
     ),
     Scheme(
@@ -130,7 +122,7 @@ ROWS = (
         url="https://arxiv.org/abs/2509.10534",
         year=2025,
         used_by=("the paper's language models",),
-        build=_pope,
+        build=Builder(PoPE, ("head_dim", "num_heads")),
         learned=True,
         relative=True,
         keeps_norms=False,
@@ -139,12 +131,12 @@ ROWS = (
     Scheme(
         name="fope",
         door="query_key",
-        formula="rotary, its waves mixed by learned matrices; pairs slower than 2 pi / max_length do not turn",
+        formula="rotary, its waves mixed by learned matrices; pairs slower than 2 pi / max_length are not rotated",
         paper="Hua et al., Fourier Position Embedding: Enhancing Attention's Periodic Extension",
         url="https://arxiv.org/abs/2412.17739",
         year=2024,
         used_by=("Intern-S1-Pro",),
-        build=_fope,
+        build=Builder(FoPE, ("head_dim",), _fope_defaults),
         learned=True,
         keeps_norms=False,
         variants=({"interleaved": True}, {"sets": 1}, {"original_length": 5000}, {"theta": 100.0}),

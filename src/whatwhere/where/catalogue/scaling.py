@@ -1,63 +1,44 @@
-"""Rows of door 2: rotary under each scaling, four times the trained length unless the options say otherwise."""
+"""Entries of the query_key door: rotary under each scaling, by default for four times the trained length."""
 
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
-from whatwhere.where.binding import Where
-from whatwhere.where.catalogue.row import Scheme, head_dim
+from whatwhere.where.catalogue.entry import Builder, Scheme, Sizes
 from whatwhere.where.query_key.rotary import Rotary
 from whatwhere.where.scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, Proportional, Scaling, YaRN
 
 FACTOR = 4.0
 
 
-def _scaled(kind: type[Scaling], features: int, settings: dict[str, Any], options: dict[str, Any]) -> Where:
-    """Build a rotary under a scaling; options that are settings of the scaling go there, the others to Rotary."""
-    own = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # every scaling is a dataclass
-    scaling = kind(**settings | {name: value for name, value in options.items() if name in own})
-    others = {name: value for name, value in options.items() if name not in own}
-    return Where(query_key=Rotary(features, scaling=scaling, **others))
+def _rotary(kind: type[Scaling], head_dim: int, **settings: Any) -> Rotary:
+    """Build Rotary under a scaling; settings that are fields of the scaling go there, the others to Rotary."""
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # every scaling is a dataclass
+    scaling = kind(**{name: value for name, value in settings.items() if name in names})
+    others = {name: value for name, value in settings.items() if name not in names}
+    return Rotary(head_dim, scaling=scaling, **others)
 
 
-def _linear(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    return _scaled(Linear, head_dim(dim, num_heads), {"factor": FACTOR}, options)
-
-
-def _ntk(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    return _scaled(NTK, head_dim(dim, num_heads), {"factor": FACTOR}, options)
-
-
-def _dynamic_ntk(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    settings = {"factor": FACTOR, "original_length": max_length}
-    return _scaled(DynamicNTK, head_dim(dim, num_heads), settings, options)
-
-
-def _yarn(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    settings = {"factor": FACTOR, "original_length": max_length}
-    return _scaled(YaRN, head_dim(dim, num_heads), settings, options)
-
-
-def _longrope(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    """Stand in for a search: all 1 up to the trained length; beyond, factors rise evenly from 1 to `factor`."""
-    features = head_dim(dim, num_heads)
-    pairs = (options.get("rotary_dim") or features) // 2
-    factor = options.get("factor", FACTOR)
+def _longrope(head_dim: int, **settings: Any) -> Rotary:
+    """Build Rotary with lists that need no search: 1 up to the trained length; beyond, from 1 evenly to `factor`."""
+    pairs, factor = (settings.get("rotary_dim") or head_dim) // 2, settings["factor"]
     rising = tuple(1 + (factor - 1) * pair / max(pairs - 1, 1) for pair in range(pairs))
-    lists = {"short_factor": (1.0,) * pairs, "long_factor": rising}
-    return _scaled(LongRoPE, features, {"factor": factor, "original_length": max_length, **lists}, options)
+    return _rotary(LongRoPE, head_dim, **{"short_factor": (1.0,) * pairs, "long_factor": rising, **settings})
 
 
-def _llama3(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    settings = {"factor": FACTOR, "original_length": max_length}
-    return _scaled(Llama3, head_dim(dim, num_heads), settings, options)
+def _factor(sizes: Sizes) -> dict[str, Any]:
+    return {"factor": FACTOR}
 
 
-def _proportional(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    # A half, not Gemma 4's quarter: small heads keep a pair that turns.
-    return _scaled(Proportional, head_dim(dim, num_heads), {"share": 0.5}, options)
+def _factor_and_length(sizes: Sizes) -> dict[str, Any]:
+    return {"factor": FACTOR, "original_length": sizes.max_length}
 
 
-ROWS = (
+def _half(sizes: Sizes) -> dict[str, Any]:
+    return {"share": 0.5}  # not Gemma 4's quarter, so that a pair of small heads is rotated
+
+
+ENTRIES = (
     Scheme(
         name="rotary-linear",
         door="query_key",
@@ -66,7 +47,7 @@ ROWS = (
         url="https://arxiv.org/abs/2306.15595",
         year=2023,
         used_by=("Gemma 3", "DeepSeek-Coder", "Vicuna 16k"),
-        build=_linear,
+        build=Builder(partial(_rotary, Linear), ("head_dim",), _factor),
         relative=True,
         variants=({"factor": 2.0}, {"theta": 500_000.0, "interleaved": True}),
     ),
@@ -78,7 +59,7 @@ ROWS = (
         url="https://arxiv.org/abs/2309.00071",
         year=2023,
         used_by=("Hunyuan",),
-        build=_ntk,
+        build=Builder(partial(_rotary, NTK), ("head_dim",), _factor),
         relative=True,
         variants=({"factor": 16.0}, {"rotary_dim": 8}),
     ),
@@ -90,7 +71,7 @@ ROWS = (
         url="https://arxiv.org/abs/2309.00071",
         year=2023,
         used_by=("InternLM2", "Qwen"),
-        build=_dynamic_ntk,
+        build=Builder(partial(_rotary, DynamicNTK), ("head_dim",), _factor_and_length),
         relative=True,
         follows_length=True,
         variants=({"factor": 2.0}, {"original_length": 32}),
@@ -103,7 +84,7 @@ ROWS = (
         url="https://arxiv.org/abs/2309.00071",
         year=2023,
         used_by=("DeepSeek-V3", "gpt-oss", "Qwen2.5 beyond 32k"),
-        build=_yarn,
+        build=Builder(partial(_rotary, YaRN), ("head_dim",), _factor_and_length),
         relative=True,
         variants=(
             {"attention_factor": 1.0},
@@ -115,12 +96,12 @@ ROWS = (
     Scheme(
         name="rotary-longrope",
         door="query_key",
-        formula="rotary with w_n / f_n, one list of f for lengths up to L_0 and one beyond;  q, k times a magnitude",
+        formula="rotary with w_n / f_n, one list f up to length L_0, another beyond;  q, k times a magnitude",
         paper="Ding et al., LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens",
         url="https://arxiv.org/abs/2402.13753",
         year=2024,
         used_by=("Phi-3", "Phi-4-mini"),
-        build=_longrope,
+        build=Builder(_longrope, ("head_dim",), _factor_and_length),
         relative=True,
         follows_length=True,
         variants=({"factor": 16.0}, {"attention_factor": 1.0}),
@@ -128,24 +109,24 @@ ROWS = (
     Scheme(
         name="rotary-llama3",
         door="query_key",
-        formula="rotary with w_n for short wavelengths, w_n / s for long ones, smooth between",
+        formula="rotary with w_n for short wavelengths, w_n / s for long ones, interpolated between",
         paper="Dubey et al., The Llama 3 Herd of Models",
         url="https://arxiv.org/abs/2407.21783",
         year=2024,
         used_by=("Llama 3.1", "Llama 3.2", "Llama 3.3"),
-        build=_llama3,
+        build=Builder(partial(_rotary, Llama3), ("head_dim",), _factor_and_length),
         relative=True,
         variants=({"factor": 32.0}, {"low_frequency_factor": 0.01, "high_frequency_factor": 16.0}),
     ),
     Scheme(
         name="rotary-proportional",
         door="query_key",
-        formula="rotary in the fastest share of the pairs, none in the rest",
+        formula="rotary in a share of the pairs, the fastest; the others are not rotated",
         paper="Barbero et al., Round and Round We Go! What makes Rotary Positional Encodings useful?",
         url="https://arxiv.org/abs/2410.06205",
         year=2024,
         used_by=("Gemma 4",),
-        build=_proportional,
+        build=Builder(partial(_rotary, Proportional), ("head_dim",), _half),
         relative=True,
         variants=({"share": 0.25}, {"factor": 8.0}, {"share": 0.25, "interleaved": True}),
     ),

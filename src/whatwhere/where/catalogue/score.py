@@ -1,9 +1,8 @@
-"""Rows of door 3."""
+"""Entries of the score door."""
 
 from typing import Any
 
-from whatwhere.where.binding import Where
-from whatwhere.where.catalogue.row import Scheme, head_dim
+from whatwhere.where.catalogue.entry import Builder, Scheme, Sizes
 from whatwhere.where.score.alibi import ALiBi
 from whatwhere.where.score.cope import CoPE
 from whatwhere.where.score.deberta import DeBERTa
@@ -16,53 +15,15 @@ from whatwhere.where.score.t5 import T5
 from whatwhere.where.score.transformer_xl import TransformerXL
 
 
-def _alibi(dim: int, num_heads: int, max_length: int) -> Where:
-    head_dim(dim, num_heads)
-    return Where(score=ALiBi(num_heads))
+def _t5_defaults(sizes: Sizes) -> dict[str, Any]:
+    return {"std": sizes.dim**-0.5}  # as Hugging Face
 
 
-def _kerple(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    head_dim(dim, num_heads)
-    return Where(score=KERPLE(num_heads, **options))
+def _max_distance(sizes: Sizes) -> dict[str, Any]:
+    return {"max_distance": sizes.max_length}
 
 
-def _sandwich(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    head_dim(dim, num_heads)
-    return Where(score=Sandwich(num_heads, **options))
-
-
-def _fire(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    head_dim(dim, num_heads)
-    return Where(score=FIRE(num_heads, **options))
-
-
-def _fox(dim: int, num_heads: int, max_length: int) -> Where:
-    head_dim(dim, num_heads)
-    return Where(score=FoX(dim, num_heads))
-
-
-def _cope(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    return Where(score=CoPE(head_dim(dim, num_heads), num_heads, **{"max_position": max_length} | options))
-
-
-def _t5(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    head_dim(dim, num_heads)
-    return Where(score=T5(num_heads, **{"std": dim**-0.5} | options))
-
-
-def _shaw(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    return Where(score=Shaw(head_dim(dim, num_heads), num_heads, **options))
-
-
-def _transformer_xl(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    return Where(score=TransformerXL(head_dim(dim, num_heads), num_heads, dim, **options))
-
-
-def _deberta(dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-    return Where(score=DeBERTa(head_dim(dim, num_heads), num_heads, **{"span": max_length} | options))
-
-
-ROWS = (
+ENTRIES = (
     Scheme(
         name="alibi",
         door="score",
@@ -71,9 +32,9 @@ ROWS = (
         url="https://arxiv.org/abs/2108.12409",
         year=2022,
         used_by=("BLOOM", "MPT"),
-        build=_alibi,
+        build=Builder(ALiBi, ("num_heads",)),
         relative=True,
-        near=128,
+        distinct_up_to=128,
     ),
     Scheme(
         name="kerple",
@@ -83,7 +44,7 @@ ROWS = (
         url="https://arxiv.org/abs/2205.09921",
         year=2022,
         used_by=("its authors' models",),
-        build=_kerple,
+        build=Builder(KERPLE, ("num_heads",)),
         learned=True,
         relative=True,
         variants=({"kind": "power"},),
@@ -96,7 +57,7 @@ ROWS = (
         url="https://arxiv.org/abs/2212.10356",
         year=2023,
         used_by=("its authors' models",),
-        build=_sandwich,
+        build=Builder(Sandwich, ("num_heads",)),
         relative=True,
         variants=({"sinusoid_dim": 16}, {"theta": 500.0}),
     ),
@@ -108,7 +69,7 @@ ROWS = (
         url="https://arxiv.org/abs/2310.04418",
         year=2024,
         used_by=("its authors' models",),
-        build=_fire,
+        build=Builder(FIRE, ("num_heads",)),
         learned=True,
         relative_below=512,
         variants=({"width": 16}, {"c": 1.0}),
@@ -121,7 +82,7 @@ ROWS = (
         url="https://arxiv.org/abs/2503.02130",
         year=2025,
         used_by=("its authors' models",),
-        build=_fox,
+        build=Builder(FoX, ("dim", "num_heads")),
         learned=True,
         relative=True,
         causal_only=True,
@@ -134,21 +95,21 @@ ROWS = (
         url="https://arxiv.org/abs/2405.18719",
         year=2024,
         used_by=("its authors' models",),
-        build=_cope,
+        build=Builder(CoPE, ("head_dim", "num_heads"), _max_distance),
         learned=True,
         relative=True,
         causal_only=True,
-        variants=({"std": 0.5}, {"std": 0.5, "max_position": 3}, {"std": 0.5, "scale": 1.0}),
+        variants=({"std": 0.5}, {"std": 0.5, "max_distance": 3}, {"std": 0.5, "scale": 1.0}),
     ),
     Scheme(
         name="t5",
         door="score",
-        formula="score(h, i, j) += W[bucket(i - j), h],  buckets wider with the distance; softmax scale 1",
+        formula="score(h, i, j) += W[bucket(i - j), h],  buckets widen with the distance; softmax scale 1",
         paper="Raffel et al., Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
         url="https://arxiv.org/abs/1910.10683",
         year=2020,
         used_by=("T5", "mT5", "UMT5"),
-        build=_t5,
+        build=Builder(T5, ("num_heads",), _t5_defaults),
         learned=True,
         relative=True,
         causal_only=True,
@@ -161,15 +122,15 @@ ROWS = (
     Scheme(
         name="shaw",
         door="score",
-        formula="score(h, i, j) += <q_i, E[clip(j - i, -left, right) + left]> / sqrt(head_dim)",
+        formula="score(h, i, j) += <q_i, E[clip(j - i, -D, F) + D]> / sqrt(head_dim)",
         paper="Shaw et al., Self-Attention with Relative Position Representations",
         url="https://arxiv.org/abs/1803.02155",
         year=2018,
         used_by=("Wav2Vec2-BERT",),
-        build=_shaw,
+        build=Builder(Shaw, ("head_dim", "num_heads")),
         learned=True,
         relative=True,
-        variants=({"left": 3}, {"left": 2, "right": 0}),
+        variants=({"max_distance": 3, "max_future_distance": 16}, {"max_distance": 2, "max_future_distance": 0}),
     ),
     Scheme(
         name="transformer-xl",
@@ -179,7 +140,7 @@ ROWS = (
         url="https://arxiv.org/abs/1901.02860",
         year=2019,
         used_by=("Transformer-XL", "XLNet"),
-        build=_transformer_xl,
+        build=Builder(TransformerXL, ("head_dim", "num_heads", "dim")),
         learned=True,
         relative=True,
         variants=({"theta": 100.0},),
@@ -192,9 +153,14 @@ ROWS = (
         url="https://arxiv.org/abs/2006.03654",
         year=2021,
         used_by=("DeBERTa", "DeBERTa-v3"),
-        build=_deberta,
+        build=Builder(DeBERTa, ("head_dim", "num_heads"), _max_distance),
         learned=True,
         relative=True,
-        variants=({"span": 6, "max_distance": 9}, {"span": 3}, {"terms": ("c2p",)}, {"terms": ("p2c",)}),
+        variants=(
+            {"max_distance": 9, "position_buckets": 6},
+            {"max_distance": 3},
+            {"terms": ("c2p",)},
+            {"terms": ("p2c",)},
+        ),
     ),
 )

@@ -8,37 +8,38 @@ from torch import Tensor
 
 from whatwhere.checks import require_choice, require_even, require_positive, require_whole
 from whatwhere.errors import ShapeError
-from whatwhere.ruler import as_positions
-from whatwhere.where.doors import InputEncoding, PositionsLike
+from whatwhere.position import PositionsLike, as_positions
+from whatwhere.where.base import InputEncoding
 from whatwhere.where.frequencies import LAYOUTS, Layout, sinusoid
 
 
 @final
 class AxialSinusoidal(InputEncoding):
-    """Give each place on a grid one sinusoid for each axis, side by side.
+    """Encode each position on a grid by one sinusoidal vector for each axis, concatenated.
 
         PE[p] = (S(p_1), S(p_2), ..., S(p_A))        S: the sinusoid of Vaswani et al. 2017, of dim / A features
 
-    Parmar et al. 2018, https://arxiv.org/abs/1802.05751, divide the features among the axes so. Moving along one axis
-    changes only its part. Where dim / A is not an even number, every part gets the next larger one, as the package
-    positional-encodings does, and the last axis lacks its slowest pairs: all axes have the same frequencies. That
+    Parmar et al. 2018, https://arxiv.org/abs/1802.05751, divide the features among the axes in this way. A step along
+    one axis changes only its part. Where dim / A is not an even number, every part gets the next larger one, as in the
+    package positional-encodings, and the last axis lacks its slowest pairs: all axes have the same frequencies. That
     package cuts in the middle of a pair where dim is odd; here dim is even.
 
     Args:
         dim: features, even, with at least one pair for the last axis.
         axes: A, 2 for images, 3 for video.
-        theta: above 0.
-        layout: of each part: `interleaved`, `halves` or `tensor2tensor`, see Sinusoidal.
+        theta: base of the frequencies, above 0.
+        layout: of each part: `interleaved`, `half` or `tensor2tensor`, see Sinusoidal.
 
-    Fixed: no parameters, no state. Any length. On a ruler with one axis, as of text, that one stands for all.
-    Used by: the Image Transformer, MAE (layout `halves`; its first part tells the column).
+    Fixed: no parameters, no state. Any length. Positions with one axis, as of text, serve as the coordinate on every
+    axis. Used by: the Image Transformer, MAE (layout `half`; its first part encodes the column).
 
-    >>> from whatwhere import grid
-    >>> AxialSinusoidal(dim=4)(grid(2, 2))
-    tensor([[[0.0000, 1.0000, 0.0000, 1.0000],
-             [0.0000, 1.0000, 0.8415, 0.5403],
-             [0.8415, 0.5403, 0.0000, 1.0000],
-             [0.8415, 0.5403, 0.8415, 0.5403]]])
+    Examples:
+        >>> from whatwhere import Positions
+        >>> AxialSinusoidal(dim=4)(Positions.grid(2, 2))
+        tensor([[[0.0000, 1.0000, 0.0000, 1.0000],
+                 [0.0000, 1.0000, 0.8415, 0.5403],
+                 [0.8415, 0.5403, 0.0000, 1.0000],
+                 [0.8415, 0.5403, 0.8415, 0.5403]]])
     """
 
     def __init__(self, dim: int, axes: int = 2, theta: float = 10_000.0, layout: Layout = "interleaved") -> None:
@@ -52,16 +53,17 @@ class AxialSinusoidal(InputEncoding):
 
     @property
     def parts(self) -> tuple[slice, ...]:
-        """Which features tell of which axis.
+        """The features of each axis.
 
-        >>> AxialSinusoidal(dim=16, axes=3).parts
-        (slice(0, 6, None), slice(6, 12, None), slice(12, 16, None))
+        Examples:
+            >>> AxialSinusoidal(dim=16, axes=3).parts
+            (slice(0, 6, None), slice(6, 12, None), slice(12, 16, None))
         """
         width = self._width()
         return tuple(slice(axis * width, min((axis + 1) * width, self.dim)) for axis in range(self.axes))
 
     def forward(self, positions: PositionsLike) -> Float32[Tensor, "batch tokens dim"]:
-        """Give the vector of each place, float32 of float64 angles."""
+        """Return the vector of each position, float32 of float64 angles."""
         index = as_positions(positions).on_axes("AxialSinusoidal", self.axes)
         waves = [sinusoid(axis, self._width(), self.theta, self.layout) for axis in index]
         last = self.parts[-1]
@@ -69,7 +71,7 @@ class AxialSinusoidal(InputEncoding):
         return torch.cat(waves, dim=-1)
 
     def extra_repr(self) -> str:
-        """Show the settings."""
+        """Return the settings."""
         return f"dim={self.dim}, axes={self.axes}, theta={self.theta}, layout='{self.layout}'"
 
     def _width(self) -> int:
@@ -78,11 +80,11 @@ class AxialSinusoidal(InputEncoding):
 
     def _require_parts(self) -> None:
         each = 2 * self.axes
-        fits = f"A multiple of {each}, such as {-(-self.dim // each) * each}, gives every axis the same."
+        fits = f"A multiple of {each}, such as {-(-self.dim // each) * each}, gives all axes equally many."
         if self.parts[-1].start >= self.dim:
             raise ShapeError(
                 f"AxialSinusoidal got dim={self.dim} for axes={self.axes}: with {self._width()} features for each axis "
-                f"nothing is left for the last.\n{fits}"
+                f"none are left for the last.\n{fits}"
             )
         if self.layout == "tensor2tensor" and self._width() < 4:
             raise ShapeError(
@@ -92,7 +94,7 @@ class AxialSinusoidal(InputEncoding):
 
 
 def _first_pairs(wave: Float32[Tensor, "*batch width"], pairs: int, layout: Layout) -> Float32[Tensor, "*batch kept"]:
-    """Leave out the slowest pairs, a sine and a cosine each."""
+    """Return only the fastest pairs, a sine and a cosine each."""
     if layout == "interleaved":
         return wave[..., : 2 * pairs]
     sines, cosines = wave.chunk(2, dim=-1)

@@ -7,33 +7,34 @@ from torch import Tensor
 
 from whatwhere.checks import require_choice, require_even, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.ruler import as_positions
-from whatwhere.where.doors import InputEncoding, PositionsLike
+from whatwhere.position import PositionsLike, as_positions
+from whatwhere.where.base import InputEncoding
 from whatwhere.where.frequencies import LAYOUTS, Layout, sinusoid
 
 
 @final
 class Sinusoidal(InputEncoding):
-    """Give each position a vector of sines and cosines of falling frequency.
+    """Encode each position as sines and cosines of decreasing frequencies.
 
         PE[p, 2i] = sin(p w_i)    PE[p, 2i+1] = cos(p w_i)    w_i = theta ** (-2i / dim),  i = 0..dim/2-1
 
     Vaswani et al. 2017, https://arxiv.org/abs/1706.03762. Here i counts pairs, not dimensions. Two other layouts
-    circulate: `halves` puts all sines before all cosines (Transformer-XL), `tensor2tensor` does so with
+    are in use: `half` puts all sines before all cosines (Transformer-XL), `tensor2tensor` does so with
     w_i = theta ** (-i / (dim/2 - 1)) (tensor2tensor, fairseq).
 
     Args:
         dim: features, even (tensor2tensor: at least 4).
-        theta: above 0.
-        layout: `interleaved`, `halves` or `tensor2tensor`.
-        offset: added to every position: 2 in fairseq and XGLM, whose table keeps rows for padding in front.
+        theta: base of the frequencies, above 0.
+        layout: `interleaved`, `half` or `tensor2tensor`.
+        offset: added to every position: 2 in fairseq and XGLM, whose tables begin with rows for padding.
 
     Fixed: no parameters, no state. Any length. Used by: the original Transformer, Transformer-XL, fairseq.
 
-    >>> import torch
-    >>> Sinusoidal(dim=4)(torch.tensor([0, 1]))
-    tensor([[[0.0000, 1.0000, 0.0000, 1.0000],
-             [0.8415, 0.5403, 0.0100, 0.9999]]])
+    Examples:
+        >>> import torch
+        >>> Sinusoidal(dim=4)(torch.tensor([0, 1]))
+        tensor([[[0.0000, 1.0000, 0.0000, 1.0000],
+                 [0.8415, 0.5403, 0.0100, 0.9999]]])
     """
 
     def __init__(self, dim: int, theta: float = 10_000.0, layout: Layout = "interleaved", offset: int = 0) -> None:
@@ -51,11 +52,11 @@ class Sinusoidal(InputEncoding):
         self.dim, self.theta, self.layout, self.offset = dim, theta, layout, offset
 
     def forward(self, positions: PositionsLike) -> Float32[Tensor, "batch tokens dim"]:
-        """Give the vector of each position, float32 of float64 angles."""
+        """Return the vector of each position, float32 of float64 angles."""
         index = as_positions(positions).single_axis("Sinusoidal")
         return sinusoid(index + self.offset if self.offset else index, self.dim, self.theta, self.layout)
 
     def extra_repr(self) -> str:
-        """Show the settings."""
+        """Return the settings."""
         offset = f", offset={self.offset}" if self.offset else ""
         return f"dim={self.dim}, theta={self.theta}, layout='{self.layout}'{offset}"

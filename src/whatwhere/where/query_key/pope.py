@@ -1,4 +1,4 @@
-"""Polar positions."""
+"""Polar coordinate position embedding."""
 
 from math import pi
 from typing import final
@@ -10,39 +10,40 @@ from torch.nn import functional as F
 
 from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import ShapeError
-from whatwhere.ruler import Positions
-from whatwhere.where.doors import Bound, QueryKeyMap
-from whatwhere.where.frequencies import turn_tables
+from whatwhere.position import Positions
+from whatwhere.where.base import Bound, QueryKeyMap
+from whatwhere.where.frequencies import rotary_tables
 
 
 @final
 class PoPE(QueryKeyMap):
-    """Let each feature of a query or key be a length alone, and its direction tell the position alone.
+    """Map each feature of a query or key to a vector whose norm is the feature and whose angle is the position.
 
         score(i, j) = sum_c softplus(q_ic) softplus(k_jc) cos((p_i - p_j) w_c - delta_hc) / sqrt(head_dim)
         w_c = theta ** (-c / head_dim),  c = 0..head_dim-1
 
-    Gopalakrishnan et al. 2025, https://arxiv.org/abs/2509.10534. Rotary turns two features by one angle, so what they
-    say and where they stand mix; here each feature has an angle of its own, and what comes out has 2 head_dim
-    features, all cosines before all sines. The scale is still that of head_dim.
+    Gopalakrishnan et al. 2025, https://arxiv.org/abs/2509.10534. Rotary rotates two features by one angle, so content
+    and position mix; here each feature has its own angle, and the result has 2 head_dim features, all cosines before
+    all sines. The softmax scale is still 1 / sqrt(head_dim).
 
-    Where we differ: the authors add delta to the angle of the keys, we take it from that of the queries. The scores
-    are the same, and keys that several queries share (grouped queries) serve heads of different delta. They clamp
-    delta to [-2 pi, 0] and start it at 0, the end of that range, where a clamp takes the gradient away. A phase is
-    periodic, so delta is free here; `phases` gives it within the range.
+    Differences: the authors add delta to the angle of the keys, here it is subtracted from that of the queries. The
+    scores are the same, and with grouped queries one key head serves query heads of different delta. They clamp delta
+    to [-2 pi, 0] and initialize it to 0, the end of that range, where the clamp has no gradient. A phase is periodic,
+    so delta is unconstrained here; `phases` returns it within the range.
 
     Args:
         head_dim: features of a head before the map, any number.
         num_heads: heads of the queries.
-        theta: above 0.
+        theta: base of the frequencies, above 0.
 
-    Learned: `delta`, (num_heads, head_dim), from 0. Any length. Engines: dense, sdpa, flex. Used by: the paper's
+    Learned: `delta`, (num_heads, head_dim), initially 0. Any length. Engines: dense, sdpa, flex. Used by: the paper's
     language models.
 
-    >>> pope = PoPE(head_dim=2, num_heads=1)
-    >>> q = torch.zeros(1, 1, 1, 2)
-    >>> pope(q, q, torch.tensor([0]))[1]
-    tensor([[[[0.6931, 0.6931, 0.0000, 0.0000]]]])
+    Examples:
+        >>> pope = PoPE(head_dim=2, num_heads=1)
+        >>> q = torch.zeros(1, 1, 1, 2)
+        >>> pope(q, q, torch.tensor([0]))[1]
+        tensor([[[[0.6931, 0.6931, 0.0000, 0.0000]]]])
     """
 
     delta: Float[Tensor, "heads head_dim"]
@@ -63,61 +64,66 @@ class PoPE(QueryKeyMap):
         self.delta = nn.Parameter(torch.empty(num_heads, head_dim, device=device, dtype=dtype))
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Set all phases to 0."""
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Set all phases to 0.
+
+        Args:
+            generator: not used; nothing is sampled.
+        """
         nn.init.zeros_(self.delta)
 
     @property
     def inverse_frequencies(self) -> Float64[Tensor, " head_dim"]:
-        """How far each feature turns per position, in radians."""
+        """The angle of each feature per position, in radians."""
         return self._frequencies()
 
     @property
     def phases(self) -> Float[Tensor, "heads head_dim"]:
-        """Delta as the paper writes it, within [-2 pi, 0].
+        """Delta as in the paper, within [-2 pi, 0].
 
-        >>> pope = PoPE(head_dim=1, num_heads=2)
-        >>> _ = pope.delta.data.copy_(torch.tensor([[0.5], [-0.5]]))
-        >>> pope.phases.flatten()
-        tensor([-5.7832, -0.5000])
+        Examples:
+            >>> pope = PoPE(head_dim=1, num_heads=2)
+            >>> _ = pope.delta.data.copy_(torch.tensor([[0.5], [-0.5]]))
+            >>> pope.phases.flatten()
+            tensor([-5.7832, -0.5000])
         """
         return -torch.remainder(-self.delta.detach(), 2 * pi)
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
-        """Give cos and sin of every angle, (batch, 1, tokens, head_dim)."""
+        """Return cosine and sine of every angle, (batch, 1, tokens, head_dim)."""
         index = positions.on_axes("PoPE", 1)
-        return turn_tables(index, self._frequencies(index.device))
+        return rotary_tables(index, self._frequencies(index.device))
 
     def map_query(
         self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
     ) -> Float[Tensor, "batch heads tokens mapped_dim"]:
-        """Give softplus(q) (cos, sin) of p w - delta."""
+        """Return softplus(q) (cos, sin) of p w - delta."""
         if q.shape[1] != self.num_heads:
             raise ShapeError(
                 f"PoPE was made for num_heads={self.num_heads}, but q has {q.shape[1]} heads: shape {tuple(q.shape)}."
             )
         cos, sin = bound
-        length = _length(q)
+        norm = _norm(q)
         phase = self.delta.to(torch.promote_types(self.delta.dtype, torch.float32))[:, None]  # (heads, 1, head_dim)
-        along, across = length * phase.cos(), length * phase.sin()
+        along, across = norm * phase.cos(), norm * phase.sin()
         # cos(a - b) = cos a cos b + sin a sin b, and sin(a - b) = sin a cos b - cos a sin b
         return torch.cat([cos * along + sin * across, sin * along - cos * across], dim=-1).to(q.dtype)
 
     def map_key(
         self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
     ) -> Float[Tensor, "batch heads tokens mapped_dim"]:
-        """Give softplus(k) (cos, sin) of p w."""
+        """Return softplus(k) (cos, sin) of p w."""
         cos, sin = bound
-        length = _length(k)
-        return torch.cat([cos * length, sin * length], dim=-1).to(k.dtype)
+        norm = _norm(k)
+        return torch.cat([cos * norm, sin * norm], dim=-1).to(k.dtype)
 
     def extra_repr(self) -> str:
-        """Show the settings."""
+        """Return the settings."""
         return f"head_dim={self.head_dim}, num_heads={self.num_heads}, theta={self.theta}"
 
     def _frequencies(self, device: torch.device | None = None) -> Float64[Tensor, " head_dim"]:
         return self.theta ** -(torch.arange(self.head_dim, dtype=torch.float64, device=device) / self.head_dim)
 
 
-def _length(x: Float[Tensor, "batch heads tokens head_dim"]) -> Float[Tensor, "batch heads tokens head_dim"]:
+def _norm(x: Float[Tensor, "batch heads tokens head_dim"]) -> Float[Tensor, "batch heads tokens head_dim"]:
     return F.softplus(x.to(torch.promote_types(x.dtype, torch.float32)))

@@ -1,4 +1,4 @@
-"""Queries that grow with the logarithm of how much they can see."""
+"""Scalable softmax: queries multiplied by the logarithm of the number of visible keys."""
 
 from math import lgamma, log
 from typing import final
@@ -9,43 +9,44 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_whole
 from whatwhere.errors import DoorError, ShapeError
-from whatwhere.ruler import Positions
-from whatwhere.where.doors import Bound, QueryKeyMap
+from whatwhere.position import Positions
+from whatwhere.where.base import Bound, QueryKeyMap
 
 
 @final
 class SSMax(QueryKeyMap):
-    """Multiply each query by the logarithm of how many tokens it can see, so that attention stays sharp in long text.
+    """Multiply each query by the logarithm of the number of keys it attends to; attention stays sharp in long text.
 
         q_i -> s_h ln(n_i) q_i                        learned, s_h from 1 / mean(ln 1, ..., ln original_length)
         q_i -> max(1, ln n_i / ln original_length) q_i    fixed
 
-    Softmax over more keys is flatter; this undoes it. The learned form is Nakanishi 2025, Scalable-Softmax,
-    https://arxiv.org/abs/2501.19399; s starts where the mean factor over the trained length is 1, at 0.168 for 1024.
-    The fixed form is Su 2021, https://kexue.fm/archives/8823, as Qwen has it: nothing changes within the trained
+    Softmax over more keys is flatter; this compensates for it. The learned form is Nakanishi 2025, Scalable-Softmax,
+    https://arxiv.org/abs/2501.19399; s is initialized so that the mean factor over the trained length is 1, 0.168 for
+    1024. The fixed form is Su 2021, https://kexue.fm/archives/8823, as in Qwen: nothing changes within the trained
     length.
 
-    n_i is the position plus 1, which in a causal model is the number of tokens up to and with this one. So it depends
-    on the query alone, and decoding with a cache is exact. In an encoder every query sees the whole text instead, and
-    on a ruler that does not count from 0 (random, task-given) n is only the coordinate plus 1.
+    n_i is the position plus 1, which in a causal model is the number of tokens up to and including this one. So it
+    depends on the query alone, and decoding with a KV cache is exact. In an encoder every query attends to the whole
+    text instead, and for positions that do not count from 0 (random, assigned) n is only the coordinate plus 1.
 
-    A door takes one scheme, so another map of queries and keys goes inside: `then`. It maps first; keys get its map
-    alone.
+    A door takes one scheme, so another map of queries and keys is nested: `then`. It is applied first; keys are mapped
+    by it alone.
 
     Args:
         head_dim: features of a head.
         num_heads: heads of the queries.
         then: a map of queries and keys, such as Rotary, of the same head_dim; None is none.
         original_length: the trained length, at least 2.
-        learned: which form.
+        learned: which of the two forms.
 
     Learned: `weight`, s of each head; the fixed form has no state. Any length. Engines: dense, sdpa, flex. Used by:
     the paper's language models; the fixed form by Qwen (first generation).
 
-    >>> scaled = SSMax(head_dim=1, num_heads=1, original_length=4, learned=False)
-    >>> q = k = torch.ones(1, 1, 2, 1)
-    >>> scaled(q, k, torch.tensor([3, 15]))[0].flatten()
-    tensor([1., 2.])
+    Examples:
+        >>> scaled = SSMax(head_dim=1, num_heads=1, original_length=4, learned=False)
+        >>> q = k = torch.ones(1, 1, 2, 1)
+        >>> scaled(q, k, torch.tensor([3, 15]))[0].flatten()
+        tensor([1., 2.])
     """
 
     weight: Float[Tensor, " heads"] | None
@@ -72,14 +73,18 @@ class SSMax(QueryKeyMap):
         self.weight = nn.Parameter(torch.empty(num_heads, device=device, dtype=dtype)) if learned else None
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Set s of every head back to where the mean factor over the trained length is 1."""
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Set s of every head so that the mean factor over the trained length is 1; `then` is not changed.
+
+        Args:
+            generator: not used; nothing is sampled.
+        """
         if self.weight is not None:
             # ln 1 + ... + ln L = ln L!
             nn.init.constant_(self.weight, self.original_length / lgamma(self.original_length + 1))
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
-        """Give the factor of each query, (batch, heads or 1, tokens, 1), and what `then` binds."""
+        """Return the factor of each query, (batch, heads or 1, tokens, 1), and what `then.bind` returns."""
         growth = (positions.single_axis("SSMax").double() + 1).log()[:, None, :, None]
         if self.weight is None:
             factor = (growth / log(self.original_length)).clamp(min=1).float()
@@ -93,7 +98,7 @@ class SSMax(QueryKeyMap):
     def map_query(
         self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
     ) -> Float[Tensor, "batch heads tokens mapped_dim"]:
-        """Map queries as `then` does, and multiply them."""
+        """Map queries by `then`, and multiply them."""
         if q.shape[1] != self.num_heads:
             raise ShapeError(
                 f"SSMax was made for num_heads={self.num_heads}, but q has {q.shape[1]} heads: shape {tuple(q.shape)}."
@@ -106,11 +111,11 @@ class SSMax(QueryKeyMap):
     def map_key(
         self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
     ) -> Float[Tensor, "batch heads tokens mapped_dim"]:
-        """Map keys as `then` does."""
+        """Map keys by `then`."""
         return k if self.then is None else self.then.map_key(k, bound[1:])
 
     def extra_repr(self) -> str:
-        """Show the settings."""
+        """Return the settings."""
         return (
             f"head_dim={self.head_dim}, num_heads={self.num_heads}, original_length={self.original_length}, "
             f"learned={self.learned}"

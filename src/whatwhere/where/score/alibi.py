@@ -10,70 +10,76 @@ from torch import Tensor
 
 from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import ShapeError
-from whatwhere.where.doors import Curve, DistanceBias
-from whatwhere.where.frequencies import sent
+from whatwhere.where.base import Curve, DistanceBias
+from whatwhere.where.frequencies import to_device
 
 
 @final
 class ALiBi(DistanceBias):
-    """Penalize distance linearly, each head at its own slope.
+    """Penalize distance linearly, with one slope per head.
 
         score(h, i, j) += -m_h * |i - j|        m_h = 2 ** (-8 h / H),  h = 1..H
 
     Press, Smith and Lewis 2022, https://arxiv.org/abs/2108.12409. The bias is not divided by sqrt(head_dim). For H
-    not a power of two, two rules circulate; this is the authors' own: the slopes of the power of two below H, then
-    every other slope of the one above. Distances are taken before any rounding: the form slope * key position is the
-    same after softmax in exact arithmetic only, and loses neighbors in bfloat16. For an encoder it is symmetric.
+    not a power of two, two rules are in use; this is the authors' own: the slopes of the power of two below H, then
+    every other slope of the one above. Distances are computed as integers: the variant slope * key position is equal
+    after softmax in exact arithmetic only, and in bfloat16 does not separate neighboring keys. For an encoder the bias
+    is symmetric.
 
     Args:
         num_heads: H, any positive integer.
-        slopes: m_h itself, one number above 0 for each head, in place of the rule: MPT with an `alibi_bias_max` of its
-            own, Falcon, whose slopes are rounded and divided by sqrt(head_dim).
+        slopes: m_h, one number above 0 for each head, in place of the rule: for MPT with another `alibi_bias_max`, or
+            Falcon, whose slopes are rounded and divided by sqrt(head_dim).
 
     Fixed: no parameters, no state. Any length. Engines: dense, sdpa, flex. Used by: BLOOM, MPT.
 
-    >>> ALiBi(num_heads=4).slopes
-    tensor([0.2500, 0.0625, 0.0156, 0.0039])
+    Examples:
+        >>> ALiBi(num_heads=4).slopes
+        tensor([0.2500, 0.0625, 0.0156, 0.0039])
     """
 
     def __init__(self, num_heads: int, slopes: Sequence[float] | None = None) -> None:
         super().__init__()
         require_whole("ALiBi", num_heads=num_heads)
         self.num_heads = num_heads
-        self._given = None if slopes is None else _checked(slopes, num_heads)
+        self._slopes = None if slopes is None else _checked(slopes, num_heads)
 
     @property
     def slopes(self) -> Float[Tensor, " heads"]:
         """m_h of each head."""
-        return torch.tensor(self._steepness())
+        return torch.tensor(self._slope_values())
 
     def curve(self, device: torch.device) -> Curve:
-        """Give -m_h |distance|."""
-        steepness = sent(self._steepness(), device)
-        return lambda head, distance: -steepness[head] * distance.abs()
+        """Return -m_h |distance|."""
+        values = to_device(self._slope_values(), device)
+        return lambda head, distance: -values[head] * distance.abs()
 
     def extra_repr(self) -> str:
-        """Show the settings."""
-        return f"num_heads={self.num_heads}" + ("" if self._given is None else f", slopes={self._given}")
+        """Return the settings."""
+        return f"num_heads={self.num_heads}" + ("" if self._slopes is None else f", slopes={self._slopes}")
 
-    def _steepness(self) -> tuple[float, ...]:
-        return tuple(slopes(self.num_heads)) if self._given is None else self._given
+    def _slope_values(self) -> tuple[float, ...]:
+        return tuple(slopes(self.num_heads)) if self._slopes is None else self._slopes
 
 
 def _checked(slopes: Sequence[float], num_heads: int) -> tuple[float, ...]:
-    given = tuple(float(slope) for slope in slopes)
-    if len(given) != num_heads:
-        raise ShapeError(f"ALiBi got {len(given)} slopes for {num_heads} heads: each head needs its own.")
-    for head, slope in enumerate(given):
+    values = tuple(float(slope) for slope in slopes)
+    if len(values) != num_heads:
+        raise ShapeError(f"ALiBi got {len(values)} slopes for {num_heads} heads: each head needs one.")
+    for head, slope in enumerate(values):
         require_positive("ALiBi", **{f"slopes[{head}]": slope})
-    return given
+    return values
 
 
 def slopes(num_heads: int) -> list[float]:
-    """Give the authors' slopes, steepest head first within each of the two series.
+    """Return the slopes of the authors' rule, the largest first within each of its two series.
 
-    >>> slopes(3)
-    [0.0625, 0.00390625, 0.25]
+    Args:
+        num_heads: any positive integer.
+
+    Examples:
+        >>> slopes(3)
+        [0.0625, 0.00390625, 0.25]
     """
     power = 2 ** floor(log2(num_heads))
     series = [2 ** (-8 * h / power) for h in range(1, power + 1)]

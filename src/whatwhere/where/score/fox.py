@@ -1,4 +1,4 @@
-"""The forgetting gates of FoX."""
+"""Forgetting Transformer (FoX): forget gates as a bias of the scores."""
 
 from typing import final
 
@@ -7,24 +7,24 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from whatwhere.checks import readable, require_whole
+from whatwhere.checks import readable, require_generator, require_whole
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.ruler import Positions
-from whatwhere.where.content import contract
-from whatwhere.where.doors import Element, ScoreBias
+from whatwhere.position import Positions
+from whatwhere.where.base import Element, ScoreBias
+from whatwhere.where.content_bias import contract
 
 
 @final
 class FoX(ScoreBias):
-    """Let each token say how much of what came before it is forgotten.
+    """Learn for each token and head how much of the earlier tokens is forgotten.
 
         score(h, i, j) += ln f_(j+1) + ln f_(j+2) + ... + ln f_i        f_t = sigmoid(<w_h, x_t> + b_h)
 
-    Lin et al. 2025, Forgetting Transformer, https://arxiv.org/abs/2503.02130. x is what queries and keys are made of,
-    after the norm. Gates are a number for each token and query head, `here.gates(x)`; a cache keeps them beside the
-    keys. Logarithms and their running sum are taken in float32 and float64: a running sum in float32 merges neighbors
-    far from the start. w starts as N(0, 0.02) and b as 0, as the authors' models do. It looks backward only, so
-    attention must be causal. Padding forgets nothing, and documents in one sequence do not forget for each other.
+    Lin et al. 2025, Forgetting Transformer, https://arxiv.org/abs/2503.02130. x is the input of the query and key
+    projections, after the norm. Gates are one number for each token and query head, `here.gates(x)`; a KV cache stores
+    them beside the keys. Logarithms are float32 and their cumulative sum float64: in float32 it would not separate
+    neighboring tokens far from the start. w is initialized from N(0, 0.02) and b as 0, as in the authors' models.
+    Attention must be causal. Padding forgets nothing, and packed documents do not affect one another.
 
     Args:
         dim: features of x.
@@ -33,11 +33,12 @@ class FoX(ScoreBias):
     Learned: `weight` (heads, dim) and `bias` (heads). Any length. Engines: dense, sdpa, flex. Used by: its authors'
     models.
 
-    >>> from whatwhere import Where, positions
-    >>> here = Where(score=FoX(dim=8, num_heads=2)).at(positions(3))
-    >>> x, q = torch.ones(1, 3, 8), torch.ones(1, 2, 3, 4)
-    >>> here.attention(q, q, q, gates=here.gates(x)).shape
-    torch.Size([1, 2, 3, 4])
+    Examples:
+        >>> from whatwhere import Where, positions
+        >>> here = Where(score=FoX(dim=8, num_heads=2)).at(positions(3))
+        >>> x, q = torch.ones(1, 3, 8), torch.ones(1, 2, 3, 4)
+        >>> here.attention(q, q, q, gates=here.gates(x)).shape
+        torch.Size([1, 2, 3, 4])
     """
 
     by_content = True
@@ -59,13 +60,25 @@ class FoX(ScoreBias):
         self.bias = nn.Parameter(torch.empty(num_heads, device=device, dtype=dtype))
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw the gates anew."""
-        nn.init.normal_(self.weight, std=0.02)
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Initialize the gates.
+
+        Args:
+            generator: random generator; None is PyTorch's global random state.
+        """
+        require_generator("FoX", generator, self.weight)
+        nn.init.normal_(self.weight, std=0.02, generator=generator)
         nn.init.zeros_(self.bias)
 
     def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens"]:
-        """Give ln f of each token, in float32 at least."""
+        """Return ln f of each token, in float32 at least.
+
+        Args:
+            x: the input of the query and key projections.
+
+        Raises:
+            ShapeError: x does not have dim features.
+        """
         if x.shape[-1] != self.dim:
             raise ShapeError(f"FoX was made for dim={self.dim}, but the token vectors have shape {tuple(x.shape)}.")
         return F.logsigmoid(contract("btd,hd->bht", x, self.weight) + self.bias[:, None])
@@ -80,10 +93,10 @@ class FoX(ScoreBias):
         gates: Float[Tensor, "batch heads keys"] | None = None,
         causal: bool = True,
     ) -> Element:
-        """Sum the gates up once; a score is the difference of two sums."""
+        """Compute the cumulative sum of the gates; a bias is the difference of two sums."""
         gates = self._require_gates(gates, keys, q)
-        told = gates if keys.segment is None else gates.masked_fill(keys.segment[:, None] < 0, 0)
-        total, slot = told.double().cumsum(-1), _own_slots(queries, keys)
+        visible = gates if keys.segment is None else gates.masked_fill(keys.segment[:, None] < 0, 0)
+        total, slot = visible.double().cumsum(-1), _query_slots(queries, keys)
         dtype = torch.promote_types(gates.dtype, torch.float32)
 
         def element(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -92,35 +105,35 @@ class FoX(ScoreBias):
         return element
 
     def extra_repr(self) -> str:
-        """Show the settings."""
+        """Return the settings."""
         return f"dim={self.dim}, num_heads={self.num_heads}"
 
     def _require_gates(self, gates: Tensor | None, keys: Positions, q: Tensor | None) -> Tensor:
         if gates is None:
             raise SettingError(
                 "FoX needs the gates of all keys, but got none.\n"
-                "Pass gates=here.gates(x) to here.attention; with a cache, keep them beside the keys."
+                "Pass gates=here.gates(x) to here.attention; with a KV cache, store them beside the keys."
             )
         needed = (gates.shape[0] if q is None else q.shape[0], self.num_heads, keys.tokens)
         if gates.shape != needed:
             raise ShapeError(
                 f"FoX needs gates of shape (batch, heads, keys) = {needed}, but got {tuple(gates.shape)}.\n"
-                "While decoding, append the new gates to the cache: torch.cat([cached, here.gates(x)], dim=-1)."
+                "With a KV cache, append the new gates to the cached ones: torch.cat([cached, here.gates(x)], dim=-1)."
             )
-        if readable(gates) and gates.numel() and (most := gates.detach().amax()) > 0:
+        if readable(gates) and gates.numel() and (largest := gates.detach().amax()) > 0:
             raise SettingError(
-                f"FoX got gates up to {most:.3g}, but they are ln f of f below 1, so never above 0.\n"
-                "Pass what here.gates(x) gives, not f itself."
+                f"FoX got gates up to {largest:.3g}, but they are logarithms of f < 1, so never above 0.\n"
+                "Pass what here.gates(x) returns, not f itself."
             )
         return gates
 
 
-def _own_slots(queries: Positions, keys: Positions) -> Int64[Tensor, "batch queries"]:
-    """Find the last key of its document that is not later than each query, which is the query itself if it is there.
+def _query_slots(queries: Positions, keys: Positions) -> Int64[Tensor, "batch queries"]:
+    """Return for each query the slot of the last visible key: the key of the same token, where it is among the keys.
 
-    If it is not, its own gate is missing from the sums of all keys alike, and softmax does not see that.
+    Where it is not, the query's gate is missing from the bias of all keys alike, which softmax ignores.
     """
     if queries is keys:
         return torch.arange(keys.tokens, device=keys.device)[None]
-    seen = queries.mask(keys)[:, 0].int()  # (batch, queries, keys)
-    return keys.tokens - 1 - seen.flip(-1).argmax(-1)
+    visible = queries.mask(keys)[:, 0].int()  # (batch, queries, keys)
+    return keys.tokens - 1 - visible.flip(-1).argmax(-1)

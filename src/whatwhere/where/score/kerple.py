@@ -1,4 +1,4 @@
-"""Kernelized relative positions."""
+"""Kernelized relative positional embedding (KERPLE)."""
 
 from math import inf
 from typing import Literal, final
@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from whatwhere.checks import require_choice, require_whole
+from whatwhere.checks import require_choice, require_generator, require_whole
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.where.doors import Curve, DistanceBias
+from whatwhere.where.base import Curve, DistanceBias
 
 Kind = Literal["log", "power"]
 KINDS: tuple[Kind, ...] = ("log", "power")
@@ -19,28 +19,29 @@ _FLOOR = 0.01
 
 @final
 class KERPLE(DistanceBias):
-    """Let each head learn how a key fades with distance, by a logarithm or by a power.
+    """Learn for each head how scores decay with the distance, by a logarithm or a power.
 
         log      score(h, i, j) += -p_h ln(1 + a_h |i - j|)        p_h > 0,  a_h > 0
         power    score(h, i, j) += -a_h |i - j| ** p_h             a_h > 0,  0 < p_h < 2
 
     Chi et al. 2022, https://arxiv.org/abs/2205.09921; the letters are those of the authors' code. A power of 1 is ALiBi
-    with slopes a; as p goes to 0, the logarithm fades to no bias. Both start as theirs do: p from U(0, 2), a from
-    U(0, 1), at least 0.01. Their code holds these limits by clamping the parameters in every forward pass; here p and
-    a are a softplus of free parameters, and the power's p is 2 sigmoid of one, so that they cannot leave their range
-    and an optimizer's state stays true. For an encoder it is symmetric.
+    with slopes a; as p goes to 0, the logarithmic bias vanishes. Initial values are theirs: p from U(0, 2), a from U(0,
+    1), at least 0.01. Their code enforces these ranges by clamping the parameters in every forward pass; here p and a
+    are a softplus of unconstrained parameters, and the power's p is 2 sigmoid of one, so that they cannot leave their
+    ranges and the optimizer's state stays valid. For an encoder the bias is symmetric.
 
     Args:
         num_heads: H, any positive integer.
         kind: `log`, which extrapolated best in the paper, or `power`.
 
-    Learned: two numbers a head, `free_p` and `free_a`; `p` and `a` are what they stand for. Any length. Engines: dense,
-    sdpa, flex. Used by: its authors' models.
+    Learned: two numbers per head, `free_p` and `free_a`, from which `p` and `a` are computed. Any length. Engines:
+    dense, sdpa, flex. Used by: its authors' models.
 
-    >>> kerple = KERPLE(num_heads=2)
-    >>> kerple.assign(p=torch.tensor([1.0, 2.0]), a=torch.tensor([1.0, 0.5]))
-    >>> kerple(torch.tensor([0, 1, 3]))[0, 0, -1]
-    tensor([-1.3863, -1.0986, -0.0000], grad_fn=<SelectBackward0>)
+    Examples:
+        >>> kerple = KERPLE(num_heads=2)
+        >>> kerple.assign(p=torch.tensor([1.0, 2.0]), a=torch.tensor([1.0, 0.5]))
+        >>> kerple(torch.tensor([0, 1, 3]))[0, 0, -1]
+        tensor([-1.3863, -1.0986, -0.0000], grad_fn=<SelectBackward0>)
     """
 
     free_p: Float[Tensor, " heads"]
@@ -71,46 +72,55 @@ class KERPLE(DistanceBias):
         """a_h of each head."""
         return F.softplus(_wide(self.free_a))
 
-    def reset_parameters(self) -> None:
-        """Draw p and a anew."""
-        # In float32 also where the parameters are bfloat16, which would round some p of the power up to 2.
-        p, a = (torch.rand(self.num_heads, device=self.free_p.device) for _ in range(2))
-        self._keep(p=(2 * p).clamp(min=_FLOOR), a=a.clamp(min=_FLOOR))
-
-    def assign(self, p: Float[Tensor, " heads"], a: Float[Tensor, " heads"]) -> None:
-        """Take given numbers, such as those of a published model.
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Initialize p and a.
 
         Args:
-            p: above 0, and below 2 where the kind is `power`.
-            a: above 0.
+            generator: random generator; None is PyTorch's global random state.
         """
-        for name, given, end in (("p", p, 2 if self.kind == "power" else inf), ("a", a, inf)):
-            if given.shape != (self.num_heads,):
+        require_generator("KERPLE", generator, self.free_p)
+        # Sampled in float32 also for bfloat16 parameters: rounded to bfloat16, p might be 2, which is out of range.
+        p, a = (torch.rand(self.num_heads, generator=generator, device=self.free_p.device) for _ in range(2))
+        self._store(p=(2 * p).clamp(min=_FLOOR), a=a.clamp(min=_FLOOR))
+
+    def assign(self, p: Float[Tensor, " heads"], a: Float[Tensor, " heads"]) -> None:
+        """Set p and a, for example to those of a published model.
+
+        Args:
+            p: above 0, and below 2 for the kind `power`.
+            a: above 0.
+
+        Raises:
+            ShapeError: there is not one number for each head.
+            SettingError: a number is out of range.
+        """
+        for name, values, end in (("p", p, 2 if self.kind == "power" else inf), ("a", a, inf)):
+            if values.shape != (self.num_heads,):
                 raise ShapeError(
                     f"KERPLE has {self.num_heads} heads and needs one {name} for each, but got shape "
-                    f"{tuple(given.shape)}."
+                    f"{tuple(values.shape)}."
                 )
-            for head, value in enumerate(given.tolist()):
+            for head, value in enumerate(values.tolist()):
                 if not 0 < value < end:
                     raise SettingError(
                         f"KERPLE got {name}={value} for head {head}, but kind={self.kind!r} needs {name} above 0"
                         f"{' and below 2' if end == 2 else ' and finite'}.\n"
-                        f"To take the nearest number allowed, pass {name}.clamp(0.01, {1.99 if end == 2 else 1e4})."
+                        f"For the nearest allowed number, pass {name}.clamp(0.01, {1.99 if end == 2 else 1e4})."
                     )
-        self._keep(p, a)
+        self._store(p, a)
 
     def curve(self, device: torch.device) -> Curve:
-        """Give the kernel of each head, which is 0 at distance 0 and falls."""
+        """Return the kernel of each head, which is 0 at distance 0 and decreases."""
         p, a = self.p, self.a
         if self.kind == "power":
             return lambda head, distance: -a[head] * distance.abs().to(a.dtype) ** p[head]
         return lambda head, distance: -p[head] * (a[head] * distance.abs().to(a.dtype)).log1p()
 
     def extra_repr(self) -> str:
-        """Show the settings."""
+        """Return the settings."""
         return f"num_heads={self.num_heads}, kind={self.kind!r}"
 
-    def _keep(self, p: Tensor, a: Tensor) -> None:
+    def _store(self, p: Tensor, a: Tensor) -> None:
         with torch.no_grad():
             self.free_p.copy_((_wide(p) / 2).logit() if self.kind == "power" else _inverse_softplus(_wide(p)))
             self.free_a.copy_(_inverse_softplus(_wide(a)))

@@ -1,4 +1,4 @@
-"""Sandwich: what is left of the sinusoid where only distances count."""
+"""Sandwich: the position-to-position scores of the sinusoidal encoding."""
 
 from typing import final
 
@@ -6,34 +6,34 @@ import torch
 from torch import Tensor
 
 from whatwhere.checks import require_even, require_positive, require_whole
-from whatwhere.where.doors import Curve, DistanceBias
+from whatwhere.where.base import Curve, DistanceBias
 from whatwhere.where.frequencies import inverse_frequencies
 
 
 @final
 class Sandwich(DistanceBias):
-    """Add the inner product of the sinusoids of two positions, each head in a strength of its own.
+    """Add the dot product of the sinusoidal vectors of two positions, scaled by head.
 
         score(h, i, j) += <PE(i), PE(j)> / r_h = sum_n cos((i - j) w_n) / r_h
         w_n = theta ** (-2n / sinusoid_dim),  n = 0 .. sinusoid_dim/2 - 1        r_h = 8 h / H,  h = 1..H
 
-    Chi et al. 2023, https://arxiv.org/abs/2212.10356, who keep of the scores of sinusoidal vectors only the part
-    between two positions. n counts from 0, as in the listing of the paper's appendix and in attention-gym, so that the
-    sum is the inner product of two rows of `Sinusoidal(sinusoid_dim)`. It falls about as the logarithm of the distance
-    does, but not steadily: some distances get more than their nearer neighbors. It is not divided by sqrt(head_dim).
-    For an encoder it is symmetric.
+    Chi et al. 2023, https://arxiv.org/abs/2212.10356, who keep only the position-to-position part of the scores of the
+    sinusoidal encoding. n counts from 0, as in the listing of the paper's appendix and in attention-gym, so that the
+    sum is the dot product of two vectors of `Sinusoidal(sinusoid_dim)`. It decreases roughly with the logarithm of the
+    distance, but not monotonically. It is not divided by sqrt(head_dim). For an encoder the bias is symmetric.
 
     Args:
         num_heads: H, any positive integer.
         sinusoid_dim: features of the sinusoid, even, whatever the model's dim; 128 in the paper.
-        theta: above 0; 10,000 in the paper.
+        theta: base of the frequencies, above 0; 10,000 in the paper.
 
     Fixed: no parameters, no state. Any length: angles are float64. Engines: dense, sdpa, flex. Used by: its authors'
     models.
 
-    >>> Sandwich(num_heads=8, sinusoid_dim=4)(torch.tensor([0, 1]))[0, :2, 1]
-    tensor([[1.5403, 2.0000],
-            [0.7701, 1.0000]])
+    Examples:
+        >>> Sandwich(num_heads=8, sinusoid_dim=4)(torch.tensor([0, 1]))[0, :2, 1]
+        tensor([[1.5403, 2.0000],
+                [0.7701, 1.0000]])
     """
 
     def __init__(self, num_heads: int, sinusoid_dim: int = 128, theta: float = 10_000.0) -> None:
@@ -44,19 +44,19 @@ class Sandwich(DistanceBias):
         self.num_heads, self.sinusoid_dim, self.theta = num_heads, sinusoid_dim, theta
 
     def curve(self, device: torch.device) -> Curve:
-        """Give the sum of cosines over r_h."""
+        """Return the sum of cosines over r_h."""
         frequencies = inverse_frequencies(self.sinusoid_dim, self.theta, device)
         ratios = torch.arange(1, self.num_heads + 1, device=device) * (8 / self.num_heads)
 
         def bias(head: Tensor, distance: Tensor) -> Tensor:
-            far = distance.abs().to(torch.float64)
-            total = torch.zeros_like(far)
-            for n in range(self.sinusoid_dim // 2):  # one at a time: all at once, they are 64 tables
-                total = total + (far * frequencies[n]).cos()
+            absolute = distance.abs().to(torch.float64)
+            total = torch.zeros_like(absolute)
+            for n in range(self.sinusoid_dim // 2):  # one at a time: at once they would be 64 tables
+                total = total + (absolute * frequencies[n]).cos()
             return total.float() / ratios[head]
 
         return bias
 
     def extra_repr(self) -> str:
-        """Show the settings."""
+        """Return the settings."""
         return f"num_heads={self.num_heads}, sinusoid_dim={self.sinusoid_dim}, theta={self.theta}"

@@ -1,4 +1,4 @@
-"""Relative positions as vectors that queries meet."""
+"""Shaw's relative position representations, in the keys."""
 
 from math import sqrt
 from typing import final
@@ -7,36 +7,38 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from whatwhere.checks import require_positive, require_whole
+from whatwhere.checks import require_generator, require_positive, require_whole
 from whatwhere.errors import SettingError
-from whatwhere.ruler import Positions
-from whatwhere.where.content import contract, distances, require_content
-from whatwhere.where.doors import Element, ScoreBias
+from whatwhere.position import Positions
+from whatwhere.where.base import Element, ScoreBias
+from whatwhere.where.content_bias import contract, distances, require_content
 
 
 @final
 class Shaw(ScoreBias):
-    """Let each query meet a learned vector of the clipped distance, as if it were part of the key.
+    """Add to each key a learned vector of its clipped distance from the query.
 
-        score(h, i, j) += <q_i, E[clip(j - i, -left, right) + left]> / sqrt(head_dim)
+        score(h, i, j) += <q_i, E[clip(j - i, -D, F) + D]> / sqrt(head_dim)
 
-    with E: (left + 1 + right, head_dim), drawn from N(0, std), shared by all heads. Shaw, Uszkoreit and Vaswani 2018,
-    https://arxiv.org/abs/1803.02155, equation 5. Their equation 3 adds a second table to the values; that is no
-    number added to a score and stays outside of this library. Queries meet the table first, (batch, heads, queries,
-    rows), and pairs pick from the result: nothing of size queries * keys * head_dim is made.
+    with D = max_distance, F = max_future_distance and E: (D + 1 + F, head_dim), initially N(0, std), shared by all
+    heads. Shaw, Uszkoreit and Vaswani 2018, https://arxiv.org/abs/1803.02155, equation 5. Their equation 3 adds a
+    second table to the values; that is no bias of a score and not part of this library. Dot products of queries and
+    rows are computed first, (batch, heads, queries, rows), and indexed by pairs: no tensor of size queries * keys *
+    head_dim is needed.
 
     Args:
         head_dim: features of a head.
         num_heads: heads of the attention.
-        left: earlier keys at distances 0..left have a row each, farther ones the first row.
-        right: later keys up to this distance have a row each, farther ones the last row; 0 if none are seen.
-        std: spread of the initial rows.
+        max_distance: distance at which earlier keys are clipped; nearer ones have one row for each distance.
+        max_future_distance: the same for later keys, 0 or more; None is max_distance. A causal model needs 0.
+        std: standard deviation of the initial rows.
 
     Learned: one parameter, `weight`, in the layout of Hugging Face's `distance_embedding`. Any length. Engines: dense,
     sdpa, flex. Used by: Wav2Vec2-BERT.
 
-    >>> Shaw(head_dim=16, num_heads=4, left=8, right=0).weight.shape
-    torch.Size([9, 16])
+    Examples:
+        >>> Shaw(head_dim=16, num_heads=4, max_distance=8, max_future_distance=0).weight.shape
+        torch.Size([9, 16])
     """
 
     weight: Float[Tensor, "rows head_dim"]
@@ -46,25 +48,34 @@ class Shaw(ScoreBias):
         self,
         head_dim: int,
         num_heads: int,
-        left: int = 16,
-        right: int = 16,
+        max_distance: int = 16,
+        max_future_distance: int | None = None,
         *,
         std: float = 0.02,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        require_whole("Shaw", head_dim=head_dim, num_heads=num_heads, left=left)
+        require_whole("Shaw", head_dim=head_dim, num_heads=num_heads, max_distance=max_distance)
         require_positive("Shaw", std=std)
-        if isinstance(right, bool) or not isinstance(right, int) or right < 0:
-            raise SettingError(f"Shaw got right={right!r}, but needs a whole number; 0 where no later key is seen.")
-        self.head_dim, self.num_heads, self.left, self.right, self.std = head_dim, num_heads, left, right, std
-        self.weight = nn.Parameter(torch.empty(left + 1 + right, head_dim, device=device, dtype=dtype))
+        future = max_distance if max_future_distance is None else max_future_distance
+        if isinstance(future, bool) or not isinstance(future, int) or future < 0:
+            raise SettingError(
+                f"Shaw got max_future_distance={future!r}, but needs a whole number, 0 or more; 0 for causal attention."
+            )
+        self.head_dim, self.num_heads, self.std = head_dim, num_heads, std
+        self.max_distance, self.max_future_distance = max_distance, future
+        self.weight = nn.Parameter(torch.empty(max_distance + 1 + future, head_dim, device=device, dtype=dtype))
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw the rows anew."""
-        nn.init.normal_(self.weight, std=self.std)
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Initialize the rows.
+
+        Args:
+            generator: random generator; None is PyTorch's global random state.
+        """
+        require_generator("Shaw", generator, self.weight)
+        nn.init.normal_(self.weight, std=self.std, generator=generator)
 
     def bind(
         self,
@@ -76,19 +87,19 @@ class Shaw(ScoreBias):
         gates: Float[Tensor, "batch heads keys"] | None = None,
         causal: bool = True,
     ) -> Element:
-        """Let queries meet all rows; give the pick of each pair."""
+        """Compute the dot products of queries and all rows; each pair selects one."""
         q = require_content("Shaw", "q", q, self.head_dim)
-        met = contract("bhid,rd->bhir", q, self.weight) / sqrt(self.head_dim)  # (batch, heads, queries, rows)
-        between, left, right = distances("Shaw", queries, keys), self.left, self.right
+        products = contract("bhid,rd->bhir", q, self.weight) / sqrt(self.head_dim)  # (batch, heads, queries, rows)
+        distance, past, future = distances("Shaw", queries, keys), self.max_distance, self.max_future_distance
 
         def element(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return met[b, h, i, (-between(b, i, j)).clamp(-left, right) + left]
+            return products[b, h, i, (-distance(b, i, j)).clamp(-past, future) + past]
 
         return element
 
     def extra_repr(self) -> str:
-        """Show the settings."""
+        """Return the settings."""
         return (
-            f"head_dim={self.head_dim}, num_heads={self.num_heads}, left={self.left}, right={self.right}, "
-            f"std={self.std}"
+            f"head_dim={self.head_dim}, num_heads={self.num_heads}, max_distance={self.max_distance}, "
+            f"max_future_distance={self.max_future_distance}, std={self.std}"
         )

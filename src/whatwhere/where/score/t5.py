@@ -1,4 +1,4 @@
-"""Biases learned for buckets of distances."""
+"""T5's relative position biases."""
 
 from bisect import bisect_left
 from typing import final
@@ -7,43 +7,44 @@ import torch
 from jaxtyping import Float, Int64, Integer
 from torch import Tensor, nn
 
-from whatwhere.checks import require_even, require_positive, require_whole
+from whatwhere.checks import require_even, require_generator, require_positive, require_whole
 from whatwhere.errors import SettingError
-from whatwhere.where.doors import Curve, DistanceBias
-from whatwhere.where.frequencies import sent
+from whatwhere.where.base import Curve, DistanceBias
+from whatwhere.where.frequencies import to_device
 
 
 @final
 class T5(DistanceBias):
-    """Learn a bias for each bucket of distances, in each head; buckets grow wider with the distance.
+    """Learn one bias per head for each bucket of distances; buckets widen with the distance.
 
-        score(h, i, j) += W[bucket(i - j), h]        W: (num_buckets, heads), drawn from N(0, std)
+        score(h, i, j) += W[bucket(i - j), h]        W: (num_buckets, heads), initially N(0, std)
 
         bucket(n) = n                                                  n < E,  E = B // 2
                     min(E + floor((B - E) ln(n / E) / ln(D / E)), B - 1)    else
 
-    with B = num_buckets and D = max_distance. Raffel et al. 2020, https://arxiv.org/abs/1910.10683, as the code of
-    Mesh TensorFlow and Hugging Face has it. If bidirectional, B is half of num_buckets, and the second half of the
-    table is for later keys; else attention must be causal, for later keys would share bucket 0. Bucket edges are
-    found in whole numbers, so they are the same on every device; Hugging Face's float32 logarithm gives the same
-    buckets, unless an edge is a whole distance and rounding misses it, as with 17 buckets up to 27.
+    with B = num_buckets and D = max_distance. Raffel et al. 2020, https://arxiv.org/abs/1910.10683, as in the code
+    of Mesh TensorFlow and Hugging Face. If bidirectional, B is half of num_buckets, and the second half of the table is
+    for later keys; else attention must be causal, because later keys would share bucket 0. Bucket edges are computed
+    with integers, so they are the same on every device; Hugging Face's float32 logarithm gives the same buckets, unless
+    an edge is exactly an integer and rounding misses it, as with 17 buckets up to 27.
 
-    T5 does not divide scores by sqrt(head_dim), hence the softmax scale of 1. In T5 one table serves all layers: give
-    each layer's Where the same object, and `bind` evaluates it once.
+    T5 does not divide scores by sqrt(head_dim), hence the softmax scale of 1. In T5 all layers share one
+    table: pass the same object to the Where of each layer, and `bind` evaluates it once.
 
     Args:
         num_heads: heads of the attention.
         num_buckets: rows of the table, at least 2; if bidirectional even and at least 4.
-        max_distance: from here on all distances share the last bucket; above half the buckets of one side.
-        bidirectional: tell later keys from earlier ones, as an encoder needs.
-        scale: the softmax factor to ask for; None leaves 1 / sqrt(head_dim).
-        std: spread of the initial table; Hugging Face draws with 1 / sqrt(dim) of the model.
+        max_distance: all distances from here on share the last bucket; above half the buckets of one direction.
+        bidirectional: use separate buckets for later keys, as an encoder needs.
+        scale: the softmax scale to require; None leaves 1 / sqrt(head_dim).
+        std: standard deviation of the initial table; 1 / sqrt(dim of the model) in Hugging Face.
 
     Learned: one parameter, `weight`, in the layout of Hugging Face's `relative_attention_bias`. Any length. Engines:
     dense, sdpa, flex. Used by: T5, mT5, UMT5.
 
-    >>> T5(num_heads=4).buckets(torch.tensor([0, 15, 16, 40, 127, 5000, -3]))
-    tensor([ 0, 15, 16, 23, 31, 31,  0])
+    Examples:
+        >>> T5(num_heads=4).buckets(torch.tensor([0, 15, 16, 40, 127, 5000, -3]))
+        tensor([ 0, 15, 16, 23, 31, 31,  0])
     """
 
     weight: Float[Tensor, "num_buckets heads"]
@@ -71,70 +72,87 @@ class T5(DistanceBias):
         self.bidirectional, self.causal_only = bidirectional, not bidirectional
         self.scale, self.std = scale, std
         self._side = num_buckets // 2 if bidirectional else num_buckets
-        self._require_room()
+        self._require_buckets()
         self._edges = edges(self._side, max_distance)
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads, device=device, dtype=dtype))
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw the table anew."""
-        nn.init.normal_(self.weight, std=self.std)
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Initialize the table.
+
+        Args:
+            generator: random generator; None is PyTorch's global random state.
+        """
+        require_generator("T5", generator, self.weight)
+        nn.init.normal_(self.weight, std=self.std, generator=generator)
 
     def buckets(self, distance: Integer[Tensor, "*shape"]) -> Int64[Tensor, "*shape"]:
-        """Give the bucket of each distance, query minus key."""
+        """Return the bucket of each distance, query minus key."""
         n = distance.long()
         far = n.abs() if self.bidirectional else n.clamp(min=0)
-        begins = sent(self._edges, n.device, torch.int64)
+        begins = to_device(self._edges, n.device, torch.int64)
         exact = self._side // 2
         bucket = torch.where(far < exact, far, exact + torch.bucketize(far, begins, right=True))
         return bucket + self._side * (n < 0) if self.bidirectional else bucket
 
     def curve(self, device: torch.device) -> Curve:
-        """Give W at the bucket of a distance: one value a head for each distance up to the farthest told apart."""
+        """Return W at the bucket of a distance."""
         last = self.max_distance
         buckets = self.buckets(torch.arange(-last, last + 1, device=device))
-        # Widened before rows are taken: the gradients of a row that many pairs share are then summed in float32.
+        # Cast before indexing, so that gradients of a row that many pairs share are summed in float32.
         values = self.weight.to(torch.promote_types(self.weight.dtype, torch.float32))[buckets]
         return lambda head, distance: values[distance.clamp(-last, last) + last, head]
 
     def require_direction(self, causal: bool) -> None:
-        """Raise SettingError where later keys would be taken for the query's own place."""
+        """Check that the scheme supports attention of this direction; one-directional buckets are causal only.
+
+        Args:
+            causal: whether attention is causal.
+
+        Raises:
+            SettingError: causal=False, but the scheme has no buckets for later keys.
+        """
         if self.causal_only and not causal:
             raise SettingError(
-                "T5 says nothing of keys later than the query, but got causal=False.\n"
+                "T5 without bidirectional=True supports causal attention only, but got causal=False.\n"
                 f"For an encoder: T5(num_heads={self.num_heads}, bidirectional=True). For a decoder pass causal=True."
             )
 
     def extra_repr(self) -> str:
-        """Show the settings."""
+        """Return the settings."""
         return (
             f"num_heads={self.num_heads}, num_buckets={self.num_buckets}, max_distance={self.max_distance}, "
             f"bidirectional={self.bidirectional}, scale={self.scale}, std={self.std}"
         )
 
-    def _require_room(self) -> None:
+    def _require_buckets(self) -> None:
         exact = self._side // 2
         if exact < 1:
             raise SettingError(
-                f"T5 got num_buckets={self.num_buckets}, but each side needs one bucket for near and one for far keys: "
-                f"at least {4 if self.bidirectional else 2}."
+                f"T5 got num_buckets={self.num_buckets}, but each direction needs a bucket for near and one for far "
+                f"keys: at least {4 if self.bidirectional else 2}."
             )
         if self.max_distance <= exact:
             raise SettingError(
-                f"T5 got max_distance={self.max_distance}, but distances up to {exact - 1} have a bucket each, and the "
-                f"others need room: pass max_distance={exact + 1} or more, or fewer buckets."
+                f"T5 got max_distance={self.max_distance}, but distances up to {exact - 1} have their own buckets, and "
+                f"the others need some too: pass max_distance={exact + 1} or more, or fewer buckets."
             )
 
 
 def edges(buckets: int, max_distance: int) -> tuple[int, ...]:
-    """Give the distances at which the buckets of the far half begin, but for its first.
+    """Return the distances at which the wider buckets begin, without the first of them.
 
         bucket E + m begins at the first n with (n / E) ** (B - E) >= (D / E) ** m        m = 1 .. B - E - 1
 
-    Compared in whole numbers, where no rounding can move an edge.
+    Compared as integers, so that no rounding can move an edge.
 
-    >>> edges(16, 128)
-    (12, 16, 23, 32, 46, 64, 91)
+    Args:
+        buckets: B, the buckets of one direction.
+        max_distance: D, at which the last bucket begins at the latest.
+
+    Examples:
+        >>> edges(16, 128)
+        (12, 16, 23, 32, 46, 64, 91)
     """
     exact = buckets // 2
     wide = buckets - exact

@@ -1,4 +1,4 @@
-"""Transformer-XL's relative positions."""
+"""Transformer-XL's relative positional encoding."""
 
 from math import sqrt
 from typing import final
@@ -7,41 +7,43 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from whatwhere.checks import require_even, require_positive, require_whole
-from whatwhere.ruler import Positions
-from whatwhere.where.content import contract, for_each_head, require_content
-from whatwhere.where.doors import Element, ScoreBias
+from whatwhere.checks import require_even, require_generator, require_positive, require_whole
+from whatwhere.position import Positions
+from whatwhere.where.base import Element, ScoreBias
+from whatwhere.where.content_bias import contract, for_each_head, require_content
 from whatwhere.where.frequencies import sinusoid
 
 
 @final
 class TransformerXL(ScoreBias):
-    """Let queries meet the projected sinusoid of the distance, with a bias vector for keys and one for distances.
+    """Add dot products of queries with the projected sinusoid of the distance, and bias vectors for keys and distances.
 
         score(h, i, j) = (<q_i + u_h, k_j> + <q_i + v_h, W_h R(i - j)>) / sqrt(head_dim)
 
         R(n) = (sin n w_0, sin n w_1, ..., cos n w_0, cos n w_1, ...)        w_m = theta ** (-2m / dim)
 
-    Dai et al. 2019, https://arxiv.org/abs/1901.02860, section 3.3; sines before cosines, as their code and XLNet's.
-    <q_i, k_j> is the attention's own; this scheme adds the rest. R of a negative distance serves later keys. Their
-    code makes R of all distances and shifts the result; here sine and cosine of the difference come apart,
+    Dai et al. 2019, https://arxiv.org/abs/1901.02860, section 3.3; sines before cosines, as in their code and XLNet's.
+    <q_i, k_j> is the score of the attention itself; this scheme adds the rest. R of a negative distance is for later
+    keys. Their code computes R of all distances and shifts the result; here sine and cosine of the difference are
+    expanded,
 
         <y, R(i - j)> = <z, R(j)>        z = (y_c sin i w - y_s cos i w,  y_s sin i w + y_c cos i w)
 
-    so a pair costs one inner product of dim features, and positions may have gaps. `clamp_len` is not offered.
+    so a pair costs one dot product of dim features, and positions may have gaps. `clamp_len` is not supported.
 
     Args:
         head_dim: features of a head.
         num_heads: heads of the attention.
         dim: features of R, even; None is num_heads * head_dim.
-        theta: above 0.
-        std: spread of the initial parameters.
+        theta: base of the frequencies, above 0.
+        std: standard deviation of the initial parameters.
 
     Learned: `u` and `v` (heads, head_dim), `weight` W (heads, head_dim, dim); XLNet's `r_w_bias`, `r_r_bias` and
     `r.permute(1, 2, 0)`. Any length. Engines: dense, sdpa, flex. Used by: Transformer-XL, XLNet.
 
-    >>> TransformerXL(head_dim=16, num_heads=4).weight.shape
-    torch.Size([4, 16, 64])
+    Examples:
+        >>> TransformerXL(head_dim=16, num_heads=4).weight.shape
+        torch.Size([4, 16, 64])
     """
 
     u: Float[Tensor, "heads head_dim"]
@@ -71,10 +73,15 @@ class TransformerXL(ScoreBias):
         self.weight = nn.Parameter(torch.empty(num_heads, head_dim, dim, device=device, dtype=dtype))
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Initialize all parameters.
+
+        Args:
+            generator: random generator; None is PyTorch's global random state.
+        """
+        require_generator("TransformerXL", generator, self.weight)
         for parameter in (self.u, self.v, self.weight):
-            nn.init.normal_(parameter, std=self.std)
+            nn.init.normal_(parameter, std=self.std, generator=generator)
 
     def bind(
         self,
@@ -86,12 +93,12 @@ class TransformerXL(ScoreBias):
         gates: Float[Tensor, "batch heads keys"] | None = None,
         causal: bool = True,
     ) -> Element:
-        """Make the table of all pairs, (batch, heads, queries, keys)."""
+        """Compute the table of all pairs, (batch, heads, queries, keys)."""
         q = require_content("TransformerXL", "q", q, self.head_dim)
         k = for_each_head(require_content("TransformerXL", "k", k, self.head_dim), self.num_heads)
-        # v meets W apart from q: their sum in bfloat16 would be rounded once more.
+        # v and q are multiplied by W separately: their sum in bfloat16 would be rounded once more.
         y = contract("bhid,hdn->bhin", q, self.weight) + contract("hd,hdn->hn", self.v, self.weight)[:, None]
-        by_distance = contract("bhin,bjn->bhij", self._turn(y, queries), self._sinusoid(keys))
+        by_distance = contract("bhin,bjn->bhij", self._rotated(y, queries), self._sinusoid(keys))
         by_key = contract("hd,bhjd->bhj", self.u, k)
         table = (by_distance + by_key[:, :, None]) / sqrt(self.head_dim)
 
@@ -101,18 +108,18 @@ class TransformerXL(ScoreBias):
         return element
 
     def extra_repr(self) -> str:
-        """Show the settings."""
+        """Return the settings."""
         return (
             f"head_dim={self.head_dim}, num_heads={self.num_heads}, dim={self.dim}, theta={self.theta}, std={self.std}"
         )
 
-    def _turn(
+    def _rotated(
         self, y: Float[Tensor, "batch heads queries dim"], queries: Positions
     ) -> Float[Tensor, "batch heads queries dim"]:
-        """Give z, which meets R(j) as y meets R(i - j)."""
+        """Return z, for which <z, R(j)> = <y, R(i - j)>."""
         sin, cos = self._sinusoid(queries)[:, None].chunk(2, dim=-1)
-        by_sine, by_cosine = y.chunk(2, dim=-1)
-        return torch.cat([by_cosine * sin - by_sine * cos, by_sine * sin + by_cosine * cos], dim=-1)
+        y_sin, y_cos = y.chunk(2, dim=-1)
+        return torch.cat([y_cos * sin - y_sin * cos, y_sin * sin + y_cos * cos], dim=-1)
 
     def _sinusoid(self, positions: Positions) -> Float[Tensor, "batch tokens dim"]:
-        return sinusoid(positions.single_axis("TransformerXL"), self.dim, self.theta, "halves")
+        return sinusoid(positions.single_axis("TransformerXL"), self.dim, self.theta, "half")

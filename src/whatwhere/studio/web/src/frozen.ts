@@ -1,4 +1,4 @@
-/** Answers of a page that is one file: they stand in it, gzipped, by question. Written by studio/freezing.py. */
+/** Answers of a page that is one file: they stand in it, gzipped, by question. Written by studio/export.py. */
 
 import { type Labels, Names } from "./views/map/labels";
 import { Problem, type Progress, type Settings, type Source } from "./source";
@@ -67,7 +67,7 @@ export class FrozenSource implements Source {
   }
 }
 
-/** Name a question as studio/freezing.py does. */
+/** Name a question as studio/export.py does. */
 export function question(name: string, settings: Settings): string {
   const sorted = Object.entries(settings).sort(([one], [other]) => (one < other ? -1 : 1));
   return `${name}?${JSON.stringify(Object.fromEntries(sorted))}`;

@@ -7,8 +7,8 @@ const IMPORTS: [RegExp, string][] = [
   [/\btorch\./, "import torch"],
   [/(?<!from )\bwhatwhere\.\w+/, "import whatwhere"],
   [/\bPath\(/, "from pathlib import Path"],
-  [/\bread_results\(/, "from whatwhere.comparison.reading import read_results"],
-  [/\bSource\./, "from whatwhere.studio.sources import Source"],
+  [/\bread_results\(/, "from whatwhere.comparison import read_results"],
+  [/\bSource\./, "from whatwhere.studio.session import Source"],
 ];
 
 /** Give lines that run as they stand: what they name is imported in front, and PATH is what is open. */

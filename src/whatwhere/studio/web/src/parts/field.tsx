@@ -3,7 +3,7 @@
 import { useId, useState } from "preact/hooks";
 import { useAnswer, useRested } from "../hooks";
 import { whole } from "../numbers";
-import { readable } from "../signs";
+import { face, visibleToken } from "../escape";
 import type { Tensor } from "../wire";
 import { TokenLabel } from "./token";
 
@@ -32,6 +32,10 @@ export function TokenField({ label, value, choose, main = false, hint }: Props) 
   const asked = useRested(typed ?? "", 120);
   const { answer } = useAnswer<Found>("tokens.find", asked.trim() === "" ? null : { text: asked, most: 12 });
   const found = typed !== null && typed.trim() !== "" && answer ? answer : null;
+  // A token that was chosen is kept as #id, for several may read alike; shown is what it reads.
+  const chosen = typed === null && /^#\d+$/.test(value) ? value : null;
+  const { answer: named } = useAnswer<Found>("tokens.find", chosen === null ? null : { text: chosen, most: 1 });
+  const shown = chosen !== null && named?.words.length && `#${named.ids.values[0]}` === chosen ? visibleToken(face(named.words[0]!, named.texts[0] ?? null)) : value;
   const open = found !== null && found.ids.values.length > 0;
   const take = (token: string) => {
     setTyped(null);
@@ -66,7 +70,8 @@ export function TokenField({ label, value, choose, main = false, hint }: Props) 
         aria-controls={`${id}-list`}
         aria-activedescendant={open && at >= 0 ? `${id}-${at}` : undefined}
         placeholder={hint ?? "text or #id"}
-        value={typed ?? value}
+        value={typed ?? shown}
+        title={chosen ?? undefined}
         onInput={(event) => {
           setTyped(event.currentTarget.value);
           setAt(-1);
@@ -75,7 +80,7 @@ export function TokenField({ label, value, choose, main = false, hint }: Props) 
         onBlur={() => setTyped(null)}
         onKeyDown={keys}
       />
-      <ul id={`${id}-list`} role="listbox" aria-label={`tokens that hold ${readable(asked)}`} hidden={!open} class="found">
+      <ul id={`${id}-list`} role="listbox" aria-label={`tokens that hold ${visibleToken(asked)}`} hidden={!open} class="found">
         {open &&
           found.words.map((word, n) => (
             // On pointer down: the field loses its focus, and this list with it, before a click would come.

@@ -1,37 +1,37 @@
-/** A token as a reader can see it: signs for what has no shape, and a direction of its own. */
+/** A token as a reader can see it: code points for what has no shape, and a direction of its own. */
 
-import { cut, face, readable, signs } from "../signs";
+import { characters, face, visibleToken } from "../escape";
 
 interface Props {
   word: string;
-  /** What the token stands for; null where it is a part of a character's bytes. */
+  /** The text that the token decodes to; null where it is a part of a character's bytes. */
   text: string | null;
-  /** Where it leads; without, it is no link. */
+  /** The address of a link; without, it is none. */
   href?: string;
 }
 
 export function TokenLabel({ word, text, href }: Props) {
-  const parts = signs(face(word, text)).map((sign, n) =>
-    sign.stands ? (
+  const parts = characters(face(word, text)).map((shown, n) =>
+    shown.replaced ? (
       <span key={n} class="stands">
-        {sign.text}
+        {shown.text}
       </span>
     ) : (
-      sign.text
+      shown.text
     ),
   );
-  const title = `in the vocabulary: ${readable(cut(word))}`;
-  // Inline code isolates: a token that is written from right to left turns nothing but itself.
-  const shown = (
+  const title = `in the vocabulary: ${visibleToken(word)}`;
+  // bdi isolates: a token that is written from right to left changes the direction of nothing but itself.
+  const label = (
     <bdi class="token" dir="auto">
       {parts}
     </bdi>
   );
   return href === undefined ? (
-    <span title={title}>{shown}</span>
+    <span title={title}>{label}</span>
   ) : (
     <a href={href} title={title}>
-      {shown}
+      {label}
     </a>
   );
 }

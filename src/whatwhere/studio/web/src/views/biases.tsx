@@ -18,8 +18,8 @@ import type { Tensor } from "../wire";
 interface Reach {
   distance: Tensor;
   half: Tensor;
-  greatest: Tensor;
-  middle: Tensor;
+  peak: Tensor;
+  mean: Tensor;
 }
 
 interface Bias {
@@ -138,7 +138,7 @@ function BiasOf({ bias, settings, change }: Part) {
 
 function code(bias: Bias): string {
   const table = bias.tensor ? `\nscheme.weight.data = whatwhere.read(PATH).tensor("${bias.tensor}").float()` : "";
-  return `from whatwhere import *\nfrom whatwhere.analysis.walkthrough import draw_scheme\nscheme = ${bias.python}${table}`;
+  return `from whatwhere import *\nfrom whatwhere.analysis.walkthrough import random_scheme\nscheme = ${bias.python}${table}`;
 }
 
 function Matrix({ bias, weights }: { bias: Bias; weights: boolean }) {
@@ -240,7 +240,7 @@ function CurvesOf({ bias, settings, change }: Part) {
         ...(later ? each.map((head) => column(later, head, `head ${head}, later keys`)) : []),
       ]}
       how={
-        <How code={`${code(bias)}\nfrom whatwhere.analysis.similarity import by_distance\nby_distance(Where(score=scheme), ${bias.looked_at}).curves`}>
+        <How code={`${code(bias)}\nfrom whatwhere.analysis import by_distance\nby_distance(Where(score=scheme), ${bias.looked_at}).curves`}>
           <p>
             The bias that the query at position {whole(bias.looked_at - 1)} gives to each key before it, at {count} of these distances. FIRE alone
             also depends on where the query stands.{Boolean(settings["weights"]) && " As weights: exp(bias − the head’s greatest)."}
@@ -282,12 +282,12 @@ function Reaches({ bias, settings, change }: Part) {
         { title: "head", numeric: true, value: (head) => head },
         column("reach", reach.distance),
         column("half", reach.half),
-        { title: "greatest at", numeric: true, value: (head) => reach.greatest.values[head]! },
-        { title: "mean distance", numeric: true, value: (head) => reach.middle.values[head]!, cell: (head) => told(reach.middle.values[head]) },
+        { title: "greatest at", numeric: true, value: (head) => reach.peak.values[head]! },
+        { title: "mean distance", numeric: true, value: (head) => reach.mean.values[head]!, cell: (head) => told(reach.mean.values[head]) },
         ...(later ? [column("reach to later keys", later.distance), column("half of later keys", later.half)] : []),
       ]}
       how={
-        <How code={`${code(bias)}\nfrom whatwhere.analysis.bias_reach import reach\nfrom whatwhere.analysis.similarity import by_distance\ncurves = by_distance(Where(score=scheme), ${bias.looked_at}).curves\nreach(np.stack([*curves.values()]), share=${share})`}>
+        <How code={`${code(bias)}\nfrom whatwhere.analysis.effective_range import effective_range\nfrom whatwhere.analysis.position_similarity import by_distance\ncurves = by_distance(Where(score=scheme), ${bias.looked_at}).curves\neffective_range(np.stack([*curves.values()]), share=${share})`}>
           <p>
             weight(h, d) = exp(bias(h, d)); the reach is the least d from which on every weight is below {percent} of the head’s greatest, among{" "}
             {whole(looked_at)} distances. What queries and keys say comes on top: a strong match is seen farther.

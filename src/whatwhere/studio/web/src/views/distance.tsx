@@ -224,9 +224,9 @@ function columnsOf(schemes: Drawn[], which: "values" | "relative") {
 function code(chosen: Drawn[], { dim, heads, distances, seed }: Curves): string {
   const name = chosen.find(({ own }) => !own)?.name ?? "rotary";
   return [
-    "from whatwhere.analysis.similarity import by_distance",
-    "from whatwhere.analysis.walkthrough import draw_scheme",
-    `where = draw_scheme("${name}", dim=${dim}, num_heads=${heads}, max_length=${distances}, seed=${seed})`,
+    "from whatwhere.analysis.position_similarity import by_distance",
+    "from whatwhere.analysis.walkthrough import random_scheme",
+    `where = random_scheme("${name}", dim=${dim}, num_heads=${heads}, max_length=${distances}, seed=${seed})`,
     `by_distance(where, ${distances}).curves`,
   ].join("\n");
 }

@@ -1,4 +1,4 @@
-/** View 4, unhealthy tokens: rows that training never reached, tokens that no text leads to, doubles, hubs, with the evidence. */
+/** View 4, diagnostics: under-trained and unreachable tokens, duplicates, hubs, with the evidence. */
 
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
@@ -18,8 +18,8 @@ import { columnsOf, type Examined, type Histogram, type ListName, LISTS, NAMES }
 register({
   id: "health",
   order: 4,
-  title: "Unhealthy tokens",
-  question: "Which rows did training never reach, which tokens does no text lead to, and what else is wrong with the table?",
+  title: "Diagnostics",
+  question: "Which tokens look under-trained, which are unreachable by any text, and which rows of the table are faulty?",
   defaults: () => ({ list: "" }),
   shown: (about) => about.tables.input !== undefined,
   Page: Health,
@@ -35,7 +35,7 @@ function Health({ settings, change }: ViewProps) {
 
 function Found({ examined, list, change }: { examined: Examined; list: string; change: ViewProps["change"] }) {
   const some = NAMES.filter((name) => examined.lists[name].count > 0);
-  const now = NAMES.find((name) => name === list) ?? some[0] ?? "never";
+  const now = NAMES.find((name) => name === list) ?? some[0] ?? "under_trained";
   return (
     <>
       <Summary examined={examined} now={now} choose={(name) => change({ list: name })} />
@@ -44,23 +44,23 @@ function Found({ examined, list, change }: { examined: Examined; list: string; c
         <Spread
           examined={examined}
           of={examined.norms}
-          title="Lengths of the rows"
-          xLabel="length |x|"
+          title="Norms of the rows"
+          xLabel="norm |x|"
           marks={[]}
-          note="A row that training never reached keeps the small numbers that it began with: it is short."
+          note="Under-trained rows often have low norms: weight decay shrinks rows that no update moves."
         >
-          |x| of each row of <code>{examined.name}</code>, in float64. Groups overlap: an unreachable token is often one that was never trained.
+          |x| of each row of <code>{examined.name}</code>, in float64. Groups overlap: an unreachable token is often under-trained.
         </Spread>
         <Spread
           examined={examined}
           of={examined.cosines}
-          title="Likeness to the shortest rows"
-          xLabel="cosine to the mean of the shortest rows"
+          title="Cosine to the rows of lowest norm"
+          xLabel="cosine to the mean of the rows of lowest norm"
           marks={[{ x: examined.threshold, text: `suspected above ${told(examined.threshold, 3)}` }]}
-          note="What moved rows that were never trained moved them alike, so they lie in one direction."
+          note="Updates that move under-trained rows alike give them one direction. Rows that keep a random initialization, whole or shrunk by weight decay, share none, and are not detected."
         >
-          The {examined.seeds} shortest rows, half a percent, are the seeds; cos(x − m, s − m) with m the mean of all rows and s the mean of the seeds, the row itself left
-          out. Suspected is what lies above 0.5 and 8 robust standard deviations above the median. After Land and Bartolo 2024, who begin with a list made by hand.
+          The {examined.reference} rows of lowest norm, half a percent, are the reference; cos(x − m, s − m) with m the mean of all rows and s the mean of the reference, the
+          row itself left out. Suspected are rows above 0.5 and 8 robust standard deviations above the median. After Land and Bartolo 2024, who begin with a list made by hand.
         </Spread>
       </div>
     </>
@@ -70,9 +70,9 @@ function Found({ examined, list, change }: { examined: Examined; list: string; c
 /** How many rows are in each list, as bars that choose the list. */
 function Summary({ examined, now, choose }: { examined: Examined; now: ListName; choose(name: ListName): void }) {
   const most = Math.max(1, ...NAMES.map((name) => examined.lists[name].count));
-  const unwell = NAMES.filter((name) => examined.lists[name].count > 0);
-  const title = `What is wrong among ${whole(examined.rows)} rows`;
-  const unknown = (name: ListName) => name === "unreachable" && !examined.tokenizer;
+  const faulty = NAMES.filter((name) => examined.lists[name].count > 0);
+  const title = `Suspicious rows among ${whole(examined.rows)}`;
+  const unknown = (name: ListName) => examined.lists[name].missing !== null;
   const count = (name: ListName) => (unknown(name) ? null : examined.lists[name].count);
   const svg = () =>
     drawing(
@@ -88,19 +88,19 @@ function Summary({ examined, now, choose }: { examined: Examined; now: ListName;
   return (
     <Figure
       title={title}
-      note={unwell.length ? "Choose a list; a row may stand in several." : "Nothing here looks unwell: every row is finite, apart from the others, and was moved by training as far as its numbers tell."}
+      note={faulty.length ? "Choose a list; a row may be in several." : `No list has a row: all are finite, none is 0 or equal to another. ${examined.none_suspected}`}
       file="health"
       svg={svg}
       rows={NAMES}
       columns={[
         { title: "list", value: (name) => LISTS[name].title },
         { title: "rows", numeric: true, value: count, cell: (name) => (count(name) === null ? "not known" : whole(count(name)!)) },
-        { title: "what it says", value: (name) => LISTS[name].says(examined) },
+        { title: "meaning", value: (name) => LISTS[name].says(examined) },
       ]}
       how={
-        <How code={"whatwhere inspect PATH --sections unhealthy --json"}>
+        <How code={"whatwhere inspect PATH --sections diagnostics --json"}>
           <p>
-            Lengths and cosines in float64 over all rows of <code>{examined.name}</code>; duplicates by their bytes; hubs by the exact nearest rows of {whole(examined.lists.hubs.asked)}{" "}
+            Norms and cosines in float64 over all rows of <code>{examined.name}</code>; duplicates by their bytes; hubs by the exact nearest rows of {whole(examined.lists.hubs.queries)}{" "}
             tokens; unreachable by decoding each token behind seven short texts and encoding what comes out.
           </p>
         </How>
@@ -128,14 +128,14 @@ function List({ examined, name }: { examined: Examined; name: ListName }) {
   const { title, says } = LISTS[name];
   const columns = useMemo(() => columnsOf(examined, name, (id) => writeLink("tokens", { token: `#${id}` }, {}), (id) => writeLink("map", { token: `#${id}` }, {})), [examined, name]);
   const shown = Array.from(rows.ids.values, (_, n) => n);
-  const csv = () => saveCsv(`unhealthy-${name}`, columns.slice(0, -1).map((column) => column.title), shown.map((n) => columns.slice(0, -1).map((column) => column.value(n))));
+  const csv = () => saveCsv(`diagnostics-${name}`, columns.slice(0, -1).map((column) => column.title), shown.map((n) => columns.slice(0, -1).map((column) => column.value(n))));
   return (
     <section aria-label={`Rows: ${title}`} class="near">
       <h2>
         {whole(rows.count)} {title}
       </h2>
       <p class="note">
-        {rows.count > 0 || name === "unreachable" ? says(examined) : "None."}
+        {rows.count > 0 || rows.missing !== null || name === "under_trained" || name === "unreachable" ? says(examined) : "None."}
         {rows.count > shown.length && ` The first ${whole(shown.length)} are listed.`}
       </p>
       {shown.length > 0 && (
@@ -162,7 +162,7 @@ interface SpreadProps {
   children: ComponentChildren;
 }
 
-const COLORS: Record<string, number> = { "all rows": 0, "never trained": 1, unreachable: 2 };
+const COLORS: Record<string, number> = { "all rows": 0, "under-trained": 1, unreachable: 2 };
 
 /** A histogram of all rows, and of those that are suspected. */
 function Spread({ examined, of, title, xLabel, marks, note, children }: SpreadProps) {
@@ -186,7 +186,7 @@ function Spread({ examined, of, title, xLabel, marks, note, children }: SpreadPr
     <Figure
       title={title}
       note={note}
-      file={xLabel.startsWith("length") ? "health-lengths" : "health-cosines"}
+      file={xLabel.startsWith("norm") ? "health-norms" : "health-cosines"}
       svg={() => linesSvg(props)}
       rows={bins}
       columns={[

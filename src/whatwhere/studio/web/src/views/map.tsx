@@ -265,7 +265,7 @@ function HowOf({ places }: { places: Places }) {
     tsne: "t-SNE, van der Maaten and Hinton 2008, by openTSNE: perplexity 30, cosine, seed 0. Neighbors stay neighbors; distances between groups mean little.",
     umap: "UMAP, McInnes, Healy and Melville 2018, by umap-learn: 15 neighbors, cosine, seed 0. Neighbors stay neighbors; distances between groups mean little.",
   };
-  const code = `from whatwhere.analysis.maps import make_map\nmade = make_map(whatwhere.read(PATH).array("${name}"), "${method}", k=${k})\nmade.places, made.kept`;
+  const code = `from whatwhere.analysis.token_map import make_map\nmade = make_map(whatwhere.read(PATH).array("${name}"), "${method}", k=${k})\nmade.places, made.kept`;
   return (
     <How code={code}>
       <p>{ways[method]}</p>

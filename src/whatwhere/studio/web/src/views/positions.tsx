@@ -121,7 +121,7 @@ function Positions({ about, settings, change }: ViewProps) {
 }
 
 function inPython({ python, door, rows }: Shown, what: string): string {
-  return `${python}\nwhere = whatwhere.Where(${door}=where.${door})\nfrom whatwhere.analysis.similarity import ${what.replace(/\W.*/, "")}\n${what.replace("ROWS", String(rows))}`;
+  return `${python}\nwhere = whatwhere.Where(${door}=where.${door})\nfrom whatwhere.analysis import ${what.replace(/\W.*/, "")}\n${what.replace("ROWS", String(rows))}`;
 }
 
 function Fingerprint({ shown }: { shown: Shown }) {
@@ -206,7 +206,7 @@ function Likeness({ shown, vectors }: OfVectors) {
       how={
         <How code={inPython(shown, "vectors(where, ROWS)")}>
           <p>
-            cos(u, v) = ⟨u, v⟩ / (|u| |v|) of {shown.door === "query_key" ? "what becomes of a query of ones at each position" : "the vectors that are added"}, in float64.
+            cos(u, v) = ⟨u, v⟩ / (|u| |v|) of {shown.door === "query_key" ? "a query of ones, mapped at each position" : "the vectors that are added"}, in float64.
             {count > 64 && " The table holds the first 64 of those shown; the picture all."}
           </p>
         </How>
@@ -252,7 +252,7 @@ function PathOf({ shown, vectors, axes, change }: OfVectors & { axes: string; ch
         })),
       ]}
       how={
-        <How code={`${inPython(shown, "vectors(where, ROWS)").replace(/(vectors.*)$/, "rows = $1.double().numpy()")}\nfrom whatwhere.analysis.projection import principal_components\nprincipal_components(rows, 3).coordinates`}>
+        <How code={`${inPython(shown, "vectors(where, ROWS)").replace(/(vectors.*)$/, "rows = $1.double().numpy()")}\nfrom whatwhere.analysis.pca import principal_components\nprincipal_components(rows, 3).coordinates`}>
           <p>The centered rows on their principal axes, by singular value decomposition in float64. Both axes have one scale, so that a circle is round.</p>
         </How>
       }
@@ -325,7 +325,7 @@ function Norms({ shown, vectors }: OfVectors) {
   const facts = [
     out.length ? `${out.slice(0, 6).join(", ")}${out.length > 6 ? ", …" : ""} ${out.length === 1 ? "stands" : "stand"} out` : "no position stands out",
     vectors.shift !== null && `one linear map takes each row to the next, and explains ${fixed(100 * vectors.shift, 1)} % of the variance of rows it has not seen`,
-    vectors.trained < values.length ? `rows from ${vectors.trained} on look untrained` : null,
+    vectors.trained < values.length ? `rows from ${vectors.trained} on are like no neighbor, and those before are: training seems to end there` : null,
   ].filter(Boolean);
   return (
     <Figure
@@ -339,7 +339,7 @@ function Norms({ shown, vectors }: OfVectors) {
         { title: "length", numeric: true, value: (n) => values[n]!, cell: (n) => told(values[n]) },
       ]}
       how={
-        <How code={`${inPython(shown, "vectors(where, ROWS)").replace(/(vectors.*)$/, "rows = $1.double().numpy()")}\nfrom whatwhere.analysis.trained_positions import trained_positions\ntrained_positions(rows).norms`}>
+        <How code={`${inPython(shown, "vectors(where, ROWS)").replace(/(vectors.*)$/, "rows = $1.double().numpy()")}\nfrom whatwhere.analysis.position_table import trained_positions\ntrained_positions(rows).norms`}>
           <p>
             |P[p]|; a position stands out if its length is off the median by more than half of it, and by 6 robust standard deviations. The linear map
             is fitted on three quarters of the rows and tested on the others.

@@ -10,7 +10,7 @@ import { Lines, type LinesProps, linesSvg } from "../parts/lines";
 import { Answered } from "../parts/states";
 import { TokenLabel } from "../parts/token";
 import { register, type ViewProps } from "../register";
-import { readable } from "../signs";
+import { visibleToken } from "../escape";
 import { lineSvg, mapSvg, scene } from "./replay/moving";
 import { type Frames, runCode, runDefaults, type Trained, useRun } from "./replay/run";
 import { StillSvg } from "./replay/still";
@@ -225,13 +225,13 @@ function Places({ found, at, of }: Shown) {
       svg={() => mapSvg(laid, at, title)}
       rows={rows}
       columns={[
-        { title: "token", value: (token) => readable(found.words[token]!), cell: (token) => <TokenLabel word={found.words[token]!} text={null} /> },
+        { title: "token", value: (token) => visibleToken(found.words[token]!), cell: (token) => <TokenLabel word={found.words[token]!} text={null} /> },
         { title: "x", numeric: true, value: (token) => coordinate(token, 0), cell: (token) => told(coordinate(token, 0)) },
         { title: "y", numeric: true, value: (token) => coordinate(token, 1), cell: (token) => told(coordinate(token, 1)) },
         { title: "length", numeric: true, value: (token) => lengths.values[at * count + token]!, cell: (token) => told(lengths.values[at * count + token]!) },
       ]}
       how={
-        <How code={`${runCode(found.run)}\ntables = results.trace(run)["tables"]\nfrom whatwhere.analysis.projection import principal_components\nprincipal_components(tables[-1]${of === "table" ? "" : " - tables[0]"}, 2).coordinates`}>
+        <How code={`${runCode(found.run)}\ntables = results.trace(run)["tables"]\nfrom whatwhere.analysis.pca import principal_components\nprincipal_components(tables[-1]${of === "table" ? "" : " - tables[0]"}, 2).coordinates`}>
           <p>
             Principal components of {of === "table" ? "the table E" : "E − E0"} after the last step; that of every other step, less the mean of the last, is laid onto these two axes.
             Lines show where a token came from since step 0.
@@ -286,7 +286,7 @@ function Rows({ found, at, of }: Shown) {
     return of === "table" ? table : table.map((value, n) => value - tables.values[n]!);
   };
   const limit = useMemo(() => spread(part(steps.values.length - 1)), [found, of]);
-  const names = useMemo(() => found.words.map((word) => readable(word)), [found]);
+  const names = useMemo(() => found.words.map((word) => visibleToken(word)), [found]);
   const props: HeatProps = useMemo(
     () => ({
       title: `${of === "table" ? "The table" : "What training wrote"} after step ${whole(steps.values[at]!)}`,

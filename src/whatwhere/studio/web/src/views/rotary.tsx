@@ -227,7 +227,7 @@ function code(lab: Lab): string {
     const length = of.follows_length ? `torch.tensor(${lab.claimed})` : "";
     return [`${side} = ${of.python}`, `w_${side} = ${side}.frequencies(${length}).numpy()`];
   });
-  return ["import torch", "from whatwhere import *", "from whatwhere.analysis.rotary_spectrum import agreement, rotary_spectrum", ...lines].join("\n");
+  return ["import torch", "from whatwhere import *", "from whatwhere.where.scaling import *", "from whatwhere.analysis.rotary_spectrum import agreement, rotary_spectrum", ...lines].join("\n");
 }
 
 function spectra(lab: Lab): string {

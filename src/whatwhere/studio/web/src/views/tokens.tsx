@@ -13,7 +13,7 @@ import { SizeChoice } from "../parts/scheme";
 import { Answered } from "../parts/states";
 import { TokenLabel } from "../parts/token";
 import { register, type ViewProps } from "../register";
-import { face, readable } from "../signs";
+import { face, visibleToken } from "../escape";
 import type { About, Settings } from "../source";
 import type { Tensor } from "../wire";
 import { Analogies } from "./tokens/analogies";
@@ -135,7 +135,7 @@ function Written({ card }: { card: Card }) {
     <>
       <dt>in the vocabulary</dt>
       <dd>
-        <code>{readable(card.word)}</code>
+        <code>{visibleToken(card.word)}</code>
       </dd>
       <dt>kind</dt>
       <dd>
@@ -181,7 +181,7 @@ function reached(reachable: boolean | null): string {
 function NormOf({ card, which, row }: { card: Card; which: string; row: Row }) {
   const edges = row.edges.values;
   const counts = row.counts.values;
-  const shown = readable(face(card.word, card.text));
+  const shown = visibleToken(face(card.word, card.text));
   const title = `Length of the row in the ${tableName(which)}`;
   const props: LinesProps = useMemo(
     () => ({
@@ -266,8 +266,8 @@ function Neighborhood({ near, k, change, link }: NeighborhoodProps) {
 }
 
 function inPython({ name, centered }: NearList, id: number, k: number): string {
-  if (centered) return `whatwhere.neighbors(table, ${id}, k=${k}, centered=True)`;
-  return `table = whatwhere.read(PATH).array("${name}")\nwhatwhere.neighbors(table, ${id}, k=${k})`;
+  if (centered) return `whatwhere.analysis.neighbors(table, ${id}, k=${k}, centered=True)`;
+  return `table = whatwhere.read(PATH).array("${name}")\nwhatwhere.analysis.neighbors(table, ${id}, k=${k})`;
 }
 
 function RowsOf({ near }: { near: Asked<Near> }) {
@@ -275,7 +275,7 @@ function RowsOf({ near }: { near: Asked<Near> }) {
   const props: HeatProps | null = useMemo(() => {
     if (!near.answer || !list) return null;
     const [rows = 0, columns = 0] = list.rows.shape;
-    const names = [near.answer.word, ...list.words].slice(0, rows).map((word, n) => readable(face(word, n ? (list.texts[n - 1] ?? null) : null)));
+    const names = [near.answer.word, ...list.words].slice(0, rows).map((word, n) => visibleToken(face(word, n ? (list.texts[n - 1] ?? null) : null)));
     const title = "The row of the token, and below it those of its neighbors";
     return {
       title,

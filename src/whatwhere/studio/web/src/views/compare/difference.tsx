@@ -13,18 +13,18 @@ import { box, drawing, label } from "../../parts/svg";
 import { Table } from "../../parts/table";
 import { TokenLabel } from "../../parts/token";
 import type { ViewProps } from "../../register";
-import { readable } from "../../signs";
+import { visibleToken } from "../../escape";
 import { useWork } from "../../works";
 
 interface Missing {
   missing: string;
 }
 
-interface Spread {
-  least: number | null;
+interface Summary {
+  min: number | null;
   median: number | null;
   mean: number | null;
-  greatest: number | null;
+  max: number | null;
 }
 
 interface Moved {
@@ -32,16 +32,16 @@ interface Moved {
   ids: [number, number];
   distance: number;
   cosine: number;
-  length_ratio: number | null;
+  norm_ratio: number | null;
 }
 
 interface Rows {
   equal: number;
   relative_error: number | null;
-  cosine: Spread;
-  distance: Spread;
-  length_ratio: Spread;
-  most_moved: Moved[];
+  cosine: Summary;
+  distance: Summary;
+  norm_ratio: Summary;
+  moved_most: Moved[];
 }
 
 interface TableSide {
@@ -49,11 +49,11 @@ interface TableSide {
   dtype: string;
   rows: number;
   dim: number;
-  left_out: string[];
+  not_finite: string[];
 }
 
 interface Tokens {
-  aligned_by: string;
+  matched_by: string;
   tables: [TableSide, TableSide];
   shared: number;
   removed: string[];
@@ -61,8 +61,8 @@ interface Tokens {
   new: string[];
   new_count: number;
   rows: Rows | Missing;
-  turned: (Rows & { fitted: number; held_out_cosine: number }) | Missing;
-  neighbors: { k: number; asked: number; kept: number; chance: number; least_kept: { token: string; kept: number }[] } | Missing;
+  rotated: (Rows & { fitted: number; held_out_cosine: number }) | Missing;
+  neighbors: { k: number; queries: number; kept: number; chance: number; least_kept: { token: string; kept: number }[] } | Missing;
 }
 
 interface Positions {
@@ -161,7 +161,7 @@ function Told({ found, table, k }: { found: Found; table: string; k: number }) {
 }
 
 function OfTokens({ tokens, code }: { tokens: Tokens; code: string }) {
-  const { neighbors, rows, turned } = tokens;
+  const { neighbors, rows, rotated } = tokens;
   return (
     <>
       <dl class="difference">
@@ -170,13 +170,13 @@ function OfTokens({ tokens, code }: { tokens: Tokens; code: string }) {
           {tokens.tables.map((side, n) => (
             <div key={n}>
               {"AB"[n]}: <code>{side.name}</code>, {whole(side.rows)} × {whole(side.dim)}, {side.dtype}
-              {side.left_out.length > 0 && `; ${whole(side.left_out.length)} rows left out, for they hold NaN or infinity`}
+              {side.not_finite.length > 0 && `; ${whole(side.not_finite.length)} rows with NaN or infinity ignored`}
             </div>
           ))}
         </dd>
         <dt>shared</dt>
         <dd>
-          {whole(tokens.shared)}, matched by {tokens.aligned_by}
+          {whole(tokens.shared)}, matched by {tokens.matched_by}
         </dd>
         <dt>in A alone</dt>
         <dd>
@@ -192,13 +192,13 @@ function OfTokens({ tokens, code }: { tokens: Tokens; code: string }) {
         <dd>
           {"missing" in neighbors
             ? `${neighbors.missing}.`
-            : `${fixed(100 * neighbors.kept, 1)} % of the ${neighbors.k} nearest are the same, of ${whole(neighbors.asked)} tokens; chance would keep ${told(100 * neighbors.chance, 2)} %.`}
+            : `${fixed(100 * neighbors.kept, 1)} % of the ${neighbors.k} nearest are the same, of ${whole(neighbors.queries)} tokens; chance would keep ${told(100 * neighbors.chance, 2)} %.`}
         </dd>
-        {!("missing" in turned) && (
+        {!("missing" in rotated) && (
           <>
-            <dt>turned</dt>
+            <dt>rotated</dt>
             <dd>
-              The best rotation, found from {whole(turned.fitted)} rows, leaves the others at a median cosine of {told(turned.held_out_cosine)}.
+              The best rotation, found from {whole(rotated.fitted)} rows, leaves the others at a median cosine of {told(rotated.held_out_cosine)}.
             </dd>
           </>
         )}
@@ -206,7 +206,7 @@ function OfTokens({ tokens, code }: { tokens: Tokens; code: string }) {
       <div class="pair">
         {!("missing" in rows) && <MostMoved rows={rows} code={code} title="Tokens whose rows moved most" file="moved" />}
         {!("missing" in neighbors) && neighbors.least_kept.length > 0 && <LeastKept neighbors={neighbors} code={code} />}
-        {!("missing" in turned) && <MostMoved rows={turned} code={code} title="Moved most, once A is turned onto B" file="turned" />}
+        {!("missing" in rotated) && <MostMoved rows={rotated} code={code} title="Moved most, once A is rotated onto B" file="rotated" />}
       </div>
     </>
   );
@@ -230,8 +230,8 @@ function Some({ count, tokens }: { count: number; tokens: string[] }) {
 }
 
 function rowsTold(rows: Rows): string {
-  const { median, mean, least } = rows.cosine;
-  return `Cosine of the two rows of each: median ${told(median)}, mean ${told(mean)}, least ${told(least)}; relative error ${told(rows.relative_error, 3)}; ${whole(rows.equal)} rows are equal.`;
+  const { median, mean, min } = rows.cosine;
+  return `Cosine of the two rows of each: median ${told(median)}, mean ${told(mean)}, least ${told(min)}; relative error ${told(rows.relative_error, 3)}; ${whole(rows.equal)} rows are equal.`;
 }
 
 interface Bar {
@@ -261,7 +261,7 @@ function Bars({ bars, most, color, tokens = true }: { bars: Bar[]; most: number;
 
 function barsSvg(title: string, bars: Bar[], most: number, color: number): string {
   const parts = bars.flatMap(({ token, value, said }, n) => [
-    label(150, 18 + 22 * n, readable(token), "end"),
+    label(150, 18 + 22 * n, visibleToken(token), "end"),
     box(158, 7 + 22 * n, (260 * value) / (most || 1), 13, seriesColor(color)),
     label(430, 18 + 22 * n, said, "start", pageColor("ink")),
   ]);
@@ -277,31 +277,31 @@ interface MovedProps {
 }
 
 function MostMoved({ rows, code, title, file, tokens = true }: MovedProps) {
-  const bars = rows.most_moved.map((row) => ({ token: row.token, value: row.distance, said: told(row.distance, 3) }));
+  const bars = rows.moved_most.map((row) => ({ token: row.token, value: row.distance, said: told(row.distance, 3) }));
   const most = Math.max(...bars.map((bar) => bar.value), 0);
   if (!bars.length) return <p class="note">No row has moved: all are equal.</p>;
   return (
     <Figure
       title={title}
-      note={`Distance between the two rows, in units of the median length of A's rows; the median over all is ${told(rows.distance.median)}.`}
+      note={`Distance between the two rows, in units of the median norm of A's rows; the median over all is ${told(rows.distance.median)}.`}
       file={file}
       svg={() => barsSvg(title, bars, most, 1)}
-      rows={rows.most_moved}
+      rows={rows.moved_most}
       columns={[
         tokens
-          ? { title: "token", value: (row) => readable(row.token), cell: (row) => <TokenLabel word={row.token} text={null} /> }
+          ? { title: "token", value: (row) => visibleToken(row.token), cell: (row) => <TokenLabel word={row.token} text={null} /> }
           : { title: "position", value: (row) => row.token },
         { title: tokens ? "id in A" : "row in A", numeric: true, value: (row) => row.ids[0] },
         { title: tokens ? "id in B" : "row in B", numeric: true, value: (row) => row.ids[1] },
         { title: "distance", numeric: true, value: (row) => row.distance, cell: (row) => told(row.distance) },
         { title: "cosine", numeric: true, value: (row) => row.cosine, cell: (row) => told(row.cosine) },
-        { title: "length B / A", numeric: true, value: (row) => row.length_ratio, cell: (row) => told(row.length_ratio) },
+        { title: "norm B / A", numeric: true, value: (row) => row.norm_ratio, cell: (row) => told(row.norm_ratio) },
       ]}
       how={
         <How code={code}>
           <p>
-            |y − x| / median |x| for the row x of A and the row y of B that stand for the same token, in float64. Tokens are matched by their text; where
-            one file says no texts, by id.
+            |y − x| / median |x| for the row x of A and the row y of B of the same token, in float64. Tokens are matched by their text; where
+            one file has no tokens, by id.
           </p>
         </How>
       }
@@ -322,13 +322,13 @@ function LeastKept({ neighbors, code }: { neighbors: Exclude<Tokens["neighbors"]
       svg={() => barsSvg(title, bars, 1, 6)}
       rows={neighbors.least_kept}
       columns={[
-        { title: "token", value: (row) => readable(row.token), cell: (row) => <TokenLabel word={row.token} text={null} /> },
+        { title: "token", value: (row) => visibleToken(row.token), cell: (row) => <TokenLabel word={row.token} text={null} /> },
         { title: "kept", numeric: true, value: (row) => row.kept, cell: (row) => `${fixed(100 * row.kept, 0)} %` },
       ]}
       how={
         <How code={code}>
           <p>
-            The {neighbors.k} nearest rows by cosine among the shared tokens, exact, in A and in B, for {whole(neighbors.asked)} tokens drawn evenly.
+            The {neighbors.k} nearest rows by cosine among the shared tokens, exact, in A and in B, for {whole(neighbors.queries)} tokens sampled uniformly.
             Chance would keep {told(100 * neighbors.chance, 2)} %.
           </p>
         </How>
@@ -347,7 +347,7 @@ function OfPositions({ positions, code }: { positions: Positions; code: string }
         {whole(positions.shared)} positions are in both; in A alone {whole(positions.removed)}, in B alone {whole(positions.new)}.{" "}
         {"missing" in rows ? `${rows.missing}.` : rowsTold(rows)}
       </p>
-      {!("missing" in rows) && rows.most_moved.length > 0 && <MostMoved rows={rows} code={code} title="Positions whose rows moved most" file="positions" tokens={false} />}
+      {!("missing" in rows) && rows.moved_most.length > 0 && <MostMoved rows={rows} code={code} title="Positions whose rows moved most" file="positions" tokens={false} />}
     </>
   );
 }
@@ -355,12 +355,12 @@ function OfPositions({ positions, code }: { positions: Positions; code: string }
 function OfConfiguration({ found }: { found: Configuration }) {
   const listed = [...found.facts, ...found.keys];
   const parts = [...found.query_key.map((part) => ({ ...part, door: "queries and keys" })), ...found.score.map((part) => ({ ...part, door: "scores" }))];
-  if (!listed.length && !parts.length) return <p>No difference that bears on tokens and positions.</p>;
+  if (!listed.length && !parts.length) return <p>No difference that affects tokens and positions.</p>;
   return (
     <>
       {listed.length > 0 && (
         <Table
-          caption="What the two say differently"
+          caption="Settings that differ"
           rows={listed}
           columns={[
             { title: "what", value: (row) => row.name },
@@ -417,7 +417,7 @@ function Turns({ rotary }: { rotary: Rotary }) {
       ]}
       how={
         <How>
-          <p>The cosine of a vector turned by A&apos;s frequencies and by B&apos;s, over all its pairs: 1 where they agree.</p>
+          <p>The cosine of a vector rotated by A&apos;s frequencies and by B&apos;s, over all its pairs: 1 where they agree.</p>
         </How>
       }
     >

@@ -13,8 +13,8 @@ export function Fingerprints({ results }: { results: Results }) {
   const without = results.schemes.filter((name) => !results.fingerprints.some(({ scheme }) => scheme === name));
   return (
     <section class="apart" aria-labelledby="fingerprints">
-      <h2 id="fingerprints">What each scheme gives a position</h2>
-      <p>{results.seen.doors}</p>
+      <h2 id="fingerprints">What each scheme makes of positions</h2>
+      <p>{results.sentences.doors}</p>
       <p class="note reading">
         One line of a picture is one position, or one distance, read from the trained model of the first seed. Positions that look alike are hard to tell
         apart.{without.length > 0 && ` Without a picture: ${without.join(", ")}.`}
@@ -48,13 +48,13 @@ function Print({ found }: { found: Fingerprint }) {
   return (
     <Figure
       title={title}
-      note={`${found.words.replace(/^./, (letter) => letter.toUpperCase())}.`}
+      note={found.description}
       file={`fingerprint-${found.scheme}`}
       svg={() => heatSvg(props)}
       rows={Array.from({ length: rows }, (_, row) => row)}
       columns={[{ title: found.rows, numeric: true, value: (row) => row }, ...heatColumns(props)]}
       how={
-        <How code={`read_results(Path(PATH)).data["schemes"][${JSON.stringify(found.scheme)}]["fingerprint"]`}>
+        <How code={`read_results(Path(PATH)).record.schemes[${JSON.stringify(found.scheme)}].fingerprint`}>
           <p>Read from the scheme after training, and kept in results.json.</p>
         </How>
       }
@@ -70,7 +70,7 @@ export function ByDistance({ results }: { results: Results }) {
   return (
     <section class="apart" aria-labelledby="by-distance">
       <h2 id="by-distance">Similarity by distance</h2>
-      <p>{results.seen.distance}</p>
+      <p>{results.sentences.distance}</p>
       <p class="note reading">
         How alike does a scheme make two positions that lie a given number of tokens apart? A curve that falls steadily tells near from far. One that rises
         again makes a far position look like a near one.
@@ -112,7 +112,7 @@ function Measure({ label, found, schemes }: { label: string; found: Curves[]; sc
         })),
       ]}
       how={
-        <How code={`read_results(Path(PATH)).data["schemes"][${JSON.stringify(found[0]!.scheme)}]["by_distance"]`}>
+        <How code={`read_results(Path(PATH)).record.schemes[${JSON.stringify(found[0]!.scheme)}].by_distance`}>
           <p>Measured on the scheme after training, first seed, and kept in results.json.</p>
         </How>
       }

@@ -8,11 +8,11 @@ import { StillSvg } from "../replay/still";
 import { type Line, type Results, Words } from "./results";
 
 export function Learned({ results }: { results: Results }) {
-  const { story, seen } = results;
+  const { story, sentences } = results;
   return (
     <section class="apart" aria-labelledby="learned">
       <h2 id="learned">What training wrote into the token table</h2>
-      <p>{seen.table}</p>
+      <p>{sentences.table}</p>
       <p class="note reading">
         The token table E holds one row of numbers for each token: all that the model is given about what it is. It starts as random numbers, E0, and is
         trained with the rest. The change E − E0 is what training wrote: <a href="#/replay">step by step</a> of each run.
@@ -33,7 +33,7 @@ function Digits({ lines }: { lines: Line[] }) {
   return (
     <Figure
       title={title}
-      note="Nobody tells the model that 3 lies between 2 and 4. |r| is 1 where the digits stand in order and evenly."
+      note="No input says that 3 lies between 2 and 4. |r| is 1 where the digits are in order and evenly spaced."
       file="digits"
       svg={() => linesSvg(each, title)}
       rows={lines}
@@ -48,7 +48,7 @@ function Digits({ lines }: { lines: Line[] }) {
         { title: "|r|", numeric: true, value: ({ r }) => r, cell: ({ r }) => fixed(r, 2) },
       ]}
       how={
-        <How code={"from whatwhere.comparison.telling.story import number_lines\nnumber_lines(read_results(Path(PATH)))"}>
+        <How code={"from whatwhere.claims import number_lines\nnumber_lines(read_results(Path(PATH)))"}>
           <p>What training wrote into the ten digits, E − E0, along its first principal axis, for the first seed of each scheme.</p>
         </How>
       }

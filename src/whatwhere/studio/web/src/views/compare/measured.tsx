@@ -21,8 +21,8 @@ export function Measured(props: ViewProps) {
     <Answered asked={asked} what="reading the results">
       {(results) => (
         <>
-          <p class="answer">{results.seen.answer}</p>
-          <p class="note reading">{results.seen.question}</p>
+          <p class="answer">{results.sentences.answer}</p>
+          <p class="note reading">{results.sentences.question}</p>
           <Summary results={results} />
           <Scores {...props} results={results} />
           <Groups results={results} />
@@ -83,7 +83,7 @@ function Scores({ results, settings, change }: ViewProps & { results: Results })
   return (
     <Figure
       title={title}
-      note={results.seen.scores}
+      note={results.sentences.scores}
       file={`scores-${group}`}
       svg={() => linesSvg(props, 900, 460)}
       rows={rowsOf(names, results.lengths)}
@@ -96,11 +96,13 @@ function Scores({ results, settings, change }: ViewProps & { results: Results })
       how={
         <How code={`read_results(Path(PATH)).score(${JSON.stringify(names[0])}, ${results.lengths.values[0]})  # median, least, greatest; None is in length`}>
           <p>
-            The same Transformer is trained under each scheme with {results.seeds.length} {results.seeds.length === 1 ? "seed" : "seeds"} on {run(task.trained)}{" "}
-            {task.unit}, then asked new sequences of each length. The curve is the median over the seeds, the band reaches from the least to the greatest.
-            A gap is a length for which the scheme has no row. With fewer than five seeds an order of schemes is a lead, not a proof.
+            The same Transformer is trained under each scheme with {results.seeds.length} {results.seeds.length === 1 ? "seed" : "seeds"} on {task.trained_text}{" "}
+            {task.unit}, then tested on new sequences of each length. The curve is the median over the seeds, the band reaches from the least to the greatest.
+            A gap is a length for which the scheme has no row. With fewer than six seeds treat the order of schemes as a hint.
           </p>
-          {guesses.length > 0 && <p>Dotted, what can be scored without any position: {guesses.map(({ name, said }) => (said ? `${name} (${said})` : name)).join("; ")}.</p>}
+          {guesses.length > 0 && (
+            <p>Dotted, what can be scored without positions: {guesses.map(({ name, description }) => (description ? `${name} (${description})` : name)).join("; ")}.</p>
+          )}
           {far.length > 0 && <p>Too far away to be drawn, but in the table: {far.map(({ name }) => name).join("; ")}.</p>}
         </How>
       }
@@ -157,20 +159,15 @@ function scoreName({ task }: Results): string {
   return task.scored;
 }
 
-function run(lengths: number[]): string {
-  const [first = 0, last = 0] = [lengths[0], lengths.at(-1)];
-  return lengths.length > 2 && last - first === lengths.length - 1 ? `${first} to ${last}` : lengths.join(", ");
-}
-
 function Shift({ results }: { results: Results }) {
   const { task, shifts } = results;
   const factor = task.percent ? 100 : 1;
   const score: LinesProps = useMemo(
     () => ({
-      title: "The same inputs, every position moved",
+      title: "The same inputs, every position shifted",
       x: shifts.values,
       curves: curves(results, results.shift.score, factor),
-      xLabel: "positions moved by",
+      xLabel: "positions shifted by",
       yLabel: scoreName(results),
       dots: true,
       ...(task.percent ? { y: [0, 103] as [number, number] } : {}),
@@ -184,7 +181,7 @@ function Shift({ results }: { results: Results }) {
       title: "Largest change of any logit",
       x: shifts.values,
       curves: found.map((curve) => ({ ...curve, values: above(curve.values), low: above(curve.low), high: above(curve.high) })),
-      xLabel: "positions moved by",
+      xLabel: "positions shifted by",
       yLabel: "change, logarithmic",
       logY: true,
       dots: true,
@@ -194,13 +191,13 @@ function Shift({ results }: { results: Results }) {
   const rows = rowsOf(results.schemes, shifts);
   const first: Column<Place>[] = [
     { title: "scheme", value: ({ scheme }) => results.schemes[scheme]! },
-    { title: "moved by", numeric: true, value: ({ place }) => shifts.values[place]! },
+    { title: "shifted by", numeric: true, value: ({ place }) => shifts.values[place]! },
   ];
   return (
     <div class="pair">
       <Figure
         title={score.title}
-        note={results.seen.shift}
+        note={results.sentences.shift}
         file="shift-scores"
         svg={() => linesSvg(score)}
         rows={rows}
@@ -208,8 +205,8 @@ function Shift({ results }: { results: Results }) {
         how={
           <How>
             <p>
-              New inputs of {task.shift_length ?? "a trained number of"} {task.unit} are read again with the first token standing at 1, 2, 4, … instead of 0. Nothing
-              else changes. A gap is a position for which a table has no row.
+              New inputs of {task.shift_length} {task.unit} are read again with the first token at position 1, 2, 4, … instead of 0. Nothing else changes. A
+              gap is a position for which a table has no row.
             </p>
           </How>
         }
@@ -218,14 +215,14 @@ function Shift({ results }: { results: Results }) {
       </Figure>
       <Figure
         title={change.title}
-        note="What looks at distances alone gives the same logits, up to rounding (about 0.00001)."
+        note="Relative schemes keep their logits, up to rounding (about 0.00001)."
         file="shift-logits"
         svg={() => linesSvg(change)}
         rows={rows}
         columns={[...first, ...spreadColumns(results.shift.largest_logit_change, 1)]}
         how={
           <How>
-            <p>The greatest |logit moved − logit unmoved| over all inputs and answers; median, least and greatest over the seeds. A change of exactly 0 has no place on a logarithmic axis; the table has it.</p>
+            <p>The greatest |shifted logit − unshifted logit| over all inputs and answers; median, least and greatest over the seeds. A change of exactly 0 has no place on a logarithmic axis; the table has it.</p>
           </How>
         }
       >
@@ -260,7 +257,7 @@ function Summary({ results }: { results: Results }) {
     value: (scheme) => known(spreads.values[3 * at(scheme)]!, factor),
     cell: (scheme) => spreadCell(results, spreads, at(scheme)),
   });
-  const moved = (to: number, title: string) => {
+  const shifted = (to: number, title: string) => {
     const place = Array.from(shifts.values).indexOf(to);
     return place < 0 ? [] : [score(title, results.shift.score, (scheme) => scheme * shifts.values.length + place)];
   };
@@ -273,15 +270,15 @@ function Summary({ results }: { results: Results }) {
           { title: "scheme", value: (n) => results.schemes[n]! },
           score("in length", results.in_length, (scheme) => scheme),
           ...beyond.map((place) => score(`at ${lengths.values[place]}`, results.scores["all"]!, (scheme) => scheme * count + place)),
-          ...moved(1, "moved by 1"),
-          ...moved(0, "unmoved"),
+          ...shifted(1, "shifted by 1"),
+          ...shifted(0, "unshifted"),
           { title: "parameters", numeric: true, value: (n) => costs[n]!.parameters, cell: (n) => whole(costs[n]!.parameters) },
-          { title: "for position", numeric: true, value: (n) => costs[n]!.positions, cell: (n) => whole(costs[n]!.positions) },
+          { title: "of positions", numeric: true, value: (n) => costs[n]!.positions, cell: (n) => whole(costs[n]!.positions) },
           { title: "ms per step", numeric: true, value: (n) => costs[n]!.milliseconds, cell: (n) => told(costs[n]!.milliseconds, 3) },
         ]}
       />
       <p class="note">
-        Moved: the same inputs with every position one higher, and as they were. No row: a learned table ends before such a position.
+        Shifted: the same inputs with every position one higher, and as they are. No row: a learned table ends before such a position.
       </p>
     </section>
   );
@@ -289,14 +286,14 @@ function Summary({ results }: { results: Results }) {
 
 /** Every group, which the figure shows one by one, in one table. */
 function Groups({ results }: { results: Results }) {
-  const { task, lengths, schemes, seen } = results;
+  const { task, lengths, schemes, sentences } = results;
   const groups = task.groups.slice(1);
   if (!groups.length) return null;
   const count = lengths.values.length;
   const rows = groups.flatMap((group) => schemes.map((_, scheme) => ({ group, scheme })));
   return (
     <section aria-label="Each group by itself">
-      <p>{seen.groups}</p>
+      <p>{sentences.groups}</p>
       <details class="how">
         <summary>Every group by itself</summary>
         <Table
@@ -323,18 +320,19 @@ const SIGNS: Record<string, string> = { holds: "✓", fails: "✗", depends: "�
 function Verdicts({ results }: { results: Results }) {
   return (
     <section class="verdicts apart" aria-labelledby="verdicts">
-      <h2 id="verdicts">What tutorials claim, beside what was measured</h2>
-      <p>{results.seen.verdicts}</p>
+      <h2 id="verdicts">What tutorials claim</h2>
+      <p>{results.sentences.verdicts}</p>
       {results.verdicts.length > 0 && (
         <Table
-          caption="Each verdict is computed from these runs"
+          caption="Each claim is judged by these runs alone"
           rows={results.verdicts}
           columns={[
-            { title: "the tutorial says", value: (row) => row.claim },
-            { title: "its number", value: (row) => row.claimed },
+            { title: "claim", value: (row) => row.claim },
+            { title: "the tutorial's number", value: (row) => row.tutorial },
             { title: "measured here", value: (row) => row.measured },
             { title: "verdict", value: (row) => row.verdict, cell: (row) => <b class={`judged ${row.verdict}`}>{`${SIGNS[row.verdict] ?? "–"} ${row.verdict}`}</b> },
-            { title: "why", value: (row) => row.why },
+            { title: "reason", value: (row) => row.reason },
+            { title: "precondition", value: (row) => row.precondition },
           ]}
         />
       )}
@@ -343,20 +341,28 @@ function Verdicts({ results }: { results: Results }) {
 }
 
 function Made({ results }: { results: Results }) {
+  const { command, settings, runs } = results.reproduction;
   return (
     <section class="apart" aria-labelledby="made">
       <h2 id="made">How it was made</h2>
-      <p>{results.seen.record} The same command, versions and threads give the same numbers on the same machine:</p>
-      <pre tabIndex={0}>
-        <code>{results.made.command}</code>
-      </pre>
+      <p>{results.sentences.record}</p>
+      {command === null ? (
+        <p>{results.sentences.repeat}</p>
+      ) : (
+        <>
+          <p>The same command, versions and threads give the same numbers on the same machine:</p>
+          <pre tabIndex={0}>
+            <code>{command}</code>
+          </pre>
+        </>
+      )}
       <details class="how">
         <summary>Every run</summary>
-        <Words caption="One line for each run" head={results.made.head} rows={results.made.runs} />
+        <Words {...runs} />
       </details>
       <details class="how">
         <summary>Settings, machine, versions</summary>
-        <Words caption="As results.json has them" head={["what", "value"]} rows={results.made.settings} />
+        <Words caption="As results.json has them" head={["what", "value"]} rows={settings} />
       </details>
     </section>
   );

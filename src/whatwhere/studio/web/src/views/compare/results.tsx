@@ -1,10 +1,10 @@
-/** What results.json says, as the page asks for it, and how a scheme looks in every figure. */
+/** What a comparison measured, as studio/api/measurements.py returns it, and how a scheme looks in every figure. */
 
 import { Table } from "../../parts/table";
 import type { Tensor } from "../../wire";
 
 export interface Results {
-  task: { name: string; unit: string; trained: number[]; measure: string; scored: string; percent: boolean; higher: boolean; groups: string[]; shift_length: number | null };
+  task: { name: string; unit: string; trained: number[]; trained_text: string; measure: string; scored: string; percent: boolean; higher: boolean; groups: string[]; shift_length: number };
   schemes: string[];
   seeds: number[];
   lengths: Tensor;
@@ -13,22 +13,22 @@ export interface Results {
   in_length: Tensor;
   scores: Record<string, Tensor>;
   each: Tensor;
-  baselines: { name: string; said: string; drawn: boolean; values: Tensor }[];
+  baselines: { name: string; description: string; drawn: boolean; values: Tensor }[];
   shifts: Tensor;
   shift: { score: Tensor; largest_logit_change: Tensor };
-  costs: { parameters: number; positions: number; milliseconds: number | null }[];
-  story: Story | null;
+  costs: { parameters: number; positions: number; milliseconds: number }[];
+  story: TextTable | null;
   lines: Line[];
   fingerprints: Fingerprint[];
   curves: Curves[];
-  verdicts: { claim: string; claimed: string; measured: string; verdict: string; why: string }[];
-  /** What is to be seen, in sentences. */
-  seen: Record<"answer" | "question" | "scores" | "groups" | "shift" | "table" | "doors" | "distance" | "verdicts" | "record", string>;
-  made: { command: string; settings: [string, string][]; head: string[]; runs: string[][] };
+  verdicts: { claim: string; tutorial: string; measured: string; verdict: string; reason: string; precondition: string }[];
+  /** What the figures show. */
+  sentences: Record<"answer" | "question" | "scores" | "groups" | "shift" | "table" | "doors" | "distance" | "verdicts" | "record" | "repeat", string>;
+  reproduction: { command: string | null; settings: string[][]; runs: TextTable };
 }
 
-/** The story in numbers: cells that are words already. */
-export interface Story {
+/** A table of cells that are text. */
+export interface TextTable {
   caption: string;
   head: string[];
   rows: string[][];
@@ -42,10 +42,10 @@ export interface Line {
 
 export interface Fingerprint {
   scheme: string;
-  /** What a row and a column are, and what a number means. */
+  /** What a row and a column are, and what a number is. */
   rows: string;
   columns: string;
-  words: string;
+  description: string;
   values: Tensor;
 }
 

@@ -1,13 +1,15 @@
-/** The lists of rows that are not well: what each says, and the evidence in its columns. */
+/** The lists of suspicious rows: what each means, and the evidence in its columns. */
 
 import { fixed, told, whole } from "../../numbers";
 import type { Column } from "../../parts/table";
 import { TokenLabel } from "../../parts/token";
-import { face, readable } from "../../signs";
+import { face, visibleToken } from "../../escape";
 import type { Tensor } from "../../wire";
 
 export interface Rows {
   count: number;
+  /** Why the rows are not known, or null. */
+  missing: string | null;
   ids: Tensor;
   norms: Tensor;
   words: string[];
@@ -16,21 +18,23 @@ export interface Rows {
 }
 
 export interface Lists {
-  never: Rows & { cosines: Tensor; likeness: Tensor; lost: Tensor; also: number | null };
-  unreachable: Rows & { tried: string[]; read: string[][]; missing: string | null };
+  under_trained: Rows & { cosines: Tensor; proximity: Tensor; unreachable: Tensor; also_unreachable: number | null };
+  unreachable: Rows & { texts_tried: string[]; read_as: string[][] };
   duplicates: Rows & { groups: number; group: Tensor };
-  hubs: Rows & { times: number[]; asked: number; neighbors: number; expected: number };
+  hubs: Rows & { times: number[]; queries: number; neighbors: number; expected: number };
   zero: Rows;
-  broken: Rows & { nan: number[]; infinite: number[] };
-  beyond: Rows & { median: number | null };
+  not_finite: Rows & { nan: number[]; infinite: number[] };
+  beyond_vocabulary: Rows & { median_norm: number | null };
 }
 
 export interface Examined {
   rows: number;
   name: string;
-  tokenizer: boolean;
-  seeds: number;
+  /** How many rows of lowest norm are the reference. */
+  reference: number;
   threshold: number;
+  /** What was measured where no row is suspected of being under-trained; else empty. */
+  none_suspected: string;
   norms: Histogram;
   cosines: Histogram;
   lists: Lists;
@@ -45,56 +49,58 @@ export type ListName = keyof Lists;
 
 interface List {
   title: string;
-  /** What is wrong with these rows, and how that is known. */
+  /** What is suspicious about these rows, and how that is known. */
   says(examined: Examined): string;
   more(examined: Examined): Column<number>[];
 }
 
 export const LISTS: Record<ListName, List> = {
-  never: {
-    title: "never trained",
-    says: ({ lists: { never }, seeds, threshold }) =>
-      `Nearest to the mean of the ${seeds} shortest rows first: cosine above ${told(threshold, 3)}, which is 8 robust standard deviations from the median, and at least 0.5.` +
-      (never.also === null ? "" : ` ${whole(never.also)} of them no text leads to.`),
-    more: ({ lists: { never } }) => [
-      number("cosine to the shortest", (n) => never.cosines.values[n]!),
-      number("likeness", (n) => never.likeness.values[n]!),
-      ...(never.also === null ? [] : [{ title: "from text", value: (n: number) => (never.lost.values[n] ? "unreachable" : "reachable") }]),
+  under_trained: {
+    title: "under-trained",
+    says: ({ lists: { under_trained }, reference, threshold, none_suspected }) =>
+      none_suspected ||
+      `Suspected (“glitch tokens”), nearest to the mean of the ${reference} rows of lowest norm first: cosine above ${told(threshold, 3)}, which is 8 robust standard deviations from the median, and at least 0.5.` +
+      (under_trained.also_unreachable === null ? "" : ` ${whole(under_trained.also_unreachable)} of them are unreachable.`),
+    more: ({ lists: { under_trained } }) => [
+      number("cosine to the reference", (n) => under_trained.cosines.values[n]!),
+      number("proximity", (n) => under_trained.proximity.values[n]!),
+      ...(under_trained.also_unreachable === null ? [] : [{ title: "from text", value: (n: number) => (under_trained.unreachable.values[n] ? "unreachable" : "reachable") }]),
     ],
   },
   unreachable: {
     title: "unreachable",
     says: ({ lists: { unreachable } }) =>
-      unreachable.missing ?? "No text that was tried becomes this token: its own text, behind seven beginnings, is written as other tokens. The model can never read it.",
-    more: ({ lists: { unreachable: { tried, read } } }) => [
-      { title: "text tried", value: (n) => (n < tried.length ? readable(tried[n]!) : null) },
-      { title: "read as", value: (n) => (n < read.length ? read[n]!.map(readable).join(" · ") : null) },
+      unreachable.missing ?? "No text that was tried is encoded to this token: its own text, behind seven beginnings, is encoded as other tokens.",
+    more: ({ lists: { unreachable: { texts_tried, read_as } } }) => [
+      { title: "text tried", value: (n) => (n < texts_tried.length ? visibleToken(texts_tried[n]!) : null) },
+      { title: "encoded as", value: (n) => (n < read_as.length ? read_as[n]!.map((part) => visibleToken(part)).join(" · ") : null) },
     ],
   },
   duplicates: {
     title: "duplicates",
-    says: ({ lists: { duplicates } }) => `Rows that are equal to the last bit, in ${whole(duplicates.groups)} groups: the model cannot tell these tokens apart at its input.`,
+    says: ({ lists: { duplicates } }) => `Rows that are equal to the last bit, in ${whole(duplicates.groups)} groups: the model cannot distinguish these tokens at its input.`,
     more: ({ lists: { duplicates } }) => [{ title: "group", numeric: true, value: (n) => duplicates.group.values[n]! + 1 }],
   },
   hubs: {
     title: "hubs",
     says: ({ lists: { hubs } }) =>
-      `Among the ${hubs.neighbors} nearest of far more tokens than chance: ${whole(hubs.asked)} tokens were asked, and a row is named ${told(hubs.expected, 3)} times on average.`,
-    more: ({ lists: { hubs } }) => [{ title: "times named", numeric: true, value: (n) => hubs.times[n]! }],
+      `Among the ${hubs.neighbors} nearest neighbors of far more tokens than chance: of ${whole(hubs.queries)} tokens sampled, a row is a neighbor of ${told(hubs.expected, 3)} on average.`,
+    more: ({ lists: { hubs } }) => [{ title: "neighbor of", numeric: true, value: (n) => hubs.times[n]! }],
   },
-  zero: { title: "zero", says: () => "Every number of the row is 0: such a token has no direction, and nothing is near to it.", more: () => [] },
-  broken: {
-    title: "not finite",
-    says: () => "The row holds NaN or infinity, and a text with this token makes every number after it so.",
-    more: ({ lists: { broken } }) => [
-      { title: "NaN", numeric: true, value: (n) => broken.nan[n] ?? null },
-      { title: "infinite", numeric: true, value: (n) => broken.infinite[n] ?? null },
+  zero: { title: "zero", says: () => "Every number of the row is 0: such a token has no direction, and no nearest neighbors by cosine.", more: () => [] },
+  not_finite: {
+    title: "NaN or infinite",
+    says: () => "The row holds NaN or infinity, which spreads to every number computed from it.",
+    more: ({ lists: { not_finite } }) => [
+      { title: "NaN", numeric: true, value: (n) => not_finite.nan[n] ?? null },
+      { title: "infinite", numeric: true, value: (n) => not_finite.infinite[n] ?? null },
     ],
   },
-  beyond: {
+  beyond_vocabulary: {
     title: "beyond the vocabulary",
-    says: ({ lists: { beyond } }) =>
-      `Rows that no token has, often added to make the table's size a round number${beyond.median === null ? "" : `; their median length is ${told(beyond.median)}`}.`,
+    says: ({ lists: { beyond_vocabulary } }) =>
+      beyond_vocabulary.missing ??
+      `Rows without a token, often added to round the size of the table up${beyond_vocabulary.median_norm === null ? "" : `; their median norm is ${told(beyond_vocabulary.median_norm)}`}.`,
     more: () => [],
   },
 };
@@ -103,12 +109,12 @@ export const NAMES = Object.keys(LISTS) as ListName[];
 
 export function columnsOf(examined: Examined, name: ListName, card: (id: number) => string, map: (id: number) => string): Column<number>[] {
   const rows: Rows = examined.lists[name];
-  const shown = (n: number) => readable(face(rows.words[n]!, rows.texts[n] ?? null));
+  const shown = (n: number) => visibleToken(face(rows.words[n]!, rows.texts[n] ?? null));
   return [
     { title: "token", value: shown, cell: (n) => <TokenLabel word={rows.words[n]!} text={rows.texts[n] ?? null} href={card(rows.ids.values[n]!)} /> },
     { title: "id", numeric: true, value: (n) => rows.ids.values[n]! },
-    { title: "kind", value: (n) => rows.kinds[n] ?? "" },
-    { title: "length", numeric: true, value: (n) => rows.norms.values[n]!, cell: (n) => told(rows.norms.values[n]) },
+    { title: "type", value: (n) => rows.kinds[n] ?? "" },
+    { title: "norm", numeric: true, value: (n) => rows.norms.values[n]!, cell: (n) => told(rows.norms.values[n]) },
     ...LISTS[name].more(examined),
     { title: "on the map", value: () => null, cell: (n) => <a href={map(rows.ids.values[n]!)} aria-label={`${shown(n)} on the map`}>map</a> },
   ];

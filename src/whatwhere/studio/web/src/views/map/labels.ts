@@ -1,7 +1,7 @@
 /** What is said of each id: packed texts, kinds, scripts and lengths, as the map is colored and named by them. */
 
 import { told, whole } from "../../numbers";
-import { face, readable } from "../../signs";
+import { face, visibleToken } from "../../escape";
 import type { Tensor } from "../../wire";
 
 export interface Packed {
@@ -39,7 +39,7 @@ export class Names {
   }
 
   shown(id: number): string {
-    return readable(face(this.word(id), this.text(id)));
+    return visibleToken(face(this.word(id), this.text(id)));
   }
 
   kind(id: number): string {

@@ -8,7 +8,7 @@ import { Heat, heatColumns, type HeatProps, heatSvg, spread } from "../../parts/
 import { How } from "../../parts/how";
 import { box, drawing, label } from "../../parts/svg";
 import { TokenLabel } from "../../parts/token";
-import { face, readable } from "../../signs";
+import { face, visibleToken } from "../../escape";
 import type { Tensor } from "../../wire";
 import { doorName, faces, type Read, row, vectorWords, type Walk } from "./walk";
 
@@ -40,7 +40,7 @@ export function TokensStep({ read, text, numbered, own }: TokensProps) {
       rows={places}
       columns={[
         { title: "position", numeric: true, value: (n) => n },
-        { title: "token", value: (n) => readable(read.words[n]!), cell: (n) => <TokenLabel word={read.words[n]!} text={read.texts[n] ?? null} /> },
+        { title: "token", value: (n) => visibleToken(read.words[n]!), cell: (n) => <TokenLabel word={read.words[n]!} text={read.texts[n] ?? null} /> },
         { title: "id", numeric: true, value: (n) => read.ids.values[n]! },
         { title: "kind", value: (n) => read.kinds[n] ?? "" },
       ]}
@@ -73,7 +73,7 @@ function quoted(text: string): string {
 }
 
 function chipsSvg(read: Read, title: string, numbered: boolean): string {
-  const names = read.words.map((word, n) => readable(face(word, read.texts[n] ?? null)));
+  const names = read.words.map((word, n) => visibleToken(face(word, read.texts[n] ?? null)));
   let [left, top] = [8, 4];
   const parts: string[] = [];
   names.forEach((name, n) => {
@@ -149,7 +149,7 @@ export function RowsStep({ walk, at, which }: { walk: Walk; at: number; which: "
 function rowsCode(walk: Walk): string {
   const ids = `[${Array.from(walk.ids.values).join(", ")}]`;
   return walk.tensor === null
-    ? `from whatwhere.analysis.walkthrough import draw_tokens\nrows = draw_tokens(${Math.max(...walk.ids.values) + 1}, ${walk.dim}, seed=${walk.seed}).weight.detach()[${ids}]`
+    ? `from whatwhere.analysis.walkthrough import random_embedding\nrows = random_embedding(${Math.max(...walk.ids.values) + 1}, ${walk.dim}, seed=${walk.seed}).weight.detach()[${ids}]`
     : `rows = ${walk.factor === 1 ? "" : `${walk.factor} * `}torch.tensor(np.float32(whatwhere.read(PATH).array(${quoted(walk.tensor)}, rows=${ids})))`;
 }
 

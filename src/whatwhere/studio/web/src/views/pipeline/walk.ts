@@ -1,7 +1,7 @@
 /** What the API answers of a text on its way, and small readings of it. */
 
 import { told } from "../../numbers";
-import { face, readable } from "../../signs";
+import { face, visibleToken } from "../../escape";
 import type { Tensor } from "../../wire";
 
 export interface Read {
@@ -61,7 +61,7 @@ export const STEPS: { id: StepId; title: string }[] = [
 ];
 
 export function faces({ words, texts }: Pick<Read, "words" | "texts">): string[] {
-  return words.map((word, n) => readable(face(word, texts[n] ?? null)));
+  return words.map((word, n) => visibleToken(face(word, texts[n] ?? null)));
 }
 
 export function doorName(walk: Walk, door: Door["door"]): string | null {

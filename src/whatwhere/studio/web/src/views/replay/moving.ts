@@ -2,7 +2,7 @@
 
 import { pageColor, seriesColor } from "../../colors";
 import { drawing, label, line, n } from "../../parts/svg";
-import { readable } from "../../signs";
+import { visibleToken } from "../../escape";
 import type { Tensor } from "../../wire";
 
 const EDGE = 40;
@@ -31,7 +31,7 @@ export function scene(words: string[], places: Tensor): Scene {
     low[axis] = Math.min(low[axis], values[k]!);
     high[axis] = Math.max(high[axis], values[k]!);
   }
-  return { names: words.map((word) => readable(word)), groups: words.map(group), places, low, high };
+  return { names: words.map((word) => visibleToken(word)), groups: words.map(group), places, low, high };
 }
 
 function group(word: string): number {

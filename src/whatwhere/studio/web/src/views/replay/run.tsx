@@ -17,7 +17,7 @@ interface Runs {
 
 /** Write what reads a run of the folder that is open; one that was trained here is in no folder. */
 export function runCode(run: string): string {
-  return `results = read_results(Path(PATH))\nrun = next(run for run in results.data["runs"] if run["file"] == ${JSON.stringify(`layers/${run}.safetensors`)})`;
+  return `results = read_results(Path(PATH))\nrun = next(run for run in results.runs if run.file == ${JSON.stringify(`layers/${run}.safetensors`)})`;
 }
 
 export interface Frames {

@@ -10,7 +10,7 @@ import { box, drawing, label } from "../../parts/svg";
 import { TokenLabel } from "../../parts/token";
 import type { ViewProps } from "../../register";
 import { seriesColor } from "../../colors";
-import { face, readable } from "../../signs";
+import { face, visibleToken } from "../../escape";
 import type { Tensor } from "../../wire";
 
 interface Answers {
@@ -74,7 +74,7 @@ export function Analogies({ about, settings, change, link }: Props) {
 }
 
 function Completed({ table, answer, rule, centered, link }: { table: string; answer: Analogy; rule: string; centered: boolean; link(number: number): string }) {
-  const [a, b, c] = answer.words.map((word, n) => readable(face(word, answer.texts[n] ?? null)));
+  const [a, b, c] = answer.words.map((word, n) => visibleToken(face(word, answer.texts[n] ?? null)));
   const title = `${a} : ${b} = ${c} : ?`;
   const rows = SIDES.flatMap(([side, name]) => answer[side].words.map((word, rank) => ({ side, name, word, rank })));
   const ids = Array.from(answer.ids.values).join(", ");
@@ -87,12 +87,12 @@ function Completed({ table, answer, rule, centered, link }: { table: string; ans
       columns={[
         { title: "answers", value: (row) => row.name },
         { title: "rank", numeric: true, value: (row) => row.rank + 1 },
-        { title: "token", value: (row) => readable(row.word) },
+        { title: "token", value: (row) => visibleToken(row.word) },
         { title: "id", numeric: true, value: (row) => answer[row.side].ids.values[row.rank]! },
         { title: "score", numeric: true, value: (row) => answer[row.side].scores.values[row.rank]!, cell: (row) => fixed(answer[row.side].scores.values[row.rank]!, 4) },
       ]}
       how={
-        <How code={`table = whatwhere.read(PATH).array(${JSON.stringify(table)})\nwhatwhere.analogy(table, ${ids}, k=5, rule="${rule}", centered=${centered ? "True" : "False"})`}>
+        <How code={`table = whatwhere.read(PATH).array(${JSON.stringify(table)})\nwhatwhere.analysis.analogy(table, ${ids}, k=5, rule="${rule}", centered=${centered ? "True" : "False"})`}>
           {rule === "add" ? (
             <p>argmax over x of cos(x, b/|b| − a/|a| + c/|c|): Mikolov et al. 2013. With the words of the question allowed, the answer is often one of them.</p>
           ) : (
@@ -135,7 +135,7 @@ function svg(title: string, answer: Analogy): string {
   const parts = SIDES.flatMap(([side, name], k) => {
     const left = 8 + 310 * k;
     const bars = answer[side].words.flatMap((word, n) => [
-      label(left + 108, 44 + 22 * n, readable(face(word, answer[side].texts[n] ?? null)), "end"),
+      label(left + 108, 44 + 22 * n, visibleToken(face(word, answer[side].texts[n] ?? null)), "end"),
       box(left + 114, 34 + 22 * n, 120 * share(answer, side, n), 13, seriesColor(6)),
       label(left + 240, 44 + 22 * n, fixed(answer[side].scores.values[n]!, 3)),
     ]);

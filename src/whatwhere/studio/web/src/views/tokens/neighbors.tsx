@@ -5,7 +5,7 @@ import { fixed, told } from "../../numbers";
 import { box, drawing, label } from "../../parts/svg";
 import type { Column } from "../../parts/table";
 import { TokenLabel } from "../../parts/token";
-import { face, readable } from "../../signs";
+import { face, visibleToken } from "../../escape";
 import type { Tensor } from "../../wire";
 
 export interface NearList {
@@ -99,7 +99,7 @@ export function nearColumns(link: (number: number) => string): Column<NearRow>[]
     { title: "rank", numeric: true, value: ({ rank }) => rank + 1 },
     {
       title: "token",
-      value: ({ list, rank }) => readable(list.words[rank]!),
+      value: ({ list, rank }) => visibleToken(list.words[rank]!),
       cell: (row) => <TokenLabel word={row.list.words[row.rank]!} text={row.list.texts[row.rank] ?? null} href={link(number(row))} />,
     },
     { title: "id", numeric: true, value: number },
@@ -117,7 +117,7 @@ export function neighborsSvg(near: Near): string {
       const y = 30 + n * row;
       const cosine = list.cosines.values[n]!;
       return [
-        label(left + 108, y + 14, readable(face(word, list.texts[n] ?? null)), "end"),
+        label(left + 108, y + 14, visibleToken(face(word, list.texts[n] ?? null)), "end"),
         box(left + 114, y + 4, 120 * Math.max(0, cosine), 13, seriesColor(k % 2 ? 1 : 2)),
         label(left + 240, y + 14, fixed(cosine, 3)),
       ];
@@ -125,5 +125,5 @@ export function neighborsSvg(near: Near): string {
     return [label(left, 16, heading(list), "start", pageColor("muted")), ...bars];
   });
   const rows = Math.max(...near.lists.map((list) => list.words.length), 1);
-  return drawing(near.lists.length * wide + 16, 40 + rows * row, `Nearest to ${readable(near.word)}, by cosine`, parts);
+  return drawing(near.lists.length * wide + 16, 40 + rows * row, `Nearest to ${visibleToken(near.word)}, by cosine`, parts);
 }

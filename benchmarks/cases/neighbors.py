@@ -1,0 +1,224 @@
+"""Search: the ten nearest rows of one query and of a thousand, and a file of analogies scored."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+
+from benchmarks.case import Candidate, Case, Run, Scale, Variant
+from benchmarks.peers import load
+from whatwhere.analysis.nearest_neighbors import Search
+from whatwhere.analysis.word_benchmarks import score_analogies
+
+GENSIM = "gensim"
+LIMIT = "product of table and queries, numpy"
+_NEAREST = 10
+_NEAR = 0.25
+"""How near an answer is put to b - a + c: about three in four are then the nearest."""
+_BLOCK = 4096
+
+
+def variants(scale: Scale) -> list[Variant]:
+    """Return two numbers of queries over one table, and analogies over a table of another size.
+
+    Args:
+        scale: quick or full, and the device.
+    """
+    rows, dim = (300, 16) if scale.quick else (128_256, 1024)
+    found = []
+    for queries in (1, 20 if scale.quick else 1000):
+        inputs = _Queries(rows, dim, queries)
+        named = "one query" if queries == 1 else f"{queries:,} queries"
+        found.append(
+            Variant(
+                f"{named}, {rows:,} rows, dim {dim:,}",
+                limit=LIMIT,
+                prepare=inputs.candidates,
+                error=f"share of the {_NEAREST} nearest in float64 that are missing",
+            )
+        )
+    rows, dim, asked = (300, 16, 20) if scale.quick else (30_522, 384, 2048)
+    found.append(
+        Variant(
+            f"{asked:,} analogies of a file, {rows:,} rows, dim {dim}",
+            limit=LIMIT,
+            prepare=_Analogies(rows, dim, asked).candidates,
+            error="difference from float64 in the share of right answers",
+        )
+    )
+    return found
+
+
+class _Rows:
+    """A random table, and what reads it."""
+
+    def __init__(self, rows: int, dim: int) -> None:
+        self.rows, self.dim = rows, dim
+
+    @cached_property
+    def table(self) -> np.ndarray:
+        return np.random.default_rng(0).standard_normal((self.rows, self.dim), dtype=np.float32)
+
+    def vectors(self) -> Any:
+        """Return gensim's table; its norms are computed here, as ours are when a search is made."""
+        made = load("gensim.models").KeyedVectors(self.dim, count=self.rows, dtype=np.float32)
+        made.index_to_key = [f"w{n}" for n in range(self.rows)]
+        made.key_to_index = {word: n for n, word in enumerate(made.index_to_key)}
+        made.vectors = self.table
+        made.fill_norms()
+        return made
+
+    def units(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Return rows of norm 1 in float64, a block at a time, with the number of the first."""
+        for first in range(0, self.rows, _BLOCK):
+            rows = self.table[first : first + _BLOCK].astype(np.float64)
+            yield first, rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    def multiply(self, queries: np.ndarray) -> Run:
+        step = max(_BLOCK, _BLOCK * 1024 // len(queries))
+        room = np.empty(len(queries) * step, np.float32)
+
+        def run() -> None:
+            for first in range(0, self.rows, step):
+                part = self.table[first : first + step]
+                products = room[: len(queries) * len(part)].reshape(len(queries), len(part))
+                np.matmul(queries, part.T, out=products)
+
+        return run
+
+
+class _Queries(_Rows):
+    """Queries near some of the rows, and the candidates; each returns ids."""
+
+    def __init__(self, rows: int, dim: int, queries: int) -> None:
+        super().__init__(rows, dim)
+        self.count = queries
+        self.truth = cache(self._truth)
+
+    @cached_property
+    def queries(self) -> np.ndarray:
+        g = np.random.default_rng(1)
+        near = self.table[g.integers(0, self.rows, self.count)]
+        return near + g.standard_normal(near.shape, dtype=np.float32)
+
+    def candidates(self) -> list[Candidate]:
+        ways: list[tuple[str, Callable[[], Run]]] = [
+            ("whatwhere", self._ours),
+            ("whatwhere, a new search for each call", self._anew),
+            (GENSIM, self._gensim),
+            ("plain torch, product and topk", self._torch),
+        ]
+        made = [Candidate(LIMIT, lambda: self.multiply(self.queries))]
+        return made + [Candidate(name, make, self._missing) for name, make in ways]
+
+    def _ours(self) -> Run:
+        search = Search(self.table)
+        return lambda: search.nearest(self.queries, _NEAREST).ids
+
+    def _anew(self) -> Run:
+        return lambda: Search(self.table).nearest(self.queries, _NEAREST).ids
+
+    def _gensim(self) -> Run:
+        made = self.vectors()
+        ids = made.key_to_index
+
+        def run() -> np.ndarray:
+            found = [made.most_similar(positive=[query], topn=_NEAREST) for query in self.queries]
+            return np.array([[ids[word] for word, _ in words] for words in found])
+
+        return run
+
+    def _torch(self) -> Run:
+        import torch
+
+        table = torch.nn.functional.normalize(torch.from_numpy(self.table))
+        queries = torch.from_numpy(self.queries)
+        return lambda: (queries @ table.T).topk(_NEAREST).indices.numpy()
+
+    def _missing(self, timed: Run) -> float:
+        pairs = zip(timed(), self.truth(), strict=True)
+        return 1 - float(np.mean([len(set(found) & set(true)) / _NEAREST for found, true in pairs]))
+
+    def _truth(self) -> np.ndarray:
+        queries = self.queries.astype(np.float64)
+        ids, scores = np.empty((self.count, 0), np.int64), np.empty((self.count, 0))
+        for first, rows in self.units():
+            these = np.arange(first, first + len(rows))
+            ids = np.concatenate([ids, np.broadcast_to(these, (self.count, len(rows)))], axis=1)
+            scores = np.concatenate([scores, queries @ rows.T], axis=1)
+            best = np.argpartition(-scores, _NEAREST, axis=1)[:, :_NEAREST]
+            ids, scores = np.take_along_axis(ids, best, axis=1), np.take_along_axis(scores, best, axis=1)
+        return ids
+
+
+class _Analogies(_Rows):
+    """Questions whose answers were put near where they belong, and the candidates, which score the file."""
+
+    def __init__(self, rows: int, dim: int, asked: int) -> None:
+        super().__init__(rows, dim)
+        self.asked = asked
+        self.truth = cache(self._truth)
+
+    @cached_property
+    def questions(self) -> np.ndarray:
+        """Ids of a, b, c and the answer; the table gets the answers, so far off that some are not the nearest."""
+        ids = np.random.default_rng(2).permutation(self.rows)[: 4 * self.asked].reshape(-1, 4)
+        a, b, c = (self.table[some] / np.linalg.norm(self.table[some], axis=1, keepdims=True) for some in ids.T[:3])
+        answer = b - a + c
+        self.table[ids[:, 3]] += answer / np.linalg.norm(answer, axis=1, keepdims=True) * np.sqrt(self.dim) * _NEAR
+        return ids
+
+    @cached_property
+    def file(self) -> Path:
+        lines = (" ".join(f"w{n}" for n in question) for question in self.questions)
+        with tempfile.NamedTemporaryFile("w", suffix=".txt", delete=False, encoding="utf-8") as written:
+            written.write(": sampled\n" + "\n".join(lines) + "\n")
+        file = Path(written.name)
+        finalize(self, file.unlink, missing_ok=True)
+        return file
+
+    def candidates(self) -> list[Candidate]:
+        file = self.file  # before the table is read: this puts the answers into it
+        ways: list[tuple[str, Callable[[], Run]]] = [
+            ("whatwhere", partial(self._ours, file)),
+            (GENSIM, partial(self._gensim, file)),
+        ]
+        return [Candidate(LIMIT, self._limit), *(Candidate(name, make, self._otherwise) for name, make in ways)]
+
+    def _limit(self) -> Run:
+        return self.multiply(self.table[: self.asked])
+
+    def _ours(self, file: Path) -> Run:
+        search, ids = Search(self.table), {f"w{n}": n for n in range(self.rows)}
+        return lambda: score_analogies(search, ids, file).total.correct
+
+    def _gensim(self, file: Path) -> Run:
+        made = self.vectors()
+        return lambda: len(made.evaluate_word_analogies(str(file))[1][-1]["correct"])
+
+    def _otherwise(self, timed: Run) -> float:
+        return abs(float(timed()) - self.truth()) / self.asked
+
+    def _truth(self) -> int:
+        rows = np.concatenate([part for _, part in self.units()])
+        right = 0
+        for a, b, c, d in self.questions.tolist():
+            scores = rows @ (rows[b] - rows[a] + rows[c])
+            scores[[a, b, c]] = -np.inf
+            right += int(scores.argmax() == d)
+        return right
+
+
+CASE = Case(
+    "neighbors",
+    "the nearest rows of a token table, exact",
+    "Cosines; tables are float32 and random, and what each package makes of a table once is made before. The "
+    "limit multiplies table and queries in float32 and selects nothing.",
+    variants,
+    regimes=("fresh",),
+    devices=("cpu",),
+)

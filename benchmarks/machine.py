@@ -1,0 +1,117 @@
+"""The machine that numbers belong to."""
+
+import os
+import platform
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+
+import whatwhere
+from benchmarks import peers
+from benchmarks.records import Machine
+from whatwhere.kernels.library import library
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+def machine(device: str) -> Machine:
+    """Describe processor, caches and memory as far as the system does, and which kernels run.
+
+    Args:
+        device: `cpu` or `cuda`, which adds the GPU's name.
+
+    Returns:
+        What numbers depend on; `kernels` is `fallback` where there are no compiled ones.
+    """
+    compiled = library()
+    found: Machine = {
+        "processor": _processor(),
+        "cores": _cores(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "caches": caches(_CACHES),
+        "memory": _memory(),
+        "kernels": "fallback" if compiled is None else compiled.level,
+    }
+    if device == "cuda":
+        found["gpu"] = torch.cuda.get_device_name()
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that numbers depend on: ours, Python's, the peers'."""
+    return {"whatwhere": whatwhere.__version__, "python": platform.python_version(), **peers.versions()}
+
+
+def code(*packages: Path) -> str:
+    """Return a digest that changes with any line of the code that is measured, and of the code that measures.
+
+    Args:
+        packages: folders of Python and C++ files; none are the installed whatwhere and this package.
+
+    Returns:
+        12 hexadecimal digits. `speed.py`, which writes the page, is no part of them.
+
+    Examples:
+        >>> len(code())
+        12
+    """
+    found = sha256()
+    for package in packages or (Path(whatwhere.__file__).parent, Path(__file__).parent):
+        files = (path for path in package.rglob("*") if path.suffix in (".py", ".cpp", ".h"))
+        for file in sorted(path for path in files if path.name != "speed.py"):
+            found.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes())
+    return found.hexdigest()[:12]
+
+
+def caches(folder: Path) -> dict[str, str]:
+    """Read the sizes of the first core's caches, as Linux describes them.
+
+    Args:
+        folder: of the core's caches in /sys.
+
+    Returns:
+        Sizes such as "48K", by names such as "L1d".
+
+    Examples:
+        >>> caches(Path("/no/such/folder"))
+        {}
+    """
+    found = {}
+    for cache in sorted(folder.glob("index*")):
+        try:
+            level, kind, size = ((cache / name).read_text().strip() for name in ("level", "type", "size"))
+        except OSError:  # not every virtual machine has them
+            continue
+        found[f"L{level}{'' if kind == 'Unified' else kind[0].lower()}"] = size
+    return found
+
+
+def load() -> list[float] | None:
+    """Return the load average over 1, 5 and 15 minutes: what else ran here; None where the system has none."""
+    try:
+        return [round(value, 2) for value in os.getloadavg()]
+    except OSError:
+        return None
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:  # no Linux
+        return platform.processor() or "unknown"
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1

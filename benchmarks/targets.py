@@ -1,0 +1,293 @@
+"""The targets, in one place, and whether they were met.
+
+Every target is a ratio within one run. It is judged with pooled allocation unless it says otherwise.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.cases import decoding, neighbors, start, token_step, training
+from benchmarks.records import CandidateRecord, Results, VariantRecord
+from benchmarks.timing import ratios
+
+_TIMES = {"pooled": ("pooled", "caching"), "fresh": ("fresh",)}
+Rows = Mapping[str, CandidateRecord]
+"""The rows of a variant, by candidate."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Describe what a candidate should reach.
+
+    Args:
+        case: its name.
+        variant: a regular expression of the variants' names.
+        candidate: whose row.
+        kind: one of KINDS.
+        bound: what the kind's number shall not pass.
+        against: another candidate, where the kind needs one.
+        regime: of allocation.
+        floor: what limits it where it is missed, and what was tried.
+    """
+
+    case: str
+    variant: str
+    candidate: str
+    kind: str
+    bound: float
+    against: str = ""
+    regime: str = "pooled"
+    floor: str = ""
+
+    @property
+    def words(self) -> str:
+        """The target as a reader reads it."""
+        words = KINDS[self.kind].words.format(bound=KINDS[self.kind].show(self.bound), against=self.against)
+        return words + (", fresh allocation" if self.regime == "fresh" and self.case != start.CASE.name else "")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Store a target and what was measured.
+
+    Args:
+        target: one of TARGETS.
+        variant: the name of one that it is for.
+        value: the kind's number; None where it was not measured.
+    """
+
+    target: Target
+    variant: str
+    value: float | None
+
+    @property
+    def met(self) -> bool | None:
+        """Return whether it was met; None where nothing was measured."""
+        if self.value is None:
+            return None
+        least = KINDS[self.target.kind].least
+        return self.value >= self.target.bound if least else self.value <= self.target.bound
+
+    @property
+    def strain(self) -> float:
+        """Return what was measured as a share of the bound: above 1 is missed, and the largest is the worst."""
+        if self.value is None:
+            return 0.0
+        if KINDS[self.target.kind].least:
+            return self.target.bound / self.value
+        if self.target.bound == 0:
+            return math.inf if self.value > 0 else 0.0
+        return self.value / self.target.bound
+
+    @property
+    def words(self) -> str:
+        """The number, and that it is met or by how much it is missed."""
+        if self.value is None:
+            return "not measured"
+        show = KINDS[self.target.kind].show
+        return f"{show(self.value)}, " + (
+            "met" if self.met else f"missed by {show(abs(self.value - self.target.bound))}"
+        )
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Describe how a target's number is computed from a variant.
+
+    Args:
+        words: with slots for `bound` and `against`.
+        value: takes the target, the variant's rows by candidate, and the variant.
+        show: writes the number.
+        least: the bound is the least it shall be, not the most.
+    """
+
+    words: str
+    value: Callable[[Target, Rows, VariantRecord], float | None]
+    show: Callable[[float], str]
+    least: bool = False
+
+
+def verdicts(results: Results) -> Iterator[Verdict]:
+    """Judge every target whose case was measured.
+
+    Args:
+        results: of a benchmark.
+
+    Returns:
+        A verdict for each target and variant; none of quick runs, which are too small to judge.
+    """
+    if results["settings"]["quick"]:
+        return
+    for target in TARGETS:
+        record = results["cases"].get(target.case)
+        for variant in record["variants"] if record else ():
+            if not re.fullmatch(target.variant, variant["variant"]):
+                continue
+            rows = {row["candidate"]: row for row in variant["rows"]}
+            if target.candidate in rows and (not target.against or target.against in rows):
+                yield Verdict(target, variant["variant"], KINDS[target.kind].value(target, rows, variant))
+
+
+def _rounds(target: Target, row: CandidateRecord) -> Sequence[float] | None:
+    """Return the seconds of each round under the target's regime; on CUDA there is one for both."""
+    for regime in _TIMES[target.regime]:
+        if regime in row["regimes"]:
+            return row["regimes"][regime]["rounds"]
+    return None
+
+
+def _both(target: Target, rows: Rows, other: str) -> tuple[Sequence[float], Sequence[float]] | None:
+    mine, theirs = _rounds(target, rows[target.candidate]), _rounds(target, rows[other])
+    return None if mine is None or theirs is None else (mine, theirs)
+
+
+def _slower(target: Target, rows: Rows, variant: VariantRecord) -> float | None:
+    found = _both(target, rows, target.against or variant["rows"][0]["candidate"])
+    return None if found is None else median(ratios(*found))
+
+
+def _faster(target: Target, rows: Rows, variant: VariantRecord) -> float | None:
+    found = _both(target, rows, target.against)
+    return None if found is None else median(ratios(found[1], found[0]))
+
+
+def _over(target: Target, rows: Rows, variant: VariantRecord) -> float | None:
+    found = _both(target, rows, target.against)
+    return None if found is None else median(a - b for a, b in zip(*found, strict=True))
+
+
+def _seconds(target: Target, rows: Rows, variant: VariantRecord) -> float | None:
+    found = _rounds(target, rows[target.candidate])
+    return None if found is None else median(found)
+
+
+def _error(target: Target, rows: Rows, variant: VariantRecord) -> float | None:
+    return rows[target.candidate]["error"]
+
+
+def _peak(target: Target, rows: Rows, variant: VariantRecord) -> float | None:
+    peak = rows[target.candidate]["peak"]
+    return None if peak is None else peak / variant["unit"]
+
+
+def _extra(target: Target, rows: Rows, variant: VariantRecord) -> float | None:
+    """Return the peak beyond the limit's, in the variant's unit, or as a share of what the other needs beyond it."""
+    mine, limit = rows[target.candidate]["peak"], variant["rows"][0]["peak"]
+    if mine is None or limit is None:
+        return None
+    other = rows[target.against]["peak"] if target.against else limit + variant["unit"]
+    return None if other is None or other <= limit else max(0.0, mine - limit) / (other - limit)
+
+
+def _times(value: float) -> str:
+    return f"{value:.3g} x"
+
+
+def as_seconds(value: float) -> str:
+    """Write seconds in the unit that fits.
+
+    Args:
+        value: seconds.
+
+    Returns:
+        The number and its unit.
+
+    Examples:
+        >>> as_seconds(0.00123), as_seconds(0.0000305), as_seconds(1.5)
+        ('1.23 ms', '30.5 us', '1.5 s')
+    """
+    for size, unit in ((1.0, "s"), (1e-3, "ms")):
+        if abs(value) >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value * 1e6:.3g} us"
+
+
+def _percent(value: float) -> str:
+    return f"{value:.1%}"
+
+
+def _small(value: float) -> str:
+    return f"{value:.1e}"
+
+
+KINDS: Mapping[str, Kind] = {
+    "slower": Kind("<= {bound} the limit", _slower, _times),
+    "slower than": Kind("<= {bound} {against}", _slower, _times),
+    "faster": Kind(">= {bound} the speed of {against}", _faster, _times, least=True),
+    "over": Kind("<= {bound} more than {against}", _over, as_seconds),
+    "seconds": Kind("<= {bound}", _seconds, as_seconds),
+    "error": Kind("error <= {bound}", _error, _small),
+    "peak": Kind("peak <= {bound} the bytes of q and k (outputs and gradients, no copy kept)", _peak, _times),
+    "extra": Kind("memory beyond the limit's <= {bound} one table of all pairs", _extra, _times),
+    "share": Kind("memory beyond the limit's <= {bound} of that of {against}", _extra, _percent),
+}
+
+_LONG = "float32, 4,096 tokens, forward with backward"
+_TABLE = "T5: SDPA, bias made in each call"  # transformers' way needs more still
+_MOST_ROWS = "262,144 rows, .*"
+_COPY = (
+    "in place the rotation costs what the copy of the same bytes does; where transformers itself takes no more than 15 "
+    "copies, nothing that reads and writes them can be 15 times as fast."
+)
+_NEW_PAGES = (
+    "the system fills every page of a new tensor with zeros before the kernel writes it. That alone costs more than "
+    "the rotation, in huge pages too; without new tensors, in place, there is no such cost."
+)
+_THREE_PASSES = (
+    "the fallback is three operations of PyTorch, and each passes over all vectors: the lookup alone is near the "
+    "limit, scaling and adding read and write them once more; in sixteen bits PyTorch also makes float32 of them and "
+    "back. Doing it by blocks that fit the caches was tried, from 256 KiB to 8 MiB, and gained nothing."
+)
+_CALLS = (
+    "some forty calls from Python to PyTorch and to the kernels, each near a microsecond; nothing in it grows with the "
+    "tables. All layers share the binding: from the second on, rotating costs less than plain torch's indexing (the "
+    "row `bound before`)."
+)
+_MORE_ROWS = (
+    "with ids as frequent as words are, a batch touches more different rows of a larger table, and the step is as long "
+    "as the rows are many; with uniform ids, where the number hardly grows, it is met."
+)
+_SOME_ROWS = (
+    "scores, weights and the bias of 64 query rows at a time, which is 8 MB each, and their parts; half as many rows "
+    "were tried and cost time. What the C library keeps makes the figure move by a percent from run to run."
+)
+TARGETS: tuple[Target, ...] = (
+    Target("rotary", "float32, .*", "whatwhere", "slower", 1.35),
+    Target("rotary", "bfloat16, .*", "whatwhere", "slower", 1.55),
+    Target("rotary", ".*, forward", "whatwhere, in place", "slower", 1.1),
+    Target("rotary", ".*", "whatwhere", "faster", 4.5, "transformers"),
+    Target("rotary", ".*, forward", "whatwhere, in place", "faster", 15.0, "transformers", regime="fresh", floor=_COPY),
+    Target("rotary", ".*", "whatwhere", "faster", 15.0, "transformers", regime="fresh", floor=_NEW_PAGES),
+    Target("rotary", ".* with backward", "whatwhere", "peak", 2.1),
+    Target("lookup", ".*", "whatwhere", "slower", 1.4),
+    Target("lookup", ".*", "whatwhere, fallback", "slower", 1.9, floor=_THREE_PASSES),
+    Target("lookup", ".*", "whatwhere", "faster", 2.0, "plain torch, embedding * s + positions"),
+    Target("token-step", ".*", "whatwhere RowAdamW", "slower", 3.0),
+    Target("token-step", _MOST_ROWS, "whatwhere RowAdamW", "slower than", 1.6, token_step.FEW_ROWS, floor=_MORE_ROWS),
+    Target("token-step", _MOST_ROWS, "whatwhere RowAdamW", "faster", 20.0, "torch AdamW, fused"),
+    Target("token-step", _MOST_ROWS, "whatwhere RowAdamW", "faster", 1.0, "torch SparseAdam (computes something else)"),
+    Target("attention", _LONG, "ALiBi: whatwhere", "slower", 1.3),
+    Target("attention", _LONG, "ALiBi: whatwhere", "extra", 1.0),
+    *(Target("attention", _LONG, f"{name}: whatwhere", "slower", 2.5) for name in ("T5", "KERPLE")),
+    *(
+        Target("attention", _LONG, f"{name}: whatwhere", "share", 0.02, _TABLE, floor=_SOME_ROWS)
+        for name in ("T5", "KERPLE", "FIRE")
+    ),
+    Target("position-table", ".*", "whatwhere", "faster", 5.0, "plain torch, float32 angles"),
+    Target("position-table", ".*", "whatwhere", "error", 1.5e-7),
+    Target("decoding", ".*", "whatwhere", "over", 30e-6, decoding.INDEXING, floor=_CALLS),
+    *(
+        Target("neighbors", case, "whatwhere", "faster", bound, neighbors.GENSIM, regime="fresh")
+        for case, bound in ((".* queries, .*", 15.0), (".* analogies .*", 20.0))
+    ),
+    Target("neighbors", ".*", "whatwhere", "error", 0.0, regime="fresh"),
+    Target("start", ".*", start.ON_TOP, "over", 50e-3, start.TORCH, regime="fresh"),
+    Target("start", ".*", start.HELP, "seconds", 0.3, regime="fresh"),
+    *(
+        Target("training", ".*", f"whatwhere compare, {scheme}", "faster", 1.4, training.PLAIN)
+        for scheme in ("learned", "rotary")
+    ),
+)

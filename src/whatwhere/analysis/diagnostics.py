@@ -1,0 +1,334 @@
+"""Diagnostics of a token table: under-trained, duplicate, zero, non-finite, hub and unreachable rows; initial scale."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float, Int64
+
+from whatwhere.analysis.nearest_neighbors import Search
+from whatwhere.errors import ShapeError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_REFERENCE_SHARE, _FEWEST_REFERENCES = 0.005, 8
+_OUTSIDE = 8.0
+"""Robust standard deviations; of a million normal numbers none is beyond 6."""
+_MIN_COSINE = 0.5
+_BLOCK, _HUB_NEIGHBORS = 8192, 10
+_CONTEXTS = ("a", "0", "b", "x", "", "a ", "(")
+_FEWEST_UNDER_TRAINED = 8
+_TOLERANCE = 1.15
+"""Weight decay and a few steps change the standard deviation of under-trained rows by some percent."""
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+@dataclass(frozen=True)
+class Hubs:
+    """Rows that are among the nearest neighbors of many others.
+
+    Args:
+        rows: ids of the hubs and how often each is a neighbor, most often first.
+        queries: how many rows were searched for their neighbors.
+        expected: how often a row is a neighbor on average.
+    """
+
+    rows: tuple[tuple[int, int], ...]
+    queries: int
+    expected: float
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnostics:
+    """Rows of a token table that look wrong, and the evidence.
+
+    Args:
+        norms: of each row.
+        reference_rows: the rows of lowest norm that are finite and not 0, to which all rows are compared.
+        proximity: of each row to the mean of the reference rows: 1 at it, 0 at the median distance.
+        cosine: to that mean, both minus the mean of all rows.
+        threshold: the cosine above which a row is suspected.
+        under_trained: rows above it, the nearest to the reference rows first: suspected of being under-trained.
+        zero, non_finite: rows of zeros; rows with NaN or infinity.
+        duplicates: groups of equal rows, each in the order of ids.
+        beyond_vocabulary: rows that the tokenizer has no token for.
+        hubs: rows that are among the nearest neighbors of many others.
+    """
+
+    norms: Float[np.ndarray, " rows"]
+    reference_rows: Int64[np.ndarray, " references"]
+    proximity: Float[np.ndarray, " rows"]
+    cosine: Float[np.ndarray, " rows"]
+    threshold: float
+    under_trained: Int64[np.ndarray, " under_trained"]
+    zero: Int64[np.ndarray, " zero"]
+    non_finite: Int64[np.ndarray, " non_finite"]
+    duplicates: tuple[tuple[int, ...], ...]
+    beyond_vocabulary: Int64[np.ndarray, " beyond"]
+    hubs: Hubs
+
+    @property
+    def decisive(self) -> bool:
+        """Whether any row could be suspected, for no cosine exceeds 1.
+
+        In few dimensions cosines vary so widely that the threshold may be above 1.
+        """
+        return len(self.reference_rows) > 0 and self.threshold < 1
+
+    @property
+    def highest(self) -> float | None:
+        """The largest cosine of a row to the mean of the reference rows; None without them."""
+        return float(self.cosine.max()) if len(self.reference_rows) else None
+
+
+def diagnostics(
+    table: Float[np.ndarray, "rows dim"], tokens: int | None = None, seed: int = 0, hub_queries: int = 4096
+) -> Diagnostics:
+    """Return the rows of a token table that look wrong.
+
+    Under-trained rows often have low norms, and updates that move them all alike give them a common direction. So the
+    rows of lowest norm are the reference: every row is measured by its distance and its cosine to their mean, itself
+    left out. Rows that keep their random initial values, whole or shrunk by weight decay, share no direction: they are
+    not detected, so that a table without suspected rows need not be fully trained. The idea is Land and Bartolo's,
+    https://arxiv.org/abs/2405.05417, who start from a list of ids made by hand. A row is suspected where its cosine is
+    above 0.5, and 8 robust standard deviations above the median.
+
+    Args:
+        table: one row for each token.
+        tokens: how many ids the tokenizer has; rows beyond these are padding. None: not known.
+        seed: of the sample of rows that are searched for their neighbors, where the table is large.
+        hub_queries: how many rows at most are searched for their neighbors; 0 finds no hubs.
+
+    Raises:
+        ShapeError: the table is not two-dimensional, or empty.
+
+    Examples:
+        >>> rng = np.random.default_rng(0)
+        >>> table = rng.standard_normal((2000, 256))
+        >>> table[40:60] = 0.1 + 0.01 * rng.standard_normal((20, 256))
+        >>> sorted(diagnostics(table).under_trained.tolist()) == list(range(40, 60))
+        True
+    """
+    if table.ndim != 2 or 0 in table.shape:
+        raise ShapeError(f"a token table has shape (rows, dim), but this one {table.shape}.")
+    norms = row_norms(table)
+    finite = np.isfinite(norms)
+    valid = np.flatnonzero(finite & (norms > 0))
+    reference_rows, proximity, cosine = _compared(table, norms, valid)
+    threshold = _threshold(cosine[valid])
+    suspected = valid[cosine[valid] > threshold]
+    return Diagnostics(
+        norms,
+        reference_rows,
+        proximity,
+        cosine,
+        threshold,
+        suspected[np.argsort(-proximity[suspected], kind="stable")],
+        np.flatnonzero(norms == 0),
+        np.flatnonzero(~finite),
+        _duplicates(table, valid),
+        np.arange(tokens, len(table)) if tokens is not None and tokens < len(table) else np.arange(0),
+        hubs(table, valid, seed, hub_queries),
+    )
+
+
+def row_norms(table: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, " rows"]:
+    """Return the norm of each row, in float64, by blocks: a large table is never converted as a whole.
+
+    Examples:
+        >>> row_norms(np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float16))
+        array([5., 0.])
+    """
+    norms = np.empty(len(table))
+    for first in range(0, len(table), _BLOCK):
+        norms[first : first + _BLOCK] = np.linalg.norm(table[first : first + _BLOCK].astype(np.float64), axis=1)
+    return norms
+
+
+def unreachable(tokenizer: "Tokenizer", rows: int | None = None) -> Int64[np.ndarray, " ids"]:
+    """Return the ids that no text is encoded to, by the tokenizer's round trip.
+
+    Each id is decoded behind the ids of a short text, and the text is encoded again; an id that returns in none of
+    seven such texts is unreachable. An id of incomplete bytes of a character cannot be decoded alone, and is not
+    counted.
+
+    Args:
+        tokenizer: of the `tokenizers` library, without truncation and padding.
+        rows: of the table; ids beyond are not checked. None checks all.
+    """
+    size = tokenizer.get_vocab_size(with_added_tokens=True)
+    ids = [n for n in range(size if rows is None else min(size, rows)) if tokenizer.id_to_token(n) is not None]
+    return unreachable_among(tokenizer, ids)
+
+
+def unreachable_among(tokenizer: "Tokenizer", ids: Sequence[int]) -> Int64[np.ndarray, " ids"]:
+    """Return those of some ids that are unreachable, as in `unreachable`."""
+    left = np.array(ids, np.int64)
+    for context in _CONTEXTS:
+        front = _encoded(tokenizer, [context])[0]
+        texts = tokenizer.decode_batch([[*front, int(n)] for n in left], skip_special_tokens=False)
+        encoded = _encoded(tokenizer, texts)
+        back = [n in code or _REPLACEMENT in text for n, code, text in zip(left, encoded, texts, strict=True)]
+        left = left[~np.array(back, bool)]
+    return left
+
+
+def _encoded(tokenizer: "Tokenizer", texts: list[str]) -> list[list[int]]:
+    """Return the ids of each text; none where the tokenizer fails, as without a token for unknown text."""
+    try:
+        return [code.ids for code in tokenizer.encode_batch(texts, add_special_tokens=False)]
+    except Exception:  # the library raises nothing narrower
+        return [] if not texts else [[]] if len(texts) == 1 else [_encoded(tokenizer, [text])[0] for text in texts]
+
+
+def _compared(table: np.ndarray, norms: np.ndarray, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the reference rows, and the proximity and cosine of every row to their mean, itself left out."""
+    distance, cosine = np.zeros(len(table)), np.zeros(len(table))
+    count = min(max(_FEWEST_REFERENCES, round(_REFERENCE_SHARE * len(valid))), len(valid) // 2)
+    if count < 2:
+        return np.arange(0), np.zeros(len(table)), cosine
+    references = valid[np.argsort(norms[valid], kind="stable")[:count]]
+    mean = (table if len(valid) == len(table) else table[valid]).mean(axis=0, dtype=np.float64)
+    rows = table[references].astype(np.float64)
+    center, directions = rows.mean(axis=0), _directions(rows - mean)
+    total = directions.sum(axis=0)
+    for first in range(0, len(valid), _BLOCK):
+        part = valid[first : first + _BLOCK]
+        distance[part] = np.linalg.norm(table[part] - center, axis=1)
+        cosine[part] = _directions(table[part] - mean) @ total / max(np.linalg.norm(total), 1e-300)
+    # A reference row is part of the mean: its distance from the mean of the others is n / (n - 1) times as large.
+    distance[references] *= count / (count - 1)
+    cosine[references] = (directions * _directions(total - directions)).sum(axis=1)
+    typical = float(np.median(distance[valid]))
+    return references, np.where(norms > 0, 1 - distance / typical if typical else 0.0, 0.0), cosine
+
+
+def _directions(rows: np.ndarray) -> np.ndarray:
+    sizes = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(sizes > 0, sizes, 1.0)
+
+
+def _threshold(cosines: np.ndarray) -> float:
+    if not len(cosines):
+        return _MIN_COSINE
+    median = float(np.median(cosines))
+    return max(_MIN_COSINE, median + _OUTSIDE * 1.4826 * float(np.median(np.abs(cosines - median))))
+
+
+def _duplicates(table: np.ndarray, valid: np.ndarray) -> tuple[tuple[int, ...], ...]:
+    # By hash first: the bytes of all rows at once would be a second table.
+    by_hash: dict[int, list[int]] = {}
+    for row in valid.tolist():
+        by_hash.setdefault(hash(table[row].tobytes()), []).append(row)
+    groups: list[tuple[int, ...]] = []
+    for ids in by_hash.values():
+        exact: dict[bytes, list[int]] = {}
+        for row in ids if len(ids) > 1 else ():
+            exact.setdefault(table[row].tobytes(), []).append(row)
+        groups += [tuple(same) for same in exact.values() if len(same) > 1]
+    return tuple(sorted(groups))
+
+
+def _expected_count(queries: int, rows: int) -> float:
+    """Return how often a row is among the ten nearest on average."""
+    return queries * min(_HUB_NEIGHBORS, max(rows - 1, 0)) / max(rows, 1)
+
+
+def hubs(
+    table: Float[np.ndarray, "rows dim"], valid: Int64[np.ndarray, " valid"], seed: int = 0, queries: int = 4096
+) -> Hubs:
+    """Return the rows that are among the ten nearest neighbors of many others.
+
+    Args:
+        table: one row for each token.
+        valid: ids of its rows that are finite and not 0, which are searched.
+        seed: of the sample of queries.
+        queries: how many rows at most are searched for their neighbors.
+    """
+    if len(valid) < 2 or queries < 1:
+        return Hubs((), 0, 0.0)
+    sample = valid
+    if len(valid) > queries:
+        sample = np.sort(np.random.default_rng(seed).choice(valid, queries, replace=False))
+    rows = table if len(valid) == len(table) else table[valid]
+    itself = np.searchsorted(valid, sample)
+    near = Search(rows).nearest(table[sample], _HUB_NEIGHBORS, without=[[n] for n in itself.tolist()])
+    counts = np.bincount(near.ids.ravel(), minlength=len(valid))
+    order = np.argsort(-counts, kind="stable")[:20]
+    expected = _expected_count(len(sample), len(valid))
+    # By chance the count is about Poisson: ten times the mean plus 10 is practically impossible.
+    rows_and_counts = tuple((int(valid[n]), int(counts[n])) for n in order if counts[n] > 10 * expected + 10)
+    return Hubs(rows_and_counts, len(sample), expected)
+
+
+@dataclass(frozen=True)
+class InitialScale:
+    """An estimate of the standard deviation of the initial values.
+
+    Args:
+        std: standard deviation of the numbers of the rows, minus their mean row.
+        rows: how many rows were used.
+        under_trained: whether these are the under-trained rows; else all rows, and `std` is that of today.
+        rule: the usual initialization that is nearest, or None where none is within 15 %.
+        expected_std: the standard deviation of that rule.
+    """
+
+    std: float
+    rows: int
+    under_trained: bool
+    rule: str | None
+    expected_std: float | None
+
+
+def initial_scale(
+    table: Float[np.ndarray, "rows dim"], under_trained: Int64[np.ndarray, " ids"], configured: float | None = None
+) -> InitialScale:
+    """Estimate the standard deviation of the initial values from under-trained rows.
+
+    Such rows keep their initial values, except for updates and weight decay that are common to all of them; so their
+    mean is subtracted first. It is compared with the usual values: that of the configuration, 0.02 (BERT, GPT-2), 1
+    (PyTorch, T5), 1 / sqrt(dim), and sqrt(2 / (5 dim)) (GPT-NeoX).
+
+    Args:
+        table: one row for each token, finite numbers.
+        under_trained: ids of under-trained rows, as `diagnostics` returns them; with fewer than 8 all rows are used.
+        configured: initializer_range of the configuration, or None.
+
+    Raises:
+        ShapeError: the table is not two-dimensional, or empty.
+
+    Examples:
+        >>> g = np.random.default_rng(0)
+        >>> table = np.concatenate([0.02 * g.standard_normal((40, 64)), g.standard_normal((60, 64))])
+        >>> initial_scale(table, np.arange(40)).rule
+        'as in BERT and GPT-2'
+    """
+    if table.ndim != 2 or 0 in table.shape:
+        raise ShapeError(f"a token table has shape (rows, dim), but this one {table.shape}.")
+    selected = len(under_trained) >= _FEWEST_UNDER_TRAINED
+    rows = table[under_trained].astype(np.float64) if selected else table
+    std = _std(rows)
+    usual = {} if configured is None else {"the configuration's initializer_range": configured}
+    usual |= {
+        "as in BERT and GPT-2": 0.02,
+        "as in PyTorch and T5": 1.0,
+        "1 / sqrt(dim)": 1 / sqrt(table.shape[1]),
+        "sqrt(2 / (5 dim)), as in GPT-NeoX": sqrt(2 / (5 * table.shape[1])),
+    }
+    ratios = {rule: max(std / value, value / std) for rule, value in usual.items() if value > 0 and std > 0}
+    best = min(ratios, key=lambda rule: ratios[rule], default=None)
+    if best is None or ratios[best] > _TOLERANCE:
+        return InitialScale(std, len(rows), selected, None, None)
+    return InitialScale(std, len(rows), selected, best, usual[best])
+
+
+def _std(rows: np.ndarray) -> float:
+    """Return the standard deviation of rows minus their mean row, by blocks: a large table is never converted whole."""
+    count, size = len(rows), 4096
+    blocks = [rows[first : first + size] for first in range(0, count, size)]
+    mean = sum((block.sum(axis=0, dtype=np.float64) for block in blocks), np.zeros(rows.shape[1])) / count
+    squares = sum(float(((block - mean) ** 2).sum()) for block in blocks)
+    return sqrt(squares / (max(count - 1, 1) * rows.shape[1]))

@@ -1,0 +1,288 @@
+"""Difference of two tables: rows that changed, rows that are new or removed, a rotation between them, neighborhoods."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int64
+
+from whatwhere.analysis.nearest_neighbors import Metric, Search
+from whatwhere.analysis.token_types import marking, texts, token_types
+from whatwhere.errors import SettingError, ShapeError
+
+_BLOCK = 8192
+_FITTED = 16_384
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """Corresponding rows of two tables.
+
+    Args:
+        first, second: corresponding rows of the two tables, in the order of the first.
+        removed: rows of the first table only.
+        new: rows of the second table only.
+    """
+
+    first: Int64[np.ndarray, " shared"]
+    second: Int64[np.ndarray, " shared"]
+    removed: Int64[np.ndarray, " removed"]
+    new: Int64[np.ndarray, " new"]
+
+
+@dataclass(frozen=True, eq=False)
+class Movement:
+    """Difference of each row of one table from the corresponding row of another.
+
+    Args:
+        cosine: of the two; 1 where the rows are equal, 0 where only one of them is 0.
+        distance: |y - x|, in units of the median norm of the rows x.
+        norm_ratio: |y| / |x|; NaN where x is 0.
+        equal: whether every number is the same.
+        relative_error: sqrt(sum |y - x|^2 / sum |x|^2) over all rows; NaN where all x are 0.
+    """
+
+    cosine: Float[np.ndarray, " rows"]
+    distance: Float[np.ndarray, " rows"]
+    norm_ratio: Float[np.ndarray, " rows"]
+    equal: Bool[np.ndarray, " rows"]
+    relative_error: float
+
+
+@dataclass(frozen=True, eq=False)
+class Procrustes:
+    """The rotation that best maps one table onto another.
+
+    Args:
+        rotation: orthogonal; x @ rotation is near y.
+        movement: from the rotated rows to the corresponding ones.
+        fitted: rows that the rotation was fitted to.
+    """
+
+    rotation: Float[np.ndarray, "dim dim"]
+    movement: Movement
+    fitted: Int64[np.ndarray, " fitted"]
+
+    @property
+    def held_out(self) -> Bool[np.ndarray, " rows"]:
+        """Whether each row was held out from the fit; only these show how well the rotation fits."""
+        held_out = np.ones(len(self.movement.cosine), bool)
+        held_out[self.fitted] = False
+        return held_out
+
+
+@dataclass(frozen=True, eq=False)
+class Overlap:
+    """Overlap of the neighborhoods of rows in two tables.
+
+    Args:
+        k: how many neighbors were compared.
+        rows: the sampled rows.
+        kept: for each, the share of its k nearest in one table that are among its k nearest in the other.
+    """
+
+    k: int
+    rows: Int64[np.ndarray, " queries"]
+    kept: Float[np.ndarray, " queries"]
+
+
+def align(first: Sequence[Hashable], second: Sequence[Hashable]) -> Alignment:
+    """Return the rows of two tables that have the same key.
+
+    Rows with the key "" are ignored. Where several rows of a table have the same key, the first counts, and the others
+    are ignored.
+
+    Args:
+        first, second: the key of each row.
+
+    Examples:
+        >>> rows = align(["a", "b", "", "c"], ["c", "a", "d"])
+        >>> rows.first.tolist(), rows.second.tolist(), rows.removed.tolist(), rows.new.tolist()
+        ([0, 3], [1, 0], [1], [2])
+    """
+    rows_by_key: list[dict[Hashable, int]] = []
+    for keys in (first, second):
+        row_of: dict[Hashable, int] = {}
+        for row, key in enumerate(keys):
+            if key != "":
+                row_of.setdefault(key, row)
+        rows_by_key.append(row_of)
+    one, other = rows_by_key
+    shared = [(row, other[key]) for key, row in one.items() if key in other]
+    pairs = np.array(shared, np.int64).reshape(-1, 2)
+    removed = [row for key, row in one.items() if key not in other]
+    new = [row for key, row in other.items() if key not in one]
+    return Alignment(pairs[:, 0], pairs[:, 1], np.array(removed, np.int64), np.array(new, np.int64))
+
+
+def token_keys(first: Sequence[str], second: Sequence[str]) -> tuple[Sequence[Hashable], Sequence[Hashable]]:
+    """Return keys by which the tokens of two vocabularies can be matched.
+
+    The tokens themselves where both vocabularies mark words in the same way. Otherwise, as for "Ġthe" and "▁the", or
+    "##ing" and its "ing" in GGUF, the text of a token and whether a word begins with it; in a plain list all do.
+
+    Args:
+        first, second: the vocabularies, by id.
+
+    Examples:
+        >>> one, other = token_keys(["the", "play", "##ing"], ["▁the", "▁play", "ing"])
+        >>> one == other
+        True
+    """
+    if marking(first) == marking(second):
+        return first, second
+    return _text_keys(first), _text_keys(second)
+
+
+def movement(first: Float[np.ndarray, "rows dim"], second: Float[np.ndarray, "rows dim"]) -> Movement:
+    """Return the difference of corresponding rows, in float64: row n of the first and row n of the second.
+
+    Args:
+        first, second: tables of the same shape.
+
+    Raises:
+        ShapeError: the shapes differ, or are empty.
+
+    Examples:
+        >>> change = movement(np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[1.0, 0.0], [2.0, 0.0]]))
+        >>> change.cosine.tolist(), change.norm_ratio.tolist(), change.equal.tolist()
+        ([1.0, 0.0], [1.0, 1.0], [True, False])
+    """
+    if first.ndim != 2 or first.shape != second.shape or 0 in first.shape:
+        raise ShapeError(
+            f"movement needs tables of the same shape, neither of them empty, but these have {first.shape} and "
+            f"{second.shape}."
+        )
+    parts = [_row_changes(first[n : n + _BLOCK], second[n : n + _BLOCK]) for n in range(0, len(first), _BLOCK)]
+    cosine, distance, norm, other, equal = (np.concatenate(part) for part in zip(*parts, strict=True))
+    typical, total = float(np.median(norm)), float((norm**2).sum())
+    ratio = np.divide(other, norm, out=np.full(len(norm), np.nan), where=norm > 0)
+    return Movement(
+        cosine,
+        distance / (typical or 1.0),
+        ratio,
+        equal.astype(bool),
+        float(np.sqrt((distance**2).sum() / total)) if total else float("nan"),
+    )
+
+
+def procrustes(
+    first: Float[np.ndarray, "rows dim"], second: Float[np.ndarray, "rows dim"], seed: int = 0
+) -> Procrustes:
+    """Return the rotation of one table onto another (orthogonal Procrustes), and the remaining difference.
+
+        R = argmin |X R - Y|,  R^T R = 1        X^T Y = U S V^T  =>  R = U V^T
+
+    Schönemann 1966, https://doi.org/10.1007/BF02289451. Tables that were trained separately differ at least by a
+    rotation, which changes no cosine within a table. R is fitted to half of the rows, at most 16,384 of them; the fit
+    of the others shows whether the tables are similar.
+
+    Args:
+        first, second: corresponding rows, at least four for each feature, so that half of them determine a rotation.
+        seed: of the sample of rows.
+
+    Raises:
+        ShapeError: the shapes differ.
+        SettingError: there are too few rows.
+
+    Examples:
+        >>> x = np.random.default_rng(0).standard_normal((50, 3))
+        >>> fit = procrustes(x, x[:, [1, 2, 0]])
+        >>> bool(np.allclose(fit.movement.cosine, 1))
+        True
+    """
+    if first.shape != second.shape or first.ndim != 2:
+        raise ShapeError(f"procrustes needs tables of the same shape, but these have {first.shape} and {second.shape}.")
+    if len(first) < 4 * first.shape[1]:
+        raise SettingError(
+            f"a rotation of {first.shape[1]} features needs {4 * first.shape[1]} rows or more, but got {len(first)}: "
+            "with fewer it fits any table."
+        )
+    fitted = sample_rows(len(first), min(len(first) // 2, _FITTED), seed)
+    dim = first.shape[1]
+    product = np.zeros((dim, dim))
+    for n in range(0, len(fitted), _BLOCK):
+        rows = fitted[n : n + _BLOCK]
+        product += first[rows].astype(np.float64).T @ second[rows].astype(np.float64)
+    left, _, right = np.linalg.svd(product)
+    rotation = left @ right
+    rotated = np.empty(first.shape, np.result_type(first.dtype, np.float32))
+    for n in range(0, len(first), _BLOCK):
+        rotated[n : n + _BLOCK] = first[n : n + _BLOCK] @ rotation
+    return Procrustes(rotation, movement(rotated, second), fitted)
+
+
+def overlap(
+    first: Float[np.ndarray, "rows dim"],
+    second: Float[np.ndarray, "rows other"],
+    k: int = 10,
+    queries: int = 512,
+    seed: int = 0,
+    metric: Metric = "cosine",
+) -> Overlap:
+    """Return the overlap of the neighborhoods of the same rows in two tables, which may have different dims.
+
+    Neighbors are the k nearest other rows, by exact search.
+
+    Args:
+        first: searched by cosine.
+        second: searched by `metric`; row n corresponds to row n of the first.
+        k: how many neighbors are compared.
+        queries: how many rows are sampled.
+        seed: of the sample.
+        metric: of the second table.
+
+    Raises:
+        ShapeError: the tables differ in their number of rows.
+        SettingError: there are fewer than 2 rows, or k or queries is below 1.
+
+    Examples:
+        >>> x = np.random.default_rng(0).standard_normal((30, 4))
+        >>> overlap(x, 2 * x, k=3).kept.mean()
+        np.float64(1.0)
+    """
+    if len(first) != len(second):
+        raise ShapeError(f"overlap needs tables with as many rows, but these have {len(first)} and {len(second)}.")
+    if len(first) < 2 or k < 1 or queries < 1:
+        raise SettingError(f"overlap got {len(first)} rows, k={k} and queries={queries}, but needs 2, 1 and 1 or more.")
+    k = min(k, len(first) - 1)
+    rows = sample_rows(len(first), queries, seed)
+    itself = [[n] for n in rows.tolist()]
+    one = Search(first).nearest(first[rows], k, itself).ids
+    other = Search(second, metric).nearest(second[rows], k, itself).ids
+    same = [len(np.intersect1d(*pair, assume_unique=True)) for pair in zip(one, other, strict=True)]
+    return Overlap(k, rows, np.array(same) / k)
+
+
+def sample_rows(rows: int, most: int, seed: int = 0) -> Int64[np.ndarray, " sample"]:
+    """Return at most `most` rows, sampled uniformly without replacement, in order.
+
+    Examples:
+        >>> sample_rows(4, 9).tolist(), len(sample_rows(9, 4))
+        ([0, 1, 2, 3], 4)
+    """
+    if rows <= most:
+        return np.arange(rows)
+    return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+
+
+def _row_changes(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, ...]:
+    x, y = first.astype(np.float64), second.astype(np.float64)
+    norm, other = np.linalg.norm(x, axis=1), np.linalg.norm(y, axis=1)
+    both = norm * other
+    cosine = np.divide((x * y).sum(axis=1), both, out=np.zeros(len(x)), where=both > 0)
+    equal = (x == y).all(axis=1)
+    return np.where(equal, 1.0, cosine.clip(-1, 1)), np.linalg.norm(y - x, axis=1), norm, other, equal
+
+
+def _text_keys(words: Sequence[str]) -> list[Hashable]:
+    mark = marking(words)
+    keys: list[Hashable] = []
+    for word, text, token_type in zip(words, texts(words, mark), token_types(words, mark), strict=True):
+        if token_type in ("special", "no token") or isinstance(text, bytes):
+            keys.append(text or "")
+        elif mark == "wordpiece":
+            keys.append((text, text == word))
+        else:
+            keys.append((text.removeprefix(" "), mark == "plain" or text.startswith(" ")))
+    return keys

@@ -1,0 +1,243 @@
+"""Token maps: the rows of a table in two dimensions, with the share of neighbors that are kept."""
+
+import io
+import os
+import warnings
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from whatwhere.analysis.pca import principal_components
+from whatwhere.analysis.table_difference import overlap
+from whatwhere.errors import MissingExtra, SettingError, ShapeError
+
+Method = Literal["pca", "tsne", "umap"]
+METHODS: tuple[Method, ...] = ("pca", "tsne", "umap")
+PACKAGES: dict[str, tuple[str, str]] = {"tsne": ("openTSNE", "map"), "umap": ("umap", "umap")}
+"""The module that a method needs, and the extra that installs it."""
+
+Tell = Callable[[float, str], None]
+"""Progress callback: called with the finished share, 0 to 1, and a description; what it raises stops the work."""
+
+MINIMUM_ROWS: dict[str, int] = {"pca": 3, "tsne": 16, "umap": 16}
+_NEIGHBORS = 15
+"""The default of UMAP; a perplexity of 30 in t-SNE uses 90."""
+_STEPS, _EVERY = 750, 10
+"""Iterations of t-SNE, 250 of them with early exaggeration, as in openTSNE; and iterations between two callbacks."""
+_FOUND, _SETTLED = 0.1, 0.95
+"""Rough shares of the work: when neighbors are found, and when all coordinates are."""
+_FEW = 5000
+
+
+@dataclass(frozen=True, eq=False)
+class TokenMap:
+    """Coordinates of the rows of a table, and the share of their neighbors that the map keeps.
+
+    Args:
+        method: of dimensionality reduction.
+        coordinates: of each row.
+        kept: share of the k nearest rows of the full space, by cosine, that are among the k nearest on the map.
+        k: how many neighbors were compared.
+        queries: how many rows were sampled.
+        chance: the share that random coordinates would keep.
+        explained_variance_ratio: of each of the two axes; None where axes have no meaning (t-SNE, UMAP).
+    """
+
+    method: Method
+    coordinates: Float[np.ndarray, "rows 2"]
+    kept: float
+    k: int
+    queries: int
+    chance: float
+    explained_variance_ratio: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class NeighborsKept:
+    """The share of nearest neighbors that a map keeps.
+
+    Args:
+        share: mean over the sampled rows.
+        k: how many neighbors were compared.
+        queries: how many rows were sampled.
+        chance: the share that random coordinates would keep.
+    """
+
+    share: float
+    k: int
+    queries: int
+    chance: float
+
+
+def make_map(
+    table: Float[np.ndarray, "rows dim"],
+    method: Method = "pca",
+    k: int = 10,
+    queries: int = 1000,
+    seed: int = 0,
+    tell: Tell = lambda share, said: None,
+) -> TokenMap:
+    """Return coordinates of the rows of a table in two dimensions.
+
+        pca     the two directions of largest variance; fast, but nearly all neighbors are lost
+        tsne    neighbors by cosine stay neighbors, distances mean little; van der Maaten and Hinton 2008,
+                https://jmlr.org/papers/v9/vandermaaten08a.html, by openTSNE with perplexity 30
+        umap    likewise; McInnes, Healy and Melville 2018, https://arxiv.org/abs/1802.03426, with 15 neighbors
+
+    Near on the map need not be near in the table: `kept` is the share of neighbors for which it is.
+
+    Args:
+        table: finite numbers; at least 3 rows, 16 for t-SNE and UMAP.
+        method: t-SNE needs the extra `map`, UMAP the extra `umap`.
+        k: how many neighbors are compared.
+        queries: how many rows are sampled, whose neighbors are compared; the search is exact.
+        seed: of all random numbers.
+        tell: progress callback of t-SNE and UMAP.
+
+    Raises:
+        SettingError: the method is unknown, or a number not finite.
+        ShapeError: the table has too few rows, or is not two-dimensional.
+        MissingExtra: the package of the method is not installed.
+
+    Examples:
+        >>> ring = np.array([[np.cos(t), np.sin(t), 0.0] for t in np.linspace(0, 6, 40)])
+        >>> plane = make_map(ring, k=2)
+        >>> plane.coordinates.shape, plane.kept
+        ((40, 2), 1.0)
+    """
+    if method not in METHODS:
+        raise SettingError(f"a map got method={method!r}, but knows only: {', '.join(METHODS)}.")
+    if table.ndim != 2 or 0 in table.shape or len(table) < MINIMUM_ROWS[method]:
+        raise ShapeError(
+            f"a map by {method} needs a table of at least {MINIMUM_ROWS[method]} rows, but got the shape {table.shape}."
+        )
+    if method == "pca":
+        projection = principal_components(table, 2, seed)
+        first, second = projection.explained_variance_ratio.tolist()
+        return _with_neighbors(table, projection.coordinates, method, k, queries, seed, (first, second))
+    if not np.isfinite(table).all():
+        raise SettingError("the table holds numbers that are not finite: remove these rows.")
+    reduce: Callable[[np.ndarray, int, Tell], np.ndarray] = _tsne if method == "tsne" else _umap
+    coordinates = np.asarray(reduce(table, seed, tell), np.float64)
+    tell(_SETTLED, "comparing neighbors")
+    return _with_neighbors(table, coordinates, method, k, queries, seed, None)
+
+
+def _with_neighbors(
+    table: np.ndarray,
+    coordinates: np.ndarray,
+    method: Method,
+    k: int,
+    queries: int,
+    seed: int,
+    ratio: tuple[float, float] | None,
+) -> TokenMap:
+    kept = neighbors_kept(table, coordinates, k, queries, seed)
+    return TokenMap(method, coordinates, kept.share, kept.k, kept.queries, kept.chance, ratio)
+
+
+def neighbors_kept(
+    table: Float[np.ndarray, "rows dim"],
+    coordinates: Float[np.ndarray, "rows 2"],
+    k: int = 10,
+    queries: int = 1000,
+    seed: int = 0,
+) -> NeighborsKept:
+    """Return the share of the nearest neighbors that a map keeps.
+
+        share = mean over rows of |N_k(row in the table, by cosine) and N_k(row on the map)| / k
+
+    Args:
+        table: the rows.
+        coordinates: of each row on the map.
+        k: how many neighbors are compared.
+        queries: how many rows are sampled.
+        seed: of the sample.
+
+    Examples:
+        >>> neighbors_kept(np.eye(3), np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0]]), k=2)
+        NeighborsKept(share=1.0, k=2, queries=3, chance=1.0)
+    """
+    compared = overlap(table, coordinates, k, queries, seed, "euclidean")
+    chance = compared.k / (len(table) - 1)
+    return NeighborsKept(float(compared.kept.mean()), compared.k, len(compared.rows), chance)
+
+
+def _tsne(table: np.ndarray, seed: int, tell: Tell) -> np.ndarray:
+    try:
+        from openTSNE import TSNE
+    except ImportError as error:
+        raise _missing("t-SNE", "openTSNE", "map") from error
+    perplexity = min(30.0, (len(table) - 1) / 3)
+    done = 0
+
+    def step(*_: object) -> None:
+        nonlocal done  # openTSNE restarts its count after early exaggeration
+        done += _EVERY
+        tell(_FOUND + (_SETTLED - _FOUND) * min(done / _STEPS, 1.0), f"step {done} of {_STEPS}")
+
+    tell(0.0, "searching neighbors")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reducer = TSNE(
+            perplexity=perplexity,
+            metric="cosine",
+            n_jobs=_jobs(len(table)),
+            random_state=seed,
+            callbacks=step,
+            callbacks_every_iters=_EVERY,
+        )
+        return np.asarray(reducer.fit(table))
+
+
+def _umap(table: np.ndarray, seed: int, tell: Tell) -> np.ndarray:
+    near = min(_NEIGHBORS, len(table) - 1)
+    tell(0.0, "loading UMAP")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # such as on TensorFlow, which it tries to import
+        try:
+            from umap import UMAP
+        except ImportError as error:
+            raise _missing("UMAP", "umap-learn", "umap") from error
+        tell(0.0, "searching neighbors")
+        # It reports steps only by a progress bar in the terminal, and the rest by print.
+        bar = {"file": _Bar(tell), "bar_format": "{n_fmt}/{total_fmt}", "mininterval": 0.2}
+        # On one core, for its result depends on the order of the threads otherwise.
+        reducer = UMAP(n_neighbors=near, metric="cosine", n_jobs=1, random_state=seed, verbose=True, tqdm_kwds=bar)
+        with redirect_stdout(io.StringIO()):
+            return np.asarray(reducer.fit_transform(table))
+
+
+class _Bar(io.StringIO):
+    """A file that parses the text of a progress bar, "12/200"."""
+
+    def __init__(self, tell: Tell) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def write(self, text: str) -> int:
+        done, slash, total = text.strip().partition("/")
+        if slash and done.isdigit() and total.isdigit() and int(total):
+            share = _FOUND + (_SETTLED - _FOUND) * int(done) / int(total)
+            self._tell(share, f"step {done} of {total}")
+        return len(text)
+
+
+def _missing(method: str, package: str, extra: str) -> MissingExtra:
+    return MissingExtra(
+        f'a map by {method} needs {package}, which is not installed.\nInstall it: pip install "whatwhere[{extra}]"'
+        "\nOr choose the method pca, which needs no package."
+    )
+
+
+def _jobs(rows: int) -> int:
+    """Return the number of threads for t-SNE: one for few rows, where synchronization costs more than it saves."""
+    if rows < _FEW:
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return min(cores, int(limit)) if limit.isdecimal() and int(limit) else cores

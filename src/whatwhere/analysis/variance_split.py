@@ -1,0 +1,101 @@
+"""What against where: the variance of the first layer's input explained by the token, and by the position."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from whatwhere.errors import ShapeError
+
+_TOKENS, _POSITIONS, _BLOCK = 512, 512, 16
+
+
+@dataclass(frozen=True)
+class VarianceSplit:
+    """Shares of the variance, which sum to 1.
+
+    Args:
+        token: explained by the token, whatever its position.
+        position: explained by the position, whatever the token.
+        interaction: the rest, which depends on both, by normalization.
+        mean_abs_cosine: between the effect of a token and that of a position: 0 where they use other directions.
+    """
+
+    token: float
+    position: float
+    interaction: float
+    mean_abs_cosine: float
+
+
+def variance_split(
+    tokens: Float[np.ndarray, "rows dim"],
+    positions: Float[np.ndarray, "positions dim"],
+    *,
+    scale: float = 1.0,
+    normalize: bool = True,
+    gain: Float[np.ndarray, " dim"] | None = None,
+    shift: Float[np.ndarray, " dim"] | None = None,
+    added: Float[np.ndarray, " dim"] | None = None,
+    seed: int = 0,
+) -> VarianceSplit:
+    """Return the split of the variance of x(t, p) = norm(s E[t] + P[p] + added) over tokens t and positions p.
+
+        x(t, p) - mean = token(t) + position(p) + interaction(t, p)        a two-way analysis of variance
+
+    The three parts are orthogonal, so their variances sum to that of x. At most 512 tokens and 512 positions are
+    sampled uniformly; every token has the same weight, whatever its frequency in texts.
+
+    Args:
+        tokens, positions: the two tables.
+        scale: s, of the token rows.
+        normalize: normalize each x to mean 0 and variance 1, like the first LayerNorm.
+        gain, shift: weight and bias of that LayerNorm; None for 1 and 0.
+        added: a vector added to all, such as a segment embedding.
+        seed: of the samples.
+
+    Raises:
+        ShapeError: the tables are not two-dimensional, or have different dims.
+
+    Examples:
+        >>> e = np.array([[1.0, 0.0, 0.0, 0.0], [-1.0, 0.0, 0.0, 0.0]])
+        >>> p = np.array([[0.0, 1.0, 0.0, 0.0], [0.0, -1.0, 0.0, 0.0]])
+        >>> variance_split(e, p, normalize=False)
+        VarianceSplit(token=0.5, position=0.5, interaction=0.0, mean_abs_cosine=0.0)
+    """
+    if tokens.ndim != 2 or positions.ndim != 2 or tokens.shape[1] != positions.shape[1]:
+        raise ShapeError(f"tokens {tokens.shape} and positions {positions.shape} need one dim, and two axes each.")
+    g = np.random.default_rng(seed)
+    what = _sample(tokens, _TOKENS, g) * scale
+    where = _sample(positions, _POSITIONS, g)
+    constant = 0.0 if added is None else added.astype(np.float64)
+    by_token, by_position, squares = np.zeros_like(what), np.zeros_like(where), 0.0
+    for first in range(0, len(what), _BLOCK):
+        x = what[first : first + _BLOCK, None] + where + constant  # (tokens, positions, dim)
+        if normalize:
+            x -= x.mean(axis=-1, keepdims=True)
+            x /= np.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-12)
+            x *= 1.0 if gain is None else gain.astype(np.float64)
+            x += 0.0 if shift is None else shift.astype(np.float64)
+        by_token[first : first + _BLOCK] = x.mean(axis=1)
+        by_position += x.sum(axis=0) / len(what)
+        squares += float((x**2).sum()) / (len(what) * len(where))
+    mean = by_token.mean(axis=0)
+    by_token, by_position = by_token - mean, by_position - mean
+    total = squares - float((mean**2).sum())
+    if total <= 0:
+        return VarianceSplit(0.0, 0.0, 0.0, 0.0)
+    token, position = (float((part**2).sum(axis=-1).mean()) / total for part in (by_token, by_position))
+    return VarianceSplit(token, position, max(0.0, 1 - token - position), _mean_abs_cosine(by_token, by_position))
+
+
+def _sample(table: np.ndarray, count: int, g: np.random.Generator) -> np.ndarray:
+    rows = np.flatnonzero(np.isfinite(table).all(axis=1))
+    if len(rows) > count:
+        rows = np.sort(g.choice(rows, count, replace=False))
+    return table[rows].astype(np.float64)
+
+
+def _mean_abs_cosine(u: np.ndarray, v: np.ndarray) -> float:
+    norms = np.linalg.norm(u, axis=1)[:, None] * np.linalg.norm(v, axis=1)
+    inner = np.abs(u @ v.T)
+    return float(np.divide(inner, norms, out=np.zeros_like(inner), where=norms > 0).mean())

@@ -1,0 +1,164 @@
+"""demo and compare: train schemes side by side."""
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whatwhere.cli.app import AsJson, app, exit_on_error, whole_numbers
+from whatwhere.errors import MissingExtra, SettingError
+from whatwhere.escape import visible
+from whatwhere.report.terminal import new_console, print_table
+
+if TYPE_CHECKING:
+    from whatwhere.comparison import Comparison
+
+OPTIONS = ("schemes", "task", "lengths", "seeds", "out", "files", "recipe", "executor", "workers", "progress")
+"""What compare takes beside its settings."""
+Workers = Annotated[int | None, typer.Option(help="Processes; the default is one for each core.", min=1)]
+
+
+@app.command()
+@exit_on_error
+def demo(
+    out: Annotated[Path, typer.Option(help="The results folder.")] = Path("whatwhere-demo"),
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train the tutorials' Transformer with five positional encodings; show which holds beyond the trained length.
+
+    About two minutes on two cores. Interrupted, run the same command again to resume.
+
+    Example: whatwhere demo --out my-demo
+    """
+    from whatwhere.comparison import demo as run_demo
+
+    _show(run_demo(out, workers=workers, progress=True), as_json)
+
+
+@app.command()
+@exit_on_error
+def compare(
+    schemes: Annotated[
+        list[str] | None,
+        typer.Argument(help='Names of `whatwhere schemes`, mixtures "rotary+alibi" or by layer "rotary/none"; all.'),
+    ] = None,
+    task: Annotated[str, typer.Option(help="expressions, recall or text.")] = "expressions",
+    file: Annotated[list[Path] | None, typer.Option(help="For the task text: a file to read; may be repeated.")] = None,
+    lengths: Annotated[str | None, typer.Option(help="Lengths to test, as in 8,16,32.")] = None,
+    seeds: Annotated[str, typer.Option(help='How many, or which: 5, or "0,7,8"; "7," is one.')] = "3",
+    recipe: Annotated[str, typer.Option(help="quick, or author: the first tutorial's 50 epochs.")] = "quick",
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps of a run.")] = None,
+    dim: Annotated[int | None, typer.Option(help="Features of a token vector.")] = None,
+    layers: Annotated[int | None, typer.Option(help="Transformer blocks.")] = None,
+    heads: Annotated[int | None, typer.Option(help="Attention heads of a block.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="Any other setting, as in --set direction=encoder.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The results folder.")] = Path("whatwhere-results"),
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train the same Transformer with several positional encodings; test it in and beyond the trained length.
+
+    Writes results.json and report.html. Interrupted, run the same command again to resume.
+
+    Example: whatwhere compare none rotary alibi --task text --file notes.txt --lengths 128,256 --seeds 5
+    """
+    from whatwhere.comparison import compare as run_compare
+    from whatwhere.where.catalogue import catalogue
+
+    given = _settings(setting or [], {"steps": steps, "dim": dim, "layers": layers, "heads": heads})
+    requested, numbers = schemes or list(catalogue), _seeds(seeds)
+    count = numbers if isinstance(numbers, int) else len(numbers)
+    if not schemes:  # all of them take a quarter of an hour
+        print(f"whatwhere: {len(requested)} schemes with {count} seeds: {len(requested) * count} runs", file=sys.stderr)
+    comparison = run_compare(
+        requested,
+        task,
+        None if lengths is None else whole_numbers("--lengths", lengths),
+        numbers,
+        out,
+        files=file or [],
+        recipe=recipe,
+        workers=workers,
+        **given,
+    )
+    _show(comparison, as_json)
+
+
+def _show(comparison: "Comparison", as_json: bool) -> None:
+    """Write the page, and print the scores or everything as JSON."""
+    from whatwhere.claims import verdicts
+    from whatwhere.records import to_json
+    from whatwhere.report.comparison import headline, summary
+
+    page = _write_page(comparison.folder)
+    if as_json:
+        # The record keeps every bit, as results.json does.
+        verdicts_json = to_json(verdicts(comparison), None)
+        print(json.dumps(to_json(comparison.record, None) | {"verdicts": verdicts_json}, allow_nan=False))
+        return
+    console = new_console()
+    console.print(visible(headline(comparison)))
+    print_table(summary(comparison), console)
+    if page is None:
+        console.print(
+            "No report was written: this whatwhere was built without Node.js and has no page. In a checkout: make page."
+        )
+    else:
+        console.print(f"Report: {visible(page.resolve())}", soft_wrap=True)
+    console.print(f"To explore it: whatwhere studio {visible(shlex.quote(str(comparison.folder)))}", soft_wrap=True)
+
+
+def _write_page(folder: Path) -> Path | None:
+    """Write report.html; None where this installation has no page."""
+    from whatwhere.studio.bundle import PAGE
+    from whatwhere.studio.export import write_page
+    from whatwhere.studio.session import Source
+
+    file = folder / "report.html"
+    try:
+        return write_page(Source.open(folder), file, PAGE)
+    except MissingExtra:
+        file.unlink(missing_ok=True)  # an older page would show other results
+        return None
+
+
+def _seeds(given: str) -> int | list[int]:
+    numbers = whole_numbers("--seeds", given)
+    return numbers[0] if len(numbers) == 1 and "," not in given else numbers
+
+
+def _settings(given: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what --set names, with the settings that have options of their own."""
+    settings = {name: value for name, value in options.items() if value is not None}
+    for part in given:
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if not equals:
+            raise SettingError(f"--set got {part!r}, but needs name=value, as in --set direction=encoder.")
+        if name in OPTIONS:
+            raise SettingError(f"--set got {name}, which is no setting; its option, if any: whatwhere compare -h.")
+        if name in settings:
+            raise SettingError(f"compare got {name} twice: {settings[name]!r} and {value!r}. Pass it once.")
+        settings[name] = _value(name, value)
+    return settings
+
+
+def _value(name: str, value: str) -> Any:
+    if name == "trained":
+        return whole_numbers("--set trained", value)
+    if "," in value:
+        return [_value("", part) for part in value.split(",")]
+    if value in ("True", "true", "False", "false"):
+        return value.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value

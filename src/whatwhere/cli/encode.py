@@ -1,0 +1,140 @@
+"""encode and schemes: what a text becomes, and the catalogue."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whatwhere.cli.app import AsJson, app, exit_on_error, whole_numbers
+from whatwhere.errors import TextError
+from whatwhere.escape import visible
+from whatwhere.report.terminal import new_console, new_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from tokenizers import Tokenizer
+    from torch import Tensor
+
+    from whatwhere.analysis.walkthrough import Walkthrough
+
+MOST_ROWS = 1000
+"""Rows of a table in the terminal; a table of 30,000 takes half a minute to lay out."""
+
+
+@app.command()
+@exit_on_error
+def encode(
+    text: Annotated[str | None, typer.Argument(help="What to read.")] = None,
+    file: Annotated[Path | None, typer.Option(help="A UTF-8 file to read instead.")] = None,
+    ids: Annotated[str | None, typer.Option(help="Ids instead of a text, as in 105,6587,12.")] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json; without it, words are numbered.")] = None,
+    scheme: Annotated[str, typer.Option(help="A name of `whatwhere schemes`, or a mixture.")] = "sinusoidal",
+    dim: Annotated[int, typer.Option(help="Features of a vector.")] = 8,
+    heads: Annotated[int, typer.Option(help="Attention heads, for schemes that act there.")] = 2,
+    seed: Annotated[int, typer.Option(help="Of the random token table.", min=0)] = 0,
+    save: Annotated[Path | None, typer.Option(help="Write ids and vectors as safetensors.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what a text becomes: tokens, ids, the row of each, the position's row and the sum.
+
+    Example: whatwhere encode "The cat sat on the mat." --scheme rotary --dim 8
+    """
+    from whatwhere.analysis.walkthrough import walk
+    from whatwhere.what import text as texts
+
+    if text is not None and file is not None:
+        raise TextError("encode got a text and a file: give one of them.")
+    given = texts.read_text(file) if file is not None else text
+    if given is None and ids is None:
+        raise TextError('encode needs a text, a file or ids: whatwhere encode "The cat sat on the mat."')
+    found = walk(
+        given,
+        ids=None if ids is None else whole_numbers("--ids", ids),
+        tokenizer=None if tokenizer is None else _load(tokenizer),
+        scheme=scheme,
+        dim=dim,
+        num_heads=heads,
+        seed=seed,
+    )
+    if save is not None:
+        found.save(save)
+    if as_json:
+        print(json.dumps(found.as_dict()))
+    else:
+        _print_walk(found)
+        if save is not None:
+            print(f"\nSaved: {visible(save)}")
+
+
+@app.command()
+@exit_on_error
+def schemes(as_json: AsJson = False) -> None:
+    """Print the catalogue: each way of saying where, its door, its formula and its promises.
+
+    Example: whatwhere schemes --json
+    """
+    from whatwhere.where.catalogue import catalogue, describe
+
+    rows = [describe(row) for row in catalogue.values()]
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    header = ("scheme", "door", "formula", "learned", "relative", "up to", "used by")
+    table = new_table(*header)
+    for row in rows:
+        facts = ("yes" if row["learned"] else "no", row["shift_invariance"], row["length"])
+        table.add_row(row["name"], row["door"] or "none", row["formula"], *facts, ", ".join(row["used_by"]))
+    new_console().print(table)
+
+
+def _print_walk(found: "Walkthrough") -> None:
+    from whatwhere.where.catalogue import catalogue
+
+    console = new_console()
+    tokens = found.tokens or [""] * len(found.ids)
+    adds = found.position_rows is not None
+    title = "tokens, ids, and the row of each: E[id]" if adds else "tokens, ids, and their vectors: x_i = E[id]"
+    _print_rows(console, title, [*zip(range(len(tokens)), tokens, found.ids, strict=True)], found.rows)
+    numbered = [(n,) for n in range(len(tokens))]
+    if found.position_rows is not None:
+        _print_rows(console, f"position: {found.scheme}, what is added at each", numbered, found.position_rows)
+        _print_rows(console, "sum: x_i = E[id_i] + position_i", numbered, found.vectors)
+    if found.angles is not None:
+        title = "queries and keys at this position turn by these angles (radians), one column a frequency"
+        _print_rows(console, title, numbered, found.angles)
+    if found.bias is not None:
+        title = "the score of a key at this distance gets this bias, one column a head"
+        _print_rows(console, title, numbered, found.bias)
+    if not adds:
+        console.print("\nNo position is added to the vectors.", end="")
+        if all(catalogue[part.strip()].door is None for part in found.scheme.split("+")):
+            console.print(" Nothing else tells where a token stands, but the causal mask.")
+        elif found.angles is None and found.bias is None:
+            console.print(" The scheme acts in the attention, by queries and keys, which a text alone does not have.")
+        else:
+            console.print()
+
+
+def _print_rows(console: "Console", title: str, first: Sequence[tuple[Any, ...]], values: "Tensor") -> None:
+    console.print(f"\n{title}", soft_wrap=True)
+    table = new_table()
+    table.show_header = False
+    shown = 8 if values.shape[-1] > 9 else values.shape[-1]
+    for cells, row in zip(first[:MOST_ROWS], values[:MOST_ROWS].tolist(), strict=True):
+        rest = [f"and {len(row) - shown} more"] if shown < len(row) else []
+        table.add_row(*map(visible, cells), *(f"{value + 0.0:8.4f}" for value in row[:shown]), *rest)
+    console.print(table)
+    if len(values) > MOST_ROWS:
+        console.print(f" and {len(values) - MOST_ROWS:,} rows more: --json and --save hold them all.")
+
+
+def _load(file: Path) -> "Tokenizer":
+    from whatwhere.what import text as texts
+
+    tokenizer = texts.load(file)
+    # Many models cut and pad to a length of their own; here all of the text is shown, and nothing but the text.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer

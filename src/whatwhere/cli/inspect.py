@@ -1,0 +1,71 @@
+"""inspect: findings on the input layer of a checkpoint."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from whatwhere.cli.app import AsJson, app, exit_on_error
+from whatwhere.escape import visible
+from whatwhere.report.terminal import new_console, print_sections, progress
+
+
+@app.command()
+@exit_on_error
+def inspect(
+    path: Annotated[Path, typer.Argument(help="Model file or folder, in any supported format.")],
+    sections: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated, some of: sizes, variance, norms, spectrum, diagnostics, positions, rotary, biases. "
+            "Default: all."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write the studio's page as well: one HTML file that needs no program.")
+    ] = None,
+    rows: Annotated[int, typer.Option(help="Rows of long tables to print.", min=1)] = 12,
+    seed: Annotated[int, typer.Option(help="Random seed for row sampling.", min=0)] = 0,
+    allow_pickle: Annotated[
+        bool, typer.Option("--allow-pickle", help="Also read pickles; they can run code, so trust the author.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Inspect a checkpoint: parameters, token norms, under-trained tokens, position embeddings, RoPE, biases.
+
+    Example: whatwhere inspect path/to/model --report model.html
+
+    For scripts: whatwhere inspect path/to/model --sections norms,diagnostics --json
+    """
+    from whatwhere.inspection import SECTIONS, check_sections, examine
+    from whatwhere.inspection.subject import Subject
+    from whatwhere.models.checkpoint import Checkpoint
+    from whatwhere.records import to_json
+    from whatwhere.report import inspection as texts
+
+    names = None if sections is None else [name.strip() for name in sections.split(",") if name.strip()]
+    requested = check_sections(names)
+    with progress() as show_step:
+        checkpoint = Checkpoint.open(path, allow_pickle=allow_pickle)
+        if report is not None:
+            from whatwhere.studio.export import check_file
+
+            check_file(report, checkpoint)  # before the work
+        subject = Subject(checkpoint, seed, show_step)
+        found = examine(subject, requested)
+        if report is not None:
+            from whatwhere.studio.export import write_inspection
+
+            write_inspection(checkpoint, found, report, show_step)
+    if as_json:
+        data: dict[str, Any] = to_json(found)
+        unrequested = set(SECTIONS) - set(requested)
+        print(json.dumps({"headline": texts.headline(found)} | {k: data[k] for k in data if k not in unrequested}))
+        return
+    console = new_console()
+    console.print(visible(found.path), style="bold", soft_wrap=True)
+    console.print(f"{visible(texts.headline(found))}.")
+    print_sections(texts.sections(found), console, rows)
+    if report is not None:
+        console.print(f"\nReport: {visible(report.resolve())}", soft_wrap=True)

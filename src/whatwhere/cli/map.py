@@ -1,0 +1,218 @@
+"""map: the rows of a token table as points on a plane."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from whatwhere.atomic import write_atomic
+from whatwhere.cli.app import AsJson, app, exit_on_error
+from whatwhere.cli.neighbors import Model, Pickles, Which
+from whatwhere.errors import SettingError
+from whatwhere.escape import visible
+from whatwhere.report.terminal import new_console, progress
+from whatwhere.report.text import count, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from whatwhere.analysis.token_map import Method, TokenMap
+    from whatwhere.models.checkpoint import Checkpoint
+    from whatwhere.models.checkpoint.lookup import Table
+
+MOST = 50_000
+"""Tokens by default for t-SNE and UMAP: more take many minutes."""
+_SUFFIXES = (".svg", ".tsv", ".json")
+
+
+@dataclass(frozen=True)
+class NamedRow:
+    """A row of a table, by its token.
+
+    Args:
+        token: its text, or #id.
+        id: of the token.
+    """
+
+    token: str
+    id: int
+
+
+@dataclass(frozen=True)
+class MapFacts:
+    """A map of a token table: what it shows, and how many true neighbors it keeps.
+
+    Args:
+        path: of the checkpoint.
+        table: name of the tensor.
+        rows, dim: its shape.
+        not_finite: rows that are ignored, for they hold NaN or infinity.
+        method: "pca", "tsne" or "umap".
+        kept: share of the k nearest neighbors in the table that are among the k nearest on the map.
+        k: neighbors that are compared.
+        queries: rows whose neighbors are compared.
+        chance: the share that random positions would keep.
+        share: of the variance, along both axes; None where axes have no meaning.
+        shown: points of the map.
+        seed: random seed.
+        files: that were written.
+    """
+
+    path: str
+    table: str
+    rows: int
+    dim: int
+    not_finite: "Sequence[NamedRow]"
+    method: str
+    kept: float
+    k: int
+    queries: int
+    chance: float
+    share: tuple[float, float] | None
+    shown: int
+    seed: int
+    files: "Sequence[str]"
+
+
+@app.command(name="map")
+@exit_on_error
+def draw(
+    path: Model,
+    method: Annotated[str, typer.Option(help="pca, tsne (needs the extra map) or umap (the extra umap).")] = "pca",
+    out: Annotated[Path, typer.Option(help="File to write: .svg a picture, .tsv or .json coordinates.")] = Path(
+        "map.svg"
+    ),
+    tsv: Annotated[
+        Path | None, typer.Option(help="Folder to write the table to as well, for the Embedding Projector.")
+    ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(help=f"Tokens to sample. Default: all; {MOST:,} for tsne and umap.", min=1),
+    ] = None,
+    k: Annotated[int, typer.Option("-k", help="Nearest neighbors to compare.", min=1)] = 10,
+    seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
+    table: Which = "input",
+    allow_pickle: Pickles = False,
+    as_json: AsJson = False,
+) -> None:
+    """Project the token embeddings onto a plane, and measure how many nearest neighbors the map keeps.
+
+    Example: whatwhere map path/to/model --out map.svg
+
+    For scripts: whatwhere map path/to/model --method umap --out map.tsv --json
+    """
+    from whatwhere.analysis.table_difference import sample_rows
+    from whatwhere.analysis.token_map import make_map
+    from whatwhere.models.checkpoint import Checkpoint, write_projector
+    from whatwhere.models.checkpoint.lookup import read_table
+    from whatwhere.records import to_json
+
+    with progress() as show_step:
+        checkpoint = Checkpoint.open(path, allow_pickle=allow_pickle)
+        _check_targets(out, tsv, checkpoint)
+        show_step("reading")
+        source = read_table(checkpoint, table)
+        used = sample_rows(len(source.weight), rows or (len(source.weight) if method == "pca" else MOST), seed)
+        show_step(f"computing the map of {count(len(used), 'token')} by {method}")
+        made = make_map(source.weight[used], cast("Method", method), k, seed=seed)
+        names = [source.word(row) for row in used.tolist()]
+        files = [str(file) for file in (out, tsv) if file is not None]
+        facts = _facts(path, source, made, seed, files)
+        _write(out, facts, names, source.ids[used].tolist(), made, source)
+        if tsv is not None:
+            show_step("writing the table")
+            write_projector(tsv, source.weight[used], names)
+    if as_json:
+        print(json.dumps(to_json(facts, digits=None)))
+        return
+    console = new_console()
+    for line in describe(facts):
+        console.print(visible(line), soft_wrap=True)
+    for file in files:
+        console.print(f"Written: {visible(Path(file).resolve())}", soft_wrap=True)
+
+
+def describe(facts: MapFacts) -> list[str]:
+    """Return lines on what a map shows, and how far it can be trusted.
+
+    Args:
+        facts: of the map.
+    """
+    of = f" of {facts.rows:,}" if facts.shown < facts.rows else ""
+    lines = [
+        f"{facts.shown:,}{of} tokens by {facts.method}; seed {facts.seed}",
+        f"{percent(facts.kept)} of the {facts.k} nearest neighbors in the table are nearest neighbors on the map, of "
+        f"{count(facts.queries, 'token')} sampled; random positions would keep {percent(facts.chance)}",
+    ]
+    if facts.share is not None:
+        across, up = map(percent, facts.share)
+        lines.append(f"The horizontal axis shows {across} of the variance, the vertical one {up}")
+    if facts.not_finite:
+        lines.append(f"{count(len(facts.not_finite), 'row')} with NaN or infinity ignored")
+    return lines
+
+
+def _facts(path: Path, source: "Table", made: "TokenMap", seed: int, files: "Sequence[str]") -> MapFacts:
+    from whatwhere.models.checkpoint.lookup import word_of
+
+    return MapFacts(
+        path=str(path),
+        table=source.name,
+        rows=source.rows,
+        dim=source.weight.shape[1],
+        not_finite=[NamedRow(word_of(source.words, n), n) for n in source.broken.tolist()],
+        method=made.method,
+        kept=float(made.kept),
+        k=made.k,
+        queries=made.queries,
+        chance=float(made.chance),
+        share=made.explained_variance_ratio,
+        shown=len(made.coordinates),
+        seed=seed,
+        files=files,
+    )
+
+
+def _check_targets(out: Path, tsv: Path | None, checkpoint: "Checkpoint") -> None:
+    """Raise SettingError for a file that cannot be written, or that would overwrite the model."""
+    from whatwhere.models.checkpoint.projector import VECTORS
+
+    if out.suffix.lower() not in _SUFFIXES:
+        raise SettingError(f"--out got {str(out)!r}, but writes {', '.join(_SUFFIXES)}: map.svg is a picture.")
+    if out.is_dir():
+        raise SettingError(f"--out got {str(out)!r}, which is a folder.\nName a file.")
+    sources = {entry.file for entry in checkpoint.tensors.values()}
+    for target in (out, *(() if tsv is None else (tsv / VECTORS,))):
+        if target.exists() and any(target.samefile(source) for source in sources):
+            raise SettingError(f"{target} is the model itself, which is not overwritten.\nName another file.")
+
+
+def _write(out: Path, facts: MapFacts, names: list[str], ids: list[int], made: "TokenMap", source: "Table") -> None:
+    from whatwhere.analysis.token_types import marking, token_types
+    from whatwhere.records import to_json
+
+    words = list(source.words)
+    types = (
+        token_types([words[n] if n < len(words) else "" for n in ids], marking(words))
+        if words
+        else ["token"] * len(ids)
+    )
+    points = zip(ids, names, types, made.coordinates.tolist(), strict=True)
+    if out.suffix.lower() == ".svg":
+        from whatwhere.report.scatter_svg import scatter
+
+        text: str = scatter(made.coordinates, names, types, f"{Path(facts.path).name}: {facts.table}", describe(facts))
+    elif out.suffix.lower() == ".tsv":
+        lines = (f"{n}\t{visible(name)}\t{kind}\t{x:.6g}\t{y:.6g}\n" for n, name, kind, (x, y) in points)
+        text = "id\ttoken\ttype\tx\ty\n" + "".join(lines)
+    else:
+        listed: list[dict[str, Any]] = [
+            {"id": n, "token": name, "type": kind, "x": x, "y": y} for n, name, kind, (x, y) in points
+        ]
+        text = json.dumps(to_json(facts, digits=None) | {"points": listed}) + "\n"
+    try:
+        write_atomic(out, text.encode("utf-8", "replace"))
+    except OSError as problem:
+        raise SettingError(f"{out} cannot be written: {problem.strerror}.\nChoose another file.") from None

@@ -1,0 +1,205 @@
+"""resize, trim and convert: change checkpoints."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from whatwhere.cli.app import AsJson, app, exit_on_error, say
+from whatwhere.errors import SettingError
+from whatwhere.escape import visible
+from whatwhere.records import to_json
+from whatwhere.report.terminal import new_console, new_table, progress
+
+if TYPE_CHECKING:
+    from whatwhere.models.checkpoint.checkpoint import Layout
+    from whatwhere.models.surgery import Report
+    from whatwhere.models.surgery.convert import Format
+    from whatwhere.models.surgery.resize import Rows
+    from whatwhere.models.surgery.retokenize import Method
+    from whatwhere.where.interpolation import Align, Rule
+
+Model = Annotated[Path, typer.Argument(help="Folder of a model, or one file of safetensors.")]
+Source = Annotated[
+    Path, typer.Argument(help="Folder of a model, or one file of safetensors; with --format any format.")
+]
+Out = Annotated[Path, typer.Argument(help="Output; it must not exist yet.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing output, but never the input.")]
+_MAX_ROWS = 12
+
+
+@app.command()
+@exit_on_error
+def resize(
+    path: Model,
+    out: Out,
+    vocab_size: Annotated[int | None, typer.Option(help="New number of rows of the token table.", min=1)] = None,
+    add_token: Annotated[list[str] | None, typer.Option(help="Text that becomes a token; may be repeated.")] = None,
+    multiple_of: Annotated[
+        int | None, typer.Option(help="Round the number of rows up to a multiple, such as 64.", min=1)
+    ] = None,
+    positions: Annotated[
+        int | None, typer.Option(help="Interpolate the learned positions to this number.", min=1)
+    ] = None,
+    rows: Annotated[
+        str, typer.Option(help="Initial values of new rows: mean, subtokens, noise or covariance.")
+    ] = "mean",
+    seed: Annotated[int, typer.Option(help="Random seed for noise and covariance.", min=0)] = 0,
+    rule: Annotated[str, typer.Option(help="Interpolation of positions: linear or cubic.")] = "linear",
+    align: Annotated[str, typer.Option(help="Alignment of old and new positions: ends or cells.")] = "ends",
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a checkpoint with more tokens, padded rows or more learned positions.
+
+    New rows are the mean of the old ones, the mean of the sub-tokens of their text, or sampled: noise has the standard
+    deviation of each feature, covariance the covariance of all features. Configuration and tokenizer.json are changed
+    with the table; other tensors are copied byte for byte.
+
+    Example: whatwhere resize path/to/model path/to/new --add-token electroencephalogram --rows subtokens
+    """
+    from whatwhere.models.surgery import resize_checkpoint
+
+    with _writing() as count:
+        report = resize_checkpoint(
+            path,
+            out,
+            vocab_size=vocab_size,
+            add_tokens=add_token or (),
+            multiple_of=multiple_of,
+            positions=positions,
+            rows=cast("Rows", rows),
+            seed=seed,
+            rule=cast("Rule", rule),
+            align=cast("Align", align),
+            force=force,
+            progress=count,
+        )
+    _print(report, as_json)
+
+
+@app.command()
+@exit_on_error
+def trim(
+    path: Model,
+    out: Out,
+    corpus: Annotated[
+        list[Path] | None, typer.Option(help="Keep the tokens of this text file; may be repeated.")
+    ] = None,
+    keep_ids: Annotated[
+        Path | None, typer.Option(help="Keep the ids in this file: one on each line, or a JSON list.")
+    ] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a checkpoint with only the tokens that occur in a text or a list of ids.
+
+    Special and added tokens are kept too, as are the parts from which byte-pair merges build kept tokens. Tokens are
+    renumbered in tokenizer.json and the configuration; id_map.json maps new ids to old ones.
+
+    Example: whatwhere trim path/to/model path/to/new --corpus corpus.txt
+    """
+    from whatwhere.models.surgery import read_ids, trim_checkpoint
+
+    with _writing() as count:
+        report = trim_checkpoint(
+            path,
+            out,
+            corpus=corpus or (),
+            keep_ids=None if keep_ids is None else read_ids(keep_ids),
+            force=force,
+            progress=count,
+        )
+    _print(report, as_json)
+
+
+@app.command()
+@exit_on_error
+def convert(
+    path: Source,
+    out: Out,
+    layout: Annotated[str | None, typer.Option(help="Layout of rotary pairs: interleaved or half.")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Type: float32, bfloat16, float16, float8_e4m3fn or float8_e5m2.")
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Move the token table to this tokenizer.json, or that of a folder.")
+    ] = None,
+    method: Annotated[
+        str, typer.Option(help="New rows with --tokenizer: subtokens or omp (matching pursuit).")
+    ] = "subtokens",
+    format: Annotated[str | None, typer.Option(help="Output format: safetensors, npy, word2vec or projector.")] = None,
+    allow_pickle: Annotated[
+        bool, typer.Option("--allow-pickle", help="Read pickles too, which can run code: only if you trust the author.")
+    ] = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a checkpoint in another rotary layout, type or format, or for another tokenizer, and measure the error.
+
+    Pass one of --layout, --dtype, --tokenizer and --format; --dtype can be combined with --format safetensors.
+
+    Example: whatwhere convert path/to/model path/to/new --dtype bfloat16
+    """
+    from whatwhere.models import surgery
+
+    given = [name for name, value in (("layout", layout), ("tokenizer", tokenizer), ("format", format)) if value]
+    if len(given) + (dtype is not None and "format" not in given) != 1:
+        raise SettingError(
+            "convert does one thing.\nPass --layout, --dtype, --tokenizer or --format; --dtype can be combined with "
+            "--format safetensors."
+        )
+    with _writing() as count:
+        others: dict[str, Any] = {"force": force, "progress": count}
+        if layout is not None:
+            report = surgery.convert_layout(path, out, cast("Layout", layout), **others)
+        elif tokenizer is not None:
+            report = surgery.move_to_tokenizer(path, out, tokenizer, method=cast("Method", method), **others)
+        elif format is not None:
+            kind = cast("Format", format)
+            report = surgery.convert_format(path, out, kind, dtype=dtype, allow_pickle=allow_pickle, **others)
+        else:
+            report = surgery.convert_dtype(path, out, dtype or "", **others)
+    _print(report, as_json)
+
+
+@contextmanager
+def _writing() -> Iterator[Callable[[int], None]]:
+    """Yield a callback that shows on a terminal how much has been written."""
+    written = 0
+    try:
+        with progress() as show:
+
+            def count(size: int) -> None:
+                nonlocal written
+                written += size
+                show(f"writing: {written / 1e6:,.0f} MB")
+
+            yield count
+    except KeyboardInterrupt:
+        say("interrupted. Nothing was written: run the same command again to start over.")
+        raise typer.Exit(130) from None
+
+
+def _print(report: "Report", as_json: bool) -> None:
+    from whatwhere.report.section import Paragraph, Table
+    from whatwhere.report.surgery import sections
+
+    if as_json:
+        print(json.dumps(to_json(report, digits=None)))
+        return
+    console = new_console()
+    for part in (part for section in sections(report) for part in section.parts):
+        if isinstance(part, Table):
+            table = new_table(*part.columns)
+            for row in part.rows[:_MAX_ROWS]:
+                table.add_row(*map(visible, row))
+            console.print(table)
+            if len(part.rows) > _MAX_ROWS:
+                console.print(f" and {len(part.rows) - _MAX_ROWS:,} more, which --json lists")
+            console.print()
+        elif isinstance(part, Paragraph):
+            console.print(visible(part.text), soft_wrap=True)

@@ -1,0 +1,317 @@
+"""Diagnostics of the token table: suspicious rows, with the evidence for each."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int64
+
+from whatwhere.analysis.diagnostics import unreachable
+from whatwhere.inspection.subject import Absent, Subject
+from whatwhere.records import Missing
+
+EXAMPLES = 100
+"""Rows of each list that come with their evidence; the ids are complete."""
+NEIGHBORS = 10
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """A row of the token table.
+
+    Args:
+        id: of the token.
+        token: as the vocabulary writes it; None where the row has none.
+        norm: of the row.
+    """
+
+    id: int
+    token: str | None
+    norm: float
+
+
+@dataclass(frozen=True)
+class UnderTrainedRow(TokenRow):
+    """A row that is suspected of being under-trained.
+
+    Args:
+        cosine: to the mean of the reference rows, both less the mean of all rows.
+        proximity: 1 - distance to that mean / median distance.
+        reachable: whether some text is encoded to this token; None without a tokenizer.
+    """
+
+    cosine: float
+    proximity: float
+    reachable: bool | None
+
+
+@dataclass(frozen=True)
+class UnreachableRow(TokenRow):
+    """A row whose token no text is encoded to.
+
+    Args:
+        text: that the token decodes to.
+        read_as: the first tokens that this text is encoded to.
+    """
+
+    text: str
+    read_as: Sequence[str]
+
+
+@dataclass(frozen=True)
+class HubRow(TokenRow):
+    """A row that is among the nearest neighbors of unusually many.
+
+    Args:
+        times: it is among them.
+    """
+
+    times: int
+
+
+@dataclass(frozen=True)
+class NotFiniteRow(TokenRow):
+    """A row with NaN or infinity.
+
+    Args:
+        nan, infinite: how many of its numbers are.
+    """
+
+    nan: int
+    infinite: int
+
+
+@dataclass(frozen=True, eq=False)
+class UnderTrained:
+    """Rows suspected of being under-trained, by their cosine to the mean of the rows of lowest norm.
+
+    Args:
+        count: how many.
+        ids: the nearest to the reference rows first.
+        reference: ids of the rows of lowest norm.
+        threshold: of the cosine, above which a row is suspected.
+        decisive: whether any cosine could exceed the threshold.
+        highest: the largest cosine; None without reference rows.
+        also_unreachable: how many of them no text is encoded to; None without a tokenizer.
+        examples: the first rows.
+    """
+
+    count: int
+    ids: Int64[np.ndarray, " ids"]
+    reference: Int64[np.ndarray, " reference"]
+    threshold: float
+    decisive: bool
+    highest: float | None
+    also_unreachable: int | None
+    examples: Sequence[UnderTrainedRow]
+
+
+@dataclass(frozen=True, eq=False)
+class Unreachable:
+    """Rows whose token no text is encoded to.
+
+    Args:
+        count: how many.
+        ids: of all.
+        examples: the first rows.
+    """
+
+    count: int
+    ids: Int64[np.ndarray, " ids"]
+    examples: Sequence[UnreachableRow]
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """Rows that are equal to the last bit.
+
+    Args:
+        groups: of equal rows.
+        rows: in all groups.
+        ids: of each group.
+        examples: the first rows of the first groups.
+    """
+
+    groups: int
+    rows: int
+    ids: Sequence[Sequence[int]]
+    examples: Sequence[Sequence[TokenRow]]
+
+
+@dataclass(frozen=True)
+class HubTokens:
+    """Rows that are among the nearest neighbors of unusually many.
+
+    Args:
+        queries: rows whose neighbors were searched.
+        neighbors: of each.
+        expected: how often a row is a neighbor on average.
+        rows: the hubs, most frequent first.
+    """
+
+    queries: int
+    neighbors: int
+    expected: float
+    rows: Sequence[HubRow]
+
+
+@dataclass(frozen=True, eq=False)
+class ZeroRows:
+    """Rows of zeros.
+
+    Args:
+        count: how many.
+        ids: of all.
+        examples: the first rows.
+    """
+
+    count: int
+    ids: Int64[np.ndarray, " ids"]
+    examples: Sequence[TokenRow]
+
+
+@dataclass(frozen=True, eq=False)
+class NotFiniteRows:
+    """Rows with NaN or infinity.
+
+    Args:
+        count: how many.
+        ids: of all.
+        examples: the first rows.
+    """
+
+    count: int
+    ids: Int64[np.ndarray, " ids"]
+    examples: Sequence[NotFiniteRow]
+
+
+@dataclass(frozen=True)
+class BeyondVocabulary:
+    """Rows behind the last token of the tokenizer.
+
+    Args:
+        count: how many.
+        first: id of the first; None without.
+        median_norm: of these rows.
+    """
+
+    count: int
+    first: int | None
+    median_norm: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class TokenDiagnostics:
+    """The suspicious rows of a token table.
+
+    Args:
+        rows: of the table.
+        under_trained, unreachable, duplicates, hubs, zero, not_finite, beyond_vocabulary: the lists.
+    """
+
+    rows: int
+    under_trained: UnderTrained
+    unreachable: Unreachable | Missing
+    duplicates: Duplicates
+    hubs: HubTokens
+    zero: ZeroRows
+    not_finite: NotFiniteRows
+    beyond_vocabulary: BeyondVocabulary | Missing
+
+
+def diagnostics(subject: Subject) -> TokenDiagnostics:
+    """Return the suspicious rows of the token table, list by list."""
+    found, hubs = subject.diagnostics, subject.hubs
+    lost = _unreachable(subject)
+    row = _reader(subject)
+    return TokenDiagnostics(
+        rows=len(found.norms),
+        under_trained=_under_trained(subject, lost),
+        unreachable=lost,
+        duplicates=Duplicates(
+            groups=len(found.duplicates),
+            rows=sum(map(len, found.duplicates)),
+            ids=found.duplicates,
+            examples=[[row(n) for n in group[:10]] for group in found.duplicates[:EXAMPLES]],
+        ),
+        hubs=HubTokens(
+            queries=hubs.queries,
+            neighbors=NEIGHBORS,
+            expected=hubs.expected,
+            rows=[HubRow(**vars(row(n)), times=times) for n, times in hubs.rows],
+        ),
+        zero=ZeroRows(len(found.zero), found.zero, [row(n) for n in found.zero[:EXAMPLES].tolist()]),
+        not_finite=_not_finite(subject),
+        beyond_vocabulary=_beyond(subject),
+    )
+
+
+def _beyond(subject: Subject) -> BeyondVocabulary | Missing:
+    if subject.checkpoint.words is None:
+        return Missing("the number of tokens is not known: there is no tokenizer and no list of tokens")
+    beyond, norms = subject.diagnostics.beyond_vocabulary, subject.diagnostics.norms
+    if not len(beyond):
+        return BeyondVocabulary(0, None, None)
+    return BeyondVocabulary(len(beyond), int(beyond[0]), float(np.median(norms[beyond])))
+
+
+def _under_trained(subject: Subject, lost: Unreachable | Missing) -> UnderTrained:
+    found, row = subject.diagnostics, _reader(subject)
+    ids = None if isinstance(lost, Missing) else set(lost.ids.tolist())
+    return UnderTrained(
+        count=len(found.under_trained),
+        ids=found.under_trained,
+        reference=found.reference_rows,
+        threshold=found.threshold,
+        decisive=found.decisive,
+        highest=found.highest,
+        also_unreachable=None if ids is None else len(ids.intersection(found.under_trained.tolist())),
+        examples=[
+            UnderTrainedRow(
+                **vars(row(n)),
+                cosine=float(found.cosine[n]),
+                proximity=float(found.proximity[n]),
+                reachable=None if ids is None else n not in ids,
+            )
+            for n in found.under_trained[:EXAMPLES].tolist()
+        ],
+    )
+
+
+def _unreachable(subject: Subject) -> Unreachable | Missing:
+    try:
+        tokenizer = subject.tokenizer
+    except Absent as problem:
+        return Missing(str(problem))
+    subject.progress("encoding the text of every token")
+    try:
+        ids = unreachable(tokenizer, len(subject.table))
+        texts = [tokenizer.decode([n], skip_special_tokens=False) for n in ids[:EXAMPLES].tolist()]
+        back = [tokenizer.encode(text, add_special_tokens=False).tokens[:8] for text in texts]
+    except Exception as problem:
+        if type(problem) is not Exception:  # the tokenizers library raises no other
+            raise
+        return Missing(f"the tokenizer cannot encode some texts: {problem}")
+    row = _reader(subject)
+    evidence = zip(ids.tolist(), texts, back, strict=False)
+    examples = [UnreachableRow(**vars(row(n)), text=text, read_as=tokens) for n, text, tokens in evidence]
+    return Unreachable(len(ids), ids, examples)
+
+
+def _not_finite(subject: Subject) -> NotFiniteRows:
+    ids, row = subject.diagnostics.non_finite, _reader(subject)
+    examples = []
+    for n in ids[:EXAMPLES].tolist():
+        values = subject.table[n]
+        nan, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
+        examples.append(NotFiniteRow(**vars(row(n)), nan=nan, infinite=infinite))
+    return NotFiniteRows(len(ids), ids, examples)
+
+
+def _reader(subject: Subject) -> Callable[[int], TokenRow]:
+    """Return a function that describes a row by its id."""
+    try:
+        words: Sequence[str] = subject.words
+    except Absent:
+        words = ()
+    return lambda n: TokenRow(n, (words[n] or None) if words else None, float(subject.norms[n]))

@@ -1,0 +1,257 @@
+"""The token table: sizes of the parts of the file, norms of the rows, and their spectrum."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from jaxtyping import Float, Int64
+
+from whatwhere.analysis.diagnostics import InitialScale, initial_scale
+from whatwhere.analysis.pca import Spectrum, spectrum
+from whatwhere.inspection.subject import Absent, Subject
+from whatwhere.models.checkpoint.base import Entry
+from whatwhere.records import Missing
+
+_PERCENTILES = (0, 1, 5, 25, 50, 75, 95, 99, 100)
+_BINS, _AXES = 40, 64
+OTHER = "other tensors"
+
+
+@dataclass(frozen=True)
+class SizeOfPart:
+    """The size of one part of a model.
+
+    Args:
+        part: "token table", "output projection", "position table", "token types" (BERT's two kinds of sentence), or
+            "other tensors".
+        tensor: its name; None for several tensors.
+        shape: of the tensor.
+        dtype: the stored types.
+        parameters: how many numbers it holds.
+        share: of all parameters.
+        bytes: in the file; None where the format is text.
+        share_of_bytes: of all bytes.
+    """
+
+    part: str
+    tensor: str | None
+    shape: tuple[int, ...] | None
+    dtype: str
+    parameters: int
+    share: float | None
+    bytes: int | None
+    share_of_bytes: float | None
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Parameters and bytes of a model, part by part.
+
+    Args:
+        parameters, bytes, tensors: of all tensors; bytes is None where the format is text.
+        parts: the tables, then the rest.
+        rows, dim: of the token table; None where there is none.
+        tokens: of the tokenizer; None where that is not known.
+        guessed: whether the token table was found by its number of rows, not by its name.
+        tied: whether the output projection shares the token table; None where the file does not show it.
+        model_type: of the configuration.
+        initial_scale: an estimate of the standard deviation that the table was initialized with.
+    """
+
+    parameters: int
+    bytes: int | None
+    tensors: int
+    parts: Sequence[SizeOfPart]
+    rows: int | None
+    dim: int | None
+    tokens: int | None
+    guessed: bool
+    tied: bool | None
+    model_type: str | None
+    initial_scale: InitialScale | None
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """Counts in bins of equal width.
+
+    Args:
+        edges: of the bins, one more than counts.
+        counts: in each bin.
+    """
+
+    edges: Float[np.ndarray, " edges"]
+    counts: Int64[np.ndarray, " bins"]
+
+
+@dataclass(frozen=True)
+class NormsOfGroup:
+    """The norms of a group of rows.
+
+    Args:
+        name: of the group.
+        rows: with finite numbers.
+        p5, median, p95: percentiles of their norms.
+    """
+
+    name: str
+    rows: int
+    p5: float
+    median: float
+    p95: float
+
+
+@dataclass(frozen=True, eq=False)
+class Norms:
+    """The Euclidean norms of the rows of the token table.
+
+    Args:
+        rows: of the table.
+        finite: rows whose numbers are finite; the others are left out of what follows.
+        mean: of the norms.
+        percentiles: "0" to "100".
+        histogram: of the norms.
+        by_type: by the type of the token, the largest group first.
+        by_script: by its script.
+    """
+
+    rows: int
+    finite: int
+    mean: float
+    percentiles: Mapping[str, float]
+    histogram: Histogram
+    by_type: Sequence[NormsOfGroup] | Missing
+    by_script: Sequence[NormsOfGroup] | Missing
+
+
+@dataclass(frozen=True, eq=False)
+class TableSpectrum(Spectrum):
+    """The spectrum of a table.
+
+    Args:
+        dim: features of a row.
+        sampled: whether it is that of a sample of rows.
+    """
+
+    dim: int
+    sampled: bool
+
+
+def sizes(subject: Subject) -> Sizes:
+    """Return the parameters and bytes of the tables, and of all else."""
+    checkpoint = subject.checkpoint
+    names = {
+        "token table": checkpoint.token_table,
+        "output projection": checkpoint.output_projection,
+        "position table": checkpoint.position_table,
+        "token types": checkpoint.segment_table,
+    }
+    entries = {name: entry for name, entry in checkpoint.tensors.items() if not name.endswith("position_ids")}
+    tables = {part: entries[name] for part, name in names.items() if name in entries}
+    others = [entry for name, entry in entries.items() if name not in names.values()]
+    groups = {part: [entry] for part, entry in tables.items()} | {OTHER: others}
+    total = _count(entries.values())
+    table = tables.get("token table")
+    words = checkpoint.words
+    model_type = (checkpoint.config or {}).get("model_type")
+    return Sizes(
+        parameters=total[0],
+        bytes=total[1] or None,
+        tensors=len(entries),
+        parts=[_size(part, names.get(part), group, total) for part, group in groups.items() if group],
+        rows=table.shape[0] if table else None,
+        dim=table.shape[1] if table else None,
+        tokens=None if words is None else len(words),
+        guessed=checkpoint.names.guessed,
+        tied=checkpoint.tied,
+        model_type=model_type if isinstance(model_type, str) else None,
+        initial_scale=_initial(subject) if table else None,
+    )
+
+
+def norms(subject: Subject) -> Norms:
+    """Return the norms of the rows: their distribution, also by token type and script."""
+    finite = subject.norms[np.isfinite(subject.norms)]
+    if not len(finite):
+        raise Absent("no row of the token table holds finite numbers")
+    counts, edges = np.histogram(finite, _BINS)
+    percentiles = np.percentile(finite, _PERCENTILES).tolist()
+    by_type: Sequence[NormsOfGroup] | Missing
+    by_script: Sequence[NormsOfGroup] | Missing
+    try:
+        by_type, by_script = (_grouped(subject.norms, names) for names in (subject.token_types, subject.scripts))
+    except Absent as problem:
+        by_type = by_script = Missing(str(problem))
+    return Norms(
+        rows=len(subject.norms),
+        finite=len(finite),
+        mean=float(finite.mean()),
+        percentiles=dict(zip(map(str, _PERCENTILES), percentiles, strict=True)),
+        histogram=Histogram(edges, counts),
+        by_type=by_type,
+        by_script=by_script,
+    )
+
+
+def token_spectrum(subject: Subject) -> TableSpectrum:
+    """Return the spectrum of the rows that are finite and not zero."""
+    rows = subject.table
+    if len(subject.usable) < 2:
+        raise Absent("fewer than two rows of the token table hold finite numbers other than 0")
+    subject.progress("computing the spectrum")
+    return table_spectrum(
+        spectrum(rows if len(subject.usable) == len(rows) else rows[subject.usable], subject.seed), rows
+    )
+
+
+def table_spectrum(found: Spectrum, table: Float[np.ndarray, "rows dim"]) -> TableSpectrum:
+    """Return a spectrum together with the size of its table, and no more than its first 64 axes."""
+    first = vars(found) | {"explained_variance_ratio": found.explained_variance_ratio[:_AXES]}
+    return TableSpectrum(**first, dim=table.shape[1], sampled=found.rows < len(table))
+
+
+def _count(entries: Iterable[Entry]) -> tuple[int, int]:
+    """Return the parameters and bytes of some tensors."""
+    listed = list(entries)
+    return sum(prod(entry.shape) for entry in listed), sum(entry.bytes for entry in listed)
+
+
+def _size(part: str, name: str | None, group: Sequence[Entry], total: tuple[int, int]) -> SizeOfPart:
+    parameters, size = _count(group)
+    return SizeOfPart(
+        part=part,
+        tensor=name,
+        shape=group[0].shape if len(group) == 1 else None,
+        dtype=", ".join(sorted({entry.dtype for entry in group})),
+        parameters=parameters,
+        share=parameters / total[0] if total[0] else None,
+        bytes=size or None,
+        share_of_bytes=size / total[1] if total[1] else None,
+    )
+
+
+def _initial(subject: Subject) -> InitialScale | None:
+    try:
+        table, found = subject.table, subject.diagnostics
+    except Absent:
+        return None
+    if not len(subject.usable):
+        return None
+    configured = (subject.checkpoint.config or {}).get("initializer_range")
+    number = configured if isinstance(configured, float | int) and configured > 0 else None
+    rows = table if len(subject.usable) == len(table) else table[subject.usable]
+    # The nearest to the reference rows alone: training has moved farther ones, if little.
+    nearest = np.searchsorted(subject.usable, found.under_trained[: max(8, len(found.reference_rows))])
+    return initial_scale(rows, nearest, number)
+
+
+def _grouped(norms: Float[np.ndarray, " rows"], names: Sequence[str]) -> list[NormsOfGroup]:
+    """Return the norms of each group, the largest group first."""
+    groups = np.array(names)
+    found = []
+    for name in sorted(set(names)):
+        own = norms[(groups == name) & np.isfinite(norms)]
+        if len(own):
+            found.append(NormsOfGroup(name, len(own), *np.percentile(own, (5, 50, 95)).tolist()))
+    return sorted(found, key=lambda group: -group.rows)

@@ -1,0 +1,228 @@
+"""Which implementation computes: one table of the kernels, and the conditions under which each is used.
+
+    CPU      C++ of this folder (native.h), for plain tensors
+    GPU      Triton (cuda/), for plain tensors on one NVIDIA GPU
+    else     PyTorch's own operations, which give the same numbers: each kernel's file has them
+
+`pytorch_only` and the environment variable WHATWHERE_KERNELS disable the kernels.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from ctypes import c_char_p, c_double, c_float, c_int, c_int64, c_void_p
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from whatwhere.kernels.library import chosen, library
+
+
+class _Kernel(NamedTuple):
+    """Where a kernel is implemented, beside its file's operations of PyTorch.
+
+    Args:
+        arguments: of the C++ function of this name; None where there is none.
+        triton: the module of cuda/ that has a function of this name; None where there is none.
+    """
+
+    arguments: tuple[type, ...] | None
+    triton: str | None = None
+
+
+_TABLE = (*[c_void_p] * 5, c_int64)
+"""A table with its moments, as row_adamw.cpp takes it."""
+_STEPS = (*[c_int64] * 2, c_double)
+"""The number of steps in a history, the step before them, and the weight below which they are ignored."""
+
+KERNELS = {
+    "rotate": _Kernel((c_char_p,), "rotary"),
+    "cos_sin": _Kernel((c_char_p,)),
+    "embed": _Kernel((*[c_void_p] * 6, c_float, *[c_int] * 4, *[c_int64] * 15), "embedding"),
+    "group_by_row": _Kernel((c_void_p, c_int64, c_int64, *[c_void_p] * 5)),
+    "sum_by_row": _Kernel((*[c_void_p] * 4, c_int64, c_int64, c_int, c_int64), "row_adamw"),
+    "adamw_rules": _Kernel((c_void_p, c_int64, c_void_p, c_void_p, *_STEPS, c_void_p, c_int64)),
+    "adamw_catch_up": _Kernel(
+        (*_TABLE, c_void_p, c_int64, *[c_void_p] * 3, *_STEPS, c_float, *[c_void_p] * 5, c_int, c_int, c_int64),
+        "row_adamw",
+    ),
+    "adamw_update": _Kernel(
+        (*_TABLE, *[c_void_p] * 2, c_int64, c_void_p, c_int64, c_void_p, c_int, c_int64), "row_adamw"
+    ),
+}
+
+COMPILED = library() is not None
+"""Whether there are kernels for the CPU. What is traced cannot find out."""
+
+_OLDEST_GPU = (8, 0)
+"""Compute capability with bfloat16."""
+_FRESH = 32 << 20
+"""Bytes from which glibc takes memory from the system each time."""
+_TENSORS = (Tensor, torch.nn.Parameter)
+
+_disabled: ContextVar[bool] = ContextVar("disabled", default=False)
+_open_contexts = 0
+"""Of `pytorch_only`, in any thread."""
+_DISABLED_BY_ENVIRONMENT = chosen() == "pytorch"
+
+
+@contextmanager
+def pytorch_only() -> Iterator[None]:
+    """Compute with PyTorch's own operations in place of all kernels, to compare them or to rule them out.
+
+    WHATWHERE_KERNELS=pytorch does the same for a whole program; it is read when whatwhere is imported.
+
+    Examples:
+        >>> from whatwhere import Rotary, positions
+        >>> rope, q = Rotary(head_dim=64), torch.randn(1, 2, 5, 64)
+        >>> fast, _ = rope(q, q, positions(5))
+        >>> with pytorch_only():
+        ...     slow, _ = rope(q, q, positions(5))
+        >>> torch.equal(fast, slow)
+        True
+    """
+    global _open_contexts
+    token = _disabled.set(True)
+    _open_contexts += 1
+    try:
+        yield
+    finally:
+        _open_contexts -= 1
+        _disabled.reset(token)
+
+
+def disabled() -> bool:
+    """Return whether kernels are disabled; this works in a trace, too.
+
+    Examples:
+        >>> with pytorch_only():
+        ...     disabled()
+        True
+    """
+    if torch.compiler.is_compiling():  # which reads no context variable, but compiles anew when a number has changed
+        return _DISABLED_BY_ENVIRONMENT or _open_contexts > 0
+    return _DISABLED_BY_ENVIRONMENT or _disabled.get()
+
+
+def on_cpu(name: str, *tensors: Tensor) -> Callable[..., None] | None:
+    """Return the compiled kernel if it can be used: plain CPU tensors, no tracing, kernels not disabled.
+
+    Examples:
+        >>> on_cpu("rotate", torch.empty(2, device="meta")) is None
+        True
+    """
+    # A trace would take the result for a constant, and a dual number would lose its tangent, both silently.
+    if torch.compiler.is_compiling() or torch._C._is_tracing() or forward_ad._current_level >= 0 or disabled():
+        return None
+    # Nor may a mode listen, nor any transform be at work.
+    if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return None
+    # A loop, for this runs at each step of decoding: all(...) costs as much as the conditions.
+    for x in tensors:
+        if type(x) not in _TENSORS or not x.is_cpu or not torch._C._has_storage(x) or x.is_neg():
+            return None
+    return compiled(name)
+
+
+def on_gpu(name: str, *tensors: Tensor) -> Callable[..., Any] | None:
+    """Return the Triton kernel if it can be used: plain tensors on one GPU, no tracing, kernels not disabled.
+
+    Examples:
+        >>> on_gpu("rotate", torch.ones(2)) is None
+        True
+    """
+    if torch.compiler.is_compiling():  # first: what follows cannot be traced
+        return None
+    first = tensors[0]
+    if not first.is_cuda or disabled() or not _runs_on(first.device):
+        return None
+    if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return None
+    if torch._C._is_tracing() or forward_ad._current_level >= 0:
+        return None
+    for x in tensors:
+        if type(x) not in _TENSORS or x.device != first.device or not torch._C._has_storage(x) or x.is_neg():
+            return None
+    return _triton(name)
+
+
+def as_operator(x: Tensor) -> bool:
+    """Return whether a kernel goes into a trace as an operator: PyTorch's compiler traces x for the CPU, no export.
+
+    What is exported should run without whatwhere.
+    """
+    return (
+        torch.compiler.is_compiling()
+        and not _is_exporting()
+        and x.device.type == "cpu"
+        and type(x) in _TENSORS
+        and not torch._C._are_functorch_transforms_active()  # a tangent would be lost
+        and COMPILED
+        and not disabled()
+    )
+
+
+_is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
+
+
+@cache
+def compiled(name: str) -> Callable[..., None] | None:
+    """Return the C++ function of a kernel, whatever it is given; None where the library or the kernel is absent."""
+    loaded, arguments = library(), KERNELS[name].arguments
+    return None if loaded is None or arguments is None else loaded.function(name, *arguments)
+
+
+@cache
+def _triton(name: str) -> Callable[..., Any] | None:
+    module = KERNELS[name].triton
+    if module is None:
+        return None
+    found: Callable[..., Any] = getattr(import_module(f"whatwhere.kernels.cuda.{module}"), name)  # loads Triton
+    return found
+
+
+@cache
+def _runs_on(device: torch.device) -> bool:
+    fits = torch.version.hip is not None or torch.cuda.get_device_capability(device) >= _OLDEST_GPU
+    return fits and find_spec("triton") is not None
+
+
+def in_huge_pages(fresh: Tensor) -> Tensor:
+    """Request huge pages for a tensor that was just allocated and has not been written; small ones stay as they are.
+
+    The C library takes memory of this size from the system anew for each tensor, and the system fills it with zeros a
+    page at a time. That costs more than the work of a kernel, and less in huge pages.
+
+    Examples:
+        >>> in_huge_pages(torch.empty(2, 3)).shape
+        torch.Size([2, 3])
+    """
+    if (size := fresh.numel() * fresh.element_size()) >= _FRESH and fresh.is_cpu:
+        _huge()(fresh.data_ptr(), size)
+    return fresh
+
+
+@cache
+def _huge() -> Callable[[int, int], None]:
+    loaded = library()
+    return loaded.shared("whatwhere_huge", c_void_p, c_int64) if loaded else lambda address, size: None
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[object]:
+    """Keep matrix products in the dtype of their operands, also under autocast.
+
+    Autocast would round frequencies and positions to bfloat16, which cannot represent all whole numbers above 256.
+
+    Examples:
+        >>> a = torch.ones(1, 1)
+        >>> with torch.autocast("cpu", dtype=torch.bfloat16), full_precision(a.device):
+        ...     (a @ a).dtype
+        torch.float32
+    """
+    # Devices without arithmetic, such as meta, have no autocast that could be turned off.
+    return torch.autocast(device.type, enabled=False) if torch.amp.is_autocast_available(device.type) else nullcontext()

@@ -1,0 +1,282 @@
+"""Attention with a bias that is never a table: some query rows at a time, with the keys that these can see.
+
+    y_i = sum_j a_ij v_j        a_ij = exp(s_ij - l_i)        s_ij = <q_i, k_j> scale + bias(h, i, j)
+    dL/ds_ij = a_ij (<g_i, v_j> - <g_i, y_i>)                 l_i = log sum_j exp(s_ij),  g = dL/dy
+
+PyTorch's CPU attention takes a table of all pairs, and where the bias is learned it makes more of the same size. Here a
+bias is told block by block, and takes its gradient back so. The PyTorch implementation is attention with
+the table.
+
+Rows of a block stand in reverse, the last query first: the distance then falls by one from row to row as from key to
+key, and what depends on it is a view of one line.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from whatwhere.errors import SettingError
+from whatwhere.kernels.backend import full_precision
+
+_ROWS = 192
+"""Query rows of a block: with fewer, PyTorch's kernel takes smaller products; with more, it sees more later keys."""
+_ROWS_BACK = 64
+_NUMBERS = 1 << 21
+"""Of a block's scores in the backward pass, 8 megabytes: up to there, sequences are taken together."""
+
+_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Describe how far some heads look: `back` to earlier keys, `ahead` to later ones."""
+
+    heads: slice
+    back: int
+    ahead: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """Name the pairs of a block: heads, query rows from top to bottom, keys from left to right, ends excluded."""
+
+    heads: slice
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Heads, rows and keys."""
+        return self.heads.stop - self.heads.start, self.bottom - self.top, self.right - self.left
+
+    def rows(self, x: Float[Tensor, "batch heads tokens *size"]) -> Float[Tensor, "batch some rows *size"]:
+        """Take the rows, in reverse."""
+        return x[:, self.heads, self.top : self.bottom].flip(2)
+
+    def put_rows(
+        self, x: Float[Tensor, "batch heads tokens *size"], rows: Float[Tensor, "batch some rows *size"]
+    ) -> None:
+        """Put reversed rows where they belong."""
+        x[:, self.heads, self.top : self.bottom] = rows.flip(2)
+
+    def keys(self, x: Float[Tensor, "batch heads tokens size"]) -> Float[Tensor, "batch some keys size"]:
+        """See the keys."""
+        return x[:, self.heads, self.left : self.right]
+
+
+class Bias(ABC):
+    """A bias and a mask, told by blocks, of queries and keys on one plain stretch of tokens."""
+
+    reaches: list[Reach]
+    """Of all heads, in order."""
+
+    @abstractmethod
+    def block(self, block: Block) -> Float[Tensor, "1 some rows keys"]:
+        """Return the bias of a block, rows in reverse; minus infinity where attention may not look."""
+
+    @abstractmethod
+    def totals(self) -> tuple[Tensor, ...]:
+        """Return zeros, in which the gradients of blocks are summed."""
+
+    @abstractmethod
+    def add(self, totals: tuple[Tensor, ...], block: Block, gradient: Float[Tensor, "batch some rows keys"]) -> None:
+        """Add what the gradient of a block's scores gives; rows are in reverse."""
+
+    @abstractmethod
+    def gradients(self, totals: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+        """Turn the totals into gradients of what the bias is made of, in that order."""
+
+
+@dataclass(frozen=True)
+class ByBlocks:
+    """Describe how a bias is told by blocks.
+
+    Args:
+        make: gives it, from q, k (of as many heads), what it is made of, and `scale=`.
+        made_of: what its gradients go to.
+        serves: tells whether it can be told for queries of a dtype.
+    """
+
+    make: Callable[..., Bias]
+    made_of: tuple[Tensor, ...]
+    serves: Callable[[torch.dtype], bool]
+
+
+def attention_by_blocks(
+    q: Float[Tensor, "batch heads tokens head_dim"],
+    k: Float[Tensor, "batch key_heads tokens head_dim"],
+    v: Float[Tensor, "batch key_heads tokens value_dim"],
+    bias: ByBlocks,
+    scale: float,
+) -> Float[Tensor, "batch heads tokens value_dim"]:
+    """Attend with a bias.
+
+    Args:
+        q, k, v: of one plain stretch of tokens, of one dtype.
+        bias: of these tokens.
+        scale: of the inner product.
+    """
+    groups, width = q.shape[1] // k.shape[1], v.shape[-1]
+    if groups > 1:
+        k, v = (x.repeat_interleave(groups, dim=1) for x in (k, v))
+    # The kernel wants one width, and features side by side.
+    widest = max(q.shape[-1], width)
+    q, k, v = (F.pad(x, (0, widest - x.shape[-1])) if x.shape[-1] < widest else x for x in (q, k, v))
+    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+    y: Tensor = _Attention.apply(q, k, v, bias.make, scale, *bias.made_of)  # type: ignore[no-untyped-call]
+    return y if width == widest else y[..., :width]
+
+
+class _Kept(NamedTuple):
+    """What the backward pass needs; logs are l."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    y: Tensor
+    logs: Tensor
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, make: Callable[..., Bias], scale: float, *made_of: Tensor
+    ) -> Float[Tensor, "batch heads tokens head_dim"]:
+        with full_precision(q.device):
+            bias = make(q, k, *made_of, scale=scale)
+            y, logs = _forward(q, k, v, bias, scale)
+        ctx.save_for_backward(q, k, v, y, logs)
+        ctx.bias, ctx.scale = bias, scale
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        bias, learned = ctx.bias, ctx.needs_input_grad[5:]
+        with torch.no_grad(), full_precision(g.device):
+            kept, totals = _Kept(*ctx.saved_tensors), bias.totals() if any(learned) else ()
+            if totals or not _has_fast_products(g.dtype):
+                of_inputs = _backward(g, kept, bias, ctx.scale, totals)
+            else:
+                of_inputs = _backward_of_fixed(g, kept, bias, ctx.scale)
+            of_bias = bias.gradients(totals) if totals else (None,) * len(learned)
+        found = (*of_inputs, None, None, *of_bias)
+        return tuple(_once(x) for x in found) if torch.is_grad_enabled() else found
+
+
+class _Once(torch.autograd.Function):
+    """Return a number as it is, and refuse its derivative, which else would be missing in silence."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        raise SettingError(
+            "attention without a table has no second derivative.\nFor one, pass engine='dense' to the attention."
+        )
+
+
+def _once(x: Tensor | None) -> Tensor | None:
+    if x is None:
+        return None
+    found: Tensor = _Once.apply(x.detach().requires_grad_())  # type: ignore[no-untyped-call]
+    return found
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, bias: Bias, scale: float) -> tuple[Tensor, Tensor]:
+    y, logs = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=_wide(q))
+    for block in _blocks(bias, q.shape[2], _ROWS):
+        given = (block.rows(q), block.keys(k), block.keys(v))
+        part, part_logs = _flash(*given, 0.0, False, attn_mask=bias.block(block), scale=scale)
+        block.put_rows(y, part)
+        block.put_rows(logs, part_logs)
+    return y, logs
+
+
+def _backward_of_fixed(g: Tensor, kept: _Kept, bias: Bias, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Let PyTorch's kernel do it, which gives no gradient of the bias."""
+    q, k, v, y, logs = kept
+    d_q, d_k, d_v = _empty(q, k, v)
+    for block in _blocks(bias, q.shape[2], _ROWS):
+        of_g, of_q, of_y, of_logs = (block.rows(x) for x in (g, q, y, logs))
+        given = (of_g, of_q, block.keys(k), block.keys(v), of_y, of_logs)
+        parts = _flash_backward(*given, 0.0, False, attn_mask=bias.block(block), scale=scale)
+        block.put_rows(d_q, parts[0])
+        block.keys(d_k).add_(parts[1])
+        block.keys(d_v).add_(parts[2])
+    return d_q, d_k.to(k.dtype), d_v.to(v.dtype)
+
+
+def _backward(
+    g: Tensor, kept: _Kept, bias: Bias, scale: float, totals: tuple[Tensor, ...]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Do it in plain products, which leave the gradient of the scores to the bias; in float32 at least."""
+    q, k, v, _, logs = kept
+    wide, room = _wide(q), _Room(_wide(q))
+    d_q, d_k, d_v = _empty(q, k, v)
+    # The last first: it has the most keys, and its room serves all others.
+    for block in reversed(list(_blocks(bias, q.shape[2], _ROWS_BACK))):
+        told = bias.block(block)
+        step = max(1, (_NUMBERS if q.dtype == wide else _NUMBERS // 2) // told.numel())  # widened copies need room too
+        for some in (slice(first, first + step) for first in range(0, q.shape[0], step)):
+            sizes = (len(q[some]), *block.sizes)
+            pairs = (sizes[0] * sizes[1], *sizes[2:])
+            queries, upstream = (block.rows(x[some]).to(wide).flatten(0, 1) for x in (q, g))
+            keys, values = (block.keys(x[some]).to(wide).flatten(0, 1) for x in (k, v))
+            scores = torch.sub(told, block.rows(logs[some])[..., None], out=room.take(0, sizes)).view(pairs)
+            weights = torch.baddbmm(scores, queries, keys.mT, alpha=scale, out=scores).exp_()
+            d_scores = torch.bmm(upstream, values.mT, out=room.take(1, pairs)).mul_(weights)
+            # Not <g, y>, whose y is rounded: gradients of a row's scores sum to 0, and a bias for all keys sees it.
+            d_scores.addcmul_(weights, d_scores.sum(-1, keepdim=True), value=-1)
+            if totals:
+                bias.add(totals, block, d_scores.view(sizes))
+            block.put_rows(d_q[some], (d_scores @ keys).mul_(scale).view(*sizes[:3], -1))
+            block.keys(d_k[some]).add_((d_scores.mT @ queries).view(*sizes[:2], sizes[3], -1), alpha=scale)
+            block.keys(d_v[some]).add_((weights.mT @ upstream).view(*sizes[:2], sizes[3], -1))
+    return d_q, d_k.to(k.dtype), d_v.to(v.dtype)
+
+
+class _Room:
+    """Keep the memory of intermediate results: new memory costs more than the work that is done in it."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._held = [torch.empty(0, dtype=dtype) for _ in range(2)]
+
+    def take(self, place: int, shape: tuple[int, ...]) -> Tensor:
+        size = prod(shape)
+        if self._held[place].numel() < size:
+            self._held[place] = self._held[place].new_empty(size)
+        return self._held[place][:size].view(shape)
+
+
+def _blocks(bias: Bias, tokens: int, rows: int) -> Iterator[Block]:
+    for top in range(0, tokens, rows):
+        bottom = min(top + rows, tokens)
+        for reach in bias.reaches:
+            yield Block(reach.heads, top, bottom, max(0, top - reach.back), min(tokens, bottom + reach.ahead))
+
+
+def _empty(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return room for the gradients; those of k and v are sums over blocks, in float32 at least."""
+    return torch.empty_like(q), torch.zeros_like(k, dtype=_wide(k)), torch.zeros_like(v, dtype=_wide(v))
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def _has_fast_products(dtype: torch.dtype) -> bool:
+    """Return whether PyTorch's kernel multiplies this type as it is; else its backward pass is slower than in
+    float32."""
+    return dtype in (torch.float32, torch.float64) or torch.cpu._is_avx512_bf16_supported()

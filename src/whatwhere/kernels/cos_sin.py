@@ -1,0 +1,111 @@
+"""Cosine and sine of positions times frequencies, in one pass: angles in float64, results rounded to float32 once.
+
+The PyTorch implementation is `cos_sin` of `angles`, in where/frequencies.py. Both are as exact as float32 can
+be; where float64 angles leave it open which float32 number is next, they may take different ones.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+
+import torch
+from jaxtyping import Float32, Float64, Int64, Integer
+from torch import Tensor
+
+from whatwhere.kernels import backend
+
+_STREAM = 16 << 20
+"""Bytes from which a table is written past the caches."""
+_JOB = Struct("5Pd12q").pack
+"""The kernel's argument: one string of bytes is handed over faster than 18 numbers."""
+
+
+def _kernel(index: Tensor, frequencies: Tensor) -> Callable[[bytes], None] | None:
+    if index.dtype != torch.int64 or frequencies.dtype != torch.float64 or frequencies.requires_grad:
+        return None
+    return backend.on_cpu("cos_sin", index, frequencies)
+
+
+def tables(
+    index: Integer[Tensor, "axes batch tokens"],
+    frequencies: Float64[Tensor, "*#batch_tokens pairs"],
+    magnitude: float = 1.0,
+    axis_of_pair: tuple[int, ...] | None = None,
+) -> tuple[Float32[Tensor, "rows 1 tokens pairs"], Float32[Tensor, "rows 1 tokens pairs"]] | None:
+    """Return magnitude times cosine and sine of each pair's angle, for all heads; None if the kernel cannot be used.
+
+    Args:
+        index: positions; of one axis, unless axis_of_pair says which axis each pair turns by.
+        frequencies: of each pair, or of each token and pair.
+        magnitude: a factor of both.
+        axis_of_pair: of several axes, the one of each pair.
+    """
+    if (kernel := _kernel(index, frequencies)) is None:
+        return None
+    _, rows, tokens = index.shape
+    pairs = frequencies.shape[-1]
+    if frequencies.dim() > 1:
+        rows, tokens = torch.broadcast_shapes((rows, tokens), frequencies.shape[:-1])
+        index, frequencies = index.expand(-1, rows, tokens), frequencies.expand(rows, tokens, pairs)
+    cos = torch.empty((rows, 1, tokens, pairs), dtype=torch.float32, device="cpu")
+    sin = torch.empty_like(cos)
+    axes = None if axis_of_pair is None else torch.tensor(axis_of_pair, device="cpu")
+    _fill(kernel, index, frequencies, cos, sin, pairs, magnitude, axes)
+    return cos, sin
+
+
+def sinusoid(
+    index: Integer[Tensor, "*batch tokens"], frequencies: Float64[Tensor, " pairs"], interleaved: bool
+) -> Float32[Tensor, "*batch tokens dim"] | None:
+    """Return the sinusoidal vector of each position, sines and cosines side by side or all sines first.
+
+    None if the kernel cannot be used.
+    """
+    if (kernel := _kernel(index, frequencies)) is None:
+        return None
+    pairs = frequencies.shape[0]
+    vectors = torch.empty((*index.shape, 2 * pairs), dtype=torch.float32, device="cpu")
+    rows = vectors.view(-1, 2 * pairs)
+    _fill(kernel, index.reshape(1, 1, -1), frequencies, rows[:, pairs:], rows, 2 * pairs, interleaved=interleaved)
+    return vectors
+
+
+def _fill(
+    kernel: Callable[[bytes], None],
+    index: Int64[Tensor, "axes batch tokens"],
+    frequencies: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    row: int,
+    magnitude: float = 1.0,
+    axis_of_pair: Tensor | None = None,
+    interleaved: bool = False,
+) -> None:
+    """Fill tables whose rows have so many numbers."""
+    _, rows, tokens = index.shape
+    pairs, steps = frequencies.shape[-1], frequencies.stride()
+    if steps[-1] != 1:
+        frequencies = frequencies.contiguous()
+        steps = frequencies.stride()
+    large = 4 * rows * tokens * row >= _STREAM
+    if large:
+        backend.in_huge_pages(sin)
+        backend.in_huge_pages(cos)
+    job = _JOB(
+        index.data_ptr(),
+        frequencies.data_ptr(),
+        0 if axis_of_pair is None else axis_of_pair.data_ptr(),
+        cos.data_ptr(),
+        sin.data_ptr(),
+        magnitude,
+        interleaved,
+        # Whole lines of the caches, in each of which 16 numbers stand.
+        large and pairs % 16 == 0 and not (cos.data_ptr() | sin.data_ptr()) % 64,
+        rows,
+        tokens,
+        pairs,
+        *index.stride(),
+        *(steps[:2] if len(steps) > 1 else (0, 0)),
+        row,
+        torch.get_num_threads(),
+    )
+    kernel(job)

@@ -1,0 +1,147 @@
+"""What every format provides: entries known from headers alone, and a reader of tensors by name and rows."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from whatwhere.errors import TokenError
+from whatwhere.escape import quoted
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Rows = slice | Sequence[int] | np.ndarray | None
+"""Rows that a caller may request; None is all."""
+
+Chosen = range | np.ndarray
+"""Rows that were checked: a contiguous run, or an array of row numbers."""
+
+MAX_DIMENSIONS = 32
+"""NumPy's own limit before version 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A tensor as the header describes it.
+
+    Args:
+        name: in the checkpoint.
+        shape: rows first.
+        dtype: the stored type, as torch names it, or GGUF where it is quantized.
+        bytes: its size in the file; 0 where the file is text.
+        file: that contains it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    file: Path
+
+
+class Reader(ABC):
+    """Read tensors by name; names and rows have been checked."""
+
+    @abstractmethod
+    def array(self, name: str, rows: Chosen | None) -> np.ndarray:
+        """Read a tensor as a NumPy array.
+
+        Args:
+            name: of the tensor.
+            rows: to read; None for a scalar.
+        """
+
+    def tensor(self, name: str, rows: Chosen | None) -> "Tensor":
+        """Read a tensor as a torch tensor, in the stored type where torch has it.
+
+        Args:
+            name, rows: as in `array`.
+        """
+        import torch
+
+        return torch.from_numpy(self.array(name, rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """The contents of a file or folder, read from its headers.
+
+    Args:
+        format: its name.
+        entries: by name, in the file's order.
+        reader: of the tensors.
+        words: returns the tokens as strings, or None where there are none.
+        config: a configuration with the keys of Hugging Face, or None.
+        metadata: the rest of the header.
+        tokenizer: the path of a tokenizer.json, or None.
+        token_table: its name, where the format itself states it.
+    """
+
+    format: str
+    entries: Mapping[str, Entry]
+    reader: Reader
+    words: Callable[[], list[str] | None] = lambda: None
+    config: dict[str, Any] | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: Path | None = None
+    token_table: str | None = None
+
+
+def checked_rows(entry: Entry, rows: Rows) -> Chosen | None:
+    """Return rows of a tensor as a range or an array of row numbers; None for a scalar.
+
+    Args:
+        entry: of the tensor.
+        rows: as a caller requests them.
+
+    Raises:
+        TokenError: they are no integers, or out of range, or the tensor is a scalar.
+    """
+    if not entry.shape:
+        if rows is not None:
+            raise TokenError(f"{quoted(entry.name)} is a single number, which has no rows.\nLeave rows out.")
+        return None
+    count = entry.shape[0]
+    if rows is None:
+        return range(count)
+    if isinstance(rows, slice):
+        selected = range(*rows.indices(count))
+        return selected if selected.step == 1 else np.array(selected, dtype=np.int64)
+    numbers = np.asarray(rows)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise TokenError(
+            f"rows of {quoted(entry.name)} are a slice or whole numbers in one dimension, but these have the type "
+            f"{numbers.dtype} and the shape {numbers.shape}.\nFor one row pass [row]."
+        )
+    if numbers.size and not 0 <= (first := int(numbers.min())) <= (last := int(numbers.max())) < count:
+        outside = first if first < 0 else last
+        raise TokenError(f"row {outside:,} lies outside {quoted(entry.name)}, which has the rows 0..{count - 1:,}.")
+    return numbers.astype(np.int64)
+
+
+def contiguous_runs(rows: Chosen, max_rows: int | None = None) -> Iterator[tuple[int, int, int]]:
+    """Yield the contiguous runs of some rows: the offset in the result, the first row, and the number of rows.
+
+    Args:
+        rows: to read.
+        max_rows: longer runs are split; None never splits.
+
+    Examples:
+        >>> list(contiguous_runs(np.array([4, 5, 6, 1]), max_rows=2))
+        [(0, 4, 2), (2, 6, 1), (3, 1, 1)]
+    """
+    if isinstance(rows, range):
+        runs = [(0, rows.start, len(rows))] if len(rows) else []
+    else:
+        edges = np.flatnonzero(np.diff(rows) != 1) + 1
+        starts = [0, *edges.tolist()] if len(rows) else []
+        ends = [*edges.tolist(), len(rows)]
+        runs = [(a, int(rows[a]), b - a) for a, b in zip(starts, ends, strict=False)]
+    for offset, first, count in runs:
+        step = count if max_rows is None else max_rows
+        for done in range(0, count, step):
+            yield offset + done, first + done, min(step, count - done)

@@ -1,0 +1,351 @@
+"""One checkpoint of any format: its format detected from the first bytes, its headers read, its tensors on request."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, final
+
+import numpy as np
+
+from whatwhere.errors import CheckpointError, MissingExtra
+from whatwhere.escape import quoted
+from whatwhere.models.checkpoint import pickled
+from whatwhere.models.checkpoint.base import Contents, Entry, Rows, checked_rows
+from whatwhere.models.checkpoint.binary_vectors import is_binary, open_binary_vectors
+from whatwhere.models.checkpoint.files import File
+from whatwhere.models.checkpoint.folder import (
+    INDEX,
+    MAX_TOKENIZER_BYTES,
+    open_folder,
+    open_with_config_and_tokenizer,
+    weight_files,
+)
+from whatwhere.models.checkpoint.gguf import is_gguf, open_gguf
+from whatwhere.models.checkpoint.gguf_keys import PERMUTED
+from whatwhere.models.checkpoint.names import Names, find_names, stated_as_tied
+from whatwhere.models.checkpoint.npy import is_npy, open_npy, open_npz
+from whatwhere.models.checkpoint.projector import is_projector, open_projector
+from whatwhere.models.checkpoint.results import RESULTS, is_results, open_results
+from whatwhere.models.checkpoint.safetensors import is_safetensors
+from whatwhere.models.checkpoint.text_vectors import open_text_vectors
+from whatwhere.models.huggingface import Description, from_huggingface
+from whatwhere.models.registry import learned_offset
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import Tensor
+
+Layout = Literal["interleaved", "half"]
+LAYOUTS: tuple[Layout, ...] = ("interleaved", "half")
+LAYOUT_KEY = "whatwhere.rotary_layout"
+"""Key of a header's metadata: the layout of rotary pairs, where it is not that of the model type."""
+
+_COMPARED_ROWS = 256
+_PICKLE_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
+_FASTTEXT = (793_712_314).to_bytes(4, "little")
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+
+
+@final
+class Checkpoint:
+    """A file or folder of a model, of any format: headers are read on opening, tensors on request.
+
+    Reading a tensor takes the memory of the returned array, and a few MB where it is widened; reading rows takes that
+    of the rows. Text and compressed files are scanned once as a whole. Nothing here imports torch but `tensor`
+    and pickles. No file is trusted: lengths, offsets and shapes are compared with its size before
+    anything is allocated, and what does not fit is a CheckpointError.
+
+    Supported are safetensors (one file, or shards with their index), Hugging Face folders, GGUF, word2vec (text and
+    binary), GloVe, fastText .vec, .npy and .npz, the TSV pair of the Embedding Projector, folders of
+    `whatwhere compare`, and pickles of PyTorch where `allow_pickle` is True.
+
+    Attributes:
+        path: as it was given.
+        format: "safetensors", "folder", "gguf", "word2vec", "word2vec-binary", "glove", "fasttext", "npy", "npz",
+            "projector", "results" or "pickle".
+        config: the configuration with the keys of Hugging Face, or None.
+        metadata: the other contents of the header: the metadata of safetensors, the keys of GGUF, results.json.
+        tensors: name -> Entry(name, shape, dtype, bytes, file).
+
+    Examples:
+        >>> from tempfile import mkdtemp
+        >>> path = Path(mkdtemp(), "two.vec")
+        >>> _ = path.write_text("2 3\\nking 1 2 3\\nqueen 4 5 6\\n")
+        >>> checkpoint = Checkpoint.open(path)
+        >>> checkpoint.token_table, checkpoint.words, checkpoint.array("vectors", rows=[1])
+        ('vectors', ['king', 'queen'], array([[4., 5., 6.]], dtype=float32))
+    """
+
+    def __init__(self, path: Path, contents: Contents, *, part: str | None = None, like: str | None = None) -> None:
+        self.path = path
+        self.format = contents.format
+        self.config = contents.config
+        self.metadata = contents.metadata
+        self.tensors: Mapping[str, Entry] = MappingProxyType(dict(contents.entries))
+        self._contents, self._part, self._like = contents, part, like
+
+    @classmethod
+    def open(
+        cls, path: str | Path, *, allow_pickle: bool = False, part: str | None = None, like: str | None = None
+    ) -> "Checkpoint":
+        """Open a file or folder.
+
+        Args:
+            path: of a file or folder.
+            allow_pickle: read pickles too, through torch.load(weights_only=True, mmap=True). Pass True only where you
+                trust the author.
+            part, like: for `description`, as `from_huggingface` takes them.
+
+        Raises:
+            CheckpointError: it cannot be read, is of no supported format, is damaged, or is a pickle that was not
+                allowed.
+        """
+        try:
+            contents = _open_contents(path, allow_pickle)
+        except OSError as problem:  # of folders; File raises CheckpointError by itself
+            raise CheckpointError(
+                f"{path} cannot be read: {problem.strerror}.\nPass a folder that you may read."
+            ) from None
+        return cls(Path(path), contents, part=part, like=like)
+
+    def array(self, name: str, rows: Rows = None) -> np.ndarray:
+        """Read a tensor, or some of its rows, as a NumPy array.
+
+        Half precision, bfloat16, float8 and the quantized types of GGUF are returned as float32, which represents each
+        of them exactly; float32, float64 and integers as they are. Scales that are stored in other tensors are not
+        applied.
+
+        Args:
+            name: one of `tensors`.
+            rows: a slice, or integers in any order; None is all.
+
+        Raises:
+            CheckpointError: there is no such tensor, or the file is damaged.
+            TokenError: a row is out of range.
+            MissingExtra: the type is read by a package that is not installed.
+        """
+        entry = self.entry(name)
+        return self._contents.reader.array(name, checked_rows(entry, rows))
+
+    def tensor(self, name: str, rows: Rows = None) -> "Tensor":
+        """Read a tensor, or some of its rows, as a torch tensor of the stored type; float32 where torch lacks it.
+
+        Args:
+            name, rows: as in `array`.
+
+        Raises:
+            CheckpointError, TokenError, MissingExtra: as `array` does.
+        """
+        entry = self.entry(name)
+        return self._contents.reader.tensor(name, checked_rows(entry, rows))
+
+    def entry(self, name: str) -> Entry:
+        """Return the name, shape and type of a tensor.
+
+        Args:
+            name: one of `tensors`.
+
+        Raises:
+            CheckpointError: there is no such tensor; the message suggests a similar name.
+        """
+        if name not in self.tensors:
+            similar = get_close_matches(name, list(self.tensors)[:2000], n=1)
+            hint = f"Did you mean {quoted(similar[0])}?" if similar else f"`tensors` lists all {len(self.tensors):,}."
+            raise CheckpointError(f"{self.path} has no tensor {quoted(name)}.\n{hint}")
+        return self.tensors[name]
+
+    @cached_property
+    def words(self) -> list[str] | None:
+        """The tokens as strings, by id, as their file writes them; None where there is none.
+
+        There may be fewer than the token table has rows, because vocabularies are padded. An unused id is "".
+        """
+        return self._contents.words()
+
+    @cached_property
+    def tokenizer(self) -> "Tokenizer | None":
+        """The tokenizer of the folder, ready to encode; None where there is no tokenizer.json."""
+        path = self._contents.tokenizer
+        if path is None:
+            return None
+        from tokenizers import Tokenizer
+
+        file = File(path)
+        if file.size > MAX_TOKENIZER_BYTES:
+            raise file.wrong(
+                f"it has {file.size:,} bytes, but a tokenizer has at most {MAX_TOKENIZER_BYTES:,}", "Pass another."
+            )
+        try:
+            return Tokenizer.from_str(file.head(file.size).decode("utf-8"))
+        except BaseException as problem:  # a panic in Rust is no Exception
+            if isinstance(problem, KeyboardInterrupt | SystemExit | MemoryError):
+                raise
+            raise file.wrong(
+                f"the tokenizers library cannot read it: {str(problem)[:300]}", "Create it again."
+            ) from None
+
+    @cached_property
+    def names(self) -> Names:
+        """The names of the tables of the input layer, and whether that of the token table had to be guessed."""
+        shapes = {name: entry.shape for name, entry in self.tensors.items()}
+        table = self._contents.token_table
+        names = find_names(shapes, None, table)
+        if names.token_table is not None and not names.guessed:
+            return names
+        config = self.config or {}
+        inner = config.get("text_config")
+        size = config.get("vocab_size", inner.get("vocab_size") if isinstance(inner, dict) else None)
+        words = self.words
+        return find_names(shapes, len(words) if words else size if isinstance(size, int) else None, table)
+
+    @property
+    def token_table(self) -> str | None:
+        """The name of the token table, or None."""
+        return self.names.token_table
+
+    @property
+    def output_projection(self) -> str | None:
+        """The name of the output projection (`lm_head`), where it is stored beside the token table."""
+        return self.names.output_projection
+
+    @property
+    def position_table(self) -> str | None:
+        """The name of the table of learned positions, or None."""
+        return self.names.position_table
+
+    @property
+    def segment_table(self) -> str | None:
+        """The name of the table of segments (token types), or None."""
+        return self.names.segment_table
+
+    @cached_property
+    def tied(self) -> bool | None:
+        """Whether the output projection is the token table; None if unknown.
+
+        A stored output projection is compared with the table in 256 rows spread over both: two copies of one table, as
+        some writers store them, are tied. Without one the configuration decides.
+        """
+        table, output = self.token_table, self.output_projection
+        if table is None:
+            return None
+        return stated_as_tied(self.config, self.format) if output is None else self._equal(table, output)
+
+    @cached_property
+    def position_offset(self) -> int | None:
+        """The number of rows of the position table before that of position 0: 2 in OPT, BART and RoBERTa.
+
+        0 without a table, None for a model type with a table that is not known.
+        """
+        if self.position_table is None:
+            return 0
+        if self.config is None or self.format == "gguf":  # whose converter removes these rows
+            return None if self.config is None or "model_type" not in self.config else 0
+        return learned_offset(self.config)
+
+    @cached_property
+    def description(self) -> Description:
+        """The input layer that the configuration describes."""
+        if self.config is None:
+            raise CheckpointError(
+                f"{self.path} has no configuration that is known, so its positional encoding is unknown.\n"
+                "Put config.json beside the weights, or read it alone: whatwhere.from_huggingface(config)."
+            )
+        description = from_huggingface(self.config, part=self._part, like=self._like)
+        if self.metadata.get("general.architecture") in PERMUTED:
+            note = "GGUF permutes the query and key rows of this model to interleaved pairs"
+            return _with_layout(description, True, f"{note} (interleaved=True)")
+        layout = self.metadata.get(LAYOUT_KEY)
+        if layout is None:
+            return description
+        if layout not in LAYOUTS:
+            raise CheckpointError(
+                f"the header of {self.path} has {LAYOUT_KEY}={quoted(str(layout))}, but the known layouts are "
+                f"{', '.join(LAYOUTS)}.\nWrite it again, or pass the configuration alone: whatwhere.read(config)."
+            )
+        return _with_layout(description, layout == "interleaved", f"the header states {layout} rotary pairs")
+
+    def __repr__(self) -> str:
+        """Return the path, the format and the number of tensors."""
+        return f"Checkpoint({str(self.path)!r}, format={self.format!r}, {len(self.tensors):,} tensors)"
+
+    def _equal(self, table: str, output: str) -> bool | None:
+        one, other = self.entry(table), self.entry(output)
+        if one.shape != other.shape:
+            return False
+        rows = np.unique(np.linspace(0, max(one.shape[0] - 1, 0), _COMPARED_ROWS).astype(np.int64))[: one.shape[0]]
+        try:
+            left, right = (self.array(name, rows) for name in (table, output))
+        except MissingExtra:
+            return None
+        return bool(np.array_equal(left, right, equal_nan=True))
+
+
+def holds_weights(folder: Path) -> bool:
+    """Return whether a folder has weights, results of a comparison or vectors, rather than a configuration alone.
+
+    Args:
+        folder: of a model.
+    """
+    return is_results(folder) or is_projector(folder) or bool(weight_files(folder))
+
+
+def _with_layout(description: Description, interleaved: bool, note: str) -> Description:
+    """Return a description whose rotary pairs have the layout of the file rather than that of the model type."""
+    plans = tuple(
+        None if plan is None else replace(plan, settings={**plan.settings, "interleaved": interleaved})
+        for plan in description.query_key
+    )
+    return replace(description, query_key=plans, notes=(*description.notes, note))
+
+
+def _open_contents(path: str | Path, allow_pickle: bool) -> Contents:
+    """Detect the format of a file or folder, and read its headers."""
+    path = Path(path)
+    if path.is_dir():
+        return _open_directory(path, allow_pickle)
+    file = File(path)
+    if path.name == RESULTS:
+        return open_results(path.parent)
+    head = file.head(16)
+    if path.name.endswith(INDEX) or path.suffix == ".safetensors":
+        return open_with_config_and_tokenizer("safetensors", [path], allow_pickle)
+    if is_gguf(head) or path.suffix == ".gguf":
+        return open_gguf(path)
+    if is_npy(head) or path.suffix == ".npy":
+        return open_npy(path)
+    if path.suffix == ".npz" or (pickled.is_zip(head) and path.suffix not in _PICKLE_SUFFIXES):
+        return open_npz(path)
+    if pickled.is_zip(head) or pickled.is_old_pickle(head):
+        if not allow_pickle:
+            raise pickled.refuse(path)
+        return pickled.open_pickled(path)
+    if is_safetensors(head):
+        return open_with_config_and_tokenizer("safetensors", [path], allow_pickle)
+    return _open_vectors(file, head)
+
+
+def _open_directory(folder: Path, allow_pickle: bool) -> Contents:
+    # A folder with weights is a model, even if it also has a results.json or a vectors.tsv.
+    if not weight_files(folder):
+        if is_results(folder):
+            return open_results(folder)
+        if is_projector(folder):
+            return open_projector(folder)
+    return open_folder(folder, allow_pickle)
+
+
+def _open_vectors(file: File, head: bytes) -> Contents:
+    if not file.size:
+        raise file.wrong("it is empty", "Create or download it again.")
+    if file.path.suffix == ".json":
+        raise CheckpointError(f"{file.path} is a configuration, without tensors.\nRead it: whatwhere.read(path).")
+    if head.startswith(_FASTTEXT):
+        raise file.wrong("it is a model of fastText", "Save its vectors as text, a .vec file, and pass that.")
+    if head.startswith(_HDF5):
+        raise file.wrong("it is HDF5, as Keras writes it", "Save the model as safetensors.")
+    if is_binary(file):
+        return open_binary_vectors(file.path)
+    return open_projector(file.path) if file.path.suffix == ".tsv" else open_text_vectors(file.path)

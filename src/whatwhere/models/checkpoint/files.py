@@ -1,0 +1,226 @@
+"""Untrusted files: regular files only, read within the size that they had when they were opened, and their JSON."""
+
+import gc
+import json
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from whatwhere.errors import CheckpointError
+from whatwhere.escape import quoted
+
+
+@final
+class File:
+    """The path and the size of a regular file; nothing is read yet, and nothing stays open.
+
+    Links are followed: the cache of Hugging Face consists of them. A device or a pipe, which has no size and may never
+    end, is rejected.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        CheckpointError: it cannot be read, or is no regular file.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            status = self.path.stat()
+        except (OSError, ValueError) as problem:
+            detail = getattr(problem, "strerror", None) or problem
+            raise CheckpointError(
+                f"{self.path} cannot be read: {detail}.\nPass the path of a file or folder."
+            ) from None
+        if not stat.S_ISREG(status.st_mode):
+            raise CheckpointError(f"{self.path} is no regular file, so its size is not known.\nPass a file.")
+        self.size: int = status.st_size
+
+    @contextmanager
+    def opened(self) -> "Iterator[Stream]":
+        """Open the file, and close it at the end.
+
+        Yields:
+            A stream that reads at any offset.
+
+        Raises:
+            CheckpointError: the operating system refuses to read.
+        """
+        try:
+            with self.path.open("rb", buffering=0) as raw:
+                yield Stream(self, raw)
+        except OSError as problem:
+            detail = problem.strerror or problem
+            raise CheckpointError(f"{self.path} cannot be read: {detail}.\nTry again, or copy it again.") from None
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Return `count` bytes from an offset."""
+        with self.opened() as stream:
+            return stream.read(offset, count)
+
+    def head(self, count: int) -> bytes:
+        """Return the first `count` bytes, or all if there are fewer."""
+        return self.read(0, min(count, self.size))
+
+    def wrong(self, what: str, way_out: str) -> CheckpointError:
+        """Return an error about this file.
+
+        Args:
+            what: is wrong, without a full stop.
+            way_out: a sentence.
+        """
+        return CheckpointError(f"{self.path}: {what}.\n{way_out}")
+
+
+@final
+class Stream:
+    """An open file that is read at offsets.
+
+    Args:
+        file: the path and its size.
+        raw: the open file.
+    """
+
+    def __init__(self, file: File, raw: FileIO) -> None:
+        self.file = file
+        self._raw = raw
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Return `count` bytes from an offset; CheckpointError if they are not inside the file."""
+        self._raw.seek(self._inside(offset, count))
+        pieces, left = [], count
+        while left:
+            pieces.append(piece := self._raw.read(left))
+            left -= self._progressed(len(piece))
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def read_into(self, offset: int, array: np.ndarray) -> np.ndarray:
+        """Fill a contiguous array with the bytes at an offset, and return it."""
+        self._raw.seek(self._inside(offset, array.nbytes))
+        view = memoryview(array.reshape(-1).data).cast("B") if array.nbytes else memoryview(b"")
+        done = 0
+        while done < len(view):
+            done += self._progressed(self._raw.readinto(view[done:]))
+        return array
+
+    def _progressed(self, count: int | None) -> int:
+        if not count:
+            raise self.file.wrong("it became shorter while it was read", "Try again when it is whole.")
+        return count
+
+    def _inside(self, offset: int, count: int) -> int:
+        if offset < 0 or count < 0 or offset + count > self.file.size:
+            raise self.file.wrong(
+                f"bytes {offset:,} to {offset + count:,} are outside its {self.file.size:,} bytes",
+                "It is truncated, or was changed while it was read.",
+            )
+        return offset
+
+
+def parse_json(text: bytes, where: str) -> dict[str, Any]:
+    """Parse a JSON object in UTF-8, in which no key occurs twice.
+
+    Args:
+        text: to parse.
+        where: the file, and which part of it, for messages.
+
+    Raises:
+        CheckpointError: it is no JSON object, has a key twice, or is nested too deeply.
+
+    Examples:
+        >>> parse_json(b'{"a": 1, "a": 2}', "config.json")
+        Traceback (most recent call last):
+        whatwhere.errors.CheckpointError: config.json: the key 'a' occurs twice in one object.
+        Keep one of them.
+    """
+    try:
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=lambda pairs: _without_duplicates(pairs, where))
+    except CheckpointError:
+        raise
+    except RecursionError:
+        raise CheckpointError(
+            f"{where}: its JSON is nested too deeply.\nNo writer of models creates such a file."
+        ) from None
+    except ValueError as problem:
+        raise CheckpointError(f"{where} is not JSON: {problem}.\nCreate or download it again.") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{where} holds a {type(value).__name__}, but an object is needed.\nCreate it again.")
+    return value
+
+
+@contextmanager
+def paused_collector() -> Iterator[None]:
+    """Pause the garbage collector while many objects are created that are all kept.
+
+    A header may describe hundreds of thousands of tensors; the collector would traverse all of them again and again,
+    which takes as long as reading.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def read_json(path: str | Path, max_bytes: int) -> dict[str, Any]:
+    """Read a JSON object from a file.
+
+    Args:
+        path: of the file.
+        max_bytes: a larger file is rejected.
+
+    Raises:
+        CheckpointError: it cannot be read, is larger, or is no JSON object.
+    """
+    file = File(path)
+    if file.size > max_bytes:
+        raise file.wrong(f"it has {file.size:,} bytes, but such a file has at most {max_bytes:,}", "Pass another file.")
+    return parse_json(file.head(max_bytes), str(file.path))
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
+    merged = dict(pairs)
+    if len(merged) < len(pairs):
+        earlier: set[str] = set()
+        twice = next(key for key, _ in pairs if key in earlier or earlier.add(key))  # type: ignore[func-returns-value]
+        raise CheckpointError(f"{where}: the key {quoted(twice)} occurs twice in one object.\nKeep one of them.")
+    return merged
+
+
+def plain_name(name: object, where: str) -> str:
+    """Return the name of a file that another file refers to, if it stays in the same folder.
+
+    Only the name is confined: a link of that name was put there by whoever created the folder, and the cache of Hugging
+    Face consists of links to another folder.
+
+    Args:
+        name: as the file states it.
+        where: the file that states it, for messages.
+
+    Raises:
+        CheckpointError: it is no string, or would leave the folder.
+    """
+    if not isinstance(name, str) or name in ("", ".", "..") or any(char in name for char in "/\\:\0"):
+        given = quoted(name) if isinstance(name, str) else repr(name)[:80]
+        raise CheckpointError(
+            f"{where} refers to the file {given}, but only a plain name in its own folder is read.\n"
+            "If you trust it, move that file into the folder and write its plain name."
+        )
+    return name
+
+
+def is_whole_number(value: object) -> bool:
+    """Return whether a value read from JSON is a whole number from 0 to 2^63 - 1, as counts of bytes are.
+
+    Args:
+        value: of any type.
+    """
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63

@@ -1,0 +1,296 @@
+"""Folders as Hugging Face has them: weights in one file or in shards, a configuration, and the files of a tokenizer."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from whatwhere.errors import CheckpointError
+from whatwhere.escape import quoted
+from whatwhere.models.checkpoint import pickled
+from whatwhere.models.checkpoint.base import Contents, Entry, Reader
+from whatwhere.models.checkpoint.byte_ranges import ByteRange, ByteRangeReader
+from whatwhere.models.checkpoint.files import File, is_whole_number, plain_name, read_json
+from whatwhere.models.checkpoint.gguf import PART, open_gguf
+from whatwhere.models.checkpoint.safetensors import read_header
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Stored = TypeVar("Stored", ByteRange, Tensor)
+
+INDEX = ".index.json"
+MAX_TOKENIZER_BYTES = 200_000_000
+_MAX_INDEX_BYTES = 100_000_000
+_MAX_CONFIG_BYTES = 10_000_000
+_SAFETENSORS = ("model.safetensors.index.json", "model.safetensors", "diffusion_pytorch_model.safetensors")
+_PICKLES = ("pytorch_model.bin.index.json", "pytorch_model.bin")
+_MAX_UNUSED_IDS = 1 << 16
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the weights of a folder: an index, one file, or safetensors without an index; empty if there are none.
+
+    Args:
+        folder: of a model.
+
+    Raises:
+        CheckpointError: there are several GGUF models.
+    """
+    for name in _SAFETENSORS:
+        if (folder / name).is_file():
+            return [folder / name]
+    files = sorted(path for path in folder.glob("*.safetensors") if path.is_file())
+    files = files or _gguf_in(folder)
+    return files or [folder / name for name in _PICKLES if (folder / name).is_file()][:1]
+
+
+def _gguf_in(folder: Path) -> list[Path]:
+    """Return the GGUF model of a folder, apart from its later parts and projectors of images."""
+    files = sorted(path for path in folder.glob("*.gguf") if path.is_file() and not path.name.startswith("mmproj"))
+    files = [path for path in files if (part := PART.search(path.name)) is None or int(part[1]) == 1]
+    if len(files) > 1:
+        raise CheckpointError(
+            f"{folder} holds {len(files)} models: {', '.join(quoted(path.name) for path in files[:5])}.\n"
+            "Pass one of these files."
+        )
+    return files
+
+
+def open_folder(folder: str | Path, allow_pickle: bool) -> Contents:
+    """Read the headers of the weights of a folder, its configuration and the names of its tokenizer files.
+
+    Args:
+        folder: of a model.
+        allow_pickle: read pickles too.
+
+    Raises:
+        CheckpointError: there are no weights, or they cannot be read.
+    """
+    folder = Path(folder)
+    weights = weight_files(folder)
+    if not weights:
+        inside = sorted(path.parent.name for path in folder.glob("*/*.safetensors"))[:3]
+        hint = f"\nThere are some in {', '.join(map(quoted, inside))}: pass that folder." if inside else ""
+        raise CheckpointError(f"{folder} holds no weights that are read: safetensors, GGUF or pytorch_model.bin.{hint}")
+    if weights[0].suffix == ".gguf":
+        contents = open_gguf(weights[0])
+        return contents if contents.config is not None else replace(contents, config=_config_in(folder))
+    return open_with_config_and_tokenizer("folder", weights, allow_pickle)
+
+
+def open_with_config_and_tokenizer(format: str, weights: list[Path], allow_pickle: bool = False) -> Contents:
+    """Read the headers of weights, and the configuration and the tokenizer in their folder.
+
+    Args:
+        format: the name of the format in the result.
+        weights: an index, one file, or several files of safetensors.
+        allow_pickle: read pickles too.
+
+    Raises:
+        CheckpointError: they cannot be read, or are pickles that were not allowed.
+    """
+    folder = weights[0].parent
+    metadata: Mapping[str, Any] = {}
+    reader: Reader
+    if weights[0].name.endswith(INDEX):
+        entries, reader, metadata = _open_shards(weights[0], allow_pickle)
+    elif weights[0].suffix == ".safetensors":
+        entries, reader, metadata = _open_safetensors(weights)
+    else:
+        if not allow_pickle:
+            raise pickled.refuse(weights[0])
+        contents = pickled.open_pickled(weights[0])
+        entries, reader = contents.entries, contents.reader
+    tokenizer = folder / "tokenizer.json"
+    return Contents(
+        format,
+        entries,
+        reader,
+        words=_tokens_of(folder),
+        config=_config_in(folder),
+        metadata=metadata,
+        tokenizer=tokenizer if tokenizer.is_file() else None,
+    )
+
+
+def _config_in(folder: Path) -> dict[str, Any] | None:
+    path = folder / "config.json"
+    return read_json(path, _MAX_CONFIG_BYTES) if path.is_file() else None
+
+
+def _open_safetensors(weights: list[Path]) -> tuple[Mapping[str, Entry], Reader, Mapping[str, Any]]:
+    ranges: dict[str, ByteRange] = {}
+    metadata: dict[str, Any] = {}
+    for path in weights:
+        more, metadata = read_header(path)
+        if both := ranges.keys() & more.keys():
+            raise CheckpointError(
+                f"{path}: the tensor {quoted(min(both))} is also in {ranges[min(both)].entry.file.name}.\n"
+                "The folder holds several models, or one twice: pass one of the files."
+            )
+        ranges |= more
+    return {name: one.entry for name, one in ranges.items()}, ByteRangeReader(ranges), metadata
+
+
+def _open_shards(index: Path, allow_pickle: bool) -> tuple[Mapping[str, Entry], Reader, Mapping[str, Any]]:
+    """Read an index and the headers of its shards."""
+    contents = read_json(index, _MAX_INDEX_BYTES)
+    shards, metadata = contents.get("weight_map"), contents.get("metadata") or {}
+    if not isinstance(shards, dict) or not shards or not isinstance(metadata, dict):
+        raise CheckpointError(f"{index} has no weight_map from tensors to files.\nDownload it again.")
+    names = {plain_name(name, str(index)) for name in shards.values()}
+    if all(name.endswith(".safetensors") for name in names):
+        headers = {name: read_header(_shard(index, name))[0] for name in sorted(names)}
+        ranges = {tensor: _in_shard(index, tensor, shards[tensor], headers[shards[tensor]]) for tensor in shards}
+        return {name: one.entry for name, one in ranges.items()}, ByteRangeReader(ranges), metadata
+    if not allow_pickle:
+        raise pickled.refuse(index)
+    files = {name: File(_shard(index, name)) for name in sorted(names)}
+    loaded = {name: pickled.load(file) for name, file in files.items()}
+    tensors = {tensor: _in_shard(index, tensor, shards[tensor], loaded[shards[tensor]]) for tensor in shards}
+    entries = {name: pickled.entry_of(files[shards[name]], name, tensor) for name, tensor in tensors.items()}
+    largest = max(files.values(), key=lambda file: file.size)
+    return entries, pickled.Pickled(largest, tensors), metadata
+
+
+def _shard(index: Path, name: str) -> Path:
+    path = index.with_name(name)
+    if not path.is_file():
+        raise CheckpointError(
+            f"{index} names the file {quoted(name)}, which is not beside it.\nDownload that file too."
+        )
+    return path
+
+
+def _in_shard(index: Path, tensor: str, name: str, header: "Mapping[str, Stored]") -> "Stored":
+    if tensor not in header:
+        raise CheckpointError(
+            f"{index} places the tensor {quoted(tensor)} in {quoted(name)}, which does not contain it.\n"
+            "The files are of different versions: download the folder again."
+        )
+    return header[tensor]
+
+
+# Tokens as strings, from the files of a tokenizer, without building it
+
+
+def _tokens_of(folder: Path) -> Callable[[], list[str] | None]:
+    """Return a reader of the tokens, from the first known file of a tokenizer."""
+    for name, read in _READERS.items():
+        path = folder / name
+        if path.is_file():
+            return lambda read=read, path=path: read(path)  # type: ignore[misc]
+    return lambda: None
+
+
+def _from_tokenizer(path: Path) -> list[str]:
+    """Read tokenizer.json of the tokenizers library: the vocabulary of its model, and the added tokens."""
+    contents = read_json(path, MAX_TOKENIZER_BYTES)
+    model = contents.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    added = contents.get("added_tokens") or []
+    pairs: list[tuple[Any, Any]]
+    if isinstance(vocabulary, dict):
+        pairs = list(vocabulary.items())
+    elif isinstance(vocabulary, list):  # Unigram: [piece, log probability], the id is the position in the list
+        pairs = [(row[0] if isinstance(row, list) and row else None, n) for n, row in enumerate(vocabulary)]
+    else:
+        raise _wrong(path, "it has no vocabulary where model.vocab should be")
+    if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
+        raise _wrong(path, "added_tokens is no list of objects")
+    return _by_id(path, [*pairs, *((token.get("content"), token.get("id")) for token in added)])
+
+
+def _from_json(path: Path) -> list[str]:
+    """Read vocab.json, as GPT-2 has it, and added_tokens.json beside it."""
+    pairs = list(read_json(path, MAX_TOKENIZER_BYTES).items())
+    added = path.with_name("added_tokens.json")
+    return _by_id(path, pairs + (list(read_json(added, MAX_TOKENIZER_BYTES).items()) if added.is_file() else []))
+
+
+def _from_text(path: Path) -> list[str]:
+    """Read vocab.txt, as BERT has it: a token on each line; bytes that are not UTF-8 become U+FFFD."""
+    text = _whole(path)
+    lines = text.removesuffix(b"\n").split(b"\n") if text else []
+    return [line.rstrip(b"\r").decode("utf-8", "replace") for line in lines]
+
+
+def _from_sentencepiece(path: Path) -> list[str]:
+    """Read the pieces of a SentencePiece model: field 1 of each field 1 of the message, in order."""
+    pieces = []
+    for number, piece in _fields(path, _whole(path)):
+        if number == 1:
+            texts = [text for inner, text in _fields(path, piece) if inner == 1]
+            pieces.append(texts[0].decode("utf-8", "replace") if texts else "")
+    if not pieces:
+        raise _wrong(path, "it is no SentencePiece model: it holds no pieces")
+    return pieces
+
+
+_READERS: Mapping[str, Callable[[Path], list[str]]] = {
+    "tokenizer.json": _from_tokenizer,
+    "vocab.txt": _from_text,
+    "vocab.json": _from_json,
+    "spiece.model": _from_sentencepiece,
+    "sentencepiece.bpe.model": _from_sentencepiece,
+    "tokenizer.model": _from_sentencepiece,
+}
+
+
+def _whole(path: Path) -> bytes:
+    file = File(path)
+    if file.size > MAX_TOKENIZER_BYTES:
+        raise _wrong(path, f"it has {file.size:,} bytes, but a vocabulary has at most {MAX_TOKENIZER_BYTES:,}")
+    return file.head(file.size)
+
+
+def _by_id(path: Path, pairs: list[tuple[Any, Any]]) -> list[str]:
+    """Return tokens by id; an unused id is an empty string."""
+    for token, number in pairs:
+        if not isinstance(token, str) or not is_whole_number(number):
+            raise _wrong(path, f"the token {quoted(str(token))} has the number {quoted(str(number))}")
+    count = max((number for _, number in pairs), default=-1) + 1
+    if count > 16 * len(pairs) + _MAX_UNUSED_IDS:
+        raise _wrong(path, f"it numbers {len(pairs):,} tokens up to {count - 1:,}")
+    tokens = [""] * count
+    for token, number in pairs:
+        # A lone surrogate, which JSON can express and UTF-8 cannot, would break whatever prints it.
+        tokens[number] = token.encode("utf-8", "replace").decode()
+    return tokens
+
+
+def _fields(path: Path, message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the fields of a protobuf message that are strings or messages; numbers are skipped."""
+    at = 0
+    while at < len(message):
+        key, at = _varint(path, message, at)
+        number, wire = key >> 3, key & 7
+        size = {1: 8, 5: 4}.get(wire, 0)
+        if wire == 0:
+            _, at = _varint(path, message, at)
+        elif wire == 2:
+            size, at = _varint(path, message, at)
+        elif not size:
+            raise _wrong(path, "it is no SentencePiece model")
+        if size > len(message) - at:
+            raise _wrong(path, "it is no SentencePiece model, or is truncated")
+        if wire == 2:
+            yield number, message[at : at + size]
+        at += size
+
+
+def _varint(path: Path, message: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for n in range(10):
+        if at + n >= len(message):
+            break
+        byte = message[at + n]
+        value |= (byte & 127) << (7 * n)
+        if byte < 128:
+            return value, at + n + 1
+    raise _wrong(path, "it is no SentencePiece model, or is truncated")
+
+
+def _wrong(path: Path, what: str) -> CheckpointError:
+    return CheckpointError(f"{path}: {what}.\nCreate or download the tokenizer again, or move this file away.")

@@ -1,0 +1,255 @@
+"""GGUF, versions 2 and 3: keys and values, the offset of each tensor, and the tensors, aligned.
+
+The layout is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The header is read here, of long lists
+only the offset; quantized tensors are dequantized by the package gguf, which the authors of the format maintain.
+"""
+
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from whatwhere.escape import quoted
+from whatwhere.models.checkpoint.base import Contents, Entry
+from whatwhere.models.checkpoint.byte_ranges import ByteRange, ByteRangeReader, check_disjoint, checked_size
+from whatwhere.models.checkpoint.dtypes import STORED_TYPES
+from whatwhere.models.checkpoint.files import File, Stream
+from whatwhere.models.checkpoint.gguf_keys import config_of
+
+TYPES = {
+    0: "float32", 1: "float16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K",
+    11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS",
+    19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "int8", 25: "int16", 26: "int32",
+    27: "int64", 28: "float64", 29: "IQ1_M", 30: "bfloat16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
+    41: "Q1_0",
+}  # fmt: skip
+"""GGUF's number of a type -> its name here."""
+
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _LIST = 8, 9
+_SHORT_LIST = 1000  # shorter lists of numbers are read with the header
+_CHUNK = 1 << 20
+_MAX_PARTS = 1000
+_MAX_STRINGS = 1 << 24  # of a list; vocabularies have a quarter of a million
+PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+"""The end of the name of a part: its number, and the number of parts."""
+_DAMAGED = "It is truncated or damaged: create or download it again."
+
+
+@dataclass(frozen=True)
+class LongList:
+    """The position of a long list in the header; its elements are read on request.
+
+    Args:
+        type: GGUF's number of the type of its elements.
+        count: the number of elements.
+        offset: of the first one.
+    """
+
+    type: int
+    count: int
+    offset: int
+
+
+@final
+class _Cursor:
+    """Read a header sequentially, in chunks, never beyond the end of the file."""
+
+    def __init__(self, file: File, stream: Stream, offset: int = 0) -> None:
+        self.file, self._stream = file, stream
+        self._chunk, self._begin, self._at = b"", offset, 0
+
+    @property
+    def offset(self) -> int:
+        """The offset of the next byte."""
+        return self._begin + self._at
+
+    def take(self, count: int, what: str) -> bytes:
+        """Return the next bytes."""
+        if count > self.file.size - self.offset:
+            raise self.file.wrong(
+                f"{what} at byte {self.offset:,} has {count:,} bytes, but {self.file.size - self.offset:,} are left",
+                _DAMAGED,
+            )
+        if self._at + count > len(self._chunk):
+            self._begin, self._at = self.offset, 0
+            self._chunk = self._stream.read(self._begin, min(max(count, _CHUNK), self.file.size - self._begin))
+        self._at += count
+        return self._chunk[self._at - count : self._at]
+
+    def skip(self, count: int, what: str) -> None:
+        """Skip bytes without reading them."""
+        if count <= len(self._chunk) - self._at:
+            self._at += count
+            return
+        if count > self.file.size - self.offset:
+            self.take(count, what)
+        self._begin, self._at, self._chunk = self.offset + count, 0, b""
+
+    def number(self, code: str, what: str) -> Any:
+        """Return the next number."""
+        return struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0]
+
+    def text(self, what: str) -> bytes:
+        """Return the next string."""
+        return self.take(self.number("Q", what), what)
+
+
+def open_gguf(path: str | Path) -> Contents:
+    """Read the header of a file, or of all files if the path is the first of a split model.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        CheckpointError: it is damaged, of another version, or a later part of a split model.
+    """
+    file = File(path)
+    metadata, ranges = _read_header(file)
+    for other in _others(file, metadata):
+        more = _read_header(other)[1]
+        if both := ranges.keys() & more.keys():
+            raise other.wrong(f"the tensor {quoted(min(both))} is in an earlier part too", _DAMAGED)
+        ranges |= more
+    entries = {name: one.entry for name, one in ranges.items()}
+    reader = ByteRangeReader(ranges)
+
+    def factors(name: str) -> list[float] | None:
+        entry = entries.get(name)
+        if entry is None or len(entry.shape) != 1 or entry.shape[0] > _SHORT_LIST:
+            return None
+        return [float(value) for value in reader.array(name, range(entry.shape[0]))]
+
+    return Contents(
+        "gguf",
+        entries,
+        reader,
+        words=lambda: _tokens(file, metadata),
+        config=config_of(metadata, entries, factors),
+        metadata=metadata,
+    )
+
+
+def _read_header(file: File) -> tuple[dict[str, Any], dict[str, ByteRange]]:
+    with file.opened() as stream:
+        cursor = _Cursor(file, stream)
+        if cursor.take(4, "the magic number") != b"GGUF":
+            raise file.wrong("it does not begin with the letters GGUF", "Pass a file of this format.")
+        version = cursor.number("I", "the version")
+        if version not in (2, 3):
+            order = ", written with the most significant byte first" if version in (2 << 24, 3 << 24) else ""
+            raise file.wrong(f"its version is {version}{order}, but 2 and 3 are read", "Convert the model again.")
+        tensors, keys = cursor.number("Q", "the count of tensors"), cursor.number("Q", "the count of keys")
+        left = file.size - cursor.offset
+        # A key takes at least 13 bytes, a tensor 24: more than fit are not searched for.
+        if keys * 13 + tensors * 24 > left:
+            raise file.wrong(f"it claims {keys:,} keys and {tensors:,} tensors in {left:,} bytes", _DAMAGED)
+        metadata: dict[str, Any] = {}
+        for _ in range(keys):
+            name = cursor.text("a key").decode("utf-8", "replace")
+            if name in metadata:
+                raise file.wrong(f"the key {quoted(name)} occurs twice in its header", _DAMAGED)
+            metadata[name] = _value(cursor, cursor.number("I", f"the type of {quoted(name)}"), name)
+        headers = [_tensor(cursor) for _ in range(tensors)]
+        return metadata, _byte_ranges(file, headers, _data_begin(file, metadata, cursor.offset))
+
+
+def _value(cursor: _Cursor, kind: int, name: str) -> Any:
+    what = f"the value of {quoted(name)}"
+    if kind in _SCALARS:
+        return cursor.number(_SCALARS[kind], what)
+    if kind == _STRING:
+        return cursor.text(what).decode("utf-8", "replace")
+    if kind != _LIST:
+        raise cursor.file.wrong(f"{what} has the type {kind}, which is not known", _DAMAGED)
+    kind, count = cursor.number("I", what), cursor.number("Q", what)
+    long_list = LongList(kind, count, cursor.offset)
+    if kind == _STRING:
+        if count > min(_MAX_STRINGS, (cursor.file.size - cursor.offset) // 8):
+            raise cursor.file.wrong(f"{what} claims {count:,} strings, more than can be", _DAMAGED)
+        for _ in range(count):
+            cursor.skip(cursor.number("Q", what), what)
+        return long_list
+    if kind not in _SCALARS:
+        raise cursor.file.wrong(f"{what} is a list of the type {kind}, which is not known or not read", _DAMAGED)
+    size = struct.calcsize("<" + _SCALARS[kind])
+    if count <= _SHORT_LIST:
+        return list(struct.unpack(f"<{count}{_SCALARS[kind]}", cursor.take(count * size, what)))
+    cursor.skip(count * size, what)
+    return long_list
+
+
+def _tensor(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
+    name = cursor.text("the name of a tensor").decode("utf-8", "replace")
+    dimensions = cursor.number("I", f"the dimensions of {quoted(name)}")
+    if dimensions > 8:
+        raise cursor.file.wrong(f"the tensor {quoted(name)} claims {dimensions:,} dimensions", _DAMAGED)
+    shape = struct.unpack(f"<{dimensions}Q", cursor.take(8 * dimensions, f"the shape of {quoted(name)}"))
+    kind, offset = struct.unpack("<IQ", cursor.take(12, f"the type of {quoted(name)}"))
+    return name, shape[::-1], kind, offset  # the file has the fastest dimension first
+
+
+def _data_begin(file: File, metadata: Mapping[str, Any], end: int) -> int:
+    alignment = metadata.get("general.alignment", 32)
+    if not isinstance(alignment, int) or isinstance(alignment, bool) or not 1 <= alignment <= 1 << 24:
+        raise file.wrong(f"general.alignment is {str(alignment)[:40]}, which is no alignment", _DAMAGED)
+    return -(-end // alignment) * alignment
+
+
+def _byte_ranges(file: File, headers: list[tuple[str, tuple[int, ...], int, int]], begin: int) -> dict[str, ByteRange]:
+    ranges: dict[str, ByteRange] = {}
+    for name, shape, number, offset in headers:
+        if name in ranges:
+            raise file.wrong(f"the tensor {quoted(name)} occurs twice in its header", _DAMAGED)
+        if number not in TYPES:
+            raise file.wrong(
+                f"the tensor {quoted(name)} has the type {number}, which is not known",
+                "Quantize the model another way, such as Q8_0.",
+            )
+        stored_type = STORED_TYPES[TYPES[number]]
+        size = checked_size(file, name, stored_type, shape)
+        if begin + offset + size > file.size:
+            raise file.wrong(
+                f"the tensor {quoted(name)} ends at byte {begin + offset + size:,}, but the file at {file.size:,}",
+                _DAMAGED,
+            )
+        ranges[name] = ByteRange(Entry(name, shape, stored_type.name, size, file.path), file, begin + offset)
+    check_disjoint(file, ranges.values())
+    return ranges
+
+
+def _others(file: File, metadata: Mapping[str, Any]) -> list[File]:
+    """Return the other files of a split model, by the file names of llama.cpp."""
+    count = metadata.get("split.count", 0)
+    if not isinstance(count, int) or count < 2:
+        return []
+    match = PART.search(file.path.name)
+    if match is None or int(match[2]) != count or int(match[1]) != 1 or count > _MAX_PARTS:
+        raise file.wrong(
+            f"it is one of {count:,} parts, which are found from the name of the first, such as "
+            f"model-00001-of-{min(count, 99_999):05}.gguf",
+            "Pass that one, or join the parts: llama-gguf-split --merge.",
+        )
+    stem = file.path.name[: match.start()]
+    return [File(file.path.with_name(f"{stem}-{part:05}-of-{count:05}.gguf")) for part in range(2, count + 1)]
+
+
+def _tokens(file: File, metadata: Mapping[str, Any]) -> list[str] | None:
+    """Read the tokens; bytes that are not UTF-8 become U+FFFD."""
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    if not isinstance(tokens, LongList) or tokens.type != _STRING:
+        return None
+    with file.opened() as stream:
+        cursor = _Cursor(file, stream, tokens.offset)
+        return [cursor.text("a token").decode("utf-8", "replace") for _ in range(tokens.count)]
+
+
+def is_gguf(head: bytes) -> bool:
+    """Return whether a file begins with the magic number of GGUF.
+
+    Args:
+        head: its first bytes.
+    """
+    return head[:4] == b"GGUF"

@@ -1,0 +1,308 @@
+"""Look up tokens by text or id, and tables by role or name; a table comes without its rows that are not finite."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Int64
+
+from whatwhere.analysis.token_types import marking, texts, token_types
+from whatwhere.errors import CheckpointError, SettingError, TokenError
+from whatwhere.escape import quoted
+from whatwhere.models.checkpoint.base import Entry
+from whatwhere.models.checkpoint.checkpoint import Checkpoint
+from whatwhere.what.text import byte_alphabet
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+TABLES = ("input", "readout")
+"""The token table, and the output projection; `table_name` accepts "output" for the latter too."""
+
+_BLOCK = 8192
+_MAX_SIMILAR = 5000
+_MAX_LENGTH_DIFFERENCE = 2
+"""Characters by which a similar token may be longer or shorter: a wider search takes seconds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The rows of a table in which all numbers are finite, and their tokens.
+
+    Args:
+        name: of the tensor.
+        dtype: the stored type.
+        weight: the finite rows, in the order of ids.
+        ids: of these rows.
+        broken: ids of the rows with NaN or infinity, which are excluded: they have no distance to any row.
+        words: the tokens by id, as the vocabulary writes them; there may be fewer than rows.
+    """
+
+    name: str
+    dtype: str
+    weight: np.ndarray
+    ids: Int64[np.ndarray, " rows"]
+    broken: Int64[np.ndarray, " broken"]
+    words: Sequence[str]
+
+    def word(self, row: int) -> str:
+        """Return the name of a row: its token, or #id where no token has this id.
+
+        Args:
+            row: of `weight`.
+        """
+        return word_of(self.words, int(self.ids[row]))
+
+    def row(self, number: int) -> int:
+        """Return the row of `weight` of an id.
+
+        Args:
+            number: the id.
+
+        Raises:
+            TokenError: the id is out of range, or its row is not finite.
+        """
+        row = int(np.searchsorted(self.ids, number))
+        if row < len(self.ids) and self.ids[row] == number:
+            return row
+        if number in self.broken:
+            raise TokenError(
+                f"the row of {quoted(word_of(self.words, number))} (#{number}) holds numbers that are not finite, "
+                "so it has no neighbors.\nChoose another token."
+            )
+        raise TokenError(f"id {number} lies outside {quoted(self.name)}, which has {self.rows:,} rows.")
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the table, those that are not finite included."""
+        return len(self.ids) + len(self.broken)
+
+    def plain_words(self) -> dict[str, int]:
+        """Return word -> row, with words as people write them: "king" has the row of "Ġking" where such tokens exist.
+
+        Of two tokens with one text, the one at the beginning of a word is chosen.
+        """
+        convention = marking(self.words)
+        texts_of = texts(self.words, convention) if convention in ("bytes", "sentencepiece") else self.words
+        initial: dict[str, int] = {}
+        others: dict[str, int] = {}
+        for row, number in enumerate(self.ids.tolist()):
+            text = texts_of[number] if number < len(texts_of) else ""
+            if isinstance(text, str) and text:
+                (initial if text.startswith(" ") else others).setdefault(text.removeprefix(" "), row)
+        return others | initial
+
+
+def word_of(words: Sequence[str], number: int) -> str:
+    """Return the name of an id: its token, or #id where no token has it.
+
+    Args:
+        words: the tokens by id.
+        number: the id.
+    Examples:
+        >>> word_of(["the", ""], 0), word_of(["the", ""], 1)
+        ('the', '#1')
+    """
+    return words[number] if number < len(words) and words[number] else f"#{number}"
+
+
+def find_token(checkpoint: Checkpoint, text: str, rows: int | None = None) -> int:
+    """Return the id of a token by its text or number.
+
+    `#123` is always the id 123. Other texts are looked up literally in the vocabulary; then encoded by the tokenizer,
+    if that gives one token; then as the vocabulary would write them, with and without its mark for a leading space. So
+    "king" finds "king", else "Ġking" or "▁king", and " king" finds the latter first.
+
+    Args:
+        checkpoint: to search.
+        text: of the token, or # and its id.
+        rows: of the table in which the id must be a row; None is the token table.
+
+    Raises:
+        TokenError: there is no such token, or it has no row.
+        CheckpointError: there is no token table.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from tempfile import mkdtemp
+        >>> path = Path(mkdtemp(), "two.vec")
+        >>> _ = path.write_text("2 1\\n▁king 1\\n▁queen 2\\n")
+        >>> checkpoint = Checkpoint.open(path)
+        >>> find_token(checkpoint, "queen"), find_token(checkpoint, "#0")
+        (1, 0)
+    """
+    if rows is None:
+        rows = checkpoint.entry(table_name(checkpoint, "input")).shape[0]
+    if re.fullmatch(r"#[0-9]{1,18}", text):
+        number = int(text[1:])
+        if number >= rows:
+            raise TokenError(f"id {number} lies outside the table, which has {rows:,} rows (0..{rows - 1:,}).")
+        return number
+    words = checkpoint.words
+    if words is None:
+        raise TokenError(
+            f"{checkpoint.path} names no tokens, so {quoted(text)} cannot be found by its text.\n"
+            "Pass an id, as in '#123', or put the tokenizer's files beside the weights."
+        )
+    token_id = _id_of(checkpoint, words, text)
+    if token_id is None:
+        raise TokenError(_unknown(checkpoint, words, text))
+    if token_id >= rows:
+        raise TokenError(
+            f"{quoted(text)} is token {token_id}, but the table has {rows:,} rows (0..{rows - 1:,}).\n"
+            "The tokenizer and the weights do not belong together."
+        )
+    return token_id
+
+
+def table_name(checkpoint: Checkpoint, which: str) -> str:
+    """Return the name of a tensor with one row for each token.
+
+    Args:
+        checkpoint: that contains it.
+        which: "input", the token table; "output" (or "readout"), the output projection, the same tensor if the two are
+            tied; or the name of a tensor of two dimensions.
+
+    Raises:
+        CheckpointError: there is no such tensor.
+        SettingError: it has other than two dimensions.
+    """
+    table = checkpoint.token_table
+    if which == "input":
+        if table is None:
+            tables = [name for name, entry in checkpoint.tensors.items() if _is_table(entry)]
+            raise CheckpointError(
+                f"{checkpoint.path} has no tensor that is known as a token table.\n"
+                f"Pass its name: --table NAME, of {_first_names(tables)}."
+            )
+        return table
+    if which in ("output", "readout"):
+        output = checkpoint.output_projection or (table if checkpoint.tied else None)
+        if output is None:
+            raise CheckpointError(
+                f"{checkpoint.path} has no output projection: no tensor in it maps to logits.\nPass --table input."
+            )
+        return output
+    if which not in checkpoint.tensors:
+        checkpoint.entry(which)
+    if not _is_table(checkpoint.tensors[which]):
+        raise SettingError(
+            f"{quoted(which)} has the shape {checkpoint.tensors[which].shape}, but a table has (rows, dim).\n"
+            "Pass --table input, output, or the name of a tensor of two dimensions."
+        )
+    return which
+
+
+def read_table(checkpoint: Checkpoint, which: str = "input") -> Table:
+    """Read a table without its rows that hold NaN or infinity.
+
+    Args:
+        checkpoint: that contains it.
+        which: as in `table_name`.
+
+    Raises:
+        CheckpointError: there is no such table, it holds no real numbers, or no row is finite.
+        SettingError: it has other than two dimensions.
+    """
+    name = table_name(checkpoint, which)
+    entry = checkpoint.entry(name)
+    if 0 in entry.shape:
+        raise CheckpointError(f"{quoted(name)} of {checkpoint.path} is empty: its shape is {entry.shape}.")
+    weight = checkpoint.array(name)
+    if weight.dtype.kind not in "fiu":
+        raise CheckpointError(f"{quoted(name)} holds {entry.dtype}, but a table of vectors holds real numbers.")
+    if weight.dtype.kind in "iu":
+        weight = weight.astype(np.float64)
+    finite = finite_rows(weight)
+    if not finite.any():
+        raise CheckpointError(f"every row of {quoted(name)} in {checkpoint.path} holds NaN or infinity.")
+    ids = np.flatnonzero(finite)
+    kept = weight if len(ids) == len(weight) else weight[ids]
+    return Table(name, entry.dtype, kept, ids, np.flatnonzero(~finite), checkpoint.words or [])
+
+
+def finite_rows(weight: np.ndarray) -> np.ndarray:
+    """Return for each row whether all its numbers are finite.
+
+    Args:
+        weight: a table (rows, dim).
+    """
+    blocks = [np.isfinite(weight[n : n + _BLOCK]).all(axis=1) for n in range(0, len(weight), _BLOCK)]
+    return np.concatenate(blocks) if blocks else np.zeros(0, bool)
+
+
+def _is_table(entry: Entry) -> bool:
+    return len(entry.shape) == 2
+
+
+def _first_names(names: Sequence[str]) -> str:
+    return ", ".join(map(quoted, names[:6])) + (f" and {len(names) - 6:,} more" if len(names) > 6 else "") or "none"
+
+
+def _id_of(checkpoint: Checkpoint, words: Sequence[str], text: str) -> int | None:
+    if not text:
+        return None
+    if text in words:
+        return words.index(text)
+    tokenizer = checkpoint.tokenizer
+    number = None if tokenizer is None else _encoded(tokenizer, words, text)
+    if number is not None:
+        return number
+    return next((words.index(form) for form in _written_forms(words, text) if form in words), None)
+
+
+def _encoded(tokenizer: "Tokenizer", words: Sequence[str], text: str) -> int | None:
+    """Return the id of a text that is encoded as one token, other than the unknown token; None if it is not."""
+    for variant in (text, f" {text}"):
+        ids = _ids(tokenizer, variant)
+        if len(ids) != 1 or not ids[0] < len(words):
+            continue
+        word = words[ids[0]]
+        if word != getattr(tokenizer.model, "unk_token", None) and token_types([word]) != ["special"]:
+            return ids[0]
+    return None
+
+
+def _ids(tokenizer: "Tokenizer", text: str) -> list[int]:
+    """Return the ids of a text without padding, which many tokenizers are saved to add."""
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    return [number for number, mask in zip(encoding.ids, encoding.attention_mask, strict=True) if mask]
+
+
+def _written_forms(words: Sequence[str], text: str) -> list[str]:
+    """Return the forms in which a vocabulary may write a text, with its mark for a leading space and without."""
+    convention = marking(words)
+    if convention == "bytes":
+        letters = {byte: letter for letter, byte in byte_alphabet().items()}
+        return ["".join(letters[byte] for byte in variant.encode()) for variant in (text, f" {text}")]
+    if convention == "sentencepiece":
+        return [text.replace(" ", "▁"), f"▁{text.replace(' ', '▁')}"]
+    return [text.strip()]
+
+
+def _unknown(checkpoint: Checkpoint, words: Sequence[str], text: str) -> str:
+    if not text:
+        return "a token is looked up by its text or id, but the text is empty.\nPass a text such as king, or '#123'."
+    message = f"no token of {checkpoint.path} is {quoted(text)}."
+    pieces = [] if checkpoint.tokenizer is None else _ids(checkpoint.tokenizer, text)
+    if len(pieces) > 1:
+        message += f"\nThe tokenizer splits it into {len(pieces)}: {_first_names([word_of(words, n) for n in pieces])}."
+    similar = _similar(words, text)
+    hint = f"Similar are {', '.join(map(quoted, similar))}." if similar else "Pass an id, as in '#123'."
+    return f"{message}\n{hint}"
+
+
+def _similar(words: Sequence[str], text: str) -> list[str]:
+    """Return similar tokens, among those with the same first letter and about the same length."""
+    plain = text.strip().lower()
+    candidates: dict[str, str] = {}
+    for word in words:
+        bare = word.lstrip("Ġ▁ ").lower()
+        if bare[:1] == plain[:1] and abs(len(bare) - len(plain)) <= _MAX_LENGTH_DIFFERENCE:
+            candidates.setdefault(bare, word)
+            if len(candidates) == _MAX_SIMILAR:
+                break
+    return [candidates[bare] for bare in get_close_matches(plain, candidates, n=3, cutoff=0.6)]

@@ -1,0 +1,136 @@
+"""Which tensors are the tables of the input layer, by name or else by number of rows, and whether logits are tied."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+TOKENS = (
+    "shared.weight", "embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight",
+    "tok_embeddings.weight", "token_embd.weight", "token_embedding.weight", "tokens_embed.weight",
+    "word_embedding.weight", "tokens.weight", "transformer.w.weight", "embed_tokens", "embeddings.weight",
+    "embedding.weight", "embeddings", "vectors",
+)  # fmt: skip
+"""Suffixes of names, the most certain first: T5 and BART have `shared` and copies of it, most others `embed_tokens`."""
+
+POSITIONS = (
+    "position_embeddings.weight", "wpe.weight", "embed_positions.weight", "position_embd.weight",
+    "position_embedding.weight", "positions_embed.weight", "where.input.weight", "positional_embedding",
+)  # fmt: skip
+
+SEGMENTS = ("token_type_embeddings.weight", "token_types.weight")
+
+OUTPUT_PROJECTIONS = (
+    "lm_head.weight", "embed_out.weight", "predictions.decoder.weight", "lm_head.decoder.weight", "proj_out.weight",
+    "vocab_projector.weight", "generator_lm_head.weight", "lm_loss.weight", "pred_layer.proj.weight",
+    "output_projection.weight",
+)  # fmt: skip
+WHOLE_OUTPUT_PROJECTIONS = ("output.weight", "decoder.weight", "head.weight")
+"""Names that mean the output projection only without a prefix: a layer may have an `output.weight` of its own."""
+
+OTHER_MODALITIES = ("vision", "visual", "image", "audio", "speech", "video", "patch")
+"""Parts of names of tables that are not for text."""
+
+_MAX_PADDING = 1024
+_WITH_HEAD = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForMaskedLM", "ForPreTraining")
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of the tensors of the input layer and of the output projection; None where there is no such tensor.
+
+    Args:
+        token_table: one row for each token.
+        output_projection: maps hidden states to logits, where it is stored (`lm_head`, unembedding).
+        position_table: learned positions.
+        segment_table: learned segments (token types).
+        guessed: whether the token table was found by its number of rows rather than by its name.
+    """
+
+    token_table: str | None = None
+    output_projection: str | None = None
+    position_table: str | None = None
+    segment_table: str | None = None
+    guessed: bool = False
+
+
+def find_names(
+    shapes: Mapping[str, Sequence[int]], num_tokens: int | None = None, token_table: str | None = None
+) -> Names:
+    """Return the names of the tables of the input layer.
+
+    Where no name is known, the token table is the tensor of two dimensions with as many rows as there are tokens, or
+    the fewest above, because vocabularies are padded. A single such tensor is the token table if the number of tokens
+    is not known.
+
+    Args:
+        shapes: by name.
+        num_tokens: the size of the vocabulary, if it is known.
+        token_table: its name, where the format itself states it; among several runs "run/name", and the other tables
+            are searched in the same run.
+
+    Examples:
+        >>> find_names({"a.wte.weight": (50304, 8), "a.wpe.weight": (64, 8)}, num_tokens=50257).position_table
+        'a.wpe.weight'
+        >>> find_names({"up": (64, 16), "table": (40, 16)}, num_tokens=37).token_table
+        'table'
+    """
+    tables = {name: tuple(shape) for name, shape in shapes.items() if len(shape) == 2}
+    tokens = token_table or _by_suffix(tables, TOKENS)
+    guessed = tokens is None
+    if tokens is None:
+        tokens = _by_rows(tables, num_tokens)
+    if tokens is None:
+        return Names(None, None, _by_suffix(tables, POSITIONS), _by_suffix(tables, SEGMENTS))
+    # Where a format holds several models, each under its own name, what belongs to the table has that name too.
+    prefix = token_table[: token_table.rfind("/") + 1] if token_table else ""
+    others = {name: shape for name, shape in tables.items() if name != tokens and name.startswith(prefix)}
+    same_rows = {name: shape for name, shape in others.items() if shape[0] == tables[tokens][0]}
+    output = _by_suffix(same_rows, OUTPUT_PROJECTIONS)
+    output = output or next((name for name in WHOLE_OUTPUT_PROJECTIONS if name in same_rows), None)
+    return Names(tokens, output, _by_suffix(others, POSITIONS), _by_suffix(others, SEGMENTS), guessed)
+
+
+def stated_as_tied(config: Mapping[str, object] | None, format: str) -> bool | None:
+    """Return whether a model without a stored output projection uses the token table for it; None if unknown.
+
+    It does if its configuration says so, or leaves the key out and names a class that has a language-model head. A GGUF
+    file without an output projection is tied, because the format has no other way to state it.
+
+    Args:
+        config: the configuration, or None.
+        format: of the checkpoint.
+
+    Examples:
+        >>> stated_as_tied({"tie_word_embeddings": True}, "folder")
+        True
+        >>> stated_as_tied({"architectures": ["BertModel"]}, "folder") is None
+        True
+    """
+    if format == "gguf":
+        return True
+    config = config or {}
+    stated = config.get("tie_word_embeddings")
+    if stated is None and isinstance(inner := config.get("text_config"), dict):
+        stated = inner.get("tie_word_embeddings")
+    if isinstance(stated, bool):
+        return True if stated else None
+    classes = config.get("architectures")
+    names = [name for name in classes if isinstance(name, str)] if isinstance(classes, list) else []
+    return True if any(name.endswith(_WITH_HEAD) for name in names) else None
+
+
+def _by_suffix(tables: Mapping[str, Sequence[int]], suffixes: Sequence[str]) -> str | None:
+    """Return the name with the first of some suffixes; of several the decoder's, then the least nested."""
+    for suffix in suffixes:
+        names = [name for name in tables if name == suffix or name.endswith((f".{suffix}", f"/{suffix}"))]
+        names = [name for name in names if not any(part in name.lower() for part in OTHER_MODALITIES)]
+        if names:
+            return min(names, key=lambda name: ("decoder" not in name and "encoder" in name, name.count(".")))
+    return None
+
+
+def _by_rows(tables: Mapping[str, Sequence[int]], num_tokens: int | None) -> str | None:
+    if num_tokens is None:
+        return next(iter(tables)) if len(tables) == 1 else None
+    padding = {name: shape[0] - num_tokens for name, shape in tables.items()}
+    possible = {name: rows for name, rows in padding.items() if 0 <= rows <= _MAX_PADDING}
+    return min(possible, key=lambda name: possible[name]) if possible else None

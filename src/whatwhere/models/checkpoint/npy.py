@@ -1,0 +1,239 @@
+"""NumPy's files: .npy, an array behind a short header, and .npz, a zip of such arrays, stored or compressed.
+
+The header is a Python literal; here it is matched against the one form that NumPy writes, so that no literal is parsed
+(https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
+"""
+
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from whatwhere.errors import CheckpointError
+from whatwhere.escape import quoted
+from whatwhere.models.checkpoint.base import MAX_DIMENSIONS, Chosen, Contents, Entry, Reader
+from whatwhere.models.checkpoint.byte_ranges import ByteRange, ByteRangeReader, allocate, checked_size
+from whatwhere.models.checkpoint.dtypes import STORED_TYPES, widened
+from whatwhere.models.checkpoint.files import File
+
+_MAGIC = b"\x93NUMPY"
+_MAX_HEADER_BYTES = 10_000
+"""With the magic number before it; NumPy reads no more either."""
+
+_HEADER = re.compile(
+    rb"\s*\{\s*'descr'\s*:\s*(?P<descr>.+?)\s*,\s*'fortran_order'\s*:\s*(?P<fortran_order>True|False)\s*,"
+    rb"\s*'shape'\s*:\s*\((?P<shape>[\d\s,L]*)\)\s*,?\s*\}\s*"
+)
+_DESCR = re.compile(rb"'([<>|=]?)([fiubc?])(\d{0,2})'")
+_MAX_COMPRESSION = 100
+_MAX_MEMBERS = 100_000
+_BLOCK = 1 << 20
+_DAMAGED = "It is truncated or damaged: create it again with numpy.save or numpy.savez."
+_ZIP_ERRORS = (
+    zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError,
+    ValueError, LookupError, OverflowError, OSError,
+)  # fmt: skip
+"""What the zip module raises on files that it cannot read."""
+
+
+def is_npy(head: bytes) -> bool:
+    """Return whether a file begins with the magic number of .npy.
+
+    Args:
+        head: its first bytes.
+    """
+    return head[:6] == _MAGIC
+
+
+def open_npy(path: str | Path) -> Contents:
+    """Read the header of one array, which is named by its file.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        CheckpointError: it is damaged, or holds objects.
+    """
+    file = File(path)
+    array = _byte_range(file, file.path.stem, file.head(_MAX_HEADER_BYTES), 0, file.size)
+    return Contents("npy", {array.entry.name: array.entry}, ByteRangeReader({array.entry.name: array}))
+
+
+def open_npz(path: str | Path) -> Contents:
+    """Read the headers of a zip of arrays; stored arrays are read in place, compressed ones decompressed on request.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        CheckpointError: it is damaged, or holds anything but arrays of numbers.
+    """
+    file = File(path)
+    entries: dict[str, Entry] = {}
+    stored: dict[str, ByteRange] = {}
+    compressed: dict[str, ByteRange] = {}
+    with _zip(file) as archive:
+        members = archive.infolist()
+        if len(members) > _MAX_MEMBERS:
+            raise file.wrong(f"it holds {len(members):,} arrays, but at most {_MAX_MEMBERS:,} are read", _DAMAGED)
+        for info in members:
+            name = _checked_name(file, info, entries)
+            with archive.open(info) as member:
+                head = member.read(_MAX_HEADER_BYTES)
+            if info.compress_type == zipfile.ZIP_STORED:
+                array = stored[name] = _byte_range(file, name, head, _begin(file, info, name), info.file_size)
+            else:
+                array = compressed[name] = _byte_range(file, name, head, 0, info.file_size)
+            entries[name] = array.entry
+    return Contents("npz", entries, _NpzReader(file, stored, compressed))
+
+
+@final
+class _NpzReader(Reader):
+    """Read arrays of a zip.
+
+    Args:
+        file: the zip.
+        stored: arrays without compression.
+        compressed: the others; their offset is within the member.
+    """
+
+    def __init__(self, file: File, stored: Mapping[str, ByteRange], compressed: Mapping[str, ByteRange]) -> None:
+        self._file, self._stored, self._compressed = file, ByteRangeReader(stored), compressed
+
+    def array(self, name: str, rows: Chosen | None) -> np.ndarray:
+        """Read rows in place, or decompress the whole array: a compressed stream has no random access."""
+        if name not in self._compressed:
+            return self._stored.array(name, rows)
+        source = self._compressed[name]
+        shape = source.entry.shape
+        flat = self._decompressed(name, source)
+        whole = widened(flat.reshape(shape[::-1]).transpose() if source.fortran_order else flat.reshape(shape))
+        if rows is None:
+            return whole
+        return whole[rows.start : rows.stop] if isinstance(rows, range) else whole[rows]
+
+    def _decompressed(self, name: str, source: ByteRange) -> np.ndarray:
+        dtype = np.dtype(source.stored_type.stored).newbyteorder(">" if source.big_endian else "<")
+        out = allocate(source, (source.entry.bytes // dtype.itemsize,), dtype)
+        view, done = memoryview(out.data).cast("B") if out.nbytes else memoryview(b""), 0
+        with _zip(self._file) as archive, archive.open(f"{name}.npy") as member:
+            member.read(source.offset)
+            while done < len(view) and (piece := member.read(min(_BLOCK, len(view) - done))):
+                view[done : done + len(piece)] = piece
+                done += len(piece)
+        if done < len(view):
+            raise self._file.wrong(f"the array {quoted(name)} ends after {done:,} of {len(view):,} bytes", _DAMAGED)
+        return out
+
+
+def _byte_range(file: File, name: str, head: bytes, begin: int, size: int) -> ByteRange:
+    """Return the byte range of an array, after checking its header against the size.
+
+    Args:
+        head: the first bytes of the array's file.
+        begin: the offset of these in `file`.
+        size: of the array with its header.
+    """
+    if not is_npy(head) or head[6:7] not in (b"\1", b"\2", b"\3") or len(head) < 12:
+        raise file.wrong(f"the array {quoted(name)} does not begin as .npy does", _DAMAGED)
+    code, first = ("<H", 10) if head[6] == 1 else ("<I", 12)
+    length = struct.unpack_from(code, head, 8)[0]
+    if first + length > min(len(head), size):
+        raise file.wrong(f"the header of the array {quoted(name)} claims {length:,} bytes", _DAMAGED)
+    header = _HEADER.fullmatch(head[first : first + length])
+    descr = _DESCR.fullmatch(header["descr"]) if header is not None else None
+    if header is None or descr is None:
+        given = "of no form that NumPy writes" if header is None else _type(header["descr"])
+        objects = "; objects are pickles, which can run code" if header is not None and b"O" in header["descr"] else ""
+        raise file.wrong(
+            f"the array {quoted(name)} has the type {given}{objects}, but plain numbers are read",
+            "Save numbers alone: numpy.save(path, array.astype('float32')).",
+        )
+    shape = _shape(file, name, header["shape"])
+    stored_type = STORED_TYPES.get(_dtype_name(descr))
+    if stored_type is None:
+        raise file.wrong(f"the array {quoted(name)} has the type {_type(descr[0])}, which is not read", _DAMAGED)
+    needed = checked_size(file, name, stored_type, shape)
+    if needed != size - first - length:
+        raise file.wrong(
+            f"the array {quoted(name)} of shape {shape} needs {needed:,} bytes, but {size - first - length:,} follow",
+            _DAMAGED,
+        )
+    entry = Entry(name, shape, stored_type.name, needed, file.path)
+    fortran_order = header["fortran_order"] == b"True"
+    return ByteRange(entry, file, begin + first + length, descr[1] == b">", fortran_order)
+
+
+def _type(descr: bytes) -> str:
+    """Return a type as the header names it, for a message: within one pair of quotation marks."""
+    return quoted(descr.decode("latin-1").strip("'\""))
+
+
+def _shape(file: File, name: str, text: bytes) -> tuple[int, ...]:
+    parts = [part.strip().rstrip(b"L") for part in text.split(b",")]
+    parts = parts[:-1] if parts[-1] == b"" else parts
+    if len(parts) > MAX_DIMENSIONS or not all(part.isdigit() and len(part) <= 19 for part in parts):
+        raise file.wrong(f"the array {quoted(name)} has the shape ({quoted(text.decode('latin-1'))})", _DAMAGED)
+    return tuple(map(int, parts))
+
+
+def _dtype_name(descr: re.Match[bytes]) -> str:
+    letter, size = descr[2].decode(), descr[3].decode()
+    if (letter, size) in (("b", "1"), ("?", "")):
+        return "bool"
+    names = {"f": "float", "i": "int", "u": "uint", "c": "complex"}
+    return f"{names.get(letter, '?')}{8 * int(size or 0)}"
+
+
+def _checked_name(file: File, info: zipfile.ZipInfo, known: Mapping[str, Entry]) -> str:
+    """Return the name of an array; raise CheckpointError for what numpy.savez does not write, and for zip bombs."""
+    name = info.filename.removesuffix(".npy")
+    if name == info.filename:
+        raise file.wrong(
+            f"it holds {quoted(name)}, which is no array",
+            "Read are the zips of numpy.savez, and models of PyTorch with allow_pickle=True.",
+        )
+    if name in known:
+        raise file.wrong(f"it holds the array {quoted(name)} twice", _DAMAGED)
+    if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise file.wrong(
+            f"the array {quoted(name)} is encrypted, or compressed in a way that NumPy does not use", _DAMAGED
+        )
+    if info.compress_size > file.size or info.file_size > _MAX_COMPRESSION * info.compress_size + _BLOCK:
+        raise file.wrong(
+            f"the array {quoted(name)} claims {info.file_size:,} bytes, compressed to {info.compress_size:,} of "
+            f"{file.size:,}; beyond {_MAX_COMPRESSION} to one nothing is decompressed",
+            "If you trust it, save it uncompressed: numpy.savez(path, **numpy.load(path)).",
+        )
+    return name
+
+
+def _begin(file: File, info: zipfile.ZipInfo, name: str) -> int:
+    """Return the offset of an uncompressed member, which has a header of its own."""
+    offset = info.header_offset
+    if not 0 <= offset <= file.size - 30:
+        raise file.wrong(f"the array {quoted(name)} is at byte {offset:,}, beyond the end of the file", _DAMAGED)
+    names, extra = struct.unpack_from("<HH", file.read(offset, 30), 26)
+    begin = offset + 30 + int(names) + int(extra)
+    if begin + info.file_size > file.size or info.file_size != info.compress_size:
+        raise file.wrong(f"the array {quoted(name)} goes beyond the end of the file", _DAMAGED)
+    return begin
+
+
+@contextmanager
+def _zip(file: File) -> Iterator[zipfile.ZipFile]:
+    """Open a zip; whatever the zip module raises becomes a CheckpointError."""
+    try:
+        with zipfile.ZipFile(file.path) as archive:
+            yield archive
+    except CheckpointError:
+        raise
+    except _ZIP_ERRORS as problem:
+        raise file.wrong(f"it cannot be decompressed: {str(problem) or type(problem).__name__}", _DAMAGED) from None

@@ -1,0 +1,210 @@
+"""Models that PyTorch has pickled: .pt, .pth, .bin. Read only where the caller allows it.
+
+A pickle is a program that reading executes. `torch.load(weights_only=True)` restricts it to tensors and plain
+containers, which is reliable since torch 2.6 (before, CVE-2025-32434); with `mmap=True` values stay in the file until
+they are read.
+"""
+
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from whatwhere.errors import CheckpointError
+from whatwhere.escape import quoted
+from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader
+from whatwhere.models.checkpoint.dtypes import STORED_TYPES
+from whatwhere.models.checkpoint.files import File
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_SAFE_VERSION = (2, 6)
+_MAX_DICTIONARIES = 500
+"""No model has more dictionaries, side by side or nested."""
+
+
+def is_zip(head: bytes) -> bool:
+    """Return whether a file is a zip, as current pickles of torch and .npz are.
+
+    Args:
+        head: its first bytes.
+    """
+    return head[:4] == b"PK\x03\x04"
+
+
+def is_old_pickle(head: bytes) -> bool:
+    """Return whether a file is a pickle without a zip around it.
+
+    Args:
+        head: its first bytes.
+    """
+    return head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5")
+
+
+def refuse(path: Path) -> CheckpointError:
+    """Return the error for a pickle that the caller did not allow.
+
+    Args:
+        path: of the file.
+    """
+    safe = repr(str(path.with_suffix(".safetensors")))
+    return CheckpointError(
+        f"{path} is a pickle, as PyTorch writes .pt and .bin: a program that runs when it is read, so by default it is "
+        "not.\nIf you trust its author, pass allow_pickle=True; only tensors are unpickled then.\n"
+        "To convert it once to a format that is never a program:\n"
+        f"    torch_state = torch.load({str(path)!r}, weights_only=True)\n"
+        f"    safetensors.torch.save_file({{k: v.contiguous() for k, v in torch_state.items()}}, {safe})"
+    )
+
+
+@final
+class Pickled(Reader):
+    """Read tensors that torch has mapped from a file into memory.
+
+    Args:
+        file: that contains them.
+        tensors: by name.
+    """
+
+    def __init__(self, file: File, tensors: "Mapping[str, Tensor]") -> None:
+        self._file, self._tensors = file, tensors
+
+    def array(self, name: str, rows: Chosen | None) -> np.ndarray:
+        """Return a copy of rows, widened.
+
+        Args:
+            name: of the tensor.
+            rows: to read; None for a scalar.
+
+        Raises:
+            CheckpointError: the tensor claims more bytes than the file has.
+        """
+        import torch
+
+        tensor = self._rows(name, rows)
+        wide = STORED_TYPES[_dtype_name(tensor)].wide
+        array: np.ndarray = tensor.to(getattr(torch, wide)).contiguous().numpy()
+        return array.copy()
+
+    def tensor(self, name: str, rows: Chosen | None) -> "Tensor":
+        """Return a copy of rows in the stored type.
+
+        Args:
+            name, rows: as in `array`.
+        """
+        return self._rows(name, rows).clone()
+
+    def _rows(self, name: str, rows: Chosen | None) -> "Tensor":
+        import torch
+
+        whole = self._whole(name)
+        if rows is None:
+            return whole
+        return whole[rows.start : rows.stop] if isinstance(rows, range) else whole[torch.from_numpy(rows)]
+
+    def _whole(self, name: str) -> "Tensor":
+        tensor = self._tensors[name].detach()
+        # With a stride of zero, one stored value can claim to be any number of values.
+        if tensor.numel() * tensor.element_size() > self._file.size:
+            raise self._file.wrong(
+                f"the tensor {quoted(name)} of shape {tuple(tensor.shape)} claims more bytes than the file has",
+                "Save it with .contiguous().",
+            )
+        return tensor
+
+
+def open_pickled(path: str | Path) -> Contents:
+    """Unpickle a state dict, or a dictionary that contains some; values stay in the file.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        CheckpointError: as `load` does.
+    """
+    file = File(path)
+    tensors = load(file)
+    entries = {name: entry_of(file, name, tensor) for name, tensor in tensors.items()}
+    return Contents("pickle", entries, Pickled(file, tensors))
+
+
+def entry_of(file: File, name: str, tensor: "Tensor") -> Entry:
+    """Return the entry of a tensor.
+
+    Args:
+        file: that contains it.
+        name: in the checkpoint.
+        tensor: that was unpickled.
+    """
+    return Entry(name, tuple(tensor.shape), _dtype_name(tensor), tensor.numel() * tensor.element_size(), file.path)
+
+
+def load(file: File) -> "dict[str, Tensor]":
+    """Unpickle the tensors of a file, and nothing else.
+
+    Args:
+        file: that the caller trusts.
+
+    Raises:
+        CheckpointError: torch is too old, or cannot read the file, or there are no tensors, or it is damaged.
+    """
+    import torch
+
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < _SAFE_VERSION:
+        raise file.wrong(f"torch {torch.__version__} does not read pickles safely", "Install torch 2.6 or later.")
+    try:
+        # "cpu" in place of None: a file may name a device that this machine does not have.
+        contents = torch.load(file.path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as problem:
+        reason = str(problem).strip().partition("\n")[0][:300] or type(problem).__name__
+        raise file.wrong(
+            f"torch cannot unpickle tensors from it: {reason}",
+            "A file from before torch 1.6, or one that holds more than tensors: open it where it was made, and save "
+            "its state_dict as safetensors.",
+        ) from None
+    tensors = dict(_tensors(contents, "", set()))
+    if not tensors:
+        raise file.wrong("it holds no named tensors", "Save model.state_dict().")
+    _check_sizes(file, tensors)
+    return tensors
+
+
+def _check_sizes(file: File, tensors: "Mapping[str, Tensor]") -> None:
+    """Raise CheckpointError if a storage is larger than its member of the zip: torch would read into the next one."""
+    try:
+        with zipfile.ZipFile(file.path) as archive:
+            sizes = {info.file_size for info in archive.infolist() if "/data/" in info.filename}
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as problem:
+        raise file.wrong(
+            f"it cannot be decompressed: {problem}", "It is truncated or damaged: save it again."
+        ) from None
+    for name, tensor in tensors.items():
+        claimed = tensor.untyped_storage().nbytes()
+        if claimed and claimed not in sizes:
+            raise file.wrong(
+                f"the values of the tensor {quoted(name)} claim {claimed:,} bytes, which no part of the file has",
+                "It is truncated or damaged: save it again.",
+            )
+
+
+def _tensors(value: Any, prefix: str, visited: set[int]) -> "Iterator[tuple[str, Tensor]]":
+    """Yield the tensors of nested dictionaries, named by the path of keys; each dictionary is visited once."""
+    import torch
+
+    if not isinstance(value, Mapping) or id(value) in visited or len(visited) > _MAX_DICTIONARIES:
+        return
+    visited.add(id(value))
+    for key, inner in value.items():
+        if not isinstance(key, str):
+            continue
+        if not isinstance(inner, torch.Tensor):
+            yield from _tensors(inner, f"{prefix}{key}.", visited)
+        elif inner.layout == torch.strided and inner.device.type == "cpu" and _dtype_name(inner) in STORED_TYPES:
+            yield f"{prefix}{key}", inner
+
+
+def _dtype_name(tensor: "Tensor") -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -1,0 +1,322 @@
+"""Safetensors, read and written: a length of 8 bytes, that many bytes of JSON, then the tensors.
+
+The rules are those of the format's own reader (https://huggingface.co/docs/safetensors): the header has at most
+100,000,000 bytes, tensors follow one another without a gap, and the last one ends with the file. Writing streams the
+tensors in chunks, so that a checkpoint of any size is copied in the memory of one tensor.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from whatwhere.atomic import atomic_file, atomic_folder
+from whatwhere.errors import CheckpointError
+from whatwhere.escape import quoted
+from whatwhere.models.checkpoint.base import Entry
+from whatwhere.models.checkpoint.byte_ranges import ByteRange, check_disjoint, checked_size
+from whatwhere.models.checkpoint.dtypes import STORED_TYPES
+from whatwhere.models.checkpoint.files import File, is_whole_number, parse_json, paused_collector
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MAX_HEADER_BYTES = 100_000_000
+TYPES = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
+    "I16": "int16", "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
+    "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu", "F4": "float4_e2m1", "F6_E2M3": "float6_e2m3",
+    "F6_E3M2": "float6_e3m2",
+}  # fmt: skip
+"""The format's name of a type -> torch's."""
+
+_DAMAGED = "It is truncated or damaged: create or download it again."
+_CHUNK = 1 << 22
+_CODES = {name: code for code, name in TYPES.items()}
+Chunk = bytes | memoryview
+
+
+def is_safetensors(head: bytes) -> bool:
+    """Return whether a file begins with a length and the brace that opens the header.
+
+    Args:
+        head: its first bytes.
+    """
+    return len(head) > 8 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= MAX_HEADER_BYTES
+
+
+def read_header(path: str | Path) -> tuple[dict[str, ByteRange], dict[str, Any]]:
+    """Return the byte range of each tensor, and the metadata; the tensors are not read.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        CheckpointError: the file cannot be read, or its header is invalid.
+    """
+    with paused_collector():
+        return _read_header(path)
+
+
+def _read_header(path: str | Path) -> tuple[dict[str, ByteRange], dict[str, Any]]:
+    file = File(path)
+    if file.size < 8:
+        raise file.wrong(f"it has {file.size} bytes, but safetensors begin with a length of 8", _DAMAGED)
+    length = int.from_bytes(file.head(8), "little")
+    if length > MAX_HEADER_BYTES or length > file.size - 8:
+        raise file.wrong(
+            f"its header claims {length:,} bytes, of a file of {file.size:,} (at most {MAX_HEADER_BYTES:,} are read)",
+            _DAMAGED,
+        )
+    header = parse_json(file.read(8, length), f"{file.path}: the header")
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict):
+        raise file.wrong("__metadata__ in its header is no object", _DAMAGED)
+    begin = 8 + length
+    ranges = {name: _byte_range(file, name, fields, begin) for name, fields in header.items()}
+    check_disjoint(file, ranges.values())
+    described = sum(one.entry.bytes for one in ranges.values())
+    if begin + described != file.size:
+        raise file.wrong(
+            f"its header describes {described:,} bytes of tensors, but {file.size - begin:,} follow it", _DAMAGED
+        )
+    return ranges, metadata
+
+
+def _byte_range(file: File, name: str, fields: Any, begin: int) -> ByteRange:
+    """Return the byte range of one tensor, after checking the fields of its header."""
+    if not isinstance(fields, dict) or not {"dtype", "shape", "data_offsets"} <= fields.keys():
+        raise file.wrong(f"its header lacks dtype, shape or data_offsets of the tensor {quoted(name)}", _DAMAGED)
+    dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in TYPES:
+        given = quoted(dtype) if isinstance(dtype, str) else "no string"
+        raise file.wrong(
+            f"the tensor {quoted(name)} has the type {given}, which is not known", f"Known are: {', '.join(TYPES)}."
+        )
+    lists = isinstance(shape, list) and isinstance(offsets, list) and len(offsets) == 2
+    if not lists or not all(map(is_whole_number, [*shape, *offsets])):
+        raise file.wrong(f"shape or data_offsets of the tensor {quoted(name)} are no whole numbers of bytes", _DAMAGED)
+    stored_type = STORED_TYPES[TYPES[dtype]]
+    size = checked_size(file, name, stored_type, tuple(shape))
+    first, last = offsets
+    if not first <= last <= file.size - begin or last - first != size:
+        raise file.wrong(
+            f"the tensor {quoted(name)} of shape {quoted(str(shape))} and type {dtype} needs {size:,} bytes, but its "
+            f"data_offsets are {first:,} to {last:,} of {file.size - begin:,}",
+            _DAMAGED,
+        )
+    return ByteRange(Entry(name, tuple(shape), stored_type.name, size, file.path), file, begin + first)
+
+
+# Writing
+
+
+@dataclass(frozen=True)
+class Part:
+    """One tensor of a new file.
+
+    Args:
+        name: in the file.
+        dtype: the stored type, as torch names it.
+        shape: rows first.
+        chunks: returns its bytes, in pieces; called once, when the tensor is written.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    chunks: Callable[[], Iterable[Chunk]]
+
+    @property
+    def bytes(self) -> int:
+        """Its size in the file."""
+        size = STORED_TYPES[self.dtype].size(self.shape) if self.dtype in _CODES else None
+        if size is None:
+            raise CheckpointError(
+                f"the tensor {quoted(self.name)} is stored as {self.dtype}, which safetensors cannot store.\n"
+                "Pass another type: --dtype bfloat16."
+            )
+        return size
+
+
+def copied(source: ByteRange) -> Part:
+    """Return a tensor of a new file that is copied byte for byte.
+
+    Args:
+        source: of the bytes.
+    """
+    entry = source.entry
+
+    def chunks() -> Iterator[Chunk]:
+        with source.file.opened() as stream:
+            for begin in range(0, entry.bytes, _CHUNK):
+                yield stream.read(source.offset + begin, min(_CHUNK, entry.bytes - begin))
+
+    return Part(entry.name, entry.dtype, entry.shape, chunks)
+
+
+def computed(name: str, dtype: str, shape: tuple[int, ...], make: "Callable[[], Tensor]") -> Part:
+    """Return a tensor of a new file that is computed when it is written.
+
+    Args:
+        name, dtype, shape: of the tensor.
+        make: returns it.
+    """
+
+    def chunks() -> Iterator[Chunk]:
+        import torch
+
+        tensor = make().detach().cpu().contiguous()
+        if (tuple(tensor.shape), str(tensor.dtype)) != (shape, f"torch.{dtype}"):
+            raise AssertionError(f"{name} became {tuple(tensor.shape)} {tensor.dtype}, not {shape} {dtype}")
+        if tensor.numel():
+            yield _bytes(tensor.reshape(-1).view(torch.uint8).numpy())
+
+    return Part(name, dtype, shape, chunks)
+
+
+def _bytes(array: np.ndarray) -> memoryview:
+    return memoryview(array.data).cast("B")
+
+
+def write_safetensors(
+    path: Path, parts: Sequence[Part], metadata: Mapping[str, Any], progress: Callable[[int], None] | None = None
+) -> int:
+    """Write a file and return its size in bytes.
+
+    Args:
+        path: of a new file.
+        parts: in this order, but wider types first, so that each is aligned.
+        metadata: of the header; none is written if it is empty.
+        progress: called with the number of bytes of each chunk.
+
+    Raises:
+        CheckpointError: two tensors have one name, a type cannot be stored, or an input has changed meanwhile.
+    """
+    ordered = sorted(parts, key=lambda part: -STORED_TYPES[part.dtype].bytes)
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    end = 0
+    for part in ordered:
+        begin, end = end, end + part.bytes
+        header[part.name] = {"dtype": _CODES[part.dtype], "shape": list(part.shape), "data_offsets": [begin, end]}
+    if len(header) < len(ordered) + bool(metadata):
+        raise CheckpointError(f"{path.name} would contain two tensors of one name.\nChoose another name for one.")
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as out:
+        out.write(len(text).to_bytes(8, "little") + text)
+        for part in ordered:
+            before = out.tell()
+            for chunk in part.chunks():
+                out.write(chunk)
+                if progress is not None:
+                    progress(len(chunk))
+            if out.tell() - before != part.bytes:
+                raise CheckpointError(
+                    f"{quoted(part.name)} has {out.tell() - before:,} bytes rather than {part.bytes:,}.\n"
+                    "Its file has changed meanwhile: run the command again."
+                )
+        return out.tell()
+
+
+def require_writable_output(out: Path, sources: Iterable[Path], force: bool) -> None:
+    """Raise CheckpointError unless a path can be written without harm to the inputs.
+
+    Args:
+        out: to be written.
+        sources: the inputs: `out` may be none of them, under whatever name, nor contain one.
+        force: an existing file or folder may be replaced, if it is no input.
+    """
+    try:
+        target = out.resolve()
+        for source in sources:
+            same = out.exists() and source.exists() and out.samefile(source)
+            inside = target in source.resolve().parents or target in source.absolute().parents
+            if same or target == source.resolve() or inside:
+                raise CheckpointError(
+                    f"{out} is an input of this command ({source.name}), and an input is never overwritten.\n"
+                    "Choose another output path."
+                )
+        if os.path.lexists(out) and not force:
+            raise CheckpointError(f"{out} exists already.\nChoose another path, or pass --force to replace it.")
+        if not out.parent.is_dir():
+            raise CheckpointError(
+                f"{out.parent} is no folder, so {out.name} cannot be written there.\nCreate it first."
+            )
+    except OSError as problem:
+        raise _not_writable(out, problem) from None
+
+
+@contextmanager
+def new_file(out: Path, force: bool = False) -> Iterator[Path]:
+    """Write a file atomically, as `atomic_file` does.
+
+    Args:
+        out: the final name.
+        force: replace an existing file.
+
+    Yields:
+        The path to write to.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    with _own_errors(out), atomic_file(out, replace=force) as path:
+        yield path
+
+
+@contextmanager
+def new_folder(out: Path, force: bool = False) -> Iterator[Path]:
+    """Write a folder atomically, as `atomic_folder` does.
+
+    Args:
+        out: the final name.
+        force: replace an existing folder, if it is empty or holds weights.
+
+    Yields:
+        The folder to write into.
+
+    Raises:
+        CheckpointError: it cannot be written, or what would be replaced is no model.
+    """
+    with _own_errors(out):
+        if force and os.path.lexists(out):
+            _require_replaceable(out)
+        with atomic_folder(out, replace=force) as path:
+            yield path
+
+
+def _require_replaceable(out: Path) -> None:
+    """Raise CheckpointError unless a path is a folder of a model, rather than one that contains much else."""
+    files = list(out.iterdir()) if out.is_dir() and not out.is_symlink() else None
+    if files is None or (files and not any(path.suffix == ".safetensors" for path in files)):
+        raise CheckpointError(
+            f"{out} is no folder of a model, and --force replaces nothing else.\n"
+            "Choose another path, or remove it first."
+        )
+
+
+@contextmanager
+def _own_errors(out: Path) -> Iterator[None]:
+    """Raise CheckpointError where the operating system refuses to write."""
+    try:
+        yield
+    except FileExistsError:
+        raise CheckpointError(
+            f"{out} was created meanwhile.\nChoose another path, or pass --force to replace it."
+        ) from None
+    except OSError as problem:
+        raise _not_writable(out, problem) from None
+
+
+def _not_writable(out: Path, problem: OSError) -> CheckpointError:
+    return CheckpointError(
+        f"{out} cannot be written: {problem.strerror or problem}.\n"
+        "No partial output was left under that name, and an existing file was kept."
+    )

@@ -1,0 +1,266 @@
+"""Word vectors as text: word2vec and fastText with a header of two numbers, GloVe without.
+
+Each line has a word and its numbers, separated by spaces or tabs. A word may contain spaces itself: GloVe's 840B has
+". . .", so numbers are counted from the end of the line. Nothing is allocated because a header claims it: the claim is
+compared with the size of the file first.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from jaxtyping import Float32, Int64
+
+from whatwhere.errors import CheckpointError
+from whatwhere.escape import quoted
+from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader, contiguous_runs
+from whatwhere.models.checkpoint.files import File, Stream
+
+NAME = "vectors"
+_CHUNK = 1 << 20
+_MAX_WORD_BYTES = 1 << 16
+_SAMPLED_LINES = 100
+_MAX_DIGITS = 15
+_WHITESPACE = b" \t\r\n"
+BOM = b"\xef\xbb\xbf"
+"""The byte order mark that editors write before UTF-8; it belongs to no word."""
+
+
+@final
+class TextVectors(Reader):
+    """Read vectors, one on each line.
+
+    Args:
+        file: of text.
+        rows: the number of vectors; None where the lines must be counted.
+        dim: numbers of a line.
+        begin: the offset of the first line, after the byte order mark and the header.
+        words: whether each line begins with a word.
+    """
+
+    def __init__(self, file: File, rows: int | None, dim: int, begin: int = 0, words: bool = True) -> None:
+        self.file, self.dim, self._begin, self._claimed, self._has_words = file, dim, begin, rows, words
+
+    @property
+    def rows(self) -> int:
+        """The number of vectors."""
+        return len(self._starts) - 1 if self._claimed is None else self._claimed
+
+    @cached_property
+    def _starts(self) -> Int64[np.ndarray, " lines"]:
+        """The offset of each line, and the end of the last one; from one scan of the file."""
+        starts = [np.array([self._begin], dtype=np.int64)]
+        offset, lines = self._begin, 0
+        with self.file.opened() as stream:
+            end = _end_of_text(stream, self._begin)
+            while offset < end:
+                chunk = np.frombuffer(stream.read(offset, min(_CHUNK, end - offset)), dtype=np.uint8)
+                ends = np.flatnonzero(chunk == 10) + offset + 1
+                starts.append(ends)
+                lines, offset = lines + len(ends), offset + len(chunk)
+                if lines * 2 * self.dim > offset - self._begin:
+                    raise self._wrong(f"lines up to here are too short for {self.dim:,} numbers each", lines - 1)
+        starts.append(np.array([end] if end > self._begin else [], dtype=np.int64))
+        offsets = np.concatenate(starts)
+        if self._claimed is not None and len(offsets) - 1 != self._claimed:
+            raise self.file.wrong(
+                f"its header claims {self._claimed:,} vectors, but {len(offsets) - 1:,} lines follow",
+                "It is truncated, or the header is of another file: correct the first line.",
+            )
+        longest = int(np.diff(offsets).argmax()) if len(offsets) > 1 else 0
+        if len(offsets) > 1 and offsets[longest + 1] - offsets[longest] > 64 * self.dim + _MAX_WORD_BYTES:
+            raise self._wrong(f"it is too long for {self.dim:,} numbers", longest)
+        return offsets
+
+    def array(self, name: str, rows: Chosen | None) -> Float32[np.ndarray, "rows dim"]:
+        """Parse the lines of some rows.
+
+        Args:
+            name: there is one table.
+            rows: to read; None is all.
+
+        Raises:
+            CheckpointError: a line has another number of values, or one that is no number.
+        """
+        rows = range(self.rows) if rows is None else rows
+        out = np.empty((len(rows), self.dim), dtype=np.float32)
+        for n, (row, line) in enumerate(self._lines(rows)):
+            out[n] = self._numbers(line, row)
+        return out
+
+    def words(self) -> list[str]:
+        """Return the words; bytes that are not UTF-8 become U+FFFD."""
+        lines = self._lines(range(len(self._starts) - 1))
+        return [self._split(line, row)[0].decode("utf-8", "replace") for row, line in lines]
+
+    def _lines(self, rows: Chosen) -> Iterator[tuple[int, bytes]]:
+        """Yield rows and their lines, reading several lines at once."""
+        starts = self._starts
+        max_rows = max(1, _CHUNK * (len(starts) - 1) // self.file.size)
+        with self.file.opened() as stream:
+            for _, first, count in contiguous_runs(rows, max_rows):
+                offsets = starts[first : first + count + 1].tolist()
+                text = stream.read(offsets[0], offsets[-1] - offsets[0])
+                for row in range(count):
+                    yield first + row, text[offsets[row] - offsets[0] : offsets[row + 1] - offsets[0]]
+
+    def _split(self, line: bytes, row: int) -> tuple[bytes, list[bytes]]:
+        fields = separated(line, self.dim)
+        if len(fields) != self.dim + self._has_words:
+            raise self._wrong(f"it has {len(fields) - self._has_words:,} numbers, and others {self.dim:,}", row)
+        return (fields[0], fields[1:]) if self._has_words else (b"", fields)
+
+    def _numbers(self, line: bytes, row: int) -> Float32[np.ndarray, " dim"]:
+        _, numbers = self._split(line, row)
+        values = parsed(numbers)
+        if values is None:
+            bad = next(number for number in numbers if parsed([number]) is None)
+            raise self._wrong(f"{quoted(bad.decode('utf-8', 'replace'), 40)} is no number", row)
+        return values
+
+    def _wrong(self, what: str, row: int) -> CheckpointError:
+        line = row + 1 + (self._claimed is not None)  # the header is line 1
+        return self.file.wrong(f"line {line:,}: {what}", "Correct or remove this line.")
+
+
+def _end_of_text(stream: Stream, begin: int) -> int:
+    """Return the end of the last line that is not blank."""
+    end = stream.file.size
+    while end > begin:
+        start = max(begin, end - _CHUNK)
+        text = stream.read(start, end - start)
+        if kept := text.rstrip(_WHITESPACE):
+            return start + len(kept)
+        end = start
+    return end
+
+
+def separated(line: bytes, dim: int) -> list[bytes]:
+    """Split a line into a word, which may contain spaces, and at most `dim` numbers.
+
+    Args:
+        line: of text.
+        dim: the number of values.
+
+    Examples:
+        >>> separated(b". . . 0.1 0.2 \\n", 2)
+        [b'. . .', b'0.1', b'0.2']
+    """
+    line = line.rstrip(_WHITESPACE)
+    return line.rsplit(b"\t" if b"\t" in line else b" ", dim)
+
+
+def parsed(numbers: list[bytes]) -> Float32[np.ndarray, " dim"] | None:
+    """Return numbers from text; None if one of them is no number, such as 1_0, which only Python reads as 10.
+
+    Args:
+        numbers: as text.
+    """
+    if any(b"_" in number for number in numbers):
+        return None
+    try:
+        with np.errstate(over="ignore"):  # beyond float32 a number is infinite, and stays visible as such
+            return np.array(numbers, dtype=np.float32)
+    except ValueError:
+        return None
+
+
+def first_byte(file: File) -> int:
+    """Return the offset of the text: after a byte order mark, if there is one.
+
+    Args:
+        file: of text.
+    """
+    return len(BOM) if file.head(len(BOM)) == BOM else 0
+
+
+def first_lines(file: File, begin: int) -> list[bytes]:
+    """Return the first complete lines that are not blank, at most 100.
+
+    Args:
+        file: of text.
+        begin: the offset of the text.
+    """
+    text = file.read(begin, min(_CHUNK, file.size - begin))
+    lines = text.split(b"\n", _SAMPLED_LINES)
+    return [
+        line for line in lines[: _SAMPLED_LINES if len(text) + begin == file.size else -1] if line.strip(_WHITESPACE)
+    ]
+
+
+def read_counts(file: File) -> tuple[int, int, int] | None:
+    """Return rows, dimensions and the offset after a header of these two numbers; None if there is none.
+
+    Args:
+        file: of word vectors.
+    """
+    start = first_byte(file)
+    line, line_break, _ = file.head(64)[start:].partition(b"\n")
+    fields = line.split()
+    if not line_break or len(fields) != 2 or not all(field.isdigit() and len(field) <= _MAX_DIGITS for field in fields):
+        return None
+    return int(fields[0]), int(fields[1]), start + len(line) + 1
+
+
+def open_text_vectors(path: str | Path) -> Contents:
+    """Read the header of a file of words and their vectors as text.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        CheckpointError: the header claims more than the file can hold, or its lines are no words with numbers.
+    """
+    file = File(path)
+    counts = read_counts(file)
+    if counts is None:
+        return vectors("glove", TextVectors(file, None, _width(file), first_byte(file)))
+    rows, dim, begin = counts
+    check_header(file, counts, rows * 2 * dim)
+    return vectors("fasttext" if file.path.suffix == ".vec" else "word2vec", TextVectors(file, rows, dim, begin))
+
+
+def check_header(file: File, counts: tuple[int, int, int], min_bytes: int) -> None:
+    """Raise CheckpointError unless the file can hold what its header claims.
+
+    Args:
+        file: of word vectors.
+        counts: rows, dimensions, and the offset after the header.
+        min_bytes: that so many vectors take.
+    """
+    rows, dim, begin = counts
+    if not rows or not dim:
+        raise file.wrong(f"its header claims {rows:,} vectors of {dim:,} numbers", "Create it again: it is empty.")
+    if min_bytes > file.size - begin:
+        raise file.wrong(
+            f"its header claims {rows:,} vectors of {dim:,} numbers, which take at least {min_bytes:,} bytes, but "
+            f"{file.size - begin:,} follow",
+            "It is truncated, or its first line is no header: remove that line.",
+        )
+
+
+def vectors(format: str, reader: TextVectors) -> Contents:
+    """Return the contents of a file of vectors as text.
+
+    Args:
+        format: its name.
+        reader: of the vectors.
+    """
+    entry = Entry(NAME, (reader.rows, reader.dim), "float32", 0, reader.file.path)
+    return Contents(format, {NAME: entry}, reader, words=reader.words, token_table=NAME)
+
+
+def _width(file: File) -> int:
+    """Return the numbers of a line: the fewest fields of the first lines, because words may contain spaces."""
+    lines = first_lines(file, first_byte(file))
+    widths = [len(separated(line, len(line))) - 1 for line in lines]
+    dim = min(widths, default=0)
+    numbers = [parsed(separated(line, dim)[1:]) for line in lines] if dim > 1 else [None]
+    if any(values is None for values in numbers):
+        raise file.wrong(
+            "its format is not known: no magic number, and its lines are no words followed by numbers",
+            "Supported are safetensors, GGUF, word2vec, GloVe, fastText .vec, .npy, .npz, projector TSV, and folders.",
+        )
+    return dim

@@ -1,0 +1,359 @@
+"""The tokens and positions of a model by its configuration, as data: PyTorch is imported when something is built."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from whatwhere.errors import SettingError
+
+if TYPE_CHECKING:
+    import torch
+    from jaxtyping import Bool
+    from torch import Tensor
+
+    from whatwhere.position import Positions
+    from whatwhere.where.base import InputEncoding, QueryKeyMap, ScoreBias
+    from whatwhere.where.binding import Where
+    from whatwhere.where.input_layer import InputLayer
+    from whatwhere.where.scaling import Scaling
+
+EmbeddingScale = float | Literal["sqrt_dim", "sqrt_dim_rounded"]
+
+CLASS_NAMES: Mapping[str, str] = {
+    "alibi": "ALiBi",
+    "deberta": "DeBERTa",
+    "learned": "Learned",
+    "rotary": "Rotary",
+    "rotary-dynamic-ntk": "DynamicNTK",
+    "rotary-linear": "Linear",
+    "rotary-llama3": "Llama3",
+    "rotary-longrope": "LongRoPE",
+    "rotary-multimodal": "MultimodalRotary",
+    "rotary-ntk": "NTK",
+    "rotary-proportional": "Proportional",
+    "rotary-yarn": "YaRN",
+    "sinusoidal": "Sinusoidal",
+    "t5": "T5",
+}
+"""Name in the catalogue -> class of the scheme; for rotary positions under a scaling, class of the scaling."""
+
+
+@dataclass(frozen=True)
+class ScalingPlan:
+    """The name and the settings of a RoPE scaling, which is not built yet.
+
+    Args:
+        name: name in the catalogue of rotary positions under this scaling, such as `rotary-yarn`.
+        settings: by name, as the constructor takes them.
+
+    Examples:
+        >>> ScalingPlan("rotary-linear", {"factor": 4.0})
+        Linear(factor=4.0)
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+
+    def build(self) -> "Scaling":
+        """Build the scaling."""
+        from whatwhere.models.configuration.schemes import build_scaling
+
+        return build_scaling(self.name, self.settings)
+
+    def __repr__(self) -> str:
+        """Return the call that builds it."""
+        return _call(self.name, self.settings)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The name and the settings of a scheme, which is not built yet: reading a configuration allocates no table.
+
+    Args:
+        scheme: its name in the catalogue, without a scaling: `rotary`, `learned`, `t5`.
+        settings: by name, as its constructor takes them; the `scaling` of rotary positions is a ScalingPlan or None.
+        shared: whether all layers with this plan share one module, as in T5, or each has its own.
+
+    Examples:
+        >>> plan = Plan("rotary", {"head_dim": 64, "scaling": ScalingPlan("rotary-linear", {"factor": 4.0})})
+        >>> plan, plan.name
+        (Rotary(head_dim=64, scaling=Linear(factor=4.0)), 'rotary-linear')
+        >>> plan.build().theta
+        10000.0
+    """
+
+    scheme: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    shared: bool = True
+
+    @property
+    def name(self) -> str:
+        """The entry of the catalogue that describes it: with a scaling, the one of that scaling."""
+        scaling = self.settings.get("scaling")
+        return scaling.name if self.scheme == "rotary" and isinstance(scaling, ScalingPlan) else self.scheme
+
+    @property
+    def class_name(self) -> str:
+        """The name of the class."""
+        return CLASS_NAMES.get(self.scheme, self.scheme)
+
+    def build(
+        self, device: "torch.device | str | None" = None, dtype: "torch.dtype | None" = None
+    ) -> "InputEncoding | QueryKeyMap | ScoreBias":
+        """Build the scheme.
+
+        Args:
+            device, dtype: of its learned tables, if it has any.
+
+        Returns:
+            The module; its learned tables are drawn at random.
+        """
+        from whatwhere.models.configuration.schemes import build_scheme
+
+        settings = {
+            name: value.build() if isinstance(value, ScalingPlan) else value for name, value in self.settings.items()
+        }
+        return build_scheme(self.scheme, settings, device, dtype)
+
+    def __repr__(self) -> str:
+        """Return the call that builds it."""
+        return _call(self.scheme, self.settings)
+
+
+def _call(name: str, settings: Mapping[str, Any]) -> str:
+    return f"{CLASS_NAMES.get(name, name)}({', '.join(f'{setting}={value!r}' for setting, value in settings.items())})"
+
+
+@dataclass(frozen=True)
+class Window:
+    """A sliding window: the tokens that are near enough to be attended to.
+
+        allowed(i, j) = |order_i - order_j| < size           chunked: order_i // size = order_j // size
+
+    Args:
+        size: in tokens, that of the query included.
+        chunked: tokens attend within chunks of this size (Llama 4), not to the nearest ones.
+
+    Examples:
+        >>> from whatwhere import positions
+        >>> Window(2).mask(positions(4))[0, 0].int().tolist()
+        [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
+    """
+
+    size: int
+    chunked: bool = False
+
+    def mask(self, queries: "Positions", keys: "Positions | None" = None) -> "Bool[Tensor, 'batch 1 queries keys']":
+        """Compute which keys are within the window of which query, for `here.attention(q, k, v, mask=...)`.
+
+        Chunks are counted from order 0. Later keys are not excluded here: the causal mask does that.
+
+        Args:
+            queries: their positions.
+            keys: positions of the keys; None takes those of the queries.
+
+        Returns:
+            True where the key is within the window.
+        """
+        q, k = queries.order[:, None, :, None], (queries if keys is None else keys).order[:, None, None, :]
+        return q // self.size == k // self.size if self.chunked else (q - k).abs() < self.size
+
+
+@dataclass(frozen=True)
+class Description:
+    """The tokens and positions of a model, as far as its configuration determines them.
+
+    Args:
+        model_type: Hugging Face's name of the model.
+        part: `decoder` or `encoder` of a model that has both, else None.
+        vocab_size: rows of the token table.
+        dim: features of a hidden state.
+        token_dim: features of a row of the token table; unlike dim where a projection follows (ALBERT, small ELECTRA).
+        num_heads, key_heads: heads of queries, and of keys and values.
+        head_dim: features of the dot product of a query and a key; where a layer rotates another number of features,
+            its plan has it.
+        layers: number of layers.
+        input: plan of what is added to the token vectors, or None.
+        query_key: plan of the map of queries and keys of each layer, or None.
+        score: plan of the bias of the scores of each layer, or None.
+        scales: softmax scale of each layer.
+        embedding_scale: factor of the token vectors, or None.
+        tied: whether the output projection is the token table.
+        padding_idx: id of the padding token, or None.
+        max_length: number of positions that the configuration names, or None.
+        layer_types: kind of each layer, where that affects positions, or None.
+        windows: for each layer the window that it attends to, or None where it attends to all tokens. Attention does
+            not apply them by itself: `wheres` requires that this be acknowledged.
+        segments: rows of a table of segments (token types) that is added too, as in BERT; 0 without one.
+        causal: whether a query attends to earlier keys only.
+        notes: what the model has besides and is not built here, such as norms and tables of segments.
+        used: the keys that were read.
+        assumed: what was taken for absent keys, as transformers takes it.
+    """
+
+    model_type: str
+    part: str | None
+    vocab_size: int
+    dim: int
+    token_dim: int
+    num_heads: int
+    key_heads: int
+    head_dim: int
+    layers: int
+    input: Plan | None
+    query_key: tuple[Plan | None, ...]
+    score: tuple[Plan | None, ...]
+    scales: tuple[float, ...]
+    embedding_scale: EmbeddingScale | None
+    tied: bool
+    padding_idx: int | None
+    max_length: int | None
+    layer_types: tuple[str, ...] | None = None
+    windows: tuple[Window | None, ...] = ()
+    segments: int = 0
+    causal: bool = True
+    notes: tuple[str, ...] = ()
+    used: tuple[str, ...] = field(default=(), compare=False)
+    assumed: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def scale(self) -> float:
+        """The softmax scale, where all layers have the same.
+
+        Raises:
+            SettingError: layers have different scales.
+        """
+        if len(set(self.scales)) != 1:
+            raise SettingError(f"the layers have different softmax scales, {self.scales}: see `scales`.")
+        return self.scales[0]
+
+    @property
+    def position_offset(self) -> int:
+        """Number of rows of the position table before that of position 0: 2 in OPT and RoBERTa."""
+        return 0 if self.input is None else int(self.input.settings.get("offset", 0))
+
+    def wheres(
+        self,
+        device: "torch.device | str | None" = None,
+        dtype: "torch.dtype | None" = None,
+        *,
+        ignore_windows: bool = False,
+    ) -> "list[Where]":
+        """Build one Where for each layer.
+
+        The scheme of the input door, if any, is in the first: positions are added once. Layers that share a scheme
+        have the same instance, so that `whatwhere.bind` computes it once; learned tables are drawn at random.
+
+        Args:
+            device, dtype: of learned tables.
+            ignore_windows: build layers that have windows, which a Where does not apply: because texts are shorter than
+                they are, or because `windows[layer].mask(positions)` is passed to attention.
+
+        Returns:
+            As many as there are layers.
+
+        Raises:
+            SettingError: layers have windows, and `ignore_windows` is not set.
+
+        Examples:
+            >>> from whatwhere import bind, from_huggingface, positions
+            >>> config = {"model_type": "qwen2", "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2,
+            ...           "num_attention_heads": 4, "num_key_value_heads": 2, "rope_theta": 1_000_000.0}
+            >>> wheres = from_huggingface(config).wheres()
+            >>> wheres[0].query_key is wheres[1].query_key, len(bind(wheres, positions(8)))
+            (True, 2)
+        """
+        from whatwhere.where.binding import Where
+
+        if not ignore_windows:
+            self._require_no_windows()
+        built: list[tuple[Plan, Any]] = []
+
+        def build(plan: Plan | None) -> Any:
+            if plan is None:
+                return None
+            module = next((module for other, module in built if other == plan), None) if plan.shared else None
+            if module is None:
+                module = plan.build(device, dtype)
+                built.append((plan, module))
+            return module
+
+        wheres = []
+        for layer in range(self.layers):
+            encoding = build(self.input) if layer == 0 else None
+            query_key, score = build(self.query_key[layer]), build(self.score[layer])
+            scale = self.scale_of(layer, query_key, score)
+            wheres.append(Where(input=encoding, query_key=query_key, score=score, scale=scale))
+        return wheres
+
+    def input_layer(
+        self,
+        where: "Where | None" = None,
+        device: "torch.device | str | None" = None,
+        dtype: "torch.dtype | None" = None,
+    ) -> "InputLayer":
+        """Build the token table and what is added to it.
+
+        Args:
+            where: the first of `wheres()`, to take its scheme; None builds one.
+            device, dtype: of the tables.
+
+        Returns:
+            The layer; its tables are drawn at random.
+
+        Raises:
+            SettingError: a projection follows the token table, before positions are added.
+
+        Examples:
+            >>> import torch
+            >>> from whatwhere import from_huggingface
+            >>> config = {"model_type": "gpt2", "vocab_size": 100, "n_embd": 32, "n_layer": 2, "n_head": 4}
+            >>> from_huggingface(config).input_layer()(torch.tensor([[4, 2, 7]])).shape
+            torch.Size([1, 3, 32])
+        """
+        from whatwhere.where.base import InputEncoding
+        from whatwhere.where.input_layer import InputLayer
+
+        if self.input is not None and self.input.settings.get("dim") != self.token_dim:
+            raise SettingError(
+                f"a projection from {self.token_dim} to {self.input.settings.get('dim')} features is between the "
+                "token table and the positions of this model, which InputLayer does not have.\n"
+                "Use its parts: TokenEmbedding(vocab_size, token_dim), your projection, then wheres()[0].input."
+            )
+        encoding = where.input if where is not None else None if self.input is None else self.input.build(device, dtype)
+        return InputLayer(
+            self.vocab_size,
+            self.token_dim,
+            encoding if isinstance(encoding, InputEncoding) else None,
+            scale=self.embedding_scale,
+            padding_idx=self.padding_idx,
+            device=device,
+            dtype=dtype,
+        )
+
+    def scale_of(self, layer: int, *schemes: "QueryKeyMap | ScoreBias | None") -> float | None:
+        """Return the softmax scale that a Where must be given, or None where it is the usual one or that of a scheme.
+
+        Args:
+            layer: number of the layer.
+            schemes: the built schemes of its attention.
+
+        Returns:
+            The `scale` of `Where`.
+        """
+        scale = self.scales[layer]
+        if scale == self.head_dim**-0.5 or any(scheme is not None and scheme.scale == scale for scheme in schemes):
+            return None
+        return scale
+
+    def _require_no_windows(self) -> None:
+        sizes = {window.size for window in self.windows if window is not None}
+        if not sizes:
+            return
+        count = sum(window is not None for window in self.windows)
+        raise SettingError(
+            f"{count} of {self.layers} layers of this {self.model_type!r} attend to near tokens only, within "
+            f"{' or '.join(f'{size:,}' for size in sorted(sizes))} (see `windows`), which a Where does not apply."
+            "\nWhere no text is longer, or where you pass here.attention(q, k, v, mask=model.windows[layer]"
+            ".mask(positions)), nothing is lost: then call wheres(ignore_windows=True)."
+        )

@@ -1,0 +1,175 @@
+"""The input layer in a configuration: learned and sinusoidal positions, and the factor of the token vectors."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from whatwhere.errors import SettingError, ShapeError
+from whatwhere.models.configuration.description import Description, EmbeddingScale, Plan
+from whatwhere.models.configuration.keys import Keys
+from whatwhere.models.configuration.model_type import Position, Sizes
+
+
+@dataclass(frozen=True)
+class LearnedKeys:
+    """Read a learned table of positions.
+
+    Args:
+        offset: rows before that of position 0; `padding` makes it pad_token_id + 1, as in RoBERTa.
+        counted: whether the length in the configuration includes these rows.
+        key: of the length, for writing.
+        by_tokens: whether the table has the features of the token table, where they differ from the model's.
+        unless: a key that, being false, removes the table.
+        only: a key and its one value with which there is this table and nothing else.
+    """
+
+    offset: int | Literal["padding"] = 0
+    counted: bool = False
+    key: str = "max_position_embeddings"
+    by_tokens: bool = True
+    unless: str | None = None
+    only: tuple[str, str] | None = None
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return the plan of the table."""
+        if self.only is not None:
+            keys.require(*self.only, reason="other values add terms to the scores of each layer.")
+        if self.unless is not None and not keys.flag(self.unless, default=True):
+            return Position()
+        if sizes.max_length is None:
+            raise SettingError(f"{keys.path}{self.key} is missing: the rows of the position table.")
+        offset = self.offset_after(sizes.padding_idx)
+        if offset is None:
+            raise SettingError("pad_token_id is missing: positions start at the row after it.")
+        length = sizes.max_length - offset if self.counted else sizes.max_length
+        if length < 1:
+            raise SettingError(f"{keys.path}{self.key} is {sizes.max_length}, of which {offset} rows come before 0.")
+        dim = sizes.token_dim if self.by_tokens else sizes.dim
+        plan = Plan("learned", {"dim": dim, "max_length": length, "offset": offset})
+        return Position(input=plan, max_length=length)
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return the length, with the rows before position 0 where they are counted."""
+        if description.input is None:
+            return {} if self.unless is None else {self.unless: False}
+        length = description.input.settings["max_length"]
+        written: dict[str, Any] = {self.key: length + description.position_offset if self.counted else length}
+        if self.unless is not None:
+            written[self.unless] = True
+        return written
+
+    def offset_after(self, padding_idx: int | None) -> int | None:
+        """Return the rows before that of position 0; None where they depend on a padding id that is None."""
+        if self.offset != "padding":
+            return self.offset
+        return None if padding_idx is None else padding_idx + 1
+
+
+@dataclass(frozen=True)
+class SinusoidalKeys:
+    """Read sinusoidal positions, which no key describes: each model type has its own.
+
+    Args:
+        layout: as in Sinusoidal.
+        offset: added to every position; `padding` makes it pad_token_id + 1.
+    """
+
+    layout: Literal["interleaved", "half", "tensor2tensor"]
+    offset: int | Literal["padding"] = 0
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return the plan of the sinusoid."""
+        least = 4 if self.layout == "tensor2tensor" else 2
+        if sizes.dim % 2 or sizes.dim < least:
+            raise ShapeError(
+                f"{sizes.dim} features cannot hold sinusoidal positions: a sine and a cosine share one frequency, so "
+                f"an even number of at least {least} is needed."
+            )
+        offset = (sizes.padding_idx or 0) + 1 if self.offset == "padding" else self.offset
+        return Position(input=Plan("sinusoidal", {"dim": sizes.dim, "layout": self.layout, "offset": offset}))
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return nothing: no key describes it."""
+        return {}
+
+
+def position_offset(reader: LearnedKeys, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> int | None:
+    """Return the rows of a learned position table before that of position 0, of a configuration that may be incomplete.
+
+    Args:
+        reader: of the table.
+        config: of which only pad_token_id is read.
+        defaults: what transformers takes where a key is absent.
+
+    Returns:
+        The number of rows, or None where it depends on a padding id that the configuration does not have.
+
+    Examples:
+        >>> position_offset(LearnedKeys("padding"), {"pad_token_id": 1}, {})
+        2
+    """
+    padding_idx = config.get("pad_token_id", defaults.get("pad_token_id"))
+    known = isinstance(padding_idx, int) and not isinstance(padding_idx, bool) and padding_idx >= 0
+    return reader.offset_after(padding_idx if known else None)
+
+
+@dataclass(frozen=True)
+class Always:
+    """Multiply token vectors by sqrt(dim), which no key names.
+
+    Args:
+        rounded: whether the factor is rounded to the type of the table, as in Gemma.
+    """
+
+    rounded: bool = False
+
+    def read(self, keys: Keys, sizes: Sizes) -> EmbeddingScale:
+        """Return the rule."""
+        return "sqrt_dim_rounded" if self.rounded else "sqrt_dim"
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return nothing: no key describes it."""
+        return {}
+
+
+@dataclass(frozen=True)
+class IfFlagged:
+    """Multiply token vectors by sqrt(dim) where a flag is set.
+
+    Args:
+        key: of the flag.
+        default: where it is absent.
+    """
+
+    key: str = "scale_embedding"
+    default: bool = False
+
+    def read(self, keys: Keys, sizes: Sizes) -> EmbeddingScale | None:
+        """Return the rule, or None."""
+        return "sqrt_dim" if keys.flag(self.key, default=self.default) else None
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return the flag."""
+        return {self.key: description.embedding_scale is not None}
+
+
+@dataclass(frozen=True)
+class ByKey:
+    """Multiply token vectors by a number of the configuration.
+
+    Args:
+        key: of the number.
+        default: where it is absent.
+    """
+
+    key: str
+    default: float = 1.0
+
+    def read(self, keys: Keys, sizes: Sizes) -> float | None:
+        """Return the number, or None for 1."""
+        factor = keys.number(self.key, default=self.default)
+        return None if factor == 1.0 else factor
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return the number."""
+        return {self.key: 1.0 if description.embedding_scale is None else description.embedding_scale}

@@ -1,0 +1,398 @@
+"""Read the keys of a configuration: each one that affects positions is used or rejected; none is ignored silently."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from enum import Enum
+from math import inf
+from numbers import Integral, Real
+from reprlib import Repr
+from typing import Any, overload
+
+from whatwhere.errors import CheckpointError, SettingError
+
+MATTERS = re.compile(
+    r"alibi|attention\.(?:scale|temperature)|attention_chunk|attention_multiplier|attention_window|attn_scale|base_freq|embedding_multiplier|"
+    "embedding_scale|^layer_types$|local_attention|logn|mscale|no_rope|ntk|per_layer_config|pos_att|pos_emb|"
+    "(?<!com)position|query_pre_attn|relative|(?<!p)rope|rotary|scale_attn|scale_emb|scaling|sinusoid|sliding_window|"
+    "softmax_scale|temperature_tuning|theta|yarn"
+)
+"""Parts of key names: a key with one of them may change positions, what a token attends to, or its embedding."""
+
+ELSEWHERE = (
+    "logits_scaling", "moe_routed_scaling_factor", "moe_router_scaling_factor", "mtp_loss_scaling_factor",
+    "routed_scaling_factor", "router_scaling_factor", "scale_attention_softmax_in_fp32", "v_head_dim",
+)  # fmt: skip
+"""Keys with such names that concern experts, logits, values or arithmetic."""
+
+OFF = (
+    "alibi", "attn_temperature_tuning", "position_embedding_xdrope", "relative_attention", "rope_scaling",
+    "rotary_value", "scale_attn_by_inverse_layer_idx", "use_alibi", "use_dynamic_ntk", "use_logn_attn", "use_mrope",
+    "use_scaled_rope", "use_sliding_window", "use_yarn",
+)  # fmt: skip
+"""Switches that only add something: false leaves a model type that does not have them unchanged. For others (is
+`use_rope` on where it is absent?) false may be the change, so it is not ignored."""
+
+ORDINARY = re.compile(
+    r"^_|^(architectures|auto_map|bias|chunk_size_feed_forward|dtype|torch_dtype|head_bias|language|max_length|"
+    r"name_or_path|pretraining_tp|problem_type|transformers_version|use_cache|use_bias|attn_implementation)$|"
+    r"_token_ids?$|token_index$|aux|dropout|pdrop|drop_rate|_act$|act_fn|activation|eps(ilon)?$|experts?(_|$)|ffn|"
+    r"feed_?forward|finetuning|initiali[sz]|init_std|intermediate|label|loss|mlp|moe|n_inner|(?<!deep)norm|"
+    r"^output_|^return_dict|attention_bias|qkv_bias|proj_bias|lm_head_bias|quantization|rescale_logits|router|softcap|"
+    r"sparsity|temperature$|tokenizer|^task_specific|^top_|torchscript|typical_p|use_bfloat16|generation"
+)
+"""Names of keys that do not concern positions, attention spans or the kind of a layer."""
+
+
+class Required(Enum):
+    """The default of a key that has none."""
+
+    REQUIRED = "required"
+
+
+REQUIRED = Required.REQUIRED
+ANY = object()
+"""Stands for every value, where a key is not read at all."""
+LARGEST = 2**62
+"""The largest whole number that is read where a key has no bound of its own."""
+
+_SEPARATOR = re.compile("[-_.]")
+_NEARLY = 0.9
+"""The ratio of common letters from which a long key is taken for a misspelling of another."""
+
+_SHORT = Repr()
+_SHORT.maxdict, _SHORT.maxlist, _SHORT.maxtuple, _SHORT.maxlong, _SHORT.maxstring, _SHORT.maxother = 8, 8, 8, 60, 80, 80
+
+
+class Keys:
+    """Read the values of a configuration, and record which keys were read.
+
+    Args:
+        values: the configuration, or a dictionary within it.
+        defaults: what transformers takes where a key is absent.
+        owner: the model type, for messages.
+        path: where the values are in the configuration, such as `text_config.`.
+        aliases: another name of a key -> the key.
+
+    Attributes:
+        known: every key that was looked up.
+        used: the keys that were present, in the order in which they were read.
+        assumed: the defaults that were taken for absent keys.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        defaults: Mapping[str, Any],
+        owner: str,
+        path: str = "",
+        aliases: Mapping[str, str] | None = None,
+    ) -> None:
+        self.values, self.defaults, self.owner, self.path = values, defaults, owner, path
+        self.aliases = aliases or {}
+        self.known: set[str] = set()
+        self.used: list[str] = []
+        self.assumed: list[str] = []
+
+    def take(self, *names: str, default: Any = REQUIRED) -> Any:
+        """Return a value by any of its names, as JSON has it.
+
+        Absent, it is what transformers takes; null, it is the default that the reader names, if it names one.
+
+        Args:
+            names: the key and its other names, the one to assume first.
+            default: where neither the configuration nor transformers has a value; without one the key is required.
+
+        Returns:
+            The value.
+
+        Raises:
+            SettingError: two names of one key have different values.
+            CheckpointError: a required key is absent.
+        """
+        names = (*names, *(alias for alias, key in self.aliases.items() if key in names))
+        self.known |= set(names)
+        present = {name: self.values[name] for name in names if self.values.get(name) is not None}
+        if present:
+            name, value = next(iter(present.items()))
+            if not all(equal_values(value, other) for other in present.values()):
+                raise SettingError(
+                    f"this configuration of {self.owner!r} has {len(present)} names of one key, with different values: "
+                    + ", ".join(f"{self.path}{name}={short_repr(value)}" for name, value in present.items())
+                    + ".\nKeep one of them."
+                )
+            _append(self.used, self.path + name)
+            return value
+        name = next((name for name in names if name in self.defaults), names[0])
+        null = any(name in self.values for name in names) and default is not REQUIRED
+        value = default if null else self.defaults.get(name, default)
+        if value is REQUIRED:
+            raise CheckpointError(
+                f"this configuration of {self.owner!r} has no {self.path}{names[0]}, which has no default."
+                + _near(names[0], (key for key in self.values if key not in self.known))
+            )
+        if value is not None:
+            _append(self.assumed, f"{self.path}{name}={value!r}")
+        return value
+
+    @overload
+    def whole(self, *names: str, default: int | Required = REQUIRED, least: int = 1, most: int = LARGEST) -> int: ...
+
+    @overload
+    def whole(self, *names: str, default: int | Required | None, least: int = 1, most: int = LARGEST) -> int | None: ...
+
+    def whole(
+        self, *names: str, default: int | Required | None = REQUIRED, least: int = 1, most: int = LARGEST
+    ) -> int | None:
+        """Return a whole number from `least` to `most`, or None where that is the default."""
+        value = self.take(*names, default=default)
+        if value is None:
+            return None
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        size = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else least - 1
+        if size < least:
+            raise SettingError(
+                f"{self._present(names)} is {short_repr(value)}, but must be a whole number of at least {least}."
+            )
+        if size > most:
+            text = f"{size:,}" if size < 10**30 else short_repr(size)
+            raise SettingError(f"{self._present(names)} is {text}, but at most {most:,} are read.")
+        return size
+
+    @overload
+    def number(self, *names: str, default: float | Required = REQUIRED, zero: bool = False) -> float: ...
+
+    @overload
+    def number(self, *names: str, default: float | Required | None, zero: bool = False) -> float | None: ...
+
+    def number(self, *names: str, default: float | Required | None = REQUIRED, zero: bool = False) -> float | None:
+        """Return a finite number above zero, or None where that is the default.
+
+        Args:
+            names: the key and its other names.
+            default: as in `take`.
+            zero: whether 0 is allowed too.
+        """
+        value = self.take(*names, default=default)
+        if value is None:
+            return None
+        return 0.0 if zero and equal_values(value, 0) else _number(self._present(names), value)
+
+    def numbers(self, name: str, most: int) -> tuple[float, ...]:
+        """Return a list of finite numbers above zero."""
+        values = self.listed(name, most)
+        return tuple(_number(f"{self.path}{name}[{index}]", value) for index, value in enumerate(values))
+
+    @overload
+    def listed(self, name: str, most: int) -> Sequence[Any]: ...
+
+    @overload
+    def listed(self, name: str, most: int, default: Sequence[Any] | None) -> Sequence[Any] | None: ...
+
+    def listed(self, name: str, most: int, default: Sequence[Any] | Required | None = REQUIRED) -> Sequence[Any] | None:
+        """Return a list of at most `most` entries, or None where that is the default."""
+        values = self.take(name, default=default)
+        if values is None:
+            return None
+        if not isinstance(values, list | tuple):
+            raise SettingError(f"{self.path}{name} is {short_repr(values)}, but must be a list.")
+        if len(values) > most:
+            raise SettingError(f"{self.path}{name} has {len(values):,} entries, but at most {most:,} are read.")
+        return values
+
+    def flag(self, *names: str, default: bool | Required = REQUIRED) -> bool:
+        """Return true or false."""
+        value = self.take(*names, default=default)
+        if not isinstance(value, bool):
+            raise SettingError(f"{self._present(names)} is {short_repr(value)}, but must be true or false.")
+        return value
+
+    def choice(self, *names: str, choices: tuple[str, ...], default: str | Required = REQUIRED) -> str:
+        """Return one of several strings."""
+        value = self.take(*names, default=default)
+        if not isinstance(value, str) or value not in choices:
+            hint = _near(value, choices) if isinstance(value, str) else ""
+            raise SettingError(
+                f"{self._present(names)} is {short_repr(value)}, but whatwhere reads only: {', '.join(choices)}.{hint}"
+            )
+        return value
+
+    def require(self, name: str, expected: object, reason: str) -> None:
+        """Raise SettingError unless a key is absent or has the one value that can be read."""
+        value = self.take(name, default=expected)
+        if not equal_values(value, expected):
+            raise SettingError(
+                f"{self.path}{name} is {short_repr(value)}, but whatwhere reads {self.owner!r} with {expected!r} only: "
+                f"{reason}"
+            )
+
+    def inside(self, name: str) -> "Keys":
+        """Return a reader of a dictionary within this one."""
+        values = self.take(name)
+        if not isinstance(values, Mapping):
+            raise SettingError(f"{self.path}{name} is {short_repr(values)}, but must be a dictionary.")
+        return Keys(values, {}, self.owner, f"{self.path}{name}.")
+
+    def assume(self, name: str, value: object) -> None:
+        """Record what was taken for an absent key."""
+        _append(self.assumed, f"{self.path}{name}={value!r}")
+
+    def absorb(self, inner: "Keys") -> None:
+        """Record what was read of a dictionary within this one."""
+        for name in inner.used:
+            _append(self.used, name)
+        for name in inner.assumed:
+            _append(self.assumed, name)
+
+    def finish(self, unread: Mapping[str, object] | None = None, names: Iterable[str] = ()) -> None:
+        """Raise SettingError if a key is left that affects positions, or that misspells one that is read.
+
+        Args:
+            unread: keys of this model type that its code does not read, and the value that they must have, or ANY.
+            names: further keys of this model type, such as those of its other part.
+        """
+        for name, expected in (unread or {}).items():
+            if expected is not ANY:
+                self.require(name, expected, "its code does not read the key, but its author may have meant it.")
+        accepted = {*self.known, *ELSEWHERE, *(unread or {}), *names}
+        for name, value in self.values.items():
+            # transformers writes some keys for itself with a leading underscore
+            if value is None or name in accepted or name.lstrip("_") in accepted:
+                continue
+            if affects_positions(name, value):
+                self.refuse(name)
+            self.refuse_misspelling(name, value)
+
+    def finish_all(self) -> None:
+        """Raise SettingError if any key is left: rope parameters contain nothing but positions."""
+        for name, value in self.values.items():
+            if name not in self.known and value is not None:
+                self.refuse(name)
+
+    def finish_like(self, like: str, evidence: tuple[str, ...]) -> None:
+        """Raise SettingError if a key is left that the other model type does not have, or if none concerns positions.
+
+        Args:
+            like: the model type that this one is read as.
+            evidence: parts of names, one of which a key that was read must have; empty where none is needed.
+        """
+        if evidence and not any(part in key for key in self.used for part in evidence):
+            raise SettingError(
+                f"no key of this configuration of {self.owner!r} shows that queries and keys are rotated, as in "
+                f"{like!r}: its theta would be invented.\nIf you know it, state it: from_huggingface({{**config, "
+                f"'rope_theta': 10_000.0}}, like={like!r})."
+            )
+        for name, value in self.values.items():
+            if name in ("model_type", *self.known, *ELSEWHERE) or not value or ORDINARY.search(name.lower()):
+                continue
+            raise SettingError(
+                f"{self.path}{name} is {short_repr(value)}, which {like!r} does not have, so {self.owner!r} may not be "
+                f"like it: such a key can decide which layers attend, and to what.\nIf it does not, remove it: "
+                f"config.pop({name!r}). Else build this model from its parts: Rotary, ALiBi, Learned, Where."
+            )
+
+    def refuse(self, name: str) -> None:
+        """Raise SettingError for a key that is not known."""
+        raise SettingError(
+            f"{self.path}{name}={short_repr(self.values[name])} is no key of {self.owner!r} that whatwhere knows, but "
+            f"its name is one of position: ignoring it could change every score.{_near(name, self.known)}\n"
+            f"If it has no effect, remove it: config.pop({name!r})."
+        )
+
+    def refuse_misspelling(self, name: str, value: object) -> None:
+        """Raise SettingError if a key is almost one that is read, and has another value."""
+        key = misspelled_key(name, self.known)
+        if key is not None and not equal_values(self.values.get(key), value):
+            raise SettingError(
+                f"{self.path}{name}={short_repr(value)} is no key of {self.owner!r}, but almost {key!r}, which is "
+                f"read: ignoring a misspelled key would change the model silently.\nDid you mean {key!r}? If it is "
+                f"another matter, remove it: config.pop({name!r})."
+            )
+
+    def _present(self, names: tuple[str, ...]) -> str:
+        """Return the name that the configuration uses, with its path."""
+        return self.path + next((name for name in names if self.values.get(name) is not None), names[0])
+
+
+def _near(name: str, names: Iterable[str]) -> str:
+    near = get_close_matches(name, list(names), n=1, cutoff=0.7)
+    return f"\nDid you mean {near[0]!r}?" if near else ""
+
+
+def _append(entries: list[str], entry: str) -> None:
+    if entry not in entries:
+        entries.append(entry)
+
+
+def _number(path: str, value: Any) -> float:
+    """Return a number above zero whose powers are finite too."""
+    number: Any = value if isinstance(value, Real) and not isinstance(value, bool) else -inf
+    if not 0 < number < inf:
+        raise SettingError(f"{path} is {short_repr(value)}, but must be a finite number above 0.")
+    if not 1e-30 <= number <= 1e30:
+        raise SettingError(f"{path} is {short_repr(value)}, but only numbers from 1e-30 to 1e30 are read.")
+    return float(number)
+
+
+def affects_positions(name: str, value: object) -> bool:
+    """Return whether a key may affect positions; null never does, nor does false of a switch that adds something.
+
+    Examples:
+        >>> affects_positions("rope_theta", 10_000.0), affects_positions("use_mrope", False)
+        (True, False)
+        >>> affects_positions("rope_interleaved", False), affects_positions("d_ff", 8)
+        (True, False)
+    """
+    if value is None or (value is False and name in OFF):
+        return False
+    return MATTERS.search(name.lower()) is not None
+
+
+def misspelled_key(name: str, keys: Iterable[str]) -> str | None:
+    """Return the key that a name misspells by one letter, two swapped letters, case or a plural; a long key by more.
+
+    Examples:
+        >>> misspelled_key("head_dims", ["head_dim"]), misspelled_key("Head_Dim", ["head_dim"])
+        ('head_dim', 'head_dim')
+        >>> misspelled_key("bos_token_id", ["pad_token_id"]) is None
+        True
+    """
+    keys = sorted(keys)
+    letters = _SEPARATOR.sub("", name.lower())
+    one = next((key for key in keys if _one_edit_apart(letters, _SEPARATOR.sub("", key.lower()))), None)
+    near = get_close_matches(name, [key for key in keys if len(key) > 12], n=1, cutoff=_NEARLY)
+    return one or (near[0] if near else None)
+
+
+def _one_edit_apart(a: str, b: str) -> bool:
+    if abs(len(a) - len(b)) > 1:
+        return False
+    while a and b and a[0] == b[0]:
+        a, b = a[1:], b[1:]
+    while a and b and a[-1] == b[-1]:
+        a, b = a[:-1], b[:-1]
+    return max(len(a), len(b)) <= 1 or (len(a) == 2 and a == b[::-1])
+
+
+def equal_values(a: Any, b: Any) -> bool:
+    """Return whether two values of a configuration are equal: 4 is 4.0, but 1 is not true.
+
+    Examples:
+        >>> equal_values(4, 4.0), equal_values(1, True)
+        (True, False)
+    """
+    return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
+
+
+def short_repr(value: object) -> str:
+    """Return the repr of a value, short enough for a message.
+
+    Examples:
+        >>> short_repr([1] * 1000), short_repr({"rope_type": "linear"})
+        ('[1, 1, 1, 1, 1, 1, 1, 1, ...]', "{'rope_type': 'linear'}")
+    """
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return f"{type(value).__name__} of more digits than can be shown"

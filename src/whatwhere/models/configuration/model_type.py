@@ -1,0 +1,342 @@
+"""How one model type writes tokens and positions: the parts of which the registry is made."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from whatwhere.errors import SettingError, ShapeError
+from whatwhere.models.configuration.description import Description, EmbeddingScale, Plan, Window
+from whatwhere.models.configuration.keys import REQUIRED, Keys
+
+KeyNames = Mapping[str, tuple[str, ...]]
+"""Field of Description -> its keys; the first is the one that is written."""
+
+LLAMA_KEYS: KeyNames = {
+    "vocab_size": ("vocab_size",),
+    "dim": ("hidden_size",),
+    "layers": ("num_hidden_layers",),
+    "num_heads": ("num_attention_heads",),
+    "key_heads": ("num_key_value_heads",),
+    "head_dim": ("head_dim",),
+    "max_length": ("max_position_embeddings",),
+    "padding_idx": ("pad_token_id",),
+    "tied": ("tie_word_embeddings",),
+}
+MAX_LAYERS, MAX_HEADS, MAX_FEATURES, MAX_BUCKETS = 10_000, 65_536, 1_048_576, 4096
+"""Larger numbers of layers, heads, features of a head and buckets are refused: what is computed for each of them would
+fill the memory, or take hours."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The numbers that every model type has; the fields are those of Description."""
+
+    vocab_size: int
+    dim: int
+    token_dim: int
+    num_heads: int
+    key_heads: int
+    head_dim: int
+    layers: int
+    tied: bool
+    padding_idx: int | None
+    max_length: int | None
+    segments: int = 0
+    causal: bool = True
+    part: str | None = None
+
+
+@dataclass(frozen=True)
+class Position:
+    """What one reader read of positions; fields are those of Description, None where it does not concern them."""
+
+    input: Plan | None = None
+    query_key: tuple[Plan | None, ...] | None = None
+    score: tuple[Plan | None, ...] | None = None
+    layer_types: tuple[str, ...] | None = None
+    max_length: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """Read the keys of one door, and write them."""
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return the plans of a door."""
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return the keys that describe it."""
+
+
+@runtime_checkable
+class ScaleRule(Protocol):
+    """Read the softmax scale of each layer, and write it."""
+
+    def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
+        """Return one number for each layer."""
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return the keys that describe it."""
+
+
+@runtime_checkable
+class EmbeddingRule(Protocol):
+    """Read the factor of the token vectors, and write it."""
+
+    def read(self, keys: Keys, sizes: Sizes) -> EmbeddingScale | None:
+        """Return the factor, or None for 1."""
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return the keys that describe it."""
+
+
+@runtime_checkable
+class WindowRule(Protocol):
+    """Read which layers have a sliding window, and write it."""
+
+    def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[tuple[Window | None, ...], tuple[str, ...]]:
+        """Return the window of each layer, and notes."""
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return the keys that describe it."""
+
+
+@runtime_checkable
+class KeyHeadRule(Protocol):
+    """Read the number of heads of keys, and write it."""
+
+    def read(self, keys: Keys, num_heads: int) -> int:
+        """Return the number."""
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return the keys that describe it."""
+
+
+@dataclass(frozen=True)
+class ByHeadDim:
+    """Scale scores by 1 / sqrt(head_dim), as almost all models do; no key names it."""
+
+    def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
+        """Return the same for each layer."""
+        return (sizes.head_dim**-0.5,) * sizes.layers
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Unscaled:
+    """Leave token vectors unscaled."""
+
+    def read(self, keys: Keys, sizes: Sizes) -> None:
+        """Return None."""
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+
+@dataclass(frozen=True)
+class NoWindows:
+    """Attend to all tokens; a key that names a window is refused."""
+
+    def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[tuple[None, ...], tuple[()]]:
+        """Return None for each layer."""
+        return (None,) * sizes.layers, ()
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+
+@dataclass(frozen=True)
+class MultiQuery:
+    """Read the number of heads of keys where a flag chooses between one and all.
+
+    Args:
+        grouped: another flag makes `num_kv_heads` count, as in the later Falcons.
+    """
+
+    grouped: bool = False
+
+    def read(self, keys: Keys, num_heads: int) -> int:
+        """Return the number."""
+        key_heads = keys.whole("num_kv_heads", default=num_heads) if self.grouped else num_heads
+        if self.grouped and keys.flag("new_decoder_architecture", default=False):
+            return key_heads
+        return 1 if keys.flag("multi_query", default=True) else num_heads
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return the flags."""
+        if description.key_heads in (1, description.num_heads):
+            return {"multi_query": description.key_heads == 1}
+        return {"new_decoder_architecture": True, "num_kv_heads": description.key_heads}
+
+
+@dataclass(frozen=True)
+class ModelType:
+    """How one model type is read and written.
+
+    Args:
+        readers: one for each door that the model uses.
+        names: the keys of its sizes.
+        defaults: what transformers takes where a key is absent.
+        scale, embedding: the rules of the softmax scale and of the factor of token vectors.
+        windows: the rule of sliding windows.
+        key_heads: the rule of the number of heads of keys, where it is not a key of its own.
+        token_dim: key of the features of the token table, where they may differ from the model's.
+        segments: rows of the table of segments where `type_vocab_size` is absent; None where the model has none.
+        causal: whether a query attends to earlier keys only; or the flag that makes an encoder do so.
+        head_dim_read: whether its code reads `head_dim`, if that is not the model's features divided by the heads.
+        head_dim_parts: two keys whose sum is the head_dim (latent attention), the rotated features second.
+        parts: `decoder` and `encoder` -> the names of sizes in which they differ; empty for a model of one part.
+        aliases: another name of a key -> the key, where only this model type has it.
+        unread: keys that look like positions and that the model's code does not read -> the one value that agrees
+            with what it does, or ANY.
+        patch: which modules of positions `whatwhere.patch` can replace in a loaded model; None if none.
+        notes: what the model has besides and is not built.
+    """
+
+    readers: tuple[Reader, ...]
+    names: KeyNames = field(default_factory=lambda: LLAMA_KEYS)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    scale: ScaleRule = field(default_factory=ByHeadDim)
+    embedding: EmbeddingRule = field(default_factory=Unscaled)
+    windows: WindowRule = field(default_factory=NoWindows)
+    key_heads: KeyHeadRule | None = None
+    token_dim: str | None = None
+    segments: int | None = None
+    causal: bool | str = True
+    head_dim_read: bool = True
+    head_dim_parts: tuple[str, str] | tuple[()] = ()
+    parts: Mapping[str, KeyNames] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, object] = field(default_factory=dict)
+    patch: Literal["rotary", "learned", "bias"] | None = None
+    notes: tuple[str, ...] = ()
+
+    def names_of(self, part: str | None) -> KeyNames:
+        """Return the keys of the sizes of one part."""
+        return {**self.names, **self.parts.get(part or "", {})}
+
+    @property
+    def all_names(self) -> set[str]:
+        """The keys of the sizes of all parts."""
+        return {key for names in (self.names, *self.parts.values()) for keys in names.values() for key in keys}
+
+    def read_sizes(self, keys: Keys, part: str | None) -> tuple[Sizes, tuple[str, ...]]:
+        """Read what every model type has.
+
+        Args:
+            keys: the configuration.
+            part: `encoder` or `decoder` of a model that has both.
+
+        Returns:
+            The sizes, and notes.
+
+        Raises:
+            SettingError, ShapeError: sizes cannot be read, or contradict one another.
+            CheckpointError: a size is absent and has no default.
+        """
+        names = self.names_of(part)
+        dim, num_heads = keys.whole(*names["dim"]), keys.whole(*names["num_heads"], most=MAX_HEADS)
+        token_dim = dim if self.token_dim is None else keys.whole(self.token_dim, default=dim)
+        padding_idx, notes = _read_padding(keys, names["padding_idx"])
+        causal = keys.flag(self.causal, default=False) if isinstance(self.causal, str) else self.causal
+        sizes = Sizes(
+            vocab_size=keys.whole(*names["vocab_size"]),
+            dim=dim,
+            token_dim=token_dim,
+            num_heads=num_heads,
+            key_heads=self._read_key_heads(keys, names, num_heads),
+            head_dim=self._read_head_dim(keys, names, dim, num_heads),
+            layers=_read_layers(keys, names),
+            tied=keys.flag(*names["tied"], default=self.defaults.get(names["tied"][0], True)),
+            padding_idx=padding_idx,
+            max_length=keys.whole(*names["max_length"], default=None) if "max_length" in names else None,
+            segments=0 if self.segments is None else keys.whole("type_vocab_size", default=self.segments, least=0),
+            causal=causal and part != "encoder",
+            part=part,
+        )
+        projected = f"a projection from {token_dim} to {dim} features follows the token table and is not built"
+        return sizes, (*notes, projected) if token_dim != dim else notes
+
+    def write_sizes(self, description: Description) -> dict[str, Any]:
+        """Return the keys of what every model type has."""
+        names = self.names_of(description.part)
+        written: dict[str, Any] = {}
+        for size in ("vocab_size", "dim", "layers", "num_heads", "key_heads", "head_dim", "tied"):
+            value = getattr(description, size)
+            if size in names and value is not None and not (size == "head_dim" and self.head_dim_parts):
+                written[names[size][0]] = value
+        if "max_length" in names:
+            written[names["max_length"][0]] = description.max_length  # null too, where the configuration has it
+        written[names["padding_idx"][0]] = description.padding_idx
+        if self.token_dim is not None:
+            written[self.token_dim] = description.token_dim
+        if self.segments is not None:
+            written["type_vocab_size"] = description.segments
+        if isinstance(self.causal, str) and description.causal:
+            written[self.causal] = True
+        if self.key_heads is not None:
+            written |= self.key_heads.write(description)
+        if self.head_dim_parts:
+            unrotated, rotated = self.head_dim_parts
+            features = next((plan.settings["head_dim"] for plan in description.query_key if plan is not None), 0)
+            written |= {unrotated: description.head_dim - features, rotated: features}
+        return written
+
+    def _read_key_heads(self, keys: Keys, names: KeyNames, num_heads: int) -> int:
+        if self.key_heads is not None:
+            return self.key_heads.read(keys, num_heads)
+        if "key_heads" not in names:
+            return num_heads
+        key_heads = keys.whole(*names["key_heads"], default=num_heads, most=MAX_HEADS)
+        if num_heads % key_heads:
+            raise ShapeError(f"{num_heads} heads of queries cannot share {key_heads} heads of keys evenly.")
+        return key_heads
+
+    def _read_head_dim(self, keys: Keys, names: KeyNames, dim: int, num_heads: int) -> int:
+        if self.head_dim_parts:
+            parts = [keys.whole(name, most=MAX_FEATURES) for name in self.head_dim_parts]
+            _require_head_dim(keys, parts[1], sum(parts))
+            return sum(parts)
+        head_dim = keys.whole(*names["head_dim"], default=None, most=MAX_FEATURES) if "head_dim" in names else None
+        if head_dim is not None and self.head_dim_read:
+            return head_dim
+        if dim % num_heads:
+            raise ShapeError(f"{dim} features do not divide into {num_heads} heads of equal size.")
+        if dim // num_heads > MAX_FEATURES:
+            raise ShapeError(
+                f"{keys.path}{names['dim'][0]}={dim:,} makes heads of {dim // num_heads:,} features, but at most "
+                f"{MAX_FEATURES:,} are read."
+            )
+        if not self.head_dim_read:
+            _require_head_dim(keys, dim // num_heads)
+        return dim // num_heads
+
+
+def _read_layers(keys: Keys, names: KeyNames) -> int:
+    alternative = names.get("layers_else")
+    layers = keys.whole(*names["layers"], default=REQUIRED if alternative is None else None, most=MAX_LAYERS)
+    return keys.whole(*(alternative or ()), most=MAX_LAYERS) if layers is None else layers
+
+
+def _require_head_dim(keys: Keys, *sizes: int) -> None:
+    """Raise SettingError where head_dim is not one of the sizes that the code computes from other keys."""
+    head_dim = keys.whole("head_dim", default=sizes[0])
+    if head_dim not in sizes:
+        raise SettingError(
+            f"{keys.path}head_dim is {head_dim:,}, but the code of {keys.owner!r} does not read it: its heads have "
+            f"{' or '.join(map(str, sizes))} features. Remove it: config.pop('head_dim')."
+        )
+
+
+def _read_padding(keys: Keys, names: tuple[str, ...]) -> tuple[int | None, tuple[str, ...]]:
+    padding_idx = keys.whole(*names, default=None, least=-1)
+    if padding_idx == -1:
+        # Early Llama files: a placeholder, which transformers takes for the last row of the table.
+        return None, (f"{names[0]}=-1 is read as no padding token",)
+    return padding_idx, ()

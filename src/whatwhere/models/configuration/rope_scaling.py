@@ -1,0 +1,302 @@
+"""RoPE scaling in a configuration: one set of rope parameters, as Hugging Face writes it, and the scaling it means."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from whatwhere.errors import SettingError, ShapeError
+from whatwhere.models.configuration.description import ScalingPlan
+from whatwhere.models.configuration.keys import Keys, short_repr
+from whatwhere.models.configuration.model_type import MAX_FEATURES
+
+ORIGINAL = "original_max_position_embeddings"
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a scaling may need that is not among its rope parameters.
+
+    Args:
+        max_length: `max_position_embeddings`, or None.
+        original_length: `original_max_position_embeddings` beside the parameters, as in Phi-3, or None.
+        fraction: of the features of a head that is rotated.
+    """
+
+    max_length: int | None
+    original_length: int | None
+    fraction: float
+
+
+def read_scaling(rope_type: str, rope: Keys, context: Context) -> ScalingPlan | None:
+    """Read the scaling of a `rope_type`.
+
+    Args:
+        rope_type: one of ROPE_TYPES.
+        rope: the rope parameters.
+        context: what is beside them.
+
+    Returns:
+        The scaling, or None for `default`.
+
+    Raises:
+        SettingError: parameters cannot be read, or contradict one another.
+        CheckpointError: a required parameter is absent.
+
+    Examples:
+        >>> read_scaling("linear", Keys({"factor": 4.0}, {}, "llama"), Context(4096, None, 1.0))
+        Linear(factor=4.0)
+    """
+    return _READERS[rope_type](rope, context)
+
+
+def require_fit(scaling: ScalingPlan | None, path: str, rotary_dim: int, theta: float) -> None:
+    """Raise unless a scaling can be applied to the rotated features of a head.
+
+    Args:
+        scaling: the scaling, or None.
+        path: of its parameters, for messages.
+        rotary_dim: number of rotated features.
+        theta: base of the frequencies.
+
+    Raises:
+        ShapeError: it needs more features, or another number of them.
+        SettingError: it needs a larger theta, or rotates no pair.
+    """
+    if scaling is None:
+        return
+    settings, pairs = scaling.settings, rotary_dim // 2
+    match scaling.name:
+        case "rotary-ntk" | "rotary-dynamic-ntk" if rotary_dim <= 2:
+            raise ShapeError(
+                f"{path}rope_type raises theta by dim / (dim - 2), so more than {rotary_dim} features must be rotated."
+            )
+        case "rotary-yarn" if theta <= 1:
+            raise SettingError(
+                f"{path}rope_theta is {theta}, but YaRN needs one above 1: pairs must differ in frequency."
+            )
+        case "rotary-longrope":
+            for name in ("short_factor", "long_factor"):
+                if len(settings[name]) != pairs:
+                    raise ShapeError(
+                        f"{path}{name} has {len(settings[name])} numbers, but {rotary_dim} rotated features are "
+                        f"{pairs} pairs, and each needs its own."
+                    )
+        case "rotary-proportional" if int(settings["share"] * rotary_dim // 2) == 0:
+            raise SettingError(
+                f"{path}partial_rotary_factor is {settings['share']}, which of {rotary_dim} features rotates no pair."
+            )
+
+
+def write_scaling(scaling: ScalingPlan | None) -> dict[str, Any]:
+    """Return the rope parameters that mean a scaling, `rope_type` first.
+
+    Args:
+        scaling: the scaling, or None.
+
+    Returns:
+        The parameters, without theta.
+
+    Raises:
+        SettingError: no rope_type means it.
+
+    Examples:
+        >>> write_scaling(ScalingPlan("rotary-linear", {"factor": 4.0}))
+        {'rope_type': 'linear', 'factor': 4.0}
+    """
+    if scaling is None:
+        return {"rope_type": "default"}
+    settings = scaling.settings
+    match scaling.name:
+        case "rotary-linear":
+            return {"rope_type": "linear", "factor": settings["factor"]}
+        case "rotary-ntk":
+            return {"rope_type": "dynamic", "alpha": settings["factor"]}
+        case "rotary-dynamic-ntk":
+            return {"rope_type": "dynamic", "factor": settings["factor"]}
+        case "rotary-yarn":
+            return _write_yarn(settings)
+        case "rotary-longrope":
+            return _write_longrope(settings)
+        case "rotary-llama3":
+            return {
+                "rope_type": "llama3",
+                "factor": settings["factor"],
+                "low_freq_factor": settings["low_frequency_factor"],
+                "high_freq_factor": settings["high_frequency_factor"],
+                ORIGINAL: settings["original_length"],
+            }
+        case "rotary-proportional":
+            return {
+                "rope_type": "proportional",
+                "partial_rotary_factor": settings["share"],
+                "factor": settings["factor"],
+            }
+    raise SettingError(f"Hugging Face has no rope_type that means {scaling!r}.")
+
+
+def _original_length(rope: Keys, context: Context) -> int:
+    """Return the original length: beside the parameters, or in them, or `max_position_embeddings`."""
+    length = rope.whole(ORIGINAL, default=None)
+    if context.original_length is not None:
+        if length not in (None, context.original_length):
+            raise SettingError(
+                f"{ORIGINAL} is {context.original_length} beside the rope parameters and {length} in them: keep one of "
+                "them.\nTransformers would take the first silently."
+            )
+        return context.original_length
+    if length is None and context.max_length is None:
+        raise SettingError(f"{rope.path}{ORIGINAL} is missing: the length that was trained.")
+    return length or context.max_length or 0
+
+
+def _factor(rope: Keys, original: int, context: Context) -> float:
+    factor = rope.number("factor", default=None)
+    if factor is None and context.max_length is None:
+        raise SettingError(f"{rope.path}factor is missing: new length over trained length.")
+    return factor if factor is not None else (context.max_length or 0) / original
+
+
+def _magnitude(rope: Keys) -> float | None:
+    """Return the factor of queries and keys, where it is given."""
+    magnitude = rope.number("attention_factor", default=None)
+    if magnitude is not None and not 1e-18 <= magnitude <= 1e18:
+        raise SettingError(
+            f"{rope.path}attention_factor is {short_repr(magnitude)}, but must be from 1e-18 to 1e18: queries and keys "
+            "are both multiplied by it, in float32."
+        )
+    return magnitude
+
+
+def _default(rope: Keys, context: Context) -> None:
+    return None
+
+
+def _linear(rope: Keys, context: Context) -> ScalingPlan:
+    return ScalingPlan("rotary-linear", {"factor": rope.number("factor")})
+
+
+def _dynamic(rope: Keys, context: Context) -> ScalingPlan:
+    # HunYuan's alpha raises theta by a fixed factor, although its rope_type is called dynamic.
+    alpha = rope.number("alpha", default=None) if "alpha" in rope.defaults else None
+    if alpha is not None:
+        rope.take("factor", default=None)
+        return ScalingPlan("rotary-ntk", {"factor": alpha})
+    if context.max_length is None:
+        raise SettingError("max_position_embeddings is missing: dynamic scaling starts beyond it.")
+    rope.take(ORIGINAL, default=None)  # transformers takes max_position_embeddings here
+    factor = rope.number("factor")
+    if factor < 1:
+        raise SettingError(f"{rope.path}factor is {factor!r}, but dynamic scaling needs a number of at least 1.")
+    return ScalingPlan("rotary-dynamic-ntk", {"factor": factor, "original_length": context.max_length})
+
+
+def _yarn(rope: Keys, context: Context) -> ScalingPlan:
+    original = _original_length(rope, context)
+    # Transformers reads zero as absent in all of these.
+    names = ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")
+    numbers = {name: rope.number(name, default=None, zero=True) or None for name in names}
+    settings: dict[str, Any] = {
+        "factor": _factor(rope, original, context),
+        "original_length": original,
+        "beta_fast": numbers["beta_fast"] or 32.0,
+        "beta_slow": numbers["beta_slow"] or 1.0,
+        "attention_factor": _magnitude(rope),
+        "mscale": numbers["mscale"],
+        "mscale_all_dim": numbers["mscale_all_dim"],
+        "truncate": rope.flag("truncate", default=True),
+    }
+    if settings["beta_fast"] <= settings["beta_slow"]:
+        raise SettingError(
+            f"{rope.path}beta_fast is {settings['beta_fast']} and beta_slow {settings['beta_slow']}, but fast pairs "
+            "rotate more often: beta_fast must be larger. The authors take 32 and 1."
+        )
+    if settings["attention_factor"] is None and (settings["mscale"] is None) != (settings["mscale_all_dim"] is None):
+        raise SettingError(
+            f"{rope.path}mscale is {settings['mscale']} and mscale_all_dim {settings['mscale_all_dim']}, but YaRN "
+            "takes both or none: Hugging Face ignores one alone, DeepSeek's own code does not.\n"
+            "Write the magnitude that you mean: attention_factor=1.0."
+        )
+    return ScalingPlan("rotary-yarn", settings)
+
+
+def _longrope(rope: Keys, context: Context) -> ScalingPlan:
+    original = _original_length(rope, context)
+    names = [name for name in ("short_mscale", "long_mscale") if name in rope.defaults]
+    magnitudes = {name: rope.number(name, default=None) for name in names}
+    if len(set(magnitudes.values())) > 1:
+        raise SettingError(
+            f"{rope.path}short_mscale is {magnitudes['short_mscale']} and long_mscale {magnitudes['long_mscale']}, "
+            "but LongRoPE has one magnitude for both."
+        )
+    explicit, mscale = _magnitude(rope), next(iter(magnitudes.values()), None)
+    settings: dict[str, Any] = {
+        "short_factor": rope.numbers("short_factor", MAX_FEATURES),
+        "long_factor": rope.numbers("long_factor", MAX_FEATURES),
+        "original_length": original,
+        "factor": _factor(rope, original, context),
+        "attention_factor": explicit if mscale is None else mscale,
+    }
+    if original == 1 and settings["factor"] > 1 and settings["attention_factor"] is None:
+        raise SettingError(
+            f"{ORIGINAL} is 1, but LongRoPE divides by its logarithm: it must be at least 2.\n"
+            "Or write the magnitude itself as attention_factor."
+        )
+    return ScalingPlan("rotary-longrope", settings)
+
+
+def _llama3(rope: Keys, context: Context) -> ScalingPlan:
+    low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")
+    if high <= low:
+        raise SettingError(
+            f"this configuration has {rope.path}low_freq_factor={low} and {rope.path}high_freq_factor={high}, but the "
+            "second must be larger. Llama 3.1 takes 1 and 4."
+        )
+    settings = {
+        "factor": rope.number("factor"),
+        "original_length": _original_length(rope, context),
+        "low_frequency_factor": low,
+        "high_frequency_factor": high,
+    }
+    return ScalingPlan("rotary-llama3", settings)
+
+
+def _proportional(rope: Keys, context: Context) -> ScalingPlan:
+    return ScalingPlan("rotary-proportional", {"share": context.fraction, "factor": rope.number("factor", default=1.0)})
+
+
+_READERS: dict[str, Callable[[Keys, Context], ScalingPlan | None]] = {
+    "default": _default,
+    "linear": _linear,
+    "dynamic": _dynamic,
+    "yarn": _yarn,
+    "longrope": _longrope,
+    "su": _longrope,
+    "llama3": _llama3,
+    "proportional": _proportional,
+}
+ROPE_TYPES = tuple(_READERS)
+
+
+def _write_yarn(settings: Mapping[str, Any]) -> dict[str, Any]:
+    optional = {name: settings[name] for name in ("attention_factor", "mscale", "mscale_all_dim")}
+    return {
+        "rope_type": "yarn",
+        "factor": settings["factor"],
+        ORIGINAL: settings["original_length"],
+        "beta_fast": settings["beta_fast"],
+        "beta_slow": settings["beta_slow"],
+        "truncate": settings["truncate"],
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+
+
+def _write_longrope(settings: Mapping[str, Any]) -> dict[str, Any]:
+    magnitude = settings["attention_factor"]
+    return {
+        "rope_type": "longrope",
+        "short_factor": list(settings["short_factor"]),
+        "long_factor": list(settings["long_factor"]),
+        "factor": settings["factor"],
+        ORIGINAL: settings["original_length"],
+        **({} if magnitude is None else {"attention_factor": magnitude}),
+    }

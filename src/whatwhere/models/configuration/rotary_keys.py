@@ -1,0 +1,415 @@
+"""Rotary positions in a configuration: `rope_parameters` of transformers 5, `rope_scaling` and its like before."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from whatwhere.errors import SettingError, ShapeError
+from whatwhere.models.configuration.description import Description, Plan, ScalingPlan
+from whatwhere.models.configuration.keys import Keys, short_repr
+from whatwhere.models.configuration.layers import AllLayers, LayerRule
+from whatwhere.models.configuration.model_type import MAX_FEATURES, Position, Sizes
+from whatwhere.models.configuration.rope_scaling import (
+    ORIGINAL,
+    ROPE_TYPES,
+    Context,
+    read_scaling,
+    require_fit,
+    write_scaling,
+)
+
+FRACTION = "partial_rotary_factor"
+IGNORED = ("finetuned",)  # a remark in the files of YaRN's authors, which no formula reads
+MAX_AXES = 8
+"""More axes than any model has: a token of a video has 3 coordinates."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """How the features of a head are rotated, which is a property of the model type and in no key.
+
+    Args:
+        interleaved: pairs are (2i, 2i+1), else (i, i + rotary_dim/2).
+        interleaved_key: the key that decides it, if there is one.
+        partial: whether a fraction of a head can be rotated; else its code reads no fraction.
+        dim_key: key of the rotated features, where heads keep them apart (latent attention).
+        rotary_dim_key: key of rotary_dim itself, beside the fraction.
+        sections: pairs of each axis where no key has them; None where tokens have one coordinate.
+        axis_layout: how pairs are assigned to axes.
+    """
+
+    interleaved: bool = False
+    interleaved_key: str | None = None
+    partial: bool = False
+    dim_key: str | None = None
+    rotary_dim_key: str | None = None
+    sections: tuple[int, ...] | None = None
+    axis_layout: Literal["chunked", "interleaved"] = "chunked"
+
+
+@dataclass(frozen=True)
+class RopeDefaults:
+    """One set of rope parameters where keys are absent, and its names in older configurations.
+
+    Args:
+        theta: where it is absent.
+        theta_key: its key beside the parameters; None where nothing beside them is read.
+        fraction: of a head that is rotated, where it is absent.
+        fraction_key: its key beside the parameters.
+        scaled: whether `rope_scaling` applies to this set.
+        parameters: what transformers takes where there are none at all.
+    """
+
+    theta: float = 10_000.0
+    theta_key: str | None = "rope_theta"
+    fraction: float = 1.0
+    fraction_key: str = FRACTION
+    scaled: bool = True
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RopeKeys:
+    """Read rotary positions, and write them in the form of transformers 5.
+
+    Args:
+        head: how a head is rotated.
+        sets: one set of parameters under the label "", or one for each layer type.
+        layers: which layers are rotated by which set.
+        extra: further rope parameters of this model type, by the `rope_type` that reads them; "" is all.
+        renamed: values of `rope_type` that mean another one here.
+        original_beside: whether the original length beside the parameters counts.
+        refused: parameters that must be zero or absent, and what they would do.
+        reads_rope_scaling: whether its code reads `rope_scaling`, the form of transformers 4.
+    """
+
+    head: Head = field(default_factory=Head)
+    sets: Mapping[str, RopeDefaults] = field(default_factory=lambda: {"": RopeDefaults()})
+    layers: LayerRule = field(default_factory=AllLayers)
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    original_beside: bool = False
+    refused: Mapping[str, str] = field(default_factory=dict)
+    reads_rope_scaling: bool = True
+
+    @property
+    def by_type(self) -> bool:
+        """Whether each layer type has its own parameters."""
+        return "" not in self.sets
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return the plan of each layer."""
+        labels, types = self.layers.read(keys, sizes.layers)
+        parameters = self._parameters(keys)
+        interleaved = self.head.interleaved
+        if self.head.interleaved_key is not None:
+            interleaved = keys.flag(self.head.interleaved_key, default=interleaved)
+        plans = {
+            label: self._plan(keys, sizes, defaults, parameters.get(label, {}), label, interleaved)
+            for label, defaults in self.sets.items()
+        }
+        unknown = [label for label in labels if label is not None and label not in plans] if self.by_type else []
+        if unknown:
+            raise SettingError(
+                f"layer_types has {unknown[0]!r}, for which {keys.owner!r} has no rope parameters: it knows "
+                f"{', '.join(self.sets)}."
+            )
+        by_layer = tuple(None if label is None else plans[label if self.by_type else ""] for label in labels)
+        return Position(query_key=by_layer, layer_types=types, notes=self._notes())
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return `rope_parameters` and what is beside them."""
+        labels = description.layer_types if self.by_type and description.layer_types else ("",) * description.layers
+        written: dict[str, Any] = {}
+        beside: dict[str, Any] = {}
+        for label, plan in zip(labels, description.query_key, strict=True):
+            if plan is not None:
+                written.setdefault(label, self._write_set(plan))
+                beside = self._write_beside(plan, description)
+            elif self.by_type and label in self.sets:
+                written.setdefault(label, None)
+        parameters = written if self.by_type else written.get("", {"rope_type": "default"})
+        return {"rope_parameters": parameters, **beside, **self.layers.write(description)}
+
+    def _parameters(self, keys: Keys) -> dict[str, Mapping[str, Any] | None]:
+        """Return the parameters under each label, wherever the configuration has them."""
+        newer, older = (keys.take(name, default=None) for name in ("rope_parameters", "rope_scaling"))
+        for name, value in (("rope_parameters", newer), ("rope_scaling", older)):
+            _require_dictionary(f"{keys.path}{name}", value)
+        if older and not self.reads_rope_scaling:
+            raise SettingError(
+                f"{keys.path}rope_scaling is given, but the code of {keys.owner!r} reads rope_parameters only: write "
+                f"{{{next(iter(self.sets))!r}: {{...}}, ...}}."
+            )
+        if newer and older and dict(newer) != dict(older):
+            raise SettingError(
+                f"{keys.path}rope_parameters and {keys.path}rope_scaling are both given, and differ: keep one.\n"
+                "The first is the form of transformers 5, the second that of transformers 4."
+            )
+        if newer and self.by_type:
+            return self._parameters_by_type(keys, newer)
+        parameters = newer or older
+        if not parameters:
+            return {label: dict(defaults.parameters) for label, defaults in self.sets.items()}
+        return {label: parameters if defaults.scaled else {} for label, defaults in self.sets.items()}
+
+    def _parameters_by_type(self, keys: Keys, newer: Mapping[str, Any]) -> dict[str, Mapping[str, Any] | None]:
+        unknown = [key for key in newer if key not in self.sets]
+        if unknown:
+            raise SettingError(
+                f"{keys.path}rope_parameters of {keys.owner!r} has one set for each layer type, "
+                f"{', '.join(self.sets)}, but has {unknown[0]!r}.\n"
+                f"Write them as {{{next(iter(self.sets))!r}: {{...}}, ...}}."
+            )
+        for label, value in newer.items():
+            _require_dictionary(f"{keys.path}rope_parameters.{label}", value)
+        return dict(newer)
+
+    def _plan(
+        self,
+        keys: Keys,
+        sizes: Sizes,
+        defaults: RopeDefaults,
+        parameters: Mapping[str, Any] | None,
+        label: str,
+        interleaved: bool,
+    ) -> Plan | None:
+        if parameters is None:
+            return None
+        name = "rope_scaling" if keys.values.get("rope_scaling") else "rope_parameters"
+        rope = Keys(parameters, {}, keys.owner, f"{keys.path}{name}{'.' if label else ''}{label}.")
+        rope_type = self._rope_type(rope)
+        extra = (*self.extra.get("", ()), *self.extra.get(rope_type, ()))
+        rope.defaults = dict.fromkeys(extra)
+        theta = _inside_or_beside(rope, "rope_theta", keys, defaults.theta_key, defaults.theta)
+        head_dim = sizes.head_dim if self.head.dim_key is None else keys.whole(self.head.dim_key, most=MAX_FEATURES)
+        usual = self._usual_fraction(keys, defaults, head_dim)
+        fraction = _inside_or_beside(rope, FRACTION, keys, defaults.fraction_key, usual)
+        self._require_fraction(keys, fraction, rope_type)
+        original = keys.whole(ORIGINAL, default=None)
+        scaling = read_scaling(rope_type, rope, Context(sizes.max_length, original, fraction))
+        whole_head = fraction == 1.0 or rope_type == "proportional"
+        rotary_dim = None if whole_head else int(head_dim * fraction)
+        sections = self._sections(rope)
+        self._require_unsupported_absent(rope)
+        rope.known |= {*IGNORED, *extra, ORIGINAL}
+        rope.finish_all()
+        keys.absorb(rope)
+        require_rotary_dim(rope.path, head_dim, rotary_dim)
+        require_fit(scaling, rope.path, rotary_dim or head_dim, theta)
+        return _rotary(head_dim, theta, interleaved, rotary_dim, scaling, sections, self.head.axis_layout, rope.path)
+
+    def _rope_type(self, rope: Keys) -> str:
+        """Return the `rope_type`, by either of its names; `su` and a model's own names are replaced."""
+        renamed = {"su": "longrope", **self.renamed}
+        choices = tuple(dict.fromkeys((*ROPE_TYPES, *renamed)))
+        names = [name for name in ("rope_type", "type") if rope.values.get(name) is not None] or ["rope_type"]
+        stated = {name: rope.choice(name, choices=choices, default="default") for name in names}
+        rope.known |= {"rope_type", "type"}
+        types = {name: renamed.get(value, value) for name, value in stated.items()}
+        if len(set(types.values())) > 1:
+            raise SettingError(
+                f"{rope.path}rope_type is {stated['rope_type']!r} and {rope.path}type is {stated['type']!r}: keep one."
+            )
+        rope_type = next(iter(types.values()))
+        if self.by_type and "rope_type" not in types and rope_type != "default":
+            raise SettingError(
+                f"{rope.path}type is {stated['type']!r}, but in {rope.owner!r} transformers reads rope_type only, and "
+                f"leaves positions unscaled: write rope_type={stated['type']!r}, or remove the parameters."
+            )
+        return rope_type
+
+    def _usual_fraction(self, keys: Keys, defaults: RopeDefaults, head_dim: int) -> float:
+        """Return the fraction of a head that is rotated where no key has the fraction itself."""
+        key = self.head.rotary_dim_key
+        rotary_dim = None if key is None else keys.whole(key, default=None, most=MAX_FEATURES)
+        return defaults.fraction if rotary_dim is None else _fraction(rotary_dim, head_dim)
+
+    def _require_fraction(self, keys: Keys, fraction: float, rope_type: str) -> None:
+        if fraction > 1:
+            raise SettingError(f"{FRACTION} is {fraction}, but a fraction of a head is at most 1.")
+        if not self.head.partial and fraction != 1.0 and rope_type != "proportional":
+            raise SettingError(
+                f"{FRACTION} is {fraction}, but heads of {keys.owner!r} are rotated whole: transformers does not read "
+                "this key there, or fails.\nIf the model does rotate a part, read it as a type that does: like='phi'."
+            )
+
+    def _require_unsupported_absent(self, rope: Keys) -> None:
+        for key, effect in self.refused.items():
+            if rope.number(key, default=None, zero=True):
+                value = short_repr(rope.values[key])
+                raise SettingError(f"{rope.path}{key} is {value}, but whatwhere has no scheme that {effect}.")
+
+    def _sections(self, rope: Keys) -> tuple[int, ...] | None:
+        if self.head.sections is None:
+            return None
+        expected = self.head.axis_layout == "interleaved"
+        interleaved = rope.flag("mrope_interleaved", default=expected)
+        if interleaved != expected:
+            raise SettingError(
+                f"{rope.path}mrope_interleaved is {interleaved!r}, but {rope.owner!r} has {self.head.axis_layout} ones."
+            )
+        sections = rope.listed("mrope_section", MAX_AXES, default=self.head.sections) or ()
+        for axis, pairs in enumerate(sections):
+            if isinstance(pairs, bool) or not isinstance(pairs, int) or not 0 <= pairs <= MAX_FEATURES:
+                raise SettingError(
+                    f"{rope.path}mrope_section[{axis}] is {short_repr(pairs)}, but must be a number of pairs, at "
+                    "least 0."
+                )
+        return tuple(sections)
+
+    def _write_set(self, plan: Plan) -> dict[str, Any]:
+        settings, scaling = plan.settings, plan.settings["scaling"]
+        written = {**write_scaling(scaling), "rope_theta": settings["theta"]}
+        if self.head.partial and (scaling is None or scaling.name != "rotary-proportional"):
+            written[FRACTION] = _fraction(settings["rotary_dim"], settings["head_dim"])
+        if "short_mscale" in self.extra.get(written["rope_type"], ()) and "attention_factor" in written:
+            written["short_mscale"] = written["long_mscale"] = written.pop("attention_factor")
+        if "sections" in settings:
+            written["mrope_section"] = list(settings["sections"])
+            if settings["layout"] == "interleaved":
+                written["mrope_interleaved"] = True
+        return written
+
+    def _write_beside(self, plan: Plan, description: Description) -> dict[str, Any]:
+        written: dict[str, Any] = {}
+        if self.head.interleaved_key is not None:
+            written[self.head.interleaved_key] = plan.settings["interleaved"]
+        if self.original_beside:
+            scaling = plan.settings["scaling"]
+            original = None if scaling is None else scaling.settings.get("original_length")
+            written[ORIGINAL] = original or description.max_length
+        return written
+
+    def _notes(self) -> tuple[str, ...]:
+        if self.head.dim_key is None:
+            return ()
+        return (
+            f"heads keep the rotated features apart, {self.head.dim_key} of them: map only these, then join both "
+            "parts; the softmax scale is that of the whole",
+        )
+
+
+@dataclass(frozen=True)
+class RotaryDimKeys:
+    """Read the rotary positions of GPT-J, CodeGen and RoFormer: interleaved, with theta 10,000, which no key names.
+
+    Args:
+        key: of the number of rotated features; None rotates all.
+        unrotated: a flag that must be off, which rotates values as well (RoFormer).
+    """
+
+    key: str | None = "rotary_dim"
+    unrotated: str | None = None
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return the plan, one for all layers."""
+        if self.unrotated is not None:
+            keys.require(self.unrotated, False, "no scheme rotates values.")
+        rotary_dim = None if self.key is None else keys.whole(self.key, default=None)
+        rotary_dim = None if rotary_dim == sizes.head_dim else rotary_dim
+        require_rotary_dim(keys.path, sizes.head_dim, rotary_dim)
+        plan = _rotary(sizes.head_dim, 10_000.0, True, rotary_dim, None)
+        return Position(query_key=(plan,) * sizes.layers)
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return rotary_dim."""
+        if self.key is None:
+            return {}
+        plan = description.query_key[0]
+        rotary_dim = None if plan is None else plan.settings["rotary_dim"]
+        return {self.key: description.head_dim if rotary_dim is None else rotary_dim}
+
+
+def require_rotary_dim(path: str, head_dim: int, rotary_dim: int | None) -> None:
+    """Raise ShapeError unless the rotated features of a head are pairs, and no more than it has.
+
+    Args:
+        path: of the keys, for messages.
+        head_dim: features of a head.
+        rotary_dim: rotated features; None is all.
+
+    Raises:
+        ShapeError: they are not.
+
+    Examples:
+        >>> require_rotary_dim("", 16, 3)
+        Traceback (most recent call last):
+        whatwhere.errors.ShapeError: this configuration makes rotary_dim=3 of head_dim=16, but needs an even number of
+        features, from 2 to 16: they are rotated in pairs.
+    """
+    rotated = head_dim if rotary_dim is None else rotary_dim
+    if rotated % 2 or not 2 <= rotated <= head_dim:
+        raise ShapeError(
+            f"this configuration makes {path}rotary_dim={rotated} of head_dim={head_dim}, but needs an even number of\n"
+            f"features, from 2 to {head_dim}: they are rotated in pairs."
+        )
+
+
+def _rotary(
+    head_dim: int,
+    theta: float,
+    interleaved: bool,
+    rotary_dim: int | None,
+    scaling: ScalingPlan | None,
+    sections: tuple[int, ...] | None = None,
+    axis_layout: str = "chunked",
+    path: str = "",
+) -> Plan:
+    settings = {
+        "head_dim": head_dim,
+        "theta": theta,
+        "interleaved": interleaved,
+        "rotary_dim": rotary_dim,
+        "scaling": scaling,
+    }
+    if sections is None:
+        return Plan("rotary", settings)
+    _require_sections(path, sections, (rotary_dim or head_dim) // 2, axis_layout)
+    return Plan("rotary-multimodal", {**settings, "sections": sections, "layout": axis_layout})
+
+
+def _require_sections(path: str, sections: tuple[int, ...], pairs: int, axis_layout: str) -> None:
+    """Raise ShapeError unless each pair has one axis."""
+    if sum(sections) != pairs:
+        raise ShapeError(
+            f"{path}mrope_section is {list(sections)}, {sum(sections)} pairs in total, but {2 * pairs} rotated "
+            f"features are {pairs} pairs: each needs one axis."
+        )
+    for axis, section in enumerate(sections[1:], start=1):
+        # Interleaved, every axis has one pair of as many as there are axes.
+        if axis_layout == "interleaved" and section and len(sections) * (section - 1) + axis >= pairs:
+            raise ShapeError(
+                f"{path}mrope_section is {list(sections)}, but interleaved axis {axis} has one pair in "
+                f"{len(sections)}: its last would be beyond the {pairs} pairs that there are.\n"
+                "Make the other sections equal, and that of axis 0 the same or larger."
+            )
+
+
+def _require_dictionary(path: str, value: object) -> None:
+    if value is not None and not isinstance(value, Mapping):
+        raise SettingError(f"{path} is {short_repr(value)}, but must be a dictionary or null.")
+
+
+def _inside_or_beside(rope: Keys, inner: str, keys: Keys, outer: str | None, default: float) -> float:
+    """Return a number that is among the rope parameters or beside them."""
+    inside = rope.number(inner, default=None)
+    if outer is None:
+        return default if inside is None else inside
+    beside = keys.number(outer, default=None) if keys.values.get(outer) is not None else None
+    keys.known.add(outer)
+    if inside is not None and beside not in (None, inside):
+        raise SettingError(
+            f"{rope.path}{inner} is {inside} and {keys.path}{outer} is {beside}: keep one of them.\n"
+            "Transformers would take the first silently."
+        )
+    if inside is None and beside is None:
+        keys.assume(outer, default)
+    return next(value for value in (inside, beside, default) if value is not None)
+
+
+def _fraction(rotary_dim: int | None, head_dim: int) -> float:
+    if rotary_dim is None:
+        return 1.0
+    exact = rotary_dim / head_dim
+    return exact if int(head_dim * exact) == rotary_dim else (rotary_dim + 0.5) / head_dim

@@ -1,0 +1,311 @@
+"""Biases of the attention scores in a configuration: ALiBi, T5's buckets, DeBERTa's disentangled terms."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, log2
+from struct import pack, unpack
+from typing import Any
+
+from whatwhere.errors import SettingError
+from whatwhere.models.configuration.description import Description, Plan
+from whatwhere.models.configuration.keys import Keys, short_repr
+from whatwhere.models.configuration.model_type import MAX_BUCKETS, Position, Sizes
+from whatwhere.models.configuration.rotary_keys import RopeKeys
+
+TERMS = ("c2p", "p2c")
+USUAL_STEEPEST = 8.0
+"""The paper's -log2 of ALiBi's smallest slope."""
+
+
+@dataclass(frozen=True)
+class ALiBiKeys:
+    """Read ALiBi with the authors' slopes, as in BLOOM; no key names it."""
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return the plan, one for all layers."""
+        return Position(score=(Plan("alibi", {"num_heads": sizes.num_heads}),) * sizes.layers)
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return nothing: no key describes it."""
+        return {}
+
+
+@dataclass(frozen=True)
+class MptKeys:
+    """Read ALiBi as MPT has it, with `alibi_bias_max` in the place of the paper's 8.
+
+    Transformers does not read `alibi` and `alibi_bias_max`, and always takes 8; MosaicML's own code reads them, and so
+    does this. They agree for every MPT that MosaicML published.
+    """
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return the plan, one for all layers."""
+        attention = _attention_keys(keys)
+        attention.require("alibi", True, "without ALiBi MosaicML's code has a learned table, transformers none.")
+        steepest = attention.number("alibi_bias_max", default=USUAL_STEEPEST)
+        attention.known.add("softmax_scale")  # read as the scale
+        attention.finish()
+        keys.absorb(attention)
+        keys.known.add("learned_pos_emb")  # read by MosaicML's code only where ALiBi is off
+        settings: dict[str, Any] = {"num_heads": sizes.num_heads}
+        if steepest != USUAL_STEEPEST:
+            settings["slopes"] = alibi_slopes(sizes.num_heads, steepest)
+            if not all(settings["slopes"]):
+                raise SettingError(
+                    f"{attention.path}alibi_bias_max is {short_repr(steepest)}, which makes slopes of 0: MPT has 8."
+                )
+        return Position(score=(Plan("alibi", settings),) * sizes.layers)
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return `attn_config`, with its softmax scale."""
+        plan, steepest = description.score[0], USUAL_STEEPEST
+        if plan is not None and "slopes" in plan.settings:
+            # the smallest slope of a power of two is 2 ** -steepest; else the first has twice the exponent
+            power = 2 ** ceil(log2(description.num_heads))
+            step = 2 if power != description.num_heads else 1
+            steepest = round(-log2(plan.settings["slopes"][0]) * power / step, 9)
+        steepest = int(steepest) if steepest == int(steepest) else steepest  # transformers refuses 8.0 here
+        usual = description.scale == description.head_dim**-0.5
+        scale = {} if usual else {"softmax_scale": description.scale}
+        return {"attn_config": {"alibi": True, "alibi_bias_max": steepest, **scale}}
+
+
+@dataclass(frozen=True)
+class FalconKeys:
+    """Read Falcon: rotary, or ALiBi by two rules of its own.
+
+        score = (q k + m bias) / sqrt(head_dim)        m rounded to bfloat16
+
+    The bias is divided with the scores, and its slopes are rounded, so models were trained with both; so does this.
+    Transformers rounds the product slope * position to bfloat16 as well, which makes near keys equal; this does not.
+
+    Args:
+        rope: reader of the rotary positions.
+    """
+
+    rope: RopeKeys
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return rotary or ALiBi plans."""
+        if not keys.flag("alibi", default=False):
+            return self.rope.read(keys, sizes)
+        for name in ("rope_parameters", "rope_scaling", "rope_theta"):
+            keys.take(name, default=None)
+        settings = {"num_heads": sizes.num_heads, "slopes": falcon_slopes(sizes.num_heads, sizes.head_dim)}
+        return Position(score=(Plan("alibi", settings),) * sizes.layers)
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return the flag, and the rope parameters without it."""
+        if description.score[0] is not None:
+            return {"alibi": True}
+        return {"alibi": False, **self.rope.write(description)}
+
+
+@dataclass(frozen=True)
+class T5Keys:
+    """Read T5's buckets.
+
+    Args:
+        shared: one table serves all layers; in UMT5 each layer has its own.
+        scaled: scores are divided by sqrt(head_dim) too, as in MPNet.
+        bidirectional: None leaves it to the part, an encoder or a decoder.
+        buckets: the only number of buckets that the model's code has, whatever the key says.
+    """
+
+    shared: bool = True
+    scaled: bool = False
+    bidirectional: bool | None = None
+    buckets: int | None = None
+
+    BUCKETS, DISTANCE = "relative_attention_num_buckets", "relative_attention_max_distance"
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return the plan of each layer."""
+        if self.buckets is not None:
+            keys.require(self.BUCKETS, self.buckets, f"its code takes {self.buckets} buckets, whatever the key says.")
+        buckets = keys.whole(self.BUCKETS, default=32, most=MAX_BUCKETS)
+        distance = 128 if self.buckets is not None else keys.whole(self.DISTANCE, default=128)
+        bidirectional = sizes.part == "encoder" if self.bidirectional is None else self.bidirectional
+        side = buckets // 2 if bidirectional else buckets
+        if side < 2 or (bidirectional and buckets % 2):
+            needed = "an even number of at least 4" if bidirectional else "at least 2"
+            raise SettingError(f"{keys.path}{self.BUCKETS} is {buckets}, but {needed} is needed.")
+        if distance <= side // 2:
+            raise SettingError(
+                f"{keys.path}{self.DISTANCE} is {distance}, but must be above {side // 2}: the nearest {side // 2} "
+                "distances have a bucket each."
+            )
+        settings = {
+            "num_heads": sizes.num_heads,
+            "num_buckets": buckets,
+            "max_distance": distance,
+            "bidirectional": bidirectional,
+            "scale": None if self.scaled else 1.0,
+        }
+        return Position(score=(Plan("t5", settings, self.shared),) * sizes.layers)
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return the two sizes."""
+        plan = description.score[0]
+        settings = {} if plan is None else plan.settings
+        written = {self.BUCKETS: settings["num_buckets"]}
+        if self.buckets is None:
+            written[self.DISTANCE] = settings["max_distance"]
+        return written
+
+
+@dataclass(frozen=True)
+class DeBERTaKeys:
+    """Read disentangled attention.
+
+    Args:
+        shared_rows: far distances may share rows (`position_buckets`), as in DeBERTa v2 and v3.
+    """
+
+    shared_rows: bool
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return the plan of each layer: each has tables of its own."""
+        stated = keys.whole("max_relative_positions", default=-1, least=-1)
+        max_distance = stated if stated >= 1 else sizes.max_length
+        buckets: int | None = None
+        if self.shared_rows:
+            buckets = keys.whole("position_buckets", default=-1, least=-1, most=MAX_BUCKETS)
+        terms = read_terms(keys)
+        projected = keys.flag("share_att_key", default=False) if self.shared_rows else False
+        if self.shared_rows:
+            keys.take("norm_rel_ebd", default=None)
+        if not keys.flag("relative_attention", default=False):
+            return Position()
+        if not terms:
+            raise SettingError(
+                f"{keys.path}pos_att_type is empty, but relative_attention is on: name c2p, p2c or both."
+            )
+        if max_distance is None:
+            raise SettingError(
+                f"{keys.path}max_position_embeddings is missing: the distance at which rows are clipped."
+            )
+        buckets = buckets if buckets is not None and buckets > 0 else None
+        _require_rows(keys, max_distance, buckets)
+        settings: dict[str, Any] = {
+            "head_dim": sizes.head_dim,
+            "num_heads": sizes.num_heads,
+            "terms": terms,
+            "max_distance": max_distance,
+            "position_buckets": buckets,
+        }
+        by = "the layer's own key and query matrices" if projected else "matrices of their own"
+        note = f"the tables of DeBERTa are one table of relative positions, projected in each layer by {by}"
+        return Position(score=(Plan("deberta", settings, shared=False),) * sizes.layers, notes=(note,))
+
+    def write(self, description: Description) -> dict[str, Any]:
+        """Return the keys of relative attention."""
+        plan = description.score[0]
+        if plan is None:
+            count = round(description.scale**-2 / description.head_dim) - 1
+            return {"relative_attention": False, "pos_att_type": list(TERMS[:count])}
+        settings = plan.settings
+        written = {"relative_attention": True, "pos_att_type": list(settings["terms"])}
+        written["max_relative_positions"] = settings["max_distance"]
+        if settings["position_buckets"] is not None:
+            written["position_buckets"] = settings["position_buckets"]
+        if self.shared_rows:
+            written["share_att_key"] = any("the layer's own" in note for note in description.notes)
+        return written
+
+
+def alibi_slopes(num_heads: int, steepest: float = USUAL_STEEPEST) -> tuple[float, ...]:
+    """Return ALiBi's slopes as MPT computes them; with the paper's 8 they are the authors'.
+
+        m_h = 2 ** (-steepest h / n)        n the smallest power of two that is not below num_heads, even h first
+
+    Args:
+        num_heads: number of heads.
+        steepest: -log2 of the smallest slope.
+
+    Returns:
+        One slope for each head.
+
+    Examples:
+        >>> alibi_slopes(3)
+        (0.0625, 0.00390625, 0.25)
+    """
+    power = 2 ** ceil(log2(num_heads))
+    series = [2 ** (-steepest * h / power) for h in range(1, power + 1)]
+    if power == num_heads:
+        return tuple(series)
+    return tuple((series[1::2] + series[::2])[:num_heads])
+
+
+def falcon_slopes(num_heads: int, head_dim: int) -> tuple[float, ...]:
+    """Return Falcon's slopes: the authors', rounded to bfloat16, divided by sqrt(head_dim).
+
+    Args:
+        num_heads: number of heads.
+        head_dim: features of a head.
+
+    Returns:
+        One slope for each head.
+
+    Examples:
+        >>> falcon_slopes(4, 64)
+        (0.03125, 0.0078125, 0.001953125, 0.00048828125)
+    """
+    return tuple(_to_bfloat16(slope) * head_dim**-0.5 for slope in alibi_slopes(num_heads))
+
+
+def _to_bfloat16(number: float) -> float:
+    """Round to float32, and that to the nearest bfloat16, ties to even."""
+    (bits,) = unpack("<I", pack("<f", number))
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16
+    return float(unpack("<f", pack("<I", rounded))[0])
+
+
+def read_terms(keys: Keys) -> tuple[str, ...]:
+    """Return DeBERTa's terms, from a list or from words joined by bars.
+
+    Args:
+        keys: the configuration.
+
+    Returns:
+        c2p, p2c, both or none.
+
+    Raises:
+        SettingError: there are other terms.
+    """
+    value = keys.values.get("pos_att_type")
+    if isinstance(value, str):
+        keys.take("pos_att_type")
+        listed: Sequence[Any] = value.lower().split("|")
+    else:
+        listed = keys.listed("pos_att_type", len(TERMS), default=None) or ()
+    terms = tuple(term.strip() if isinstance(term, str) else term for term in listed)
+    for term in terms:
+        if term not in TERMS:
+            raise SettingError(
+                f"{keys.path}pos_att_type has {short_repr(term)}, but whatwhere knows only: {', '.join(TERMS)}."
+            )
+    return tuple(term for term in TERMS if term in terms)
+
+
+def _require_rows(keys: Keys, max_distance: int, position_buckets: int | None) -> None:
+    """Raise SettingError unless distances up to max_distance can share the rows of the buckets."""
+    if position_buckets is None:
+        return
+    if position_buckets % 2 or position_buckets < 4:
+        raise SettingError(
+            f"{keys.path}position_buckets is {position_buckets}, but must be an even number of at least 4."
+        )
+    single = position_buckets // 2
+    if max_distance <= single + 1:
+        raise SettingError(
+            f"{keys.path}max_relative_positions is {max_distance}, but must be above {single + 1}: distances up to "
+            f"{single}, half of position_buckets, have a row each."
+        )
+
+
+def _attention_keys(keys: Keys) -> Keys:
+    if keys.values.get("attn_config") is None:
+        keys.known.add("attn_config")
+        return Keys({}, {}, keys.owner, f"{keys.path}attn_config.")
+    return keys.inside("attn_config")

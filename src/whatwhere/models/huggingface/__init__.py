@@ -1,0 +1,253 @@
+"""Configurations of Hugging Face, read into a Description and written from it; PyTorch is imported to build only."""
+
+from collections.abc import Mapping
+from json import JSONDecodeError, loads
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from whatwhere.errors import CheckpointError, SettingError
+from whatwhere.models.configuration.description import Description, Plan, ScalingPlan, Window
+from whatwhere.models.configuration.keys import ELSEWHERE, Keys, affects_positions, equal_values, short_repr
+from whatwhere.models.configuration.layers import BIDIRECTIONAL
+from whatwhere.models.configuration.model_type import ModelType, Position
+from whatwhere.models.registry import MODEL_TYPES, TEXT_TYPES, find_model_type
+
+__all__ = ["Config", "Description", "HasDict", "Plan", "ScalingPlan", "Window", "from_huggingface", "to_huggingface"]
+
+MAX_FILE_SIZE, MAX_KEYS = 10_000_000, 10_000
+ROPE = ("rope", "rotary")
+"""Parts of key names, one of which at least shows that queries and keys are rotated."""
+
+
+@runtime_checkable
+class HasDict(Protocol):
+    """An object with its settings as a dictionary, such as a configuration of transformers."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings."""
+
+
+Config = Mapping[str, Any] | HasDict | str | Path
+
+
+def from_huggingface(config: Config, *, part: str | None = None, like: str | None = None) -> Description:
+    """Read the tokens and positions of a model from its configuration, without importing PyTorch.
+
+    Every key that affects positions is used or rejected, as is a misspelled name of a key that is read; keys of other
+    matters are ignored. The keys that were read are in `used`, what transformers would take for absent keys in
+    `assumed`. Which features make a pair, and where positions start, is in no key: it is known for each model type. Of
+    a model of text and images the text is read. Malformed values are refused, with the key and its value.
+
+    Args:
+        config: a dictionary, a configuration of transformers (which need not be installed), or the path of a
+            config.json or of a folder with one.
+        part: `decoder` or `encoder` of a model that has both; None is the decoder.
+        like: read an unknown model type as this one, to which it must be equal in all that no key says. A key that the
+            other type does not have is refused, unless its name shows that it concerns other matters.
+
+    Returns:
+        The description.
+
+    Raises:
+        CheckpointError: the file cannot be read, the model type is not known, or a required key is absent.
+        SettingError, ShapeError: a key cannot be read, or contradicts another.
+
+    Examples:
+        >>> description = from_huggingface({
+        ...     "model_type": "llama", "vocab_size": 128_256, "hidden_size": 4096, "num_hidden_layers": 32,
+        ...     "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131_072,
+        ...     "rope_theta": 500_000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+        ...     "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}})
+        >>> description.head_dim, description.key_heads, description.query_key[0].settings["scaling"]
+        (128, 8, Llama3(factor=8.0, original_length=8192, low_frequency_factor=1.0, high_frequency_factor=4.0))
+    """
+    values, outer, path = _text_of(_values(config))
+    _require_keys(values)
+    name = values.get("model_type")
+    if not isinstance(name, str):
+        raise CheckpointError(
+            "this configuration has no model_type, so its keys have no meaning.\n"
+            "If you know it, add it: from_huggingface({**config, 'model_type': 'llama'})."
+        )
+    model_type = _model_type(name, like)
+    part = _part(model_type, name, part)
+    keys = Keys(values, model_type.defaults, name, path, model_type.aliases)
+    sizes, notes = model_type.read_sizes(keys, part)
+    position = _joined([reader.read(keys, sizes) for reader in model_type.readers])
+    scales = model_type.scale.read(keys, sizes, position)
+    embedding_scale = model_type.embedding.read(keys, sizes)
+    windows, window_notes = model_type.windows.read(keys, sizes, position)
+    keys.finish(model_type.unread, model_type.all_names)
+    if like is not None and like != name:
+        keys.finish_like(like, ROPE if position.query_key is not None else ())
+    none: tuple[None, ...] = (None,) * sizes.layers
+    return Description(
+        model_type=name if like is None else like,
+        part=part,
+        vocab_size=sizes.vocab_size,
+        dim=sizes.dim,
+        token_dim=sizes.token_dim,
+        num_heads=sizes.num_heads,
+        key_heads=sizes.key_heads,
+        head_dim=sizes.head_dim,
+        layers=sizes.layers,
+        input=position.input,
+        query_key=position.query_key or none,
+        score=position.score or none,
+        scales=scales,
+        embedding_scale=embedding_scale,
+        tied=_tied(outer, name, sizes.tied),
+        padding_idx=sizes.padding_idx,
+        max_length=position.max_length or sizes.max_length,
+        layer_types=position.layer_types,
+        windows=windows,
+        segments=sizes.segments,
+        causal=sizes.causal and BIDIRECTIONAL not in window_notes,
+        notes=(*notes, *position.notes, *model_type.notes, *window_notes),
+        used=(
+            "model_type",
+            *keys.used,
+            *(("tie_word_embeddings",) if outer.get("tie_word_embeddings") is not None else ()),
+        ),
+        assumed=tuple(keys.assumed),
+    )
+
+
+def to_huggingface(description: Description) -> dict[str, Any]:
+    """Return the keys of a configuration that describe tokens and positions, in the form of transformers 5.
+
+    They replace those of an existing configuration: `{**config, **to_huggingface(description)}`.
+
+    Args:
+        description: of a model.
+
+    Returns:
+        Keys and values; reading them gives the description again.
+
+    Raises:
+        SettingError: the configuration has no key for a scheme or scaling of the description.
+
+    Examples:
+        >>> config = {"model_type": "gptj", "vocab_size": 100, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4}
+        >>> description = from_huggingface(config)
+        >>> to_huggingface(description)["rotary_dim"], from_huggingface(to_huggingface(description)) == description
+        (4, True)
+    """
+    model_type = find_model_type(description.model_type)
+    written = {"model_type": description.model_type, **model_type.write_sizes(description)}
+    written |= model_type.windows.write(description)
+    for reader in model_type.readers:
+        written |= reader.write(description)
+    return {**written, **model_type.scale.write(description), **model_type.embedding.write(description)}
+
+
+def _model_type(name: str, like: str | None) -> ModelType:
+    """Return how a model type is read, or the one that it is to be read as."""
+    if like is None or like == name:
+        return find_model_type(name)
+    if name in MODEL_TYPES:
+        raise SettingError(
+            f"model_type {name!r} is known, so like={like!r} is not needed: leave it out.\nIf the file has the wrong "
+            f"type, replace it: from_huggingface({{**config, 'model_type': {like!r}}})."
+        )
+    return find_model_type(like)
+
+
+def _values(config: Config) -> Mapping[str, Any]:
+    """Return a configuration as a dictionary, from a file if it is a path."""
+    if isinstance(config, Mapping):
+        return config
+    if isinstance(config, HasDict):
+        values = config.to_dict()
+        if not isinstance(values, Mapping):
+            raise SettingError(f"to_dict() returned {short_repr(values)}, but a configuration is a dictionary.")
+        return values
+    if not isinstance(config, str | Path):
+        raise SettingError(
+            f"a configuration is a dictionary, has to_dict(), or is a path, but this has the type "
+            f"{type(config).__name__}.\nOf a model pass model.config."
+        )
+    path = Path(config)
+    path = path / "config.json" if path.is_dir() else path
+    try:
+        if path.stat().st_size > MAX_FILE_SIZE:
+            raise CheckpointError(f"{path} has {path.stat().st_size:,} bytes, which is no configuration.")
+        values = loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as problem:
+        if isinstance(problem, CheckpointError):
+            raise
+        reason = (
+            "is not JSON"
+            if isinstance(problem, JSONDecodeError | UnicodeDecodeError | RecursionError)
+            else "cannot be read"
+        )
+        detail = getattr(problem, "strerror", None) or problem
+        raise CheckpointError(f"{path} {reason}: {detail}.\nPass a config.json, or a folder with one.") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} contains a {type(values).__name__}, but a configuration is a dictionary.")
+    return values
+
+
+def _require_keys(values: Mapping[str, Any]) -> None:
+    """Raise SettingError unless keys are strings, and not more than a configuration may have."""
+    if len(values) > MAX_KEYS:
+        raise SettingError(f"this configuration has {len(values):,} keys, but at most {MAX_KEYS:,} are read.")
+    for name in values:
+        if not isinstance(name, str):
+            raise SettingError(f"this configuration has the key {short_repr(name)}, but keys are strings.")
+
+
+def _text_of(values: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any], str]:
+    """Return the configuration of the text, what is around it in a model of text and images, and its path there."""
+    text, outer = values.get("text_config"), values.get("model_type")
+    if isinstance(text, HasDict) and not isinstance(text, Mapping):
+        text = text.to_dict()
+    if text is not None and not isinstance(text, Mapping):
+        raise SettingError(f"text_config is {short_repr(text)}, but must be a dictionary.")
+    if text is None:
+        # Older files of these models have the keys of the text beside those of the images.
+        renamed = {"model_type": TEXT_TYPES[outer]} if isinstance(outer, str) and outer in TEXT_TYPES else {}
+        return {**values, **renamed}, {}, ""
+    _require_keys(values)
+    for name, value in values.items():
+        if name not in ELSEWHERE and affects_positions(name, value) and not equal_values(text.get(name), value):
+            raise SettingError(
+                f"{name} is {short_repr(value)} beside text_config, and {short_repr(text.get(name))} in it: keep "
+                "one of them.\nTransformers reads the text's own."
+            )
+    if text.get("model_type") is None and isinstance(outer, str) and outer in TEXT_TYPES:
+        text = {**text, "model_type": TEXT_TYPES[outer]}
+    return text, values, "text_config."
+
+
+def _tied(outer: Mapping[str, Any], name: str, default: bool) -> bool:
+    """Return whether the output projection is the token table, by the configuration around that of the text."""
+    keys = Keys(outer, {}, name)
+    tied = keys.flag("tie_word_embeddings", default=default)
+    for key, value in outer.items():
+        if key not in keys.known:
+            keys.refuse_misspelling(key, value)
+    return tied
+
+
+def _part(model_type: ModelType, name: str, part: str | None) -> str | None:
+    if not model_type.parts:
+        if part is not None:
+            raise SettingError(f"{name!r} has one part only: leave part={part!r} out.")
+        return None
+    part = "decoder" if part is None else part
+    if part not in model_type.parts:
+        raise SettingError(f"part={part!r} is not one of {name!r}, which has: {', '.join(model_type.parts)}.")
+    return part
+
+
+def _joined(positions: list[Position]) -> Position:
+    """Join what several readers read; no two of a model type read the same door."""
+    return Position(
+        input=next((p.input for p in positions if p.input is not None), None),
+        query_key=next((p.query_key for p in positions if p.query_key is not None), None),
+        score=next((p.score for p in positions if p.score is not None), None),
+        layer_types=next((p.layer_types for p in positions if p.layer_types is not None), None),
+        max_length=next((p.max_length for p in positions if p.max_length is not None), None),
+        notes=tuple(note for p in positions for note in p.notes),
+    )

@@ -1,0 +1,335 @@
+"""Replace the token table and positions of a loaded model of Hugging Face by those of this library, and restore it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whatwhere.checks import require_whole
+from whatwhere.errors import CheckpointError, SettingError
+from whatwhere.models.huggingface import Description, from_huggingface
+from whatwhere.models.huggingface.patch_modules import (
+    RotaryTables,
+    bucket_bias,
+    position_table,
+    relative_alibi,
+    rotary_tables,
+    token_table,
+)
+from whatwhere.models.registry import MODEL_TYPES
+from whatwhere.what.embedding import TokenEmbedding
+from whatwhere.where.input.learned import Learned
+from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
+from whatwhere.where.query_key.rotary import Rotary
+from whatwhere.where.score.alibi import ALiBi
+from whatwhere.where.score.t5 import T5
+
+PATCHED = tuple(name for name, model_type in MODEL_TYPES.items() if model_type.patch is not None)
+"""The model types that `patch` knows."""
+
+TOKENS = ("embed_in", "embed_tokens", "shared", "tok_embeddings", "tokens_embed", "word_embeddings", "wte")
+POSITIONS = ("position_embeddings", "positions_embed", "wpe")
+OURS = (Learned, RotaryTables, TokenEmbedding)
+
+
+class Patch:
+    """The modules that `patch` replaced in a model, and how to restore them.
+
+    Args:
+        model: the model.
+        description: of its configuration.
+        regime_length: as in `patch`.
+
+    Attributes:
+        replaced: the names of the replaced modules and methods.
+    """
+
+    def __init__(self, model: nn.Module, description: Description, regime_length: int | None = None) -> None:
+        self.model, self.description, self.regime_length = model, description, regime_length
+        self.replaced: list[str] = []
+        self._restore: list[Callable[[], None]] = []
+        self._replacements: dict[int, nn.Module] = {}
+        self._methods: set[tuple[int, str]] = set()
+
+    def undo(self) -> None:
+        """Restore the model's own modules, with the parameters that the model now has."""
+        while self._restore:
+            self._restore.pop()()
+        self.replaced.clear()
+
+    def __enter__(self) -> "Patch":
+        """Return the patch, which is undone when the block ends."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Restore the model's own modules."""
+        self.undo()
+
+    def __repr__(self) -> str:
+        """Return the model type and what was replaced."""
+        return f"Patch({self.description.model_type}, replaced={self.replaced})"
+
+    def replace_module(self, name: str, make: Callable[[], nn.Module]) -> None:
+        """Replace a module; where it has several names, by one module under all of them.
+
+        Args:
+            name: of the module.
+            make: returns the replacement.
+
+        Raises:
+            SettingError: it has hooks or a forward of its own.
+        """
+        path, _, attribute = name.rpartition(".")
+        parent = self.model.get_submodule(path)
+        original = getattr(parent, attribute)
+        if id(original) not in self._replacements:
+            _require_bare(name, original)
+            self._replacements[id(original)] = make()
+        module = self._replacements[id(original)]
+
+        def restore() -> None:
+            if isinstance(module, Learned | TokenEmbedding):
+                original.weight = module.weight  # another parameter, if a state_dict was assigned meanwhile
+            if isinstance(module, TokenEmbedding):  # which transformers may have resized
+                original.num_embeddings, original.padding_idx = module.num_embeddings, module.padding_idx
+            setattr(parent, attribute, original.train(module.training).to(_device(self.model)))
+
+        setattr(parent, attribute, module)
+        self._record(name, restore)
+
+    def replace_method(self, name: str, method: str, function: Callable[..., Any]) -> None:
+        """Replace a method of one module by a function.
+
+        Args:
+            name: of the module.
+            method: its name.
+            function: what is called instead.
+
+        Raises:
+            SettingError: it was replaced already.
+        """
+        module = self.model.get_submodule(name)
+        if (id(module), method) in self._methods:  # the module has another name too
+            return
+        if method in vars(module):
+            raise SettingError(
+                f"{name} has a {method} of its own, which patch would replace.\nPatch first, then replace it by yours."
+            )
+        self._methods.add((id(module), method))
+        vars(module)[method] = function
+        self._record(f"{name}.{method}", lambda: vars(module).pop(method))
+
+    def before(self, name: str, hook: Callable[..., Any]) -> None:
+        """Register a function to be called before a module, which may change its arguments.
+
+        Args:
+            name: of the module.
+            hook: as for `register_forward_pre_hook(..., with_kwargs=True)`.
+        """
+        handle = self.model.get_submodule(name).register_forward_pre_hook(hook, with_kwargs=True)
+        self._record(f"{name}()", handle.remove)
+
+    def _record(self, name: str, restore: Callable[[], Any]) -> None:
+        self.replaced.append(name)
+        self._restore.append(restore)
+
+
+def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
+    """Replace the token table and positions of a loaded Hugging Face model; its outputs stay the same.
+
+    Token and position tables are replaced by TokenEmbedding and Learned with the same parameters, so state_dict, tied
+    output projections and optimizers stay valid; rotary modules, ALiBi and T5's buckets by those of this library.
+    Projections, norms and attention are not replaced, nor the parts for images and sound.
+
+    Cosines and sines are within 5e-8 of the formula at positions up to 1e8, and within 2e-7 up to 1e9. No cast of the
+    model rounds them; where a cast has rounded the model's own frequencies, outputs change by as much as that.
+
+    Before a rotary module is replaced, its cosines and sines are compared with those of the configuration, for every
+    layer type, at positions 1, 64, 4,095 and at twice the original length of a scaling.
+
+    Args:
+        model: of a type in `whatwhere.models.huggingface.patch.PATCHED`, with or without a head.
+        regime_length: the length that DynamicNTK and LongRoPE assume. None is the longest position of each call, where
+            keys in a KV cache do not follow; set it to generate. (Transformers' dynamic frequencies also keep the
+            longest length of earlier calls until a call is shorter than the original length.)
+
+    Returns:
+        The patch; its `undo()` restores the model, as does the end of a `with` block.
+
+    Raises:
+        SettingError: this is no model of Hugging Face, is patched already, or a module that would be replaced does more
+            than look up: hooks, max_norm, a forward of its own.
+        CheckpointError: the type is unknown, or the model computes otherwise than its configuration says.
+
+    Examples:
+        >>> from types import SimpleNamespace
+        >>> class Llama(torch.nn.Module):
+        ...     config = {"model_type": "llama", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 1,
+        ...               "num_attention_heads": 2}
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.embed_tokens = torch.nn.Embedding(10, 8)
+        >>> model = Llama()
+        >>> with patch(model) as patched:
+        ...     patched.replaced, type(model.embed_tokens).__name__
+        (['embed_tokens'], 'TokenEmbedding')
+    """
+    config = getattr(model, "config", None)
+    if config is None:
+        raise SettingError(
+            f"patch needs a model of Hugging Face, which has a config, but got {_article(type(model).__name__)}.\n"
+            "In a model of your own use the parts: from_huggingface(config).wheres()."
+        )
+    if regime_length is not None:
+        require_whole("patch", regime_length=regime_length)
+    description = from_huggingface(config)
+    kind = MODEL_TYPES[description.model_type].patch
+    biased = kind != "bias" and any(plan is not None for plan in description.score)
+    if kind is None or biased:
+        raise CheckpointError(
+            f"patch does not know {description.model_type!r}{' with a bias' if biased else ''}, whose modules of "
+            f"positions it cannot replace.\nIt knows: {', '.join(PATCHED)}."
+        )
+    if any(isinstance(module, OURS) for module in model.modules()):
+        raise SettingError("this model is patched already: call undo() on the first patch.")
+    made = Patch(model, description, regime_length)
+    try:
+        for name, module in _parts(model, description.model_type):
+            _replace(made, name, module)
+    except Exception:
+        made.undo()
+        raise
+    if not made.replaced:
+        raise CheckpointError(
+            f"patch found no part of {description.model_type!r} in this {type(model).__name__}: under its config no "
+            f"module is called {', '.join(TOKENS)}.\nPass the model of transformers itself."
+        )
+    return made
+
+
+def _parts(model: nn.Module, model_type: str) -> list[tuple[str, nn.Module]]:
+    """Return the modules of a model of a type, by name: those whose nearest config around them has that type."""
+    types: dict[str, str | None] = {}
+    parts = []
+    for name, module in model.named_modules(remove_duplicate=False):
+        config = getattr(module, "config", None)
+        stated = config.get("model_type") if isinstance(config, Mapping) else getattr(config, "model_type", None)
+        types[name] = stated or types.get(name.rpartition(".")[0])
+        if types[name] == model_type:
+            parts.append((name, module))
+    return parts
+
+
+def _replace(made: Patch, name: str, module: nn.Module) -> None:
+    """Replace one module, if it is a token table or has positions."""
+    attribute, kind, description = name.rpartition(".")[2], type(module).__name__, made.description
+    if isinstance(module, nn.Embedding) and attribute in TOKENS:
+        _require_lookup(name, module)
+        made.replace_module(name, lambda: token_table(module, description.embedding_scale, _scales(module)))
+    elif isinstance(module, nn.Embedding) and attribute in POSITIONS and _replaces_tables(description):
+        _require_lookup(name, module)
+        made.replace_module(name, lambda: position_table(module))
+    elif kind.endswith("RotaryEmbedding"):
+        if schemes := _rotaries(description):
+            made.replace_module(name, lambda: rotary_tables(module, schemes, made.regime_length))
+    elif kind.endswith("Attention") and hasattr(module, "compute_bias") and hasattr(module, "relative_attention_bias"):
+        made.replace_method(name, "compute_bias", bucket_bias(module, _buckets(module, description)))
+    elif kind == "BloomModel":
+        _replace_alibi(made, name, module)
+
+
+def _replaces_tables(description: Description) -> bool:
+    return MODEL_TYPES[description.model_type].patch == "learned"
+
+
+def _require_bare(name: str, module: nn.Module) -> None:
+    """Raise SettingError if a module has hooks or a forward that its replacement would not have."""
+    hooks = [kind for kind, hooks in vars(module).items() if kind.endswith("_hooks") and hooks]
+    if hooks or "forward" in vars(module):
+        extra = f"hooks ({', '.join(hooks)})" if hooks else "a forward of its own, as accelerate makes one"
+        raise SettingError(
+            f"{name} has {extra}, which would be lost with the module that patch replaces.\n"
+            f"Remove it, patch, and add it to the new {name}."
+        )
+
+
+def _require_lookup(name: str, module: nn.Embedding) -> None:
+    """Raise SettingError unless a table only looks rows up, apart from the scale of transformers' own classes."""
+    options = ("max_norm", "scale_grad_by_freq", "sparse")
+    option = next((option for option in options if getattr(module, option) not in (None, False)), None)
+    weight = module.weight
+    if option is not None:
+        problem = f"has {option}={getattr(module, option)}"
+    elif type(module).forward is not nn.Embedding.forward and not _scales(module):
+        problem = f"is {_article(type(module).__name__)}, which has a forward of its own"
+    elif type(weight) is not nn.Parameter or type(weight.data) is not Tensor or not weight.is_floating_point():
+        problem = f"has a weight that is no plain parameter of floating-point numbers, but {type(weight.data).__name__}"
+    else:
+        return
+    raise SettingError(
+        f"{name} {problem}: patch would change what it computes.\nPut a plain nn.Embedding in its place."
+    )
+
+
+def _scales(module: nn.Embedding) -> bool:
+    """Return whether a table is of a class of transformers that multiplies its rows."""
+    kind = type(module)
+    return kind.__module__.startswith("transformers.") and "Scaled" in kind.__name__
+
+
+def _rotaries(description: Description) -> dict[str, Rotary | MultimodalRotary]:
+    """Return the scheme of each layer type that is rotated; one under "" where layers have no types."""
+    types = description.layer_types or ("",) * description.layers
+    plans = {kind: plan for kind, plan in zip(types, description.query_key, strict=True) if plan is not None}
+    built = {kind: plan.build() for kind, plan in plans.items()}
+    return {kind: scheme for kind, scheme in built.items() if isinstance(scheme, Rotary | MultimodalRotary)}
+
+
+def _buckets(attention: nn.Module, description: Description) -> T5:
+    """Return T5's buckets of one attention module, for use with its own table."""
+    plan = next(plan for plan in description.score if plan is not None)
+    bidirectional = not getattr(attention, "is_decoder", False)
+    return T5(**{**plan.settings, "bidirectional": bidirectional}, device="meta")
+
+
+def _replace_alibi(made: Patch, name: str, model: nn.Module) -> None:
+    """Pass every block the bias by distance, which is computed for the first block of each call."""
+    scheme = ALiBi(made.description.num_heads)
+    call: dict[str, Any] = {}
+
+    def before_model(module: nn.Module, args: tuple[Any, ...], others: dict[str, Any]) -> None:
+        names = ("input_ids", "past_key_values", "attention_mask", "inputs_embeds")
+        given = {**dict(zip(names, args, strict=False)), **others}
+        cache = given.get("past_key_values")
+        call.clear()
+        call.update(mask=given.get("attention_mask"), past=0 if cache is None else int(cache.get_seq_length()))
+
+    def before_block(module: nn.Module, args: tuple[Any, ...], others: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        hidden: Tensor = args[0] if args else others["hidden_states"]
+        replaced: Tensor = others["alibi"]
+        if "bias" not in call:
+            sizes = {"tokens": hidden.shape[1], "keys": replaced.shape[-1], "past": call["past"]}
+            call["bias"] = relative_alibi(scheme, call["mask"], **sizes, like=replaced)
+        return args, {**others, "alibi": call["bias"]}
+
+    made.before(name, before_model)
+    for path, _ in _blocks(name, model):
+        made.before(path, before_block)
+
+
+def _blocks(name: str, model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    for path, module in model.named_modules(prefix=name):
+        if type(module).__name__ == "BloomBlock":
+            yield path, module
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+def _article(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"

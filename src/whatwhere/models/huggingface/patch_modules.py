@@ -1,0 +1,304 @@
+"""Replacements for modules of Hugging Face: the same calls and shapes, with the numbers of this library."""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from functools import partial
+from inspect import signature
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+
+from whatwhere.errors import CheckpointError
+from whatwhere.models.configuration.description import EmbeddingScale
+from whatwhere.position import Positions
+from whatwhere.what.embedding import TokenEmbedding
+from whatwhere.where.base import ScoreBias, tabulate
+from whatwhere.where.input.learned import Learned
+from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
+from whatwhere.where.query_key.rotary import Rotary
+from whatwhere.where.scaling import YaRN
+from whatwhere.where.score.alibi import ALiBi
+from whatwhere.where.score.t5 import T5
+
+COMPARED_AT = (1, 64, 4095)
+"""Positions at which a rotary module is compared with its configuration; twice the original length is one more."""
+
+# In float32: a cosine, and a frequency, which is a power, a product and a blend, each rounded.
+ROUNDED_VALUE, ROUNDED_FREQUENCY = 1e-6, 4e-6
+
+Form = Literal["half", "interleaved", "single", "complex"]
+"""Form of cos and sin: twice for each pair, half a head apart or side by side; once; or as one complex number."""
+
+
+class RotaryTables(nn.Module):
+    """Compute cos and sin as a rotary module of Hugging Face does, multiplied by the magnitude.
+
+    Angles are float64, and cos and sin are rounded once; a cast of the model rounds nothing here.
+
+    Args:
+        kinds: the scheme of each layer type, or one under "".
+        form: of cos and sin.
+        regime_length: the length that DynamicNTK and LongRoPE assume; None is the longest of each call.
+        dtype: of cos and sin; None takes that of x.
+    """
+
+    def __init__(
+        self,
+        kinds: Mapping[str, Rotary | MultimodalRotary],
+        form: Form = "half",
+        regime_length: int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.kinds, self.form, self.regime_length, self.dtype = dict(kinds), form, regime_length, dtype
+
+    @torch.no_grad()
+    def forward(
+        self, x: Tensor, position_ids: Integer[Tensor, "*axes batch tokens"], layer_type: str | None = None
+    ) -> tuple[Float[Tensor, "batch tokens features"], Float[Tensor, "batch tokens features"]] | Tensor:
+        """Return cos and sin of positions.
+
+        Args:
+            x: of which only the dtype is used.
+            position_ids: the positions, with an axis for each coordinate where tokens have several.
+            layer_type: of the layer that calls; None is the first.
+
+        Returns:
+            cos and sin, or both as one complex tensor.
+        """
+        scheme = self.kinds.get(layer_type or "", next(iter(self.kinds.values())))
+        index = position_ids.long()
+        index = index if index.dim() == 3 else index[None]
+        positions = Positions(index, index[0])
+        lengths: Tensor | int | None = None
+        if scheme.follows_length:
+            length = index.amax() + 1 if self.regime_length is None else index.new_tensor(self.regime_length)
+            lengths = length.expand(index.shape[1:])
+        cos, sin = (part[:, 0] for part in scheme.bind(positions, lengths))  # (batch, tokens, pairs)
+        if self.form == "complex":
+            return torch.complex(cos, sin)
+        dtype = x.dtype if self.dtype is None else self.dtype
+        return self.repeat(cos.to(dtype)), self.repeat(sin.to(dtype))
+
+    def repeat(self, part: Float[Tensor, "*batch pairs"]) -> Float[Tensor, "*batch features"]:
+        """Return the numbers of the pairs for each feature, in this form."""
+        if self.form == "half":
+            return torch.cat([part, part], dim=-1)
+        return part.repeat_interleave(2, dim=-1) if self.form == "interleaved" else part
+
+    def extra_repr(self) -> str:
+        """Return the schemes."""
+        return ", ".join(f"{kind or 'all'}={type(scheme).__name__}" for kind, scheme in self.kinds.items())
+
+
+def rotary_tables(
+    original: nn.Module, kinds: Mapping[str, Rotary | MultimodalRotary], regime_length: int | None
+) -> RotaryTables:
+    """Return the replacement of a rotary module, after comparing the numbers of both.
+
+    Args:
+        original: a rotary module of Hugging Face; a copy of it on the CPU is called, because some have state.
+        kinds: the scheme of each layer type.
+        regime_length: as in RotaryTables.
+
+    Returns:
+        The replacement.
+
+    Raises:
+        CheckpointError: it rotates otherwise than the schemes.
+    """
+    if "layer_type" not in signature(original.forward).parameters:
+        kinds = {"": next(iter(kinds.values()))}
+    if any(buffer.is_meta for buffer in original.buffers()):
+        raise CheckpointError(
+            f"this model's {type(original).__name__} is on the meta device and has no numbers to compare.\n"
+            "Load the model first, then patch it."
+        )
+    probe, (kind, scheme) = deepcopy(original).to("cpu"), next(iter(kinds.items()))
+    with torch.device("cpu"):
+        at = torch.ones(1, 1, dtype=torch.long)
+        form = _form(_last(_call(probe, kind, at)), scheme.rotary_dim // 2)
+        dtype = _last(_call(probe, kind, at, torch.bfloat16)).dtype
+        made = RotaryTables(kinds, form, dtype=None if dtype == torch.bfloat16 else dtype)
+        for kind, scheme in kinds.items():
+            _require_same_rotation(probe, made, kind, scheme)
+    made.regime_length = regime_length
+    return made.train(original.training)
+
+
+def _call(
+    module: nn.Module, kind: str, index: Tensor, dtype: torch.dtype = torch.float32
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Call a rotary module or its replacement for a layer type."""
+    x = torch.zeros(1, dtype=dtype)
+    out: Tensor | tuple[Tensor, Tensor] = module(x, index, kind) if kind else module(x, index)
+    return out
+
+
+def _last(parts: Tensor | tuple[Tensor, Tensor]) -> Tensor:
+    """Return the sine, or the complex tensor; the cosine of a small angle is rounded to 1."""
+    return parts if isinstance(parts, Tensor) else parts[1]
+
+
+def _form(part: Tensor, pairs: int) -> Form:
+    if part.is_complex():
+        return "complex"
+    if part.shape[-1] == pairs:
+        return "single"
+    return "half" if part[..., :pairs].equal(part[..., pairs:]) else "interleaved"
+
+
+def _require_same_rotation(
+    original: nn.Module, ours: RotaryTables, kind: str, scheme: Rotary | MultimodalRotary
+) -> None:
+    """Raise CheckpointError where cos or sin of a layer type differ by more than rounding, near, far and beyond the
+    original length."""
+    original_length: int | None = getattr(scheme.scaling, "original_length", None)
+    axes = torch.arange(1, (scheme.axes if isinstance(scheme, MultimodalRotary) else 1) + 1)
+    # In ascending order: dynamic frequencies are those of the longest call so far.
+    for position in sorted({*COMPARED_AT, *([] if original_length is None else [2 * original_length])}):
+        index = (position // axes)[:, None, None] if len(axes) > 1 else torch.tensor([[position]])
+        theirs, expected = (_complex(_call(module, kind, index)) for module in (original, ours))
+        allowed = ours.repeat(_rounding(original, scheme, position))
+        if theirs.shape != expected.shape:
+            reason = f"it returns {theirs.shape[-1]} features, not {expected.shape[-1]}"
+        elif not bool(((theirs - expected).abs() <= allowed).all()):  # False for NaN too
+            of_kind = f" in layers of type {kind!r}" if kind else ""
+            difference = float((theirs - expected).abs().max())
+            reason = f"at position {position:,}{of_kind} its cos and sin are {difference:.2g} away"
+        else:
+            continue
+        raise CheckpointError(
+            f"this model's {type(original).__name__} rotates otherwise than its configuration says: {reason}.\n"
+            + _way_out(kind, scheme)
+        )
+
+
+def _complex(parts: Tensor | tuple[Tensor, Tensor]) -> Tensor:
+    """Return cos and sin as one complex tensor."""
+    return parts if isinstance(parts, Tensor) else torch.complex(parts[0].float(), parts[1].float())
+
+
+def _rounding(original: nn.Module, scheme: Rotary | MultimodalRotary, position: int) -> Float[Tensor, " pairs"]:
+    """Return how much each pair may differ at a position because its frequency was rounded, as by a cast."""
+    types = [torch.finfo(buffer.dtype) for buffer in original.buffers() if buffer.is_floating_point()]
+    relative = max([ROUNDED_FREQUENCY, *(info.eps for info in types)])
+    absolute = max([0.0, *(info.tiny * info.eps for info in types)])  # the smallest step of float16 is 6e-8
+    frequencies = scheme.frequencies(torch.tensor(position + 1)).abs()
+    return scheme.magnitude * (ROUNDED_VALUE + position * (relative * frequencies + absolute)).float()
+
+
+def _way_out(kind: str, scheme: Rotary | MultimodalRotary) -> str:
+    if kind and isinstance(scheme.scaling, YaRN) and not scheme.scaling.truncate:
+        return (
+            "Transformers reads YaRN's `truncate` beside the parameters of the layer types, not in them, so it "
+            f"truncates.\nDelete truncate from model.config.rope_parameters[{kind!r}] to describe what it computes."
+        )
+    return (
+        "If its frequencies or its configuration were changed after loading, or frequencies were rounded by a cast to "
+        "bfloat16 or\nfloat16 and back, make both agree: load the model again in the configuration and dtype you want."
+    )
+
+
+def token_table(original: nn.Embedding, scale: EmbeddingScale | None, scaled: bool) -> TokenEmbedding:
+    """Return a token table that shares the parameter of another.
+
+    Args:
+        original: the token table of a Hugging Face model.
+        scale: factor of the token vectors, by the configuration.
+        scaled: whether the table itself multiplies, or the model afterwards.
+
+    Returns:
+        The table.
+
+    Raises:
+        CheckpointError: it multiplies by another number.
+    """
+    rows, dim = original.weight.shape
+    scale = scale if scaled else None
+    table = TokenEmbedding(rows, dim, scale=scale, padding_idx=original.padding_idx, device="meta")
+    table.weight = original.weight
+    if scaled and not original.weight.is_meta:
+        ids = torch.tensor([0, rows // 2, rows - 1], device=original.weight.device)
+        with torch.no_grad():
+            theirs, ours = original(ids), table(ids)
+        if not torch.allclose(theirs, ours, rtol=0, atol=0, equal_nan=True):
+            raise CheckpointError(
+                f"this model's {type(original).__name__} scales its rows otherwise than its configuration says, by "
+                f"{table.factor}.\nA cast to bfloat16 and back rounds its scale: load the model in the dtype you want."
+            )
+    return table.train(original.training)
+
+
+def position_table(original: nn.Embedding) -> Learned:
+    """Return a table of positions that shares the parameter of another, and like it does not train the padding row."""
+    rows, dim = original.weight.shape
+    table = Learned(dim, rows, device="meta")
+    table.weight = original.weight
+    if original.padding_idx is not None:
+        table.register_forward_hook(partial(_without_gradient, original.padding_idx))
+    return table.train(original.training)
+
+
+def _without_gradient(padding: int, module: nn.Module, args: tuple[Tensor], rows: Tensor) -> Tensor:
+    return torch.where((args[0] == padding)[..., None], rows.detach(), rows)
+
+
+def bucket_bias(attention: nn.Module, scheme: T5) -> Callable[..., Tensor]:
+    """Return a replacement for `compute_bias` of T5's attention, which reads the attention's own table.
+
+    Args:
+        attention: the module.
+        scheme: its buckets.
+
+    Returns:
+        The method.
+    """
+
+    def compute_bias(
+        query_length: int,
+        key_length: int,
+        device: torch.device | None = None,
+        past_seen_tokens: int | Tensor = 0,
+        **others: Any,
+    ) -> Float[Tensor, "1 heads queries keys"]:
+        table = attention.get_parameter("relative_attention_bias.weight")
+        scheme.weight = table
+        where = table.device if device is None else device
+        queries = torch.arange(query_length, device=where) + past_seen_tokens
+        bias = _table(scheme, queries[None], torch.arange(key_length, device=where)[None])
+        return bias.to(table.dtype)
+
+    return compute_bias
+
+
+def relative_alibi(
+    scheme: ALiBi, mask: Tensor | None, tokens: int, keys: int, past: int, like: Tensor
+) -> Float[Tensor, "batch_heads queries keys"]:
+    """Compute BLOOM's bias by distance; its own is by the position of the key, which bfloat16 cannot tell apart.
+
+    Args:
+        scheme: ALiBi of these heads.
+        mask: (batch, keys), 1 at tokens and 0 at padding; None is no padding.
+        tokens: number of queries.
+        keys: number of keys, including slots of a KV cache that are not filled yet.
+        past: number of keys before the first query.
+        like: the bias that it replaces, (batch * heads, 1, keys).
+
+    Returns:
+        The bias of every query and key.
+    """
+    batch = like.shape[0] // scheme.num_heads
+    ones = torch.ones(1, keys, dtype=torch.long, device=like.device) if mask is None else mask.long()
+    at = (ones.cumsum(-1) - 1).clamp(min=0)
+    bias = _table(scheme, at[:, past : past + tokens], at).expand(batch, -1, -1, -1)
+    return bias.flatten(0, 1).to(like.dtype)
+
+
+def _table(scheme: ScoreBias, queries: Tensor, keys: Tensor) -> Float[Tensor, "batch heads queries keys"]:
+    """Evaluate a bias at every pair, later keys included: the model masks them itself."""
+    at_queries, at_keys = Positions(queries[None], queries), Positions(keys[None], keys)
+    element = scheme.bind(at_queries, at_keys)
+    return tabulate(element, queries.shape[0], scheme.num_heads, queries.shape[1], keys.shape[1], queries.device)

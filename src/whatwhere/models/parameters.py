@@ -1,0 +1,121 @@
+"""Number of parameters of a model's input layer, from its configuration or from the built layer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whatwhere.errors import SettingError
+from whatwhere.models.configuration.keys import Keys
+from whatwhere.models.huggingface import Config, HasDict, from_huggingface
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_SIZES = ("vocab_size", "dim", "max_length", "segments", "tied")
+
+
+@dataclass(frozen=True)
+class InputParameters:
+    """Parameters of an input layer, by what they are for.
+
+    Args:
+        tokens: of the token table, vocab_size x dim.
+        positions: of a learned table of positions, with its rows before position 0.
+        segments: of a table of segments (token types), as in BERT.
+        output_projection: of a weight of its own for the logits; 0 where it is the token table.
+
+    Examples:
+        >>> InputParameters(tokens=1000, positions=24).total
+        1024
+    """
+
+    tokens: int
+    positions: int = 0
+    segments: int = 0
+    output_projection: int = 0
+
+    @property
+    def total(self) -> int:
+        """The sum."""
+        return self.tokens + self.positions + self.segments + self.output_projection
+
+
+def parameters(config_or_layer: "Config | nn.Module", *, part: str | None = None) -> InputParameters:
+    """Count the parameters of an input layer: the tables whose rows are added, and an output projection of its own.
+
+    Not counted are rotary positions and ALiBi, which have none, tables of biases at the scores (T5, DeBERTa), which
+    belong to attention, and what `notes` of a Description names, such as norms and projections.
+
+    Args:
+        config_or_layer: a configuration of Hugging Face, as `from_huggingface` takes it; a dictionary without a
+            `model_type`, of vocab_size and dim, and optionally max_length (rows of learned positions), segments (rows)
+            and tied (False for an output projection of its own); or an InputLayer, TokenEmbedding or Where.
+        part: `decoder` or `encoder` of a configuration that has both; None is the decoder.
+
+    Returns:
+        The numbers.
+
+    Raises:
+        SettingError, ShapeError, CheckpointError: the configuration cannot be read, or the layer is no input layer.
+
+    Examples:
+        >>> gpt2 = parameters({"vocab_size": 50_257, "dim": 768, "max_length": 1024})
+        >>> gpt2.tokens, gpt2.positions, gpt2.total
+        (38597376, 786432, 39383808)
+        >>> parameters({"model_type": "llama", "vocab_size": 128_256, "hidden_size": 4096, "num_hidden_layers": 32,
+        ...             "num_attention_heads": 32, "tie_word_embeddings": False})
+        InputParameters(tokens=525336576, positions=0, segments=0, output_projection=525336576)
+    """
+    if isinstance(config_or_layer, Mapping) and "model_type" not in config_or_layer:
+        return _of_sizes(config_or_layer)
+    if isinstance(config_or_layer, Mapping | HasDict | str | Path):
+        return _of_configuration(config_or_layer, part)
+    return _of_module(config_or_layer)
+
+
+def _of_configuration(config: Config, part: str | None) -> InputParameters:
+    description = from_huggingface(config, part=part)
+    table = description.vocab_size * description.token_dim
+    positions = 0
+    if description.input is not None and description.input.scheme == "learned":
+        settings = description.input.settings
+        positions = (settings["offset"] + settings["max_length"]) * settings["dim"]
+    segments = description.segments * description.token_dim
+    return InputParameters(table, positions, segments, 0 if description.tied else table)
+
+
+def _of_sizes(sizes: Mapping[str, Any]) -> InputParameters:
+    unknown = sorted(set(sizes) - set(_SIZES))
+    if unknown:
+        raise SettingError(
+            f"parameters() does not know {', '.join(map(repr, unknown))}; it knows {', '.join(sorted(_SIZES))}.\n"
+            "For a configuration of Hugging Face keep its 'model_type'."
+        )
+    keys = Keys(sizes, {}, "parameters()")
+    dim = keys.whole("dim")
+    table = keys.whole("vocab_size") * dim
+    positions, segments = ((keys.whole(name, default=0, least=0) or 0) * dim for name in ("max_length", "segments"))
+    return InputParameters(table, positions, segments, 0 if keys.flag("tied", default=True) else table)
+
+
+def _of_module(layer: object) -> InputParameters:
+    from torch import nn
+
+    from whatwhere.what.embedding import TokenEmbedding
+    from whatwhere.where.binding import Where
+    from whatwhere.where.input_layer import InputLayer
+
+    def count(module: nn.Module) -> int:
+        return sum(parameter.numel() for parameter in module.parameters())
+
+    if isinstance(layer, InputLayer):
+        return InputParameters(tokens=count(layer.tokens), positions=count(layer.where))
+    if isinstance(layer, TokenEmbedding):
+        return InputParameters(tokens=count(layer))
+    if isinstance(layer, Where):
+        return InputParameters(tokens=0, positions=count(layer))
+    raise SettingError(
+        f"parameters() got {type(layer).__name__}, but takes an InputLayer, a TokenEmbedding or a Where, a "
+        'configuration, or sizes such as {"vocab_size": 50_257, "dim": 768, "max_length": 1024}.'
+    )

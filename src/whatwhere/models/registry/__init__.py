@@ -1,0 +1,82 @@
+"""The registry of model types: how each is read and written, as data; nothing here imports PyTorch."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from whatwhere.errors import CheckpointError
+from whatwhere.models.configuration.input_keys import LearnedKeys, position_offset
+from whatwhere.models.configuration.model_type import ModelType
+from whatwhere.models.registry.decoders import DECODERS, ENCODER_DECODERS
+from whatwhere.models.registry.encoders import ENCODERS
+from whatwhere.models.registry.llama import LLAMA_LIKE
+from whatwhere.models.registry.rotary import ROTARY_VARIANTS
+
+MODEL_TYPES: Mapping[str, ModelType] = dict(
+    sorted({**LLAMA_LIKE, **ROTARY_VARIANTS, **ENCODERS, **DECODERS, **ENCODER_DECODERS}.items())
+)
+"""Hugging Face's `model_type` -> how its configuration is read and written."""
+
+TEXT_TYPES: Mapping[str, str] = {
+    "gemma3": "gemma3_text",
+    "gemma3n": "gemma3n_text",
+    "glm4v": "glm4v_text",
+    "qwen2_5_vl": "qwen2_5_vl_text",
+    "qwen2_vl": "qwen2_vl_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
+}
+"""Model types of text and images -> the type of their text, where its own dictionary does not name it."""
+
+
+def find_model_type(name: str) -> ModelType:
+    """Return how a model type is read and written.
+
+    Args:
+        name: the `model_type` of a configuration.
+
+    Returns:
+        Its entry of the registry.
+
+    Raises:
+        CheckpointError: there is none; the message names a near one.
+
+    Examples:
+        >>> find_model_type("lama")
+        Traceback (most recent call last):
+        whatwhere.errors.CheckpointError: model_type 'lama' is not one that whatwhere reads.
+        Did you mean 'llama'?
+        No key of a configuration says which features make a pair, nor in which row of a table position 0 is: if you
+        know a type that does both alike, name it, from_huggingface(config, like='llama').
+    """
+    if name in MODEL_TYPES:
+        return MODEL_TYPES[name]
+    near = get_close_matches(name, MODEL_TYPES, n=1)
+    hint = f"\nDid you mean {near[0]!r}?" if near else ""
+    raise CheckpointError(
+        f"model_type {name!r} is not one that whatwhere reads.{hint}\n"
+        "No key of a configuration says which features make a pair, nor in which row of a table position 0 is: if you\n"
+        "know a type that does both alike, name it, from_huggingface(config, like='llama')."
+    )
+
+
+def learned_offset(config: Mapping[str, object]) -> int | None:
+    """Return the rows of a learned position table before that of position 0, without reading the whole configuration.
+
+    Args:
+        config: of which only `model_type` and `pad_token_id` are read.
+
+    Returns:
+        The number of rows; None where the model type is unknown, or has no such table.
+
+    Examples:
+        >>> learned_offset({"model_type": "opt"}), learned_offset({"model_type": "roberta", "pad_token_id": 1})
+        (2, 2)
+    """
+    name = config.get("model_type")
+    if not isinstance(name, str) or name not in MODEL_TYPES:
+        return None
+    found = MODEL_TYPES[name]
+    reader = next((reader for reader in found.readers if isinstance(reader, LearnedKeys)), None)
+    return None if reader is None else position_offset(reader, config, found.defaults)

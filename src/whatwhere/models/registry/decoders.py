@@ -1,0 +1,222 @@
+"""Model types with keys of their own: decoders such as GPT-2, BLOOM, Falcon; encoder-decoders such as T5 and BART.
+
+Numbers are what transformers 5 takes where a key is absent.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from whatwhere.models.configuration.input_keys import Always, IfFlagged, LearnedKeys, SinusoidalKeys
+from whatwhere.models.configuration.keys import ANY
+from whatwhere.models.configuration.layers import GlobalLocal
+from whatwhere.models.configuration.model_type import LLAMA_KEYS, KeyNames, ModelType, MultiQuery
+from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys, RotaryDimKeys
+from whatwhere.models.configuration.score_keys import ALiBiKeys, FalconKeys, MptKeys, T5Keys
+from whatwhere.models.configuration.softmax_scale import GPT2Scale, Multiplier, One
+from whatwhere.models.registry.encoders import ENCODER, TIED
+from whatwhere.models.registry.llama import EMBEDDING_NORM
+from whatwhere.what.token_ids import FIXED_AFTER_PADDING
+
+UNTIED: dict[str, Any] = {"tie_word_embeddings": False}
+OUTPUT_SCALED = "where the output projection is tied, it multiplies hidden * dim ** -0.5"
+
+COMMON: KeyNames = {name: LLAMA_KEYS[name] for name in ("vocab_size", "padding_idx", "tied")}
+GPT2: KeyNames = {
+    **COMMON,
+    "dim": ("n_embd", "hidden_size"),
+    "layers": ("n_layer", "num_hidden_layers"),
+    "num_heads": ("n_head", "num_attention_heads"),
+    "max_length": ("n_positions", "max_position_embeddings"),
+}
+FALCON: KeyNames = {
+    **ENCODER,
+    "dim": ("hidden_size", "n_embed"),
+    "layers": ("num_hidden_layers", "n_layer"),
+    "num_heads": ("num_attention_heads", "n_head"),
+}
+BLOOM: KeyNames = {
+    **COMMON,
+    "dim": ("hidden_size", "n_embed"),
+    "layers": ("n_layer", "num_hidden_layers"),
+    "num_heads": ("n_head", "num_attention_heads"),
+}
+MPT: KeyNames = {
+    **COMMON,
+    "dim": ("d_model", "hidden_size"),
+    "layers": ("n_layers", "num_hidden_layers"),
+    "num_heads": ("n_heads", "num_attention_heads"),
+    "max_length": ("max_seq_len",),
+}
+NEO: KeyNames = {
+    **ENCODER,
+    "layers": ("num_layers", "num_hidden_layers"),
+    "num_heads": ("num_heads", "num_attention_heads"),
+}
+XGLM: KeyNames = {
+    **ENCODER,
+    "dim": ("d_model", "hidden_size"),
+    "layers": ("num_layers", "num_hidden_layers"),
+    "num_heads": ("attention_heads", "num_attention_heads"),
+}
+T5: KeyNames = {
+    **COMMON,
+    "dim": ("d_model", "hidden_size"),
+    "num_heads": ("num_heads", "num_attention_heads"),
+    "head_dim": ("d_kv", "head_dim"),
+}
+T5_PARTS: dict[str, KeyNames] = {
+    "decoder": {"layers": ("num_decoder_layers",), "layers_else": ("num_layers", "num_hidden_layers")},
+    "encoder": {"layers": ("num_layers", "num_hidden_layers")},
+}
+
+
+def t5(reader: T5Keys | None = None, **defaults: object) -> ModelType:
+    """Return a model type of T5's kind, with an encoder and a decoder."""
+    return ModelType(
+        (reader or T5Keys(),),
+        T5,
+        {**TIED, "pad_token_id": 0, "d_kv": 64, **defaults},
+        scale=One(),
+        parts=T5_PARTS,
+        unread={"n_positions": ANY},  # the length of its training, not a limit
+        patch="bias",
+        notes=(OUTPUT_SCALED, "cross-attention has no position"),
+    )
+
+
+GPTJ_UNREAD = {"rotary": True, "scale_attn_weights": True}
+
+DECODERS: dict[str, ModelType] = {
+    "biogpt": ModelType(
+        (LearnedKeys(2),),
+        ENCODER,
+        {**TIED, "max_position_embeddings": 1024, "pad_token_id": 1},
+        embedding=IfFlagged(default=True),
+    ),
+    "bloom": ModelType(
+        (ALiBiKeys(),), BLOOM, TIED, unread={"offset_alibi": ANY, "alibi": True}, patch="bias", notes=(EMBEDDING_NORM,)
+    ),
+    "codegen": ModelType(
+        (RotaryDimKeys(),), GPT2, {**UNTIED, "n_positions": 2048, "rotary_dim": 64}, unread=GPTJ_UNREAD
+    ),
+    "ctrl": ModelType((SinusoidalKeys("half"),), GPT2, {**TIED, "n_positions": 256}, embedding=Always()),
+    "falcon": ModelType(
+        (FalconKeys(RopeKeys()),),
+        FALCON,
+        {**TIED, "max_position_embeddings": 2048},
+        key_heads=MultiQuery(grouped=True),
+        patch="rotary",
+    ),
+    "gpt2": ModelType(
+        (LearnedKeys(key="n_positions"),), GPT2, {**TIED, "n_positions": 1024}, scale=GPT2Scale(), patch="learned"
+    ),
+    "gpt_bigcode": ModelType(
+        (LearnedKeys(key="n_positions"),),
+        GPT2,
+        {**TIED, "n_positions": 1024},
+        scale=GPT2Scale(by_layer=False),
+        key_heads=MultiQuery(),
+        patch="learned",
+    ),
+    "gpt_neo": ModelType(
+        (LearnedKeys(),),
+        NEO,
+        {
+            **TIED,
+            "max_position_embeddings": 2048,
+            "attention_types": [[["global", "local"], 12]],
+            "window_size": 256,
+        },
+        scale=One(),
+        windows=GlobalLocal(),
+        patch="learned",
+    ),
+    "gpt_neox": ModelType(
+        (
+            RopeKeys(
+                Head(partial=True),
+                {"": RopeDefaults(theta_key="rotary_emb_base", fraction=0.25, fraction_key="rotary_pct")},
+            ),
+        ),
+        ENCODER,
+        {**UNTIED, "max_position_embeddings": 2048},
+        patch="rotary",
+    ),
+    "gpt_neox_japanese": ModelType(
+        (RopeKeys(Head(partial=True), {"": RopeDefaults(theta_key="rotary_emb_base", fraction_key="rotary_pct")}),),
+        ENCODER,
+        {**TIED, "max_position_embeddings": 2048},
+        patch="rotary",
+    ),
+    "gptj": ModelType((RotaryDimKeys(),), GPT2, {**UNTIED, "n_positions": 2048, "rotary_dim": 64}, unread=GPTJ_UNREAD),
+    "mpt": ModelType(
+        (MptKeys(),), MPT, {**TIED, "max_seq_len": 2048}, scale=Multiplier("softmax_scale", None, "attn_config")
+    ),
+    "openai-gpt": ModelType((LearnedKeys(key="n_positions"),), GPT2, {**TIED, "n_positions": 512}, patch="learned"),
+    "opt": ModelType(
+        (LearnedKeys(2, by_tokens=False),),
+        ENCODER,
+        {**TIED, "max_position_embeddings": 2048, "pad_token_id": 1},
+        token_dim="word_embed_proj_dim",
+    ),
+    "xglm": ModelType(
+        (SinusoidalKeys("tensor2tensor", 2),),
+        XGLM,
+        {**TIED, "max_position_embeddings": 2048, "pad_token_id": 1},
+        embedding=IfFlagged(default=True),
+    ),
+}
+
+
+def two_parts(
+    reader: LearnedKeys | SinusoidalKeys, length: int, padding_idx: int, scaled: bool, *notes: str
+) -> ModelType:
+    """Return a model type of BART's kind, with an encoder and a decoder whose sizes have keys of their own."""
+    names: KeyNames = {**COMMON, "dim": ("d_model", "hidden_size"), "max_length": ("max_position_embeddings",)}
+    parts: dict[str, KeyNames] = {
+        "decoder": {"layers": ("decoder_layers",), "num_heads": ("decoder_attention_heads",)},
+        "encoder": {
+            "layers": ("encoder_layers", "num_hidden_layers"),
+            "num_heads": ("encoder_attention_heads", "num_attention_heads"),
+        },
+    }
+    defaults = {**TIED, "max_position_embeddings": length, "pad_token_id": padding_idx}
+    return ModelType(
+        (reader,),
+        names,
+        defaults,
+        embedding=IfFlagged(default=scaled),
+        parts=parts,
+        unread={"static_position_embeddings": isinstance(reader, SinusoidalKeys), "extra_pos_embeddings": ANY},
+        notes=(*notes, "cross-attention has no position"),
+    )
+
+
+ENCODER_DECODERS: dict[str, ModelType] = {
+    "bart": two_parts(LearnedKeys(2), 1024, 1, False, EMBEDDING_NORM),
+    "blenderbot": two_parts(LearnedKeys(), 128, 0, False),
+    "m2m_100": two_parts(SinusoidalKeys("tensor2tensor", "padding"), 1024, FIXED_AFTER_PADDING["m2m_100"], True),
+    "marian": two_parts(SinusoidalKeys("half"), 1024, 58_100, False),
+    "mbart": two_parts(LearnedKeys(2), 1024, 1, False, EMBEDDING_NORM),
+    "mt5": t5(),
+    "mvp": two_parts(LearnedKeys(2), 1024, 1, False, EMBEDDING_NORM),
+    "nllb-moe": two_parts(SinusoidalKeys("tensor2tensor", "padding"), 1024, FIXED_AFTER_PADDING["nllb-moe"], True),
+    "pegasus": two_parts(SinusoidalKeys("half"), 1024, 0, False),
+    "plbart": two_parts(LearnedKeys(2), 1024, 1, True, EMBEDDING_NORM),
+    "switch_transformers": t5(num_decoder_layers=12),
+    "t5": t5(),
+    "umt5": t5(T5Keys(shared=False)),
+    "whisper": replace(
+        two_parts(
+            LearnedKeys(key="max_target_positions"),
+            448,
+            50_256,
+            False,
+            "the encoder takes audio: only the decoder is read",
+        ),
+        names={**COMMON, "dim": ("d_model", "hidden_size"), "max_length": ("max_target_positions",)},
+        defaults={**TIED, "max_target_positions": 448, "pad_token_id": 50_256},
+        parts={"decoder": {"layers": ("decoder_layers",), "num_heads": ("decoder_attention_heads",)}},
+        unread={"max_source_positions": ANY, "encoder_layers": ANY, "encoder_attention_heads": ANY},
+    ),
+}

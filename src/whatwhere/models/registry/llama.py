@@ -1,0 +1,217 @@
+"""Model types whose keys are Llama's, and which rotate whole heads in the half layout, all layers alike.
+
+Numbers are what transformers 5 takes where a key is absent.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from whatwhere.models.configuration.input_keys import Always, ByKey
+from whatwhere.models.configuration.layers import ByType, FromLayer, LayerRule, Windows
+from whatwhere.models.configuration.model_type import (
+    LLAMA_KEYS,
+    ByHeadDim,
+    EmbeddingRule,
+    ModelType,
+    NoWindows,
+    ScaleRule,
+    Unscaled,
+    WindowRule,
+)
+from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys
+from whatwhere.models.configuration.softmax_scale import Multiplier, PreAttentionScalar
+
+EMBEDDING_NORM = "a norm of the token vectors follows the token table and is not built"
+SEGMENTS = "a table of segments (token_type_ids) and a norm follow the token table and are not built"
+QUERY_KEY_NORM_AFTER = "queries and keys are normed after they were rotated"
+
+EVERY = Windows(by="every")
+BY_TYPE = Windows()
+EVERY_SECOND = Windows(by=ByType(2))
+SWITCHED = Windows(by=FromLayer(28), switch="use_sliding_window")
+
+
+def llama_like(
+    rope: RopeKeys | None = None,
+    *,
+    scale: ScaleRule | None = None,
+    embedding: EmbeddingRule | None = None,
+    windows: WindowRule | None = None,
+    notes: tuple[str, ...] = (),
+    unread: Mapping[str, object] | None = None,
+    segments: int | None = None,
+    causal: bool = True,
+    **defaults: object,
+) -> ModelType:
+    """Return a model type with Llama's names of keys.
+
+    Args:
+        rope: reader of its rotary positions; None is Llama's.
+        scale, embedding, windows, notes, unread, segments, causal: as in ModelType.
+        defaults: by fields of Description, such as key_heads, or by keys.
+    """
+    keys = {LLAMA_KEYS[name][0] if name in LLAMA_KEYS else name: value for name, value in defaults.items()}
+    return ModelType(
+        (rope or RopeKeys(),),
+        defaults={"tie_word_embeddings": False, **keys},
+        scale=scale or ByHeadDim(),
+        embedding=embedding or Unscaled(),
+        windows=windows or NoWindows(),
+        notes=notes,
+        unread=unread or {},
+        segments=segments,
+        causal=causal,
+        patch="rotary",
+    )
+
+
+def rope(
+    theta: float = 10_000.0,
+    head: Head | None = None,
+    layers: LayerRule | None = None,
+    fraction: float = 1.0,
+    parameters: Mapping[str, Any] | None = None,
+    **others: Any,
+) -> RopeKeys:
+    """Return a reader of one set of rope parameters, with the defaults of a model type."""
+    defaults = RopeDefaults(theta=theta, fraction=fraction, parameters=parameters or {})
+    reader = RopeKeys(head or Head(), {"": defaults}, **others)
+    return reader if layers is None else replace(reader, layers=layers)
+
+
+GEMMA2: dict[str, Any] = {
+    "sliding_window": 4096,
+    "scale": PreAttentionScalar(),
+    "embedding": Always(rounded=True),
+    "key_heads": 4,
+    "head_dim": 256,
+    "padding_idx": 0,
+    "tied": True,
+}
+LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+HUNYUAN_UNREAD = {"use_rotary_pos_emb": True, "position_embedding_xdrope": False}
+HUNYUAN = {"dynamic": ("alpha", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")}
+GRANITE: dict[str, Any] = {
+    "scale": Multiplier(),
+    "embedding": ByKey("embedding_multiplier"),
+    "max_length": 2048,
+}
+
+LLAMA_LIKE: dict[str, ModelType] = {
+    "apertus": llama_like(
+        rope(12e6, parameters={**LLAMA3, "rope_theta": 12e6, "factor": 8.0, "original_max_position_embeddings": 8192}),
+        max_length=65_536,
+        padding_idx=3,
+    ),
+    "arcee": llama_like(max_length=4096),
+    "aria_text": llama_like(max_length=2048, padding_idx=2),
+    "bitnet": llama_like(rope(500_000.0), key_heads=5, max_length=2048),
+    "cwm": llama_like(
+        rope(1e6, parameters={**LLAMA3, "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 8192}),
+        windows=Windows(by=ByType(4, first=True)),
+        sliding_window=8192,
+        key_heads=8,
+        head_dim=128,
+        max_length=131_072,
+    ),
+    "diffllama": llama_like(max_length=2048),
+    "doge": llama_like(
+        windows=EVERY, notes=("a learned mask of the values is added to scores and is not built",), max_length=2048
+    ),
+    "dots1": llama_like(windows=Windows(by=FromLayer(62)), sliding_window=4096, key_heads=32, max_length=2048),
+    "eurobert": llama_like(causal=False, max_length=8192, padding_idx=128_001),
+    "flex_olmo": llama_like(rope(500_000.0), max_length=4096, padding_idx=100_277),
+    "gemma": llama_like(
+        embedding=Always(rounded=True), key_heads=16, head_dim=256, max_length=8192, padding_idx=0, tied=True
+    ),
+    "gemma2": llama_like(windows=EVERY_SECOND, **GEMMA2, max_length=8192),
+    "gpt_oss": llama_like(
+        rope(
+            150_000.0,
+            parameters={
+                "rope_type": "yarn",
+                "factor": 32.0,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "truncate": False,
+                "original_max_position_embeddings": 4096,
+            },
+        ),
+        windows=EVERY_SECOND,
+        notes=("each head has a learned sink beside the keys, which is not built",),
+        sliding_window=128,
+        key_heads=8,
+        head_dim=64,
+        max_length=131_072,
+    ),
+    "granite": llama_like(**GRANITE),
+    "granitemoe": llama_like(**GRANITE),
+    "granitemoeshared": llama_like(**GRANITE),
+    "gte": llama_like(
+        rope(160_000.0), notes=(SEGMENTS,), segments=1, causal=False, max_length=8192, padding_idx=1, tied=True
+    ),
+    "hunyuan_v1_dense": llama_like(
+        rope(extra=HUNYUAN), notes=(QUERY_KEY_NORM_AFTER,), unread=HUNYUAN_UNREAD, max_length=2048, padding_idx=0
+    ),
+    "hunyuan_v1_moe": llama_like(
+        rope(extra=HUNYUAN), notes=(QUERY_KEY_NORM_AFTER,), unread=HUNYUAN_UNREAD, max_length=2048, padding_idx=0
+    ),
+    "hy_v3": llama_like(rope(11_158_840.0), key_heads=8, head_dim=128, max_length=131_072),
+    "hyperclovax": llama_like(scale=Multiplier(default=None), embedding=ByKey("embedding_multiplier"), max_length=2048),
+    "internlm3": llama_like(key_heads=2, head_dim=128, max_length=32_768, padding_idx=2),
+    "jais2": llama_like(max_length=8192),
+    "llama": llama_like(max_length=2048),
+    "ministral": llama_like(
+        windows=Windows(by=FromLayer(0, key=None)), sliding_window=4096, key_heads=8, max_length=131_072
+    ),
+    "ministral3": llama_like(
+        rope(
+            parameters={
+                "rope_type": "yarn",
+                "rope_theta": 1e6,
+                "factor": 16.0,
+                "original_max_position_embeddings": 16_384,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "llama_4_scaling_beta": 0.1,
+            },
+            extra={"": ("max_position_embeddings",)},
+            refused={"llama_4_scaling_beta": "multiplies queries by a step of their position"},
+        ),
+        windows=EVERY,
+        key_heads=8,
+        head_dim=128,
+        max_length=262_144,
+        padding_idx=11,
+    ),
+    "mistral": llama_like(windows=EVERY, sliding_window=4096, key_heads=8, max_length=131_072),
+    "mixtral": llama_like(rope(1e6), windows=EVERY, key_heads=8, max_length=131_072),
+    "nomic_bert": llama_like(
+        rope(1000.0), notes=(SEGMENTS,), segments=2, causal=False, max_length=2048, padding_idx=0, tied=True
+    ),
+    "olmo": llama_like(max_length=2048, padding_idx=1),
+    "olmo2": llama_like(max_length=2048, padding_idx=1),
+    "olmoe": llama_like(max_length=4096, padding_idx=1),
+    "phimoe": llama_like(
+        rope(1e6, extra={"longrope": ("short_mscale", "long_mscale")}),
+        windows=EVERY,
+        key_heads=8,
+        max_length=131_072,
+    ),
+    "qwen2": llama_like(windows=SWITCHED, sliding_window=4096, key_heads=32, max_length=32_768),
+    "qwen2_moe": llama_like(
+        windows=Windows(by=FromLayer(28, alternating=True), switch="use_sliding_window"),
+        sliding_window=4096,
+        key_heads=16,
+        max_length=32_768,
+    ),
+    "qwen3": llama_like(windows=SWITCHED, sliding_window=4096, key_heads=32, head_dim=128, max_length=32_768),
+    "qwen3_moe": llama_like(
+        windows=Windows(by="every", switch="use_sliding_window"), sliding_window=4096, key_heads=4, max_length=32_768
+    ),
+    "seed_oss": llama_like(key_heads=8, head_dim=128, max_length=524_288, padding_idx=1),
+    "solar_open": llama_like(rope(1e6), key_heads=8, head_dim=128, max_length=131_072),
+    "starcoder2": llama_like(windows=EVERY, key_heads=2, max_length=4096, tied=True),
+    "vaultgemma": llama_like(windows=EVERY_SECOND, **GEMMA2, max_length=8192),
+}

@@ -1,0 +1,318 @@
+"""Model types with Llama's keys that rotate otherwise: interleaved, a part of each head, by layer, on three axes.
+
+Numbers are what transformers 5 takes where a key is absent.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from whatwhere.models.configuration.input_keys import Always, ByKey
+from whatwhere.models.configuration.keys import ANY
+from whatwhere.models.configuration.layers import ByType, FromLayer, LayerRule, NoRopeLayers, Windows
+from whatwhere.models.configuration.model_type import ModelType
+from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys
+from whatwhere.models.configuration.softmax_scale import Latent, One
+from whatwhere.models.registry.llama import (
+    BY_TYPE,
+    EMBEDDING_NORM,
+    EVERY,
+    GEMMA2,
+    QUERY_KEY_NORM_AFTER,
+    llama_like,
+    rope,
+)
+
+INTERLEAVED = Head(interleaved=True)
+PARTIAL = Head(partial=True)
+PARTIAL_INTERLEAVED = Head(interleaved=True, partial=True)
+
+
+def rope_by_type(
+    layers: LayerRule, full: RopeDefaults, sliding: RopeDefaults, reads_rope_scaling: bool = True
+) -> RopeKeys:
+    """Return a reader of two sets of rope parameters, for layers with full attention and layers with a window."""
+    sets = {"sliding_attention": sliding, "full_attention": full}
+    return RopeKeys(sets=sets, layers=layers, reads_rope_scaling=reads_rope_scaling)
+
+
+def latent_attention(head: Head, aliases: Mapping[str, str] | None = None, **others: Any) -> ModelType:
+    """Return a model type with latent attention: heads keep the rotated features apart."""
+    made = llama_like(rope(head=head), scale=Latent(), **others)
+    return replace(made, head_dim_parts=("qk_nope_head_dim", "qk_rope_head_dim"), aliases=aliases or {})
+
+
+def modernbert(half_added: int, causal: bool) -> ModelType:
+    """Return ModernBERT, an encoder, or its decoder: they differ in what is added to half of their window."""
+    return llama_like(
+        rope_by_type(
+            ByType(3, "global_attn_every_n_layers", first=True),
+            full=RopeDefaults(theta=160_000.0, theta_key="global_rope_theta"),
+            sliding=RopeDefaults(theta_key="local_rope_theta"),
+        ),
+        windows=Windows("local_attention", halved=half_added),
+        local_attention=128,
+        notes=(EMBEDDING_NORM,),
+        unread={"position_embedding_type": ANY},  # published files have "absolute", which it never was
+        causal=causal,
+        max_length=8192,
+        padding_idx=50_283,
+        tied=True,
+    )
+
+
+ROTATED_SLIDING = ("sliding_attention",)
+
+OTHERWISE: dict[str, ModelType] = {
+    "cohere": llama_like(rope(500_000.0, INTERLEAVED), max_length=8192, padding_idx=0, tied=True),
+    "ernie4_5": llama_like(
+        rope(500_000.0, INTERLEAVED), key_heads=2, head_dim=128, max_length=131_072, padding_idx=0, tied=True
+    ),
+    "ernie4_5_moe": llama_like(rope(500_000.0, INTERLEAVED), key_heads=4, max_length=131_072, padding_idx=0, tied=True),
+    "glm": llama_like(
+        rope(head=PARTIAL_INTERLEAVED, fraction=0.5), key_heads=2, head_dim=128, max_length=131_072, padding_idx=151_329
+    ),
+    "glm4": llama_like(
+        rope(head=PARTIAL_INTERLEAVED, fraction=0.5), key_heads=2, head_dim=128, max_length=131_072, padding_idx=151_329
+    ),
+    "glm4_moe": llama_like(rope(head=PARTIAL, fraction=0.5), key_heads=8, max_length=131_072),
+    "helium": llama_like(rope(100_000.0, INTERLEAVED), key_heads=20, head_dim=128, max_length=4096, padding_idx=3),
+    "minimax_m2": llama_like(
+        rope(5e6, replace(PARTIAL, rotary_dim_key="rotary_dim")), key_heads=8, head_dim=128, max_length=196_608
+    ),
+    "nemotron": llama_like(rope(head=PARTIAL, fraction=0.5), max_length=4096),
+    "persimmon": llama_like(rope(head=PARTIAL, fraction=0.5), max_length=16_384),
+    "phi": llama_like(rope(head=PARTIAL, fraction=0.5), max_length=2048),
+    "phi3": llama_like(
+        rope(
+            head=PARTIAL,
+            extra={"longrope": ("short_mscale", "long_mscale")},
+            renamed={"yarn": "longrope"},
+            original_beside=True,
+        ),
+        windows=EVERY,
+        max_length=4096,
+        original_max_position_embeddings=4096,
+        padding_idx=32_000,
+    ),
+    "stablelm": replace(
+        llama_like(rope(head=PARTIAL, fraction=0.25), key_heads=32, max_length=4096), head_dim_read=False
+    ),
+}
+"""Pairs are interleaved, or a part of each head is rotated."""
+
+BY_LAYER: dict[str, ModelType] = {
+    "afmoe": llama_like(
+        rope(layers=ByType(4, "global_attn_every_n_layers", rotated=ROTATED_SLIDING)),
+        windows=BY_TYPE,
+        sliding_window=1024,
+        head_dim=128,
+        max_length=16_384,
+        global_attn_every_n_layers=4,
+    ),
+    "cohere2": llama_like(
+        rope(head=INTERLEAVED, layers=ByType(4, "sliding_window_pattern", rotated=ROTATED_SLIDING)),
+        windows=BY_TYPE,
+        sliding_window=4096,
+        unread={"position_embedding_type": "rope_gptj", "rotary_pct": 1.0},
+        max_length=8192,
+        padding_idx=0,
+        tied=True,
+    ),
+    "exaone4": llama_like(
+        rope(layers=ByType(4, "sliding_window_pattern", rotated=ROTATED_SLIDING, unless="sliding_window")),
+        windows=BY_TYPE,
+        sliding_window=4096,
+        key_heads=32,
+        max_length=2048,
+    ),
+    "exaone_moe": llama_like(
+        rope(layers=ByType(4, "sliding_window_pattern", rotated=ROTATED_SLIDING, unless="sliding_window")),
+        windows=BY_TYPE,
+        sliding_window=4096,
+        key_heads=32,
+        max_length=2048,
+        padding_idx=0,
+    ),
+    "gemma3_text": llama_like(
+        rope_by_type(
+            ByType(6, "sliding_window_pattern"),
+            full=RopeDefaults(theta=1e6),
+            sliding=RopeDefaults(theta_key="rope_local_base_freq", scaled=False),
+        ),
+        windows=Windows(bidirectional=True),
+        **GEMMA2,
+        max_length=131_072,
+    ),
+    "gemma3n_text": llama_like(
+        rope_by_type(
+            ByType(5),
+            full=RopeDefaults(theta=1e6),
+            sliding=RopeDefaults(theta_key="rope_local_base_freq", scaled=False),
+        ),
+        windows=BY_TYPE,
+        sliding_window=512,
+        scale=One(),
+        embedding=Always(rounded=True),
+        notes=("each layer has a token table of its own besides, and hidden states are widened: not built",),
+        key_heads=2,
+        head_dim=256,
+        max_length=32_768,
+        padding_idx=0,
+        tied=True,
+    ),
+    "lfm2": llama_like(
+        rope(1e6, layers=ByType(1, others="conv", one_key="full_attn_idxs")),
+        key_heads=8,
+        max_length=128_000,
+        padding_idx=0,
+        tied=True,
+    ),
+    "llama4_text": llama_like(
+        rope(500_000.0, INTERLEAVED, layers=NoRopeLayers(untuned="attn_temperature_tuning")),
+        windows=Windows("attention_chunk_size", by="rotated", chunked=True),
+        attention_chunk_size=8192,
+        unread={"attn_scale": ANY, "floor_scale": ANY},
+        notes=(QUERY_KEY_NORM_AFTER,),
+        key_heads=8,
+        head_dim=128,
+        max_length=131_072,
+    ),
+    "mellum": llama_like(
+        rope_by_type(
+            ByType(1),
+            full=RopeDefaults(theta=500_000.0, theta_key=None),
+            sliding=RopeDefaults(theta_key=None),
+            reads_rope_scaling=False,
+        ),
+        windows=BY_TYPE,
+        sliding_window=1024,
+        key_heads=4,
+        head_dim=128,
+        max_length=131_072,
+    ),
+    "minimax": llama_like(
+        rope(1e6, layers=ByType(2, one="linear_attention", others="full_attention")),
+        windows=EVERY,
+        key_heads=8,
+        max_length=131_072,
+    ),
+    "modernbert": modernbert(half_added=1, causal=False),
+    "modernbert-decoder": modernbert(half_added=0, causal=True),
+    "olmo3": llama_like(
+        rope_by_type(
+            ByType(4), full=RopeDefaults(theta=500_000.0), sliding=RopeDefaults(theta=500_000.0, scaled=False)
+        ),
+        windows=BY_TYPE,
+        sliding_window=4096,
+        max_length=2048,
+        padding_idx=1,
+    ),
+    "olmo_hybrid": llama_like(
+        rope(layers=ByType(4, others="linear_attention")), max_length=65_536, padding_idx=100_277
+    ),
+    "qwen3_next": llama_like(
+        rope(head=PARTIAL, fraction=0.25, layers=ByType(4, "full_attention_interval", others="linear_attention")),
+        key_heads=2,
+        head_dim=256,
+        max_length=32_768,
+    ),
+    "smollm3": llama_like(
+        rope(2e6, layers=NoRopeLayers()),
+        windows=Windows(by="unrotated", switch="use_sliding_window"),
+        key_heads=4,
+        max_length=32_768,
+        padding_idx=128_004,
+        tied=True,
+    ),
+}
+"""Layers differ: some are not rotated, or by other parameters, or have no attention."""
+
+LATENT: dict[str, ModelType] = {
+    "deepseek_v2": latent_attention(Head(interleaved=True, dim_key="qk_rope_head_dim"), max_length=2048),
+    "deepseek_v3": latent_attention(
+        Head(interleaved=True, interleaved_key="rope_interleave", dim_key="qk_rope_head_dim"),
+        key_heads=128,
+        max_length=4096,
+    ),
+    "glm4_moe_lite": latent_attention(
+        Head(interleaved=True, interleaved_key="rope_interleave", dim_key="qk_rope_head_dim"),
+        aliases={"head_dim": "qk_rope_head_dim"},
+        key_heads=20,
+        max_length=202_752,
+    ),
+    "minicpm3": latent_attention(
+        Head(dim_key="qk_rope_head_dim"), embedding=ByKey("scale_emb", 12.0), key_heads=40, max_length=32_768, tied=True
+    ),
+    "youtu": latent_attention(
+        Head(interleaved=True, interleaved_key="rope_interleave", dim_key="qk_rope_head_dim"),
+        key_heads=16,
+        max_length=131_072,
+        tied=True,
+    ),
+}
+"""Latent attention: heads keep the rotated features apart."""
+
+_MROPE = {"mrope": "default"}
+AXES: dict[str, ModelType] = {
+    "glm4v_text": llama_like(
+        rope(head=Head(interleaved=True, partial=True, sections=(8, 12, 12)), renamed=_MROPE),
+        key_heads=2,
+        max_length=32_768,
+        tied=True,
+    ),
+    "qwen2_5_vl_text": llama_like(
+        rope(1e6, Head(sections=(16, 24, 24)), renamed=_MROPE),
+        windows=Windows(by=FromLayer(80), switch="use_sliding_window"),
+        sliding_window=4096,
+        key_heads=8,
+        max_length=32_768,
+        tied=True,
+    ),
+    "qwen2_vl_text": llama_like(
+        rope(1e6, Head(sections=(16, 24, 24)), renamed=_MROPE),
+        windows=Windows(by=FromLayer(80), switch="use_sliding_window"),
+        sliding_window=4096,
+        key_heads=8,
+        max_length=32_768,
+        tied=True,
+    ),
+    "qwen3_5_moe_text": llama_like(
+        rope(
+            head=Head(partial=True, sections=(11, 11, 10), axis_layout="interleaved"),
+            fraction=0.25,
+            layers=ByType(4, "full_attention_interval", others="linear_attention"),
+        ),
+        key_heads=2,
+        head_dim=256,
+        max_length=32_768,
+    ),
+    "qwen3_5_text": llama_like(
+        rope(
+            head=Head(partial=True, sections=(11, 11, 10), axis_layout="interleaved"),
+            fraction=0.25,
+            layers=ByType(4, "full_attention_interval", others="linear_attention"),
+        ),
+        key_heads=4,
+        head_dim=256,
+        max_length=32_768,
+    ),
+    "qwen3_vl_moe_text": llama_like(
+        rope(500_000.0, Head(sections=(24, 20, 20), axis_layout="interleaved")),
+        key_heads=16,
+        max_length=128_000,
+        tied=True,
+    ),
+    "qwen3_vl_text": llama_like(
+        rope(500_000.0, Head(sections=(24, 20, 20), axis_layout="interleaved")),
+        key_heads=32,
+        head_dim=128,
+        max_length=128_000,
+        tied=True,
+    ),
+}
+"""Tokens have three coordinates, of time, height and width (M-RoPE)."""
+
+AXES = {name: replace(made, unread={**made.unread, "use_mrope": True}) for name, made in AXES.items()}
+
+ROTARY_VARIANTS: dict[str, ModelType] = {**OTHERWISE, **BY_LAYER, **LATENT, **AXES}

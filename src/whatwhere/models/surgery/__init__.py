@@ -1,0 +1,24 @@
+"""Surgery on files: tokens and positions added, removed, renumbered, cast; other tensors copied byte for byte.
+
+Output is written atomically, and no input is ever overwritten. For modules in memory: `whatwhere.what.resizing`.
+"""
+
+from whatwhere.models.surgery.convert import convert_dtype, convert_format, damage
+from whatwhere.models.surgery.layout import convert_layout
+from whatwhere.models.surgery.report import Changed, Report
+from whatwhere.models.surgery.resize import resize_checkpoint
+from whatwhere.models.surgery.retokenize import move_to_tokenizer
+from whatwhere.models.surgery.trim import read_ids, trim_checkpoint
+
+__all__ = [
+    "Changed",
+    "Report",
+    "convert_dtype",
+    "convert_format",
+    "convert_layout",
+    "damage",
+    "move_to_tokenizer",
+    "read_ids",
+    "resize_checkpoint",
+    "trim_checkpoint",
+]

@@ -1,0 +1,299 @@
+"""Convert checkpoints to another floating-point type or another format."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from whatwhere.errors import CheckpointError, SettingError
+from whatwhere.escape import quoted
+from whatwhere.models.checkpoint.base import Entry
+from whatwhere.models.checkpoint.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.dtypes import QUANTIZED
+from whatwhere.models.checkpoint.projector import write_projector
+from whatwhere.models.checkpoint.safetensors import (
+    TYPES,
+    Part,
+    computed,
+    new_file,
+    new_folder,
+    require_writable_output,
+    write_safetensors,
+)
+from whatwhere.models.surgery.report import (
+    Cast,
+    Changed,
+    Exported,
+    Report,
+    TableDamage,
+)
+from whatwhere.models.surgery.source import Edits, Progress, Source, as_json, copy_other_files
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
+Format = Literal["safetensors", "npy", "word2vec", "projector"]
+FORMATS: tuple[Format, ...] = ("safetensors", "npy", "word2vec", "projector")
+_CASTABLE = ("float64", "float32", "bfloat16", "float16")
+_BLOCK = 1 << 20
+_ROWS = 4096
+
+
+def convert_dtype(
+    path: str | Path, out: str | Path, dtype: str, *, force: bool = False, progress: Progress | None = None
+) -> Report:
+    """Write a checkpoint in another floating-point type, and measure the error.
+
+    Values are rounded to the nearest; one that would become infinite or NaN is an error. Only tables and matrices are
+    cast to 8-bit types, without scales. Integers, and tensors of 8-bit types, are kept.
+
+    Args:
+        path, out, force, progress: as in `resize_checkpoint`.
+        dtype: one of DTYPES.
+
+    Raises:
+        SettingError: the type is not known.
+        CheckpointError: a value is beyond its range.
+    """
+    source, out = Source(path), Path(out)
+    source.require_output(out, force)
+    parts, changed, errors = _cast_parts(source.checkpoint, dtype)
+    files = {}
+    if source.folder is not None and (config := source.checkpoint.config) is not None:
+        files["config.json"] = as_json(_with_dtype(config, dtype))
+    written = source.write(out, Edits(parts, files), force, progress)
+    return Report(
+        "convert", str(source.path), str(out), tuple(changed), written.kept, written.bytes, errors.result(), (),
+        written.left_out,
+    )  # fmt: skip
+
+
+@dataclass
+class _CastErrors:
+    """Sums of squares of errors and of values, added up while tensors are cast."""
+
+    error: float = 0.0
+    size: float = 0.0
+    worst_tensor: str = ""
+    worst: float = 0.0
+    table: TableDamage | None = None
+
+    def result(self) -> Cast:
+        """Return the measurements, once all tensors are written."""
+        relative = (self.error / self.size) ** 0.5 if self.size else 0.0
+        return Cast(relative, self.worst_tensor, self.worst, self.table)
+
+
+def _cast_parts(checkpoint: Checkpoint, dtype: str) -> tuple[dict[str, Part], list[Changed], _CastErrors]:
+    """Return the tensors that are cast, their description, and the errors, which are measured on writing."""
+    if dtype not in DTYPES:
+        raise SettingError(f"convert got dtype={dtype!r}, but knows only: {', '.join(DTYPES)}.")
+    errors = _CastErrors()
+    parts, changed = {}, []
+    for entry in checkpoint.tensors.values():
+        small = dtype.startswith("float8") and len(entry.shape) < 2
+        if entry.dtype not in (*_CASTABLE, *QUANTIZED) or entry.dtype == dtype or small:
+            continue
+        parts[entry.name] = computed(entry.name, dtype, entry.shape, partial(_cast, checkpoint, entry, dtype, errors))
+        changed.append(Changed.of(entry, entry.shape, "cast", dtype))
+    return parts, changed, errors
+
+
+def _cast(checkpoint: Checkpoint, entry: Entry, dtype: str, errors: _CastErrors) -> "Tensor":
+    import torch
+
+    before = checkpoint.tensor(entry.name)
+    after: Tensor = before.to(getattr(torch, dtype))
+    error = size = 0.0
+    flat, cast, limits = before.reshape(-1), after.reshape(-1), torch.finfo(after.dtype)
+    largest = limits.max * (
+        1 + limits.eps / 4
+    )  # just above the maximum rounds to it; some types clip what is far above
+    for begin in range(0, len(flat), _BLOCK):
+        x, y = flat[begin : begin + _BLOCK].double(), cast[begin : begin + _BLOCK].double()
+        lost = torch.isfinite(x) & (~torch.isfinite(y) | (x.abs() > largest))
+        if lost.any():
+            raise CheckpointError(
+                f"{quoted(entry.name)} holds {float(x[lost][0]):.6g}, beyond the range of {dtype}, which ends at "
+                f"{limits.max:.6g}.\nChoose bfloat16, which has the range of float32."
+            )
+        finite = torch.isfinite(x)
+        error += float((y - x)[finite].square().sum())
+        size += float(x[finite].square().sum())
+    errors.error += error
+    errors.size += size
+    relative = (error / size) ** 0.5 if size else 0.0
+    if relative >= errors.worst:
+        errors.worst_tensor, errors.worst = entry.name, relative
+    if entry.name == checkpoint.token_table:
+        errors.table = damage(before.float().numpy(), after.float().numpy())
+    return after
+
+
+def damage(before: np.ndarray, after: np.ndarray) -> TableDamage | None:
+    """Return what a change did to the rows of a table; None if no row is finite.
+
+    Args:
+        before, after: tables of one shape (rows, dim).
+
+    Examples:
+        >>> table = np.random.default_rng(0).standard_normal((50, 8)).astype(np.float32)
+        >>> damage(table, table).nearest_kept
+        1.0
+    """
+    from whatwhere.analysis.table_difference import movement, overlap
+
+    finite = np.isfinite(before).all(1) & np.isfinite(after).all(1)
+    before, after = before[finite], after[finite]
+    if not len(before):
+        return None
+    moved = movement(before, after)
+    nonzero = (before**2).sum(1) > 0  # a row of zeros has no direction
+    cosine = moved.cosine[nonzero] if nonzero.any() else np.ones(1)
+    kept = float(overlap(before, after).kept.mean()) if len(before) > 10 else None
+    return TableDamage(moved.relative_error, float(cosine.min()), float(np.median(cosine)), kept)
+
+
+def _with_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
+    changed = dict(config)
+    for key in ("dtype", "torch_dtype"):
+        if isinstance(config.get(key), str):
+            changed[key] = dtype
+    if isinstance(config.get("text_config"), dict):
+        changed["text_config"] = _with_dtype(config["text_config"], dtype)
+    return changed
+
+
+def convert_format(
+    path: str | Path,
+    out: str | Path,
+    format: Format,
+    *,
+    dtype: str | None = None,
+    allow_pickle: bool = False,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Write a checkpoint of any format that is read in another.
+
+    `safetensors` holds every tensor, in the stored type; quantized types of GGUF become float32. The others hold the
+    token table: `npy` all rows, `word2vec` (text) and `projector` (the TSV pair) a row for each token, with its string.
+    Numbers in text have nine digits, from which float32 is restored to the bit. Spaces in a token are written as
+    escapes.
+
+    Args:
+        path: a file or folder.
+        out: a file; for `projector` a folder; for `safetensors` a folder too, where the input is a folder and the name
+            does not end in .safetensors: configuration and tokenizer are copied then.
+        format: one of FORMATS.
+        dtype: cast to it as well, see `convert_dtype`; with `safetensors` only.
+        allow_pickle: read pickles of PyTorch. Pass True only where you trust the author.
+        force, progress: as in `resize_checkpoint`.
+
+    Raises:
+        SettingError: the format is not known, or has a type of its own.
+        CheckpointError: there is no token table, or there are no tokens as strings.
+    """
+    path, out = Path(path), Path(out)
+    if format not in FORMATS:
+        raise SettingError(f"convert got format={format!r}, but knows only: {', '.join(FORMATS)}.")
+    if dtype is not None and format != "safetensors":
+        raise SettingError(f"{format} has a type of its own.\nLeave --dtype out, or choose safetensors.")
+    checkpoint = Checkpoint.open(path, allow_pickle=allow_pickle)
+    require_writable_output(out, {path, *(entry.file for entry in checkpoint.tensors.values())}, force)
+    if format == "safetensors":
+        return _as_safetensors(checkpoint, path, out, dtype, force, progress)
+    name = checkpoint.token_table
+    if name is None:
+        raise CheckpointError(f"{path} has no tensor that is known as a token table.\nUse --format safetensors.")
+    words = checkpoint.words if format != "npy" else None
+    rows = checkpoint.entry(name).shape[0]
+    if format != "npy":
+        if words is None:
+            raise CheckpointError(f"{path} has no tokens as strings, which {format} needs.\nUse --format npy.")
+        rows = min(rows, len(words))
+    with new_folder(out, force) if format == "projector" else new_file(out, force) as unfinished:
+        _WRITERS[format](checkpoint, name, (words or [])[:rows], unfinished, progress)
+        size = sum(one.stat().st_size for one in (unfinished.iterdir() if unfinished.is_dir() else [unfinished]))
+    entry = checkpoint.entry(name)
+    dtype = "float32" if format != "npy" else "as read"
+    changed = Changed.of(entry, (rows, *entry.shape[1:]), f"written as {format}", dtype)
+    notes = (f"{len(checkpoint.tensors) - 1:,} other tensors are not written",) if len(checkpoint.tensors) > 1 else ()
+    return Report("convert", str(path), str(out), (changed,), 0, size, Exported(rows), notes)
+
+
+def _as_safetensors(
+    checkpoint: Checkpoint, path: Path, out: Path, dtype: str | None, force: bool, progress: Progress | None
+) -> Report:
+    parts: dict[str, Part] = {}
+    for entry in checkpoint.tensors.values():
+        kept = entry.dtype if entry.dtype in TYPES.values() and entry.dtype not in QUANTIZED else "float32"
+        parts[entry.name] = computed(entry.name, kept, entry.shape, partial(checkpoint.tensor, entry.name))
+    changed: list[Changed] = []
+    errors = None
+    if dtype is not None:
+        cast, changed, errors = _cast_parts(checkpoint, dtype)
+        parts |= cast
+    metadata = {k: v for k, v in checkpoint.metadata.items() if isinstance(v, str) and len(v) < 1000}
+    metadata.setdefault("format", "pt")
+    left_out: list[str] = []
+    if path.is_dir() and out.suffix != ".safetensors":
+        with new_folder(out, force) as unfinished:
+            size = write_safetensors(unfinished / "model.safetensors", list(parts.values()), metadata, progress)
+            left_out = copy_other_files(path, unfinished, {"model.safetensors"}, {})
+    else:
+        with new_file(out, force) as unfinished:
+            size = write_safetensors(unfinished, list(parts.values()), metadata, progress)
+    widened = {entry.dtype for entry in checkpoint.tensors.values()} & QUANTIZED.keys()
+    notes = [f"{', '.join(sorted(widened))} became float32"] if widened and dtype is None else []
+    return Report(
+        "convert", str(path), str(out), tuple(changed), len(parts) - len(changed), size,
+        None if errors is None else errors.result(), tuple(notes), tuple(left_out),
+    )  # fmt: skip
+
+
+def _blocks(checkpoint: Checkpoint, name: str, rows: int, progress: Progress | None) -> Iterator[np.ndarray]:
+    for begin in range(0, rows, _ROWS):
+        yield (block := checkpoint.array(name, slice(begin, min(begin + _ROWS, rows))))
+        if progress is not None:
+            progress(block.nbytes)
+
+
+def _write_npy(checkpoint: Checkpoint, name: str, words: list[str], out: Path, progress: Progress | None) -> None:
+    shape = checkpoint.entry(name).shape
+    dtype = checkpoint.array(name, slice(0, 1)).dtype
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    with out.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for block in _blocks(checkpoint, name, shape[0], progress):
+            file.write(block.tobytes())
+
+
+def _write_word2vec(checkpoint: Checkpoint, name: str, words: list[str], out: Path, progress: Progress | None) -> None:
+    dim = checkpoint.entry(name).shape[1]
+    line = " ".join(["%s", *["%.9g"] * dim]) + "\n"
+    remaining = iter(words)
+    with out.open("w", encoding="utf-8", newline="\n", errors="backslashreplace") as file:
+        file.write(f"{len(words)} {dim}\n")
+        for block in _blocks(checkpoint, name, len(words), progress):
+            file.writelines(line % (_escaped(next(remaining)), *row) for row in block.tolist())
+
+
+def _escaped(word: str) -> str:
+    """Return a word with escapes for spaces, which would end it; an unused id needs a word too."""
+    return "".join(f"\\x{ord(char):02x}" if char.isspace() or char == "\0" else char for char in word) or "\\x00"
+
+
+def _write_projector(checkpoint: Checkpoint, name: str, words: list[str], out: Path, progress: Progress | None) -> None:
+    write_projector(out, checkpoint.array(name, slice(0, len(words))), words)
+
+
+_WRITERS: dict[str, Callable[[Checkpoint, str, list[str], Path, Progress | None], None]] = {
+    "npy": _write_npy,
+    "word2vec": _write_word2vec,
+    "projector": _write_projector,
+}

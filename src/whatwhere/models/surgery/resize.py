@@ -1,0 +1,313 @@
+"""Resize checkpoints: another number of rows, more tokens, another length."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import ceil
+from pathlib import Path
+from shutil import disk_usage
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from whatwhere.errors import CheckpointError, SettingError, ShapeError
+from whatwhere.models.checkpoint.base import Entry
+from whatwhere.models.checkpoint.safetensors import Part, computed
+from whatwhere.models.surgery.report import Changed, Report, Resized, RowStatistics, TableRows
+from whatwhere.models.surgery.selection import (
+    is_per_layer,
+    notes_on_size,
+    position_tensors,
+    possibly_missed,
+    require_ids_inside,
+    require_one_vocabulary,
+    vocabulary_tensors,
+    with_per_layer_size,
+    with_position_count,
+    with_vocabulary_size,
+)
+from whatwhere.models.surgery.source import Edits, Progress, Source, as_json
+from whatwhere.models.surgery.vocabulary import STALE, built, with_added
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from whatwhere.what.resizing import Draw, Rearrangement
+    from whatwhere.where.interpolation import Align, Rule
+
+Rows = Literal["mean", "subtokens", "noise", "covariance"]
+ROWS: tuple[Rows, ...] = ("mean", "subtokens", "noise", "covariance")
+
+
+def resize_checkpoint(
+    path: str | Path,
+    out: str | Path,
+    *,
+    vocab_size: int | None = None,
+    add_tokens: Sequence[str] = (),
+    multiple_of: int | None = None,
+    positions: int | None = None,
+    rows: Rows = "mean",
+    seed: int = 0,
+    rule: "Rule" = "linear",
+    align: "Align" = "ends",
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Write a checkpoint with another number of tokens, or of learned positions.
+
+    The token table, its copies, an untied output projection and their biases are changed alike; configuration and
+    tokenizer.json with them. All other tensors are copied byte for byte.
+
+    Args:
+        path: a folder, or one file of safetensors, which then has no tokenizer.
+        out: the output, of the same kind; it must not exist.
+        vocab_size: rows of the token table.
+        add_tokens: texts that become tokens; their rows are at the ids of the tokenizer, also where a padded vocabulary
+            had rows already.
+        multiple_of: round the number of rows up, which makes products with the table faster.
+        positions: number of learned positions, interpolated; rows before position 0 stay.
+        rows: initial values of new rows: `mean`, `noise` or `covariance` (see Rearrangement), or `subtokens`: the mean
+            of the rows of the tokens that the text was split into before.
+        seed: of `noise` and `covariance`.
+        rule, align: of the interpolation, see `whatwhere.where.interpolation`.
+        force: replace an existing output.
+        progress: called with the number of bytes of each chunk.
+
+    Raises:
+        SettingError: no size is given, or they contradict each other.
+        ShapeError: there are too few rows for the tokenizer, or more than fit on the disk.
+        CheckpointError: the checkpoint cannot be changed, or the output cannot be written.
+        TokenError: a text cannot become a token.
+    """
+    source, out = Source(path), Path(out)
+    source.require_output(out, force)
+    if rows not in ROWS:
+        raise SettingError(f"resize got rows={rows!r}, but knows only: {', '.join(ROWS)}.")
+    if rows == "subtokens" and not add_tokens:
+        raise SettingError("--rows subtokens needs tokens with a text.\nAdd some: --add-token TEXT.")
+    if vocab_size is None and not add_tokens and multiple_of is None and positions is None:
+        raise SettingError("resize got no size.\nPass --vocab-size, --add-token, --multiple-of or --positions.")
+    parts: dict[str, Part] = {}
+    changed: list[Changed] = []
+    files: dict[str, bytes | None] = {}
+    new_ids: tuple[int, ...] = ()
+    measured: list[TableRows] = []
+    notes: list[str] = []
+    config = source.checkpoint.config if source.folder is not None else None
+    if vocab_size is not None or add_tokens or multiple_of is not None:
+        require_one_vocabulary(source, renumbering=False)
+        pieces = _add(source, add_tokens, rows, files)
+        old = vocabulary_tensors(source.checkpoint)
+        change = _change(
+            source, out, old[0], vocab_size, pieces, multiple_of, "mean" if rows == "subtokens" else rows, seed
+        )
+        rearrange(source, change, old, parts, changed, measured)
+        config = None if config is None else with_rows(config, old, change.rows, len(change.source))
+        notes += _notes(source, old, change)
+        new_ids = tuple(pieces)
+    if positions is not None:
+        interpolated = _interpolate(source, positions, rule, align, parts, changed)
+        config = None if config is None else with_position_count(config, *interpolated)
+        notes.append("a model needs some training to read interpolated positions")
+    if config is not None and config != source.checkpoint.config:
+        files["config.json"] = as_json(config)
+    written = source.write(out, Edits(parts, files), force, progress)
+    return Report(
+        "resize", str(source.path), str(out), tuple(changed), written.kept, written.bytes,
+        Resized(new_ids, tuple(measured)), tuple(notes), written.left_out,
+    )  # fmt: skip
+
+
+def with_rows(config: Mapping[str, Any], tables: Sequence[Entry], old: int, new: int) -> dict[str, Any]:
+    """Return a configuration for another number of rows of the vocabulary's tables.
+
+    Args:
+        config: of the model.
+        tables: of the vocabulary.
+        old, new: rows.
+    """
+    changed = with_vocabulary_size(config, old, new)
+    return with_per_layer_size(changed, new) if any(map(is_per_layer, tables)) else changed
+
+
+def rearrange(
+    source: Source,
+    change: "Rearrangement",
+    tables: Sequence[Entry],
+    parts: dict[str, Part],
+    changed: list[Changed],
+    measured: list[TableRows],
+) -> None:
+    """Add the rearranged tables of the vocabulary to the parts; they are computed and measured when they are written.
+
+    Args:
+        source: the checkpoint.
+        change: of the rows.
+        tables: of the vocabulary.
+        parts, changed, measured: are extended.
+    """
+    known = int((change.source != -1).sum())
+    what = f"{known:,} rows kept, {len(change.source) - known:,} new"
+    for entry in tables:
+        shape = (1, len(change.source)) if entry.shape[0] == 1 else (len(change.source), *entry.shape[1:])
+        own_change = change.of_rows(entry.shape[0]) if is_per_layer(entry) else change
+        make = partial(_rearranged, source, own_change, entry, measured)
+        parts[entry.name] = computed(entry.name, entry.dtype, shape, make)
+        changed.append(Changed.of(entry, shape, what))
+
+
+def _rearranged(source: Source, change: "Rearrangement", entry: Entry, measured: list[TableRows]) -> "Tensor":
+    old = source.checkpoint.tensor(entry.name)
+    if entry.shape[0] == 1 and len(entry.shape) == 2:
+        return change.apply(old[0])[None]
+    new = change.apply(old)
+    if new.dim() == 2:
+        kept, added = change.source[change.source != -1], np.flatnonzero(change.source == -1)
+        measured.append(TableRows(entry.name, _statistics(old, kept), _statistics(new, added) if len(added) else None))
+    return new
+
+
+def _statistics(table: "Tensor", rows: np.ndarray) -> RowStatistics:
+    import torch
+
+    some = torch.from_numpy(rows)[torch.linspace(0, len(rows) - 1, min(len(rows), 2048)).long()]
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[table.element_size()]
+    values = table.view(bits)[some].view(table.dtype).double()
+    spread = (values - values.mean(0)).square().mean().sqrt()
+    return RowStatistics(len(rows), float(values.norm(dim=1).median()), float(spread))
+
+
+def _add(source: Source, texts: Sequence[str], rows: Rows, files: dict[str, bytes | None]) -> dict[int, list[int]]:
+    """Add tokens to the tokenizer's files, and return for each new id the sub-tokens whose mean it is, or none."""
+    if not texts:
+        return {}
+    contents = source.json("tokenizer.json")
+    if contents is None:
+        raise CheckpointError(
+            f"{source.path} has no tokenizer.json, so a token cannot be given an id.\n"
+            "Pass the folder of the model, or add rows alone: --vocab-size."
+        )
+    before = built(contents)
+    extended, ids = with_added(contents, texts)
+    files["tokenizer.json"] = as_json(extended)
+    if source.folder is not None and any((source.folder / name).is_file() for name in STALE):
+        listed = dict(zip(texts, ids, strict=True))  # older tokenizers read added tokens from this file
+        files["added_tokens.json"] = as_json({**(source.json("added_tokens.json") or {}), **listed})
+    settings = source.json("tokenizer_config.json")
+    if settings is not None and isinstance(settings.get("added_tokens_decoder"), dict):
+        entries = [dict(token) for token in extended["added_tokens"][-len(ids) :]]
+        new = {str(entry.pop("id")): entry for entry in entries}
+        files["tokenizer_config.json"] = as_json(
+            {**settings, "added_tokens_decoder": {**settings["added_tokens_decoder"], **new}}
+        )
+    if rows != "subtokens":
+        return {number: [] for number in ids}
+    return {n: before.encode(text, add_special_tokens=False).ids for n, text in zip(ids, texts, strict=True)}
+
+
+def _change(
+    source: Source,
+    out: Path,
+    table: Entry,
+    vocab_size: int | None,
+    pieces: dict[int, list[int]],
+    multiple_of: int | None,
+    draw: "Draw",
+    seed: int,
+) -> "Rearrangement":
+    """Return the rearrangement to the new number of rows."""
+    from whatwhere.what.resizing import Rearrangement
+
+    rows, words = table.shape[0], len(source.checkpoint.words or ())
+    size = max(vocab_size if vocab_size is not None else rows, max(pieces, default=-1) + 1)
+    if vocab_size is not None and size > vocab_size:
+        raise SettingError(f"--vocab-size {vocab_size} is too small for the tokens that are added, up to #{size - 1}.")
+    if multiple_of is not None:
+        if multiple_of < 1:
+            raise SettingError(f"--multiple-of got {multiple_of}, but needs a whole number of at least 1.")
+        size = ceil(size / multiple_of) * multiple_of
+    if size < 1 or (size < words <= rows):
+        raise ShapeError(
+            f"{size:,} rows are too few for the tokenizer, which has {words:,} tokens.\n"
+            "To remove tokens, use: whatwhere trim."
+        )
+    require_ids_inside(source, rows, size)
+    _require_space(out, table, size)
+    change = Rearrangement.enlarged(rows, size, pieces, draw, seed, min(words, rows) or None)
+    change.source[[n for n in pieces if n < size]] = -1  # a padded vocabulary may have had a row there
+    return change
+
+
+def _require_space(out: Path, table: Entry, size: int) -> None:
+    """Raise ShapeError where a table of so many rows is larger than the free space of the output's disk."""
+    folder = next(path for path in out.absolute().parents if path.exists())
+    needed, free = size * (table.bytes // max(table.shape[0], 1)), disk_usage(folder).free
+    if needed > free:
+        raise ShapeError(
+            f"{size:,} rows of {table.name} take {needed / 1e9:,.1f} GB, but the disk has {free / 1e9:,.1f} GB left.\n"
+            "Choose a smaller number of rows."
+        )
+
+
+def _notes(source: Source, old: Sequence[Entry], change: "Rearrangement") -> list[str]:
+    notes = []
+    if source.folder is None:
+        notes.append("the input is one file, so no configuration was changed: its vocab_size must be that of the table")
+    else:
+        notes += notes_on_size(source.checkpoint.config or {}, change.rows)
+    if others := possibly_missed(source.checkpoint, old):
+        notes.append(f"unchanged, though they have as many rows: {', '.join(others[:4])}")
+    return notes
+
+
+def _interpolate(
+    source: Source, positions: int, rule: "Rule", align: "Align", parts: dict[str, Part], changed: list[Changed]
+) -> tuple[int, int, int]:
+    """Add interpolated tables of positions to the parts; return old and new length, and rows before position 0."""
+    offset = source.checkpoint.position_offset
+    tables = position_tensors(source.checkpoint)
+    if offset is None:
+        raise CheckpointError(
+            f"the row of position 0 in {tables[0].name} is not known for this model, and rows before it must stay.\n"
+            "Add its model_type to config.json, if it is a known one."
+        )
+    if positions < 1:
+        raise ShapeError(f"--positions got {positions}, but needs a whole number of at least 1.")
+    length = tables[0].shape[0] - offset
+
+    def make(entry: Entry) -> "Tensor":
+        import torch
+
+        from whatwhere.where.interpolation import resized_rows
+
+        table = source.checkpoint.tensor(entry.name)
+        return torch.cat([table[:offset], resized_rows(table[offset:], positions, rule, align)])
+
+    for entry in tables:
+        shape = (positions + offset, entry.shape[1])
+        parts[entry.name] = computed(entry.name, entry.dtype, shape, partial(make, entry))
+        what = f"interpolated ({rule}, {align})" + (f", {offset} rows before position 0 stay" if offset else "")
+        changed.append(Changed.of(entry, shape, what))
+    _recount(source, length, positions, offset, parts, changed)
+    return length, positions, offset
+
+
+def _recount(source: Source, old: int, new: int, offset: int, parts: dict[str, Part], changed: list[Changed]) -> None:
+    """Add the buffers of older files that depend on the number of positions: position_ids, and causal masks."""
+    import torch
+
+    def numbers(dtype: str) -> "Tensor":
+        return torch.arange(new + offset)[None].to(getattr(torch, dtype))
+
+    def mask(dtype: str) -> "Tensor":
+        return torch.ones(new, new, dtype=torch.bool).tril()[None, None].to(getattr(torch, dtype))
+
+    for entry in source.checkpoint.tensors.values():
+        make, shape = None, entry.shape
+        if entry.name.endswith("position_ids") and entry.shape == (1, old + offset):
+            make, shape = numbers, (1, new + offset)
+        elif entry.name.endswith("attn.bias") and entry.shape == (1, 1, old, old):
+            make, shape = mask, (1, 1, new, new)
+        if make is not None:
+            parts[entry.name] = computed(entry.name, entry.dtype, shape, partial(make, entry.dtype))
+            changed.append(Changed.of(entry, shape, "recomputed"))

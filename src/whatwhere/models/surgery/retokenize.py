@@ -1,0 +1,313 @@
+"""Move a token table to another tokenizer: rows of shared tokens are copied, the others are sums of old rows."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from whatwhere.analysis.table_difference import Alignment, align, token_keys
+from whatwhere.analysis.token_types import marking, texts
+from whatwhere.errors import CheckpointError, SettingError
+from whatwhere.models.checkpoint.base import Entry
+from whatwhere.models.checkpoint.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.files import File, read_json
+from whatwhere.models.checkpoint.folder import MAX_TOKENIZER_BYTES
+from whatwhere.models.checkpoint.safetensors import Part, computed
+from whatwhere.models.surgery.report import Changed, Report, Retokenized, TableRows
+from whatwhere.models.surgery.resize import rearrange, with_rows
+from whatwhere.models.surgery.selection import (
+    CONFIGS,
+    notes_on_other_files,
+    position_tensors_after_padding,
+    require_one_vocabulary,
+    vocabulary_tensors,
+    with_position_count,
+    with_stated_padding,
+)
+from whatwhere.models.surgery.source import Edits, Progress, Source, as_json
+from whatwhere.models.surgery.vocabulary import STALE, built, ids_of
+from whatwhere.what.token_ids import lost_id, nested_configs, padding_dependence, renumbered, token_ids
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import Tensor
+
+    from whatwhere.what.resizing.new_rows import Mixture
+
+Method = Literal["subtokens", "omp"]
+METHODS: tuple[Method, ...] = ("subtokens", "omp")
+_MAX_UNUSED_IDS = 1 << 16
+_OTHER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+
+
+def move_to_tokenizer(
+    path: str | Path,
+    out: str | Path,
+    tokenizer: str | Path,
+    *,
+    method: Method = "subtokens",
+    atoms: int = 64,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Write a checkpoint whose tokens are those of another tokenizer.
+
+    A token of both tokenizers keeps its rows, to the bit; where the two mark words in different ways, tokens are
+    compared by their text and by whether a word begins with it. Another token gets the mean of the rows of the tokens
+    that the old tokenizer splits its text into; if these are only the unknown token, the mean row. The model needs some
+    training then.
+
+    Where positions are counted from pad_token_id (as in RoBERTa), the learned position table is shifted with it, so
+    that each position keeps its row; sinusoids (M2M-100) cannot be shifted, so there the padding token must keep its
+    id.
+
+    Args:
+        path, out, force, progress: as in `resize_checkpoint`.
+        tokenizer: a tokenizer.json, or a folder that holds one.
+        method: `subtokens`, or `omp`: orthogonal matching pursuit, see `whatwhere.what.resizing.pursue`; then the
+            folder must contain a model, in whose token table the shared tokens are the atoms.
+        atoms: of a sum, at most.
+
+    Raises:
+        SettingError: the method is not known.
+        CheckpointError: there is no tokenizer.json, or the vocabulary cannot be changed, or a special token that the
+            model needs is not in the new tokenizer.
+    """
+    source, out, other = Source(path), Path(out), Path(tokenizer)
+    source.require_output(out, force)
+    if method not in METHODS:
+        raise SettingError(f"convert got method={method!r}, but knows only: {', '.join(METHODS)}.")
+    contents = source.json("tokenizer.json")
+    if contents is None or source.folder is None:
+        raise CheckpointError(f"{source.path} has no tokenizer.json, so its tokens are not known.\nPass a folder.")
+    file = other / "tokenizer.json" if other.is_dir() else other
+    new_contents = read_json(file, MAX_TOKENIZER_BYTES)
+    built(new_contents)
+    old, new = _by_id(ids_of(contents), source.path), _by_id(ids_of(new_contents), file)
+    shared = align(*token_keys(old, new))
+    require_one_vocabulary(source)
+    tables = vocabulary_tensors(source.checkpoint)
+    rows = tables[0].shape[0]
+    inside = shared.first < rows
+    shared = Alignment(shared.first[inside], shared.second[inside], shared.removed, shared.new)
+    origin = np.full(len(new), -1, dtype=np.int64)
+    origin[shared.second] = shared.first
+    missing = [n for n in np.flatnonzero(origin == -1).tolist() if new[n]]
+    if method == "omp":
+        mixtures = _matching_pursuit(other, shared, missing, len(new), atoms)
+    else:
+        mixtures = _means_of_subtokens(contents, old, new, missing, rows)
+    from whatwhere.what.resizing import Rearrangement
+
+    parts: dict[str, Part] = {}
+    changed: list[Changed] = []
+    measured: list[TableRows] = []
+    change = Rearrangement(origin, rows, mixtures, known=min(len(old), rows))
+    rearrange(source, change, tables, parts, changed, measured)
+    new_ids = dict(zip(shared.first.tolist(), shared.second.tolist(), strict=True))
+    files, config = _files(source, file, new_ids, rows, len(new))
+    if config is not None:
+        config = _with_padding_of(config, new_contents, file.parent)
+        shift = _padding_shift(source, config, new_ids)
+        config = _move_positions(source, shift, config, parts, changed)
+        files["config.json"] = as_json(with_rows(config, tables, rows, len(new)))
+    written = source.write(out, Edits(parts, files), force, progress)
+    notes = ["the model needs some training with the new tokenizer", *notes_on_other_files(source, rows)]
+    means = len(new) - len(shared.first) - len(mixtures)
+    counts = Retokenized(len(new), len(shared.first), len(mixtures), method, means, tuple(measured))
+    return Report(
+        "convert", str(source.path), str(out), tuple(changed), written.kept, written.bytes, counts, tuple(notes),
+        written.left_out,
+    )  # fmt: skip
+
+
+def _by_id(known: Mapping[str, int], path: Path) -> list[str]:
+    """Return tokens by id; "" for an unused id."""
+    last = max(known.values(), default=-1)
+    if not 0 <= last < 16 * len(known) + _MAX_UNUSED_IDS:
+        raise CheckpointError(
+            f"{path} numbers {len(known):,} tokens up to {last:,}, more than a table should have.\nCreate it again."
+        )
+    tokens = [""] * (last + 1)
+    for token, number in known.items():
+        tokens[number] = token
+    return tokens
+
+
+def _means_of_subtokens(
+    contents: Mapping[str, Any], old: Sequence[str], new: Sequence[str], missing: Sequence[int], rows: int
+) -> "dict[int, Mixture]":
+    """Return for each missing token the tokens that the old tokenizer splits its text into, with equal weights."""
+    tokenizer = built(contents)
+    mixtures: dict[int, Mixture] = {}
+    unknown = tokenizer.token_to_id(str(contents["model"].get("unk_token")))
+    convention, old_convention = marking(new), marking(old)
+    new_texts = texts(new, convention)
+    for n in missing:
+        text = new_texts[n]
+        text = text.decode("utf-8", "ignore") if isinstance(text, bytes) else text
+        if convention == "wordpiece" and old_convention in ("bytes", "sentencepiece") and not new[n].startswith("##"):
+            text = f" {text}"
+        ids = [number for number in _shortest(tokenizer, text) if number != unknown and number < rows]
+        if ids:
+            mixtures[n] = (ids, [1 / len(ids)] * len(ids))
+    return mixtures
+
+
+def _shortest(tokenizer: "Tokenizer", text: str) -> list[int]:
+    """Return the shorter encoding of a text with or without its leading space, which some tokenizers add themselves."""
+    encodings = (tokenizer.encode(one, add_special_tokens=False).ids for one in (text, text.removeprefix(" ")))
+    return min((ids for ids in encodings if ids), key=len, default=[])
+
+
+def _matching_pursuit(
+    other: Path, shared: Alignment, missing: Sequence[int], size: int, atoms: int
+) -> "dict[int, Mixture]":
+    """Return each missing token as a sum of shared ones, found in the table of the other model."""
+    import torch
+
+    from whatwhere.what.resizing import pursue
+
+    donor = Checkpoint.open(other) if other.is_dir() else None
+    if donor is None or donor.token_table is None or donor.entry(donor.token_table).shape[0] < size:
+        raise CheckpointError(
+            f"{other} holds no token table for its {size:,} tokens, which matching pursuit needs.\n"
+            "Pass the folder of a model that was trained with this tokenizer, or --method subtokens."
+        )
+    if not len(shared.first):
+        raise CheckpointError("the two tokenizers share no token, so others cannot be sums of shared ones.")
+    table = torch.from_numpy(donor.array(donor.token_table))
+    ids, weights = pursue(
+        table[torch.from_numpy(shared.second)], table[torch.tensor(missing, dtype=torch.int64)], atoms
+    )
+    origin = shared.first[ids.numpy()]
+    return {n: (origin[k].tolist(), weights[k].tolist()) for k, n in enumerate(missing)}
+
+
+def _files(
+    source: Source, tokenizer: Path, new_ids: Mapping[int, int], rows: int, size: int
+) -> tuple[dict[str, bytes | None], dict[str, Any] | None]:
+    """Return the files of the new tokenizer, and the configuration with its ids of special tokens."""
+    folder = tokenizer.parent
+    files: dict[str, bytes | None] = dict.fromkeys((*STALE, *_OTHER_FILES))
+    for name in (tokenizer.name, *_OTHER_FILES):
+        if (folder / name).is_file():
+            file = File(folder / name)
+            files["tokenizer.json" if name == tokenizer.name else name] = file.head(min(file.size, MAX_TOKENIZER_BYTES))
+    other_config = read_json(folder / "config.json", MAX_TOKENIZER_BYTES) if (folder / "config.json").is_file() else {}
+    configs: dict[str, dict[str, Any]] = {}
+    for name in CONFIGS:
+        config = with_stated_padding(source) if name == "config.json" else source.json(name)
+        if config is not None:
+            _require_timestamps(config, new_ids, rows)
+            config = renumbered(config, rows, new_ids.get)
+            ids = {
+                key: other_config[key]
+                for key in config
+                if key.endswith("_token_id") and other_config.get(key) is not None
+            }
+            configs[name] = {**config, **{key: value for key, value in ids.items() if token_ids({key: value}, size)}}
+            if name == "config.json":
+                _require_special_tokens(with_stated_padding(source) or {}, configs[name])
+            files[name] = as_json(configs[name])
+    return files, configs.get("config.json")
+
+
+def _require_special_tokens(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    if (missing := lost_id(before, after)) is not None:
+        raise CheckpointError(
+            f"{missing[0]} of config.json is #{missing[1]}, which the new tokenizer does not have, but models of the "
+            f"type {before.get('model_type')} need one.\nAdd that token, or state another in a config.json beside the "
+            "new tokenizer."
+        )
+
+
+def _require_timestamps(config: Mapping[str, Any], new_ids: Mapping[int, int], rows: int) -> None:
+    """Raise CheckpointError where the timestamp tokens of Whisper would not stay consecutive."""
+    first = config.get("no_timestamps_token_id")
+    if not isinstance(first, int):
+        return
+    new = [new_ids.get(number) for number in range(max(first - 1, 0), rows)]
+    start = new[0]
+    if start is None or new != list(range(start, start + len(new))):
+        raise CheckpointError(
+            f"the model counts timestamps from no_timestamps_token_id, {first}: that token, the one before it and all "
+            "that follow must be in the new tokenizer, consecutive and in the same order.\nNumber them so."
+        )
+
+
+def _with_padding_of(config: dict[str, Any], tokenizer: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a configuration with the padding id of the new tokenizer where its own is null."""
+    if config.get("pad_token_id", 0) is not None:
+        return config
+    number = (tokenizer.get("padding") or {}).get("pad_id")
+    settings = folder / "tokenizer_config.json"
+    if number is None and settings.is_file():
+        token = read_json(settings, MAX_TOKENIZER_BYTES).get("pad_token")
+        token = token.get("content") if isinstance(token, Mapping) else token
+        number = ids_of(tokenizer).get(str(token))
+    return {**config, "pad_token_id": number}
+
+
+def _padding_shift(source: Source, config: Mapping[str, Any], new_ids: Mapping[int, int]) -> int:
+    """Return the rows by which the learned position table must be shifted; 0 if positions do not depend on padding."""
+    before = with_stated_padding(source) or {}
+    if (old := padding_dependence(before)) is None:
+        return 0
+    kind, padding = old
+    new = _stated_padding(config) if _stated_padding(before) in (padding, None) else new_ids.get(padding)
+    if new is None:
+        raise CheckpointError(
+            "positions of this model are counted from pad_token_id, but the new tokenizer has no padding token that "
+            "is known.\nState it in tokenizer_config.json, as pad_token, beside tokenizer.json."
+        )
+    if kind == "learned":
+        return new - padding
+    if new != padding and not (kind == "below two" and new < 2):
+        raise CheckpointError(
+            f"the padding token would get the id {new} instead of {padding}, but positions of this model are "
+            "counted from it, and have no table that could be shifted.\n"
+            f"Assign it the id {padding} in the new tokenizer."
+        )
+    return 0
+
+
+def _stated_padding(config: Mapping[str, Any]) -> int | None:
+    return next((part["pad_token_id"] for part in nested_configs(config) if "pad_token_id" in part), None)
+
+
+def _move_positions(
+    source: Source, shift: int, config: dict[str, Any], parts: dict[str, Part], changed: list[Changed]
+) -> dict[str, Any]:
+    """Add the shifted tables of positions to the parts, and return the configuration with their new number."""
+    tables = position_tensors_after_padding(source.checkpoint) if shift else []
+    if not tables:
+        return config
+    from whatwhere.what.resizing import Rearrangement
+
+    rows = tables[0].shape[0]
+    shifted, extended = Rearrangement.shifted(rows, shift), Rearrangement.enlarged(rows, rows + shift)
+    what = f"shifted by {shift} rows, as pad_token_id is: each position keeps its row"
+
+    def table(entry: Entry) -> "Tensor":
+        change = extended if "entity" in entry.name else shifted  # LUKE counts entities from 0
+        return change.apply(source.checkpoint.tensor(entry.name))
+
+    def buffer(entry: Entry) -> "Tensor":
+        import torch
+
+        numbers = torch.arange(rows + shift)[None]
+        return (numbers if entry.name.endswith("position_ids") else numbers * 0).to(getattr(torch, entry.dtype))
+
+    buffers = [
+        entry
+        for entry in source.checkpoint.tensors.values()
+        if entry.name.endswith(("position_ids", "token_type_ids")) and entry.shape == (1, rows)
+    ]
+    for entry, make in [*((entry, table) for entry in tables), *((entry, buffer) for entry in buffers)]:
+        shape = (1, rows + shift) if entry in buffers else (rows + shift, *entry.shape[1:])
+        parts[entry.name] = computed(entry.name, entry.dtype, shape, partial(make, entry))
+        changed.append(Changed.of(entry, shape, what))
+    return with_position_count(config, rows, rows + shift, 0)

@@ -1,0 +1,310 @@
+"""What an operation changes: tensors of the vocabulary and of positions, and configuration keys."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from whatwhere.errors import CheckpointError, WhatWhereError
+from whatwhere.models.checkpoint.base import Entry
+from whatwhere.models.checkpoint.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.names import (
+    OTHER_MODALITIES,
+    OUTPUT_PROJECTIONS,
+    POSITIONS,
+    TOKENS,
+    WHOLE_OUTPUT_PROJECTIONS,
+)
+from whatwhere.models.huggingface import from_huggingface
+from whatwhere.models.surgery.source import Source
+from whatwhere.what.token_ids import nested_configs, padding_dependence, shares_vocabulary, token_ids, why_fixed
+
+if TYPE_CHECKING:
+    pass
+
+_BIASES = (
+    "final_logits_bias", "lm_head.bias", "predictions.bias", "predictions.decoder.bias", "lm_head.decoder.bias",
+    "vocab_projector.bias", "generator_lm_head.bias", "lm_loss.bias", "pred_layer.proj.bias", "embed_out.bias",
+    "proj_out.bias", "output_projection.bias",
+)  # fmt: skip
+_WHOLE_BIASES = ("output.bias", "decoder.bias", "head.bias")
+
+CONFIGS = ("config.json", "generation_config.json")
+_VOCABULARY_SIZES = (
+    "vocab_size", "n_words", "n_token", "org_vocab_size", "decoder_vocab_size", "unpadded_vocab_size",
+)  # fmt: skip
+_PER_LAYER = "vocab_size_per_layer_input"
+_LENGTHS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
+_TEXT = ("text_config", "llm_config", "language_config", "thinker_config", "decoder")
+
+
+# Tensors
+
+
+def is_per_layer(table: Entry) -> bool:
+    """Return whether a tensor is a table of token vectors for each layer (Gemma 3n).
+
+    Args:
+        table: of the checkpoint.
+    """
+    return table.name.endswith("embed_tokens_per_layer.weight")
+
+
+def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
+    """Return every tensor with one row, or one value, for each token.
+
+    Args:
+        checkpoint: to search.
+
+    Returns:
+        The token table first, then its copies, the output projection, and biases of logits.
+
+    Raises:
+        CheckpointError: no token table is known.
+    """
+    table = checkpoint.token_table
+    if table is None:
+        raise CheckpointError(
+            f"{checkpoint.path} has no tensor that is known as a token table.\nIts tensors are listed by "
+            "whatwhere.read(path).tensors."
+        )
+    rows = checkpoint.entry(table).shape[0]
+    whole = (*WHOLE_OUTPUT_PROJECTIONS, checkpoint.output_projection)
+
+    def belongs(entry: Entry) -> bool:
+        if is_other_modality(entry):
+            return False
+        if is_per_layer(entry) or (entry.name == f"{table}_integer" and entry.shape[0] == rows):  # I-BERT's, rounded
+            return True
+        if len(entry.shape) == 2 and entry.shape[0] == rows:
+            return _has_suffix(entry.name, (*TOKENS, *OUTPUT_PROJECTIONS)) or entry.name in whole
+        return entry.shape in ((rows,), (1, rows)) and (_has_suffix(entry.name, _BIASES) or entry.name in _WHOLE_BIASES)
+
+    excluded = (table, checkpoint.names.position_table)
+    others = [entry for entry in checkpoint.tensors.values() if entry.name not in excluded and belongs(entry)]
+    return [checkpoint.entry(table), *others]
+
+
+def possibly_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> list[str]:
+    """Return the names of unchanged tensors with as many rows as the vocabulary, which might belong to it.
+
+    Args:
+        checkpoint: to search.
+        changed: the tensors of the vocabulary.
+    """
+    rows, names = changed[0].shape[0], {entry.name for entry in changed}
+    return [
+        entry.name
+        for entry in checkpoint.tensors.values()
+        if entry.shape and entry.shape[0] == rows and entry.name not in names and len(entry.shape) <= 2
+    ]
+
+
+def position_tensors(checkpoint: Checkpoint) -> list[Entry]:
+    """Return the tables of learned positions, of encoder and decoder; not those for images.
+
+    Args:
+        checkpoint: to search.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    table = checkpoint.position_table
+    if table is None:
+        raise CheckpointError(
+            f"{checkpoint.path} has no table of learned positions, so there is none to interpolate.\nRotary positions "
+            "are extended by RoPE scaling in the configuration, such as YaRN; ALiBi needs nothing."
+        )
+    shape, suffix = checkpoint.entry(table).shape, next(one for one in POSITIONS if _has_suffix(table, [one]))
+    return [
+        entry
+        for entry in checkpoint.tensors.values()
+        if entry.shape == shape and _has_suffix(entry.name, [suffix]) and not is_other_modality(entry)
+    ]
+
+
+def position_tensors_after_padding(checkpoint: Checkpoint) -> list[Entry]:
+    """Return the learned tables whose position 0 has the row after pad_token_id: of positions, and of LiLT's boxes.
+
+    Args:
+        checkpoint: to search.
+
+    Returns:
+        The tables; none in ESM-2, which is rotary.
+    """
+    if checkpoint.position_table is None:
+        return []
+    rows = checkpoint.entry(checkpoint.position_table).shape[0]
+    boxes = [one for one in checkpoint.tensors.values() if _has_suffix(one.name, ["box_position_embeddings.weight"])]
+    tables = [*position_tensors(checkpoint), *(entry for entry in boxes if entry.shape[0] == rows)]
+    rounded = [f"{entry.name}_integer" for entry in tables]  # I-BERT's
+    return [*tables, *(checkpoint.entry(name) for name in rounded if name in checkpoint.tensors)]
+
+
+def _has_suffix(name: str, suffixes: Sequence[str]) -> bool:
+    return any(name == suffix or name.endswith((f".{suffix}", f"/{suffix}")) for suffix in suffixes)
+
+
+def is_other_modality(entry: Entry) -> bool:
+    """Return whether a tensor is for images, sound or video rather than text.
+
+    Args:
+        entry: of the tensor.
+    """
+    return any(part in entry.name.lower() for part in OTHER_MODALITIES)
+
+
+# Configurations
+
+
+def with_vocabulary_size(config: Mapping[str, Any], old: int, new: int) -> dict[str, Any]:
+    """Return a configuration with another size of the vocabulary, wherever the old one is stated or the default.
+
+    Args:
+        config: of the model.
+        old, new: rows of the token table.
+
+    Examples:
+        >>> with_vocabulary_size({"vocab_size": 5, "text_config": {"vocab_size": 5}}, 5, 8)
+        {'vocab_size': 8, 'text_config': {'vocab_size': 8}}
+        >>> with_vocabulary_size({"text_config": {"model_type": "gemma3_text"}}, 5, 8)
+        {'text_config': {'model_type': 'gemma3_text', 'vocab_size': 8}}
+    """
+    changed = _with_sizes(config, _VOCABULARY_SIZES, {old: new})
+    if any(key in part for part in nested_configs(config) for key in (*_VOCABULARY_SIZES, "tgt_vocab_size")):
+        return changed
+    return _with_stated_size(changed, new)
+
+
+def _with_stated_size(config: dict[str, Any], size: int) -> dict[str, Any]:
+    inner = next((key for key in _TEXT if isinstance(config.get(key), Mapping)), None)
+    if inner is None:
+        return {**config, "vocab_size": size}
+    return {**config, inner: _with_stated_size(dict(config[inner]), size)}
+
+
+def with_per_layer_size(config: Mapping[str, Any], new: int) -> dict[str, Any]:
+    """Return a configuration with another number of rows of the token vectors for each layer (Gemma 3n, Gemma 4).
+
+    Args:
+        config: of the model.
+        new: rows.
+    """
+    inner = next((key for key in _TEXT if isinstance(config.get(key), Mapping)), None)
+    if _PER_LAYER in config or inner is None:
+        return {**config, _PER_LAYER: new}
+    return {**config, inner: with_per_layer_size(config[inner], new)}
+
+
+def with_position_count(config: Mapping[str, Any], old: int, new: int, offset: int) -> dict[str, Any]:
+    """Return a configuration with another number of positions, which includes the rows before position 0 or not.
+
+    Args:
+        config: of the model.
+        old, new: positions.
+        offset: rows of the table before position 0.
+
+    Examples:
+        >>> with_position_count({"max_position_embeddings": 514}, old=512, new=1024, offset=2)
+        {'max_position_embeddings': 1026}
+    """
+    return _with_sizes(config, _LENGTHS, {old: new, old + offset: new + offset})
+
+
+def _with_sizes(config: Mapping[str, Any], keys: tuple[str, ...], sizes: Mapping[int, int]) -> dict[str, Any]:
+    changed = dict(config)
+    for key, value in config.items():
+        if key in keys and isinstance(value, int) and value in sizes:
+            changed[key] = sizes[value]
+        if isinstance(value, Mapping) and shares_vocabulary(key, value, None):
+            changed[key] = _with_sizes(value, keys, sizes)
+    return changed
+
+
+def with_stated_padding(source: Source) -> dict[str, Any] | None:
+    """Return config.json with the padding id of the model type where the file leaves it out; None without the file.
+
+    Once tokens have other ids, or are fewer, the model type's default is another token, or none at all.
+
+    Args:
+        source: a folder.
+    """
+    config = source.json("config.json")
+    if config is None or any("pad_token_id" in part for part in nested_configs(config)):
+        return config
+    table = source.checkpoint.token_table
+    rows = source.checkpoint.entry(table).shape[0] if table is not None else 1
+    try:
+        padding = from_huggingface(with_vocabulary_size(config, rows, rows)).padding_idx
+    except WhatWhereError:  # a model type that is not known or not supported
+        padding = (padding_dependence(config) or (None, None))[1]
+    if padding is None:
+        return config
+    stated = {"pad_token_id": padding}
+    inner = isinstance(config.get("text_config"), Mapping)
+    return {**config, "text_config": {**config["text_config"], **stated}} if inner else {**config, **stated}
+
+
+def ids_in_configs(source: Source, rows: int) -> dict[str, dict[str, list[int]]]:
+    """Return the ids that the configurations of a folder name: file -> key -> ids.
+
+    Args:
+        source: a folder.
+        rows: of the token table.
+    """
+    ids = {name: token_ids(source.json(name) or {}, rows) for name in CONFIGS}
+    return {name: keys for name, keys in ids.items() if keys}
+
+
+def notes_on_other_files(source: Source, rows: int) -> list[str]:
+    """Return notes on other files of the folder that name token ids, which are not renumbered.
+
+    Args:
+        source: to be changed.
+        rows: of the token table.
+    """
+    if source.folder is None:
+        return []
+    names = ("preprocessor_config.json", "processor_config.json", "adapter_config.json")
+    keys = {name: sorted(token_ids(source.json(name) or {}, rows)) for name in names}
+    return [f"{', '.join(some)} of {name} hold old ids" for name, some in keys.items() if some]
+
+
+def notes_on_size(config: Mapping[str, Any], rows: int) -> list[str]:
+    """Return notes on sizes of the vocabulary that are not the table's.
+
+    Args:
+        config: of the model.
+        rows: of the token table.
+    """
+    return [
+        f"{key} of config.json was {part[key]}, not the table's {rows}, and stays"
+        for part in nested_configs(config)
+        for key in _VOCABULARY_SIZES
+        if part.get(key) not in (None, rows)
+    ]
+
+
+def require_one_vocabulary(source: Source, renumbering: bool = True) -> None:
+    """Raise CheckpointError where token ids mean more than rows of one table.
+
+    Args:
+        source: to be changed.
+        renumbering: whether tokens get other ids, rather than the table more or fewer rows at its end.
+    """
+    if (why := why_fixed(source.checkpoint.config or {}, source.checkpoint.tensors, renumbering)) is not None:
+        raise CheckpointError(why)
+
+
+def require_ids_inside(source: Source, rows: int, size: int) -> None:
+    """Raise CheckpointError where a configuration names an id whose row would be cut off.
+
+    Args:
+        source: to be changed.
+        rows, size: of the token table, before and after.
+    """
+    for name, keys in ids_in_configs(source, rows).items():
+        for key, ids in keys.items():
+            if max(ids) >= size:
+                raise CheckpointError(
+                    f"{key} of {name} is {max(ids)}, but {size:,} rows have the ids 0..{size - 1}.\n"
+                    "To remove other tokens and keep this one, use: whatwhere trim. Or set the key to null first."
+                )

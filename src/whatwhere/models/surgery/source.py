@@ -1,0 +1,249 @@
+"""A checkpoint as input and output of an operation: unchanged tensors are copied byte for byte."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from whatwhere.errors import CheckpointError
+from whatwhere.models.checkpoint.byte_ranges import ByteRange
+from whatwhere.models.checkpoint.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.files import File, parse_json, plain_name, read_json
+from whatwhere.models.checkpoint.folder import INDEX, weight_files
+from whatwhere.models.checkpoint.safetensors import (
+    Part,
+    copied,
+    new_file,
+    new_folder,
+    read_header,
+    require_writable_output,
+    write_safetensors,
+)
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes of each chunk that was written."""
+
+WEIGHT_SUFFIXES = (
+    ".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".npz", ".onnx", ".ot", ".part", ".pt", ".pth", ".safetensors",
+    ".tflite", ".bin.index.json", ".safetensors.index.json",
+)  # fmt: skip
+"""Ends of names of weights, which would be outdated if they were copied."""
+
+_MAX_JSON_BYTES = 200_000_000
+_MAX_MODULES_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The header of one file of safetensors.
+
+    Args:
+        path: of it.
+        metadata: of its header.
+        ranges: its tensors, by name.
+    """
+
+    path: Path
+    metadata: Mapping[str, Any]
+    ranges: Mapping[str, ByteRange]
+
+
+@dataclass(frozen=True, eq=False)
+class Edits:
+    """The changes of an operation; everything else is copied.
+
+    Args:
+        parts: tensors that replace those of their names.
+        files: small files of the folder: their new content, or None for those that are left out.
+        metadata: keys of the headers' metadata: their new value, or None for those that are removed.
+    """
+
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    files: Mapping[str, bytes | None] = field(default_factory=dict)
+    metadata: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """The output of an operation.
+
+    Args:
+        bytes: of all weights.
+        kept: how many tensors were copied byte for byte.
+        left_out: files of the folder that were not copied.
+    """
+
+    bytes: int
+    kept: int
+    left_out: tuple[str, ...] = ()
+
+
+class Source:
+    """A checkpoint in safetensors: one file, or a folder with its configuration and tokenizer.
+
+    Args:
+        path: of a folder, of an index in it, or of one file.
+
+    Raises:
+        CheckpointError: it cannot be read, or is of another format.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        path = Path(path)
+        path = path.parent if path.name.endswith(INDEX) else path
+        self.path = path
+        self.checkpoint = Checkpoint.open(path)
+        self.folder: Path | None = path if path.is_dir() else None
+        files = dict.fromkeys(entry.file for entry in self.checkpoint.tensors.values())
+        if self.checkpoint.format not in ("safetensors", "folder") or any(
+            file.suffix != ".safetensors" for file in files if len(files) > 1 or self.folder is not None
+        ):
+            raise CheckpointError(
+                f"{path} is {self.checkpoint.format}, but only safetensors can be changed.\n"
+                "Convert it first: whatwhere convert PATH OUT.safetensors --format safetensors."
+            )
+        self.shards = [Shard(file, *read_header(file)[::-1]) for file in files]
+        self.index = self._index()
+
+    def json(self, name: str) -> dict[str, Any] | None:
+        """Return the contents of a small file of the folder, or None.
+
+        Args:
+            name: of the file.
+
+        Raises:
+            CheckpointError: it is no JSON object.
+        """
+        path = None if self.folder is None else self.folder / name
+        return read_json(path, _MAX_JSON_BYTES) if path is not None and path.is_file() else None
+
+    def require_output(self, out: Path, force: bool) -> None:
+        """Raise CheckpointError unless `out` is of the same kind as the input, and apart from it.
+
+        Args:
+            out: to be written.
+            force: an existing output may be replaced.
+        """
+        require_writable_output(out, [*(shard.path for shard in self.shards), self.path], force)
+        if self.folder is None and out.suffix != ".safetensors":
+            raise CheckpointError(
+                f"the input is one file, {self.path.name}, so the output is one too, but {out.name} does not end in "
+                ".safetensors.\nName it so, or pass the folder, with configuration and tokenizer, to write a folder."
+            )
+        if self.folder is not None and out.suffix == ".safetensors":
+            raise CheckpointError(
+                f"the input is a folder, so the output is one too, but {out.name} is the name of a file.\n"
+                "Pass the name of a new folder, or as input the one file of weights."
+            )
+
+    def write(self, out: Path, edits: Edits, force: bool = False, progress: Progress | None = None) -> Written:
+        """Write the checkpoint with some changes, atomically.
+
+        Args:
+            out: a file or folder, as the input is.
+            edits: the changes.
+            force: replace an existing output.
+            progress: called with the number of bytes of each chunk.
+
+        Raises:
+            CheckpointError: it cannot be written.
+        """
+        self.require_output(out, force)
+        if self.folder is None:
+            with new_file(out, force) as path:
+                size = self._write_shard(self.shards[0], path, edits, progress)
+            return Written(size, self._kept(edits))
+        with new_folder(out, force) as path:
+            size = sum(self._write_shard(shard, path / shard.path.name, edits, progress) for shard in self.shards)
+            if self.index is not None:
+                (path / self.index.name).write_bytes(self._new_index(edits))
+            names = {file.name for file in (*(shard.path for shard in self.shards), self.index) if file is not None}
+            left_out = copy_other_files(self.folder, path, names, edits.files)
+        return Written(size, self._kept(edits), tuple(left_out))
+
+    def _kept(self, edits: Edits) -> int:
+        return sum(len(shard.ranges) for shard in self.shards) - len(edits.parts)
+
+    def _index(self) -> Path | None:
+        if self.folder is None:
+            return None
+        first = weight_files(self.folder)[0]
+        return first if first.name.endswith(INDEX) else None
+
+    def _parts(self, shard: Shard, edits: Edits) -> Iterator[Part]:
+        for name, source in sorted(shard.ranges.items(), key=lambda item: item[1].offset):
+            entry = self.checkpoint.tensors.get(name)
+            # A shard may hold a tensor that the index places in another one: that copy is not changed.
+            indexed = entry is not None and entry.file == shard.path
+            yield edits.parts[name] if indexed and name in edits.parts else copied(source)
+
+    def _write_shard(self, shard: Shard, path: Path, edits: Edits, progress: Progress | None) -> int:
+        return write_safetensors(path, list(self._parts(shard, edits)), _edited(shard.metadata, edits), progress)
+
+    def _new_index(self, edits: Edits) -> bytes:
+        """Return the index, with the totals that its metadata states."""
+        assert self.index is not None
+        contents = read_json(self.index, _MAX_JSON_BYTES)
+        parts = [part for shard in self.shards for part in self._parts(shard, edits)]
+        totals = {
+            "total_size": sum(part.bytes for part in parts),
+            "total_parameters": sum(prod(part.shape) for part in parts),
+        }
+        metadata = contents.get("metadata") or {}
+        contents["metadata"] = _edited({key: totals.get(key, value) for key, value in metadata.items()}, edits)
+        return as_json(contents)
+
+
+def _edited(metadata: Mapping[str, Any], edits: Edits) -> dict[str, Any]:
+    return {key: value for key, value in {**metadata, **edits.metadata}.items() if value is not None}
+
+
+def copy_other_files(folder: Path, out: Path, written: set[str], files: Mapping[str, bytes | None]) -> list[str]:
+    """Copy the other files of a model, with the modules of sentence-transformers, and return which were left out.
+
+    Args:
+        folder, out: input and output.
+        written: names that are written elsewhere.
+        files: new contents, or None for files that are left out.
+    """
+    modules, left_out = _modules(folder), []
+    for path in sorted(folder.iterdir()):
+        name = path.name
+        if path == out or name in written or name in modules or files.get(name) is not None:
+            continue
+        # Nor is anything read that is no regular file: a pipe would never end.
+        if name in files or name.endswith(WEIGHT_SUFFIXES) or not path.is_file():
+            left_out.append(name)
+        else:
+            shutil.copyfile(path, out / name)
+    for name in modules:
+        (out / name).mkdir()
+        for path in sorted((folder / name).iterdir()):
+            if path.is_file():
+                shutil.copyfile(path, out / name / path.name)
+    for name, content in files.items():
+        if content is not None:
+            (out / name).write_bytes(content)
+    return left_out
+
+
+def _modules(folder: Path) -> list[str]:
+    """Return the subfolders that belong to the model, as modules.json lists them."""
+    path = folder / "modules.json"
+    if not path.is_file():
+        return []
+    modules = parse_json(b'{"list":' + File(path).head(_MAX_MODULES_BYTES) + b"}", str(path))["list"]
+    paths = [module.get("path") for module in modules if isinstance(module, dict)] if isinstance(modules, list) else []
+    return [name for one in paths if one and (folder / (name := plain_name(one, str(path)))).is_dir()]
+
+
+def as_json(contents: Mapping[str, Any]) -> bytes:
+    """Return JSON as Hugging Face writes it, but in ASCII, which expresses every string.
+
+    Args:
+        contents: of the file.
+    """
+    return (json.dumps(contents, indent=2) + "\n").encode()

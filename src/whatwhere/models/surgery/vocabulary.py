@@ -1,0 +1,303 @@
+"""tokenizer.json with other tokens: some added, or all but some removed and the rest renumbered.
+
+The file is changed as JSON, so that fields that are not known here stay, and is then loaded by the tokenizers library,
+which validates it.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from whatwhere.errors import CheckpointError, TokenError
+from whatwhere.escape import quoted
+from whatwhere.what.text import byte_alphabet
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+Merge = tuple[str, str]
+MODELS = ("WordLevel", "WordPiece", "Unigram", "BPE")
+STALE = (
+    "added_tokens.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "vocab.json",
+    "vocab.txt",
+)  # fmt: skip
+"""Files with the vocabulary for older tokenizers, outdated and left out once it has changed."""
+
+
+def built(contents: Mapping[str, Any]) -> "Tokenizer":
+    """Return the tokenizer of a file, without truncation and padding.
+
+    Args:
+        contents: of tokenizer.json.
+
+    Raises:
+        CheckpointError: the tokenizers library cannot read it.
+    """
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_str(json.dumps(contents))
+    except BaseException as problem:  # a panic in Rust is no Exception
+        if isinstance(problem, KeyboardInterrupt | SystemExit | MemoryError):
+            raise
+        raise CheckpointError(
+            f"the tokenizers library does not read tokenizer.json: {str(problem)[:300]}.\nCreate the tokenizer again."
+        ) from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def ids_of(contents: Mapping[str, Any]) -> dict[str, int]:
+    """Return token -> id, added tokens included.
+
+    Args:
+        contents: of tokenizer.json.
+
+    Raises:
+        CheckpointError: there is no vocabulary.
+
+    Examples:
+        >>> ids_of({"model": {"type": "Unigram", "vocab": [["a", -1.0]]}, "added_tokens": [{"id": 1, "content":
+        ... "[P]"}]})
+        {'a': 0, '[P]': 1}
+    """
+    model = contents.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, Mapping) else None
+    if isinstance(vocabulary, Mapping):
+        ids = dict(vocabulary)
+    elif isinstance(vocabulary, list):
+        ids = {str(row[0]): number for number, row in enumerate(vocabulary)}
+    else:
+        raise CheckpointError(
+            "tokenizer.json has no vocabulary where model.vocab should be.\nCreate the tokenizer again."
+        )
+    return ids | {str(token["content"]): int(token["id"]) for token in contents.get("added_tokens") or []}
+
+
+def with_added(contents: Mapping[str, Any], texts: Sequence[str]) -> tuple[dict[str, Any], list[int]]:
+    """Return tokenizer.json with more tokens, and their ids, which follow the last one.
+
+    They are matched as those of transformers' add_tokens: anywhere, in normalized text.
+
+    Args:
+        contents: of tokenizer.json.
+        texts: of the new tokens.
+
+    Raises:
+        TokenError: a text is empty, a token already, given twice, or encoded as other added tokens.
+    """
+    known = ids_of(contents)
+    for text in texts:
+        if not text or text in known:
+            why = f"is token #{known[text]} already" if text else "is empty"
+            raise TokenError(f"the token {quoted(text)} {why}.\nChoose others.")
+    if len(set(texts)) < len(texts):
+        raise TokenError(f"{quoted(max(texts, key=texts.count))} is to be added twice.\nPass each token once.")
+    first = max(known.values(), default=-1) + 1
+    new = [token_entry(text, first + n) for n, text in enumerate(texts)]
+    changed = {**contents, "added_tokens": [*(contents.get("added_tokens") or []), *new]}
+    tokenizer = built(changed)
+    for token in new:
+        encoded = tokenizer.encode(token["content"], add_special_tokens=False).ids
+        if encoded != [token["id"]]:
+            raise TokenError(
+                f"with the token {quoted(token['content'])} added, the tokenizer makes {len(encoded)} tokens of that "
+                "text, not the new one.\nIt contains other added tokens: choose another text."
+            )
+    return changed, [token["id"] for token in new]
+
+
+def token_entry(text: str, number: int) -> dict[str, Any]:
+    """Return the entry of an added token in tokenizer.json.
+
+    Args:
+        text, number: the token and its id.
+    """
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
+    return {"id": number, "content": text, **flags}
+
+
+def needed(contents: Mapping[str, Any], ids: Iterable[int]) -> set[int]:
+    """Return some ids with those that must stay beside them: unknown and added tokens, bytes, and parts of merges.
+
+    Args:
+        contents: of tokenizer.json.
+        ids: to keep.
+
+    Raises:
+        CheckpointError: the tokenizer's model is not supported.
+    """
+    model, known = contents["model"], ids_of(contents)
+    model_type = model.get("type")
+    if model_type not in MODELS:
+        raise CheckpointError(
+            f"tokenizer.json has a model of the type {quoted(str(model_type))}, but only {', '.join(MODELS)} can be "
+            "trimmed."
+        )
+    stay = set(ids) | {int(token["id"]) for token in contents.get("added_tokens") or []}
+    stay |= {known[token] for token in (model.get("unk_token"),) if token in known}
+    if isinstance(model.get("unk_id"), int):
+        stay.add(model["unk_id"])
+    if model_type == "Unigram" and model["vocab"]:  # an unknown character is scored by the least score minus 10
+        stay.add(min(range(len(model["vocab"])), key=lambda number: model["vocab"][number][1]))
+    if model.get("byte_fallback"):
+        stay |= {known[token] for n in range(256) if (token := f"<0x{n:02X}>") in known}
+    return _with_merge_parts(contents, stay, known) if model_type == "BPE" else stay
+
+
+def trimmed(contents: Mapping[str, Any], new_ids: Mapping[int, int]) -> dict[str, Any]:
+    """Return tokenizer.json with fewer tokens, renumbered.
+
+    Args:
+        contents: of tokenizer.json.
+        new_ids: old id -> new id, of all that are `needed`.
+
+    Raises:
+        CheckpointError: ids are kept that are no tokens, or one around each text is not.
+    """
+    changed, model = dict(contents), dict(contents["model"])
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, Mapping):
+        kept = [(token, new_ids[number]) for token, number in vocabulary.items() if number in new_ids]
+        model["vocab"] = dict(sorted(kept, key=lambda pair: pair[1]))
+    else:
+        kept_rows = [(new_ids[number], row) for number, row in enumerate(vocabulary) if number in new_ids]
+        kept_rows.sort(key=lambda pair: pair[0])
+        if [number for number, _ in kept_rows] != list(range(len(kept_rows))):
+            raise CheckpointError(
+                "pieces of tokenizer.json are numbered by their order, but ids to keep between them are no pieces.\n"
+                "Keep only ids that are tokens."
+            )
+        model["vocab"] = [row for _, row in kept_rows]
+    if isinstance(model.get("unk_id"), int):
+        model["unk_id"] = new_ids[model["unk_id"]]
+    if model["type"] == "BPE":
+        model["merges"] = _trimmed_merges(merges_of(model), model["vocab"])
+    changed["model"] = model
+    changed["added_tokens"] = [{**token, "id": new_ids[token["id"]]} for token in contents.get("added_tokens") or []]
+    if isinstance(contents.get("padding"), Mapping) and contents["padding"].get("pad_id") in new_ids:
+        changed["padding"] = {**contents["padding"], "pad_id": new_ids[contents["padding"]["pad_id"]]}
+    changed["post_processor"] = _processed(contents.get("post_processor"), new_ids)
+    return changed
+
+
+def _processed(processor: Any, new_ids: Mapping[int, int]) -> Any:
+    """Return a post-processor with new ids of the tokens that it puts around a text."""
+    if not isinstance(processor, Mapping):
+        return processor
+    changed = dict(processor)
+    if isinstance(processor.get("special_tokens"), Mapping):
+        changed["special_tokens"] = {
+            name: {**token, "ids": [_new_id(new_ids, number) for number in token["ids"]]}
+            for name, token in processor["special_tokens"].items()
+        }
+    for name in ("sep", "cls"):
+        if isinstance(processor.get(name), list):
+            changed[name] = [processor[name][0], _new_id(new_ids, processor[name][1])]
+    if isinstance(processor.get("processors"), list):
+        changed["processors"] = [_processed(one, new_ids) for one in processor["processors"]]
+    return changed
+
+
+def _new_id(new_ids: Mapping[int, int], number: int) -> int:
+    if number not in new_ids:
+        raise CheckpointError(
+            f"tokenizer.json puts token #{number} around each text, which is to be removed.\nKeep that id."
+        )
+    return new_ids[number]
+
+
+def ids_around(processor: Any) -> set[int]:
+    """Return the ids of the tokens that a post-processor puts around a text.
+
+    Args:
+        processor: of tokenizer.json.
+    """
+    if not isinstance(processor, Mapping):
+        return set()
+    ids = {number for token in (processor.get("special_tokens") or {}).values() for number in token["ids"]}
+    ids |= {processor[name][1] for name in ("sep", "cls") if isinstance(processor.get(name), list)}
+    return ids.union(*(ids_around(one) for one in processor.get("processors") or []))
+
+
+# Merges of byte-pair encoding
+
+
+def merges_of(model: Mapping[str, Any]) -> list[Merge]:
+    """Return the merges of a model in their order; older files write each as one string.
+
+    Args:
+        model: of tokenizer.json.
+
+    Raises:
+        CheckpointError: a merge is no pair.
+    """
+    merges: list[Merge] = []
+    for merge in model.get("merges") or []:
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if not isinstance(parts, list) or len(parts) != 2:
+            raise CheckpointError(
+                f"tokenizer.json has the merge {quoted(str(merge))}, which is no pair.\nCreate the tokenizer again."
+            )
+        merges.append((str(parts[0]), str(parts[1])))
+    return merges
+
+
+def _with_merge_parts(contents: Mapping[str, Any], ids: Iterable[int], known: Mapping[str, int]) -> set[int]:
+    """Return some tokens with their parts, so that whatever was encoded to them still is.
+
+    The merges that create a token in a text all lie within it, and are those of its letters alone. So it is enough to
+    merge the letters of each token, and to keep the intermediate tokens. Where letters are bytes, all of them stay: any
+    text can be encoded by them.
+    """
+    model = contents["model"]
+    if model.get("continuing_subword_prefix"):
+        raise CheckpointError(
+            "tokenizer.json has a BPE whose merges drop a prefix of continuations, which is not supported.\n"
+            "Keep its vocabulary, and remove rows beyond it with: whatwhere resize --vocab-size."
+        )
+    ranks = {merge: rank for rank, merge in reversed(list(enumerate(merges_of(model))))}
+    tokens, suffix = {number: token for token, number in known.items()}, model.get("end_of_word_suffix") or ""
+    stay = {number for number in ids if number in tokens}
+    if is_byte_level(contents):
+        stay |= {known[token] for letter in byte_alphabet() for token in (letter, letter + suffix) if token in known}
+    added = {token["id"] for token in contents.get("added_tokens") or []}
+    for number in stay - added:  # added tokens are matched as a whole
+        stay |= {known[part] for part in _intermediate(_letters(tokens[number], suffix), ranks) if part in known}
+    return stay | {number for number in ids if number not in tokens}
+
+
+def is_byte_level(contents: Mapping[str, Any]) -> bool:
+    """Return whether the letters of a tokenizer represent bytes, as those of GPT-2 do.
+
+    Args:
+        contents: of tokenizer.json.
+    """
+    return "ByteLevel" in str(contents.get("decoder")) + str(contents.get("pre_tokenizer"))
+
+
+def _trimmed_merges(merges: Sequence[Merge], vocabulary: Mapping[str, int]) -> list[list[str]]:
+    """Return the merges whose parts and result are in the vocabulary, in their order."""
+    return [[a, b] for a, b in merges if a in vocabulary and b in vocabulary and a + b in vocabulary]
+
+
+def _letters(token: str, suffix: str) -> list[str]:
+    if suffix and token.endswith(suffix) and len(token) > len(suffix):
+        word = token.removesuffix(suffix)
+        return [*word[:-1], word[-1] + suffix]
+    return list(token)
+
+
+def _intermediate(letters: list[str], ranks: Mapping[Merge, int]) -> set[str]:
+    """Return all tokens that occur while letters are merged as the model does, the lowest rank first."""
+    parts, tokens = list(letters), set(letters)
+    while len(parts) > 1:
+        pairs = [(ranks[pair], n) for n, pair in enumerate(pairwise(parts)) if pair in ranks]
+        if not pairs:
+            break
+        _, n = min(pairs)
+        parts[n : n + 2] = [parts[n] + parts[n + 1]]
+        tokens.add(parts[n])
+    return tokens

@@ -1,0 +1,279 @@
+"""Door 2 (query_key): queries and keys rotated by their positions; rotary along several axes, and xPos.
+
+Each is a linear map, y = A x, so dL/dx = A^T g. For a rotation, A^T is the rotation by the opposite angle: the gradient
+of the axial and multimodal rotary is the function itself, of g at the opposite positions.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from whatwhere.reference.checks import arrays, require_shape
+from whatwhere.reference.frequencies import inverse_frequencies
+
+
+@arrays(x=3, positions=1)
+def rotary(
+    x: np.ndarray,
+    positions: np.ndarray,
+    theta: float = 10_000.0,
+    interleaved: bool = False,
+    rotary_dim: int | None = None,
+    frequencies: list[float] | None = None,
+    magnitude: float = 1.0,
+) -> np.ndarray:
+    """Return queries or keys with each pair of features rotated by the angle p w_i.
+
+        y_a = x_a cos - x_b sin        y_b = x_a sin + x_b cos        angle = p w_i,  w_i = theta ** (-2i / rotary_dim)
+
+        both times a magnitude, which is 1 without a scaling and for most scalings
+
+        interleaved   a = 2i,  b = 2i + 1                  the paper, GPT-J
+        half          a = i,   b = i + rotary_dim / 2      GPT-NeoX, Hugging Face (rotate_half)
+
+    Su et al. 2021, equations 14, 15 and 34, https://arxiv.org/abs/2104.09864.
+
+    Args:
+        x: (heads, tokens, head_dim).
+        positions: (tokens).
+        theta: above 0.
+        interleaved: which features make a pair.
+        rotary_dim: how many features rotate, the first ones; None rotates all.
+        frequencies: w_i of each pair, such as those of a scaling, in place of theta's.
+        magnitude: factor of the features that rotate.
+
+    Returns:
+        Shape (heads, tokens, head_dim).
+
+    Raises:
+        ValueError: rotary_dim is odd or above head_dim, or the frequencies are not one for each pair.
+
+    Examples:
+        >>> rotary(np.array([[[1.0, 0.0]]]), np.array([1])).round(4)
+        array([[[0.5403, 0.8415]]])
+    """
+    angles = _angles(positions, x.shape, theta, rotary_dim, frequencies)
+    return _rotate(x, angles, interleaved, magnitude)
+
+
+@arrays(g=3, positions=1)
+def rotary_gradient(
+    g: np.ndarray,
+    positions: np.ndarray,
+    theta: float = 10_000.0,
+    interleaved: bool = False,
+    rotary_dim: int | None = None,
+    frequencies: list[float] | None = None,
+    magnitude: float = 1.0,
+) -> np.ndarray:
+    """Return dL/dx of a rotation: the gradient, rotated back.
+
+        dL/dx_a = g_a cos + g_b sin        dL/dx_b = -g_a sin + g_b cos        both times the magnitude
+
+    A rotation is an orthogonal matrix R, so R^T of the chain rule is R at the opposite angle.
+
+    Args:
+        g: (heads, tokens, head_dim).
+        positions, theta, interleaved, rotary_dim, frequencies, magnitude: as in rotary.
+
+    Returns:
+        Shape (heads, tokens, head_dim).
+
+    Examples:
+        >>> x, p = np.array([[[1.0, 2.0, 3.0, 4.0]]]), np.array([7])
+        >>> np.allclose(rotary_gradient(rotary(x, p), p), x)
+        True
+    """
+    angles = _angles(positions, g.shape, theta, rotary_dim, frequencies)
+    return _rotate(g, [[-angle for angle in row] for row in angles], interleaved, magnitude)
+
+
+@arrays(x=3, positions=2)
+def axial_rotary(
+    x: np.ndarray,
+    positions: np.ndarray,
+    sections: Sequence[int],
+    theta: float = 10_000.0,
+    interleaved: bool = False,
+) -> np.ndarray:
+    """Return queries or keys with the first pairs rotated by the first coordinate, the next by the second, and so on.
+
+        pair i of axis a rotates by p_a w_i        w_i = theta ** (-i / n_a),  i = 0 .. n_a - 1
+
+    Heo et al. 2024, https://arxiv.org/abs/2403.13298.
+
+    Args:
+        x: (heads, tokens, head_dim).
+        positions: (axes, tokens).
+        sections: n_a, the pairs of each axis, head_dim / 2 in sum.
+        theta, interleaved: as in rotary.
+
+    Returns:
+        Shape (heads, tokens, head_dim).
+
+    Examples:
+        >>> axial_rotary(np.array([[[1.0, 0.0, 1.0, 0.0]]]), np.array([[0], [1]]), [1, 1], interleaved=True).round(4)
+        array([[[1.    , 0.    , 0.5403, 0.8415]]])
+    """
+    angles = [
+        [
+            int(positions[axis, token]) * theta ** (-i / pairs)
+            for axis, pairs in enumerate(sections)
+            for i in range(pairs)
+        ]
+        for token in range(x.shape[1])
+    ]
+    return _rotate(x, angles, interleaved)
+
+
+def multimodal_axes(sections: Sequence[int], layout: str = "chunked") -> list[int]:
+    """Return the axis whose coordinate rotates each pair.
+
+        chunked         the first pairs by the first axis, the next by the second, and so on
+        interleaved     in rotation, until an axis has its pairs; the rest is of the first axis
+
+    Wang et al. 2024, section 2.1, https://arxiv.org/abs/2409.12191; interleaved: Qwen3-VL.
+
+    Examples:
+        >>> multimodal_axes([3, 1, 2]), multimodal_axes([4, 2, 2], "interleaved")
+        ([0, 0, 0, 1, 2, 2], [0, 1, 2, 0, 1, 2, 0, 0])
+    """
+    if layout == "chunked":
+        return [axis for axis, pairs in enumerate(sections) for _ in range(pairs)]
+    axes = []
+    for pair in range(sum(sections)):
+        axis, cycle = pair % len(sections), pair // len(sections)
+        axes.append(axis if cycle < sections[axis] else 0)
+    return axes
+
+
+@arrays(x=3, positions=2)
+def multimodal_rotary(
+    x: np.ndarray,
+    positions: np.ndarray,
+    sections: Sequence[int],
+    theta: float = 10_000.0,
+    layout: str = "chunked",
+    interleaved: bool = False,
+    frequencies: list[float] | None = None,
+    magnitude: float = 1.0,
+) -> np.ndarray:
+    """Return queries or keys with each pair rotated by the coordinate of its axis, as in multimodal_axes.
+
+        pair i rotates by p_a(i) w_i        w_i = theta ** (-2i / rotary_dim)
+
+    Args:
+        x: (heads, tokens, head_dim).
+        positions: (axes, tokens).
+        sections: pairs of each axis; twice their sum features rotate, the first ones.
+        layout: as in multimodal_axes.
+        theta, interleaved, frequencies, magnitude: as in rotary.
+
+    Returns:
+        Shape (heads, tokens, head_dim).
+
+    Examples:
+        >>> x, text = np.ones((1, 1, 6)), np.array([[7], [7], [7]])
+        >>> np.allclose(multimodal_rotary(x, text, [1, 1, 1]), rotary(x, text[0]))
+        True
+    """
+    w = inverse_frequencies(2 * sum(sections), theta) if frequencies is None else frequencies
+    axes = multimodal_axes(sections, layout)
+    angles = [
+        [int(positions[axis, token]) * w_i for axis, w_i in zip(axes, w, strict=True)] for token in range(x.shape[1])
+    ]
+    return _rotate(x, angles, interleaved, magnitude)
+
+
+@arrays(x=3, positions=1)
+def xpos(
+    x: np.ndarray,
+    positions: np.ndarray,
+    key: bool,
+    theta: float = 10_000.0,
+    interleaved: bool = False,
+    scale_base: float = 512.0,
+    center: int = 0,
+) -> np.ndarray:
+    """Return queries or keys rotated as by rotary; queries shrink with their position, and keys grow.
+
+        query    R_p x zeta_i ** ((p - c) / 512)        zeta_i = (2i + 0.4 head_dim) / (1.4 head_dim)
+        key      R_p x / zeta_i ** ((p - c) / 512)
+
+    Sun et al. 2022, https://arxiv.org/abs/2212.10554. The gradient is rotated back and keeps the factor, which
+    is `xpos(g, -positions, not key, theta, interleaved, scale_base, -center)`.
+
+    Args:
+        x: (heads, tokens, head_dim).
+        positions: (tokens).
+        key: whether x are keys.
+        theta, interleaved: as in rotary.
+        scale_base: 512 above.
+        center: c, the same for queries and keys.
+
+    Returns:
+        Shape (heads, tokens, head_dim).
+
+    Examples:
+        >>> xpos(np.array([[[3.5, 0.0]]]), np.array([512]), key=False, theta=1.0).round(4)
+        array([[[-0.9968,  0.0795]]])
+    """
+    heads, tokens, dim = x.shape
+    out = _rotate(x, _angles(positions, x.shape, theta), interleaved)
+    for head in range(heads):
+        for token in range(tokens):
+            exponent = (int(positions[token]) - center) / scale_base
+            for i, (a, b) in enumerate(feature_pairs(dim // 2, interleaved)):
+                zeta = (2 * i + 0.4 * dim) / (1.4 * dim)
+                factor = zeta**-exponent if key else zeta**exponent
+                out[head, token, a] = factor * out[head, token, a]
+                out[head, token, b] = factor * out[head, token, b]
+    return out
+
+
+def feature_pairs(pairs: int, interleaved: bool) -> list[tuple[int, int]]:
+    """Return the two features of each pair that rotates.
+
+    Examples:
+        >>> feature_pairs(2, interleaved=True), feature_pairs(2, interleaved=False)
+        ([(0, 1), (2, 3)], [(0, 2), (1, 3)])
+    """
+    return [(2 * i, 2 * i + 1) if interleaved else (i, i + pairs) for i in range(pairs)]
+
+
+def _angles(
+    positions: np.ndarray,
+    shape: tuple[int, ...],
+    theta: float,
+    rotary_dim: int | None = None,
+    frequencies: list[float] | None = None,
+) -> list[list[float]]:
+    """Return the angle of each pair, for each token."""
+    _, tokens, head_dim = shape
+    require_shape("positions", positions, (tokens,))
+    dim = head_dim if rotary_dim is None else rotary_dim
+    if dim > head_dim:
+        raise ValueError(f"rotary_dim is {dim}, but a head has only {head_dim} features.")
+    w = inverse_frequencies(dim, theta) if frequencies is None else frequencies
+    if len(w) != dim // 2:
+        raise ValueError(
+            f"got {len(w)} frequencies, but {dim} features that rotate need {dim // 2}: one for each pair."
+        )
+    return [[int(p) * w_i for w_i in w] for p in positions]
+
+
+def _rotate(x: np.ndarray, angles: list[list[float]], interleaved: bool, magnitude: float = 1.0) -> np.ndarray:
+    """Return x with each pair of each token rotated by its angle, times the magnitude; other features unchanged."""
+    heads, tokens, head_dim = x.shape
+    out = np.array(x, dtype=np.float64)
+    for head in range(heads):
+        for token in range(tokens):
+            pairs = len(angles[token])
+            if 2 * pairs > head_dim:
+                raise ValueError(f"{2 * pairs} features are to rotate, but a head has only {head_dim}.")
+            for (a, b), angle in zip(feature_pairs(pairs, interleaved), angles[token], strict=True):
+                x_a, x_b = float(x[head, token, a]), float(x[head, token, b])
+                out[head, token, a] = magnitude * (x_a * math.cos(angle) - x_b * math.sin(angle))
+                out[head, token, b] = magnitude * (x_a * math.sin(angle) + x_b * math.cos(angle))
+    return out

@@ -1,0 +1,368 @@
+"""Door 3 (score): biases by distance, added to the scaled score: ALiBi, T5, KERPLE, Sandwich, FIRE."""
+
+import math
+
+import numpy as np
+
+from whatwhere.reference.checks import arrays
+from whatwhere.reference.frequencies import inverse_frequencies
+
+
+def alibi_slopes(num_heads: int) -> list[float]:
+    """Return the slope of each head, by the authors' rule for any number of heads.
+
+        H = 2^a     m_h = 2 ** (-8 h / H),  h = 1 .. H
+        else        the slopes of n, the power of two below H; then the 1st, 3rd, 5th, ... of the slopes of 2n
+
+    Press, Smith and Lewis 2022, section 3, https://arxiv.org/abs/2108.12409; the second line is in their code only.
+
+    Raises:
+        ValueError: num_heads is below 1.
+
+    Examples:
+        >>> alibi_slopes(4)
+        [0.25, 0.0625, 0.015625, 0.00390625]
+        >>> alibi_slopes(3)
+        [0.0625, 0.00390625, 0.25]
+    """
+    if num_heads < 1:
+        raise ValueError(f"num_heads is {num_heads}, but must be at least 1.")
+    below = 1
+    while 2 * below <= num_heads:
+        below = 2 * below
+    out = [2.0 ** (-8 * h / below) for h in range(1, below + 1)]
+    h = 1
+    while len(out) < num_heads:
+        out.append(2.0 ** (-8 * h / (2 * below)))
+        h = h + 2
+    return out
+
+
+@arrays(query_positions=1, key_positions=1)
+def alibi_bias(query_positions: np.ndarray, key_positions: np.ndarray, num_heads: int) -> np.ndarray:
+    """Return the penalty of each pair of positions, in each head.
+
+        bias[h, i, j] = -m_h |p_i - p_j|
+
+    Press, Smith and Lewis 2022, section 3. Symmetric: in a causal model the mask excludes later keys.
+
+    Args:
+        query_positions: (queries).
+        key_positions: (keys).
+        num_heads: heads.
+
+    Returns:
+        Shape (heads, queries, keys).
+
+    Examples:
+        >>> alibi_bias(np.array([2]), np.array([0, 1, 2]), num_heads=1) * 256
+        array([[[-2., -1.,  0.]]])
+    """
+    slopes = alibi_slopes(num_heads)
+    bias = np.zeros((num_heads, len(query_positions), len(key_positions)))
+    for head in range(num_heads):
+        for i, at_query in enumerate(query_positions):
+            for j, at_key in enumerate(key_positions):
+                bias[head, i, j] = slopes[head] * -abs(int(at_query) - int(at_key))
+    return bias
+
+
+def t5_bucket(distance: int, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = False) -> int:
+    """Return the bucket of a distance, query minus key.
+
+        bucket(n) = n                                                  n < E,  E = B // 2
+                    min(E + floor((B - E) ln(n / E) / ln(D / E)), B - 1)    else
+
+    Raffel et al. 2020, section 2.1, https://arxiv.org/abs/1910.10683, as in their code; B = num_buckets,
+    D = max_distance. If bidirectional, B is half of num_buckets, and a later key's bucket is that of -n, plus B; else
+    a later key has n = 0. The floor is computed exactly: it is the last f with (n / E) ** (B - E) >= (D / E) ** f.
+
+    Examples:
+        >>> [t5_bucket(n) for n in (-3, 0, 15, 16, 40, 127, 5000)]
+        [0, 0, 15, 16, 23, 31, 31]
+        >>> [t5_bucket(n, bidirectional=True) for n in (-200, -1, 0, 1, 200)]
+        [31, 17, 0, 1, 15]
+    """
+    if bidirectional:
+        side = num_buckets // 2
+        later = side if distance < 0 else 0
+        return later + t5_bucket(abs(distance), side, max_distance)
+    n, exact = max(distance, 0), num_buckets // 2
+    if n < exact:
+        return n
+    floor, wide = 0, num_buckets - exact
+    while floor < wide - 1 and n**wide * exact ** (floor + 1) >= max_distance ** (floor + 1) * exact**wide:
+        floor = floor + 1
+    return exact + floor
+
+
+@arrays(weight=2, query_positions=1, key_positions=1)
+def t5_bias(
+    weight: np.ndarray,
+    query_positions: np.ndarray,
+    key_positions: np.ndarray,
+    max_distance: int = 128,
+    bidirectional: bool = False,
+) -> np.ndarray:
+    """Return the learned bias of each pair's bucket, in each head.
+
+        bias[h, i, j] = W[bucket(p_i - p_j), h]
+
+    Args:
+        weight: W, (num_buckets, heads).
+        query_positions: (queries).
+        key_positions: (keys).
+        max_distance, bidirectional: as in t5_bucket.
+
+    Returns:
+        Shape (heads, queries, keys).
+
+    Examples:
+        >>> t5_bias(np.array([[0.5], [0.7]]), np.array([9]), np.array([0, 8, 9]))
+        array([[[0.7, 0.7, 0.5]]])
+    """
+    num_buckets, heads = weight.shape
+    bias = np.zeros((heads, len(query_positions), len(key_positions)))
+    for h, i, j in np.ndindex(bias.shape):
+        distance = int(query_positions[i]) - int(key_positions[j])
+        bias[h, i, j] = weight[t5_bucket(distance, num_buckets, max_distance, bidirectional), h]
+    return bias
+
+
+@arrays(g=3, query_positions=1, key_positions=1)
+def t5_gradient(
+    g: np.ndarray,
+    num_buckets: int,
+    query_positions: np.ndarray,
+    key_positions: np.ndarray,
+    max_distance: int = 128,
+    bidirectional: bool = False,
+) -> np.ndarray:
+    """Return dL/dW: each row sums the gradients of all pairs in its bucket.
+
+        dL/dW[b, h] = sum over bucket(p_i - p_j) = b of g_hij
+
+    Args:
+        g: (heads, queries, keys).
+        num_buckets: rows of W.
+        query_positions, key_positions, max_distance, bidirectional: as in t5_bias.
+
+    Returns:
+        Shape (num_buckets, heads).
+
+    Examples:
+        >>> t5_gradient(np.ones((1, 1, 3)), 2, np.array([9]), np.array([0, 8, 9])).T
+        array([[1., 2.]])
+    """
+    total = np.zeros((num_buckets, g.shape[0]))
+    for h, i, j in np.ndindex(g.shape):
+        distance = int(query_positions[i]) - int(key_positions[j])
+        total[t5_bucket(distance, num_buckets, max_distance, bidirectional), h] += g[h, i, j]
+    return total
+
+
+@arrays(query_positions=1, key_positions=1, p=1, a=1)
+def kerple_bias(
+    query_positions: np.ndarray, key_positions: np.ndarray, p: np.ndarray, a: np.ndarray, kind: str = "log"
+) -> np.ndarray:
+    """Return a learned kernel of the distance d = |p_i - p_j|, in each head.
+
+        log      bias = -p_h ln(1 + a_h d)
+        power    bias = -a_h d ** p_h
+
+    Chi et al. 2022, https://arxiv.org/abs/2205.09921, in the symbols of their code.
+
+    Args:
+        query_positions: (queries).
+        key_positions: (keys).
+        p: (heads), above 0; for the power at most 2.
+        a: (heads), above 0.
+        kind: `log` or `power`.
+
+    Returns:
+        Shape (heads, queries, keys).
+
+    Examples:
+        >>> kerple_bias(np.array([3]), np.array([0, 3]), p=np.array([1.0]), a=np.array([2.0]), kind="power")
+        array([[[-6., -0.]]])
+    """
+    bias = np.zeros((len(p), len(query_positions), len(key_positions)))
+    for h, i, j in np.ndindex(bias.shape):
+        d = abs(int(query_positions[i]) - int(key_positions[j]))
+        bias[h, i, j] = -a[h] * d ** p[h] if kind == "power" else -p[h] * math.log(1 + a[h] * d)
+    return bias
+
+
+@arrays(g=3, query_positions=1, key_positions=1, p=1, a=1)
+def kerple_gradient(
+    g: np.ndarray,
+    query_positions: np.ndarray,
+    key_positions: np.ndarray,
+    p: np.ndarray,
+    a: np.ndarray,
+    kind: str = "log",
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return dL/dp and dL/da of kerple_bias.
+
+        log      dL/dp_h = -sum g ln(1 + a_h d)         dL/da_h = -sum g p_h d / (1 + a_h d)
+        power    dL/dp_h = -sum g a_h d ** p_h ln d     dL/da_h = -sum g d ** p_h               no term for d = 0
+
+    Args:
+        g: (heads, queries, keys).
+        query_positions, key_positions, p, a, kind: as in kerple_bias.
+
+    Returns:
+        Two arrays, (heads).
+
+    Examples:
+        >>> kerple_gradient(np.ones((1, 1, 1)), np.array([1]), np.array([0]), np.array([3.0]), np.array([1.0]))[1]
+        array([-1.5])
+    """
+    d_p, d_a = np.zeros(len(p)), np.zeros(len(a))
+    for h, i, j in np.ndindex(g.shape):
+        d = abs(int(query_positions[i]) - int(key_positions[j]))
+        if kind == "power" and d > 0:
+            d_p[h] -= g[h, i, j] * a[h] * d ** p[h] * math.log(d)
+            d_a[h] -= g[h, i, j] * d ** p[h]
+        if kind == "log":
+            d_p[h] -= g[h, i, j] * math.log(1 + a[h] * d)
+            d_a[h] -= g[h, i, j] * p[h] * d / (1 + a[h] * d)
+    return d_p, d_a
+
+
+@arrays(query_positions=1, key_positions=1)
+def sandwich_bias(
+    query_positions: np.ndarray,
+    key_positions: np.ndarray,
+    num_heads: int,
+    sinusoid_dim: int = 128,
+    theta: float = 10_000.0,
+) -> np.ndarray:
+    """Return the inner product of the sinusoids of each pair of positions, divided by a ratio of each head.
+
+        bias[h, i, j] = sum_n cos((p_i - p_j) w_n) / (8 h / H)        h = 1 .. H
+
+    Chi et al. 2023, https://arxiv.org/abs/2212.10356, with w_n as in inverse_frequencies.
+
+    Args:
+        query_positions: (queries).
+        key_positions: (keys).
+        num_heads: H.
+        sinusoid_dim: twice the number of w_n, even.
+        theta: above 0.
+
+    Returns:
+        Shape (heads, queries, keys).
+
+    Examples:
+        >>> sandwich_bias(np.array([5]), np.array([5]), num_heads=2, sinusoid_dim=8).ravel()
+        array([1. , 0.5])
+    """
+    bias = np.zeros((num_heads, len(query_positions), len(key_positions)))
+    frequencies = inverse_frequencies(sinusoid_dim, theta)
+    for h, i, j in np.ndindex(bias.shape):
+        d = int(query_positions[i]) - int(key_positions[j])
+        bias[h, i, j] = sum(math.cos(d * w) for w in frequencies) / (8 * (h + 1) / num_heads)
+    return bias
+
+
+def fire_ratio(distance: int, query: int, c: float, threshold: float) -> float:
+    """Return the distance of a key relative to the query's position, both as logarithms.
+
+        ratio = ln(|c d| + 1) / (ln(|c max(i, |threshold|)| + 1) + 1e-6)
+
+    Li et al. 2024, https://arxiv.org/abs/2310.04418.
+
+    Examples:
+        >>> round(fire_ratio(1000, query=1000, c=0.1, threshold=512.0), 6)
+        1.0
+    """
+    largest = max(query, abs(threshold))
+    return math.log(abs(c * distance) + 1) / (math.log(abs(c * largest) + 1) + 1e-6)
+
+
+@arrays(query_positions=1, key_positions=1, first=(1, 1), second=(2, 1))
+def fire_bias(
+    query_positions: np.ndarray,
+    key_positions: np.ndarray,
+    c: float,
+    threshold: float,
+    first: tuple[np.ndarray, np.ndarray],
+    second: tuple[np.ndarray, np.ndarray],
+) -> np.ndarray:
+    """Return a learned function of fire_ratio (a two-layer perceptron), in each head.
+
+        bias[h, i, j] = b_h + sum_n V_hn max(0, U_n ratio + a_n)
+
+    Li et al. 2024, https://arxiv.org/abs/2310.04418.
+
+    Args:
+        query_positions: (queries).
+        key_positions: (keys).
+        c, threshold: as in fire_ratio.
+        first: U and a, (width) each.
+        second: V, (heads, width), and b, (heads).
+
+    Returns:
+        Shape (heads, queries, keys).
+
+    Examples:
+        >>> one = np.ones(1)
+        >>> fire_bias(np.array([7]), np.array([7]), 0.1, 512.0, (one, 2 * one), (3 * np.ones((1, 1)), one))
+        array([[[7.]]])
+    """
+    (u, a), (v, b) = first, second
+    bias = np.zeros((len(b), len(query_positions), len(key_positions)))
+    for h, i, j in np.ndindex(bias.shape):
+        i_at, j_at = int(query_positions[i]), int(key_positions[j])
+        ratio = fire_ratio(i_at - j_at, i_at, c, threshold)
+        bias[h, i, j] = b[h] + sum(v[h, n] * max(0.0, u[n] * ratio + a[n]) for n in range(len(u)))
+    return bias
+
+
+@arrays(g=3, query_positions=1, key_positions=1, first=(1, 1), second=(2, 1))
+def fire_gradient(
+    g: np.ndarray,
+    query_positions: np.ndarray,
+    key_positions: np.ndarray,
+    c: float,
+    threshold: float,
+    first: tuple[np.ndarray, np.ndarray],
+    second: tuple[np.ndarray, np.ndarray],
+) -> tuple[float, float, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return dL/dc, dL/dthreshold, dL/dU, dL/da, dL/dV and dL/db of fire_bias, for c and threshold above 0.
+
+        ratio = N / D        dL/dratio = sum_n V_hn U_n g, over the n of a positive hidden unit
+        dN/dc = d / (1 + c d)        dD/dc = r / (1 + c r)        r = max(i, threshold)
+        dD/dthreshold = c / (1 + c r) where the threshold is the larger, else 0
+
+    Args:
+        g: (heads, queries, keys).
+        query_positions, key_positions, c, threshold, first, second: as in fire_bias.
+
+    Examples:
+        >>> one = np.ones(1)
+        >>> zero, at = np.zeros((1, 1)), np.array([7])
+        >>> fire_gradient(np.ones((1, 1, 1)), at, at, 0.1, 512.0, (one, one), (zero, one))[-1]
+        array([1.])
+    """
+    (u, a), (v, b) = first, second
+    d_c, d_threshold = 0.0, 0.0
+    d_u, d_a, d_v, d_b = np.zeros(u.shape), np.zeros(a.shape), np.zeros(v.shape), np.zeros(b.shape)
+    for h, i, j in np.ndindex(g.shape):
+        i_at, d = int(query_positions[i]), abs(int(query_positions[i]) - int(key_positions[j]))
+        largest = max(i_at, threshold)
+        ratio, below = fire_ratio(d, i_at, c, threshold), math.log(c * largest + 1) + 1e-6
+        d_ratio = 0.0
+        d_b[h] += g[h, i, j]
+        for n in range(len(u)):
+            hidden = u[n] * ratio + a[n]
+            if hidden > 0:
+                d_v[h, n] += g[h, i, j] * hidden
+                d_u[n] += g[h, i, j] * v[h, n] * ratio
+                d_a[n] += g[h, i, j] * v[h, n]
+                d_ratio += g[h, i, j] * v[h, n] * u[n]
+        d_c += d_ratio * (d / (1 + c * d) - ratio * largest / (1 + c * largest)) / below
+        if threshold > i_at:
+            d_threshold -= d_ratio * ratio * c / (1 + c * largest) / below
+    return d_c, d_threshold, d_u, d_a, d_v, d_b

@@ -1,0 +1,217 @@
+"""Door 3 (score): gated biases, FoX and CoPE, of a causal sequence; later keys get 0, and the mask excludes them."""
+
+import math
+
+import numpy as np
+
+from whatwhere.reference.checks import arrays
+
+
+def sigmoid(y: float) -> float:
+    """Return 1 / (1 + exp(-y)).
+
+    Examples:
+        >>> sigmoid(0.0)
+        0.5
+    """
+    return 1 / (1 + math.exp(-y)) if y > 0 else math.exp(y) / (1 + math.exp(y))
+
+
+@arrays(x=2, weight=2, bias=1)
+def fox_gates(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """Return the logarithm of each token's forget gate, in each head.
+
+        ln f_t = ln sigmoid(<w_h, x_t> + b_h)
+
+    Lin et al. 2025, https://arxiv.org/abs/2503.02130.
+
+    Args:
+        x: (tokens, dim).
+        weight: (heads, dim).
+        bias: (heads).
+
+    Returns:
+        Shape (heads, tokens).
+
+    Examples:
+        >>> np.exp(fox_gates(np.zeros((2, 3)), np.ones((1, 3)), np.zeros(1)))
+        array([[0.5, 0.5]])
+    """
+    out = np.zeros((len(weight), len(x)))
+    for h, t in np.ndindex(out.shape):
+        out[h, t] = math.log(sigmoid(float(np.dot(weight[h], x[t]) + bias[h])))
+    return out
+
+
+@arrays(g=2, x=2, weight=2, bias=1)
+def fox_gates_gradient(
+    g: np.ndarray, x: np.ndarray, weight: np.ndarray, bias: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return dL/dx, dL/dw and dL/db of fox_gates: the derivative of ln sigmoid(y) is 1 - sigmoid(y).
+
+    Args:
+        g: (heads, tokens).
+        x, weight, bias: as in fox_gates.
+
+    Examples:
+        >>> fox_gates_gradient(np.ones((1, 1)), np.zeros((1, 2)), np.ones((1, 2)), np.zeros(1))[0]
+        array([[0.5, 0.5]])
+    """
+    d_x, d_weight, d_bias = np.zeros(x.shape), np.zeros(weight.shape), np.zeros(bias.shape)
+    for h, t in np.ndindex(g.shape):
+        slope = g[h, t] * (1 - sigmoid(float(np.dot(weight[h], x[t]) + bias[h])))
+        d_x[t] += slope * weight[h]
+        d_weight[h] += slope * x[t]
+        d_bias[h] += slope
+    return d_x, d_weight, d_bias
+
+
+@arrays(gates=2)
+def fox_bias(gates: np.ndarray) -> np.ndarray:
+    """Return the sum of the log gates after each key, up to each query.
+
+        bias[h, i, j] = sum_{t = j+1 .. i} ln f_t        j <= i
+
+    Lin et al. 2025, https://arxiv.org/abs/2503.02130.
+
+    Args:
+        gates: ln f, (heads, tokens).
+
+    Returns:
+        Shape (heads, tokens, tokens).
+
+    Examples:
+        >>> fox_bias(np.array([[-9.0, -1.0, -2.0]]))[0, 2]
+        array([-3., -2.,  0.])
+    """
+    heads, tokens = gates.shape
+    bias = np.zeros((heads, tokens, tokens))
+    for h, i, j in np.ndindex(bias.shape):
+        for t in range(j + 1, i + 1):
+            bias[h, i, j] += gates[h, t]
+    return bias
+
+
+@arrays(g=3)
+def fox_gradient(g: np.ndarray) -> np.ndarray:
+    """Return dL/d(ln f): a gate sums the gradients of all pairs that it lies between.
+
+        dL/d(ln f_t) = sum over j < t <= i of g_hij
+
+    Args:
+        g: (heads, tokens, tokens).
+
+    Returns:
+        Shape (heads, tokens).
+
+    Examples:
+        >>> fox_gradient(np.ones((1, 3, 3)))
+        array([[0., 2., 2.]])
+    """
+    out = np.zeros(g.shape[:2])
+    for h, i, j in np.ndindex(g.shape):
+        for t in range(j + 1, i + 1):
+            out[h, t] += g[h, i, j]
+    return out
+
+
+@arrays(q=2, k=2)
+def cope_counts(q: np.ndarray, k: np.ndarray, rows: int, scale: float) -> np.ndarray:
+    """Return the contextual position of each key: the sum of the gates from the key up to the query.
+
+        p_ij = min(sum_{t = j .. i} sigmoid(<q_i, k_t> scale), rows - 1)        j <= i
+
+    Golovneva et al. 2024, https://arxiv.org/abs/2405.18719.
+
+    Args:
+        q, k: (tokens, head_dim), of one head.
+        rows: of the table of vectors; counts are clipped to rows - 1.
+        scale: of the scores that the gates are computed from.
+
+    Returns:
+        Shape (tokens, tokens).
+
+    Examples:
+        >>> cope_counts(np.zeros((3, 1)), np.zeros((3, 1)), rows=8, scale=1.0)[2]
+        array([1.5, 1. , 0.5])
+    """
+    counts = np.zeros((len(q), len(k)))
+    for i in range(len(q)):
+        for j in range(i + 1):
+            gates = sum(sigmoid(float(np.dot(q[i], k[t])) * scale) for t in range(j, i + 1))
+            counts[i, j] = min(gates, rows - 1)
+    return counts
+
+
+@arrays(q=3, k=3, weight=2)
+def cope_bias(q: np.ndarray, k: np.ndarray, weight: np.ndarray, scale: float) -> np.ndarray:
+    """Return the dot product of each query with the vector of each key's count, interpolated between whole counts.
+
+        bias[h, i, j] = <q_i, (1 - r) e[floor p_ij] + r e[ceil p_ij]>        r = p_ij - floor p_ij,  j <= i
+
+    Golovneva et al. 2024, https://arxiv.org/abs/2405.18719.
+
+    Args:
+        q, k: (heads, tokens, head_dim).
+        weight: e, (rows, head_dim).
+        scale: of the scores that the gates are computed from.
+
+    Returns:
+        Shape (heads, tokens, tokens).
+
+    Examples:
+        >>> cope_bias(np.ones((1, 1, 1)), np.zeros((1, 1, 1)), np.array([[4.0], [8.0]]), scale=1.0)
+        array([[[6.]]])
+    """
+    heads, tokens, _ = q.shape
+    bias = np.zeros((heads, tokens, tokens))
+    for h in range(heads):
+        counts = cope_counts(q[h], k[h], len(weight), scale)
+        for i in range(tokens):
+            for j in range(i + 1):
+                low, high, r = _between(counts[i, j])
+                bias[h, i, j] = np.dot(q[h, i], (1 - r) * weight[low] + r * weight[high])
+    return bias
+
+
+@arrays(g=3, q=3, k=3, weight=2)
+def cope_gradient(
+    g: np.ndarray, q: np.ndarray, k: np.ndarray, weight: np.ndarray, scale: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return dL/dq, dL/dk and dL/de of cope_bias.
+
+        dL/de[floor] = (1 - r) g q_i      dL/de[ceil] = r g q_i      dL/dp_ij = g <q_i, e[ceil] - e[floor]>
+        dL/dq_i = g e[p_ij] + ...         through each gate s = sigmoid(y) from j to i, unless p_ij was clipped:
+        dL/dy_it = dL/dp_ij s (1 - s)     y_it = <q_i, k_t> scale
+
+    Args:
+        g: (heads, tokens, tokens).
+        q, k, weight, scale: as in cope_bias.
+
+    Examples:
+        >>> one = np.ones((1, 1, 1))
+        >>> cope_gradient(one, one, 0 * one, np.array([[4.0], [8.0]]), scale=1.0)[2].T
+        array([[0.5, 0.5]])
+    """
+    d_q, d_k, d_weight = np.zeros(q.shape), np.zeros(k.shape), np.zeros(weight.shape)
+    for h in range(len(q)):
+        counts = cope_counts(q[h], k[h], len(weight), scale)
+        for i in range(q.shape[1]):
+            for j in range(i + 1):
+                low, high, r = _between(counts[i, j])
+                d_weight[low] += (1 - r) * g[h, i, j] * q[h, i]
+                d_weight[high] += r * g[h, i, j] * q[h, i]
+                d_q[h, i] += g[h, i, j] * ((1 - r) * weight[low] + r * weight[high])
+                if counts[i, j] == len(weight) - 1:
+                    continue
+                d_count = g[h, i, j] * float(np.dot(q[h, i], weight[high] - weight[low]))
+                for t in range(j, i + 1):
+                    s = sigmoid(float(np.dot(q[h, i], k[h, t])) * scale)
+                    d_q[h, i] += d_count * s * (1 - s) * scale * k[h, t]
+                    d_k[h, t] += d_count * s * (1 - s) * scale * q[h, i]
+    return d_q, d_k, d_weight
+
+
+def _between(count: float) -> tuple[int, int, float]:
+    low = math.floor(count)
+    return low, math.ceil(count), count - low

@@ -1,0 +1,152 @@
+"""The claims of the tutorials beside what a comparison measured, as sentences and tables."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from whatwhere.claims.token_table import NumberLine, Quantity, TableRow, TokenTable
+from whatwhere.claims.verdicts import Measurement, Outcome, Verdict
+from whatwhere.comparison.results import Spread
+from whatwhere.escape import cut, visible
+from whatwhere.report.section import Paragraph, Part, Section, Table
+from whatwhere.report.text import count, decimals, listed, number, percent, spread
+
+ABSENT = "–"
+_QUANTITIES: dict[Quantity, str] = {
+    "mean": "mean",
+    "std": "standard deviation",
+    "range": "least and greatest value",
+    "range with positions": "the same after adding positions",
+    "max_min": "cosine of Max and Min",
+    "first_last": "cosine of First and Last",
+    "within_digits": "mean cosine within the digits",
+    "within_operators": "mean cosine within the operators",
+    "within_syntax": "mean cosine within ( ) and comma",
+    "number_line": "digits on a line, |r|",
+}
+_OUTCOMES: dict[Outcome, tuple[str, str]] = {  # for one claim, for several
+    "holds": ("holds", "hold"),
+    "fails": ("fails", "fail"),
+    "depends": ("depends on the run", "depend on the run"),
+    "not judged": ("was not judged", "were not judged"),
+}
+
+VERDICTS = ("claim", "the tutorial's number", "measured here", "verdict", "reason", "precondition")
+"""Columns of the table of verdicts."""
+
+
+def sections(verdicts: Sequence[Verdict], table: TokenTable | None, lines: Sequence[NumberLine]) -> list[Section]:
+    """Return what was found of the claims, as sections of a report.
+
+    Args:
+        verdicts: as `whatwhere.claims.verdicts` returns them.
+        table: as `whatwhere.claims.token_table` returns it.
+        lines: as `whatwhere.claims.number_lines` returns them.
+    """
+    found = []
+    if table is not None:
+        parts: list[Part] = [Paragraph(table_sentence(table)), token_table(table)]
+        parts += [number_lines(lines)] if lines else []
+        found.append(Section("token-table", "What training wrote into the token table", parts))
+    if verdicts:
+        table_of = Table("Each claim is judged by these runs alone", VERDICTS, [verdict_row(v) for v in verdicts])
+        found.append(Section("claims", "What tutorials claim", [Paragraph(verdicts_sentence(verdicts)), table_of]))
+    return found
+
+
+def verdicts_sentence(verdicts: Sequence[Verdict]) -> str:
+    """Return how many of the claims hold, in a sentence."""
+    if not verdicts:
+        return "This task belongs to no tutorial, so there are no claims to judge."
+    outcomes = Counter(verdict.outcome for verdict in verdicts)
+    parts = [f"{outcomes[name]} {texts[outcomes[name] > 1]}" for name, texts in _OUTCOMES.items() if outcomes[name]]
+    return f"Of {count(len(verdicts), 'claim')} of the tutorial, {listed(parts)} in these runs."
+
+
+def verdict_row(verdict: Verdict) -> list[str]:
+    """Return the cells of a verdict, under VERDICTS."""
+    return [
+        verdict.claim,
+        verdict.tutorial,
+        measurement(verdict.measured) if verdict.runs else ABSENT,
+        verdict.outcome,
+        reason(verdict),
+        verdict.precondition,
+    ]
+
+
+def reason(verdict: Verdict) -> str:
+    """Return why a verdict is what it is: the measured numbers, or what is lacking."""
+    if verdict.reason:
+        return f"{verdict.reason}."
+    beside = [f"{each.quantity}: {_number(each)}" for each in verdict.beside if each.spread is not None]
+    met = f"{verdict.line} in {verdict.holding} of {count(verdict.runs, 'run')}"
+    return f"{'; '.join([met, *beside])}."
+
+
+def measurement(measured: Measurement) -> str:
+    """Return a measured quantity with its name."""
+    return f"{measured.quantity}: {_number(measured)}"
+
+
+def table_sentence(table: TokenTable) -> str:
+    """Return in a sentence what training did to the token table."""
+    std, cosine, line = (table[name].low for name in ("std", "max_min", "number_line"))
+    parts = []
+    if std[0] is not None and std[-1] is not None:
+        start, end = (decimals(each.median) for each in (std[0], std[-1]))
+        parts.append(f"Training moved the standard deviation of the token table from {start} to {end}")
+    if cosine[0] is not None and cosine[-1] is not None:
+        start, end = (decimals(each.median, 2) for each in (cosine[0], cosine[-1]))
+        parts.append(f"the cosine of Max and Min from {start} to {end}")
+    if line[-1] is not None:
+        r = spread(_plain(line[-1]), 2)
+        parts.append(f"the digits' order and the direction in which they moved have |r| {r}")
+    return f"{'; '.join(parts)}; medians over {count(table.runs, 'run')}."
+
+
+def token_table(table: TokenTable) -> Table:
+    """Return the numbers of the token table, beside those of the tutorial."""
+    rows = [[_QUANTITIES[row.quantity], *_cells(row), row.tutorial] for row in table.rows]
+    caption = (
+        f"The token table after a share of the steps: median over {count(table.runs, 'run')} of all schemes, with "
+        "least and greatest. The tutorial's numbers are for 0, 10 and 50 epochs of 50, which is 0, 20 and 100 %."
+    )
+    percents = [f"at {percent} %" for percent in table.percents]
+    return Table(caption, ["quantity", *percents, "the tutorial"], rows)
+
+
+def number_lines(lines: Sequence[NumberLine]) -> Table:
+    """Return the digits along the direction in which training moved them most."""
+    rows = [
+        [cut(visible(line.scheme)), *(decimals(float(x), 2) for x in line.coordinates), decimals(line.r, 2)]
+        for line in lines
+    ]
+    caption = "The digits along the first principal axis of what training wrote into them, first seed of each scheme"
+    return Table(caption, ["scheme", *"0123456789", "|r|"], rows, numeric=range(1, 12))
+
+
+def _cells(row: TableRow) -> list[str]:
+    if row.quantity in ("mean", "std"):
+        return [spread(_plain(each), absent=ABSENT) for each in row.low]
+    if not row.quantity.startswith("range"):
+        return [spread(_plain(each), 2, absent=ABSENT) for each in row.low]
+    return [
+        ABSENT if low is None or high is None else f"{decimals(low.median, 2)} to {decimals(high.median, 2)}"
+        for low, high in zip(row.low, row.high, strict=True)
+    ]
+
+
+def _number(measured: Measurement) -> str:
+    if measured.spread is None:
+        return ABSENT
+    write = percent if measured.unit == "share" else _significant
+    median, low, high = (write(value) for value in _plain(measured.spread) or ())
+    return median if low == high else f"{median} ({low} to {high})"
+
+
+def _significant(value: float) -> str:
+    return number(value + 0.0, 2)  # a zero without a sign
+
+
+def _plain(found: Spread | None) -> tuple[float, float, float] | None:
+    return None if found is None else (found.median, found.min, found.max)

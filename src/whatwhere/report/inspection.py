@@ -1,0 +1,296 @@
+"""An inspection as sections: what the token table, the positions and the configuration of a checkpoint show."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from whatwhere.analysis.diagnostics import InitialScale
+from whatwhere.inspection import SECTIONS, Inspection
+from whatwhere.inspection.diagnostics import TokenDiagnostics
+from whatwhere.inspection.position_tables import InputVariance, PositionTable
+from whatwhere.inspection.rotary_report import RotaryReport
+from whatwhere.inspection.token_table import OTHER, Histogram, Norms, NormsOfGroup, SizeOfPart, Sizes, TableSpectrum
+from whatwhere.records import Missing
+from whatwhere.report.diagnostics import diagnostics
+from whatwhere.report.positions import biases, describe_spectrum, positions, rotary
+from whatwhere.report.section import Chart, Paragraph, Part, Section, Series, Table
+from whatwhere.report.text import capital, count, decimals, number, percent
+
+TITLES: Mapping[str, str] = {
+    "sizes": "Sizes",
+    "variance": "Variance of the first layer's input",
+    "norms": "Norms of the token embeddings",
+    "spectrum": "Spectrum of the token embeddings",
+    "diagnostics": "Diagnostics of the token table",
+    "positions": "Position embedding",
+    "rotary": "Rotary",
+    "biases": "Biases by distance",
+}
+_BARS = 16
+
+
+def headline(inspection: Inspection) -> str:
+    """Return the main facts of an inspection in one sentence, without its full stop.
+
+    Args:
+        inspection: the findings; sections that were not requested are left out.
+
+    Examples:
+        >>> headline(Inspection("m", "npy", "0", 0, (500, 64), variance=InputVariance(0.86, 0.136, 0.004, 0.1,
+        ...     norm=None, scale=1.0, scale_known=True, tokens=500, positions=64)))[:66]
+        '500 tokens × 64; token identity explains 86\\xa0% of the variance of t'
+    """
+    shape = inspection.shape
+    tokens = "no token table was found" if shape is None else f"{shape[0]:,} tokens × {shape[1]:,}"
+    layer = ", ".join(filter(None, (tokens, *_encodings(inspection))))
+    return "; ".join(filter(None, (layer, _explained(inspection.variance), _suspicious(inspection.diagnostics))))
+
+
+def sections(inspection: Inspection) -> list[Section]:
+    """Return the sections that were requested, in their order.
+
+    Args:
+        inspection: the findings.
+
+    Examples:
+        >>> found = Inspection("m", "npy", "0", 0, None, rotary=Missing("no layer rotates"))
+        >>> sections(found)[0].parts
+        [Paragraph(text='No layer rotates.')]
+    """
+    writers: Mapping[str, Callable[[Any], list[Part]]] = {
+        "sizes": sizes,
+        "variance": variance,
+        "norms": norms,
+        "spectrum": lambda found: spectrum(found, inspection.positions),
+        "diagnostics": diagnostics,
+        "positions": positions,
+        "rotary": rotary,
+        "biases": biases,
+    }
+    found: list[Section] = []
+    for name in SECTIONS:
+        section = getattr(inspection, name)
+        if isinstance(section, Missing):
+            found.append(Section(name, TITLES[name], [Paragraph(f"{capital(section.missing)}.")]))
+        elif section is not None:
+            found.append(Section(name, TITLES[name], writers[name](section)))
+    return found
+
+
+def sizes(found: Sizes) -> list[Part]:
+    """Return the parameters and bytes of the parts.
+
+    Args:
+        found: the section.
+    """
+    tables = sum((part.share or 0.0 for part in found.parts if part.part != OTHER), 0.0)
+    text = [
+        f"{found.parameters:,} parameters, {percent(tables)} of them in the tables named below.",
+        _tied(found),
+        *(["The token table was found by its number of rows, not by its name."] if found.guessed else []),
+        *([_initialization(found.initial_scale)] if found.initial_scale else []),
+    ]
+    total = f"{found.parameters:,}", "", number(found.bytes), "", count(found.tensors, "tensor")
+    columns = ("part", "shape", "type", "parameters", "share", "bytes", "of bytes", "tensor")
+    rows = [*map(_size, found.parts), ["all", "", "", *total]]
+    return [*map(Paragraph, text), Table("Parameters and bytes by part", columns, rows, (3, 4, 5, 6), shorten="never")]
+
+
+def variance(found: InputVariance) -> list[Part]:
+    """Return the shares of the variance that tokens and positions explain.
+
+    Args:
+        found: the section.
+    """
+    after = f"the normalization {found.norm}" if found.norm else (
+        "a normalization to mean 0 and variance 1 (that of the model was not found)"
+    )  # fmt: skip
+    scale = "" if found.scale == 1 else f", token embeddings multiplied by {number(found.scale, 4)}"
+    unknown = "" if found.scale_known else ", their factor not known and taken as 1"
+    rows = [("token identity", found.token), ("position", found.position), ("interaction", found.interaction)]
+    return [
+        Paragraph(
+            f"Token identity explains {percent(found.token)} of the variance of the first layer's input, position "
+            f"{percent(found.position)}, and their interaction, which the normalization causes, "
+            f"{percent(found.interaction)}."
+        ),
+        Paragraph(
+            f"Computed after {after}{scale}{unknown}, over {found.tokens:,} tokens at {found.positions:,} positions, "
+            "sampled uniformly. The deviations that a token and a position cause have a mean absolute cosine of "
+            f"{decimals(found.mean_abs_cosine)}."
+        ),
+        Table(
+            "Shares of the variance",
+            ("explained by", "share"),
+            [[name, percent(share)] for name, share in rows],
+            (1,),
+            bars=[share for _, share in rows],
+        ),
+    ]
+
+
+def norms(found: Norms) -> list[Part]:
+    """Return the distribution of the norms.
+
+    Args:
+        found: the section.
+    """
+    each = found.percentiles
+    parts: list[Part] = [
+        Paragraph(
+            f"The median norm is {number(each['50'])}; 90\u00a0% are between {number(each['5'])} and "
+            f"{number(each['95'])}."
+        ),
+        Table(
+            "Percentiles of the norms",
+            ("percentile", *each),
+            [["norm", *map(number, each.values())]],
+            range(1, len(each) + 1),
+        ),
+        _histogram(found.histogram, each["50"]),
+    ]
+    if isinstance(found.by_type, Missing) or isinstance(found.by_script, Missing):
+        reason = next(part.missing for part in (found.by_type, found.by_script) if isinstance(part, Missing))
+        return [*parts, Paragraph(f"By token type and script: {reason}.")]
+    return [
+        *parts,
+        _groups("Norms by token type", "type", found.by_type),
+        _groups("Norms by script", "script", found.by_script),
+    ]
+
+
+def spectrum(found: TableSpectrum, of_positions: PositionTable | Missing | None = None) -> list[Part]:
+    """Return how the variance of the rows is distributed over principal axes.
+
+    Args:
+        found: the section.
+        of_positions: the position table, whose spectrum is drawn besides.
+    """
+    shares = {"token embeddings": found.explained_variance_ratio.tolist()}
+    if isinstance(of_positions, PositionTable):
+        shares["positions"] = of_positions.spectrum.explained_variance_ratio.tolist()
+    axes = range(max(map(len, shares.values())))
+    rows = [
+        [str(axis + 1), *(percent(each[axis]) if axis < len(each) else "" for each in shares.values())] for axis in axes
+    ]
+    top = found.explained_variance_ratio[0] or 1.0
+    bars = [
+        float(found.explained_variance_ratio[axis] / top) if axis < len(found.explained_variance_ratio) else 0.0
+        for axis in axes
+    ]
+    title = "Share of the variance by principal axis"
+    table = Table(title, ("axis", *shares), rows, range(len(shares) + 1), bars=bars)
+    series = [
+        Series(name, [100 * each[axis] if axis < len(each) else float("nan") for axis in axes])
+        for name, each in shares.items()
+    ]
+    chart = Chart(
+        kind="lines",
+        title=title,
+        x_label="axis",
+        y_label="share of the variance, %",
+        x=[axis + 1.0 for axis in axes],
+        series=series,
+        table=table,
+        note=f"The first {len(axes)} axes: the steeper the fall, the fewer directions the rows use.",
+        method="Principal components of the rows less their mean, in float64: each axis has its share of the sum of "
+        "squares.",
+    )
+    return [Paragraph(describe_spectrum(found)), chart]
+
+
+def _encodings(inspection: Inspection) -> list[str]:
+    found = []
+    if isinstance(inspection.positions, PositionTable):
+        own = inspection.positions
+        found.append(f"{own.positions:,} {'learned' if own.learned else 'fixed'} positions")
+        if own.trained < own.examined:
+            found.append(f"trained up to {own.trained:,}")
+    if isinstance(inspection.rotary, RotaryReport):
+        first, *others = inspection.rotary.groups
+        several = f", one of {len(others) + 1} kinds" if others else ""
+        claimed = f", claimed {first.claimed:,}" if first.claimed != first.trained else ""
+        found.append(f"{first.scheme} of theta {first.theta:,.0f}{several}, trained length {first.trained:,}{claimed}")
+    if inspection.biases is not None and not isinstance(inspection.biases, Missing):
+        bias = inspection.biases.groups[0]
+        heads = "" if isinstance(bias.curves, Missing) else f" of {count(bias.curves.heads, 'head')}"
+        found.append(f"{bias.scheme} biases{heads}")
+    return found
+
+
+def _explained(found: InputVariance | Missing | None) -> str:
+    if not isinstance(found, InputVariance):
+        return ""
+    return (
+        f"token identity explains {percent(found.token, 0)} of the variance of the first layer's input, position "
+        f"{percent(found.position, 0)}"
+    )
+
+
+def _suspicious(found: TokenDiagnostics | Missing | None) -> str:
+    if not isinstance(found, TokenDiagnostics):
+        return ""
+    if not isinstance(found.unreachable, Missing) and found.unreachable.count:
+        return f"{count(found.unreachable.count, 'unreachable token')}"
+    suspected = found.under_trained.count
+    return f"{count(suspected, 'token')} suspected of being under-trained" if suspected else ""
+
+
+def _tied(found: Sizes) -> str:
+    if found.tied is None:
+        return "Tied or not: the file does not show it, and stores no output projection."
+    if not found.tied:
+        return "Not tied: the output projection is a table of its own."
+    stored = any(part.part == "output projection" for part in found.parts)
+    return f"Tied: the output projection is the token table{', stored twice' if stored else ''}."
+
+
+def _initialization(found: InitialScale) -> str:
+    rows = (
+        f"the {found.rows:,} rows that are suspected of being under-trained"
+        if found.under_trained
+        else f"all {found.rows:,} rows (none is suspected of being under-trained)"
+    )
+    text = f"Initialization: the numbers of {rows} have a standard deviation of {number(found.std)} about their mean"
+    if found.rule is None or found.expected_std is None:
+        return f"{text} row, which is near no usual initialization; weight decay may have shrunk them."
+    return f"{text} row, near {number(found.expected_std)}: {found.rule}."
+
+
+def _size(part: SizeOfPart) -> list[str]:
+    shape = "" if part.shape is None else " × ".join(f"{n:,}" for n in part.shape)
+    numbers = f"{part.parameters:,}", percent(part.share), number(part.bytes), percent(part.share_of_bytes)
+    return [part.part, shape, part.dtype, *numbers, part.tensor or ""]
+
+
+def _histogram(found: Histogram, median: float) -> Chart:
+    title = "Histogram of the norms"
+    counts, edges = found.counts.tolist(), found.edges.tolist()
+    few, ends = _merged(counts, edges)
+    rows = [[f"{number(low)} to {number(high)}", f"{n:,}"] for n, (low, high) in zip(few, pairwise(ends), strict=True)]
+    bars = [n / max(few) for n in few]
+    table = Table(title, ("norm", "rows"), rows, (1,), bars=bars, shorten="never")
+    return Chart(
+        kind="histogram",
+        title=title,
+        x_label="norm",
+        y_label="rows",
+        x=edges,
+        series=[Series("rows", [*map(float, counts)])],
+        table=table,
+        note="A second peak at low norms may be tokens that training rarely updated.",
+        method=f"Norms of the {sum(counts):,} rows that hold finite numbers, in float64, in bins of equal width.",
+        marks=[(median, f"median {number(median)}")],
+    )
+
+
+def _merged(counts: Sequence[int], edges: Sequence[float]) -> tuple[list[int], list[float]]:
+    """Return a histogram of at most 16 bins, neighbors merged."""
+    width = -(-len(counts) // _BARS)
+    starts = range(0, len(counts), width)
+    return [sum(counts[n : n + width]) for n in starts], [*(edges[n] for n in starts), edges[-1]]
+
+
+def _groups(caption: str, name: str, groups: Sequence[NormsOfGroup]) -> Table:
+    rows = [[each.name, f"{each.rows:,}", *map(number, (each.p5, each.median, each.p95))] for each in groups]
+    return Table(caption, (name, "rows", "5\u00a0%", "median", "95\u00a0%"), rows, (1, 2, 3, 4))

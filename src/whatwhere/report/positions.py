@@ -1,0 +1,242 @@
+"""The sections of an inspection on positions: the position embedding, rotary, and biases by distance."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from whatwhere.inspection.biases import BiasCurves, BiasReport
+from whatwhere.inspection.position_tables import PositionTable
+from whatwhere.inspection.rotary_report import Agreement, RotaryLayers, RotaryReport
+from whatwhere.inspection.token_table import TableSpectrum
+from whatwhere.records import Missing
+from whatwhere.report.section import Paragraph, Part, Table
+from whatwhere.report.text import capital, count, decimals, number, percent, ranges
+
+_DISTANCES = tuple(2**n for n in range(10))
+_OUTLIERS = 20
+
+
+def positions(found: PositionTable) -> list[Part]:
+    """Return the sections on the position embedding.
+
+    Args:
+        found: the section.
+    """
+    kind = "Learned" if found.learned else "Fixed"
+    text = [
+        f"{kind}: {found.positions:,} positions × {found.dim:,}; median norm {number(found.median_norm)}.",
+        _trained(found),
+        _shift(found),
+        describe_spectrum(found.spectrum),
+        _outliers(found),
+    ]
+    near = [(n, float(found.by_distance[n])) for n in _DISTANCES if n < len(found.by_distance)]
+    table = Table(
+        "Mean cosine of two positions, by their distance",
+        ("distance", "mean cosine"),
+        [[str(distance), decimals(cosine)] for distance, cosine in near],
+        (0, 1),
+        bars=[max(cosine, 0.0) for _, cosine in near],
+    )
+    return [*(Paragraph(each) for each in text if each), table]
+
+
+def rotary(found: RotaryReport) -> list[Part]:
+    """Return the sections on rotations.
+
+    Args:
+        found: the section.
+    """
+    parts: list[Part] = []
+    for n, group in enumerate(found.groups):
+        layers = layers_text(group.layers, found.layers)
+        text = [
+            f"{layers}: {group.scheme}, theta {group.theta:,.6g}, {_pairs(group)} of {group.head_dim} features, "
+            f"{group.scaling or 'no scaling'}.",
+            *_lengths(group),
+            *([_agreement("with and without the scaling", group.effect)] if group.scaling else []),
+            *(
+                _agreement("as in these layers and as in the first group", other)
+                for other in found.between
+                if other.second == n
+            ),
+        ]
+        parts += [*map(Paragraph, text), _pair_table(layers, group)]
+    if found.without:
+        parts.append(Paragraph(f"{layers_text(found.without, found.layers)}: no rotation."))
+    return parts
+
+
+def biases(found: BiasReport) -> list[Part]:
+    """Return the sections on biases by distance.
+
+    Args:
+        found: the section.
+    """
+    parts: list[Part] = [Paragraph(_ranges(found))]
+    for group in found.groups:
+        part = f"{group.part}, " if group.part else ""
+        title = f"{group.scheme}, {part}{layers_text(group.layers).lower()}"
+        if isinstance(group.curves, Missing):
+            parts.append(Paragraph(f"{title}: {group.curves.missing}."))
+        else:
+            parts.append(_heads(title, group.curves))
+    return parts
+
+
+def describe_spectrum(found: TableSpectrum) -> str:
+    """Return a sentence on how many axes hold the variance, and how alike rows are.
+
+    Args:
+        found: the spectrum of a table.
+    """
+    ninety = (
+        ""
+        if found.axes_for_90 is None
+        else f"{found.axes_for_90:,} of {found.dim:,} principal axes hold 90\u00a0% of the variance; "
+    )
+    sampled = f", from a sample of {found.rows:,} rows" if found.sampled else ""
+    return capital(
+        f"{ninety}the participation ratio is {number(found.participation_ratio, 4)}; two rows have a mean cosine of "
+        f"{decimals(found.mean_cosine)}, and the norm of the mean row is {decimals(found.mean_row_norm, 2)} of the "
+        f"mean norm{sampled}."
+    )
+
+
+def layers_text(layers: Sequence[int], total: int | None = None) -> str:
+    """Return the name of some layers.
+
+    Args:
+        layers: their numbers, ascending.
+        total: of the model's layers; None leaves it out.
+
+    Examples:
+        >>> layers_text([0, 1, 2, 4], 8), layers_text([0, 1], 2), layers_text([3])
+        ('Layers 0–2, 4 of 8', 'All 2 layers', 'Layer 3')
+    """
+    if total is not None and len(layers) == total:
+        return f"All {total} layers"
+    named = f"Layer{'s' if len(layers) > 1 else ''} {ranges(layers)}"
+    return named if total is None else f"{named} of {total}"
+
+
+def _trained(found: PositionTable) -> str:
+    if found.trained < found.examined:
+        return (
+            f"From position {found.trained:,} on, rows are not similar to their neighbors, while the rows before are: "
+            "training seems to have stopped there."
+        )
+    return "No position was found from which on rows are less similar to their neighbors." if found.learned else ""
+
+
+def _shift(found: PositionTable) -> str:
+    if found.shift is None:
+        return "There are too few positions to fit a linear map from each position to the next."
+    explained = percent(max(found.shift, 0.0))
+    return f"One linear map from each position to the next explains {explained} of the variance of held-out positions."
+
+
+def _outliers(found: PositionTable) -> str:
+    listed = [f"{n} ({number(float(found.norms[n]))})" for n in found.outliers[:_OUTLIERS].tolist()]
+    more = f" and {len(found.outliers) - _OUTLIERS:,} more" if len(found.outliers) > _OUTLIERS else ""
+    return f"Positions of unusual norm: {', '.join(listed) or 'none'}{more}."
+
+
+def _pairs(group: RotaryLayers) -> str:
+    return count(len(group.wavelengths), "pair")
+
+
+def _lengths(group: RotaryLayers) -> list[str]:
+    """Return how the pairs of a rotation compare with the trained and the claimed length."""
+    trained, claimed, pairs = group.trained, group.claimed, len(group.wavelengths)
+    lines = [
+        f"Trained length {trained:,}, claimed {claimed:,}: {group.lengths}.",
+        f"{int(group.partial.sum())} of {pairs} pairs do not complete a rotation in {trained:,} positions.",
+    ]
+    if claimed != trained or group.scaling:
+        scaled = int((group.rotations_claimed < 1).sum())
+        unscaled = int((claimed < group.unscaled).sum())
+        lines.append(
+            f"In {claimed:,} positions {unscaled} would not without the scaling, and {scaled} do not with it."
+            if group.scaling
+            else f"In {claimed:,} positions {scaled} do not."
+        )
+        beyond = int(group.unseen.sum())
+        pairs_reach = f"{count(beyond, 'pair')} then {'reaches' if beyond == 1 else 'reach'}"
+        lines.append(
+            f"{pairs_reach if beyond else 'No pair then reaches'} angles that do not occur in {trained:,} positions."
+        )
+    if group.constant.any():
+        lines.append(f"{count(int(group.constant.sum()), 'pair')} of frequency 0: not rotated at all.")
+    if group.magnitude != 1:
+        lines.append(f"Queries and keys are multiplied by {number(group.magnitude, 4)}.")
+    return lines
+
+
+def _agreement(how: str, found: Agreement) -> str:
+    """Return the cosine at a few distances: those that begin a decade, their eightfold, and the last."""
+    chosen = {factor * 10**power for factor in (1, 8) for power in range(9)} | {found.distances[-1]}
+    each = zip(found.distances, found.cosine.tolist(), strict=True)
+    listed = ", ".join(f"{decimals(cosine)} at {distance:,}" for distance, cosine in each if distance in chosen)
+    return f"Cosine of a vector rotated {how}, by distance: {listed}."
+
+
+def _pair_table(layers: str, group: RotaryLayers) -> Table:
+    columns = {"wavelength": group.wavelengths}
+    if group.scaling:
+        columns |= {"wavelength unscaled": group.unscaled, "slowdown": group.slowdown}
+    columns[f"rotations in {group.trained:,}"] = group.rotations_trained
+    if group.claimed != group.trained:
+        columns[f"rotations in {group.claimed:,}"] = group.rotations_claimed
+    values = [column.tolist() for column in columns.values()]
+    rows = [
+        [str(pair), *(number(value, absent="never") if np.isfinite(value) else "never" for value in row)]
+        for pair, row in enumerate(zip(*values, strict=True))
+    ]
+    names = ("pair", *columns)
+    return Table(f"{layers}: pairs, the highest frequency first", names, rows, range(len(names)), shorten="evenly")
+
+
+def _ranges(found: BiasReport) -> str:
+    known = [
+        head.effective_range
+        for group in found.groups
+        if not isinstance(group.curves, Missing)
+        for head in group.curves.past
+    ]
+    if not known:
+        return "The bias is not known from a checkpoint alone."
+    ends = [distance for distance in known if distance is not None]
+    meaning = (
+        "Effective range: the distance from which on every weight is below 1\u00a0% of the head's greatest, where the "
+        "bias alone counts; half: below 50\u00a0%."
+    )
+    if not ends:
+        return f"In no head does the weight fall below 1\u00a0% of its greatest, at the distances examined. {meaning}"
+    return (
+        f"{len(ends)} of {count(len(known), 'head')} have an effective range, of {min(ends):,} to {max(ends):,} "
+        f"tokens. {meaning}"
+    )
+
+
+def _heads(title: str, curves: BiasCurves) -> Table:
+    columns = ["head", "effective range", "half", "greatest at"]
+    rows = [
+        [str(head.head), _range(head.effective_range, curves), _range(head.half, curves), f"{head.peak:,}"]
+        for head in curves.past
+    ]
+    if curves.future is not None:
+        columns.append("range ahead")
+        for row, head in zip(rows, curves.future, strict=True):
+            row.append(_range(head.effective_range, curves))
+    if curves.slopes is not None:
+        columns.append("slope")
+        for row, slope in zip(rows, curves.slopes.tolist(), strict=True):
+            row.append(number(slope, 4))
+    return Table(f"{title}: effective range by head", columns, rows, range(len(columns)), shorten="evenly")
+
+
+def _range(distance: int | None, curves: BiasCurves) -> str:
+    if distance is not None:
+        return f"{distance:,}"
+    return "unlimited" if curves.endless else f"over {curves.examined - 1:,}"

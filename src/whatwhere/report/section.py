@@ -1,0 +1,96 @@
+"""Sections: what every report is made of, whether it is shown in a terminal, on a page or in a file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Shorten = Literal["first", "evenly", "never"]
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A passage of text."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text.
+
+    Args:
+        caption: what it shows.
+        columns: their headings.
+        rows: the cells; the first of each row names the row.
+        numeric: the columns that hold numbers, counted from 0; they are aligned to the right.
+        total: how many rows there are, where not all are listed; None where all are.
+        bars: shares from 0 to 1 that a terminal draws beside the rows.
+        shorten: which rows a terminal prints where there are many: the first, some from end to end, or all.
+    """
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numeric: Sequence[int] = ()
+    total: int | None = None
+    bars: Sequence[float] | None = None
+    shorten: Shorten = "first"
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line or one set of bars of a chart.
+
+    Args:
+        name: what the legend calls it.
+        values: NaN where there is none.
+    """
+
+    name: str
+    values: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure for pages; a terminal prints its table instead.
+
+    Args:
+        kind: a histogram has one more x than values: the edges of its bins.
+        title: what it shows.
+        x_label, y_label: the axes, with units.
+        x: positions on the horizontal axis.
+        series: what is drawn above them.
+        table: the same numbers to read.
+        note: one sentence on how to read it, or "".
+        method: how the numbers were computed, or "".
+        marks: vertical lines, each a position on the horizontal axis and its label.
+    """
+
+    kind: Literal["histogram", "lines"]
+    title: str
+    x_label: str
+    y_label: str
+    x: Sequence[float]
+    series: Sequence[Series]
+    table: Table
+    note: str = ""
+    method: str = ""
+    marks: Sequence[tuple[float, str]] = ()
+
+
+Part = Paragraph | Table | Chart
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled part of a report.
+
+    Args:
+        name: a short name, for links and options.
+        title: the heading.
+        parts: paragraphs, tables and charts, in the order of reading.
+    """
+
+    name: str
+    title: str
+    parts: Sequence[Part]

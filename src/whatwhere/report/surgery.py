@@ -1,0 +1,117 @@
+"""What resize, trim and convert did to a checkpoint, as sections."""
+
+from collections.abc import Sequence
+
+from whatwhere.models.surgery.report import (
+    Cast,
+    CorpusCheck,
+    Exported,
+    LayoutConverted,
+    Measured,
+    Report,
+    Resized,
+    Retokenized,
+    RowStatistics,
+    TableDamage,
+    TableRows,
+    Trimmed,
+)
+from whatwhere.report.section import Paragraph, Section, Table
+from whatwhere.report.text import count
+
+_COMPOSED = {"subtokens": "means of sub-tokens", "omp": "sums by matching pursuit"}
+
+
+def sections(report: Report) -> list[Section]:
+    """Return the changed tensors in a table, then measurements, notes and the output in sentences.
+
+    Args:
+        report: of an operation on a checkpoint.
+    """
+    rows = [(one.name, one.before, one.after, one.what) for one in report.changed]
+    tables = [Table("", ("tensor", "before", "after", "what"), rows)] if rows else []
+    return [Section("surgery", report.command, [*tables, *map(Paragraph, _lines(report))])]
+
+
+def _lines(report: Report) -> list[str]:
+    lines = []
+    if report.kept:
+        verb = "is" if report.kept == 1 else "are"
+        lines.append(f"{count(report.kept, 'other tensor')} {verb} the same byte for byte.")
+    if report.measured is not None:
+        lines += [f"{name}: {value}" for name, value in _measurements(report.measured)]
+    lines += [f"Note: {note}." for note in report.notes]
+    if report.left_out:
+        lines.append(f"Not copied: {', '.join(report.left_out)}.")
+    lines.append(f"Written: {report.out}, {report.bytes:,} bytes of weights.")
+    return lines
+
+
+def _measurements(measured: Measured) -> list[tuple[str, str]]:
+    """Return names and values as text."""
+    match measured:
+        case Resized():
+            ids = ", ".join(f"{number:,}" for number in measured.new_ids)
+            return [*_tables(measured.tables), ("new ids", ids or "none")]
+        case Trimmed():
+            tokens = [
+                ("tokens before", f"{measured.tokens_before:,}"),
+                ("tokens kept", f"{measured.tokens_kept:,}"),
+                ("of them requested", f"{measured.tokens_requested:,}"),
+            ]
+            return [*tokens, *_tables(measured.tables), *_corpus(measured.corpus)]
+        case Retokenized():
+            tokens = [
+                ("tokens", f"{measured.tokens:,}"),
+                ("copied", f"{measured.copied:,}"),
+                (_COMPOSED[measured.method], f"{measured.composed:,}"),
+                ("mean row", f"{measured.mean_rows:,}"),
+            ]
+            return [*tokens, *_tables(measured.tables)]
+        case LayoutConverted():
+            return [("restored exactly by the inverse", f"{measured.restored_exactly:,}")]
+        case Cast():
+            return _cast(measured)
+        case Exported():
+            return [("rows", f"{measured.rows:,}")]
+
+
+def _tables(tables: Sequence[TableRows]) -> list[tuple[str, str]]:
+    return [
+        (one.name, _statistics(one.kept) + (f", new rows ({_statistics(one.new)})" if one.new is not None else ""))
+        for one in tables
+    ]
+
+
+def _statistics(rows: RowStatistics) -> str:
+    spread = f"standard deviation {rows.standard_deviation:.6g}"
+    return f"rows {rows.rows:,}, median norm {rows.median_norm:.6g}, {spread}"
+
+
+def _corpus(check: CorpusCheck | None) -> list[tuple[str, str]]:
+    if check is None:
+        return []
+    return [
+        ("tokens of the corpus", f"{check.tokens:,}"),
+        ("of them unknown", f"{check.unknown:,}"),
+        ("encoded as before", "yes" if check.encoded_as_before else "no"),
+    ]
+
+
+def _cast(measured: Cast) -> list[tuple[str, str]]:
+    lines = [
+        ("relative error", f"{measured.relative_error:.6g}"),
+        ("worst tensor", measured.worst_tensor),
+        ("its relative error", f"{measured.worst_relative_error:.6g}"),
+    ]
+    return lines if measured.token_table is None else [*lines, ("token table", _damage(measured.token_table))]
+
+
+def _damage(damage: TableDamage) -> str:
+    values = [
+        ("relative error", damage.relative_error),
+        ("worst row cosine", damage.worst_row_cosine),
+        ("median row cosine", damage.median_row_cosine),
+        ("share of 10 nearest kept", damage.nearest_kept),
+    ]
+    return ", ".join(f"{name} {value:.6g}" for name, value in values if value is not None)

@@ -1,0 +1,108 @@
+"""Reports in a terminal: sections as text, tables and bars; and the progress of long work."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from whatwhere.escape import visible
+from whatwhere.report.section import Chart, Paragraph, Section, Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+ROWS = 12
+"""Rows of a long table that are printed where nothing else is requested."""
+_EVENLY = 16
+_BAR = 40
+
+
+def new_console() -> "Console":
+    """Return a console as wide as the terminal, or 160 columns into a pipe or file."""
+    from rich.console import Console
+
+    # A pipe has no width: the usual 80 columns would cut tables.
+    return Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False)
+
+
+def new_table(*header: str) -> "RichTable":
+    """Return an empty table without lines."""
+    from rich.table import Table as RichTable
+
+    return RichTable(*header, box=None, padding=(0, 1))
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows on standard error what is being done; into a file or pipe it writes nothing."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True, markup=False, highlight=False).status("opening") as status:
+        yield lambda step: status.update(visible(step))
+
+
+def print_sections(sections: Sequence[Section], console: "Console", rows: int = ROWS) -> None:
+    """Print sections one below the other.
+
+    Args:
+        sections: what to print.
+        console: where to print.
+        rows: rows of a long table that are printed.
+    """
+    for section in sections:
+        console.print(f"\n{visible(section.title)}", style="bold")
+        for part in section.parts:
+            if isinstance(part, Paragraph):
+                console.print(f" {visible(part.text)}")
+            else:
+                print_table(part.table if isinstance(part, Chart) else part, console, rows)
+
+
+def print_table(table: Table, console: "Console", rows: int = ROWS) -> None:
+    """Print a table below its caption: some rows of a long one, and how many more there are.
+
+    Args:
+        table: what to print.
+        console: where to print.
+        rows: rows of a long table that are printed.
+    """
+    printed = new_table()
+    for n, name in enumerate(table.columns):
+        printed.add_column(visible(name), justify="right" if n in table.numeric else "left")
+    if table.bars is not None:
+        printed.add_column("")
+    kept = _kept(table, rows)
+    for n in kept:
+        bar = [] if table.bars is None else [_bar(table.bars[n])]
+        printed.add_row(*map(visible, table.rows[n]), *bar)
+    if table.caption:
+        console.print(f"\n {visible(table.caption)}")
+    if kept:
+        console.print(printed)
+    more = (len(table.rows) if table.total is None else table.total) - len(kept)
+    if more and table.shorten == "first":
+        console.print(f"   and {more:,} more: --json lists them")
+
+
+def _kept(table: Table, rows: int) -> Sequence[int]:
+    """Return the numbers of the rows that are printed."""
+    if table.shorten == "first":
+        return range(min(len(table.rows), rows))
+    total, most = len(table.rows), max(rows, _EVENLY)
+    if table.shorten == "never" or total <= most:
+        return range(total)
+    return sorted({round(n * (total - 1) / (most - 1)) for n in range(most)})
+
+
+def _bar(share: float, width: int = _BAR) -> str:
+    """Return a share as a bar, to an eighth of a character where the terminal's encoding has such characters."""
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    if not encoding.lower().replace("-", "").startswith("utf"):
+        return "#" * round(eighths / 8)
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[rest]

@@ -1,0 +1,128 @@
+"""Numbers, counts and lists as text: the one format of terminal, page and files."""
+
+import math
+from collections.abc import Sequence
+
+MINUS = "\u2212"
+NARROW = "\u00a0"
+"""A space that does not break: a number keeps its unit on its line."""
+
+Spread = tuple[float, float, float]
+"""Median, least and greatest."""
+
+
+def capital(sentence: str) -> str:
+    """Return a sentence that begins with a capital letter.
+
+    Examples:
+        >>> capital("no layer rotates")
+        'No layer rotates'
+    """
+    return sentence[:1].upper() + sentence[1:]
+
+
+def count(number: int, one: str, several: str = "") -> str:
+    """Return a number of things, with the noun in its number.
+
+    Args:
+        number: how many.
+        one: the noun for one thing.
+        several: the noun for more; "" appends an s.
+
+    Examples:
+        >>> count(1, "seed"), count(3000, "seed"), count(2, "entry", "entries")
+        ('1 seed', '3,000 seeds', '2 entries')
+    """
+    return f"{number:,} {one if number == 1 else several or one + 's'}"
+
+
+def listed(parts: Sequence[str], last: str = "and") -> str:
+    """Return parts as a list in a sentence.
+
+    Examples:
+        >>> listed(["a", "b", "c"]), listed(["a", "b"], "or")
+        ('a, b and c', 'a or b')
+    """
+    return f" {last} ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return whole numbers in ascending order, consecutive ones by their ends.
+
+    Examples:
+        >>> ranges([0, 1, 2, 4]), ranges([64])
+        ('0–2, 4', '64')
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    return ", ".join("–".join(map(str, run)) for run in runs)
+
+
+def number(value: float | int | None, digits: int = 3, absent: str = "") -> str:
+    """Return a number of any size with so many significant digits, thousands whole.
+
+    Examples:
+        >>> number(46_881_792), number(0.12345), number(-7.04e-6, 2), number(None, absent="never")
+        ('46,881,792', '0.123', '−7.0e−6', 'never')
+    """
+    if value is None:
+        return absent
+    if not math.isfinite(value):
+        return "not finite"
+    size = abs(value)
+    if size >= 1e15 or 0 < size < 1e-3:
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        return f"{mantissa}e{int(exponent)}".replace("-", MINUS)
+    return (f"{value:,.0f}" if size >= 1000 else f"{value:.{digits}g}").replace("-", MINUS)
+
+
+def decimals(value: float, places: int = 3) -> str:
+    """Return a number with so many decimal places.
+
+    Examples:
+        >>> decimals(-0.21), decimals(-0.0004)
+        ('−0.210', '0.000')
+    """
+    if not math.isfinite(value):
+        return "not finite"
+    written = f"{value:,.{places}f}"
+    return (written if float(written.replace(",", "")) else written.lstrip("-")).replace("-", MINUS)
+
+
+def percent(share: float | None, places: int = 1) -> str:
+    """Return a share in percent; a small one with two significant digits.
+
+    Examples:
+        >>> percent(0.5), percent(0.0002), percent(None)
+        ('50.0\\xa0%', '0.02\\xa0%', '')
+    """
+    if share is None:
+        return ""
+    if not math.isfinite(share):
+        return "not finite"
+    small = 0 < abs(share) < 0.01
+    written = f"{100 * share:.2g}" if small else f"{100 * share:.{places}f}"
+    return f"{written}{NARROW}%".replace("-", MINUS)
+
+
+def spread(found: Spread | None, places: int = 3, factor: float = 1.0, absent: str = "") -> str:
+    """Return a median, and the range where the values differ.
+
+    Args:
+        found: median, least and greatest.
+        places: decimal places.
+        factor: multiplies the values first, such as 100 for percent.
+        absent: the text where there is no value.
+
+    Examples:
+        >>> spread((0.5, -0.25, 1.0), 2)
+        '0.50 (−0.25 to 1.00)'
+    """
+    if found is None:
+        return absent
+    median, least, greatest = (decimals(value * factor, places) for value in found)
+    return median if least == greatest else f"{median} ({least} to {greatest})"

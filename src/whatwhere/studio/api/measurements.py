@@ -1,0 +1,369 @@
+"""What a comparison measured, for the page: arrays of scores, and the sentences and tables of the report."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int32
+
+from whatwhere import claims
+from whatwhere.comparison.folder import Comparison
+from whatwhere.comparison.results import ALL, Spread
+from whatwhere.escape import visible
+from whatwhere.report import claims as claims_report
+from whatwhere.report import comparison as report
+from whatwhere.report.section import Section
+from whatwhere.report.text import capital
+
+_AXES = {
+    "rows by dimension": ("dimension", "position", "a vector for each position, added to the token's"),
+    "cos of the angle of each pair": (
+        "pair of dimensions",
+        "position",
+        "an angle for each pair of dimensions, shown as its cosine",
+    ),
+    "bias by distance, one column a head": (
+        "head",
+        "distance",
+        "a number for each distance and head, added to the attention score",
+    ),
+}
+"""Of a fingerprint by its label: columns, rows, and what a number is."""
+
+Spreads = Float[np.ndarray, "_ _ 3"]
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """The task; `scored` is its measure with unit and better side, `groups` begins with "all"."""
+
+    name: str
+    unit: str
+    trained: Sequence[int]
+    trained_text: str
+    measure: str
+    scored: str
+    percent: bool
+    higher: bool
+    groups: Sequence[str]
+    shift_length: int
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """Scores of a predictor that ignores positions; `drawn` where a chart has room for it."""
+
+    name: str
+    description: str
+    drawn: bool
+    values: Float[np.ndarray, " lengths"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Parameters of a scheme's model, those of its positions, and milliseconds a training step."""
+
+    parameters: int
+    positions: int
+    milliseconds: float
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table whose cells are text."""
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """The digits along the first principal axis of what training wrote into them."""
+
+    scheme: str
+    along: Float[np.ndarray, " digits"]
+    r: float
+
+
+@dataclass(frozen=True, eq=False)
+class FingerprintView:
+    """What a trained scheme assigns to positions: what rows, columns and numbers are, and the numbers."""
+
+    scheme: str
+    rows: str
+    columns: str
+    description: str
+    values: Float[np.ndarray, "rows columns"]
+
+
+@dataclass(frozen=True, eq=False)
+class CurvesView:
+    """Curves of a trained scheme over distance."""
+
+    scheme: str
+    label: str
+    names: Sequence[str]
+    distances: Float[np.ndarray, " distances"]
+    values: Float[np.ndarray, "curves distances"]
+
+
+@dataclass(frozen=True)
+class VerdictView:
+    """A claim of the tutorial and its verdict, in the words of the report."""
+
+    claim: str
+    tutorial: str
+    measured: str
+    verdict: str
+    reason: str
+    precondition: str
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """What the figures show, in sentences."""
+
+    answer: str
+    question: str
+    scores: str
+    groups: str
+    shift: str
+    table: str
+    doors: str
+    distance: str
+    verdicts: str
+    record: str
+    repeat: str
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What it takes to repeat the comparison; `command` is None where no command line can."""
+
+    command: str | None
+    settings: Sequence[Sequence[str]]
+    runs: TextTable
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """All that the view of a comparison shows.
+
+    Args:
+        task: of the comparison.
+        schemes: names, made visible.
+        seeds: of the runs.
+        lengths: that were tested; the first `trained` of them were trained.
+        trained: how many of the lengths were trained.
+        in_length: median, least and greatest for each scheme.
+        scores: by group: median, least and greatest; NaN where a scheme has no row.
+        each: the score of every run, by scheme, seed and length.
+        baselines: scores of predictors that ignore positions.
+        shifts: of the shift test.
+        shift: "score" and "largest_logit_change": median, least and greatest.
+        costs: one for each scheme.
+        story: the token table beside the tutorial's numbers, or None.
+        lines: the digits on a line, by scheme.
+        fingerprints: of the schemes that have one.
+        curves: over distance, of the schemes that have some.
+        verdicts: on the tutorial's claims.
+        sentences: what the figures show.
+        reproduction: what it takes to repeat it.
+    """
+
+    task: TaskView
+    schemes: Sequence[str]
+    seeds: Sequence[int]
+    lengths: Int32[np.ndarray, " lengths"]
+    trained: int
+    in_length: Float[np.ndarray, "schemes 3"]
+    scores: Mapping[str, Spreads]
+    each: Float[np.ndarray, "schemes seeds lengths"]
+    baselines: Sequence[Baseline]
+    shifts: Int32[np.ndarray, " shifts"]
+    shift: Mapping[str, Spreads]
+    costs: Sequence[Cost]
+    story: TextTable | None
+    lines: Sequence[Line]
+    fingerprints: Sequence[FingerprintView]
+    curves: Sequence[CurvesView]
+    verdicts: Sequence[VerdictView]
+    sentences: Sentences
+    reproduction: Reproduction
+
+
+def measurements(results: Comparison) -> Measurements:
+    """Return all that the view shows.
+
+    Args:
+        results: of a comparison.
+
+    Raises:
+        ResultsError: a file of the folder is damaged.
+    """
+    schemes, lengths = results.schemes, [*results.trained, *results.beyond]
+    seeds = sorted({run.seed for run in results.runs})
+    groups = {ALL: ALL} | {group: report.name_text(group) for group in results.task.groups}
+    verdicts, table = claims.verdicts(results), claims.token_table(results)
+    story = None if table is None else claims_report.token_table(table)
+    return Measurements(
+        task=_task(results, list(groups.values())),
+        schemes=[report.name_text(scheme) for scheme in schemes],
+        seeds=seeds,
+        lengths=np.array(lengths, np.int32),
+        trained=len(results.trained),
+        in_length=_spreads([[results.score(scheme, None)] for scheme in schemes])[:, 0],
+        scores={
+            text: _spreads([[results.score(s, n, group) for n in lengths] for s in schemes])
+            for group, text in groups.items()
+        },
+        each=_each(results, lengths, seeds),
+        baselines=_baselines(results, lengths),
+        shifts=np.array(results.shifts, np.int32),
+        shift=_shift(results),
+        costs=[_cost(results, scheme) for scheme in schemes],
+        story=None if story is None else TextTable(story.caption, story.columns, story.rows),
+        lines=[Line(report.name_text(n.scheme), n.coordinates, n.r) for n in claims.number_lines(results)],
+        fingerprints=_fingerprints(results),
+        curves=_curves(results),
+        verdicts=[VerdictView(*claims_report.verdict_row(verdict)) for verdict in verdicts],
+        sentences=_sentences(results, verdicts, table),
+        reproduction=_reproduction(results),
+    )
+
+
+def sections(results: Comparison) -> list[Section]:
+    """Return the same as sections, for readers without JavaScript.
+
+    Args:
+        results: of a comparison.
+
+    Raises:
+        ResultsError: a file of the folder is damaged.
+    """
+    return report.sections(results)
+
+
+def _task(results: Comparison, groups: Sequence[str]) -> TaskView:
+    task = results.task
+    return TaskView(
+        name=report.name_text(task.name),
+        unit=report.unit_of(results),
+        trained=task.trained,
+        trained_text=report.lengths_text(task.trained),
+        measure=report.name_text(task.measure),
+        scored=report.measure_text(results),
+        percent=results.percent,
+        higher=task.higher_is_better,
+        groups=groups,
+        shift_length=task.shift_length,
+    )
+
+
+def _sentences(results: Comparison, verdicts: Sequence[claims.Verdict], table: claims.TokenTable | None) -> Sentences:
+    return Sentences(
+        answer=report.headline(results),
+        question=report.question(results),
+        scores=report.scores_sentence(results),
+        groups=report.groups_sentence(results),
+        shift=report.shift_sentence(results),
+        table=report.change_sentence(results) if table is None else claims_report.table_sentence(table),
+        doors=report.doors_sentence(results),
+        distance=report.distance_sentence(results),
+        verdicts=claims_report.verdicts_sentence(verdicts),
+        record=report.record_sentence(results),
+        repeat=report.repeat_sentence(results),
+    )
+
+
+def _reproduction(results: Comparison) -> Reproduction:
+    runs = report.runs(results)
+    return Reproduction(
+        command=None if results.record.command is None else visible(results.record.command),
+        settings=report.settings(results).rows,
+        runs=TextTable(runs.caption, runs.columns, runs.rows),
+    )
+
+
+def _spreads(rows: Sequence[Sequence[Spread | None]]) -> Spreads:
+    """Return median, least and greatest; NaN where a scheme has no row."""
+    absent = (math.nan,) * 3
+    return np.array([[report.plain(spread) or absent for spread in row] for row in rows], np.float64).reshape(
+        len(rows), -1, 3
+    )
+
+
+def _shift(results: Comparison) -> dict[str, Spreads]:
+    found = [[results.summary[s].shift.get(shift) for shift in results.shifts] for s in results.schemes]
+    return {
+        "score": _spreads([[None if shift is None else shift.score for shift in row] for row in found]),
+        "largest_logit_change": _spreads(
+            [[None if shift is None else shift.largest_logit_change for shift in row] for row in found]
+        ),
+    }
+
+
+def _each(results: Comparison, lengths: Sequence[int], seeds: Sequence[int]) -> Float[np.ndarray, "schemes seeds n"]:
+    scores = np.full((len(results.schemes), len(seeds), len(lengths)), np.nan)
+    for run in results.runs:
+        if run.scheme in results.schemes:
+            row = scores[results.schemes.index(run.scheme), seeds.index(run.seed)]
+            found = (run.scores.get(length, {}).get(ALL) for length in lengths)
+            row[:] = [math.nan if value is None else value for value in found]
+    return scores
+
+
+def _baselines(results: Comparison, lengths: Sequence[int]) -> list[Baseline]:
+    drawn = report.baselines_near(results, lengths)
+    return [
+        Baseline(
+            name=report.name_text(name),
+            description=report.BASELINES.get(name, ""),
+            drawn=name in drawn,
+            values=np.array([line.get(length, math.nan) for length in lengths]),
+        )
+        for name, line in results.task.baselines.items()
+        if any(length in line for length in lengths)
+    ]
+
+
+def _cost(results: Comparison, scheme: str) -> Cost:
+    found = results.summary[scheme]
+    return Cost(found.parameters.total, found.parameters.positions, 1000 * found.seconds_per_step.median)
+
+
+def _fingerprints(results: Comparison) -> list[FingerprintView]:
+    found = []
+    for scheme in results.schemes:
+        view = results.record.schemes.get(scheme)
+        if view is None or view.fingerprint is None or not view.fingerprint.values:
+            continue
+        label = view.fingerprint.label
+        columns, rows, text = _AXES.get(label, ("column", "row", report.name_text(label)))
+        values = _rectangle(view.fingerprint.values).astype(np.float32)
+        found.append(FingerprintView(report.name_text(scheme), rows, columns, f"{capital(text)}.", values))
+    return found
+
+
+def _curves(results: Comparison) -> list[CurvesView]:
+    return [
+        CurvesView(
+            scheme=report.name_text(scheme),
+            label=report.name_text(found.label),
+            names=[report.name_text(name) for name in found.curves],
+            distances=np.array(found.distances, np.float64),
+            values=_rectangle(list(found.curves.values()), len(found.distances)),
+        )
+        for scheme, found in report.distance_curves(results).items()
+    ]
+
+
+def _rectangle(rows: Sequence[Sequence[float | None]], width: int | None = None) -> Float[np.ndarray, "rows columns"]:
+    """Return rows as an array, cut or filled up with NaN to one width; None becomes NaN."""
+    width = max(map(len, rows)) if width is None else width
+    values = np.full((len(rows), width), np.nan)
+    for row, numbers in zip(values, rows, strict=True):
+        row[: len(numbers)] = np.array(numbers[:width], np.float64)
+    return values

@@ -1,0 +1,186 @@
+"""What against where: which part of the first layer's input is the token's, and which the position's."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from whatwhere.analysis.variance_split import variance_split
+from whatwhere.errors import SettingError, WhatWhereError
+from whatwhere.inspection.position_tables import first_norm
+from whatwhere.studio.api.pipeline import TOKENS
+from whatwhere.studio.api.schemes import MOST_FEATURES, asked, doors, usual
+from whatwhere.studio.api.settings import flag, known, number, one_of, text, whole
+from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.session import Source
+from whatwhere.studio.standing import MODEL, USUAL_DIM, runs, subject, token_factor, token_tensor
+
+MOST_ROWS = 4096
+DRAWN, FEW = 512, 96
+"""Tokens of a fresh table; tokens and positions behind each point of a curve, which then is right to a percent."""
+WINDOWS = (0, 8, 32, 128, 512, 2048)
+SCALES = tuple(float(2**n) for n in range(-7, 8))
+_AROUND = ("gain", "shift", "norm", "added")
+_SETTINGS = ("tokens", "scheme", "dim", "heads", "rows", "scale", "normalize", "seed")
+
+
+def begin(source: Source) -> dict[str, Any]:
+    """Return the settings that the view begins with."""
+    loaded = source.kind != "fresh" and bool(source.tables)
+    added = [run for run in runs(source) if run.startswith(("learned", "sinusoidal"))]
+    return {
+        "tokens": "loaded" if loaded else "words",
+        "scheme": added[0] if added else usual(source, "sinusoidal", of_odd="learned"),
+        "rows": 512,
+        "scale": 1,
+        "normalize": True,
+        "dim": 0 if loaded else 64,
+        "heads": 0,
+        "seed": 0,
+    }
+
+
+def left(source: Source) -> Left | None:
+    """Leave the first split on a frozen page."""
+    first = begin(source)
+    try:
+        found = shares(source, first)
+    except WhatWhereError:
+        return None
+    sheets = []
+    if found["missing"] is None:
+        names = ("token", "position", "interaction")
+        windows = [f"positions {a} to {b - 1}" for a, b in found["windows"]]
+        parts = [[found[name] for name in names], *found["by_window"].tolist()]
+        told = zip(["all positions", *windows], parts, strict=True)
+        cells = [(window, *(f"{100 * share:.1f} %" for share in row)) for window, row in told]
+        sheets.append(Sheet("Shares of the variance", ("among", "token", "position", "both"), cells))
+    return Left("What against where", [("schemes.list", {}), ("against.shares", first)], sheets)
+
+
+def shares(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Split the variance of the first layer's input into the token's share, the position's, and that of both.
+
+    Args:
+        settings: tokens ("loaded" or "words", which draws a table); scheme ("model", a run, or a name of the
+            catalogue); rows (512), at most so many positions; scale, by which token vectors are multiplied besides
+            what the model does (1); normalize, to mean 0 and variance 1 by vector (true); dim; heads; seed.
+    """
+    known(settings, *_SETTINGS)
+    loaded = one_of(settings, "tokens", TOKENS) == "loaded"
+    name, seed = text(settings, "scheme"), whole(settings, "seed", 0, 0, 1 << 31)
+    wanted = whole(settings, "rows", 512, 2, MOST_ROWS)
+    times, normalize = number(settings, "scale", 1.0, 1e-6, 1e6), flag(settings, "normalize", True)
+    tensor = token_tensor(source, name) if loaded else None
+    width = None if tensor is None else source.checkpoint.entry(tensor).shape[1]
+    here = asked(source, settings, wanted, width or whole(settings, "dim", 0, 0, MOST_FEATURES) or USUAL_DIM)
+    facts: dict[str, Any] = {
+        "title": here.title,
+        "doors": doors(here),
+        "notes": list(here.notes),
+        "tensor": tensor,
+        "dim": here.dim,
+    }
+    if here.where.input is None:
+        return facts | {"missing": _without(facts["doors"])}
+    tokens, places = _tokens(source, tensor, here.dim, seed), _places(here, min(wanted, here.max_length or wanted))
+    _require_sum(tokens, places)
+    own = _around(source, here.dim, normalize) if name == MODEL and loaded else dict.fromkeys(_AROUND)
+    factor = token_factor(source) if loaded else 1.0
+    given: dict[str, Any] = {key: own[key] for key in ("gain", "shift", "added")} | {"normalize": normalize}
+    return facts | {
+        "missing": None,
+        "norm": own["norm"],
+        "added": own["added"] is not None,
+        "factor": factor,
+        "scale": times,
+        "tokens": min(512, len(tokens)),
+        "rows": len(places),
+        "python": _in_python(settings),
+        **_split(tokens, places, factor * times, given, seed),
+    }
+
+
+def _in_python(settings: Mapping[str, Any]) -> str:
+    return (
+        "from whatwhere.studio.api.variance import shares\nfrom whatwhere.studio.session import Source\n"
+        f"found = shares(Source.open(PATH), {dict(sorted(settings.items()))!r})\n"
+        'found["token"], found["position"], found["interaction"]'
+    )
+
+
+def _require_sum(tokens: np.ndarray, places: np.ndarray) -> None:
+    if tokens.shape[1] != places.shape[1]:
+        raise SettingError(
+            f"tokens have {tokens.shape[1]} features and positions {places.shape[1]}: a projection is between them, "
+            "and they are never added as they are."
+        )
+    if not np.isfinite(places).all(axis=1).any() or not np.isfinite(tokens).all(axis=1).any():
+        raise SettingError("no row holds finite numbers, so there is nothing to split.")
+
+
+def _split(tokens: np.ndarray, places: np.ndarray, scale: float, given: dict[str, Any], seed: int) -> dict[str, Any]:
+    def parts(rows: np.ndarray, at: np.ndarray, factor: float, **more: Any) -> list[float]:
+        found = variance_split(rows, at, scale=factor, seed=seed, **given | more)
+        return [found.token, found.position, found.interaction]
+
+    all_of_it = variance_split(tokens, places, scale=scale, seed=seed, **given)
+    few, spread = _some(tokens, seed), _some(places, seed)
+    edges = [edge for edge in WINDOWS if edge < len(places)]
+    windows = [(first, min(last, len(places))) for first, last in zip(edges, [*edges[1:], len(places)], strict=True)]
+    windows = [(first, last) for first, last in windows if last - first > 1]
+    if len(places) > 2:
+        windows.append((1, len(places)))
+    return {
+        "token": all_of_it.token,
+        "position": all_of_it.position,
+        "interaction": all_of_it.interaction,
+        "angle": all_of_it.mean_abs_cosine,
+        "windows": np.array(windows),
+        "by_window": np.array([parts(few, _some(places[a:b], seed), scale) for a, b in windows]),
+        "scales": np.array(SCALES),
+        "by_scale": np.array([parts(few, spread, scale * more) for more in SCALES]),
+        "lengths": {"token": scale * _length(tokens), "position": _length(places)},
+    }
+
+
+def _tokens(source: Source, tensor: str | None, dim: int, seed: int) -> np.ndarray:
+    if tensor is None:
+        from whatwhere.analysis.walkthrough import random_embedding
+
+        return np.asarray(random_embedding(DRAWN, dim, seed).weight.detach().numpy())
+    if source.tables and tensor == source.checkpoint.token_table:
+        return source.table().weight
+    return source.once(("array", tensor), lambda: np.asarray(source.checkpoint.array(tensor), np.float32))
+
+
+def _places(here: Any, rows: int) -> np.ndarray:
+    from whatwhere.position import positions
+
+    return np.asarray(here.where.input(positions(rows))[0].detach().float().numpy())
+
+
+def _around(source: Source, dim: int, normalize: bool) -> dict[str, Any]:
+    """Find what stands around the sum in the model: the first norm, and the row of the first kind of sentence."""
+    found = dict(zip(_AROUND, first_norm(subject(source), dim) if normalize else (None,) * 3, strict=False))
+    kinds = source.checkpoint.segment_table
+    fits = kinds is not None and source.checkpoint.entry(kinds).shape[1:] == (dim,)
+    return {**found, "added": source.checkpoint.array(str(kinds), rows=[0])[0] if fits else None}
+
+
+def _without(found: list[dict[str, Any]]) -> str:
+    names = " and ".join(door["name"] for door in found)
+    told = f"where it stands is told in the attention, by {names}" if names else "nothing tells where it stands"
+    return f"no position is added to the token vectors: the first layer sees nothing but what a token is; {told}."
+
+
+def _some(rows: np.ndarray, seed: int) -> np.ndarray:
+    sound = np.flatnonzero(np.isfinite(rows).all(axis=1))
+    if len(sound) > FEW:
+        sound = np.sort(np.random.default_rng(seed).choice(sound, FEW, replace=False))
+    return rows[sound]
+
+
+def _length(rows: np.ndarray) -> float:
+    lengths = np.linalg.norm(rows.astype(np.float64), axis=1)
+    return float(np.median(lengths[np.isfinite(lengths)]))

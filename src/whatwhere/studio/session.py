@@ -1,0 +1,218 @@
+"""What the studio looks at: a checkpoint, the results of a comparison, or a small fresh table if nothing is given."""
+
+import threading
+from collections.abc import Callable, Hashable
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
+
+import numpy as np
+from jaxtyping import Float, Int64
+
+from whatwhere.analysis.diagnostics import unreachable
+from whatwhere.analysis.exact_scores import norms
+from whatwhere.analysis.nearest_neighbors import Search
+from whatwhere.analysis.token_types import Marking, marking, scripts, texts, token_types
+from whatwhere.errors import SettingError
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader
+from whatwhere.models.checkpoint.lookup import TABLES, Table, read_table, table_name
+from whatwhere.studio.corpus import Corpus
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from whatwhere.comparison.folder import Comparison
+
+Kind = Literal["checkpoint", "results", "fresh"]
+Found = TypeVar("Found")
+
+FRESH_DIM, FRESH_SEED = 64, 0
+
+
+@final
+class Source:
+    """What is open, and keep what has been read or computed of it.
+
+    Every view asks the same source, from several threads; each thing is made once, when it is first asked for.
+
+    Attributes:
+        kind: "checkpoint", "results" or "fresh".
+        checkpoint: its tensors; those of a fresh table are in memory.
+        corpus: a text that says how frequent tokens are, or None.
+        other: a second checkpoint, which the first is compared with, or None.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, corpus: Corpus | None = None, other: Checkpoint | None = None) -> None:
+        self.checkpoint = checkpoint
+        self.corpus, self.other = corpus, other
+        named: dict[str, Kind] = {"results": "results", "fresh": "fresh"}
+        self.kind: Kind = named.get(checkpoint.format, "checkpoint")
+        self._kept: dict[Hashable, Any] = {}
+        self._locks: dict[Hashable, threading.RLock] = {}
+        self._door = threading.Lock()
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path | None = None,
+        other: str | Path | None = None,
+        *,
+        allow_pickle: bool = False,
+        corpus: Path | None = None,
+    ) -> "Source":
+        """Open a file or folder that `whatwhere.read` knows, and another to compare it with; None is a fresh table."""
+        checkpoint = fresh() if path is None else Checkpoint.open(path, allow_pickle=allow_pickle)
+        second = None if other is None else Checkpoint.open(other, allow_pickle=allow_pickle)
+        return cls(checkpoint, None if corpus is None else Corpus(corpus), second)
+
+    def once(self, key: Hashable, make: Callable[[], Found]) -> Found:
+        """Return what is kept under a key, made by the first who asks; others wait for it."""
+        with self._door:
+            lock = self._locks.setdefault(key, threading.RLock())
+        with lock:
+            if key not in self._kept:
+                self._kept[key] = make()
+            found: Found = self._kept[key]
+            return found
+
+    def kept(self, key: Hashable) -> Any:
+        """Return what is kept under a key, or None where nobody has made it yet; nobody waits."""
+        return self._kept.get(key)
+
+    @property
+    def name(self) -> str:
+        """What to call it in a heading."""
+        if self.kind == "fresh":
+            return "a fresh table (no model loaded)"
+        named = [self.checkpoint] if self.other is None else [self.checkpoint, self.other]
+        if self.checkpoint.format == "memory":
+            return self.checkpoint.path.name
+        # Folders of models are often called "model", or by a hash.
+        return " and ".join("/".join(each.path.resolve().parts[-2:]) for each in named)
+
+    @property
+    def results(self) -> "Comparison":
+        """What the comparison has measured, checked; SettingError where what is open is none."""
+        if self.kind != "results":
+            raise SettingError(
+                "what is open here is no folder of a comparison.\nMake one with whatwhere compare, or whatwhere demo, "
+                "and open it: whatwhere studio FOLDER."
+            )
+        from whatwhere.comparison.folder import read_results
+
+        return self.once("results", lambda: read_results(self.checkpoint.path))
+
+    @property
+    def words(self) -> list[str]:
+        """The tokens by id, as the vocabulary writes them."""
+        return self.once("words", lambda: self.checkpoint.words or [])
+
+    @property
+    def marking(self) -> Marking:
+        """How the vocabulary says where words begin."""
+        return self.once("marking", lambda: marking(self.words))
+
+    @property
+    def texts(self) -> list[str | bytes]:
+        """The text that each token stands for."""
+        return self.once("texts", lambda: texts(self.words, self.marking))
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kind of each token."""
+        return self.once("kinds", lambda: token_types(self.words, self.marking))
+
+    @property
+    def scripts(self) -> list[str]:
+        """The script of each token."""
+        return self.once("scripts", lambda: scripts(self.words, self.marking))
+
+    @property
+    def tokenizer(self) -> "Tokenizer | None":
+        """The tokenizer, which neither cuts nor pads."""
+        return self.once("tokenizer", self._tokenizer)
+
+    @cached_property
+    def tables(self) -> tuple[str, ...]:
+        """Which tables of tokens there are: "input", and "readout" where that is another one."""
+        names = self.checkpoint
+        found = ["input"] if names.token_table else []
+        return tuple(found + (["readout"] if names.output_projection and not names.tied else []))
+
+    def table(self, which: str = "input") -> Table:
+        """Return a table of tokens, read when it is first asked for."""
+        if which not in TABLES:
+            raise SettingError(f"the studio got table={which!r}, but knows only: {', '.join(TABLES)}.")
+        tensor = table_name(self.checkpoint, which)
+        return self.once(("table", tensor), lambda: read_table(self.checkpoint, which))
+
+    def search(self, which: str = "input", centered: bool = False) -> Search:
+        """Return the search by cosine in a table."""
+        table = self.table(which)
+        return self.once(("search", table.name, centered), lambda: Search(table.weight, "cosine", centered))
+
+    def norms(self, which: str = "input") -> Float[np.ndarray, " rows"]:
+        """Return the norm of each row of a table."""
+        table = self.table(which)
+        return self.once(("norms", table.name), lambda: norms(table.weight))
+
+    def unreachable(self) -> Int64[np.ndarray, " ids"] | None:
+        """Return the ids that no text leads to; None without a tokenizer. It takes about a second for 50,000 tokens."""
+        tokenizer = self.tokenizer
+        if tokenizer is None:
+            return None
+        return self.once("unreachable", lambda: unreachable(tokenizer, self.table().rows))
+
+    def warm(self) -> None:
+        """Read what the first view asks for."""
+        if self.tables:
+            self.search()
+            self.search(centered=True)
+            _ = self.texts, self.kinds, self.tokenizer
+        import_module("whatwhere.analysis.walkthrough")  # and with it torch, which takes a second or two
+
+    def _tokenizer(self) -> "Tokenizer | None":
+        if self.kind == "fresh":
+            from whatwhere.comparison.expressions import expression_tokenizer
+
+            return expression_tokenizer()
+        found = self.checkpoint.tokenizer
+        if found is not None:
+            found.no_truncation()
+            found.no_padding()
+        return found
+
+
+class _InMemory(Reader):
+    """Return tensors that are no file's."""
+
+    def __init__(self, tensors: dict[str, np.ndarray]) -> None:
+        self._tensors = tensors
+
+    def array(self, name: str, rows: Chosen | None) -> np.ndarray:
+        return self._tensors[name] if rows is None else self._tensors[name][np.asarray(rows)]
+
+
+def fresh() -> Checkpoint:
+    """Return the 20 tokens of the tutorial's expressions with vectors that nothing has trained: N(0, 1), seed 0.
+
+    Examples:
+        >>> fresh().array("tokens.weight", [0]).shape
+        (1, 64)
+    """
+    from whatwhere.comparison.expressions import EXPRESSION_TOKENS
+
+    rng = np.random.default_rng(FRESH_SEED)
+    weight = rng.standard_normal((len(EXPRESSION_TOKENS), FRESH_DIM)).astype(np.float32)
+    place = Path("fresh")
+    entry = Entry("tokens.weight", weight.shape, "float32", weight.nbytes, place)
+    contents = Contents(
+        "fresh",
+        {entry.name: entry},
+        _InMemory({entry.name: weight}),
+        words=lambda: list(EXPRESSION_TOKENS),
+        token_table=entry.name,
+    )
+    return Checkpoint(place, contents)

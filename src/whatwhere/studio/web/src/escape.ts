@@ -1,0 +1,77 @@
+/** Text that a file brings, made safe to show: the rules of escape.py, character by character. A test compares the two. */
+
+/** A character of a token as it is shown. */
+export interface Shown {
+  text: string;
+  /** Whether the text replaces characters that could not be seen. */
+  replaced: boolean;
+}
+
+const BLANKS: Record<string, string> = { " ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍" };
+const UNSEEN = /[\p{C}\p{Z}\u115F\u1160\u3164\uFFA0\u2800\uFE00-\uFE0F\u{E0100}-\u{E01EF}]/u;
+const MARK = /^\p{M}$/u;
+
+/** Characters of a token that are shown; the middle of a longer one is left out. */
+export const MAX_TOKEN = 48;
+
+/** Return text in which every character can be seen: others are written as their code points. Spaces stay. */
+export function visible(text: string): string {
+  return Array.from(text, (char) => (char !== " " && char !== "\u00A0" && UNSEEN.test(char) ? code(char) : char)).join("");
+}
+
+/** Return a token in which every character can be seen, blanks and combining marks included. */
+export function visibleToken(text: string, most = MAX_TOKEN): string {
+  return characters(text, most)
+    .map((shown) => shown.text)
+    .join("");
+}
+
+/** Return the same in parts: runs of the token's own characters, and what replaces the others. */
+export function characters(text: string, most = MAX_TOKEN): Shown[] {
+  const found: Shown[] = [];
+  for (const shown of shortened(escaped(text), most)) {
+    const last = found.at(-1);
+    if (last && !last.replaced && !shown.replaced) last.text += shown.text;
+    else found.push({ ...shown });
+  }
+  return found;
+}
+
+/** Return what to show of a token: its text, or as the vocabulary writes it where that says more. */
+export function face(word: string, text: string | null): string {
+  return text === null || word.startsWith("##") || text === "" ? word : text;
+}
+
+function escaped(text: string): Shown[] {
+  let onLetter = false; // a combining mark needs something to stand on
+  return Array.from(text, (char) => {
+    const blank = BLANKS[char];
+    if (blank !== undefined || UNSEEN.test(char)) {
+      onLetter = false;
+      return { text: blank ?? code(char), replaced: true };
+    }
+    const shown = MARK.test(char) && !onLetter ? `◌${char}` : char;
+    onLetter = true;
+    return { text: shown, replaced: false };
+  });
+}
+
+/** Return characters that take at most so many code points, none of them cut in two. */
+function shortened(all: Shown[], most: number): Shown[] {
+  const sizes = all.map(({ text }) => Array.from(text).length);
+  if (sizes.reduce((sum, size) => sum + size, 0) <= most) return all;
+  const begin = Math.floor((most * 3) / 4);
+  const last = all.length - fitting([...sizes].reverse(), most - begin - 1);
+  return [...all.slice(0, fitting(sizes, begin)), { text: "…", replaced: false }, ...all.slice(last)];
+}
+
+/** Return how many sizes from the front sum to at most so many. */
+function fitting(sizes: number[], room: number): number {
+  let sum = 0;
+  const first = sizes.findIndex((size) => (sum += size) > room);
+  return first < 0 ? sizes.length : first;
+}
+
+function code(char: string): string {
+  return `⟨U+${(char.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
+}

@@ -1,0 +1,109 @@
+/** The parts of a report: paragraphs, tables and charts. Every text may come from a file, so each is escaped. */
+
+import { useMemo } from "preact/hooks";
+import { visible } from "../escape";
+import { writeLink } from "../link";
+import { told } from "../numbers";
+import type { Chart, Section, Table as TableOfText } from "../sections";
+import type { About } from "../source";
+import { Figure } from "./figure";
+import { How } from "./how";
+import { Lines, type LinesProps, linesSvg } from "./lines";
+import { type Cell, saveCsv } from "./save";
+import { type Column, Table } from "./table";
+
+/** Rows of a table that is shown open; a longer one is folded. */
+const OPEN = 20;
+/** Blues come first: as in the other views, the first color is that of all rows. */
+const COLORS = [2, 1, 0, 3, 4, 5, 6, 7];
+
+export function Parts({ section, about }: { section: Section; about: About }) {
+  return (
+    <>
+      {section.parts.map((part, n) =>
+        "text" in part ? <p key={n}>{visible(part.text)}</p> : "series" in part ? <ChartFigure key={n} chart={part} name={section.name} /> : <TextTable key={n} table={part} about={about} />,
+      )}
+    </>
+  );
+}
+
+function TextTable({ table, about }: { table: TableOfText; about: About }) {
+  const { numeric, rows } = table;
+  const caption = visible(table.caption);
+  const head = table.columns.map(visible);
+  const columns: Column<string[]>[] = head.map((title, n) => ({
+    title,
+    numeric: numeric.includes(n),
+    value: (row) => (numeric.includes(n) ? numberOf(row[n]!) : visible(row[n]!)),
+    cell: (row) => (/^#\d+$/.test(row[n]!) && !about.frozen ? <a href={writeLink("tokens", { token: row[n]! }, {})}>{row[n]}</a> : <bdi>{visible(row[n]!)}</bdi>),
+  }));
+  const shown = (
+    <div>
+      <Table caption={caption} columns={columns} rows={rows} />
+      <div class="tools">
+        <button type="button" aria-label={`Save ${caption} as CSV`} onClick={() => saveCsv(fileOf(caption), head, rows.map((row) => columns.map((column) => column.value(row))))}>
+          CSV
+        </button>
+      </div>
+    </div>
+  );
+  if (rows.length <= OPEN) return shown;
+  return (
+    <details class="how">
+      <summary>{caption}</summary>
+      {shown}
+    </details>
+  );
+}
+
+function ChartFigure({ chart, name }: { chart: Chart; name: string }) {
+  const histogram = chart.kind === "histogram";
+  const props: LinesProps = useMemo(
+    () => ({
+      title: chart.title,
+      x: chart.x,
+      // The last edge has no bin: the step goes down to 0.
+      curves: chart.series.map(({ name, values }, n) => ({ name, values: histogram ? [...values, 0] : values, color: COLORS[n % COLORS.length]! })),
+      xLabel: chart.x_label,
+      yLabel: chart.y_label,
+      steps: histogram,
+      marks: chart.marks.map(([x, text]) => ({ x, text })),
+      height: 220,
+    }),
+    [chart],
+  );
+  const of = (n: number): Column<number>[] => [{ title: chart.series.length > 1 ? `${chart.series[n]!.name}, ${chart.y_label}` : chart.y_label, numeric: true, value: (k) => chart.series[n]!.values[k] ?? null, cell: (k) => told(chart.series[n]!.values[k]) }];
+  const at: Column<number>[] = histogram
+    ? [
+        { title: "from", numeric: true, value: (k) => chart.x[k]!, cell: (k) => told(chart.x[k]) },
+        { title: "to", numeric: true, value: (k) => chart.x[k + 1]!, cell: (k) => told(chart.x[k + 1]) },
+      ]
+    : [{ title: chart.x_label, numeric: true, value: (k) => chart.x[k]!, cell: (k) => told(chart.x[k]) }];
+  return (
+    <Figure
+      title={chart.title}
+      note={visible(chart.note)}
+      file={`${name}-${fileOf(chart.title)}`}
+      svg={() => linesSvg(props)}
+      rows={chart.x.slice(0, histogram ? -1 : undefined).map((_, k) => k)}
+      columns={[...at, ...chart.series.flatMap((_, n) => of(n))]}
+      how={
+        <How>
+          <p>{visible(chart.method)}</p>
+        </How>
+      }
+    >
+      <Lines {...props} />
+    </Figure>
+  );
+}
+
+function fileOf(title: string): string {
+  return title.replace(/[^a-z]+/gi, "-").toLowerCase();
+}
+
+/** Return a number that is written for readers, to sort by; or the words that stand in its place. */
+function numberOf(cell: string): Cell {
+  const number = Number(cell.replace(/,|\u00A0?%$/g, "").replaceAll("−", "-"));
+  return cell === "" ? null : Number.isFinite(number) ? number : visible(cell);
+}

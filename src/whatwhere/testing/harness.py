@@ -1,0 +1,233 @@
+"""Call an implementation and turn its errors into findings: what all checks share.
+
+Three tolerances serve all laws. They are derived from the roundings, not tuned, for vectors whose pairs of features
+have norms of at most 1.
+
+    ROTATION                angles in float64; cosine, product and sum rounded once each to float32, times two
+    float32_tolerance(p)    besides, angles in float32, with a relative error of 2**-24, at position p
+    BFLOAT16                cosine, product and sum rounded once each to bfloat16; the angle is not
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int64
+from torch import Tensor, nn
+
+from whatwhere.errors import SettingError
+from whatwhere.testing.report import Finding
+
+UNIT = 2.0**-24
+"""Unit roundoff of float32: the relative error of one rounding."""
+
+LAST_POSITION = 1_000_000
+"""The last position that is checked where nothing is said of the implementation's length."""
+
+ROTATION = 6 * UNIT
+ROTATION_WHY = "float32 rounds cosine, product and sum by 2**-24 each, and twice that is allowed; the angle is exact"
+FLOAT32_WHY = "float32 rounds cosine, product and sum by 2**-24 each, and an angle at position p by some 4 p times that"
+BFLOAT16 = 3 * 2.0**-8
+BFLOAT16_WHY = "bfloat16 rounds cosine, product and sum by 2**-8 each; the angle must not be rounded to it"
+
+
+def float32_tolerance(position: int) -> float:
+    """Return the tolerance of an implementation with angles in float32, at positions up to this one."""
+    return ROTATION + 4 * position * UNIT
+
+
+class NotSupported(Exception):
+    """Raised where a law does not apply, because the implementation does not support what it is about."""
+
+
+class ImplementationError(Exception):
+    """Raised where the implementation raised an error, or returned a wrong type, shape or dtype."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """A law: its name, what it requires, and the reason for its tolerance."""
+
+    name: str
+    statement: str
+    why: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """The errors of an implementation.
+
+    Args:
+        errors: absolute, one for each position or distance.
+        at: the position or distance of each.
+        tolerance: the largest allowed, for all or for each.
+        note: returns an explanation where the law fails.
+        remark: an explanation where it passes.
+        unit: whether `at` are positions or distances.
+    """
+
+    errors: Float64[Tensor, " errors"]
+    at: Int64[Tensor, " errors"]
+    tolerance: float | Float64[Tensor, " errors"]
+    note: Callable[[], str] = str
+    remark: str = ""
+    unit: Literal["position", "distance"] = "position"
+
+    @property
+    def ratios(self) -> Float64[Tensor, " errors"]:
+        """Each error divided by its tolerance; NaN counts as infinite."""
+        return (self.errors / self.tolerance).nan_to_num(nan=inf, posinf=inf)
+
+    @property
+    def exceeded(self) -> Bool[Tensor, " errors"]:
+        """Whether each error is above its tolerance."""
+        return self.ratios > 1
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a law without a tolerance passes, and the first position or distance at which it fails, if any."""
+
+    passes: bool
+    note: str = ""
+    first: int | None = None
+    unit: Literal["position", "distance"] = "position"
+
+
+Trial = tuple[Law, Callable[[], Measurement | Verdict]]
+"""A law, and the function that measures an implementation by it."""
+
+
+def judge(law: Law, result: Measurement | Verdict) -> Finding:
+    """Return the finding of a law from its measurement or verdict."""
+    if isinstance(result, Verdict):
+        if result.passes:
+            return Finding(law.name, law.statement, "passes")
+        return Finding(law.name, law.statement, "fails", first=result.first, unit=result.unit, note=result.note)
+    exceeded, worst = result.exceeded, int(result.ratios.argmax())
+    error = result.errors.nan_to_num(nan=inf, posinf=inf)[worst].item()
+    tolerance = float(torch.as_tensor(result.tolerance).expand(len(result.errors))[worst])
+    if not exceeded.any():
+        return Finding(law.name, law.statement, "passes", error, tolerance, law.why, note=result.remark)
+    first = min(result.at[exceeded].tolist(), key=abs)
+    return Finding(law.name, law.statement, "fails", error, tolerance, law.why, first, result.unit, result.note())
+
+
+def run_all(trials: Iterable[Trial]) -> tuple[Finding, ...]:
+    """Return the finding of each law; an exception raised by the implementation is a failure."""
+    findings = []
+    for law, measure in trials:
+        try:
+            findings.append(judge(law, measure()))
+        except NotSupported as reason:
+            findings.append(Finding(law.name, law.statement, "does not apply", note=str(reason)))
+        except ImplementationError as fault:
+            findings.append(Finding(law.name, law.statement, "fails", note=str(fault)))
+    return tuple(findings)
+
+
+def call(fn: Callable[..., Tensor], *inputs: Tensor, gradient: bool = False) -> Tensor:
+    """Call an implementation.
+
+    Args:
+        fn: the implementation.
+        inputs: its positional arguments.
+        gradient: whether to record a graph for autograd.
+
+    Raises:
+        NotSupported: it raised NotImplementedError.
+        ImplementationError: it raised anything else, or did not return a tensor.
+    """
+    try:
+        with torch.set_grad_enabled(gradient):
+            result = fn(*inputs)
+    except (NotSupported, ImplementationError):
+        raise
+    except NotImplementedError as reason:
+        raise NotSupported(f"the implementation does not support this: {_first_line(reason)}") from reason
+    except Exception as error:
+        raise ImplementationError(f"it raised {type(error).__name__}: {_first_line(error)}") from error
+    if not isinstance(result, Tensor):
+        raise ImplementationError(f"it returned a {type(result).__name__}, but a tensor is needed")
+    return result
+
+
+def require_shape(result: Tensor, shape: tuple[int, ...], description: str) -> Tensor:
+    """Return the result; raise ImplementationError unless it has the given shape."""
+    if tuple(result.shape) != shape:
+        raise ImplementationError(
+            f"it returned the shape {tuple(result.shape)}, but {description} is needed, here {shape}"
+        )
+    return result
+
+
+def last_position(check: str, max_length: int | None) -> int:
+    """Return the last position to check.
+
+    Args:
+        check: the calling function, for the message.
+        max_length: how many positions the implementation supports; None is more than 1,000,000.
+
+    Raises:
+        SettingError: max_length is not a whole number of at least 64.
+    """
+    if max_length is None:
+        return LAST_POSITION
+    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 64:
+        raise SettingError(
+            f"{check} got max_length={max_length!r}, but needs a whole number of at least 64: how many positions the "
+            "implementation supports."
+        )
+    return max_length - 1
+
+
+def contiguous(end: int, count: int, last: int) -> Int64[Tensor, " tokens"]:
+    """Return `count` consecutive positions that end at `end`, or at `last` where that is less.
+
+    Examples:
+        >>> contiguous(265, 3, last=1_000)
+        tensor([263, 264, 265])
+    """
+    end = min(end, last)
+    return torch.arange(max(end - count + 1, 0), end + 1)
+
+
+def sample(*shape: int, seed: int = 0) -> Float[Tensor, "..."]:
+    """Sample numbers other than 0, exact in float16 and bfloat16, so small that the norm of a pair is at most 1.
+
+    Examples:
+        >>> x = sample(99)
+        >>> bool((x.abs() <= 0.5**0.5).all() and (x.bfloat16().float() == x).all() and x.all())
+        True
+    """
+    generator = torch.Generator().manual_seed(seed)
+    sixteenths = torch.randint(1, 12, shape, generator=generator)
+    return sixteenths * torch.randint(0, 2, shape, generator=generator).mul(2).sub(1) / 16
+
+
+@contextmanager
+def in_bfloat16(module: nn.Module) -> Iterator[None]:
+    """Convert a module to bfloat16, and restore its own tensors afterwards."""
+    weights = [(weight, weight.data) for weight in module.parameters()]
+    buffers = [
+        (part, name, buffer)
+        for part in module.modules()
+        for name, buffer in part._buffers.items()
+        if buffer is not None
+    ]
+    module.bfloat16()
+    try:
+        yield
+    finally:
+        for weight, data in weights:
+            weight.data = data
+        for part, name, buffer in buffers:
+            part._buffers[name] = buffer
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or ["no message"]
+    return lines[0][:200]

@@ -1,0 +1,10 @@
+"""Resize the vocabulary of modules in memory: rows added, removed and rearranged, with the state of their optimizer.
+
+`whatwhere.models.surgery` does the same on files, with the same rows.
+"""
+
+from whatwhere.what.resizing.modules import keep, rearrange, resize
+from whatwhere.what.resizing.new_rows import DRAWS, Draw, Rearrangement
+from whatwhere.what.resizing.omp import pursue
+
+__all__ = ["DRAWS", "Draw", "Rearrangement", "keep", "pursue", "rearrange", "resize"]

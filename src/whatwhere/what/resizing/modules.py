@@ -1,0 +1,238 @@
+"""Resize the vocabulary of modules in memory: tables are replaced in every module, and optimizer state is kept."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from whatwhere.errors import SettingError, TokenError
+from whatwhere.what.resizing.new_rows import Draw, Rearrangement
+from whatwhere.what.resizing.tables import (
+    Table,
+    find_tables,
+    position_tables,
+    renumber,
+    require_changeable,
+    resize_positions,
+)
+from whatwhere.what.row_adamw.optimizer import RowAdamW
+
+_SIZES = ("vocab_size", "num_embeddings", "out_features")
+_BY_ROW = (
+    "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "exp_inf", "square_avg", "grad_avg", "acc_delta",
+    "row_var", "master",
+)  # fmt: skip
+"""State that is zero before the first step: of Adam and variants, SGD, RMSprop, Adadelta, and rows of Adafactor."""
+
+
+def resize(
+    module: nn.Module,
+    vocab_size: int,
+    *,
+    optimizer: Optimizer | None = None,
+    pieces: Mapping[int, Sequence[int]] | None = None,
+    draw: Draw = "mean",
+    seed: int = 0,
+    head: nn.Module | None = None,
+) -> None:
+    """Change the number of rows of a module's token table, in place; the first rows and their logits are kept.
+
+    Args:
+        module: a TokenEmbedding or nn.Embedding; a module with one TokenEmbedding; a model of transformers. Where
+            another module shares the weight, as a tied output projection does, pass the module that contains both.
+        vocab_size: the new number of rows.
+        optimizer: that trains the table; see `rearrange`.
+        pieces: new row -> old ids whose mean it is, such as the sub-tokens of a new word.
+        draw, seed: how other new rows are initialized, see Rearrangement.
+        head: an untied output projection, if get_output_embeddings() of the module does not return it.
+
+    Raises:
+        SettingError: no table is found, or the optimizer does not train it.
+        ShapeError: table and output projection have different numbers of rows.
+        TokenError: the padding token would lose its row.
+
+    Examples:
+        >>> from whatwhere import TokenEmbedding
+        >>> table = TokenEmbedding(4, 2)
+        >>> resize(table, 5)
+        >>> table, torch.allclose(table.weight[4], table.weight[:4].mean(0))
+        (TokenEmbedding(num_embeddings=5, embedding_dim=2, init='normal'), True)
+    """
+    rows = find_tables(module, head)[0].tensor.shape[0]
+    change = Rearrangement.enlarged(rows, vocab_size, pieces, draw, seed)
+    rearrange(module, change, optimizer=optimizer, head=head)
+
+
+def keep(
+    module: nn.Module, ids: Sequence[int], *, optimizer: Optimizer | None = None, head: nn.Module | None = None
+) -> None:
+    """Keep some tokens of a module, in place; token n is then the old token ids[n].
+
+    Args:
+        module, optimizer, head: as in `resize`. Pass the model rather than its table: then its configuration gets the
+            new ids, and positions that are counted from the padding id (as in RoBERTa) keep their rows.
+        ids: each once, in any order.
+
+    Raises:
+        SettingError, ShapeError, TokenError: as `resize` does.
+
+    Examples:
+        >>> from whatwhere import TokenEmbedding
+        >>> table = TokenEmbedding.from_weight(torch.tensor([[0.0], [1.0], [2.0]]))
+        >>> keep(table, [2, 0])
+        >>> table.weight.detach().flatten()
+        tensor([2., 0.])
+    """
+    rows = find_tables(module, head)[0].tensor.shape[0]
+    rearrange(module, Rearrangement.kept(rows, ids), optimizer=optimizer, head=head)
+
+
+def rearrange(
+    module: nn.Module, change: Rearrangement, *, optimizer: Optimizer | None = None, head: nn.Module | None = None
+) -> None:
+    """Rearrange the rows of a module's token table, its output projection and their biases, in place.
+
+    Tied weights stay tied. Each table becomes a new parameter: it replaces the old one in the optimizer's groups, with
+    the optimizer state of rows that were kept, and zero for new ones, as if no gradient had reached them so far. Call
+    it between a step and the next forward pass: gradients are dropped. Sizes and token ids are written into modules and
+    into the configurations of transformers; the id of a removed token becomes None. Where positions are counted from
+    pad_token_id, as in RoBERTa, the learned position table is shifted with it; a sinusoid cannot be shifted, so there
+    the padding token must keep its id.
+
+    Args:
+        module, head: as in `resize`.
+        change: of the rows.
+        optimizer: one of torch.optim whose state starts from zero (AdamW, SGD, ...), or RowAdamW. If it is left out, an
+            optimizer that trains the table would continue with the old parameter, which no module uses.
+
+    Raises:
+        SettingError, ShapeError, TokenError: as `resize` does.
+    """
+    tables = find_tables(module, head)
+    require_changeable(module, change)
+    padding = {owner: _new_padding(owner, change) for table in tables for owner, _ in table.owners}
+    positions = position_tables(module, change)
+    _require_optimizer(tables, optimizer)
+    _require_known_state([table for table, _ in positions], optimizer)
+    if isinstance(optimizer, RowAdamW):
+        optimizer.flush()
+    changes = [(table, change.of_rows(len(table.by_row)) if table.per_layer else change) for table in tables]
+    for table, own, new in [(table, own, _rearranged(table, own)) for table, own in (*changes, *positions)]:
+        for owner, name in table.owners:
+            setattr(owner, name, new)
+        if optimizer is not None and isinstance(new, nn.Parameter) and _trains(optimizer, table.tensor):
+            _replace(optimizer, table.tensor, new, own)  # type: ignore[arg-type]
+    for owner, index in padding.items():
+        if index is not None:
+            owner.padding_idx = index  # type: ignore[assignment]
+    for owner in (owner for table in tables if table.per_layer for owner, _ in table.owners):
+        owner.num_embeddings = len(change.source)  # type: ignore[assignment]
+    resize_positions(module, positions)
+    owners = [owner for table in tables for owner, _ in table.owners]
+    renumber(module, owners, change)
+    _write_sizes(module, owners, change.rows, len(change.source))
+
+
+def _rearranged(table: Table, change: Rearrangement) -> Tensor:
+    values = change.apply(table.by_row)
+    values = values[None] if table.column else values
+    return nn.Parameter(values, requires_grad=table.tensor.requires_grad) if table.is_parameter else values
+
+
+def _new_padding(owner: nn.Module, change: Rearrangement) -> int | None:
+    """Return the new id of the padding token, which must keep its row; None where there is none."""
+    old = getattr(owner, "padding_idx", None)
+    new = None if old is None else change.new_id(old)
+    if old is not None and new is None:
+        raise TokenError(
+            f"padding_idx={old} of {type(owner).__name__} would lose its row.\nKeep that id, or make it None."
+        )
+    return new
+
+
+def _require_optimizer(tables: list[Table], optimizer: Optimizer | None) -> None:
+    for table in tables:
+        keepers = [getattr(owner, "keeper", None) for owner, _ in table.owners]
+        if optimizer is None or not table.is_parameter:
+            if any(keeper is not None for keeper in keepers):
+                raise SettingError("RowAdamW trains this table and updates its rows.\nPass it, as optimizer=.")
+            continue
+        if not _trains(optimizer, table.tensor):
+            if table.tensor.requires_grad:
+                raise SettingError(
+                    f"the {type(optimizer).__name__} that was passed does not train this table of shape "
+                    f"{tuple(table.tensor.shape)}.\nPass the one that does, or none."
+                )
+            continue
+        _require_known(optimizer, table.tensor)
+
+
+def _require_known_state(tables: list[Table], optimizer: Optimizer | None) -> None:
+    for table in tables:
+        if optimizer is not None and _trains(optimizer, table.tensor):
+            _require_known(optimizer, table.tensor)
+
+
+def _write_sizes(module: nn.Module, owners: list[nn.Module], old: int, new: int) -> None:
+    """Write the new number of rows to every attribute that holds the old one."""
+    for other in (*module.modules(), *owners):
+        for name in _SIZES if other in owners else _SIZES[:1]:
+            if vars(other).get(name) == old:
+                setattr(other, name, new)
+    per_layer = any(hasattr(other, "embed_tokens_per_layer") for other in module.modules())
+    configs: list[Any] = [getattr(other, "config", None) for other in module.modules()]
+    for config in {id(config): config for config in configs if hasattr(config, "get_text_config")}.values():
+        for part in {id(part): part for part in (config, config.get_text_config())}.values():
+            for name in (*_SIZES[:1], "decoder_vocab_size"):
+                if getattr(part, name, None) == old:
+                    setattr(part, name, new)
+            if per_layer and hasattr(part, "vocab_size_per_layer_input"):
+                part.vocab_size_per_layer_input = new
+
+
+# The state of the optimizer
+
+
+def _trains(optimizer: Optimizer, parameter: Tensor) -> bool:
+    """Return whether an optimizer trains a parameter."""
+    return any(parameter is other for group in optimizer.param_groups for other in group["params"])
+
+
+def _require_known(optimizer: Optimizer, parameter: Tensor) -> None:
+    """Raise SettingError where an optimizer has state that cannot be rearranged; nothing has been changed yet."""
+    for name, value in optimizer.state.get(parameter, {}).items():
+        if isinstance(value, Tensor) and value.dim() and value.numel() > 1 and name not in (*_BY_ROW, "col_var", "sum"):
+            raise SettingError(
+                f"{type(optimizer).__name__} has state {name!r} of the table, which is not known to be zero for new "
+                "rows.\nCreate the optimizer again after the change."
+            )
+
+
+def _replace(optimizer: Optimizer, old: nn.Parameter, new: nn.Parameter, change: Rearrangement) -> None:
+    """Replace a parameter, which the modules have replaced already, with the state of its rows.
+
+    The step count continues: a new row is like one that no gradient has reached so far.
+    """
+    for group in optimizer.param_groups:
+        group["params"] = [new if parameter is old else parameter for parameter in group["params"]]
+    state = optimizer.state.pop(old, None)
+    new_state = {name: _new_state(optimizer, name, value, change) for name, value in (state or {}).items()}
+    if isinstance(optimizer, RowAdamW):
+        if "master" in new_state:
+            added = torch.from_numpy(change.source == -1).to(new.device)
+            new_state["master"][added] = new.detach()[added].to(new_state["master"].dtype)
+        optimizer.exchange(old, new, new_state)
+    elif state is not None:
+        optimizer.state[new] = new_state
+
+
+def _new_state(optimizer: Optimizer, name: str, value: Any, change: Rearrangement) -> Any:
+    if not isinstance(value, Tensor) or not value.dim() or value.numel() == 1 or name == "col_var":
+        return value
+    rearranged = change.carry(value)
+    if name == "sum":  # of Adagrad, which need not start from zero
+        start = optimizer.defaults["initial_accumulator_value"]
+        rearranged[torch.from_numpy(change.source == -1).to(rearranged.device)] = start
+    return rearranged

@@ -1,0 +1,298 @@
+"""The rows of a new table, computed from those of an old one: the same for modules in memory and for files."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float64, Int64
+from torch import Tensor
+
+from whatwhere.checks import require_choice, require_whole
+from whatwhere.errors import ShapeError, TokenError
+
+Draw = Literal["mean", "noise", "covariance"]
+DRAWS: tuple[Draw, ...] = ("mean", "noise", "covariance")
+Mixture = tuple[Sequence[int], Sequence[float]]
+"""Ids of old rows, and their weights."""
+
+MAX_ROWS = (1 << 31) - 1
+"""Many formats and tools store ids in 32 bits."""
+
+_BLOCK = 4096
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclass(frozen=True, eq=False)
+class Rearrangement:
+    """Each row of a new table as an old row, a mixture of old rows, or an initial value.
+
+        new[n] = old[source[n]]                     where source[n] >= 0, to the bit
+        new[n] = sum_i w_i old[id_i]                where a mixture (ids, weights) is given
+        new[n] ~ draw                               else, from mean m and covariance of the old rows
+
+    `mean` is m itself: a new token then gets no more probability than the average one, Hewitt 2021,
+    https://nlp.stanford.edu/~johnhew/vocab-expansion.html. `noise` is N(m_j, s_j^2), each feature j with the standard
+    deviation of its own column. `covariance` is N(m, S) with the covariance S of the old rows, Hewitt's noise
+    unscaled: transformers samples from N(m, 1e-9 S), which is `mean` but for rounding.
+
+    Args:
+        source: for each new row the index of the old one, or -1.
+        rows: of the old table.
+        mixtures: new row -> old ids and weights.
+        draw: the distribution of other new rows.
+        seed: for sampling; equal tables stay equal.
+        known: the number of old rows that enter mean and covariance; later ones are padding. None is all.
+
+    Raises:
+        ShapeError: a mixture has no ids, or not as many weights.
+        TokenError: an id is not in the old table.
+
+    Examples:
+        >>> table = torch.tensor([[1.0, 0.0], [3.0, 2.0]])
+        >>> Rearrangement(np.array([1, 0, -1]), rows=2).apply(table)
+        tensor([[3., 2.],
+                [1., 0.],
+                [2., 1.]])
+    """
+
+    source: Int64[np.ndarray, " new_rows"]
+    rows: int
+    mixtures: Mapping[int, Mixture] = field(default_factory=dict)
+    draw: Draw = "mean"
+    seed: int = 0
+    known: int | None = None
+
+    def __post_init__(self) -> None:
+        require_choice("surgery", "draw", self.draw, DRAWS)
+        require_whole("surgery", rows=self.rows, new_rows=len(self.source))
+        self._require_inside(self.source[self.source != -1], "row")
+        for n, (ids, weights) in self.mixtures.items():
+            if not 0 <= n < len(self.source) or self.source[n] != -1 or not len(ids) or len(ids) != len(weights):
+                raise ShapeError(
+                    f"the mixture of new row {n} has {len(ids)} ids and {len(weights)} weights, but needs as many of "
+                    "both, at least one, and a row that is no old one (source -1)."
+                )
+            self._require_inside(np.asarray(ids), "mixture")
+
+    @classmethod
+    def enlarged(
+        cls,
+        rows: int,
+        vocab_size: int,
+        pieces: Mapping[int, Sequence[int]] | None = None,
+        draw: Draw = "mean",
+        seed: int = 0,
+        known: int | None = None,
+    ) -> "Rearrangement":
+        """Return a change of the number of rows: the first stay, the last are cut off or new.
+
+        Args:
+            rows, vocab_size: old and new.
+            pieces: new row -> old ids whose mean it is, such as those of its sub-tokens; existing rows, as in a padded
+                vocabulary, may be replaced too.
+            draw, seed, known: as above.
+
+        Raises:
+            ShapeError: there are more than 2^31 - 1 rows.
+            TokenError: an id is out of range.
+
+        Examples:
+            >>> Rearrangement.enlarged(2, 3, pieces={2: [0, 0, 1]}).apply(torch.tensor([[0.0], [3.0]])).flatten()
+            tensor([0., 3., 1.])
+        """
+        require_whole("resize", vocab_size=vocab_size)
+        if vocab_size > MAX_ROWS:
+            raise ShapeError(
+                f"vocab_size={vocab_size:,} is more than the {MAX_ROWS:,} rows that a table can have.\n"
+                "Pass a smaller number."
+            )
+        source = np.arange(vocab_size, dtype=np.int64)
+        source[rows:] = -1
+        mixtures = {n: (list(ids), [1 / len(ids)] * len(ids)) for n, ids in (pieces or {}).items() if len(ids)}
+        if outside := [n for n in mixtures if not 0 <= n < vocab_size]:
+            raise TokenError(f"pieces are given for row {outside[0]}, but the new table has 0..{vocab_size - 1}.")
+        source[list(mixtures)] = -1
+        return cls(source, rows, mixtures, draw, seed, known)
+
+    @classmethod
+    def kept(cls, rows: int, ids: Sequence[int] | np.ndarray) -> "Rearrangement":
+        """Return a change that keeps some rows, in the given order.
+
+        Args:
+            rows: of the old table.
+            ids: to keep, each once.
+
+        Raises:
+            TokenError: there are no ids, or an id is out of range or occurs twice.
+
+        Examples:
+            >>> Rearrangement.kept(4, [3, 1]).apply(torch.arange(4.0)[:, None]).flatten()
+            tensor([3., 1.])
+        """
+        chosen = np.asarray(ids)
+        if chosen.ndim != 1 or not len(chosen) or chosen.dtype.kind not in "iu":
+            raise TokenError(f"ids to keep are whole numbers, at least one, but got {str(ids)[:80]}.")
+        if len(np.unique(chosen)) < len(chosen):
+            raise TokenError("ids to keep contain one twice, but a token has one row.\nPass sorted(set(ids)).")
+        if chosen.min() < 0:
+            raise TokenError(f"id {chosen.min()} is outside the vocabulary, which has ids 0..{rows - 1}.")
+        return cls(chosen.astype(np.int64), rows)
+
+    @classmethod
+    def shifted(cls, rows: int, shift: int) -> "Rearrangement":
+        """Return a change that shifts all rows: rows before the first are cut off, or new.
+
+        Args:
+            rows: of the old table.
+            shift: rows towards the end; negative towards the beginning.
+
+        Returns:
+            A change to a table of rows + shift rows.
+
+        Examples:
+            >>> Rearrangement.shifted(3, -1).apply(torch.arange(3.0)[:, None]).flatten()
+            tensor([1., 2.])
+        """
+        return cls(np.maximum(np.arange(rows + shift, dtype=np.int64) - shift, -1), rows)
+
+    def of_rows(self, rows: int) -> "Rearrangement":
+        """Return this change for a table with another number of rows, where later ids read row 0, as in Gemma 3n.
+
+        Args:
+            rows: of that table.
+        """
+        if rows == self.rows:
+            return self
+        source = np.where(self.source < rows, self.source, 0)
+        mixtures = {n: ([i if i < rows else 0 for i in ids], weights) for n, (ids, weights) in self.mixtures.items()}
+        known = None if self.known is None else min(self.known, rows)
+        return replace(self, source=source, rows=rows, mixtures=mixtures, known=known)
+
+    @property
+    def drawn(self) -> Bool[np.ndarray, " new_rows"]:
+        """Which new rows are neither old ones nor mixtures."""
+        mask: np.ndarray = self.source == -1
+        mask[list(self.mixtures)] = False
+        return mask
+
+    def new_id(self, old: int) -> int | None:
+        """Return the new row of an old one, or None.
+
+        Args:
+            old: row.
+        """
+        rows = np.flatnonzero(self.source == old)
+        return int(rows[0]) if len(rows) else None
+
+    def apply(self, table: Float[Tensor, "rows ..."]) -> Float[Tensor, "new_rows ..."]:
+        """Return the new table, in the type of the old one.
+
+        Args:
+            table: the old one; a bias is a table of one column.
+
+        Raises:
+            ShapeError: it has another number of rows, or none that is finite.
+        """
+        self._require_fit(table)
+        flat = table.detach().reshape(self.rows, -1)
+        new = self._copied(flat)
+        if new.device.type != "meta":
+            if self.drawn.any():
+                rows = torch.from_numpy(np.flatnonzero(self.drawn)).to(new.device)
+                _put(new, rows, self._draw(flat, len(rows)))
+            for begin in range(0, len(self.mixtures), _BLOCK):
+                some = dict(list(self.mixtures.items())[begin : begin + _BLOCK])
+                _put(new, torch.tensor(list(some), device=new.device), _mixed(flat, some))
+        return new.reshape(-1, *table.shape[1:])
+
+    def carry(self, state: Float[Tensor, "rows ..."]) -> Float[Tensor, "new_rows ..."]:
+        """Return optimizer state for the new table; that of new rows is zero.
+
+        Args:
+            state: of the old rows.
+
+        Raises:
+            ShapeError: it has another number of rows.
+        """
+        self._require_fit(state)
+        return self._copied(state.detach().reshape(self.rows, -1)).reshape(-1, *state.shape[1:])
+
+    def _copied(self, flat: Tensor) -> Tensor:
+        """Copy old rows bit for bit, whatever their type; the others are zero."""
+        bits = flat.contiguous().view(_BITS[flat.element_size()])
+        new = torch.zeros((len(self.source), flat.shape[1]), dtype=bits.dtype, device=flat.device)
+        rows = np.flatnonzero(self.source != -1)
+        for begin in range(0, len(rows), _BLOCK):
+            block = rows[begin : begin + _BLOCK]
+            target, origin = (torch.from_numpy(one).to(flat.device) for one in (block, self.source[block]))
+            new[target] = bits[origin]
+        return new.view(flat.dtype)
+
+    def _draw(self, flat: Tensor, count: int) -> Float64[Tensor, "count dim"]:
+        zero = torch.zeros(flat.shape[1], dtype=torch.float64, device=flat.device)
+        blocks = list(flat[: self.known].split(_BLOCK))
+        number, total = 0, zero
+        for block in blocks:
+            rows = _finite(block)
+            number, total = number + len(rows), total + rows.sum(0)
+        if not number:
+            raise ShapeError("new rows are initialized from the old ones, but the table has none that is finite.")
+        mean = total / number
+        if self.draw == "mean":
+            return mean.expand(count, -1)
+        generator = torch.Generator().manual_seed(self.seed)
+
+        def normal(columns: int) -> Tensor:
+            # On the CPU, so that a seed gives the same rows on every device.
+            return torch.randn(count, columns, generator=generator, dtype=torch.float64).to(flat.device)
+
+        if self.draw == "noise":
+            squares = sum(((_finite(block) - mean).square().sum(0) for block in blocks), zero)
+            return mean + normal(flat.shape[1]) * (squares / number).sqrt()
+        # A sum of the rows' deviations, each times a normal factor, has exactly their covariance.
+        new = zero.repeat(count, 1)
+        for block in blocks:
+            rows = _finite(block) - mean
+            new += normal(len(rows)) @ rows
+        sampled: Tensor = mean + new / number**0.5
+        return sampled
+
+    def _require_inside(self, ids: np.ndarray, what: str) -> None:
+        if len(ids) and not 0 <= ids.min() <= ids.max() < self.rows:
+            outside = int(ids.max() if ids.max() >= self.rows else ids.min())
+            raise TokenError(f"a {what} refers to id {outside}, but the old table has the ids 0..{self.rows - 1}.")
+
+    def _require_fit(self, table: Tensor) -> None:
+        if table.dim() < 1 or table.shape[0] != self.rows:
+            raise ShapeError(f"a table of {self.rows} rows is needed, but this one has the shape {tuple(table.shape)}.")
+
+
+def _finite(block: Tensor) -> Float64[Tensor, "rows dim"]:
+    """Return the rows in which all numbers are finite, in float64: one with NaN would make every new row NaN."""
+    rows = block.double()
+    finite = rows.sum(1).isfinite()
+    return rows if finite.all() else rows[rows.isfinite().all(1)]
+
+
+def _put(new: Tensor, rows: Int64[Tensor, " rows"], values: Tensor) -> None:
+    """Write rows as bits, because torch cannot index 8-bit floating-point types."""
+    rounded = values.to(new.dtype)
+    bits = _BITS[new.element_size()]
+    new.view(bits)[rows] = rounded.contiguous().view(bits)
+
+
+def _mixed(flat: Float[Tensor, "rows dim"], mixtures: Mapping[int, Mixture]) -> Float64[Tensor, "mixtures dim"]:
+    """Sum old rows with their weights, in float64."""
+    ids = torch.tensor([number for ids, _ in mixtures.values() for number in ids], device=flat.device)
+    weights = torch.tensor(
+        [weight for _, weights in mixtures.values() for weight in weights], dtype=torch.float64, device=flat.device
+    )
+    sizes = torch.tensor([len(ids) for ids, _ in mixtures.values()], device=flat.device)
+    targets = torch.repeat_interleave(torch.arange(len(sizes), device=flat.device), sizes)
+    out = torch.zeros(len(sizes), flat.shape[1], dtype=torch.float64, device=flat.device)
+    bits = flat.contiguous().view(_BITS[flat.element_size()])
+    for block, weight, target in zip(ids.split(_BLOCK), weights.split(_BLOCK), targets.split(_BLOCK), strict=True):
+        out.index_add_(0, target, bits[block].view(flat.dtype).double() * weight[:, None])
+    return out

@@ -1,0 +1,292 @@
+"""Find what depends on token ids in modules in memory: tables, positions after the padding id, configurations."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from whatwhere.errors import SettingError, ShapeError, TokenError
+from whatwhere.what.embedding import TokenEmbedding
+from whatwhere.what.resizing.new_rows import Rearrangement
+from whatwhere.what.token_ids import lost_id, padding_dependence, renumbered, shares_vocabulary, why_fixed
+
+_POSITIONS = ("position_embeddings", "box_position_embeddings")
+
+Owner = tuple[nn.Module, str]
+"""A module and the name under which it holds a tensor."""
+
+
+@dataclass(eq=False)
+class Table:
+    """A tensor and the modules that share it, such as a token table and a tied output projection.
+
+    Args:
+        tensor: a parameter or buffer.
+        owners: modules and the names under which they hold it.
+        column: its shape is (1, vocab_size) rather than (vocab_size, ...).
+        per_layer: it contains vectors for each layer (Gemma 3n), possibly of the first tokens only.
+    """
+
+    tensor: Tensor
+    owners: list[Owner] = field(default_factory=list)
+    column: bool = False
+    per_layer: bool = False
+
+    @property
+    def by_row(self) -> Tensor:
+        """The tensor with tokens first."""
+        return self.tensor[0] if self.column else self.tensor
+
+    @property
+    def is_parameter(self) -> bool:
+        """Whether it can be trained."""
+        return isinstance(self.tensor, nn.Parameter)
+
+
+def find_tables(module: nn.Module, head: nn.Module | None = None) -> list[Table]:
+    """Return the token table, the output projection and their biases, each tensor once, the token table first.
+
+    Args:
+        module: a TokenEmbedding or nn.Embedding, a module with one TokenEmbedding, or a model of transformers.
+        head: an untied output projection, if get_output_embeddings() of the module does not return it.
+
+    Raises:
+        SettingError: there is not exactly one token table, or a table is no plain parameter.
+        ShapeError: token table and output projection have different numbers of rows.
+    """
+    table = _input_of(module)
+    heads = [head] if head is not None else _heads_of(module)
+    rows = table.weight.shape[0]
+    tables = [Table(plain(table, "weight"))]
+    for other in heads:
+        tensors = [plain(other, name) for name in ("weight", "bias") if getattr(other, name, None) is not None]
+        if tensors[0].shape[0] != rows:
+            raise ShapeError(
+                f"the token table has {rows} rows, but the output projection has the shape {tuple(tensors[0].shape)}: "
+                "they are changed together, and this module pads one of them.\nMake both equal first."
+            )
+        tables += [Table(tensor) for tensor in tensors]
+    tables += [Table(tensor, column=tensor.dim() == 2) for tensor in _other_biases(module, heads, rows)]
+    per_layer = [other for name, other in module.named_modules() if name.split(".")[-1] == "embed_tokens_per_layer"]
+    tables += [Table(plain(other, "weight"), per_layer=True) for other in per_layer if isinstance(other, nn.Embedding)]
+    unique = list({id(table.tensor): table for table in reversed(tables)}.values())[::-1]
+    for one in unique:
+        one.owners = list(find_owners(module, head, one.tensor))
+    return unique
+
+
+def _input_of(module: nn.Module) -> Any:
+    if isinstance(module, nn.Embedding):
+        return module
+    get_table = getattr(module, "get_input_embeddings", None)
+    try:
+        table = get_table() if get_table is not None else None
+    except NotImplementedError:  # some multimodal models
+        table = None
+    if isinstance(table, nn.Embedding):
+        return table
+    inside = {id(m.weight): m for m in module.modules() if isinstance(m, TokenEmbedding)}
+    if len(inside) != 1:
+        raise SettingError(
+            f"resizing needs one token table, but {type(module).__name__} has {len(inside)} that are known.\n"
+            "Pass the TokenEmbedding or nn.Embedding itself, and an untied output projection as head=."
+        )
+    return next(iter(inside.values()))
+
+
+def _heads_of(module: nn.Module) -> list[nn.Module]:
+    get_head = getattr(module, "get_output_embeddings", None)
+    head = get_head() if get_head is not None else None
+    return [head] if isinstance(head, nn.Module) and getattr(head, "weight", None) is not None else []
+
+
+def _other_biases(module: nn.Module, heads: list[nn.Module], rows: int) -> Iterator[Tensor]:
+    """Yield biases of logits outside the output projection: beside it (BERT, RoBERTa), or in the model (BART)."""
+    parents = [other for other in module.modules() if any(child in heads for child in other.children())]
+    for other in [module, *parents] if heads else []:
+        for name, tensor in (*other._parameters.items(), *other._buffers.items()):
+            if tensor is not None and name.endswith("bias") and tuple(tensor.shape) in ((rows,), (1, rows)):
+                yield tensor
+
+
+def plain(module: nn.Module, name: str) -> Tensor:
+    """Return a plain parameter, which another one can replace.
+
+    Args:
+        module, name: of the parameter.
+
+    Raises:
+        SettingError: it is wrapped, sharded, quantized or parametrized.
+    """
+    tensor = module._parameters.get(name)
+    if tensor is None or type(tensor) is not nn.Parameter or type(tensor.data) is not Tensor:
+        raise SettingError(
+            f"{name} of {type(module).__name__} is no plain parameter, so another cannot replace it.\n"
+            "Resize the model before it is wrapped, sharded, quantized or parametrized."
+        )
+    return tensor
+
+
+def find_owners(module: nn.Module, head: nn.Module | None, tensor: Tensor) -> Iterator[Owner]:
+    """Yield the modules that hold a tensor, and the names under which they do.
+
+    Args:
+        module: with all modules in it.
+        head: another one, or None.
+        tensor: a parameter or buffer.
+    """
+    for root in (module, head) if head is not None else (module,):
+        for other in root.modules():
+            for name, held in (*other._parameters.items(), *other._buffers.items()):
+                if held is tensor:
+                    yield other, name
+
+
+# Positions that are counted from the padding id, and ids in configurations
+
+
+def require_changeable(module: nn.Module, change: Rearrangement) -> None:
+    """Check that a model of transformers allows a change of its vocabulary.
+
+    Args:
+        module: a model of transformers, or any other, which is not checked.
+        change: of its tokens.
+
+    Raises:
+        SettingError: ids mean more than rows of one table.
+        TokenError: the model type needs the id of a token that would be removed.
+    """
+    config: Any = getattr(module, "config", None)
+    if hasattr(config, "to_dict"):
+        renumbering = bool(((change.source != np.arange(len(change.source))) & (change.source != -1)).any())
+        names = (name for name, _ in module.named_parameters())
+        values = config.to_dict()
+        if (why := why_fixed(values, names, renumbering)) is not None:
+            raise SettingError(why)
+        if (missing := lost_id(values, renumbered(values, change.rows, change.new_id))) is not None:
+            raise TokenError(
+                f"{missing[0]}={missing[1]} would lose its row, but models of the type {config.model_type} need one.\n"
+                "Keep that id."
+            )
+
+
+def position_tables(module: nn.Module, change: Rearrangement) -> list[tuple[Table, Rearrangement]]:
+    """Return the learned position tables that must be shifted with the padding id, and their change.
+
+    Args:
+        module: a model of transformers, or any other, which has none.
+        change: of its tokens.
+
+    Returns:
+        Each table and the change of its rows; none if positions do not depend on the padding id, or it stays.
+
+    Raises:
+        TokenError: the padding token would lose its row, or a sinusoid would have to be shifted.
+        SettingError: the table of positions is not found.
+    """
+    config: Any = getattr(module, "config", None)
+    if not hasattr(config, "to_dict") or (dependence := padding_dependence(config.to_dict())) is None:
+        return []
+    kind, old = dependence
+    new = change.new_id(old)
+    if new == old or (kind == "below two" and (new is None or new < 2)):
+        return []
+    if new is None:
+        raise TokenError(
+            f"pad_token_id={old} would lose its row, but positions of this model are counted from it.\nKeep that id."
+        )
+    if kind != "learned":
+        raise TokenError(
+            f"pad_token_id would become {new} instead of {old}, but positions of this model are counted from it, "
+            f"and have no table that could be shifted.\nPass ids with {old} at index {old}."
+        )
+    inside = {name: other for name, other in module.named_modules() if name.split(".")[-1] in _POSITIONS}
+    text = {name: other for name, other in inside.items() if "vision" not in name and "visual" not in name}
+    rows = {len(getattr(other, "weight", ())) for other in text.values()}
+    if not text and getattr(config.get_text_config(), "position_embedding_type", "absolute") != "absolute":
+        return []
+    if len(rows) != 1 or not all(isinstance(other, nn.Embedding) for other in text.values()):
+        raise SettingError(
+            f"pad_token_id would become {new} instead of {old}, and positions are counted from it, but the table of "
+            f"positions is not found in {type(module).__name__}.\nPass ids with {old} at index {old}, or the model as "
+            "transformers creates it."
+        )
+    length, shift = rows.pop(), new - old
+    shifted, extended = Rearrangement.shifted(length, shift), Rearrangement.enlarged(length, length + shift)
+    tables = []
+    for name, other in text.items():
+        table = Table(plain(other, "weight"))
+        table.owners = list(find_owners(module, None, table.tensor))
+        tables.append((table, extended if "entity" in name else shifted))  # LUKE counts entities from 0
+    return tables
+
+
+def resize_positions(module: nn.Module, tables: list[tuple[Table, Rearrangement]]) -> None:
+    """Write the new number of positions into their modules, the configuration, and buffers of positions.
+
+    Args:
+        module: a model of transformers.
+        tables: from `position_tables`.
+    """
+    if not tables:
+        return
+    change = tables[0][1]
+    old, new = change.rows, len(change.source)
+    for owner in (owner for table, _ in tables for owner, _ in table.owners):
+        for name, value in (("num_embeddings", new), ("padding_idx", getattr(owner, "padding_idx", None))):
+            if value is not None:
+                setattr(owner, name, value + (new - old) * (name == "padding_idx"))
+    for other in module.modules():
+        for name in ("position_ids", "token_type_ids"):
+            buffer = other._buffers.get(name)
+            if buffer is not None and tuple(buffer.shape) == (1, old):
+                numbers = torch.arange(new, dtype=buffer.dtype, device=buffer.device)[None]
+                other._buffers[name] = numbers if name == "position_ids" else torch.zeros_like(numbers)
+    for config in _configs(module):
+        if getattr(config, "max_position_embeddings", None) == old:
+            config.max_position_embeddings = new
+
+
+def renumber(module: nn.Module, owners: list[nn.Module], change: Rearrangement) -> None:
+    """Write the new ids of tokens into configurations, and that of padding into the modules that store it.
+
+    Args:
+        module: a model of transformers, or any other, which has no configuration.
+        owners: modules of the tables that were changed.
+        change: of the tokens.
+    """
+    for config in [*_configs(module), getattr(module, "generation_config", None)]:
+        if not hasattr(config, "to_dict"):
+            continue
+        values = {key: value for key, value in vars(config).items() if not key.startswith("_")}
+        old = values.get("pad_token_id")
+        for key, value in renumbered(values, change.rows, change.new_id).items():
+            if value is not values[key] and value != values[key]:
+                setattr(config, key, value)
+        if isinstance(old, int) and (new := change.new_id(old)) is not None:
+            _write_padding(module, owners, old, new)
+
+
+def _write_padding(module: nn.Module, owners: list[nn.Module], old: int, new: int) -> None:
+    for other in module.modules():
+        named = vars(other).get("padding_idx") == old
+        if named and other not in owners and not isinstance(other, nn.Embedding):
+            other.padding_idx = new  # type: ignore[assignment]
+
+
+def _configs(module: nn.Module) -> list[Any]:
+    """Return the configurations of a model that refer to its token table, each once."""
+    configs: dict[int, Any] = {}
+
+    def add(config: Any) -> None:
+        if hasattr(config, "to_dict") and id(config) not in configs:
+            configs[id(config)] = config
+            for key, value in vars(config).items():
+                if hasattr(value, "to_dict") and shares_vocabulary(key, value.to_dict(), None):
+                    add(value)
+
+    add(getattr(module, "config", None))
+    return list(configs.values())

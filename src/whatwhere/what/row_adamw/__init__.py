@@ -1,0 +1,1 @@
+"""RowAdamW: AdamW for token tables that updates only the rows of the batch, exactly."""

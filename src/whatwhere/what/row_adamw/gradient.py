@@ -1,0 +1,186 @@
+"""The gradient of a token table as a sparse tensor: the rows of the batch, each once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from whatwhere.kernels.group_by_row import Places, group, sum_by_row
+
+_NORMS = {torch._foreach_norm, torch.linalg.vector_norm, torch.norm, Tensor.norm}
+_SCALINGS = {torch._foreach_mul_, torch._foreach_div_, Tensor.mul_, Tensor.div_}
+_IN_PLACE = {Tensor.mul_, Tensor.div_, Tensor.clamp_}
+_ZEROINGS = {torch._foreach_zero_, Tensor.zero_}
+_BOUNDS = {torch._foreach_clamp_min_, torch._foreach_clamp_max_, Tensor.clamp_}
+
+
+class RowGradient(Tensor):
+    """A sparse gradient with each row once, which can be clipped.
+
+    PyTorch's `clip_grad_norm_` and `clip_grad_value_` need operations that sparse tensors lack. Here they operate on
+    the stored rows, with the same result as on the dense gradient. Everything else is that of torch.sparse_coo.
+
+    Attributes:
+        rest: the value of all other rows after scaling: NaN once they were scaled by NaN or infinity. None is zero.
+
+    Examples:
+        >>> gradient = by_row(torch.tensor([1, 3]), torch.tensor([[3.0], [4.0]]), torch.Size([5, 1]))
+        >>> float(torch.linalg.vector_norm(gradient))
+        5.0
+    """
+
+    rest: Tensor | None = None
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Apply norms, scalings and clamps to the stored rows."""
+        kwargs = kwargs or {}
+        with torch._C.DisableTorchFunctionSubclass():
+            if not _same_for_zeros(function, args[1:], kwargs):
+                if function in _ZEROINGS:
+                    _forget_rest(args[0])
+                return function(*args, **kwargs)
+            if function in _SCALINGS:
+                _scale_rest(args[0], function in (torch._foreach_mul_, Tensor.mul_), *args[1:], *kwargs.values())
+            padded = function in _NORMS and _counts_zeros(*args[1:], *kwargs.values())
+            result = function(_values(args[0], padded), *args[1:], **kwargs)
+        return args[0] if function in _IN_PLACE else result
+
+
+def by_row(rows: Tensor, values: Float[Tensor, "rows dim"], shape: torch.Size) -> RowGradient:
+    """Return a gradient.
+
+    Args:
+        rows: ascending, each once.
+        values: of these rows.
+        shape: of the table.
+    """
+    sparse = torch.sparse_coo_tensor(rows[None], values, shape, is_coalesced=True, check_invariants=False)
+    gradient: RowGradient = Tensor._make_subclass(RowGradient, sparse)
+    return gradient
+
+
+def settle(weight: Tensor) -> RowGradient | None:
+    """Coalesce the gradient of a table, where several lookups may have added a row twice, and return it.
+
+    Args:
+        weight: the table.
+
+    Returns:
+        The gradient, which is also `weight.grad` from now on; None if it is dense.
+    """
+    gradient = weight.grad
+    if gradient is None or not gradient.is_sparse:
+        return None
+    if type(gradient) is RowGradient and gradient.is_coalesced():
+        return gradient
+    rows, values = gradient._indices()[0], gradient._values()
+    # Autograd drops the flag that rows are coalesced.
+    if not gradient.is_coalesced() and not bool((rows[1:] > rows[:-1]).all()):
+        places = group(rows, gradient.shape[0])
+        assert places is not None  # valid rows, because they have been looked up
+        rows, values = places.rows, sum_by_row(values, places)
+    settled = weight.grad = by_row(rows, values, gradient.shape)
+    return settled
+
+
+def settle_gradient(weight: Tensor) -> None:
+    """Hook after the accumulation of a gradient: it must be coalesced before it is clipped.
+
+    Args:
+        weight: the table.
+    """
+    settle(weight)
+
+
+def with_row_gradient(
+    weight: Tensor, read: Callable[[], Tensor], places: Places, padding_idx: int | None
+) -> Float[Tensor, "*shape dim"]:
+    """Return rows of a table with a gradient of these rows alone.
+
+    Args:
+        weight: the table.
+        read: returns the row of each id.
+        places: the ids, grouped by row.
+        padding_idx: a row without gradient.
+    """
+    rows: Tensor = _RowLookup.apply(weight, read, places, padding_idx)  # type: ignore[no-untyped-call]
+    return rows
+
+
+class _RowLookup(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, weight: Tensor, read: Callable[[], Tensor], places: Places, padding_idx: int | None
+    ) -> Tensor:
+        ctx.places, ctx.padding_idx, ctx.shape = places, padding_idx, weight.shape
+        return read()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        places, padding_idx = ctx.places, ctx.padding_idx
+        values = sum_by_row(gradients[0].reshape(-1, ctx.shape[1]), places)
+        if padding_idx is not None:
+            values[places.rows == padding_idx] = 0
+        return by_row(places.rows, values, ctx.shape), None, None, None
+
+
+def _same_for_zeros(function: Callable[..., Any], more: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Return whether the rows that are not stored, all zero, do not affect the result."""
+    if function in _NORMS:
+        return len(more) < 2 and named.get("dim") is None  # the norm of all values, not along one dimension
+    numbers = [number for number in _flat([*more, *named.values()]) if number is not None]
+    if any(isinstance(number, Tensor) and number.dim() > 0 for number in numbers):
+        return False
+    if function is Tensor.clamp_:
+        low, high = named.get("min", more[0] if more else None), named.get("max", more[1] if len(more) > 1 else None)
+        return (low is None or low <= 0) and (high is None or high >= 0)
+    if function in _BOUNDS:
+        return all(number <= 0 if function is torch._foreach_clamp_min_ else number >= 0 for number in numbers)
+    return function in _SCALINGS
+
+
+def _flat(x: Any) -> list[Any]:
+    return [z for y in x for z in _flat(y)] if isinstance(x, list | tuple) else [x]
+
+
+def _values(x: Any, padded: bool) -> Any:
+    """Return the stored rows, in lists too.
+
+    Args:
+        x: a gradient, or a list.
+        padded: append a row of zeros if some rows are not stored and zeros affect the result; always if none is.
+    """
+    if not isinstance(x, RowGradient):
+        return [_values(y, padded) for y in x] if isinstance(x, list | tuple) else x
+    values = x._values()
+    if len(values) and not (padded and len(values) < len(x)):
+        return values
+    return torch.cat([values, values.new_zeros(1, values.shape[1])])
+
+
+def _counts_zeros(*settings: Any) -> bool:
+    """Return whether zeros affect a norm: of negative order, it is their minimum, or 1 / 0 outweighs all others."""
+    return any(isinstance(number, int | float) and number < 0 for number in settings)
+
+
+def _scale_rest(gradients: Any, multiplies: bool, factors: Any) -> None:
+    """Record the value of rows that are not stored after scaling."""
+    each = gradients if isinstance(gradients, list | tuple) else [gradients]
+    for n, gradient in enumerate(each):
+        if isinstance(gradient, RowGradient):
+            factor = factors[n] if isinstance(factors, list | tuple) else factors
+            zero = gradient._values().new_zeros(()) if gradient.rest is None else gradient.rest
+            gradient.rest = zero * factor if multiplies else zero / factor
+
+
+def _forget_rest(gradients: Any) -> None:
+    for gradient in gradients if isinstance(gradients, list | tuple) else [gradients]:
+        if isinstance(gradient, RowGradient):
+            gradient.rest = None

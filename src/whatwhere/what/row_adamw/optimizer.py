@@ -1,0 +1,321 @@
+"""AdamW for token tables that updates only the rows of the batch, exactly."""
+
+from collections.abc import Callable, Iterable
+from math import isfinite
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from whatwhere.errors import SettingError, ShapeError
+from whatwhere.kernels.adamw_catch_up import require_betas
+from whatwhere.kernels.row_adamw import Moments, Step
+from whatwhere.what.embedding import TokenEmbedding
+from whatwhere.what.row_adamw.table import RowTable
+
+Tables = nn.Module | Iterable[nn.Module] | Iterable[dict[str, Any]]
+_UNSUPPORTED = ("amsgrad", "maximize", "capturable", "differentiable")
+_DENSE = (*_UNSUPPORTED, "foreach", "fused", "decoupled_weight_decay")
+"""Options of torch.optim.AdamW that have no meaning here."""
+_SETTINGS = ("lr", "betas", "eps", "weight_decay")
+
+
+@final
+class RowAdamW(Optimizer):
+    """AdamW for token tables that updates only the rows of the batch, with the result of dense AdamW.
+
+        m <- beta1 m + (1 - beta1) g        v <- beta2 v + (1 - beta2) g^2
+        p <- (1 - lr weight_decay) p - lr m / (1 - beta1^n) / (sqrt(v / (1 - beta2^n)) + eps)
+
+    Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101. Dense AdamW updates every row at every step, by its
+    momentum and weight decay, even without a gradient. Here, rows that recent batches did not contain are updated when
+    they are next read: the decay in closed form, the skipped momentum steps by Gauss quadrature. torch.optim.SparseAdam
+    omits these steps and computes something else.
+
+    Args:
+        embedding: a TokenEmbedding or nn.Embedding, several, or groups as PyTorch's optimizers take them, with modules
+            as "params".
+        lr: learning rate, 0 or more; may change from step to step, as the other settings may.
+        betas: 0 <= beta1 < sqrt(beta2) < 1, and beta1 well below.
+        eps: 0 or more. Where PyTorch divides 0 by 0, nothing moves here.
+        weight_decay: 0 or more, and below 1 / lr.
+
+    A table of bfloat16 or float16 has optimizer state and a master copy in float32. `state_dict` is compatible with
+    torch.optim.AdamW in both directions. Call `flush()` before you read or write `embedding.weight` itself; lookups,
+    `readout` without gradient and `state_dict` do so by themselves. Pass every module that shares the table: one that
+    was not passed reads outdated rows, which cannot be detected. A table tied to a trained output projection is
+    rejected, because its gradient is dense.
+
+    Raises:
+        SettingError: a setting is out of range, an option is not supported, or a module is no plain embedding.
+        ShapeError: a table is empty, or has no values yet.
+
+    Examples:
+        >>> table = TokenEmbedding(1000, 8)
+        >>> optimizer = RowAdamW(table, lr=0.1)
+        >>> for ids in (torch.tensor([3, 5]), torch.tensor([7])):
+        ...     table(ids).square().sum().backward()
+        ...     optimizer.step()
+        ...     optimizer.zero_grad()
+        >>> optimizer.flush()
+    """
+
+    def __init__(
+        self,
+        embedding: Tables,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        **unsupported: Any,
+    ) -> None:
+        _refuse(unsupported)
+        if unknown := sorted(set(unsupported) - set(_UNSUPPORTED)):
+            raise TypeError(f"RowAdamW has no option {unknown[0]}.")
+        self._tables: dict[Tensor, RowTable] = {}
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        _checked_settings(defaults)
+        given: list[Any] = [embedding] if isinstance(embedding, nn.Module) else list(embedding)
+        super().__init__(given if given and isinstance(given[0], dict) else [{"params": given}], defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add tables with their own settings.
+
+        Args:
+            param_group: settings, with modules as "params".
+
+        Raises:
+            SettingError, ShapeError: as the constructor does.
+        """
+        modules = param_group["params"]
+        modules = [modules] if isinstance(modules, nn.Module) else list(modules)
+        if not modules:
+            raise SettingError("RowAdamW got no embedding.\nPass a TokenEmbedding or nn.Embedding, or a list of them.")
+        for module in modules:
+            _require_table(module)
+        _refuse(param_group)
+        _checked_settings({**self.defaults, **param_group})
+        weights = list(dict.fromkeys(module.weight for module in modules))
+        super().add_param_group({**param_group, "params": weights})
+        for module in modules:
+            if module.weight not in self._tables:
+                self._tables[module.weight] = RowTable(module.weight)
+            self._tables[module.weight].attach(module)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step.
+
+        Args:
+            closure: computes the loss and its gradients again, and returns the loss.
+
+        Raises:
+            SettingError: a gradient is dense or not finite, or its rows were not read through the embedding.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            _refuse(group)
+            lr, betas, eps, weight_decay = _checked_settings(group)
+            for weight in group["params"]:
+                if weight.grad is None:  # as in PyTorch, no step for this table
+                    continue
+                table = self._tables[weight]
+                table.step(Step(table.number + 1, lr, betas, eps, weight_decay))
+                self._publish(weight)
+        return loss
+
+    def flush(self) -> None:
+        """Update all rows: needed before the table is read or written other than by lookups and `readout`."""
+        with torch.no_grad():
+            for table in self._tables.values():
+                table.flush()
+
+    def release(self) -> None:
+        """Flush, and restore the modules; another optimizer can train them afterwards."""
+        with torch.no_grad():
+            for table in self._tables.values():
+                table.release()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after updating all rows; torch.optim.AdamW can load it."""
+        self.flush()
+        return super().state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state of RowAdamW or torch.optim.AdamW; load the module with its table beside it.
+
+        Args:
+            state_dict: of such an optimizer.
+
+        Raises:
+            SettingError: it lacks a key, or is of another optimizer.
+            ShapeError: it is of other tables or groups.
+        """
+        self._require_state(state_dict)
+        self.flush()
+        groups = [{k: v for k, v in group.items() if k not in _DENSE} for group in state_dict["param_groups"]]
+        super().load_state_dict({"state": state_dict["state"], "param_groups": groups})
+        numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
+        weights = [(group, weight) for group in self.param_groups for weight in group["params"]]
+        for number, (group, weight) in zip(numbers, weights, strict=True):
+            self._tables[weight].forget()
+            if state := state_dict["state"].get(number):
+                self._resume(weight, group, state)
+
+    def exchange(self, old: nn.Parameter, new: nn.Parameter, state: dict[str, Any]) -> None:
+        """Replace a parameter, which the groups and the modules have replaced already.
+
+        Args:
+            old: after `flush`.
+            new: with any number of rows.
+            state: of the new one, as PyTorch's optimizers have it; empty before the first step.
+        """
+        table = self._tables.pop(old)
+        modules = list(table.modules)
+        table.release()
+        self._tables[new] = RowTable(new)
+        for module in modules:
+            self._tables[new].attach(module)
+        if state:
+            group = next(group for group in self.param_groups if any(new is weight for weight in group["params"]))
+            self._resume(new, group, state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Raise SettingError: a copy would be attached to no module."""
+        raise SettingError(
+            "RowAdamW cannot be copied or pickled, because it is attached to modules.\n"
+            "Create another one, and load optimizer.state_dict() into it."
+        )
+
+    def _require_state(self, state_dict: dict[str, Any]) -> None:
+        """Raise unless a state is that of AdamW for tables of these shapes."""
+        _require_names(state_dict, ("state", "param_groups"))
+        groups = state_dict["param_groups"]
+        _require_equal("groups", len(self.param_groups), len(groups))
+        for own, group in zip(self.param_groups, groups, strict=True):
+            _require_names(group, _SETTINGS)
+            _refuse(group)
+            if not group.get("decoupled_weight_decay", True) and group["weight_decay"]:
+                raise SettingError(
+                    "RowAdamW cannot load the state of Adam, whose weight decay is part of the gradient."
+                )
+            _require_equal("tables in a group", len(own["params"]), len(group["params"]))
+            for weight, number in zip(own["params"], group["params"], strict=True):
+                if state := state_dict["state"].get(number):
+                    _require_moments(weight, state)
+
+    def _resume(self, weight: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
+        moments = Moments.of(weight)
+        for name in ("exp_avg", "exp_avg_sq"):
+            getattr(moments, name).copy_(state[name])
+        if moments.master is not None and "master" in state:
+            moments.master.copy_(state["master"])
+        _, betas, eps, _ = _checked_settings(group)
+        self._tables[weight].load(moments, int(state["step"]), betas, eps)
+        self.state[weight] = {}
+        self._publish(weight)
+
+    def _publish(self, weight: Tensor) -> None:
+        """Write the state to where PyTorch's optimizers have it."""
+        table, state = self._tables[weight], self.state[weight]
+        moments = table.moments
+        assert moments is not None
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32)
+            state["exp_avg"], state["exp_avg_sq"] = moments.exp_avg, moments.exp_avg_sq
+            if moments.master is not None:
+                state["master"] = moments.master
+        state["step"].fill_(table.number)
+
+
+def _checked_settings(group: dict[str, Any]) -> tuple[float, tuple[float, float], float, float]:
+    """Return lr, betas, eps and weight decay of a group, checked."""
+    lr, eps, weight_decay = (float(group[name]) for name in ("lr", "eps", "weight_decay"))
+    beta1, beta2 = (float(beta) for beta in group["betas"])
+    for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
+        if not (isfinite(value) and value >= 0):
+            raise SettingError(f"RowAdamW got {name}={value!r}, but needs a finite number of at least 0.")
+    if lr * weight_decay >= 1:
+        raise SettingError(
+            f"RowAdamW got lr={lr:.6g} and weight_decay={weight_decay:.6g}, but needs a product below 1: a step keeps "
+            "1 - lr weight_decay of a weight.\nLower one of them."
+        )
+    require_betas(beta1, beta2)
+    return lr, (beta1, beta2), eps, weight_decay
+
+
+def _require_names(state: dict[str, Any], names: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in state:
+            raise SettingError(
+                f"RowAdamW loads a state of RowAdamW or torch.optim.AdamW, but this one has no {name!r}.\n"
+                "Start without it, or train with the optimizer that saved it."
+            )
+
+
+def _require_equal(what: str, own: int, given: int) -> None:
+    if own != given:
+        raise ShapeError(
+            f"RowAdamW has {own} {what}, but the state {given}.\n"
+            "Create it with the same tables, in the same groups; other parameters need an optimizer of their own."
+        )
+
+
+def _require_moments(weight: Tensor, state: dict[str, Any]) -> None:
+    _require_names(state, ("step", "exp_avg", "exp_avg_sq"))
+    for name in ("exp_avg", "exp_avg_sq", "master"):
+        if (value := state.get(name)) is not None and value.shape != weight.shape:
+            raise ShapeError(
+                f"the state's {name!r} has shape {tuple(value.shape)}, but the table {tuple(weight.shape)}.\n"
+                "Load the state of this table, or resize the table together with its optimizer."
+            )
+
+
+def _refuse(options: dict[str, Any]) -> None:
+    for name in _UNSUPPORTED:
+        if options.get(name):
+            raise SettingError(
+                f"RowAdamW got {name}=True, which it does not support.\nUse torch.optim.AdamW({name}=True)."
+            )
+
+
+def _require_table(module: object) -> None:
+    if not isinstance(module, nn.Embedding):
+        hint = (
+            f"Pass {type(module).__name__}.tokens." if hasattr(module, "tokens") else "Pass the module, not its weight."
+        )
+        raise SettingError(
+            f"RowAdamW needs a TokenEmbedding or nn.Embedding, but got a {type(module).__name__}.\n{hint}"
+        )
+    if not isinstance(module, TokenEmbedding):
+        _require_plain_lookup(module)
+    weight = module.weight
+    if type(weight) is not nn.Parameter or type(weight.data) is not Tensor or not weight.is_floating_point():
+        raise SettingError(
+            "RowAdamW needs a table that is a plain nn.Parameter of floating-point numbers, but got "
+            f"{type(weight.data)} of {weight.dtype}."
+        )
+    if weight.dim() != 2 or weight.numel() == 0 or weight.device.type == "meta":
+        raise ShapeError(
+            f"RowAdamW needs a table (vocab_size, dim) with values, but got {tuple(weight.shape)} on {weight.device}."
+        )
+
+
+def _require_plain_lookup(module: nn.Embedding) -> None:
+    """Raise SettingError unless the module only looks up rows, because RowAdamW replaces its forward."""
+    if module.max_norm is not None or module.scale_grad_by_freq:
+        name = "max_norm" if module.max_norm is not None else "scale_grad_by_freq"
+        raise SettingError(
+            f"RowAdamW got an nn.Embedding with {name}, which it does not support.\nUse torch.optim.AdamW."
+        )
+    patched = "forward" in vars(module) and getattr(module, "keeper", None) is None
+    if type(module).forward is not nn.Embedding.forward or patched:
+        raise SettingError(
+            f"RowAdamW replaces the forward of nn.Embedding, but {type(module).__name__} has a forward of its "
+            "own.\n"
+            "Use a plain nn.Embedding, or a TokenEmbedding, which can scale."
+        )

@@ -1,0 +1,253 @@
+"""A token table that RowAdamW trains: outdated rows are updated when they are read."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+from torch.autograd.graph import increment_version
+
+from whatwhere.errors import SettingError, ShapeError
+from whatwhere.kernels.adamw_catch_up import StepHistory
+from whatwhere.kernels.group_by_row import Places, group
+from whatwhere.kernels.row_adamw import Moments, Step, catch_up, look_up, update
+from whatwhere.what.embedding import TokenEmbedding, lookup
+from whatwhere.what.row_adamw.gradient import settle, settle_gradient, with_row_gradient
+
+_MIN_HISTORY = 4096
+"""Steps that a history holds at least before all rows are updated and it starts again."""
+
+
+class RowTable:
+    """A table, its optimizer state, and the steps that outdated rows have missed.
+
+    Every lookup and `readout` of its modules goes through it: they refer to it as `keeper`. Call `flush()` before
+    `weight` itself is read or written.
+
+    Args:
+        weight: the table.
+    """
+
+    def __init__(self, weight: nn.Parameter) -> None:
+        self.weight = weight
+        self.modules: list[nn.Embedding] = []
+        self.moments: Moments | None = None
+        self.history: StepHistory | None = None
+        self.eps = 0.0
+        self._hooks = [weight.register_post_accumulate_grad_hook(settle_gradient)]
+        # It cannot be traced: torch.compile breaks its graph here and continues after the lookup.
+        self.lookup: Callable[[Tensor, Tensor, int | None], Tensor] = torch.compiler.disable(self._lookup)
+
+    @property
+    def number(self) -> int:
+        """The number of the last step."""
+        return 0 if self.history is None else self.history.now
+
+    def attach(self, module: nn.Embedding) -> None:
+        """Route the lookups of a module through this table.
+
+        Args:
+            module: whose weight the table is.
+        """
+        if any(module is other for other in self.modules):
+            return
+        before = getattr(module, "keeper", None)
+        if isinstance(before, RowTable):
+            before.release()
+        self.modules.append(module)
+        module.keeper = self  # type: ignore[assignment]
+        if not isinstance(module, TokenEmbedding):  # TokenEmbedding.forward calls its keeper
+            vars(module)["forward"] = partial(_forward, module)
+        self._hooks.append(module.register_state_dict_pre_hook(_before_saving))
+        self._hooks.append(module.register_load_state_dict_pre_hook(_before_loading))
+
+    def release(self) -> None:
+        """Update all rows and restore the modules."""
+        self.flush()
+        for hook in self._hooks:
+            hook.remove()
+        for module in self.modules:
+            module.keeper = None  # type: ignore[assignment]
+            if not isinstance(module, TokenEmbedding):
+                vars(module).pop("forward", None)
+        self.modules, self._hooks = [], []
+
+    def flush(self) -> None:
+        """Update all rows."""
+        if self.history is None or self.history.count == 0:
+            return
+        self._mark_written(catch_up(self._kept(), self.history, self.eps))
+        self._start_history(self.history.now, self.history.betas)
+
+    def before_readout(self) -> None:
+        """Update all rows before a product with the whole table.
+
+        Raises:
+            SettingError: the product is trained, so the gradient would be dense.
+        """
+        if torch.is_grad_enabled() and self.weight.requires_grad:
+            raise tied_error()
+        self.flush()
+
+    def step(self, step: Step) -> None:
+        """Update the rows that have a gradient, and record the step for the others.
+
+        Args:
+            step: its number and settings.
+
+        Raises:
+            SettingError: the gradient is dense or not finite, or rows were not read through the embedding.
+        """
+        if not self.modules or any(module.weight is not self.weight for module in self.modules):
+            raise SettingError(
+                "the table belongs to another optimizer now, or its module has another weight.\n"
+                "Create RowAdamW again, after the last change of the module."
+            )
+        gradient = settle(self.weight)
+        if gradient is None:
+            raise tied_error()
+        if gradient.rest is not None and gradient.rest != 0:
+            raise SettingError(
+                "RowAdamW got a gradient scaled by NaN or infinity: dense AdamW would make the whole table NaN."
+                "\nSkip this step: see the norm that clip_grad_norm_ returns, or pass it error_if_nonfinite=True."
+            )
+        if self.moments is None:
+            self.moments = Moments.of(self.weight)
+        if self.history is None or self.eps != step.eps:
+            self.flush()
+            self.eps = step.eps
+            self._start_history(self.number, step.betas)
+        self._take(gradient._indices()[0], gradient._values(), step)
+
+    def forget(self) -> None:
+        """Reset to the state before the first step."""
+        self.moments = self.history = None
+
+    def load(self, moments: Moments, number: int, betas: tuple[float, float], eps: float) -> None:
+        """Load a state in which all rows are up to date.
+
+        Args:
+            moments: the optimizer state.
+            number: of the last step.
+            betas, eps: settings.
+        """
+        moments.last.fill_(number)
+        self.moments, self.eps = moments, eps
+        self._start_history(number, betas)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> None:
+        """Detach a copy of a module, after updating its rows."""
+        self.flush()
+        if (copied := memo.get(id(self.weight))) is not None:
+            copied.data.copy_(self.weight.data)
+
+    def __reduce__(self) -> Any:
+        """Detach a pickled module; its rows are written already, so they must be up to date."""
+        if self.history is not None and self.history.count:
+            raise SettingError(
+                "a module whose table RowAdamW trains cannot be pickled while rows are outdated.\n"
+                "Call optimizer.flush() first, or save module.state_dict()."
+            )
+        return type(None), ()
+
+    def _take(self, rows: Integer[Tensor, " rows"], values: Float[Tensor, "rows dim"], step: Step) -> None:
+        table, history = self._kept(), self._steps()
+        if behind := update(table, rows, values, step):
+            # The other processes of a group read other rows, whose gradient comes to all.
+            if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+                raise SettingError(
+                    f"{behind} rows have a gradient, but were not read through the embedding, so their values were not "
+                    "up to date.\nLook them up with embedding(ids), or call optimizer.flush() before the forward pass."
+                )
+            catch_up(table, history, self.eps, rows)
+            update(table, rows, values, step)
+        history.record(step.lr, step.betas, step.weight_decay)
+        self._mark_written(len(rows) > 0)
+        if history.count >= max(_MIN_HISTORY, len(self.weight)):
+            self.flush()
+
+    def _lookup(
+        self, weight: Float[Tensor, "vocab_size dim"], ids: Integer[Tensor, "*shape"], padding_idx: int | None
+    ) -> Float[Tensor, "*shape dim"]:
+        """Return updated rows, whose gradient has these rows alone."""
+        if weight is not self.weight:  # replaced for one call by torch.func.functional_call
+            return lookup(weight, ids, padding_idx)
+        trained = torch.is_grad_enabled() and weight.requires_grad
+        behind = self.history is not None and self.history.count > 0
+        places = None
+        if (trained or behind) and ids.dtype in (torch.int64, torch.int32):
+            places = group(ids.reshape(-1).long(), len(weight))
+        if places is None:  # nothing to update, or ids that `lookup` rejects
+            return lookup(weight, ids, padding_idx)
+        read = partial(self._read, ids, places) if behind else partial(lookup, weight.detach(), ids)
+        if not trained:
+            return read()
+        return with_row_gradient(weight, read, places, padding_idx)
+
+    def _read(self, ids: Tensor, places: Places) -> Tensor:
+        rows, moved = look_up(self._kept(), self._steps(), self.eps, ids, places)
+        self._mark_written(moved)
+        return rows
+
+    def _steps(self) -> StepHistory:
+        assert self.history is not None
+        return self.history
+
+    def _kept(self) -> Moments:
+        assert self.moments is not None
+        weight, average = self.weight, self.moments.exp_avg
+        if weight.shape != average.shape:
+            raise ShapeError(
+                f"the table has shape {tuple(weight.shape)} now, but its optimizer state {tuple(average.shape)}.\n"
+                "Pass the optimizer to whatwhere.what.resizing.resize, or create it again after resizing."
+            )
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        if (
+            weight.device != average.device
+            or wide != average.dtype
+            or (weight.dtype == wide) != (self.moments.master is None)
+        ):
+            raise SettingError(
+                f"the table is {weight.dtype} on {weight.device} now, but its optimizer state {average.dtype} on "
+                f"{average.device}.\nMove a model, or change its type, before you create RowAdamW."
+            )
+        return self.moments
+
+    def _mark_written(self, moved: bool) -> None:
+        """Increment the version of the table for autograd: results computed from all of it have no valid gradient."""
+        if moved:
+            increment_version(self.weight)
+
+    def _start_history(self, number: int, betas: tuple[float, float]) -> None:
+        wide = self.weight.dtype == torch.float64
+        self.history = StepHistory(number, betas, wide=wide, at_zero=self.eps == 0)
+
+
+def tied_error() -> SettingError:
+    """Return the error for a table with a dense gradient."""
+    return SettingError(
+        "RowAdamW got a dense gradient: a table that is also the output projection (tied) has one in every row, so no "
+        "row can be skipped.\nTrain it with torch.optim.AdamW(..., fused=True). Call a readout that is not trained "
+        "under torch.no_grad()."
+    )
+
+
+# Hooks look up the keeper of the module they are called with: a copy of the module has none, and they do nothing.
+
+
+def _forward(module: nn.Embedding, input: Tensor) -> Tensor:
+    keeper: RowTable | None = getattr(module, "keeper", None)
+    if keeper is None:
+        return type(module).forward(module, input)
+    return keeper.lookup(module.weight, input, module.padding_idx)
+
+
+def _before_saving(module: nn.Module, *_: Any) -> None:
+    if isinstance(keeper := getattr(module, "keeper", None), RowTable):
+        keeper.flush()
+
+
+def _before_loading(module: nn.Module, *_: Any) -> None:
+    _before_saving(module)

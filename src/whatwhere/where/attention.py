@@ -1,0 +1,274 @@
+"""Attention with bound biases and masks: the only module that calls SDPA and FlexAttention.
+
+    y_i = sum_j softmax_j( <q_i, k_j> * scale + element(h, i, j) ) v_j        over the keys that i may attend to
+
+Three engines compute the same function: `dense` is this formula in PyTorch operations, `sdpa` is PyTorch's
+scaled_dot_product_attention, `flex` is FlexAttention. The output of a query without any visible key (padding) is zero.
+
+For long sequences on the CPU, `sdpa` needs no dense bias: one that depends on the distance alone is a strided view, and
+any other is computed for one chunk of queries at a time, and again in the backward pass.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from whatwhere.checks import require_choice, require_floating
+from whatwhere.errors import SettingError, ShapeError
+from whatwhere.kernels.backend import disabled, full_precision
+from whatwhere.kernels.blockwise_attention import ByBlocks, attention_by_blocks
+from whatwhere.position import Allowed
+from whatwhere.where.base import Element, as_finite, as_score_mod, tabulate
+
+Engine = Literal["auto", "dense", "sdpa", "flex"]
+ENGINES: tuple[Engine, ...] = ("auto", "dense", "sdpa", "flex")
+
+
+_MIN_BLOCKWISE = 512
+"""Tokens from which blockwise attention is faster than a table even if six layers share it; at 256 it is for one."""
+_MAX_TABLE = 1 << 22
+"""Elements of a table, 16 MB in float32; a larger one is computed in chunks of queries, again for each layer."""
+_CHUNK = 1 << 20
+"""Elements of the table of one chunk, which stays in the caches while it is computed and used."""
+_ON_GPU = 1 << 6
+"""How many times larger both are on a GPU, where many small steps cost more than memory."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The bias and mask of the scores, as functions of elements and as one dense table computed on demand.
+
+    Args:
+        element: the bias as a function of elements; None where there is none.
+        allowed: the mask as a function of elements; None where every query may attend to every key.
+        run: whether the mask is the causal mask of equal queries and keys, so that a causal kernel can be used.
+        added: returns both as one table of a dtype: a bias with minus infinity where the mask is False, a bool mask
+            where there is no bias, None where there is neither.
+        blocks: returns bias and mask for blockwise attention, or None; None where they never have that form.
+        batch: batch size of the table; 1 where all sequences share it.
+    """
+
+    element: Element | None
+    allowed: Allowed | None
+    run: bool
+    added: Callable[[torch.dtype], Tensor | None]
+    blocks: Callable[[], ByBlocks | None] | None = None
+    batch: int = 1
+
+    def numbers(self, q: Tensor, k: Tensor) -> int:
+        """Return the number of elements of the table."""
+        if self.element is None and self.allowed is None:
+            return 0
+        return self.batch * (1 if self.element is None else q.shape[1]) * q.shape[2] * k.shape[2]
+
+
+def attention(
+    q: Float[Tensor, "batch heads queries head_dim"],
+    k: Float[Tensor, "batch key_heads keys head_dim"],
+    v: Float[Tensor, "batch key_heads keys value_dim"],
+    scores: Scores,
+    *,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    engine: Engine = "auto",
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Compute scaled dot-product attention with a bias and mask.
+
+    Args:
+        q, k, v: queries, keys and values; key_heads may be a divisor of heads (grouped queries).
+        scores: bias and mask, already bound to positions.
+        scale: softmax scale; None is 1 / sqrt(head_dim).
+        dropout: probability of dropping an attention weight, 0 <= dropout < 1; pass 0 outside of training.
+        engine: `auto` is sdpa, or dense under transforms of torch.func and forward-mode derivatives, for which
+            PyTorch's kernels have no rule.
+
+    Returns:
+        The outputs, in the dtype of q. Where dtypes differ, the widest is used for the computation. On the CPU a bias
+        is added in float32 at least, also to 16-bit queries; on other devices sdpa needs it in their dtype.
+
+    Raises:
+        SettingError: an unknown engine, dropout out of range, or dropout or training where FlexAttention has none.
+        ShapeError: the shapes do not match.
+    """
+    require_choice("attention", "engine", engine, ENGINES)
+    if not 0 <= dropout < 1:
+        raise SettingError(f"attention got dropout={dropout}, but needs a probability of at least 0 and below 1.")
+    _require_heads(q, k, v)
+    if not (q.dtype == k.dtype == v.dtype or torch.is_autocast_enabled(q.device.type)):
+        # For example float32 queries with a bfloat16 KV cache, which sdpa refuses.
+        wide = torch.promote_types(q.dtype, torch.promote_types(k.dtype, v.dtype))
+        y = attention(q.to(wide), k.to(wide), v.to(wide), scores, scale=scale, dropout=dropout, engine=engine)
+        return y.to(q.dtype)
+    if engine == "auto" and _is_transformed():
+        engine = "dense"
+    # FlexAttention cannot trace a size of zero: an empty batch or sequence takes the dense engine.
+    if engine == "dense" or (engine == "flex" and 0 in (q.shape[0], q.shape[2], k.shape[2])):
+        return _dense(q, k, v, scores, scale, dropout)
+    if engine == "flex":
+        return _flex(q, k, v, scores, scale, dropout)
+    if scores.run and scores.element is None:
+        return F.scaled_dot_product_attention(
+            q, k, v, is_causal=True, dropout_p=dropout, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+        )
+    if q.is_cpu and torch.is_autocast_enabled("cpu") and q.dtype != torch.float64:
+        q, k, v = (x.to(torch.get_autocast_dtype("cpu")) for x in (q, k, v))
+        with full_precision(q.device):  # autocast would round the bias too
+            return _with_bias(q, k, v, scores, scale, dropout)
+    return _with_bias(q, k, v, scores, scale, dropout)
+
+
+def _with_bias(
+    q: Tensor, k: Tensor, v: Tensor, scores: Scores, scale: float | None, dropout: float
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Use blockwise attention where it can be used, else a table, in chunks where it is large."""
+    if scores.blocks is not None and not dropout and _use_blockwise(q, k, v):
+        bias = scores.blocks()
+        if bias is not None and bias.serves(q.dtype):
+            return attention_by_blocks(q, k, v, bias, q.shape[-1] ** -0.5 if scale is None else scale)
+    if scores.numbers(q, k) > (_MAX_TABLE if q.is_cpu else _MAX_TABLE * _ON_GPU) and _is_eager(q, k, v):
+        return _in_chunks(q, k, v, scores, scale, dropout)
+    return _with_table(q, k, v, scores.added(_table_dtype(q)), scale, dropout)
+
+
+def _with_table(
+    q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, scale: float | None, dropout: float
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    return F.scaled_dot_product_attention(q, k, v, added, dropout, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+
+
+def _table_dtype(q: Tensor) -> torch.dtype:
+    """Return the dtype of a table for sdpa, whose CPU kernels take a float32 bias with 16-bit queries."""
+    return torch.promote_types(q.dtype, torch.float32) if q.is_cpu else q.dtype
+
+
+def _is_transformed() -> bool:
+    """Return whether a transform of torch.func or forward-mode differentiation is active."""
+    if torch._C._are_functorch_transforms_active():
+        return True
+    return not torch.compiler.is_compiling() and forward_ad._current_level >= 0
+
+
+def _is_eager(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Return whether these are plain tensors, without a trace, transform or dual number, which need separate rules.
+
+    In a traced program sizes may be symbolic; for long sequences it should use FlexAttention.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and not torch._C._is_tracing()
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and forward_ad._current_level < 0
+        and all(type(x) in (Tensor, torch.nn.Parameter) for x in (q, k, v))
+    )
+
+
+def _use_blockwise(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    long = q.shape[2] >= _MIN_BLOCKWISE and q.is_cpu and q.dtype == k.dtype == v.dtype
+    return long and not disabled() and _is_eager(q, k, v)
+
+
+def _in_chunks(
+    q: Tensor, k: Tensor, v: Tensor, scores: Scores, scale: float | None, dropout: float
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Process the queries in chunks, each with its rows of the table, which the backward pass recomputes.
+
+    Where the mask is plainly causal, a chunk leaves out the keys after its last query.
+    """
+
+    def attend(chunk: Tensor, first: int) -> Tensor:
+        keys = first + chunk.shape[2] if scores.run else k.shape[2]
+        sizes = (scores.batch, q.shape[1], chunk.shape[2], keys, q.device, first)
+        bias, mask = (None if x is None else tabulate(x, *sizes) for x in (scores.element, scores.allowed))
+        visible = k[:, :, :keys], v[:, :, :keys]
+        return _with_table(chunk, *visible, join(bias, mask, _table_dtype(q)), scale, dropout)
+
+    elements = _CHUNK if q.is_cpu else _CHUNK * _ON_GPU
+    rows = max(1, elements // (scores.batch * q.shape[1] * k.shape[2]))
+    chunks = zip(q.split(rows, dim=2), range(0, q.shape[2], rows), strict=True)
+    if not torch.is_grad_enabled():
+        return torch.cat([attend(*chunk) for chunk in chunks], dim=2)
+    outputs = [checkpoint(attend, *chunk, use_reentrant=False, preserve_rng_state=dropout > 0) for chunk in chunks]
+    return torch.cat(outputs, dim=2)
+
+
+def join(
+    table: Float[Tensor, "*bias queries keys"] | None,
+    mask: Bool[Tensor, "*mask queries keys"] | None,
+    dtype: torch.dtype,
+) -> Tensor | None:
+    """Combine a bias and a mask into one table, with minus infinity where the mask is False.
+
+    Args:
+        table: the bias, or None.
+        mask: True where attention is allowed, or None.
+        dtype: dtype of the result, where there is a bias.
+
+    Examples:
+        >>> join(torch.tensor([[1.0, 2.0]]), torch.tensor([[True, False]]), torch.float32)
+        tensor([[1., -inf]])
+    """
+    if table is None or mask is None:
+        return mask if table is None else as_finite(table, dtype)
+    return torch.where(mask, as_finite(table, dtype), -torch.inf)
+
+
+def _dense(
+    q: Tensor, k: Tensor, v: Tensor, scores: Scores, scale: float | None, dropout: float
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    groups = q.shape[1] // k.shape[1]
+    wide = torch.promote_types(q.dtype, torch.float32)
+    q_wide, k_wide = q.to(wide), k.to(wide).repeat_interleave(groups, dim=1)
+    values = v.to(wide).repeat_interleave(groups, dim=1)
+    softmax_scale = q.shape[-1] ** -0.5 if scale is None else scale
+    with full_precision(q.device):
+        logits = q_wide @ k_wide.mT * softmax_scale  # (batch, heads, queries, keys)
+        added = scores.added(wide)
+        if added is not None:
+            logits = logits.masked_fill(~added, -torch.inf) if added.dtype == torch.bool else logits + added
+        # Softmax of a row without visible keys would be NaN, and so would be all gradients.
+        masked = (logits == -torch.inf).all(-1, keepdim=True)
+        weights = logits.masked_fill(masked, 0).softmax(-1).masked_fill(masked, 0)
+        return (F.dropout(weights, dropout) @ values).to(q.dtype)
+
+
+def _flex(
+    q: Tensor, k: Tensor, v: Tensor, scores: Scores, scale: float | None, dropout: float
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # slow to import
+
+    if dropout:
+        raise SettingError("FlexAttention has no dropout: pass dropout=0.0, or engine='sdpa' or 'dense'.")
+    training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    if training and q.device.type == "cpu":
+        raise SettingError(
+            "FlexAttention has no backward on the CPU: train with engine='sdpa', or evaluate under torch.no_grad()."
+        )
+    if q.device.type == "cpu":
+        q, k, v = q.detach(), k.detach(), v.detach()  # it refuses tensors that require grad, also under no_grad
+    score_mod = None if scores.element is None else as_score_mod(scores.element)
+    block_mask = None
+    if scores.allowed is not None:
+        block_mask = create_block_mask(scores.allowed, q.shape[0], q.shape[1], q.shape[2], k.shape[2], str(q.device))
+    y = flex_attention(q, k, v, score_mod, block_mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+    assert isinstance(y, Tensor)
+    return y
+
+
+def _require_heads(q: Tensor, k: Tensor, v: Tensor) -> None:
+    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+    if not q.dim() == k.dim() == v.dim() == 4:
+        raise ShapeError(f"attention takes (batch, heads, tokens, head_dim), but got {shapes}.")
+    require_floating("attention", q=q, k=k, v=v)
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1]:
+        raise ShapeError(f"key and value heads must be equal and divide the query heads, but got {shapes}.")
+    if not q.shape[0] == k.shape[0] == v.shape[0]:
+        raise ShapeError(f"queries, keys and values need one batch, but got {shapes}.")
+    if q.shape[-1] != k.shape[-1] or k.shape[2] != v.shape[2]:
+        raise ShapeError(f"q and k need one head_dim, k and v the same tokens, but got {shapes}.")

@@ -1,0 +1,123 @@
+"""One entry of the catalogue: the facts of a scheme, and how to build it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from whatwhere.errors import ShapeError
+from whatwhere.where.base import InputEncoding, QueryKeyMap, ScoreBias
+from whatwhere.where.binding import Where
+
+Door = Literal["input", "query_key", "score"]
+_ANY = 1_000_000
+"""Positions up to which schemes that are defined everywhere are tested."""
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """The facts of one scheme: what it is, which properties it has, and how to build it.
+
+    Args:
+        name: the name that `scheme(name)` takes.
+        door: where it enters; None for no scheme.
+        formula: the equation, in one line.
+        paper, url, year: the source.
+        used_by: models that were trained with it.
+        build: (dim, num_heads, max_length, **options) -> Where.
+        learned: it has parameters.
+        relative: shifting all positions by one offset changes no score.
+        relative_below: where it is not relative: while all positions stay below this, shifting them changes no score.
+        any_length: it is defined at every position, with no table that ends; whether a model is good there is another
+            question.
+        causal_only: it supports causal attention only.
+        follows_length: it depends on the length of the sequence; its properties hold for one `regime_length`.
+        keeps_norms: it does not change the norms of queries and keys, except by one constant, its `magnitude`.
+        tested_up_to: the laws are tested for positions up to here.
+        distinct_up_to: distances up to here have different biases in bfloat16; None where there is no table.
+        variants: further options with which the laws are tested.
+    """
+
+    name: str
+    door: Door | None
+    formula: str
+    paper: str
+    url: str
+    year: int
+    used_by: tuple[str, ...]
+    build: Callable[..., Where]
+    learned: bool = False
+    relative: bool = False
+    relative_below: int = 0
+    any_length: bool = True
+    causal_only: bool = False
+    follows_length: bool = False
+    keeps_norms: bool = True
+    tested_up_to: int = _ANY
+    distinct_up_to: int | None = None
+    variants: tuple[Mapping[str, Any], ...] = field(default=())
+
+    @property
+    def shift_invariance(self) -> str:
+        """Whether shifting all positions changes no score, in words."""
+        return "no" if not self.relative else "in one regime" if self.follows_length else "yes"
+
+    @property
+    def length(self) -> str:
+        """The length up to which it is defined, in words."""
+        if not self.any_length:
+            return "max_length"
+        return "any" if self.tested_up_to >= _ANY else f"{self.tested_up_to:,}"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a model that schemes are built from.
+
+    Args:
+        dim: features of a token vector.
+        num_heads: heads of the attention.
+        max_length: rows of schemes that learn a table; the trained length of others.
+    """
+
+    dim: int
+    num_heads: int
+    max_length: int
+
+    @property
+    def head_dim(self) -> int:
+        """Features of a head; raises ShapeError where dim does not divide."""
+        if self.dim % self.num_heads:
+            below = self.dim - self.dim % self.num_heads
+            raise ShapeError(
+                f"dim={self.dim} does not divide into num_heads={self.num_heads}: each head needs the same number of "
+                f"features.\nThe nearest dims that do are {below} and {below + self.num_heads}."
+            )
+        return self.dim // self.num_heads
+
+
+def _no_defaults(sizes: Sizes) -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Build a scheme from the sizes of a model.
+
+    Args:
+        make: the class of the scheme, or a function that returns one.
+        sizes: which of dim, head_dim, num_heads and max_length are its first arguments, in this order.
+        defaults: further settings, from the sizes; options override them.
+    """
+
+    make: Callable[..., InputEncoding | QueryKeyMap | ScoreBias]
+    sizes: tuple[str, ...]
+    defaults: Callable[[Sizes], Mapping[str, Any]] = _no_defaults
+
+    def __call__(self, dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
+        """Return a Where with the scheme at its door."""
+        sizes = Sizes(dim, num_heads, max_length)
+        scheme = self.make(*(getattr(sizes, name) for name in self.sizes), **{**self.defaults(sizes), **options})
+        if isinstance(scheme, InputEncoding):
+            return Where(input=scheme)
+        _ = sizes.head_dim  # a scheme at the heads needs heads of equal size, even if it does not use their size
+        return Where(query_key=scheme) if isinstance(scheme, QueryKeyMap) else Where(score=scheme)

@@ -1,0 +1,123 @@
+"""The input layer: the sum of token embeddings (what a token is) and position vectors (where it is)."""
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+
+from whatwhere.errors import DoorError, ShapeError
+from whatwhere.position import PositionsLike, as_positions
+from whatwhere.what.embedding import Init, Scale, TokenEmbedding
+from whatwhere.where.base import InputEncoding, QueryKeyMap, ScoreBias
+from whatwhere.where.binding import Here, Where
+
+
+class InputLayer(nn.Module):
+    """Token embeddings plus, if an input scheme is given, position vectors.
+
+        x_i = s E[id_i] + input(p_i)
+
+    Args:
+        vocab_size: rows of the token table.
+        dim: features of a vector.
+        input: a scheme that is added to the token vectors (Sinusoidal, Learned), or None; others, such as Rotary and
+            ALiBi, belong to attention.
+        init, scale, padding_idx, device, dtype: of the token table, see TokenEmbedding.
+
+    Raises:
+        DoorError: for a scheme that is not added to the token vectors.
+        ShapeError: for a scheme of another dim.
+
+    Examples:
+        >>> layer = InputLayer(vocab_size=100, dim=8)
+        >>> layer(torch.tensor([[4, 2, 7]])).shape
+        torch.Size([1, 3, 8])
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        dim: int,
+        input: InputEncoding | None = None,
+        *,
+        init: Init | float = "normal",
+        scale: float | Scale | None = None,
+        padding_idx: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        _require_input(input, dim)
+        self.tokens = TokenEmbedding(vocab_size, dim, padding_idx, init=init, scale=scale, device=device, dtype=dtype)
+        self.where = Where(input=input)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Sample the token table and the parameters of the input scheme anew.
+
+        A layer that was built on the meta device and materialized needs this, or a load_state_dict.
+
+        Args:
+            generator: to sample with; None is PyTorch's global random state.
+
+        Raises:
+            SettingError: an input scheme of your own has parameters, but no `reset_parameters`.
+
+        Examples:
+            >>> layer = InputLayer(vocab_size=100, dim=8, device="meta").to_empty(device="cpu")
+            >>> layer.reset_parameters(torch.Generator().manual_seed(0))
+        """
+        self.tokens.reset_parameters(generator)
+        self.where.reset_parameters(generator)
+
+    def forward(
+        self, ids: Integer[Tensor, "batch tokens"], positions: PositionsLike | Here | None = None
+    ) -> Float[Tensor, "batch tokens dim"]:
+        """Return the vector of each token at its position.
+
+        Args:
+            ids: token ids.
+            positions: Positions, an integer tensor, or a number of tokens from 0; None counts all tokens from 0. A Here
+                (a Where that the model has bound to positions) adds its own input scheme.
+
+        Raises:
+            ShapeError: for ids that are not (batch, tokens), or positions of other tokens.
+            TokenError: for ids outside the vocabulary.
+            PositionError: for positions that the scheme does not have.
+            DoorError: for a Here of another input scheme.
+
+        Examples:
+            >>> from whatwhere import Learned, Positions
+            >>> layer = InputLayer(vocab_size=100, dim=8, input=Learned(dim=8, max_length=16))
+            >>> layer(torch.tensor([[4, 2, 7]]), Positions.packed([1, 2])).shape  # two documents
+            torch.Size([1, 3, 8])
+        """
+        if ids.dim() != 2:
+            raise ShapeError(
+                f"ids need shape (batch, tokens), but these have {tuple(ids.shape)}.\nFor one sequence pass ids[None]."
+            )
+        here = positions if isinstance(positions, Here) else self._bind(ids, positions)
+        if self.where.input is not None and here.where.input is not self.where.input:
+            raise DoorError(
+                f"this layer has its own input scheme, {type(self.where.input).__name__}, but the Here that was passed "
+                "was bound with another.\n"
+                "Leave the scheme to one of them: InputLayer(input=None), or bind the layer's own layer.where."
+            )
+        return here.embed(self.tokens, ids)
+
+    def _bind(self, ids: Tensor, positions: PositionsLike | None) -> Here:
+        return self.where.at(as_positions(ids.shape[1] if positions is None else positions, ids.device))
+
+
+def _require_input(scheme: object, dim: int) -> None:
+    name = type(scheme).__name__
+    if isinstance(scheme, QueryKeyMap):
+        raise DoorError(
+            f"InputLayer adds position to the token vectors, but {name} acts on queries and keys.\n"
+            "Call it in your attention instead: q, k = rope(q, k, positions)."
+        )
+    if isinstance(scheme, ScoreBias):
+        raise DoorError(
+            f"InputLayer adds position to the token vectors, but {name} is added to the scores.\n"
+            "Pass it to your attention instead: attn_mask=alibi(positions, causal=True)."
+        )
+    if isinstance(scheme, InputEncoding) and scheme.dim != dim:
+        raise ShapeError(f"InputLayer has dim={dim}, but {name} has dim={scheme.dim}.\nMake both equal.")

@@ -1,0 +1,232 @@
+"""What the rotary schemes share: pairs of features of queries and keys, rotated by tables of cosines and sines."""
+
+from abc import abstractmethod
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Float64, Int64
+from torch import Tensor
+
+from whatwhere.checks import require_even, require_positive, require_whole
+from whatwhere.errors import SettingError, ShapeError
+from whatwhere.kernels import rotary_ops
+from whatwhere.kernels.rotary_ops import is_nested
+from whatwhere.position import Positions
+from whatwhere.where.base import Bound, QueryKeyMap
+from whatwhere.where.scaling import FrequencyCache, Scaling, or_unscaled
+
+Tables = tuple[Tensor, Tensor]
+"""Cosines and sines, each (batch or 1, heads or 1, tokens, pairs)."""
+
+
+class RotaryMap(QueryKeyMap):
+    """Rotate pairs of features, in float32 at least, and copy the features for which there are no tables.
+
+        (x_a, x_b) -> (x_a cos - x_b sin, x_a sin + x_b cos)
+
+    A subclass implements `bind`, which returns (cos, sin), perhaps with a common factor. Where queries and keys have
+    different tables, it overrides `_query_tables` and `_key_tables` too.
+    """
+
+    interleaved: bool
+    """Whether a pair is (2i, 2i+1); else it is (i, i + pairs)."""
+
+    @abstractmethod
+    def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
+        """Return cosine and sine of every angle, (batch, 1, tokens, pairs): one pair of tables for all heads and
+        layers.
+
+        Args:
+            positions: positions of the tokens.
+            lengths: length of each token's sequence, for a scaling that follows it; None takes the positions' own.
+        """
+
+    def map_query(
+        self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
+    ) -> Float[Tensor, "batch heads tokens head_dim"]:
+        """Rotate queries."""
+        return rotary_ops.rotate(q, *self._query_tables(bound, q.dtype), self.interleaved)
+
+    def map_key(
+        self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
+    ) -> Float[Tensor, "batch heads tokens head_dim"]:
+        """Rotate keys."""
+        return rotary_ops.rotate(k, *self._key_tables(bound, k.dtype), self.interleaved)
+
+    def map_both(
+        self,
+        q: Float[Tensor, "batch heads queries head_dim"],
+        k: Float[Tensor, "batch key_heads keys head_dim"],
+        at_queries: Bound,
+        at_keys: Bound,
+        in_place: bool = False,
+    ) -> tuple[Float[Tensor, "batch heads queries head_dim"], Float[Tensor, "batch key_heads keys head_dim"]]:
+        """Rotate queries and keys, in one pass where they have the same tables.
+
+        Args:
+            q, k: queries and keys. In place they must not overlap in memory; both may be views of one tensor, as the
+                outputs of a fused projection are.
+            at_queries, at_keys: what `bind` returned for their positions.
+            in_place: write the results over q and k.
+
+        Returns:
+            The rotated queries and keys; in place q and k themselves.
+
+        Raises:
+            SettingError: in place, q and k overlap in memory.
+        """
+        cos, sin = self._query_tables(at_queries, q.dtype)
+        key_cos, key_sin = self._key_tables(at_keys, k.dtype)
+        pairs = self.interleaved
+        if in_place:
+            _require_disjoint(q, k)
+            return rotary_ops.rotate_(q, cos, sin, pairs), rotary_ops.rotate_(k, key_cos, key_sin, pairs)
+        if key_cos is cos and key_sin is sin:
+            return rotary_ops.rotate_both(q, k, cos, sin, pairs)
+        return rotary_ops.rotate(q, cos, sin, pairs), rotary_ops.rotate(k, key_cos, key_sin, pairs)
+
+    def _query_tables(self, bound: Bound, dtype: torch.dtype) -> Tables:
+        cos, sin = bound
+        return cos, sin
+
+    def _key_tables(self, bound: Bound, dtype: torch.dtype) -> Tables:
+        cos, sin = bound
+        return cos, sin
+
+
+class ScaledRotaryMap(RotaryMap):
+    """Rotate the first `rotary_dim` features by frequencies that a scaling may change."""
+
+    def __init__(
+        self, head_dim: int, theta: float, interleaved: bool, rotary_dim: int | None, scaling: Scaling | None
+    ) -> None:
+        super().__init__()
+        owner = type(self).__name__
+        require_whole(owner, head_dim=head_dim)
+        if rotary_dim is None:
+            require_even(owner, "it rotates pairs of features", head_dim=head_dim)
+            rotary_dim = head_dim
+        require_whole(owner, rotary_dim=rotary_dim)
+        require_even(owner, "it rotates pairs of features", rotary_dim=rotary_dim)
+        if rotary_dim > head_dim:
+            raise ShapeError(f"{owner} got rotary_dim={rotary_dim}, but a head has only head_dim={head_dim} features.")
+        require_positive(owner, theta=theta)
+        if scaling is not None and not isinstance(scaling, Scaling):
+            raise SettingError(
+                f"{owner} got scaling={scaling!r}, but needs a scaling, such as YaRN(factor=4.0, original_length=4096)."
+            )
+        self.head_dim, self.theta, self.interleaved, self.rotary_dim = head_dim, theta, interleaved, rotary_dim
+        self.scaling = scaling
+        self.follows_length = or_unscaled(scaling).follows_length
+        self.frequencies(device="cpu")  # raises now where the scaling does not fit these features
+        self._frequency_cache = FrequencyCache()
+
+    @property
+    def inverse_frequencies(self) -> Float64[Tensor, " pairs"]:
+        """The angle of each pair per position, in radians; that of the trained length where it depends on the
+        length."""
+        return self.frequencies()
+
+    @property
+    def magnitude(self) -> float:
+        """The factor by which the rotated features are multiplied."""
+        return or_unscaled(self.scaling).magnitude
+
+    def frequencies(
+        self, lengths: Int64[Tensor, "*batch"] | None = None, device: torch.device | str | None = None
+    ) -> Float64[Tensor, "*batch pairs"]:
+        """Return the angle of each pair per position, in radians.
+
+        Args:
+            lengths: sequence lengths, for a scaling that follows the length; None is the trained length.
+            device: device of the result.
+        """
+        return or_unscaled(self.scaling).frequencies(self.rotary_dim, self.theta, device, lengths)
+
+    def rerotate(
+        self, k: Float[Tensor, "batch heads tokens head_dim"], old: Bound, new: Bound
+    ) -> Float[Tensor, "batch heads tokens head_dim"]:
+        """Rotate cached keys from the positions or lengths they were bound to, to others.
+
+        Args:
+            k: keys as returned by `map_key`.
+            old: what they were bound to, `rope.bind(positions, lengths)`.
+            new: the same for other positions, or another length.
+
+        Examples:
+            >>> from whatwhere import Rotary, positions
+            >>> rope, p = Rotary(head_dim=4), positions(2)
+            >>> k = torch.ones(1, 1, 2, 4)
+            >>> old, new = rope.bind(p), rope.bind(positions(2, start=9))
+            >>> torch.allclose(rope.rerotate(rope.map_key(k, old), old, new), rope.map_key(k, new), atol=1e-6)
+            True
+        """
+        return rotary_ops.rotate(k, *difference(old, new, self.magnitude), self.interleaved)
+
+    def _frequencies_at(
+        self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None
+    ) -> Float64[Tensor, "*batch_tokens pairs"]:
+        """Return the frequencies of each token, from the cache where they do not depend on the sequence."""
+        scaling = or_unscaled(self.scaling)
+        return self._frequency_cache.at(scaling, self.rotary_dim, self.theta, positions, lengths)
+
+
+def difference(
+    old: Bound, new: Bound, magnitude: float = 1.0
+) -> tuple[Float32[Tensor, "#batch 1 tokens pairs"], Float32[Tensor, "#batch 1 tokens pairs"]]:
+    """Return cosine and sine of the rotation from old angles to new ones.
+
+        cos(b - a) = cos b cos a + sin b sin a        sin(b - a) = sin b cos a - cos b sin a
+
+    Args:
+        old, new: cosines and sines, both times the magnitude.
+        magnitude: already part of the rotated keys, so it is divided out of both tables.
+
+    Examples:
+        >>> one, zero = torch.ones(1, 1, 1, 1), torch.zeros(1, 1, 1, 1)
+        >>> difference((zero, one), (zero, one))
+        (tensor([[[[1.]]]]), tensor([[[[0.]]]]))
+    """
+    (cos_old, sin_old), (cos_new, sin_new) = old, new
+    factor = magnitude**-2
+    return (cos_new * cos_old + sin_new * sin_old) * factor, (sin_new * cos_old - cos_new * sin_old) * factor
+
+
+_MAX_WORK = 1_000_000
+"""Candidates that NumPy tries before it gives up; the strides of a model's queries and keys need one or two."""
+
+
+def _require_disjoint(q: Tensor, k: Tensor) -> None:
+    if _overlap(q, k):
+        raise SettingError(
+            "in_place=True would rotate the same numbers twice: q and k overlap in memory.\n"
+            "Pass k.clone(), or in_place=False."
+        )
+
+
+def _overlap(q: Tensor, k: Tensor) -> bool:
+    """Return whether two tensors share memory, or may; under a trace or transform, whether they are one object."""
+    if q is k or torch.compiler.is_compiling() or not (_has_addresses(q) and _has_addresses(k)):
+        return q is k
+    if q.untyped_storage().data_ptr() != k.untyped_storage().data_ptr():
+        return False
+    if q.stride() == k.stride():  # as of a fused projection: two slices of one array, quicker to see
+        apart = abs(int(q.storage_offset()) - int(k.storage_offset()))
+        if is_nested((apart, *q.stride()), (2, *map(max, q.shape, k.shape))):
+            return False
+    try:
+        return np.shares_memory(_addresses(q), _addresses(k), max_work=_MAX_WORK)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _has_addresses(x: Tensor) -> bool:
+    return type(x) in (Tensor, torch.nn.Parameter) and torch._C._has_storage(x) and x.data_ptr() != 0
+
+
+def _addresses(x: Tensor) -> np.ndarray:
+    """Return an array at the addresses of a tensor, whatever its device; its elements must not be read."""
+    size = x.element_size()
+    layout = {"shape": tuple(x.shape), "strides": tuple(step * size for step in x.stride()), "typestr": f"|V{size}"}
+    return np.asarray(SimpleNamespace(__array_interface__={"data": (x.data_ptr(), True), "version": 3, **layout}))

@@ -1,0 +1,79 @@
+"""Queries meet keys: the scores are those that attention takes, for every scheme of the catalogue."""
+
+import numpy as np
+import pytest
+import torch
+
+import whatwhere as ww
+from whatwhere.analysis.attention_scores import attention_scores, rotary_pairs
+from whatwhere.analysis.walkthrough import random_scheme
+from whatwhere.errors import SettingError
+
+TOKENS, DIM, HEADS = 7, 24, 2
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    """Give the vectors of a text."""
+    return torch.randn(TOKENS, DIM, generator=torch.Generator().manual_seed(5))
+
+
+@pytest.mark.parametrize("name", [*ww.catalogue, "sinusoidal+rotary+alibi"])
+def test_their_softmax_is_what_attention_gathers_by(x: torch.Tensor, name: str) -> None:
+    where = random_scheme(name, DIM, HEADS, TOKENS)
+    found = attention_scores(x, where, HEADS)
+    here = where.at(ww.positions(TOKENS))
+    with torch.no_grad():
+        q = x.view(TOKENS, HEADS, -1).transpose(0, 1)[None]
+        turned = here.query_key(q, q.clone())
+        # A value that is 1 for one key alone brings that key's weight.
+        gathered = here.attention(*turned, torch.eye(TOKENS).expand(1, HEADS, -1, -1), gates=here.gates(x[None]))
+    torch.testing.assert_close(found.scores.softmax(-1), gathered[0], rtol=1e-4, atol=1e-6)
+
+
+def test_rotary_and_alibi_are_the_formula_by_hand(x: torch.Tensor) -> None:
+    found = attention_scores(x, random_scheme("rotary+alibi", DIM, HEADS, TOKENS), HEADS)
+    size = DIM // HEADS
+    speeds = 10_000.0 ** (-np.arange(0, size, 2) / size)
+    for head in range(HEADS):
+        part = x[:, head * size : (head + 1) * size].double().numpy()
+        turned = (part[:, : size // 2] + 1j * part[:, size // 2 :]) * np.exp(1j * np.outer(np.arange(TOKENS), speeds))
+        products = (turned[:, None] * turned[None].conj()).real.sum(-1) / np.sqrt(size)
+        bias = -(2.0 ** (-8 * (head + 1) / HEADS)) * np.abs(np.subtract.outer(np.arange(TOKENS), np.arange(TOKENS)))
+        seen = np.tril(np.ones((TOKENS, TOKENS), bool))
+        np.testing.assert_allclose(found.scores[head].numpy()[seen], (products + bias)[seen], rtol=1e-4, atol=1e-5)
+        assert np.isneginf(found.scores[head].numpy()[~seen]).all()
+        np.testing.assert_allclose(found.products[head].numpy(), part @ part.T / np.sqrt(size), rtol=1e-5, atol=1e-6)
+
+
+def test_both_ways_masks_nothing_and_what_needs_causality_says_so(x: torch.Tensor) -> None:
+    assert attention_scores(x, ww.Where(), HEADS, causal=False).scores.isfinite().all()
+    with pytest.raises(SettingError, match="supports causal attention only"):
+        attention_scores(x, random_scheme("cope", DIM, HEADS, TOKENS), HEADS, causal=False)
+
+
+def test_heads_that_are_wider_than_their_share_begin_anew(x: torch.Tensor) -> None:
+    found = attention_scores(x, ww.Where(), HEADS, head_dim=16)
+    assert torch.equal(found.q[1], torch.cat([x[:, 12:], x[:, :4]], dim=1))
+
+
+@pytest.mark.parametrize("name", ["rotary", "rotary-yarn", "rotary-axial", "rotary-multimodal", "xpos"])
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_pairs_are_the_features_that_turn_together(name: str, interleaved: bool) -> None:
+    scheme = ww.scheme(name, DIM, HEADS, TOKENS, interleaved=interleaved).query_key
+    pairs = rotary_pairs(scheme)
+    assert pairs is not None
+    at = ww.positions(4)
+    for number, (first, second) in enumerate(zip(*(part.tolist() for part in pairs), strict=True)):
+        q = torch.zeros(1, 1, 4, DIM // HEADS)
+        q[..., first] = 1
+        mapped, _ = scheme(q, q, at)
+        others = [n for n in range(DIM // HEADS) if n not in (first, second)]
+        assert mapped[..., others].abs().max() == 0
+        turn = torch.atan2(mapped[0, 0, 1, second], mapped[0, 0, 1, first]).item()
+        assert turn == pytest.approx(scheme.inverse_frequencies[number].item(), abs=1e-6)
+
+
+def test_other_maps_have_no_pairs() -> None:
+    assert rotary_pairs(ww.scheme("pope", DIM, HEADS, TOKENS).query_key) is None
+    assert rotary_pairs(None) is None

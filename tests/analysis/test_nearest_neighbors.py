@@ -1,0 +1,270 @@
+"""Nearest rows: exact against a full sort in float64, whatever the metric and the table."""
+
+import math
+import subprocess
+import sys
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from whatwhere.analysis import nearest_neighbors as module
+from whatwhere.analysis.exact_scores import scores, units, widened
+from whatwhere.analysis.nearest_neighbors import METRICS, Metric, Nearest, Search, neighbors
+from whatwhere.errors import SettingError, ShapeError, TokenError
+
+
+@cache
+def tables() -> dict[str, np.ndarray]:
+    """Tables that searches have gone wrong on, or might."""
+    g = np.random.default_rng(0)
+    plain = g.standard_normal((300, 37)).astype(np.float32)
+    spread = plain * 10.0 ** g.integers(-30, 30, (300, 1))
+    twice = np.repeat(plain[:3], 100, axis=0)
+    zeros = np.where(g.random((300, 1)) < 0.3, 0, plain)
+    return {
+        "drawn": plain,
+        "far from 0": plain + np.float32(30),
+        "small whole numbers": g.integers(-1, 2, (300, 5)).astype(np.float32),
+        "each row a hundred times": twice,
+        "all rows alike": np.ones((300, 33), np.float32),
+        "zero rows": zeros.astype(np.float32),
+        "only zero rows": np.zeros((300, 3), np.float32),
+        "lengths of all sizes": spread.astype(np.float32),
+        "huge": (plain * 1e37).astype(np.float32),
+        "below the normal numbers": (plain * 1e-40).astype(np.float32),
+        "one number a row": plain[:, :1].copy(),
+        "one number stands out": np.concatenate([plain, np.full((300, 1), 500, np.float32)], axis=1),
+        "two rows": plain[:2],
+        "float64": plain.astype(np.float64) + 1e-9 * g.standard_normal((300, 37)),
+        "float64, all one row in float32": plain[0] + 1e-9 * g.standard_normal((300, 37)),
+        "float64, beyond float32": plain.astype(np.float64) * 1e140,
+        "float64, below float32": plain.astype(np.float64) * 1e-140,
+        "float64, with squares below float64": plain.astype(np.float64) * 1e-200,
+        "float64, below the normal numbers": plain.astype(np.float64) * 1e-310,
+        "one row far longer": np.concatenate([plain, plain[:1] * np.float32(1e6)]),
+        "rows apart": np.concatenate([plain, plain], axis=1)[::-2, :37],
+        "many numbers a row": g.standard_normal((130, 700)).astype(np.float32),
+    }
+
+
+def asked(table: np.ndarray) -> np.ndarray:
+    """Give rows of the table, between them, opposite, none, and very long and short ones."""
+    g = np.random.default_rng(1)
+    rows = table[g.integers(0, len(table), 9)].astype(np.float64)
+    drawn = g.standard_normal((4, table.shape[1])) * np.abs(rows).max()
+    return np.concatenate([rows, (rows + rows[::-1])[:3], -rows[:2], drawn, 1e-25 * drawn, 1e8 * drawn, 0 * rows[:1]])
+
+
+@cache
+def ranking(name: str, metric: Metric, centered: bool) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Score every row in float64 for each query; return ids and scores, the best first, of equal ones the lowest id."""
+    table = tables()[name]
+    mean = Search(table, metric, True).mean if centered else None
+    wide, queries = widened(table, mean), widened(asked(table), mean)
+    rows, ranked = np.arange(len(table)), []
+    for query in units(queries)[0] if metric == "cosine" else queries:
+        exact = scores(metric, np.broadcast_to(query, wide.shape), wide)
+        order = np.lexsort((rows, -exact))
+        ranked.append((order, exact[order]))
+    return ranked
+
+
+@pytest.mark.parametrize("block", [192, 4096])
+@pytest.mark.parametrize("centered", [False, True])
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("name", tables())
+def test_answers_are_those_of_scoring_every_row(
+    name: str, metric: Metric, centered: bool, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BLOCK", block)
+    monkeypatch.setattr(module, "_PRODUCTS", 1)
+    table, g = tables()[name], np.random.default_rng(2)
+    queries, ranked = asked(table), ranking(name, metric, centered)
+    nothing: list[list[int]] = [[]] * len(queries)
+    some = [g.integers(0, len(table), n % 7).tolist() for n in range(len(queries))]
+    search = Search(table, metric, centered)
+    require_first(search.nearest(queries, 5, some), ranked, some)
+    monkeypatch.setattr(module, "_CANDIDATES", 40)  # so that blocks of queries are halved
+    require_first(search.nearest(queries, 5, some), ranked, some)
+    require_first(search.nearest(queries, len(table) + 1), ranked, nothing)
+
+
+def require_first(found: Nearest, ranked: list[tuple[np.ndarray, np.ndarray]], without: list[list[int]]) -> None:
+    for n, (ids, exact) in enumerate(ranked):
+        allowed = ~np.isin(ids, without[n])
+        assert found.ids[n].tolist() == ids[allowed][: found.ids.shape[1]].tolist()
+        assert found.scores[n].tolist() == exact[allowed][: found.ids.shape[1]].tolist()  # to the bit
+
+
+@pytest.mark.parametrize("centered", [False, True])
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("name", tables())
+def test_no_float32_score_is_off_by_more_than_its_bound(name: str, metric: Metric, centered: bool) -> None:
+    """Against the float64 scores, brought to the form that the bounds are of."""
+    table = tables()[name]
+    search = Search(table, metric, centered)
+    mean = search.mean if centered else None
+    rows, queries = widened(table, mean), widened(asked(table), mean)
+    directions, norms = units(queries)
+    middle, errors = search._bounds(directions.astype(np.float32), norms, slice(None))
+    longest = units(rows)[1].max()
+    for n, query in enumerate(directions if metric == "cosine" else queries):
+        found = scores(metric, np.broadcast_to(query, rows.shape), rows)
+        with np.errstate(all="ignore"):
+            if metric == "dot":
+                found = found / norms[n] / longest
+            if metric == "euclidean":
+                largest = max(norms[n], longest)
+                found = ((norms[n] / largest) * norms[n] / longest - (found / largest) * (found / longest)) / 2
+        known = np.isfinite(found) & np.isfinite(errors[n])
+        assert (np.abs(middle[n] - found)[known] <= np.broadcast_to(errors[n], found.shape)[known]).all()
+    if name in ("drawn", "many numbers a row"):  # else the bounds would hold, and exclude nothing
+        assert (errors[:-1] < 2e-3).all() or metric == "euclidean"
+
+
+def test_scores_are_those_of_their_definitions() -> None:
+    """One row at a time, by sums that are rounded once."""
+    g = np.random.default_rng(3)
+    table, query = g.standard_normal((50, 19)).astype(np.float32), g.standard_normal(19)
+    inner = [math.fsum(float(a) * b for a, b in zip(row, query, strict=True)) for row in table]
+    size = [math.sqrt(math.fsum(float(a) ** 2 for a in row)) for row in table]
+    apart = [math.sqrt(math.fsum((float(a) - b) ** 2 for a, b in zip(row, query, strict=True))) for row in table]
+    length = math.sqrt(math.fsum(query**2))
+    wanted = {"cosine": [x / s / length for x, s in zip(inner, size, strict=True)], "dot": inner}
+    wanted["euclidean"] = [-x for x in apart]
+    for metric in METRICS:
+        found = Search(table, metric).nearest(query[None], 50)
+        assert np.allclose(found.scores[0], np.array(wanted[metric])[found.ids[0]], rtol=1e-14, atol=1e-15)
+        assert (np.diff(found.scores[0]) <= 0).all()
+
+
+@pytest.mark.usefixtures("our_own_checks")
+def test_answers_do_not_depend_on_how_a_table_is_stored() -> None:
+    table = tables()["small whole numbers"]
+    wanted = Search(table).nearest(table[:5], 9)
+    for other in (table.astype(np.int64), table.astype(np.float16), table.astype(">f4"), np.asfortranarray(table)):
+        found = Search(other).nearest(table[:5], 9)
+        assert np.array_equal(found.ids, wanted.ids)
+        assert np.array_equal(found.scores, wanted.scores)
+
+
+def test_a_search_does_not_load_torch() -> None:
+    code = (
+        "import sys, numpy as np\n"
+        "from whatwhere.analysis.nearest_neighbors import Search\n"
+        "table = np.random.default_rng(0).standard_normal((9000, 40)).astype(np.float32)\n"
+        "print(Search(table).nearest(table[:2], 1).ids.tolist())\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout.splitlines(), done.stderr) == (["[[0], [1]]"], "")
+
+
+def sorted_scores(table: np.ndarray, queries: np.ndarray, metric: str, centered: bool) -> np.ndarray:
+    """Score all rows in float64, by the definition."""
+    rows, asked = table.astype(np.float64), queries.astype(np.float64)
+    if centered:
+        rows, asked = rows - table.astype(np.float64).mean(0), asked - table.astype(np.float64).mean(0)
+    if metric == "euclidean":
+        return -np.sqrt(((asked[:, None] - rows[None]) ** 2).sum(-1))
+    inner = asked @ rows.T
+    if metric == "dot":
+        return inner
+    sizes = np.linalg.norm(asked, axis=1)[:, None] * np.linalg.norm(rows, axis=1)
+    return np.divide(inner, sizes, out=np.zeros_like(inner), where=sizes > 0)
+
+
+@pytest.mark.parametrize("centered", [False, True])
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_nearest_are_those_of_a_full_sort(metric: Metric, centered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK", 64)
+    monkeypatch.setattr(module, "_PRODUCTS", 1)
+    monkeypatch.setattr(module, "_QUERIES", 7)
+    g = np.random.default_rng(0)
+    table = (g.standard_normal((700, 12)) + 0.5).astype(np.float32)
+    table[3] = 0
+    queries = table[:20] + 0.3 * g.standard_normal((20, 12)).astype(np.float32)
+    expected = sorted_scores(table, queries, metric, centered)
+    found = Search(table, metric, centered).nearest(queries, k=9)
+    assert np.array_equal(found.ids, np.argsort(-expected, axis=1, kind="stable")[:, :9])
+    assert np.allclose(found.scores, -np.sort(-expected, axis=1)[:, :9], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_what_float32_cannot_tell_apart_is_told_in_float64(metric: Metric) -> None:
+    g = np.random.default_rng(1)
+    base = g.standard_normal(64)
+    table = base + 1e-9 * g.standard_normal((500, 64))  # all one row, in float32
+    expected = sorted_scores(table, base[None], metric, False)
+    found = Search(table, metric).nearest(base[None], k=5)
+    assert np.allclose(found.scores, -np.sort(-expected)[:, :5], rtol=0, atol=1e-15 * 64**2)
+
+
+def test_rows_that_grow_nearer_all_the_way_down_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK", 50)
+    monkeypatch.setattr(module, "_PRODUCTS", 1)
+    table = np.arange(1, 1001, dtype=np.float32)[:, None]
+    assert Search(table, "dot").nearest(np.ones((2, 1), np.float32), k=3).ids.tolist() == [[999, 998, 997]] * 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 50), st.sampled_from(METRICS), st.integers(0, 2**32 - 1))
+def test_equal_scores_stand_in_the_order_of_their_ids(rows: int, dim: int, k: int, metric: Metric, seed: int) -> None:
+    g = np.random.default_rng(seed)
+    table = g.integers(-1, 2, (rows, dim)).astype(np.float32)
+    query = g.integers(-1, 2, (1, dim)).astype(np.float32)
+    expected = sorted_scores(table, query, metric, False)[0]
+    found = Search(table, metric).nearest(query, k)
+    assert found.ids.shape == (1, min(k, rows))
+    assert sorted(found.ids[0]) == sorted(set(found.ids[0]))
+    assert np.allclose(found.scores[0], -np.sort(-expected)[:k], atol=1e-12)
+    pairs = list(zip(-found.scores[0], found.ids[0], strict=True))
+    assert pairs == sorted(pairs)
+
+
+def test_what_is_left_out_is_no_answer() -> None:
+    table = np.eye(4, dtype=np.float32)
+    search = Search(table)
+    found = search.nearest(table[:2], k=4, without=[[0, 1], [3]])
+    assert found.ids.shape == (2, 2)  # as many as every query has
+    assert not {0, 1} & set(found.ids[0].tolist())
+    assert 3 not in found.ids[1]
+    assert search.nearest(table[:1], 3, without=[[0, 1, 2, 3]]).ids.shape == (1, 0)
+
+
+def test_neighbors_take_tensors_and_leave_the_row_itself_out() -> None:
+    table = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+    for weight in (table, table.bfloat16(), torch.nn.Parameter(table), table.numpy()):
+        assert neighbors(weight, torch.tensor([0, 2]), k=1).ids.tolist() == [[1], [1]]
+
+
+def test_zero_rows_are_near_to_nothing() -> None:
+    table = np.array([[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]], np.float32)
+    assert Search(table).nearest(table[:1], 3).scores.tolist() == [[1.0, 0.0, -1.0]]
+
+
+@pytest.mark.usefixtures("our_own_checks")
+def test_wrong_input_is_refused() -> None:
+    table = np.eye(3, dtype=np.float32)
+    with pytest.raises(TokenError, match="id 3 is outside the table, which has 3 rows"):
+        neighbors(table, 3)
+    with pytest.raises(TokenError, match="whole numbers"):
+        neighbors(table, 0.5)
+    with pytest.raises(SettingError, match="k=0"):
+        neighbors(table, 0, k=0)
+    with pytest.raises(SettingError, match="knows only: cosine, dot, euclidean"):
+        Search(table, "manhattan")  # type: ignore[arg-type]
+    with pytest.raises(ShapeError, match=r"queries have shape \(3,\)"):
+        Search(table).nearest(table[0])
+    with pytest.raises(ShapeError, match=r"shape \(rows, dim\)"):
+        Search(table[0])
+    broken = table.copy()
+    broken[1, 1] = np.nan
+    with pytest.raises(SettingError, match="row 1 of the table holds numbers that are not finite"):
+        Search(broken)
+    with pytest.raises(SettingError, match="a query holds numbers that are not finite"):
+        Search(table).nearest(broken)

@@ -1,0 +1,216 @@
+"""Similarity against NumPy; what each door looks like by position and by distance, against its formula."""
+
+from math import pi
+from typing import Any
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import whatwhere as ww
+from whatwhere.analysis.position_similarity import by_distance, fingerprint, similarity
+
+PLACES = np.arange(7.0)
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def cosine(u: Tensor, v: Tensor) -> float:
+    a, b = u.double().numpy(), v.double().numpy()
+    return float(np.dot(a, b) / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+def frequencies(dim: int, theta: float = 10_000.0) -> np.ndarray:
+    return np.array([theta ** (-2 * i / dim) for i in range(dim // 2)])
+
+
+def test_similarity_is_the_cosine_of_numpy() -> None:
+    u, v = drawn(5, 12), drawn(5, 12, seed=1)
+    found = similarity(u, v)
+    assert found.dtype == torch.float64
+    assert found.tolist() == pytest.approx([cosine(a, b) for a, b in zip(u, v, strict=True)], abs=1e-15)
+
+
+def test_shapes_broadcast_so_that_all_rows_meet_all() -> None:
+    table = drawn(4, 6)
+    found = similarity(table[:, None], table)
+    assert found.shape == (4, 4)
+    expected = [[cosine(a, b) for b in table] for a in table]
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-15)
+    assert similarity(table[0], table).tolist() == pytest.approx(expected[0], abs=1e-15)
+
+
+def test_a_vector_of_length_zero_is_like_none() -> None:
+    u = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 0.0]])
+    v = torch.tensor([[1.0, 2.0], [-3.0, -4.0], [0.0, 0.0]])
+    assert similarity(u, v).tolist() == pytest.approx([0.0, -1.0, 0.0])
+
+
+def test_lengths_do_not_matter_and_rounding_never_leaves_the_range() -> None:
+    u = drawn(1000, 3)
+    assert similarity(1e-3 * u, 1e3 * u).min() > 1 - 1e-12
+    assert similarity(u, 3 * u).max() <= 1
+    assert similarity(u, -3 * u).min() >= -1
+
+
+def test_half_precision_is_computed_in_float64() -> None:
+    u, v = drawn(1, 64).bfloat16(), drawn(1, 64, seed=1).bfloat16()
+    assert similarity(u, v).item() == pytest.approx(cosine(u[0].float(), v[0].float()), abs=1e-14)
+
+
+def test_vectors_of_two_dims_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(ww.errors.ShapeError, match=r"vectors of the same dim, but got \(2, 3\) and \(2, 4\)"):
+        similarity(torch.ones(2, 3), torch.ones(2, 4))
+
+
+class Tilt(ww.QueryKeyMap):
+    """Multiply queries by 2**-p and keys by 3**-p: a map that has no frequencies and tells query from key."""
+
+    def __init__(self, head_dim: int) -> None:
+        super().__init__()
+        self.head_dim = head_dim
+
+    def bind(self, positions: Any) -> tuple[Tensor, ...]:
+        return (positions.single_axis("Tilt").float()[:, None, :, None],)
+
+    def map_query(self, q: Tensor, bound: tuple[Tensor, ...]) -> Tensor:
+        return q * 2 ** -bound[0]
+
+    def map_key(self, k: Tensor, bound: tuple[Tensor, ...]) -> Tensor:
+        return k * 3 ** -bound[0]
+
+
+class ByContent(ww.ScoreBias):
+    """A bias that cannot be drawn without queries."""
+
+    num_heads = 2
+    by_content = True
+
+    def bind(self, queries: Any, keys: Any, **given: Any) -> Any:
+        raise AssertionError("a picture has no queries to bind")
+
+
+def test_the_fingerprint_of_the_sinusoid_is_its_table() -> None:
+    found = fingerprint(ww.Where(input=ww.Sinusoidal(6)), 7)
+    assert found is not None
+    angles = np.outer(PLACES, frequencies(6))
+    expected = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(7, 6)
+    np.testing.assert_allclose(found.values.numpy(), expected, atol=1e-7)
+    assert "dimension" in found.label
+
+
+def test_the_fingerprint_of_learned_rows_is_the_rows() -> None:
+    learned = ww.Learned(4, 9)
+    found = fingerprint(ww.Where(input=learned), 7)
+    assert found is not None
+    assert torch.equal(found.values, learned.weight[:7])
+    assert not found.values.requires_grad
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_the_fingerprint_of_rotary_is_the_cosine_of_each_angle(interleaved: bool) -> None:
+    rotary = ww.Rotary(8, theta=500.0, interleaved=interleaved, rotary_dim=6)
+    found = fingerprint(ww.Where(query_key=rotary), 7)
+    assert found is not None
+    np.testing.assert_allclose(found.values.numpy(), np.cos(np.outer(PLACES, frequencies(6, 500.0))), atol=1e-14)
+
+
+def test_the_fingerprint_of_another_map_is_what_becomes_of_ones() -> None:
+    found = fingerprint(ww.Where(query_key=Tilt(3)), 7)
+    assert found is not None
+    np.testing.assert_allclose(found.values.numpy(), np.repeat(2.0**-PLACES, 3).reshape(7, 3))
+    assert "query of ones" in found.label
+
+
+def test_the_fingerprint_of_alibi_is_its_bias_by_distance() -> None:
+    found = fingerprint(ww.Where(score=ww.ALiBi(4)), 7)
+    assert found is not None
+    np.testing.assert_array_equal(found.values.numpy(), -np.outer(PLACES, [2**-2, 2**-4, 2**-6, 2**-8]))
+
+
+@pytest.mark.parametrize("where", [ww.Where(), ww.Where(score=ByContent())], ids=["none", "by content"])
+def test_what_cannot_be_drawn_is_none(where: ww.Where) -> None:
+    assert fingerprint(where, 5) is None
+    assert by_distance(where, 5) is None
+
+
+def test_by_distance_the_sinusoid_is_a_mean_of_cosines() -> None:
+    """<PE(0), PE(d)> = sum_n cos(d w_n), and every row has length sqrt(dim / 2)."""
+    found = by_distance(ww.Where(input=ww.Sinusoidal(8)), 7)
+    assert found is not None
+    (curve,) = found.curves.values()
+    expected = np.cos(np.outer(PLACES, frequencies(8))).mean(1)
+    np.testing.assert_allclose(curve.numpy(), expected, atol=1e-7)
+
+
+def test_by_distance_learned_rows_are_compared_with_the_first() -> None:
+    learned = ww.Learned(4, 7)
+    found = by_distance(ww.Where(input=learned), 7)
+    assert found is not None
+    (curve,) = found.curves.values()
+    assert curve.tolist() == pytest.approx([cosine(learned.weight.detach()[0], row) for row in learned.weight.detach()])
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_by_distance_rotary_is_a_mean_of_cosines_and_what_is_not_turned_stays(interleaved: bool) -> None:
+    rotary = ww.Rotary(8, interleaved=interleaved, rotary_dim=6)
+    found = by_distance(ww.Where(query_key=rotary), 7)
+    assert found is not None
+    (curve,) = found.curves.values()
+    expected = (2 * np.cos(np.outer(PLACES, frequencies(6))).sum(1) + 2) / 8
+    np.testing.assert_allclose(curve.numpy(), expected, atol=1e-6)
+
+
+def test_by_distance_a_map_is_asked_with_the_query_later_than_the_key() -> None:
+    found = by_distance(ww.Where(query_key=Tilt(4)), 5)
+    assert found is not None
+    (curve,) = found.curves.values()
+    assert curve.tolist() == pytest.approx([2.0**-d for d in range(5)])
+
+
+def test_by_distance_alibi_is_one_line_a_head() -> None:
+    found = by_distance(ww.Where(score=ww.ALiBi(2)), 4)
+    assert found is not None
+    assert {name: curve.tolist() for name, curve in found.curves.items()} == {
+        "head 0": [-d / 16 for d in range(4)],
+        "head 1": [-d / 256 for d in range(4)],
+    }
+
+
+def test_a_mixture_shows_the_first_of_its_doors() -> None:
+    mixed = ww.scheme("sinusoidal+rotary+alibi", dim=8, num_heads=2, max_length=4)
+    alone = ww.scheme("sinusoidal", dim=8, num_heads=2, max_length=4)
+    ours, theirs = fingerprint(mixed, 4), fingerprint(alone, 4)
+    assert ours is not None
+    assert theirs is not None
+    assert torch.equal(ours.values, theirs.values)
+    turned = fingerprint(ww.scheme("rotary+alibi", dim=8, num_heads=2, max_length=4), 4)
+    assert turned is not None
+    assert turned.values[3, 0].item() == pytest.approx(np.cos(3.0))
+    assert turned.values.shape == (4, 2)
+
+
+def test_a_turn_of_half_a_circle_is_the_opposite() -> None:
+    """A theta of pi^-2 makes the second pair of four features turn by pi at each step."""
+    found = fingerprint(ww.Where(query_key=ww.Rotary(4, theta=pi**-2)), 3)
+    assert found is not None
+    assert found.values[:, 1].tolist() == pytest.approx([1.0, -1.0, 1.0])
+
+
+@pytest.mark.parametrize("name", ["pope", "fope", "ssmax"])
+def test_maps_with_parameters_for_each_head_are_drawn_too(name):
+    where = ww.scheme(name, dim=16, num_heads=4, max_length=12)
+    seen, curves = fingerprint(where, 12), by_distance(where, 12)
+    assert seen.label == "a query of ones, mapped"
+    ones = torch.ones(1, 4, 12, 4)
+    expected = where.query_key(ones, ones, ww.positions(12))[0][0, 0].detach()
+    assert torch.equal(seen.values, expected)
+    (curve,) = curves.curves.values()
+    assert curve.shape == (12,)
+    assert not curve.requires_grad
+    assert curve.std() > 0

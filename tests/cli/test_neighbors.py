@@ -1,0 +1,307 @@
+"""neighbors, analogy and similarity: against brute force in float64, and no traceback for any input."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ..models.checkpoint import samples
+from ..models.checkpoint.test_models import WORDS
+from ..running import asked, refused, whatwhere
+from .conftest import Saved
+
+
+def named(row: int) -> str:
+    """Name a row of a tiny model: it has two more than tokens."""
+    return WORDS[row] if row < len(WORDS) else f"#{row}"
+
+
+def scored(table: np.ndarray, query: np.ndarray, metric: str, without: list[int]) -> list[tuple[int, float]]:
+    """Score every row by the definition, the best first."""
+    rows, vector = table.astype(np.float64), query.astype(np.float64)
+    lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(vector)
+    scores = {
+        "cosine": (rows @ vector) / np.where(lengths > 0, lengths, 1),
+        "dot": rows @ vector,
+        "euclidean": -np.linalg.norm(rows - vector, axis=1),
+    }[metric]
+    order = np.lexsort((np.arange(len(rows)), -scores))
+    return [(int(n), float(scores[n])) for n in order if n not in without]
+
+
+def same(found: list[dict[str, Any]], right: list[tuple[int, float]]) -> None:
+    """Compare answers with what they should be."""
+    assert [answer["id"] for answer in found] == [row for row, _ in right]
+    assert [answer["token"] for answer in found] == [named(row) for row, _ in right]
+    assert [answer["score"] for answer in found] == pytest.approx([score for _, score in right], abs=1e-9)
+
+
+# Every model, in every form
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
+def test_neighbors(saved: Saved, metric: str) -> None:
+    found = asked("neighbors", saved.path, "w3", "#36", "-k", "4", "--metric", metric)
+    assert (found["rows"], found["dim"], found["left_out"]) == (37, 64, [])
+    assert [(token["token"], token["id"]) for token in found["tokens"]] == [("w3", 3), ("#36", 36)]
+    for token, row in zip(found["tokens"], (3, 36), strict=True):
+        same(token["neighbors"], scored(saved.table, saved.table[row], metric, [row])[:4])
+
+
+def test_neighbors_once_centered(saved: Saved) -> None:
+    found = asked("neighbors", saved.path, "w9", "-k", "50", "--centered")
+    table = saved.table.astype(np.float64)
+    table -= table.mean(axis=0)
+    same(found["tokens"][0]["neighbors"], scored(table, table[9], "cosine", [9]))
+
+
+def test_neighbors_among_what_logits_are_read_out_with(saved: Saved) -> None:
+    found = asked("neighbors", saved.path, "w3", "-k", "4", "--table", "readout")
+    head = saved.table if saved.readout is None else saved.readout
+    same(found["tokens"][0]["neighbors"], scored(head, head[3], "cosine", [3])[:4])
+    assert asked("neighbors", saved.path, "w3", "--table", found["table"])["tokens"][0]["neighbors"]
+
+
+@pytest.mark.parametrize("rule", ["add", "multiply"])
+def test_analogy(saved: Saved, rule: str) -> None:
+    found = asked("analogy", saved.path, "w4", "w5", "w6", "-k", "5", "--rule", rule)
+    units = saved.table.astype(np.float64)
+    # GPT-2 and others have a padding row of zeros, which is no direction.
+    units /= np.where((size := np.linalg.norm(units, axis=1)) > 0, size, 1)[:, None]
+    if rule == "add":
+        query = units[5] - units[4] + units[6]
+        scores = units @ query / np.linalg.norm(query)
+    else:
+        a, b, c = ((1 + units @ units[n]) / 2 for n in (4, 5, 6))
+        scores = b * c / (a + 0.001)
+    order = [(int(n), float(scores[n])) for n in np.lexsort((np.arange(37), -scores))]
+    same(found["with_inputs"], order[:5])
+    same(found["without_inputs"], [(n, score) for n, score in order if n not in (4, 5, 6)][:5])
+
+
+def test_similarity_of_two_tokens(saved: Saved) -> None:
+    found = asked("similarity", saved.path, "w3", "w7")
+    one, other = (saved.table[n].astype(np.float64) for n in (3, 7))
+    assert found["cosine"] == pytest.approx(one @ other / np.linalg.norm(one) / np.linalg.norm(other), abs=1e-12)
+    assert f"cosine of w3 and w7: {found['cosine']:.4f}\n" in whatwhere("similarity", saved.path, "w3", "w7").out
+
+
+def test_people_read_what_machines_read(saved: Saved) -> None:
+    found, shown = asked("neighbors", saved.path, "w3"), whatwhere("neighbors", saved.path, "w3").out
+    lines = [line.split() for line in shown.splitlines()]
+    assert lines[0] == ["w3", "(#3)"]
+    assert lines[2:] == [[n["token"], str(n["id"]), f"{n['score']:.4f}"] for n in found["tokens"][0]["neighbors"]]
+    both = asked("analogy", saved.path, "w1", "w2", "w3", "-k", "3")
+    shown = whatwhere("analogy", saved.path, "w1", "w2", "w3", "-k", "3").out
+    rows = [line.split() for line in shown.splitlines()[2:]]
+    answers = zip(both["without_inputs"], both["with_inputs"], strict=True)
+    assert rows == [
+        [cell for n in pair for cell in (n["token"], str(n["id"]), f"{n['score']:.4f}")] for pair in answers
+    ]
+
+
+@pytest.mark.parametrize("name", ["npy", "npz", "glove", "word2vec-binary", "projector", "results"])
+def test_tables_of_other_formats(name: str, tmp_path: Path) -> None:
+    sample = samples.make(tmp_path)[name]
+    path = sample.write(tmp_path)
+    found = asked("neighbors", path, "#2", "-k", "3", "--metric", "euclidean")
+    right = scored(samples.WEIGHT, samples.WEIGHT[2], "euclidean", [2])[:3]
+    assert [n["id"] for n in found["tokens"][0]["neighbors"]] == [row for row, _ in right]
+
+
+# A real model
+
+
+def test_a_real_model(minilm: Path) -> None:
+    near = asked("neighbors", minilm, "king", "##ing", "King", "-k", "3")["tokens"]
+    assert {"kings", "queen"} <= {n["token"] for n in near[0]["neighbors"]}
+    assert near[1]["token"] == "##ing"
+    assert near[2]["token"] == "king"
+    found = asked("analogy", minilm, "man", "woman", "king", "-k", "2")
+    assert found["without_inputs"][0]["token"] == "queen"
+    assert found["with_inputs"][0]["token"] == "king"
+
+
+def test_numbers_alone_need_no_torch(minilm: Path, tmp_path: Path) -> None:
+    (tmp_path / "pairs.txt").write_text("king\tqueen\t9\nking\tmat\t1\ncat\tdog\t8\n")
+    commands = [
+        ["neighbors", minilm, "king"],
+        ["analogy", minilm, "man", "woman", "king"],
+        ["similarity", minilm, "king", "queen"],
+        ["similarity", minilm, "--benchmark", tmp_path / "pairs.txt"],
+        ["map", minilm, "--rows", "500", "--out", tmp_path / "map.svg"],
+    ]
+    code = (
+        "import sys, json\nfrom whatwhere.cli import main\nfor words in json.loads(sys.argv[1]):\n"
+        "    sys.argv = ['whatwhere', *words]\n    try: main()\n    except SystemExit as end: assert not end.code\n"
+        "print(*(name for name in ('torch', 'matplotlib', 'transformers') if name in sys.modules))"
+    )
+    words = json.dumps([[str(word) for word in command] for command in commands])
+    done = subprocess.run(
+        [sys.executable, "-c", code, words], capture_output=True, text=True, check=False, timeout=120, env=os.environ
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == ""
+    assert "cosine of king and queen: 0.6" in done.stdout
+
+
+# Benchmarks
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> tuple[Path, Path]:
+    """Make vectors in which some analogies hold, and a file that asks for them."""
+    words = ["man", "woman", "king", "queen", "paris", "france", "rome", "italy", "mat"]
+    sex, crown, city, one, other = np.eye(5)
+    rows = [crown * 0, sex, crown, crown + sex, city + one, one, city + other, other, -crown]
+    lines = [f"{word} {' '.join(map(str, row + 0.01))}" for word, row in zip(words, rows, strict=True)]
+    (tmp_path / "v.vec").write_text(f"{len(words)} 5\n" + "\n".join(lines) + "\n")
+    asked_for = ": capitals\nFrance Paris Italy Rome\nfrance paris spain madrid\n: family\nman woman king queen\n"
+    asked_for += "king queen man woman\nwoman man queen mat\n"
+    (tmp_path / "questions.txt").write_text(asked_for)
+    return tmp_path / "v.vec", tmp_path / "questions.txt"
+
+
+def test_a_file_of_analogies(planted: tuple[Path, Path]) -> None:
+    vectors, questions = planted
+    found = asked("similarity", vectors, "--benchmark", questions)
+    table = np.loadtxt(vectors, skiprows=1, usecols=range(1, 6))
+    words = [line.split()[0] for line in vectors.read_text().splitlines()[1:]]
+    units = table / np.linalg.norm(table, axis=1, keepdims=True)
+    right = 0
+    for line in ("france paris italy rome", "man woman king queen", "king queen man woman", "woman man queen mat"):
+        a, b, c, d = (words.index(word) for word in line.split())
+        scores = units @ (units[b] - units[a] + units[c])
+        scores[[a, b, c]] = -np.inf
+        right += int(scores.argmax()) == d
+    assert 0 < right < 4
+    parts = {part["name"]: part for part in found["sections"]}
+    assert {name: (part["asked"], part["scored"]) for name, part in parts.items()} == {
+        "capitals": (2, 1),
+        "family": (3, 3),
+    }
+    assert (found["total"]["asked"], found["total"]["scored"], found["total"]["right"]) == (5, 4, right)
+    shown = whatwhere("similarity", vectors, "--benchmark", questions).out.splitlines()
+    assert shown[1].split() == ["capitals", "2", "1", "1", "1", "100.0", "%"]
+    assert shown[-1].split() == ["all", "5", "1", "4", str(right), f"{25 * right}.0", "%"]
+
+
+def test_a_file_of_judged_pairs(planted: tuple[Path, Path], tmp_path: Path) -> None:
+    judged = [
+        ("man", "woman", 3.0),
+        ("king", "queen", 9.0),
+        ("paris", "rome", 8.5),
+        ("king", "mat", 1.0),
+        ("a", "b", 5),
+    ]
+    (tmp_path / "pairs.csv").write_text("one,other,judgment\n" + "\n".join(f"{a},{b},{n}" for a, b, n in judged))
+    found = asked("similarity", planted[0], "--benchmark", tmp_path / "pairs.csv")
+    table = np.loadtxt(planted[0], skiprows=1, usecols=range(1, 6))
+    words = [line.split()[0] for line in planted[0].read_text().splitlines()[1:]]
+    units = dict(zip(words, table / np.linalg.norm(table, axis=1, keepdims=True), strict=True))
+    cosines = np.array([units[a] @ units[b] for a, b, _ in judged[:-1]])
+    ranks = [values.argsort().argsort() for values in (cosines, np.array([n for *_, n in judged[:-1]]))]
+    assert (found["asked"], found["scored"]) == (5, 4)
+    assert found["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
+    assert f"Spearman {found['spearman']:.4f}" in whatwhere(
+        "similarity", planted[0], "--benchmark", tmp_path / "pairs.csv").out  # fmt: skip
+
+
+def test_words_of_a_benchmark_are_tokens_that_begin_words(tmp_path: Path) -> None:
+    """Where words bear a mark, "king" in a file is "▁king" and not the "king" within a word."""
+    (tmp_path / "v.vec").write_text("4 2\nking 1 0\n▁king 0 1\n▁queen 0.1 1\n▁car 1 0\n")
+    (tmp_path / "pairs.txt").write_text("king queen 9\nking car 1\nqueen car 2\n")
+    assert asked("similarity", tmp_path / "v.vec", "--benchmark", tmp_path / "pairs.txt")["spearman"] == 1
+
+
+# What is not well, and what is not to be
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """Make vectors of which two have no direction."""
+    text = "5 2\nking 1 0\nnan nan 0\nqueen 0.9 0.1\nfar inf 1\nmat -1 0.5\n"
+    (tmp_path / "broken.vec").write_text(text)
+    return tmp_path / "broken.vec"
+
+
+def test_rows_that_are_not_finite_are_left_out_and_said(broken: Path) -> None:
+    found = asked("neighbors", broken, "king", "-k", "9")
+    assert found["left_out"] == [{"token": "nan", "id": 1}, {"token": "far", "id": 3}]
+    assert [(n["token"], n["id"]) for n in found["tokens"][0]["neighbors"]] == [("queen", 2), ("mat", 4)]
+    for words in (["neighbors", broken, "king"], ["similarity", broken, "king", "mat"]):
+        assert "Excluded, because they contain NaN or infinity: nan, far." in whatwhere(*words).out
+    said = whatwhere("neighbors", broken, "far")
+    assert said.status == 1
+    assert "the row of 'far' (#3) holds numbers that are not finite" in said.err
+
+
+def test_escape_sequences_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "v.vec").write_text("3 2\nking 1 0\n\x1b[2J 1 0.1\nmat 0 1\n")
+    shown = whatwhere("neighbors", tmp_path / "v.vec", "king").out
+    assert "\x1b" not in shown
+    assert "⟨U+001B⟩[2J" in shown
+
+
+def test_pickles_are_read_where_they_are_allowed(tmp_path: Path) -> None:
+    (tmp_path / "model.pt").write_bytes(samples.pickled())
+    refused = whatwhere("neighbors", tmp_path / "model.pt", "#2")
+    assert refused.status == 1
+    assert "allow" in refused.err
+    found = asked("neighbors", tmp_path / "model.pt", "#2", "--allow-pickle", "-k", "1")
+    right = scored(samples.WEIGHT, samples.WEIGHT[2], "cosine", [2])[0]
+    assert found["tokens"][0]["neighbors"][0]["id"] == right[0]
+
+
+WRONG = {
+    "neighbors v.vec nothing": "no token of",
+    "neighbors v.vec kin": "Similar are 'king'",
+    "neighbors v.vec #3": "id 3 lies outside the table, which has 3 rows",
+    "neighbors v.vec #99999999999999999": "lies outside",
+    "neighbors v.vec ''": "the text is empty",
+    "neighbors v.vec king --metric taxi": "knows only: cosine, dot, euclidean",
+    "neighbors v.vec king --table other": "has no tensor 'other'",
+    "neighbors v.vec king --table readout": "has no output projection",
+    "neighbors one.npz king --table one": "a table has (rows, dim)",
+    "neighbors t.npy king": "names no tokens",
+    "neighbors nan.npy #0": "every row",
+    "neighbors complex.npy #0": "complex",
+    "neighbors empty.npy #0": "is empty",
+    "neighbors nowhere king": "cannot be read",
+    "neighbors config.json king": "is a configuration, without tensors",
+    "neighbors . king": "holds no weights",
+    "analogy v.vec king queen mat": "needs an answer beside its three words",
+    "analogy t.npy #0 #1 #2 --rule divide": "need one of: add, multiply",
+    "analogy t.npy #0 #1 #9": "id 9 lies outside",
+    "similarity v.vec": "takes two tokens, or a file",
+    "similarity v.vec king": "takes two tokens, or a file",
+    "similarity v.vec king queen --benchmark good.txt": "takes two tokens, or a file",
+    "similarity v.vec --benchmark nowhere.txt": "nowhere.txt cannot be read",
+    "similarity v.vec --benchmark .": "cannot be read",
+    "similarity v.vec --benchmark latin.txt": "is not UTF-8",
+    "similarity v.vec --benchmark three.txt": "has 3 words",
+    "similarity v.vec --benchmark nothing.txt": "holds no judged pairs",
+    "similarity t.npy --benchmark good.txt": "this table comes without tokens as strings",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_wrong_input(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, our_own_checks: None) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("v.vec").write_text("3 2\nking 1 0\nqueen 0.9 0.1\nmat 0 1\n")
+    np.save("t.npy", np.arange(8.0).reshape(4, 2))
+    np.save("nan.npy", np.full((3, 2), np.nan))
+    np.save("complex.npy", np.ones((3, 2), np.complex64))
+    np.save("empty.npy", np.ones((3, 0), np.float32))
+    np.savez("one.npz", one=np.ones(3), table=np.ones((3, 2)))
+    Path("config.json").write_text('{"model_type": "gpt2"}')
+    Path("good.txt").write_text("king queen 9\n")
+    Path("latin.txt").write_bytes(b"caf\xe9 queen 9\n")
+    Path("three.txt").write_text(": a\nking queen mat\n")
+    Path("nothing.txt").write_text("# nothing\n")
+    assert WRONG[line] in refused(*[word if word != "''" else "" for word in line.split()])

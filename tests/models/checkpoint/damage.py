@@ -1,0 +1,163 @@
+"""Damage a file, read what is left, and see that nothing but CheckpointError comes of it."""
+
+import io
+import re
+import struct
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from whatwhere.errors import CheckpointError, WhatWhereError
+from whatwhere.models.checkpoint import Checkpoint
+
+from .samples import Sample
+
+NUMBERS = (0, 1, -1, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 1_500_000_000_000)
+WORDS = (b"NaN", b"-5", b"1e400", b"null", b"true", b'"x"', b"[]", b"{}", b"[" * 3000, b"1" * 5000, b'"\\ud800"')
+DIGITS = re.compile(rb"\d+")
+ALLOWANCE = 3 << 20
+"""Bytes that reading may take whatever the size of the file: a chunk of text, and what Python makes of an error."""
+TIMES = 100
+"""Bytes that one byte of a file may become: a short string in a list."""
+
+
+def flip(content: bytes, at: int, value: int) -> bytes:
+    """Change one byte."""
+    at %= len(content)
+    return content[:at] + bytes([content[at] ^ (value % 255 + 1)]) + content[at + 1 :]
+
+
+def cut(content: bytes, at: int, value: int) -> bytes:
+    """Cut the file off."""
+    return content[: at % len(content)]
+
+
+def insert(content: bytes, at: int, value: int) -> bytes:
+    """Put some bytes in."""
+    at %= len(content) + 1
+    return content[:at] + struct.pack("<q", value - 2**40)[: value % 8 + 1] + content[at:]
+
+
+def splice(content: bytes, at: int, value: int) -> bytes:
+    """Copy a piece to another place."""
+    start, length = value % len(content), value // 7 % 64 + 1
+    at %= len(content) + 1
+    return content[:at] + content[start : start + length] + content[at:]
+
+
+def remove(content: bytes, at: int, value: int) -> bytes:
+    """Take a piece out."""
+    at %= len(content)
+    return content[:at] + content[at + value % 64 + 1 :]
+
+
+def overwrite(content: bytes, at: int, value: int) -> bytes:
+    """Write a number that no length should have, of 2, 4 or 8 bytes."""
+    size = (2, 4, 8)[value % 3]
+    number = NUMBERS[value // 3 % len(NUMBERS)] % 256**size
+    at %= max(1, len(content) - size)
+    return content[:at] + number.to_bytes(size, "little") + content[at + size :]
+
+
+def renumber(content: bytes, at: int, value: int) -> bytes:
+    """Put another number, or no number at all, where digits stand."""
+    found = list(DIGITS.finditer(content[:100_000]))
+    if not found:
+        return content
+    place = found[at % len(found)]
+    choice = value % (len(NUMBERS) + len(WORDS))
+    new = str(NUMBERS[choice]).encode() if choice < len(NUMBERS) else WORDS[choice - len(NUMBERS)]
+    return content[: place.start()] + new + content[place.end() :]
+
+
+def inside(content: bytes, at: int, value: int) -> bytes:
+    """Damage what a length or a checksum stands guard over, and make these right again."""
+    edit = (flip, renumber, splice, remove, overwrite)[value % 5]
+    if content[:4] == b"PK\x03\x04":
+        return _inside_zip(content, at, value, edit)
+    code, first = ("<H", 8) if content[:6] == b"\x93NUMPY" else ("<Q", 0)
+    begin = first + struct.calcsize(code)
+    if len(content) <= begin + 1:
+        return content
+    end = begin + struct.unpack_from(code, content, first)[0]
+    if content[begin : begin + 1] != b"{" or end > len(content) or end <= begin:
+        return renumber(content, at, value)
+    header = edit(content[begin:end], at, value)
+    return content[:first] + struct.pack(code, len(header) % 2**16) + header + content[end:]
+
+
+def _inside_zip(content: bytes, at: int, value: int, edit: "Edit") -> bytes:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = [(info, archive.read(info)) for info in archive.infolist()]
+    except Exception:  # it has been damaged before
+        return content
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for number, (info, kept) in enumerate(members):
+            changed = edit(kept, at, value) if number == at % len(members) and kept else kept
+            archive.writestr(info, changed, info.compress_type)
+    return out.getvalue()
+
+
+Edit = Callable[[bytes, int, int], bytes]
+EDITS: tuple[Edit, ...] = (flip, cut, insert, splice, remove, overwrite, renumber, inside, inside)
+
+
+def damaged(content: bytes, edits: list[tuple[int, int, int]]) -> bytes:
+    """Apply edits: which, where, and a number that each understands in its own way."""
+    for which, at, value in edits:
+        content = EDITS[which % len(EDITS)](content, at, value) or b"\0"
+    return content
+
+
+def read_all(path: Path) -> dict[str, Any]:
+    """Read everything that there is to read."""
+    checkpoint = Checkpoint.open(path, allow_pickle=True)
+    found: dict[str, Any] = {"names": checkpoint.names, "tied": checkpoint.tied, "offset": checkpoint.position_offset}
+    for name, entry in checkpoint.tensors.items():
+        for rows in (None, slice(1, 3)) if entry.shape else (None,):
+            try:
+                array = checkpoint.array(name, rows)
+            except CheckpointError:
+                continue
+            assert array.ndim == len(entry.shape)
+            assert rows is not None or array.shape == entry.shape
+    found["words"] = checkpoint.words
+    found["tokenizer"] = checkpoint.tokenizer
+    with suppress(WhatWhereError):  # settings that do not fit together are told as such
+        found["description"] = checkpoint.description
+    return found
+
+
+def withstands(sample: Sample, content: bytes, folder: Path) -> bool:
+    """Read a damaged file; tell whether it was refused. Anything but CheckpointError passes through, and so fails.
+
+    What Python and NumPy allocate is measured, and must follow the size of the files, not what they claim. It is
+    measured again where it does not: a table of Python's own, such as that of its names, grows at any time, but once.
+    """
+    path = sample.write(folder, content)
+    most = ALLOWANCE + TIMES * (sum(len(kept) for kept in sample.files.values()) + len(content))
+    told, peak = _tried(path)
+    if peak >= most:
+        told, peak = _tried(path)
+    assert peak < most, f"{peak:,} bytes were allocated, but for these files at most {most:,} are right"
+    assert told is None or "\n" in told, "an error says the way out in a line of its own"
+    return told is not None
+
+
+def _tried(path: Path) -> tuple[str | None, int]:
+    """Give the words of the refusal, if it was one, and how many bytes were held at most."""
+    told = None
+    tracemalloc.start()
+    try:
+        read_all(path)
+    except CheckpointError as problem:
+        told = str(problem)
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return told, peak

@@ -1,0 +1,66 @@
+"""Damage files of some formats for some seconds, led by which lines of our readers the damage reaches.
+
+From the root of the repository: python -m tests.models.checkpoint.fuzz gguf,npz 600
+"""
+
+import random
+import resource
+import sys
+import tempfile
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["whatwhere.models.checkpoint"]):
+    import whatwhere.models.checkpoint  # noqa: F401
+
+from .damage import EDITS, read_all, withstands
+from .samples import make
+
+MEMORY = 1 << 30
+"""Bytes that the process may ask for beyond what it begins with: whatever asks for a terabyte fails at once."""
+
+
+def mutate(content: bytes, most: int, seed: int) -> bytes:
+    """Damage content behind its first byte: by libFuzzer's rules, or by ours, which know lengths and headers."""
+    draw = random.Random(seed)
+    which, kept = content[:1] or b"\0", content[1:]
+    if draw.random() < 0.4 or not kept:
+        return which + bytes(atheris.Mutate(kept, most - 1))
+    for _ in range(draw.randint(1, 3)):
+        kept = draw.choice(EDITS)(kept, draw.randrange(2**16), draw.randrange(2**41)) or b"\0"
+    return which + kept[: most - 1]
+
+
+def main(names: str, seconds: str, place: str = "") -> None:
+    """Fuzz formats.
+
+    Args:
+        names: of samples, with commas; the first byte of an input says which of them it damages.
+        seconds: how long.
+        place: a folder to work in; what made a reader fail is left there.
+    """
+    folder = Path(place or tempfile.mkdtemp())
+    made = make(folder)
+    samples = [made[name] for name in names.split(",")]
+    work, corpus = folder / "work", folder / "corpus"
+    corpus.mkdir()
+    for number, sample in enumerate(samples):
+        (corpus / f"valid{number}").write_bytes(bytes([number]) + sample.files[sample.damaged])
+        read_all(sample.write(work / str(number)))  # imports what it needs
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+
+    def one(content: bytes) -> None:
+        number = (content[0] if content else 0) % len(samples)
+        withstands(samples[number], content[1:], work / str(number))
+
+    longest = 4096 + 4 * max(len(sample.files[sample.damaged]) for sample in samples)
+    rules = [f"-artifact_prefix={folder}/", f"-max_total_time={seconds}", "-timeout=20", f"-max_len={longest}"]
+    rules += ["-rss_limit_mb=3000", "-print_final_stats=1"]
+    atheris.Setup([sys.argv[0], *rules, str(corpus)], one, custom_mutator=mutate)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

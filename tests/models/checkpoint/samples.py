@@ -1,0 +1,188 @@
+"""Small valid files of every format, which the fuzz tests damage."""
+
+import io
+import json
+import struct
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+WORDS = ["the", "cat", "sat", ". . .", "é", "on", "mat"]
+WEIGHT = np.arange(28, dtype=np.float32).reshape(7, 4) / 8 - 1.5
+CONFIG = {
+    "model_type": "gpt2", "vocab_size": 7, "n_embd": 4, "n_layer": 1, "n_head": 2, "n_positions": 5,
+    "tie_word_embeddings": True, "architectures": ["GPT2LMHeadModel"],
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Hold the files of one checkpoint.
+
+    Args:
+        files: by name.
+        damaged: the name of the file that is damaged.
+        opened: the name that is opened; empty for the folder.
+    """
+
+    files: dict[str, bytes]
+    damaged: str
+    opened: str = ""
+
+    def write(self, folder: Path, content: bytes | None = None) -> Path:
+        """Write the files, one of them perhaps with another content, and give the path to open."""
+        for name, kept in self.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(kept if content is None or name != self.damaged else content)
+        return folder / self.opened
+
+
+def single(name: str, content: bytes) -> Sample:
+    """Make a sample of one file."""
+    return Sample({name: content}, name, name)
+
+
+def safetensors(
+    tensors: dict[str, tuple[str, tuple[int, ...], bytes]], metadata: dict[str, str] | None = None
+) -> bytes:
+    """Write the format by hand: type, shape and bytes of each tensor."""
+    header: dict[str, object] = {} if metadata is None else {"__metadata__": metadata}
+    at = 0
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + len(content)]}
+        at += len(content)
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + b"".join(content for _, _, content in tensors.values())
+
+
+def gguf_file(path: Path) -> bytes:
+    """Write a model of a few tensors with the authors' package."""
+    import gguf
+
+    writer = gguf.GGUFWriter(path, "gpt2")
+    writer.add_embedding_length(32)
+    writer.add_block_count(1)
+    writer.add_head_count(2)
+    writer.add_context_length(5)
+    writer.add_array("some.numbers", [1, 2, 3])
+    writer.add_token_list(WORDS)
+    table = np.linspace(-1, 1, 7 * 32, dtype=np.float32).reshape(7, 32)
+    kind = gguf.GGMLQuantizationType.Q8_0
+    writer.add_tensor("token_embd.weight", gguf.quants.quantize(table, kind), raw_dtype=kind)
+    writer.add_tensor("position_embd.weight", table[:5].astype(np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path.read_bytes()
+
+
+def sentencepiece(words: list[str]) -> bytes:
+    """Write the pieces of a SentencePiece model, each a message of text, score and type."""
+    pieces = [b"\x0a" + bytes([len(text)]) + text + struct.pack("<Bf", 0x15, -1.0) + b"\x18\x01" for text in
+              (word.encode() for word in words)]  # fmt: skip
+    return b"".join(b"\x0a" + bytes([len(piece)]) + piece for piece in pieces)
+
+
+def tokenizer(words: list[str]) -> bytes:
+    """Write a tokenizer.json of whole words."""
+    vocabulary = {word: number for number, word in enumerate(words[:-1])}
+    added = {"id": len(words) - 1, "content": words[-1], "single_word": False, "lstrip": False, "rstrip": False,
+             "normalized": False, "special": True}  # fmt: skip
+    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": words[0]}
+    parts = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"))
+    return json.dumps({"version": "1.0", **parts, "added_tokens": [added], "model": model}).encode()
+
+
+def lines(words: list[str] | None = None, separator: str = " ") -> bytes:
+    """Write vectors as text."""
+    rows = (separator.join(f"{value:.4f}" for value in row) for row in WEIGHT)
+    return "".join(
+        f"{word}{separator if word else ''}{row}\n" for word, row in zip(words or [""] * 7, rows, strict=True)
+    ).encode()
+
+
+def binary() -> bytes:
+    """Write vectors as word2vec's own program does."""
+    rows = (
+        word.replace(" ", "_").encode() + b" " + row.tobytes() + b"\n" for word, row in zip(WORDS, WEIGHT, strict=True)
+    )
+    return b"7 4\n" + b"".join(rows)
+
+
+def saved(array: np.ndarray) -> bytes:
+    """Write .npy."""
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def zipped(pressed: bool) -> bytes:
+    """Write .npz."""
+    file = io.BytesIO()
+    (np.savez_compressed if pressed else np.savez)(file, table=WEIGHT, ids=np.arange(7), one=np.float64(3))
+    return file.getvalue()
+
+
+def pickled() -> bytes:
+    """Write a state dict as PyTorch does."""
+    import torch
+
+    file = io.BytesIO()
+    table = torch.from_numpy(WEIGHT)
+    torch.save({"state_dict": {"wte.weight": table, "half": table.bfloat16()}, "step": 3}, file)
+    return file.getvalue()
+
+
+def make(folder: Path) -> dict[str, Sample]:
+    """Make a sample of every format.
+
+    Args:
+        folder: to write in, for packages that write to a path only.
+    """
+    table = {"wte.weight": ("F32", (7, 4), WEIGHT.tobytes())}
+    small = {"wpe.weight": ("BF16", (5, 4), bytes(range(40))), "scale": ("F8_E4M3", (), b"\x38")}
+    one = safetensors(table | small, {"format": "pt"})
+    shards = {"a.safetensors": safetensors(table), "b.safetensors": safetensors(small)}
+    index = {"metadata": {"total_size": 153}, "weight_map": {"wte.weight": "a.safetensors",
+             "wpe.weight": "b.safetensors", "scale": "b.safetensors"}}  # fmt: skip
+    beside = {"config.json": json.dumps(CONFIG).encode(), "tokenizer.json": tokenizer(WORDS)}
+    sharded = {**shards, "model.safetensors.index.json": json.dumps(index).encode(), **beside}
+    layer = safetensors({"tokens.weight": ("F32", (7, 4), WEIGHT.tobytes())}, {"format": "whatwhere-layer"})
+    results = {"format": "whatwhere-results", "version": 2, "task": {"tokens": WORDS},
+               "runs": [{"scheme": "rotary", "seed": 0, "file": "layers/rotary-0.safetensors"}]}  # fmt: skip
+    run = {"layers/rotary-0.safetensors": layer, "results.json": json.dumps(results).encode()}
+    pair = {
+        "vectors.tsv": lines(separator="\t"),
+        "metadata.tsv": "\n".join(["word\tid", *(f"{w}\t1" for w in WORDS)]).encode(),
+    }
+    plain, numbered = {"model.safetensors": one}, json.dumps({w: n for n, w in enumerate(WORDS)}).encode()
+    return {
+        "safetensors": single("model.safetensors", one),
+        "folder-index": Sample(sharded, "model.safetensors.index.json"),
+        "folder-shard": Sample(sharded, "b.safetensors"),
+        "folder-config": Sample(sharded, "config.json"),
+        "folder-tokenizer": Sample(sharded, "tokenizer.json"),
+        "folder-vocabulary": Sample({**plain, "vocab.json": numbered}, "vocab.json"),
+        "folder-sentencepiece": Sample({**plain, "tokenizer.model": sentencepiece(WORDS)}, "tokenizer.model"),
+        "gguf": single("model.gguf", gguf_file(folder / "sample.gguf")),
+        "word2vec": single("words.txt", b"7 4\n" + lines(WORDS)),
+        "word2vec-binary": single("words.bin", binary()),
+        "glove": single("glove.txt", lines(WORDS)),
+        "fasttext": single("words.vec", b"7 4\n" + lines(WORDS)),
+        "npy": single("table.npy", saved(WEIGHT)),
+        "npz": single("tables.npz", zipped(pressed=False)),
+        "npz-pressed": single("tables.npz", zipped(pressed=True)),
+        "projector": Sample(pair, "vectors.tsv"),
+        "projector-labels": Sample(pair, "metadata.tsv"),
+        "results": Sample(run, "results.json"),
+        "pickle": single("model.pt", pickled()),
+    }  # fmt: skip
+
+
+def members(content: bytes) -> list[str]:
+    """List what a zip holds."""
+    return zipfile.ZipFile(io.BytesIO(content)).namelist()

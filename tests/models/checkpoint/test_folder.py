@@ -1,0 +1,302 @@
+"""Hugging Face folders: shards, links, tokenizers, and what an index may claim."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import AutoTokenizer
+
+import whatwhere as ww
+from whatwhere.models.checkpoint import Checkpoint
+
+from .samples import CONFIG, WEIGHT, WORDS, safetensors, sentencepiece, tokenizer
+
+INDEX = "model.safetensors.index.json"
+TABLE = safetensors({"wte.weight": ("F32", (7, 4), WEIGHT.tobytes())})
+OTHER = safetensors({"wpe.weight": ("F32", (7, 4), (WEIGHT + 1).tobytes())})
+
+
+def folder(path: Path, weight_map: Any = None, **files: bytes) -> Path:
+    """Write shards a and b with their index, and further files."""
+    path.mkdir(parents=True, exist_ok=True)
+    places = {"wte.weight": "a.safetensors", "wpe.weight": "b.safetensors"} if weight_map is None else weight_map
+    (path / INDEX).write_text(json.dumps({"metadata": {"total_size": 224}, "weight_map": places}))
+    (path / "a.safetensors").write_bytes(TABLE)
+    (path / "b.safetensors").write_bytes(OTHER)
+    for name, content in files.items():
+        (path / name.replace("__", ".")).write_bytes(content)
+    return path
+
+
+def test_shards(tmp_path: Path) -> None:
+    folder(tmp_path)
+    for path in (tmp_path, tmp_path / INDEX):
+        checkpoint = Checkpoint.open(path)
+        assert list(checkpoint.tensors) == ["wte.weight", "wpe.weight"]
+        assert [entry.file.name for entry in checkpoint.tensors.values()] == ["a.safetensors", "b.safetensors"]
+        assert np.array_equal(checkpoint.array("wpe.weight", [3]), WEIGHT[[3]] + 1)
+        assert checkpoint.metadata == {"total_size": 224}
+    (tmp_path / INDEX).unlink()
+    assert list(Checkpoint.open(tmp_path).tensors) == ["wte.weight", "wpe.weight"]
+    assert list(Checkpoint.open(tmp_path / "a.safetensors").tensors) == ["wte.weight"]
+    (tmp_path / "c.safetensors").write_bytes(TABLE)
+    with pytest.raises(ww.errors.CheckpointError, match=r"the tensor 'wte\.weight' is also in a\.safetensors"):
+        Checkpoint.open(tmp_path)
+
+
+def test_the_cache_of_hugging_face_is_made_of_links(tmp_path: Path) -> None:
+    """snapshots/<revision>/<name> points to blobs/<digest>: names stay in their folder, links need not."""
+    kept = folder(tmp_path / "blobs")
+    snapshot = tmp_path / "snapshots" / "1234"
+    snapshot.mkdir(parents=True)
+    for path in list(kept.iterdir()):
+        blob = path.rename(path.with_name(f"{abs(hash(path.name)):x}"))
+        (snapshot / path.name).symlink_to(Path("../../blobs") / blob.name)
+    checkpoint = Checkpoint.open(snapshot)
+    assert np.array_equal(checkpoint.array("wte.weight"), WEIGHT)
+    assert np.array_equal(checkpoint.array("wpe.weight"), WEIGHT + 1)
+
+
+@pytest.mark.parametrize(
+    ("weight_map", "told"),
+    [
+        ({"x": "../secret.safetensors"}, r"refers to the file '../secret\.safetensors', but only a plain name"),
+        ({"x": "/secret.safetensors"}, "only a plain name"),
+        ({"x": "C:\\secret.safetensors"}, "only a plain name"),
+        ({"x": "sub/a.safetensors"}, "only a plain name"),
+        ({"x": "a.safetensors\0"}, "only a plain name"),
+        ({"x": ".."}, "only a plain name"),
+        ({"x": ""}, "only a plain name"),
+        ({"x": 3}, "only a plain name"),
+        ({"x": ["a.safetensors"]}, "only a plain name"),
+        ({"wte.weight": "gone.safetensors"}, r"names the file 'gone\.safetensors', which is not beside it"),
+        ({"wte.weight": "b.safetensors"}, r"places the tensor 'wte\.weight' in 'b\.safetensors', which does not"),
+        ({}, "has no weight_map"),
+        ([], "has no weight_map"),
+        ("a.safetensors", "has no weight_map"),
+        ({"wte.weight": "a.bin"}, "is not beside it|is a pickle"),
+    ],
+)
+def test_what_an_index_may_claim(weight_map: Any, told: str, tmp_path: Path) -> None:
+    (tmp_path / "secret.safetensors").write_bytes(TABLE)
+    path = folder(tmp_path / "f", weight_map)
+    with pytest.raises(ww.errors.CheckpointError, match=told):
+        Checkpoint.open(path)
+
+
+def test_shards_of_pickles(tmp_path: Path) -> None:
+    torch.save({"wte.weight": torch.from_numpy(WEIGHT)}, tmp_path / "a.bin")
+    torch.save({"wpe.weight": torch.from_numpy(WEIGHT)}, tmp_path / "b.bin")
+    places = {"wte.weight": "a.bin", "wpe.weight": "b.bin"}
+    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": places}))
+    with pytest.raises(ww.errors.CheckpointError, match="is a pickle"):
+        Checkpoint.open(tmp_path)
+    checkpoint = Checkpoint.open(tmp_path, allow_pickle=True)
+    assert np.array_equal(checkpoint.array("wpe.weight"), WEIGHT)
+    assert checkpoint.tensors["wpe.weight"].file.name == "b.bin"
+    torch.save({"wte.weight": torch.from_numpy(WEIGHT)}, tmp_path / "pytorch_model.bin")
+    (tmp_path / "pytorch_model.bin.index.json").unlink()
+    with pytest.raises(ww.errors.CheckpointError, match="is a pickle"):
+        Checkpoint.open(tmp_path)
+    assert Checkpoint.open(tmp_path, allow_pickle=True).token_table == "wte.weight"
+
+
+def test_folders_without_weights(tmp_path: Path) -> None:
+    with pytest.raises(ww.errors.CheckpointError, match="holds no weights that are read"):
+        Checkpoint.open(tmp_path)
+    (tmp_path / "0_Transformer").mkdir()
+    (tmp_path / "0_Transformer" / "model.safetensors").write_bytes(TABLE)
+    with pytest.raises(ww.errors.CheckpointError, match="There are some in '0_Transformer': pass that folder"):
+        Checkpoint.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"[]", "holds a list"),
+        (b"{", "is not JSON"),
+        (b'{"a": 1, "a": 1}', "the key 'a' occurs twice"),
+        (b'{"a":' * 100_000, "nested too deeply"),
+        (b" " * 10_000_001, "such a file has at most 10,000,000"),
+    ],
+)
+def test_configurations_that_are_none(content: bytes, told: str, tmp_path: Path) -> None:
+    with pytest.raises(ww.errors.CheckpointError, match=told) as caught:
+        Checkpoint.open(folder(tmp_path, config__json=content))
+    assert str(tmp_path / "config.json") in str(caught.value)
+
+
+def test_folders_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    folder(tmp_path)
+    monkeypatch.setattr(Path, "is_file", denied)
+    for read in (Checkpoint.open, ww.read):
+        with pytest.raises(ww.errors.CheckpointError, match="cannot be read: Permission denied"):
+            read(tmp_path)
+
+
+def test_a_model_may_have_results_besides(tmp_path: Path) -> None:
+    folder(tmp_path, results__json=b'{"accuracy": 1}', vectors__tsv=b"1\t2\n")
+    assert Checkpoint.open(tmp_path).token_table == "wte.weight"
+
+
+# Tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer.json", tokenizer(WORDS)),
+        ("vocab.txt", "\n".join([*WORDS, ""]).encode()),
+        ("vocab.txt", "\r\n".join(WORDS).encode()),
+        ("vocab.json", json.dumps({word: id for id, word in reversed(list(enumerate(WORDS)))}).encode()),
+        ("spiece.model", sentencepiece(WORDS)),
+        ("tokenizer.model", sentencepiece(WORDS)),
+    ],
+)
+def test_words(name: str, content: bytes, tmp_path: Path) -> None:
+    (folder(tmp_path) / name).write_bytes(content)
+    assert Checkpoint.open(tmp_path).words == WORDS
+    assert (Checkpoint.open(tmp_path).tokenizer is None) is (name != "tokenizer.json")
+
+
+@pytest.mark.parametrize("kind", ["BPE", "Unigram", "WordPiece", "WordLevel"])
+def test_words_of_every_model_are_those_of_the_library(kind: str, tmp_path: Path) -> None:
+    made = Tokenizer(getattr(models, kind)())
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = ["[UNK]"]
+    trainer = getattr(trainers, f"{kind.replace('BPE', 'Bpe')}Trainer")(
+        vocab_size=60, special_tokens=special, show_progress=False
+    )
+    made.train_from_iterator(["the cat sat on the mat", "a dog ate the cat's mat"] * 3, trainer)
+    made.add_tokens(["new one", "\u6771"])
+    made.save(str(folder(tmp_path) / "tokenizer.json"))
+    checkpoint = Checkpoint.open(tmp_path)
+    assert checkpoint.words == [made.id_to_token(id) for id in range(made.get_vocab_size())]
+    assert checkpoint.tokenizer is not None
+    assert checkpoint.tokenizer.encode("the cat").ids == made.encode("the cat").ids
+
+
+def test_words_of_the_packaged_model_are_those_of_its_own_tokenizer(minilm: Path) -> None:
+    right = AutoTokenizer.from_pretrained(minilm)
+    words = Checkpoint.open(minilm).words
+    assert words == right.convert_ids_to_tokens(range(len(right)))
+
+
+def test_added_tokens_beside_a_vocabulary(tmp_path: Path) -> None:
+    files = {"vocab__json": b'{"a": 0, "b": 1}', "added_tokens__json": b'{"<pad>": 4}'}
+    assert Checkpoint.open(folder(tmp_path, **files)).words == ["a", "b", "", "", "<pad>"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("tokenizer.json", b"{}", "no vocabulary where model.vocab should be"),
+        ("tokenizer.json", b'{"model": {"vocab": 3}}', "no vocabulary"),
+        ("tokenizer.json", b'{"model": {"vocab": {"a": "b"}}}', "the token 'a' has the number 'b'"),
+        ("tokenizer.json", b'{"model": {"vocab": {"a": -1}}}', "the token 'a' has the number '-1'"),
+        ("tokenizer.json", b'{"model": {"vocab": {"a": 1e3}}}', "the token 'a' has the number '1000.0'"),
+        ("tokenizer.json", b'{"model": {"vocab": {"a": 1000000000000}}}', "numbers 1 tokens up to 1,000,000,000,000"),
+        ("tokenizer.json", b'{"model": {"vocab": [["a", 0], 3]}}', "the token 'None' has the number '1'"),
+        ("tokenizer.json", b'{"model": {"vocab": {}}, "added_tokens": [3]}', "added_tokens is no list of objects"),
+        ("tokenizer.json", b'{"model": {"vocab": {}}, "added_tokens": [{}]}', "the token 'None' has the number 'None'"),
+        ("tokenizer.json", b'{"a":' * 100_000, "nested too deeply"),
+        ("vocab.json", b'{"a": 0, "a": 1}', "the key 'a' occurs twice"),
+        ("tokenizer.model", b"\x0a\xff\xff\xff\xff\x0f", "is truncated"),
+        ("tokenizer.model", b"\xff" * 20, "is truncated"),
+        ("tokenizer.model", b"IQ== 0\nIg== 1\n", "it is no SentencePiece model"),
+    ],
+)
+def test_tokenizers_that_are_none(name: str, content: bytes, told: str, tmp_path: Path) -> None:
+    (folder(tmp_path) / name).write_bytes(content)
+    checkpoint = Checkpoint.open(tmp_path)
+    assert np.array_equal(checkpoint.array("wte.weight"), WEIGHT)  # tables can be read without their words
+    with pytest.raises(ww.errors.CheckpointError, match=told) as caught:
+        _ = checkpoint.words
+    assert str(tmp_path / name) in str(caught.value)
+
+
+def test_a_tokenizer_that_the_library_refuses(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(folder(tmp_path, tokenizer__json=b'{"model": {"vocab": {"a": 0}}}'))
+    assert checkpoint.words == ["a"]
+    with pytest.raises(ww.errors.CheckpointError, match="the tokenizers library cannot read it"):
+        _ = checkpoint.tokenizer
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model"])
+def test_tokenizers_that_are_too_large(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whatwhere.models.checkpoint.folder.MAX_TOKENIZER_BYTES", 1000)
+    monkeypatch.setattr("whatwhere.models.checkpoint.checkpoint.MAX_TOKENIZER_BYTES", 1000)
+    (folder(tmp_path) / name).write_bytes(b" " * 1001)
+    checkpoint = Checkpoint.open(tmp_path)
+    with pytest.raises(ww.errors.CheckpointError, match="it has 1,001 bytes, but"):
+        _ = checkpoint.words
+    if name == "tokenizer.json":
+        with pytest.raises(ww.errors.CheckpointError, match="a tokenizer has at most 1,000"):
+            _ = checkpoint.tokenizer
+
+
+def test_words_that_cannot_be_printed(tmp_path: Path) -> None:
+    """JSON can say half of a surrogate pair, which no output takes."""
+    files = {"vocab__txt": b"a\n\xff\n\n", "config__json": json.dumps(CONFIG).encode()}
+    assert Checkpoint.open(folder(tmp_path / "a", **files)).words == ["a", "\ufffd", ""]
+    assert Checkpoint.open(folder(tmp_path / "b", vocab__json=b'{"\\ud800": 0}')).words == ["?"]
+
+
+# The tables of the input layer
+
+
+def test_a_padded_vocabulary(tmp_path: Path) -> None:
+    """The table has more rows than there are tokens; an unknown name is found by them, and it is said so."""
+    tensors = {
+        "up.weight": ("F32", (64, 4), bytes(1024)),
+        "strange.table": ("F32", (8, 4), bytes(128)),
+        "less": ("F32", (6, 4), bytes(96)),
+    }
+    (tmp_path / "model.safetensors").write_bytes(safetensors(tensors))
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
+    checkpoint = Checkpoint.open(tmp_path)
+    assert checkpoint.token_table == "strange.table"
+    assert checkpoint.names.guessed
+    assert checkpoint.words is not None
+    assert (len(checkpoint.words), checkpoint.tensors["strange.table"].shape[0]) == (7, 8)
+    (tmp_path / "vocab.txt").unlink()
+    assert Checkpoint.open(tmp_path).token_table is None
+    (tmp_path / "config.json").write_text('{"vocab_size": 5}')
+    assert Checkpoint.open(tmp_path).token_table == "less"
+
+
+def tied(
+    tmp_path: Path, config: dict[str, Any] | None, readout: np.ndarray | None, name: str = "lm_head.weight"
+) -> Any:
+    """Tell whether a checkpoint with these parts is tied."""
+    tensors = {"wte.weight": ("F32", (7, 4), WEIGHT.tobytes())}
+    if readout is not None:
+        tensors[name] = ("F32", readout.shape, readout.astype("<f4").tobytes())
+    (tmp_path / "model.safetensors").write_bytes(safetensors(tensors))
+    (tmp_path / "config.json").unlink(missing_ok=True)
+    if config is not None:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+    return Checkpoint.open(tmp_path).tied
+
+
+def test_tied_and_untied(tmp_path: Path) -> None:
+    with_head = {"architectures": ["GPT2LMHeadModel"]}
+    assert tied(tmp_path, None, None) is None
+    assert tied(tmp_path, {"tie_word_embeddings": True}, None) is True
+    assert tied(tmp_path, {"tie_word_embeddings": False}, None) is None  # a body without its head
+    assert tied(tmp_path, {"text_config": {"tie_word_embeddings": True}}, None) is True
+    assert tied(tmp_path, with_head, None) is True
+    assert tied(tmp_path, {"architectures": ["BertModel"]}, None) is None
+    assert tied(tmp_path, None, WEIGHT) is True  # two copies of one table
+    assert tied(tmp_path, {"tie_word_embeddings": True}, WEIGHT + 1) is False
+    assert tied(tmp_path, None, np.where(np.arange(7)[:, None] == 6, 0, WEIGHT)) is False
+    assert tied(tmp_path, None, WEIGHT[:, :3]) is False
+    assert tied(tmp_path, None, WEIGHT[:5]) is None  # no readout of these tokens
+    assert tied(tmp_path, None, np.full_like(WEIGHT, np.nan)) is False

@@ -1,0 +1,394 @@
+"""GGUF: what its own package writes, in every type that it can quantize, and every lie of a header."""
+
+import re
+import struct
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+
+import whatwhere as ww
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.gguf import TYPES
+
+Kind = gguf.GGMLQuantizationType
+RNG = np.random.default_rng(0)
+TABLE = RNG.standard_normal((9, 512)).astype(np.float32)
+
+
+def quantized(kind: Kind) -> np.ndarray | None:
+    """Quantize the table; None where the package can only read. Bytes at random are then numbers as good as any."""
+    try:
+        return gguf.quants.quantize(TABLE, kind)
+    except NotImplementedError:
+        return None
+
+
+def write(path: Path, tensors: dict[str, tuple[np.ndarray, Kind | None]], arch: str = "llama", **keys: Any) -> Path:
+    writer = gguf.GGUFWriter(path, arch)
+    for name, value in keys.items():
+        key = f"{arch}.{name.replace('__', '.')}"
+        if isinstance(value, str):
+            writer.add_string(key, value)
+        elif isinstance(value, float):
+            writer.add_float32(key, value)
+        else:
+            writer.add_uint32(key, value)
+    for name, (array, kind) in tensors.items():
+        writer.add_tensor(name, array, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.name)
+def test_every_type(kind: Kind, tmp_path: Path) -> None:
+    """The numbers are those of the package, whole and by rows; what it cannot widen is refused."""
+    raw = quantized(kind)
+    block, size = gguf.GGML_QUANT_SIZES[kind]
+    if raw is None:
+        raw = RNG.integers(0, 256, (9, 512 // block * size)).astype(np.uint8)
+    path = write(tmp_path / "a.gguf", {"token_embd.weight": (raw, kind), "other": (TABLE[:2], None)})
+    checkpoint = Checkpoint.open(path)
+    entry = checkpoint.tensors["token_embd.weight"]
+    assert entry.shape == (9, 512)
+    assert entry.bytes == raw.nbytes
+    try:
+        with np.errstate(all="ignore"):  # bytes at random are scales of infinity, too
+            right = gguf.quants.dequantize(raw, kind) if block > 1 or kind.name == "BF16" else raw
+    except NotImplementedError:
+        if block > 1:
+            with pytest.raises(ww.errors.CheckpointError, match=f"quantized as {kind.name} cannot be read"):
+                checkpoint.array("token_embd.weight")
+            return
+        right = raw
+    right = right.astype(np.float32) if kind == Kind.F16 else right.reshape(9, -1)
+    if block == 1 and kind.name not in ("F32", "F16", "BF16"):
+        right = raw.view(checkpoint.array("token_embd.weight").dtype)
+    assert np.array_equal(checkpoint.array("token_embd.weight"), right, equal_nan=True)
+    assert np.array_equal(checkpoint.array("token_embd.weight", [8, 1, 2]), right[[8, 1, 2]], equal_nan=True)
+    assert np.array_equal(checkpoint.array("other"), TABLE[:2])
+
+
+def test_types_have_the_numbers_of_the_package() -> None:
+    theirs = {int(kind): kind.name for kind in gguf.GGML_QUANT_SIZES}
+    words = {"F": "float", "I": "int", "BF": "bfloat"}
+    for number, name in theirs.items():
+        letters = name.rstrip("0123456789")
+        assert TYPES[number] == (words[letters] + name.removeprefix(letters) if letters in words else name)
+    assert theirs.keys() == TYPES.keys()
+
+
+def test_torch_gets_what_is_stored(tmp_path: Path) -> None:
+    raw = gguf.quants.quantize(TABLE, Kind.BF16)
+    q8 = gguf.quants.quantize(TABLE, Kind.Q8_0)
+    path = write(tmp_path / "a.gguf", {"half": (raw, Kind.BF16), "q": (q8, Kind.Q8_0)})
+    checkpoint = Checkpoint.open(path)
+    assert checkpoint.tensor("half").dtype == torch.bfloat16
+    assert torch.equal(checkpoint.tensor("half"), torch.from_numpy(TABLE).bfloat16())
+    assert checkpoint.tensor("q").dtype == torch.float32
+    assert torch.allclose(checkpoint.tensor("q", [3]), torch.from_numpy(TABLE[[3]]), atol=0.05)
+
+
+def test_the_package_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    q8 = gguf.quants.quantize(TABLE, Kind.Q8_0)
+    path = write(tmp_path / "a.gguf", {"plain": (TABLE, None), "q": (q8, Kind.Q8_0)})
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    checkpoint = Checkpoint.open(path)
+    assert np.array_equal(checkpoint.array("plain"), TABLE)
+    with pytest.raises(ww.errors.MissingExtra, match=r"pip install 'whatwhere\[gguf\]'"):
+        checkpoint.array("q")
+
+
+def test_tokens_that_are_no_text(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    writer.add_token_list([b"a", b"\xff\xfe", b" ", b""])
+    writer.add_array("long", list(range(5000)))
+    writer.add_tensor("token_embd.weight", TABLE)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    checkpoint = Checkpoint.open(tmp_path / "a.gguf")
+    assert checkpoint.words == ["a", "\ufffd\ufffd", " ", ""]
+    assert checkpoint.metadata["long"].count == 5000  # its place alone is kept
+    assert (checkpoint.token_table, checkpoint.tied) == ("token_embd.weight", True)
+
+
+def test_a_header_of_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long lists are passed over, and what stands behind them is found."""
+    monkeypatch.setattr("whatwhere.models.checkpoint.gguf._CHUNK", 1000)
+    words = [f"{n}" * (n % 50) for n in range(1000)]
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    writer.add_array("numbers", list(range(4000)))
+    writer.add_token_list(words)
+    writer.add_string("long", "x" * 3000)
+    writer.add_array("few", [1.5, 2.5])
+    writer.add_tensor("token_embd.weight", TABLE)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    checkpoint = Checkpoint.open(tmp_path / "a.gguf")
+    assert checkpoint.words == words
+    assert checkpoint.metadata["numbers"].count == 4000
+    assert checkpoint.metadata["few"] == [1.5, 2.5]
+    assert len(checkpoint.metadata["long"]) == 3000
+    assert np.array_equal(checkpoint.array("token_embd.weight"), TABLE)
+
+
+def test_heads_that_cannot_be_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    q8 = gguf.quants.quantize(TABLE, Kind.Q8_0)
+    path = write(tmp_path / "a.gguf", {"token_embd.weight": (q8, Kind.Q8_0), "output.weight": (q8, Kind.Q8_0)})
+    assert Checkpoint.open(path).tied is True
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    assert Checkpoint.open(path).tied is None
+
+
+def test_a_model_in_parts(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama", split_max_tensors=1)
+    writer.add_tensor("token_embd.weight", TABLE)
+    writer.add_tensor("output.weight", TABLE + 1)
+    writer.write_header_to_file(path=tmp_path / "m.gguf")
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    first = tmp_path / "m-00001-of-00002.gguf"
+    checkpoint = Checkpoint.open(first)
+    assert np.array_equal(checkpoint.array("output.weight"), TABLE + 1)
+    assert checkpoint.tensors["output.weight"].file.name == "m-00002-of-00002.gguf"
+    assert checkpoint.tied is False
+    assert Checkpoint.open(tmp_path).tensors.keys() == checkpoint.tensors.keys()
+    write(tmp_path / "mmproj-of-images.gguf", {"x": (TABLE, None)})
+    assert Checkpoint.open(tmp_path).token_table == "token_embd.weight"
+    write(tmp_path / "another.gguf", {"x": (TABLE, None)})
+    with pytest.raises(ww.errors.CheckpointError, match=r"holds 2 models: 'another\.gguf', 'm-00001-of-00002\.gguf'"):
+        Checkpoint.open(tmp_path)
+    with pytest.raises(ww.errors.CheckpointError, match="it is one of 2 parts"):
+        Checkpoint.open(first.rename(tmp_path / "other.gguf"))
+    (tmp_path / "other.gguf").rename(first)
+    second = tmp_path / "m-00002-of-00002.gguf"
+    second.write_bytes(first.read_bytes())
+    with pytest.raises(ww.errors.CheckpointError, match=r"'token_embd\.weight' is in an earlier part too"):
+        Checkpoint.open(first)
+    second.unlink()
+    with pytest.raises(ww.errors.CheckpointError, match=r"m-00002-of-00002\.gguf cannot be read: No such file"):
+        Checkpoint.open(first)
+
+
+# What a header may claim
+
+
+def made(keys: bytes = b"", tensors: bytes = b"", counts: tuple[int, int] | None = None, version: int = 3) -> bytes:
+    count = (int(bool(tensors)), int(bool(keys))) if counts is None else counts
+    text = b"GGUF" + struct.pack("<IQQ", version, *count) + keys + tensors
+    return text + bytes(-len(text) % 32 + 64)
+
+
+def string(text: bytes, length: int | None = None) -> bytes:
+    return struct.pack("<Q", len(text) if length is None else length) + text
+
+
+def described(name: bytes = b"x", shape: tuple[int, ...] = (4, 4), kind: int = 0, offset: int = 0) -> bytes:
+    return string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
+
+
+HUGE = 2**62
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (made(tensors=described()), ""),
+        (made(tensors=described(), version=1), "its version is 1, but 2 and 3 are read"),
+        (made(tensors=described(), version=3 << 24), "most significant byte first"),
+        (made(counts=(HUGE, 0)), f"claims 0 keys and {HUGE:,} tensors"),
+        (made(counts=(0, HUGE)), f"claims {HUGE:,} keys and 0 tensors"),
+        (made(counts=(0, 2)), "the key '' occurs twice"),
+        (made(string(b"k", HUGE)), f"a key at byte 32 has {HUGE:,} bytes"),
+        (made(string(b"k") + struct.pack("<I", 99)), "the value of 'k' has the type 99, which is not known"),
+        (made(string(b"k") + struct.pack("<IQ", 8, HUGE)), f"has {HUGE:,} bytes, but"),
+        (made(string(b"k") + struct.pack("<IIQ", 9, 8, HUGE)), f"claims {HUGE:,} strings"),
+        (made(string(b"k") + struct.pack("<IIQQ", 9, 8, 1, HUGE)), f"has {HUGE:,} bytes"),
+        (made(string(b"k") + struct.pack("<IIQ", 9, 4, HUGE)), f"has {HUGE * 4:,} bytes"),
+        (made(string(b"k") + struct.pack("<IIQ", 9, 9, 1)), "a list of the type 9"),
+        (made((string(b"k") + struct.pack("<IB", 0, 1)) * 2, counts=(0, 2)), "the key 'k' occurs twice"),
+        (made(string(b"general.alignment") + struct.pack("<II", 4, 0)), "general.alignment is 0"),
+        (made(string(b"general.alignment") + struct.pack("<If", 6, 32.0)), "general.alignment is 32.0"),
+        (made(tensors=described() * 2, counts=(2, 0)), "the tensor 'x' occurs twice"),
+        (made(tensors=described() + described(b"y"), counts=(2, 0)), "'x' and 'y' share bytes"),
+        (made(tensors=described(kind=5)), "the type 5, which is not known"),
+        (made(tensors=described(shape=(4, 40))), "ends at byte"),
+        (made(tensors=described(offset=HUGE)), "ends at byte"),
+        (made(tensors=described(shape=(2**40, 2**40))), "more than any memory holds"),
+        (made(tensors=described(shape=(0, 2**63))), "more than any memory holds"),
+        (made(tensors=described(shape=(1,) * 9)), "claims 9 dimensions"),
+        (made(tensors=described(shape=(4, 4), kind=8)), "in blocks of 32 values"),
+        (made(tensors=described(shape=(), kind=8)), "in blocks of 32 values"),
+        (b"GGUF" + struct.pack("<I", 3), "the count of tensors at byte 8 has 8 bytes, but 0 are left"),
+        (b"GGUF", "the version at byte 4 has 4 bytes"),
+        (b"GGUG" + bytes(100), "does not begin with the letters GGUF"),
+    ],
+)
+def test_claims(content: bytes, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.gguf"
+    path.write_bytes(content)
+    if not told:
+        assert Checkpoint.open(path).array("x").shape == (4, 4)
+        return
+    with pytest.raises(ww.errors.CheckpointError) as caught:
+        Checkpoint.open(path)
+    assert told in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+# What a header means
+
+
+def test_scaling_of_llama3_is_found_again_in_the_factors(tmp_path: Path) -> None:
+    """GGUF keeps what the rule makes of each pair; the rule that our own reader knows must give these factors."""
+    rule = ww.scaling.Llama3(8.0, 8192)
+    plain = ww.Rotary(head_dim=64, theta=500_000.0).inverse_frequencies
+    scaled = ww.Rotary(head_dim=64, theta=500_000.0, scaling=rule).inverse_frequencies
+    factors = (plain / scaled).float().numpy()
+    sizes = {"embedding_length": 256, "block_count": 2, "attention__head_count": 4, "context_length": 131_072,
+             "rope__freq_base": 500_000.0, "rope__dimension_count": 64}  # fmt: skip
+    tables = {"token_embd.weight": (TABLE[:, :256].copy(), None), "rope_freqs.weight": (factors, None)}
+    description = Checkpoint.open(write(tmp_path / "a.gguf", tables, **sizes)).description
+    assert description.query_key[0] is not None
+    assert description.query_key[0].settings["scaling"].build() == rule
+    for strange in (factors * 1.01, factors[:-1].copy(), factors * 0.1, factors * np.float32(np.inf)):
+        other = tables | {"rope_freqs.weight": (strange, None)}
+        with pytest.raises(ww.errors.SettingError, match=r"rope_freqs\.weight"):
+            _ = Checkpoint.open(write(tmp_path / "b.gguf", other, **sizes)).description
+    long = tables | {"rope_factors_long.weight": (factors, None)}
+    with pytest.raises(ww.errors.SettingError, match=r"rope_factors_long\.weight"):
+        _ = Checkpoint.open(write(tmp_path / "c.gguf", long, **sizes)).description
+
+
+@pytest.mark.parametrize(
+    ("arch", "settings", "extra"),
+    [
+        ("bert", {"model_type": "bert"}, {}),
+        ("gemma2", {"model_type": "gemma2", "query_pre_attn_scalar": 32}, {"rope__freq_base": 10_000.0}),
+        (
+            "gemma2",
+            {"model_type": "gemma2", "query_pre_attn_scalar": 32, "sliding_window": 128},
+            {"attention__sliding_window": 128},
+        ),
+        (
+            "gemma3",
+            {"model_type": "gemma3_text", "query_pre_attn_scalar": 32, "rope_theta": 1e6,
+             "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+            {"rope__freq_base": 1e6, "rope__scaling__type": "linear", "rope__scaling__factor": 8.0},
+        ),
+        ("gptneox", {"model_type": "gpt_neox", "rotary_pct": 0.25}, {"rope__dimension_count": 8}),
+        (
+            "gptneox",
+            {"model_type": "gpt_neox", "rotary_pct": 1.0, "rotary_emb_base": 5000.0},
+            {"rope__freq_base": 5000.0},
+        ),
+        ("qwen2", {"model_type": "qwen2", "rope_theta": 1e6}, {"rope__freq_base": 1e6}),
+        ("qwen3", {"model_type": "qwen3", "rope_theta": 1e6}, {"rope__freq_base": 1e6}),
+    ],
+)  # fmt: skip
+def test_architectures(arch: str, settings: dict[str, Any], extra: dict[str, Any], tmp_path: Path) -> None:
+    """The keys of a header mean what a configuration of transformers says in its own words."""
+    sizes = {"vocab_size": 9, "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 8,
+             "max_position_embeddings": 64}  # fmt: skip
+    keys = {"embedding_length": 256, "block_count": 2, "attention__head_count": 8, "context_length": 64}
+    if arch in ("qwen2", "qwen3", "gemma2", "gemma3"):
+        sizes |= {"num_key_value_heads": 4, "head_dim": 32}
+        keys |= {"attention__head_count_kv": 4}
+    right = ww.from_huggingface({**sizes, **settings, "tie_word_embeddings": True, "pad_token_id": None})
+    path = write(tmp_path / "a.gguf", {"token_embd.weight": (TABLE[:, :256].copy(), None)}, arch, **keys, **extra)
+    found = Checkpoint.open(path).description
+    for field in fields(found):
+        assert field.name in ("used", "assumed", "padding_idx", "notes") or getattr(found, field.name) == getattr(
+            right, field.name
+        ), field.name
+
+
+def test_the_largest_gemmas_divide_by_another_number(tmp_path: Path) -> None:
+    """Of their 27B llama.cpp knows by the layers that scores are divided by the root of dim / heads."""
+    keys = {"embedding_length": 256, "block_count": 46, "attention__head_count": 8, "attention__key_length": 64,
+            "context_length": 64}  # fmt: skip
+    tables = {"token_embd.weight": (TABLE[:, :256].copy(), None)}
+    assert Checkpoint.open(write(tmp_path / "a.gguf", tables, "gemma2", **keys)).description.scale == 32**-0.5
+    smaller = write(tmp_path / "b.gguf", tables, "gemma2", **keys | {"block_count": 42})
+    assert Checkpoint.open(smaller).description.scale == 64**-0.5
+
+
+def test_keys_of_position_that_are_not_understood_are_not_passed_over(tmp_path: Path) -> None:
+    sizes = {"embedding_length": 256, "block_count": 2, "attention__head_count": 4, "context_length": 64}
+    tables = {"token_embd.weight": (TABLE[:, :256].copy(), None)}
+    known = Checkpoint.open(write(tmp_path / "a.gguf", tables, "qwen2", **sizes, rope__scaling__type="yarn",
+        rope__scaling__factor=4.0, rope__scaling__original_context_length=32))  # fmt: skip
+    plan = known.description.query_key[0]
+    assert plan is not None
+    assert plan.settings["scaling"].build() == ww.scaling.YaRN(4.0, 32)
+    assert plan.settings["interleaved"] is False
+    strange = write(tmp_path / "b.gguf", tables, "qwen2", **sizes, rope__scaling__alpha=2.0)
+    with pytest.raises(ww.errors.SettingError, match=r"rope\.scaling\.alpha"):
+        _ = Checkpoint.open(strange).description
+    unknown = Checkpoint.open(write(tmp_path / "c.gguf", tables, "mamba", **sizes))
+    assert unknown.config is None
+    assert unknown.metadata["mamba.block_count"] == 2
+    with pytest.raises(ww.errors.CheckpointError, match="no configuration that is known"):
+        _ = unknown.description
+
+
+SIZES = {"embedding_length": 256, "block_count": 2, "attention__head_count": 4, "context_length": 64}
+TABLES = {"token_embd.weight": (TABLE[:, :256].copy(), None)}
+
+
+def test_a_scaling_factor_without_a_type_is_linear(tmp_path: Path) -> None:
+    """As llama.cpp has it: a type that is absent is "linear", and "none" never scales."""
+    said = {"without": {}, "linear": {"rope__scaling__type": "linear"}, "none": {"rope__scaling__type": "none"}}
+    found = {}
+    for name, kind in said.items():
+        path = write(tmp_path / f"{name}.gguf", TABLES, "llama", **SIZES, **kind, rope__scaling__factor=4.0)
+        plan = Checkpoint.open(path).description.query_key[0]
+        assert plan is not None
+        scaling = plan.settings["scaling"]
+        found[name] = None if scaling is None else scaling.build()
+    assert found == {"without": ww.scaling.Linear(4.0), "linear": ww.scaling.Linear(4.0), "none": None}
+
+
+@pytest.mark.parametrize(
+    ("arch", "key", "value"),
+    [
+        ("llama", "attention.scale", 0.5),
+        ("qwen2", "attention.scale", 0.015625),
+        ("gemma2", "attention.scale", 0.5),
+        ("bloom", "attention.scale", 0.5),
+        ("bloom", "attention.max_alibi_bias", 4.0),
+        ("llama", "attention.max_alibi_bias", 8.0),
+        ("bert", "attention.max_alibi_bias", 8.0),
+        ("llama", "embedding_scale", 12.0),
+        ("gemma", "embedding_scale", 12.0),
+        ("llama", "attention.temperature_scale", 0.1),
+        ("llama", "attention.temperature_length", 8192),
+        ("qwen3", "rope.scaling.attn_factor", 2.0),
+    ],
+)
+def test_scales_and_slopes_that_are_not_read_are_refused(arch: str, key: str, value: float, tmp_path: Path) -> None:
+    """The checkpoint opens, for its tensors are as good as ever; what its positions are is not guessed."""
+    path = write(tmp_path / "a.gguf", TABLES, arch, **SIZES, **{key.replace(".", "__"): value})
+    checkpoint = Checkpoint.open(path)
+    assert checkpoint.array("token_embd.weight").shape[1] == 256
+    with pytest.raises(ww.errors.SettingError, match=re.escape(key)):
+        _ = checkpoint.description
+
+
+def test_the_bias_of_bloom_is_the_one_that_llama_cpp_takes(tmp_path: Path) -> None:
+    plain = Checkpoint.open(write(tmp_path / "a.gguf", TABLES, "bloom", **SIZES)).description
+    said = write(tmp_path / "b.gguf", TABLES, "bloom", **SIZES, attention__max_alibi_bias=8.0)
+    assert Checkpoint.open(said).description == plain

@@ -1,0 +1,109 @@
+"""Tokens by their text or number, and tables less the rows that cannot be used."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, normalizers
+
+from whatwhere.errors import CheckpointError, TokenError
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.lookup import find_token, finite_rows, read_table, table_name
+
+from . import samples
+
+BYTES = ["the", "Ġking", "king", "ĠParis", "ĉ", "Ċ", "æĿ±", "Ġ", "!"]
+PIECES = ["<unk>", "▁king", "king", "▁Paris", "<0x0A>", "東", "▁", "#5", "▁New▁York"]
+
+
+def saved(folder: Path, words: list[str], tokenizer: Tokenizer | None = None, rows: int = 9) -> Checkpoint:
+    """Save a table with its words, or with a tokenizer."""
+    content = samples.safetensors({"wte.weight": ("F32", (rows, 2), np.arange(2 * rows, dtype=np.float32).tobytes())})
+    (folder / "model.safetensors").write_bytes(content)
+    if tokenizer is None:
+        (folder / "vocab.json").write_text(json.dumps({word: n for n, word in enumerate(words)}))
+    else:
+        tokenizer.save(str(folder / "tokenizer.json"))
+    return Checkpoint.open(folder)
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "token"),
+    [
+        (BYTES, "king", "king"), (BYTES, " king", "Ġking"), (BYTES, "Paris", "ĠParis"), (BYTES, "\n", "Ċ"),
+        (BYTES, "東", "æĿ±"), (BYTES, "Ġking", "Ġking"), (BYTES, " ", "Ġ"), (BYTES, "#4", "ĉ"),
+        (PIECES, "king", "king"), (PIECES, " king", "▁king"), (PIECES, "Paris", "▁Paris"), (PIECES, "東", "東"),
+        (PIECES, "New York", "▁New▁York"), (PIECES, "#5", "東"), (PIECES, "#7", "#5"), (PIECES, "<unk>", "<unk>"),
+    ],
+)  # fmt: skip
+def test_a_text_finds_its_token(words: list[str], text: str, token: str, tmp_path: Path) -> None:
+    assert find_token(saved(tmp_path, words), text) == words.index(token)
+
+
+def test_a_tokenizer_is_asked_for_what_is_not_written_so(tmp_path: Path) -> None:
+    """It may lower, and pad; what it answers to what it does not know is no answer."""
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "king": 1, "[PAD]": 2}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.enable_padding(length=8, pad_id=2, pad_token="[PAD]")
+    checkpoint = saved(tmp_path, [], tokenizer, rows=3)
+    assert find_token(checkpoint, "KING") == 1
+    with pytest.raises(TokenError, match=r"is 'kin'\.\nSimilar are 'king'\."):
+        find_token(checkpoint, "kin")
+    assert find_token(checkpoint, "[UNK]") == 0
+
+
+def test_a_word_that_is_several_tokens_is_told_as_these(tmp_path: Path) -> None:
+    vocabulary = {"[UNK]": 0, "king": 1, "##dom": 2}
+    checkpoint = saved(tmp_path, [], Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]")), rows=3)
+    with pytest.raises(TokenError, match=r"The tokenizer splits it into 2: 'king', '##dom'\."):
+        find_token(checkpoint, "kingdom")
+
+
+def test_ids_stay_in_the_table(tmp_path: Path) -> None:
+    checkpoint = saved(tmp_path, [*BYTES, "more"], rows=9)
+    assert find_token(checkpoint, "#8") == 8
+    assert find_token(checkpoint, "#9", rows=10) == 9
+    with pytest.raises(TokenError, match="9 rows"):
+        find_token(checkpoint, "#9")
+    with pytest.raises(TokenError, match=r"is token 9, but the table has 9 rows.*\n.*do not belong together"):
+        find_token(checkpoint, "more")
+
+
+def test_tables_by_what_they_are_for(tmp_path: Path) -> None:
+    zeros = ("F32", (3, 2), bytes(24))
+    head = samples.safetensors({"wte.weight": zeros, "lm_head.weight": zeros, "norm": ("F32", (2,), bytes(8))})
+    (tmp_path / "head.safetensors").write_bytes(head)
+    checkpoint = Checkpoint.open(tmp_path / "head.safetensors")
+    assert table_name(checkpoint, "input") == "wte.weight"
+    assert [table_name(checkpoint, which) for which in ("output", "readout")] == ["lm_head.weight"] * 2
+    assert table_name(checkpoint, "lm_head.weight") == "lm_head.weight"
+    unknown = samples.safetensors({"a": zeros, "b": zeros, "norm": ("F32", (2,), bytes(8))})
+    (tmp_path / "unknown.safetensors").write_bytes(unknown)
+    with pytest.raises(CheckpointError, match=r"Pass its name: --table NAME, of 'a', 'b'\."):
+        table_name(Checkpoint.open(tmp_path / "unknown.safetensors"), "input")
+
+
+def test_rows_that_are_not_finite_are_kept_apart(tmp_path: Path) -> None:
+    table = np.arange(40, dtype=np.float32).reshape(10, 4)
+    table[3, 1], table[7, 0] = np.nan, -np.inf
+    np.save(tmp_path / "t.npy", table)
+    found = read_table(Checkpoint.open(tmp_path / "t.npy"))
+    assert (found.ids.tolist(), found.broken.tolist(), found.rows) == ([0, 1, 2, 4, 5, 6, 8, 9], [3, 7], 10)
+    assert np.array_equal(found.weight, table[found.ids])
+    assert (found.row(4), found.word(3)) == (3, "#4")
+    with pytest.raises(TokenError, match="not finite"):
+        found.row(3)
+    with pytest.raises(TokenError, match="10 rows"):
+        found.row(10)
+
+
+def test_finiteness_of_more_rows_than_a_block() -> None:
+    table = np.zeros((20_000, 2), np.float32)
+    table[[0, 8191, 8192, 19_999], [0, 1, 0, 1]] = np.nan
+    assert np.flatnonzero(~finite_rows(table)).tolist() == [0, 8191, 8192, 19_999]
+
+
+def test_whole_numbers_are_vectors_too(tmp_path: Path) -> None:
+    np.save(tmp_path / "t.npy", np.arange(6, dtype=np.int8).reshape(3, 2))
+    assert read_table(Checkpoint.open(tmp_path / "t.npy")).weight.dtype == np.float64

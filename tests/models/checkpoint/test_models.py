@@ -1,0 +1,210 @@
+"""Models of transformers, tiny and at random, saved as one file, as shards and as GGUF; and one that people use."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models
+from torch import nn
+
+import whatwhere as ww
+from whatwhere.models.checkpoint import Checkpoint
+
+from ..tiny import LAYERS, VOCABULARY, config_of, model_of
+
+TYPES = ["llama", "gpt2", "t5", "bloom", "gemma"]
+WORDS = [f"w{n}" for n in range(VOCABULARY - 2)]  # fewer than the table has rows
+FORMS = ["single", "shards", "gguf"]
+
+
+def write_gguf(path: Path, model: nn.Module, model_type: str) -> None:
+    """Write a model with the package of the format, its keys as the converter of llama.cpp writes them."""
+    config = model.config
+    writer = gguf.GGUFWriter(path, model_type)
+    writer.add_embedding_length(64)
+    writer.add_block_count(LAYERS)
+    writer.add_head_count(4)
+    writer.add_context_length(64)
+    if model_type in ("llama", "gemma"):
+        writer.add_head_count_kv(config.num_key_value_heads)
+        writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+        writer.add_rope_dimension_count(16)
+    if model_type in ("gemma", "t5"):
+        writer.add_key_length(16)
+    if model_type == "t5":
+        writer.add_relative_attn_buckets_count(32)
+        writer.add_decoder_block_count(LAYERS)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(WORDS)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[model_type.upper()], LAYERS)
+    for name, value in saved(model).items():
+        other = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        if other is not None:
+            writer.add_tensor(other, value.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def saved(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Give each parameter once."""
+    return {name: value.detach() for name, value in model.named_parameters()}
+
+
+@pytest.fixture(scope="module", params=TYPES)
+def model(request: pytest.FixtureRequest) -> tuple[str, nn.Module]:
+    """Make a model, twice as wide as needed for shards to be several."""
+    torch.manual_seed(0)
+    return request.param, model_of(config_of(request.param))
+
+
+@pytest.fixture(params=FORMS)
+def opened(request: pytest.FixtureRequest, model: tuple[str, nn.Module], tmp_path: Path) -> tuple[str, Checkpoint]:
+    """Save the model in one of three forms, and open it."""
+    model_type, made = model
+    if request.param == "gguf":
+        write_gguf(tmp_path / "model.gguf", made, model_type)
+        return "gguf", Checkpoint.open(tmp_path / "model.gguf")
+    made.save_pretrained(tmp_path, max_shard_size="40KB" if request.param == "shards" else "5GB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > (request.param == "shards")
+    Tokenizer(models.WordLevel({word: n for n, word in enumerate(WORDS)})).save(str(tmp_path / "tokenizer.json"))
+    return request.param, Checkpoint.open(tmp_path)
+
+
+def test_every_tensor(opened: tuple[str, Checkpoint], model: tuple[str, nn.Module]) -> None:
+    form, checkpoint = opened
+    tensors = saved(model[1])
+    if form != "gguf":
+        assert tensors.keys() <= checkpoint.tensors.keys()
+        for name, value in tensors.items():
+            assert np.array_equal(checkpoint.array(name), value.numpy())
+            assert torch.equal(checkpoint.tensor(name), value)
+    embedding = model[1].get_input_embeddings().weight.detach().numpy()
+    assert checkpoint.token_table is not None
+    assert np.array_equal(checkpoint.array(checkpoint.token_table), embedding)
+    assert np.array_equal(checkpoint.array(checkpoint.token_table, [36, 3]), embedding[[36, 3]])
+
+
+def test_what_it_is(opened: tuple[str, Checkpoint], model: tuple[str, nn.Module]) -> None:
+    """Tables, tokens, head and description are those of the model, whatever it was saved as."""
+    form, checkpoint = opened
+    model_type, made = model
+    assert checkpoint.words == WORDS
+    assert not checkpoint.names.guessed
+    head = made.get_output_embeddings().weight
+    tied = head is made.get_input_embeddings().weight
+    assert tied is (model_type != "llama")
+    assert checkpoint.tied is tied
+    if not tied:
+        assert np.array_equal(checkpoint.array(checkpoint.output_projection or ""), head.detach().numpy())
+    assert (checkpoint.position_table is not None) is (model_type == "gpt2")
+    assert checkpoint.position_offset == 0
+    if model_type == "gpt2":
+        assert np.array_equal(checkpoint.array(checkpoint.position_table or ""), made.transformer.wpe.weight.detach())
+    right = ww.from_huggingface(made.config)
+    found = checkpoint.description
+    assert (found.dim, found.num_heads, found.key_heads, found.head_dim) == (
+        right.dim, right.num_heads, right.key_heads, right.head_dim)  # fmt: skip
+    assert (found.layers, found.vocab_size, found.scales, found.tied) == (LAYERS, VOCABULARY, right.scales, tied)
+    assert (found.score, found.input) == (right.score, right.input)
+    if form == "gguf" and model_type == "llama":
+        plans = [{**plan.settings, "interleaved": False} for plan in found.query_key if plan is not None]
+        assert all(plan is not None and plan.settings["interleaved"] for plan in found.query_key)
+        assert plans == [plan.settings for plan in right.query_key if plan is not None]
+        assert "GGUF permutes the query and key rows" in found.notes[-1]
+    else:
+        assert found.query_key == right.query_key
+
+
+def test_positions_on_three_axes_and_layers_without_any(tmp_path: Path) -> None:
+    """M-RoPE, and layers that are NoPE, are understood from the configuration beside the weights."""
+    for model_type in ("qwen2_5_vl_text", "smollm3", "cohere2"):
+        settings: dict[str, Any] = {"no_rope_layers": [1, 1, 1, 0]} if model_type == "smollm3" else {}
+        config = config_of(model_type, **settings)
+        folder = tmp_path / model_type
+        model_of(config).save_pretrained(folder)
+        checkpoint = ww.read(folder)
+        assert isinstance(checkpoint, Checkpoint)
+        assert checkpoint.description == ww.from_huggingface(config)
+        plans = checkpoint.description.query_key
+        assert all(plan is not None and plan.scheme == "rotary-multimodal" for plan in plans) is (
+            model_type == "qwen2_5_vl_text"
+        )
+        assert [plan is None for plan in plans] == [False, False, False, model_type != "qwen2_5_vl_text"]
+
+
+def test_a_part_of_a_model_of_two(tmp_path: Path) -> None:
+    model_of(config_of("t5", num_decoder_layers=2)).save_pretrained(tmp_path)
+    encoder = ww.read(tmp_path, part="encoder")
+    assert isinstance(encoder, Checkpoint)
+    assert (encoder.description.part, encoder.description.layers) == ("encoder", LAYERS)
+    assert ww.Checkpoint.open(tmp_path).description.layers == 2
+
+
+# A model that people use
+
+
+QUICK = """
+import sys, time
+import numpy
+from whatwhere.models.checkpoint import Checkpoint
+checkpoint = Checkpoint.open(sys.argv[1])
+table = checkpoint.array(checkpoint.token_table)
+assert table.shape == (30_522, 384) and table.dtype == numpy.float32
+assert len(checkpoint.words) == 30_522 and checkpoint.words[101] == "[CLS]"
+assert checkpoint.position_offset == 0 and checkpoint.tied is None
+assert checkpoint.array(checkpoint.position_table).shape == (512, 384)
+assert checkpoint.array(checkpoint.segment_table).shape == (2, 384)
+print(*(name for name in ("torch", "transformers", "safetensors", "tokenizers", "gguf") if name in sys.modules))
+"""
+
+
+def test_the_tables_of_a_real_model_need_no_torch(minilm: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", QUICK, minilm], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == ""
+
+
+def test_a_real_model_read_whole(minilm: Path) -> None:
+    checkpoint = ww.read(minilm)
+    assert isinstance(checkpoint, Checkpoint)
+    assert repr(checkpoint) == f"Checkpoint({str(minilm)!r}, format='folder', 104 tensors)"
+    king, queen, mat = checkpoint.array(checkpoint.token_table or "", rows=[
+        (checkpoint.words or []).index(word) for word in ("king", "queen", "mat")])  # fmt: skip
+    assert ww.analysis.similarity(torch.from_numpy(king), torch.from_numpy(queen)) > 0.6
+    assert ww.analysis.similarity(torch.from_numpy(king), torch.from_numpy(mat)) < 0.4
+    assert checkpoint.description.input is not None
+    assert checkpoint.description.input.settings["max_length"] == 512
+    assert checkpoint.tokenizer is not None
+    assert checkpoint.tokenizer.encode("king").ids[1] == (checkpoint.words or []).index("king")
+
+
+# What read gives
+
+
+def test_what_read_gives(tmp_path: Path) -> None:
+    """A configuration alone is a Description, anything with tensors a Checkpoint."""
+    config = json.loads(config_of("llama").to_json_string())
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    description = ww.from_huggingface(config)
+    assert ww.read(tmp_path) == ww.read(tmp_path / "config.json") == ww.read(config) == description
+    model_of(config_of("llama")).save_pretrained(tmp_path)
+    for path in (tmp_path, str(tmp_path), tmp_path / "model.safetensors"):
+        found = ww.read(path)
+        assert isinstance(found, Checkpoint)
+        assert found.description.head_dim == description.head_dim
+    assert ww.read(tmp_path / "config.json") == ww.from_huggingface(tmp_path)
+
+
+def test_reading_files_imports_no_torch(minilm: Path) -> None:
+    code = "import sys, whatwhere; whatwhere.read(sys.argv[1]).words; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code, minilm], check=True, timeout=120)

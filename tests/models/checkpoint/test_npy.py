@@ -1,0 +1,209 @@
+"""NumPy's files: what NumPy writes, objects and bombs refused, and every lie of a header."""
+
+import struct
+import tracemalloc
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import whatwhere as ww
+from whatwhere.models.checkpoint import Checkpoint
+
+from .samples import WEIGHT, saved
+
+TYPES = ["<f4", ">f4", "<f8", ">f8", "<f2", ">f2", "i1", "<i8", ">i4", "<u2", "?", "<c8", "<c16"]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("zipped", [None, np.savez, np.savez_compressed])
+def test_arrays(dtype: str, order: Any, zipped: Any, tmp_path: Path) -> None:
+    array = np.array(np.arange(24).reshape(4, 3, 2) % 5, dtype=dtype, order=order)
+    path = tmp_path / ("x.npy" if zipped is None else "x.npz")
+    if zipped is None:
+        np.save(path, array)
+    else:
+        zipped(path, x=array, one=array[0, 0, 0], none=array[:0])
+    checkpoint = Checkpoint.open(path)
+    right = array.astype(np.float32) if array.dtype.kind == "f" and array.itemsize == 2 else array
+    found = checkpoint.array("x")
+    assert found.dtype == right.dtype.newbyteorder("=")
+    assert found.dtype.isnative
+    assert np.array_equal(found, right)
+    assert np.array_equal(checkpoint.array("x", [3, 1]), right[[3, 1]])
+    assert np.array_equal(checkpoint.array("x", slice(1, 3)), right[1:3])
+    assert checkpoint.tensors["x"].bytes == array.nbytes
+    if zipped is not None:
+        assert checkpoint.array("one") == right[0, 0, 0]
+        assert checkpoint.array("none").shape == (0, 3, 2)
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_versions(version: tuple[int, int], tmp_path: Path) -> None:
+    with (tmp_path / "x.npy").open("wb") as file:
+        np.lib.format.write_array(file, WEIGHT, version)
+    assert np.array_equal(Checkpoint.open(tmp_path / "x.npy").array("x"), WEIGHT)
+
+
+def test_a_table_alone_is_the_token_table(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", WEIGHT)
+    checkpoint = Checkpoint.open(tmp_path / "x.npy")
+    assert checkpoint.names.guessed
+    assert (checkpoint.token_table, checkpoint.words, checkpoint.config) == ("x", None, None)
+    np.savez(tmp_path / "two.npz", a=WEIGHT, b=WEIGHT)
+    assert Checkpoint.open(tmp_path / "two.npz").token_table is None
+
+
+def test_stored_arrays_are_read_by_rows(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.ones((8192, 512), dtype=np.float32))
+    checkpoint = Checkpoint.open(tmp_path / "x.npz")
+    tracemalloc.start()
+    rows = checkpoint.array("x", [8000])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rows.sum() == 512
+    assert peak < 200_000
+
+
+def header(said: str, size: int = 112, length: int | None = None, magic: bytes = b"\x93NUMPY\1\0") -> bytes:
+    text = said.encode("latin-1")
+    return magic + struct.pack("<H", len(text) if length is None else length) + text + bytes(size)
+
+
+def dictionary(shape: str = "(7, 4)", descr: str = "'<f4'", turned: str = "False") -> str:
+    return f"{{'descr': {descr}, 'fortran_order': {turned}, 'shape': {shape}, }}\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (header(dictionary()), ""),
+        (header(dictionary("(7L, 4L)")), ""),
+        (saved(np.array([{}], dtype=object)), r"the type '|O'; objects are pickles, which can run code"),
+        (saved(np.zeros(3, dtype=[("a", "f4")])), "but plain numbers are read"),
+        (saved(np.array(["a", "b"])), "but plain numbers are read"),
+        (saved(np.array(["2020-01-01"], dtype="M8[D]")), "but plain numbers are read"),
+        (header(dictionary(descr="'<f3'")), "the type '<f3', which is not read"),
+        (header(dictionary(descr="'<f16'")), "which is not read"),
+        (header(dictionary("(7, 5)")), "needs 140 bytes, but 112 follow"),
+        (header(dictionary("(7, 3)")), "needs 84 bytes, but 112 follow"),
+        (header(dictionary("(4611686018427387904, 4)")), "more than any memory holds"),
+        (header(dictionary("(4611686018427387904, 0)"), 0), "more than any memory holds"),
+        (header(dictionary("(-7, -4)")), "of no form that NumPy writes"),
+        (header(dictionary("(7.0, 4)")), "of no form that NumPy writes"),
+        (header(dictionary(f"({'9' * 500},)")), "has the shape"),
+        (header(dictionary(f"({'1,' * 40})")), "has the shape"),
+        (header(dictionary("(,)")), "has the shape"),
+        (header(dictionary("(7, , 4)")), "has the shape"),
+        (header("__import__('os').system('true')"), "of no form that NumPy writes"),
+        (header("(" * 5000), "of no form that NumPy writes"),
+        (header(dictionary(), length=60_000), "claims 60,000 bytes"),
+        (header(dictionary(), magic=b"\x93NUMPY\7\0"), "does not begin as .npy does"),
+        (b"\x93NUMPY\2\0\xff\xff\xff\xff" + bytes(20), "claims 4,294,967,295 bytes"),
+        (b"\x93NUMPY", "does not begin as .npy does"),
+        (b"", "does not begin as .npy does"),
+    ],
+)  # fmt: skip
+def test_claims(content: bytes, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    path.write_bytes(content)
+    if not told:
+        assert np.array_equal(Checkpoint.open(path).array("x"), np.zeros((7, 4)))
+        return
+    with pytest.raises(ww.errors.CheckpointError) as caught:
+        Checkpoint.open(path)
+    assert told.replace("\\", "") in str(caught.value).replace("\\", "")
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+# Zips
+
+
+def archive(path: Path, *members: tuple[str, bytes], pressed: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in members:
+            file.writestr(name, content, pressed)
+    return path
+
+
+def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
+    """A hundred million zeros fit into a hundred thousand bytes."""
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, x=np.zeros((25_000, 1000), dtype=np.float32))
+    tracemalloc.start()
+    with pytest.raises(ww.errors.CheckpointError, match=r"claims 100,000,128 bytes, compressed to 9.,... of"):
+        Checkpoint.open(path)
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+
+
+def test_a_member_that_is_longer_than_its_directory_says(tmp_path: Path) -> None:
+    """What the directory claims is compared with the header of the array, and with what comes out."""
+    path = archive(tmp_path / "x.npz", ("x.npy", saved(np.zeros((300, 300), dtype=np.float32))))
+    content = path.read_bytes()
+    size = struct.pack("<I", 128 + 360_000)
+    assert content.count(size) == 2
+    path.write_bytes(content.replace(size, struct.pack("<I", 128 + 320_000)))
+    with pytest.raises(ww.errors.CheckpointError, match="needs 360,000 bytes, but 320,000 follow"):
+        Checkpoint.open(path)
+
+
+@pytest.mark.parametrize("pressed", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_other_ways_to_press(pressed: int, tmp_path: Path) -> None:
+    path = archive(tmp_path / "x.npz", ("x.npy", saved(WEIGHT)), pressed=pressed)
+    with pytest.raises(ww.errors.CheckpointError, match="compressed in a way that NumPy does not use"):
+        Checkpoint.open(path)
+
+
+def test_members_that_are_no_arrays(tmp_path: Path) -> None:
+    path = archive(tmp_path / "x.npz", ("readme.txt", b"hello"))
+    with pytest.raises(ww.errors.CheckpointError, match=r"it holds 'readme\.txt', which is no array"):
+        Checkpoint.open(path)
+    path = archive(tmp_path / "y.npz", ("x.npy", saved(np.array([{}], dtype=object))))
+    with pytest.raises(ww.errors.CheckpointError, match="objects are pickles"):
+        Checkpoint.open(path)
+    path = archive(tmp_path / "z.zip", ("x.npy", saved(WEIGHT)))
+    assert Checkpoint.open(path).format == "npz"
+
+
+def test_one_name_twice(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        path = archive(tmp_path / "x.npz", ("x.npy", saved(WEIGHT)), ("x.npy", saved(WEIGHT)))
+    with pytest.raises(ww.errors.CheckpointError, match="it holds the array 'x' twice"):
+        Checkpoint.open(path)
+
+
+def test_places_beyond_the_file(tmp_path: Path) -> None:
+    """The directory and the header of a member say where it is; either may be wrong."""
+    path = archive(tmp_path / "x.npz", ("x.npy", saved(WEIGHT)), pressed=zipfile.ZIP_STORED)
+    content = path.read_bytes()
+    path.write_bytes(content[:28] + struct.pack("<H", 60_000) + content[30:])  # the length of the extra field
+    with pytest.raises(ww.errors.CheckpointError, match=r"decompressed: EOFError|goes beyond the end of the file"):
+        Checkpoint.open(path)
+
+
+def test_more_arrays_than_anybody_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whatwhere.models.checkpoint.npy._MAX_MEMBERS", 2)
+    np.savez(tmp_path / "x.npz", a=WEIGHT, b=WEIGHT, c=WEIGHT)
+    with pytest.raises(ww.errors.CheckpointError, match="it holds 3 arrays, but at most 2 are read"):
+        Checkpoint.open(tmp_path / "x.npz")
+
+
+def test_a_zip_that_is_cut_off(tmp_path: Path) -> None:
+    path = archive(tmp_path / "x.npz", ("x.npy", saved(WEIGHT)))
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(ww.errors.CheckpointError, match="it cannot be decompressed"):
+        Checkpoint.open(path)
+
+
+def test_damage_among_pressed_numbers(tmp_path: Path) -> None:
+    random = np.random.default_rng(0).standard_normal((100, 100))
+    path = archive(tmp_path / "x.npz", ("x.npy", saved(random)))
+    content = bytearray(path.read_bytes())
+    content[40_000] ^= 255
+    path.write_bytes(content)
+    with pytest.raises(ww.errors.CheckpointError, match="it cannot be decompressed"):
+        Checkpoint.open(path).array("x")

@@ -1,0 +1,136 @@
+"""The Embedding Projector's pair, both ways; and the folders of our own comparisons."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import whatwhere as ww
+from whatwhere.models.checkpoint import Checkpoint, write_projector
+
+from .samples import WEIGHT, WORDS, lines
+
+
+def test_there_and_back_to_the_bit(tmp_path: Path) -> None:
+    weight = np.random.default_rng(0).standard_normal((50, 7)).astype(np.float32)
+    weight[0] = [np.float32(1) / 3, 1e-45, 3.4028235e38, -0.0, 0.1, 16777217, 1e-38]
+    words = [f"word {n}" for n in range(50)]
+    vectors, labels = write_projector(tmp_path / "new" / "pair", weight, words)
+    assert (vectors.name, labels.name) == ("vectors.tsv", "metadata.tsv")
+    for path in (vectors, vectors.parent):
+        checkpoint = Checkpoint.open(path)
+        assert (checkpoint.format, checkpoint.token_table) == ("projector", "vectors")
+        assert checkpoint.array("vectors").tobytes() == weight.tobytes()
+        assert checkpoint.words == words
+    assert not list(vectors.parent.glob("*.part"))
+
+
+def test_labels_stay_one_to_a_line(tmp_path: Path) -> None:
+    words = ["\t", "a\nb", "", "  ", "\r", "x\u2028y", "\ud800", "\\t", "\0"]
+    _, labels = write_projector(tmp_path, np.ones((9, 2)), words)
+    assert labels.read_text(encoding="utf-8").split("\n") == [
+        "\\t", "a\\nb", "\\x00", "\\x20\\x20", "\\r", "x\u2028y", "\\ud800", "\\t", "\\x00", "",
+    ]  # fmt: skip
+    assert len(Checkpoint.open(tmp_path).words or []) == 9
+
+
+def test_what_cannot_be_written(tmp_path: Path, our_own_checks: None) -> None:
+    with pytest.raises(ww.errors.ShapeError, match=r"a table of 2 words is needed, but this has the shape \(3, 2\)"):
+        write_projector(tmp_path, np.ones((3, 2)), ["a", "b"])
+    with pytest.raises(ww.errors.ShapeError):
+        write_projector(tmp_path, np.ones(2), ["a", "b"])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ww.errors.CheckpointError, match="cannot be written"):
+        write_projector(tmp_path / "file", np.ones((2, 2)), ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("vectors", "labels"),
+    [
+        ("vectors.tsv", "metadata.tsv"),
+        ("tensors.tsv", "labels.tsv"),
+        ("mine.tsv", "mine_metadata.tsv"),
+        ("mine.tsv", None),
+    ],
+)
+def test_labels_are_found_beside(vectors: str, labels: str | None, tmp_path: Path) -> None:
+    (tmp_path / vectors).write_bytes(lines(separator="\t"))
+    if labels is not None:
+        (tmp_path / labels).write_text("\n".join(["word\tid", *(f"{word}\t{n}" for n, word in enumerate(WORDS))]))
+    checkpoint = Checkpoint.open(tmp_path / vectors)
+    assert checkpoint.words == (None if labels is None else WORDS)
+    assert np.array_equal(checkpoint.array("vectors"), WEIGHT)
+
+
+def test_labels_that_are_too_few(tmp_path: Path) -> None:
+    write_projector(tmp_path, WEIGHT, WORDS)
+    (tmp_path / "metadata.tsv").write_text("a\nb\n")
+    checkpoint = Checkpoint.open(tmp_path)
+    assert np.array_equal(checkpoint.array("vectors"), WEIGHT)
+    with pytest.raises(ww.errors.CheckpointError, match=r"metadata\.tsv: it has 2 labels for 7 vectors"):
+        _ = checkpoint.words
+
+
+def test_a_file_without_numbers(tmp_path: Path) -> None:
+    (tmp_path / "vectors.tsv").write_text("a\tb\nc\td\n")
+    with pytest.raises(ww.errors.CheckpointError, match="its first line holds no numbers between tabs"):
+        Checkpoint.open(tmp_path)
+
+
+# Our own results
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compare two schemes, in three steps."""
+    folder = tmp_path_factory.mktemp("results") / "r"
+    small = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "steps": 3}
+    ww.compare(["none", "learned"], lengths=(4,), seeds=[2], out=folder, workers=1, progress=False, **small)
+    return folder
+
+
+def test_results(results: Path) -> None:
+    """Tables and positions of each run are those that were saved; tokens are those of the task."""
+    for path in (results, results / "results.json"):
+        checkpoint = ww.read(path)
+        assert isinstance(checkpoint, Checkpoint)
+        assert checkpoint.format == "results"
+        assert checkpoint.token_table == "none-2/tokens.weight"
+        assert checkpoint.position_table is None  # of the run without positions, whose tokens these are
+        assert checkpoint.metadata["format"] == "whatwhere-results"
+    layer = Checkpoint.open(results / "layers" / "learned-2.safetensors")
+    assert (layer.token_table, layer.position_table) == ("tokens.weight", "where.input.weight")
+    for name in layer.tensors:
+        assert np.array_equal(checkpoint.array(f"learned-2/{name}"), layer.array(name))
+    assert checkpoint.words == json.loads((results / "results.json").read_text())["task"]["tokens"]
+    assert len(checkpoint.words) == checkpoint.tensors["none-2/tokens.weight"].shape[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"format": "other"}, "has the format 'other'"),
+        ({"version": 1}, "has version '1', but this whatwhere reads version 2"),
+        ({"runs": {}}, "has no list of runs"),
+        ({"runs": [3]}, "has no list of runs"),
+        ({"runs": [{"file": "layers/../../secret.safetensors"}]}, "only a plain name in its own folder"),
+        ({"runs": [{"file": "/etc/passwd"}]}, "only a plain name in its own folder"),
+        ({"runs": [{"file": 3}]}, "only a plain name in its own folder"),
+        ({"runs": [{"file": "layers/gone.safetensors"}]}, "cannot be read: No such file"),
+    ],
+)
+def test_results_that_claim_otherwise(change: dict[str, object], told: str, results: Path, tmp_path: Path) -> None:
+    said = json.loads((results / "results.json").read_text()) | change
+    (tmp_path / "results.json").write_text(json.dumps(said))
+    (tmp_path / "layers").mkdir()
+    (tmp_path.parent / "secret.safetensors").write_bytes((results / "layers" / "none-2.safetensors").read_bytes())
+    with pytest.raises(ww.errors.CheckpointError, match=told):
+        Checkpoint.open(tmp_path)
+
+
+def test_results_without_their_layers_are_there_without_tensors(results: Path, tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_bytes((results / "results.json").read_bytes())
+    found = ww.read(tmp_path)
+    assert (dict(found.tensors), found.token_table) == ({}, None)
+    assert found.words is not None

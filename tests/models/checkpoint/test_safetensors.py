@@ -1,0 +1,332 @@
+"""Safetensors: every type, only what is asked for, and every lie of a header."""
+
+import gc
+import json
+import struct
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file as load_numpy
+from safetensors.torch import save_file
+
+import whatwhere as ww
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.safetensors import read_header
+
+from .samples import safetensors
+
+DTYPES = [
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
+    torch.uint64, torch.uint32, torch.uint16, torch.uint8, torch.bool, torch.float8_e4m3fn, torch.float8_e5m2,
+    torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu, torch.complex64,
+]  # fmt: skip
+
+
+def table(dtype: torch.dtype) -> torch.Tensor:
+    return (torch.arange(40).reshape(8, 5) % 7 + 1).to(dtype)
+
+
+def refused(path: Path, *told: str) -> str:
+    """Open a file, and give the error, which has to say some things."""
+    with pytest.raises(ww.errors.CheckpointError) as caught:
+        Checkpoint.open(path)
+    text = str(caught.value)
+    assert str(path) in text
+    assert "\n" in text
+    for words in told:
+        assert words in text
+    return text
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_type(dtype: torch.dtype, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({"x": table(dtype), "one": table(dtype)[0, 0].clone()}, path)
+    checkpoint = Checkpoint.open(path)
+    entry = checkpoint.tensors["x"]
+    assert (entry.shape, entry.dtype) == ((8, 5), str(dtype).removeprefix("torch."))
+    assert entry.bytes == 40 * dtype.itemsize
+    assert (entry.name, entry.file) == ("x", path)
+    stored = checkpoint.tensor("x")
+    assert stored.dtype == dtype
+    raw = (torch.uint8, stored.contiguous().view(torch.uint8), table(dtype).view(torch.uint8))
+    assert torch.equal(*raw[1:])
+    array = checkpoint.array("x")
+    wide = torch.float32 if dtype.is_floating_point and dtype.itemsize < 4 else dtype
+    right = table(dtype).to(wide).numpy()
+    assert array.dtype == right.dtype
+    assert np.array_equal(array, right)
+    for rows in ([7, 0, 0, 3], slice(2, 6), slice(None, None, 3), np.array([1], dtype=np.uint8), [], slice(5, 5)):
+        assert np.array_equal(
+            checkpoint.array("x", rows), right[rows if not isinstance(rows, list) else np.array(rows, int)]
+        )
+        assert checkpoint.tensor("x", rows).dtype == dtype
+    assert checkpoint.array("one").shape == ()
+    assert checkpoint.array("one") == right[0, 0]
+    assert checkpoint.tensor("one").shape == ()
+
+
+def test_the_library_that_made_the_format_reads_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    tensors = {
+        "a": table(torch.float32),
+        "b": table(torch.int16)[:0].clone(),
+        "c": torch.rand(2, 3, 4),
+        "d": torch.ones(3),
+    }
+    save_file(tensors, path, metadata={"format": "pt"})
+    checkpoint, right = Checkpoint.open(path), load_numpy(path)
+    assert set(checkpoint.tensors) == set(right)
+    assert checkpoint.metadata == {"format": "pt"}
+    for name, array in right.items():
+        assert np.array_equal(checkpoint.array(name), array)
+    assert np.array_equal(checkpoint.array("c", [1]), right["c"][[1]])
+
+
+def test_packed_numbers_are_listed_and_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(safetensors({"x": ("F4", (3, 4), bytes(6))}))
+    checkpoint = Checkpoint.open(path)
+    assert checkpoint.tensors["x"].bytes == 6
+    with pytest.raises(ww.errors.CheckpointError, match=r"'x' is stored as float4_e2m1: its values are packed"):
+        checkpoint.array("x")
+
+
+def test_rows_and_names_that_are_not_there(tmp_path: Path, our_own_checks: None) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({"wte.weight": table(torch.float32), "one": torch.tensor(3.0)}, path)
+    checkpoint = Checkpoint.open(path)
+    with pytest.raises(ww.errors.TokenError, match=r"row 8 lies outside 'wte\.weight', which has the rows 0\.\.7"):
+        checkpoint.array("wte.weight", [0, 8])
+    with pytest.raises(ww.errors.TokenError, match="row -1 lies outside"):
+        checkpoint.array("wte.weight", [-1])
+    with pytest.raises(ww.errors.TokenError, match="have the type float64"):
+        checkpoint.array("wte.weight", [0.5])
+    with pytest.raises(ww.errors.TokenError, match=r"For one row pass \[row\]"):
+        checkpoint.array("wte.weight", 3)  # type: ignore[arg-type]
+    with pytest.raises(ww.errors.TokenError, match="'one' is a single number"):
+        checkpoint.array("one", [0])
+    with pytest.raises(ww.errors.CheckpointError, match=r"no tensor 'wte\.weigth'.\nDid you mean 'wte\.weight'"):
+        checkpoint.array("wte.weigth")
+
+
+# What a header may claim
+
+
+def header(path: Path, said: Any, behind: bytes = b"", length: int | None = None) -> Path:
+    text = said if isinstance(said, bytes) else json.dumps(said).encode()
+    path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + behind)
+    return path
+
+
+def tensor(dtype: Any = "F32", shape: Any = (2, 3), offsets: Any = (0, 24)) -> dict[str, Any]:
+    return {"x": {"dtype": dtype, "shape": shape, "data_offsets": offsets}}
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (tensor(), ""),
+        (tensor(shape=[2, 4]), "needs 32 bytes, but its data_offsets are 0 to 24 of 24"),
+        (tensor(offsets=[0, 2**62]), "data_offsets are 0 to"),
+        (tensor(offsets=[24, 0]), "data_offsets are 24 to 0"),
+        (tensor(offsets=[-24, 0]), "no whole numbers"),
+        (tensor(offsets=[0, 24.0]), "no whole numbers"),
+        (tensor(offsets=[0]), "no whole numbers"),
+        (tensor(shape=[2, -3]), "no whole numbers"),
+        (tensor(shape=[True, 6]), "no whole numbers"),
+        (tensor(shape=[float("nan"), 6]), "no whole numbers"),
+        (tensor(shape=[2**40, 2**40]), "more than any memory holds"),
+        (tensor(shape=[2**62, 0], offsets=[0, 0]), "more than any memory holds"),
+        (tensor(shape=[1] * 33 + [6]), "more than any memory holds"),
+        (tensor(shape=[10**30]), "no whole numbers"),
+        (tensor(shape="23"), "no whole numbers"),
+        (tensor(dtype="F33"), "the type 'F33', which is not known"),
+        (tensor(dtype=["F32"]), "no string"),
+        (tensor(dtype="F4", shape=[7], offsets=[0, 3]), "in blocks of 2 values"),
+        ({"x": 3}, "lacks dtype, shape or data_offsets"),
+        ({"x": {"dtype": "F32", "shape": [6]}}, "lacks dtype, shape or data_offsets"),
+        (tensor() | {"y": tensor(offsets=[4, 24], shape=[5])["x"]}, "'x' and 'y' share bytes"),
+        (tensor(shape=[5], offsets=[0, 20]), "describes 20 bytes of tensors, but 24 follow"),
+        (tensor(shape=[5], offsets=[4, 24]), "describes 20 bytes of tensors, but 24 follow"),
+        ({"__metadata__": 3, **tensor()}, "__metadata__ in its header is no object"),
+        ([1], "holds a list, but an object is needed"),
+        (b'{"x": 1, "x": 2}', "the key 'x' occurs twice"),
+        (b"{", "is not JSON"),
+        (b'{"\xff": 1}', "is not JSON"),
+        (b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
+        (b'{"x": ' + b"9" * 10_000 + b"}", "is not JSON"),
+    ],
+)  # fmt: skip
+def test_claims(said: Any, told: str, tmp_path: Path) -> None:
+    path = header(tmp_path / "model.safetensors", said, bytes(24))
+    if told:
+        refused(path, told)
+    else:
+        assert Checkpoint.open(path).array("x").shape == (2, 3)
+
+
+@pytest.mark.parametrize("length", [2**64 - 1, 100_000_001, 1000, -1])
+def test_the_length_of_the_header(length: int, tmp_path: Path) -> None:
+    path = header(tmp_path / "model.safetensors", tensor(), bytes(24), length % 2**64)
+    refused(path, f"its header claims {length % 2**64:,} bytes, of a file of")
+
+
+@pytest.mark.parametrize("content", [b"", b"1234567"])
+def test_no_header(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    refused(path, f"it has {len(content)} bytes, but safetensors begin with a length of 8")
+
+
+def test_a_file_that_is_cut_off_or_grew(tmp_path: Path) -> None:
+    whole = safetensors({"x": ("F32", (2, 3), bytes(24))})
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(whole[:-1])
+    refused(path, "data_offsets are 0 to 24 of 23")
+    path.write_bytes(whole + b"\0")
+    refused(path, "describes 24 bytes of tensors, but 25 follow it")
+
+
+def test_a_file_that_shrinks_after_it_was_opened(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(safetensors({"x": ("F32", (2, 3), bytes(24))}))
+    checkpoint = Checkpoint.open(path)
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(ww.errors.CheckpointError, match="became shorter"):
+        checkpoint.array("x")
+    path.unlink()
+    with pytest.raises(ww.errors.CheckpointError, match="cannot be read: No such file"):
+        checkpoint.array("x")
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ww.errors.CheckpointError, match="cannot be read: No such file"):
+        Checkpoint.open(tmp_path / "model.safetensors")
+    with pytest.raises(ww.errors.CheckpointError, match="cannot be read: embedded null byte"):
+        Checkpoint.open("a\0b")
+    with pytest.raises(ww.errors.CheckpointError, match="no regular file"):
+        Checkpoint.open("/dev/zero")
+
+
+def test_many_claims_cost_no_memory(tmp_path: Path) -> None:
+    """A header may claim any product of sizes: nothing of it is allocated."""
+    path = header(tmp_path / "model.safetensors", tensor(shape=[2**31, 2**20], offsets=[0, 2**53]), bytes(24))
+    tracemalloc.start()
+    refused(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2_000_000
+
+
+SPARSE = """
+import resource, sys
+import numpy as np
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.safetensors import read_header
+Checkpoint.open(sys.argv[1]).array("small")  # whatever reading a first time costs
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+checkpoint = Checkpoint.open(sys.argv[1])
+opened = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+rows = checkpoint.array(checkpoint.token_table, rows=[31_999, 5])
+some = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+table = checkpoint.array(checkpoint.token_table)
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert table.shape == (32_000, 512) and table[0, 0] == 0 and rows[0, -1] == table[-1, -1] == 1.5
+assert "torch" not in sys.modules
+print(opened - before, some - opened, after - some)
+"""
+
+
+def test_the_token_table_of_a_large_checkpoint_costs_its_own_size(tmp_path: Path) -> None:
+    """16 GiB of layers stand around a table of 62.5 MiB; the file is sparse, so that the disk need not have them."""
+    path = tmp_path / "model.safetensors"
+    size, layers = 32_000 * 512 * 4, 2**33
+    tensors = {
+        "layers.0": {"dtype": "BF16", "shape": [2**16, 2**16], "data_offsets": [0, layers]},
+        "model.embed_tokens.weight": {"dtype": "F32", "shape": [32_000, 512], "data_offsets": [layers, layers + size]},
+        "layers.1": {"dtype": "BF16", "shape": [2**16, 2**16], "data_offsets": [layers + size, 2 * layers + size]},
+        "small": {"dtype": "F32", "shape": [1], "data_offsets": [2 * layers + size, 2 * layers + size + 4]},
+    }
+    text = json.dumps(tensors).encode()
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + 2 * layers + size + 4)
+        file.seek(8 + len(text) + layers + size - 4)
+        file.write(struct.pack("<f", 1.5))
+    assert path.stat().st_size > 2**34
+    done = subprocess.run(
+        [sys.executable, "-c", SPARSE, path], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    opened, some, whole = (1024 * int(kib) for kib in done.stdout.split())
+    assert opened < 2**20
+    assert some < 2**20
+    assert whole < size + 2**21
+
+
+def test_more_than_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(safetensors({"x": ("F32", (2, 3), bytes(24))}))
+
+    def full(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    checkpoint = Checkpoint.open(path)
+    monkeypatch.setattr("whatwhere.models.checkpoint.byte_ranges.np.empty", full)
+    with pytest.raises(
+        ww.errors.CheckpointError, match=r"'x' needs 24 bytes, more than is free.\nRead some of its rows"
+    ):
+        checkpoint.array("x")
+
+
+def test_widening_costs_little_beyond_the_array(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(safetensors({"x": ("BF16", (4096, 1024), bytes(2**23))}))
+    checkpoint = Checkpoint.open(path)
+    tracemalloc.start()
+    found = checkpoint.array("x")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.nbytes == 2**24
+    assert peak < 2**24 + 2**23
+
+
+def test_a_header_of_many_tensors_is_read_without_the_collector(tmp_path: Path) -> None:
+    """What a header describes is all kept, so that looking through it for garbage, again and again, finds none."""
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(safetensors({f"x{n}": ("F32", (0,), b"") for n in range(20_000)}))
+    seen: list[int] = []
+
+    def note(phase: str, facts: dict[str, int]) -> None:
+        if phase == "start":
+            seen.append(facts["generation"])
+
+    gc.collect()
+    gc.callbacks.append(note)
+    try:
+        found, _ = read_header(path)
+    finally:
+        gc.callbacks.remove(note)
+    assert len(found) == 20_000
+    assert len(seen) <= 1  # what was made before it began; without the pause they are hundreds
+    assert gc.isenabled()
+
+
+def test_the_collector_goes_on_after_a_damaged_header(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(safetensors({"x": ("F32", (2,), b"")}))
+    refused(path)
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        refused(path)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -1,0 +1,194 @@
+"""Word vectors: text with and without a header, binary, and every lie of a header."""
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import whatwhere as ww
+from whatwhere.models.checkpoint import Checkpoint
+
+from .samples import WEIGHT, WORDS, binary, lines
+
+PLAIN = [word.replace(" ", "_") for word in WORDS]
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def check(checkpoint: Checkpoint, words: list[str] = WORDS, weight: np.ndarray = WEIGHT) -> None:
+    assert checkpoint.token_table == "vectors"
+    assert checkpoint.words == words
+    assert checkpoint.tensors["vectors"].shape == weight.shape
+    assert np.array_equal(checkpoint.array("vectors"), weight)
+    assert np.array_equal(checkpoint.array("vectors", [6, 0, 1]), weight[[6, 0, 1]])
+    assert np.array_equal(checkpoint.array("vectors", slice(2, 4)), weight[2:4])
+    assert np.array_equal(checkpoint.tensor("vectors").numpy(), weight)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "format"),
+    [
+        ("a.txt", b"7 4\n" + lines(WORDS), "word2vec"),
+        ("a.vec", b"7 4\n" + lines(WORDS), "fasttext"),
+        ("a.vec", b"7 4\n" + lines(WORDS).replace(b"\n", b" \n"), "fasttext"),  # as fastText writes
+        ("a.txt", b"7\t4\r\n" + lines(WORDS).replace(b"\n", b"\r\n"), "word2vec"),
+        ("a.txt", b"7 4\n" + lines(WORDS) + b"\n\n \n", "word2vec"),
+        ("a.txt", lines(WORDS), "glove"),
+        ("a.txt", lines(WORDS).rstrip(b"\n"), "glove"),
+        ("glove.840B.300d", lines(WORDS, "\t"), "glove"),
+        ("a.tsv", lines(WORDS, "\t"), "projector"),
+    ],
+)
+def test_text(name: str, content: bytes, format: str, tmp_path: Path) -> None:
+    """GloVe's 840B has the token ". . .", whose blanks are no separators: numbers are counted from the end."""
+    checkpoint = Checkpoint.open(write(tmp_path / name, content))
+    assert checkpoint.format == format
+    check(checkpoint)
+
+
+def test_binary(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(write(tmp_path / "a.bin", binary()))
+    assert checkpoint.format == "word2vec-binary"
+    check(checkpoint, PLAIN)
+    without_breaks = b"7 4\n" + b"".join(w.encode() + b" " + r.tobytes() for w, r in zip(PLAIN, WEIGHT, strict=True))
+    check(Checkpoint.open(write(tmp_path / "b.bin", without_breaks)), PLAIN)
+
+
+@pytest.mark.parametrize("dim", [1, 3, 5000])
+def test_binary_that_spans_many_chunks(dim: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words lie across the places where the file is read anew."""
+    monkeypatch.setattr("whatwhere.models.checkpoint.binary_vectors._CHUNK", 12_000)
+    rows = 50_000 // dim
+    weight = np.random.default_rng(0).standard_normal((rows, dim)).astype(np.float32)
+    words = [f"word{row % 7 * 'x'}{row}" for row in range(rows)]
+    parts = (word.encode() + b" " + row.tobytes() + b"\n" for word, row in zip(words, weight, strict=True))
+    checkpoint = Checkpoint.open(write(tmp_path / "a.bin", f"{rows} {dim}\n".encode() + b"".join(parts)))
+    assert checkpoint.words == words
+    assert np.array_equal(checkpoint.array("vectors"), weight)
+    assert np.array_equal(checkpoint.array("vectors", [rows - 1, 1]), weight[[rows - 1, 1]])
+
+
+def test_text_that_spans_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whatwhere.models.checkpoint.text_vectors._CHUNK", 3000)
+    weight = np.random.default_rng(0).standard_normal((1000, 20)).astype(np.float32)
+    words = [f"word{row % 7 * 'x'}{row}" for row in range(len(weight))]
+    text = "".join(f"{w} {' '.join(f'{v:.9g}' for v in row)}\n" for w, row in zip(words, weight.tolist(), strict=True))
+    checkpoint = Checkpoint.open(write(tmp_path / "a.txt", text.encode()))
+    assert checkpoint.words == words
+    assert np.array_equal(checkpoint.array("vectors"), weight)
+
+
+def test_words_that_are_no_text_or_nothing(tmp_path: Path) -> None:
+    text = b"\xff\xfe 1 2\n 3 4\n\xc2\xa0 5 6\n1 7 8\n"
+    checkpoint = Checkpoint.open(write(tmp_path / "a.txt", b"4 2\n" + text))
+    assert checkpoint.words == ["\ufffd\ufffd", "", "\xa0", "1"]
+    assert np.array_equal(checkpoint.array("vectors"), np.arange(1, 9).reshape(4, 2))
+
+
+def test_numbers_that_are_none(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(write(tmp_path / "a.txt", b"a nan inf -1e99 2\nb 1 2 3 4\n"))
+    first = checkpoint.array("vectors")[0]
+    assert np.isnan(first[0])
+    assert first[1:].tolist() == [np.inf, -np.inf, 2]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"3000000 300\nking 0.1 0.2\n", "take at least 1,800,000,000 bytes, but 13 follow"),
+        (b"400000000 1000\n" + binary()[4:], "claims 400,000,000 vectors of 1,000 numbers"),
+        (b"999999999999999 999999999999999\n" + lines(WORDS), "claims 999,999,999,999,999 vectors"),
+        (b"0 4\n" + lines(WORDS), "claims 0 vectors of 4 numbers"),
+        (b"4 0\n" + lines(WORDS), "claims 4 vectors of 0 numbers"),
+        (b"8 4\n" + lines(WORDS), "claims 8 vectors, but 7 lines follow"),
+        (b"6 4\n" + lines(WORDS), "claims 6 vectors, but 7 lines follow"),
+        (b"7 4\n" + lines(WORDS).replace(b"cat -1.0", b"cat"), "line 3: it has 3 numbers, and others 4"),
+        (b"7 4\n" + lines(WORDS).replace(b"cat -1.0", b"cat x"), "line 3: 'x000' is no number"),
+        (b"7 4\n" + lines(WORDS).replace(b"cat -1.0", b"cat" * 30_000 + b" 1"), "line 3: it is too long"),
+        (b"7 4\n" + lines(WORDS).replace(b"\nsat", b"\n\nsat"), "claims 7 vectors, but 8 lines follow"),
+        (lines(WORDS) + b"a 1\n" * 200 + b"b 2 3 4 5\n", "its format is not known"),
+        (b"the 1 2 3 4\n" * 100 + b"a\n" * 100, "too short for 4 numbers each"),
+        (b"the 1 2 3 4\n" * 101 + b"sat 1 2 3\n", "line 102: it has 3 numbers, and others 4"),
+        (b"x" * 100, "its format is not known"),
+        (b"hello world\n", "its format is not known"),
+        (b"", "it is empty"),
+        (b"\0" * 5_000_000, "its format is not known"),
+        (b"9 9\n" + b"\0" * 100, "take at least 333 bytes, but 100 follow"),
+        (b"2 2\n" + b"\0" * 100, "no word and 2 numbers are left for row 0"),
+        (binary()[:-4] + b"\n\n", "no word and 4 numbers are left for row 6"),
+        (binary() + b"x", "2 bytes follow the 7 vectors"),
+    ],
+)  # fmt: skip
+def test_claims(content: bytes, told: str, tmp_path: Path) -> None:
+    """A header that claims 3,000,000 x 300 in a file of 40 bytes once made a reader ask for 1.5 TB."""
+    path = write(tmp_path / "a.txt", content)
+    tracemalloc.start()
+    with pytest.raises(ww.errors.CheckpointError) as caught:
+        Checkpoint.open(path).array("vectors")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert told in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert peak < 2 * len(content) + 4_000_000
+
+
+def test_a_file_of_line_breaks_is_no_hang(tmp_path: Path) -> None:
+    """Blank lines at the end are looked at once, and those within are too short for vectors."""
+    path = write(tmp_path / "a.txt", b"a 1 2 3\n" + b"\n" * 3_000_000)
+    assert Checkpoint.open(path).array("vectors").tolist() == [[1, 2, 3]]
+    path = write(tmp_path / "b.txt", b"a 1 2 3\n" * 100 + b"\n" * 3_000_000 + b"b 1 2 3\n")
+    with pytest.raises(ww.errors.CheckpointError, match="too short for 3 numbers each"):
+        Checkpoint.open(path)
+
+
+@pytest.mark.parametrize(
+    ("head", "told"),
+    [((793_712_314).to_bytes(4, "little"), "a model of fastText"), (b"\x89HDF\r\n\x1a\n", "it is HDF5")],
+)
+def test_formats_that_are_not_read(head: bytes, told: str, tmp_path: Path) -> None:
+    with pytest.raises(ww.errors.CheckpointError, match=told):
+        Checkpoint.open(write(tmp_path / "a.bin", head + bytes(100)))
+
+
+BOM = b"\xef\xbb\xbf"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "format"),
+    [
+        ("a.txt", lines(WORDS), "glove"),
+        ("a.txt", b"7 4\n" + lines(WORDS), "word2vec"),
+        ("a.vec", b"7 4\n" + lines(WORDS), "fasttext"),
+        ("a.tsv", lines(WORDS, "\t"), "projector"),
+    ],
+)
+def test_a_byte_order_mark_is_no_part_of_the_first_word(name: str, content: bytes, format: str, tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(write(tmp_path / name, BOM + content))
+    assert checkpoint.format == format
+    check(checkpoint)
+
+
+def test_lines_are_counted_behind_a_byte_order_mark(tmp_path: Path) -> None:
+    """What is wrong is looked for by its line, and the mark is none."""
+    path = write(tmp_path / "a.txt", BOM + b"the 1 2 3 4\n" * 101 + b"sat 1 2 3\n")
+    with pytest.raises(ww.errors.CheckpointError, match="line 102: it has 3 numbers"):
+        Checkpoint.open(path).array("vectors")
+
+
+def test_labels_with_a_byte_order_mark(tmp_path: Path) -> None:
+    write(tmp_path / "vectors.tsv", BOM + b"1\t2\n3\t4\n")
+    write(tmp_path / "metadata.tsv", BOM + b"a\nb\n")
+    checkpoint = Checkpoint.open(tmp_path)
+    assert checkpoint.words == ["a", "b"]
+    assert checkpoint.array("vectors").tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("number", [b"1_0", b"1_000.5", b"1e1_0", b"0x10"])
+def test_what_only_python_takes_for_a_number_is_none(number: bytes, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", b"2 2\ncat 1 2\nsat 3 " + number + b"\n")
+    with pytest.raises(ww.errors.CheckpointError, match=rf"line 3: '{number.decode()}' is no number"):
+        Checkpoint.open(path).array("vectors")

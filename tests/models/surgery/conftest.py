@@ -1,0 +1,87 @@
+"""Tiny models, saved as one file and as shards, with a tokenizer."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import nn
+
+from whatwhere.models.checkpoint import Checkpoint
+
+from ..tiny import VOCABULARY, config_of, model_of
+
+WORDS = [f"w{n}" for n in range(VOCABULARY - 2)]  # fewer than the table has rows
+SINGLE, SHARDS = "5GB", "40KB"
+Save = Callable[..., tuple[Path, nn.Module]]
+
+
+def word_tokenizer(words: list[str] | None = None) -> Tokenizer:
+    """Make a tokenizer of whole words, the first of which is the unknown one."""
+    vocabulary = {word: n for n, word in enumerate(words or WORDS)}
+    made = Tokenizer(models.WordLevel(vocabulary, unk_token=next(iter(vocabulary))))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    return made
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Save:
+    """Give what saves a tiny model, and gives its folder and the model."""
+
+    def save(model_type: str, size: str = SINGLE, **settings: Any) -> tuple[Path, nn.Module]:
+        torch.manual_seed(0)
+        model = model_of(config_of(model_type, **settings))
+        folder = tmp_path / "model"
+        model.save_pretrained(folder, max_shard_size=size)
+        assert len(list(folder.glob("*.safetensors"))) > (size == SHARDS)
+        word_tokenizer().save(str(folder / "tokenizer.json"))
+        (folder / "notes.txt").write_text("kept")
+        return folder, model
+
+    return save
+
+
+def loaded(folder: Path, like: nn.Module) -> nn.Module:
+    """Load a folder as transformers does, and see that nothing is missing or of another size."""
+    model, told = type(like).from_pretrained(folder, attn_implementation="eager", output_loading_info=True)
+    assert not told["missing_keys"]
+    assert not told["mismatched_keys"]
+    assert not told["unexpected_keys"]
+    found: nn.Module = model.eval()
+    return found
+
+
+def logits(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
+    """Give its logits."""
+    more = {"decoder_input_ids": ids.flip(1)} if model.config.is_encoder_decoder else {}
+    with torch.no_grad():
+        found: torch.Tensor = model(input_ids=ids, **more).logits
+    return found
+
+
+def digests(path: Path) -> dict[str, str]:
+    """Hash the bytes of each tensor, as the format's own reader gives them, with its type and shape."""
+    found = {}
+    for file in sorted(path.glob("*.safetensors")) if path.is_dir() else [path]:
+        with safe_open(file, "pt") as opened:
+            for name in opened.keys():  # noqa: SIM118
+                tensor = opened.get_tensor(name)
+                raw = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+                found[name] = f"{tensor.dtype} {tuple(tensor.shape)} {hashlib.sha256(raw).hexdigest()}"
+    return found
+
+
+def metadata(path: Path) -> dict[str, str]:
+    """Read the metadata of a header."""
+    with safe_open(path, "pt") as opened:
+        found: dict[str, str] = opened.metadata()
+    return found
+
+
+def tensor(folder: Path, name: str) -> torch.Tensor:
+    """Read a tensor."""
+    return Checkpoint.open(folder).tensor(name)

@@ -1,0 +1,300 @@
+"""Ids and sizes wherever a folder names them: what surgery writes loads in transformers, and means what it meant."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import GenerationConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from whatwhere.errors import CheckpointError, SettingError, ShapeError
+from whatwhere.models.surgery import move_to_tokenizer, resize_checkpoint, trim_checkpoint
+from whatwhere.what.resizing import keep, resize
+from whatwhere.what.token_ids import renumbered, token_ids
+
+from ..tiny import VOCABULARY, config_of, model_of
+from .conftest import WORDS, Save, loaded, logits, word_tokenizer
+
+
+def old_ids(folder: Path) -> list[int]:
+    """Read which old id each new one was."""
+    found: list[int] = json.loads((folder / "id_map.json").read_text())["old_ids"]
+    return found
+
+
+def json_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
+    """Read a small file."""
+    found: dict[str, Any] = json.loads((folder / name).read_text())
+    return found
+
+
+# Ids in generation_config.json
+
+
+def test_languages_tasks_and_times_of_whisper_stay_what_they_were(save: Save, tmp_path: Path) -> None:
+    folder, _ = save("whisper", decoder_start_token_id=0)
+    (folder / "tokenizer.json").unlink()
+    generation = json_of(folder, "generation_config.json") | {
+        "lang_to_id": {"<|en|>": 20, "<|de|>": 21},
+        "task_to_id": {"transcribe": 24},
+        "no_timestamps_token_id": 31,
+        "suppress_tokens": [7, 8],
+        "forced_decoder_ids": [[1, None], [2, 24]],
+        "bad_words_ids": [[9, 10]],
+        "sequence_bias": [[[11], -3.0]],
+    }
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    trim_checkpoint(folder, tmp_path / "out", keep_ids=[3])
+    old = old_ids(tmp_path / "out")
+    new = json_of(tmp_path / "out", "generation_config.json")
+    assert {word: old[n] for word, n in new["lang_to_id"].items()} == generation["lang_to_id"]
+    assert {word: old[n] for word, n in new["task_to_id"].items()} == generation["task_to_id"]
+    assert [old[n] for n in new["suppress_tokens"]] == [7, 8]
+    assert [(at, n if n is None else old[n]) for at, n in new["forced_decoder_ids"]] == [(1, None), (2, 24)]
+    assert [[old[n] for n in word] for word in new["bad_words_ids"]] == [[9, 10]]
+    assert [([old[n] for n in word], bias) for word, bias in new["sequence_bias"]] == [([11], -3.0)]
+    first = new["no_timestamps_token_id"]
+    assert old[first - 1 :] == list(range(30, VOCABULARY))  # <|nospeech|>, <|notimestamps|>, and a token for each time
+    GenerationConfig.from_pretrained(tmp_path / "out")
+
+
+def test_times_that_would_be_scattered_are_refused(save: Save, tmp_path: Path) -> None:
+    folder, _ = save("whisper", decoder_start_token_id=0)
+    words = [f"w{n}" for n in range(VOCABULARY)]
+    word_tokenizer(words).save(str(folder / "tokenizer.json"))
+    generation = json_of(folder, "generation_config.json") | {"no_timestamps_token_id": 31}
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    for name, order, fits in (
+        ("swapped", [*words[:33], words[34], words[33], *words[35:]], False),
+        ("fewer", words[:35], False),
+        ("moved", [*words[:20], *words[30:], *words[20:30]], True),
+    ):
+        (tmp_path / name).mkdir()
+        word_tokenizer(order).save(str(tmp_path / name / "tokenizer.json"))
+        if fits:
+            move_to_tokenizer(folder, tmp_path / "out", tmp_path / name)
+            assert json_of(tmp_path / "out", "generation_config.json")["no_timestamps_token_id"] == 21
+        else:
+            with pytest.raises(CheckpointError, match="counts timestamps from no_timestamps_token_id, 31"):
+                move_to_tokenizer(folder, tmp_path / "out", tmp_path / name)
+
+
+def test_ids_of_other_vocabularies_stay() -> None:
+    config = {
+        "codebook_pad_token_id": 2, "t2u_eos_token_id": 3, "pad_token_id": 2, "label2id": {"a": 2},
+        "audio_config": {"pad_token_id": 2}, "text_config": {"pad_token_id": 2, "vocab_size": 9},
+        "decoder": {"pad_token_id": 2, "vocab_size": 100}, "vocabulary_map": {"<image>": 4},
+    }  # fmt: skip
+    assert token_ids(config, 9) == {"pad_token_id": [2, 2], "vocabulary_map": [4]}
+    new = renumbered(config, 9, {2: 0, 4: 1}.get)
+    changed = {"pad_token_id": 0, "text_config": {"pad_token_id": 0, "vocab_size": 9}, "vocabulary_map": {"<image>": 1}}
+    assert new == {**config, **changed}
+
+
+NO_IDS = re.compile(
+    r"(^|_)(num|n|max|samples|mean|default|scale|use|router|intermediate|local|hybrid|target|ple|layer|loss|ignore)_"
+    r"|ignore_index|layer_ids|^(head_in|decode|merge|eval|altup_active|moe_layer_(start|end))_(index|idx)$"
+    r"|tag_pad_id|subs_pad_id|insert_layer_id|lang_id|default_prompt_id|pred_(num|zero)|audio_stream|vision_use"
+    r"|^(codebook|codec|t2u|tts_codec)_|^mask_token$|^cls_token$|^langs$"
+)
+"""Keys of transformers that end as those of ids do, and are counts, layers, flags, or ids of other vocabularies."""
+
+
+def test_all_keys_of_transformers_that_hold_ids_are_known() -> None:
+    """Every field of every configuration that ends as an id does is renumbered, or known to be something else."""
+    unknown = set()
+    for model_type in CONFIG_MAPPING:
+        try:
+            fields = CONFIG_MAPPING[model_type].default_config_fields()
+        except ValueError:  # its own parts are not installed
+            continue
+        for key in fields:
+            ends = re.search(r"(_id|_ids|_index|_idx|_tokens|_token|_to_id)$", key)
+            if ends and not NO_IDS.search(key) and not token_ids({key: 3}, 9):
+                unknown.add(key)
+    assert not unknown
+    generation = {key for key in vars(GenerationConfig()) if re.search(r"(_id|_ids|suppress_tokens)$", key)}
+    assert {key for key in generation if not token_ids({key: [[3]] if "words" in key else 3}, 9)} == set()
+
+
+# Sizes
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("size", [41, 36])
+def test_marian_loads_with_another_number_of_tokens(save: Save, tmp_path: Path, tied: bool, size: int) -> None:
+    """Its configuration names the decoder's vocabulary by itself."""
+    folder, model = save("marian", pad_token_id=1, decoder_start_token_id=1, tie_word_embeddings=tied)
+    assert json_of(folder)["decoder_vocab_size"] == VOCABULARY
+    (folder / "tokenizer.json").unlink()
+    resize_checkpoint(folder, tmp_path / "out", vocab_size=size)
+    ids = torch.tensor([[3, 5, 7, 0, 11]])
+    made = loaded(tmp_path / "out", model)
+    least = min(size, VOCABULARY)
+    torch.testing.assert_close(logits(made, ids)[..., :least], logits(model, ids)[..., :least])
+    trim_checkpoint(folder, tmp_path / "trimmed", keep_ids=[0, 3, 5, 7, 11])
+    old = old_ids(tmp_path / "trimmed")
+    found = logits(loaded(tmp_path / "trimmed", model), torch.tensor([[old.index(n) for n in ids[0].tolist()]]))
+    torch.testing.assert_close(found, logits(model, ids)[..., old])
+    resize(model, size)
+    assert model.config.decoder_vocab_size == model.config.vocab_size == size
+
+
+@pytest.mark.parametrize("model_type", ["marian", "fsmt"])
+def test_two_vocabularies_are_not_taken_for_one(
+    save: Save, tmp_path: Path, model_type: str, our_own_checks: None
+) -> None:
+    both = {"src_vocab_size": VOCABULARY, "tgt_vocab_size": VOCABULARY, "decoder_start_token_id": 1}
+    more = both if model_type == "fsmt" else {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
+    folder, model = save(model_type, **more)
+    (tmp_path / "other").mkdir()
+    word_tokenizer(WORDS[::-1]).save(str(tmp_path / "other" / "tokenizer.json"))
+    for change in (
+        lambda: resize_checkpoint(folder, tmp_path / "out", vocab_size=40),
+        lambda: trim_checkpoint(folder, tmp_path / "out", keep_ids=[3]),
+        lambda: move_to_tokenizer(folder, tmp_path / "out", tmp_path / "other"),
+    ):
+        with pytest.raises(CheckpointError, match="a vocabulary for its encoder and another for its decoder"):
+            change()  # type: ignore[no-untyped-call]
+    with pytest.raises(SettingError, match="a vocabulary for its encoder and another for its decoder"):
+        resize(model, 40)
+
+
+def test_ids_that_are_named_are_not_cut_off(save: Save, tmp_path: Path) -> None:
+    folder, model = save("llama", pad_token_id=33, eos_token_id=[2, 30])
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match=r"pad_token_id of config\.json is 33, but 32 rows have the ids 0\.\.31"):
+        resize_checkpoint(folder, tmp_path / "out", vocab_size=32)
+    with pytest.raises(CheckpointError, match="_token_id of"):
+        resize_checkpoint(folder, tmp_path / "out", vocab_size=20)
+    resize_checkpoint(folder, tmp_path / "out", vocab_size=34)
+    assert loaded(tmp_path / "out", model).config.vocab_size == 34
+
+
+def test_ids_and_sizes_that_a_file_leaves_to_their_defaults_are_written(save: Save, tmp_path: Path) -> None:
+    """A pad_token_id of 1 by default would be another token in the trimmed table, and vocab_size is 50,265 there."""
+    folder, model = save("olmo2", pad_token_id=1)
+    config = json_of(folder)
+    del config["pad_token_id"], config["vocab_size"]
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").unlink()
+    (folder / "generation_config.json").unlink()
+    trim_checkpoint(folder, tmp_path / "out", keep_ids=[9, 11])
+    made = loaded(tmp_path / "out", model)
+    assert old_ids(tmp_path / "out")[made.config.pad_token_id] == 1
+    assert made.config.vocab_size == len(old_ids(tmp_path / "out"))
+    nested = {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}, "vision_config": {}}
+    (folder / "config.json").write_text(json.dumps(nested))
+    resize_checkpoint(folder, tmp_path / "nested", vocab_size=40)
+    assert json_of(tmp_path / "nested")["text_config"]["vocab_size"] == 40
+
+
+@pytest.mark.parametrize("size", [10**12, 2**40])
+def test_a_table_that_the_disk_cannot_take_is_refused(save: Save, tmp_path: Path, size: int) -> None:
+    folder, model = save("llama")
+    with pytest.raises(ShapeError, match=r"rows of model.embed_tokens.weight take .* GB, but the disk has"):
+        resize_checkpoint(folder, tmp_path / "out", vocab_size=size)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ShapeError, match="is more than the 2,147,483,647 rows"):
+        resize(model, size)
+
+
+# Tables besides that of the tokens
+
+
+def gemma(model_type: str, rows: int) -> nn.Module:
+    """Make a small Gemma with vectors for each layer."""
+    torch.manual_seed(0)
+    more: dict[str, Any] = {"vocab_size_per_layer_input": rows, "hidden_size_per_layer_input": 8}
+    if model_type == "gemma4_text":
+        more |= {"global_head_dim": 16, "num_kv_shared_layers": 0, "num_global_key_value_heads": 2}
+    return model_of(config_of(model_type, pad_token_id=5, **more))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "rows"), [("gemma3n_text", VOCABULARY), ("gemma3n_text", 30), ("gemma4_text", 37)]
+)
+def test_vectors_for_each_layer_go_with_their_tokens(tmp_path: Path, model_type: str, rows: int) -> None:
+    """Also where Gemma 3n has none for the last tokens, and reads the first row for them."""
+    model = gemma(model_type, rows)
+    model.save_pretrained(tmp_path / "model")
+    ids = torch.tensor([[9, 11, 33, 9, 12, 20]])
+    before = logits(model, ids)
+    trim_checkpoint(tmp_path / "model", tmp_path / "trimmed", keep_ids=[9, 11, 12, 20, 33])
+    old = old_ids(tmp_path / "trimmed")
+    assert 0 < len(old) < 12
+    made = loaded(tmp_path / "trimmed", model)
+    assert made.config.vocab_size_per_layer_input == made.config.vocab_size == len(old)
+    torch.testing.assert_close(logits(made, torch.tensor([[old.index(n) for n in ids[0]]])), before[..., old])
+    resize_checkpoint(tmp_path / "model", tmp_path / "resized", vocab_size=41)
+    made = loaded(tmp_path / "resized", model)
+    torch.testing.assert_close(logits(made, ids)[..., :VOCABULARY], before)
+    assert logits(made, torch.tensor([[40, 3]])).isfinite().all()
+    word_tokenizer([f"w{n}" for n in range(VOCABULARY)]).save(str(tmp_path / "model" / "tokenizer.json"))
+    (tmp_path / "other").mkdir()
+    order = [*range(20, VOCABULARY), *range(20)]
+    word_tokenizer([f"w{n}" for n in order]).save(str(tmp_path / "other" / "tokenizer.json"))
+    move_to_tokenizer(tmp_path / "model", tmp_path / "moved", tmp_path / "other")
+    made = loaded(tmp_path / "moved", model)
+    torch.testing.assert_close(logits(made, torch.tensor([[order.index(n) for n in ids[0]]])), before[..., order])
+    live = [33, 5, 9, 11, 0, 12, 20, 2]
+    keep(model, live)
+    after = logits(model, torch.tensor([[live.index(n) for n in ids[0]]]))
+    torch.testing.assert_close(after, before[..., live])
+    assert (model.config.vocab_size_per_layer_input, model.config.pad_token_id) == (8, 1)
+    model.save_pretrained(tmp_path / "live")
+    assert torch.equal(
+        logits(loaded(tmp_path / "live", model), torch.tensor([[0, 2]])), logits(model, torch.tensor([[0, 2]]))
+    )
+
+
+class Hashed(nn.Module):
+    """A model that looks up a hash of token ids."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+        self.embed_tokens = nn.Embedding(VOCABULARY, 4)
+        self.ngram_embedding = nn.Embedding(64, 4)
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the token table."""
+        return self.embed_tokens
+
+
+def test_tables_by_a_hash_of_ids_are_refused(save: Save, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder, model = save("llama")
+    state = load_file(folder / "model.safetensors")
+    state["model.layers.1.ple.ple_embedding.ngram_embedding.weight"] = torch.zeros(64, 8)
+    save_file(state, folder / "model.safetensors", {"format": "pt"})
+    for change in (
+        lambda: resize_checkpoint(folder, tmp_path / "out", vocab_size=40),
+        lambda: trim_checkpoint(folder, tmp_path / "out", keep_ids=[3]),
+        lambda: move_to_tokenizer(folder, tmp_path / "out", folder),
+    ):
+        with pytest.raises(CheckpointError, match="is looked up by a hash of token ids"):
+            change()  # type: ignore[no-untyped-call]
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(SettingError, match=r"ngram_embedding\.weight is looked up by a hash"):
+        resize(Hashed(model.config), 40)
+
+
+def test_ids_of_images_and_sound_stay_where_they_are(save: Save, tmp_path: Path) -> None:
+    folder, _ = save("llama")
+    config = {**json_of(folder), "model_type": "gemma3n", "vision_config": {"vocab_offset": 30}}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="ids from vocab_offset on are images and sound"):
+        trim_checkpoint(folder, tmp_path / "out", keep_ids=[3])
+
+
+def test_other_files_that_name_ids_are_told_of(save: Save, tmp_path: Path) -> None:
+    folder, _ = save("llama")
+    (folder / "processor_config.json").write_text('{"image_token_id": 4, "audio_config": {"pad_token_id": 2}}')
+    report = trim_checkpoint(folder, tmp_path / "out", keep_ids=[3])
+    assert "image_token_id of processor_config.json hold old ids" in report.notes

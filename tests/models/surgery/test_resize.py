@@ -1,0 +1,186 @@
+"""Checkpoints of another size: transformers loads them, old logits stay to the bit, the rest byte for byte."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+import whatwhere as ww
+from whatwhere.errors import CheckpointError, SettingError, ShapeError, TokenError
+from whatwhere.models.surgery import resize_checkpoint
+from whatwhere.where.interpolation import resized_rows
+
+from ..tiny import VOCABULARY, config_of, model_of
+from .conftest import SHARDS, SINGLE, WORDS, Save, digests, loaded, logits, metadata, tensor
+
+IDS = torch.tensor([[3, 5, 36, 0, 11]])
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gpt2", "t5", "bloom", "gemma", "bert", "bart"])
+@pytest.mark.parametrize("size", [SINGLE, SHARDS])
+def test_rows_are_added_and_all_else_stays(save: Save, tmp_path: Path, model_type: str, size: str) -> None:
+    folder, model = save(model_type, size)
+    report = resize_checkpoint(folder, tmp_path / "out", vocab_size=41, rows="noise")
+    made = loaded(tmp_path / "out", model)
+    before, after = logits(model, IDS), logits(made, IDS)
+    assert after.shape[-1] == made.config.vocab_size == 41
+    assert torch.equal(after[..., :VOCABULARY], before)
+    model.resize_token_embeddings(41, mean_resizing=False)
+    assert {n: p.shape for n, p in made.named_parameters()} == {n: p.shape for n, p in model.named_parameters()}
+    table = made.get_input_embeddings().weight.detach()
+    assert table[VOCABULARY:].std().item() == pytest.approx(table[:VOCABULARY].std().item(), rel=0.2)
+    old, new = digests(folder), digests(tmp_path / "out")
+    assert old.keys() == new.keys()
+    changed = {one.name for one in report.changed}
+    assert {name for name in old if old[name] != new[name]} == changed
+    assert report.kept == len(old) - len(changed)
+    for file in folder.glob("*.safetensors"):
+        assert metadata(tmp_path / "out" / file.name) == metadata(file)
+    assert (tmp_path / "out" / "notes.txt").read_text() == "kept"
+    assert (tmp_path / "out" / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
+    assert report.bytes == sum(file.stat().st_size for file in (tmp_path / "out").glob("*.safetensors"))
+
+
+def test_an_index_counts_what_was_written(save: Save, tmp_path: Path) -> None:
+    folder, _ = save("llama", SHARDS)
+    resize_checkpoint(folder / "model.safetensors.index.json", tmp_path / "out", multiple_of=64)
+    old, new = (json.loads((one / "model.safetensors.index.json").read_text()) for one in (folder, tmp_path / "out"))
+    assert new["weight_map"] == old["weight_map"]
+    grown = 2 * (64 - VOCABULARY) * 64  # table and head
+    assert new["metadata"]["total_parameters"] == old["metadata"]["total_parameters"] + grown
+    assert new["metadata"]["total_size"] == old["metadata"]["total_size"] + 4 * grown
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sixteen_bits_stay_sixteen_bits(save: Save, tmp_path: Path, dtype: torch.dtype) -> None:
+    folder, model = save("llama")
+    model.to(dtype).save_pretrained(folder)
+    resize_checkpoint(folder, tmp_path / "out", multiple_of=8)
+    weight, old = (tensor(one, "model.embed_tokens.weight") for one in (tmp_path / "out", folder))
+    assert weight.dtype == dtype
+    assert weight.shape == (40, 64)
+    assert torch.equal(weight[:VOCABULARY], old)
+    # Two rows of the table have no token, and no say in the mean.
+    assert torch.equal(weight[38], old[: len(WORDS)].double().mean(0).to(dtype))
+
+
+@pytest.mark.parametrize("rows", ["mean", "subtokens", "noise", "covariance"])
+def test_tokens_are_added_with_their_rows(save: Save, tmp_path: Path, rows: str) -> None:
+    """They stand where the tokenizer numbers them, over rows that only padded the table."""
+    folder, model = save("llama")
+    PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json")).save_pretrained(folder)
+    out = tmp_path / "out"
+    report = resize_checkpoint(folder, out, add_tokens=["w1 w2", "w4"[:1] + "ow", "new"], rows=rows)  # type: ignore[arg-type]
+    assert report.measured.new_ids == (35, 36, 37)
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    assert len(tokenizer) == 38
+    assert tokenizer.encode("w3 w1 w2 new wow") == [3, 35, 37, 36]
+    table, old = tensor(out, "model.embed_tokens.weight"), model.get_input_embeddings().weight.detach()
+    assert table.shape == (38, 64)
+    assert torch.equal(table[:35], old[:35])
+    expected = {"mean": old[:35].double().mean(0), "subtokens": (old[1].double() + old[2]) / 2}
+    for name, right in expected.items():
+        assert torch.allclose(table[35].double(), right, atol=1e-7) is (rows == name)
+    if rows == "subtokens":  # an unknown word is the unknown token, whose row it gets
+        assert torch.equal(table[37], old[0])
+    assert not torch.equal(table[35], old[35])
+    assert loaded(out, model).config.vocab_size == 38
+
+
+def test_what_was_added_is_told_to_older_tokenizers_too(save: Save, tmp_path: Path) -> None:
+    folder, _ = save("gpt2")
+    (folder / "vocab.json").write_text("{}")
+    (folder / "added_tokens.json").write_text('{"w34": 34}')
+    resize_checkpoint(folder, tmp_path / "out", add_tokens=["new"])
+    assert json.loads((tmp_path / "out" / "added_tokens.json").read_text()) == {"w34": 34, "new": 35}
+    assert (tmp_path / "out" / "vocab.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize(("model_type", "key", "offset"), [("gpt2", "n_positions", 0), ("roberta", None, 2)])
+def test_positions_are_interpolated(save: Save, tmp_path: Path, model_type: str, key: str, offset: int) -> None:
+    folder, model = save(model_type)
+    name = "transformer.wpe.weight" if offset == 0 else "roberta.embeddings.position_embeddings.weight"
+    resize_checkpoint(folder, tmp_path / "out", positions=100, rule="cubic", align="cells")
+    old, new = tensor(folder, name), tensor(tmp_path / "out", name)
+    assert torch.equal(new[:offset], old[:offset])
+    assert torch.equal(new[offset:], resized_rows(old[offset:], 100, "cubic", "cells"))
+    made = loaded(tmp_path / "out", model)
+    assert getattr(made.config, key or "max_position_embeddings") == 100 + offset
+    assert logits(made, torch.ones(1, 99, dtype=torch.int64) * 5).isfinite().all()
+
+
+def test_both_halves_and_old_buffers_are_interpolated(save: Save, tmp_path: Path) -> None:
+    folder, model = save("bart")
+    report = resize_checkpoint(folder, tmp_path / "out", positions=30)
+    assert {one.name.split(".")[1] for one in report.changed} == {"encoder", "decoder"}
+    assert loaded(tmp_path / "out", model).config.max_position_embeddings == 30
+    gpt2 = model_of(config_of("gpt2"))
+    buffers = {"h.0.attn.bias": torch.ones(64, 64, dtype=torch.bool).tril()[None, None]}
+    buffers["position_ids"] = torch.arange(64)[None]
+    state = {name.removeprefix("transformer."): value for name, value in gpt2.state_dict().items() if "lm_" not in name}
+    from safetensors.torch import load_file, save_file
+
+    save_file({**state, **buffers}, folder / "one.safetensors")
+    (folder / "config.json").write_text(gpt2.config.to_json_string())
+    resize_checkpoint(folder / "one.safetensors", tmp_path / "one.safetensors", positions=48)
+    made = load_file(tmp_path / "one.safetensors")
+    assert made["wpe.weight"].shape == (48, 64)
+    assert torch.equal(made["position_ids"], torch.arange(48)[None])
+    assert torch.equal(made["h.0.attn.bias"], torch.ones(48, 48, dtype=torch.bool).tril()[None, None])
+
+
+def test_a_padded_vocabulary_may_lose_its_padding_and_no_more(save: Save, tmp_path: Path) -> None:
+    folder, model = save("gemma")
+    resize_checkpoint(folder, tmp_path / "out", vocab_size=len(WORDS))
+    found = logits(loaded(tmp_path / "out", model), IDS[:, :2])
+    torch.testing.assert_close(found, logits(model, IDS[:, :2])[..., :35])  # another width, another sum
+    with pytest.raises(ShapeError, match="34 rows are too few for the tokenizer, which has 35"):
+        resize_checkpoint(folder, tmp_path / "less", vocab_size=34)
+    assert not (tmp_path / "less").exists()
+
+
+def test_a_real_model(minilm: Path, tmp_path: Path) -> None:
+    """MiniLM: its parts for sentence-transformers come along, and its answers stay."""
+    out = tmp_path / "out"
+    report = resize_checkpoint(minilm, out, add_tokens=["electroencephalogram"], rows="subtokens", multiple_of=64)
+    old, new = (tensor(one, "embeddings.word_embeddings.weight") for one in (minilm, out))
+    assert new.shape == (30_528, 384)
+    assert torch.equal(new[:30_522], old)
+    before = ww.Checkpoint.open(minilm).tokenizer
+    assert before is not None
+    pieces = before.encode("electroencephalogram", add_special_tokens=False).ids
+    pieces = [number for number in pieces if number]  # the file pads each text
+    assert torch.allclose(new[30_522].double(), old[pieces].double().mean(0), atol=1e-8)
+    assert report.kept == 103
+    assert (out / "1_Pooling" / "config.json").read_bytes() == (minilm / "1_Pooling" / "config.json").read_bytes()
+    assert json.loads((out / "config.json").read_text())["vocab_size"] == 30_528
+
+
+def test_what_cannot_be_done_is_said(save: Save, tmp_path: Path, our_own_checks: None) -> None:
+    folder, _ = save("llama")
+    out = tmp_path / "out"
+    for settings, error, match in (
+        ({}, SettingError, "got no size"),
+        ({"vocab_size": 40, "rows": "zero"}, SettingError, "knows only: mean, subtokens"),
+        ({"vocab_size": 40, "rows": "subtokens"}, SettingError, "Add some: --add-token"),
+        ({"add_tokens": ["w3"]}, TokenError, "'w3' is token #3 already"),
+        ({"add_tokens": [""]}, TokenError, "is empty"),
+        ({"add_tokens": ["a", "a"]}, TokenError, "added twice"),
+        ({"add_tokens": ["a", "b", "c"], "vocab_size": 37}, SettingError, "is too small for the tokens"),
+        ({"positions": 9}, CheckpointError, "no table of learned positions"),
+        ({"multiple_of": 0}, SettingError, "--multiple-of got 0"),
+    ):
+        with pytest.raises(error, match=match):
+            resize_checkpoint(folder, out, **settings)  # type: ignore[arg-type]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match=r"has no tokenizer\.json"):
+        resize_checkpoint(folder, out, add_tokens=["a"])
+    with pytest.raises(CheckpointError, match=r"does not end in \.safetensors"):
+        resize_checkpoint(folder / "model.safetensors", out, vocab_size=40)
+    with pytest.raises(CheckpointError, match="is the name of a file"):
+        resize_checkpoint(folder, tmp_path / "out.safetensors", vocab_size=40)
+    report = resize_checkpoint(folder / "model.safetensors", tmp_path / "out.safetensors", vocab_size=40)
+    assert "no configuration was changed" in report.notes[0]

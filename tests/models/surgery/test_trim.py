@@ -1,0 +1,287 @@
+"""Fewer tokens: what is kept is encoded and answered as before."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from whatwhere.errors import CheckpointError, SettingError, TextError, TokenError
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.surgery import read_ids, trim_checkpoint
+from whatwhere.models.surgery.vocabulary import built, needed, trimmed
+
+from ..tiny import config_of, model_of
+from .conftest import SHARDS, SINGLE, Save, digests, loaded, logits, tensor
+
+TEXTS = [
+    "the cat sat on the mat, and the mat was flat.",
+    "a rotation of queries and keys, by position",
+    "naïve café: 東京 — 100 % of it",
+    "electroencephalography is a long word",
+]
+TRAINING = [*TEXTS * 3, "position positions positioned rotary rotate rotated matter mattress catch caught " * 5]
+
+
+def wordpiece() -> Tokenizer:
+    """BERT's kind."""
+    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer()
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    made.train_from_iterator(TRAINING, trainers.WordPieceTrainer(vocab_size=250, special_tokens=special))
+    made.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", None, [("[CLS]", 2), ("[SEP]", 3)])
+    made.enable_padding(pad_id=0, pad_token="[PAD]")
+    made.enable_truncation(6)
+    return made
+
+
+def byte_pairs() -> Tokenizer:
+    """GPT-2's kind."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=["<|end|>"], initial_alphabet=alphabet)
+    made.train_from_iterator(TRAINING, trainer)
+    made.post_processor = processors.RobertaProcessing(("<|end|>", 0), ("<|end|>", 0))
+    return made
+
+
+def pairs_with_suffix() -> Tokenizer:
+    """CLIP's kind."""
+    made = Tokenizer(models.BPE(unk_token="[UNK]", end_of_word_suffix="</w>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.BpeTrainer(vocab_size=250, special_tokens=["[UNK]"], end_of_word_suffix="</w>")
+    made.train_from_iterator(TRAINING, trainer)
+    return made
+
+
+def unigram() -> Tokenizer:
+    """T5's kind."""
+    made = Tokenizer(models.Unigram())
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    made.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(vocab_size=150, special_tokens=["<pad>", "</s>", "<unk>"], unk_token="<unk>")
+    made.train_from_iterator(TRAINING, trainer)
+    return made
+
+
+def words() -> Tokenizer:
+    """Whole words."""
+    made = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.train_from_iterator(TRAINING, trainers.WordLevelTrainer(special_tokens=["[UNK]"]))
+    return made
+
+
+KINDS: list[Callable[[], Tokenizer]] = [wordpiece, byte_pairs, pairs_with_suffix, unigram, words]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    made: Tokenizer = request.param()
+    made.add_tokens(["<extra>"])
+    return made
+
+
+@pytest.mark.parametrize("kept", [[0], [1], [0, 2, 3]])
+def test_texts_of_kept_tokens_are_encoded_as_before(tokenizer: Tokenizer, kept: list[int]) -> None:
+    """Each text that the vocabulary was kept for, token by token; by the library's own tokenizer."""
+    said = json.loads(tokenizer.to_str())
+    before = built(said)
+    texts = [TEXTS[n] for n in kept]
+    ids = {number for text in texts for number in before.encode(text).ids}
+    stay = sorted(needed(said, ids))
+    assert ids <= set(stay)
+    assert len(stay) < before.get_vocab_size()
+    places = {old: new for new, old in enumerate(stay)}
+    after = built(trimmed(said, places))
+    assert after.get_vocab_size() == len(stay)
+    for text in [*texts, "<extra>"]:
+        one, other = before.encode(text), after.encode(text)
+        assert other.ids == [places[number] for number in one.ids]
+        assert other.tokens == one.tokens
+        assert after.decode(other.ids) == before.decode(one.ids)
+
+
+def test_bytes_encode_any_text_still() -> None:
+    said = json.loads(byte_pairs().to_str())
+    stay = sorted(needed(said, [0]))
+    after = built(trimmed(said, {old: new for new, old in enumerate(stay)}))
+    assert len(stay) == 257
+    for text in TEXTS:
+        assert after.decode(after.encode(text).ids) == text
+
+
+def test_a_long_token_keeps_the_merges_that_build_it_and_no_others() -> None:
+    merges = [("a", "b"), ("b", "c"), ("ab", "c"), ("a", "bc"), ("c", "d"), ("abc", "d")]
+    names = ["a", "b", "c", "d", "ab", "bc", "abc", "cd", "abcd"]
+    said = json.loads(Tokenizer(models.BPE({name: n for n, name in enumerate(names)}, merges)).to_str())
+    stay = needed(said, [8])
+    assert {names[n] for n in stay} == {"a", "b", "c", "d", "ab", "abc", "abcd"}
+    made = trimmed(said, {old: new for new, old in enumerate(sorted(stay))})
+    assert [tuple(merge) for merge in made["model"]["merges"]] == [("a", "b"), ("ab", "c"), ("abc", "d")]
+    older = {**said, "model": {**said["model"], "merges": [" ".join(merge) for merge in merges]}}
+    assert needed(older, [8]) == stay
+
+
+def test_an_unknown_character_costs_what_it_did() -> None:
+    """The cost is taken from the least score, whose piece is kept: else xy|z would become <unk>|yz."""
+    pieces = [("<unk>", 0.0), ("x", -30.0), ("xy", -12.0), ("z", -12.0), ("yz", -1.0), ("far", -40.0)]
+    said = json.loads(Tokenizer(models.Unigram(pieces, unk_id=0)).to_str())
+    before = built(said)
+    assert before.encode("xyz").tokens == ["xy", "z"]
+    stay = sorted(needed(said, [0, 2, 3, 4]))
+    assert stay == [0, 2, 3, 4, 5]
+    after = built(trimmed(said, {old: new for new, old in enumerate(stay)}))
+    assert after.encode("xyz").tokens == ["xy", "z"]
+
+
+def test_texts_of_kept_pieces_are_encoded_as_before_in_random_vocabularies() -> None:
+    random, texts = Random(0), 0
+    for _ in range(150):
+        letters = "abcd"
+        words = {"".join(random.choices(letters, k=random.randint(1, 3))) for _ in range(9)}
+        pieces = [("<unk>", 0.0), *((word, -random.uniform(0, 20)) for word in sorted(words))]
+        said = json.loads(Tokenizer(models.Unigram(pieces, unk_id=0)).to_str())
+        before = built(said)
+        stay = sorted(needed(said, random.sample(range(len(pieces)), len(pieces) // 2)))
+        places = {old: new for new, old in enumerate(stay)}
+        after = built(trimmed(said, places))
+        for text in ("".join(random.choices(letters, k=random.randint(1, 8))) for _ in range(40)):
+            ids = before.encode(text).ids
+            if set(ids) <= set(stay):
+                texts += 1
+                assert after.encode(text).ids == [places[n] for n in ids]
+    assert texts > 500
+
+
+def folder_with(save: Save, tokenizer: Tokenizer, model_type: str, size: str = SINGLE, **settings: Any) -> Path:
+    """Save a model whose table fits a tokenizer, and the tokenizer as transformers does."""
+    folder, _ = save(model_type)
+    for path in folder.iterdir():
+        path.unlink()
+    torch.manual_seed(0)
+    model_of(config_of(model_type, vocab_size=tokenizer.get_vocab_size(), **settings)).save_pretrained(
+        folder, max_shard_size=size
+    )
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "model_type", "size"),
+    [
+        (wordpiece, "bart", SHARDS),
+        (byte_pairs, "gpt2", SINGLE),
+        (pairs_with_suffix, "llama", SHARDS),
+        (unigram, "t5", SINGLE),
+        (words, "gemma", SINGLE),
+    ],
+)
+def test_a_trimmed_model_answers_as_before(
+    save: Save, tmp_path: Path, kind: Callable[[], Tokenizer], model_type: str, size: str
+) -> None:
+    tokenizer = kind()
+    special = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+    if model_type == "t5":
+        special["decoder_start_token_id"] = 1
+    folder = folder_with(save, tokenizer, model_type, size, **special)
+    (folder / "vocab.txt").write_text("old")
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text(f"{TEXTS[0]}\n{TEXTS[1]}\n")
+    out = tmp_path / "out"
+    report = trim_checkpoint(folder, out, corpus=[corpus])
+    assert report.measured.corpus.encoded_as_before is True
+    assert "vocab.txt" in report.left_out
+    said = json.loads((out / "id_map.json").read_text())
+    assert said["rows_before"] == tokenizer.get_vocab_size()
+    old_ids = torch.tensor(said["old_ids"])
+    assert report.measured.tokens_kept == len(old_ids) < said["rows_before"]
+    assert {0, 1, 2} <= set(said["old_ids"])
+    name = Checkpoint.open(folder).token_table or ""
+    assert torch.equal(tensor(out, name), tensor(folder, name)[old_ids])
+    like = model_of(config_of(model_type, vocab_size=said["rows_before"], **special))
+    before, after = loaded(folder, like), loaded(out, like)
+    theirs, ours = (AutoTokenizer.from_pretrained(one) for one in (folder, out))
+    one, other = (torch.tensor([found.encode(TEXTS[0], add_special_tokens=False)]) for found in (theirs, ours))
+    assert torch.equal(old_ids[other], one)
+    assert torch.equal(logits(after, other), logits(before, one)[..., old_ids])
+    assert after.config.pad_token_id == said["old_ids"].index(1)
+    assert len(ours) == len(old_ids)
+    old, new = digests(folder), digests(out)
+    assert {name for name in old if old[name] != new[name]} == {one.name for one in report.changed}
+
+
+def test_ids_from_a_file_and_one_file_of_weights(save: Save, tmp_path: Path) -> None:
+    folder, _ = save("llama", bos_token_id=0, pad_token_id=1, eos_token_id=[2, 4])
+    for text in ("[5, 3,\n 8]", "5\n3\n8\n", "5 3 8"):
+        (tmp_path / "ids").write_text(text)
+        assert read_ids(tmp_path / "ids") == [5, 3, 8]
+    (tmp_path / "ids").write_text("5 three")
+    with pytest.raises(CheckpointError, match="more than whole numbers"):
+        read_ids(tmp_path / "ids")
+    out = tmp_path / "out.safetensors"
+    report = trim_checkpoint(folder / "model.safetensors", out, keep_ids=[8, 3, 5])
+    assert json.loads((tmp_path / "out.id_map.json").read_text())["old_ids"] == [3, 5, 8]
+    assert torch.equal(tensor(out, "lm_head.weight"), tensor(folder, "lm_head.weight")[[3, 5, 8]])
+    assert "there is no tokenizer.json" in report.notes[0]
+    trim_checkpoint(folder, tmp_path / "out", keep_ids=[8])
+    assert json.loads((tmp_path / "out" / "id_map.json").read_text())["old_ids"] == [0, 1, 2, 4, 8]
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["eos_token_id"] == [2, 3]
+
+
+def test_a_real_model(minilm: Path, tmp_path: Path) -> None:
+    """MiniLM, and the tokens of a page of English."""
+    report = trim_checkpoint(minilm, tmp_path / "out", corpus=[minilm / "README.md"])
+    assert report.measured.corpus.encoded_as_before is True
+    assert report.measured.tokens_kept < 1000
+    before, after = (AutoTokenizer.from_pretrained(one) for one in (minilm, tmp_path / "out"))
+    text = "This is a sentence-transformers model"
+    assert before.convert_ids_to_tokens(before.encode(text)) == after.convert_ids_to_tokens(after.encode(text))
+    vectors = [tensor(one, "embeddings.word_embeddings.weight") for one in (minilm, tmp_path / "out")]
+    rows = [table[torch.tensor(found.encode(text))] for table, found in zip(vectors, (before, after), strict=True)]
+    assert torch.equal(*rows)
+
+
+def test_what_cannot_be_done_is_said(save: Save, tmp_path: Path) -> None:
+    folder, _ = save("llama")
+    out, corpus = tmp_path / "out", tmp_path / "corpus"
+    corpus.write_text("\n")
+    for settings, error, match in (
+        ({}, SettingError, "needs texts or ids"),
+        ({"keep_ids": [1], "corpus": [corpus]}, SettingError, "either --corpus"),
+        ({"keep_ids": []}, TokenError, "no ids to keep"),
+        ({"keep_ids": [37]}, TokenError, "id 37 is outside"),
+        ({"keep_ids": [-1]}, TokenError, "id -1 is outside"),
+        ({"corpus": [corpus]}, TextError, "holds no token"),
+        ({"corpus": [tmp_path / "no"]}, CheckpointError, "cannot be read"),
+    ):
+        with pytest.raises(error, match=match):
+            trim_checkpoint(folder, out, **settings)  # type: ignore[arg-type]
+    corpus.write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(TextError, match="is not UTF-8"):
+        trim_checkpoint(folder, out, corpus=[corpus])
+    prefixed = Tokenizer(models.BPE({"a": 0, "##b": 1, "ab": 2}, [("a", "##b")], continuing_subword_prefix="##"))
+    prefixed.save(str(folder / "tokenizer.json"))
+    with pytest.raises(CheckpointError, match="drop a prefix of continuations"):
+        trim_checkpoint(folder, out, keep_ids=[2])
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match="the tokens of a text are not known"):
+        trim_checkpoint(folder, out, corpus=[corpus])
+    assert not out.exists()

@@ -1,0 +1,211 @@
+"""Biases read from a configuration are those of transformers' own modules."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers.models.bloom import modeling_bloom as bloom
+from transformers.models.deberta import modeling_deberta as deberta
+from transformers.models.deberta_v2 import modeling_deberta_v2 as deberta_v2
+from transformers.models.falcon import modeling_falcon as falcon
+from transformers.models.mpt import modeling_mpt as mpt
+
+import whatwhere as ww
+from whatwhere.models.configuration.score_keys import alibi_slopes
+
+from .tiny import config_of, model_of
+
+LENGTHS = [9, 200]  # the second is beyond the last bucket, and beyond the 64 positions that the configurations name
+
+
+def relative(absolute: Tensor) -> Tensor:
+    """Subtract from slope * key position, (heads, 1, keys), that of the query: the same after softmax."""
+    return absolute - absolute.transpose(-1, -2)
+
+
+@pytest.mark.parametrize("tokens", LENGTHS)
+@pytest.mark.parametrize("heads", [4, 6, 8])
+def test_bloom(heads: int, tokens: int) -> None:
+    config = config_of("bloom", n_head=heads, hidden_size=48)
+    ours = ww.from_huggingface(config).wheres()[0].score(ww.positions(tokens))[0]
+    theirs = relative(bloom.build_alibi_tensor(torch.ones(1, tokens, dtype=torch.long), heads, torch.float64))
+    past = torch.ones(tokens, tokens).tril().bool()
+    torch.testing.assert_close(ours[:, past].double(), theirs[:, past], rtol=5e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("tokens", LENGTHS)
+@pytest.mark.parametrize(("heads", "steepest"), [(4, 8), (6, 8), (8, 16), (12, 4)])
+def test_mpt(heads: int, steepest: int, tokens: int) -> None:
+    config = config_of("mpt", n_heads=heads, d_model=48, attn_config={"alibi_bias_max": steepest})
+    description = ww.from_huggingface(config)
+    ours = description.wheres()[0].score(ww.positions(1, start=tokens - 1), ww.positions(tokens))[0]
+    theirs = mpt.build_mpt_alibi_tensor(heads, tokens, alibi_bias_max=steepest)
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)
+    assert ww.from_huggingface(ww.to_huggingface(description)) == description
+
+
+def test_pin_transformers_never_reads_alibi_bias_max() -> None:
+    """MosaicML's code does: a model trained with another number is another model there."""
+    one, other = (model_of(config_of("mpt", attn_config={"alibi_bias_max": steepest})) for steepest in (8, 16))
+    other.load_state_dict(one.state_dict())
+    ids = torch.arange(9)[None]
+    assert torch.equal(one(ids).logits, other(ids).logits)
+    assert alibi_slopes(4, 8.0) != alibi_slopes(4, 16.0)
+
+
+def test_mpt_softmax_scale() -> None:
+    config = config_of("mpt", attn_config={"softmax_scale": 0.2})
+    description = ww.from_huggingface(config)
+    assert description.scale == mpt.MptAttention(config).softmax_scale == 0.2
+    assert description.wheres()[0].scale == 0.2
+    assert ww.from_huggingface(ww.to_huggingface(description)) == description
+
+
+@pytest.mark.parametrize("heads", [4, 6, 71])
+def test_falcon_divides_and_rounds_its_slopes(heads: int) -> None:
+    """Their product is rounded to bfloat16 as well; at key 1 it is the slope itself."""
+    config = config_of("falcon", alibi=True, num_attention_heads=heads, hidden_size=16 * heads)
+    description = ww.from_huggingface(config)
+    theirs = falcon.build_alibi_tensor(torch.ones(1, 2, dtype=torch.long), heads, torch.float32)[:, 0, 1]
+    ours = description.wheres()[0].score
+    assert isinstance(ours, ww.ALiBi)
+    torch.testing.assert_close(ours.slopes, theirs * 16**-0.5, rtol=1e-6, atol=0)
+    assert (description.key_heads, description.query_key) == (1, (None,) * description.layers)
+    assert ww.from_huggingface({**config.to_dict(), **ww.to_huggingface(description)}) == description
+
+
+def test_falcon_attention() -> None:
+    """Slopes of a power of two and few tokens: there nothing of theirs is rounded away."""
+    config = config_of("falcon", alibi=True, multi_query=False)
+    module = falcon.FalconAttention(config, layer_idx=0).eval()
+    x = torch.randn(2, 9, 64)
+    alibi = falcon.build_alibi_tensor(torch.ones(2, 9, dtype=torch.long), 4, torch.float32)
+    mask = torch.zeros(2, 1, 9, 9).masked_fill(~ww.positions(9).mask(), torch.finfo(torch.float32).min)
+    theirs = module(x, alibi, mask)[0]
+    q, k, v = (part.transpose(1, 2) for part in module._split_heads(module.query_key_value(x)))
+    here = ww.from_huggingface(config).wheres()[0].at(ww.positions(9))
+    ours = module.dense(here.attention(q, k, v).transpose(1, 2).flatten(-2))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("tokens", LENGTHS)
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+@pytest.mark.parametrize("model_type", ["t5", "mt5", "umt5", "switch_transformers"])
+def test_t5(model_type: str, part: str, tokens: int) -> None:
+    sizes = {"relative_attention_num_buckets": 12, "relative_attention_max_distance": 40}
+    config = config_of(model_type, **sizes)
+    wheres = ww.from_huggingface(config, part=part).wheres()
+    blocks = getattr(model_of(config), part).block
+    shared = model_type != "umt5"
+    assert (len({id(where.score) for where in wheres}) == 1) == shared
+    assert {where.scale for where in wheres} == {1.0}
+    for where, block in zip(wheres[: 1 if shared else None], blocks, strict=False):
+        module = block.layer[0].SelfAttention
+        scheme = where.score
+        scheme.weight = module.relative_attention_bias.weight
+        theirs = module.compute_bias(tokens, tokens)
+        if part == "decoder":  # later keys are masked
+            past = torch.ones(tokens, tokens).tril().bool()
+            assert torch.equal(scheme(ww.positions(tokens), causal=True)[..., past], theirs[..., past])
+        else:
+            assert torch.equal(scheme(ww.positions(tokens)), theirs)
+
+
+@pytest.mark.parametrize("tokens", LENGTHS)
+def test_mpnet(tokens: int) -> None:
+    config = config_of("mpnet")
+    description = ww.from_huggingface(config)
+    where, encoder = description.wheres()[0], model_of(config).mpnet.encoder
+    where.score.weight = encoder.relative_attention_bias.weight
+    assert torch.equal(where.score(ww.positions(tokens)), encoder.compute_position_bias(torch.zeros(1, tokens, 1)))
+    assert where.scale is None
+    assert description.scale == 16**-0.5
+    with pytest.raises(ww.errors.SettingError, match="takes 32 buckets, whatever the key says"):
+        ww.from_huggingface({**config.to_dict(), "relative_attention_num_buckets": 64})
+
+
+@pytest.mark.parametrize("tokens", LENGTHS)
+@pytest.mark.parametrize("terms", ["c2p|p2c", "c2p", "p2c"])
+def test_deberta(terms: str, tokens: int) -> None:
+    config = config_of("deberta", relative_attention=True, pos_att_type=terms, max_relative_positions=256)
+    module = deberta.DisentangledSelfAttention(config).eval()
+    nn.init.normal_(module.q_bias)
+    table, x = torch.randn(512, 64), torch.randn(2, tokens, 64)
+    distance = torch.arange(tokens)[:, None] - torch.arange(tokens)
+    everything = torch.ones(2, 1, tokens, tokens)
+    theirs = module(x, everything, relative_pos=distance[None], rel_embeddings=table)[0]
+
+    where = ww.from_huggingface(config).wheres()[0]
+    project = {"c2p": ("position_keys", "pos_proj"), "p2c": ("position_queries", "pos_q_proj")}
+    for term, (ours, name) in project.items():
+        if term in terms:
+            setattr(where.score, ours, nn.Parameter(getattr(module, name)(table).unflatten(-1, (4, 16)).detach()))
+    q, k, v = module.in_proj(x).unflatten(-1, (4, 48)).transpose(1, 2).chunk(3, -1)
+    q, v = (y + b.view(4, 1, 16) for y, b in ((q, module.q_bias), (v, module.v_bias)))
+    ours = where.at(ww.positions(tokens)).attention(q, k, v, causal=False).transpose(1, 2).flatten(-2)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("tokens", LENGTHS)
+@pytest.mark.parametrize("shared", [True, False])
+def test_deberta_v3(shared: bool, tokens: int) -> None:
+    settings = {"position_buckets": 16, "max_relative_positions": 64, "share_att_key": shared}
+    config = config_of("deberta-v2", relative_attention=True, pos_att_type=["p2c", "c2p"], **settings)
+    module = deberta_v2.DisentangledSelfAttention(config).eval()
+    table, x = torch.randn(32, 64), torch.randn(2, tokens, 64)
+    theirs = module(x, torch.ones(2, 1, tokens, tokens), rel_embeddings=table)[0]
+
+    description = ww.from_huggingface(config)
+    where = description.wheres()[0]
+    names = ("key_proj", "query_proj") if shared else ("pos_key_proj", "pos_query_proj")
+    for ours, name in zip(("position_keys", "position_queries"), names, strict=True):
+        setattr(where.score, ours, nn.Parameter(getattr(module, name)(table).unflatten(-1, (4, 16)).detach()))
+    split = partial(torch.unflatten, dim=-1, sizes=(4, 16))
+    q, k, v = (split(project(x)).transpose(1, 2) for project in (module.query_proj, module.key_proj, module.value_proj))
+    ours = where.at(ww.positions(tokens)).attention(q, k, v, causal=False).transpose(1, 2).flatten(-2)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-6)
+    assert ww.from_huggingface({**config.to_dict(), **ww.to_huggingface(description)}) == description
+
+
+def test_deberta_layers_have_tables_of_their_own() -> None:
+    description = ww.from_huggingface(config_of("deberta", relative_attention=True, pos_att_type=["c2p"]))
+    wheres = description.wheres()
+    assert len({id(where.score) for where in wheres}) == len(wheres)
+
+
+def test_deberta_without_relative_attention_still_scales_by_its_terms() -> None:
+    config = config_of("deberta", relative_attention=False, pos_att_type=["c2p", "p2c"])
+    description = ww.from_huggingface(config)
+    assert description.score == (None,) * description.layers
+    assert description.wheres()[0].scale == (3 * 16) ** -0.5
+    assert ww.from_huggingface({**config.to_dict(), **ww.to_huggingface(description)}) == description
+
+
+@pytest.mark.parametrize(
+    ("settings", "distances"),
+    [
+        ({}, (64, None)),
+        ({"position_buckets": 16}, (64, 16)),
+        ({"max_relative_positions": 32, "share_att_key": True}, (32, None)),
+    ],
+)
+def test_deberta_v2_there_and_back(settings: dict[str, object], distances: tuple[int, int | None]) -> None:
+    settings = {**settings, "relative_attention": True, "position_biased_input": False, "pos_att_type": "p2c"}
+    description = ww.from_huggingface(config_of("deberta-v2", **settings))
+    assert description.input is None
+    score = description.wheres()[0].score
+    assert (score.max_distance, score.position_buckets) == distances
+    assert ww.from_huggingface(ww.to_huggingface(description)) == description
+
+
+@pytest.mark.parametrize(
+    ("settings", "key_heads"),
+    [({}, 1), ({"multi_query": False}, 4), ({"new_decoder_architecture": True, "num_kv_heads": 2}, 2)],
+)
+def test_falcon_key_heads(settings: dict[str, object], key_heads: int) -> None:
+    config = config_of("falcon", **settings)
+    description = ww.from_huggingface(config)
+    assert description.key_heads == key_heads
+    assert ww.from_huggingface(ww.to_huggingface(description)) == description
+    assert falcon.FalconAttention(config, layer_idx=0).num_kv_heads == key_heads

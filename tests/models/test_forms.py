@@ -1,0 +1,477 @@
+"""Configurations in every form: older and newer, nested and flat, whole files; and all that is refused."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import whatwhere as ww
+from whatwhere.models.registry import MODEL_TYPES
+
+from .tiny import config_of
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "vocab_size": 100,
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 4096,
+}
+GPT2: dict[str, Any] = {"model_type": "gpt2", "vocab_size": 100, "n_embd": 64, "n_layer": 4, "n_head": 4}
+
+
+def of(model_type: str, **keys: Any) -> dict[str, Any]:
+    """Give a small configuration with Llama's names."""
+    return {**LLAMA, "model_type": model_type, **keys}
+
+
+# Two forms of one thing
+
+
+SAME = {
+    "theta beside and inside": (
+        of("llama", rope_theta=5e5),
+        of("llama", rope_parameters={"rope_type": "default", "rope_theta": 5e5}),
+    ),
+    "type and rope_type": (
+        of("llama", rope_scaling={"type": "linear", "factor": 2}),
+        of("llama", rope_scaling={"rope_type": "linear", "factor": 2.0}),
+    ),
+    "rope_scaling and rope_parameters": (
+        of("llama", rope_theta=5e5, rope_scaling={"type": "dynamic", "factor": 2.0}),
+        of("llama", rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 5e5}),
+    ),
+    "4096.0, as some tools write it": (of("llama", max_position_embeddings=4096.0), of("llama")),
+    "null and nothing": (of("llama", rope_scaling=None, head_dim=None, pad_token_id=None), of("llama")),
+    "rotary_pct of GPT-NeoX": (
+        of("gpt_neox", rotary_pct=0.5, rotary_emb_base=5000),
+        of("gpt_neox", rope_parameters={"partial_rotary_factor": 0.5, "rope_theta": 5000.0}),
+    ),
+    "rotary_dim of MiniMax": (
+        of("minimax_m2", head_dim=16, rotary_dim=8),
+        of("minimax_m2", head_dim=16, rope_parameters={"partial_rotary_factor": 0.5}),
+    ),
+    "Gemma 3, whose scaling is of the layers that see everything": (
+        of("gemma3_text", rope_theta=2e6, rope_local_base_freq=2e4, rope_scaling={"rope_type": "linear", "factor": 8.0},
+           sliding_window_pattern=2),
+        of("gemma3_text",
+           rope_parameters={
+               "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 2e6},
+               "sliding_attention": {"rope_type": "default", "rope_theta": 2e4},
+           },
+           layer_types=["sliding_attention", "full_attention"] * 2),
+    ),
+    "OLMo 3, likewise": (
+        of("olmo3", rope_theta=5e5, rope_scaling={"rope_type": "yarn", "factor": 8.0,
+                                                  "original_max_position_embeddings": 512}),
+        of("olmo3",
+           rope_parameters={
+               "full_attention": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 512,
+                                  "rope_theta": 5e5},
+               "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+           },
+           layer_types=["sliding_attention"] * 3 + ["full_attention"]),
+    ),
+    "ModernBERT, by its own names": (
+        of("modernbert", global_rope_theta=1e5, local_rope_theta=2e4, global_attn_every_n_layers=2,
+           position_embedding_type="absolute"),
+        of("modernbert",
+           rope_parameters={"full_attention": {"rope_theta": 1e5}, "sliding_attention": {"rope_theta": 2e4}},
+           layer_types=["full_attention", "sliding_attention"] * 2),
+    ),
+    "Cohere 2 by its period": (
+        of("cohere2", sliding_window_pattern=2, rotary_pct=1.0, position_embedding_type="rope_gptj"),
+        of("cohere2", layer_types=["sliding_attention", "full_attention"] * 2),
+    ),
+    "SmolLM3 by its interval": (of("smollm3", no_rope_layer_interval=2), of("smollm3", no_rope_layers=[1, 0, 1, 0])),
+    "attention, as it was called": (
+        of("qwen3_next", head_dim=16, layer_types=["linear_attention", "attention"] * 2),
+        of("qwen3_next", head_dim=16, full_attention_interval=2),
+    ),
+    "LFM2 by its list": (
+        of("lfm2", full_attn_idxs=[2]), of("lfm2", layer_types=["conv", "conv", "full_attention", "conv"]),
+    ),
+    "sections of Qwen2-VL": (
+        of("qwen2_vl", rope_scaling={"type": "mrope", "mrope_section": [2, 3, 3]}),
+        of("qwen2_vl_text", rope_parameters={"rope_type": "default", "type": "mrope", "mrope_section": [2, 3, 3]}),
+    ),
+    "GPT-2 by the common names": (
+        GPT2,
+        {"model_type": "gpt2", "vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4},
+    ),
+    "DeBERTa's terms as words": (
+        of("deberta", relative_attention=True, pos_att_type="P2C|c2p"),
+        of("deberta", relative_attention=True, pos_att_type=["c2p", "p2c"]),
+    ),
+    "no padding, as early Llama files say it": (of("llama", pad_token_id=-1), of("llama")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_two_forms_of_one_thing(case: str) -> None:
+    older, newer = (ww.from_huggingface(config) for config in SAME[case])
+    if case.startswith("no padding"):
+        assert older.notes == ("pad_token_id=-1 is read as no padding token",)
+        assert older.padding_idx is newer.padding_idx is None
+        return
+    assert older == newer
+
+
+def test_layers_without_rope() -> None:
+    """Their 1 means that the layer does turn, whatever the name of the list."""
+    description = ww.from_huggingface(of("smollm3", no_rope_layers=[1, 1, 0, 1]))
+    assert [plan is not None for plan in description.query_key] == [True, True, False, True]
+    nested = {"sliding_attention": None, "full_attention": {"rope_theta": 1e6}}
+    kinds = ["sliding_attention", "full_attention"] * 2
+    description = ww.from_huggingface(of("gemma3_text", head_dim=16, rope_parameters=nested, layer_types=kinds))
+    assert [plan is not None for plan in description.query_key] == [False, True, False, True]
+    assert ww.from_huggingface(ww.to_huggingface(description)) == description
+
+
+def test_exaone_without_a_window_turns_everywhere() -> None:
+    config = of("exaone4", sliding_window=None)
+    description = ww.from_huggingface(config)
+    assert all(description.query_key)
+    assert ww.from_huggingface(ww.to_huggingface(description)) == description
+    assert sum(plan is not None for plan in ww.from_huggingface(of("exaone4")).query_key) == 3
+
+
+# Files, objects, models of text and images
+
+
+def test_paths(tmp_path: Path) -> None:
+    wanted = ww.from_huggingface(LLAMA)
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    assert ww.read(tmp_path) == ww.read(str(tmp_path)) == ww.read(tmp_path / "config.json") == wanted
+
+
+def test_a_configuration_of_transformers() -> None:
+    config = config_of("qwen2")
+    assert ww.read(config) == ww.read(config.to_dict()) == ww.read(json.loads(config.to_json_string()))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"{", "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
+        (b"[1]", "contains a list"),
+        (b" " * 10_000_001, "10,000,001 bytes"),
+        (b'{"a":' * 100_000, "is not JSON: maximum recursion depth"),
+    ],
+)
+def test_broken_files(tmp_path: Path, content: bytes, told: str) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(ww.errors.CheckpointError, match=told):
+        ww.read(tmp_path)
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    with pytest.raises(ww.errors.CheckpointError, match="holds no weights that are read"):
+        ww.read(tmp_path)
+    with pytest.raises(ww.errors.CheckpointError, match=r"config\.json cannot be read: No such file"):
+        ww.from_huggingface(tmp_path)
+    with pytest.raises(ww.errors.CheckpointError, match="cannot be read"):
+        ww.read("meta-llama/Llama-3.1-8B")
+
+
+def test_text_beside_images() -> None:
+    text = {key: value for key, value in LLAMA.items() if key != "model_type"}
+    outer = {"model_type": "llava", "tie_word_embeddings": True, "vision_config": {"rope_theta": 3.0}}
+    description = ww.from_huggingface({**outer, "text_config": LLAMA})
+    assert description.model_type == "llama"
+    assert description.tied
+    assert "text_config.hidden_size" in description.used
+    inside = SimpleNamespace(to_dict=lambda: LLAMA)
+    assert ww.from_huggingface({**outer, "text_config": inside}) == description
+    gemma = ww.from_huggingface({"model_type": "gemma3", "text_config": {**text, "head_dim": 16}})
+    assert gemma == ww.from_huggingface(of("gemma3_text", head_dim=16))
+    with pytest.raises(ww.errors.SettingError, match=r"rope_theta is 3\.0 beside text_config, and None in it"):
+        ww.from_huggingface({**outer, "text_config": LLAMA, "rope_theta": 3.0})
+    with pytest.raises(ww.errors.SettingError, match=r"text_config\.rope_factor=2 is no key"):
+        ww.from_huggingface({**outer, "text_config": {**LLAMA, "rope_factor": 2}})
+
+
+def test_parts() -> None:
+    config = config_of("t5", num_layers=2, num_decoder_layers=3)
+    decoder, encoder = ww.from_huggingface(config), ww.from_huggingface(config, part="encoder")
+    assert (decoder.part, decoder.layers) == ("decoder", 3)
+    assert (encoder.part, encoder.layers) == ("encoder", 2)
+    bart = config_of("bart", encoder_attention_heads=2)
+    assert ww.from_huggingface(bart, part="encoder").head_dim == 32
+    with pytest.raises(ww.errors.SettingError, match="'llama' has one part only"):
+        ww.from_huggingface(LLAMA, part="decoder")
+    with pytest.raises(ww.errors.SettingError, match="part='both' is not one of 't5', which has: decoder, encoder"):
+        ww.from_huggingface(config, part="both")
+
+
+def test_a_type_that_is_like_another() -> None:
+    config = {**LLAMA, "model_type": "my_llama", "rope_theta": 5e5}
+    with pytest.raises(ww.errors.CheckpointError, match=r"'my_llama' is not one that whatwhere reads\.\nDid you mean"):
+        ww.from_huggingface(config)
+    assert ww.from_huggingface(config, like="llama") == ww.from_huggingface({**config, "model_type": "llama"})
+    with pytest.raises(ww.errors.CheckpointError, match="'gpt2x'"):
+        ww.from_huggingface(config, like="gpt2x")
+
+
+# What was read
+
+
+def test_used_and_assumed() -> None:
+    description = ww.from_huggingface(of("llama", rope_scaling={"type": "linear", "factor": 2.0}, eos_token_id=2))
+    assert description.used == (
+        "model_type", "hidden_size", "num_attention_heads", "vocab_size", "num_key_value_heads", "num_hidden_layers",
+        "max_position_embeddings", "rope_scaling", "rope_scaling.type", "rope_scaling.factor",
+    )  # fmt: skip
+    assert "rope_theta=10000.0" in description.assumed
+    assert "tie_word_embeddings=False" in description.assumed
+
+
+def test_offsets() -> None:
+    """RoBERTa counts its two rows in, OPT and BART do not."""
+    found = {
+        name: ww.from_huggingface(config_of(name, max_position_embeddings=66))
+        for name in ("roberta", "opt", "bart", "bert", "xglm", "m2m_100")
+    }
+    assert {name: d.position_offset for name, d in found.items()} == {
+        "roberta": 2, "opt": 2, "bart": 2, "bert": 0, "xglm": 2, "m2m_100": 2,
+    }  # fmt: skip
+    assert [found[name].max_length for name in ("roberta", "opt")] == [64, 66]
+    weights = [found[name].wheres()[0].input.weight for name in ("roberta", "opt")]
+    assert [len(weight) for weight in weights] == [66, 68]
+
+
+def test_a_projection_between() -> None:
+    """OPT 350M looks up 32 features, projects them, and then adds positions; ALBERT projects after both."""
+    opt = ww.from_huggingface(config_of("opt", word_embed_proj_dim=32))
+    assert (opt.token_dim, opt.dim) == (32, 64)
+    assert "a projection from 32 to 64 features" in opt.notes[0]
+    with pytest.raises(ww.errors.SettingError, match="a projection from 32 to 64 features is between"):
+        opt.input_layer()
+    albert = ww.from_huggingface(config_of("albert", embedding_size=32))
+    assert albert.input_layer()(torch.tensor([[4, 5]])).shape == (1, 2, 32)
+
+
+def test_softmax_scales() -> None:
+    assert ww.from_huggingface(of("granite", attention_multiplier=0.2)).wheres()[0].scale == 0.2
+    assert ww.from_huggingface(of("granite", attention_multiplier=0.25)).wheres()[0].scale is None  # 1 / sqrt(16)
+    assert ww.from_huggingface(of("gemma2", head_dim=16, query_pre_attn_scalar=144)).scale == 144**-0.5
+    by_layer = ww.from_huggingface({**GPT2, "scale_attn_by_inverse_layer_idx": True})
+    assert by_layer.scales == (0.25, 0.125, 0.25 / 3, 0.0625)
+    assert [where.scale for where in by_layer.wheres()] == [None, 0.125, 0.25 / 3, 0.0625]
+    with pytest.raises(ww.errors.SettingError, match="different softmax scales"):
+        by_layer.scale  # noqa: B018
+    assert ww.from_huggingface({**GPT2, "scale_attn_weights": False}).scale == 1.0
+    for config in ({**GPT2, "scale_attn_by_inverse_layer_idx": True}, {**GPT2, "scale_attn_weights": False}):
+        description = ww.from_huggingface(config)
+        assert ww.from_huggingface(ww.to_huggingface(description)) == description
+
+
+def test_tables_are_built_when_they_are_asked_for() -> None:
+    """A description of a table of a petabyte costs nothing; each build draws its own."""
+    description = ww.from_huggingface({**GPT2, "n_positions": 10**12})
+    assert description.input.settings["max_length"] == 10**12
+    wheres = description.wheres(device="meta", dtype=torch.bfloat16)
+    assert wheres[0].input.weight.shape == (10**12, 64)
+    assert wheres[0].input.weight.dtype == torch.bfloat16
+    assert [where.input for where in wheres[1:]] == [None] * 3
+    small = ww.from_huggingface(GPT2)
+    first, second = small.wheres(), small.wheres()
+    assert first[0].input is not second[0].input
+    assert small.input_layer(first[0]).where.input is first[0].input
+
+
+def test_a_model_in_our_own_words() -> None:
+    """Bind all layers at once and run: a mixture of layers that turn and layers that do not."""
+    description = ww.from_huggingface(of("smollm3", no_rope_layers=[1, 0, 1, 0], pad_token_id=0))
+    wheres = description.wheres()
+    assert wheres[0].query_key is wheres[2].query_key
+    layer, p = description.input_layer(wheres[0]), ww.positions(5)
+    x = layer(torch.arange(5)[None], p)
+    for here in ww.bind(wheres, p):
+        q = k = v = x.unflatten(-1, (4, 16)).transpose(1, 2)
+        q, k = here.query_key(q, k)
+        x = here.attention(q, k, v).transpose(1, 2).flatten(-2)
+    assert x.shape == (1, 5, 64)
+
+
+# What is refused
+
+
+ROPE = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a misspelled key": (of("llama", rope_thetha=5e5), r"rope_thetha=500000\.0 is no .*\nDid you mean 'rope_theta'"),
+    "a key of another kind": (of("llama", alibi=True), r"remove it: config\.pop\('alibi'\)"),
+    "a learned scale": (of("llama", attn_scale=2.0), "attn_scale"),
+    "a misspelled parameter": (of("llama", rope_scaling={**ROPE, "beta_fst": 32}), "Did you mean 'beta_fast'"),
+    "a parameter of another kind": (of("llama", rope_scaling={**ROPE, "low_freq_factor": 1.0}), "low_freq_factor"),
+    "a misspelled kind": (of("llama", rope_scaling={"type": "yarnn", "factor": 2.0}), "Did you mean 'yarn'"),
+    "a kind of images": (of("llama", rope_parameters={"rope_type": "axial"}), "'axial', but whatwhere reads only"),
+    "two kinds": (of("llama", rope_scaling={"type": "linear", "rope_type": "yarn", "factor": 2.0}), "keep one"),
+    "two thetas": (of("llama", rope_theta=1e4, rope_parameters={"rope_theta": 2e4}), "keep one of them"),
+    "two dictionaries": (
+        of("llama", rope_parameters={"rope_theta": 2e4}, rope_scaling={"type": "linear", "factor": 2.0}),
+        "are both given, and differ",
+    ),
+    "two trained lengths": (
+        of("llama", rope_scaling=ROPE, original_max_position_embeddings=2048), "2048 beside .* and 1024 in them",
+    ),
+    "two names of one thing": ({**GPT2, "hidden_size": 32}, "n_embd=64, hidden_size=32"),
+    "no dictionary": (of("llama", rope_scaling="linear"), "must be a dictionary or null"),
+    "no factor": (of("llama", rope_scaling={"type": "linear"}), r"no rope_scaling\.factor"),
+    "a factor in words": (of("llama", rope_scaling={"type": "linear", "factor": "two"}), "finite number above 0"),
+    "a factor below nothing": (of("llama", rope_scaling={"type": "linear", "factor": -2}), "finite number above 0"),
+    "lists of a wrong length": (
+        of("llama", rope_scaling={"type": "su", "short_factor": [1.0], "long_factor": [1.0], "factor": 2.0,
+                                  "original_max_position_embeddings": 8}),
+        "short_factor has 1 numbers, but 16 rotated features are 8 pairs",
+    ),
+    "two magnitudes": (
+        of("phimoe", rope_scaling={"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [1.0] * 8,
+                                   "short_mscale": 1.1, "long_mscale": 1.2, "original_max_position_embeddings": 8}),
+        "LongRoPE has one magnitude for both",
+    ),
+    "one magnitude of DeepSeek's two": (of("llama", rope_scaling={**ROPE, "mscale": 1.0}), "takes both or none"),
+    "a step of the queries": (
+        of("ministral3", rope_parameters={**ROPE, "llama_4_scaling_beta": 0.1}), "no scheme that multiplies queries",
+    ),
+    "a step of the queries in layers that do not turn": (of("llama4_text"), "attn_temperature_tuning is on"),
+    "a part of a head": (of("mistral", partial_rotary_factor=0.5), "heads of 'mistral' are rotated whole"),
+    "more than a head": (of("phi", partial_rotary_factor=1.5), "at most 1"),
+    "an odd part": (of("phi", partial_rotary_factor=0.2), "rotary_dim=3 of head_dim=16, but needs an even number"),
+    "flat where kinds are told apart": (
+        of("gemma3_text", rope_parameters={"rope_type": "default"}), "one set for each layer type",
+    ),
+    "kinds where there is one": (
+        of("llama", rope_parameters={"full_attention": {"rope_theta": 1e4}}), r"rope_parameters\.full_attention",
+    ),
+    "a misspelled kind of layer": (
+        of("cohere2", layer_types=["sliding_atention"] * 4), r"layer_types\[0\]='sliding_atention', but knows only",
+    ),
+    "too few kinds of layers": (of("cohere2", layer_types=["full_attention"]), "4 layers, but has 1"),
+    "a kind without parameters": (
+        of("gemma3_text", layer_types=["chunked_attention"] * 4), "'chunked_attention', for which 'gemma3_text' has no",
+    ),
+    "no list": (of("smollm3", no_rope_layers="1010"), "list of one entry for each of 4 layers"),
+    "neither 1 nor 0": (of("smollm3", no_rope_layers=[1, 2, 0, 1]), r"no_rope_layers\[1\] is 2"),
+    "sections that do not fill": (of("qwen2_vl", rope_scaling={"mrope_section": [2, 2, 2]}), "8 pairs"),
+    "another deal": (of("qwen2_vl", rope_scaling={"mrope_interleaved": True}), "'qwen2_vl_text' has chunked ones"),
+    "relative keys of BERT": (of("bert", position_embedding_type="relative_key"), "with 'absolute' only"),
+    "values that turn": (of("roformer", rotary_value=True), "rotary_value is True"),
+    "GPT-J without rotary": ({**GPT2, "model_type": "gptj", "rotary_dim": 4, "rotary": False}, "with True only"),
+    "MPT without ALiBi": (
+        {"model_type": "mpt", "vocab_size": 9, "d_model": 64, "n_layers": 1, "n_heads": 4,
+         "attn_config": {"alibi": False}},
+        r"attn_config\.alibi is False",
+    ),
+    "MPT with rope": (
+        {"model_type": "mpt", "vocab_size": 9, "d_model": 64, "n_layers": 1, "n_heads": 4,
+         "attn_config": {"rope": True}},
+        r"attn_config\.rope=True",
+    ),
+    "unknown terms": (of("deberta", relative_attention=True, pos_att_type="c2p|p2p"), "'p2p', but whatwhere knows"),
+    "no terms": (of("deberta", relative_attention=True), "name c2p, p2c or both"),
+    "no length": (of("bert", max_position_embeddings=None), "max_position_embeddings is missing"),
+    "no room behind padding": (of("roberta", max_position_embeddings=2), "of which 2 rows come before 0"),
+    "no padding to count from": (of("roberta", pad_token_id=None), "positions start at the row after it"),
+    "a length between": (of("llama", max_position_embeddings=4096.5), "whole number of at least 1"),
+    "no attn_config": (
+        {"model_type": "mpt", "vocab_size": 9, "d_model": 64, "n_layers": 1, "n_heads": 4, "attn_config": "flash"},
+        "attn_config is 'flash', but must be a dictionary",
+    ),
+    "DeBERTa without a length": (
+        of("deberta", relative_attention=True, position_biased_input=False, pos_att_type="c2p",
+           max_position_embeddings=None),
+        "the distance at which rows are clipped",
+    ),
+    "a length in words": (of("llama", max_position_embeddings="4k"), "whole number of at least 1"),
+    "a flag in words": (of("llama", tie_word_embeddings="no"), "must be true or false"),
+    "dynamic without a length": (
+        of("llama", rope_scaling={"type": "dynamic", "factor": 2.0}, max_position_embeddings=None),
+        "dynamic scaling starts beyond it",
+    ),
+    "yarn without a length": (
+        of("llama", rope_scaling={"type": "yarn", "factor": 2.0}, max_position_embeddings=None), "that was trained",
+    ),
+    "layers of their own": (of("llama", per_layer_config={0: {"head_dim": 8}}), "per_layer_config"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(case: str) -> None:
+    config, told = REFUSED[case]
+    with pytest.raises((ww.errors.SettingError, ww.errors.CheckpointError, ww.errors.ShapeError), match=told):
+        ww.from_huggingface(config)
+
+
+@pytest.mark.usefixtures("own_words")
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({}, "has no model_type"),
+        ({**LLAMA, "model_type": 7}, "has no model_type"),
+        (7, "has the type int"),
+        (SimpleNamespace(config=LLAMA), r"Of a model pass model\.config"),
+        ({**LLAMA, "hidden_size": None}, "has no hidden_size"),
+        ({"hiden_size" if key == "hidden_size" else key: v for key, v in LLAMA.items()}, "Did you mean 'hiden_size'"),
+    ],
+)
+def test_what_is_no_configuration(config: Any, told: str) -> None:
+    with pytest.raises((ww.errors.CheckpointError, ww.errors.SettingError), match=told):
+        ww.from_huggingface(config)
+
+
+@pytest.mark.parametrize(
+    ("heads", "key_heads", "told"), [(5, 5, "64 features do not divide into 5"), (4, 3, "cannot share 3")]
+)
+def test_heads_that_do_not_divide(heads: int, key_heads: int, told: str) -> None:
+    with pytest.raises(ww.errors.ShapeError, match=told):
+        ww.from_huggingface(of("llama", num_attention_heads=heads, num_key_value_heads=key_heads))
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_every_type_refuses_a_key_of_position_that_it_does_not_know(model_type: str) -> None:
+    config = {**config_of(model_type).to_dict(), "rope_wavelength": 7}
+    with pytest.raises(ww.errors.SettingError, match="rope_wavelength=7 is no key"):
+        ww.from_huggingface(config)
+
+
+def test_what_is_off_is_no_matter() -> None:
+    config = of(
+        "llama",
+        use_mrope=False,
+        alibi=None,
+        is_composition=True,
+        properties=1,
+        rope_scaling=None,
+        routed_scaling_factor=2.5,
+    )
+    assert ww.from_huggingface(config) == ww.from_huggingface(LLAMA)
+
+
+def test_transformers_is_not_needed() -> None:
+    """In a process where it cannot be imported, configurations are read and written, and models patched."""
+    program = f"""
+import sys
+sys.modules["transformers"] = None
+import torch, whatwhere as ww
+description = ww.read({LLAMA!r})
+assert ww.read(ww.to_huggingface(description)) == description
+model = torch.nn.Module()
+model.config, model.wte = {GPT2!r}, torch.nn.Embedding(100, 64)
+assert ww.patch(model).replaced == ["wte"]
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def test_more_layers_than_any_model_has_are_refused():
+    config = {"model_type": "llama", "vocab_size": 9, "hidden_size": 64, "num_attention_heads": 4}
+    with pytest.raises(ww.errors.SettingError, match="num_hidden_layers is 1,000,000,000, but at most 10,000 are read"):
+        ww.read(config | {"num_hidden_layers": 10**9})

@@ -1,0 +1,134 @@
+"""Weights in the interleaved and the half layout: converted there and back, and told apart."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers.models.gptj.modeling_gptj import GPTJAttention
+from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding
+
+import whatwhere as ww
+from whatwhere import rotary_layout
+
+from .tiny import config_of
+
+HEADS, KEY_HEADS, HEAD_DIM, DIM = 4, 2, 8, 12
+
+
+def llama_permute(weight: Tensor, heads: int) -> Tensor:
+    """Move Meta's rows to Hugging Face's, in the words of their own converter: heads, pairs, 2."""
+    rows, columns = weight.shape
+    return weight.view(heads, rows // heads // 2, 2, columns).transpose(1, 2).reshape(rows, columns)
+
+
+@pytest.mark.parametrize("heads", [HEADS, KEY_HEADS])
+def test_as_the_converter_of_llama(heads: int) -> None:
+    weight = torch.randn(heads * HEAD_DIM, DIM)
+    assert torch.equal(rotary_layout.to_half(weight, heads), llama_permute(weight, heads))
+
+
+@pytest.mark.parametrize("rotary_dim", [None, 2, 4, 6, HEAD_DIM])
+@pytest.mark.parametrize(
+    "shape", [(HEADS * HEAD_DIM, DIM), (HEADS * HEAD_DIM,), (2, HEADS, 5, HEAD_DIM), (HEADS, 5, HEAD_DIM)]
+)
+def test_there_and_back(shape: tuple[int, ...], rotary_dim: int | None) -> None:
+    x = torch.randn(shape)
+    there = rotary_layout.to_interleaved(x, HEADS, rotary_dim)
+    assert torch.equal(rotary_layout.to_half(there, HEADS, rotary_dim), x)
+    assert torch.equal(rotary_layout.to_interleaved(rotary_layout.to_half(x, HEADS, rotary_dim), HEADS, rotary_dim), x)
+    assert torch.equal(there, x) == (rotary_dim == 2)
+
+
+@pytest.mark.parametrize("rotary_dim", [None, 4])
+def test_scores_stay(rotary_dim: int | None) -> None:
+    """Grouped heads, biases and norms: a model in the half layout, converted to interleaved, has the same scores."""
+    x, p = torch.randn(2, 7, DIM), ww.positions(7)
+    sizes = {"q": HEADS, "k": KEY_HEADS}
+    weights = {name: torch.randn(heads * HEAD_DIM, DIM) for name, heads in sizes.items()}
+    biases = {name: torch.randn(heads * HEAD_DIM) for name, heads in sizes.items()}
+    norms = {name: torch.rand(HEAD_DIM) + 0.5 for name in sizes}
+
+    def scores(interleaved: bool) -> Tensor:
+        heads = {}
+        for name, count in sizes.items():
+            weight, bias, norm = weights[name], biases[name], norms[name]
+            if interleaved:
+                weight, bias = (rotary_layout.to_interleaved(w, count, rotary_dim) for w in (weight, bias))
+                norm = rotary_layout.to_interleaved(norm, 1, rotary_dim)
+            y = nn.functional.linear(x, weight, bias).unflatten(-1, (count, HEAD_DIM)).transpose(1, 2)
+            heads[name] = nn.functional.rms_norm(y, (HEAD_DIM,), norm)
+        rope = ww.Rotary(HEAD_DIM, interleaved=interleaved, rotary_dim=rotary_dim)
+        q, k = rope(heads["q"], heads["k"], p)
+        return q @ k.repeat_interleave(HEADS // KEY_HEADS, 1).mT
+
+    torch.testing.assert_close(scores(True), scores(False), rtol=0, atol=1e-5)
+
+
+def test_activations_move_as_weights_do() -> None:
+    x, weight = torch.randn(2, 7, DIM), torch.randn(HEADS * HEAD_DIM, DIM)
+    heads = (x @ weight.T).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
+    moved = (x @ rotary_layout.to_interleaved(weight, HEADS).T).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
+    torch.testing.assert_close(rotary_layout.to_interleaved(heads, HEADS), moved)
+
+
+def test_gptj_as_a_llama() -> None:
+    """The same weights in a module that pairs interleaved and, moved, in one that does not."""
+    gptj_config = config_of("gptj", rotary_dim=16, attn_pdrop=0.0, resid_pdrop=0.0)
+    llama_config = config_of("llama", num_key_value_heads=4)
+    theirs, llama = GPTJAttention(gptj_config, layer_idx=0).eval(), LlamaAttention(llama_config, layer_idx=0).eval()
+    with torch.no_grad():
+        for name in ("q_proj", "k_proj"):
+            getattr(llama, name).weight.copy_(rotary_layout.to_half(getattr(theirs, name).weight, 4))
+        llama.v_proj.weight.copy_(theirs.v_proj.weight)
+        llama.o_proj.weight.copy_(theirs.out_proj.weight)
+    x, at = torch.randn(1, 7, 64), torch.arange(7)[None]
+    mask = torch.zeros(1, 1, 7, 7).masked_fill(~ww.positions(7).mask(), -1e9)
+    wanted = theirs(x, attention_mask=mask, position_ids=at)[0]
+    mine = llama(x, position_embeddings=LlamaRotaryEmbedding(llama_config)(x, at), attention_mask=mask)[0]
+    torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-6)
+
+
+def test_gradients_flow_back_to_their_rows() -> None:
+    weight = torch.arange(8.0, requires_grad=True)
+    (rotary_layout.to_interleaved(weight, 1) * torch.arange(8.0)).sum().backward()
+    assert torch.equal(weight.grad, rotary_layout.to_half(torch.arange(8.0), 1))
+
+
+def test_which() -> None:
+    half, biases = torch.randn(HEADS * HEAD_DIM, DIM), torch.randn(HEADS * HEAD_DIM)
+    for weight in (half, biases):
+        interleaved = rotary_layout.to_interleaved(weight, HEADS)
+        assert rotary_layout.which(interleaved, weight, HEADS) == "interleaved"
+        assert rotary_layout.which(weight, interleaved, HEADS) == "half"
+        assert rotary_layout.which(weight, weight.clone(), HEADS) == "same"
+    partial = rotary_layout.to_interleaved(half, HEADS, rotary_dim=6)
+    assert rotary_layout.which(partial, half, HEADS, rotary_dim=6) == "interleaved"
+
+
+@pytest.mark.usefixtures("own_words")
+def test_which_refuses_to_guess() -> None:
+    half = torch.randn(HEADS * HEAD_DIM, DIM)
+    with pytest.raises(ww.errors.CheckpointError, match="the two weights are not the same"):
+        rotary_layout.which(half, torch.randn_like(half), HEADS)
+    with pytest.raises(ww.errors.CheckpointError, match="pass the number of key heads"):
+        rotary_layout.which(rotary_layout.to_interleaved(half, KEY_HEADS), half, HEADS)
+    with pytest.raises(ww.errors.SettingError, match="its own inverse"):
+        rotary_layout.which(rotary_layout.to_interleaved(half, HEADS, 4), half, HEADS, rotary_dim=4)
+    with pytest.raises(ww.errors.ShapeError, match="two files of one weight have one shape"):
+        rotary_layout.which(half, half[1:], HEADS)
+
+
+@pytest.mark.parametrize(
+    ("shape", "heads", "rotary_dim", "told"),
+    [
+        ((30, 4), 4, None, "30 rows do not divide into 4 heads of equal size"),
+        ((12, 4), 4, None, "rotary_layout got rotary_dim=3, but needs an even number"),
+        ((32, 4), 4, 10, "rotary_dim=10, but a head has only 8 features"),
+        ((32, 4), 4, 3, "rotary_dim=3, but needs an even number"),
+        ((32, 4), 0, None, "num_heads=0"),
+        ((2, 5, 4, 8), 4, None, r"If tokens and heads are swapped, pass x.transpose\(-3, -2\)"),
+        ((), 1, None, "a single number"),
+    ],
+)
+def test_errors(shape: tuple[int, ...], heads: int, rotary_dim: int | None, told: str) -> None:
+    with pytest.raises(ww.errors.ShapeError, match=told):
+        rotary_layout.to_interleaved(torch.zeros(shape), heads, rotary_dim)

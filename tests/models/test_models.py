@@ -1,0 +1,164 @@
+"""Every model type that can be read: what is read is what transformers' own model does, built tiny and at random."""
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.roformer.modeling_roformer import RoFormerSelfAttention
+
+import whatwhere as ww
+from whatwhere.models.configuration.rotary_keys import RopeKeys, RotaryDimKeys
+from whatwhere.models.configuration.score_keys import FalconKeys
+from whatwhere.models.huggingface import Description
+from whatwhere.models.registry import MODEL_TYPES, find_model_type
+
+from .inside import Seen, entering, looking_into
+from .tiny import VOCABULARY, config_of, model_of
+
+TOKENS = 9
+READERS = (RopeKeys, FalconKeys, RotaryDimKeys)
+TURNING = [name for name in MODEL_TYPES if any(isinstance(reader, READERS) for reader in MODEL_TYPES[name].readers)]
+# What a default configuration of transformers holds that cannot be read, and what is put in its place.
+UNREADABLE: dict[str, dict[str, Any]] = {
+    "glm4_moe": {"head_dim": 128},  # 4096 features do not make 96 heads; theirs are cut to 42
+    "glm4v_text": {"rope_parameters": {"mrope_section": [16, 24, 24]}},  # theirs fail: 32 pairs for 64
+    "llama4_text": {"attn_temperature_tuning": False},
+    "ministral3": {"rope_parameters": {"rope_theta": 1e6}},
+}
+PRESCALED = ("opt", "whisper")  # queries are scaled before attention is called
+
+
+@cache
+def built(model_type: str) -> tuple[PreTrainedConfig, nn.Module, Description]:
+    """Build a tiny model once, and read its configuration."""
+    torch.manual_seed(0)
+    config = config_of(model_type)
+    return config, model_of(config), ww.from_huggingface(config)
+
+
+@cache
+def ran(model_type: str) -> Seen:
+    """Let it read some tokens, and give what was seen."""
+    _, model, description = built(model_type)
+    others = {"decoder_input_ids": ids()} if description.part else {}
+    with torch.no_grad(), looking_into(model) as seen:
+        model(ids(), **others)
+    return seen
+
+
+def ids() -> Tensor:
+    """Give two sequences without special tokens."""
+    return torch.arange(2 * TOKENS).reshape(2, TOKENS) % (VOCABULARY - 5) + 4
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_absent_keys_are_taken_as_transformers_takes_them(model_type: str) -> None:
+    full = {**CONFIG_MAPPING[model_type]().to_dict(), **UNREADABLE.get(model_type, {})}
+    family = find_model_type(model_type)
+    names = family.names_of("decoder" if family.parts else None)
+    needed = [names[word][0] for word in ("vocab_size", "dim", "layers", "num_heads")]
+    needed += [*family.head_dim_parts, *UNREADABLE.get(model_type, {})]
+    bare = {"model_type": model_type, **{key: full[key] for key in needed}}
+    assert ww.from_huggingface(bare) == ww.from_huggingface(full)
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_there_and_back(model_type: str) -> None:
+    config, _, description = built(model_type)
+    for part in find_model_type(model_type).parts or (None,):
+        read = ww.from_huggingface(config, part=part)
+        assert ww.from_huggingface(ww.to_huggingface(read), part=part) == read
+    # transformers understands what was written: it says the same of itself, and is read the same
+    again = CONFIG_MAPPING[model_type](**{**config.to_dict(), **ww.to_huggingface(description)})
+    assert ww.from_huggingface(again) == description
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_a_saved_file_says_the_same(model_type: str) -> None:
+    """What transformers writes leaves some keys out."""
+    config, _, description = built(model_type)
+    assert ww.from_huggingface(json.loads(config.to_json_string())) == description
+
+
+@pytest.mark.parametrize("model_type", TURNING)
+def test_queries_and_keys_turn_as_theirs(model_type: str) -> None:
+    """Compared as scores: latent attention and others leave the features in another order after turning."""
+    _, _, description = built(model_type)
+    if model_type == "roformer":
+        return  # below: it has no function of its own that turns
+    seen, wheres = ran(model_type), description.wheres(ignore_windows=True)
+    assert {layer for layer, where in enumerate(wheres) if where.query_key is not None} == set(seen.before)
+    for layer, before in seen.before.items():
+        scheme = wheres[layer].query_key
+        assert scheme is not None
+        # some models hand over only the features that turn
+        q, k = (F.pad(x, (0, scheme.head_dim - x.shape[-1])) for x in before[:2])
+        groups = q.shape[1] // k.shape[1]
+        ours, theirs = (
+            a @ b.repeat_interleave(groups, 1).mT
+            for a, b in (scheme(q, k, ww.positions(TOKENS)), seen.after[layer][:2])
+        )
+        size = theirs.abs().max()
+        assert (q @ k.repeat_interleave(groups, 1).mT - theirs).abs().max() > 1e-3 * size  # there is something to see
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=float(1e-5 * size))
+
+
+def test_roformer_turns_as_theirs() -> None:
+    _, model, description = built("roformer")
+    q, k = torch.randn(2, 2, 4, TOKENS, 16)
+    table = model.roformer.encoder.embed_positions((2, TOKENS))[None, None]
+    theirs = RoFormerSelfAttention.apply_rotary_position_embeddings(table, q, k)
+    ours = description.wheres()[0].query_key(q, k, ww.positions(TOKENS))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_heads_and_softmax_scales_are_theirs(model_type: str) -> None:
+    _, _, description = built(model_type)
+    seen = ran(model_type)
+    for layer, scale in seen.scales.items():
+        heads, key_heads, head_dim = seen.heads[layer]
+        assert (heads, head_dim) == (description.num_heads, description.head_dim)
+        assert key_heads in (description.key_heads, description.num_heads)  # some repeat them before attention
+        if scale is not None:
+            theirs = scale * head_dim**-0.5 if model_type in PRESCALED else scale
+            assert description.scales[layer] == pytest.approx(theirs, rel=1e-12)
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_the_input_layer_is_theirs(model_type: str) -> None:
+    _, model, description = built(model_type)
+    others = {"decoder_input_ids": ids()} if description.part else {}
+    with torch.no_grad(), entering(model, description.part) as entered:
+        model(ids(), **others)
+    layer = description.input_layer()
+    layer.tokens.weight = model.get_input_embeddings().weight
+    if isinstance(layer.where.input, ww.Learned):
+        layer.where.input.weight = entered.table
+        assert entered.table.shape == (
+            layer.where.input.max_length + description.position_offset,
+            description.token_dim,
+        )
+    assert entered.vectors is not None
+    theirs = entered.vectors[0] if entered.vectors.dim() == 4 else entered.vectors  # Gemma 3n has several streams
+    ours = layer(ids())
+    if entered.kinds is None and not isinstance(layer.where.input, ww.Sinusoidal):
+        assert torch.equal(ours, theirs)
+        return
+    # Sentence kinds are added between the two summands; theirs are float32 angles, off by p * 6e-7 at position p.
+    ours = ours if entered.kinds is None else ours + entered.kinds
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=TOKENS * 6e-7)
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_tied_heads(model_type: str) -> None:
+    _, model, description = built(model_type)
+    head = model.get_output_embeddings()
+    if head is not None:
+        assert description.tied == (head.weight is model.get_input_embeddings().weight)

@@ -1,0 +1,303 @@
+"""The registry of model types: plans name schemes of the catalogue, and nothing imports PyTorch before it builds."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import whatwhere as ww
+from whatwhere.models.configuration.description import CLASS_NAMES, Plan
+from whatwhere.models.configuration.input_keys import LearnedKeys, SinusoidalKeys
+from whatwhere.models.configuration.schemes import SCALINGS, SCHEMES
+from whatwhere.models.configuration.score_keys import alibi_slopes, falcon_slopes
+from whatwhere.models.huggingface import Description
+from whatwhere.models.parameters import InputParameters
+from whatwhere.models.registry import MODEL_TYPES
+from whatwhere.what.token_ids import FIXED_AFTER_PADDING, LEARNED_AFTER_PADDING
+from whatwhere.where.score.alibi import slopes
+
+from .inside import TABLES
+from .tiny import config_of, model_of
+
+BLOCKED = 'import sys\nsys.modules["torch"] = None\n'
+"""The beginning of a program in which an import of PyTorch fails."""
+
+
+def run(program: str, *args: str | Path) -> str:
+    """Run a program in a process of its own, and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, args)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def plans_of(description: Description) -> list[Plan]:
+    """Return every plan of a description."""
+    plans = (description.input, *description.query_key, *description.score)
+    return [plan for plan in plans if plan is not None]
+
+
+# PyTorch
+
+
+def test_configurations_are_read_and_written_without_torch(tmp_path: Path) -> None:
+    """Every model type, and numbers of parameters; a plan can be shown, but not be built."""
+    configs = [json.loads(config_of(model_type).to_json_string(use_diff=False)) for model_type in MODEL_TYPES]
+    (tmp_path / "configs.json").write_text(json.dumps(configs))
+    (tmp_path / "config.json").write_text(json.dumps(configs[0]))
+    program = f"""{BLOCKED}
+import json
+import whatwhere as ww
+configs = json.load(open(sys.argv[1] + "/configs.json"))
+for config in configs:
+    description = ww.read(config)
+    assert ww.from_huggingface(ww.to_huggingface(description)) == description
+    assert ww.parameters(config).tokens == config["vocab_size"] * description.token_dim
+    repr(description)
+assert ww.read(sys.argv[1] + "/config.json") == ww.read(configs[0])
+plan = next(plan for plan in description.query_key if plan is not None)
+try:
+    plan.build()
+except ModuleNotFoundError:
+    print(len(configs))
+"""
+    assert int(run(program, tmp_path)) == len(MODEL_TYPES)
+
+
+def test_a_real_model_is_inspected_without_torch(minilm: Path) -> None:
+    """BERT's positions are a table in the file: nothing needs to be built."""
+    printed = run(f"{BLOCKED}from whatwhere.cli import main\nmain()", "inspect", minilm, "--json")
+    assert json.loads(printed)
+    assert "position_embeddings" in printed
+
+
+# Plans and the catalogue
+
+
+def test_plans_name_schemes_of_the_catalogue() -> None:
+    doors = {ww.InputEncoding: "input", ww.QueryKeyMap: "query_key", ww.ScoreBias: "score"}
+    for name, scheme in SCHEMES.items():
+        assert {doors[base] for base in doors if issubclass(scheme, base)} == {ww.catalogue[name].door}
+        assert CLASS_NAMES[name] == scheme.__name__
+    for name, scaling in SCALINGS.items():
+        built = ww.scheme(name, dim=32, num_heads=1, max_length=64).query_key
+        assert isinstance(built, ww.Rotary)
+        assert type(built.scaling) is scaling
+        assert CLASS_NAMES[name] == scaling.__name__
+    assert set(CLASS_NAMES) == {*SCHEMES, *SCALINGS}
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_every_plan_builds_what_it_names(model_type: str) -> None:
+    for plan in plans_of(ww.from_huggingface(config_of(model_type))):
+        built: Any = plan.build(device="meta" if plan.scheme in ("learned", "t5", "deberta") else None)
+        assert type(built) is SCHEMES[plan.scheme]
+        assert plan.name in ww.catalogue
+        names: dict[str, Any] = {kind.__name__: kind for kind in (*SCHEMES.values(), *SCALINGS.values())}
+        assert repr(eval(repr(plan), names)) == repr(plan.build())
+
+
+def test_a_plan_shows_the_call_that_builds_it() -> None:
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    plan = ww.from_huggingface(config_of("llama", rope_parameters={"rope_theta": 1e4, **yarn})).query_key[0]
+    assert plan is not None
+    assert repr(plan).startswith("Rotary(head_dim=16, theta=10000.0, interleaved=False, rotary_dim=None, scaling=YaRN(")
+    assert (plan.scheme, plan.name) == ("rotary", "rotary-yarn")
+
+
+# Settings that constructors refuse are refused when they are read
+
+LLAMA = {
+    "model_type": "llama", "vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
+    "num_key_value_heads": 4, "max_position_embeddings": 64,
+}  # fmt: skip
+ORIGINAL = {"original_max_position_embeddings": 16}
+NUMBERS: tuple[Any, ...] = (1e-30, 1e-19, 0.5, 1, 1.0, 2, 3.5, 1e18, 1e19, 1e30)
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "linear": {"factor": 2.0},
+    "dynamic": {"factor": 2.0},
+    "yarn": {"factor": 2.0, "beta_fast": 4.0, "beta_slow": 2.0, "attention_factor": 1.5, "mscale": 1.0,
+             "mscale_all_dim": 1.0, **ORIGINAL},
+    "longrope": {"factor": 2.0, "short_factor": [1.0], "long_factor": [2.0], "attention_factor": 1.5, **ORIGINAL},
+    "llama3": {"factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **ORIGINAL},
+    "proportional": {"factor": 2.0, "partial_rotary_factor": 0.5},
+}  # fmt: skip
+
+
+def variants(rope_type: str) -> list[dict[str, Any]]:
+    """Return rope parameters with each number replaced or removed, beside thetas and heads of several sizes."""
+    parameters = {"rope_type": rope_type, "rope_theta": 1e4, **PARAMETERS[rope_type]}
+    changed = [parameters]
+    for name in ("rope_theta", *PARAMETERS[rope_type]):
+        values = [[1.0], [1.0] * 8, [1.0, 2.0]] if isinstance(parameters[name], list) else NUMBERS
+        changed += [{**parameters, name: value} for value in values]
+        changed.append({key: value for key, value in parameters.items() if key != name})
+    return changed
+
+
+@pytest.mark.parametrize("rope_type", PARAMETERS)
+@pytest.mark.parametrize("head_dim", [1, 2, 3, 4, 6, 16])
+def test_what_is_read_can_be_built(rope_type: str, head_dim: int) -> None:
+    read = refused = 0
+    for parameters in variants(rope_type):
+        try:
+            description = ww.from_huggingface({**LLAMA, "head_dim": head_dim, "rope_parameters": parameters})
+        except (ww.errors.SettingError, ww.errors.ShapeError, ww.errors.CheckpointError):
+            refused += 1
+            continue
+        read += 1
+        for plan in plans_of(description):
+            plan.build()
+    assert read + refused > 3
+    assert head_dim != 16 or rope_type == "longrope" or read > 3
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a short YaRN": ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "beta_slow": 64.0, **ORIGINAL}},
+                     "beta_fast is 32.0 and beta_slow 64.0"),
+    "a theta of 1": ({"rope_theta": 1.0, "rope_scaling": {"type": "yarn", "factor": 2.0, **ORIGINAL}},
+                     "rope_theta is 1.0, but YaRN needs one above 1"),
+    "a magnitude beyond float32": (
+        {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "attention_factor": 1e19, **ORIGINAL}},
+        r"attention_factor is 1e\+19, but must be from 1e-18",
+    ),
+    "a factor below 1": ({"rope_parameters": {"rope_type": "dynamic", "factor": 0.5}}, "factor is 0.5, but dynamic"),
+    "two features": ({"head_dim": 2, "rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "more than 2 feat"),
+    "an odd head": ({"head_dim": 3}, "rotary_dim=3 of head_dim=3"),
+    "a head of one": ({"head_dim": 1}, "rotary_dim=1 of head_dim=1"),
+    "no pair": ({"rope_parameters": {"rope_type": "proportional", "partial_rotary_factor": 0.01}}, "rotates no pair"),
+    "a length of 1": (
+        {"rope_parameters": {"rope_type": "longrope", "factor": 2.0, "short_factor": [1.0] * 8,
+                             "long_factor": [1.0] * 8, "original_max_position_embeddings": 1}},
+        "must be at least 2",
+    ),
+    "sections that run over": (
+        {"model_type": "qwen3_vl_text", "head_dim": 16, "rope_parameters": {"mrope_section": [0, 0, 8]}},
+        "interleaved axis 2 has one pair in 3",
+    ),
+    "rotary_dim beyond the head": ({"model_type": "gptj", "rotary_dim": 32}, "rotary_dim=32 of head_dim=16"),
+    "T5 with one bucket": (
+        {"model_type": "mt5", "d_model": 64, "num_heads": 4, "num_layers": 1, "relative_attention_num_buckets": 1},
+        "relative_attention_num_buckets is 1",
+    ),
+    "T5 without room": (
+        {"model_type": "mt5", "d_model": 64, "num_heads": 4, "num_layers": 1, "relative_attention_max_distance": 16},
+        "must be above 16",
+    ),
+    "T5 with buckets without end": (
+        {"model_type": "mt5", "d_model": 64, "num_heads": 4, "num_layers": 1, "relative_attention_num_buckets": 2**40},
+        "at most 4,096 are read",
+    ),
+    "DeBERTa without room": (
+        {"model_type": "deberta-v2", "relative_attention": True, "pos_att_type": "c2p", "position_buckets": 64,
+         "max_relative_positions": 33},
+        "must be above 33",
+    ),
+    "an odd sinusoid": (
+        {"model_type": "ctrl", "n_embd": 15, "n_head": 5, "n_layer": 1}, "15 features cannot hold sinusoidal positions",
+    ),
+    "slopes of nothing": (
+        {"model_type": "mpt", "d_model": 64, "n_layers": 1, "n_heads": 4, "attn_config": {"alibi_bias_max": 1e6}},
+        "slopes of 0",
+    ),
+}  # fmt: skip
+OTHER_NAMES = ("ctrl", "mpt", "mt5")
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_settings_that_no_scheme_takes_are_refused_when_they_are_read(case: str) -> None:
+    keys, message = REFUSED[case]
+    base = {"vocab_size": 9} if keys.get("model_type") in OTHER_NAMES else LLAMA
+    with pytest.raises((ww.errors.SettingError, ww.errors.ShapeError), match=message):
+        ww.from_huggingface({**base, **keys})
+
+
+def test_slopes_without_torch_are_those_of_alibi() -> None:
+    for num_heads in range(1, 131):
+        assert alibi_slopes(num_heads) == tuple(slopes(num_heads))
+        rounded = torch.tensor(slopes(num_heads)).bfloat16().double() * 80**-0.5
+        assert falcon_slopes(num_heads, 80) == tuple(rounded.tolist())
+
+
+# Facts of model types
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_queries_see_later_keys_where_theirs_do(model_type: str) -> None:
+    """Whether the first tokens' outputs change with the last token of the same text."""
+    config = config_of(model_type)
+    model = model_of(config)
+    description = ww.from_huggingface(config)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2)
+        ids = torch.arange(4, 13)[None]
+        changed = torch.cat([ids[:, :-1], ids[:, -1:] + 9], dim=1)
+        others = {"input_ids": ids} if description.part else {}
+        name = "decoder_input_ids" if description.part else "input_ids"
+        one, other = (model(**{**others, name: tokens})[0][:, :3] for tokens in (ids, changed))
+    differs = bool((one - other).abs().max() > 1e-4 * one.abs().max())
+    assert differs is not description.causal
+
+
+def test_an_encoder_that_decodes_is_causal() -> None:
+    description = ww.from_huggingface(config_of("bert", is_decoder=True))
+    assert description.causal
+    assert ww.from_huggingface(ww.to_huggingface(description)) == description
+    assert not ww.from_huggingface(config_of("t5"), part="encoder").causal
+    assert not ww.from_huggingface(config_of("gemma3_text", use_bidirectional_attention=True)).causal
+
+
+def test_positions_after_padding_are_one_list() -> None:
+    """The registry and the surgery of live models agree on types and on the id where the key is absent."""
+    learned, fixed = {}, {}
+    for name, model_type in MODEL_TYPES.items():
+        for reader in model_type.readers:
+            padding_idx = model_type.defaults.get("pad_token_id")
+            if isinstance(reader, LearnedKeys) and reader.offset == "padding":
+                (fixed if name == "mpnet" else learned)[name] = padding_idx
+            if isinstance(reader, SinusoidalKeys) and reader.offset == "padding":
+                fixed[name] = padding_idx
+    assert learned.items() <= LEARNED_AFTER_PADDING.items()
+    assert fixed.items() <= FIXED_AFTER_PADDING.items()
+    known = {*LEARNED_AFTER_PADDING, *FIXED_AFTER_PADDING} & set(MODEL_TYPES)
+    assert known == {*learned, *fixed}
+
+
+# Numbers of parameters
+
+
+def counted(model: nn.Module, part: str | None) -> InputParameters:
+    """Return the parameters of a model of transformers that `parameters` counts, by the names of its modules."""
+    tokens = model.get_input_embeddings().weight
+    head = model.get_output_embeddings()
+    inside = [(name, module) for name, module in model.named_modules() if part is None or f"{part}." in f"{name}."]
+    tables = [m.weight for name, m in inside if TABLES.search(name) and isinstance(m, nn.Embedding)]
+    segments = [module.weight for name, module in inside if name.endswith("token_type_embeddings")]
+    return InputParameters(
+        tokens.numel(),
+        sum(table.numel() for table in tables if isinstance(table, nn.Parameter) and table.requires_grad),
+        sum(table.numel() for table in segments),
+        head.weight.numel() if head is not None and head.weight is not tokens else 0,
+    )
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_parameters_are_those_of_the_model(model_type: str, tied: bool) -> None:
+    config = config_of(model_type, tie_word_embeddings=tied)
+    with torch.device("meta"):
+        model = model_of(config)
+    for part in MODEL_TYPES[model_type].parts or (None,):
+        ours, theirs = ww.parameters(config, part=part), counted(model, part)
+        if model.get_output_embeddings() is None:  # transformers has no such head for this type
+            ours = InputParameters(ours.tokens, ours.positions, ours.segments)
+        assert ours == theirs

@@ -1,0 +1,201 @@
+"""cos and sin of every rope_type are transformers' own, within the trained length and beyond it."""
+
+from importlib import import_module
+from math import log
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
+
+import whatwhere as ww
+from whatwhere.models.configuration.description import ScalingPlan
+from whatwhere.models.configuration.rope_scaling import write_scaling
+
+from .tiny import config_of
+
+# They take angles in float32: at position p a cosine is off by up to p * 6e-8 from the rounding of the angle, and as
+# much from that of the frequency; its own rounding, and that of the magnitude, add a little.
+PER_POSITION, AT_REST = 1.2e-7, 2e-7
+ORIGINAL = 64
+SHORT, BEYOND = torch.arange(ORIGINAL)[None], torch.arange(4 * ORIGINAL)[None]
+LISTS = {"short_factor": [1.0 + n / 8 for n in range(8)], "long_factor": [1.0 + n for n in range(8)]}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": ORIGINAL}
+KINDS: dict[str, dict[str, Any]] = {
+    "default": {"rope_type": "default"},
+    "linear": {"rope_type": "linear", "factor": 4.0},
+    "dynamic": {"rope_type": "dynamic", "factor": 4.0},
+    "yarn": YARN,
+    "yarn, ramp not rounded": {**YARN, "truncate": False, "beta_fast": 16, "beta_slow": 2},
+    "yarn, DeepSeek's magnitude": {**YARN, "mscale": 0.7, "mscale_all_dim": 1.3},
+    "yarn, magnitude given": {**YARN, "attention_factor": 1.5},
+    "yarn, factor from the lengths": {**YARN, "factor": None},
+    "longrope": {"rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": ORIGINAL, **LISTS},
+    "longrope, factor from the lengths": {
+        "rope_type": "longrope", "factor": None, "original_max_position_embeddings": ORIGINAL, **LISTS,
+    },
+    "longrope, magnitude given": {
+        "rope_type": "longrope", "attention_factor": 1.2, "original_max_position_embeddings": ORIGINAL, **LISTS,
+    },
+    "llama3": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": ORIGINAL,
+    },
+    "proportional": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "factor": 2.0},
+}  # fmt: skip
+
+
+def rotary_of(config: PreTrainedConfig) -> nn.Module:
+    """Make the module of a configuration's own model that gives cos and sin."""
+    package = type(config).__module__.rsplit(".", 1)[0]
+    source = import_module(f"{package}.modeling_{package.rsplit('.', 1)[1]}")
+    names = [name for name in vars(source) if name.endswith("RotaryEmbedding") and "Vision" not in name]
+    return getattr(source, names[0])(config)
+
+
+def scheme_of(config: PreTrainedConfig | dict[str, Any], layer: int = 0) -> ww.Rotary | ww.MultimodalRotary:
+    """Read a configuration, and build what turns in a layer."""
+    scheme = ww.from_huggingface(config).wheres(ignore_windows=True)[layer].query_key
+    assert isinstance(scheme, ww.Rotary | ww.MultimodalRotary)
+    return scheme
+
+
+def require_equal(scheme: ww.Rotary | ww.MultimodalRotary, theirs: tuple[Tensor, Tensor], at: Tensor) -> None:
+    """Compare cos and sin within what float32 angles allow, and at position 0 to the bit."""
+    p = ww.Positions.from_position_ids(at)
+    farthest = at if at.dim() == 2 else at.amax(0)
+    bound = (PER_POSITION * farthest + AT_REST)[..., None] * scheme.magnitude
+    for ours, wanted in zip(scheme.bind_among(p, (p,)), theirs, strict=True):
+        mine, wanted = ours[:, 0], wanted[..., : ours.shape[-1]]  # theirs has each pair twice
+        assert mine.shape == wanted.shape
+        assert bool(((mine - wanted).abs() <= bound).all())
+        assert torch.equal(mine[farthest == 0], wanted[farthest == 0])
+
+
+@pytest.mark.parametrize("at", [SHORT, BEYOND], ids=["short", "beyond"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_rope_type(kind: str, at: Tensor) -> None:
+    parameters = {"rope_theta": 10_000.0, **KINDS[kind]}
+    length = ORIGINAL if kind == "dynamic" else 4 * ORIGINAL
+    config = config_of("llama", rope_parameters=parameters, max_position_embeddings=length)
+    require_equal(scheme_of(config), rotary_of(config)(torch.zeros(1), at), at)
+
+
+OTHERS = {
+    "alpha": ("hunyuan_v1_dense", {"rope_type": "dynamic", "alpha": 1000.0}),
+    "two magnitudes": ("phimoe", {**KINDS["longrope"], "short_mscale": 1.25, "long_mscale": 1.25}),
+    "beside": ("phi3", {**KINDS["longrope"], "partial_rotary_factor": 0.5, **{name: [1.5] * 4 for name in LISTS}}),
+}
+
+
+@pytest.mark.parametrize("case", [*KINDS, *OTHERS])
+def test_there_and_back(case: str) -> None:
+    model_type, parameters = OTHERS.get(case, ("llama", KINDS.get(case, {})))
+    beside = {"original_max_position_embeddings": ORIGINAL} if case == "beside" else {}
+    sizes = {"model_type": model_type, "vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 1}
+    config = {**sizes, "num_attention_heads": 4, "max_position_embeddings": 256, "num_key_value_heads": 4, **beside}
+    description = ww.from_huggingface({**config, "rope_parameters": {"rope_theta": 2e4, **parameters}})
+    written = ww.to_huggingface(description)
+    assert ww.from_huggingface(written) == description
+    assert description.query_key[0].settings["theta"] == written["rope_parameters"]["rope_theta"] == 2e4
+
+
+def test_a_scaling_that_hugging_face_does_not_have() -> None:
+    with pytest.raises(ww.errors.SettingError, match=r"no rope_type that means rotary-mine\(factor=2\.0\)"):
+        write_scaling(ScalingPlan("rotary-mine", {"factor": 2.0}))
+
+
+@pytest.mark.parametrize("at", [SHORT, BEYOND], ids=["short", "beyond"])
+@pytest.mark.parametrize("kind", ["default", "linear", "dynamic", "yarn", "llama3"])
+@pytest.mark.parametrize("model_type", ["gpt_neox", "phi", "glm"])
+def test_a_part_of_each_head(model_type: str, kind: str, at: Tensor) -> None:
+    parameters = {"rope_theta": 10_000.0, "partial_rotary_factor": 0.5, **KINDS[kind]}
+    length = ORIGINAL if kind == "dynamic" else 4 * ORIGINAL
+    config = config_of(model_type, rope_parameters=parameters, max_position_embeddings=length)
+    scheme = scheme_of(config)
+    assert scheme.rotary_dim == 8
+    require_equal(scheme, rotary_of(config)(torch.zeros(1), at), at)
+
+
+@pytest.mark.parametrize("at", [SHORT, BEYOND], ids=["short", "beyond"])
+@pytest.mark.parametrize("model_type", ["gemma3_text", "modernbert", "olmo3", "mellum"])
+def test_each_kind_of_layer_by_its_own(model_type: str, at: Tensor) -> None:
+    """Not with YaRN's `truncate`: transformers looks for it beside the kinds, and so never finds it."""
+    parameters = {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
+        "full_attention": {**KINDS["yarn"], "rope_theta": 50_000.0},
+    }
+    kinds = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
+    config = config_of(model_type, rope_parameters=parameters, layer_types=kinds, max_position_embeddings=256)
+    for layer, kind in enumerate(kinds):
+        require_equal(scheme_of(config, layer), rotary_of(config)(torch.zeros(1), at, kind), at)
+    assert scheme_of(config, 0).theta == 1000.0
+    assert scheme_of(config, 1).theta == 50_000.0
+
+
+@pytest.mark.parametrize("at", [SHORT, BEYOND], ids=["short", "beyond"])
+@pytest.mark.parametrize(
+    "model_type", ["qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_5_text", "glm4v_text"]
+)
+def test_three_coordinates(model_type: str, at: Tensor) -> None:
+    """Time, height and width differ: text, where they are one, never tells a mix-up."""
+    config = config_of(model_type)
+    at = torch.stack([at, at * 3 % 17, at * 5 % 23])
+    scheme = scheme_of(config) if model_type != "qwen3_5_text" else scheme_of(config, 3)
+    cos, sin = rotary_of(config)(torch.zeros(1), at)
+    if model_type == "glm4v_text":
+        assert scheme.interleaved
+        cos, sin = cos[..., ::2], sin[..., ::2]  # theirs has both features of a pair side by side
+    require_equal(scheme, (cos, sin), at)
+
+
+def test_hunyuan_raises_theta_once() -> None:
+    """Its kind is called dynamic, but alpha is a fixed rise."""
+    parameters = {"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "mscale": 1.0}
+    config = config_of("hunyuan_v1_dense", head_dim=16, rope_parameters={"rope_theta": 10_000.0, **parameters})
+    scheme = scheme_of(config)
+    assert scheme.scaling == ww.scaling.NTK(1000.0)
+    require_equal(scheme, rotary_of(config)(torch.zeros(1), BEYOND), BEYOND)
+
+
+@pytest.mark.parametrize("name", ["su", "longrope", "yarn"])
+@pytest.mark.parametrize("at", [SHORT, BEYOND], ids=["short", "beyond"])
+def test_phi3_has_three_names_for_longrope(name: str, at: Tensor) -> None:
+    """Its trained length stands beside, and the factor is that of the two lengths; they forget it with `su`."""
+    older = {"type": name, **LISTS}
+    lengths = {"max_position_embeddings": 256, "original_max_position_embeddings": ORIGINAL}
+    config = config_of("phi3", rope_scaling={**older, "type": "longrope" if name == "su" else name}, **lengths)
+    read = scheme_of({**config.to_dict(), "rope_parameters": None, "rope_scaling": older})
+    assert read.magnitude == (1 + log(4) / log(ORIGINAL)) ** 0.5
+    require_equal(read, rotary_of(config)(torch.zeros(1), at), at)
+    assert repr(scheme_of(config)) == repr(read)
+
+
+def test_phimoe_has_a_magnitude_of_its_own() -> None:
+    """Not beyond the trained length: there transformers keeps the short factors, which is not LongRoPE."""
+    parameters = {**KINDS["longrope"], "rope_theta": 10_000.0, "short_mscale": 1.25, "long_mscale": 1.25}
+    config = config_of("phimoe", rope_parameters=parameters)
+    scheme = scheme_of(config)
+    assert scheme.magnitude == 1.25
+    require_equal(scheme, rotary_of(config)(torch.zeros(1), SHORT), SHORT)
+
+
+def test_latent_attention_scales_by_the_square_of_the_gain() -> None:
+    parameters = {**KINDS["yarn"], "rope_theta": 10_000.0, "mscale": 1.0, "mscale_all_dim": 1.0}
+    config = config_of("deepseek_v3", rope_parameters=parameters)
+    description = ww.from_huggingface(config)
+    source = import_module("transformers.models.deepseek_v3.modeling_deepseek_v3")
+    assert description.scale == pytest.approx(source.DeepseekV3Attention(config, 0).scaling, rel=1e-12)
+    assert description.scale == pytest.approx(16**-0.5 * (0.1 * log(4) + 1) ** 2)
+    assert description.wheres()[0].scale == description.scale
+
+
+def test_pin_llama_with_half_a_head_is_refused_here_and_broken_there() -> None:
+    """Transformers turns 16 features by default, and fails for a scaled kind: 8 numbers for 16 features."""
+    config = config_of(
+        "llama", rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+    )
+    assert rotary_of(config)(torch.zeros(1), SHORT)[0].shape[-1] == 16
+    with pytest.raises(ww.errors.SettingError, match="heads of 'llama' are rotated whole"):
+        ww.from_huggingface(config)

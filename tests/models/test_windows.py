@@ -1,0 +1,168 @@
+"""Windows: which layers attend to near tokens only is what transformers' own models do, or is refused."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import whatwhere as ww
+from whatwhere.models.configuration.model_type import NoWindows
+from whatwhere.models.huggingface import Description, Window
+from whatwhere.models.registry import MODEL_TYPES
+
+from .tiny import LAYERS, config_of, model_of
+
+TOKENS = 9
+WITH_WINDOWS = [name for name, family in MODEL_TYPES.items() if not isinstance(family.windows, NoWindows)]
+SMALL = {"sliding_window": 3, "use_sliding_window": True, "max_window_layers": 2}
+KEYS: dict[str, dict[str, Any]] = {
+    "dots1": {"sliding_window": 3, "max_window_layers": 2},
+    "gpt_neo": {"window_size": 3},
+    "llama4_text": {"attention_chunk_size": 4},
+    "mellum": {"sliding_window": 3, "layer_types": ["sliding_attention", "full_attention"] * 2},
+    "modernbert": {"local_attention": 6},
+    "modernbert-decoder": {"local_attention": 6},
+    "smollm3": {"sliding_window": 3, "use_sliding_window": True},
+    **dict.fromkeys(("qwen2", "qwen2_moe", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3"), SMALL),
+    "qwen3_moe": {"sliding_window": 3, "use_sliding_window": True},
+}
+MISTRAL: dict[str, Any] = {
+    "model_type": "mistral", "vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}  # fmt: skip
+
+
+def of(model_type: str, **keys: Any) -> dict[str, Any]:
+    """Give a small configuration with Llama's names."""
+    return {**MISTRAL, "model_type": model_type, **keys}
+
+
+def attended(config: Any) -> list[Tensor]:
+    """Give, for each layer with attention, which keys the queries of the model gave any weight, causal part only."""
+    model = model_of(config)
+    ids = torch.arange(TOKENS)[None] + 4
+    with torch.no_grad():
+        weights = model(ids, output_attentions=True).attentions
+    return [(layer[0] > 0).any(0) for layer in weights if layer is not None and layer.shape[-2:] == (TOKENS, TOKENS)]
+
+
+def expected(description: Description, layer: int) -> Tensor:
+    """Give which keys a layer may look at, as described."""
+    window = description.windows[layer]
+    return torch.ones(TOKENS, TOKENS, dtype=torch.bool) if window is None else window.mask(ww.positions(TOKENS))[0, 0]
+
+
+@pytest.mark.parametrize("model_type", WITH_WINDOWS)
+def test_windows_are_theirs(model_type: str) -> None:
+    config = config_of(model_type, **KEYS.get(model_type, {"sliding_window": 3}))
+    description = ww.from_huggingface(config)
+    assert any(description.windows)
+    linear = [kind != "linear_attention" for kind in description.layer_types or ("",) * LAYERS]
+    layers = [layer for layer in range(LAYERS) if linear[layer]]
+    seen = attended(config)
+    for layer, theirs in zip(layers, seen, strict=True):
+        bidirectional = bool(theirs.triu(1).any())
+        ours = expected(description, layer)
+        assert torch.equal(ours if bidirectional else ours.tril(), theirs)
+    assert any(key in description.used for key in ("sliding_window", "local_attention", "attention_chunk_size",
+                                                   "window_size"))  # fmt: skip
+    assert ww.from_huggingface(ww.to_huggingface(description)) == description
+
+
+def test_windows_that_count_both_sides() -> None:
+    """EmbeddingGemma: `use_bidirectional_attention` halves the window."""
+    config = config_of("gemma3_text", sliding_window=6, use_bidirectional_attention=True)
+    description = ww.from_huggingface(config)
+    assert description.windows[0] == Window(4)
+    for layer, theirs in enumerate(attended(config)):
+        assert torch.equal(expected(description, layer), theirs)
+    assert ww.from_huggingface(ww.to_huggingface(description)) == description
+
+
+@pytest.mark.parametrize("model_type", [name for name in MODEL_TYPES if name not in WITH_WINDOWS])
+def test_a_type_without_windows_refuses_them(model_type: str) -> None:
+    config = config_of(model_type).to_dict()
+    with pytest.raises(ww.errors.SettingError, match="sliding_window=3 is no key"):
+        ww.from_huggingface({**config, "sliding_window": 3})
+    assert not any(ww.from_huggingface({**config, "sliding_window": None, "use_sliding_window": False}).windows)
+
+
+def test_layers_with_windows_are_built_knowingly() -> None:
+    description = ww.read(of("mistral", sliding_window=3))
+    assert description.windows == (Window(3), Window(3))
+    assert "sliding_window" in description.used
+    assert "2 of 2 layers have windows" in description.notes[-1]
+    with pytest.raises(
+        ww.errors.SettingError, match=r"2 of 2 layers of this 'mistral' .*within 3 [^\n]*\n.*ignore_windows=True"
+    ):
+        description.wheres()
+    where = description.wheres(ignore_windows=True)[0]
+    q, k, v = torch.randn(3, 1, 4, TOKENS, 16)
+    p = ww.positions(TOKENS)
+    q, k = where.at(p).query_key(q, k)
+    ours = where.at(p).attention(q, k, v, mask=description.windows[0].mask(p))
+    far = (torch.arange(TOKENS)[:, None] - torch.arange(TOKENS)).abs() >= 3
+    scores = (q @ k.mT / 4).masked_fill(far | ~torch.ones_like(far).tril(), -torch.inf)
+    torch.testing.assert_close(ours, scores.softmax(-1) @ v)
+    assert ww.read(of("mistral", sliding_window=None)).wheres()[0].query_key is not None
+
+
+def test_a_mask_in_the_middle_of_a_text() -> None:
+    """One query after keys that a cache holds, and chunks, which are counted from 0."""
+    keys, last = ww.positions(7), ww.positions(1, start=6)
+    assert Window(3).mask(last, keys)[0, 0, 0].tolist() == [False] * 4 + [True] * 3
+    assert Window(4, chunked=True).mask(last, keys)[0, 0, 0].tolist() == [False] * 4 + [True] * 3
+    assert Window(4, chunked=True).mask(ww.positions(1, start=3), keys)[0, 0, 0].tolist() == [True] * 4 + [False] * 3
+
+
+@pytest.mark.parametrize(
+    ("config", "windows"),
+    [
+        (of("qwen2", sliding_window=8, max_window_layers=1), (None, None)),  # switched off, as in most files
+        (of("qwen2", sliding_window=8, max_window_layers=1, use_sliding_window=True), (None, Window(8))),
+        (of("qwen3", use_sliding_window=False, sliding_window=None, max_window_layers=28), (None, None)),
+        (of("gpt_oss", head_dim=16, layer_types=["full_attention", "sliding_attention"]), (None, Window(128))),
+        (of("ministral", sliding_window=None), (None, None)),
+        (of("mistral"), (Window(4096), Window(4096))),
+        (of("gpt_neo", num_layers=2, attention_types=[[["global"], 1], [["local"], 1]], window_size=5),
+         (None, Window(5))),
+    ],
+)  # fmt: skip
+def test_which_layers(config: dict[str, Any], windows: tuple[Window | None, ...]) -> None:
+    if config["model_type"] == "gpt_neo":
+        config = {key: value for key, value in config.items() if key != "num_hidden_layers"}
+    description = ww.read(config)
+    assert description.windows == windows
+    assert ww.read(ww.to_huggingface(description)) == description
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a window that is not said": (
+        of("gemma2", head_dim=16, sliding_window=None), "layer 0 is of the type sliding_attention, but sliding_window",
+    ),
+    "a window that is switched off": (
+        of("qwen2", layer_types=["sliding_attention"] * 2), "use_sliding_window is off",
+    ),
+    "kinds that its code does not read": (
+        of("mistral", layer_types=["full_attention", "sliding_attention"]), "'mistral' does not read it",
+    ),
+    "no size": (of("mistral", sliding_window="wide"), "whole number of at least 1"),
+    "no size at all": (of("mistral", sliding_window=0), "whole number of at least 1"),
+    "two halves": (of("modernbert", local_attention=8, sliding_window=3), "sliding_window is 3, but .* with 4 only"),
+    "kinds of a type that has one": (of("llama", layer_types=["full_attention"] * 2), "layer_types"),
+    "no pattern": (of("gpt_neo", attention_types="local"), "must be a list"),
+    "a pattern of another length": (of("gpt_neo", attention_types=[[["local"], 3]]), "needs pairs such as"),
+    "a pattern too short": (of("gpt_neo", attention_types=[[["local"], 1]]), "names 1 layers, but there are 2"),
+    "an unknown word": (of("gpt_neo", attention_types=[[["near"], 2]]), "needs pairs such as"),
+    "two lists": (
+        of("gpt_neo", attention_types=[[["local"], 2]], attention_layers=["local", "global"]), "keep one of them",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_windows_that_are_refused(case: str) -> None:
+    config, told = REFUSED[case]
+    with pytest.raises(ww.errors.SettingError, match=told):
+        ww.from_huggingface(config)

@@ -1,0 +1,188 @@
+"""The architecture: imports go down one list of layers, no circles, and every path is described."""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import whatwhere
+
+PACKAGE = Path(whatwhere.__file__).parent
+ROOT = PACKAGE.parents[1]
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+MOST_FILES = 264
+SCHEMES = ("where.input", "where.query_key", "where.score")
+
+
+def layers() -> list[str]:
+    """Return the modules and packages in the order of ARCHITECTURE.md, the lowest first."""
+    block = re.search(r"<!-- layers, lowest first -->\n```text\n(.*?)```", ARCHITECTURE, re.DOTALL)
+    assert block is not None, "ARCHITECTURE.md has no list of layers"
+    return [line.split()[0] for line in block.group(1).splitlines() if line.strip()]
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Return every module below whatwhere, by its dotted name; a package is its __init__.py."""
+    files = {path: path.relative_to(PACKAGE).with_suffix("").parts for path in PACKAGE.rglob("*.py")}
+    return {".".join(parts).removesuffix(".__init__"): path for path, parts in files.items() if parts != ("__init__",)}
+
+
+@cache
+def imports() -> dict[str, frozenset[str]]:
+    """Return what each module imports of ours, anywhere: at its top, inside functions, and for the type checker."""
+    return {name: frozenset(_imported(path) - {name}) for name, path in modules().items()}
+
+
+def _imported(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            targets = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        else:
+            continue
+        for target in targets:
+            name = target.removeprefix("whatwhere.") if target.startswith("whatwhere.") else ""
+            while name and name not in modules():
+                name = name.rpartition(".")[0]
+            found |= {name} - {""}
+    return found
+
+
+def layer_of(name: str) -> int:
+    """Return the number of a module's layer: of the longest listed name that it begins with."""
+    listed = layers()
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        if (prefix := ".".join(parts[:count])) in listed:
+            return listed.index(prefix)
+    raise AssertionError(f"{name} is in no layer: add it to the list in ARCHITECTURE.md")
+
+
+def circles(edges: dict[str, frozenset[str]]) -> list[list[str]]:
+    """Return the groups of modules that import each other, directly or through others."""
+
+    def reached(start: str) -> set[str]:
+        seen, left = set(), [start]
+        while left:
+            for following in edges[left.pop()] - seen:
+                seen.add(following)
+                left.append(following)
+        return seen
+
+    within = {name: reached(name) for name in edges}
+    groups = {tuple(sorted({name, *(other for other in within[name] if name in within[other])})) for name in edges}
+    return sorted(list(group) for group in groups if len(group) > 1)
+
+
+def test_circles_are_found() -> None:
+    edges = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}
+    assert circles({name: frozenset(targets) for name, targets in edges.items()}) == [["a", "b", "c"]]
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    # A package's own __init__.py may list what is below it.
+    assert not circles(imports())
+
+
+@pytest.mark.parametrize("name", sorted(modules()))
+def test_imports_go_down_the_layers(name: str) -> None:
+    own = layer_of(name)
+    upward = sorted(other for other in imports()[name] if layer_of(other) > own)
+    assert not upward, f"{name} imports {upward}, which ARCHITECTURE.md lists above it"
+
+
+def test_every_layer_is_there() -> None:
+    assert not [name for name in layers() if name not in modules()]
+    assert len(set(layers())) == len(layers())
+
+
+@pytest.mark.parametrize("name", sorted(n for n in modules() if n.startswith(SCHEMES) and n not in SCHEMES))
+def test_schemes_do_not_know_each_other(name: str) -> None:
+    package, private = name.rpartition(".")[0], "_"
+    others = {other for other in imports()[name] if other.startswith(SCHEMES)}
+    assert all(other.startswith(f"{package}.{private}") for other in others), "schemes share only a private base"
+
+
+def test_the_reference_imports_numpy_alone() -> None:
+    files = sorted((PACKAGE / "reference").rglob("*.py"))
+    assert files
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                top = name.split(".")[0]
+                ours = name.startswith("whatwhere.reference")
+                assert top == "numpy" or top in sys.stdlib_module_names or ours, f"{path} imports {name}"
+
+
+def test_only_testing_imports_the_reference() -> None:
+    users = {name for name, targets in imports().items() if any(t.startswith("reference") for t in targets)}
+    assert all(name.startswith(("testing", "reference")) for name in users)
+
+
+def test_there_are_not_too_many_files() -> None:
+    assert len(modules()) + 1 <= MOST_FILES
+
+
+def described() -> set[str]:
+    """Return the paths of the tree in ARCHITECTURE.md, below src/whatwhere."""
+    block = re.search(r"```text\nsrc/whatwhere/\n(.*?)```", ARCHITECTURE, re.DOTALL)
+    assert block is not None, "ARCHITECTURE.md has no tree"
+    found: set[str] = set()
+    folders: list[str] = []
+    for line in block.group(1).splitlines():
+        if not line.strip():
+            continue
+        depth = (len(line) - len(line.lstrip(" "))) // 2 - 1
+        names = line.split("  ")[depth + 1 :]
+        names = next(part for part in names if part.strip()).split()
+        if names[0].endswith("/"):
+            folders = [*folders[:depth], names[0]]
+            found.add("".join(folders))
+            continue
+        found |= {"".join(folders[:depth]) + name for name in names}
+    return found
+
+
+def test_every_file_is_in_the_tree() -> None:
+    files = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")}
+    expected = {name for name in files if not name.endswith("__init__.py") and "/web/" not in name}
+    folders = {f"{Path(name).parent}/" for name in files if "/" in name}
+    tree = {name for name in described() if name.endswith((".py", "/"))}
+    assert not sorted((expected | folders) - tree), "not in the tree of ARCHITECTURE.md"
+    existing = {name for name in tree if (PACKAGE / name).exists()}
+    assert tree == existing, f"in the tree of ARCHITECTURE.md, but not there: {sorted(tree - existing)}"
+
+
+def test_the_architecture_is_short() -> None:
+    assert len(ARCHITECTURE.splitlines()) <= 200
+
+
+def definitions(tree: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str, ast.AST]]:
+    """Yield the public functions, classes and methods, without what is defined inside functions."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            marks = node.decorator_list
+            if any(isinstance(mark, ast.Name) and mark.id == "overload" for mark in marks):
+                continue  # the definition behind it has the docstring
+            if any(isinstance(mark, ast.Attribute) and mark.attr == "setter" for mark in marks):
+                continue  # so has the property
+            yield f"{prefix}.{node.name}", node
+            if isinstance(node, ast.ClassDef):
+                yield from definitions(node, f"{prefix}.{node.name}")
+
+
+@pytest.mark.parametrize("name", sorted(modules()))
+def test_public_definitions_have_docstrings(name: str) -> None:
+    tree = ast.parse(modules()[name].read_text(encoding="utf-8"))
+    silent = [n for n, node in definitions(tree, name) if ast.get_docstring(node) is None]
+    assert not silent

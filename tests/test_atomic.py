@@ -1,0 +1,168 @@
+"""Atomic writes: whole or not at all, on a disk that is full as on one that is not."""
+
+import json
+import os
+import resource
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import whatwhere as ww
+from whatwhere.atomic import atomic_file, atomic_folder, is_unfinished, require_writable, write_atomic
+from whatwhere.cli import app
+from whatwhere.comparison.folder import write_json
+from whatwhere.models.checkpoint import write_projector
+
+
+@contextmanager
+def full_disk(room: int) -> Iterator[None]:
+    """Let no file grow beyond some bytes: the system refuses the rest of a write, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def inside(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("before", [{}, {"out": b"old"}])
+def test_a_full_disk_leaves_what_was_there(before: dict[str, bytes], tmp_path: Path) -> None:
+    for name, content in before.items():
+        (tmp_path / name).write_bytes(content)
+    with full_disk(1000), pytest.raises(OSError, match="too large"):
+        write_atomic(tmp_path / "out", bytes(5000))
+    assert inside(tmp_path) == before
+    write_atomic(tmp_path / "out", "new é\n")
+    assert inside(tmp_path) == {"out": "new é\n".encode()}
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_nothing_is_left_by_what_ends_the_writing(error: type[BaseException], tmp_path: Path) -> None:
+    def write() -> None:
+        with atomic_file(tmp_path / "out") as path:
+            path.write_bytes(b"half")
+            raise error
+
+    with pytest.raises(error):
+        write()
+    assert inside(tmp_path) == {}
+
+
+def test_a_file_that_appears_meanwhile_stays(tmp_path: Path) -> None:
+    def write() -> None:
+        with atomic_file(tmp_path / "out", replace=False) as path:
+            path.write_bytes(b"ours")
+            (tmp_path / "out").write_bytes(b"theirs")
+
+    with pytest.raises(FileExistsError):
+        write()
+    assert inside(tmp_path) == {"out": b"theirs"}
+
+
+def test_a_link_stays_a_link_and_a_mode_a_mode(tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "real").chmod(0o640)
+    (tmp_path / "out").symlink_to(tmp_path / "real")
+    write_atomic(tmp_path / "out", b"new")
+    assert (tmp_path / "out").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"new"
+    assert stat.S_IMODE((tmp_path / "real").stat().st_mode) == 0o640
+
+
+def test_a_device_is_written_to_and_never_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_atomic(pipe, b"all of it")
+        assert os.read(reader, 100) == b"all of it"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_a_folder_takes_the_place_of_another_whole(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "old").write_bytes(b"")
+    for error in (None, OSError):
+        try:
+            with atomic_folder(out, replace=True) as path:
+                (path / f"new{error}").write_bytes(b"")
+                if error is not None:
+                    raise error
+        except OSError:
+            assert error is OSError
+        assert [each.name for each in out.iterdir()] == ["newNone"]
+        assert [each.name for each in tmp_path.iterdir()] == ["out"]
+
+
+def test_whether_a_place_can_be_written_is_tried_without_a_trace(tmp_path: Path) -> None:
+    require_writable(tmp_path / "out")
+    with pytest.raises(OSError, match="No such file"):
+        require_writable(tmp_path / "nowhere" / "out")
+    assert list(tmp_path.iterdir()) == []
+    with atomic_file(tmp_path / "out") as path:
+        assert is_unfinished(path)
+    assert not is_unfinished(tmp_path / "out")
+
+
+# What writes
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    np.save(tmp_path / "table.npy", np.random.default_rng(0).standard_normal((200, 8)).astype(np.float32))
+    return tmp_path / "table.npy"
+
+
+@pytest.mark.parametrize("form", ["svg", "tsv", "json"])
+def test_a_map_is_whole_or_not_there(form: str, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out" / f"map.{form}"
+    out.parent.mkdir()
+    command = ["map", str(model), "--out", str(out)]
+    with full_disk(2000):
+        done = CliRunner().invoke(app, command)
+    assert done.exit_code == 1
+    assert f"{out} cannot be written: File too large." in done.output.replace("\n", " ").replace("  ", " ")
+    assert inside(out.parent) == {}
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert len(inside(out.parent)[out.name]) > 2000
+
+
+def test_what_encode_saves_is_whole_or_not_there(tmp_path: Path) -> None:
+    out = tmp_path / "x.safetensors"
+    out.write_bytes(b"before")
+    with full_disk(200):
+        done = CliRunner().invoke(app, ["encode", "the cat sat", "--save", str(out)])
+    assert done.exit_code == 1
+    assert inside(tmp_path) == {"x.safetensors": b"before"}
+
+
+def test_results_and_tables_are_whole_or_not_there(tmp_path: Path) -> None:
+    with full_disk(200), pytest.raises(ww.errors.ResultsError, match="cannot be written"):
+        write_json(tmp_path / "results.json", {"numbers": list(range(1000))})
+    with full_disk(200), pytest.raises(ww.errors.CheckpointError, match="cannot be written"):
+        write_projector(tmp_path, np.ones((100, 3), dtype=np.float32), ["a"] * 100)
+    assert inside(tmp_path) == {}
+    write_json(tmp_path / "results.json", {"numbers": [1]})
+    assert json.loads(inside(tmp_path)["results.json"]) == {"numbers": [1]}
+
+
+def test_a_page_of_the_notebook_is_whole_or_not_there(tmp_path: Path) -> None:
+    from whatwhere.studio.notebook import Shown
+
+    page = Shown("x" * 5000, 300, "table")
+    with full_disk(200), pytest.raises(ww.errors.SettingError, match="cannot be written"):
+        page.save(tmp_path / "page.html")
+    assert inside(tmp_path) == {}
+    assert page.save(tmp_path / "page.html").read_text() == "x" * 5000

@@ -1,0 +1,172 @@
+"""Which kernel computes; the compiled library: its age, levels, threads, and the numbers of sixteen bits of
+native.h."""
+
+import ast
+import shutil
+import sys
+from collections.abc import Iterator
+from ctypes import c_char_p
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.flop_counter import FlopCounterMode
+
+import whatwhere as ww
+from whatwhere.kernels import backend, library, rotary
+
+from .running import script
+
+KERNELS = Path(backend.__file__).parent
+BUILD = Path(__file__).parents[1] / "hatch_build.py"
+
+compiled = pytest.mark.skipif(not backend.COMPILED, reason="no kernels were compiled, or they are disabled")
+
+
+@compiled
+@pytest.mark.skipif(not BUILD.exists(), reason="not in a checkout")
+def test_the_library_is_made_of_these_sources():
+    """Else another kernel is tested than the one that can be read; `python hatch_build.py` compiles it anew."""
+    assert library.library().sources == script(BUILD).sources()
+
+
+@compiled
+def test_a_level_that_the_processor_cannot_do_gives_way_to_its_best():
+    best = library.Library(library.FILE).level
+    for given in library.LEVELS:
+        expected = given if library.LEVELS.index(given) <= library.LEVELS.index(best) else best
+        assert library.Library(library.FILE, given).level == expected
+
+
+def through(x: Tensor, c: Tensor) -> Tensor:
+    """Send numbers through the kernel: (x c - 0, x 0 + 0 c) for each, side by side."""
+    pairs = torch.stack([x, torch.zeros_like(x)], -1).reshape(1, 1, -1, 26)  # 13 pairs: a vector of 8, and a rest
+    table = c.reshape(1, 1, -1, 13)
+    (turned,) = rotary.computed(backend.compiled("rotate"), (pairs,), table, torch.zeros_like(table), interleaved=True)
+    return turned.reshape(-1, 2)[:, 0]
+
+
+def test_kernels_import_each_other_in_no_circle():
+    """Wherever an import stands, under TYPE_CHECKING too; what the table of backend.py loads late is named there."""
+    files = {path.relative_to(KERNELS).with_suffix("").as_posix(): path for path in KERNELS.rglob("*.py")}
+    graph = {name.removesuffix("/__init__"): set(ours(path)) for name, path in files.items()}
+    assert len(graph) > 10
+    TopologicalSorter(graph).prepare()
+
+
+def ours(path: Path) -> Iterator[str]:
+    """Yield the files of kernels/ that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("whatwhere.kernels"):
+            folder = node.module.removeprefix("whatwhere.kernels").strip(".").replace(".", "/")
+            for alias in node.names:
+                inner = KERNELS / folder / alias.name
+                found = inner.with_suffix(".py").exists() or inner.is_dir()
+                yield f"{folder}/{alias.name}".strip("/") if found else folder
+
+
+def padded(x: Tensor) -> Tensor:
+    """A whole number of rows."""
+    return torch.cat([x, x.new_zeros(-len(x) % 13)])
+
+
+def require_same(found: Tensor, wanted: Tensor) -> None:
+    """Every bit, but for which NaN it is."""
+    assert torch.equal(found.isnan(), wanted.isnan())
+    kind = torch.int16 if found.element_size() == 2 else torch.int32
+    assert torch.equal(found.nan_to_num().view(kind), wanted.nan_to_num().view(kind))
+
+
+@compiled
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_every_number_of_sixteen_bits_is_read(dtype, level):
+    numbers = padded(torch.arange(-(2**15), 2**15, dtype=torch.int16).view(dtype))
+    found = through(numbers, torch.ones(len(numbers)))
+    require_same(found, numbers.float().to(dtype))
+
+
+@compiled
+@pytest.mark.parametrize(("dtype", "kept"), [(torch.bfloat16, 16), (torch.float16, 19)])
+def test_numbers_are_rounded_to_the_nearest_ties_to_even(dtype, kept, level):
+    """All bits that decide, each with what follows: nothing, a little, just below, at, above the tie, all ones."""
+    rest = 32 - kept
+    tails = [0, 1, 2 ** (rest - 1) - 1, 2 ** (rest - 1), 2 ** (rest - 1) + 1, 2**rest - 1]
+    heads = torch.arange(-(2 ** (kept - 1)), 2 ** (kept - 1), dtype=torch.int64) * 2**rest
+    for tail in tails:
+        numbers = padded((heads + tail).to(torch.int32).view(torch.float32))
+        found = through(torch.ones(len(numbers), dtype=dtype), numbers)
+        require_same(found, numbers.to(dtype))
+
+
+@compiled
+@pytest.mark.parametrize("tokens", [1, 2, 3, 64, 1000])
+@pytest.mark.parametrize("own_threads", [False, True])
+def test_each_piece_is_done_once_whatever_the_threads(tokens, own_threads, tmp_path, monkeypatch):
+    """On PyTorch's threads, and on threads of our own where these are not found."""
+    loaded = library.library()
+    if own_threads:
+        loaded = library.Library(Path(shutil.copy(library.FILE, tmp_path)))  # a second one, with a state of its own
+        loaded._loaded.whatwhere_use_pool(None)
+    kernel = loaded.function("rotate", c_char_p)
+    x, angles = torch.randn(3, 8, tokens, 64), torch.randn(1, 1, tokens, 32)
+    wanted = rotary.turned(x, angles.cos(), angles.sin(), False)
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            y = x.clone()
+            rotary.overwritten(kernel, y, angles.cos(), angles.sin(), False)  # twice done would be turned twice
+            assert torch.equal(y, wanted)
+    finally:
+        torch.set_num_threads(before)
+
+
+def serves(*tensors: Tensor) -> bool:
+    return backend.on_cpu("rotate", *tensors) is not None
+
+
+def test_which_tensors_kernels_take():
+    x = torch.ones(2)
+    assert serves(x, torch.nn.Parameter(x)) == backend.COMPILED
+    with ww.pytorch_only():
+        assert not serves(x)
+    with FlopCounterMode(display=False):
+        assert not serves(x)
+    with forward_ad.dual_level():
+        assert not serves(x)
+    assert not serves(x, x.to("meta"))
+    assert not serves(torch.complex(x, x).conj().imag)
+
+    class Mine(Tensor):
+        pass
+
+    assert not serves(x.as_subclass(Mine))
+    said = []
+    torch.func.vmap(lambda row: said.append(serves(row)) or row)(x)
+    make_fx(lambda row: said.append(serves(row)) or row)(x)
+    y = x.clone().requires_grad_()
+    y.register_hook(lambda g: said.append(serves(g)))
+    torch.autograd.grad((2 * y).sum(), y, torch.ones(3), is_grads_batched=True)
+    assert said == [False, False, False]
+    assert not serves(x.to_sparse())
+
+
+@compiled
+@pytest.mark.skipif(sys.platform != "linux", reason="the system tells of its pages on Linux")
+def test_large_memory_is_asked_for_in_huge_pages():
+    large = backend.in_huge_pages(torch.empty(40 << 20, dtype=torch.uint8))
+    middle = large.data_ptr() + large.numel() // 2
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, _, value = line.partition(" ")
+        if not name.endswith(":"):
+            begin, _, end = name.partition("-")
+            inside = int(begin, 16) <= middle < int(end, 16)
+        elif inside and name == "VmFlags:":
+            assert "hg" in value.split()
+            return
+    pytest.fail("the memory is nowhere")

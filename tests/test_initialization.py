@@ -1,0 +1,299 @@
+"""Initial values: from the seed alone whatever other threads draw, and equal to those of PyTorch's one random state."""
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from functools import wraps
+from threading import Event, Thread, current_thread
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import whatwhere as ww
+from whatwhere.analysis.walkthrough import random_embedding, random_scheme
+from whatwhere.checks import require_generator
+from whatwhere.comparison.folder import Folder
+from whatwhere.comparison.settings import make_settings, name_of
+from whatwhere.comparison.tasks import Expressions
+from whatwhere.comparison.train import build
+from whatwhere.position import as_positions
+from whatwhere.what.embedding import INITS, TokenEmbedding
+from whatwhere.what.row_adamw.optimizer import RowAdamW
+from whatwhere.where.catalogue import Scheme
+
+TASK = Expressions(trained=(2, 3))
+TOLD = make_settings("expressions", [4], dim=16, heads=2, feedforward=16, batch=8, device="cpu")
+_LONG = 10.0
+_MOMENT = 0.3
+"""Seconds that a thread is given to come in between; where a lock keeps it out, the wait ends without it."""
+
+
+def own(dim: int, num_heads: int, max_length: int) -> ww.Where:
+    """Build a scheme that draws from PyTorch's one random state, as a scheme of a user's own does."""
+    return ww.Where(input=ww.Learned(dim, max_length), score=ww.KERPLE(num_heads))
+
+
+def built(scheme: Any = "learned", seed: int = 3) -> list[Tensor]:
+    return [weight.detach() for weight in build(scheme, seed, TASK, TOLD).parameters()]
+
+
+DRAWS: dict[str, Callable[[], list[Tensor]]] = {
+    "build": built,
+    "build of one's own": lambda: built(("own", own)),
+    "random_embedding": lambda: [random_embedding(9, 4, seed=5).weight.detach()],
+    "random_scheme": lambda: list(random_scheme("learned", 8, 2, 9, seed=6).input.state_dict().values()),
+}
+
+
+def identity(tmp_path: Any) -> None:
+    Folder(tmp_path / "results", TASK, TOLD, ["learned", ("own", own)])
+
+
+@pytest.mark.parametrize("other", [*DRAWS, "identity"])
+@pytest.mark.parametrize("name", DRAWS)
+def test_the_seed_alone_decides_whatever_another_thread_draws(
+    name: str, other: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Just before its first table is drawn, another thread draws one, and goes on only after it."""
+    expected = DRAWS[name]()
+    before = torch.get_rng_state()
+    first, has_begun, may_end = Event(), Event(), Event()
+
+    def in_between() -> None:
+        identity(tmp_path) if other == "identity" else DRAWS[other]()
+
+    thread = Thread(target=in_between, daemon=True)
+    for kind in (TokenEmbedding, ww.Learned):
+
+        @wraps(kind.reset_parameters)
+        def draws(module: Any, *given: Any, draw: Any = kind.reset_parameters, **named: Any) -> None:
+            if current_thread() is not thread and not first.is_set() and not module.weight.is_meta:
+                first.set()
+                thread.start()
+                has_begun.wait(_MOMENT)
+            draw(module, *given, **named)
+            if current_thread() is thread and not module.weight.is_meta:
+                has_begun.set()
+                may_end.wait(_LONG)
+
+        monkeypatch.setattr(kind, "reset_parameters", draws)
+    try:
+        found = DRAWS[name]()
+    finally:
+        may_end.set()
+        thread.join(_LONG)
+    assert first.is_set()
+    assert not thread.is_alive()
+    assert all(map(torch.equal, found, expected))
+    assert torch.equal(torch.get_rng_state(), before), "the caller's random state stays"
+
+
+# Equal to the one random state, in the same order.
+
+SCHEMES = [(row.name, options) for row in ww.catalogue.values() for options in ({}, *row.variants)]
+SCHEMES += [("ssmax", {"then": row.name}) for row in ww.catalogue.values() if row.door == "query_key"]
+SCHEMES += [("learned+kerple", {}), ("fourier+fope+t5", {})]
+
+
+@pytest.mark.parametrize(("name", "options"), SCHEMES, ids=str)
+def test_a_scheme_from_a_generator_is_the_one_from_the_global_state(name: str, options: dict[str, Any]) -> None:
+    torch.manual_seed(2_000_003 + 4)
+    expected = ww.scheme(name, 48, 2, 40, **options).state_dict()
+    before = torch.get_rng_state()
+    found = random_scheme(name, 48, 2, 40, seed=4, **options).state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("row", [row for row in ww.catalogue.values() if row.learned], ids=lambda row: row.name)
+def test_parameters_are_drawn_anew_from_a_generator(row: Scheme) -> None:
+    """Built anywhere, also on the meta device, they become those of the generator."""
+    expected = random_scheme(row.name, 48, 2, 40, seed=1).state_dict()
+    given = {"device": "meta"}
+    for where in (row.build(48, 2, 40), row.build(48, 2, 40, **given).to_empty(device="cpu")):
+        where.reset_parameters(torch.Generator().manual_seed(2_000_004))
+        torch.testing.assert_close(where.state_dict(), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("init", [*INITS, 0.3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_table_from_a_generator_is_the_one_from_the_global_state(init: Any, dtype: torch.dtype) -> None:
+    torch.manual_seed(8)
+    expected = TokenEmbedding(20, 6, init=init, padding_idx=2, dtype=dtype)
+    table = TokenEmbedding(20, 6, init=init, padding_idx=2, dtype=dtype, device="meta").to_empty(device="cpu")
+    table.reset_parameters(torch.Generator().manual_seed(8))
+    assert torch.equal(table.weight, expected.weight)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("scheme", ["learned", "rotary/t5", "fourier+fope", ("own", own)], ids=name_of)
+def test_a_run_starts_as_pytorchs_own_layers_do(scheme: Any, tied: bool) -> None:
+    """From two seeds of the one random state, and layers that draw themselves."""
+    told = dataclasses.replace(TOLD, tied=tied)
+    torch.manual_seed(2_000_003 + 3)
+    if isinstance(scheme, str):
+        parts = [ww.scheme(part, 16, 2, TASK.token_count(3)) for part in scheme.split("/")]
+    else:
+        parts = [own(16, 2, TASK.token_count(3))]
+    torch.manual_seed(3)
+    expected = [TokenEmbedding(TASK.vocab_size, 16, init=told.token_std).weight]
+    for _ in range(told.layers):
+        layers = [nn.Linear(16, 48, bias=False), nn.Linear(16, 16, bias=False), nn.Linear(16, 16), nn.Linear(16, 16)]
+        expected += [weight for layer in layers for weight in layer.parameters()]
+    expected += [] if tied else [nn.Linear(16, TASK.vocab_size, bias=False).weight]
+    model = build(scheme, 3, TASK, told)
+    norms = {id(w) for part in model.modules() if isinstance(part, nn.LayerNorm) for w in part.parameters()}
+    learned = {id(w) for w in model.wheres.parameters()}
+    found = [weight for weight in model.parameters() if id(weight) not in norms | learned]
+    assert len(found) == len(expected)
+    assert all(map(torch.equal, found, expected))
+    by_schemes = [weight for part in parts for weight in part.parameters()]
+    assert all(map(torch.equal, model.wheres.parameters(), by_schemes))
+
+
+def test_a_model_is_drawn_anew_from_a_generator() -> None:
+    model = build("learned+kerple", 0, TASK, TOLD)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.fill_(torch.nan)
+    model.reset_parameters(torch.Generator().manual_seed(3))
+    expected = build("learned+kerple", 3, TASK, TOLD)
+    for (name, weight), other in zip(model.named_parameters(), expected.parameters(), strict=True):
+        assert weight.isfinite().all(), name
+        assert torch.equal(weight, other) or "where" in name
+
+
+# Modules of a user's own.
+
+
+class Foreign(ww.InputEncoding):
+    """An input scheme whose network draws from the global state alone."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim, self.network = dim, nn.Linear(1, dim)
+
+    def forward(self, positions: Any) -> Tensor:
+        return self.network(as_positions(positions).index[0, ..., None].float())
+
+
+def test_a_part_that_takes_no_generator_draws_from_the_state_that_it_seeds() -> None:
+    before = torch.get_rng_state()
+    layers = [ww.InputLayer(9, 4, Foreign(4)) for _ in range(2)]
+    after = torch.get_rng_state()
+    assert not torch.equal(before, after)
+    for layer in layers:
+        layer.reset_parameters(torch.Generator().manual_seed(2))
+    assert torch.equal(torch.get_rng_state(), after)
+    first, second = (layer.where.input.network.weight for layer in layers)
+    assert torch.equal(first, second)
+    layers[1].reset_parameters(torch.Generator().manual_seed(3))
+    assert not torch.equal(first, second)
+
+
+def test_a_part_that_cannot_draw_is_refused() -> None:
+    scheme = Foreign(4)
+    scheme.shift = nn.Parameter(torch.zeros(4))
+    with pytest.raises(
+        ww.errors.SettingError, match=r"Foreign has parameters, but no reset_parameters(.|\n)*Write one"
+    ):
+        ww.Where(input=scheme).reset_parameters()
+
+
+def test_a_generator_of_another_device_is_refused() -> None:
+    with FakeTensorMode():
+        weight = torch.empty(2, device="cuda")
+    with pytest.raises(
+        ww.errors.SettingError, match=r"on cuda:0, but got a generator on cpu(.|\n)*torch.Generator\('cuda'\)"
+    ):
+        require_generator("Learned", torch.Generator(), weight)
+    require_generator("Learned", torch.Generator(), torch.empty(2, device="meta"))
+
+
+# A table that is shared.
+
+
+class Model(nn.Module):
+    """Tokens, and a projection to logits that has their weight."""
+
+    def __init__(self, device: str = "cpu") -> None:
+        super().__init__()
+        self.layer = ww.InputLayer(11, 4, ww.Learned(4, 8, device=device), device=device)
+        self.head = nn.Linear(4, 11, bias=False, device=device)
+        self.head.weight = self.layer.tokens.weight
+
+    def tied(self) -> bool:
+        return self.head.weight is self.layer.tokens.weight
+
+
+def test_a_tied_projection_survives_to_empty() -> None:
+    direct, late = Model(), Model("meta").to_empty(device="cpu")
+    assert late.tied()
+    late.layer.reset_parameters(torch.Generator().manual_seed(0))
+    direct.layer.tokens.reset_parameters(torch.Generator().manual_seed(0))
+    assert torch.equal(late.head.weight, direct.head.weight)
+    assert [name for name, _ in late.named_parameters()] == [name for name, _ in direct.named_parameters()]
+    late.head(late.layer(torch.tensor([[1, 2]]))).sum().backward()
+    assert (late.layer.tokens.weight.grad != 0).any(-1).all(), "the projection's gradient reaches the table"
+    assert late.to_empty(device="cpu").tied()
+    assert late.bfloat16().tied()
+    assert late.head.weight.dtype == torch.bfloat16
+    assert not Model("meta").requires_grad_(False).to_empty(device="cpu").head.weight.requires_grad
+
+
+def test_a_table_on_meta_stays_there_when_its_type_changes() -> None:
+    model = Model("meta").bfloat16()
+    assert model.tied()
+    assert (model.head.weight.device.type, model.head.weight.dtype) == ("meta", torch.bfloat16)
+
+
+def test_a_tied_projection_survives_a_copy() -> None:
+    model = Model()
+    copied = copy.deepcopy(model)
+    assert copied.tied()
+    assert copied.head.weight is not model.head.weight
+    assert torch.equal(copied.head.weight, model.head.weight)
+
+
+def stepped(model: Model, optimizer: torch.optim.Optimizer) -> None:
+    for ids in ([[1, 2]], [[2, 3]], [[2, 4]]):
+        optimizer.zero_grad()
+        model.layer(torch.tensor(ids)).square().sum().backward()
+        optimizer.step()
+
+
+def test_a_tied_projection_survives_a_copy_under_row_adamw() -> None:
+    """Rows that are behind are up to date in the copy, whichever of both is copied first."""
+    model, dense = Model(), Model()
+    dense.load_state_dict(model.state_dict())
+    stepped(model, RowAdamW(model.layer.tokens, lr=0.1))
+    stepped(dense, torch.optim.AdamW([dense.head.weight], lr=0.1))
+    assert not torch.allclose(model.head.weight, dense.head.weight, rtol=0, atol=1e-3), "some rows are behind"
+    for given in (nn.ModuleList([model.head, model.layer]), model):
+        parts = list(copy.deepcopy(given).children())
+        head, layer = parts if isinstance(parts[0], nn.Linear) else parts[::-1]
+        assert head.weight is layer.tokens.weight
+        assert layer.tokens.keeper is None
+        torch.testing.assert_close(head.weight, dense.head.weight, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_table_of_row_adamw_is_what_was_drawn_anew(dtype: torch.dtype) -> None:
+    """What rows have yet to move belongs to the table before, also to one that was emptied."""
+    model = Model().to(dtype)
+    optimizer = RowAdamW(model.layer.tokens, lr=0.1)
+    for empties in (False, True):
+        stepped(model, optimizer)
+        if empties:
+            model.to_empty(device="cpu")
+            assert model.tied()
+        model.layer.reset_parameters(torch.Generator().manual_seed(5))
+        expected = TokenEmbedding(11, 4, dtype=dtype)
+        expected.reset_parameters(torch.Generator().manual_seed(5))
+        ids = torch.arange(11)
+        assert torch.equal(model.layer.tokens(ids), expected(ids))
+        optimizer.flush()
+        assert torch.equal(model.head.weight, expected.weight)

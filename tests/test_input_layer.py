@@ -1,0 +1,144 @@
+"""The input layer: the sum of what and where."""
+
+import pytest
+import torch
+
+import whatwhere as ww
+
+IDS = torch.tensor([[4, 2, 7], [0, 0, 1]])
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def test_without_a_scheme_it_is_the_token_table():
+    layer = ww.InputLayer(10, 8)
+    assert torch.equal(layer(IDS), layer.tokens.weight[IDS])
+
+
+@pytest.mark.parametrize("scheme", [ww.Sinusoidal(8), ww.Learned(8, 5)], ids=["sinusoidal", "learned"])
+def test_it_adds_the_position_to_the_token(scheme):
+    layer = ww.InputLayer(10, 8, input=scheme)
+    x = layer(IDS)
+    assert x.shape == (2, 3, 8)
+    assert torch.equal(x, layer.tokens.weight[IDS] + scheme(ww.positions(3)))
+
+
+def test_scale_multiplies_the_token_and_not_the_position():
+    scheme = ww.Sinusoidal(16)
+    layer = ww.InputLayer(10, 16, input=scheme, scale="sqrt_dim")
+    assert torch.allclose(layer(IDS), 4 * layer.tokens.weight[IDS] + scheme(ww.positions(3)))
+
+
+@pytest.mark.parametrize(
+    ("given", "index"),
+    [
+        (ww.positions(3, start=40), [[40, 41, 42]] * 2),
+        (ww.Positions.packed([1, 2]), [[0, 0, 1]] * 2),
+        (ww.Positions.from_mask(torch.tensor([[0, 1, 1], [1, 1, 1]])), [[0, 0, 1], [0, 1, 2]]),
+        (torch.tensor([[5, 6, 7], [1, 2, 3]]), [[5, 6, 7], [1, 2, 3]]),
+        (torch.tensor([2, 3, 4]), [[2, 3, 4]] * 2),
+        (3, [[0, 1, 2]] * 2),
+    ],
+    ids=["start", "packed", "left padding", "tensor", "one row", "number"],
+)
+def test_positions_as_they_come(given, index):
+    scheme = ww.Learned(8, 64)
+    layer = ww.InputLayer(10, 8, input=scheme)
+    assert torch.equal(layer(IDS, given), layer.tokens.weight[IDS] + scheme.weight[torch.tensor(index)])
+
+
+def test_a_here_bound_by_the_model_serves():
+    scheme = ww.Sinusoidal(8)
+    layer = ww.InputLayer(10, 8)
+    here = ww.Where(input=scheme, score=ww.ALiBi(2)).at(ww.positions(3, start=9))
+    assert torch.equal(layer(IDS, here), layer.tokens.weight[IDS] + scheme(ww.positions(3, start=9)))
+
+
+def test_a_here_of_the_layers_own_scheme_serves():
+    scheme = ww.Learned(8, 16)
+    layer = ww.InputLayer(10, 8, input=scheme)
+    for where in (layer.where, ww.Where(input=scheme, query_key=ww.Rotary(4))):
+        assert torch.equal(layer(IDS, where.at(ww.positions(3))), layer(IDS))
+
+
+def test_a_here_of_another_scheme_is_refused():
+    layer = ww.InputLayer(10, 8, input=ww.Learned(8, 16))
+    with pytest.raises(ww.errors.DoorError) as caught:
+        layer(IDS, ww.Where(input=ww.Learned(8, 16)).at(ww.positions(3)))
+    assert str(caught.value) == (
+        "this layer has its own input scheme, Learned, but the Here that was passed was bound with another.\n"
+        "Leave the scheme to one of them: InputLayer(input=None), or bind the layer's own layer.where."
+    )
+
+
+def test_both_tables_are_parameters_and_get_gradients():
+    layer = ww.InputLayer(10, 8, input=ww.Learned(8, 5), padding_idx=0)
+    assert sorted(name for name, _ in layer.named_parameters()) == ["tokens.weight", "where.input.weight"]
+    layer(IDS).sum().backward()
+    # Tokens count their slots (the padding id 0 none), positions their sequences, rows that do not occur none.
+    assert layer.tokens.weight.grad[:, 0].tolist() == [0, 1, 1, 0, 1, 0, 0, 1, 0, 0]
+    assert layer.where.input.weight.grad[:, 0].tolist() == [2, 2, 2, 0, 0]
+
+
+def test_reset_draws_both_tables_anew():
+    layer = ww.InputLayer(10, 8, input=ww.Learned(8, 5), padding_idx=3)
+    before = {name: value.detach().clone() for name, value in layer.named_parameters()}
+    layer.reset_parameters()
+    moved = {name: (value != before[name]).any(-1).tolist() for name, value in layer.named_parameters()}
+    assert moved["tokens.weight"] == [n != 3 for n in range(10)]
+    assert moved["where.input.weight"] == [True] * 5
+
+
+def test_reset_serves_schemes_without_parameters_too():
+    layer = ww.InputLayer(10, 8, input=ww.Sinusoidal(8))
+    before = layer.tokens.weight.detach().clone()
+    layer.reset_parameters()
+    assert not torch.equal(layer.tokens.weight, before)
+
+
+def test_settings_reach_the_token_table():
+    layer = ww.InputLayer(10, 8, init="torch", scale=2.0, padding_idx=1, device="meta", dtype=torch.float64)
+    table = layer.tokens
+    assert (table.init, table.scale, table.padding_idx) == ("torch", 2.0, 1)
+    assert (table.weight.device.type, table.weight.dtype) == ("meta", torch.float64)
+
+
+def test_a_bfloat16_table_gives_bfloat16_vectors():
+    layer = ww.InputLayer(10, 8, input=ww.Sinusoidal(8), dtype=torch.bfloat16)
+    x = layer(IDS)
+    exact = layer.tokens.weight[IDS].float() + layer.where.input(ww.positions(3))
+    assert x.dtype == torch.bfloat16
+    assert torch.equal(x, exact.bfloat16())
+
+
+def test_no_tokens_give_no_vectors():
+    layer = ww.InputLayer(10, 8, input=ww.Learned(8, 5))
+    assert layer(torch.zeros(2, 0, dtype=torch.int64)).shape == (2, 0, 8)
+
+
+@pytest.mark.compile
+def test_the_layer_is_exported_with_positions_as_an_argument():
+    layer = ww.InputLayer(10, 8, input=ww.Learned(8, 16))
+    program = torch.export.export(layer, (IDS, ww.positions(3)))
+    other, later = torch.tensor([[1, 9, 0], [3, 3, 8]]), ww.positions(3)
+    assert torch.equal(program.module()(other, later), layer(other, later))
+
+
+def test_gradients_by_function_are_those_of_backward():
+    layer = ww.InputLayer(10, 8, input=ww.Learned(8, 16))
+
+    def loss(parameters):
+        return torch.func.functional_call(layer, parameters, (IDS,)).square().sum()
+
+    parameters = dict(layer.named_parameters())
+    gradients = torch.func.grad(loss)({name: value.detach() for name, value in parameters.items()})
+    layer(IDS).square().sum().backward()
+    assert all(torch.allclose(gradients[name], value.grad) for name, value in parameters.items())
+
+
+def test_a_number_of_positions_lies_on_the_device_of_the_ids():
+    layer = ww.InputLayer(10, 8, input=ww.Learned(8, 16, device="meta"), device="meta")
+    assert layer(IDS.to("meta"), 3).device.type == "meta"

@@ -1,0 +1,761 @@
+"""Positions: what each constructor promises, and the mask against its definition, one pair at a time."""
+
+import copy
+import dataclasses
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch._dynamo.testing import CompileCounter
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import whatwhere as ww
+from whatwhere.position import as_positions, of_queries_and_keys
+
+few = settings(deadline=None, max_examples=50)
+
+
+def mask_by_loops(queries, keys, causal):
+    """The definition, one pair at a time."""
+    rows = max(queries.batch, keys.batch)
+    table = torch.zeros(rows, 1, queries.tokens, keys.tokens, dtype=torch.bool)
+    for b in range(rows):
+        at_query, at_key = b % queries.batch, b % keys.batch
+        for i in range(queries.tokens):
+            for j in range(keys.tokens):
+                of_query = 0 if queries.segment is None else int(queries.segment[at_query, i])
+                of_key = 0 if keys.segment is None else int(keys.segment[at_key, j])
+                later = int(keys.order[at_key, j]) > int(queries.order[at_query, i])
+                table[b, 0, i, j] = of_query == of_key and of_key >= 0 and not (causal and later)
+    return table
+
+
+lengths = st.lists(st.integers(1, 5), min_size=1, max_size=4)
+padded = st.integers(1, 6).flatmap(
+    lambda n: st.lists(st.lists(st.booleans(), min_size=n, max_size=n), min_size=1, max_size=3)
+)
+recipes = st.one_of(
+    st.tuples(st.just("positions"), st.tuples(st.integers(1, 6), st.integers(0, 9))),
+    st.tuples(st.just("packed"), lengths),
+    st.tuples(st.just("from_mask"), padded),
+)
+
+
+def make(recipe):
+    """Make the sampled positions: inside the test, as the run-time type check may use random numbers."""
+    kind, what = recipe
+    if kind == "positions":
+        return ww.positions(*what)
+    return ww.Positions.packed(what) if kind == "packed" else ww.Positions.from_mask(torch.tensor(what))
+
+
+def test_positions_count_from_the_start():
+    p = ww.positions(4, start=40)
+    assert p.index.tolist() == [[[40, 41, 42, 43]]]
+    assert p.order.tolist() == [[40, 41, 42, 43]]
+    assert (p.axes, p.batch, p.tokens, p.segment, p.run, p.max_length) == (1, 1, 4, None, True, 44)
+    assert p.index.dtype == torch.int64
+
+
+def test_positions_may_be_none_at_all():
+    assert ww.positions(0).index.shape == (1, 1, 0)
+    assert ww.positions(0).mask().shape == (1, 1, 0, 0)
+
+
+def test_a_start_for_each_sequence():
+    p = ww.positions(2, start=torch.tensor([3, 0, 9], dtype=torch.int32))
+    assert p.index.tolist() == [[[3, 4], [0, 1], [9, 10]]]
+    assert (p.batch, p.run, p.max_length) == (3, True, 11)
+
+
+@few
+@given(lengths)
+def test_packed_documents_count_from_zero_and_see_only_themselves(sizes):
+    p = ww.Positions.packed(sizes)
+    assert p.index[0, 0].tolist() == [n for size in sizes for n in range(size)]
+    assert p.order[0].tolist() == list(range(sum(sizes)))
+    assert p.max_length == max(sizes)
+    blocks = torch.block_diag(*(torch.ones(size, size) for size in sizes)).bool()
+    assert torch.equal(p.mask(causal=False)[0, 0], blocks)
+    assert torch.equal(p.mask()[0, 0], blocks.tril())
+
+
+def test_one_packed_document_is_a_plain_run():
+    assert ww.Positions.packed([4]).run
+    assert ww.Positions.packed([4]).segment is None
+    assert not ww.Positions.packed([2, 2]).run
+
+
+@few
+@given(padded)
+def test_from_mask_counts_the_real_tokens_only(rows):
+    p = ww.Positions.from_mask(torch.tensor(rows))
+    for b, row in enumerate(rows):
+        real = [n for n, there in enumerate(row) if there]
+        assert [int(p.index[0, b, n]) for n in real] == list(range(len(real)))
+    there = torch.tensor(rows)
+    seen = (there[:, :, None] & there[:, None, :]).tril()
+    mask = p.mask()[:, 0] & seen.new_ones(len(rows), 1, 1)
+    assert torch.equal(mask, seen)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.int32, torch.uint8])
+def test_from_mask_takes_bool_and_whole_numbers(dtype):
+    p = ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]], dtype=dtype))
+    assert p.index.tolist() == [[[0, 0, 0, 1], [0, 1, 2, 2]]]
+    assert p.segment.tolist() == [[-1, -1, 0, 0], [0, 0, 0, -1]]
+    assert (p.run, p.max_length) == (False, 3)
+
+
+def test_a_mask_without_padding_is_a_plain_run():
+    p = ww.Positions.from_mask(torch.ones(2, 3, dtype=torch.bool))
+    assert p.run
+    assert p.segment is None
+
+
+def test_padding_is_never_looked_at_and_looks_at_nothing():
+    mask = ww.Positions.from_mask(torch.tensor([0, 1, 1])).mask(causal=False)[0, 0]
+    assert mask.int().tolist() == [[0, 0, 0], [0, 1, 1], [0, 1, 1]]
+
+
+def test_a_growing_mask_places_the_new_token():
+    p = ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]]))[-1:]
+    assert p.index.tolist() == [[[2], [4]]]
+
+
+def test_position_ids_start_a_document_where_they_do_not_grow():
+    p = ww.Positions.from_position_ids(torch.tensor([[0, 1, 2, 0, 1], [0, 0, 1, 2, 3]]))
+    assert p.segment.tolist() == [[0, 0, 0, 1, 1], [0, 1, 1, 1, 1]]
+    assert p.index.tolist() == [[[0, 1, 2, 0, 1], [0, 0, 1, 2, 3]]]
+    assert not p.run
+
+
+@few
+@given(lengths)
+def test_packed_position_ids_mean_the_packed_documents(sizes):
+    p = ww.Positions.packed(sizes)
+    assert torch.equal(ww.Positions.from_position_ids(p.index[0]).mask(), p.mask())
+
+
+def test_position_ids_with_gaps_are_one_document_but_no_run():
+    p = ww.Positions.from_position_ids(torch.tensor([0, 4, 9]))
+    assert (p.segment, p.run, p.max_length) == (None, False, 10)
+    assert p.mask()[0, 0].int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+
+
+def test_position_ids_of_several_axes_are_one_document_in_order_of_place():
+    ids = torch.tensor([[[0, 1, 1, 2]], [[0, 1, 2, 2]], [[0, 2, 1, 2]]])  # (axes, batch, tokens), as M-RoPE has them
+    p = ww.Positions.from_position_ids(ids)
+    assert torch.equal(p.index, ids)
+    assert (p.axes, p.segment, p.run) == (3, None, True)
+    assert p.order.tolist() == [[0, 1, 2, 3]]
+
+
+@few
+@given(st.integers(0, 12), st.integers(0, 20), st.integers(1, 3), st.integers(0, 99))
+def test_randomized_positions_are_distinct_growing_and_inside(n, spare, batch, seed):
+    max_length = max(n + spare, 1)
+    p = ww.Positions.randomized(n, max_length=max_length, batch=batch, generator=torch.Generator().manual_seed(seed))
+    assert p.index.shape == (1, batch, n)
+    assert bool((p.index.diff() > 0).all())
+    assert all(0 <= value < max_length for value in p.index.flatten().tolist())
+    assert (p.max_length, p.run) == (max_length, True)
+
+
+def test_randomized_is_drawn_anew_for_each_sequence_and_the_same_for_a_seed():
+    first, again = (ww.Positions.randomized(8, 1000, 4, torch.Generator().manual_seed(5)).index for _ in range(2))
+    assert torch.equal(first, again)
+    assert len({tuple(row) for row in first[0].tolist()}) == 4
+
+
+def test_randomized_draws_every_position_alike():
+    p = ww.Positions.randomized(5, max_length=10, batch=4000, generator=torch.Generator().manual_seed(0))
+    shares = torch.bincount(p.index.flatten(), minlength=10) / 4000
+    # Each position is drawn with probability 1/2; the standard deviation of a share is 0.008.
+    assert bool(((shares - 0.5).abs() < 0.04).all())
+
+
+def test_a_slice_of_randomized_positions_keeps_what_was_drawn():
+    p = ww.Positions.randomized(8, max_length=100, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(p[5:6].index, p.index[..., 5:6])
+    assert p[5:6].mask(p[:6])[0, 0].tolist() == [[True] * 6]
+
+
+def test_grid_runs_the_last_axis_fastest():
+    p = ww.Positions.grid(2, 3, 4)
+    assert p.index[:, 0].T.tolist() == [[t, h, w] for t in range(2) for h in range(3) for w in range(4)]
+    assert p.order.tolist() == [list(range(24))]
+    assert (p.axes, p.max_length, p.run) == (3, 4, True)
+
+
+def test_slices_take_everything_along():
+    p = ww.Positions.from_mask(torch.tensor([[0, 1, 1, 1], [1, 1, 1, 0]]))
+    part = p[1:3]
+    assert part.index.tolist() == [[[0, 1], [1, 2]]]
+    assert part.order.tolist() == [[0, 1], [1, 2]]
+    assert part.segment.tolist() == [[0, 0], [0, 0]]
+
+
+def test_a_slice_knows_its_own_max_length():
+    assert ww.positions(100)[:7].max_length == 7
+    assert ww.positions(100)[7:9].max_length == 9
+
+
+ends = st.one_of(st.none(), st.integers(-7, 7))
+slices = st.builds(slice, ends, ends, st.one_of(st.none(), st.integers(1, 3)))
+
+
+@few
+@given(recipes, slices, slices, st.booleans())
+def test_a_slice_of_a_slice_is_what_slicing_tensors_gives(recipe, one, other, looked_at):
+    """A slice reads its fields when they are needed, and a slice of it then starts from the whole."""
+    p = make(recipe)
+    first = p[one]
+    if looked_at:
+        repr(first)
+    part = first[other]
+    assert part.tokens == len(range(p.tokens)[one][other])
+    assert torch.equal(part.index, p.index[..., one][..., other])
+    assert torch.equal(part.order, p.order[:, one][:, other])
+    if p.segment is None:
+        assert part.segment is None
+    else:
+        assert torch.equal(part.segment, p.segment[:, one][:, other])
+    assert part.run == (p.run and one.step in (None, 1) and other.step in (None, 1))
+    assert part.max_length == (int(part.index.max()) + 1 if part.tokens else 0)
+
+
+class Counting(TorchDispatchMode):
+    """Note every operation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.operations.append(function)
+        return function(*args, **(kwargs or {}))
+
+
+def test_slicing_costs_nothing_before_a_coordinate_is_read():
+    p = ww.positions(100)
+    with Counting() as counted:
+        query, keys = p[40:41], p[:41]
+        assert (query.tokens, keys.tokens) == (1, 41)
+        assert not counted.operations
+        assert query.index.shape == (1, 1, 1)
+        assert len(counted.operations) == 1
+        assert query.index is query.index
+
+
+def test_a_slice_is_a_value_like_any_other():
+    part = ww.positions(9, start=3)[2:5]
+    for other in (copy.deepcopy(part), pickle.loads(pickle.dumps(part)), dataclasses.replace(part, run=False)):
+        assert other.index.tolist() == [[[5, 6, 7]]]
+        assert other.max_length == 8
+    assert dataclasses.replace(part, run=False).run is False
+    with pytest.raises(AttributeError, match="'Positions' object has no attribute 'length'"):
+        part.length  # noqa: B018
+    with pytest.raises(AttributeError, match="'Positions' object has no attribute 'length'"):
+        ww.positions(3).length  # noqa: B018
+
+
+@pytest.mark.compile
+def test_steps_of_decoding_share_two_graphs():
+    """Where a slice stands is a number that changes at each step: it must not be taken for a constant."""
+    torch._dynamo.reset()
+    where, counter, p = ww.Where(query_key=ww.Rotary(8), score=ww.ALiBi(2)), CompileCounter(), ww.positions(40)
+
+    def step(q, k, queries, keys):
+        here = where.at(queries, keys)
+        q, new = here.query_key(q, q)
+        return here.attention(q, k, k), new
+
+    fast = torch.compile(step, fullgraph=True, backend=counter)
+    for n in range(5, 11):
+        q, k = torch.randn(1, 2, 1, 8), torch.randn(1, 2, n + 1, 8)
+        found, wanted = fast(q, k, p[n : n + 1], p[: n + 1]), step(q, k, p[n : n + 1], p[: n + 1])
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+    assert 1 <= counter.frame_count <= 2
+
+
+def test_a_slice_with_gaps_is_no_run():
+    p = ww.positions(6)[::2]
+    assert p.index.tolist() == [[[0, 2, 4]]]
+    assert not p.run
+    assert ww.positions(6)[2:].run
+
+
+def test_append_puts_tokens_behind():
+    p = ww.positions(3).append(ww.positions(2, start=3))
+    assert torch.equal(p.index, ww.positions(5).index)
+    assert (p.run, p.max_length, p.segment) == (True, 5, None)
+
+
+def test_append_across_a_gap_is_no_run():
+    assert not ww.positions(3).append(ww.positions(1, start=7)).run
+
+
+def test_append_takes_a_tensor_and_widens_a_batch_of_one():
+    p = ww.positions(2).append(torch.tensor([[2], [5]]))
+    assert p.index.tolist() == [[[0, 1, 2], [0, 1, 5]]]
+
+
+def test_appended_tokens_join_the_last_document_of_their_row():
+    cache = ww.Positions.from_position_ids(torch.tensor([[0, 1, 2, 3], [0, 1, 0, 1]])).append(torch.tensor([[4], [2]]))
+    assert cache.segment.tolist() == [[0, 0, 0, 0, 0], [0, 0, 1, 1, 1]]
+    assert cache[-1:].mask(cache)[:, 0, 0].int().tolist() == [[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]]
+
+
+def test_appending_after_padding_never_joins_the_padding():
+    p = ww.Positions.from_mask(torch.tensor([[0, 1, 1], [1, 1, 0]])).append(torch.tensor([[2], [2]]))
+    assert p.segment.tolist() == [[-1, 0, 0, 0], [0, 0, -1, 0]]
+    nothing_before = ww.Positions.from_mask(torch.tensor([[0, 0], [1, 1]])).append(torch.tensor([[1], [2]]))
+    assert nothing_before.segment.tolist() == [[-1, -1, 0], [0, 0, 0]]
+
+
+@few
+@given(recipes, st.booleans())
+def test_mask_is_its_definition(recipe, causal):
+    p = make(recipe)
+    expected = mask_by_loops(p, p, causal)
+    mask = p.mask(causal=causal)
+    assert mask.dtype == torch.bool
+    assert torch.equal(mask, expected)
+
+
+@few
+@given(recipes, recipes, st.booleans())
+def test_mask_across_two_sequences_is_its_definition(of_queries, of_keys, causal):
+    queries, keys = make(of_queries), make(of_keys)
+    if queries.batch == keys.batch or 1 in (queries.batch, keys.batch):
+        assert torch.equal(queries.mask(keys, causal=causal), mask_by_loops(queries, keys, causal))
+    elif causal or queries.segment is not None or keys.segment is not None:
+        with pytest.raises(ww.errors.ShapeError, match="equal batches, or 1, are needed"):
+            queries.mask(keys, causal=causal)
+
+
+@few
+@given(st.integers(1, 8), st.integers(0, 7))
+def test_a_decode_step_sees_what_the_whole_sequence_saw_there(n, t):
+    p = ww.positions(n)
+    t = min(t, n - 1)
+    assert torch.equal(p[t : t + 1].mask(p[: t + 1])[0, 0], p.mask()[0, 0, t : t + 1, : t + 1])
+
+
+def test_the_mask_is_what_attention_of_pytorch_takes():
+    q = torch.randn(2, 3, 4, 8, generator=torch.Generator().manual_seed(0))
+    attend = torch.nn.functional.scaled_dot_product_attention
+    assert torch.allclose(attend(q, q, q, ww.positions(4).mask()), attend(q, q, q, is_causal=True), atol=1e-6)
+
+
+def test_coordinates_say_nothing_about_later():
+    mask = ww.Positions.grid(2, 2).mask()[0, 0]
+    assert torch.equal(mask, torch.ones(4, 4).tril().bool())
+
+
+def test_to_moves_everything():
+    p = ww.Positions.packed([2, 1]).to("meta")
+    assert {t.device.type for t in (p.index, p.order, p.segment)} == {"meta"}
+    assert (p.run, p.max_length, p.device.type) == (False, 2, "meta")
+
+
+def test_made_on_a_device():
+    made = [
+        ww.positions(3, device="meta"),
+        ww.Positions.packed([2, 1], device="meta"),
+        ww.Positions.grid(2, 2, device="meta"),
+    ]
+    assert [p.device.type for p in made] == ["meta"] * 3
+    assert ww.positions(2, start=torch.zeros(2, dtype=torch.int64, device="meta")).device.type == "meta"
+
+
+def test_positions_are_a_tree_of_tensors():
+    p = ww.Positions.packed([2, 3])
+    leaves, spec = _pytree.tree_flatten({"p": p})
+    assert len(leaves) == 3
+    back = _pytree.tree_unflatten(leaves, spec)["p"]
+    assert isinstance(back, ww.Positions)
+    assert torch.equal(back.mask(), p.mask())
+    assert (back.run, back.max_length) == (p.run, p.max_length)
+
+
+def test_the_shape_of_the_tree_is_written_and_read_back():
+    # torch.export.save keeps it as JSON, and a loaded program compares it with that of its inputs.
+    _, spec = _pytree.tree_flatten((ww.positions(3), ww.Positions.packed([2, 1])))
+    assert _pytree.treespec_loads(_pytree.treespec_dumps(spec)) == spec
+    keys = [_pytree.keystr(path) for path, _ in _pytree.tree_flatten_with_path(ww.Positions.packed([2, 1]))[0]]
+    assert keys == [".index", ".order", ".segment"]
+
+
+def test_mapping_over_the_tree_keeps_the_facts():
+    moved = _pytree.tree_map(lambda leaf: leaf + 1 if isinstance(leaf, torch.Tensor) else leaf, ww.positions(3))
+    assert moved.index.tolist() == [[[1, 2, 3]]]
+    assert moved.segment is None
+    assert moved.run
+
+
+def test_positions_can_not_be_changed():
+    with pytest.raises(AttributeError):
+        ww.positions(3).run = False
+
+
+CODE = {
+    "positions(5)": ww.positions(5),
+    "positions(0)": ww.positions(0),
+    "positions(1000000)": ww.positions(1_000_000),
+    "positions(2, start=40)": ww.positions(42)[40:],
+    "positions(2, start=torch.tensor([3, 0, 9]))": ww.positions(2, start=torch.tensor([3, 0, 9])),
+    "Positions.packed([3, 2])": ww.Positions.packed([3, 2]),
+    "Positions.packed([70, 80])": ww.Positions.packed([70, 80]),
+    "Positions.grid(2, 3)": ww.Positions.grid(2, 3),
+    "Positions.from_mask(torch.tensor([[0, 1, 1], [1, 1, 1]]))": ww.Positions.from_mask(
+        torch.tensor([[0, 1, 1], [1, 1, 1]])
+    ),
+    "Positions.from_coordinates(torch.tensor([3, 2, 3]))": ww.Positions.from_coordinates(torch.tensor([3, 2, 3])),
+    "Positions.from_coordinates(torch.tensor([0, 4, 9]), order=torch.tensor([0, 4, 9]))": (
+        ww.Positions.from_position_ids(torch.tensor([0, 4, 9]))
+    ),
+    "Positions.from_coordinates(torch.tensor([[[0, 1]], [[2, 0]]]), order=torch.tensor([1, 0]), "
+    "segment=torch.tensor([0, -1]))": ww.Positions.from_coordinates(
+        torch.tensor([[[0, 1]], [[2, 0]]]), torch.tensor([1, 0]), torch.tensor([0, -1])
+    ),
+}
+
+
+def require_equal(p, q):
+    assert p.index.tolist() == q.index.tolist()
+    assert p.order.tolist() == q.order.tolist()
+    assert (p.segment is None) == (q.segment is None)
+    assert p.segment is None or p.segment.tolist() == q.segment.tolist()
+
+
+@pytest.mark.parametrize("code", CODE)
+def test_repr_is_code(code):
+    assert repr(CODE[code]) == code
+    require_equal(eval(code, {"torch": torch, **vars(ww)}), CODE[code])
+
+
+@few
+@given(recipes, st.slices(6))
+def test_repr_of_any_positions_makes_them_again(recipe, part):
+    p = make(recipe)[slice(part.start, part.stop, abs(part.step or 1))]
+    if p.tokens:
+        require_equal(eval(repr(p), {"torch": torch, **vars(ww)}), p)
+
+
+def test_repr_of_many_coordinates_or_those_of_a_device_is_a_summary():
+    long = ww.Positions.randomized(100, 1000, generator=torch.Generator().manual_seed(0))
+    assert repr(long) == "<Positions: axes=1, batch=1, tokens=100, device='cpu'>"
+    far = ww.Positions.packed([2, 1], device="meta")
+    assert repr(far) == "<Positions: axes=1, batch=1, tokens=3, segments, device='meta'>"
+
+
+@pytest.mark.usefixtures("our_own_checks")
+@pytest.mark.parametrize("whole", [int, np.int64, np.uint8], ids=lambda kind: kind.__name__)
+def test_a_number_counts_positions_from_zero(whole):
+    require_equal(as_positions(whole(3)), ww.positions(3))
+    assert as_positions(whole(3), "meta").device.type == "meta"
+
+
+@pytest.mark.usefixtures("our_own_checks")
+@pytest.mark.parametrize("given", [True, 2.0, "9", [0, 1], None])
+def test_what_is_no_number_of_positions_is_refused(given):
+    with pytest.raises(ww.errors.PositionError, match=f"given as {type(given).__name__}"):
+        as_positions(given)
+
+
+@pytest.mark.usefixtures("our_own_checks")
+def test_queries_and_keys_share_positions_where_they_are_the_same():
+    p = ww.positions(1000)
+    for queries, keys in ((p, None), (p, p), (1000, None), (1000, int("1000"))):
+        at_queries, at_keys = of_queries_and_keys(queries, keys)
+        assert at_keys is at_queries
+        require_equal(at_queries, p)
+
+
+def test_a_number_of_queries_beside_other_keys_is_refused():
+    """The one query may be the last token of the nine (a KV cache), or the first of another sequence."""
+    for keys in (9, ww.positions(9), torch.arange(9)):
+        with pytest.raises(ww.errors.PositionError, match=r"last tokens(.|\n)*p\[-1:\](.|\n)*positions\(1\)"):
+            of_queries_and_keys(1, keys)
+    step, cache = of_queries_and_keys(ww.positions(1, start=8), 9)
+    assert (step.index.item(), cache.tokens) == (8, 9)
+
+
+@few
+@given(recipes, st.integers(0, 3))
+def test_the_next_tokens_are_those_of_the_longer_sequence(recipe, n):
+    """By the constructors themselves: what they make of n more real tokens at the end."""
+    kind, what = recipe
+    p = make(recipe)
+    if kind == "positions":
+        longer = ww.positions(what[0] + n, start=what[1])
+    elif kind == "packed":
+        longer = ww.Positions.packed([*what[:-1], what[-1] + n])
+    else:
+        longer = ww.Positions.from_mask(torch.cat([torch.tensor(what), torch.ones(len(what), n).bool()], -1))
+    wanted = longer[p.tokens :]
+    step = p.next(n)
+    assert torch.equal(step.index, wanted.index)
+    assert torch.equal(step.mask(p), wanted.mask(longer[: p.tokens]))
+    assert torch.equal(step.mask(p.append(step)), wanted.mask(longer))
+    assert torch.equal(p.append(n).mask(), longer.mask())
+    assert torch.equal(p.append(n).index, longer.index)
+
+
+def test_a_step_after_a_plain_run_is_a_run():
+    p = ww.positions(3, start=torch.tensor([5, 0]))
+    step = p.next(2)
+    assert (step.run, step.segment, step.max_length) == (True, None, 10)
+    assert p.append(step).run
+    require_equal(p.append(2), ww.positions(5, start=torch.tensor([5, 0])))
+
+
+def test_position_ids_with_documents_continue_the_last_one():
+    p = ww.Positions.from_position_ids(torch.tensor([[0, 1, 2, 0, 1], [0, 1, 2, 3, 4]])).append(1)
+    assert p.index[0, :, -1].tolist() == [2, 5]
+    assert p[-1:].mask(p)[:, 0, 0].int().tolist() == [[0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 1, 1]]
+
+
+def test_the_last_document_is_that_of_the_last_token_and_not_the_one_of_the_largest_number():
+    p = ww.Positions.from_coordinates(torch.tensor([0, 1, 0, 1, 0]), segment=torch.tensor([1, 1, 0, 0, -1]))
+    assert p.next().segment.tolist() == [[0]]
+    assert p.next().index.tolist() == [[[2]]]
+    assert p.append(ww.positions(1, start=5)).segment.tolist() == [[1, 1, 0, 0, -1, 0]]
+
+
+@pytest.mark.parametrize(
+    "p",
+    [
+        ww.Positions.from_position_ids(torch.tensor([0, 4, 9])),
+        ww.Positions.from_coordinates(torch.tensor([0, 1, 1])),
+        ww.Positions.abacus(torch.tensor([1, 2, 99, 3]), range(10)),
+        ww.positions(9)[::2],
+        ww.Positions.from_coordinates(torch.tensor([[0, 1, 2], [0, 2, 3]])),
+        ww.Positions.grid(2, 2),
+    ],
+    ids=["gaps", "repeated", "abacus", "strided", "one row", "grid"],
+)
+def test_coordinates_that_do_not_count_on_have_no_next(p):
+    with pytest.raises(ww.errors.PositionError, match=r"how they continue(.|\n)*p\[t : t \+ 1\]"):
+        p.next()
+
+
+@pytest.mark.usefixtures("our_own_checks")
+@pytest.mark.parametrize("n", [-1, 1.5, True, "1", None])
+def test_next_takes_a_number_of_tokens(n):
+    with pytest.raises(ww.errors.PositionError, match="whole number of 0 or more"):
+        ww.positions(3).next(n)
+
+
+@pytest.mark.compile
+def test_decoding_by_next_compiles():
+    def step(p):
+        return p.append(p.next()).mask()
+
+    p = ww.Positions.from_mask(torch.tensor([[0, 1, 1], [1, 1, 1]]))
+    assert torch.equal(torch.compile(step, backend="eager")(p), step(p))
+
+
+@pytest.mark.parametrize(
+    ("given", "shape"),
+    [(torch.arange(3), (1, 1, 3)), (torch.zeros(2, 1).int(), (1, 2, 1)), (torch.zeros(3, 2, 1).long(), (3, 2, 1))],
+)
+def test_an_integer_tensor_is_taken_as_positions(given, shape):
+    assert as_positions(given).index.shape == shape
+
+
+def test_one_axis_of_several_can_be_chosen():
+    p = ww.Positions.grid(2, 3)
+    with pytest.raises(ww.errors.PositionError, match="measures along one axis, but these positions have 2"):
+        p.single_axis("Rotary")
+    assert ww.Positions.from_position_ids(p.index[1]).single_axis("Rotary").tolist() == [[0, 1, 2, 0, 1, 2]]
+
+
+def lengths_by_loops(p, present):
+    """The definition, one token at a time."""
+    rows = max(r.batch for r in (p, *present))
+    table = torch.zeros(rows, p.tokens, dtype=torch.int64)
+    for b in range(rows):
+        for i in range(p.tokens):
+            own = 0 if p.segment is None else int(p.segment[b % p.batch, i])
+            for r in (p, *present):
+                for j in range(r.tokens):
+                    if own == (0 if r.segment is None else int(r.segment[b % r.batch, j])):
+                        reached = 1 + int(r.index[:, b % r.batch, j].max())
+                        table[b, i] = max(int(table[b, i]), reached)
+    return table
+
+
+@few
+@given(recipes, st.lists(recipes, max_size=2))
+def test_lengths_are_their_definition(recipe, others):
+    p, present = make(recipe), [make(other) for other in others]
+    if len({r.batch for r in (p, *present)} - {1}) <= 1:
+        assert torch.equal(p.lengths(*present), lengths_by_loops(p, present))
+
+
+def test_the_length_of_a_document_is_its_largest_position_plus_one():
+    assert ww.positions(3, start=torch.tensor([0, 40])).lengths().tolist() == [[3, 3, 3], [43, 43, 43]]
+    assert ww.Positions.packed([2, 3]).lengths().tolist() == [[2, 2, 3, 3, 3]]
+    padded = ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])).lengths()
+    assert (padded[0, 2:].tolist(), padded[1].tolist()) == ([2, 2], [4, 4, 4, 4])
+    assert (
+        ww.Positions.randomized(3, max_length=50, generator=torch.Generator().manual_seed(0)).lengths().unique().numel()
+        == 1
+    )
+
+
+def test_a_step_of_decoding_knows_the_length_of_its_cache():
+    p = ww.Positions.packed([2, 5])
+    assert p[6:].lengths(p).tolist() == [[5]]
+    assert p[1:2].lengths(p).tolist() == [[2]]
+    assert p[1:2].lengths(p[2:]).tolist() == [[2]]  # another document is no matter
+    # Queries that stand alike, keys that do not.
+    assert ww.positions(1, start=3).lengths(ww.positions(4, start=torch.tensor([0, 9]))).tolist() == [[4], [13]]
+
+
+def test_the_length_on_a_grid_is_the_largest_coordinate_of_any_axis():
+    assert ww.Positions.grid(2, 5).lengths().unique().tolist() == [5]
+
+
+def test_lengths_of_long_packed_sequences_make_no_table_of_all_pairs():
+    """A table of 100,000 by 100,000 would be 80 GB."""
+    sizes = [40_000, 10, 59_990]
+    assert torch.equal(
+        ww.Positions.packed(sizes).lengths()[0], torch.tensor(sizes).repeat_interleave(torch.tensor(sizes))
+    )
+
+
+def test_no_tokens_have_no_lengths_and_count_for_none():
+    assert ww.positions(0).lengths().shape == (1, 0)
+    assert ww.positions(2).lengths(ww.positions(0)).tolist() == [[2, 2]]
+
+
+def test_lengths_of_batches_that_do_not_fit_are_told():
+    with pytest.raises(ww.errors.ShapeError, match="equal batches, or 1, are needed"):
+        ww.positions(2, start=torch.tensor([0, 1])).lengths(ww.positions(2, start=torch.tensor([0, 1, 2])))
+
+
+def test_one_axis_stands_for_all_that_are_asked():
+    text, image = ww.positions(3, start=torch.tensor([0, 7])), ww.Positions.grid(2, 2)
+    assert text.on_axes("AxialRotary", 3).tolist() == text.index.expand(3, -1, -1).tolist()
+    assert torch.equal(image.on_axes("AxialRotary", 2), image.index)
+    assert torch.equal(text.on_axes("AxialRotary", 1), text.index)
+
+
+def test_another_number_of_axes_is_told():
+    with pytest.raises(
+        ww.errors.PositionError, match=r"AxialRotary measures along 3 axes, but these positions have 2\."
+    ):
+        ww.Positions.grid(2, 2).on_axes("AxialRotary", 3)
+
+
+@pytest.mark.usefixtures("our_own_checks")
+def test_packed_takes_a_tensor_of_lengths_and_no_lone_number():
+    assert ww.Positions.packed(torch.tensor([3, 2])).index.tolist() == [[[0, 1, 2, 0, 1]]]
+    with pytest.raises(ww.errors.PositionError, match=r"packed got 3(.|\n)*pass \[3\]"):
+        ww.Positions.packed(3)
+
+
+@pytest.mark.parametrize("whole", [int, np.int64, np.uint8, torch.tensor], ids=lambda kind: kind.__name__)
+@pytest.mark.usefixtures("our_own_checks")
+def test_any_kind_of_integer_counts_tokens(whole):
+    assert repr(ww.positions(whole(3), start=2)) == repr(ww.positions(3, start=2))
+    assert torch.equal(ww.Positions.grid(whole(2), 3).index, ww.Positions.grid(2, 3).index)
+
+
+@pytest.mark.parametrize("start", [np.int32(2), np.uint64(2)])
+@pytest.mark.usefixtures("our_own_checks")
+def test_any_kind_of_integer_is_a_start(start):
+    p = ww.positions(3, start=start)
+    assert torch.equal(p.index, ww.positions(3, start=2).index)
+    assert type(p.max_length) is int
+
+
+@pytest.mark.parametrize(
+    "lengths", [np.array([3, 2]), (np.int64(3), 2), np.array([3, 2], dtype=np.uint16), range(3, 1, -1)]
+)
+@pytest.mark.usefixtures("our_own_checks")
+def test_packed_takes_arrays_and_numpy_integers(lengths):
+    p = ww.Positions.packed(lengths)
+    assert torch.equal(p.index, ww.Positions.packed([3, 2]).index)
+    assert torch.equal(p.segment, ww.Positions.packed([3, 2]).segment)
+    assert type(p.max_length) is int
+
+
+@pytest.mark.parametrize(
+    "lengths", [np.array([[3, 2]]), np.array([3.0, 2.0]), [np.True_, 2], None, [3, None], "32", torch.tensor(3)]
+)
+@pytest.mark.usefixtures("our_own_checks")
+def test_packed_refuses_what_is_no_list_of_whole_numbers(lengths):
+    with pytest.raises(ww.errors.PositionError, match="packed"):
+        ww.Positions.packed(lengths)
+
+
+@pytest.mark.parametrize(
+    "n", [True, np.True_, torch.tensor(True), np.float64(3.0), torch.tensor(3.0), None, np.array([3, 2])]
+)
+@pytest.mark.usefixtures("our_own_checks")
+def test_what_is_no_integer_counts_no_tokens(n):
+    with pytest.raises(ww.errors.PositionError, match="whole number"):
+        ww.positions(n)
+
+
+@pytest.mark.parametrize(("n", "start"), [(3, 2**63), (3, 2**63 - 3), (2**63, 0), (2**70, 1), (1, 2**64)])
+@pytest.mark.usefixtures("our_own_checks")
+def test_positions_end_before_int64_does(n, start):
+    with pytest.raises(ww.errors.PositionError, match=rf"n={n}, start={start}.* 2\*\*63"):
+        ww.positions(n, start=start)
+
+
+def test_the_last_position_of_all_is_counted():
+    assert ww.positions(3, start=2**63 - 4).index[0, 0, -1] == 2**63 - 2
+
+
+@pytest.mark.parametrize(
+    ("ids", "value"),
+    [
+        (torch.tensor([0, 2**63 - 1]), 2**63 - 1),
+        (torch.tensor(np.array([0, 2**63 + 5], dtype=np.uint64)), 2**63 + 5),
+    ],
+)
+@pytest.mark.usefixtures("our_own_checks")
+def test_a_position_too_large_is_not_called_negative(ids, value):
+    with pytest.raises(ww.errors.PositionError, match=rf"position {value} at \(0, 0, 1\) is too large"):
+        ww.Positions.from_position_ids(ids)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.uint16, torch.uint32, torch.uint64])
+@pytest.mark.usefixtures("our_own_checks")
+def test_a_mask_and_position_ids_of_any_integer_dtype(dtype):
+    mask = torch.tensor([[0, 1, 1]])
+    assert torch.equal(ww.Positions.from_mask(mask.to(dtype)).index, ww.Positions.from_mask(mask).index)
+    assert ww.Positions.from_position_ids(torch.arange(3).to(dtype)).index.tolist() == [[[0, 1, 2]]]
+    assert ww.positions(2, start=torch.tensor([4, 5]).to(dtype)).index.tolist() == [[[4, 5], [5, 6]]]
+    with pytest.raises(ww.errors.PositionError, match="but this one 2 at"):
+        ww.Positions.from_mask((mask * 2).to(dtype))
+
+
+EMPTY = ww.Positions.from_mask(torch.zeros(0, 3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(
+    "one", [ww.positions(3), ww.Positions.from_mask(torch.tensor([[0, 1, 1]]))], ids=["plain", "padded"]
+)
+def test_one_sequence_stands_for_none_too(one):
+    """A batch of 1 stands for any number of like sequences, and none is such a number."""
+    assert one.mask(EMPTY).shape == EMPTY.mask(one).shape == (0, 1, 3, 3)
+    assert one.lengths(EMPTY).shape == EMPTY.lengths(one).shape == (0, 3)
+    assert one.append(EMPTY).index.shape == (1, 0, 6)
+
+
+@pytest.mark.usefixtures("our_own_checks")
+def test_no_sequence_and_several_do_not_meet():
+    with pytest.raises(ww.errors.ShapeError, match="batch 2 and the keys' 0"):
+        ww.Positions.from_mask(torch.ones(2, 3, dtype=torch.bool)).mask(EMPTY)

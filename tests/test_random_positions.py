@@ -1,0 +1,169 @@
+"""Positions that are sampled at random, or given by the task."""
+
+import jaxtyping
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import whatwhere as ww
+
+
+@given(n=st.integers(0, 20), spare=st.integers(0, 50), batch=st.integers(1, 4), seed=st.integers(0, 1000))
+def test_a_random_offset_is_one_start_for_each_sequence(n, spare, batch, seed):
+    max_length = max(1, n + spare)
+    p = ww.Positions.random_offset(n, max_length, batch, torch.Generator().manual_seed(seed))
+    assert p.index.shape == (1, batch, n)
+    assert (p.index.diff() == 1).all()
+    assert ((p.index >= 0) & (p.index < max_length)).all()
+    assert torch.equal(p.order, p.index[0])
+    assert (p.run, p.segment, p.max_length) == (True, None, max_length)
+
+
+def test_random_offsets_are_sampled_alike_from_all_that_fit():
+    p = ww.Positions.random_offset(3, max_length=7, batch=5000, generator=torch.Generator().manual_seed(0))
+    counts = p.index[0, :, 0].bincount()
+    assert len(counts) == 5
+    # 1,000 expected, with a deviation of 28.
+    assert (counts - 1000).abs().max() < 120
+    again = ww.Positions.random_offset(3, max_length=7, batch=5000, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(again.index, p.index)
+
+
+def test_a_random_offset_takes_the_same_causal_kernel():
+    p = ww.Positions.random_offset(6, 100, batch=2, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(p.mask()[0, 0], torch.ones(6, 6).tril().bool())
+    grown = p.append(ww.positions(1, start=p.index[0, :, -1] + 1))
+    assert grown.run
+    assert torch.equal(grown.index.diff(), torch.ones_like(grown.index[..., 1:]))
+
+
+def test_coordinates_of_a_task_repeat_and_fall_in_one_document():
+    """`from_position_ids` would begin a document at each fall, and hide what stands before it."""
+    index = torch.tensor([[3, 2, 1, 0, 3, 2, 1], [2, 1, 0, 2, 1, 0, 0]])
+    p = ww.Positions.from_coordinates(index)
+    assert torch.equal(p.index[0], index)
+    assert p.order.tolist() == [list(range(7))] * 2
+    assert (p.run, p.segment, p.max_length) == (True, None, 4)
+    assert torch.equal(p.mask()[0, 0], torch.ones(7, 7).tril().bool())
+    assert ww.Positions.from_position_ids(index).segment is not None
+
+
+def test_coordinates_of_a_task_decode_as_they_prefill():
+    index = torch.tensor([3, 2, 1, 0, 3, 2, 1])
+    p, where = ww.Positions.from_coordinates(index), ww.scheme("rotary+alibi", 16, 2, 8)
+    q, k, v = (torch.randn(1, 2, 7, 8, generator=torch.Generator().manual_seed(n)) for n in range(3))
+    everything = where.at(p)
+    mapped_q, mapped_k = everything.query_key(q, k)
+    prefill = everything.attention(mapped_q, mapped_k, v)
+    for t in range(1, 7):
+        step = where.at(p[t : t + 1], p[: t + 1])
+        one_q, one_k = step.query_key(q[:, :, t : t + 1], k[:, :, t : t + 1])
+        assert torch.equal(one_k, mapped_k[:, :, t : t + 1])
+        y = step.attention(one_q, mapped_k[:, :, : t + 1], v[:, :, : t + 1])
+        torch.testing.assert_close(y, prefill[:, :, t : t + 1], rtol=0, atol=1e-6)
+
+
+def test_from_coordinates_takes_axes_order_and_segment():
+    mask = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
+    padded = ww.Positions.from_mask(mask)
+    p = ww.Positions.from_coordinates(torch.tensor([[0, 0, 5, 5], [5, 4, 4, 5]]), padded.order, padded.segment)
+    assert torch.equal(p.mask(), padded.mask())
+    assert not p.run
+    backwards = ww.Positions.from_coordinates(torch.zeros(3, dtype=torch.int64), order=torch.tensor([2, 1, 0]))
+    assert torch.equal(backwards.mask()[0, 0], torch.ones(3, 3).triu().bool())
+    assert ww.Positions.from_coordinates(torch.zeros(3, 2, 4, dtype=torch.int32)).axes == 3
+
+
+NUMBERS = torch.tensor(
+    [
+        [7, 0, 5, 99, 3, 1, 98, 0],  # 705+31=0
+        [99, 99, 1, 2, 3, 4, 5, 6],
+        [1, 99, 2, 99, 3, 99, 99, 99],
+    ]
+)
+COUNTS = torch.tensor([[1, 2, 3, 0, 1, 2, 0, 1], [0, 0, 1, 2, 3, 4, 5, 6], [1, 0, 1, 0, 1, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("digits", [range(10), list(range(10)), torch.arange(10)], ids=["range", "list", "tensor"])
+def test_abacus_counts_the_digits_of_each_number(digits):
+    p = ww.Positions.abacus(NUMBERS, digits)
+    assert torch.equal(p.index[0], COUNTS)
+    assert torch.equal(ww.Positions.abacus(NUMBERS[0], digits).index[0], COUNTS[:1])
+    assert (p.run, p.segment, p.max_length) == (True, None, 7)
+
+
+@given(rows=st.lists(st.lists(st.integers(0, 3), min_size=6, max_size=6), min_size=1, max_size=4))
+def test_abacus_is_its_loop(rows):
+    """Tokens 0 and 1 are digits."""
+    wanted = []
+    for row in rows:
+        count, counts = 0, []
+        for token in row:
+            count = count + 1 if token < 2 else 0
+            counts.append(count)
+        wanted.append(counts)
+    assert ww.Positions.abacus(torch.tensor(rows), [0, 1]).index[0].tolist() == wanted
+
+
+@pytest.mark.parametrize("offset", [20, torch.tensor([20, 20, 20])], ids=["number", "each"])
+def test_an_offset_moves_digits_only(offset):
+    moved = ww.Positions.abacus(NUMBERS, range(10), offset).index[0]
+    assert torch.equal(moved, torch.where(COUNTS > 0, COUNTS + 20, 0))
+
+
+def test_each_sequence_has_its_own_offset():
+    moved = ww.Positions.abacus(NUMBERS, range(10), torch.tensor([0, 5, 90])).index[0]
+    assert torch.equal(moved[0], COUNTS[0])
+    assert moved[1:].amax(-1).tolist() == [11, 91]
+
+
+def test_abacus_positions_are_rows_of_a_table():
+    """As McLeish et al. use them; beyond the table there is an error, and not the row of another digit."""
+    table = ww.Learned(4, 7)
+    assert torch.equal(table(ww.Positions.abacus(NUMBERS, range(10)))[0], table.weight[COUNTS[0]])
+    with pytest.raises(ww.errors.PositionError, match="position 7 is beyond"):
+        table(ww.Positions.abacus(NUMBERS, range(10), offset=1))
+
+
+def test_what_makes_no_positions_is_refused(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    index, ids = torch.tensor([3, 2, 1]), torch.tensor([[1, 2, 3]])
+    refused = {
+        "random_offset(8, max_length=5) needs a whole number of tokens from 0 to max_length": lambda: (
+            ww.Positions.random_offset(8, 5)
+        ),
+        "random_offset got batch=0": lambda: ww.Positions.random_offset(3, 5, 0),
+        "position -1 at (0, 0, 0) is negative": lambda: ww.Positions.from_coordinates(torch.tensor([-1, 2])),
+        "these have dtype torch.float32": lambda: ww.Positions.from_coordinates(torch.tensor([1.0])),
+        "order has shape (2,), but needs (3) or (1, 3)": lambda: ww.Positions.from_coordinates(
+            index, order=torch.tensor([0, 1])
+        ),
+        "segment has shape (2, 3), but needs (3) or (1, 3)": lambda: ww.Positions.from_coordinates(
+            index, segment=torch.ones(2, 3).long()
+        ),
+        "order needs whole numbers, but has dtype": lambda: ww.Positions.from_coordinates(index, order=torch.ones(3)),
+        "segment -2 at (0, 1) is no document": lambda: ww.Positions.from_coordinates(
+            index, segment=torch.tensor([0, -2, 0])
+        ),
+        "abacus got digit_ids=[], but needs the ids": lambda: ww.Positions.abacus(ids, []),
+        "abacus got digit_ids=[0.5]": lambda: ww.Positions.abacus(ids, [0.5]),
+        "got offset=-1, but needs a whole number of 0 or more": lambda: ww.Positions.abacus(ids, [1], -1),
+        "got offset=-3, but": lambda: ww.Positions.abacus(ids, [1], torch.tensor([-3])),
+        "an offset of shape (2,)": lambda: ww.Positions.abacus(ids, [1], torch.tensor([1, 2])),
+        "abacus needs token ids as a tensor of (tokens) or (batch, tokens), but got list": lambda: ww.Positions.abacus(
+            [1], [1]
+        ),
+        "but got shape (1, 1, 3)": lambda: ww.Positions.abacus(ids[None], [1]),
+        "id -7 at (0, 1) is negative": lambda: ww.Positions.abacus(torch.tensor([[1, -7]]), [1]),
+        "these have dtype torch.float64": lambda: ww.Positions.abacus(ids.double(), [1]),
+    }
+    for words, call in refused.items():
+        with pytest.raises(ww.WhatWhereError) as caught:
+            call()
+        assert words in str(caught.value)
+
+
+def test_more_numbers_than_memory_holds_are_refused():
+    with pytest.raises(ww.errors.PositionError, match="1,000,000,000 numbers, but at most 134,217,728"):
+        ww.Positions.randomized(5, max_length=10**9)
