@@ -1,6 +1,7 @@
 """Tiny configurations and models of every type that can be read, and a look at what they do inside."""
 
 import warnings
+from copy import deepcopy
 from typing import Any
 
 import transformers
@@ -75,7 +76,8 @@ def config_of(model_type: str, **settings: Any) -> PreTrainedConfig:
     sizes = {key: value for key, value in SIZES.items() if key in known}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return made(**{**sizes, **MODEL_ONLY.get(model_type, {}), **settings})
+        # A configuration keeps the dictionaries that it is given: a test that changes one must not change the next.
+        return made(**deepcopy({**sizes, **MODEL_ONLY.get(model_type, {}), **settings}))
 
 
 def model_of(config: PreTrainedConfig) -> nn.Module:
