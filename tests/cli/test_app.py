@@ -24,7 +24,7 @@ from whatwhere import cli
 from whatwhere.comparison.expressions import expression_tokenizer
 from whatwhere.where.catalogue import describe
 
-from .running import Said, asked, whatwhere
+from ..running import Said, asked, whatwhere
 
 TEXT = "The cat sat on the mat."
 COMMANDS = (

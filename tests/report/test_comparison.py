@@ -29,7 +29,7 @@ from whatwhere.studio.export import write_page
 from whatwhere.studio.session import Source
 from whatwhere.studio.wire import unpack
 
-from .made_up import SHIFTS, change, hostile_folder, made_up_folder
+from ..comparison.made_up import SHIFTS, change, hostile_folder, made_up_folder
 
 TASKS = ("expressions", "recall", "text")
 

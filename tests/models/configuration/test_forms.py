@@ -13,7 +13,7 @@ import torch
 import whatwhere as ww
 from whatwhere.models.registry import MODEL_TYPES
 
-from .tiny import config_of
+from ..tiny import config_of
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",

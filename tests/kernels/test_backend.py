@@ -19,10 +19,10 @@ from torch.utils.flop_counter import FlopCounterMode
 import whatwhere as ww
 from whatwhere.kernels import backend, library, rotary
 
-from .running import script
+from ..running import script
 
 KERNELS = Path(backend.__file__).parent
-BUILD = Path(__file__).parents[1] / "hatch_build.py"
+BUILD = Path(__file__).parents[2] / "hatch_build.py"
 
 compiled = pytest.mark.skipif(not backend.COMPILED, reason="no kernels were compiled, or they are disabled")
 

@@ -27,7 +27,7 @@ from whatwhere.models.huggingface.patch import PATCHED
 from whatwhere.models.huggingface.patch_modules import RotaryTables
 from whatwhere.models.registry import MODEL_TYPES
 
-from .tiny import config_of, model_of
+from ..tiny import config_of, model_of
 
 NAMED_IN_THE_PROMISE = ("llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3_text", "phi3", "gpt2", "bert")
 TOKENS = 13

@@ -16,7 +16,7 @@ import whatwhere as ww
 from whatwhere.models.configuration.keys import misspelled_key
 from whatwhere.models.registry import MODEL_TYPES
 
-from .tiny import config_of
+from ..tiny import config_of
 
 OWN = (ww.errors.SettingError, ww.errors.CheckpointError, ww.errors.ShapeError)
 LLAMA: dict[str, Any] = {

@@ -13,7 +13,7 @@ import whatwhere as ww
 from whatwhere.models.configuration.description import ScalingPlan
 from whatwhere.models.configuration.rope_scaling import write_scaling
 
-from .tiny import config_of
+from ..tiny import config_of
 
 # They take angles in float32: at position p a cosine is off by up to p * 6e-8 from the rounding of the angle, and as
 # much from that of the frequency; its own rounding, and that of the magnitude, add a little.

@@ -11,7 +11,7 @@ from whatwhere.models.configuration.model_type import NoWindows
 from whatwhere.models.huggingface import Description, Window
 from whatwhere.models.registry import MODEL_TYPES
 
-from .tiny import LAYERS, config_of, model_of
+from ..tiny import LAYERS, config_of, model_of
 
 TOKENS = 9
 WITH_WINDOWS = [name for name, family in MODEL_TYPES.items() if not isinstance(family.windows, NoWindows)]

@@ -14,7 +14,7 @@ from transformers.models.mpt import modeling_mpt as mpt
 import whatwhere as ww
 from whatwhere.models.configuration.score_keys import alibi_slopes
 
-from .tiny import config_of, model_of
+from ..tiny import config_of, model_of
 
 LENGTHS = [9, 200]  # the second is beyond the last bucket, and beyond the 64 positions that the configurations name
 
