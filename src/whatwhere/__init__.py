@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from whatwhere.kernels.backend import pytorch_only as pytorch_only
     from whatwhere.models import rotary_layout as rotary_layout
     from whatwhere.models.checkpoint import Checkpoint as Checkpoint
+    from whatwhere.models.checkpoint import read as read
     from whatwhere.models.huggingface import from_huggingface as from_huggingface
     from whatwhere.models.huggingface import to_huggingface as to_huggingface
     from whatwhere.models.huggingface.patch import patch as patch
     from whatwhere.models.parameters import parameters as parameters
-    from whatwhere.models.read import read as read
     from whatwhere.position import Positions as Positions
     from whatwhere.position import positions as positions
     from whatwhere.studio.notebook import show as show
@@ -109,7 +109,7 @@ _HOME = {
     "patch": "models.huggingface.patch",
     "pytorch_only": "kernels.backend",
     "positions": "position",
-    "read": "models.read",
+    "read": "models.checkpoint",
     "scheme": "where.catalogue",
     "show": "studio.notebook",
     "to_huggingface": "models.huggingface",

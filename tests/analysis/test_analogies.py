@@ -5,9 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from whatwhere.analysis.analogies import RULES, Rule, analogy, answers
 from whatwhere.analysis.nearest_neighbors import Search
-from whatwhere.analysis.word_benchmarks import is_analogies, score_analogies, score_similarity
+from whatwhere.analysis.word_benchmarks import (
+    RULES,
+    Rule,
+    analogy,
+    answers,
+    is_analogies,
+    score_analogies,
+    score_similarity,
+)
 from whatwhere.errors import SettingError, ShapeError, TextError, TokenError
 
 

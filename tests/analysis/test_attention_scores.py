@@ -5,8 +5,7 @@ import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere.analysis.attention_scores import attention_scores, rotary_pairs
-from whatwhere.analysis.walkthrough import random_scheme
+from whatwhere.analysis.walkthrough import attention_scores, random_scheme, rotary_pairs
 from whatwhere.errors import SettingError
 
 TOKENS, DIM, HEADS = 7, 24, 2

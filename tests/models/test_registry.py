@@ -11,14 +11,14 @@ import torch
 from torch import nn
 
 import whatwhere as ww
-from whatwhere.models.configuration.description import CLASS_NAMES, Plan
+from whatwhere.models.configuration.description import CLASSES, Plan, class_of
 from whatwhere.models.configuration.input_keys import LearnedKeys, SinusoidalKeys
-from whatwhere.models.configuration.schemes import SCALINGS, SCHEMES
 from whatwhere.models.configuration.score_keys import alibi_slopes, falcon_slopes
 from whatwhere.models.huggingface import Description
 from whatwhere.models.parameters import InputParameters
 from whatwhere.models.registry import MODEL_TYPES
 from whatwhere.what.token_ids import FIXED_AFTER_PADDING, LEARNED_AFTER_PADDING
+from whatwhere.where.scaling import Scaling
 from whatwhere.where.score.alibi import slopes
 
 from .inside import TABLES
@@ -82,24 +82,24 @@ def test_a_real_model_is_inspected_without_torch(minilm: Path) -> None:
 
 def test_plans_name_schemes_of_the_catalogue() -> None:
     doors = {ww.InputEncoding: "input", ww.QueryKeyMap: "query_key", ww.ScoreBias: "score"}
-    for name, scheme in SCHEMES.items():
-        assert {doors[base] for base in doors if issubclass(scheme, base)} == {ww.catalogue[name].door}
-        assert CLASS_NAMES[name] == scheme.__name__
-    for name, scaling in SCALINGS.items():
-        built = ww.scheme(name, dim=32, num_heads=1, max_length=64).query_key
-        assert isinstance(built, ww.Rotary)
-        assert type(built.scaling) is scaling
-        assert CLASS_NAMES[name] == scaling.__name__
-    assert set(CLASS_NAMES) == {*SCHEMES, *SCALINGS}
+    for name in CLASSES:
+        built = ww.scheme(name, dim=32, num_heads=1, max_length=64)
+        door = ww.catalogue[name].door
+        assert {doors[base] for base in doors if isinstance(getattr(built, door), base)} == {door}
+        if issubclass(class_of(name), Scaling):
+            assert isinstance(built.query_key, ww.Rotary)
+            assert type(built.query_key.scaling) is class_of(name)
+        else:
+            assert type(getattr(built, door)) is class_of(name)
 
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_every_plan_builds_what_it_names(model_type: str) -> None:
     for plan in plans_of(ww.from_huggingface(config_of(model_type))):
         built: Any = plan.build(device="meta" if plan.scheme in ("learned", "t5", "deberta") else None)
-        assert type(built) is SCHEMES[plan.scheme]
+        assert type(built) is class_of(plan.scheme)
         assert plan.name in ww.catalogue
-        names: dict[str, Any] = {kind.__name__: kind for kind in (*SCHEMES.values(), *SCALINGS.values())}
+        names: dict[str, Any] = {kind.__name__: kind for kind in map(class_of, CLASSES)}
         assert repr(eval(repr(plan), names)) == repr(plan.build())
 
 

@@ -15,8 +15,8 @@ from whatwhere.report.terminal import new_console, new_table, progress
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from whatwhere.analysis.analogies import Rule
     from whatwhere.analysis.nearest_neighbors import Metric, Nearest, Search
+    from whatwhere.analysis.word_benchmarks import Rule
     from whatwhere.models.checkpoint import Checkpoint
     from whatwhere.models.checkpoint.lookup import Table
 
@@ -85,7 +85,7 @@ def analogy(
 
     Example: whatwhere analogy path/to/model man woman king
     """
-    from whatwhere.analysis.analogies import analogy as complete
+    from whatwhere.analysis.word_benchmarks import analogy as complete
 
     with progress() as show:
         checkpoint, matrix = _read(path, table, allow_pickle)

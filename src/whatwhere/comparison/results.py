@@ -12,8 +12,8 @@ import numpy as np
 
 from whatwhere import __version__
 from whatwhere.comparison.settings import Settings
-from whatwhere.models.checkpoint.results import FORMAT as FORMAT
-from whatwhere.models.checkpoint.results import VERSION as VERSION
+from whatwhere.models.checkpoint.folder import FORMAT as FORMAT
+from whatwhere.models.checkpoint.folder import VERSION as VERSION
 
 ALL = "all"
 """The group of all targets, in scores."""

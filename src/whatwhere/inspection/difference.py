@@ -12,9 +12,8 @@ from whatwhere.analysis.table_difference import Alignment, Movement, align, move
 from whatwhere.errors import CheckpointError, MissingExtra, SettingError
 from whatwhere.inspection.configurations import ConfigurationDifference, configurations
 from whatwhere.inspection.subject import Absent, Progress, reason_of
-from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint import Checkpoint, read
 from whatwhere.models.checkpoint.lookup import Table, read_table, word_of
-from whatwhere.models.read import read
 from whatwhere.records import Missing
 
 ALIKE = 0.9

@@ -61,7 +61,7 @@ def test_binary(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dim", [1, 3, 5000])
 def test_binary_that_spans_many_chunks(dim: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Words lie across the places where the file is read anew."""
-    monkeypatch.setattr("whatwhere.models.checkpoint.binary_vectors._CHUNK", 12_000)
+    monkeypatch.setattr("whatwhere.models.checkpoint.word_vectors._CHUNK", 12_000)
     rows = 50_000 // dim
     weight = np.random.default_rng(0).standard_normal((rows, dim)).astype(np.float32)
     words = [f"word{row % 7 * 'x'}{row}" for row in range(rows)]
@@ -73,7 +73,7 @@ def test_binary_that_spans_many_chunks(dim: int, tmp_path: Path, monkeypatch: py
 
 
 def test_text_that_spans_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whatwhere.models.checkpoint.text_vectors._CHUNK", 3000)
+    monkeypatch.setattr("whatwhere.models.checkpoint.word_vectors._CHUNK", 3000)
     weight = np.random.default_rng(0).standard_normal((1000, 20)).astype(np.float32)
     words = [f"word{row % 7 * 'x'}{row}" for row in range(len(weight))]
     text = "".join(f"{w} {' '.join(f'{v:.9g}' for v in row)}\n" for w, row in zip(words, weight.tolist(), strict=True))

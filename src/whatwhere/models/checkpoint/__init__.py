@@ -1,8 +1,64 @@
 """Files of models in any format: opened by their headers, read tensor by tensor, and never trusted."""
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, overload
+
 from whatwhere.models.checkpoint.base import Entry
-from whatwhere.models.checkpoint.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.checkpoint import Checkpoint, holds_weights
+from whatwhere.models.checkpoint.folder import INDEX, RESULTS
 from whatwhere.models.checkpoint.names import Names
 from whatwhere.models.checkpoint.projector import write_projector
+from whatwhere.models.huggingface import Config, Description, HasDict, from_huggingface
 
-__all__ = ["Checkpoint", "Entry", "Names", "write_projector"]
+__all__ = ["Checkpoint", "Entry", "Names", "read", "write_projector"]
+
+
+@overload
+def read(source: Mapping[str, Any] | HasDict, *, part: str | None = None, like: str | None = None) -> Description: ...
+
+
+@overload
+def read(
+    source: str | Path, *, part: str | None = None, like: str | None = None, allow_pickle: bool = False
+) -> Checkpoint | Description: ...
+
+
+def read(
+    source: Config, *, part: str | None = None, like: str | None = None, allow_pickle: bool = False
+) -> Checkpoint | Description:
+    """Read a model: its files where there are any, else the tokens and positions of its configuration.
+
+    Neither imports PyTorch: of files only headers are read, and a Description builds nothing until it is asked to.
+
+    Args:
+        source: a Hugging Face configuration, as a dictionary or an object; or the path of a file or folder, of any
+            format that Checkpoint reads.
+        part, like: of the configuration, as in `from_huggingface`.
+        allow_pickle: read pickles of PyTorch too. Pass True only where you trust the author.
+
+    Returns:
+        A Description of a configuration, or of a folder with nothing else. A Checkpoint of anything with tensors, whose
+        headers have been read; its `description` is that of the configuration beside it.
+
+    Raises:
+        CheckpointError: the path cannot be read, is of no supported format, or is damaged.
+        SettingError: the configuration is of a model type that is not known, or has a key that is not supported.
+
+    Examples:
+        >>> read({"model_type": "bloom", "vocab_size": 100, "hidden_size": 32, "n_layer": 2, "n_head": 4}).score[0]
+        ALiBi(num_heads=4)
+    """
+    if isinstance(source, str | Path) and _has_tensors(Path(source)):
+        return Checkpoint.open(source, allow_pickle=allow_pickle, part=part, like=like)
+    return from_huggingface(source, part=part, like=like)
+
+
+def _has_tensors(path: Path) -> bool:
+    """Return whether a path has more than a configuration; a missing path is treated as one."""
+    try:
+        if path.is_dir():
+            return holds_weights(path) or not (path / "config.json").exists()
+        return path.is_file() and (path.suffix != ".json" or path.name == RESULTS or path.name.endswith(INDEX))
+    except OSError:  # opening it as a checkpoint raises the reason
+        return True

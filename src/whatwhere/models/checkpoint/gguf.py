@@ -16,7 +16,7 @@ from whatwhere.models.checkpoint.base import Contents, Entry
 from whatwhere.models.checkpoint.byte_ranges import ByteRange, ByteRangeReader, check_disjoint, checked_size
 from whatwhere.models.checkpoint.dtypes import STORED_TYPES
 from whatwhere.models.checkpoint.files import File, Stream
-from whatwhere.models.checkpoint.gguf_keys import config_of
+from whatwhere.models.checkpoint.gguf_config import config_of
 
 TYPES = {
     0: "float32", 1: "float16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K",

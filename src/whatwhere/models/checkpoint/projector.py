@@ -14,7 +14,7 @@ from whatwhere.atomic import atomic_file
 from whatwhere.errors import CheckpointError, ShapeError
 from whatwhere.models.checkpoint.base import Contents
 from whatwhere.models.checkpoint.files import File
-from whatwhere.models.checkpoint.text_vectors import (
+from whatwhere.models.checkpoint.word_vectors import (
     BOM,
     TextVectors,
     first_byte,

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
 
 from whatwhere.errors import SettingError
@@ -19,23 +21,38 @@ if TYPE_CHECKING:
 
 EmbeddingScale = float | Literal["sqrt_dim", "sqrt_dim_rounded"]
 
-CLASS_NAMES: Mapping[str, str] = {
-    "alibi": "ALiBi",
-    "deberta": "DeBERTa",
-    "learned": "Learned",
-    "rotary": "Rotary",
-    "rotary-dynamic-ntk": "DynamicNTK",
-    "rotary-linear": "Linear",
-    "rotary-llama3": "Llama3",
-    "rotary-longrope": "LongRoPE",
-    "rotary-multimodal": "MultimodalRotary",
-    "rotary-ntk": "NTK",
-    "rotary-proportional": "Proportional",
-    "rotary-yarn": "YaRN",
-    "sinusoidal": "Sinusoidal",
-    "t5": "T5",
+CLASSES: Mapping[str, str] = {
+    "alibi": "score.alibi.ALiBi",
+    "deberta": "score.deberta.DeBERTa",
+    "learned": "input.learned.Learned",
+    "rotary": "query_key.rotary.Rotary",
+    "rotary-dynamic-ntk": "scaling.dynamic_ntk.DynamicNTK",
+    "rotary-linear": "scaling.linear.Linear",
+    "rotary-llama3": "scaling.llama3.Llama3",
+    "rotary-longrope": "scaling.longrope.LongRoPE",
+    "rotary-multimodal": "query_key.multimodal_rotary.MultimodalRotary",
+    "rotary-ntk": "scaling.ntk.NTK",
+    "rotary-proportional": "scaling.proportional.Proportional",
+    "rotary-yarn": "scaling.yarn.YaRN",
+    "sinusoidal": "input.sinusoidal.Sinusoidal",
+    "t5": "score.t5.T5",
 }
-"""Name in the catalogue -> class of the scheme; for rotary positions under a scaling, class of the scaling."""
+"""Name in the catalogue -> class below `whatwhere.where`: of the scheme, or of the scaling of rotary positions."""
+
+
+def class_of(name: str) -> type:
+    """Return the class of a scheme or RoPE scaling; this imports PyTorch.
+
+    Args:
+        name: one of CLASSES.
+
+    Examples:
+        >>> class_of("rotary-yarn").__name__
+        'YaRN'
+    """
+    module, _, class_name = CLASSES[name].rpartition(".")
+    loaded: type = getattr(import_module(f"whatwhere.where.{module}"), class_name)
+    return loaded
 
 
 @dataclass(frozen=True)
@@ -56,9 +73,8 @@ class ScalingPlan:
 
     def build(self) -> "Scaling":
         """Build the scaling."""
-        from whatwhere.models.configuration.schemes import build_scaling
-
-        return build_scaling(self.name, self.settings)
+        scaling: Scaling = class_of(self.name)(**self.settings)
+        return scaling
 
     def __repr__(self) -> str:
         """Return the call that builds it."""
@@ -95,7 +111,7 @@ class Plan:
     @property
     def class_name(self) -> str:
         """The name of the class."""
-        return CLASS_NAMES.get(self.scheme, self.scheme)
+        return _class_name(self.scheme)
 
     def build(
         self, device: "torch.device | str | None" = None, dtype: "torch.dtype | None" = None
@@ -108,12 +124,14 @@ class Plan:
         Returns:
             The module; its learned tables are drawn at random.
         """
-        from whatwhere.models.configuration.schemes import build_scheme
-
         settings = {
             name: value.build() if isinstance(value, ScalingPlan) else value for name, value in self.settings.items()
         }
-        return build_scheme(self.scheme, settings, device, dtype)
+        scheme = class_of(self.scheme)
+        if "device" in signature(scheme).parameters:  # it has learned tables
+            settings |= {"device": device, "dtype": dtype}
+        module: InputEncoding | QueryKeyMap | ScoreBias = scheme(**settings)
+        return module
 
     def __repr__(self) -> str:
         """Return the call that builds it."""
@@ -121,7 +139,11 @@ class Plan:
 
 
 def _call(name: str, settings: Mapping[str, Any]) -> str:
-    return f"{CLASS_NAMES.get(name, name)}({', '.join(f'{setting}={value!r}' for setting, value in settings.items())})"
+    return f"{_class_name(name)}({', '.join(f'{setting}={value!r}' for setting, value in settings.items())})"
+
+
+def _class_name(name: str) -> str:
+    return CLASSES.get(name, name).rpartition(".")[2]
 
 
 @dataclass(frozen=True)

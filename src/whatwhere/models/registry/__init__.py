@@ -6,13 +6,12 @@ from difflib import get_close_matches
 from whatwhere.errors import CheckpointError
 from whatwhere.models.configuration.input_keys import LearnedKeys, position_offset
 from whatwhere.models.configuration.model_type import ModelType
-from whatwhere.models.registry.decoders import DECODERS, ENCODER_DECODERS
-from whatwhere.models.registry.encoders import ENCODERS
+from whatwhere.models.registry.bert_gpt_t5 import DECODERS, ENCODER_DECODERS, ENCODERS
 from whatwhere.models.registry.llama import LLAMA_LIKE
-from whatwhere.models.registry.rotary import ROTARY_VARIANTS
+from whatwhere.models.registry.llama_variants import LLAMA_VARIANTS
 
 MODEL_TYPES: Mapping[str, ModelType] = dict(
-    sorted({**LLAMA_LIKE, **ROTARY_VARIANTS, **ENCODERS, **DECODERS, **ENCODER_DECODERS}.items())
+    sorted({**LLAMA_LIKE, **LLAMA_VARIANTS, **ENCODERS, **DECODERS, **ENCODER_DECODERS}.items())
 )
 """Hugging Face's `model_type` -> how its configuration is read and written."""
 

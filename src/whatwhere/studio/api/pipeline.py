@@ -16,8 +16,7 @@ from whatwhere.studio.standing import USUAL_DIM, Standing, token_factor, token_t
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from whatwhere.analysis.attention_scores import AttentionScores
-    from whatwhere.analysis.walkthrough import Walkthrough
+    from whatwhere.analysis.walkthrough import AttentionScores, Walkthrough
 
 MOST_TOKENS = 48
 """More would be too small to read."""
@@ -106,8 +105,7 @@ def walk(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     name, seed = text(settings, "scheme"), whole(settings, "seed", 0, 0, 1 << 31)
     causal = flag(settings, "causal", True)
     all_ids, all_words = _read(source, text(settings, "text"), loaded)
-    from whatwhere.analysis.attention_scores import attention_scores
-    from whatwhere.analysis.walkthrough import follow, random_embedding
+    from whatwhere.analysis.walkthrough import attention_scores, follow, random_embedding
 
     tensor = token_tensor(source, name) if loaded else None
     width = None if tensor is None else source.checkpoint.entry(tensor).shape[1]
@@ -196,7 +194,7 @@ def _meeting(met: "AttentionScores", head: int) -> dict[str, Any]:
 
 
 def _pairs(here: Standing) -> dict[str, Any] | None:
-    from whatwhere.analysis.attention_scores import rotary_pairs
+    from whatwhere.analysis.walkthrough import rotary_pairs
 
     pairs = rotary_pairs(here.where.query_key)
     if pairs is None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from whatwhere.analysis.analogies import RULES, answers
 from whatwhere.analysis.diagnostics import unreachable_among
+from whatwhere.analysis.word_benchmarks import RULES, answers
 from whatwhere.models.checkpoint.lookup import Table, find_token, word_of
 from whatwhere.studio.api.about import analogy as usual_analogy
 from whatwhere.studio.api.about import examples

@@ -65,7 +65,7 @@ export function RotationStep({ walk, at, settings, change }: Props) {
 
 function meetCode(walk: Walk, part: string): string {
   const sizes = `num_heads=${walk.num_heads}, head_dim=${walk.head_dim}, causal=${walk.causal ? "True" : "False"}`;
-  return `${sumCode(walk)}\nfrom whatwhere.analysis.attention_scores import attention_scores\nattention_scores(x, where, ${sizes}).${part}[${walk.head}]`;
+  return `${sumCode(walk)}\nfrom whatwhere.analysis.walkthrough import attention_scores\nattention_scores(x, where, ${sizes}).${part}[${walk.head}]`;
 }
 
 interface Dial {

@@ -315,4 +315,4 @@ AXES: dict[str, ModelType] = {
 
 AXES = {name: replace(made, unread={**made.unread, "use_mrope": True}) for name, made in AXES.items()}
 
-ROTARY_VARIANTS: dict[str, ModelType] = {**OTHERWISE, **BY_LAYER, **LATENT, **AXES}
+LLAMA_VARIANTS: dict[str, ModelType] = {**OTHERWISE, **BY_LAYER, **LATENT, **AXES}
