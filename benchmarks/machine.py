@@ -10,7 +10,7 @@ import torch
 import whatwhere
 from benchmarks import peers
 from benchmarks.records import Machine
-from whatwhere.kernels.library import library
+from whatwhere.kernels.backend import library
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 

@@ -11,7 +11,7 @@ import pytest
 from jaxtyping import _import_hook
 
 if TYPE_CHECKING:
-    from whatwhere.kernels.library import Library
+    from whatwhere.kernels.backend import Library
 
 
 class _Outermost(_import_hook.JaxtypingTransformer):
@@ -43,9 +43,9 @@ def minilm() -> Path:
 @pytest.fixture(params=["baseline", "avx2", "avx512"])
 def at_level(request: pytest.FixtureRequest) -> "Library":
     """Load the compiled kernels at every level that this processor can do, in turn."""
-    from whatwhere.kernels import library  # not before the run-time check of shapes is set up
+    from whatwhere.kernels import backend  # not before the run-time check of shapes is set up
 
-    loaded = library.Library(library.FILE, request.param)
+    loaded = backend.Library(backend.FILE, request.param)
     if loaded.level != request.param:
         pytest.skip(f"this processor cannot do {request.param}")
     return loaded

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from whatwhere.kernels.rotary import turned
+from whatwhere.kernels.rotary import rotate_in_pytorch
 
 rotary = pytest.importorskip("whatwhere.kernels.cuda.rotary", reason="needs Triton, which is not installed here")
 
@@ -28,15 +28,15 @@ def test_turns_as_the_twin_does(shape, interleaved, dtype, place, equal):
     batch, heads, tokens, features, pairs = shape
     x = drawn(batch, heads, tokens, features, like=place, dtype=dtype)
     cos, sin = tables(1, 1, tokens, pairs, like=place)
-    equal(rotary.rotate(x, cos, sin, interleaved), turned(x, cos, sin, interleaved))
-    equal(rotary.rotate(x, cos, sin, interleaved, back=True), turned(x, cos, -sin, interleaved))
+    equal(rotary.rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
+    equal(rotary.rotate(x, cos, sin, interleaved, back=True), rotate_in_pytorch(x, cos, -sin, interleaved))
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("rows", [(1, 1), (3, 1), (1, 4), (3, 4)])
 def test_tables_of_each_sequence_and_each_head(rows, interleaved, place, equal):
     x, (cos, sin) = drawn(3, 4, 5, 12, like=place), tables(*rows, 5, 4, like=place)
-    equal(rotary.rotate(x, cos, sin, interleaved), turned(x, cos, sin, interleaved))
+    equal(rotary.rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
 
 
 STRIDES = {
@@ -52,13 +52,13 @@ STRIDES = {
 @pytest.mark.parametrize("strides", STRIDES)
 def test_any_strides(strides, interleaved, place, equal):
     x, (cos, sin) = STRIDES[strides](drawn(2, 4, 5, 12, like=place)), tables(1, 1, 5, 4, like=place)
-    equal(rotary.rotate(x, cos, sin, interleaved), turned(x, cos, sin, interleaved))
+    equal(rotary.rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
 
 
 def test_tables_of_different_strides(place, equal):
     x, (cos, sin) = drawn(2, 4, 5, 12, like=place), tables(1, 1, 5, 6, like=place)
     sin = sin.mT.contiguous().mT
-    equal(rotary.rotate(x, cos, sin, False), turned(x, cos, sin, False))
+    equal(rotary.rotate(x, cos, sin, False), rotate_in_pytorch(x, cos, sin, False))
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -67,7 +67,7 @@ def test_in_place(interleaved, place, equal):
     held = drawn(2, 5, 4, 30, like=place)
     before, x = held.clone(), held[..., 8:20].transpose(1, 2)
     cos, sin = tables(1, 1, 5, 4, like=place)
-    wanted = turned(x, cos, sin, interleaved)
+    wanted = rotate_in_pytorch(x, cos, sin, interleaved)
     assert rotary.rotate(x, cos, sin, interleaved, out=x) is x
     equal(x, wanted)
     equal(held[..., :8], before[..., :8])
@@ -80,7 +80,7 @@ def test_blocks_of_several_tokens_heads_and_features(place, equal, monkeypatch):
     monkeypatch.setattr(rotary, "_LONGEST_BLOCK", 4)
     for interleaved in (False, True):
         x, (cos, sin) = drawn(2, 3, 5, 40, like=place), tables(2, 1, 5, 9, like=place)
-        equal(rotary.rotate(x, cos, sin, interleaved), turned(x, cos, sin, interleaved))
+        equal(rotary.rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 2, 0, 4)])
@@ -100,4 +100,4 @@ def test_more_numbers_than_32_bits_count(interleaved, device):
     x[:, :, -9:] = drawn(1, 1, 9, 128, like=device).bfloat16()
     cos, sin = (part.expand(1, 1, tokens, 64) for part in tables(1, 1, 1, 64, like=device))
     y = rotary.rotate(x, cos, sin, interleaved, out=x.clone())[:, :, -9:]
-    assert torch.equal(y, turned(x[:, :, -9:], cos[:, :, -9:], sin[:, :, -9:], interleaved))
+    assert torch.equal(y, rotate_in_pytorch(x[:, :, -9:], cos[:, :, -9:], sin[:, :, -9:], interleaved))

@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 
 import whatwhere as ww
-from whatwhere.kernels import backend, library, rotary
+from whatwhere.kernels import backend, rotary
 
 from ..running import script
 
@@ -31,23 +31,25 @@ compiled = pytest.mark.skipif(not backend.COMPILED, reason="no kernels were comp
 @pytest.mark.skipif(not BUILD.exists(), reason="not in a checkout")
 def test_the_library_is_made_of_these_sources():
     """Else another kernel is tested than the one that can be read; `python hatch_build.py` compiles it anew."""
-    assert library.library().sources == script(BUILD).sources()
+    assert backend.library().sources == script(BUILD).sources()
 
 
 @compiled
 def test_a_level_that_the_processor_cannot_do_gives_way_to_its_best():
-    best = library.Library(library.FILE).level
-    for given in library.LEVELS:
-        expected = given if library.LEVELS.index(given) <= library.LEVELS.index(best) else best
-        assert library.Library(library.FILE, given).level == expected
+    best = backend.Library(backend.FILE).level
+    for given in backend.LEVELS:
+        expected = given if backend.LEVELS.index(given) <= backend.LEVELS.index(best) else best
+        assert backend.Library(backend.FILE, given).level == expected
 
 
 def through(x: Tensor, c: Tensor) -> Tensor:
     """Send numbers through the kernel: (x c - 0, x 0 + 0 c) for each, side by side."""
     pairs = torch.stack([x, torch.zeros_like(x)], -1).reshape(1, 1, -1, 26)  # 13 pairs: a vector of 8, and a rest
     table = c.reshape(1, 1, -1, 13)
-    (turned,) = rotary.computed(backend.compiled("rotate"), (pairs,), table, torch.zeros_like(table), interleaved=True)
-    return turned.reshape(-1, 2)[:, 0]
+    (rotated,) = rotary.run_kernel(
+        backend.compiled("rotate"), (pairs,), table, torch.zeros_like(table), interleaved=True
+    )
+    return rotated.reshape(-1, 2)[:, 0]
 
 
 def test_kernels_import_each_other_in_no_circle():
@@ -107,19 +109,19 @@ def test_numbers_are_rounded_to_the_nearest_ties_to_even(dtype, kept, level):
 @pytest.mark.parametrize("own_threads", [False, True])
 def test_each_piece_is_done_once_whatever_the_threads(tokens, own_threads, tmp_path, monkeypatch):
     """On PyTorch's threads, and on threads of our own where these are not found."""
-    loaded = library.library()
+    loaded = backend.library()
     if own_threads:
-        loaded = library.Library(Path(shutil.copy(library.FILE, tmp_path)))  # a second one, with a state of its own
+        loaded = backend.Library(Path(shutil.copy(backend.FILE, tmp_path)))  # a second one, with a state of its own
         loaded._loaded.whatwhere_use_pool(None)
     kernel = loaded.function("rotate", c_char_p)
     x, angles = torch.randn(3, 8, tokens, 64), torch.randn(1, 1, tokens, 32)
-    wanted = rotary.turned(x, angles.cos(), angles.sin(), False)
+    wanted = rotary.rotate_in_pytorch(x, angles.cos(), angles.sin(), False)
     before = torch.get_num_threads()
     try:
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
             y = x.clone()
-            rotary.overwritten(kernel, y, angles.cos(), angles.sin(), False)  # twice done would be turned twice
+            rotary.run_in_place(kernel, y, angles.cos(), angles.sin(), False)  # twice done would rotate twice
             assert torch.equal(y, wanted)
     finally:
         torch.set_num_threads(before)

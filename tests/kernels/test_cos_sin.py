@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import whatwhere as ww
-from whatwhere.kernels import backend, cos_sin, library
+from whatwhere.kernels import backend, cos_sin
 from whatwhere.where.frequencies import LAYOUTS, angles, inverse_frequencies, rotary_tables, sinusoid
 
 pytestmark = pytest.mark.skipif(not backend.COMPILED, reason="no kernels were compiled, or they are disabled")
@@ -85,7 +85,7 @@ def test_a_position_has_its_numbers_whoever_else_is_asked_for(start, level):
     shuffled = cos_sin.tables(index[..., order], frequencies)
     axes = cos_sin.tables(index.expand(2, 1, 300), frequencies, 1.0, (0, 1) * 20)
     own = cos_sin.tables(index, frequencies.expand(300, 40).clone()[None])
-    lowest = library.Library(library.FILE, "baseline").function("cos_sin", c_char_p)
+    lowest = backend.Library(backend.FILE, "baseline").function("cos_sin", c_char_p)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cos_sin, "_kernel", lambda *tensors: lowest)
         baseline = cos_sin.tables(index, frequencies)

@@ -14,8 +14,8 @@ import whatwhere as ww
 from whatwhere.kernels import backend
 from whatwhere.kernels import embedding as kernel
 from whatwhere.kernels.embedding import Rows, embed
-from whatwhere.reference import embedding as reference_tokens
 from whatwhere.reference import input as reference_input
+from whatwhere.reference import what as reference_tokens
 
 V, B, T = 23, 3, 5
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]

@@ -10,9 +10,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.library import opcheck
 
 import whatwhere as ww
-from whatwhere.kernels import backend, rotary, rotary_ops
-from whatwhere.kernels.rotary import turned
-from whatwhere.kernels.rotary_ops import rotate, rotate_, rotate_op, rotate_op_
+from whatwhere.kernels import backend, rotary
+from whatwhere.kernels.rotary import rotate, rotate_, rotate_in_pytorch, rotate_op, rotate_op_
 from whatwhere.where import rotary_map
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
@@ -53,14 +52,14 @@ def test_the_kernel_gives_the_numbers_of_its_twin(size, interleaved, dtype, leve
     x, (cos, sin) = drawn(2, 3, 7, features, dtype=dtype), tables(1, 1, 7, pairs)
     assert rotary.kernel_for(cos, sin, x) is not None
     for back in (False, True):
-        assert torch.equal(rotate(x, cos, sin, interleaved, back), turned(x, cos, sin, interleaved, back))
+        assert torch.equal(rotate(x, cos, sin, interleaved, back), rotate_in_pytorch(x, cos, sin, interleaved, back))
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_the_twin_is_the_formula(interleaved):
     """Pair by pair, in Python."""
     x, (cos, sin) = drawn(1, 2, 3, 7, dtype=torch.float64), tables(1, 1, 3, 2)
-    for y in (turned(x, cos, sin, interleaved), rotate(x, cos, sin, interleaved)):
+    for y in (rotate_in_pytorch(x, cos, sin, interleaved), rotate(x, cos, sin, interleaved)):
         for h in range(2):
             for t in range(3):
                 before, after = x[0, h, t].tolist(), y[0, h, t].tolist()
@@ -80,7 +79,7 @@ def test_any_strides_are_read_and_kept(layout, interleaved, dtype):
     x, (cos, sin) = LAYOUTS[layout](drawn(2, 5, 6, 12, dtype=dtype)), tables(1, 1, 6, 4)
     before = x.clone()
     y = rotate(x, cos, sin, interleaved)
-    assert torch.equal(y, turned(x, cos, sin, interleaved))
+    assert torch.equal(y, rotate_in_pytorch(x, cos, sin, interleaved))
     assert y.stride() == torch.empty_like(x).stride()
     assert torch.equal(x, before)
 
@@ -90,9 +89,9 @@ def test_any_strides_are_read_and_kept(layout, interleaved, dtype):
 @pytest.mark.parametrize("rows", [(1, 1), (3, 1), (1, 4), (3, 4)], ids=str)
 def test_tables_of_each_sequence_and_each_head(rows, interleaved):
     x, (cos, sin) = drawn(3, 4, 5, 12), tables(*rows, 5, 4)
-    assert torch.equal(rotate(x, cos, sin, interleaved), turned(x, cos, sin, interleaved))
+    assert torch.equal(rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
     other = sin.mT.contiguous().mT  # strides of its own
-    assert torch.equal(rotate(x, cos, other, interleaved), turned(x, cos, sin, interleaved))
+    assert torch.equal(rotate(x, cos, other, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
 
 
 @compiled
@@ -106,7 +105,7 @@ def test_large_results_go_past_the_caches(layout, features, dtype, level, monkey
     lines = features * x.element_size() % 64 == 0
     assert rotary._is_made_of_lines(torch.empty_like(x)) == lines
     for interleaved in (False, True):
-        assert torch.equal(rotate(x, cos, sin, interleaved), turned(x, cos, sin, interleaved))
+        assert torch.equal(rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 3, 0, 4)], ids=str)
@@ -119,7 +118,9 @@ def test_nothing_is_turned_into_nothing(shape, interleaved):
 
 def test_tables_that_do_not_fit_are_not_read_beyond_their_end(our_own_checks):
     x = drawn(2, 4, 5, 8)
-    assert torch.equal(rotate(x, *tables(1, 1, 1, 4), False), turned(x, *tables(1, 1, 1, 4), False))  # one for all
+    assert torch.equal(
+        rotate(x, *tables(1, 1, 1, 4), False), rotate_in_pytorch(x, *tables(1, 1, 1, 4), False)
+    )  # one for all
     for shape in [(1, 1, 4, 4), (3, 1, 5, 4), (1, 2, 5, 4), (1, 1, 5, 5)]:
         with pytest.raises(RuntimeError):
             rotate(x, *tables(*shape), False)
@@ -160,17 +161,17 @@ def test_a_gradient_of_any_strides():
     x, (cos, sin) = drawn(2, 4, 5, 8).requires_grad_(), tables(1, 1, 5, 4)
     for g in (torch.ones(()).expand(2, 4, 5, 8), drawn(2, 5, 8, 4).permute(0, 3, 1, 2)):
         (found,) = torch.autograd.grad(rotate(x, cos, sin, False), x, g)
-        assert torch.equal(found, turned(g, cos, -sin, False))
+        assert torch.equal(found, rotate_in_pytorch(g, cos, -sin, False))
 
 
 def test_tables_that_learn_get_their_gradient():
     x, tables_ = drawn(2, 4, 5, 8), [part.requires_grad_() for part in tables(1, 4, 5, 3)]
     found = torch.autograd.grad(rotate(x, *tables_, True).square().sum(), tables_)
-    wanted = torch.autograd.grad(turned(x, *tables_, True).square().sum(), tables_)
+    wanted = torch.autograd.grad(rotate_in_pytorch(x, *tables_, True).square().sum(), tables_)
     assert all(map(torch.equal, found, wanted))
     assert found[0].any()
     with torch.no_grad():
-        assert torch.equal(rotate(x, *tables_, True), turned(x, *tables_, True))
+        assert torch.equal(rotate(x, *tables_, True), rotate_in_pytorch(x, *tables_, True))
 
 
 @compiled
@@ -179,7 +180,7 @@ def test_tables_that_learn_get_their_gradient():
 @pytest.mark.parametrize("layout", IN_PLACE)
 def test_in_place(layout, interleaved, dtype):
     x, (cos, sin) = LAYOUTS[layout](drawn(2, 5, 6, 12, dtype=dtype)), tables(1, 1, 6, 4)
-    wanted, version = turned(x, cos, sin, interleaved), x._version
+    wanted, version = rotate_in_pytorch(x, cos, sin, interleaved), x._version
     assert rotate_(x, cos, sin, interleaved) is x
     assert torch.equal(x, wanted)
     assert x._version > version
@@ -353,21 +354,21 @@ def test_the_operator_over_a_mapped_axis(dims):
     mapped = torch.vmap(lambda x, cos, sin: rotate_op(x, cos, sin, False, False), dims)(*given)
     for n in range(3):
         row = [part[0 if dim is None else n] for part, dim in zip((x, cos, sin), dims, strict=True)]
-        assert torch.equal(mapped[n], turned(*row, False))
+        assert torch.equal(mapped[n], rotate_in_pytorch(*row, False))
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # of PyTorch's own tangents
 def test_where_memory_cannot_be_read_the_twin_turns(our_own_checks):
     """Transforms, traces and tangents: no number may be lost in silence."""
     x, g, (cos, sin) = drawn(2, 4, 5, 8), drawn(2, 4, 5, 8, seed=5), tables(1, 1, 5, 4)
-    wanted, turn = turned(x, cos, sin, True), lambda x: rotate(x, cos, sin, True)
+    wanted, turn = rotate_in_pytorch(x, cos, sin, True), lambda x: rotate(x, cos, sin, True)
     assert torch.equal(torch.vmap(turn)(x[None])[0], wanted)
-    assert torch.equal(torch.func.jvp(turn, (x,), (g,))[1], turned(g, cos, sin, True))
-    assert torch.equal(torch.func.vjp(turn, x)[1](g)[0], turned(g, cos, -sin, True))
+    assert torch.equal(torch.func.jvp(turn, (x,), (g,))[1], rotate_in_pytorch(g, cos, sin, True))
+    assert torch.equal(torch.func.vjp(turn, x)[1](g)[0], rotate_in_pytorch(g, cos, -sin, True))
     with forward_ad.dual_level():
         y = turn(forward_ad.make_dual(x, g))
-        assert torch.equal(forward_ad.unpack_dual(y).tangent, turned(g, cos, sin, True))
-    assert torch.equal(make_fx(turn)(x)(2 * x), turned(2 * x, cos, sin, True))
+        assert torch.equal(forward_ad.unpack_dual(y).tangent, rotate_in_pytorch(g, cos, sin, True))
+    assert torch.equal(make_fx(turn)(x)(2 * x), rotate_in_pytorch(2 * x, cos, sin, True))
     assert rotate(*(part.to("meta") for part in (x, cos, sin)), True).shape == x.shape
 
 
@@ -378,7 +379,9 @@ def test_each_sample_has_its_gradient(pairs, interleaved):
     x, (cos, sin) = drawn(2, 2, 3, 8).requires_grad_(), tables(1, 1, 3, pairs)
     g = drawn(4, 2, 2, 3, 8, seed=5)
     (found,) = torch.autograd.grad(rotate(x, cos, sin, interleaved), x, g, is_grads_batched=True)
-    assert all(torch.equal(one, turned(row, cos, -sin, interleaved)) for one, row in zip(found, g, strict=True))
+    assert all(
+        torch.equal(one, rotate_in_pytorch(row, cos, -sin, interleaved)) for one, row in zip(found, g, strict=True)
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -386,19 +389,19 @@ def test_each_sample_has_its_gradient(pairs, interleaved):
 def test_without_a_compiled_kernel_neighbors_turn_as_complex_numbers(layout, dtype, monkeypatch):
     """One pass in PyTorch's own operations; they round as they like, once more or less."""
     x, (cos, sin) = LAYOUTS[layout](drawn(2, 5, 6, 12, dtype=dtype)), tables(1, 1, 6, 4)
-    wanted = turned(x, cos, sin, True)
+    wanted = rotate_in_pytorch(x, cos, sin, True)
     monkeypatch.setattr(backend, "COMPILED", False)
-    found = turned(x, cos, sin, True)
+    found = rotate_in_pytorch(x, cos, sin, True)
     torch.testing.assert_close(found, wanted, rtol=0, atol=8 * torch.finfo(dtype).eps)
     assert torch.equal(found[..., 8:], x[..., 8:])
 
 
 def test_pytorch_only_are_plain(monkeypatch):
     x, (cos, sin) = drawn(1, 2, 3, 8), tables(1, 1, 3, 4)
-    monkeypatch.setattr(rotary_ops, "computed", None)
+    monkeypatch.setattr(rotary, "run_kernel", None)
     with ww.pytorch_only():
-        assert torch.equal(rotate(x, cos, sin, False), turned(x, cos, sin, False))
-        assert torch.equal(rotate_(x.clone(), cos, sin, False), turned(x, cos, sin, False))
+        assert torch.equal(rotate(x, cos, sin, False), rotate_in_pytorch(x, cos, sin, False))
+        assert torch.equal(rotate_(x.clone(), cos, sin, False), rotate_in_pytorch(x, cos, sin, False))
 
 
 class Layer(nn.Module):

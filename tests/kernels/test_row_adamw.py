@@ -12,7 +12,7 @@ from whatwhere.kernels import adamw_catch_up, backend, row_adamw
 from whatwhere.kernels.adamw_catch_up import StepHistory, gauss_rules, require_betas, rule_sizes
 from whatwhere.kernels.group_by_row import group, sum_by_row
 from whatwhere.kernels.row_adamw import Moments, Step, catch_up, coefficients, look_up, update
-from whatwhere.reference.adamw import adamw, skipped_motion
+from whatwhere.reference.what import adamw, skipped_motion
 
 BETAS = [(0.9, 0.999), (0.9, 0.95), (0.95, 0.99), (0.0, 0.999), (0.8, 0.9), (0.99, 0.999)]
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]

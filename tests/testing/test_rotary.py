@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import whatwhere as ww
-from whatwhere.kernels import rotary_ops
+from whatwhere.kernels import rotary
 from whatwhere.testing import Report, check_rotary
 from whatwhere.where.frequencies import inverse_frequencies
 
@@ -33,7 +33,7 @@ def rotate(
 ):
     """Rotary from its parts, each of which can be another."""
     angles = positions.to(dtype)[:, None] * (inverse_frequencies(dim, theta) / slower).to(dtype)
-    return rotary_ops.rotate(x, angles.cos().float()[None, None], angles.sin().float()[None, None], interleaved)
+    return rotary.rotate(x, angles.cos().float()[None, None], angles.sin().float()[None, None], interleaved)
 
 
 def remembering():
@@ -208,7 +208,7 @@ class Stored(nn.Module):
 
     def forward(self, x, positions):
         angles = positions[:, None].double() * self.frequencies.double()
-        return rotary_ops.rotate(x, angles.cos().float()[None, None], angles.sin().float()[None, None], False)
+        return rotary.rotate(x, angles.cos().float()[None, None], angles.sin().float()[None, None], False)
 
 
 def test_a_module_is_converted_and_given_back():

@@ -20,7 +20,7 @@ from torch.optim import lr_scheduler
 
 import whatwhere as ww
 from whatwhere import RowAdamW, TokenEmbedding
-from whatwhere.reference.adamw import adamw
+from whatwhere.reference.what import adamw
 from whatwhere.what.row_adamw import table as row_table
 
 V, D = 40, 8

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere.kernels.rotary_ops import rotate
+from whatwhere.kernels.rotary import rotate
 from whatwhere.where.score.alibi import slopes
 
 FIXED = [ww.Sinusoidal(8), ww.Rotary(8), ww.ALiBi(4)]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from whatwhere.models.surgery.convert import Format
     from whatwhere.models.surgery.resize import Rows
     from whatwhere.models.surgery.retokenize import Method
-    from whatwhere.where.interpolation import Align, Rule
+    from whatwhere.where.input.learned import Align, Rule
 
 Model = Annotated[Path, typer.Argument(help="Folder of a model, or one file of safetensors.")]
 Source = Annotated[

@@ -1,6 +1,6 @@
 // What every kernel of this folder shares: names by level, threads, numbers of sixteen bits, streaming stores.
 //
-// Each kernel file is compiled once for each level of the processor (baseline, avx2, avx512), and kernels/library.py picks
+// Each kernel file is compiled once for each level of the processor (baseline, avx2, avx512), and backend.py picks
 // one when the library is loaded. So nothing here may leave a symbol that the linker could take from another level:
 // everything is in an unnamed namespace, and no template of the standard library is used.
 #pragma once

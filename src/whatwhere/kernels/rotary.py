@@ -1,12 +1,19 @@
-"""Pairs of features rotated in one pass over the memory: what every rotary scheme does once its angles are known.
+"""Pairs of features rotated in one pass over the memory, which every rotary scheme does once its angles are known.
 
     (x_a, x_b) -> (x_a cos - x_b sin, x_a sin + x_b cos)
 
-The PyTorch implementation, `turned`, reads and writes each vector some five times, the kernel once; a large result
-goes past the caches, into huge pages. Gradients and traces are in rotary_ops.py.
+The PyTorch implementation, `rotate_in_pytorch`, reads and writes each vector some five times, the kernel once; a large
+result is written past the caches, into huge pages.
+
+The gradient is the rotation by the opposite angles, so the backward pass needs the tables only. In eager mode the
+rotation is an autograd.Function, which costs less to call than an operator.
+
+A trace for the CPU takes the operator: PyTorch's compiler makes fast code of one form of PyTorch's operations or of
+another, by layout and dtype, and slow code of the rest. An exported program takes PyTorch's operations, which run where
+whatwhere is not installed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 from typing import Any
 
@@ -14,6 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from whatwhere.errors import SettingError
 from whatwhere.kernels import backend
 
 Kernel = Callable[..., Any]
@@ -28,7 +36,214 @@ _JOB = Struct("4P19q").pack
 """The kernel's argument: one string of bytes is handed over faster than 23 numbers."""
 
 
-def turned(
+def rotate(
+    x: Float[Tensor, "batch heads tokens features"],
+    cos: Float[Tensor, "#batch #heads tokens pairs"],
+    sin: Float[Tensor, "#batch #heads tokens pairs"],
+    interleaved: bool,
+    back: bool = False,
+) -> Float[Tensor, "batch heads tokens features"]:
+    """Turn as many of the first features as there are angles for, in float32 at least, and copy the rest.
+
+    Args:
+        x: of any strides, which the result has too.
+        cos, sin: of each pair's angle, perhaps with a common factor.
+        interleaved: pairs are (2i, 2i+1); else (i, i + pairs).
+        back: turn the other way.
+
+    Examples:
+        >>> rotate(torch.ones(1, 1, 1, 3), torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1), interleaved=False)
+        tensor([[[[-1.,  1.,  1.]]]])
+    """
+    learning = torch.is_grad_enabled()
+    if learning and (cos.requires_grad or sin.requires_grad):
+        return rotate_in_pytorch(x, cos, sin, interleaved, back)
+    if (kernel := kernel_for(cos, sin, x)) is not None:
+        if not (learning and x.requires_grad):
+            return run_kernel(kernel, (x,), cos, sin, interleaved, back)[0]
+        y: Tensor = _Rotation.apply(kernel, x, cos, sin, interleaved, back)  # type: ignore[no-untyped-call]
+        return y
+    if backend.as_operator(x):
+        traced: Tensor = rotate_op(x, cos, sin, interleaved, back)
+        return traced
+    return rotate_in_pytorch(x, cos, sin, interleaved, back)
+
+
+def rotate_both(
+    q: Float[Tensor, "batch heads tokens features"],
+    k: Float[Tensor, "batch key_heads tokens features"],
+    cos: Float[Tensor, "#batch #heads tokens pairs"],
+    sin: Float[Tensor, "#batch #heads tokens pairs"],
+    interleaved: bool,
+) -> tuple[Float[Tensor, "batch heads tokens features"], Float[Tensor, "batch key_heads tokens features"]]:
+    """Turn two tensors by the same tables, of which everything is asked once: it tells while decoding.
+
+    Examples:
+        >>> one, table = torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 1)
+        >>> rotate_both(one, 2 * one, table, 0 * table, interleaved=False)
+        (tensor([[[[1., 1.]]]]), tensor([[[[2., 2.]]]]))
+    """
+    learning = torch.is_grad_enabled() and (
+        q.requires_grad or k.requires_grad or cos.requires_grad or sin.requires_grad
+    )
+    if not learning and (kernel := kernel_for(cos, sin, q, k)) is not None:
+        rotated_q, rotated_k = run_kernel(kernel, (q, k), cos, sin, interleaved)
+        return rotated_q, rotated_k
+    return rotate(q, cos, sin, interleaved), rotate(k, cos, sin, interleaved)
+
+
+def rotate_(
+    x: Float[Tensor, "batch heads tokens features"],
+    cos: Float[Tensor, "#batch #heads tokens pairs"],
+    sin: Float[Tensor, "#batch #heads tokens pairs"],
+    interleaved: bool,
+) -> Float[Tensor, "batch heads tokens features"]:
+    """Turn x where it lies, and give it back.
+
+    Args:
+        x, cos, sin, interleaved: as for rotate; x is no leaf that requires a gradient, and no two of its numbers lie in
+            one place.
+
+    Examples:
+        >>> x = torch.ones(1, 1, 1, 3)
+        >>> rotate_(x, torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1), interleaved=False) is x, x.flatten()
+        (True, tensor([-1.,  1.,  1.]))
+    """
+    _require_overwritable(x)
+    enabled = torch.is_grad_enabled()
+    if enabled and (cos.requires_grad or sin.requires_grad):
+        return x.copy_(rotate(x, cos, sin, interleaved))
+    learning = enabled and x.requires_grad
+    if (kernel := kernel_for(cos, sin, x)) is not None:
+        if learning:
+            y: Tensor = _RotationInPlace.apply(kernel, x, cos, sin, interleaved)  # type: ignore[no-untyped-call]
+            return y
+        run_in_place(kernel, x, cos, sin, interleaved)
+        torch.autograd.graph.increment_version(x)
+        return x
+    if backend.as_operator(x) and not learning:
+        rotate_op_(x, cos, sin, interleaved)
+        return x
+    return x.copy_(rotate(x, cos, sin, interleaved))
+
+
+def _require_overwritable(x: Tensor) -> None:
+    if _overlaps_itself(x):
+        raise SettingError(
+            f"in_place=True would rotate numbers more than once: a tensor of shape {tuple(x.shape)} and strides "
+            f"{x.stride()} has several in one place.\nPass x.contiguous(), or in_place=False."
+        )
+    learning = torch.is_grad_enabled() and x.requires_grad and not torch.compiler.is_compiling()
+    if learning and (x if x._base is None else x._base).is_leaf:
+        raise SettingError(
+            "in_place=True would overwrite a leaf that requires a gradient, so there would be nothing to derive by.\n"
+            "Pass in_place=False; or call it under torch.no_grad(), where no gradient is needed."
+        )
+
+
+def _overlaps_itself(x: Tensor) -> bool:
+    if torch.compiler.is_compiling():  # where each comparison of symbols would become a condition of the program
+        return any(step == 0 and size > 1 for step, size in zip(x.stride(), x.shape, strict=True))
+    return x.numel() > 0 and not is_nested(x.stride(), x.shape)
+
+
+def is_nested(strides: Iterable[int], shape: Iterable[int]) -> bool:
+    """Return whether each stride is longer than all that lies within it, so that no two indices lead to one number.
+
+    Examples:
+        >>> is_nested((8, 1), (3, 8)), is_nested((4, 1), (3, 8))
+        (True, False)
+    """
+    reach = 0
+    for step, size in sorted(zip(strides, shape, strict=True)):
+        if size > 1 and step <= reach:
+            return False
+        reach += step * (size - 1)
+    return True
+
+
+class _Rotation(torch.autograd.Function):
+    """The rotation with its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, kernel: Kernel, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, back: bool) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        ctx.interleaved, ctx.back = interleaved, back
+        return run_kernel(kernel, (x,), cos, sin, interleaved, back)[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        cos, sin = ctx.saved_tensors
+        back = rotate(gradients[0], cos, sin, ctx.interleaved, not ctx.back)
+        return None, back, None, None, None, None
+
+
+class _RotationInPlace(torch.autograd.Function):
+    """The same where x lies."""
+
+    @staticmethod
+    def forward(ctx: Any, kernel: Kernel, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        ctx.mark_dirty(x)
+        ctx.interleaved = interleaved
+        return run_in_place(kernel, x, cos, sin, interleaved)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        cos, sin = ctx.saved_tensors
+        return None, rotate(gradients[0], cos, sin, ctx.interleaved, True), None, None, None
+
+
+@torch.library.custom_op("whatwhere::rotate", mutates_args=())
+def rotate_op(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, back: bool) -> Tensor:
+    """Turn, as an operator; cos and sin get no gradient, so they must not ask for one."""
+    if (kernel := kernel_for(cos, sin, x)) is not None:
+        return run_kernel(kernel, (x,), cos, sin, interleaved, back)[0]
+    return torch.empty_like(x).copy_(rotate_in_pytorch(x, cos, sin, interleaved, back))
+
+
+@rotate_op.register_fake
+def _(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, back: bool) -> Tensor:
+    return torch.empty_like(x)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, cos, sin, ctx.interleaved, ctx.back = inputs
+    ctx.save_for_backward(cos, sin)
+
+
+def _turn_back(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    cos, sin = ctx.saved_tensors
+    return rotate_op(gradient, cos, sin, ctx.interleaved, not ctx.back), None, None, None, None
+
+
+rotate_op.register_autograd(_turn_back, setup_context=_keep)
+
+
+@rotate_op.register_vmap
+def _(
+    info: Any, dims: tuple[int | None, ...], x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, back: bool
+) -> tuple[Tensor, int]:
+    """Lay the mapped axis into the batch."""
+    x, cos, sin = (
+        part.expand(info.batch_size, *part.shape) if dim is None else part.movedim(dim, 0)
+        for part, dim in zip((x, cos, sin), dims, strict=False)
+    )
+    cos, sin = (part.expand(-1, x.shape[1], -1, -1, -1).flatten(0, 1) for part in (cos, sin))
+    y: Tensor = rotate_op(x.flatten(0, 1), cos, sin, interleaved, back)
+    return y.unflatten(0, (info.batch_size, -1)), 0
+
+
+@torch.library.custom_op("whatwhere::rotate_", mutates_args=("x",))
+def rotate_op_(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
+    """Turn x where it lies, as an operator."""
+    if (kernel := kernel_for(cos, sin, x)) is not None:
+        run_in_place(kernel, x, cos, sin, interleaved)
+    else:
+        x.copy_(rotate_in_pytorch(x, cos, sin, interleaved))
+
+
+def rotate_in_pytorch(
     x: Float[Tensor, "batch heads tokens features"],
     cos: Float[Tensor, "#batch #heads tokens pairs"],
     sin: Float[Tensor, "#batch #heads tokens pairs"],
@@ -38,25 +253,26 @@ def turned(
     """Rotate the first pairs of features in PyTorch's own operations, and join the rest.
 
     Examples:
-        >>> turned(torch.ones(1, 1, 1, 3), torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1), interleaved=False)
+        >>> x, cos, sin = torch.ones(1, 1, 1, 3), torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1)
+        >>> rotate_in_pytorch(x, cos, sin, interleaved=False)
         tensor([[[[-1.,  1.,  1.]]]])
     """
     pairs = cos.shape[-1]
     if 2 * pairs < x.shape[-1]:
-        first = turned(x[..., : 2 * pairs], cos, sin, interleaved, back)
+        first = rotate_in_pytorch(x[..., : 2 * pairs], cos, sin, interleaved, back)
         return torch.cat([first, x[..., 2 * pairs :]], dim=-1)
     sin = -sin if back else sin
     # bfloat16 arithmetic would double the error of the result: 2.7e-3 against the format's own 1.7e-3.
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     if interleaved and not backend.COMPILED and x.device.type == "cpu" and not torch.compiler.is_compiling():
-        return _turned_as_complex(wide, cos, sin).to(x.dtype)
+        return _rotate_as_complex(wide, cos, sin).to(x.dtype)
     a, b = (wide[..., ::2], wide[..., 1::2]) if interleaved else wide.chunk(2, dim=-1)
     pair = [a * cos - b * sin, a * sin + b * cos]
     y = torch.stack(pair, dim=-1).reshape(x.shape) if interleaved else torch.cat(pair, dim=-1)
     return y.to(x.dtype)
 
 
-def _turned_as_complex(wide: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _rotate_as_complex(wide: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn neighbors as complex numbers: one pass where no kernel was compiled, but for a rounding the same numbers."""
     even = wide.storage_offset() % 2 == 0 and all(step % 2 == 0 for step in wide.stride()[:-1])
     pairs = wide if even and wide.stride(-1) == 1 else wide.clone(memory_format=torch.contiguous_format)
@@ -88,7 +304,7 @@ def kernel_for(cos: Tensor, sin: Tensor, *tensors: Tensor) -> Kernel | None:
     return kernel
 
 
-def computed(
+def run_kernel(
     kernel: Kernel,
     tensors: Sequence[Float[Tensor, "..."]],
     cos: Tensor,
@@ -106,7 +322,7 @@ def computed(
     return results
 
 
-def overwritten(kernel: Kernel, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
+def run_in_place(kernel: Kernel, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     """Rotate a tensor in place, and return it; the kernel is that of kernel_for."""
     return _launch(kernel, x, x, _described(cos, sin), interleaved, False)
 

@@ -3,8 +3,7 @@
 The library is tested against these files, and they can be read as a textbook. They are slow on purpose: one loop for
 each index of the formula. In every gradient function, g is dL/dy of the output y, and L any scalar loss.
 
-    embedding            the token table: lookup and output projection
-    adamw                its optimizer, and what a row skipped by sparse updates owes
+    what                 the token table: lookup, output projection, and AdamW with the updates that a skipped row owes
     frequencies          radians per position of each pair of features, and the RoPE scalings
     input                door 1, added to the token's vector; tables of positions resized
     query_key/rotary     door 2, rotations: rotary, along several axes, xPos
@@ -18,15 +17,9 @@ each index of the formula. In every gradient function, g is dL/dy of the output 
 Fixed schemes have no gradient of their own: a sinusoid and an ALiBi bias are constants that are added.
 """
 
-from whatwhere.reference.adamw import adamw as adamw
-from whatwhere.reference.adamw import skipped_motion as skipped_motion
 from whatwhere.reference.attention import attention as attention
 from whatwhere.reference.attention import attention_gradient as attention_gradient
 from whatwhere.reference.attention import attention_weights as attention_weights
-from whatwhere.reference.embedding import lookup as lookup
-from whatwhere.reference.embedding import lookup_gradient as lookup_gradient
-from whatwhere.reference.embedding import readout as readout
-from whatwhere.reference.embedding import readout_gradient as readout_gradient
 from whatwhere.reference.frequencies import dynamic_ntk_frequencies as dynamic_ntk_frequencies
 from whatwhere.reference.frequencies import inverse_frequencies as inverse_frequencies
 from whatwhere.reference.frequencies import linear_frequencies as linear_frequencies
@@ -82,3 +75,9 @@ from whatwhere.reference.score.gates import fox_bias as fox_bias
 from whatwhere.reference.score.gates import fox_gates as fox_gates
 from whatwhere.reference.score.gates import fox_gates_gradient as fox_gates_gradient
 from whatwhere.reference.score.gates import fox_gradient as fox_gradient
+from whatwhere.reference.what import adamw as adamw
+from whatwhere.reference.what import lookup as lookup
+from whatwhere.reference.what import lookup_gradient as lookup_gradient
+from whatwhere.reference.what import readout as readout
+from whatwhere.reference.what import readout_gradient as readout_gradient
+from whatwhere.reference.what import skipped_motion as skipped_motion

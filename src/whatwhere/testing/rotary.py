@@ -2,17 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import torch
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
 from whatwhere.testing import harness
-from whatwhere.testing.expected_rotary import Formula, check_layout
+from whatwhere.testing.expected_rotary import Formula, check_layout, explain_rotation
 from whatwhere.testing.harness import (
     BFLOAT16,
     LAST_POSITION,
     ROTATION,
+    ImplementationError,
     Law,
     Measurement,
     NotSupported,
@@ -23,10 +25,11 @@ from whatwhere.testing.harness import (
 )
 from whatwhere.testing.laws import Rotate, logit_error, logit_tolerance, norm_error
 from whatwhere.testing.report import Report
-from whatwhere.testing.rotary_probe import NEAR, RotaryProbe, by_token
 from whatwhere.where.query_key.rotary import Rotary
 from whatwhere.where.scaling import DynamicNTK, LongRoPE, Scaling
 
+NEAR = 15
+"""The last of the first positions."""
 FAR, SHIFT = 131_072, 100
 _OF_LOGITS_NEAR = f"a query and a key are each rounded at two positions: {harness.FLOAT32_WHY}"
 _OF_LOGITS_FAR = f"a query and a key are each rounded at two positions: {harness.ROTATION_WHY}"
@@ -88,7 +91,7 @@ def check_rotary(
         trained = min(last + 1, scaling.original_length)
         last = harness.last_position("check_rotary, up to the scaling's trained length,", trained)
     formula = Formula(head_dim, rotary.rotary_dim, theta, interleaved, scaling)
-    laws = _Laws(RotaryProbe(fn, formula, last, torch.device(device), keys))
+    laws = _Laws(_Probe(fn, formula, last, torch.device(device), keys))
     settings: dict[str, object] = {"head_dim": head_dim, "theta": theta, "interleaved": interleaved}
     settings |= {} if rotary_dim is None else {"rotary_dim": rotary_dim}
     settings |= {} if scaling is None else {"scaling": str(scaling)}
@@ -96,10 +99,70 @@ def check_rotary(
 
 
 @dataclass(frozen=True, eq=False)
+class _Probe:
+    """A rotary implementation and the formula that it should follow.
+
+    Args:
+        fn: rotates queries.
+        formula: what is expected.
+        last: the last position that it supports.
+        device: of its inputs.
+        keys: rotates keys; None where it was not passed.
+    """
+
+    fn: Rotate
+    formula: Formula
+    last: int
+    device: torch.device
+    keys: Rotate | None = None
+
+    def call(self, x: Tensor, positions: Tensor, keys: bool = False) -> Tensor:
+        """Call the implementation with copies on its device, for queries or keys, and return the result on the CPU."""
+        fn = self.keys if keys and self.keys is not None else self.fn
+        result = harness.call(fn, x.to(self.device, copy=True), positions.to(self.device, copy=True))
+        return harness.require_shape(result, tuple(x.shape), "(batch, heads, tokens, head_dim), as x has,").cpu()
+
+    def sample(self, tokens: int, seed: int = 0) -> Float[Tensor, "batch heads tokens head_dim"]:
+        """Sample queries or keys: two sequences of three heads."""
+        return harness.sample(2, 3, tokens, self.formula.head_dim, seed=seed)
+
+    def compare(self, positions: Int64[Tensor, " tokens"], tolerance: float) -> Measurement:
+        """Return the errors against the formula at these positions."""
+        x = self.sample(len(positions))
+        result = self.call(x, positions)
+        errors = _by_token(result.double() - self.formula.rotate(x, positions))
+        note = partial(explain_rotation, self.formula, x, positions, result)
+        return Measurement(errors, positions, tolerance * self.formula.magnitude, note)
+
+    @cached_property
+    def first(self) -> Measurement:
+        """The errors at the first positions; cached, since other laws depend on them."""
+        return self.compare(torch.arange(NEAR + 1), float32_tolerance(NEAR))
+
+    @property
+    def correct(self) -> bool:
+        """Whether the implementation follows the formula at the first positions."""
+        try:
+            return not bool(self.first.exceeded.any())
+        except (NotSupported, ImplementationError):
+            return False
+
+    def require_correct(self) -> None:
+        """Raise NotSupported where the formula fails from the start, which says more than any further law."""
+        if not self.correct:
+            raise NotSupported("the law `formula` fails from the first positions on")
+
+
+def _by_token(difference: Float[Tensor, "batch heads tokens features"]) -> Float64[Tensor, " tokens"]:
+    """Return the largest absolute difference of each token."""
+    return difference.double().abs().amax((0, 1, 3))
+
+
+@dataclass(frozen=True, eq=False)
 class _Laws:
     """The laws, applied to one implementation."""
 
-    probe: RotaryProbe
+    probe: _Probe
 
     def trials(self) -> Iterator[Trial]:
         """Yield the laws in the order of the checks: the first call is an ordinary one, which fills caches."""
@@ -135,7 +198,7 @@ class _Laws:
     def identity(self) -> Measurement:
         x, positions = self.probe.sample(1), torch.zeros(1, dtype=torch.int64)
         error = self.probe.call(x, positions).double() - self.probe.formula.rotate(x, positions)
-        return Measurement(by_token(error), positions, ROTATION * self.probe.formula.magnitude)
+        return Measurement(_by_token(error), positions, ROTATION * self.probe.formula.magnitude)
 
     def layout(self) -> Verdict:
         """Rotate each unit vector alone: the other feature that changes is its partner, whatever the angle."""
@@ -147,7 +210,7 @@ class _Laws:
             raise NotSupported("no function of keys was passed: pass keys=")
         x, positions = self.probe.sample(NEAR + 1), torch.arange(NEAR + 1)
         error = self.probe.call(x, positions, keys=True).double() - self.probe.call(x, positions).double()
-        return Measurement(by_token(error), positions, float32_tolerance(NEAR) * self.probe.formula.magnitude)
+        return Measurement(_by_token(error), positions, float32_tolerance(NEAR) * self.probe.formula.magnitude)
 
     def shape_and_dtype(self) -> Verdict:
         for dtype in (torch.float32, torch.bfloat16):
@@ -169,13 +232,13 @@ class _Laws:
         y, rotated = self.probe.call(x, positions), self.probe.formula.rotary_dim
         errors = norm_error(x[..., :rotated], y[..., :rotated], self.probe.formula.magnitude).amax((0, 1))
         if rotated < x.shape[-1]:
-            errors = errors.maximum(by_token((y - x)[..., rotated:]))
+            errors = errors.maximum(_by_token((y - x)[..., rotated:]))
         return Measurement(errors, positions, 2 * ROTATION)
 
     def relative(self, shift: int, error: float) -> Measurement:
         positions, q, k = torch.arange(12), self.probe.sample(12), self.probe.sample(12, seed=1)
         before, after = ([self.probe.call(x, p, keys=x is k) for x in (q, k)] for p in (positions, positions + shift))
-        return Measurement(by_token(logit_error(before, after)), positions + shift, logit_tolerance(error))
+        return Measurement(_by_token(logit_error(before, after)), positions + shift, logit_tolerance(error))
 
     def any_positions(self) -> Measurement:
         self.probe.require_correct()
@@ -201,7 +264,7 @@ class _Laws:
 
         x = self.probe.sample(NEAR + 1).to(self.probe.device).requires_grad_()
         gradient = harness.call(backward, x, positions.to(self.probe.device), gradient=True).cpu()
-        errors = by_token(gradient.double() - self.probe.formula.rotate(incoming, -positions))
+        errors = _by_token(gradient.double() - self.probe.formula.rotate(incoming, -positions))
         return Measurement(errors, positions, float32_tolerance(NEAR) * self.probe.formula.magnitude)
 
     def low_precision(self, autocast: bool) -> Measurement:
@@ -219,7 +282,7 @@ class _Laws:
             )
             with torch.autocast(self.probe.device.type, torch.bfloat16, enabled=autocast):
                 result = self.probe.call(x if autocast else x.bfloat16(), positions)
-            parts.append((by_token(result.double() - expected), positions))
+            parts.append((_by_token(result.double() - expected), positions))
         errors, at = (torch.cat(part) for part in zip(*parts, strict=True))
         tolerance = BFLOAT16 * self.probe.formula.magnitude
         wrong = at[~(errors <= tolerance)]
@@ -243,7 +306,7 @@ class _Laws:
             errors.append(("other positions get the result of an earlier call of the same length", few + 7, error))
         tolerance = float32_tolerance(int(many[-1])) * self.probe.formula.magnitude
         notes = [note for note, _, error in errors if not error.abs().amax() <= tolerance]
-        by_position = torch.cat([by_token(error) for _, _, error in errors])
+        by_position = torch.cat([_by_token(error) for _, _, error in errors])
         return Measurement(by_position, torch.cat([at for _, at, _ in errors]), tolerance, lambda: "; ".join(notes))
 
     def bfloat16_module(self, module: nn.Module | None) -> Trial:
@@ -258,7 +321,7 @@ class _Laws:
             with harness.in_bfloat16(module):  # other inputs, so that no cache can answer
                 after = self.probe.call(x[:, :, :-1], positions[:-1])
             return Measurement(
-                by_token(after - before[:, :, :-1]), positions[:-1], ROTATION * self.probe.formula.magnitude
+                _by_token(after - before[:, :, :-1]), positions[:-1], ROTATION * self.probe.formula.magnitude
             )
 
         return law, measure

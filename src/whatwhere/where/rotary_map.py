@@ -10,8 +10,7 @@ from torch import Tensor
 
 from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.kernels import rotary_ops
-from whatwhere.kernels.rotary_ops import is_nested
+from whatwhere.kernels.rotary import is_nested, rotate, rotate_, rotate_both
 from whatwhere.position import Positions
 from whatwhere.where.base import Bound, QueryKeyMap
 from whatwhere.where.scaling import FrequencyCache, Scaling, or_unscaled
@@ -46,13 +45,13 @@ class RotaryMap(QueryKeyMap):
         self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
     ) -> Float[Tensor, "batch heads tokens head_dim"]:
         """Rotate queries."""
-        return rotary_ops.rotate(q, *self._query_tables(bound, q.dtype), self.interleaved)
+        return rotate(q, *self._query_tables(bound, q.dtype), self.interleaved)
 
     def map_key(
         self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
     ) -> Float[Tensor, "batch heads tokens head_dim"]:
         """Rotate keys."""
-        return rotary_ops.rotate(k, *self._key_tables(bound, k.dtype), self.interleaved)
+        return rotate(k, *self._key_tables(bound, k.dtype), self.interleaved)
 
     def map_both(
         self,
@@ -81,10 +80,10 @@ class RotaryMap(QueryKeyMap):
         pairs = self.interleaved
         if in_place:
             _require_disjoint(q, k)
-            return rotary_ops.rotate_(q, cos, sin, pairs), rotary_ops.rotate_(k, key_cos, key_sin, pairs)
+            return rotate_(q, cos, sin, pairs), rotate_(k, key_cos, key_sin, pairs)
         if key_cos is cos and key_sin is sin:
-            return rotary_ops.rotate_both(q, k, cos, sin, pairs)
-        return rotary_ops.rotate(q, cos, sin, pairs), rotary_ops.rotate(k, key_cos, key_sin, pairs)
+            return rotate_both(q, k, cos, sin, pairs)
+        return rotate(q, cos, sin, pairs), rotate(k, key_cos, key_sin, pairs)
 
     def _query_tables(self, bound: Bound, dtype: torch.dtype) -> Tables:
         cos, sin = bound
@@ -162,7 +161,7 @@ class ScaledRotaryMap(RotaryMap):
             >>> torch.allclose(rope.rerotate(rope.map_key(k, old), old, new), rope.map_key(k, new), atol=1e-6)
             True
         """
-        return rotary_ops.rotate(k, *difference(old, new, self.magnitude), self.interleaved)
+        return rotate(k, *difference(old, new, self.magnitude), self.interleaved)
 
     def _frequencies_at(
         self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 import whatwhere as ww
 from whatwhere.errors import CheckpointError, SettingError, ShapeError, TokenError
 from whatwhere.models.surgery import resize_checkpoint
-from whatwhere.where.interpolation import resized_rows
+from whatwhere.where.input.learned import resized_rows
 
 from ..tiny import VOCABULARY, config_of, model_of
 from .conftest import SHARDS, SINGLE, WORDS, Save, digests, loaded, logits, metadata, tensor

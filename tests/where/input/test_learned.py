@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import whatwhere as ww
 from whatwhere import reference
-from whatwhere.where.interpolation import resized_grid, resized_rows
+from whatwhere.where.input.learned import resized_grid, resized_rows
 
 RULES, ALIGNS = ("linear", "cubic"), ("ends", "cells")
 

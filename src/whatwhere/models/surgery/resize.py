@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from whatwhere.what.resizing import Draw, Rearrangement
-    from whatwhere.where.interpolation import Align, Rule
+    from whatwhere.where.input.learned import Align, Rule
 
 Rows = Literal["mean", "subtokens", "noise", "covariance"]
 ROWS: tuple[Rows, ...] = ("mean", "subtokens", "noise", "covariance")
@@ -69,7 +69,7 @@ def resize_checkpoint(
         rows: initial values of new rows: `mean`, `noise` or `covariance` (see Rearrangement), or `subtokens`: the mean
             of the rows of the tokens that the text was split into before.
         seed: of `noise` and `covariance`.
-        rule, align: of the interpolation, see `whatwhere.where.interpolation`.
+        rule, align: of the interpolation, see `whatwhere.where.input.learned`.
         force: replace an existing output.
         progress: called with the number of bytes of each chunk.
 
@@ -278,7 +278,7 @@ def _interpolate(
     def make(entry: Entry) -> "Tensor":
         import torch
 
-        from whatwhere.where.interpolation import resized_rows
+        from whatwhere.where.input.learned import resized_rows
 
         table = source.checkpoint.tensor(entry.name)
         return torch.cat([table[:offset], resized_rows(table[offset:], positions, rule, align)])

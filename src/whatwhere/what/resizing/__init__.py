@@ -4,7 +4,6 @@
 """
 
 from whatwhere.what.resizing.modules import keep, rearrange, resize
-from whatwhere.what.resizing.new_rows import DRAWS, Draw, Rearrangement
-from whatwhere.what.resizing.omp import pursue
+from whatwhere.what.resizing.new_rows import DRAWS, Draw, Rearrangement, pursue
 
 __all__ = ["DRAWS", "Draw", "Rearrangement", "keep", "pursue", "rearrange", "resize"]

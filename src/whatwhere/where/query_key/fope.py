@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from whatwhere.checks import require_even, require_generator, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.kernels import rotary_ops
+from whatwhere.kernels.rotary import rotate
 from whatwhere.position import Positions
 from whatwhere.where.base import Bound, QueryKeyMap
 from whatwhere.where.frequencies import angles, inverse_frequencies
@@ -119,7 +119,7 @@ class FoPE(QueryKeyMap):
     ) -> Float[Tensor, "batch heads tokens head_dim"]:
         """Rotate queries, each head by its set."""
         c, s = (self._for_heads(table, q.shape[1]) for table in bound)
-        return rotary_ops.rotate(q, c, s, self.interleaved)
+        return rotate(q, c, s, self.interleaved)
 
     def map_key(
         self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
