@@ -19,10 +19,10 @@ WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types tests coverage slow cuda format docs pictures page browser build clean
+.PHONY: help demo test lint types tests coverage slow cuda format docs interfaces pictures page browser build clean
 
 help: ## list the commands
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
 
 demo: $(VENV)/studio.stamp ## train the tutorials' Transformer under its encodings; write a report (3 minutes)
 	$(BIN)/whatwhere demo
@@ -60,6 +60,9 @@ docs: $(VENV)/dev.stamp ## write the generated parts of README.md and docs/ anew
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/minilm.py
 	$(BIN)/python -m benchmarks.speed
+
+interfaces: $(VENV)/dev.stamp ## write the TypeScript types of the studio's answers from their dataclasses
+	$(BIN)/python page_types.py
 
 pictures: $(VENV)/page.stamp browser ## take the pictures of docs/studio.md anew (5 minutes)
 	$(BIN)/python docs/studio_pictures.py

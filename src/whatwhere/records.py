@@ -2,13 +2,15 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from whatwhere.errors import ResultsError
 
 Record = TypeVar("Record")
+MaybeNaN = Annotated[float, "NaN where there is no value"]
+"""A number of a result that may be NaN, which becomes None in JSON and null on the studio's page."""
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ def test_two_checkpoints_are_compared_by_their_words(pair: tuple[Path, Path]) ->
     told.clear()
     api.difference(source, {"k": 2}, lambda share, said: told.append((share, said)))
     assert told == [], "the second time it is only read"
-    assert about(source, {})["other"] == str(pair[1])
+    assert about(source, {}).other == str(pair[1])
 
 
 def test_a_comparison_can_be_stopped(pair: tuple[Path, Path]) -> None:

@@ -101,7 +101,7 @@ def test_a_frozen_page_begins_with_as_many_positions_as_it_holds(bundle: Path) -
     source = Source(live(layer))
     found = answers(export.freeze(source, bundle))
     begin = found["about?{}"]["begin"]["positions"]
-    assert (begin["scheme"], begin["rows"], QUESTIONS["about"](source, {})["begin"]["positions"]["rows"]) == (
+    assert (begin["scheme"], begin["rows"], QUESTIONS["about"](source, {}).begin["positions"]["rows"]) == (
         "model",
         128,
         512,

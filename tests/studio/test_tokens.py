@@ -143,11 +143,11 @@ def test_what_the_page_sends_is_checked(real: Source, name: str, settings: Any, 
 
 def test_what_is_open_is_told(real: Source, fresh: Source) -> None:
     found = about(real, {})
-    assert (found["kind"], found["model"], found["positions"]) == ("checkpoint", "bert", [512, 384])
-    assert found["tables"]["input"]["rows"] == found["words"] == 30522
-    assert found["analogy"] == ["man", "woman", "king"]
-    assert {"king", "paris", "##ing"} <= set(found["examples"])
-    assert (about(fresh, {})["kind"], about(fresh, {})["examples"]) == ("fresh", ["Max", "First", "("])
+    assert (found.kind, found.model, found.positions) == ("checkpoint", "bert", (512, 384))
+    assert found.tables["input"].rows == found.words == 30522
+    assert found.analogy == ["man", "woman", "king"]
+    assert {"king", "paris", "##ing"} <= set(found.examples)
+    assert (about(fresh, {}).kind, about(fresh, {}).examples) == ("fresh", ["Max", "First", "("])
 
 
 def test_with_nothing_loaded_there_is_a_table_to_try_things_on(fresh: Source) -> None:

@@ -14,7 +14,7 @@ from whatwhere.inspection.configurations import ConfigurationDifference, configu
 from whatwhere.inspection.subject import Absent, Progress, reason_of
 from whatwhere.models.checkpoint import Checkpoint, read
 from whatwhere.models.checkpoint.lookup import Table, read_table, word_of
-from whatwhere.records import Missing
+from whatwhere.records import MaybeNaN, Missing
 
 ALIKE = 0.9
 """Median cosine of the rows, below which the embedding spaces count as different, and one is rotated onto the other."""
@@ -62,10 +62,10 @@ class Summary:
         min, median, mean, max: of the numbers.
     """
 
-    min: float
-    median: float
-    mean: float
-    max: float
+    min: MaybeNaN
+    median: MaybeNaN
+    mean: MaybeNaN
+    max: MaybeNaN
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class MovedRow:
     ids: tuple[int, int]
     distance: float
     cosine: float
-    norm_ratio: float
+    norm_ratio: MaybeNaN
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class RowsDifference:
     """
 
     equal: int
-    relative_error: float
+    relative_error: MaybeNaN
     cosine: Summary
     distance: Summary
     norm_ratio: Summary

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from whatwhere.records import MaybeNaN
+
 Shorten = Literal["first", "evenly", "never"]
 
 
@@ -47,7 +49,7 @@ class Series:
     """
 
     name: str
-    values: Sequence[float]
+    values: Sequence[MaybeNaN]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.report.html import Markup, element, folded, paragraph, sections
 from whatwhere.report.section import Table
 from whatwhere.studio.api import FROZEN, QUESTIONS, WORKS
+from whatwhere.studio.api.about import about
 from whatwhere.studio.api.static_tables import Left
 from whatwhere.studio.bundle import PAGE, check_page
 from whatwhere.studio.examined import keep
@@ -155,10 +157,9 @@ class _Blocks:
         self.answers: dict[str, int] = {}
         self._known: dict[bytes, int] = {}
         # Where the file lay is nobody's business where the page goes.
-        about = QUESTIONS["about"](source, {}) | {"frozen": list(left), "path": ""}
-        about["first"] = next(iter(left), None)
-        about["begin"] |= {name: view.begin for name, view in left.items() if view.begin is not None}
-        self._keep("about", {}, about)
+        opened = about(source, {})
+        begin = {**opened.begin, **{name: view.begin for name, view in left.items() if view.begin is not None}}
+        self._keep("about", {}, replace(opened, path="", begin=begin, frozen=[*left], first=next(iter(left), None)))
         for name, settings in (question for view in left.values() for question in view.asked):
             self._keep(name, settings, _answer(source, name, settings))
 

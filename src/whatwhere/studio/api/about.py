@@ -1,50 +1,123 @@
 """What is open: the line at the head of the page, and which views have something to show."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from whatwhere import __version__
 from whatwhere.studio.api import pipeline, positions, variance
 from whatwhere.studio.api.settings import known
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Kind, Source
 from whatwhere.studio.standing import has_own, runs
 
+Which = Literal["input", "readout"]
 
-def about(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+
+@dataclass(frozen=True)
+class TableHeader:
+    """A token table as the header of its file describes it.
+
+    Args:
+        name: of the tensor.
+        rows, dim: its shape.
+        dtype: the stored type.
+    """
+
+    name: str
+    rows: int
+    dim: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class About:
+    """What is open.
+
+    Args:
+        version: of whatwhere.
+        kind: a model, the results of a comparison, or random vectors where nothing was opened.
+        name: for headings.
+        path: of the file or folder; "" where nothing was opened, and in an exported page.
+        format: of the checkpoint.
+        model: the model type of the configuration.
+        tables: the token tables, input and output.
+        tied: whether both are the same; null where that is unknown.
+        guessed: whether the token table was chosen by its size, for no name is known.
+        positions: the shape of the position table.
+        begin: the settings that some views begin with, by the names of the views.
+        own: whether the file itself describes positions, by a configuration or a table.
+        runs: of a comparison, such as "rotary-0".
+        other: the path of a second checkpoint, which the first is compared with.
+        words: the number of tokens whose text is known.
+        tokenizer: whether there is one.
+        examples: tokens to begin with.
+        analogy: three tokens of an analogy, or none.
+        frozen: in an exported page the views that it holds; null elsewhere.
+        first: in an exported page the view that it opens on.
+    """
+
+    version: str
+    kind: Kind
+    name: str
+    path: str
+    format: str
+    model: str | None
+    tables: Mapping[Which, TableHeader]
+    tied: bool | None
+    guessed: bool
+    positions: Sequence[int] | None
+    begin: Mapping[str, Mapping[str, str | int | float | bool]]
+    own: bool
+    runs: Sequence[str]
+    other: str | None
+    words: int
+    tokenizer: bool
+    examples: Sequence[str]
+    analogy: Sequence[str]
+    frozen: Sequence[str] | None = None
+    first: str | None = None
+
+
+def about(source: Source, settings: Mapping[str, Any]) -> About:
     """Describe the source from headers alone."""
     known(settings)
     checkpoint = source.checkpoint
-    tokens = {
-        which: {"name": name, "rows": entry.shape[0], "dim": entry.shape[1], "dtype": entry.dtype}
-        for which in source.tables
-        if (name := checkpoint.token_table if which == "input" else checkpoint.output_projection) is not None
-        for entry in [checkpoint.entry(name)]
-    }
-    places = checkpoint.position_table
+    positions_name = checkpoint.position_table
     model = (checkpoint.config or {}).get("model_type")
-    return {
-        "version": __version__,
-        "kind": source.kind,
-        "name": source.name,
-        "path": "" if source.kind == "fresh" else str(checkpoint.path),
-        "format": checkpoint.format,
-        "model": model if isinstance(model, str) else None,
-        "tables": tokens,
-        "tied": checkpoint.tied,
-        "guessed": checkpoint.names.guessed,
-        "positions": list(checkpoint.entry(places).shape) if places is not None else None,
-        "begin": {
+    return About(
+        version=__version__,
+        kind=source.kind,
+        name=source.name,
+        path="" if source.kind == "fresh" else str(checkpoint.path),
+        format=checkpoint.format,
+        model=model if isinstance(model, str) else None,
+        tables=_tables(source),
+        tied=checkpoint.tied,
+        guessed=checkpoint.names.guessed,
+        positions=None if positions_name is None else checkpoint.entry(positions_name).shape,
+        begin={
             "pipeline": pipeline.begin(source),
             "positions": positions.begin(source),
             "against": variance.begin(source),
         },
-        "own": has_own(source),
-        "runs": runs(source),
-        "other": None if source.other is None else str(source.other.path),
-        "words": len(source.words),
-        "tokenizer": source.tokenizer is not None,
-        "examples": examples(source),
-        "analogy": analogy(source),
+        own=has_own(source),
+        runs=runs(source),
+        other=None if source.other is None else str(source.other.path),
+        words=len(source.words),
+        tokenizer=source.tokenizer is not None,
+        examples=examples(source),
+        analogy=analogy(source),
+    )
+
+
+def _tables(source: Source) -> dict[Which, TableHeader]:
+    checkpoint = source.checkpoint
+    names: dict[Which, str | None] = {"input": checkpoint.token_table, "readout": checkpoint.output_projection}
+    entries = {
+        which: checkpoint.entry(name) for which, name in names.items() if which in source.tables and name is not None
+    }
+    return {
+        which: TableHeader(entry.name, entry.shape[0], entry.shape[1], entry.dtype) for which, entry in entries.items()
     }
 
 

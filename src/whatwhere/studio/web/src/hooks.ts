@@ -2,7 +2,8 @@
 
 import { createContext } from "preact";
 import { useContext, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { type About, Problem, type Settings, type Source } from "./source";
+import { Problem, type Settings, type Source } from "./source";
+import type { About, Answers } from "./types";
 import { currentTheme, onTheme, type Theme } from "./theme";
 
 export const SourceContext = createContext<Source | null>(null);
@@ -22,10 +23,12 @@ export interface Asked<T> {
   busy: boolean;
 }
 
-/** Ask a question whenever its settings change; null asks nothing. */
-export function useAnswer<T>(name: string, settings: Settings | null): Asked<T> {
+/** Send a query whenever its settings change; null sends none. */
+export function useAnswer<N extends keyof Answers>(name: N, settings: Settings | null): Asked<Answers[N]>;
+export function useAnswer<T>(name: string, settings: Settings | null): Asked<T>;
+export function useAnswer(name: string, settings: Settings | null): Asked<unknown> {
   const source = useSource();
-  const [asked, setAsked] = useState<Asked<T>>({ answer: null, problem: null, busy: settings !== null });
+  const [asked, setAsked] = useState<Asked<unknown>>({ answer: null, problem: null, busy: settings !== null });
   const key = JSON.stringify([name, settings]);
   useEffect(() => {
     if (settings === null) {
@@ -34,7 +37,7 @@ export function useAnswer<T>(name: string, settings: Settings | null): Asked<T> 
     }
     const leaving = new AbortController();
     setAsked((before) => ({ ...before, problem: null, busy: true })); // what was wrong with the last one is no more
-    source.ask<T>(name, settings, leaving.signal).then(
+    source.ask<unknown>(name, settings, leaving.signal).then(
       (answer) => setAsked({ answer, problem: null, busy: false }),
       (problem: unknown) => {
         if (!leaving.signal.aborted) setAsked({ answer: null, problem: said(problem), busy: false });

@@ -1,6 +1,6 @@
 /** The lines of Python that stand below a figure. */
 
-import type { About } from "./source";
+import type { About } from "./types";
 
 const IMPORTS: [RegExp, string][] = [
   [/\bnp\./, "import numpy as np"],

@@ -1,7 +1,8 @@
 /** The views, each of which registers itself when its file is imported; views/index.ts imports them. */
 
 import type { ComponentType } from "preact";
-import type { About, Settings } from "./source";
+import type { Settings } from "./source";
+import type { About } from "./types";
 
 export interface ViewProps {
   about: About;

@@ -9,14 +9,15 @@ import { whole } from "./numbers";
 import { announce, Announcer } from "./parts/announce";
 import { Waiting, Wrong } from "./parts/states";
 import { type View, views } from "./register";
-import type { About, Settings, Source } from "./source";
+import type { Settings, Source } from "./source";
+import type { About } from "./types";
 import { chooseTheme } from "./theme";
 
 export function Studio({ source }: { source: Source }) {
   const [about, setAbout] = useState<About | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   useEffect(() => {
-    source.ask<About>("about", {}).then(setAbout, (why: unknown) => setProblem(said(why)));
+    source.ask("about", {}).then(setAbout, (why: unknown) => setProblem(said(why)));
   }, [source]);
   return (
     <SourceContext.Provider value={source}>

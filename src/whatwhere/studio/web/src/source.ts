@@ -1,46 +1,9 @@
 /** Where answers come from. Views know this alone, so that the same page serves live and frozen. */
 
+import type { Answers } from "./types";
 import { unpack } from "./wire";
 
 export type Settings = Record<string, string | number | boolean>;
-
-export interface TableFacts {
-  name: string;
-  rows: number;
-  dim: number;
-  dtype: string;
-}
-
-export interface About {
-  version: string;
-  kind: "checkpoint" | "results" | "fresh";
-  name: string;
-  path: string;
-  format: string;
-  model: string | null;
-  tables: { input?: TableFacts; readout?: TableFacts };
-  tied: boolean | null;
-  guessed: boolean;
-  positions: number[] | null;
-  /** What some views begin with, by their names. */
-  begin: Record<string, Settings>;
-  /** Whether the file itself says where tokens stand. */
-  own: boolean;
-  /** The runs of a comparison, such as "rotary-0". */
-  runs: string[];
-  /** The path of a second checkpoint, to be compared with. */
-  other: string | null;
-  words: number;
-  tokenizer: boolean;
-  /** Tokens to begin with. */
-  examples: string[];
-  /** Three tokens of an analogy, or none. */
-  analogy: string[];
-  /** On a frozen page: the views that it holds. */
-  frozen?: string[];
-  /** The one of them that it opens on, and that stands first. */
-  first?: string | null;
-}
 
 export interface Progress {
   id: number;
@@ -52,8 +15,15 @@ export interface Progress {
 export interface Source {
   /** Whether a question can be answered here: on a frozen page, few can. */
   holds(name: string, settings: Settings): boolean;
+  ask<N extends keyof Answers>(name: N, settings: Settings, signal?: AbortSignal): Promise<Answers[N]>;
   ask<T>(name: string, settings: Settings, signal?: AbortSignal): Promise<T>;
-  /** Run a job to its end and give its answer; aborting the signal stops it. */
+  /** Run a job to its end and return its answer; aborting the signal stops it. */
+  work<N extends keyof Answers>(
+    name: N,
+    settings: Settings,
+    told: (progress: Progress) => void,
+    signal: AbortSignal,
+  ): Promise<Answers[N]>;
   work<T>(name: string, settings: Settings, told: (progress: Progress) => void, signal: AbortSignal): Promise<T>;
 }
 

@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { said, useSource } from "./hooks";
 import type { Progress, Settings, Source } from "./source";
+import type { Answers } from "./types";
 
 export interface Working<T> {
   state: "idle" | "running" | "done" | "failed" | "stopped";
@@ -10,6 +11,8 @@ export interface Working<T> {
   answer: T | null;
   problem: string | null;
 }
+
+export type Followed<T> = Working<T> & { start(): void; stop(): void };
 
 const IDLE: Working<never> = { state: "idle", progress: null, answer: null, problem: null };
 
@@ -44,7 +47,9 @@ class Work {
 const works = new Map<string, Work>();
 
 /** Follow the job of a name and settings, whoever started it; null follows none. */
-export function useWork<T>(name: string, settings: Settings | null): Working<T> & { start(): void; stop(): void } {
+export function useWork<N extends keyof Answers>(name: N, settings: Settings | null): Followed<Answers[N]>;
+export function useWork<T>(name: string, settings: Settings | null): Followed<T>;
+export function useWork(name: string, settings: Settings | null): Followed<unknown> {
   const source = useSource();
   const key = settings && JSON.stringify([name, settings]);
   const [, redraw] = useState({});
@@ -57,7 +62,7 @@ export function useWork<T>(name: string, settings: Settings | null): Working<T> 
     return () => void work.listeners.delete(follow);
   }, [work]);
   return {
-    ...((work?.now ?? IDLE) as Working<T>),
+    ...(work?.now ?? IDLE),
     start: () => work?.start(source, name, settings!),
     stop: () => work?.stop(),
   };

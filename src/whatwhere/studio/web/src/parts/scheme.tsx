@@ -1,7 +1,8 @@
 /** Which way of saying where: the model's own, a run's, or any row of the catalogue; and the sizes of what is drawn. */
 
 import { useAnswer } from "../hooks";
-import type { About, Settings } from "../source";
+import type { Settings } from "../source";
+import type { About } from "../types";
 
 interface Row {
   name: string;

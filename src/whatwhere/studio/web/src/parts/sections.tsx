@@ -5,7 +5,7 @@ import { visible } from "../escape";
 import { writeLink } from "../link";
 import { told } from "../numbers";
 import type { Chart, Section, Table as TableOfText } from "../sections";
-import type { About } from "../source";
+import type { About } from "../types";
 import { Figure } from "./figure";
 import { How } from "./how";
 import { Lines, type LinesProps, linesSvg } from "./lines";

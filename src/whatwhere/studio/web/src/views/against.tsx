@@ -13,7 +13,8 @@ import { Slider } from "../parts/slider";
 import { Answered } from "../parts/states";
 import { box, drawing, label } from "../parts/svg";
 import { register, type ViewProps } from "../register";
-import type { About, Settings } from "../source";
+import type { Settings } from "../source";
+import type { About } from "../types";
 import type { Tensor } from "../wire";
 
 interface Shares {

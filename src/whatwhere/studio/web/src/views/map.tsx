@@ -13,9 +13,10 @@ import { Scatter, type ScatterProps, scatterSvg } from "../parts/scatter";
 import { Answered, Wrong } from "../parts/states";
 import { TokenLabel } from "../parts/token";
 import { register, type ViewProps } from "../register";
-import type { About, Settings } from "../source";
+import type { Settings } from "../source";
+import type { About } from "../types";
 import type { Tensor } from "../wire";
-import { useWork } from "../works";
+import { type Followed, useWork } from "../works";
 import { coloring, type Frequencies } from "./map/coloring";
 import { type Labels, Names } from "./map/labels";
 import { type Method, METHODS, type Near, type Places, Plane, readBox, trust, writeBox } from "./map/places";
@@ -105,7 +106,7 @@ function Controls({ about, settings, change }: ViewProps) {
 interface DrawingProps {
   places: Places;
   method: Method;
-  work: ReturnType<typeof useWork<Places>>;
+  work: Followed<Places>;
 }
 
 /** What stands above the map while the one that was asked for is not drawn yet. */
@@ -193,7 +194,7 @@ function Drawn({ about, settings, change, places, names }: DrawnProps) {
 
 /** Ask for the true neighbors of a token; a frozen page holds those of all. */
 function useNear(about: About, table: string, token: string, names: Names): Asked<Near> {
-  const frozen = about.frozen !== undefined;
+  const frozen = about.frozen !== null;
   const live = useAnswer<Near>("maps.near", frozen || token === "" ? null : { token, table });
   const all = useAnswer<{ of: Tensor; ids: Tensor }>("maps.neighbors", frozen && token !== "" ? { table } : null);
   const found = useMemo((): Asked<Near> | null => {

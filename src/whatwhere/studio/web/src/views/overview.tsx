@@ -8,7 +8,7 @@ import { Worked } from "../parts/progress";
 import { Parts } from "../parts/sections";
 import { register, type ViewProps, views } from "../register";
 import type { Section } from "../sections";
-import type { About } from "../source";
+import type { About } from "../types";
 
 interface Inspected {
   headline: string;

@@ -12,7 +12,8 @@ import { Path, type PathProps, pathSvg } from "../parts/path";
 import { SchemeChoice, SchemeFacts, SizeChoice } from "../parts/scheme";
 import { Answered } from "../parts/states";
 import { register, type ViewProps } from "../register";
-import type { About, Settings } from "../source";
+import type { Settings } from "../source";
+import type { About } from "../types";
 import type { Tensor } from "../wire";
 
 interface Vectors {

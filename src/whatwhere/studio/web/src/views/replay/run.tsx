@@ -5,7 +5,8 @@ import { announce } from "../../parts/announce";
 import { Progressing } from "../../parts/progress";
 import { Wrong } from "../../parts/states";
 import type { ViewProps } from "../../register";
-import type { About, Settings } from "../../source";
+import type { Settings } from "../../source";
+import type { About } from "../../types";
 import type { Tensor } from "../../wire";
 import { useWork } from "../../works";
 

@@ -1,0 +1,176 @@
+"""Write the TypeScript types of the studio's answers: web/src/types.ts, from the dataclasses that the API returns.
+
+`python page_types.py` writes the file. It starts at the return annotations of QUESTIONS and WORKS in
+whatwhere.studio.api and follows every dataclass that they reach. A Python type has one TypeScript type, as
+whatwhere.studio.wire packs it:
+
+    str, bool, int, float, None     string, boolean, number, number, null
+    MaybeNaN of whatwhere.records   number | null
+    Literal["a", "b"], X | None     "a" | "b", X | null
+    Sequence[X], tuple[X, Y]        X[], [X, Y]
+    Mapping[str, X]                 Record<string, X>; of literal keys Partial<Record<"a" | "b", X>>
+    an array of NumPy               Tensor of wire.ts
+    a dataclass                     an interface of the same name, with the texts of its `Args:`
+"""
+
+import ast
+import inspect
+import re
+import textwrap
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from whatwhere.records import MaybeNaN
+from whatwhere.studio.api import QUESTIONS, WORKS
+
+FILE = Path(__file__).parent / "src" / "whatwhere" / "studio" / "web" / "src" / "types.ts"
+WIDTH = 120
+HEAD = """\
+/** The studio's answers. Written by page_types.py from the dataclasses of whatwhere/studio/api: do not edit. */
+"""
+_PLAIN = {str: "string", bool: "boolean", int: "number", float: "number", type(None): "null", Any: "unknown"}
+_TAKEN = {"Answers", "Tensor", "Record", "Partial"}
+
+
+def typescript(answers: Mapping[str, Callable[..., Any]]) -> str:
+    """Return the content of types.ts.
+
+    Args:
+        answers: functions by the name that the page calls them by. One whose return annotation is no dataclass is
+            left out.
+
+    Raises:
+        TypeError: a type has no TypeScript type here, or two dataclasses have the same name.
+    """
+    interfaces = _Interfaces()
+    returned = {name: _hints(function)["return"] for name, function in answers.items()}
+    lines = [f'  "{name}": {interfaces.of(kind)};' for name, kind in returned.items() if is_dataclass(kind)]
+    table = ["/** Types of answers, by the name of the question or job. */", "export interface Answers {", *lines, "}"]
+    uses = ['import type { Tensor } from "./wire";\n'] if interfaces.tensors else []
+    written = [interfaces.written[name] for name in sorted(interfaces.written)]
+    return "\n".join([HEAD, *uses, *table, "", "\n\n".join(written), ""])
+
+
+class _Interfaces:
+    """The interfaces of dataclasses, by name."""
+
+    def __init__(self) -> None:
+        self.written: dict[str, str] = {}
+        self.tensors = False
+        self._classes: dict[str, type] = {}
+
+    def of(self, kind: Any) -> str:
+        """Return the TypeScript type of a Python type, and write the interfaces that it needs."""
+        if kind == MaybeNaN:
+            return "number | null"
+        if get_origin(kind) is Annotated:
+            return self.of(get_args(kind)[0])
+        if kind in _PLAIN:
+            return _PLAIN[kind]
+        if isinstance(kind, type) and (kind is np.ndarray or getattr(kind, "array_type", None) is np.ndarray):
+            self.tensors = True
+            return "Tensor"
+        if isinstance(kind, type) and is_dataclass(kind):
+            return self._interface(kind)
+        return self._composed(kind, get_origin(kind), get_args(kind))
+
+    def _composed(self, kind: Any, origin: Any, parts: tuple[Any, ...]) -> str:
+        if origin is Literal:
+            return " | ".join(f'"{part}"' if isinstance(part, str) else str(part).lower() for part in parts)
+        if origin in (Union, types.UnionType):
+            return " | ".join(dict.fromkeys(self.of(part) for part in parts))
+        if origin is tuple and parts[-1] is not ...:
+            return f"[{', '.join(map(self.of, parts))}]"
+        if isinstance(origin, type) and issubclass(origin, Mapping):
+            record = (
+                f"Record<{self.of(parts[0]) if get_origin(parts[0]) is Literal else 'string'}, {self.of(parts[1])}>"
+            )
+            return f"Partial<{record}>" if get_origin(parts[0]) is Literal else record
+        if isinstance(origin, type) and issubclass(origin, Sequence):
+            inner = self.of(parts[0])
+            return f"({inner})[]" if " | " in inner else f"{inner}[]"
+        raise TypeError(f"{kind} has no TypeScript type: see the list at the head of page_types.py.")
+
+    def _interface(self, kind: type) -> str:
+        name = kind.__name__
+        if name in _TAKEN or self._classes.setdefault(name, kind) is not kind:
+            other = self._classes.get(name)
+            raise TypeError(f"{kind} needs a name of its own: {name} is {other or 'a type of TypeScript'}.")
+        if name in self.written:
+            return name
+        self.written[name] = ""  # a class may hold itself
+        summary, about = _documented(kind)
+        hints = _hints(kind)
+        lines = [*_comment(summary), f"export interface {name} {{"]
+        for field in fields(kind):
+            lines += _comment(about.get(field.name, ""), "  ")
+            lines += _field(field.name, self.of(hints[field.name]))
+        self.written[name] = "\n".join([*lines, "}"])
+        return name
+
+
+def _hints(of: Any) -> dict[str, Any]:
+    """Return the annotations of a class or function; names that only type checkers import are imported."""
+    late: dict[str, Any] = {}
+    for module in {each.__module__ for each in getattr(of, "__mro__", (of,))} - {"builtins"}:
+        for block in ast.parse(inspect.getsource(import_module(module))).body:
+            if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
+                for line in block.body:
+                    if isinstance(line, ast.ImportFrom):
+                        names = {each.asname or each.name: each.name for each in line.names}
+                        found = import_module(str(line.module))
+                        late |= {name: getattr(found, source) for name, source in names.items()}
+    return get_type_hints(of, localns=late, include_extras=True)
+
+
+def _documented(kind: type) -> tuple[str, dict[str, str]]:
+    """Return the first paragraph of a docstring, and the description of each field in its `Args:` or in a base's."""
+    text = inspect.cleandoc(kind.__doc__ or "")
+    if text.startswith(f"{kind.__name__}("):  # made by dataclasses, where there is none
+        text = ""
+    head, _, rest = text.partition("\n\n")
+    about = _documented(kind.__base__)[1] if is_dataclass(kind.__base__) else {}
+    names: list[str] = []
+    for line in rest.partition("Args:\n")[2].partition("\n\n")[0].splitlines():
+        indent, content = len(line) - len(line.lstrip()), line.strip()
+        if indent == 4:
+            listed, _, content = content.partition(": ")
+            names = listed.split(", ")
+            about |= dict.fromkeys(names, "")
+        for name in names:
+            about[name] = f"{about[name]} {content}".strip()
+    return " ".join(head.split()), about
+
+
+def _comment(text: str, indent: str = "") -> list[str]:
+    """Return a comment in lines, or nothing where the text is empty."""
+    text = re.sub(r"\bNone\b", "null", text).replace("*/", "*\\/")
+    if not text:
+        return []
+    if len(line := f"{indent}/** {text} */") <= WIDTH:
+        return [line]
+    inside = textwrap.wrap(text, WIDTH - len(indent) - 3)
+    return [f"{indent}/**", *(f"{indent} * {each}" for each in inside), f"{indent} */"]
+
+
+def _field(name: str, kind: str) -> list[str]:
+    """Return a field in one line, or a long union in one line for each member."""
+    if len(line := f"  {name}: {kind};") <= WIDTH or kind.endswith((">", "]")):
+        return [line]
+    lines = [f"    | {each}" for each in kind.split(" | ")]
+    return [f"  {name}:", *lines[:-1], f"{lines[-1]};"]
+
+
+def main() -> None:
+    """Write the file."""
+    FILE.write_text(typescript({**QUESTIONS, **WORKS}), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""The TypeScript types of the answers, which are written from dataclasses."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pytest
+from jaxtyping import Float
+
+from whatwhere.records import MaybeNaN
+from whatwhere.studio.api import QUESTIONS, WORKS
+
+from ..running import script
+from .conftest import WEB
+
+if TYPE_CHECKING:
+    from whatwhere.records import Missing
+
+PROGRAM = WEB.parents[3] / "page_types.py"
+
+pytestmark = pytest.mark.skipif(not PROGRAM.is_file(), reason="not in a checkout")
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A part.
+
+    Args:
+        weights, biases: numbers, written
+            in two lines.
+        kind: a word; None if unknown.
+    """
+
+    weights: Float[np.ndarray, " n"]
+    biases: Sequence[MaybeNaN]
+    kind: Literal["a", "b"] | None
+
+
+@dataclass(frozen=True)
+class Tree(Leaf):
+    leaves: Mapping[str, Leaf]
+    named: Mapping[Literal["left", "right"], "Tree"]
+    point: tuple[int, float]
+    many: tuple[str | bool, ...]
+    missing: "Leaf | Missing"
+
+
+def tree() -> Tree:
+    raise NotImplementedError
+
+
+def untyped() -> dict[str, Any]:
+    raise NotImplementedError
+
+
+@pytest.fixture(scope="module")
+def page_types() -> ModuleType:
+    return script(PROGRAM)
+
+
+def test_types_of_the_page_are_those_of_the_answers(page_types: ModuleType) -> None:
+    committed = (WEB / "src" / "types.ts").read_text(encoding="utf-8")
+    assert page_types.typescript({**QUESTIONS, **WORKS}) == committed, "run python page_types.py"
+
+
+def test_each_python_type_has_one_of_typescript(page_types: ModuleType) -> None:
+    written = page_types.typescript({"trees.one": tree, "trees.other": untyped})
+    assert (
+        written.partition("\n\n")[2]
+        == """\
+import type { Tensor } from "./wire";
+
+/** Types of answers, by the name of the question or job. */
+export interface Answers {
+  "trees.one": Tree;
+}
+
+/** A part. */
+export interface Leaf {
+  /** numbers, written in two lines. */
+  weights: Tensor;
+  /** numbers, written in two lines. */
+  biases: (number | null)[];
+  /** a word; null if unknown. */
+  kind: "a" | "b" | null;
+}
+
+/** The reason why a part of some results is not there. */
+export interface Missing {
+  /** the reason, a sentence without its full stop. */
+  missing: string;
+}
+
+export interface Tree {
+  /** numbers, written in two lines. */
+  weights: Tensor;
+  /** numbers, written in two lines. */
+  biases: (number | null)[];
+  /** a word; null if unknown. */
+  kind: "a" | "b" | null;
+  leaves: Record<string, Leaf>;
+  named: Partial<Record<"left" | "right", Tree>>;
+  point: [number, number];
+  many: (string | boolean)[];
+  missing: Leaf | Missing;
+}
+"""
+    )
+
+
+def test_long_comments_and_unions_are_written_in_lines_of_120(page_types: ModuleType) -> None:
+    names = [f"a_long_name_of_a_choice_{n}" for n in range(6)]
+
+    @dataclass
+    class Choice:
+        __doc__ = f"A choice of {', '.join(names)}.\n\nMore."
+        choice: Literal[tuple(names)]  # type: ignore[valid-type]
+
+    def choose() -> Choice:
+        raise NotImplementedError
+
+    written = page_types.typescript({"choice": choose})
+    assert max(map(len, written.splitlines())) <= 120
+    assert "  choice:\n    | " + "\n    | ".join(f'"{name}"' for name in names) + ";\n" in written
+    assert "\n/**\n * A choice of a_long_name_of_a_choice_0, " in written
+    assert " ".join(written.split("/**\n")[1].split(" */")[0].replace("\n *", "\n").split()).endswith("choice_5.")
+    assert "More" not in written
+
+
+def test_two_dataclasses_of_one_name_and_unknown_types_are_refused(page_types: ModuleType) -> None:
+    other = dataclass(type("Leaf", (), {"__module__": __name__, "__annotations__": {"tree": Tree}}))
+    tensor = dataclass(type("Tensor", (), {"__module__": __name__}))
+    strange = dataclass(type("Strange", (), {"__module__": __name__, "__annotations__": {"at": complex}}))
+    for kind, message in ((other, "a name of its own: Leaf is"), (tensor, "Tensor is a type"), (strange, "complex")):
+
+        def answer() -> None:
+            raise NotImplementedError
+
+        answer.__annotations__["return"] = kind
+        with pytest.raises(TypeError, match=message):
+            page_types.typescript({"answer": answer})
