@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from whatwhere.models.huggingface import from_huggingface as from_huggingface
     from whatwhere.models.huggingface import to_huggingface as to_huggingface
     from whatwhere.models.huggingface.patch import patch as patch
+    from whatwhere.models.load_where import load_where as load_where
     from whatwhere.models.parameters import parameters as parameters
     from whatwhere.position import Positions as Positions
     from whatwhere.position import positions as positions
@@ -105,6 +106,7 @@ _HOME = {
     "compare": "comparison",
     "from_huggingface": "models.huggingface",
     "inspect": "inspection",
+    "load_where": "models.load_where",
     "parameters": "models.parameters",
     "patch": "models.huggingface.patch",
     "pytorch_only": "kernels.backend",

@@ -90,7 +90,7 @@ def test_runs_and_fresh_tables(results: Path, fresh: Source) -> None:
         ({"tokens": "loaded", "scheme": "sinusoidal", "scale": float("nan")}, SettingError, "scale must be a number"),
         ({"tokens": "loaded", "scheme": "sinusoidal", "rows": 5000}, SettingError, "from 2 to 4,096"),
         ({"tokens": "words", "scheme": "sinusoidal", "dim": 7}, WhatWhereError, "even"),
-        ({"tokens": "loaded", "scheme": "model"}, SettingError, "nothing here says where"),
+        ({"tokens": "loaded", "scheme": "model"}, SettingError, "is not known: there is no configuration"),
     ],
 )
 def test_what_the_page_sends_is_checked(fresh: Source, settings: dict[str, Any], error: type, message: str) -> None:

@@ -68,7 +68,7 @@ def test_weights_are_shares_of_each_heads_greatest(fresh: Source) -> None:
 def test_the_models_own_table_first(t5: Source, number: int, part: str) -> None:
     found = api.shown(t5, {"scheme": f"own-{number}", "tokens": 30, "head": 1} | ({} if number else {"scheme": ""}))
     table, both = learned(t5, part), part == "encoder"
-    assert found["choices"][number]["said"] == f"this model: T5, {part}, layers 0-1"
+    assert found["choices"][number]["said"] == f"this model: T5, {part}, layers 0–1"
     assert found["tensor"] == f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     right = reference.t5_bias(table, np.arange(30), np.arange(30), FAR, both)[1]
     if not both:
@@ -136,7 +136,7 @@ def test_biases_that_depend_on_what_tokens_say_are_left_out_and_said(tmp_path: P
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     found = api.shown(Source.open(tmp_path), {})
     assert found["scheme"] == "alibi"
-    assert [each["said"] for each in found["left_out"]] == ["this model: DeBERTa, layers 0-1"]
+    assert [each["said"] for each in found["left_out"]] == ["this model: DeBERTa, layers 0–1"]
     assert "queries and keys" in found["left_out"][0]["missing"]
 
 
@@ -169,8 +169,8 @@ def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]]
     found = look(t5, "biases.mjs")
     own = api.shown(t5, {"tokens": 8})
     assert found["choices"][:3] == [
-        "this model: T5, decoder, layers 0-1",
-        "this model: T5, encoder, layers 0-1",
+        "this model: T5, decoder, layers 0–1",
+        "this model: T5, encoder, layers 0–1",
         "alibi",
     ]
     assert "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight" in found["own"]

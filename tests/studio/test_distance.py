@@ -112,7 +112,7 @@ def test_the_models_own_table_stands_first(real: Source, minilm: Path) -> None:
 
 def test_the_models_own_biases_stand_first(t5: Source) -> None:
     decoder, encoder = api.curves(t5, {"distances": 64, "head": 1})["schemes"][:2]
-    assert decoder["name"] == "this model: T5, decoder, layers 0-1"
+    assert decoder["name"] == "this model: T5, decoder, layers 0–1"
     for scheme, part in ((decoder, "decoder"), (encoder, "encoder")):
         table = t5.checkpoint.array(f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight")
         right = reference.t5_bias(table, np.array([63]), np.arange(64), 20, part == "encoder")[1, 0, ::-1]
@@ -165,7 +165,7 @@ def test_sizes_that_a_scheme_refuses_are_said_at_that_scheme(fresh: Source) -> N
 def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]], t5: Source) -> None:
     found = look(t5, "distance.mjs")
     right = by_name(api.curves(t5, {"distances": 64, "head": 1}))
-    own = [f"this model: T5, {part}, layers 0-1" for part in ("decoder", "encoder")]
+    own = [f"this model: T5, {part}, layers 0–1" for part in ("decoder", "encoder")]
     assert found["groups"][0] == "Of what is open"
     assert found["chosen"] == [*own, "sinusoidal", "rotary", "alibi", "sandwich"]
     assert found["figures"][0].startswith("All on one axis")

@@ -17,7 +17,7 @@ from whatwhere.inspection import SECTIONS, inspect
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.report.inspection import headline
 from whatwhere.report.section import Chart, Paragraph, Part, Table
-from whatwhere.studio import examined, export
+from whatwhere.studio import export, session
 from whatwhere.studio.api import FROZEN, WORKS
 from whatwhere.studio.api.overview import Overview
 from whatwhere.studio.bundle import PAGE
@@ -81,8 +81,8 @@ def test_it_shows_what_is_found(model: Path) -> None:
 
 def test_views_share_what_was_found(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    diagnose = examined.diagnose
-    monkeypatch.setattr(examined, "diagnose", lambda subject: calls.append(subject) or diagnose(subject))
+    diagnose = session.diagnose
+    monkeypatch.setattr(session, "diagnose", lambda subject: calls.append(subject) or diagnose(subject))
     source = Source.open(model)
     overview(source)
     examined_health = WORKS["health.examine"](source, {}, lambda share, said: None)
@@ -92,7 +92,7 @@ def test_views_share_what_was_found(model: Path, monkeypatch: pytest.MonkeyPatch
     assert examined_health["lists"]["zero"]["ids"].tolist() == [7]
     # What a command has found is not computed again.
     kept = Source.open(model)
-    examined.keep(kept, inspect(model))
+    kept.keep_inspection(inspect(model))
     overview(kept)
     WORKS["health.examine"](kept, {}, lambda share, said: None)
     assert len(calls) == 1

@@ -20,9 +20,8 @@ from whatwhere.analysis.walkthrough import walk
 from whatwhere.errors import SettingError, TextError, TokenError, UnknownScheme, WhatWhereError
 from whatwhere.studio.api import QUESTIONS, positions, variance
 from whatwhere.studio.api import pipeline as api
-from whatwhere.studio.api.schemes import schemes
+from whatwhere.studio.schemes import runs, scheme_of
 from whatwhere.studio.session import Source
-from whatwhere.studio.standing import runs, standing
 
 TEXT = "The cat sat on the mat."
 MODEL = {"text": TEXT, "tokens": "loaded", "scheme": "model", "causal": False}
@@ -202,7 +201,11 @@ def test_without_a_tokenizer_the_tokens_that_begin_words_are_looked_up(tmp_path:
 
 def test_runs_of_a_comparison_have_tables_of_their_own(results: Path) -> None:
     source = Source.open(results)
-    assert runs(source) == schemes(source, {})["runs"] == sorted(found.stem for found in (results / "layers").iterdir())
+    assert (
+        runs(source)
+        == positions.schemes(source, {})["runs"]
+        == sorted(found.stem for found in (results / "layers").iterdir())
+    )
     text = {"text": "Max(1,2)", "tokens": "loaded"}
     found = api.walk(source, text | {"scheme": "learned-1"})
     saved = load_file(results / "layers" / "learned-1.safetensors")
@@ -240,7 +243,7 @@ def test_what_the_page_sends_is_checked(real: Source, change: dict[str, Any], er
 
 
 def test_what_is_not_there_is_said(fresh: Source, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="nothing here says where"):
+    with pytest.raises(SettingError, match=r"positional encoding of .* is not known"):
         api.walk(fresh, MODEL | {"text": "Max(1)"})
     np.save(tmp_path / "table.npy", drawn(5, 8))
     source = Source.open(tmp_path / "table.npy")
@@ -248,8 +251,8 @@ def test_what_is_not_there_is_said(fresh: Source, tmp_path: Path) -> None:
         api.read(source, {"text": TEXT, "tokens": "loaded"})
     with pytest.raises(TokenError, match="5 rows"):
         api.walk(source, {"text": "7", "tokens": "loaded", "scheme": "none"})
-    with pytest.raises(SettingError, match="nothing here says where"):
-        standing(source, "model")
+    with pytest.raises(SettingError, match=r"positional encoding of .* is not known"):
+        scheme_of(source, "model")
 
 
 @pytest.mark.parametrize("view", [api, positions, variance])

@@ -15,9 +15,9 @@ from safetensors.numpy import save_file
 
 from whatwhere import reference
 from whatwhere.errors import SettingError
-from whatwhere.studio.api import own
 from whatwhere.studio.api import rotary as api
 from whatwhere.studio.api.parameters import Knob, turned
+from whatwhere.studio.schemes import layer_names
 from whatwhere.studio.session import Source
 
 LLAMA = {
@@ -185,7 +185,7 @@ def test_knobs_are_read_by_their_kind() -> None:
     knobs = (Knob("n", 3, 1, 9), Knob("x", 0.5, 0, 1, most=2), Knob("on", True), Knob("how", "a", choices=("a", "b")))
     assert turned("n=4 x=2 on=false how=b", knobs) == {"n": 4, "x": 2.0, "on": False, "how": "b"}
     assert turned("", knobs) == {}
-    assert own.layers_in_words([0, 2, 3, 4, 9]) == "layers 0, 2-4, 9"
+    assert layer_names([0, 2, 3, 4, 9]) == "layers 0, 2–4, 9"
 
 
 def test_the_page_turns_what_the_api_answers(look: Callable[..., dict[str, Any]], llama: Source) -> None:

@@ -128,9 +128,13 @@ def walk(
 
 def random_scheme(name: str, dim: int, num_heads: int, max_length: int, seed: int = 0, **options: object) -> Where:
     """Return a scheme of the catalogue; its parameters are sampled, and depend on the seed only."""
-    # Another seed than that of the tokens, so that all schemes are shown with the same tokens.
-    generator = torch.Generator().manual_seed(2_000_003 + seed)
+    generator = torch.Generator().manual_seed(scheme_seed(seed))
     return build_scheme(name, dim, num_heads, max_length, generator=generator, **options)
+
+
+def scheme_seed(seed: int) -> int:
+    """Return the seed of a scheme's generator: not that of the tokens, so that all schemes have the same tokens."""
+    return 2_000_003 + seed
 
 
 def random_embedding(vocab_size: int, dim: int, seed: int = 0) -> TokenEmbedding:

@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from whatwhere.analysis.effective_range import effective_range
-from whatwhere.errors import SettingError
-from whatwhere.escape import quoted
+from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.inspection.rotary_report import layers_of
-from whatwhere.inspection.subject import Absent, Subject
+from whatwhere.inspection.subject import Absent, Subject, reason_of
 from whatwhere.models.huggingface import from_huggingface
+from whatwhere.models.load_where import bias_tables, fill_bias
 from whatwhere.records import Missing
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ _FEWEST, _MOST = 4096, 32_768
 _POINTS = 48
 BY_DISTANCE = ("alibi", "t5")
 """Names of the schemes whose bias is a function of the distance alone."""
-_TABLES = ("relative_attention_bias.weight", "attn_rel_b.weight")
 
 
 @dataclass(frozen=True)
@@ -114,47 +113,6 @@ def biases(subject: Subject) -> BiasReport:
     return BiasReport(groups)
 
 
-def tables_of(subject: Subject, part: str | None, count: int) -> list[str | None]:
-    """Return the names of the learned bias tables of a part, in the order of its layers.
-
-    Args:
-        subject: what is inspected.
-        part: "decoder", "encoder", or None for a model with one part.
-        count: tables at most: 1 where all layers share the first one's.
-    """
-    prefixes = {"decoder": ("decoder.", "dec."), "encoder": ("encoder.", "enc."), None: ("",)}[part]
-    names = [
-        name
-        for name in subject.checkpoint.tensors
-        if name.endswith(_TABLES) and any(name.startswith(prefix) or f".{prefix}" in name for prefix in prefixes)
-    ]
-    ordered = sorted(names, key=lambda name: [int(piece) if piece.isdigit() else -1 for piece in name.split(".")])
-    return list(ordered[:count])
-
-
-def fill(scheme: Any, subject: Subject, table: str) -> None:
-    """Copy a learned table of the checkpoint into a scheme.
-
-    Args:
-        scheme: a bias with a `weight`.
-        subject: what is inspected.
-        table: name of the tensor.
-
-    Raises:
-        Absent: its shape is not that of the weight.
-    """
-    from torch import from_numpy, no_grad
-
-    values = subject.checkpoint.array(table).astype(np.float32)
-    if values.shape != tuple(scheme.weight.shape):
-        raise Absent(
-            f"the bias table {quoted(table)} has the shape {values.shape}, but the configuration needs "
-            f"{tuple(scheme.weight.shape)}"
-        )
-    with no_grad():
-        scheme.weight.copy_(from_numpy(values))
-
-
 def _parts(subject: Subject) -> "list[Description]":
     """Return the description, and that of the encoder as well where the model has two parts."""
     first = subject.description
@@ -175,13 +133,15 @@ def _examined(subject: Subject, description: "Description", plan: "Plan", layers
     scheme: Any = plan.build()
     if not hasattr(scheme, "weight"):
         return [BiasLayers(name, part, layers, None, _curves(scheme, description.max_length))]
-    tables = tables_of(subject, part, 1 if plan.shared else len(layers))
+    tables = bias_tables(subject.checkpoint, part, 1 if plan.shared else len(layers))
     if not tables:
         return [BiasLayers(name, part, layers, None, Missing("its learned table is not in the file"))]
     groups = []
     for n, table in enumerate(tables):
-        assert table is not None
-        fill(scheme, subject, table)
+        try:
+            fill_bias(scheme, subject.checkpoint, table)
+        except CheckpointError as problem:
+            raise Absent(reason_of(problem)) from None
         own = [layers[n]] if len(tables) > 1 else layers
         groups.append(BiasLayers(name, part, own, table, _curves(scheme, description.max_length)))
     return groups

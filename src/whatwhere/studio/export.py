@@ -20,7 +20,6 @@ from whatwhere.studio.api import FROZEN, QUESTIONS, WORKS
 from whatwhere.studio.api.about import about
 from whatwhere.studio.api.static_tables import Left
 from whatwhere.studio.bundle import PAGE, check_page
-from whatwhere.studio.examined import keep
 from whatwhere.studio.session import Kind, Source
 from whatwhere.studio.wire import pack
 
@@ -115,7 +114,7 @@ def write_inspection(
         SettingError: the file cannot be written, or is the checkpoint itself.
     """
     source = Source(checkpoint)
-    keep(source, found)
+    source.keep_inspection(found)
     return write_page(source, file, tell=progress)
 
 

@@ -1,7 +1,8 @@
 """What the studio looks at: a checkpoint, the results of a comparison, or a small fresh table if nothing is given."""
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -15,9 +16,14 @@ from whatwhere.analysis.exact_scores import norms
 from whatwhere.analysis.nearest_neighbors import Search
 from whatwhere.analysis.token_types import Marking, marking, scripts, texts, token_types
 from whatwhere.errors import SettingError
+from whatwhere.inspection import SECTIONS, Inspection, examine
+from whatwhere.inspection.diagnostics import TokenDiagnostics
+from whatwhere.inspection.diagnostics import diagnostics as diagnose
+from whatwhere.inspection.subject import Progress, Subject, tried
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader
 from whatwhere.models.checkpoint.lookup import TABLES, Table, read_table, table_name
+from whatwhere.records import Missing
 from whatwhere.studio.corpus import Corpus
 
 if TYPE_CHECKING:
@@ -29,6 +35,31 @@ Kind = Literal["checkpoint", "results", "fresh"]
 Found = TypeVar("Found")
 
 FRESH_DIM, FRESH_SEED = 64, 0
+INSPECTION_SEED = 0
+_SECTIONS_OF_RESULTS = ("norms", "spectrum", "diagnostics")
+"""Sections of a results folder: its tables are several runs', and the positions of one belong to no other."""
+
+
+@final
+class _ProgressByThread:
+    """A progress function that calls the one that the thread has set."""
+
+    def __init__(self) -> None:
+        self._of_thread = threading.local()
+
+    def __call__(self, step: str) -> None:
+        if (progress := getattr(self._of_thread, "progress", None)) is not None:
+            progress(step)
+
+    @contextmanager
+    def to(self, progress: Progress) -> Iterator[None]:
+        """Send the steps of this thread to a function inside of the block."""
+        before = getattr(self._of_thread, "progress", None)
+        self._of_thread.progress = progress
+        try:
+            yield
+        finally:
+            self._of_thread.progress = before
 
 
 @final
@@ -52,6 +83,7 @@ class Source:
         self._kept: dict[Hashable, Any] = {}
         self._locks: dict[Hashable, threading.RLock] = {}
         self._door = threading.Lock()
+        self._progress = _ProgressByThread()
 
     @classmethod
     def open(
@@ -165,6 +197,33 @@ class Source:
             return None
         return self.once("unreachable", lambda: unreachable(tokenizer, self.table().rows))
 
+    @property
+    def subject(self) -> Subject:
+        """The subject of inspections, on the table that is already read."""
+        return self.once("subject", self._subject)
+
+    def diagnostics(self, progress: Progress) -> TokenDiagnostics | Missing:
+        """Return the diagnostics of the token table, or why there are none."""
+        with self._progress.to(progress):
+            return self.once("diagnostics", lambda: tried(diagnose, self.subject))
+
+    def inspection(self, progress: Progress) -> Inspection:
+        """Return the inspection of what is open, of the sections that apply to it."""
+
+        def make() -> Inspection:
+            known = self.diagnostics(progress) if self.tables else None
+            return examine(self.subject, _SECTIONS_OF_RESULTS if self.kind == "results" else SECTIONS, known)
+
+        with self._progress.to(progress):
+            return self.once("inspection", make)
+
+    def keep_inspection(self, inspection: Inspection) -> None:
+        """Store an inspection that was computed before, so that no view computes it again."""
+        self.once("inspection", lambda: inspection)
+        known = inspection.diagnostics
+        if inspection.seed == INSPECTION_SEED and known is not None:
+            self.once("diagnostics", lambda: known)
+
     def warm(self) -> None:
         """Read what the first view asks for."""
         if self.tables:
@@ -172,6 +231,15 @@ class Source:
             self.search(centered=True)
             _ = self.texts, self.kinds, self.tokenizer
         import_module("whatwhere.analysis.walkthrough")  # and with it torch, which takes a second or two
+
+    def _subject(self) -> Subject:
+        subject = Subject(self.checkpoint, INSPECTION_SEED, self._progress)
+        # The cache of a cached property: one copy of the table in memory serves both.
+        if self.tables and not len(self.table().broken) and self.table().weight.dtype.kind == "f":
+            vars(subject)["table"] = self.table().weight
+        if self.checkpoint.tokenizer is None and self.tokenizer is not None:
+            vars(subject)["tokenizer"] = self.tokenizer  # a fresh table has no files, but a tokenizer
+        return subject
 
     def _tokenizer(self) -> "Tokenizer | None":
         if self.kind == "fresh":

@@ -18,7 +18,6 @@ from whatwhere.studio.api import (
     positions,
     replay,
     rotary,
-    schemes,
     token_map,
     tokens,
     variance,
@@ -33,7 +32,7 @@ Work = Callable[[Source, Mapping[str, Any], Report], Any]
 
 QUESTIONS: Mapping[str, Ask] = {
     "about": about.about,
-    "schemes.list": schemes.schemes,
+    "schemes.list": positions.schemes,
     "pipeline.read": pipeline.read,
     "pipeline.walk": pipeline.walk,
     "positions.shown": positions.positions,

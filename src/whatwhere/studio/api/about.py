@@ -7,8 +7,8 @@ from typing import Any, Literal
 from whatwhere import __version__
 from whatwhere.studio.api import pipeline, positions, variance
 from whatwhere.studio.api.settings import known
+from whatwhere.studio.schemes import has_own, runs
 from whatwhere.studio.session import Kind, Source
-from whatwhere.studio.standing import has_own, runs
 
 Which = Literal["input", "readout"]
 

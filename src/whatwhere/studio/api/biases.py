@@ -9,11 +9,11 @@ from jaxtyping import Float
 
 from whatwhere.analysis.effective_range import effective_range
 from whatwhere.errors import SettingError
-from whatwhere.studio.api import own
 from whatwhere.studio.api.distance import as_weights
 from whatwhere.studio.api.parameters import Knob, Value, turned, values
 from whatwhere.studio.api.settings import flag, known, one_of, text, whole
 from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.schemes import model_biases
 from whatwhere.studio.session import Source
 
 LOOKED_AT = 4096
@@ -55,7 +55,7 @@ def shown(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
             tokens of the matrix (64); weights in place of biases; share that ends a head's reach ("0.01"); seed (0).
     """
     known(settings, "scheme", "options", "heads", "head", "tokens", "weights", "share", "seed")
-    mine, missing = own.biases(source)
+    mine, missing = model_biases(source)
     offered = {f"own-{n}": bias for n, bias in enumerate(mine) if bias.scheme is not None}
     names = (*offered, *KNOBS)
     name = names[0] if settings.get("scheme", "") == "" else one_of(settings, "scheme", names)
@@ -67,8 +67,8 @@ def shown(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     weights, share = flag(settings, "weights"), float(one_of(settings, "share", SHARES, "0.01"))
     return {
         "missing": missing if not mine else None,
-        "left_out": [{"said": bias.said, "missing": bias.missing} for bias in mine if bias.scheme is None],
-        "choices": [{"name": key, "said": bias.said} for key, bias in offered.items()] + _offered(),
+        "left_out": [{"said": bias.title, "missing": bias.missing} for bias in mine if bias.scheme is None],
+        "choices": [{"name": key, "said": bias.title} for key, bias in offered.items()] + _offered(),
         "scheme": name,
         "python": python or str(scheme),
         "tensor": offered[name].tensor if name in offered else None,

@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Float
 
 from whatwhere.errors import WhatWhereError
-from whatwhere.studio.api import own
 from whatwhere.studio.api.settings import known, whole
 from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.schemes import layer_names, model_biases, model_positions, model_rotaries
 from whatwhere.studio.session import Source
 
 if TYPE_CHECKING:
@@ -135,19 +135,19 @@ def _of_source(source: Source, distances: int, head: int) -> Iterator[dict[str, 
     from whatwhere.where.binding import Where
 
     facts: dict[str, Any] = {"formula": "", "url": None, "learned": True, "own": True}
-    if (found := own.positions(source, LONGEST)) is not None:
+    if (found := model_positions(source, LONGEST)) is not None:
         name, cosines = found
         told = _told("mean cosine of two rows", cosines[:distances])
         yield facts | {"name": f"this model: {name}", "door": "input"} | told
-    for rotary in own.rotaries(source)[0]:
-        name = f"this model: {type(rotary.scheme).__name__}, {own.layers_in_words(rotary.layers)}"
+    for rotary in model_rotaries(source)[0]:
+        name = f"this model: {type(rotary.scheme).__name__}, {layer_names(list(rotary.group.layers))}"
         told = _of_head(_by_head(Where(query_key=rotary.scheme), distances), head)
         yield facts | {"name": name, "door": "query_key", "learned": False, "formula": str(rotary.scheme)[:200]} | told
-    for bias in own.biases(source)[0] if source.kind == "checkpoint" else ():
+    for bias in model_biases(source)[0] if source.kind == "checkpoint" else ():
         told = {"missing": bias.missing}
         if bias.scheme is not None:
             told = _of_head(_by_head(Where(score=bias.scheme), distances), head)
-        yield facts | {"name": bias.said, "door": "score", "learned": bias.tensor is not None} | told
+        yield facts | {"name": bias.title, "door": "score", "learned": bias.tensor is not None} | told
     if source.kind == "results":
         yield from _trained(source.checkpoint.metadata.get("schemes"), facts, distances, head)
 

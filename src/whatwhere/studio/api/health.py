@@ -15,7 +15,6 @@ from whatwhere.report.text import number
 from whatwhere.studio.api.settings import known
 from whatwhere.studio.api.static_tables import Left
 from whatwhere.studio.api.tokens import labels
-from whatwhere.studio.examined import diagnostics, subject
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Source
 
@@ -65,10 +64,10 @@ def left(source: Source) -> Left | None:
 
 def _examined(source: Source, report: Report) -> dict[str, Any]:
     steps = iter(range(_STEPS))
-    found = diagnostics(source, lambda step: report(next(steps, _STEPS - 1) / _STEPS, step))
+    found = source.diagnostics(lambda step: report(next(steps, _STEPS - 1) / _STEPS, step))
     if isinstance(found, Missing):
         raise SettingError(f"{found.missing}.")
-    computed, usable = subject(source).diagnostics, subject(source).usable
+    computed, usable = source.subject.diagnostics, source.subject.usable
     under, unreachable = found.under_trained, found.unreachable
     lost = np.zeros(0, np.int64) if isinstance(unreachable, Missing) else unreachable.ids
     # Both histograms are of the rows that are finite and not zero: the others have lists of their own.
@@ -102,7 +101,7 @@ def _rows(source: Source, norms: Float[np.ndarray, " rows"], ids: Int64[np.ndarr
 
 
 def _under_trained(source: Source, found: TokenDiagnostics, lost: Int64[np.ndarray, " lost"]) -> dict[str, Any]:
-    computed, listed = subject(source).diagnostics, found.under_trained
+    computed, listed = source.subject.diagnostics, found.under_trained
     shown = listed.ids[:LISTED]
     evidence = {"cosines": computed.cosine[shown], "proximity": computed.proximity[shown]}
     unreachable = {"unreachable": np.isin(shown, lost), "also_unreachable": listed.also_unreachable}

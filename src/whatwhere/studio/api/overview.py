@@ -10,7 +10,6 @@ from whatwhere.report.section import Part, Section, Table
 from whatwhere.report.text import capital
 from whatwhere.studio.api.settings import known
 from whatwhere.studio.api.static_tables import Left
-from whatwhere.studio.examined import inspection
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Source
 
@@ -61,7 +60,7 @@ def _inspectable(source: Source) -> bool:
 
 
 def _overview(source: Source, progress: Any) -> Overview:
-    found = inspection(source, progress)
+    found = source.inspection(progress)
     sections = [replace(each, parts=[*map(_captioned, each.parts)]) for each in texts.sections(found)]
     return Overview(capital(texts.headline(found)), found.format, found.whatwhere, found.seed, sections)
 

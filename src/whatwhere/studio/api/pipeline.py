@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whatwhere.errors import SettingError, TextError, TokenError, WhatWhereError
-from whatwhere.studio.api.schemes import MOST_FEATURES, asked, doors, in_python, usual
-from whatwhere.studio.api.settings import flag, known, one_of, text, whole
+from whatwhere.studio.api.settings import MOST_FEATURES, flag, known, one_of, scheme, text, whole
 from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.schemes import DEFAULT_DIM, ShownScheme, default_scheme, token_factor, token_tensor
 from whatwhere.studio.session import Source
-from whatwhere.studio.standing import USUAL_DIM, Standing, token_factor, token_tensor
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -34,8 +33,8 @@ def begin(source: Source) -> dict[str, Any]:
     return {
         "text": _first_text(source) if loaded else SENTENCE,
         "tokens": "loaded" if loaded else "words",
-        "scheme": usual(source, "sinusoidal+rotary+alibi", of_odd="learned+alibi"),
-        "dim": 0 if loaded else USUAL_DIM,
+        "scheme": default_scheme(source, "sinusoidal+rotary+alibi", for_odd="learned+alibi"),
+        "dim": 0 if loaded else DEFAULT_DIM,
         "heads": 0 if loaded else 2,
         "head": 0,
         "causal": _is_causal(source),
@@ -110,8 +109,8 @@ def walk(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     tensor = token_tensor(source, name) if loaded else None
     width = None if tensor is None else source.checkpoint.entry(tensor).shape[1]
     most = min(len(all_ids), MOST_TOKENS)
-    dim = width or whole(settings, "dim", 0, 0, MOST_FEATURES) or USUAL_DIM
-    here, python = asked(source, settings, most, dim), in_python(settings, most, dim)
+    dim = width or whole(settings, "dim", 0, 0, MOST_FEATURES) or DEFAULT_DIM
+    here = scheme(source, settings, most, dim)
     most = min(most, here.max_length or most)
     ids, words = all_ids[:most], all_words[:most]
     table = random_embedding(max(all_ids) + 1, here.dim, seed) if tensor is None else _table(source, tensor, ids)
@@ -126,7 +125,7 @@ def walk(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
         **_meeting(met, whole(settings, "head", 0, 0, here.num_heads - 1)),
         "pairs": _pairs(here),
         "seed": seed,
-        "python": python,
+        "python": here.python,
     }
 
 
@@ -160,10 +159,10 @@ def _read(source: Source, written: str, loaded: bool) -> tuple[list[int], list[s
     return ids, [source.words[n] for n in ids]
 
 
-def _told(here: Standing, also: str | None) -> dict[str, Any]:
+def _told(here: ShownScheme, also: str | None) -> dict[str, Any]:
     return {
         "title": here.title,
-        "doors": doors(here),
+        "doors": here.doors(),
         "notes": [*here.notes, *filter(None, [also])],
         "dim": here.dim,
         "num_heads": here.num_heads,
@@ -193,7 +192,7 @@ def _meeting(met: "AttentionScores", head: int) -> dict[str, Any]:
     }
 
 
-def _pairs(here: Standing) -> dict[str, Any] | None:
+def _pairs(here: ShownScheme) -> dict[str, Any] | None:
     from whatwhere.analysis.walkthrough import rotary_pairs
 
     pairs = rotary_pairs(here.where.query_key)

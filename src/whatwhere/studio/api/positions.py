@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 
 from whatwhere.errors import PositionError, SettingError, WhatWhereError
-from whatwhere.studio.api.schemes import asked, doors, in_python, usual
-from whatwhere.studio.api.settings import known, text, whole
+from whatwhere.studio.api.settings import known, scheme, text, whole
 from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.schemes import default_scheme, has_own, runs
 from whatwhere.studio.session import Source
-from whatwhere.studio.standing import has_own, runs
 
 DOORS = ("input", "query_key", "score")
 MOST_ROWS = 2048
@@ -26,13 +25,25 @@ def begin(source: Source) -> dict[str, Any]:
     own = has_own(source)
     drawn = not own and not runs(source)
     return {
-        "scheme": usual(source, "sinusoidal"),
+        "scheme": default_scheme(source, "sinusoidal"),
         "door": "",
         "rows": 512 if own and source.checkpoint.position_table is not None else 128,
         "dim": 64 if drawn else 0,
         "heads": 2 if drawn else 0,
         "seed": 0,
     }
+
+
+def schemes(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """List the entries of the catalogue, and the runs of a comparison."""
+    known(settings)
+    from whatwhere.where.catalogue import catalogue
+
+    entries = [
+        {"name": entry.name, "door": entry.door, "formula": entry.formula, "learned": entry.learned, "url": entry.url}
+        for entry in catalogue.values()
+    ]
+    return {"schemes": entries, "runs": runs(source)}
 
 
 def left(source: Source) -> Left | None:
@@ -62,11 +73,11 @@ def positions(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     known(settings, "scheme", "door", "rows", "dim", "heads", "seed")
     wanted = whole(settings, "rows", 128, 2, MOST_ROWS)
-    here = asked(source, settings, wanted)
+    here = scheme(source, settings, wanted)
     rows = min(wanted, here.max_length or wanted)
     if rows < 2:
         raise PositionError("this table has one position: there is nothing to compare it with.")
-    there = [door["door"] for door in doors(here)]
+    there = [door["door"] for door in here.doors()]
     door = text(settings, "door", "") or (there[0] if there else "")
     if door and door not in DOORS:
         raise SettingError(f"door must be one of {', '.join(DOORS)}, but is {door[:80]!r}.")
@@ -75,12 +86,12 @@ def positions(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "title": here.title,
         "notes": list(here.notes),
-        "doors": doors(here),
+        "doors": here.doors(),
         "door": door or None,
         "rows": rows,
         "longest": here.max_length,
         "num_heads": here.num_heads,
-        "python": in_python(settings, wanted),
+        "python": here.python,
         **_seen(here.where, door, rows),
     }
 

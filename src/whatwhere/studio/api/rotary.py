@@ -8,10 +8,10 @@ import numpy as np
 
 from whatwhere.analysis.rotary_spectrum import agreement, rotary_spectrum
 from whatwhere.errors import WhatWhereError
-from whatwhere.studio.api import own
 from whatwhere.studio.api.parameters import Knob, Value, turned, values
 from whatwhere.studio.api.settings import known, text, whole
 from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.schemes import ModelRotary, layer_names, model_rotaries
 from whatwhere.studio.session import Source
 
 LONGEST = 10_000_000
@@ -71,7 +71,7 @@ def lab(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
             what the model claims.
     """
     known(settings, "a", "b", "claimed")
-    rotaries, missing = own.rotaries(source)
+    rotaries, missing = model_rotaries(source)
     starts = [_started(n, rotary) for n, rotary in enumerate(rotaries)] + [_PLAIN]
     choice = Knob("from", starts[0].name, choices=tuple(start.name for start in starts))
     said = [_said(text(settings, side, ""), usual, choice) for side, usual in zip("ab", _usual(starts), strict=True)]
@@ -114,20 +114,20 @@ def _usual(starts: list[_Start]) -> tuple[str, str]:
     return f"from={first.name}", f"from={first.name} scaling={other}"
 
 
-def _started(number: int, rotary: own.OwnRotary) -> _Start:
+def _started(number: int, rotary: ModelRotary) -> _Start:
     scheme, scaling = rotary.scheme, rotary.scheme.scaling
     given: dict[str, Value] = {"head_dim": scheme.head_dim, "theta": float(scheme.theta)}
     if scheme.rotary_dim != scheme.head_dim:
         given["rotary_dim"] = scheme.rotary_dim
-    given["original_length"] = rotary.trained
+    given["original_length"] = rotary.group.trained
     lists = None
     if scaling is not None:
         given["scaling"] = next((name for name, kind in _kinds().items() if type(scaling) is kind), "none")
         told = asdict(scaling)
         lists = (told.pop("short_factor"), told.pop("long_factor")) if "short_factor" in told else None
         given |= {name: _typed(name, value) for name, value in told.items() if value is not None}
-    said = f"this model, {own.layers_in_words(rotary.layers)}"
-    return _Start(str(number), said, given, rotary.claimed, rotary.lengths, lists)
+    said = f"this model, {layer_names(list(rotary.group.layers))}"
+    return _Start(str(number), said, given, rotary.group.claimed, rotary.group.lengths, lists)
 
 
 def _typed(name: str, value: Any) -> Value:

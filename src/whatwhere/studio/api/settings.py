@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whatwhere.errors import SettingError
+from whatwhere.studio.schemes import ShownScheme, scheme_of
+from whatwhere.studio.session import Source
 
 LONGEST_TEXT = 20_000
+MOST_FEATURES, MOST_HEADS = 1024, 64
 
 
 def known(settings: Mapping[str, Any], *names: str) -> None:
@@ -56,6 +59,24 @@ def one_of(settings: Mapping[str, Any], name: str, choices: Sequence[str], defau
     if value not in choices:
         raise SettingError(f"{name} must be one of {', '.join(choices)}, but is {_said(value)}.")
     return str(value)
+
+
+def scheme(source: Source, settings: Mapping[str, Any], max_length: int, dim: int | None = None) -> ShownScheme:
+    """Build the scheme that the settings scheme, dim, heads and seed name; a 0 takes what the open model has.
+
+    Args:
+        source: what is open.
+        settings: of the question.
+        max_length: positions of a learned table of the catalogue.
+        dim: features in place of the setting.
+    """
+    features = whole(settings, "dim", 0, 0, MOST_FEATURES)
+    heads = whole(settings, "heads", 0, 0, MOST_HEADS)
+    seed = whole(settings, "seed", 0, 0, 1 << 31)
+    name = text(settings, "scheme")
+    return scheme_of(
+        source, name, dim=dim or features or None, num_heads=heads or None, max_length=max_length, seed=seed
+    )
 
 
 def _said(value: Any) -> str:

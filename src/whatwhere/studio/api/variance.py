@@ -9,11 +9,10 @@ from whatwhere.analysis.variance_split import variance_split
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.inspection.position_tables import first_norm
 from whatwhere.studio.api.pipeline import TOKENS
-from whatwhere.studio.api.schemes import MOST_FEATURES, asked, doors, usual
-from whatwhere.studio.api.settings import flag, known, number, one_of, text, whole
+from whatwhere.studio.api.settings import MOST_FEATURES, flag, known, number, one_of, scheme, text, whole
 from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.schemes import DEFAULT_DIM, MODEL, default_scheme, runs, token_factor, token_tensor
 from whatwhere.studio.session import Source
-from whatwhere.studio.standing import MODEL, USUAL_DIM, runs, subject, token_factor, token_tensor
 
 MOST_ROWS = 4096
 DRAWN, FEW = 512, 96
@@ -30,7 +29,7 @@ def begin(source: Source) -> dict[str, Any]:
     added = [run for run in runs(source) if run.startswith(("learned", "sinusoidal"))]
     return {
         "tokens": "loaded" if loaded else "words",
-        "scheme": added[0] if added else usual(source, "sinusoidal", of_odd="learned"),
+        "scheme": added[0] if added else default_scheme(source, "sinusoidal", for_odd="learned"),
         "rows": 512,
         "scale": 1,
         "normalize": True,
@@ -73,10 +72,10 @@ def shares(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     times, normalize = number(settings, "scale", 1.0, 1e-6, 1e6), flag(settings, "normalize", True)
     tensor = token_tensor(source, name) if loaded else None
     width = None if tensor is None else source.checkpoint.entry(tensor).shape[1]
-    here = asked(source, settings, wanted, width or whole(settings, "dim", 0, 0, MOST_FEATURES) or USUAL_DIM)
+    here = scheme(source, settings, wanted, width or whole(settings, "dim", 0, 0, MOST_FEATURES) or DEFAULT_DIM)
     facts: dict[str, Any] = {
         "title": here.title,
-        "doors": doors(here),
+        "doors": here.doors(),
         "notes": list(here.notes),
         "tensor": tensor,
         "dim": here.dim,
@@ -162,7 +161,7 @@ def _places(here: Any, rows: int) -> np.ndarray:
 
 def _around(source: Source, dim: int, normalize: bool) -> dict[str, Any]:
     """Find what stands around the sum in the model: the first norm, and the row of the first kind of sentence."""
-    found = dict(zip(_AROUND, first_norm(subject(source), dim) if normalize else (None,) * 3, strict=False))
+    found = dict(zip(_AROUND, first_norm(source.subject, dim) if normalize else (None,) * 3, strict=False))
     kinds = source.checkpoint.segment_table
     fits = kinds is not None and source.checkpoint.entry(kinds).shape[1:] == (dim,)
     return {**found, "added": source.checkpoint.array(str(kinds), rows=[0])[0] if fits else None}

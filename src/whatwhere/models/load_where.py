@@ -1,0 +1,272 @@
+"""Build the positional encoding of a model, or of a run of a comparison, with the learned tables of its files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import gcd
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from whatwhere.errors import CheckpointError, SettingError, WhatWhereError
+from whatwhere.escape import quoted
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.huggingface import Description
+
+if TYPE_CHECKING:
+    from whatwhere.where.binding import Where
+
+TOKENS = "/tokens.weight"
+"""Name of a run's token table, behind the name of the run."""
+_DEFAULT_HEADS = 2
+_BIAS_TABLES = ("relative_attention_bias.weight", "attn_rel_b.weight")
+_OTHERWISE = "Choose a scheme of the catalogue: whatwhere.scheme(name, dim, num_heads, max_length)."
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedWhere:
+    """The positional encoding of one layer.
+
+    Args:
+        title: a short name for it.
+        where: its schemes, with the learned tables of the file.
+        dim: features of a token vector.
+        num_heads, head_dim: of the attention.
+        max_length: number of positions that a table or a configuration has; None for any number.
+        notes: sentences on what differs from the model: tables that are not in the file, norms that are not built.
+    """
+
+    title: str
+    where: "Where"
+    dim: int
+    num_heads: int
+    head_dim: int
+    max_length: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+def load_where(source: Checkpoint | str | Path, run: str | None = None) -> LoadedWhere:
+    """Build the positional encoding of a model's first layer that has one, with the learned tables of its files.
+
+    Of a comparison, build that of the first layer of a run. What the files lack is sampled from seed 0, and noted.
+
+    Args:
+        source: a checkpoint, or the path of one.
+        run: name of a run of a comparison, such as "rotary-0" for rotary with seed 0; None for a model.
+
+    Returns:
+        The encoding, with the sizes of the layer.
+
+    Raises:
+        CheckpointError: the files cannot be read, or a table has the wrong shape.
+        SettingError: there is neither a configuration that is understood nor a position table; or the comparison has
+            no such run, or its scheme is not in the catalogue.
+
+    Examples:
+        >>> import json, tempfile
+        >>> import numpy as np
+        >>> from safetensors.numpy import save_file
+        >>> config = {"model_type": "llama", "vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "config.json").write_text(json.dumps(config))
+        ...     save_file({"model.embed_tokens.weight": np.ones((9, 8), np.float32)}, f"{folder}/model.safetensors")
+        ...     load_where(folder).where
+        Where(query_key=Rotary(head_dim=4, theta=10000.0, interleaved=False, rotary_dim=4))
+    """
+    checkpoint = source if isinstance(source, Checkpoint) else Checkpoint.open(source)
+    if run is not None:
+        return _of_run(checkpoint, run)
+    try:
+        description = checkpoint.description
+    except WhatWhereError as problem:
+        return _of_table(checkpoint, problem)
+    return _of_description(checkpoint, description)
+
+
+def run_names(checkpoint: Checkpoint) -> list[str]:
+    """Return the names of a comparison's runs, such as "rotary-0"; none of any other checkpoint."""
+    if checkpoint.format != "results":
+        return []
+    return [name.removesuffix(TOKENS) for name in checkpoint.tensors if name.endswith(TOKENS)]
+
+
+def default_heads(checkpoint: Checkpoint, dim: int) -> int:
+    """Return the model's number of heads where it divides dim, else a small number that leaves rotary its pairs."""
+    config = checkpoint.config or {}
+    own = config.get("num_attention_heads", config.get("n_head"))
+    if isinstance(own, int) and not isinstance(own, bool) and own > 0 and dim % own == 0:
+        return own
+    return _DEFAULT_HEADS if dim % (2 * _DEFAULT_HEADS) == 0 else 1
+
+
+def bias_tables(checkpoint: Checkpoint, part: str | None, count: int) -> list[str]:
+    """Return the names of the learned bias tables of a part, in the order of its layers.
+
+    Args:
+        checkpoint: of the model.
+        part: "decoder", "encoder", or None for a model with one part.
+        count: tables at most: 1 where all layers share the first one's.
+    """
+    prefixes = {"decoder": ("decoder.", "dec."), "encoder": ("encoder.", "enc."), None: ("",)}[part]
+    names = [
+        name
+        for name in checkpoint.tensors
+        if name.endswith(_BIAS_TABLES) and any(name.startswith(prefix) or f".{prefix}" in name for prefix in prefixes)
+    ]
+    ordered = sorted(names, key=lambda name: [int(piece) if piece.isdigit() else -1 for piece in name.split(".")])
+    return ordered[:count]
+
+
+def fill_bias(scheme: Any, checkpoint: Checkpoint, table: str) -> None:
+    """Copy a learned table of a checkpoint into a bias.
+
+    Args:
+        scheme: a bias with a `weight`.
+        checkpoint: of the model.
+        table: name of the tensor.
+
+    Raises:
+        CheckpointError: its shape is not that of the weight.
+    """
+    from torch import from_numpy, no_grad
+
+    values = checkpoint.array(table).astype(np.float32)
+    if values.shape != tuple(scheme.weight.shape):
+        raise CheckpointError(
+            f"the bias table {quoted(table)} has the shape {values.shape}, but the configuration needs "
+            f"{tuple(scheme.weight.shape)}."
+        )
+    with no_grad():
+        scheme.weight.copy_(from_numpy(values))
+
+
+def _of_description(checkpoint: Checkpoint, description: Description) -> LoadedWhere:
+    from whatwhere.where.binding import Where
+
+    notes = list(description.notes)
+    plans = list(zip(description.query_key, description.score, strict=True))
+    layer = next((n for n, pair in enumerate(plans) if any(plan is not None for plan in pair)), 0)
+    query_key: Any
+    score: Any
+    query_key, score = (None if plan is None else plan.build() for plan in plans[layer])
+    if description.layers > 1 and (query_key is not None or score is not None):
+        notes.append(f"shown is layer {layer} of {description.layers}, counted from 0")
+    if score is not None:
+        notes += _load_bias(checkpoint, description, layer, score)
+    encoding: Any = None
+    if checkpoint.position_table is not None:
+        encoding = _learned(checkpoint)
+    elif description.input is not None and "max_length" in description.input.settings:
+        name = description.input.class_name
+        notes.append(f"its position embedding is {name}, but no table of it is in the file")
+    elif description.input is not None:
+        encoding = description.input.build()
+    return LoadedWhere(
+        f"the model's own ({description.model_type})",
+        Where(input=encoding, query_key=query_key, score=score, scale=description.scale_of(layer, query_key, score)),
+        description.token_dim if encoding is None else encoding.dim,
+        description.num_heads,
+        description.head_dim if query_key is None else query_key.head_dim,
+        description.max_length if description.input is not None else None,
+        tuple(notes),
+    )
+
+
+def _of_table(checkpoint: Checkpoint, problem: WhatWhereError) -> LoadedWhere:
+    """Return the position table of a checkpoint without a configuration that is understood."""
+    from whatwhere.where.binding import Where
+
+    why = "there is no configuration"
+    if checkpoint.config is not None:
+        why = f"the configuration is not understood: {' '.join(str(problem).splitlines()).removesuffix('.')}"
+    if checkpoint.position_table is None:
+        raise SettingError(f"the positional encoding of {checkpoint.path} is not known: {why}.\n{_OTHERWISE}")
+    encoding = _learned(checkpoint)
+    heads = default_heads(checkpoint, encoding.dim)
+    note = f"{why}: by its name, the table is added to the token vectors"
+    return LoadedWhere(
+        "the position table of the file", Where(input=encoding), encoding.dim, heads, encoding.dim // heads,
+        encoding.max_length, (note,),
+    )  # fmt: skip
+
+
+def _learned(checkpoint: Checkpoint) -> Any:
+    """Return the position table as a scheme."""
+    import torch
+
+    from whatwhere.where.input.learned import Learned
+
+    offset = checkpoint.position_offset or 0
+    table = np.asarray(checkpoint.array(str(checkpoint.position_table)), np.float32)
+    if table.ndim != 2 or len(table) <= offset or not table.size:
+        raise CheckpointError(f"the table of positions has the shape {table.shape}, but (positions, dim) is needed.")
+    scheme = Learned(table.shape[1], len(table) - offset, offset, device="meta")
+    scheme.weight = torch.nn.Parameter(torch.from_numpy(table.copy()), requires_grad=False)
+    return scheme
+
+
+def _load_bias(checkpoint: Checkpoint, description: Description, layer: int, scheme: Any) -> list[str]:
+    """Copy the learned table of a layer's bias into it; return a note where there is none."""
+    if not any(True for _ in scheme.parameters()):
+        return []
+    plan = description.score[layer]
+    shared = plan is not None and plan.shared
+    count = 1 if shared else layer + 1
+    names = bias_tables(checkpoint, description.part, count) if hasattr(scheme, "weight") else []
+    missing = f"the learned numbers of {type(scheme).__name__} are not in the file under a known name: they are random"
+    if not names:
+        return [missing]
+    try:
+        fill_bias(scheme, checkpoint, names[0 if shared else min(layer, len(names) - 1)])
+    except CheckpointError as problem:
+        return [f"{missing} ({str(problem).removesuffix('.')})"]
+    return []
+
+
+def _of_run(checkpoint: Checkpoint, name: str) -> LoadedWhere:
+    """Return the first layer of a run, with the tables that were saved of it."""
+    import torch
+
+    from whatwhere.analysis.walkthrough import random_scheme
+
+    names = run_names(checkpoint)
+    if name not in names:
+        runs = f"it has {', '.join(names[:4])}, ..." if names else "it is no comparison with trained layers"
+        raise SettingError(f"{checkpoint.path} has no run {quoted(name)}: {runs}.\nName one of the runs.")
+    dim, heads, scheme = _run_settings(checkpoint, name)
+    begin = f"{name}/where."
+    saved = {key.removeprefix(begin): key for key in checkpoint.tensors if key.startswith(begin) and "@" not in key}
+    rows = max((checkpoint.entry(key).shape[0] for key in saved.values()), default=64)
+    try:
+        where = random_scheme(scheme.partition("/")[0], dim, heads, rows)  # the first layer of a mixture by layer
+    except WhatWhereError:
+        raise SettingError(
+            f"the scheme of the run {name} is not in the catalogue, and results do not hold its code.\n"
+            "Choose another run."
+        ) from None
+    own = where.state_dict()
+    fitting = {
+        key: tensor for key, tensor in saved.items() if key in own and own[key].shape == checkpoint.entry(tensor).shape
+    }
+    where.load_state_dict(
+        {key: torch.from_numpy(checkpoint.array(tensor)) for key, tensor in fitting.items()}, strict=False
+    )
+    unsaved = sorted(set(own) - set(fitting))
+    notes = (f"the run did not save {', '.join(unsaved)}: random, with seed 0",) if unsaved else ()
+    size = dim // heads if where.query_key is None else where.query_key.head_dim
+    title = f"{scheme}, seed {name.rpartition('-')[2]}"
+    return LoadedWhere(title, where, dim, heads, size, rows if saved else None, notes)
+
+
+def _run_settings(checkpoint: Checkpoint, name: str) -> tuple[int, int, str]:
+    """Return a run's features, heads, and scheme, of results that anybody may have written."""
+    settings, records = checkpoint.metadata.get("settings"), checkpoint.metadata.get("runs")
+    heads = settings.get("heads") if isinstance(settings, Mapping) else None
+    dim = checkpoint.entry(name + TOKENS).shape[1]
+    heads = heads if isinstance(heads, int) and heads > 0 and dim % heads == 0 else gcd(dim, _DEFAULT_HEADS)
+    runs = records if isinstance(records, list) else []
+    scheme = next(
+        (str(run.get("scheme")) for run in runs if run.get("file") == f"layers/{name}.safetensors"),
+        name.rpartition("-")[0],
+    )
+    return dim, heads, scheme

@@ -1,0 +1,318 @@
+"""Which positional encodings the views show: the open model's own, those of runs, and those of the catalogue."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from jaxtyping import Float
+
+from whatwhere.errors import SettingError, WhatWhereError
+from whatwhere.inspection.biases import BiasLayers
+from whatwhere.inspection.biases import biases as inspected_biases
+from whatwhere.inspection.rotary_report import RotaryLayers, layers_of
+from whatwhere.inspection.rotary_report import rotary as inspected_rotary
+from whatwhere.inspection.subject import Absent, Subject, tried
+from whatwhere.models.huggingface import from_huggingface
+from whatwhere.models.load_where import TOKENS, default_heads, fill_bias, load_where, run_names
+from whatwhere.records import Missing
+from whatwhere.report.text import ranges
+from whatwhere.studio.session import Source
+
+if TYPE_CHECKING:
+    from whatwhere.where.binding import Where
+
+Section = TypeVar("Section")
+
+MODEL = "model"
+"""Name of the scheme of the open model."""
+DEFAULT_DIM, DEFAULT_LENGTH = 16, 64
+_MOST_RANGES = 6
+_DOORS = ("input", "query_key", "score")
+_NOTHING_OPEN = "nothing is loaded"
+_COMPARISON = "results of a comparison have no configuration of their own"
+
+
+@dataclass(frozen=True, eq=False)
+class ShownScheme:
+    """The positional encoding that a view shows.
+
+    Args:
+        name: "model", a run, or an entry of the catalogue, or several joined by "+".
+        title: a short name to read.
+        where: its schemes, with the learned tables of the file.
+        dim: features of a token vector.
+        num_heads, head_dim: of the attention.
+        max_length: number of positions that a table or a configuration has; None for any number.
+        notes: sentences on what differs from the model: tables that are not in the file, norms that are not built.
+        python: lines that build `where`; PATH stands for the path of what is open.
+    """
+
+    name: str
+    title: str
+    where: "Where"
+    dim: int
+    num_heads: int
+    head_dim: int
+    max_length: int | None
+    notes: tuple[str, ...]
+    python: str
+
+    def doors(self) -> list[dict[str, Any]]:
+        """Return the scheme at each door that is in use."""
+        schemes = {door: getattr(self.where, door) for door in _DOORS}
+        return [
+            {"door": door, "name": type(scheme).__name__, "said": " ".join(repr(scheme).split())}
+            for door, scheme in schemes.items()
+            if scheme is not None
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class ModelRotary:
+    """A rotary of the open model: the scheme, and what the inspection says of the layers that have it."""
+
+    scheme: Any
+    group: RotaryLayers
+
+
+@dataclass(frozen=True, eq=False)
+class ModelBias:
+    """A bias of the open model, or of a run.
+
+    Args:
+        title: a short name to read.
+        scheme: with its learned table; None where that cannot be shown.
+        missing: why there is no scheme, or None.
+        tensor: name of the learned table, or None.
+    """
+
+    title: str
+    scheme: Any
+    missing: str | None
+    tensor: str | None = None
+
+
+def has_own(source: Source) -> bool:
+    """Return whether the file itself has a configuration or a position table, by its headers alone."""
+    checkpoint = source.checkpoint
+    return source.kind == "checkpoint" and (checkpoint.config is not None or checkpoint.position_table is not None)
+
+
+def runs(source: Source) -> list[str]:
+    """Return the names of a comparison's runs, such as "rotary-0"."""
+    return run_names(source.checkpoint)
+
+
+def default_scheme(source: Source, otherwise: str, for_odd: str | None = None) -> str:
+    """Return the name of the scheme that a view begins with: the model's own, else a run with positions, else another.
+
+    Args:
+        source: what is open.
+        otherwise: a scheme for what has neither; it may need pairs of features.
+        for_odd: the same for a token table with an odd number of features.
+    """
+    if has_own(source):
+        return MODEL
+    names = runs(source)
+    positional = [run for run in names if run.startswith(("learned", "sinusoidal", "rotary", "alibi"))]
+    if names:
+        return (positional or names)[0]
+    table = source.checkpoint.token_table
+    odd = table is not None and source.checkpoint.entry(table).shape[1] % 2 == 1
+    return for_odd if for_odd and odd else otherwise
+
+
+def scheme_of(
+    source: Source,
+    name: str,
+    *,
+    dim: int | None = None,
+    num_heads: int | None = None,
+    max_length: int = DEFAULT_LENGTH,
+    seed: int = 0,
+) -> ShownScheme:
+    """Build a scheme by name; the sizes and the seed are those of schemes of the catalogue.
+
+    Args:
+        source: what is open.
+        name: "model", a run, or an entry of the catalogue, or several joined by "+".
+        dim, num_heads: None takes those of the open model.
+        max_length: positions of a learned table.
+        seed: of parameters, which are random.
+    """
+    if name == MODEL:
+        return source.once(("scheme", name), lambda: _loaded(source, name, None))
+    if name in runs(source):
+        return source.once(("scheme", name), lambda: _loaded(source, name, name))
+    table = source.checkpoint.token_table
+    features = dim or (source.checkpoint.entry(table).shape[1] if table else DEFAULT_DIM)
+    heads = num_heads or default_heads(source.checkpoint, features)
+    return _of_catalogue(name, features, heads, max_length, seed)
+
+
+def token_tensor(source: Source, name: str) -> str:
+    """Return the name of the token table that goes with a scheme: a run has its own."""
+    if name in runs(source):
+        return name + TOKENS
+    if source.checkpoint.token_table is None:
+        raise SettingError("no tensor of this file is known as its token table: take the words of the text instead.")
+    return source.checkpoint.token_table
+
+
+def token_factor(source: Source) -> float:
+    """Return the factor of the model's token vectors; 1 where none is known."""
+    if source.kind != "checkpoint" or source.checkpoint.config is None or not source.tables:
+        return 1.0
+    try:
+        scale = source.subject.description.embedding_scale
+    except Absent:
+        return 1.0
+    if scale is None:
+        return 1.0
+    import torch
+
+    from whatwhere.what.embedding import TokenEmbedding
+
+    entry = source.checkpoint.entry(source.table().name)
+    stored = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(entry.dtype, torch.float32)
+    return float(TokenEmbedding(1, entry.shape[1], scale=scale, device="meta", dtype=stored).factor or 1.0)
+
+
+def model_rotaries(source: Source) -> tuple[list[ModelRotary], str | None]:
+    """Return the rotaries of the open model, or none and why."""
+    return source.once("rotaries", lambda: _rotaries(source))
+
+
+def model_biases(source: Source) -> tuple[list[ModelBias], str | None]:
+    """Return the biases of the open model or of a comparison's runs, with their learned tables; or none and why."""
+    return source.once("biases", lambda: _biases(source))
+
+
+def model_positions(source: Source, most: int) -> tuple[str, Float[np.ndarray, " distances"]] | None:
+    """Return the name of the model's position table, and the mean cosine of two rows by their distance; or None."""
+    return source.once(("positions", most), lambda: _positions(source, most))
+
+
+def layer_names(layers: list[int]) -> str:
+    """Return the name of some layers, in lower case and of bounded length.
+
+    Examples:
+        >>> layer_names([0, 1, 2, 7]), layer_names([4])
+        ('layers 0–2, 7', 'layer 4')
+    """
+    parts = ranges(layers).split(", ")
+    more = ", ..." if len(parts) > _MOST_RANGES else ""
+    return f"layer{'s' if len(layers) > 1 else ''} {', '.join(parts[:_MOST_RANGES])}{more}"
+
+
+def _loaded(source: Source, name: str, run: str | None) -> ShownScheme:
+    python = f"where = ww.load_where(PATH{'' if run is None else f', run={run!r}'}).where"
+    return ShownScheme(
+        name=name, python=f"import whatwhere as ww\n{python}", **vars(load_where(source.checkpoint, run))
+    )
+
+
+def _of_catalogue(name: str, dim: int, num_heads: int, max_length: int, seed: int) -> ShownScheme:
+    from whatwhere.analysis.walkthrough import random_scheme
+
+    where = random_scheme(name, dim, num_heads, max_length, seed)
+    learned = any(True for _ in where.parameters())
+    notes = (f"its parameters are random, with seed {seed}",) if learned else ()
+    size = dim // num_heads if where.query_key is None else where.query_key.head_dim
+    python = catalogue_python(name, dim, num_heads, max_length, seed, learned=learned)
+    return ShownScheme(name, name, where, dim, num_heads, size, None, notes, python)
+
+
+def catalogue_python(
+    name: str, dim: int, num_heads: int, max_length: int, seed: int, *, learned: bool, options: str = ""
+) -> str:
+    """Return lines of Python that build the `where` that `random_scheme` builds."""
+    from whatwhere.analysis.walkthrough import scheme_seed
+
+    sizes = f"{name!r}, dim={dim}, num_heads={num_heads}, max_length={max_length}{options}"
+    if not learned:
+        return f"import whatwhere as ww\nwhere = ww.scheme({sizes})"
+    generator = f"generator = torch.Generator().manual_seed({scheme_seed(seed)})"
+    return f"import torch\nimport whatwhere as ww\n{generator}\nwhere = ww.scheme({sizes}, generator=generator)"
+
+
+def _section(source: Source, section: Callable[[Subject], Section]) -> Section | Missing:
+    """Return a section of the inspection, or why there is none; a refused configuration is a reason too."""
+    try:
+        return tried(section, source.subject)
+    except (WhatWhereError, NotImplementedError) as problem:
+        return Missing(str(problem))
+
+
+def _rotaries(source: Source) -> tuple[list[ModelRotary], str | None]:
+    if source.kind != "checkpoint":
+        return [], _NOTHING_OPEN if source.kind == "fresh" else _COMPARISON
+    report = _section(source, inspected_rotary)
+    if isinstance(report, Missing):
+        return [], report.missing
+    by_layer = {layer: group for group in report.groups for layer in group.layers}
+    plans = layers_of(source.subject.description.query_key)
+    return [ModelRotary(plan.build(), by_layer[layers[0]]) for plan, layers in plans if layers[0] in by_layer], None
+
+
+def _biases(source: Source) -> tuple[list[ModelBias], str | None]:
+    if source.kind == "results":
+        trained = [bias for run in _first_runs(source) if (bias := _bias_of_run(source, run)) is not None]
+        return trained, None if trained else "no run of this comparison has a bias"
+    if source.kind == "fresh":
+        return [], _NOTHING_OPEN
+    report = _section(source, inspected_biases)
+    if isinstance(report, Missing):
+        return [], report.missing
+    return [_bias(source, group) for group in report.groups], None
+
+
+def _first_runs(source: Source) -> list[str]:
+    """Return the first run of each scheme of a comparison, in the order of the runs."""
+    first: dict[str, str] = {}
+    for name in runs(source):
+        first.setdefault(name.rpartition("-")[0], name)
+    return list(first.values())
+
+
+def _bias_of_run(source: Source, run: str) -> ModelBias | None:
+    try:
+        shown = scheme_of(source, run)
+    except WhatWhereError:  # a user's own scheme, whose code is not in the results
+        return None
+    score: Any = shown.where.score
+    if score is None:
+        return None
+    missing = "this bias depends on queries and keys" if score.by_content else "; ".join(shown.notes) or None
+    return ModelBias(f"trained: {shown.title}", None if missing else score, missing)
+
+
+def _bias(source: Source, group: BiasLayers) -> ModelBias:
+    part = f", {group.part}" if group.part else ""
+    title = f"this model: {group.scheme}{part}, {layer_names(list(group.layers))}"
+    if isinstance(group.curves, Missing):
+        return ModelBias(title, None, group.curves.missing, group.tensor)
+    description = source.subject.description
+    if description.part != group.part and source.checkpoint.config is not None:
+        description = from_huggingface(source.checkpoint.config, part=group.part)
+    plan = description.score[group.layers[0]]
+    assert plan is not None
+    scheme = plan.build()
+    if group.tensor is not None:
+        fill_bias(scheme, source.checkpoint, group.tensor)
+    return ModelBias(title, scheme, None, group.tensor)
+
+
+def _positions(source: Source, most: int) -> tuple[str, Float[np.ndarray, " distances"]] | None:
+    from whatwhere.analysis.position_table import trained_positions
+
+    if source.kind != "checkpoint":
+        return None
+    try:
+        table = source.subject.positions[:most]
+    except (Absent, WhatWhereError, NotImplementedError):
+        return None
+    if len(table) < 2 or not np.isfinite(table).all():
+        return None
+    return source.checkpoint.position_table or "its fixed positions", trained_positions(table).by_distance
