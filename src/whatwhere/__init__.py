@@ -15,6 +15,7 @@ from whatwhere.errors import WhatWhereError as WhatWhereError
 
 if TYPE_CHECKING:
     from whatwhere import analysis as analysis
+    from whatwhere import comparison as comparison
     from whatwhere import testing as testing
     from whatwhere.comparison import compare as compare
     from whatwhere.inspection import inspect as inspect
@@ -118,6 +119,7 @@ _HOME = {
 }
 _MODULES = {
     "analysis": "analysis",
+    "comparison": "comparison",
     "frequencies": "where.frequencies",
     "rotary_layout": "models.rotary_layout",
     "scaling": "where.scaling",

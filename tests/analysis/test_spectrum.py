@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from whatwhere.analysis import pca as module
+from whatwhere.analysis.input_variance import variance_split
 from whatwhere.analysis.pca import spectrum
 from whatwhere.analysis.position_table import trained_positions
-from whatwhere.analysis.variance_split import variance_split
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.where.frequencies import sinusoid
 

@@ -2,22 +2,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from whatwhere.analysis.bias_range import effective_range as effective_range
+    from whatwhere.analysis.input_variance import variance_split as variance_split
     from whatwhere.analysis.nearest_neighbors import Search as Search
     from whatwhere.analysis.nearest_neighbors import neighbors as neighbors
+    from whatwhere.analysis.pca import principal_components as principal_components
     from whatwhere.analysis.position_similarity import by_distance as by_distance
     from whatwhere.analysis.position_similarity import fingerprint as fingerprint
     from whatwhere.analysis.position_similarity import similarity as similarity
     from whatwhere.analysis.position_similarity import vectors as vectors
+    from whatwhere.analysis.position_table import trained_positions as trained_positions
+    from whatwhere.analysis.rotary_frequencies import rotary_agreement as rotary_agreement
+    from whatwhere.analysis.rotary_frequencies import rotary_spectrum as rotary_spectrum
+    from whatwhere.analysis.walkthrough import attention_scores as attention_scores
     from whatwhere.analysis.word_benchmarks import analogy as analogy
 
 # Loaded when first used: what reads checkpoints needs no torch.
 _HOME = {
     "Search": "nearest_neighbors",
     "analogy": "word_benchmarks",
+    "attention_scores": "walkthrough",
     "by_distance": "position_similarity",
+    "effective_range": "bias_range",
     "fingerprint": "position_similarity",
     "neighbors": "nearest_neighbors",
+    "principal_components": "pca",
+    "rotary_agreement": "rotary_frequencies",
+    "rotary_spectrum": "rotary_frequencies",
     "similarity": "position_similarity",
+    "trained_positions": "position_table",
+    "variance_split": "input_variance",
     "vectors": "position_similarity",
 }
 

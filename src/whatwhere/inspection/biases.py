@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int64
 
-from whatwhere.analysis.effective_range import effective_range
+from whatwhere.analysis.bias_range import effective_range
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.inspection.rotary_report import layers_of
 from whatwhere.inspection.subject import Absent, Subject, reason_of

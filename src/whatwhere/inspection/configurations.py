@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from whatwhere.analysis.rotary_spectrum import agreement
+from whatwhere.analysis.rotary_frequencies import rotary_agreement
 from whatwhere.errors import WhatWhereError
 from whatwhere.inspection.subject import Absent, reason_of
 from whatwhere.models.checkpoint import Checkpoint
@@ -212,7 +212,7 @@ def _rotary(first: "Plan | None", second: "Plan | None", length: int) -> RotaryD
     a, b = (_frequencies(scheme, length) for scheme in schemes)
     distances = [n for n in _DISTANCES if n < length] + [length]
     # Where frequencies follow the length, each distance is compared in a text that is just long enough for it.
-    cosine = [float(agreement(_frequencies(one, d + 1), _frequencies(other, d + 1), [d])[0]) for d in distances]
+    cosine = [float(rotary_agreement(_frequencies(one, d + 1), _frequencies(other, d + 1), [d])[0]) for d in distances]
     return RotaryDifference(
         pairs=len(a),
         differing=int((np.abs(b - a) > _TOLERANCE * np.maximum(a, b)).sum()),

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from whatwhere.analysis.input_variance import VarianceSplit, variance_split
 from whatwhere.analysis.position_table import TrainedPositions, trained_positions
-from whatwhere.analysis.variance_split import VarianceSplit, variance_split
 from whatwhere.inspection.subject import Absent, Subject
 from whatwhere.inspection.token_table import TableSpectrum, table_spectrum
 

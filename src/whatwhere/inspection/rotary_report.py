@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from whatwhere.analysis.rotary_spectrum import RotarySpectrum, agreement, rotary_spectrum
+from whatwhere.analysis.rotary_frequencies import RotarySpectrum, rotary_agreement, rotary_spectrum
 from whatwhere.inspection.subject import Absent, Subject
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _examined(plan: "Plan", layers: list[int], description: "Description") -> tu
         trained=trained,
         claimed=claimed,
         lengths=lengths,
-        effect=Agreement(distances, agreement(frequencies, unscaled, distances)),
+        effect=Agreement(distances, rotary_agreement(frequencies, unscaled, distances)),
     )
     return group, frequencies
 
@@ -177,7 +177,7 @@ def _between(found: list[tuple[RotaryLayers, np.ndarray]]) -> list[LayerAgreemen
     for n, (group, other) in enumerate(others, 1):
         if len(other) == len(frequencies):
             distances = _distances(max(first.claimed, group.claimed))
-            compared.append(LayerAgreement(distances, agreement(frequencies, other, distances), 0, n))
+            compared.append(LayerAgreement(distances, rotary_agreement(frequencies, other, distances), 0, n))
     return compared
 
 

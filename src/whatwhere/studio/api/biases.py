@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from whatwhere.analysis.effective_range import effective_range
+from whatwhere.analysis.bias_range import effective_range
 from whatwhere.errors import SettingError
 from whatwhere.studio.api.distance import as_weights
 from whatwhere.studio.api.parameters import Knob, Value, turned, values

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from whatwhere.analysis.rotary_spectrum import agreement, rotary_spectrum
+from whatwhere.analysis.rotary_frequencies import rotary_agreement, rotary_spectrum
 from whatwhere.errors import WhatWhereError
 from whatwhere.studio.api.parameters import Knob, Value, turned, values
 from whatwhere.studio.api.settings import known, text, whole
@@ -221,9 +221,9 @@ def _cosines(sides: list[list[np.ndarray] | None], distances: np.ndarray) -> dic
     one, other = sides
     alike = one is not None and other is not None and len(one[0]) == len(other[0])
     return {
-        "between": agreement(one[0], other[0], distances) if one and other and alike else None,
-        "a": agreement(one[0], one[1], distances) if one else None,
-        "b": agreement(other[0], other[1], distances) if other else None,
+        "between": rotary_agreement(one[0], other[0], distances) if one and other and alike else None,
+        "a": rotary_agreement(one[0], one[1], distances) if one else None,
+        "b": rotary_agreement(other[0], other[1], distances) if other else None,
     }
 
 

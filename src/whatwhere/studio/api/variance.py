@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from whatwhere.analysis.variance_split import variance_split
+from whatwhere.analysis.input_variance import variance_split
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.inspection.position_tables import first_norm
 from whatwhere.studio.api.pipeline import TOKENS

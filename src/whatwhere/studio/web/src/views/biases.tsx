@@ -287,7 +287,7 @@ function Reaches({ bias, settings, change }: Part) {
         ...(later ? [column("reach to later keys", later.distance), column("half of later keys", later.half)] : []),
       ]}
       how={
-        <How code={`${code(bias)}\nfrom whatwhere.analysis.effective_range import effective_range\nfrom whatwhere.analysis.position_similarity import by_distance\ncurves = by_distance(Where(score=scheme), ${bias.looked_at}).curves\neffective_range(np.stack([*curves.values()]), share=${share})`}>
+        <How code={`${code(bias)}\nfrom whatwhere.analysis import effective_range\nfrom whatwhere.analysis.position_similarity import by_distance\ncurves = by_distance(Where(score=scheme), ${bias.looked_at}).curves\neffective_range(np.stack([*curves.values()]), share=${share})`}>
           <p>
             weight(h, d) = exp(bias(h, d)); the reach is the least d from which on every weight is below {percent} of the head’s greatest, among{" "}
             {whole(looked_at)} distances. What queries and keys say comes on top: a strong match is seen farther.

@@ -227,7 +227,7 @@ function code(lab: Lab): string {
     const length = of.follows_length ? `torch.tensor(${lab.claimed})` : "";
     return [`${side} = ${of.python}`, `w_${side} = ${side}.frequencies(${length}).numpy()`];
   });
-  return ["import torch", "from whatwhere import *", "from whatwhere.where.scaling import *", "from whatwhere.analysis.rotary_spectrum import agreement, rotary_spectrum", ...lines].join("\n");
+  return ["import torch", "from whatwhere import *", "from whatwhere.where.scaling import *", "from whatwhere.analysis import rotary_agreement, rotary_spectrum", ...lines].join("\n");
 }
 
 function spectra(lab: Lab): string {
@@ -384,7 +384,7 @@ function Agreement({ lab }: { lab: Lab }) {
         })),
       ]}
       how={
-        <How code={`${code(lab)}\nagreement(w_a, w_b, [1, 10, 100, ${lab.claimed - 1}])`}>
+        <How code={`${code(lab)}\nrotary_agreement(w_a, w_b, [1, 10, 100, ${lab.claimed - 1}])`}>
           <p>
             cos(R<sub>d</sub> x, R′<sub>d</sub> x) = mean of cos(d (w − w′)) over the pairs: a vector of equal length in each pair, turned by the
             one and by the other. Between the {rows.length} distances that are drawn the fast pairs go round more often than can be seen.

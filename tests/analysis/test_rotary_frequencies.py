@@ -9,7 +9,7 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from whatwhere import Rotary
-from whatwhere.analysis.rotary_spectrum import agreement, rotary_spectrum
+from whatwhere.analysis.rotary_frequencies import rotary_agreement, rotary_spectrum
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.where.scaling import Llama3
 
@@ -72,10 +72,10 @@ def test_agreement_is_the_cosine_of_turned_vectors() -> None:
     places = torch.tensor(distances)
     turned = [rope(x, x, places)[0][0, 0].double() for rope in (one, other)]
     expected = torch.nn.functional.cosine_similarity(*turned, dim=-1).numpy()
-    found = agreement(theirs(LLAMA3), unscaled(), distances)
+    found = rotary_agreement(theirs(LLAMA3), unscaled(), distances)
     assert np.allclose(found, expected, atol=2e-3)  # theirs are float32: at 60,000 that is seen
     ours = [rope.inverse_frequencies.numpy() for rope in (one, other)]
-    assert np.allclose(agreement(*ours, distances), expected, atol=1e-6)
+    assert np.allclose(rotary_agreement(*ours, distances), expected, atol=1e-6)
 
 
 @pytest.mark.usefixtures("our_own_checks")
@@ -87,6 +87,6 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(SettingError, match="0 or more"):
         rotary_spectrum(np.array([-1.0]), np.ones(1), 10)
     with pytest.raises(SettingError, match="0 or more"):
-        agreement(np.array([np.nan]), np.ones(1), [1])
+        rotary_agreement(np.array([np.nan]), np.ones(1), [1])
     with pytest.raises(SettingError, match="trained=0"):
         rotary_spectrum(np.ones(1), np.ones(1), 0)

@@ -86,7 +86,7 @@ def rotary_spectrum(
     )
 
 
-def agreement(
+def rotary_agreement(
     one: Float[np.ndarray, " pairs"],
     other: Float[np.ndarray, " pairs"],
     distances: Sequence[int] | Sequence[float] | np.ndarray,
@@ -106,7 +106,7 @@ def agreement(
         SettingError: a frequency is negative or not finite.
 
     Examples:
-        >>> agreement(np.array([1.0, 0.01]), np.array([1.0, 0.02]), [0, 100]).round(4).tolist()
+        >>> rotary_agreement(np.array([1.0, 0.01]), np.array([1.0, 0.02]), [0, 100]).round(4).tolist()
         [1.0, 0.7702]
     """
     first, second = _checked(one, len(one)), _checked(other, len(one))
