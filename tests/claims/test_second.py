@@ -10,8 +10,8 @@ import torch
 from transformers import BertConfig, GPT2Config, LlamaConfig
 
 import whatwhere as ww
-from whatwhere.comparison.expressions import expression_tokenizer
 from whatwhere.comparison.settings import Settings
+from whatwhere.comparison.tasks import expression_tokenizer
 from whatwhere.where.frequencies import inverse_frequencies, offset_map
 
 SENTENCE = "The cat sat on the mat."

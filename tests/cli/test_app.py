@@ -21,7 +21,7 @@ from tokenizers import Tokenizer, models
 
 import whatwhere as ww
 from whatwhere import cli
-from whatwhere.comparison.expressions import expression_tokenizer
+from whatwhere.comparison.tasks import expression_tokenizer
 from whatwhere.where.catalogue import describe
 
 from ..running import Said, asked, whatwhere

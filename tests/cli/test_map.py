@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from whatwhere.models.checkpoint import Checkpoint
-from whatwhere.report.scatter_svg import scatter
+from whatwhere.report.html import scatter
 
 from ..running import asked, refused, whatwhere
 from .conftest import Saved

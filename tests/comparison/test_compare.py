@@ -26,7 +26,7 @@ from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build
 from whatwhere.records import from_json, to_json
-from whatwhere.report.comparison import headline
+from whatwhere.report.comparison_sentences import headline
 
 from ..running import whatwhere
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere.comparison.expressions import expression_tokenizer
+from whatwhere.comparison.tasks import expression_tokenizer
 from whatwhere.what.text import encode
 
 

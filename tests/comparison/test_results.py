@@ -17,7 +17,8 @@ import whatwhere as ww
 from whatwhere.cli import app
 from whatwhere.comparison import command_line
 from whatwhere.comparison import folder as folder_module
-from whatwhere.comparison.folder import Folder, read_results
+from whatwhere.comparison.folder import Folder
+from whatwhere.comparison.read import read_results
 from whatwhere.comparison.run import Job, Run, run
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Expressions

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import whatwhere as ww
-from whatwhere.comparison import measure, run_positions
-from whatwhere.comparison.model import Transformer
+from whatwhere.comparison import measure
+from whatwhere.comparison.model import Transformer, warn_of_plain_tests, with_max_length
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build, train
@@ -22,7 +22,7 @@ SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "layers": 1, "feedforward": 16, 
 
 def settings(**given: Any) -> Settings:
     told = make_settings("expressions", given.pop("lengths", (5,)), **(SMALL | {"steps": 3, "batch": 6} | given))
-    return run_positions.with_max_length(told, TASK)
+    return with_max_length(told, TASK)
 
 
 class Watched(Transformer):
@@ -139,7 +139,7 @@ def test_plain_tests_of_a_model_trained_at_random_positions_are_warned_about() -
     with pytest.warns(
         ww.errors.RandomPositionsWarning, match="trained at positions='randomized' and tested at plain ones"
     ):
-        run_positions.warn_of_plain_tests(told)
+        warn_of_plain_tests(told)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_plain_tests_of_a_model_trained_at_random_positions_are_warned_about() -
 def test_nothing_else_is_warned_about(given: dict[str, str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run_positions.warn_of_plain_tests(settings(**given))
+        warn_of_plain_tests(settings(**given))
 
 
 def test_a_learned_table_has_a_row_for_every_position_that_is_sampled() -> None:

@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 import torch
 
-from whatwhere.comparison.tasks import Expressions, Recall, Text, held_out, make_task, python_documentation
+from whatwhere.comparison.experiment import make_task
+from whatwhere.comparison.tasks import Expressions, Recall, Text, held_out, python_documentation
 from whatwhere.errors import SettingError, TextError
 
 RULES = {

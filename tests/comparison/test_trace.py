@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from whatwhere.comparison import trace
-from whatwhere.comparison.folder import Folder, read_results
+from whatwhere.comparison import measure
+from whatwhere.comparison.folder import Folder
+from whatwhere.comparison.read import read_results
 from whatwhere.comparison.run import Job, Run, run
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Expressions
@@ -42,7 +43,7 @@ def traced() -> Run:
 
 @pytest.mark.parametrize(("steps", "kept"), [(1, 2), (3, 3), (49, 26), (99, 51), (100, 26), (800, 26), (12_500, 26)])
 def test_a_few_dozen_tables_are_kept_evenly(steps: int, kept: int) -> None:
-    recorder = trace.Recorder(torch.zeros(2, 3), steps)
+    recorder = measure.Recorder(torch.zeros(2, 3), steps)
     for step in range(1, steps + 1):
         recorder.record(step, torch.full((2, 3), float(step)))
     found = recorder.tensors()
@@ -53,10 +54,10 @@ def test_a_few_dozen_tables_are_kept_evenly(steps: int, kept: int) -> None:
 
 
 def test_tables_that_are_too_large_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace, "LARGEST", 26 * 6 - 1)
-    assert trace.Recorder(torch.zeros(2, 3), 800).tensors() == {}
-    monkeypatch.setattr(trace, "LARGEST", 26 * 6)
-    assert trace.Recorder(torch.zeros(2, 3), 800).tensors()["steps"].tolist() == [0]
+    monkeypatch.setattr(measure, "LARGEST", 26 * 6 - 1)
+    assert measure.Recorder(torch.zeros(2, 3), 800).tensors() == {}
+    monkeypatch.setattr(measure, "LARGEST", 26 * 6)
+    assert measure.Recorder(torch.zeros(2, 3), 800).tensors()["steps"].tolist() == [0]
 
 
 def test_the_trace_of_a_run_joins_its_losses_and_its_tables(traced: Run) -> None:
@@ -104,7 +105,7 @@ def averaged(weights: np.ndarray, tokens: int) -> list[float]:
 
 def test_attention_of_alibi_follows_its_slopes() -> None:
     model, told = blind("alibi")
-    found = trace.attention_by_distance(model, TASK, 4, told)
+    found = measure.attention_by_distance(model, TASK, 4, told)
     for head, slope in enumerate((2.0**-4, 2.0**-8)):
         scores = np.exp([[-slope * (i - j) if j <= i else -np.inf for j in range(10)] for i in range(10)])
         weights = scores / scores.sum(axis=1, keepdims=True)
@@ -117,9 +118,9 @@ def test_blind_heads_without_positions_look_everywhere_alike() -> None:
         model, told = blind("none", direction=direction)
         task = Expressions(trained=(2, 3), direction=direction)
         causal = direction == "decoder"
-        found = trace.attention_by_distance(model, task, 4, told)
+        found = measure.attention_by_distance(model, task, 4, told)
         for layer, place in ((0, None), (1, at)):
-            even = trace.uniform_attention(10, place, causal)
+            even = measure.uniform_attention(10, place, causal)
             assert len(even) == (10 if causal else 19)
             np.testing.assert_allclose(found[layer], [even] * HEADS, rtol=1e-5)
     assert np.isnan(even[10:]).all(), "an encoder's first token has nothing before it"

@@ -21,7 +21,8 @@ from whatwhere.claims import verdicts
 from whatwhere.cli import app
 from whatwhere.comparison import read_results
 from whatwhere.errors import CheckpointError, MissingExtra, ResultsError
-from whatwhere.report.comparison import headline, order_caution, ranking, sections
+from whatwhere.report.comparison import sections
+from whatwhere.report.comparison_sentences import headline, order_caution, ranking
 from whatwhere.report.section import Paragraph, Table
 from whatwhere.studio.api import compare
 from whatwhere.studio.api.measurements import Measurements

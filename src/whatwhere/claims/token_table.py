@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from whatwhere.analysis.pca import principal_components
-from whatwhere.comparison.folder import AFTER, BEFORE, Comparison
+from whatwhere.comparison.read import AFTER, BEFORE, Comparison
 from whatwhere.comparison.results import RunResult, Spread, TableSnapshot, spread
 
 Quantity = Literal[

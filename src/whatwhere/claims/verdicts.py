@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from whatwhere.comparison.folder import Comparison
+from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import ALL, RunResult, Spread, TableSnapshot, TokenCosines, spread
 from whatwhere.comparison.settings import make_settings
 from whatwhere.where.catalogue import catalogue

@@ -6,7 +6,6 @@ from whatwhere.cli import encode as encode
 from whatwhere.cli import inspect as inspect
 from whatwhere.cli import neighbors as neighbors
 from whatwhere.cli import map as map
-from whatwhere.cli import diff as diff
 from whatwhere.cli import surgery as surgery
 from whatwhere.cli import studio as studio
 from whatwhere.cli.app import app as app

@@ -95,7 +95,8 @@ def _show(comparison: "Comparison", as_json: bool) -> None:
     """Write the page, and print the scores or everything as JSON."""
     from whatwhere.claims import verdicts
     from whatwhere.records import to_json
-    from whatwhere.report.comparison import headline, summary
+    from whatwhere.report.comparison import summary
+    from whatwhere.report.comparison_sentences import headline
 
     page = _write_page(comparison.folder)
     if as_json:

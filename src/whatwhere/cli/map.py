@@ -201,7 +201,7 @@ def _write(out: Path, facts: MapFacts, names: list[str], ids: list[int], made: "
     )
     points = zip(ids, names, types, made.coordinates.tolist(), strict=True)
     if out.suffix.lower() == ".svg":
-        from whatwhere.report.scatter_svg import scatter
+        from whatwhere.report.html import scatter
 
         text: str = scatter(made.coordinates, names, types, f"{Path(facts.path).name}: {facts.table}", describe(facts))
     elif out.suffix.lower() == ".tsv":

@@ -1,203 +1,33 @@
-"""The folder of a comparison: each run as soon as it is finished, the results of all, and reading both again."""
+"""The folder that a comparison writes: each run as soon as it is finished, and the results of all."""
 
 import hashlib
 import inspect
 import json
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float
 
 from whatwhere.atomic import atomic_file, is_unfinished, write_atomic
+from whatwhere.comparison.read import RESULTS, Comparison, read_json
 from whatwhere.comparison.results import (
-    ALL,
-    FORMAT,
     VERSION,
     ComparisonRecord,
     RunResult,
     SchemeView,
-    Spread,
-    Summary,
-    TaskDescription,
     versions,
 )
 from whatwhere.comparison.run import Run
 from whatwhere.comparison.settings import SchemeLike, Settings, build_wheres, name_of
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import ResultsError
-from whatwhere.escape import visible
 from whatwhere.models.checkpoint.safetensors import Part, computed, write_safetensors
 from whatwhere.records import from_json, to_json
 
-RESULTS = "results.json"
-BEFORE, AFTER = "tokens.weight@0", "tokens.weight"
-"""Names of the token table before and after training, in the file of a run's input layer."""
-
 _REQUEST, _RUN = "whatwhere-comparison", "whatwhere-run"
-
-Table = Float[np.ndarray, "rows dim"]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What a comparison measured: the content of its results.json, and the folder with its other files.
-
-    Args:
-        folder: results.json, runs/, layers/ and traces/.
-        record: the content of results.json.
-
-    `print(comparison)` shows the scores; `whatwhere.report.comparison` writes them as text and tables.
-    """
-
-    folder: Path
-    record: ComparisonRecord
-
-    @property
-    def task(self) -> TaskDescription:
-        """The task, its lengths, its measure and its tokens."""
-        return self.record.task
-
-    @property
-    def runs(self) -> Sequence[RunResult]:
-        """The runs, one for each scheme and seed."""
-        return self.record.runs
-
-    @property
-    def summary(self) -> Mapping[str, Summary]:
-        """The spread over seeds, by scheme, in the order of the request."""
-        return self.record.summary
-
-    @property
-    def schemes(self) -> list[str]:
-        """Names of the schemes, in the order of the request."""
-        return list(self.record.summary)
-
-    @property
-    def percent(self) -> bool:
-        """Whether the measure is a share, which is shown in percent."""
-        return self.task.measure == "accuracy"
-
-    @property
-    def trained(self) -> list[int]:
-        """Tested lengths within the trained ones."""
-        return [length for length in self._tested() if length <= max(self.task.trained)]
-
-    @property
-    def beyond(self) -> list[int]:
-        """Tested lengths beyond the trained ones."""
-        return [length for length in self._tested() if length > max(self.task.trained)]
-
-    @property
-    def shifts(self) -> list[int]:
-        """Shifts of the shift test."""
-        return sorted({shift for summary in self.summary.values() for shift in summary.shift})
-
-    def score(self, scheme: str, length: int | None, group: str = ALL) -> Spread | None:
-        """Return the scores of a scheme.
-
-        Args:
-            scheme: its name.
-            length: a tested length; None is the mean over the trained lengths.
-            group: of targets.
-
-        Returns:
-            The spread over seeds; None where the scheme has no row for a position.
-        """
-        summary = self.summary[scheme]
-        return summary.in_length if length is None else summary.scores.get(length, {}).get(group)
-
-    def ahead(self, first: str, second: str, length: int | None) -> tuple[int, int]:
-        """Compare two schemes seed by seed: runs of one seed share initial tokens and batches, so they are paired.
-
-        Args:
-            first: name of a scheme.
-            second: name of another.
-            length: a tested length; None is the mean over the trained lengths.
-
-        Returns:
-            In how many seeds the first is better, and in how many the two differ.
-        """
-        values: dict[str, dict[int, float]] = {first: {}, second: {}}
-        for run in self.runs:
-            value = run.in_length if length is None else run.scores.get(length, {}).get(ALL)
-            if run.scheme in values and value is not None and math.isfinite(value):
-                values[run.scheme][run.seed] = value if self.task.higher_is_better else -value
-        both = [(values[first][seed], values[second][seed]) for seed in values[first].keys() & values[second].keys()]
-        return sum(one > other for one, other in both), sum(one != other for one, other in both)
-
-    def tables(self, run: RunResult) -> dict[str, Table]:
-        """Read the token tables that a run saved.
-
-        Args:
-            run: of this comparison.
-
-        Returns:
-            By name; nothing where the file is absent, no table whose numbers are not finite.
-
-        Raises:
-            ResultsError: the file is damaged or outside the folder.
-        """
-        path = self._file(run.file)
-        if path is None:
-            return {}
-        tables = _read_tensors(path, lambda name: name.partition("@")[0] == AFTER)
-        if any(table.ndim != 2 or 0 in table.shape for table in tables.values()):
-            raise ResultsError(
-                f"{path} holds a token table that is not (tokens, dim).\nRun the comparison again, into a new folder."
-            )
-        return {name: table for name, table in tables.items() if np.isfinite(table).all()}
-
-    def trace(self, run: RunResult) -> dict[str, np.ndarray]:
-        """Read what a run recorded of its training and of its attention, as float64.
-
-        Args:
-            run: of this comparison.
-
-        Returns:
-            By name; nothing where the file is absent.
-
-        Raises:
-            ResultsError: the file is damaged or outside the folder.
-        """
-        path = self._file(run.trace)
-        return {} if path is None else _read_tensors(path, lambda name: True)
-
-    def __repr__(self) -> str:
-        """Return one line; the whole record would fill a notebook."""
-        names = ", ".join(map(visible, self.schemes))
-        return f"<comparison of {names} in {visible(self.folder)}: {len(self.runs)} runs>"
-
-    def __str__(self) -> str:
-        """Return the scores of each scheme as a table: the median over seeds, and the range where they differ."""
-        rows = [["scheme", "in length", *map(str, self.beyond)]]
-        rows += [[visible(s), *(_cell(self.score(s, n)) for n in (None, *self.beyond))] for s in self.schemes]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        padded = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows)
-        lines = ["  ".join(row).rstrip() for row in padded]
-        return "\n".join([visible(f"{self.task.measure} by {self.task.unit}"), *lines])
-
-    def _tested(self) -> list[int]:
-        return sorted({length for summary in self.summary.values() for length in summary.scores})
-
-    def _file(self, name: str) -> Path | None:
-        try:
-            path = (self.folder / name).resolve()
-        except ValueError as problem:  # a null byte
-            raise ResultsError(
-                f"{RESULTS} names the file {name!r}: {problem}.\nRun the comparison again, into a new folder."
-            ) from None
-        if not path.is_relative_to(self.folder.resolve()):
-            raise ResultsError(
-                f"{RESULTS} names the file {name!r}, which lies outside its own folder {self.folder}.\n"
-                "A results folder holds its own files, so this one was changed or made by something else. "
-                "Run the comparison again, into a new folder."
-            )
-        return path if path.is_file() else None
 
 
 @dataclass(frozen=True)
@@ -277,7 +107,7 @@ class Folder:
         path = self._run_path(scheme, seed)
         if not path.is_file():
             return None
-        content = _read_json(path)
+        content = read_json(path)
         try:
             run = from_json(FinishedRun, content, str(path))
         except ResultsError as problem:
@@ -343,7 +173,7 @@ class Folder:
                 )
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(path, self._request)
-        before = _read_json(path)
+        before = read_json(path)
         difference = _first_difference(before, json.loads(json.dumps(to_json(self._request, None))))
         if difference is not None:
             name, old, new = difference
@@ -356,44 +186,6 @@ class Folder:
 
     def _run_path(self, scheme: str, seed: int) -> Path:
         return self.path / "runs" / f"{_file_name(scheme)}-{seed}.json"
-
-
-def read_results(folder: str | Path) -> Comparison:
-    """Read the results of a comparison.
-
-    Args:
-        folder: what `whatwhere compare` wrote. Nothing in it is unpickled.
-
-    Raises:
-        ResultsError: results.json is missing, damaged, of another format or of another version.
-
-    Examples:
-        >>> read_results("no-such-folder")
-        Traceback (most recent call last):
-        whatwhere.errors.ResultsError: no-such-folder holds no results.json, so there is nothing to show yet.
-        It is written when a comparison ends. Run: whatwhere compare
-    """
-    path = Path(folder) / RESULTS
-    if not path.is_file():
-        raise ResultsError(
-            f"{folder} holds no {RESULTS}, so there is nothing to show yet.\n"
-            "It is written when a comparison ends. Run: whatwhere compare"
-        )
-    content = _read_json(path)
-    if content.get("format") != FORMAT:
-        raise ResultsError(
-            f"{path} is not a comparison of ours: its format is not {FORMAT!r}.\n"
-            "Pass the folder that whatwhere compare or whatwhere demo wrote."
-        )
-    if content.get("version") != VERSION:
-        raise ResultsError(
-            f"{path} has version {content.get('version')!r}, but this whatwhere reads version {VERSION}.\n"
-            "Run the comparison again, into a new folder, or read it with the whatwhere that wrote it."
-        )
-    record = from_json(ComparisonRecord, content, str(path))
-    if not (record.summary and record.task.trained):
-        raise ResultsError(f"{path} names no scheme or no trained length.\nRun the comparison again.")
-    return Comparison(Path(folder), record)
 
 
 def write_json(path: Path, record: object) -> None:
@@ -412,42 +204,9 @@ def write_json(path: Path, record: object) -> None:
         raise ResultsError(f"{path} cannot be written: {problem.strerror}.\nMake room, then run it again.") from problem
 
 
-def _cell(found: Spread | None) -> str:
-    if found is None:
-        return "no row"
-    median, low, high = (f"{value:.3f}" for value in (found.median, found.min, found.max))
-    return median if low == high else f"{median} ({low} to {high})"
-
-
 def _no_run(path: Path, problem: ResultsError | None = None) -> ResultsError:
     reason = "" if problem is None else f" ({str(problem).splitlines()[0]})"
     return ResultsError(f"{path} is not a run of a comparison{reason}.\nMove it away, or choose another folder.")
-
-
-def _read_json(path: Path) -> Mapping[str, object]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as problem:
-        raise ResultsError(
-            f"{path} cannot be read as JSON: {problem}.\nMove it away, or choose another folder."
-        ) from problem
-    if not isinstance(content, dict):
-        raise ResultsError(f"{path} holds no JSON object.\nMove it away, or choose another folder.")
-    return content
-
-
-def _read_tensors(path: Path, chosen: Callable[[str], bool]) -> dict[str, np.ndarray]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as opened:
-            names = [name for name in opened.keys() if chosen(name)]  # noqa: SIM118
-            return {name: np.asarray(opened.get_tensor(name), dtype=np.float64) for name in names}
-    except (SafetensorError, OSError, TypeError, ValueError) as error:
-        raise ResultsError(
-            f"{path} cannot be read as safetensors: {error}.\n"
-            "Delete it to have the report without it, or run the comparison again."
-        ) from error
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from whatwhere.analysis.position_similarity import by_distance, fingerprint
 from whatwhere.atomic import write_atomic
-from whatwhere.comparison import measure, trace, train
+from whatwhere.comparison import measure, train
 from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.results import (
     DistanceCurves,
@@ -99,7 +99,7 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
         snapshot = measure.table_snapshot(model, task, settings, percent, initial)
         snapshots.extend([] if snapshot is None else [snapshot])
 
-    recorder = trace.Recorder(model.input.tokens.weight, settings.steps)
+    recorder = measure.Recorder(model.input.tokens.weight, settings.steps)
 
     def record_step(step: int) -> None:
         recorder.record(step, model.input.tokens.weight)
@@ -121,7 +121,7 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
         shift=measure.shift_test(model, task, settings),
         token_table=tuple(snapshots),
     )
-    tensors = recorder.tensors() | trace.attention(model, task, settings)
+    tensors = recorder.tensors() | measure.attention(model, task, settings)
     return Run(result, _tensors(model, tables), view_of(model.layer_wheres[0], task, settings), tensors)
 
 

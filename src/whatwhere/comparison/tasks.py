@@ -9,16 +9,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import log
-from pathlib import Path
-from typing import Any, Protocol, final, runtime_checkable
+from typing import Protocol, final, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int64
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
-from whatwhere.comparison.expressions import EXPRESSION_TOKENS
 from whatwhere.errors import SettingError, TextError
-from whatwhere.what.text import read_bytes
+from whatwhere.what.text import NO_UNKNOWN
+
+EXPRESSION_TOKENS: tuple[str, ...] = (
+    *("[PAD]", "[EOS]"),
+    *"0123456789",
+    *("First", "Second", "Last", "Max", "Min"),
+    *"(),",
+)
+"""The tokens in the order of their ids: digits are 2-11, the functions 12-16."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +216,29 @@ def _reserved(expressions: Int64[Tensor, "batch tokens"]) -> Bool[Tensor, " batc
     return held_out(expressions) & (digits != digits[:, :1]).any(1)
 
 
+def expression_tokenizer() -> Tokenizer:
+    """Return the tokenizer of the tutorial's expressions, with its ids.
+
+    [PAD] 0, [EOS] 1, digits 2-11, First 12, Second 13, Last 14, Max 15, Min 16, ( 17, ) 18, comma 19. White space is
+    ignored; anything else is an error.
+
+    Examples:
+        >>> expression_tokenizer().encode("Max(1,6,2)").ids
+        [15, 17, 3, 19, 8, 19, 4, 18]
+    """
+    vocabulary = {token: number for number, token in enumerate(EXPRESSION_TOKENS)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=NO_UNKNOWN))
+    # Letters stay together, every other character is a token of its own: 16 is the digits 1 and 6.
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.WhitespaceSplit(),
+            pre_tokenizers.Split(Regex(r"\[PAD\]|\[EOS\]|\p{L}+|[^\p{L}]"), behavior="isolated"),
+        ]
+    )
+    tokenizer.decoder = decoders.Fuse()
+    return tokenizer
+
+
 @final
 class Recall:
     """Associative recall: pairs such as `a K`, then `?` and one of the first letters, whose partner is the answer.
@@ -364,41 +394,3 @@ def python_documentation() -> bytes:
     from pydoc_data.topics import topics
 
     return "\n\n".join(topics[name] for name in sorted(topics)).encode()
-
-
-def read_files(files: Sequence[Path]) -> bytes:
-    """Return the contents of files, joined by line feeds.
-
-    Raises:
-        TextError: a file is missing or empty.
-    """
-    return b"\n".join(read_bytes(file) for file in files)
-
-
-def make_task(name: str, direction: str, trained: Sequence[int] | None, files: Sequence[Path]) -> Task:
-    """Return the task of a name.
-
-    Args:
-        name: `expressions`, `recall` or `text`.
-        direction: `decoder` or `encoder`.
-        trained: lengths to train on; None is the task's own choice.
-        files: texts, for `text` alone; without any it is the Python documentation.
-
-    Raises:
-        SettingError: an unknown name, or options that the task does not take.
-        TextError: a file that is missing, empty, or too short.
-    """
-    if files and name != "text":
-        raise SettingError(f"files are read by task='text' only, but task={name!r}.")
-    options: dict[str, Any] = {} if trained is None else {"trained": trained}
-    if name == "expressions":
-        return Expressions(direction=direction, **options)
-    if name == "recall":
-        return Recall(**options)
-    if name == "text":
-        if direction == "encoder":
-            raise SettingError(
-                "an encoder attends to the next byte, which task='text' predicts: pass direction='decoder'."
-            )
-        return Text(read_files(files) if files else None, **options)
-    raise SettingError(f"compare got task={name!r}, but the tasks are: expressions, recall, text.")

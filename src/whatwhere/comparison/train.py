@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from whatwhere.comparison import run_positions
-from whatwhere.comparison.model import Transformer
+from whatwhere.comparison.model import Transformer, table_rows, training_positions
 from whatwhere.comparison.settings import SchemeLike, Settings, build_wheres
 from whatwhere.comparison.tasks import Batch, Task
 from whatwhere.errors import SettingError
@@ -51,7 +50,7 @@ def build(scheme: SchemeLike, seed: int, task: Task, settings: Settings) -> Tran
         task: which has the vocabulary and the trained lengths.
         settings: sizes and device.
     """
-    rows = run_positions.rows(settings, task)
+    rows = table_rows(settings, task)
     wheres = build_wheres(scheme, settings.dim, settings.heads, rows, settings.layers, 2_000_003 + seed)
     generator = torch.Generator().manual_seed(seed)
     return Transformer(task.vocab_size, wheres, settings, generator).to(settings.resolved_device)
@@ -99,7 +98,7 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * _share(step, settings)
         with autocast(settings.resolved_device):
-            logits = model(batch.ids, batch.at, run_positions.in_training(settings, batch.ids, position_generator))
+            logits = model(batch.ids, batch.at, training_positions(settings, batch.ids, position_generator))
             loss = _loss(logits, batch.targets)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()

@@ -8,8 +8,14 @@ from whatwhere import __version__
 from whatwhere.errors import SettingError
 from whatwhere.inspection.biases import BiasReport, biases
 from whatwhere.inspection.diagnostics import TokenDiagnostics, diagnostics
-from whatwhere.inspection.position_tables import InputVariance, PositionTable, positions, variance
-from whatwhere.inspection.rotary_report import RotaryReport, rotary
+from whatwhere.inspection.position_encodings import (
+    InputVariance,
+    PositionTable,
+    RotaryReport,
+    positions,
+    rotary,
+    variance,
+)
 from whatwhere.inspection.subject import Progress, Subject, tried
 from whatwhere.inspection.token_table import Norms, Sizes, TableSpectrum, norms, sizes, token_spectrum
 from whatwhere.models.checkpoint import Checkpoint

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from whatwhere.claims.token_table import NumberLine, Quantity, TableRow, TokenTable
 from whatwhere.claims.verdicts import Measurement, Outcome, Verdict
-from whatwhere.comparison.results import Spread
 from whatwhere.escape import cut, visible
 from whatwhere.report.section import Paragraph, Part, Section, Table
 from whatwhere.report.text import count, decimals, listed, number, percent, spread
@@ -99,7 +98,7 @@ def table_sentence(table: TokenTable) -> str:
         start, end = (decimals(each.median, 2) for each in (cosine[0], cosine[-1]))
         parts.append(f"the cosine of Max and Min from {start} to {end}")
     if line[-1] is not None:
-        r = spread(_plain(line[-1]), 2)
+        r = spread(line[-1], 2)
         parts.append(f"the digits' order and the direction in which they moved have |r| {r}")
     return f"{'; '.join(parts)}; medians over {count(table.runs, 'run')}."
 
@@ -127,9 +126,9 @@ def number_lines(lines: Sequence[NumberLine]) -> Table:
 
 def _cells(row: TableRow) -> list[str]:
     if row.quantity in ("mean", "std"):
-        return [spread(_plain(each), absent=ABSENT) for each in row.low]
+        return [spread(each, absent=ABSENT) for each in row.low]
     if not row.quantity.startswith("range"):
-        return [spread(_plain(each), 2, absent=ABSENT) for each in row.low]
+        return [spread(each, 2, absent=ABSENT) for each in row.low]
     return [
         ABSENT if low is None or high is None else f"{decimals(low.median, 2)} to {decimals(high.median, 2)}"
         for low, high in zip(row.low, row.high, strict=True)
@@ -140,13 +139,10 @@ def _number(measured: Measurement) -> str:
     if measured.spread is None:
         return ABSENT
     write = percent if measured.unit == "share" else _significant
-    median, low, high = (write(value) for value in _plain(measured.spread) or ())
+    found = measured.spread
+    median, low, high = (write(value) for value in (found.median, found.min, found.max))
     return median if low == high else f"{median} ({low} to {high})"
 
 
 def _significant(value: float) -> str:
     return number(value + 0.0, 2)  # a zero without a sign
-
-
-def _plain(found: Spread | None) -> tuple[float, float, float] | None:
-    return None if found is None else (found.median, found.min, found.max)

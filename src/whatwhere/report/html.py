@@ -1,14 +1,34 @@
-"""Reports as HTML in which every text is escaped: markup and text are different types."""
+"""Reports as HTML and scatter plots as SVG, in which every text is escaped: markup and text are different types."""
 
 import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from whatwhere.escape import visible
+import numpy as np
+from jaxtyping import Float
+
+from whatwhere.errors import ShapeError
+from whatwhere.escape import visible, visible_token
 from whatwhere.report.section import Chart, Paragraph, Part, Section, Table
 
 _VOID = frozenset({"meta", "br"})
 _OPEN_ROWS = 25
 """Rows of a table that is shown open; a longer one is folded."""
+
+_WIDTH, _HEIGHT, _MARGIN, _TOP, _LEGEND = 1200, 900, 24, 76, 190
+_COLORS = (
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#7a5195", "#6b8e23", "#a0522d", "#708090",
+    "#b22222",
+)  # fmt: skip
+"""Okabe and Ito's, which the color-blind can distinguish, and some more."""
+_STYLE = """
+text { font: 13px system-ui, sans-serif; fill: #1a1a1a } .title { font-size: 18px; font-weight: 600 }
+.name { font-size: 11px; text-anchor: middle; paint-order: stroke; stroke: #fff; stroke-width: 3px }
+.back { fill: #fff } path { fill: none; stroke-linecap: round; stroke-opacity: .7 }
+@media (prefers-color-scheme: dark) { text { fill: #eee } .name { stroke: #161616 } .back { fill: #161616 } }
+"""
+_CELLS = (12, 10)
+"""Across and down: the point nearest to the middle of each cell is named."""
+_NAME = 24
 
 
 class Markup(str):
@@ -86,6 +106,65 @@ def folded(found: Table) -> Markup:
     return element("details", element("summary", found.caption), table(found))
 
 
+def scatter(
+    points: Float[np.ndarray, "points 2"],
+    names: Sequence[str],
+    groups: Sequence[str],
+    title: str,
+    lines: Sequence[str],
+) -> Markup:
+    """Return a scatter plot, colored by group, as one SVG document that loads nothing.
+
+    Args:
+        points: coordinates of at least one point; the second axis points up.
+        names: one for each point; one is written in each part of the picture that has any.
+        groups: one for each point; the legend lists them, the largest first.
+        title: first line of the picture, and its name for screen readers.
+        lines: further lines, which stay with the picture wherever it is copied.
+
+    Raises:
+        ShapeError: there is no point, or not one name and one group for each.
+
+    Examples:
+        >>> scatter(np.zeros((1, 2)), ["the"], ["word"], "tokens", [])[:4]
+        '<svg'
+    """
+    if not len(points) or not len(points) == len(names) == len(groups):
+        raise ShapeError(
+            f"a scatter plot needs a name and a group for each of one point or more, but got {len(points)} points, "
+            f"{len(names)} names and {len(groups)} groups."
+        )
+    spots = _scaled(points)
+    labels, group, sizes = np.unique(
+        np.array(groups, dtype=object).astype(str), return_inverse=True, return_counts=True
+    )
+    order = np.argsort(-sizes, kind="stable")
+    radius = float(np.clip(200 / np.sqrt(len(points)), 1.8, 6))
+    dots = [_dots(spots[group == label], _COLORS[n % len(_COLORS)], radius) for n, label in enumerate(order)]
+    legend = [
+        part
+        for n, label in enumerate(order)
+        for part in _legend(n, f"{labels[label]} ({sizes[label]:,})", _COLORS[n % len(_COLORS)])
+    ]
+    return element(
+        "svg",
+        element("title", title),
+        element("desc", " ".join(lines)),
+        element("style", Markup(_STYLE)),
+        element("rect", class_="back", width=str(_WIDTH), height=str(_HEIGHT)),
+        element("text", title, class_="title", x=str(_MARGIN), y="30"),
+        *(element("text", line, x=str(_MARGIN), y=str(50 + 17 * n)) for n, line in enumerate(lines)),
+        *dots,
+        *_names(spots, names),
+        *legend,
+        attributes={
+            "xmlns": "http://www.w3.org/2000/svg",
+            "viewBox": f"0 0 {_WIDTH} {_HEIGHT}",
+            "role": "img",
+        },
+    )
+
+
 def _part(part: Part) -> Markup:
     if isinstance(part, Paragraph):
         return paragraph(part.text)
@@ -102,3 +181,48 @@ def _row(cells: Sequence[str], numeric: Sequence[int]) -> Markup:
         if n
     )
     return element("tr", first, *rest)
+
+
+def _scaled(points: np.ndarray) -> np.ndarray:
+    """Return the points in pixels, with one scale for both axes."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    room = np.array([_WIDTH - 2 * _MARGIN - _LEGEND, _HEIGHT - _TOP - 2 * _MARGIN])
+    size = high - low
+    scale = float(np.min(room / np.where(size > 0, size, np.inf)))
+    scale = scale if scale > 0 else 1.0
+    middle = np.array([_MARGIN + room[0] / 2, _TOP + _MARGIN + room[1] / 2])
+    spots: np.ndarray = middle + (points - (low + high) / 2) * [scale, -scale]
+    return spots
+
+
+def _dots(spots: np.ndarray, color: str, radius: float) -> Markup:
+    """Return points as strokes of length zero with round ends: ten bytes each, where a circle takes forty."""
+    steps = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in spots.tolist())
+    return element("path", d=steps, stroke=color, stroke_width=f"{radius:.1f}")
+
+
+def _names(spots: np.ndarray, names: Sequence[str]) -> list[Markup]:
+    low, high = spots.min(axis=0), spots.max(axis=0)
+    cells = np.array(_CELLS)
+    scaled = (spots - low) / np.where(high > low, high - low, 1.0) * cells
+    cell = np.minimum(scaled.astype(np.int64), cells - 1)
+    from_middle = np.linalg.norm(scaled - cell - 0.5, axis=1)
+    nearest: dict[tuple[int, ...], int] = {}
+    for point in np.argsort(from_middle, kind="stable").tolist():
+        nearest.setdefault(tuple(cell[point].tolist()), point)
+    return [
+        element(
+            "text",
+            visible_token(names[point], _NAME),
+            class_="name",
+            x=f"{spots[point, 0]:.1f}",
+            y=f"{spots[point, 1]:.1f}",
+        )
+        for point in sorted(nearest.values())
+    ]
+
+
+def _legend(row: int, name: str, color: str) -> tuple[Markup, Markup]:
+    x, y = _WIDTH - _LEGEND, _TOP + 20 * row + _MARGIN
+    dot = element("path", d=f"M{x} {y}h0", stroke=color, stroke_width="11")
+    return dot, element("text", name, x=str(x + 12), y=str(y + 4))

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from whatwhere.inspection.biases import BiasCurves, BiasReport
-from whatwhere.inspection.position_tables import PositionTable
-from whatwhere.inspection.rotary_report import Agreement, RotaryLayers, RotaryReport
+from whatwhere.inspection.position_encodings import Agreement, PositionTable, RotaryLayers, RotaryReport
 from whatwhere.inspection.token_table import TableSpectrum
 from whatwhere.records import Missing
 from whatwhere.report.section import Paragraph, Part, Table

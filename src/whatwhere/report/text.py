@@ -2,13 +2,27 @@
 
 import math
 from collections.abc import Sequence
+from typing import Protocol
 
 MINUS = "\u2212"
 NARROW = "\u00a0"
 """A space that does not break: a number keeps its unit on its line."""
 
-Spread = tuple[float, float, float]
-"""Median, least and greatest."""
+
+class Spread(Protocol):
+    """The median of some values, with their range."""
+
+    @property
+    def median(self) -> float:
+        """The median."""
+
+    @property
+    def min(self) -> float:
+        """The least value."""
+
+    @property
+    def max(self) -> float:
+        """The greatest value."""
 
 
 def capital(sentence: str) -> str:
@@ -113,16 +127,17 @@ def spread(found: Spread | None, places: int = 3, factor: float = 1.0, absent: s
     """Return a median, and the range where the values differ.
 
     Args:
-        found: median, least and greatest.
+        found: median and range, or None.
         places: decimal places.
         factor: multiplies the values first, such as 100 for percent.
         absent: the text where there is no value.
 
     Examples:
-        >>> spread((0.5, -0.25, 1.0), 2)
+        >>> from whatwhere.comparison.results import Spread
+        >>> spread(Spread(0.5, -0.25, 1.0), 2)
         '0.50 (−0.25 to 1.00)'
     """
     if found is None:
         return absent
-    median, least, greatest = (decimals(value * factor, places) for value in found)
+    median, least, greatest = (decimals(value * factor, places) for value in (found.median, found.min, found.max))
     return median if least == greatest else f"{median} ({least} to {greatest})"

@@ -29,7 +29,7 @@ from whatwhere.studio.corpus import Corpus
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from whatwhere.comparison.folder import Comparison
+    from whatwhere.comparison.read import Comparison
 
 Kind = Literal["checkpoint", "results", "fresh"]
 Found = TypeVar("Found")
@@ -132,7 +132,7 @@ class Source:
                 "what is open here is no folder of a comparison.\nMake one with whatwhere compare, or whatwhere demo, "
                 "and open it: whatwhere studio FOLDER."
             )
-        from whatwhere.comparison.folder import read_results
+        from whatwhere.comparison.read import read_results
 
         return self.once("results", lambda: read_results(self.checkpoint.path))
 
@@ -243,7 +243,7 @@ class Source:
 
     def _tokenizer(self) -> "Tokenizer | None":
         if self.kind == "fresh":
-            from whatwhere.comparison.expressions import expression_tokenizer
+            from whatwhere.comparison.tasks import expression_tokenizer
 
             return expression_tokenizer()
         found = self.checkpoint.tokenizer
@@ -270,7 +270,7 @@ def fresh() -> Checkpoint:
         >>> fresh().array("tokens.weight", [0]).shape
         (1, 64)
     """
-    from whatwhere.comparison.expressions import EXPRESSION_TOKENS
+    from whatwhere.comparison.tasks import EXPRESSION_TOKENS
 
     rng = np.random.default_rng(FRESH_SEED)
     weight = rng.standard_normal((len(EXPRESSION_TOKENS), FRESH_DIM)).astype(np.float32)

@@ -8,11 +8,12 @@ import numpy as np
 from jaxtyping import Float, Int32
 
 from whatwhere import claims
-from whatwhere.comparison.folder import Comparison
+from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import ALL, Spread
 from whatwhere.escape import visible
 from whatwhere.report import claims as claims_report
 from whatwhere.report import comparison as report
+from whatwhere.report import comparison_sentences as sentences
 from whatwhere.report.section import Section
 from whatwhere.report.text import capital
 
@@ -205,12 +206,12 @@ def measurements(results: Comparison) -> Measurements:
     """
     schemes, lengths = results.schemes, [*results.trained, *results.beyond]
     seeds = sorted({run.seed for run in results.runs})
-    groups = {ALL: ALL} | {group: report.name_text(group) for group in results.task.groups}
+    groups = {ALL: ALL} | {group: sentences.name_text(group) for group in results.task.groups}
     verdicts, table = claims.verdicts(results), claims.token_table(results)
     story = None if table is None else claims_report.token_table(table)
     return Measurements(
         task=_task(results, list(groups.values())),
-        schemes=[report.name_text(scheme) for scheme in schemes],
+        schemes=[sentences.name_text(scheme) for scheme in schemes],
         seeds=seeds,
         lengths=np.array(lengths, np.int32),
         trained=len(results.trained),
@@ -225,7 +226,7 @@ def measurements(results: Comparison) -> Measurements:
         shift=_shift(results),
         costs=[_cost(results, scheme) for scheme in schemes],
         story=None if story is None else TextTable(story.caption, story.columns, story.rows),
-        lines=[Line(report.name_text(n.scheme), n.coordinates, n.r) for n in claims.number_lines(results)],
+        lines=[Line(sentences.name_text(n.scheme), n.coordinates, n.r) for n in claims.number_lines(results)],
         fingerprints=_fingerprints(results),
         curves=_curves(results),
         verdicts=[VerdictView(*claims_report.verdict_row(verdict)) for verdict in verdicts],
@@ -249,12 +250,12 @@ def sections(results: Comparison) -> list[Section]:
 def _task(results: Comparison, groups: Sequence[str]) -> TaskView:
     task = results.task
     return TaskView(
-        name=report.name_text(task.name),
-        unit=report.unit_of(results),
+        name=sentences.name_text(task.name),
+        unit=sentences.unit_of(results),
         trained=task.trained,
-        trained_text=report.lengths_text(task.trained),
-        measure=report.name_text(task.measure),
-        scored=report.measure_text(results),
+        trained_text=sentences.lengths_text(task.trained),
+        measure=sentences.name_text(task.measure),
+        scored=sentences.measure_text(results),
         percent=results.percent,
         higher=task.higher_is_better,
         groups=groups,
@@ -264,17 +265,17 @@ def _task(results: Comparison, groups: Sequence[str]) -> TaskView:
 
 def _sentences(results: Comparison, verdicts: Sequence[claims.Verdict], table: claims.TokenTable | None) -> Sentences:
     return Sentences(
-        answer=report.headline(results),
-        question=report.question(results),
-        scores=report.scores_sentence(results),
-        groups=report.groups_sentence(results),
-        shift=report.shift_sentence(results),
-        table=report.change_sentence(results) if table is None else claims_report.table_sentence(table),
-        doors=report.doors_sentence(results),
-        distance=report.distance_sentence(results),
+        answer=sentences.headline(results),
+        question=sentences.question(results),
+        scores=sentences.scores_sentence(results),
+        groups=sentences.groups_sentence(results),
+        shift=sentences.shift_sentence(results),
+        table=sentences.change_sentence(results) if table is None else claims_report.table_sentence(table),
+        doors=sentences.doors_sentence(results),
+        distance=sentences.distance_sentence(results),
         verdicts=claims_report.verdicts_sentence(verdicts),
-        record=report.record_sentence(results),
-        repeat=report.repeat_sentence(results),
+        record=sentences.record_sentence(results),
+        repeat=sentences.repeat_sentence(results),
     )
 
 
@@ -290,9 +291,8 @@ def _reproduction(results: Comparison) -> Reproduction:
 def _spreads(rows: Sequence[Sequence[Spread | None]]) -> Spreads:
     """Return median, least and greatest; NaN where a scheme has no row."""
     absent = (math.nan,) * 3
-    return np.array([[report.plain(spread) or absent for spread in row] for row in rows], np.float64).reshape(
-        len(rows), -1, 3
-    )
+    ends = [[absent if each is None else (each.median, each.min, each.max) for each in row] for row in rows]
+    return np.array(ends, np.float64).reshape(len(rows), -1, 3)
 
 
 def _shift(results: Comparison) -> dict[str, Spreads]:
@@ -319,7 +319,7 @@ def _baselines(results: Comparison, lengths: Sequence[int]) -> list[Baseline]:
     drawn = report.baselines_near(results, lengths)
     return [
         Baseline(
-            name=report.name_text(name),
+            name=sentences.name_text(name),
             description=report.BASELINES.get(name, ""),
             drawn=name in drawn,
             values=np.array([line.get(length, math.nan) for length in lengths]),
@@ -341,22 +341,22 @@ def _fingerprints(results: Comparison) -> list[FingerprintView]:
         if view is None or view.fingerprint is None or not view.fingerprint.values:
             continue
         label = view.fingerprint.label
-        columns, rows, text = _AXES.get(label, ("column", "row", report.name_text(label)))
+        columns, rows, text = _AXES.get(label, ("column", "row", sentences.name_text(label)))
         values = _rectangle(view.fingerprint.values).astype(np.float32)
-        found.append(FingerprintView(report.name_text(scheme), rows, columns, f"{capital(text)}.", values))
+        found.append(FingerprintView(sentences.name_text(scheme), rows, columns, f"{capital(text)}.", values))
     return found
 
 
 def _curves(results: Comparison) -> list[CurvesView]:
     return [
         CurvesView(
-            scheme=report.name_text(scheme),
-            label=report.name_text(found.label),
-            names=[report.name_text(name) for name in found.curves],
+            scheme=sentences.name_text(scheme),
+            label=sentences.name_text(found.label),
+            names=[sentences.name_text(name) for name in found.curves],
             distances=np.array(found.distances, np.float64),
             values=_rectangle(list(found.curves.values()), len(found.distances)),
         )
-        for scheme, found in report.distance_curves(results).items()
+        for scheme, found in sentences.distance_curves(results).items()
     ]
 
 

@@ -248,7 +248,7 @@ def _first_names(source: Source) -> list[str]:
     if source.kind != "results":
         return []
     from whatwhere.claims.token_table import first_runs
-    from whatwhere.report.comparison import best_scheme
+    from whatwhere.report.comparison_sentences import best_scheme
 
     best = best_scheme(source.results)
     return [_name(run) for run in sorted(first_runs(source.results), key=lambda run: run.scheme != best)]
@@ -325,7 +325,7 @@ def _trained(scheme: str, steps: int, seed: int, report: Report) -> Trained:
 
 def _ends(source: Source, run: "RunResult") -> dict[str, np.ndarray]:
     """Return the table before and after training, which every run saves, where the steps between are not recorded."""
-    from whatwhere.comparison.folder import AFTER, BEFORE
+    from whatwhere.comparison.read import AFTER, BEFORE
 
     tables = source.results.tables(run)
     if {BEFORE, AFTER} - tables.keys():
@@ -347,7 +347,7 @@ def _name(run: "RunResult") -> str:
 
 
 def _shown(name: str) -> str:
-    from whatwhere.report.comparison import name_text
+    from whatwhere.report.comparison_sentences import name_text
 
     return name_text(name)
 

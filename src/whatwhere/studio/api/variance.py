@@ -7,7 +7,7 @@ import numpy as np
 
 from whatwhere.analysis.input_variance import variance_split
 from whatwhere.errors import SettingError, WhatWhereError
-from whatwhere.inspection.position_tables import first_norm
+from whatwhere.inspection.position_encodings import first_norm
 from whatwhere.studio.api.pipeline import TOKENS
 from whatwhere.studio.api.settings import MOST_FEATURES, flag, known, number, one_of, scheme, text, whole
 from whatwhere.studio.api.static_tables import Left, Sheet

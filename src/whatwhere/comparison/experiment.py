@@ -1,0 +1,304 @@
+"""Train schemes side by side, test them in and beyond the trained length, and return what was measured as data."""
+
+import math
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from whatwhere.comparison import measure
+from whatwhere.comparison.folder import FinishedRun, Folder
+from whatwhere.comparison.model import (
+    Transformer,
+    evaluation_generator,
+    evaluation_positions,
+    warn_of_plain_tests,
+    with_max_length,
+)
+from whatwhere.comparison.read import Comparison
+from whatwhere.comparison.results import (
+    FORMAT,
+    VERSION,
+    ComparisonRecord,
+    TaskDescription,
+    machine,
+    summarize,
+    versions,
+)
+from whatwhere.comparison.run import Job, Run
+from whatwhere.comparison.runner import run_all
+from whatwhere.comparison.settings import SchemeLike, Settings, make_settings, name_of
+from whatwhere.comparison.tasks import Expressions, Recall, Task, Text
+from whatwhere.comparison.train import build as build_model
+from whatwhere.errors import SettingError
+from whatwhere.what.text import read_bytes
+
+DEMO_SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")
+
+
+def compare(
+    schemes: Iterable[SchemeLike],
+    task: str | Task = "expressions",
+    lengths: Sequence[int] | None = None,
+    seeds: int | Sequence[int] = 3,
+    out: str | Path = "whatwhere-results",
+    *,
+    files: Sequence[str | Path] = (),
+    recipe: str = "quick",
+    executor: Executor | None = None,
+    workers: int | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> Comparison:
+    """Train the same Transformer under each scheme and seed; score it in and beyond the trained length.
+
+    Equal seeds, settings and versions give equal numbers on the same machine. What is finished is kept when a call is
+    interrupted; call it again to resume.
+
+    Args:
+        schemes: names of the catalogue; mixtures, by door "rotary+alibi" or by layer "rotary/none"; or your own
+            `(name, build)` with `build(dim, num_heads, max_length)` -> a Where, or a list of one for each layer.
+        task: `expressions`, `recall`, `text`, or a Task of your own.
+        lengths: lengths to test, in the task's unit; None is the task's own choice.
+        seeds: how many, or which. Three show gross differences; it takes six or more to rank schemes.
+        out: the results folder. Where it holds finished runs of this comparison, only the missing ones are done.
+        files: for `text`, the files to read; without any it is the Python documentation.
+        recipe: `quick`, or `author` for the first tutorial's own program (expressions; two minutes a run).
+        executor: any concurrent.futures.Executor; None is a pool of one process for each core, one thread each.
+        workers: processes of that pool; 1 runs in this process, as do schemes that cannot be sent to another one.
+        progress: show the progress on standard error.
+        settings: further fields of `comparison.settings.Settings`: steps, batch, dim, layers, heads, trained, ....
+
+    Returns:
+        What was measured, as `read_results(out)` reads it again.
+
+    Raises:
+        SettingError: a scheme, task, seed or setting that does not exist or does not fit the others.
+        ShapeError: sizes that do not fit.
+        PositionError: a scheme has too few positions for the trained lengths.
+        TextError: a file that is missing, empty or too short.
+        ResultsError: the folder holds something else or cannot be written, or a run failed.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as out:
+        ...     found = compare(["none", "alibi"], lengths=[8], seeds=1, out=out, steps=2, workers=1, progress=False)
+        >>> found.schemes, found.summary["none"].parameters.positions
+        (['none', 'alibi'], 0)
+    """
+    began = perf_counter()
+    requested = [schemes] if isinstance(schemes, str) else list(schemes)
+    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    _require_distinct(requested, numbers)
+    name = task if isinstance(task, str) else task.name
+    chosen = make_settings(name, lengths, recipe, **settings)
+    paths = [Path(file) for file in files]
+    if isinstance(task, str):
+        subject = make_task(task, chosen.direction, chosen.trained, paths)
+    else:
+        subject = _checked(task, chosen, paths)
+    chosen = with_max_length(chosen, subject)
+    warn_of_plain_tests(chosen)
+    _rehearse(requested, subject, chosen)
+    description = _describe(subject, chosen)
+    folder = Folder(out, subject, chosen, requested)
+    finished = {(name_of(s), seed): folder.finished(name_of(s), seed) for s in requested for seed in numbers}
+    missing = [
+        Job(s, seed, subject, chosen) for seed in numbers for s in requested if finished[name_of(s), seed] is None
+    ]
+
+    def keep(run: Run) -> None:
+        finished[run.result.scheme, run.result.seed] = folder.keep(run)
+
+    run_all(missing, keep, executor=executor, workers=workers, show=progress)
+    command = command_line(task, requested, numbers, chosen, folder.path, paths)
+    record = _record([run for run in finished.values() if run is not None], description, chosen, numbers)
+    return folder.write_results(replace(record, command=command, seconds=perf_counter() - began))
+
+
+def demo(out: str | Path = "whatwhere-demo", *, workers: int | None = None, progress: bool = True) -> Comparison:
+    """Compare the tutorials' five positional encodings on the first tutorial's task: three seeds, about 2 minutes.
+
+    Trained on expressions of 1 to 6 arguments, tested at 8, 12, 16, 24 and 32.
+
+    Args:
+        out: the results folder.
+        workers: processes; None is one for each core.
+        progress: show the progress on standard error.
+
+    Raises:
+        ResultsError: the folder holds something else or cannot be written, or a run failed.
+    """
+    return compare(DEMO_SCHEMES, out=out, workers=workers, progress=progress)
+
+
+def command_line(
+    task: str | Task,
+    schemes: Sequence[SchemeLike],
+    seeds: Sequence[int],
+    settings: Settings,
+    out: Path,
+    files: Sequence[Path],
+) -> str | None:
+    """Return the command that repeats a comparison.
+
+    Args:
+        task: its name, or a task of the caller's own.
+        schemes: names, or schemes of the caller's own.
+        seeds: of the runs.
+        settings: of the comparison.
+        out: the results folder.
+        files: texts.
+
+    Returns:
+        The command; None where a scheme or the task is the caller's own, which no command line can name.
+
+    Examples:
+        >>> command_line("recall", ["alibi"], [0], make_settings("recall", [9]), Path("a"), [])
+        'whatwhere compare alibi --task recall --lengths 9 --seeds 0, --out a'
+    """
+    if not isinstance(task, str) or not all(isinstance(scheme, str) for scheme in schemes):
+        return None
+    parts = ["whatwhere", "compare", *map(name_of, schemes), "--task", task]
+    parts += [word for file in files for word in ("--file", str(file))]
+    # "7" would be seven seeds, "7," is one.
+    numbers = ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")
+    parts += ["--lengths", ",".join(map(str, settings.lengths)), "--seeds", numbers]
+    default = make_settings(task, settings.lengths)
+    for name in (field.name for field in fields(settings)):
+        value = getattr(settings, name)
+        if value != getattr(default, name):
+            parts += ["--set", f"{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}"]
+    return shlex.join([*parts, "--out", str(out)])
+
+
+def make_task(name: str, direction: str, trained: Sequence[int] | None, files: Sequence[Path]) -> Task:
+    """Return the task of a name.
+
+    Args:
+        name: `expressions`, `recall` or `text`.
+        direction: `decoder` or `encoder`.
+        trained: lengths to train on; None is the task's own choice.
+        files: texts, for `text` alone; without any it is the Python documentation.
+
+    Raises:
+        SettingError: an unknown name, or options that the task does not take.
+        TextError: a file that is missing, empty, or too short.
+    """
+    if files and name != "text":
+        raise SettingError(f"files are read by task='text' only, but task={name!r}.")
+    options: dict[str, Any] = {} if trained is None else {"trained": trained}
+    if name == "expressions":
+        return Expressions(direction=direction, **options)
+    if name == "recall":
+        return Recall(**options)
+    if name == "text":
+        if direction == "encoder":
+            raise SettingError(
+                "an encoder attends to the next byte, which task='text' predicts: pass direction='decoder'."
+            )
+        return Text(b"\n".join(map(read_bytes, files)) if files else None, **options)
+    raise SettingError(f"compare got task={name!r}, but the tasks are: expressions, recall, text.")
+
+
+def _require_distinct(schemes: Sequence[SchemeLike], seeds: Sequence[int]) -> None:
+    names = [name_of(scheme) for scheme in schemes]
+    if not names:
+        raise SettingError('compare got no scheme; pass some, as in compare(["none", "rotary", "alibi"]).')
+    double = next((name for name in names if names.count(name) > 1), None)
+    if double is not None:
+        raise SettingError(f"compare got two schemes with the name {double!r}; results are kept by name.")
+    if not seeds or len(set(seeds)) < len(seeds) or any(isinstance(s, bool) or not 0 <= s < 2**32 for s in seeds):
+        raise SettingError(f"compare got seeds={seeds}, but needs at least one, each 0..2**32-1 and given once.")
+
+
+def _checked(task: Task, settings: Settings, files: Sequence[Path]) -> Task:
+    if settings.trained is not None or files:
+        raise SettingError("a task of your own has its own lengths and texts: leave trained and files out.")
+    direction = getattr(task, "direction", settings.direction)
+    if direction != settings.direction:
+        raise SettingError(
+            f"the task was made for direction={direction!r}, but the model has {settings.direction!r}: "
+            f"pass direction={direction!r}."
+        )
+    return task
+
+
+def _rehearse(schemes: Sequence[SchemeLike], task: Task, settings: Settings) -> None:
+    """Raise before any training what would be raised after it."""
+    longest = task.test_set(max(task.trained), 1)
+    for scheme in schemes:
+        model = build_model(scheme, 0, task, settings)
+        if settings.direction == "encoder":
+            _require_later_keys(scheme, model)
+        with torch.no_grad():
+            ids = longest.ids.to(settings.resolved_device)
+            model(ids, longest.at, evaluation_positions(settings, ids, evaluation_generator(ids.shape[1])))
+    for length in {*task.tested_in_length, *settings.lengths, task.shift_length}:
+        task.test_set(length, 1)
+
+
+def _require_later_keys(scheme: SchemeLike, model: Transformer) -> None:
+    for where in model.layer_wheres:
+        if any(part is not None and part.causal_only for part in (where.query_key, where.score)):
+            raise SettingError(
+                f"the scheme {name_of(scheme)!r} supports causal attention only, but an encoder attends to later keys."
+                "\nLeave it out, or compare decoders: direction='decoder'."
+            )
+
+
+def _describe(task: Task, settings: Settings) -> TaskDescription:
+    baselines: dict[str, dict[int, float]] = {}
+    for length in sorted({*task.tested_in_length, *settings.lengths}):
+        for name, value in task.baselines(length, measure.evaluation_set(task, length, settings)).items():
+            if not math.isfinite(value):
+                raise SettingError(
+                    f"the task {task.name!r} has the baseline {name!r} = {value} at {length} {task.unit}, but needs a "
+                    "finite number: leave it out at such lengths."
+                )
+            baselines.setdefault(name, {})[length] = value
+    return TaskDescription(
+        name=task.name,
+        unit=task.unit,
+        measure=task.measure,
+        higher_is_better=task.measure == "accuracy",
+        trained=tuple(task.trained),
+        tested_in_length=tuple(task.tested_in_length),
+        lengths=settings.lengths,
+        shift_length=task.shift_length,
+        groups=tuple(task.groups),
+        baselines=baselines,
+        tokens=tuple(task.tokens),
+        identity=task.identity,
+    )
+
+
+def _record(
+    finished: Sequence[FinishedRun], task: TaskDescription, settings: Settings, seeds: Sequence[int]
+) -> ComparisonRecord:
+    runs = [run.result for run in finished]
+    names = list(dict.fromkeys(run.scheme for run in runs))
+    first: Mapping[str, FinishedRun] = {run.result.scheme: run for run in reversed(finished)}
+    return ComparisonRecord(
+        format=FORMAT,
+        version=VERSION,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=0.0,
+        command=None,
+        versions=versions(),
+        machine=machine(),
+        device=settings.resolved_device,
+        threads_per_run=1,
+        settings=replace(settings, trained=tuple(task.trained)),
+        seeds=tuple(seeds),
+        task=task,
+        runs=tuple(runs),
+        summary={name: summarize([run for run in runs if run.scheme == name]) for name in names},
+        schemes={name: first[name].view for name in names},
+    )
