@@ -396,7 +396,7 @@ def test_scores_that_are_not_finite_are_named_so(tmp_path: Path) -> None:
         folder / "layers/none-0.safetensors",
     )
     page = report(change(folder, diverge))
-    assert page.cell("By arguments", "none", "32") == "not finite"
+    assert page.cell("By arguments", "none", "32") == "not a number"
     assert re.search("[Oo]f 2 schemes, rotary", page.words)
 
 

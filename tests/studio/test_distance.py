@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from whatwhere import catalogue, reference
 from whatwhere.errors import SettingError
+from whatwhere.report.text import number
 from whatwhere.studio.api import distance as api
 from whatwhere.studio.session import Source
 
@@ -175,7 +176,7 @@ def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]]
         np.testing.assert_array_equal([float(row[name]) for row in rows], right[name]["relative"].astype(np.float64))
     assert found["then"] == [*own, "sinusoidal", "rotary", "alibi", "sandwich", "fox"]
     assert "fox" in found["address"]
-    assert f"rotary {right['rotary']['relative'][1]:.4f}" in found["read"]
+    assert f"rotary {number(float(right['rotary']['relative'][1]), 4)}" in found["read"]
     assert found["light"] == found["complaints"] == []
     assert (found["small"]["violations"], found["small"]["complaints"]) == ([], [])
     assert found["small"]["overflow"] <= 0

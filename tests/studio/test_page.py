@@ -111,8 +111,8 @@ def test_parts_of_views_without_any_webgl() -> None:
     assert found["clicked"] == found["first"] == found["expected"]
     assert found["selected"] == 20_000
     assert found["svg"].startswith("<svg ")
-    assert found["read"] == "length 8: up 3, gap 0.5000"
-    assert "gap: greatest 3 at 1, least 0.5000 at 8." in found["summary"]
+    assert found["read"] == "length 8: up 3, gap 0.5"
+    assert "gap: greatest 3 at 1, least 0.5 at 8." in found["summary"]
     assert found["drawn"] < 100
     assert (found["last"], found["turned"]) == ("99999", "99999")
 

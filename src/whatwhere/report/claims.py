@@ -145,4 +145,4 @@ def _number(measured: Measurement) -> str:
 
 
 def _significant(value: float) -> str:
-    return number(value + 0.0, 2)  # a zero without a sign
+    return number(value, 2)

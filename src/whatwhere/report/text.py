@@ -2,11 +2,15 @@
 
 import math
 from collections.abc import Sequence
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Protocol
 
 MINUS = "\u2212"
 NARROW = "\u00a0"
 """A space that does not break: a number keeps its unit on its line."""
+
+_EXACT = Context(prec=2000)
+"""Holds every digit of a float64, of which there are at most 1,075 after the point and 309 before it."""
 
 
 class Spread(Protocol):
@@ -77,24 +81,28 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def number(value: float | int | None, digits: int = 3, absent: str = "") -> str:
-    """Return a number of any size with so many significant digits, thousands whole.
+    """Return a number of any size with so many significant digits, its whole part in full.
+
+    Zeros at the end of a fraction are dropped. Below 0.0001 and from 1e15 on, powers of ten are written.
 
     Examples:
-        >>> number(46_881_792), number(0.12345), number(-7.04e-6, 2), number(None, absent="never")
-        ('46,881,792', '0.123', '−7.0e−6', 'never')
+        >>> number(46_881_792), number(1234.5), number(0.12345), number(-7.04e-6, 2), number(None, absent="never")
+        ('46,881,792', '1,235', '0.123', '−7.0e−6', 'never')
     """
     if value is None:
         return absent
     if not math.isfinite(value):
-        return "not finite"
-    size = abs(value)
-    if size >= 1e15 or 0 < size < 1e-3:
-        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
-        return f"{mantissa}e{int(exponent)}".replace("-", MINUS)
-    return (f"{value:,.0f}" if size >= 1000 else f"{value:.{digits}g}").replace("-", MINUS)
+        return _not_finite(value)
+    exact = _exact(value)
+    exponent = Context(digits, ROUND_HALF_UP).plus(exact).adjusted()
+    if exact and not -4 <= exponent < 15:
+        mantissa = _rounded(exact.scaleb(-exponent, _EXACT), digits - 1)
+        return f"{mantissa}e{exponent}".replace("-", MINUS)
+    written = decimals(value, max(0, digits - 1 - exponent))
+    return written.rstrip("0").rstrip(".") if "." in written else written
 
 
-def decimals(value: float, places: int = 3) -> str:
+def decimals(value: float | int, places: int = 3) -> str:
     """Return a number with so many decimal places.
 
     Examples:
@@ -102,12 +110,25 @@ def decimals(value: float, places: int = 3) -> str:
         ('−0.210', '0.000')
     """
     if not math.isfinite(value):
-        return "not finite"
-    written = f"{value:,.{places}f}"
-    return (written if float(written.replace(",", "")) else written.lstrip("-")).replace("-", MINUS)
+        return _not_finite(value)
+    rounded = _rounded(_exact(value), places)
+    return f"{rounded or abs(rounded):,f}".replace("-", MINUS)
 
 
-def percent(share: float | None, places: int = 1) -> str:
+def _not_finite(value: float) -> str:
+    return "not a number" if math.isnan(value) else "∞" if value > 0 else f"{MINUS}∞"
+
+
+def _exact(value: float | int) -> Decimal:
+    return Decimal(value if isinstance(value, int) else float(value))
+
+
+def _rounded(value: Decimal, places: int) -> Decimal:
+    """Return a number rounded to decimal places, a tie away from zero, as JavaScript's toFixed does."""
+    return value.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, _EXACT)
+
+
+def percent(share: float | int | None, places: int = 1) -> str:
     """Return a share in percent; a small one with two significant digits.
 
     Examples:
@@ -116,11 +137,9 @@ def percent(share: float | None, places: int = 1) -> str:
     """
     if share is None:
         return ""
-    if not math.isfinite(share):
-        return "not finite"
     small = 0 < abs(share) < 0.01
-    written = f"{100 * share:.2g}" if small else f"{100 * share:.{places}f}"
-    return f"{written}{NARROW}%".replace("-", MINUS)
+    written = number(100 * share, 2) if small else decimals(100 * share, places)
+    return f"{written}{NARROW}%" if math.isfinite(share) else written
 
 
 def spread(found: Spread | None, places: int = 3, factor: float = 1.0, absent: str = "") -> str:

@@ -1,26 +1,37 @@
-/** Numbers in words: four digits that mean something, and never "-0". */
+/** Numbers as text, as report/text.py writes them. */
 
+const MINUS = "\u2212";
+
+/** Return a number of any size with so many significant digits, its whole part in full. */
 export function told(value: number | null | undefined, digits = 4): string {
   if (value === null || value === undefined) return "–";
-  if (!Number.isFinite(value)) return Number.isNaN(value) ? "not a number" : value > 0 ? "∞" : "−∞";
-  const size = Math.abs(value);
-  if (size === 0) return "0";
-  if (size >= 1e6 || size < 1e-4) return value.toExponential(digits - 1).replace("-", "−");
-  if (Number.isInteger(value)) return whole(value);
-  const places = Math.max(0, Math.min(7, digits - 1 - Math.floor(Math.log10(size))));
-  return value.toFixed(places).replace("-", "−");
+  if (!Number.isFinite(value)) return notFinite(value);
+  const [mantissa = "", power] = value.toExponential(digits - 1).split("e");
+  const exponent = Number(power);
+  if (value !== 0 && (exponent < -4 || exponent >= 15)) return `${mantissa}e${exponent}`.replaceAll("-", MINUS);
+  const written = fixed(value, Math.max(0, digits - 1 - exponent));
+  return written.includes(".") ? written.replace(/\.?0+$/, "") : written;
 }
 
+/** Return a number with so many decimal places. */
 export function fixed(value: number, places: number): string {
-  const said = value.toFixed(places);
-  return (Number(said) === 0 ? (0).toFixed(places) : said).replace("-", "−");
+  if (!Number.isFinite(value)) return notFinite(value);
+  const size = Math.abs(value);
+  const exact = size < 1e21 ? size.toFixed(places) : `${BigInt(size)}${places ? `.${"0".repeat(places)}` : ""}`;
+  const [before = "", after] = exact.split(".");
+  const written = before.replace(/\B(?=(\d{3})+$)/g, ",") + (after === undefined ? "" : `.${after}`);
+  return value < 0 && /[1-9]/.test(written) ? MINUS + written : written;
 }
 
 export function whole(value: number): string {
-  return value.toLocaleString("en-US").replace("-", "−");
+  return fixed(value, 0);
 }
 
-/** Give the range of an axis that holds these numbers too. */
+function notFinite(value: number): string {
+  return Number.isNaN(value) ? "not a number" : value > 0 ? "∞" : `${MINUS}∞`;
+}
+
+/** Return the range of an axis that holds these numbers too. */
 export function ranged(held: number[], log: boolean) {
   return (_: unknown, least: number, most: number): [number, number] => {
     const places = [least, most, ...held].filter((value) => Number.isFinite(value) && (!log || value > 0));
