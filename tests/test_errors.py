@@ -217,7 +217,7 @@ CASES = {
         ww.errors.ShapeError,
         "(1, 1, 1)",
         "(batch, tokens)",
-        "which keys are real",
+        "one row for each sequence",
     ),
     "more samples than positions": (
         lambda: ww.Positions.randomized(8, max_length=5),

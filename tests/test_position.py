@@ -14,7 +14,8 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import whatwhere as ww
-from whatwhere.position import as_positions, of_queries_and_keys
+from whatwhere.position import as_positions
+from whatwhere.where.base import of_queries_and_keys
 
 few = settings(deadline=None, max_examples=50)
 
@@ -738,7 +739,7 @@ def test_a_mask_and_position_ids_of_any_integer_dtype(dtype):
     assert torch.equal(ww.Positions.from_mask(mask.to(dtype)).index, ww.Positions.from_mask(mask).index)
     assert ww.Positions.from_position_ids(torch.arange(3).to(dtype)).index.tolist() == [[[0, 1, 2]]]
     assert ww.positions(2, start=torch.tensor([4, 5]).to(dtype)).index.tolist() == [[[4, 5], [5, 6]]]
-    with pytest.raises(ww.errors.PositionError, match="but this one 2 at"):
+    with pytest.raises(ww.errors.PositionError, match="but this one has 2 at"):
         ww.Positions.from_mask((mask * 2).to(dtype))
 
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from whatwhere.where import scaling as scaling
     from whatwhere.where.base import InputEncoding as InputEncoding
     from whatwhere.where.base import QueryKeyMap as QueryKeyMap
-    from whatwhere.where.base import ScoreBias as ScoreBias
     from whatwhere.where.binding import Here as Here
     from whatwhere.where.binding import Where as Where
     from whatwhere.where.binding import bind as bind
@@ -66,6 +65,7 @@ if TYPE_CHECKING:
     from whatwhere.where.score.shaw import Shaw as Shaw
     from whatwhere.where.score.t5 import T5 as T5
     from whatwhere.where.score.transformer_xl import TransformerXL as TransformerXL
+    from whatwhere.where.score_bias import ScoreBias as ScoreBias
 
 __version__ = "0.1.0"
 
@@ -94,7 +94,7 @@ _HOME = {
     "RowAdamW": "what.row_adamw.optimizer",
     "SSMax": "where.query_key.ssmax",
     "Sandwich": "where.score.sandwich",
-    "ScoreBias": "where.base",
+    "ScoreBias": "where.score_bias",
     "Shaw": "where.score.shaw",
     "Sinusoidal": "where.input.sinusoidal",
     "T5": "where.score.t5",

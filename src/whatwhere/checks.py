@@ -42,7 +42,7 @@ def require_range(values: Tensor, limit: int, error: Callable[[int, tuple[int, .
         Exception: what `error` returns.
 
     Examples:
-        >>> require_range(torch.tensor([0, 7]), 5, lambda value, place: IndexError(f"{value} at {place}"))
+        >>> require_range(torch.tensor([0, 7]), 5, lambda value, slot: IndexError(f"{value} at {slot}"))
         Traceback (most recent call last):
         IndexError: 7 at (1,)
     """
@@ -60,8 +60,8 @@ def require_range(values: Tensor, limit: int, error: Callable[[int, tuple[int, .
         low, high = values.aminmax()
         if low < 0 or high >= limit:
             values = values.full_tensor() if hasattr(values, "full_tensor") else values  # a DTensor has no nonzero()
-            place = tuple(int(n) for n in ((values < 0) | (values >= limit)).nonzero()[0])
-            raise error(int(values[place]), place)
+            slot = tuple(int(n) for n in ((values < 0) | (values >= limit)).nonzero()[0])
+            raise error(int(values[slot]), slot)
         return
     inside = ((values >= 0) & (values < limit)).all()
     torch._assert_async(inside, f"a value lies outside 0..{limit - 1}" if isinstance(limit, int) else "out of range")

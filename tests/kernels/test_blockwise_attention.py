@@ -13,7 +13,7 @@ from whatwhere.kernels import blockwise_attention as blocks
 from whatwhere.kernels import toeplitz
 from whatwhere.kernels.toeplitz import Toeplitz, sums_of_diagonals
 from whatwhere.where import attention
-from whatwhere.where.base import DistanceBias
+from whatwhere.where.score_bias import DistanceBias
 
 TOKENS, HEAD_DIM, SCALE = 300, 16, 0.25
 TOLERANCE = {torch.float64: 1e-14, torch.float32: 1e-6, torch.float16: 1.5e-3, torch.bfloat16: 1e-2}

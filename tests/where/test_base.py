@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import whatwhere as ww
-from whatwhere.where.base import as_finite, as_score_mod, tabulate
+from whatwhere.where.score_bias import as_finite, as_score_mod, tabulate
 
 
 class Ramp(ww.InputEncoding):

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 import whatwhere as ww
-from whatwhere.where.base import QueryKeyMap, ScoreBias
+from whatwhere.where.base import QueryKeyMap
+from whatwhere.where.score_bias import ScoreBias
 
 # FlexAttention compiles what it is given, also on the CPU.
 ENGINES = ["dense", "sdpa", pytest.param("flex", marks=pytest.mark.compile)]

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere.where.base import InputEncoding, QueryKeyMap, ScoreBias
+from whatwhere.where.base import InputEncoding, QueryKeyMap
+from whatwhere.where.score_bias import ScoreBias
 
 DOORS = {"input": InputEncoding, "query_key": QueryKeyMap, "score": ScoreBias}
 ROWS = list(ww.catalogue.values())

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from whatwhere.errors import ShapeError
 from whatwhere.position import positions
-from whatwhere.where.base import InputEncoding, QueryKeyMap, ScoreBias
+from whatwhere.where.base import InputEncoding, QueryKeyMap
 from whatwhere.where.binding import Where
 from whatwhere.where.frequencies import angles
+from whatwhere.where.score_bias import ScoreBias
 
 
 def similarity(u: Float[Tensor, "*#shape dim"], v: Float[Tensor, "*#shape dim"]) -> Float[Tensor, "*out"]:

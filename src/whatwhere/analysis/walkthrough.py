@@ -17,7 +17,6 @@ from whatwhere.errors import SettingError, TextError, TokenError
 from whatwhere.position import positions
 from whatwhere.what import text as texts
 from whatwhere.what.embedding import TokenEmbedding
-from whatwhere.where.base import tabulate
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue import scheme as build_scheme
 from whatwhere.where.frequencies import angles
@@ -25,6 +24,7 @@ from whatwhere.where.query_key.axial_rotary import AxialRotary
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
 from whatwhere.where.query_key.rotary import Rotary
 from whatwhere.where.query_key.xpos import XPos
+from whatwhere.where.score_bias import tabulate
 
 LARGEST_TABLE = 1 << 28
 """Numbers in a random table: 1 GB of float32."""

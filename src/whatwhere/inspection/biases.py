@@ -17,7 +17,7 @@ from whatwhere.records import Missing
 
 if TYPE_CHECKING:
     from whatwhere.models.huggingface import Description, Plan
-    from whatwhere.where.base import DistanceBias
+    from whatwhere.where.score_bias import DistanceBias
 
 _FEWEST, _MOST = 4096, 32_768
 _POINTS = 48

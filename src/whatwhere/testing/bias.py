@@ -24,7 +24,7 @@ from whatwhere.testing.expected_bias import (
 from whatwhere.testing.harness import ImplementationError, Law, Measurement, NotSupported, Trial, Verdict, contiguous
 from whatwhere.testing.laws import repeated
 from whatwhere.testing.report import Report
-from whatwhere.where.base import ScoreBias, as_finite
+from whatwhere.where.score_bias import ScoreBias, as_finite
 
 BLOCK, WIDTH, SHIFT = 20, 160, 1_000
 FAR = 8_191

@@ -12,8 +12,8 @@ from whatwhere import reference
 from whatwhere.errors import DoorError, SettingError
 from whatwhere.position import as_positions
 from whatwhere.testing.harness import UNIT, Measurement
-from whatwhere.where.base import ScoreBias, tabulate
 from whatwhere.where.catalogue import catalogue, scheme
+from whatwhere.where.score_bias import ScoreBias, tabulate
 
 Table = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """(query positions, key positions) -> (heads, queries, keys), in float64."""

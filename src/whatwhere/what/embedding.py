@@ -298,9 +298,9 @@ class TokenEmbedding(nn.Embedding):
             raise TokenError(f"ids are whole numbers, but these have dtype {ids.dtype}.\nPass ids.long().")
 
     def _require_ids(self, ids: Tensor) -> None:
-        def outside(value: int, place: tuple[int, ...]) -> TokenError:
+        def outside(value: int, slot: tuple[int, ...]) -> TokenError:
             return TokenError(
-                f"id {value} at {place} is outside the vocabulary, which has {self.num_embeddings} tokens "
+                f"id {value} at {slot} is outside the vocabulary, which has {self.num_embeddings} tokens "
                 f"(0..{self.num_embeddings - 1}).\n"
                 "Check that the tokenizer belongs to this table, or make the table larger."
             )

@@ -21,11 +21,11 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from whatwhere.checks import require_choice, require_floating
+from whatwhere.coordinates import Allowed
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.kernels.backend import disabled, full_precision
 from whatwhere.kernels.blockwise_attention import ByBlocks, attention_by_blocks
-from whatwhere.position import Allowed
-from whatwhere.where.base import Element, as_finite, as_score_mod, tabulate
+from whatwhere.where.score_bias import Element, as_finite, as_score_mod, tabulate
 
 Engine = Literal["auto", "dense", "sdpa", "flex"]
 ENGINES: tuple[Engine, ...] = ("auto", "dense", "sdpa", "flex")

@@ -1,4 +1,4 @@
-"""Abstract bases of the three doors: the places at which position enters a Transformer.
+"""Abstract bases of the doors, where position enters a Transformer: the first two here, the third in score_bias.py.
 
     x_i         = what(token_i) + input(p_i)                                 InputEncoding
     score(i, j) = < query_key(q_i, p_i), query_key(k_j, p_j) > * scale       QueryKeyMap
@@ -8,28 +8,18 @@ A scheme is a final class derived from one of them. Variants are made by composi
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int64, Shaped
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from whatwhere.checks import require_device, require_floating, require_whole
-from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
-from whatwhere.kernels.blockwise_attention import ByBlocks
+from whatwhere.errors import PositionError, SettingError, ShapeError
 from whatwhere.kernels.embedding import Rows
-from whatwhere.kernels.toeplitz import toeplitz
-from whatwhere.position import Positions, PositionsLike, common_batch, of_queries_and_keys
+from whatwhere.position import Positions, PositionsLike, as_positions, is_number
 
 Bound = tuple[Tensor, ...]
 """What a query-key map computes from positions: tables that all layers may share."""
-
-Element = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""`element(batch, head, query_slot, key_slot)` -> the bias of that score; like a score_mod without the score."""
-
-Curve = Callable[[Tensor, Tensor], Tensor]
-"""`curve(head, distance)` -> the bias at that distance."""
 
 
 class InputEncoding(nn.Module, ABC):
@@ -244,7 +234,7 @@ class QueryKeyMap(nn.Module, ABC):
         Raises:
             SettingError: attention is bidirectional, but the scheme supports causal attention only.
         """
-        _require_direction(self, causal, "Rotary")
+        require_direction(self, self.causal_only, causal, "Rotary")
 
     def require_fit(self, name: str, x: Tensor, positions: Positions) -> None:
         """Check the shape of queries or keys against their positions.
@@ -282,188 +272,37 @@ class QueryKeyMap(nn.Module, ABC):
             require_device(name, x, positions.device)
 
 
-class ScoreBias(nn.Module, ABC):
-    """Door 3: a number for each pair of positions, added to the scaled score.
+def of_queries_and_keys(
+    queries: PositionsLike, keys: PositionsLike | None = None, device: torch.device | str | None = None
+) -> tuple[Positions, Positions]:
+    """Return the positions of queries and those of keys, one object where they are the same.
 
-        score(h, i, j) += element(h, p_i, p_j)
+    Args:
+        queries: positions of the queries, in any form that `as_positions` reads.
+        keys: positions of the keys; None where they are the queries'.
+        device: for positions made of a number.
 
-    A subclass sets `num_heads` and implements `bind`, which returns the bias as a function of single elements. The
-    dense table and FlexAttention's score_mod are both derived from it.
+    Raises:
+        PositionError: for a number of queries beside another number of keys: the queries may be the last tokens of the
+            keys, or another sequence.
+
+    Examples:
+        >>> from whatwhere import positions
+        >>> of_queries_and_keys(positions(9)[8:], 9)
+        (positions(1, start=8), positions(9))
     """
-
-    num_heads: int
-    """Heads of the queries."""
-    scale: float | None = None
-    """The softmax scale that the scheme requires; None leaves 1 / sqrt(head_dim)."""
-    by_content: ClassVar[bool] = False
-    """True where `bind` needs q, k or gates; then layers cannot share a bias."""
-    causal_only: bool = False
-    """True where the formula is not defined for keys later than the query; then attention must be causal."""
-
-    @abstractmethod
-    def bind(
-        self,
-        queries: Positions,
-        keys: Positions,
-        *,
-        q: Float[Tensor, "batch heads queries head_dim"] | None = None,
-        k: Float[Tensor, "batch key_heads keys head_dim"] | None = None,
-        gates: Float[Tensor, "batch heads keys"] | None = None,
-        causal: bool = True,
-    ) -> Element:
-        """Compute what depends on positions (and q, k, gates) once, and return the bias as a function of elements.
-
-        Args:
-            queries, keys: positions of the queries and keys.
-            q, k: queries and keys; passed only to a bias that depends on content.
-            gates: what `gates` returned for all keys.
-            causal: whether attention is causal.
-
-        Returns:
-            `element(batch, head, query_slot, key_slot)`, whose arguments are integer tensors that broadcast; `head` is
-            the head of the query, also with grouped queries.
-
-        Raises:
-            DoorError: content is needed, but missing.
-            ShapeError: q, k or gates have the wrong shape.
-            PositionError: the positions have several axes.
-        """
-
-    def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens"] | None:
-        """Return what a gated bias needs of each token, to be cached beside its key; None for other biases.
-
-        Args:
-            x: the vectors from which queries and keys are projected.
-        """
-        return None
-
-    def forward(
-        self,
-        positions: PositionsLike,
-        keys: PositionsLike | None = None,
-        causal: bool = False,
-        dtype: torch.dtype | None = None,
-    ) -> Float[Tensor, "batch heads queries keys"]:
-        """Return the bias of all pairs as a dense tensor, for the `attn_mask` of scaled_dot_product_attention.
-
-        Args:
-            positions: positions of the queries.
-            keys: positions of the keys; None is those of the queries.
-            causal: include the causal mask, as minus infinity.
-            dtype: dtype of the result; None is that of the formula. Values below its range become its lowest finite
-                number, so that softmax of a row is not NaN.
-
-        Returns:
-            The bias; batch is 1 where all sequences have the same positions.
-
-        Raises:
-            DoorError: the bias depends on queries and keys.
-            SettingError: causal=False, but the scheme supports causal attention only.
-        """
-        self._require_no_content()
-        self.require_direction(causal)
-        at_queries, at_keys = of_queries_and_keys(positions, keys, device_of(self))
-        element = self.bind(at_queries, at_keys, causal=causal)
-        rows = common_batch(at_queries, at_keys)
-        table = tabulate(element, rows, self.num_heads, at_queries.tokens, at_keys.tokens, at_queries.device)
-        table = as_finite(table, dtype or table.dtype)
-        return table.masked_fill(~at_queries.mask(at_keys), -torch.inf) if causal else table
-
-    def score_mod(
-        self, positions: PositionsLike, keys: PositionsLike | None = None
-    ) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]:
-        """Return the bias as a score_mod for `torch.nn.attention.flex_attention.flex_attention`.
-
-        It masks nothing; a scheme that is `causal_only` needs a causal block mask as well.
-
-        Args:
-            positions: positions of the queries.
-            keys: positions of the keys; None is those of the queries.
-
-        Returns:
-            `score_mod(score, batch, head, query_slot, key_slot)`.
-
-        Raises:
-            DoorError: the bias depends on queries and keys.
-        """
-        self._require_no_content()
-        return as_score_mod(self.bind(*of_queries_and_keys(positions, keys, device_of(self))))
-
-    def require_direction(self, causal: bool) -> None:
-        """Check that the scheme supports attention of this direction.
-
-        Args:
-            causal: whether attention is causal.
-
-        Raises:
-            SettingError: attention is bidirectional, but the scheme supports causal attention only.
-        """
-        _require_direction(self, causal, "ALiBi")
-
-    def by_blocks(self, positions: Positions, causal: bool) -> ByBlocks | None:
-        """Return the bias in the form that blockwise attention reads without a dense table; None where there is none.
-
-        Called only in eager mode, on the CPU, for positions that count up by one.
-
-        Args:
-            positions: positions of queries and keys.
-            causal: whether attention is causal.
-        """
-        return None
-
-    def _require_no_content(self) -> None:
-        if self.by_content:
-            raise DoorError(
-                f"{type(self).__name__} depends on queries and keys, so it needs more than positions.\n"
-                "Use here = where.at(positions) and here.attention(q, k, v)."
-            )
-
-
-class DistanceBias(ScoreBias, ABC):
-    """A bias that depends on the distance alone, query minus key.
-
-    A subclass sets `num_heads` and implements `curve`. For queries and keys that count up by one the table is Toeplitz,
-    one value for each distance, which blockwise attention makes use of.
-    """
-
-    @abstractmethod
-    def curve(self, device: torch.device) -> Curve:
-        """Return the bias as a function of head and distance.
-
-        Args:
-            device: device of the tensors that the function needs. They are created here rather than in the function,
-                because FlexAttention traces it.
-
-        Returns:
-            `curve(head, distance)`, whose arguments are integer tensors that broadcast; earlier keys have positive
-            distances.
-        """
-
-    def by_blocks(self, positions: Positions, causal: bool) -> ByBlocks | None:
-        """Return one value for each distance, shared by all pairs at that distance."""
-        heads = torch.arange(self.num_heads, device=positions.device)[:, None]
-        distances = torch.arange(1 - positions.tokens, positions.tokens, device=positions.device)
-        return toeplitz(self.curve(positions.device)(heads, distances), causal)
-
-    def bind(
-        self,
-        queries: Positions,
-        keys: Positions,
-        *,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        gates: Tensor | None = None,
-        causal: bool = True,
-    ) -> Element:
-        """Return the bias as a function of elements."""
-        owner = type(self).__name__
-        at_query, at_key = queries.single_axis(owner), keys.single_axis(owner)
-        curve = self.curve(queries.device)
-
-        def element(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return curve(h, at_query[b % at_query.shape[0], i] - at_key[b % at_key.shape[0], j])
-
-        return element
+    at_queries = as_positions(queries, device)
+    if keys is None or keys is queries or (is_number(queries) and is_number(keys) and queries == keys):
+        return at_queries, at_queries
+    at_keys = as_positions(keys, device)
+    if is_number(queries) and at_queries.tokens != at_keys.tokens:
+        raise PositionError(
+            f"{at_queries.tokens} queries and {at_keys.tokens} keys do not say whether the queries are the last tokens "
+            "of the keys or another sequence.\n"
+            f"For the last tokens: p = positions({at_keys.tokens}), and p[{-at_queries.tokens}:] for the queries; for "
+            f"another sequence positions({at_queries.tokens})."
+        )
+    return at_queries, at_keys
 
 
 def device_of(*modules: nn.Module) -> torch.device | None:
@@ -476,50 +315,17 @@ def device_of(*modules: nn.Module) -> torch.device | None:
     return next((parameter.device for module in modules for parameter in module.parameters()), None)
 
 
-def _require_direction(scheme: QueryKeyMap | ScoreBias, causal: bool, other: str) -> None:
-    if scheme.causal_only and not causal:
+def require_direction(scheme: nn.Module, causal_only: bool, causal: bool, other: str) -> None:
+    """Raise SettingError where a scheme supports causal attention only, but attention is bidirectional.
+
+    Args:
+        scheme: named in the error.
+        causal_only: whether it supports causal attention only.
+        causal: whether attention is causal.
+        other: a scheme of the same door that supports both directions, for the error.
+    """
+    if causal_only and not causal:
         raise SettingError(
             f"{type(scheme).__name__} supports causal attention only, but got causal=False.\n"
             f"Pass causal=True, or choose a scheme that supports both directions, such as {other}."
         )
-
-
-def tabulate(
-    element: Element, batch: int, heads: int, queries: int, keys: int, device: torch.device, first: int = 0
-) -> Shaped[Tensor, "batch heads queries keys"]:
-    """Evaluate a function of elements at every (batch, head, query, key).
-
-    Args:
-        element: bias or mask as a function of elements.
-        batch, heads, queries, keys: sizes of the table.
-        device: device of the table.
-        first: index of its first query.
-
-    Examples:
-        >>> tabulate(lambda b, h, i, j: i - j, 1, 1, 2, 2, torch.device("cpu"))
-        tensor([[[[ 0, -1],
-                  [ 1,  0]]]])
-    """
-    b, h, i, j = (torch.arange(n, device=device) for n in (batch, heads, queries, keys))
-    table = element(b[:, None, None, None], h[:, None, None], i[:, None] + first, j)
-    return table.expand(batch, heads, queries, keys)
-
-
-def as_score_mod(element: Element) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """Return a function of elements in FlexAttention's form: the bias added to a score."""
-
-    def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return score + element(b, h, i, j)
-
-    return score_mod
-
-
-def as_finite(table: Float[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape"]:
-    """Cast to a dtype, with its lowest finite number in place of values below its range.
-
-    The lowest number of float16 is -65504: a head of slope 1/2 is below it from distance 131,009 on, and minus infinity
-    for every key would make the softmax of the row NaN.
-    """
-    if torch.finfo(dtype).min <= torch.finfo(table.dtype).min:
-        return table.to(dtype)
-    return table.clamp(min=torch.finfo(dtype).min).to(dtype)

@@ -16,11 +16,12 @@ from whatwhere.checks import require_device, require_floating, require_positive,
 from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
 from whatwhere.initialization import reset
 from whatwhere.kernels.embedding import Rows, embed, summed
-from whatwhere.position import Positions, PositionsLike, common_batch, of_queries_and_keys
+from whatwhere.position import Positions, PositionsLike
 from whatwhere.what.embedding import TokenEmbedding
-from whatwhere.where.attention import Engine, Scores, attention, join
-from whatwhere.where.base import InputEncoding, QueryKeyMap, ScoreBias, device_of, tabulate
-from whatwhere.where.pass_cache import PassCache, both, both_rules, require_mask
+from whatwhere.where.attention import Engine, attention
+from whatwhere.where.base import InputEncoding, QueryKeyMap, device_of, of_queries_and_keys
+from whatwhere.where.pass_cache import PassCache, require_mask
+from whatwhere.where.score_bias import ScoreBias
 
 Scheme = InputEncoding | QueryKeyMap | ScoreBias
 
@@ -320,38 +321,8 @@ class Here:
         for door in (self.where.query_key, scheme):
             if door is not None:
                 door.require_direction(causal)
-        scores = self._scores(q, k, causal, mask, gates)
+        scores = self._cache.scores(scheme, q, k, causal, mask, gates)
         return attention(q, k, v, scores, scale=self.scale, dropout=dropout, engine=engine)
-
-    def _scores(self, q: Tensor, k: Tensor, causal: bool, mask: Tensor | None, gates: Tensor | None) -> Scores:
-        scheme, cache = self.where.score, self._cache
-        rule = cache.allowed(causal)
-        if scheme is not None and scheme.by_content:
-            element = scheme.bind(cache.queries, cache.keys, q=q, k=k, gates=gates, causal=causal)
-            sizes = (q.shape[0], scheme.num_heads, q.shape[2], k.shape[2], q.device)
-
-            def added(dtype: torch.dtype) -> Tensor | None:
-                return join(tabulate(element, *sizes), both(cache.mask(causal), mask), dtype)
-
-            run = causal and cache.run and mask is None
-            return Scores(element, both_rules(rule, mask), run, added, batch=q.shape[0])
-        rows = common_batch(cache.queries, cache.keys)
-        if mask is None:
-            run = causal and cache.run
-            return Scores(
-                cache.element(scheme, causal),
-                rule,
-                run,
-                lambda dtype: cache.added(scheme, causal, dtype),
-                lambda: cache.by_blocks(scheme, causal),
-                rows,
-            )
-
-        def added_too(dtype: torch.dtype) -> Tensor | None:
-            return join(cache.table(scheme, causal), both(cache.mask(causal), mask), dtype)
-
-        rows = rows if mask.shape[0] == 1 else mask.shape[0]
-        return Scores(cache.element(scheme, causal), both_rules(rule, mask), False, added_too, batch=rows)
 
 
 def bind(

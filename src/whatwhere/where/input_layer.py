@@ -7,8 +7,9 @@ from torch import Tensor, nn
 from whatwhere.errors import DoorError, ShapeError
 from whatwhere.position import PositionsLike, as_positions
 from whatwhere.what.embedding import Init, Scale, TokenEmbedding
-from whatwhere.where.base import InputEncoding, QueryKeyMap, ScoreBias
+from whatwhere.where.base import InputEncoding, QueryKeyMap
 from whatwhere.where.binding import Here, Where
+from whatwhere.where.score_bias import ScoreBias
 
 
 class InputLayer(nn.Module):

@@ -6,11 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whatwhere.coordinates import Allowed
 from whatwhere.errors import ShapeError
 from whatwhere.kernels.blockwise_attention import ByBlocks
-from whatwhere.position import Allowed, Positions, common_batch
-from whatwhere.where.attention import join
-from whatwhere.where.base import Bound, Element, InputEncoding, QueryKeyMap, ScoreBias, tabulate
+from whatwhere.position import Positions, common_batch
+from whatwhere.where.attention import Scores, join
+from whatwhere.where.base import Bound, InputEncoding, QueryKeyMap
+from whatwhere.where.score_bias import Element, ScoreBias, tabulate
 
 
 class PassCache:
@@ -79,6 +81,44 @@ class PassCache:
         )
         return added
 
+    def scores(
+        self,
+        scheme: ScoreBias | None,
+        q: Tensor,
+        k: Tensor,
+        causal: bool,
+        mask: Tensor | None,
+        gates: Tensor | None,
+    ) -> Scores:
+        """Return bias and mask of the scores, from the tables of the pass where they do not depend on q and k."""
+        rule = self.allowed(causal)
+        if scheme is not None and scheme.by_content:
+            element = scheme.bind(self.queries, self.keys, q=q, k=k, gates=gates, causal=causal)
+            sizes = (q.shape[0], scheme.num_heads, q.shape[2], k.shape[2], q.device)
+
+            def added(dtype: torch.dtype) -> Tensor | None:
+                return join(tabulate(element, *sizes), _both(self.mask(causal), mask), dtype)
+
+            run = causal and self.run and mask is None
+            return Scores(element, _both_rules(rule, mask), run, added, batch=q.shape[0])
+        rows = common_batch(self.queries, self.keys)
+        if mask is None:
+            run = causal and self.run
+            return Scores(
+                self.element(scheme, causal),
+                rule,
+                run,
+                lambda dtype: self.added(scheme, causal, dtype),
+                lambda: self.by_blocks(scheme, causal),
+                rows,
+            )
+
+        def added_too(dtype: torch.dtype) -> Tensor | None:
+            return join(self.table(scheme, causal), _both(self.mask(causal), mask), dtype)
+
+        rows = rows if mask.shape[0] == 1 else mask.shape[0]
+        return Scores(self.element(scheme, causal), _both_rules(rule, mask), False, added_too, batch=rows)
+
     def _once(self, key: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
         if key not in self._values:
             self._values[key] = compute()
@@ -98,14 +138,14 @@ def require_mask(mask: Tensor, q: Tensor, k: Tensor) -> None:
     )
 
 
-def both(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+def _both(first: Tensor | None, second: Tensor | None) -> Tensor | None:
     """Return the mask of the pairs that two masks allow; None allows all."""
     if first is None or second is None:
         return second if first is None else first
     return first & second
 
 
-def both_rules(rule: Allowed | None, mask: Tensor | None) -> Allowed | None:
+def _both_rules(rule: Allowed | None, mask: Tensor | None) -> Allowed | None:
     """Return the mask of the pairs that a formula and a table allow, as a formula; None allows all."""
     if mask is None:
         return rule

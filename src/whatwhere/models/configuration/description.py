@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from whatwhere.position import Positions
-    from whatwhere.where.base import InputEncoding, QueryKeyMap, ScoreBias
+    from whatwhere.where.base import InputEncoding, QueryKeyMap
     from whatwhere.where.binding import Where
     from whatwhere.where.input_layer import InputLayer
     from whatwhere.where.scaling import Scaling
+    from whatwhere.where.score_bias import ScoreBias
 
 EmbeddingScale = float | Literal["sqrt_dim", "sqrt_dim_rounded"]
 

@@ -14,13 +14,13 @@ from whatwhere.errors import CheckpointError
 from whatwhere.models.configuration.description import EmbeddingScale
 from whatwhere.position import Positions
 from whatwhere.what.embedding import TokenEmbedding
-from whatwhere.where.base import ScoreBias, tabulate
 from whatwhere.where.input.learned import Learned
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
 from whatwhere.where.query_key.rotary import Rotary
 from whatwhere.where.scaling import YaRN
 from whatwhere.where.score.alibi import ALiBi
 from whatwhere.where.score.t5 import T5
+from whatwhere.where.score_bias import ScoreBias, tabulate
 
 COMPARED_AT = (1, 64, 4095)
 """Positions at which a rotary module is compared with its configuration; twice the original length is one more."""

@@ -118,7 +118,7 @@ def _with_content(score: Any, distances: int) -> Float[np.ndarray, "heads distan
     import torch
 
     from whatwhere.position import positions
-    from whatwhere.where.base import tabulate
+    from whatwhere.where.score_bias import tabulate
 
     keys, last = positions(distances), positions(1, start=distances - 1)
     heads, features = score.num_heads, getattr(score, "head_dim", 1)

@@ -12,11 +12,9 @@ from whatwhere.checks import require_whole
 from whatwhere.errors import SettingError, UnknownScheme
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue.entry import Scheme as Scheme
-from whatwhere.where.catalogue.input import ENTRIES as _INPUT
-from whatwhere.where.catalogue.query_key import ENTRIES as _QUERY_KEY
-from whatwhere.where.catalogue.score import ENTRIES as _SCORE
+from whatwhere.where.catalogue.schemes import ENTRIES
 
-catalogue: Mapping[str, Scheme] = MappingProxyType({entry.name: entry for entry in (*_INPUT, *_QUERY_KEY, *_SCORE)})
+catalogue: Mapping[str, Scheme] = MappingProxyType({entry.name: entry for entry in ENTRIES})
 
 
 def scheme(

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from whatwhere.errors import ShapeError
-from whatwhere.where.base import InputEncoding, QueryKeyMap, ScoreBias
+from whatwhere.where.base import InputEncoding, QueryKeyMap
 from whatwhere.where.binding import Where
+from whatwhere.where.score_bias import ScoreBias
 
 Door = Literal["input", "query_key", "score"]
 _ANY = 1_000_000

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import ShapeError
-from whatwhere.where.base import Curve, DistanceBias
 from whatwhere.where.frequencies import to_device
+from whatwhere.where.score_bias import Curve, DistanceBias
 
 
 @final

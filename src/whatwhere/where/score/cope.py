@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_generator, require_positive, require_whole
 from whatwhere.position import Positions
-from whatwhere.where.base import Element, ScoreBias
-from whatwhere.where.content_bias import contract, for_each_head, require_content
+from whatwhere.where.score_bias import Element, ScoreBias, contract, for_each_head, require_content
 
 
 @final

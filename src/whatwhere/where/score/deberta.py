@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from whatwhere.checks import require_choice, require_even, require_generator, require_positive, require_whole
 from whatwhere.errors import SettingError
 from whatwhere.position import Positions
-from whatwhere.where.base import Element, ScoreBias
-from whatwhere.where.content_bias import contract, distances, for_each_head, require_content
 from whatwhere.where.frequencies import to_device
+from whatwhere.where.score_bias import Element, ScoreBias, contract, distances, for_each_head, require_content
 
 TERMS = ("c2p", "p2c")
 

@@ -10,8 +10,7 @@ from torch.nn import functional as F
 from whatwhere.checks import readable, require_generator, require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.position import Positions
-from whatwhere.where.base import Element, ScoreBias
-from whatwhere.where.content_bias import contract
+from whatwhere.where.score_bias import Element, ScoreBias, contract
 
 
 @final

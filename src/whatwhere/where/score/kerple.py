@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from whatwhere.checks import require_choice, require_generator, require_whole
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.where.base import Curve, DistanceBias
+from whatwhere.where.score_bias import Curve, DistanceBias
 
 Kind = Literal["log", "power"]
 KINDS: tuple[Kind, ...] = ("log", "power")

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from whatwhere.checks import require_even, require_positive, require_whole
-from whatwhere.where.base import Curve, DistanceBias
 from whatwhere.where.frequencies import inverse_frequencies
+from whatwhere.where.score_bias import Curve, DistanceBias
 
 
 @final

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_even, require_generator, require_positive, require_whole
 from whatwhere.errors import SettingError
-from whatwhere.where.base import Curve, DistanceBias
 from whatwhere.where.frequencies import to_device
+from whatwhere.where.score_bias import Curve, DistanceBias
 
 
 @final

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_even, require_generator, require_positive, require_whole
 from whatwhere.position import Positions
-from whatwhere.where.base import Element, ScoreBias
-from whatwhere.where.content_bias import contract, for_each_head, require_content
 from whatwhere.where.frequencies import sinusoid
+from whatwhere.where.score_bias import Element, ScoreBias, contract, for_each_head, require_content
 
 
 @final

@@ -1,0 +1,396 @@
+"""Coordinates, orders and documents of tokens as plain tensors: checked, sampled at random, or counted for digits.
+
+`Positions` are made of them.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Int64, Integer
+from torch import Tensor
+
+from whatwhere.checks import as_whole, require_range, require_whole
+from whatwhere.errors import PositionError, ShapeError, TokenError
+
+Allowed = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""`allowed(batch, head, query_slot, key_slot)` -> bool: may this query attend to this key?"""
+
+LIMIT = (1 << 63) - 1
+"""One more than the last position, so that the number after a position is one of int64 too."""
+
+_MAX_SAMPLES = 2**27
+"""Random numbers that are sampled at once: half a gigabyte, and twice that to sort them."""
+
+
+def checked_coordinates(ids: Integer[Tensor, "*axes_batch tokens"]) -> Int64[Tensor, "axes batch tokens"]:
+    """Return position ids of any shape as (axes, batch, tokens), after checking them.
+
+    Args:
+        ids: (tokens), (batch, tokens) or (axes, batch, tokens), each 0..2**63-2; integers of any type.
+
+    Raises:
+        PositionError: an id is negative or too large, or they are no tensor of integers.
+        ShapeError: they have more than three dimensions, or none.
+
+    Examples:
+        >>> checked_coordinates(torch.tensor([3, 4])).shape
+        torch.Size([1, 1, 2])
+    """
+    require_tensor("position ids", ids, "ids")
+    require_integral(ids)
+    if ids.dim() not in (1, 2, 3):
+        raise ShapeError(
+            "position ids need shape (tokens), (batch, tokens) or (axes, batch, tokens), but these have "
+            f"{tuple(ids.shape)}.\nFor one token pass ids[None]; drop axes of length 1 with ids.squeeze()."
+        )
+    index = ids.long().reshape((1,) * (3 - ids.dim()) + tuple(ids.shape))
+    require_positions(index, ids.dtype)
+    return index
+
+
+def rows_like(index: Int64[Tensor, "axes batch tokens"], name: str, given: Tensor) -> Int64[Tensor, "batch tokens"]:
+    """Return an order or a segment as (batch, tokens) of these coordinates, after checking its shape and dtype.
+
+    Args:
+        index: the coordinates.
+        name: of the setting, for the error.
+        given: (tokens), or (batch, tokens) where batch may be 1; integers of any type.
+
+    Raises:
+        PositionError: it has no integer dtype.
+        ShapeError: it has other tokens or sequences.
+    """
+    _, batch, tokens = index.shape
+    rows = given if given.dim() > 1 else given[None]
+    if rows.dim() != 2 or rows.shape[0] not in (1, batch) or rows.shape[1] != tokens:
+        raise ShapeError(
+            f"{name} has shape {tuple(given.shape)}, but needs ({tokens}) or ({batch}, {tokens}): the tokens and "
+            f"sequences of the index.\nMake one number for each token."
+        )
+    if rows.is_floating_point() or rows.dtype == torch.bool:
+        raise PositionError(f"{name} needs whole numbers, but has dtype {given.dtype}.\nPass {name}.long().")
+    return rows.to(index.device, torch.int64).expand(batch, -1)
+
+
+def slots_of(index: Int64[Tensor, "axes batch tokens"]) -> Int64[Tensor, "batch tokens"]:
+    """Return the slot of each token in its sequence: 0, 1, 2, ..."""
+    return torch.arange(index.shape[-1], device=index.device).expand(index.shape[1:])
+
+
+def end_of(index: Tensor) -> int:
+    """Return the largest coordinate, plus 1; 0 where there are no tokens."""
+    return int(index.max()) + 1 if index.numel() else 0
+
+
+def is_run(order: Int64[Tensor, "batch tokens"]) -> bool:
+    """Return whether each number is the one before it, plus 1."""
+    return bool((order.diff(dim=-1) == 1).all())
+
+
+def require_count(name: str, given: object) -> int:
+    """Return a number of tokens or a start as a Python int; raise PositionError unless it is whole and at least 0."""
+    number = as_whole(given)
+    if number is None or number < 0:
+        raise PositionError(
+            f"positions got {name}={given!r}, but need a whole number of 0 or more.\n"
+            "For padding on the left use Positions.from_mask(mask)."
+        )
+    return number
+
+
+def require_tensor(what: str, given: object, name: str) -> None:
+    """Raise PositionError unless something is a tensor; `what` and `name` are what the error calls it."""
+    if not isinstance(given, Tensor):
+        raise PositionError(
+            f"{what} was given as {type(given).__name__}, but must be a tensor of whole numbers.\n"
+            f"Pass torch.tensor({name})."
+        )
+
+
+def require_integral(values: Tensor) -> None:
+    """Raise PositionError unless a tensor has an integer dtype."""
+    if values.dtype == torch.bool or values.is_floating_point() or values.is_complex():
+        raise PositionError(
+            f"positions are whole numbers, but these have dtype {values.dtype}.\n"
+            "For a padding mask use Positions.from_mask(mask), with a mask of True and False or 1 and 0."
+        )
+
+
+def require_positions(index: Tensor, given: torch.dtype) -> None:
+    """Raise PositionError unless all positions are in 0..2**63-2; `given` is the dtype from which they were cast."""
+
+    def outside(value: int, slot: tuple[int, ...]) -> PositionError:
+        if value < 0 and given == torch.uint64:
+            value += 1 << 64
+        if value < 0:
+            return PositionError(
+                f"position {value} at {slot} is negative, but positions count from 0.\n"
+                "For padding on the left use Positions.from_mask(mask)."
+            )
+        return PositionError(
+            f"position {value} at {slot} is too large: the last position is 2**63 - 2.\nPass smaller ones."
+        )
+
+    require_range(index, LIMIT, outside)
+
+
+def not_a_mask(value: int, slot: tuple[int, ...]) -> PositionError:
+    """Return the error of a mask that has another number than 0 and 1."""
+    return PositionError(
+        f"a mask has 0 and 1, but this one has {value} at {slot}.\nFor other numbers compare: mask == value."
+    )
+
+
+def not_a_document(value: int, slot: tuple[int, ...]) -> PositionError:
+    """Return the error of a segment below -1; `value` is the segment plus 1."""
+    return PositionError(
+        f"segment {value - 1} at {slot} is no document: they count from 0, and -1 is padding.\nNumber them so."
+    )
+
+
+def attention_rule(
+    query_order: Int64[Tensor, "query_batch queries"],
+    key_order: Int64[Tensor, "key_batch keys"],
+    query_segment: Int64[Tensor, "query_batch queries"] | None,
+    key_segment: Int64[Tensor, "key_batch keys"] | None,
+    causal: bool,
+) -> Allowed:
+    """Return the attention mask as a function of elements.
+
+        allowed(b, i, j) = (order_j <= order_i, if causal) and segment_j = segment_i and segment_j >= 0
+
+    Args:
+        query_order, key_order: which token is later.
+        query_segment, key_segment: document of each token, -1 for padding; None is document 0 for all.
+        causal: whether keys later than the query are masked; must be True where neither has segments.
+
+    Examples:
+        >>> order = torch.tensor([[0, 1, 2]])
+        >>> allowed = attention_rule(order, order, None, None, causal=True)
+        >>> allowed(torch.tensor(0), torch.tensor(0), torch.tensor(1), torch.arange(3))
+        tensor([ True,  True, False])
+    """
+    if query_segment is None and key_segment is not None:
+        query_segment = torch.zeros_like(query_order)
+    if key_segment is None and query_segment is not None:
+        key_segment = torch.zeros_like(key_order)
+
+    def rule(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        at_query, at_key = (b % query_order.shape[0], i), (b % key_order.shape[0], j)
+        if query_segment is None or key_segment is None:
+            return key_order[at_key] <= query_order[at_query]
+        document = key_segment[at_key]
+        same = (document == query_segment[at_query]) & (document >= 0)
+        return same & (key_order[at_key] <= query_order[at_query]) if causal else same
+
+    return rule
+
+
+def document_ends(
+    segment: Int64[Tensor, "batch tokens"] | None,
+    order: Int64[Tensor, "batch tokens"],
+    other_segment: Int64[Tensor, "other_batch others"] | None,
+    other_index: Int64[Tensor, "axes other_batch others"],
+    rows: int,
+) -> Int64[Tensor, "rows tokens"]:
+    """Return the largest coordinate, plus 1, of the other tokens that share each token's document; 0 if none.
+
+    Args:
+        segment, order: document and order of the tokens; None is document 0 for all.
+        other_segment, other_index: documents and coordinates of the other tokens.
+        rows: sequences of both together.
+    """
+    if other_index.shape[2] == 0:
+        return torch.zeros_like(order)
+    ends = other_index.amax(0) + 1
+    if segment is None and other_segment is None:
+        return ends.amax(-1, keepdim=True).expand(rows, order.shape[1])
+    document = torch.zeros_like(order) if segment is None else segment
+    others = torch.zeros_like(ends) if other_segment is None else other_segment
+    document, others, ends = (x.expand(rows, -1).contiguous() for x in (document, others, ends))
+    # Sorted by document, and within one by coordinate, the last of each is its largest: no table of all pairs.
+    slot = ends.argsort(dim=-1, stable=True)
+    slot = slot.gather(-1, others.gather(-1, slot).argsort(dim=-1, stable=True))
+    documents = others.gather(-1, slot)
+    last = (torch.searchsorted(documents, document, right=True) - 1).clamp(min=0)
+    return torch.where(documents.gather(-1, last) == document, ends.gather(-1, slot.gather(-1, last)), 0)
+
+
+def last_document(segment: Int64[Tensor, "batch tokens"]) -> Int64[Tensor, "batch 1"]:
+    """Return the document of the last real token of each sequence; 0 where there is none.
+
+    Examples:
+        >>> last_document(torch.tensor([[0, 1, -1]]))
+        tensor([[1]])
+    """
+    if segment.shape[1] == 0:
+        return segment.new_zeros(segment.shape[0], 1)
+    slots = torch.arange(segment.shape[1], device=segment.device)
+    last = torch.where(segment >= 0, slots, 0).amax(-1, keepdim=True)
+    return segment.gather(-1, last).clamp(min=0)
+
+
+def next_coordinate(
+    index: Int64[Tensor, "1 batch tokens"], segment: Int64[Tensor, "batch tokens"] | None
+) -> Int64[Tensor, "batch 1"]:
+    """Return the coordinate after the last of each sequence's last document, whose coordinates must count on by 1.
+
+    Raises:
+        PositionError: the coordinates of some sequence do not count on by 1.
+
+    Examples:
+        >>> next_coordinate(torch.tensor([[[0, 1, 2, 0, 1]]]), torch.tensor([[0, 0, 0, 1, 1]]))
+        tensor([[2]])
+    """
+    line = index[0]
+    if line.shape[1] == 0:
+        return line.new_zeros(line.shape[0], 1)
+    member = torch.ones_like(line) if segment is None else (segment == last_document(segment)).long()
+    count = member.cumsum(-1)
+    end = torch.where(member > 0, line + 1, 0).amax(-1, keepdim=True)
+    unexpected = (member > 0) & (line != end - count[..., -1:] + count - 1)
+    require_range(unexpected.sum(-1), 1, _not_consecutive)
+    return end
+
+
+def _not_consecutive(count: int, slot: tuple[int, ...]) -> PositionError:
+    return PositionError(
+        f"the coordinates of sequence {slot[0]} do not count on by 1, so nothing says how they continue.\n"
+        "State the next ones: positions(n, start=...). Or make those of the whole sequence first, and slice them: "
+        "p[t : t + 1]."
+    )
+
+
+def sample_increasing(
+    n: int, max_length: int, batch: int = 1, generator: torch.Generator | None = None
+) -> Int64[Tensor, "batch n"]:
+    """Return n of the numbers 0..max_length-1 in increasing order, sampled without repetition for each sequence.
+
+    Args:
+        n: numbers of a sequence, at most max_length.
+        max_length: how many numbers to sample from.
+        batch: sequences.
+        generator: to sample with, on its device; None is PyTorch's global random state.
+
+    Raises:
+        PositionError: n is no whole number of 0..max_length, or there are more than 2**27 numbers to sample.
+        ShapeError: max_length or batch is not a whole number of at least 1.
+
+    Examples:
+        >>> sample_increasing(3, max_length=3)
+        tensor([[0, 1, 2]])
+    """
+    _require_sizes("randomized", n, max_length, batch)
+    if batch * max_length > _MAX_SAMPLES:
+        raise PositionError(
+            f"randomized(max_length={max_length}, batch={batch}) would sample {batch * max_length:,} numbers, but "
+            f"at most {_MAX_SAMPLES:,} are sampled at once.\nLower one of them."
+        )
+    keys = torch.rand(batch, max_length, generator=generator, device=_device(generator))
+    return keys.argsort(-1)[:, :n].sort(-1).values
+
+
+def sample_starts(
+    n: int, max_length: int, batch: int = 1, generator: torch.Generator | None = None
+) -> Int64[Tensor, " batch"]:
+    """Return a start for each sequence, sampled uniformly, so that n tokens from there lie within 0..max_length-1.
+
+    Args:
+        n: tokens, at most max_length.
+        max_length: how many positions there are.
+        batch: sequences.
+        generator: to sample with, on its device; None is PyTorch's global random state.
+
+    Raises:
+        PositionError: n is no whole number of 0..max_length.
+        ShapeError: max_length or batch is not a whole number of at least 1.
+
+    Examples:
+        >>> sample_starts(5, max_length=5, batch=2)
+        tensor([0, 0])
+    """
+    _require_sizes("random_offset", n, max_length, batch)
+    return torch.randint(max_length - n + 1, (batch,), generator=generator, device=_device(generator))
+
+
+def count_digits(
+    ids: Integer[Tensor, "*batch tokens"],
+    digit_ids: Sequence[int] | Integer[Tensor, " digits"],
+    offset: int | Integer[Tensor, " batch"] = 0,
+) -> Int64[Tensor, "batch tokens"]:
+    """Return 1, 2, 3, ... at the digits of each number, plus an offset, and 0 at other tokens.
+
+    Args:
+        ids: token ids, (tokens) or (batch, tokens).
+        digit_ids: the tokens that are digits.
+        offset: added at digits, 0 or more; a tensor has one for each sequence.
+
+    Raises:
+        TokenError: digit_ids are empty or not whole numbers.
+        PositionError: the offset is negative.
+        ShapeError: ids are no tensor of these shapes, or the offset is for other sequences.
+
+    Examples:
+        >>> count_digits(torch.tensor([7, 0, 5, 99, 3, 1]), digit_ids=range(10))
+        tensor([[1, 2, 3, 0, 1, 2]])
+    """
+    rows = _id_rows(ids)
+    digits = torch.as_tensor(digit_ids if isinstance(digit_ids, Tensor) else list(digit_ids), device=rows.device)
+    if digits.numel() == 0 or digits.is_floating_point() or digits.dtype == torch.bool:
+        raise TokenError(
+            f"abacus got digit_ids={digit_ids!r}, but needs the ids of the digits.\nPass them all, as in range(10)."
+        )
+    added = _offset(offset, rows)
+    digit = torch.isin(rows, digits)
+    first = digit & ~torch.nn.functional.pad(digit[:, :-1], (1, 0))
+    slot = torch.arange(rows.shape[1], device=rows.device).expand_as(rows)
+    start = torch.where(first, slot, 0).cummax(-1).values
+    return torch.where(digit, slot - start + 1 + added, 0)
+
+
+def _require_sizes(owner: str, n: int, max_length: int, batch: int) -> None:
+    require_whole(owner, max_length=max_length, batch=batch)
+    if as_whole(n) is None or not 0 <= n <= max_length:
+        raise PositionError(
+            f"{owner}({n!r}, max_length={max_length}) needs a whole number of tokens from 0 to max_length.\n"
+            "Pass a larger max_length, or fewer tokens."
+        )
+
+
+def _device(generator: torch.Generator | None) -> torch.device | None:
+    return None if generator is None else generator.device
+
+
+def _id_rows(ids: object) -> Int64[Tensor, "batch tokens"]:
+    if not isinstance(ids, Tensor) or ids.dim() not in (1, 2):
+        given = f"shape {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
+        raise ShapeError(
+            f"abacus needs token ids as a tensor of (tokens) or (batch, tokens), but got {given}.\n"
+            "Pass torch.tensor(ids)."
+        )
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise TokenError(f"ids are whole numbers, but these have dtype {ids.dtype}.\nPass ids.long().")
+    require_range(ids, torch.iinfo(torch.int64).max, _negative_id)
+    return ids.long().reshape(-1, ids.shape[-1])
+
+
+def _offset(offset: int | Tensor, rows: Tensor) -> int | Tensor:
+    if isinstance(offset, Tensor):
+        if offset.shape != rows.shape[:1] or offset.is_floating_point() or offset.dtype == torch.bool:
+            raise ShapeError(
+                f"abacus got an offset of shape {tuple(offset.shape)} and dtype {offset.dtype}, but needs a whole "
+                f"number, or one for each of the {rows.shape[0]} sequences.\nPass torch.randint(100, (batch,))."
+            )
+        require_range(offset, torch.iinfo(torch.int64).max, lambda value, slot: _negative(value))
+        return offset.to(rows.device, torch.int64)[:, None]
+    if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+        raise _negative(offset)
+    return offset
+
+
+def _negative_id(value: int, slot: tuple[int, ...]) -> TokenError:
+    return TokenError(f"id {value} at {slot} is negative, but ids count from 0.\nPass the id of a token.")
+
+
+def _negative(offset: object) -> PositionError:
+    return PositionError(f"abacus got offset={offset!r}, but needs a whole number of 0 or more.\nPass 0 for no offset.")

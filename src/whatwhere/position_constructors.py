@@ -1,0 +1,368 @@
+"""The fields of `Positions`, the constructors, and slices, whose fields are computed when they are first read."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self, SupportsIndex
+
+import torch
+from jaxtyping import Bool, Int64, Integer
+from torch import Tensor
+
+from whatwhere.checks import as_whole, readable, require_range, require_whole
+from whatwhere.coordinates import (
+    checked_coordinates,
+    count_digits,
+    end_of,
+    is_run,
+    not_a_document,
+    not_a_mask,
+    require_integral,
+    require_tensor,
+    rows_like,
+    sample_increasing,
+    sample_starts,
+    slots_of,
+)
+from whatwhere.errors import PositionError, ShapeError
+
+_FIELDS = ("index", "order", "segment", "run", "max_length")
+
+
+@dataclass(frozen=True, eq=False)
+class PositionConstructors:
+    """The fields of `Positions` and its constructors: one class method for each kind of input."""
+
+    index: Int64[Tensor, "axes batch tokens"]
+    order: Int64[Tensor, "batch tokens"]
+    # A default_factory leaves no class attribute, so a field that a slice has not computed yet goes to __getattr__.
+    segment: Int64[Tensor, "batch tokens"] | None = field(default_factory=lambda: None)
+    run: bool = field(default_factory=bool)
+    max_length: int | None = field(default_factory=lambda: None)
+
+    @property
+    def axes(self) -> int:
+        """How many coordinates a token has."""
+        return self.index.shape[0]
+
+    @property
+    def batch(self) -> int:
+        """How many sequences; 1 serves any number of sequences with the same positions."""
+        return self.index.shape[1]
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens a sequence has."""
+        fields = self.__dict__
+        if "index" in fields or torch.compiler.is_compiling():
+            return self.index.shape[2]
+        count: int = fields["_count"]
+        return count
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the coordinates."""
+        return self.index.device
+
+    @classmethod
+    def packed(cls, lengths: Iterable[SupportsIndex], device: torch.device | str | None = None) -> Self:
+        """Return positions of documents packed into one sequence; each counts from 0 and attends to itself alone.
+
+        Args:
+            lengths: tokens of each document, each at least 1; a list, an array or a tensor of integers of any type.
+            device: device of the positions.
+
+        Raises:
+            PositionError: there is no document, one is empty, or the lengths are no list of integers.
+
+        Examples:
+            >>> from whatwhere import Positions
+            >>> p = Positions.packed([3, 2])
+            >>> p.index[0, 0].tolist(), p.segment[0].tolist()
+            ([0, 1, 2, 0, 1], [0, 0, 0, 1, 1])
+        """
+        if (number := as_whole(lengths)) is not None and getattr(lengths, "ndim", 0) == 0:
+            raise PositionError(
+                f"Positions.packed got {number}, but needs the tokens of each document in a list.\n"
+                f"For one document pass [{number}]."
+            )
+        given = list(lengths) if isinstance(lengths, Iterable) else []
+        sizes = [n for n in map(as_whole, given) if n is not None and n > 0]
+        if not sizes or len(sizes) < len(given) or getattr(lengths, "ndim", 1) != 1:
+            raise PositionError(
+                f"Positions.packed got {lengths!r}, but needs at least one document, each of at least one token.\n"
+                "Leave empty documents out."
+            )
+        index = torch.cat([torch.arange(n, device=device) for n in sizes])[None]
+        order = torch.arange(sum(sizes), device=device)[None]
+        segment = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(order.device)[None]
+        return cls(index[None], order, segment if len(sizes) > 1 else None, len(sizes) == 1, max(sizes))
+
+    @classmethod
+    def from_mask(cls, mask: Bool[Tensor, "*batch tokens"] | Integer[Tensor, "*batch tokens"]) -> Self:
+        """Return positions that count the real tokens of padded sequences, wherever the padding is.
+
+        Padding gets coordinate 0 or its last neighbor's, and no query attends to it. While decoding, append new tokens
+        with `append`, or let the mask grow and take the new token with `p[-1:]`.
+
+        Args:
+            mask: the `attention_mask` of Hugging Face tokenizers: True (or 1) at tokens, False (or 0) at padding, on
+                the left, on the right or between; (tokens) or (batch, tokens).
+
+        Raises:
+            PositionError: the mask has other values than 0 and 1.
+            ShapeError: the mask has neither one nor two dimensions.
+
+        Examples:
+            >>> from whatwhere import Positions
+            >>> Positions.from_mask(torch.tensor([[0, 0, 1, 1, 1]])).index
+            tensor([[[0, 0, 0, 1, 2]]])
+        """
+        require_tensor("a mask", mask, "mask")
+        if mask.dim() not in (1, 2):
+            raise ShapeError(
+                f"a mask needs shape (tokens) or (batch, tokens), but this one has {tuple(mask.shape)}.\n"
+                "Of a mask of all pairs pass one row for each sequence: True at keys that are real."
+            )
+        rows = mask if mask.dim() == 2 else mask[None]
+        if rows.dtype != torch.bool:
+            require_integral(rows)
+            require_range(rows, 2, not_a_mask)
+        real = rows.bool()
+        index = (real.long().cumsum(-1) - 1).clamp(min=0)
+        max_length = end_of(index) if readable(index) else rows.shape[-1]
+        if readable(real) and bool(real.all()):
+            return cls(index[None], index, None, True, max_length)
+        return cls(index[None], index, real.long() - 1, False, max_length)
+
+    @classmethod
+    def from_position_ids(cls, ids: Integer[Tensor, "*axes_batch tokens"]) -> Self:
+        """Return positions that are given as the `position_ids` of Hugging Face models.
+
+        With one axis a new document begins wherever the number does not grow, and order is the number itself, so packed
+        and padded position ids mean what they mean there. With several axes (M-RoPE) a number that falls begins no
+        document: all tokens are of one, in the order of the sequence.
+
+        Args:
+            ids: (tokens), (batch, tokens) or (axes, batch, tokens), each 0 or more; integers of any type.
+
+        Raises:
+            PositionError: a position is negative, or no whole number.
+            ShapeError: there are more than three dimensions, or none.
+
+        Examples:
+            >>> from whatwhere import Positions
+            >>> p = Positions.from_position_ids(torch.tensor([0, 1, 2, 0, 1]))
+            >>> p.segment
+            tensor([[0, 0, 0, 1, 1]])
+        """
+        index = checked_coordinates(ids)
+        max_length = end_of(index) if readable(index) else None
+        if index.shape[0] > 1:
+            return cls(index, slots_of(index), None, True, max_length)
+        order = index[0]
+        falls = torch.nn.functional.pad(order.diff(dim=-1) <= 0, (1, 0))
+        if readable(falls) and not bool(falls.any()):
+            return cls(index, order, None, is_run(order), max_length)
+        return cls(index, order, falls.long().cumsum(-1), False, max_length)
+
+    @classmethod
+    def from_coordinates(
+        cls,
+        index: Integer[Tensor, "*axes_batch tokens"],
+        order: Integer[Tensor, "*batch tokens"] | None = None,
+        segment: Integer[Tensor, "*batch tokens"] | None = None,
+    ) -> Self:
+        """Return positions with any coordinates; they may repeat, fall and jump without beginning a new document.
+
+        Position coupling (Cho et al. 2024, https://arxiv.org/abs/2405.20671), for example, gives digits of equal
+        significance one number.
+
+        Args:
+            index: (tokens), (batch, tokens) or (axes, batch, tokens), each 0 or more.
+            order: (tokens) or (batch, tokens), which token is later; None is the order of the sequence.
+            segment: likewise the document of each token, -1 for padding; None is one document. For padded batches take
+                order and segment of `Positions.from_mask(mask)`.
+
+        Raises:
+            PositionError: a coordinate is negative, a segment below -1, or a value no whole number.
+            ShapeError: order or segment have other tokens or sequences than the index.
+
+        Examples:
+            >>> from whatwhere import Positions
+            >>> p = Positions.from_coordinates(torch.tensor([3, 2, 1, 0, 3, 2, 1]))  # 653+142, by significance
+            >>> p.index[0, 0].tolist(), p.order[0].tolist()
+            ([3, 2, 1, 0, 3, 2, 1], [0, 1, 2, 3, 4, 5, 6])
+        """
+        coordinates = checked_coordinates(index)
+        orders = None if order is None else rows_like(coordinates, "order", order)
+        segments = None if segment is None else rows_like(coordinates, "segment", segment)
+        if segments is not None:
+            require_range(segments + 1, torch.iinfo(torch.int64).max, not_a_document)
+        return cls(
+            coordinates,
+            slots_of(coordinates) if orders is None else orders,
+            segments,
+            orders is None and segments is None,
+            end_of(coordinates) if readable(coordinates) else None,
+        )
+
+    @classmethod
+    def grid(cls, *sizes: SupportsIndex, device: torch.device | str | None = None) -> Self:
+        """Return positions on a grid, the last axis fastest: grid(height, width), grid(frames, height, width).
+
+        Args:
+            sizes: tokens along each axis, each at least 1; integers of any type.
+            device: device of the positions.
+
+        Raises:
+            ShapeError: there is no size, or one is not a whole number of at least 1.
+
+        Examples:
+            >>> from whatwhere import Positions
+            >>> Positions.grid(2, 3).index[:, 0]
+            tensor([[0, 0, 0, 1, 1, 1],
+                    [0, 1, 2, 0, 1, 2]])
+        """
+        if not sizes:
+            raise ShapeError(
+                "Positions.grid got no size, but needs at least one.\nPass that of each axis: Positions.grid(14, 14)."
+            )
+        whole: list[Any] = [size if (n := as_whole(size)) is None else n for size in sizes]
+        require_whole("Positions.grid", **{f"axis_{n}": size for n, size in enumerate(whole)})
+        lines = [torch.arange(size, device=device) for size in whole]
+        index = torch.stack([axis.flatten() for axis in torch.meshgrid(*lines, indexing="ij")])[:, None]
+        return cls(index, slots_of(index), None, True, max(whole))
+
+    @classmethod
+    def randomized(cls, n: int, max_length: int, batch: int = 1, generator: torch.Generator | None = None) -> Self:
+        """Return n positions sampled from 0..max_length-1 without repetition, in increasing order, for each sequence.
+
+        A model trained this way has seen every position and every distance up to `max_length`, though it reads short
+        sequences only (randomized positional encodings, Ruoss et al. 2023, https://arxiv.org/abs/2305.16843). To
+        decode, sample once for the final length and slice; evaluate with sampled positions too: at 0..n-1 such a model
+        does worse.
+
+        Args:
+            n: tokens, at most max_length.
+            max_length: how many positions to sample from.
+            batch: sequences, each with a sample of its own.
+            generator: to sample with, on its device; None is PyTorch's global random state.
+
+        Raises:
+            PositionError: there are more tokens than positions, or more than 2**27 numbers to sample.
+            ShapeError: max_length or batch is not a whole number of at least 1.
+
+        Examples:
+            >>> from whatwhere import Positions
+            >>> p = Positions.randomized(4, max_length=100, generator=torch.Generator().manual_seed(0))
+            >>> p.tokens, bool((p.index.diff() > 0).all())
+            (4, True)
+        """
+        index = sample_increasing(n, max_length, batch, generator)[None]
+        return cls(index, slots_of(index), None, True, max_length)
+
+    @classmethod
+    def random_offset(cls, n: int, max_length: int, batch: int = 1, generator: torch.Generator | None = None) -> Self:
+        """Return n positions that count from a random start, sampled for each sequence, all within 0..max_length-1.
+
+        A model trained this way has seen every position up to `max_length`, but no other distances than those of short
+        sequences (SHAPE, Kiyono et al. 2021, https://arxiv.org/abs/2109.05644). For schemes that see distances only it
+        changes nothing.
+
+        Args:
+            n: tokens, at most max_length.
+            max_length: how many positions there are.
+            batch: sequences, each with a start of its own.
+            generator: to sample with, on its device; None is PyTorch's global random state.
+
+        Raises:
+            PositionError: there are more tokens than positions.
+            ShapeError: max_length or batch is not a whole number of at least 1.
+
+        Examples:
+            >>> from whatwhere import Positions
+            >>> p = Positions.random_offset(4, max_length=100, generator=torch.Generator().manual_seed(0))
+            >>> (p.index - p.index[..., :1]).tolist(), p.max_length
+            ([[[0, 1, 2, 3]]], 100)
+        """
+        starts = sample_starts(n, max_length, batch, generator)
+        index = starts[:, None] + torch.arange(n, device=starts.device)
+        return cls(index[None], index, None, True, max_length)
+
+    @classmethod
+    def abacus(
+        cls,
+        ids: Integer[Tensor, "*batch tokens"],
+        digit_ids: Sequence[int] | Integer[Tensor, " digits"],
+        offset: int | Integer[Tensor, " batch"] = 0,
+    ) -> Self:
+        """Return positions that count the digits of each number from its first: 1, 2, 3, ...; other tokens are at 0.
+
+        With the least significant digit first, digits of equal significance share a position (McLeish et al. 2024,
+        https://arxiv.org/abs/2405.17399). In training the authors add one random offset to all digits, so that
+        positions of long numbers are trained too: offset=torch.randint(100, (batch,)); in evaluation none.
+
+        Args:
+            ids: token ids of the whole sequence, (tokens) or (batch, tokens); to decode, slice the result.
+            digit_ids: the tokens that are digits.
+            offset: added to the digits' positions, 0 or more; a tensor has one for each sequence.
+
+        Raises:
+            TokenError: digit_ids are empty or not whole numbers.
+            PositionError: the offset is negative.
+            ShapeError: ids are no tensor of these shapes, or the offset is for other sequences.
+
+        Examples:
+            >>> from whatwhere import Positions
+            >>> Positions.abacus(torch.tensor([7, 0, 5, 99, 3, 1]), digit_ids=range(10)).index  # 705+31
+            tensor([[[1, 2, 3, 0, 1, 2]]])
+        """
+        return cls.from_coordinates(count_digits(ids, digit_ids, offset))
+
+    def __getitem__(self, tokens: slice) -> Self:
+        """Return the positions of a slice of the tokens, `p[a:b]`: a step of decoding is at `p[t : t + 1]`.
+
+        Raises:
+            PositionError: the index is no slice, or its step is below 1.
+
+        Examples:
+            >>> from whatwhere import positions
+            >>> positions(8, start=40)[-1:].index.item()
+            47
+        """
+        if not isinstance(tokens, slice) or (tokens.step is not None and tokens.step < 1):
+            raise PositionError(
+                f"Positions are sliced along tokens, but were indexed with {tokens!r}.\n"
+                "For one token pass p[t : t + 1]; for some axes or rows, index p.index itself."
+            )
+        first, stop, step = tokens.indices(self.tokens)
+        fields, whole, count = self.__dict__, self, len(range(first, stop, step))
+        if torch.compiler.is_compiling():
+            return type(self)(*(_sliced(self, tokens, name) for name in _FIELDS))
+        if "_whole" in fields:  # a slice of a slice is one of the whole
+            whole, first, step = fields["_whole"], fields["_first"] + first * fields["_step"], step * fields["_step"]
+        part = object.__new__(type(self))
+        part.__dict__.update(_whole=whole, _first=first, _count=count, _step=step)
+        return part
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a field of a slice, computed when it is first read: a step of decoding reads few of them."""
+        fields = self.__dict__
+        if name not in _FIELDS or "_whole" not in fields:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        first, step = fields["_first"], fields["_step"]
+        value = _sliced(fields["_whole"], slice(first, first + fields["_count"] * step, step), name)
+        if not torch.compiler.is_compiling():
+            fields[name] = value
+        return value
+
+
+def _sliced(p: PositionConstructors, tokens: slice, name: str) -> Any:
+    """Return a field of a slice of the tokens."""
+    if name == "run":
+        return p.run and tokens.step in (None, 1)
+    if name == "max_length":
+        # A slice may be shorter than what it was taken from; reading that where it is free refuses no table in vain.
+        return end_of(p.index[..., tokens]) if readable(p.index) else p.max_length
+    values = getattr(p, name)
+    return None if values is None else values[..., tokens]

@@ -1,0 +1,311 @@
+"""Door 3: the abstract bases of score biases, and what biases that depend on queries and keys share."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import reduce
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from whatwhere.errors import DoorError, ShapeError
+from whatwhere.kernels.backend import full_precision
+from whatwhere.kernels.blockwise_attention import ByBlocks
+from whatwhere.kernels.toeplitz import toeplitz
+from whatwhere.position import Positions, PositionsLike, common_batch
+from whatwhere.where.base import device_of, of_queries_and_keys, require_direction
+
+Element = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""`element(batch, head, query_slot, key_slot)` -> the bias of that score; like a score_mod without the score."""
+
+Curve = Callable[[Tensor, Tensor], Tensor]
+"""`curve(head, distance)` -> the bias at that distance."""
+
+Distance = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""`distance(batch, query_slot, key_slot)` -> query position minus key position."""
+
+
+class ScoreBias(nn.Module, ABC):
+    """Door 3: a number for each pair of positions, added to the scaled score.
+
+        score(h, i, j) += element(h, p_i, p_j)
+
+    A subclass sets `num_heads` and implements `bind`, which returns the bias as a function of single elements. The
+    dense table and FlexAttention's score_mod are both derived from it.
+    """
+
+    num_heads: int
+    """Heads of the queries."""
+    scale: float | None = None
+    """The softmax scale that the scheme requires; None leaves 1 / sqrt(head_dim)."""
+    by_content: ClassVar[bool] = False
+    """True where `bind` needs q, k or gates; then layers cannot share a bias."""
+    causal_only: bool = False
+    """True where the formula is not defined for keys later than the query; then attention must be causal."""
+
+    @abstractmethod
+    def bind(
+        self,
+        queries: Positions,
+        keys: Positions,
+        *,
+        q: Float[Tensor, "batch heads queries head_dim"] | None = None,
+        k: Float[Tensor, "batch key_heads keys head_dim"] | None = None,
+        gates: Float[Tensor, "batch heads keys"] | None = None,
+        causal: bool = True,
+    ) -> Element:
+        """Compute what depends on positions (and q, k, gates) once, and return the bias as a function of elements.
+
+        Args:
+            queries, keys: positions of the queries and keys.
+            q, k: queries and keys; passed only to a bias that depends on content.
+            gates: what `gates` returned for all keys.
+            causal: whether attention is causal.
+
+        Returns:
+            `element(batch, head, query_slot, key_slot)`, whose arguments are integer tensors that broadcast; `head` is
+            the head of the query, also with grouped queries.
+
+        Raises:
+            DoorError: content is needed, but missing.
+            ShapeError: q, k or gates have the wrong shape.
+            PositionError: the positions have several axes.
+        """
+
+    def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens"] | None:
+        """Return what a gated bias needs of each token, to be cached beside its key; None for other biases.
+
+        Args:
+            x: the vectors from which queries and keys are projected.
+        """
+        return None
+
+    def forward(
+        self,
+        positions: PositionsLike,
+        keys: PositionsLike | None = None,
+        causal: bool = False,
+        dtype: torch.dtype | None = None,
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        """Return the bias of all pairs as a dense tensor, for the `attn_mask` of scaled_dot_product_attention.
+
+        Args:
+            positions: positions of the queries.
+            keys: positions of the keys; None is those of the queries.
+            causal: include the causal mask, as minus infinity.
+            dtype: dtype of the result; None is that of the formula. Values below its range become its lowest finite
+                number, so that softmax of a row is not NaN.
+
+        Returns:
+            The bias; batch is 1 where all sequences have the same positions.
+
+        Raises:
+            DoorError: the bias depends on queries and keys.
+            SettingError: causal=False, but the scheme supports causal attention only.
+        """
+        self._require_no_content()
+        self.require_direction(causal)
+        at_queries, at_keys = of_queries_and_keys(positions, keys, device_of(self))
+        element = self.bind(at_queries, at_keys, causal=causal)
+        rows = common_batch(at_queries, at_keys)
+        table = tabulate(element, rows, self.num_heads, at_queries.tokens, at_keys.tokens, at_queries.device)
+        table = as_finite(table, dtype or table.dtype)
+        return table.masked_fill(~at_queries.mask(at_keys), -torch.inf) if causal else table
+
+    def score_mod(
+        self, positions: PositionsLike, keys: PositionsLike | None = None
+    ) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]:
+        """Return the bias as a score_mod for `torch.nn.attention.flex_attention.flex_attention`.
+
+        It masks nothing; a scheme that is `causal_only` needs a causal block mask as well.
+
+        Args:
+            positions: positions of the queries.
+            keys: positions of the keys; None is those of the queries.
+
+        Returns:
+            `score_mod(score, batch, head, query_slot, key_slot)`.
+
+        Raises:
+            DoorError: the bias depends on queries and keys.
+        """
+        self._require_no_content()
+        return as_score_mod(self.bind(*of_queries_and_keys(positions, keys, device_of(self))))
+
+    def require_direction(self, causal: bool) -> None:
+        """Check that the scheme supports attention of this direction.
+
+        Args:
+            causal: whether attention is causal.
+
+        Raises:
+            SettingError: attention is bidirectional, but the scheme supports causal attention only.
+        """
+        require_direction(self, self.causal_only, causal, "ALiBi")
+
+    def by_blocks(self, positions: Positions, causal: bool) -> ByBlocks | None:
+        """Return the bias in the form that blockwise attention reads without a dense table; None where there is none.
+
+        Called only in eager mode, on the CPU, for positions that count up by one.
+
+        Args:
+            positions: positions of queries and keys.
+            causal: whether attention is causal.
+        """
+        return None
+
+    def _require_no_content(self) -> None:
+        if self.by_content:
+            raise DoorError(
+                f"{type(self).__name__} depends on queries and keys, so it needs more than positions.\n"
+                "Use here = where.at(positions) and here.attention(q, k, v)."
+            )
+
+
+class DistanceBias(ScoreBias, ABC):
+    """A bias that depends on the distance alone, query minus key.
+
+    A subclass sets `num_heads` and implements `curve`. For queries and keys that count up by one the table is Toeplitz,
+    one value for each distance, which blockwise attention makes use of.
+    """
+
+    @abstractmethod
+    def curve(self, device: torch.device) -> Curve:
+        """Return the bias as a function of head and distance.
+
+        Args:
+            device: device of the tensors that the function needs. They are created here rather than in the function,
+                because FlexAttention traces it.
+
+        Returns:
+            `curve(head, distance)`, whose arguments are integer tensors that broadcast; earlier keys have positive
+            distances.
+        """
+
+    def by_blocks(self, positions: Positions, causal: bool) -> ByBlocks | None:
+        """Return one value for each distance, shared by all pairs at that distance."""
+        heads = torch.arange(self.num_heads, device=positions.device)[:, None]
+        distances = torch.arange(1 - positions.tokens, positions.tokens, device=positions.device)
+        return toeplitz(self.curve(positions.device)(heads, distances), causal)
+
+    def bind(
+        self,
+        queries: Positions,
+        keys: Positions,
+        *,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        gates: Tensor | None = None,
+        causal: bool = True,
+    ) -> Element:
+        """Return the bias as a function of elements."""
+        owner = type(self).__name__
+        at_query, at_key = queries.single_axis(owner), keys.single_axis(owner)
+        curve = self.curve(queries.device)
+
+        def element(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return curve(h, at_query[b % at_query.shape[0], i] - at_key[b % at_key.shape[0], j])
+
+        return element
+
+
+def tabulate(
+    element: Element, batch: int, heads: int, queries: int, keys: int, device: torch.device, first: int = 0
+) -> Shaped[Tensor, "batch heads queries keys"]:
+    """Evaluate a function of elements at every (batch, head, query, key).
+
+    Args:
+        element: bias or mask as a function of elements.
+        batch, heads, queries, keys: sizes of the table.
+        device: device of the table.
+        first: index of its first query.
+
+    Examples:
+        >>> tabulate(lambda b, h, i, j: i - j, 1, 1, 2, 2, torch.device("cpu"))
+        tensor([[[[ 0, -1],
+                  [ 1,  0]]]])
+    """
+    b, h, i, j = (torch.arange(n, device=device) for n in (batch, heads, queries, keys))
+    table = element(b[:, None, None, None], h[:, None, None], i[:, None] + first, j)
+    return table.expand(batch, heads, queries, keys)
+
+
+def as_score_mod(element: Element) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """Return a function of elements in FlexAttention's form: the bias added to a score."""
+
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return score + element(b, h, i, j)
+
+    return score_mod
+
+
+def as_finite(table: Float[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape"]:
+    """Cast to a dtype, with its lowest finite number in place of values below its range.
+
+    The lowest number of float16 is -65504: a head of slope 1/2 is below it from distance 131,009 on, and minus infinity
+    for every key would make the softmax of the row NaN.
+    """
+    if torch.finfo(dtype).min <= torch.finfo(table.dtype).min:
+        return table.to(dtype)
+    return table.clamp(min=torch.finfo(dtype).min).to(dtype)
+
+
+def require_content(
+    owner: str, name: str, x: Float[Tensor, "batch heads tokens features"] | None, head_dim: int
+) -> Float[Tensor, "batch heads tokens features"]:
+    """Return queries or keys unchanged, after checking that they are there and have head_dim features.
+
+    Raises:
+        DoorError: they are missing.
+        ShapeError: they have another number of features.
+
+    Examples:
+        >>> require_content("Shaw", "q", None, 16)
+        Traceback (most recent call last):
+        whatwhere.errors.DoorError: Shaw depends on queries and keys, so it needs more than positions: q is missing.
+        Use here = where.at(positions) and here.attention(q, k, v).
+    """
+    if x is None:
+        raise DoorError(
+            f"{owner} depends on queries and keys, so it needs more than positions: {name} is missing.\n"
+            "Use here = where.at(positions) and here.attention(q, k, v)."
+        )
+    if x.shape[-1] != head_dim:
+        raise ShapeError(f"{owner} was made for head_dim={head_dim}, but {name} has shape {tuple(x.shape)}.")
+    return x
+
+
+def for_each_head(
+    k: Float[Tensor, "batch key_heads keys head_dim"], num_heads: int
+) -> Float[Tensor, "batch heads keys head_dim"]:
+    """Repeat each key head for its group of query heads.
+
+    Examples:
+        >>> for_each_head(torch.tensor([1.0, 2.0]).view(1, 2, 1, 1), 4).flatten()
+        tensor([1., 1., 2., 2.])
+    """
+    return k.repeat_interleave(num_heads // k.shape[1], dim=1)
+
+
+def contract(equation: str, *factors: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Evaluate torch.einsum in float32 at least, also under autocast.
+
+    Examples:
+        >>> half = torch.ones(3, dtype=torch.bfloat16)
+        >>> contract("n,n->", half, half)
+        tensor(3.)
+    """
+    wide = reduce(torch.promote_types, (factor.dtype for factor in factors), torch.float32)
+    with full_precision(factors[0].device):
+        return torch.einsum(equation, *(factor.to(wide) for factor in factors))
+
+
+def distances(owner: str, queries: Positions, keys: Positions) -> Distance:
+    """Return the distance of each pair as a function of elements; positions of batch 1 broadcast over the batch."""
+    at_query, at_key = queries.single_axis(owner), keys.single_axis(owner)
+
+    def distance(b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return at_query[b % at_query.shape[0], i] - at_key[b % at_key.shape[0], j]
+
+    return distance
