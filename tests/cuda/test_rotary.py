@@ -1,33 +1,25 @@
-"""The rotation on a GPU gives the numbers of PyTorch's operations, to the bit."""
+"""The rotation on a GPU equals PyTorch's operations to the bit."""
 
 import pytest
 import torch
-from torch import Tensor
 
 from whatwhere.kernels.rotary import rotate_in_pytorch
+
+from ..kernels.inputs import LAYOUTS, rotary_tables, sampled
 
 rotary = pytest.importorskip("whatwhere.kernels.cuda.rotary", reason="needs Triton, which is not installed here")
 
 SHAPES = [(2, 5, 7, 16, 8), (1, 3, 4, 20, 6), (2, 1, 1, 2, 1), (1, 1, 3, 40, 4), (1, 2, 3, 6, 0)]
-"""batch, heads, tokens, features, pairs: sizes that are no powers of two, features that do not turn, and only those."""
-
-
-def drawn(*shape: int, like: torch.device, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(like, dtype)
-
-
-def tables(*shape: int, like: torch.device) -> tuple[Tensor, Tensor]:
-    angles = 100 * drawn(*shape, like=like, seed=1)
-    return angles.cos(), angles.sin()
+"""batch, heads, tokens, features, pairs: sizes that are no powers of two, features that stay, and no rotation."""
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_turns_as_the_twin_does(shape, interleaved, dtype, place, equal):
+def test_a_rotation_equals_that_of_pytorch(shape, interleaved, dtype, place, equal):
     batch, heads, tokens, features, pairs = shape
-    x = drawn(batch, heads, tokens, features, like=place, dtype=dtype)
-    cos, sin = tables(1, 1, tokens, pairs, like=place)
+    x = sampled(batch, heads, tokens, features, device=place, dtype=dtype)
+    cos, sin = rotary_tables(1, 1, tokens, pairs, device=place)
     equal(rotary.rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
     equal(rotary.rotate(x, cos, sin, interleaved, back=True), rotate_in_pytorch(x, cos, -sin, interleaved))
 
@@ -35,38 +27,29 @@ def test_turns_as_the_twin_does(shape, interleaved, dtype, place, equal):
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("rows", [(1, 1), (3, 1), (1, 4), (3, 4)])
 def test_tables_of_each_sequence_and_each_head(rows, interleaved, place, equal):
-    x, (cos, sin) = drawn(3, 4, 5, 12, like=place), tables(*rows, 5, 4, like=place)
+    x, (cos, sin) = sampled(3, 4, 5, 12, device=place), rotary_tables(*rows, 5, 4, device=place)
     equal(rotary.rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
 
 
-STRIDES = {
-    "heads behind tokens": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
-    "a slice of a wider projection": lambda x: torch.cat([x, x.neg(), x], -1)[..., 12:24],
-    "every second feature": lambda x: torch.stack([x, x.neg()], -1).flatten(-2)[..., ::2],
-    "one row for all heads": lambda x: x[:, :1].expand(-1, 4, -1, -1),
-    "every second token": lambda x: x.repeat_interleave(2, dim=2)[:, :, ::2],
-}
-
-
 @pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize("strides", STRIDES)
-def test_any_strides(strides, interleaved, place, equal):
-    x, (cos, sin) = STRIDES[strides](drawn(2, 4, 5, 12, like=place)), tables(1, 1, 5, 4, like=place)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_strides(layout, interleaved, place, equal):
+    x, (cos, sin) = LAYOUTS[layout](sampled(2, 4, 5, 12, device=place)), rotary_tables(1, 1, 5, 4, device=place)
     equal(rotary.rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
 
 
 def test_tables_of_different_strides(place, equal):
-    x, (cos, sin) = drawn(2, 4, 5, 12, like=place), tables(1, 1, 5, 6, like=place)
+    x, (cos, sin) = sampled(2, 4, 5, 12, device=place), rotary_tables(1, 1, 5, 6, device=place)
     sin = sin.mT.contiguous().mT
     equal(rotary.rotate(x, cos, sin, False), rotate_in_pytorch(x, cos, sin, False))
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_in_place(interleaved, place, equal):
-    """Nothing beside the rows is touched, and what does not turn stays."""
-    held = drawn(2, 5, 4, 30, like=place)
+    """Nothing beside the rows is touched, and features without an angle stay."""
+    held = sampled(2, 5, 4, 30, device=place)
     before, x = held.clone(), held[..., 8:20].transpose(1, 2)
-    cos, sin = tables(1, 1, 5, 4, like=place)
+    cos, sin = rotary_tables(1, 1, 5, 4, device=place)
     wanted = rotate_in_pytorch(x, cos, sin, interleaved)
     assert rotary.rotate(x, cos, sin, interleaved, out=x) is x
     equal(x, wanted)
@@ -79,25 +62,25 @@ def test_blocks_of_several_tokens_heads_and_features(place, equal, monkeypatch):
     monkeypatch.setattr(rotary, "_PAIRS_OF_A_PROGRAM", 16)
     monkeypatch.setattr(rotary, "_LONGEST_BLOCK", 4)
     for interleaved in (False, True):
-        x, (cos, sin) = drawn(2, 3, 5, 40, like=place), tables(2, 1, 5, 9, like=place)
+        x, (cos, sin) = sampled(2, 3, 5, 40, device=place), rotary_tables(2, 1, 5, 9, device=place)
         equal(rotary.rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 2, 0, 4)])
-def test_nothing_to_turn(shape, place):
-    x, (cos, sin) = torch.empty(shape, device=place), tables(1, 1, shape[2], 2, like=place)
+def test_empty_tensors(shape, place):
+    x, (cos, sin) = torch.empty(shape, device=place), rotary_tables(1, 1, shape[2], 2, device=place)
     assert rotary.rotate(x, cos, sin, False).shape == shape
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_more_numbers_than_32_bits_count(interleaved, device):
-    """17 million rows of 128 numbers are 2**31 and more; the last rows are looked at."""
+    """17 million rows of 128 numbers are 2**31 and more; the last rows are compared."""
     if device.type != "cuda" or torch.cuda.mem_get_info()[0] < 16 * 2**30:
         pytest.skip("needs 16 GB of free memory on a GPU")
     tokens = 2**24 + 5
     x = torch.zeros(1, 1, tokens, 128, dtype=torch.bfloat16, device=device)
-    x[:, :, -9:] = drawn(1, 1, 9, 128, like=device).bfloat16()
-    cos, sin = (part.expand(1, 1, tokens, 64) for part in tables(1, 1, 1, 64, like=device))
+    x[:, :, -9:] = sampled(1, 1, 9, 128, device=device).bfloat16()
+    cos, sin = (part.expand(1, 1, tokens, 64) for part in rotary_tables(1, 1, 1, 64, device=device))
     y = rotary.rotate(x, cos, sin, interleaved, out=x.clone())[:, :, -9:]
     assert torch.equal(y, rotate_in_pytorch(x[:, :, -9:], cos[:, :, -9:], sin[:, :, -9:], interleaved))

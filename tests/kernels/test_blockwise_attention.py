@@ -1,4 +1,4 @@
-"""Attention by blocks gives the numbers of the plain formula, and holds no table."""
+"""Attention by blocks equals the formula, with its gradients, and allocates no table of tokens x tokens."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,6 @@ import jaxtyping
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import whatwhere as ww
 from whatwhere.kernels import blockwise_attention as blocks
@@ -15,6 +14,8 @@ from whatwhere.kernels.toeplitz import Toeplitz, sums_of_diagonals
 from whatwhere.where import attention
 from whatwhere.where.score_bias import DistanceBias
 
+from ..attention import LargestTensor, queries_keys_values
+
 TOKENS, HEAD_DIM, SCALE = 300, 16, 0.25
 TOLERANCE = {torch.float64: 1e-14, torch.float32: 1e-6, torch.float16: 1.5e-3, torch.bfloat16: 1e-2}
 """Of results; of gradients three times that."""
@@ -22,7 +23,7 @@ TOLERANCE = {torch.float64: 1e-14, torch.float32: 1e-6, torch.float16: 1.5e-3, t
 
 @pytest.fixture(autouse=True)
 def _at_any_length(monkeypatch):
-    """Go without a table for few tokens too."""
+    """Go by blocks for few tokens too."""
     torch.manual_seed(0)
     monkeypatch.setattr(attention, "_MIN_BLOCKWISE", 1)
 
@@ -51,21 +52,6 @@ by_scheme = pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
 looking_both_ways = pytest.mark.parametrize("scheme", [ww.ALiBi, Bumps])
 
 
-class Largest(TorchDispatchMode):
-    """Note the size of the largest tensor that any operation gives."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        out = function(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(tensor, Tensor):
-                self.numbers = max(self.numbers, tensor.untyped_storage().nbytes() // tensor.element_size())
-        return out
-
-
 @pytest.fixture
 def calls(monkeypatch) -> list[int]:
     """Count how often attention goes by blocks."""
@@ -80,15 +66,11 @@ def calls(monkeypatch) -> list[int]:
 
 
 def vectors(heads: int, key_heads: int | None = None, tokens: int = TOKENS, dtype=torch.float32) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return [
-        torch.randn(2, n, tokens, HEAD_DIM, generator=generator).to(dtype).requires_grad_()
-        for n in (heads, key_heads or heads, key_heads or heads)
-    ]
+    return queries_keys_values(heads, key_heads or heads, tokens, HEAD_DIM, dtype)
 
 
 def exact(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, causal: bool) -> Tensor:
-    """The formula, in the precision of what is given."""
+    """Return the formula, in the precision of the inputs."""
     groups, tokens = q.shape[1] // k.shape[1], q.shape[2]
     k, v = (x.repeat_interleave(groups, dim=1) for x in (k, v))
     scores = q @ k.mT * q.shape[-1] ** -0.5 + bias
@@ -107,7 +89,10 @@ def gradients(y: Tensor, inputs: list[Tensor]) -> list[Tensor]:
 
 
 def assert_alike(fast: Tensor, right: Tensor, leaves: list[Tensor], exact_leaves: list[Tensor], tolerance: float):
-    """Values and gradients; a gradient may be all rounding (a bias for all keys alike), hence the common measure."""
+    """Raise AssertionError unless values and gradients agree.
+
+    One measure for all gradients: where a bias is the same for all keys, its own gradient is rounding alone.
+    """
     assert error(fast, right) < tolerance
     found, wanted = gradients(fast, leaves), gradients(right, exact_leaves)
     measure = sum(float(one.double().norm()) for one in wanted) / len(wanted)
@@ -119,7 +104,7 @@ def assert_alike(fast: Tensor, right: Tensor, leaves: list[Tensor], exact_leaves
 @pytest.mark.parametrize(("heads", "key_heads", "tokens"), [(4, 2, TOKENS), (3, 3, 193), (1, 1, 1), (2, 1, 2)])
 @by_scheme
 def test_attention_by_blocks_is_the_formula_in_float64(scheme, heads, key_heads, tokens, dtype, calls):
-    """A bias in float32 parameters: those of the float64 copy are the same numbers."""
+    """The bias has float32 parameters; the float64 copy has the same numbers."""
     q, k, v = vectors(heads, key_heads, tokens, dtype)
     bias = scheme(heads)
     p = ww.positions(tokens)
@@ -149,9 +134,9 @@ def test_attention_by_blocks_looks_both_ways(scheme, start, calls):
     q, k, v = vectors(4, 2)
     where = ww.Where(score=scheme(4))
     here = where.at(ww.positions(TOKENS, start=start))
-    fast, plain = (here.attention(q, k, v, causal=False, engine=engine) for engine in ("sdpa", "dense"))
+    fast, dense = (here.attention(q, k, v, causal=False, engine=engine) for engine in ("sdpa", "dense"))
     leaves = [q, k, v, *where.parameters()]
-    assert_alike(fast, plain, leaves, leaves, 2e-6)
+    assert_alike(fast, dense, leaves, leaves, 2e-6)
     assert calls
 
 
@@ -159,16 +144,16 @@ def test_attention_by_blocks_looks_both_ways(scheme, start, calls):
     "p", [ww.Positions.randomized(TOKENS, max_length=5000), ww.positions(TOKENS, start=torch.tensor([0, 70]))]
 )
 @by_scheme
-def test_drawn_positions_are_not_taken_for_counted_ones(scheme, p):
-    """Their order counts on, their coordinates do not; and each sequence may begin elsewhere."""
+def test_random_positions_are_not_mistaken_for_consecutive_ones(scheme, p):
+    """Their order is consecutive, their coordinates are not; and each sequence may begin elsewhere."""
     q, k, v = vectors(2)
     where = ww.Where(score=scheme(2))
-    fast, plain = (where.at(p).attention(q, k, v, engine=engine) for engine in ("sdpa", "dense"))
-    torch.testing.assert_close(fast, plain, rtol=0, atol=1e-5)
+    fast, dense = (where.at(p).attention(q, k, v, engine=engine) for engine in ("sdpa", "dense"))
+    torch.testing.assert_close(fast, dense, rtol=0, atol=1e-5)
 
 
-def test_steep_heads_look_near_only():
-    """One in 256 has a reach of 256 keys and no more, though scores differ by some 20."""
+def test_steep_heads_have_a_short_effective_range():
+    """A slope of 1/2 needs 256 keys and no more, though scores differ by some 20."""
     q, k, _ = (x.detach() for x in vectors(8, tokens=2000))
     p = ww.positions(2000)
     (line,) = ww.ALiBi(8).by_blocks(p, causal=True).made_of
@@ -180,15 +165,15 @@ def test_steep_heads_look_near_only():
     assert [head for reach in reaches for head in range(8)[reach.heads]] == list(range(8))
 
 
-def test_where_each_query_likes_itself_best_no_head_looks_far():
-    """Scores reach 100, but no more than each query's own."""
+def test_a_high_score_of_each_query_with_itself_keeps_the_range_short():
+    """Scores are up to 100, but none exceeds that of the query with its own key."""
     q = torch.nn.functional.normalize(torch.randn(1, 1, 2000, HEAD_DIM), dim=-1) * 20
     (line,) = ww.ALiBi(1, slopes=[0.2]).by_blocks(ww.positions(2000), causal=True).made_of
     assert Toeplitz(q, q, line, causal=True, scale=SCALE).reaches[0].back == 256
 
 
 def test_a_bias_is_not_rounded_to_bfloat16():
-    """Each query gives the weight of the first key. Results are rounded by 1/256; a bias would be by 1/32."""
+    """Values pick the weight of the first key. Results are rounded by 1/256; a bias would be by 1/32."""
     tokens, slope = 1000, 0.01
     q = torch.zeros(1, 1, tokens, HEAD_DIM, dtype=torch.bfloat16)
     v = q.clone()
@@ -200,8 +185,8 @@ def test_a_bias_is_not_rounded_to_bfloat16():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("strength", [0.0, 1.0, 30.0])
-def test_what_is_not_looked_at_does_not_matter(strength, dtype):
-    """However large the scores are. The dense formula looks at all keys."""
+def test_skipped_keys_do_not_matter(strength, dtype):
+    """However large the scores are. The dense formula skips no key."""
     tokens = 1300
     q, k, v = (x.detach()[:1] for x in vectors(2, tokens=tokens))
     q, k, v = ((strength * x).to(dtype).requires_grad_() for x in (q, k, v))
@@ -217,7 +202,7 @@ def test_what_is_not_looked_at_does_not_matter(strength, dtype):
         assert_alike(y, right, [q, k, v], exact_inputs, TOLERANCE[dtype] * max(1, strength * strength / 10))
 
 
-def test_a_far_key_that_shouts_is_heard():
+def test_a_far_key_with_a_high_score_is_not_skipped():
     """Its score is 400 above all others, its bias -300."""
     tokens, far = 1000, 300
     q, k, v = (torch.zeros(1, 1, tokens, HEAD_DIM) for _ in range(3))
@@ -228,23 +213,23 @@ def test_a_far_key_that_shouts_is_heard():
 
 
 @by_scheme
-def test_no_table_is_held(scheme, monkeypatch):
-    """Nothing of the size of tokens x tokens, forward and backward; attention with the table does."""
+def test_no_table_is_allocated(scheme, monkeypatch):
+    """No tensor has the size of tokens x tokens, forward and backward; with PyTorch alone one has."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     tokens = 2048
     q, k, v = (x[:1] for x in vectors(1, tokens=tokens))
     where = ww.Where(score=scheme(1))
     here, leaves = where.at(ww.positions(tokens)), [q, k, v, *where.parameters()]
-    with Largest() as held:
+    with LargestTensor() as by_blocks:
         gradients(here.attention(q, k, v), leaves)
-    assert 0 < held.numbers < tokens * tokens / 8
-    with Largest() as plain, ww.pytorch_only(), torch.no_grad():
+    assert 0 < by_blocks.numbers < tokens * tokens / 8
+    with LargestTensor() as dense, ww.pytorch_only(), torch.no_grad():
         here.attention(q, k, v)
-    assert plain.numbers >= tokens * tokens
+    assert dense.numbers >= tokens * tokens
 
 
 @by_scheme
-def test_few_sequences_at_a_time_give_the_same(scheme, monkeypatch):
+def test_few_sequences_at_a_time_have_the_same_gradients(scheme, monkeypatch):
     q, k, v = vectors(4)
     where = ww.Where(score=scheme(4))
     leaves = [q, k, v, *where.parameters()]
@@ -255,12 +240,12 @@ def test_few_sequences_at_a_time_give_the_same(scheme, monkeypatch):
 
 
 def strided(x: Tensor) -> Tensor:
-    """The same numbers, features apart."""
+    """Return the same numbers, features far apart in memory."""
     return x.detach().mT.contiguous().mT.requires_grad_()
 
 
 def by_token(x: Tensor) -> Tensor:
-    """The same numbers as a projection gives them: heads beside each other in a token."""
+    """Return the same numbers as a projection lays them out: a token's heads beside each other."""
     return x.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_()
 
 
@@ -276,7 +261,7 @@ def test_any_strides(scheme, laid):
     assert_alike(here.attention(*others), right, [*others, *leaves], [q, k, v, *leaves], 2e-6)
 
 
-def test_a_gradient_of_one_number_for_all():
+def test_an_expanded_gradient():
     q, k, v = vectors(2)
     here = ww.Where(score=ww.ALiBi(2)).at(ww.positions(TOKENS))
     found, right = (
@@ -309,15 +294,15 @@ def test_an_empty_batch(scheme):
     assert not any(one.any() for one in found)
 
 
-@pytest.mark.parametrize("asking", ["q", "k", "v", "weight", "nothing"])
-def test_gradients_reach_whatever_asks(asking):
-    bias = Bumps(2).requires_grad_(asking == "weight")
-    given = {name: x.detach().requires_grad_(name == asking) for name, x in zip("qkv", vectors(2), strict=True)}
+@pytest.mark.parametrize("learned", ["q", "k", "v", "weight", "nothing"])
+def test_only_what_requires_a_gradient_gets_one(learned):
+    bias = Bumps(2).requires_grad_(learned == "weight")
+    given = {name: x.detach().requires_grad_(name == learned) for name, x in zip("qkv", vectors(2), strict=True)}
     here = ww.Where(score=bias).at(ww.positions(TOKENS))
     y = here.attention(*given.values())
-    assert y.requires_grad == (asking != "nothing")
-    if asking != "nothing":
-        leaf = bias.weight if asking == "weight" else given[asking]
+    assert y.requires_grad == (learned != "nothing")
+    if learned != "nothing":
+        leaf = bias.weight if learned == "weight" else given[learned]
         right = here.attention(*given.values(), engine="dense")
         assert error(gradients(y, [leaf])[0], gradients(right, [leaf])[0]) < 2e-6
 
@@ -339,7 +324,7 @@ def test_backward_twice_through_one_graph():
     assert torch.equal(torch.autograd.grad(y.sum(), bias.weight)[0], first)
 
 
-def test_autocast_computes_as_pytorch_does_but_for_the_bias():
+def test_autocast_rounds_products_but_no_bias():
     q, k, v = vectors(4)
     where = ww.Where(score=ww.ALiBi(4))
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -351,7 +336,7 @@ def test_autocast_computes_as_pytorch_does_but_for_the_bias():
     assert_alike(y, right, [q, k, v], [q, k, v], TOLERANCE[torch.bfloat16])
 
 
-def test_autocast_does_not_reach_into_backward():
+def test_autocast_does_not_change_the_backward_pass():
     q, k, v = vectors(2)
     bias = Bumps(2)
     leaves = [q, k, v, bias.weight]
@@ -363,33 +348,33 @@ def test_autocast_does_not_reach_into_backward():
     assert all(torch.equal(one, other) for one, other in zip(found, right, strict=True))
 
 
-def test_layers_share_the_line():
-    bias, asked = Bumps(2), []
+def test_layers_share_the_curve():
+    bias, evaluations = Bumps(2), []
     real = bias.curve
-    bias.curve = lambda device: asked.append(device) or real(device)
+    bias.curve = lambda device: evaluations.append(device) or real(device)
     q, k, v = vectors(2)
     for here in ww.bind([ww.Where(score=bias)] * 3, ww.positions(TOKENS)):
         q = here.attention(q, k, v)
     q.sum().backward()
-    assert len(asked) == 2  # the formula by element, and the line
+    assert len(evaluations) == 2  # the formula by element, and the numbers of all distances
     assert bias.weight.grad.any()
 
 
-def as_told(dropout: float = 0.0) -> Tensor:
+def attend_with_alibi(dropout: float = 0.0) -> Tensor:
     q, k, v = vectors(2)
     return ww.Where(score=ww.ALiBi(2)).at(ww.positions(TOKENS)).attention(q, k, v, dropout=dropout)
 
 
-def test_what_the_blocks_do_not_serve_takes_the_table(calls, monkeypatch):
-    right = as_told()
+def test_what_blocks_do_not_support_takes_the_table(calls, monkeypatch):
+    right = attend_with_alibi()
     assert len(calls) == 1
-    as_told(dropout=0.5)
+    attend_with_alibi(dropout=0.5)
     with ww.pytorch_only():
-        torch.testing.assert_close(as_told(), right, rtol=0, atol=1e-5)
+        torch.testing.assert_close(attend_with_alibi(), right, rtol=0, atol=1e-5)
     monkeypatch.setattr(toeplitz, "views", lambda dtype: False)
-    torch.testing.assert_close(as_told(), right, rtol=0, atol=1e-5)
+    torch.testing.assert_close(attend_with_alibi(), right, rtol=0, atol=1e-5)
     monkeypatch.undo()  # of the length, too
-    as_told()
+    attend_with_alibi()
     assert len(calls) == 1
 
 
@@ -413,13 +398,13 @@ def test_transforms_take_the_table(calls):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_this_machine_reads_views_as_they_are(dtype):
+def test_this_machine_reads_views_rightly(dtype):
     assert toeplitz.views(dtype)
 
 
 @pytest.mark.parametrize("fault", ["reads it as if it were not", "forgets it", "refuses"])
 @pytest.mark.parametrize("kernel", ["_flash", "_flash_backward"])
-def test_a_kernel_that_misreads_a_view_is_found_out(kernel, fault, monkeypatch):
+def test_a_kernel_that_misreads_a_view_is_detected(kernel, fault, monkeypatch):
     real = getattr(blocks, kernel)
 
     def faulty(*args, attn_mask, scale):
@@ -445,7 +430,7 @@ def test_sums_of_diagonals(shape):
 
 
 @pytest.mark.compile
-def test_a_compiled_program_keeps_its_table(calls):
+def test_a_compiled_program_takes_the_table(calls):
     q, k, v = vectors(2, tokens=64)
     where = ww.Where(score=ww.ALiBi(2))
 

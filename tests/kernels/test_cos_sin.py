@@ -1,7 +1,9 @@
-"""Tables of cosines and sines in one pass: exact to float32, and the numbers of PyTorch's operations."""
+"""Tables of cosines and sines: exact to float32 at any position, and used by every scheme that has them."""
 
+from collections.abc import Callable
 from ctypes import c_char_p
 from math import pi
+from typing import Any
 
 import mpmath
 import pytest
@@ -10,7 +12,9 @@ from torch import Tensor
 
 import whatwhere as ww
 from whatwhere.kernels import backend, cos_sin
-from whatwhere.where.frequencies import LAYOUTS, angles, inverse_frequencies, rotary_tables, sinusoid
+from whatwhere.where.frequencies import angles, inverse_frequencies, rotary_tables, sinusoid
+
+from .cases import require_near_tables
 
 pytestmark = pytest.mark.skipif(not backend.COMPILED, reason="no kernels were compiled, or they are disabled")
 
@@ -19,19 +23,13 @@ ROUNDING = 2**-25
 """float32 rounds numbers below 1 by so much at most; float64 angles at LAST add 1e-10."""
 
 
-def plain(index: Tensor, frequencies: Tensor, *how) -> tuple[Tensor, Tensor]:
+def in_pytorch(function: Callable[..., Any], *args: Any) -> Any:
     with ww.pytorch_only():
-        return rotary_tables(index, frequencies, *how)
+        return function(*args)
 
 
 def require_near(found: tuple[Tensor, ...], wanted: tuple[Tensor, ...], farthest: float = 1e4) -> None:
-    """Alike, but where float64 angles up to the farthest leave it open which float32 number is next."""
-    apart = 2**-51 * farthest  # two roundings of the angle here, one there
-    for one, other in zip(found, wanted, strict=True):
-        assert one.shape == other.shape
-        assert one.dtype == other.dtype == torch.float32
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-7 + apart)
-        assert (one != other).sum() <= max(1, (1e-4 + apart * 2**26) * other.numel())
+    require_near_tables(dict(enumerate(found)), dict(enumerate(wanted)), farthest)
 
 
 @pytest.mark.parametrize("theta", [10_000.0, 500_000.0, 0.5])
@@ -48,8 +46,8 @@ def test_tables_are_exact(theta, level):
             assert abs(float(sin[0, 0, n, i]) - mpmath.sin(exact)) <= error
 
 
-def test_the_table_of_the_longest_models(level):
-    """As the benchmark's: within 3e-8 of float64 at the last of 1,048,576 positions."""
+def test_tables_of_the_longest_contexts(level):
+    """Within 3e-8 of float64 at the last of 1,048,576 positions, as the benchmark's."""
     index = torch.arange(LAST - 999, LAST + 1)
     turned = angles(index, inverse_frequencies(128))
     for found, exact in zip(
@@ -58,8 +56,8 @@ def test_the_table_of_the_longest_models(level):
         assert (found[0, 0] - exact).abs().max() < 3e-8
 
 
-def test_angles_near_whole_quarters(level):
-    """Where subtracting a multiple of pi/2 leaves next to nothing, up to the last angle that is not left to libm."""
+def test_angles_near_multiples_of_a_quarter_turn(level):
+    """Where subtracting a multiple of pi/2 leaves almost nothing, up to the last angle that is not computed by libm."""
     quarters = [1, 2, 3, 4, 5, 1001, 65_535, 10_000_003, 683_565_270, 683_565_275]
     near = torch.tensor([n * pi / 2 for n in quarters], dtype=torch.float64)
     near = torch.cat([torch.nextafter(near, -near), near, torch.nextafter(near, 2 * near)])
@@ -73,12 +71,12 @@ def test_angles_near_whole_quarters(level):
 def test_any_position(start, level):
     index, frequencies = torch.arange(start, start + 200)[None, None], inverse_frequencies(80)
     assert cos_sin._kernel(index, frequencies) is not None
-    require_near(cos_sin.tables(index, frequencies), plain(index, frequencies), abs(start) + 200)
+    require_near(cos_sin.tables(index, frequencies), in_pytorch(rotary_tables, index, frequencies), abs(start) + 200)
 
 
 @pytest.mark.parametrize("start", [0, 1_000_000, 2**33, 2**60, -150])
-def test_a_position_has_its_numbers_whoever_else_is_asked_for(start, level):
-    """One token or many, in any order, on one axis or several, at any level: every bit alike."""
+def test_a_position_has_the_same_numbers_in_every_table(start, level):
+    """One token or many, in any order, on one axis or several, at any level: every bit is equal."""
     index, frequencies = torch.arange(start, start + 300)[None, None], inverse_frequencies(80)
     together = cos_sin.tables(index, frequencies)
     order = torch.randperm(300, generator=torch.Generator().manual_seed(0))
@@ -99,81 +97,23 @@ def test_a_position_has_its_numbers_whoever_else_is_asked_for(start, level):
             assert torch.equal(cos_sin.tables(index[..., t : t + 1], frequencies)[n], part[:, :, t : t + 1])
 
 
-def test_frequencies_that_are_no_numbers_make_none(level):
+def test_infinite_and_nan_frequencies_make_nan(level):
     frequencies = torch.tensor([float("inf"), float("nan"), 1.0], dtype=torch.float64)
     cos, sin = cos_sin.tables(torch.tensor([[[0, 1]]]), frequencies)
     for part in (cos, sin):
         assert part.isnan().tolist() == [[[[True, True, False]] * 2]]
 
 
-INDICES = {
-    "many": torch.arange(150, 300)[None, None],
-    "one row": torch.arange(7)[None, None],
-    "a slice": torch.arange(40)[None, None, 9:30:3],
-    "several sequences": torch.arange(21).reshape(1, 3, 7),
-    "one for all": torch.arange(7)[None, None].expand(1, 3, 7),
-    "swapped": torch.arange(21).reshape(1, 7, 3).mT,
-    "none": torch.empty(1, 2, 0, dtype=torch.int64),
-}
-
-
-@pytest.mark.parametrize("magnitude", [1.0, 1.25])
-@pytest.mark.parametrize("pairs", [1, 13, 64, 200])
-@pytest.mark.parametrize("index", INDICES)
-def test_any_strides_and_sizes(index, pairs, magnitude, level):
-    index, frequencies = INDICES[index], inverse_frequencies(2 * pairs)
-    require_near(cos_sin.tables(index, frequencies, magnitude), plain(index, frequencies, magnitude))
-    strided = torch.stack([frequencies, -frequencies], -1)[:, 0]
-    require_near(cos_sin.tables(index, strided, magnitude), plain(index, frequencies, magnitude))
-
-
-@pytest.mark.parametrize("shape", [(3, 7), (1, 7), (3, 1), (7,)], ids=str)
-def test_frequencies_of_each_token(shape, level):
-    frequencies = inverse_frequencies(10) * torch.rand(*shape, 1, dtype=torch.float64)
-    for index in (INDICES["one row"], INDICES["several sequences"]):
-        require_near(cos_sin.tables(index, frequencies), plain(index, frequencies))
-
-
-def test_each_pair_by_its_axis(level):
-    index = torch.randint(0, 10_000, (3, 2, 90), generator=torch.Generator().manual_seed(0))
-    for axes in ((0, 0, 1, 2, 1), (2, 1, 0) * 50):
-        frequencies = inverse_frequencies(2 * len(axes))
-        require_near(cos_sin.tables(index, frequencies, 1.0, axes), plain(index, frequencies, 1.0, axes))
-        swapped = index.transpose(1, 2).contiguous().transpose(1, 2)
-        require_near(cos_sin.tables(swapped, frequencies, 1.0, axes), plain(index, frequencies, 1.0, axes))
-
-
-@pytest.mark.parametrize("shape", [(5,), (2, 3), (2, 0), (2, 3, 4)], ids=str)
-@pytest.mark.parametrize("dim", [4, 26, 600])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_sinusoids(layout, dim, shape, level):
-    index = torch.randint(0, 100_000, shape, generator=torch.Generator().manual_seed(0))
-    found = sinusoid(index, dim, layout=layout)
-    with ww.pytorch_only():
-        require_near((found,), (sinusoid(index, dim, layout=layout),), farthest=1e5)
-
-
-@pytest.mark.parametrize("pairs", [16, 160, 24])
-def test_large_tables_go_past_the_caches(pairs, level, monkeypatch):
-    """As if these were large; rows that are not whole lines go the common way."""
-    monkeypatch.setattr(cos_sin, "_STREAM", 0)
-    index, frequencies = torch.arange(50)[None, None], inverse_frequencies(2 * pairs)
-    require_near(cos_sin.tables(index, frequencies), plain(index, frequencies))
-    for layout in ("interleaved", "half"):
-        with ww.pytorch_only():
-            wanted = sinusoid(index, 2 * pairs, layout=layout)
-        require_near((sinusoid(index, 2 * pairs, layout=layout),), (wanted,))
-
-
-def test_whole_numbers_of_other_types_are_left_to_pytorch():
+def test_integers_of_other_types_are_left_to_pytorch():
     index = torch.arange(5, dtype=torch.int32)[None, None]
     assert cos_sin._kernel(index, inverse_frequencies(8)) is None
-    require_near(rotary_tables(index.long(), inverse_frequencies(8)), plain(index.long(), inverse_frequencies(8)))
+    given = (index.long(), inverse_frequencies(8))
+    require_near(rotary_tables(*given), in_pytorch(rotary_tables, *given))
     assert torch.equal(sinusoid(index, 8), sinusoid(index.long(), 8))
 
 
-def test_schemes_use_it(monkeypatch):
-    """Whoever turns or waves by fixed frequencies; XPos and FoPE compute with float64 cosines themselves."""
+def test_schemes_use_the_kernel(monkeypatch):
+    """All with fixed frequencies, but XPos and FoPE, which compute with float64 cosines themselves."""
     calls = []
     fill = cos_sin._fill
     monkeypatch.setattr(cos_sin, "_fill", lambda *a, **k: calls.append(1) or fill(*a, **k))
@@ -199,8 +139,8 @@ def test_schemes_use_it(monkeypatch):
             require_near((found,), (scheme(ww.positions(6, start=4)),))
 
 
-def test_settings_that_change_are_followed():
-    """Frequencies are held from one binding to the next, as long as they are those of the settings."""
+def test_changed_settings_change_the_tables():
+    """Frequencies are kept from one binding to the next, as long as they are those of the settings."""
     rope, q, p = ww.Rotary(8), torch.randn(1, 2, 6, 8), ww.positions(6)
     before = rope(q, q, p)[0]
     assert torch.equal(rope(q, q, p)[0], before)
@@ -214,7 +154,7 @@ def test_settings_that_change_are_followed():
     )
 
 
-def test_what_stands_for_numbers_in_a_trace_is_not_held():
+def test_fake_tensors_of_a_trace_are_not_kept():
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():

@@ -1,4 +1,4 @@
-"""The rotation in one pass gives the numbers of PyTorch's operations, to the bit."""
+"""The rotation: the formula, gradients, in place, as an operator in a trace, and where the kernel cannot be used."""
 
 from random import Random
 
@@ -14,51 +14,17 @@ from whatwhere.kernels import backend, rotary
 from whatwhere.kernels.rotary import rotate, rotate_, rotate_in_pytorch, rotate_op, rotate_op_
 from whatwhere.where import rotary_map
 
+from .inputs import LAYOUTS, NOT_SHARED, rotary_tables, sampled
+
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
-SIZES = [(128, 64), (64, 20), (26, 13), (20, 3), (2, 1), (6, 0)]
-"""Features, and pairs that turn: vectors' widths, rests behind them, features that stay, and nothing that turns."""
 
 compiled = pytest.mark.skipif(not backend.COMPILED, reason="no kernels were compiled, or they are disabled")
 
 
-def drawn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-def tables(*shape: int, seed: int = 1) -> tuple[Tensor, Tensor]:
-    angles = 100 * drawn(*shape, seed=seed)
-    return angles.cos(), angles.sin()
-
-
-LAYOUTS = {
-    "contiguous": lambda x: x,
-    "heads behind tokens": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
-    "a slice of a wider projection": lambda x: torch.cat([x, -x, x], -1)[..., x.shape[-1] : 2 * x.shape[-1]],
-    "every second token": lambda x: x.repeat_interleave(2, dim=2)[:, :, ::2],
-    "every second feature": lambda x: torch.stack([x, -x], -1).flatten(-2)[..., ::2],
-    "features behind tokens": lambda x: x.mT.contiguous().mT,
-    "not on a border": lambda x: torch.cat([x.new_zeros(1), x.flatten()])[1:].view(x.shape),
-    "one row for all heads": lambda x: x[:, :1].expand(-1, x.shape[1], -1, -1),
-}
-IN_PLACE = [name for name in LAYOUTS if name != "one row for all heads"]
-
-
-@compiled
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize("size", SIZES, ids=str)
-def test_the_kernel_gives_the_numbers_of_its_twin(size, interleaved, dtype, level):
-    features, pairs = size
-    x, (cos, sin) = drawn(2, 3, 7, features, dtype=dtype), tables(1, 1, 7, pairs)
-    assert rotary.kernel_for(cos, sin, x) is not None
-    for back in (False, True):
-        assert torch.equal(rotate(x, cos, sin, interleaved, back), rotate_in_pytorch(x, cos, sin, interleaved, back))
-
-
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_the_twin_is_the_formula(interleaved):
+def test_a_rotation_is_the_formula(interleaved):
     """Pair by pair, in Python."""
-    x, (cos, sin) = drawn(1, 2, 3, 7, dtype=torch.float64), tables(1, 1, 3, 2)
+    x, (cos, sin) = sampled(1, 2, 3, 7, dtype=torch.float64), rotary_tables(1, 1, 3, 2)
     for y in (rotate_in_pytorch(x, cos, sin, interleaved), rotate(x, cos, sin, interleaved)):
         for h in range(2):
             for t in range(3):
@@ -71,80 +37,73 @@ def test_the_twin_is_the_formula(interleaved):
                 assert after[4:] == before[4:]
 
 
-@compiled
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_any_strides_are_read_and_kept(layout, interleaved, dtype):
-    x, (cos, sin) = LAYOUTS[layout](drawn(2, 5, 6, 12, dtype=dtype)), tables(1, 1, 6, 4)
+def test_the_result_has_the_strides_of_its_input(layout):
+    x, (cos, sin) = LAYOUTS[layout](sampled(2, 5, 6, 12)), rotary_tables(1, 1, 6, 4)
     before = x.clone()
-    y = rotate(x, cos, sin, interleaved)
-    assert torch.equal(y, rotate_in_pytorch(x, cos, sin, interleaved))
-    assert y.stride() == torch.empty_like(x).stride()
+    assert rotate(x, cos, sin, False).stride() == torch.empty_like(x).stride()
     assert torch.equal(x, before)
 
 
-@compiled
-@pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("rows", [(1, 1), (3, 1), (1, 4), (3, 4)], ids=str)
-def test_tables_of_each_sequence_and_each_head(rows, interleaved):
-    x, (cos, sin) = drawn(3, 4, 5, 12), tables(*rows, 5, 4)
-    assert torch.equal(rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
-    other = sin.mT.contiguous().mT  # strides of its own
-    assert torch.equal(rotate(x, cos, other, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
+def test_cosines_and_sines_may_differ_in_strides(rows):
+    x, (cos, sin) = sampled(3, 4, 5, 12), rotary_tables(*rows, 5, 4)
+    assert torch.equal(rotate(x, cos, sin.mT.contiguous().mT, True), rotate_in_pytorch(x, cos, sin, True))
 
 
-@compiled
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("features", [64, 96, 40])
-@pytest.mark.parametrize("layout", ["contiguous", "heads behind tokens", "not on a border"])
-def test_large_results_go_past_the_caches(layout, features, dtype, level, monkeypatch):
-    """As if this one were large; rows that are not whole lines, or do not begin with one, go the common way."""
-    monkeypatch.setattr(rotary, "_STREAM", 0)
-    x, (cos, sin) = LAYOUTS[layout](drawn(2, 4, 9, features, dtype=dtype)), tables(1, 1, 9, 16)
-    lines = features * x.element_size() % 64 == 0
-    assert rotary._is_made_of_lines(torch.empty_like(x)) == lines
-    for interleaved in (False, True):
-        assert torch.equal(rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
+def test_only_rows_of_whole_cache_lines_are_written_past_the_caches(features, dtype):
+    for layout in ("contiguous", "heads behind tokens", "not on a border"):
+        x = LAYOUTS[layout](sampled(2, 4, 9, features, dtype=dtype))
+        assert rotary._is_made_of_lines(torch.empty_like(x)) == (features * x.element_size() % 64 == 0)
+
+
+@pytest.mark.parametrize("layout", NOT_SHARED)
+def test_in_place_returns_its_input_with_a_new_version(layout):
+    x, (cos, sin) = LAYOUTS[layout](sampled(2, 5, 6, 12)), rotary_tables(1, 1, 6, 4)
+    wanted, version = rotate_in_pytorch(x, cos, sin, True), x._version
+    assert rotate_(x, cos, sin, True) is x
+    assert torch.equal(x, wanted)
+    assert x._version > version
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 3, 0, 4)], ids=str)
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_nothing_is_turned_into_nothing(shape, interleaved):
-    cos, sin = tables(1, 1, shape[2], 2)
+def test_an_empty_tensor_rotates_to_an_empty_one(shape, interleaved):
+    cos, sin = rotary_tables(1, 1, shape[2], 2)
     assert rotate(torch.empty(shape), cos, sin, interleaved).shape == shape
     assert rotate_(torch.empty(shape), cos, sin, interleaved).shape == shape
 
 
 def test_tables_that_do_not_fit_are_not_read_beyond_their_end(our_own_checks):
-    x = drawn(2, 4, 5, 8)
-    assert torch.equal(
-        rotate(x, *tables(1, 1, 1, 4), False), rotate_in_pytorch(x, *tables(1, 1, 1, 4), False)
-    )  # one for all
+    x = sampled(2, 4, 5, 8)
+    one_for_all = rotary_tables(1, 1, 1, 4)
+    assert torch.equal(rotate(x, *one_for_all, False), rotate_in_pytorch(x, *one_for_all, False))
     for shape in [(1, 1, 4, 4), (3, 1, 5, 4), (1, 2, 5, 4), (1, 1, 5, 5)]:
         with pytest.raises(RuntimeError):
-            rotate(x, *tables(*shape), False)
+            rotate(x, *rotary_tables(*shape), False)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_twice_there_and_back_is_where_it_was(dtype, interleaved):
-    x, (cos, sin) = drawn(1, 2, 5, 8, dtype=dtype), tables(1, 1, 5, 4)
+def test_rotating_back_undoes_a_rotation(dtype, interleaved):
+    x, (cos, sin) = sampled(1, 2, 5, 8, dtype=dtype), rotary_tables(1, 1, 5, 4)
     again = rotate(rotate(x, cos, sin, interleaved), cos, sin, interleaved, back=True)
     torch.testing.assert_close(again, x, rtol=0, atol=20 * torch.finfo(dtype).eps if dtype != torch.float64 else 1e-6)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize("turn", [rotate, lambda x, *how: rotate_(x * 1, *how)], ids=["apart", "in place"])
-def test_gradients_once_and_twice(turn, interleaved):
-    x, (cos, sin) = drawn(2, 2, 3, 7, dtype=torch.float64).requires_grad_(), tables(1, 1, 3, 2)
-    assert gradcheck(lambda x: turn(x, cos, sin, interleaved), x)
-    assert gradgradcheck(lambda x: turn(x, cos, sin, interleaved), x)
+@pytest.mark.parametrize("rotation", [rotate, lambda x, *args: rotate_(x * 1, *args)], ids=["new", "in place"])
+def test_first_and_second_derivatives(rotation, interleaved):
+    x, (cos, sin) = sampled(2, 2, 3, 7, dtype=torch.float64).requires_grad_(), rotary_tables(1, 1, 3, 2)
+    assert gradcheck(lambda x: rotation(x, cos, sin, interleaved), x)
+    assert gradgradcheck(lambda x: rotation(x, cos, sin, interleaved), x)
 
 
-@pytest.mark.parametrize("turn", [rotate, lambda x, *how: rotate_(x * 1, *how)], ids=["apart", "in place"])
-def test_nothing_but_the_tables_is_kept_for_the_gradient(turn):
-    x, (cos, sin) = drawn(2, 4, 5, 8).requires_grad_(), tables(1, 1, 5, 4)
+@pytest.mark.parametrize("rotation", [rotate, lambda x, *args: rotate_(x * 1, *args)], ids=["new", "in place"])
+def test_only_the_tables_are_saved_for_the_gradient(rotation):
+    x, (cos, sin) = sampled(2, 4, 5, 8).requires_grad_(), rotary_tables(1, 1, 5, 4)
     kept = []
 
     def note(saved: Tensor) -> Tensor:
@@ -152,20 +111,20 @@ def test_nothing_but_the_tables_is_kept_for_the_gradient(turn):
         return saved
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
-        turn(x, cos, sin, False)
+        rotation(x, cos, sin, False)
     assert sum(kept) <= 2 * cos.numel()
 
 
 def test_a_gradient_of_any_strides():
-    """sum() hands one number back for all, transposed layers another order."""
-    x, (cos, sin) = drawn(2, 4, 5, 8).requires_grad_(), tables(1, 1, 5, 4)
-    for g in (torch.ones(()).expand(2, 4, 5, 8), drawn(2, 5, 8, 4).permute(0, 3, 1, 2)):
+    """sum() passes one number for all elements, transposed layers another order."""
+    x, (cos, sin) = sampled(2, 4, 5, 8).requires_grad_(), rotary_tables(1, 1, 5, 4)
+    for g in (torch.ones(()).expand(2, 4, 5, 8), sampled(2, 5, 8, 4).permute(0, 3, 1, 2)):
         (found,) = torch.autograd.grad(rotate(x, cos, sin, False), x, g)
         assert torch.equal(found, rotate_in_pytorch(g, cos, -sin, False))
 
 
-def test_tables_that_learn_get_their_gradient():
-    x, tables_ = drawn(2, 4, 5, 8), [part.requires_grad_() for part in tables(1, 4, 5, 3)]
+def test_learned_tables_get_a_gradient():
+    x, tables_ = sampled(2, 4, 5, 8), [part.requires_grad_() for part in rotary_tables(1, 4, 5, 3)]
     found = torch.autograd.grad(rotate(x, *tables_, True).square().sum(), tables_)
     wanted = torch.autograd.grad(rotate_in_pytorch(x, *tables_, True).square().sum(), tables_)
     assert all(map(torch.equal, found, wanted))
@@ -174,33 +133,21 @@ def test_tables_that_learn_get_their_gradient():
         assert torch.equal(rotate(x, *tables_, True), rotate_in_pytorch(x, *tables_, True))
 
 
-@compiled
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize("layout", IN_PLACE)
-def test_in_place(layout, interleaved, dtype):
-    x, (cos, sin) = LAYOUTS[layout](drawn(2, 5, 6, 12, dtype=dtype)), tables(1, 1, 6, 4)
-    wanted, version = rotate_in_pytorch(x, cos, sin, interleaved), x._version
-    assert rotate_(x, cos, sin, interleaved) is x
-    assert torch.equal(x, wanted)
-    assert x._version > version
-
-
-def test_in_place_touches_nothing_beside():
-    held = drawn(2, 5, 4, 30)
+def test_in_place_changes_nothing_beside_its_view():
+    held = sampled(2, 5, 4, 30)
     before, x = held.clone(), held[..., 8:20].transpose(1, 2)
-    rotate_(x, *tables(1, 1, 5, 4), interleaved=False)
-    beside = torch.ones(30, dtype=torch.bool)
-    beside[8:16] = False
-    assert torch.equal(held[..., beside], before[..., beside])
-    assert (held[..., ~beside] != before[..., ~beside]).any()
+    rotate_(x, *rotary_tables(1, 1, 5, 4), interleaved=False)
+    outside = torch.ones(30, dtype=torch.bool)
+    outside[8:16] = False
+    assert torch.equal(held[..., outside], before[..., outside])
+    assert (held[..., ~outside] != before[..., ~outside]).any()
 
 
-@pytest.mark.parametrize("plain", [False, True])
-def test_in_place_passes_the_gradient_on(plain):
-    """Through a projection of queries and keys together, as models have it."""
-    x, weight = drawn(2, 5, 16), drawn(16, 48, seed=2).requires_grad_()
-    cos, sin = tables(1, 1, 5, 4)
+@pytest.mark.parametrize("pytorch_only", [False, True])
+def test_in_place_passes_the_gradient_on(pytorch_only):
+    """Through one projection of queries and keys, as models have it."""
+    x, weight = sampled(2, 5, 16), sampled(16, 48, seed=2).requires_grad_()
+    cos, sin = rotary_tables(1, 1, 5, 4)
 
     def run(in_place: bool) -> tuple[Tensor, Tensor]:
         q, k = (part.unflatten(-1, (3, 8)).transpose(1, 2) for part in ((x @ weight)[..., :24], (x @ weight)[..., 24:]))
@@ -209,14 +156,14 @@ def test_in_place_passes_the_gradient_on(plain):
         return scores, torch.autograd.grad(scores, weight)[0]
 
     wanted = run(in_place=False)
-    with ww.pytorch_only() if plain else torch.enable_grad():
+    with ww.pytorch_only() if pytorch_only else torch.enable_grad():
         found = run(in_place=True)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.parametrize("learning", [False, True])
-def test_in_place_over_what_another_gradient_needs_is_told(learning):
-    x, (cos, sin) = drawn(1, 2, 5, 8).requires_grad_(), tables(1, 1, 5, 4)
+def test_in_place_over_what_another_gradient_needs_is_an_error(learning):
+    x, (cos, sin) = sampled(1, 2, 5, 8).requires_grad_(), rotary_tables(1, 1, 5, 4)
     y = x.exp()  # whose gradient is y itself
     with torch.set_grad_enabled(learning):
         rotate_(y, cos, sin, False)
@@ -225,14 +172,14 @@ def test_in_place_over_what_another_gradient_needs_is_told(learning):
 
 
 def test_in_place_refuses_what_it_cannot_overwrite(our_own_checks):
-    (cos, sin), leaf = tables(1, 1, 5, 4), drawn(2, 5, 4, 8).requires_grad_()
+    (cos, sin), leaf = rotary_tables(1, 1, 5, 4), sampled(2, 5, 4, 8).requires_grad_()
     for x in (leaf.transpose(1, 2), leaf.detach().transpose(1, 2).requires_grad_()):
         with pytest.raises(ww.errors.SettingError, match=r"overwrite a leaf that requires a gradient.*\n.*no_grad"):
             rotate_(x, cos, sin, False)
         with torch.no_grad():
             rotate_(x, cos, sin, False)
     with pytest.raises(ww.errors.SettingError, match="rotate numbers more than once"):
-        rotate_(drawn(2, 1, 5, 8).expand(-1, 4, -1, -1), cos, sin, False)
+        rotate_(sampled(2, 1, 5, 8).expand(-1, 4, -1, -1), cos, sin, False)
 
 
 SCHEMES = {
@@ -246,26 +193,26 @@ SCHEMES = {
 @pytest.mark.parametrize("name", SCHEMES)
 def test_schemes_in_place(name):
     scheme, p = SCHEMES[name], ww.positions(6, start=3)
-    q, k = drawn(2, 4, 6, 12), drawn(2, 2, 6, 12, seed=1)
+    q, k = sampled(2, 4, 6, 12), sampled(2, 2, 6, 12, seed=1)
     wanted = scheme(q, k, p)
-    for turn in (scheme, lambda q, k, p, **how: ww.Where(query_key=scheme).at(p).query_key(q, k, **how)):
-        mine = q.clone(), k.clone()
-        found = turn(*mine, p, in_place=True)
-        assert all(x is y for x, y in zip(found, mine, strict=True))
+    for rotation in (scheme, lambda q, k, p, **args: ww.Where(query_key=scheme).at(p).query_key(q, k, **args)):
+        given = q.clone(), k.clone()
+        found = rotation(*given, p, in_place=True)
+        assert all(x is y for x, y in zip(found, given, strict=True))
         assert all(map(torch.equal, found, wanted))
 
 
 @pytest.mark.parametrize(
     "scheme", [ww.PoPE(8, 2), ww.FoPE(8, original_length=64), ww.SSMax(8, 2)], ids=lambda scheme: type(scheme).__name__
 )
-def test_maps_that_do_not_turn_refuse_in_place(scheme):
-    q = drawn(1, 2, 3, 8)
+def test_maps_that_are_no_rotation_refuse_in_place(scheme):
+    q = sampled(1, 2, 3, 8)
     with pytest.raises(ww.errors.SettingError, match=rf"{type(scheme).__name__} cannot write its results over q and k"):
         scheme(q, q.clone(), ww.positions(3), in_place=True)
 
 
-def test_queries_and_keys_in_one_place_are_not_turned_twice():
-    rope, p, q = ww.Rotary(8), ww.positions(3), drawn(1, 2, 3, 8)
+def test_queries_and_keys_that_are_one_tensor_are_not_rotated_twice():
+    rope, p, q = ww.Rotary(8), ww.positions(3), sampled(1, 2, 3, 8)
     for k in (q, q[:, :1]):
         with pytest.raises(ww.errors.SettingError, match="rotate the same numbers twice"):
             rope(q, k, p, in_place=True)
@@ -273,10 +220,10 @@ def test_queries_and_keys_in_one_place_are_not_turned_twice():
 
 def test_queries_and_keys_that_overlap_are_not_rotated_twice(our_own_checks):
     rope, p = ww.Rotary(8), ww.positions(3)
-    tokens, heads, line = drawn(1, 2, 4, 8), drawn(1, 3, 6, 8).transpose(1, 2), drawn(60)
+    tokens, heads, line = sampled(1, 2, 4, 8), sampled(1, 3, 6, 8).transpose(1, 2), sampled(60)
     overlapping = {
         "k one token further": (tokens[:, :, :-1], tokens[:, :, 1:]),
-        "a head in common": (heads[:, :3], heads[:, 2:]),
+        "a shared head": (heads[:, :3], heads[:, 2:]),
         "every other number": (line.as_strided((1, 1, 3, 8), (60, 60, 16, 2)), line[9:33].view(1, 1, 3, 8)),
     }
     for q, k in overlapping.values():
@@ -286,8 +233,8 @@ def test_queries_and_keys_that_overlap_are_not_rotated_twice(our_own_checks):
         assert all(map(torch.equal, (q, k), before))
 
 
-def test_whether_two_views_share_a_number_is_exact():
-    """Against the sets of what they show, at random sizes, strides and offsets, equal strides among them."""
+def test_overlap_of_two_views_is_decided_exactly():
+    """Against the sets of their elements, at random sizes, strides and offsets, some of equal strides."""
     random, line = Random(0), torch.arange(200.0)
 
     def view(strides: tuple[int, ...]) -> Tensor:
@@ -304,7 +251,7 @@ def test_whether_two_views_share_a_number_is_exact():
 
 
 def test_queries_and_keys_of_one_product_are_rotated_in_place():
-    rope, p, fused = ww.Rotary(8), ww.positions(3), drawn(1, 3, 4, 2, 8)
+    rope, p, fused = ww.Rotary(8), ww.positions(3), sampled(1, 3, 4, 2, 8)
     flat = fused.clone().view(1, 3, 64)
     apart = {
         "head by head": (fused[..., 0, :].transpose(1, 2), fused[..., 1, :].transpose(1, 2)),
@@ -321,7 +268,7 @@ def test_queries_and_keys_of_one_product_are_rotated_in_place():
 
 
 def test_windows_that_overlap_are_not_rotated_in_place(our_own_checks):
-    x, (cos, sin) = drawn(1, 1, 40), tables(1, 1, 5, 4)
+    x, (cos, sin) = sampled(1, 1, 40), rotary_tables(1, 1, 5, 4)
     windows = x.unfold(2, 8, 4)[:, :, :5]
     before = x.clone()
     with pytest.raises(ww.errors.SettingError, match="rotate numbers more than once"):
@@ -330,17 +277,17 @@ def test_windows_that_overlap_are_not_rotated_in_place(our_own_checks):
 
 
 def test_no_scheme_in_place():
-    q = drawn(1, 2, 3, 8)
+    q = sampled(1, 2, 3, 8)
     assert ww.Where().at(ww.positions(3)).query_key(q, q, in_place=True) == (q, q)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("layout", ["contiguous", "heads behind tokens", "one row for all heads"])
-def test_operators_keep_the_rules(layout, interleaved, our_own_checks):
-    x, (cos, sin) = LAYOUTS[layout](drawn(2, 4, 5, 8)), tables(1, 1, 5, 3)
+def test_operators_pass_opcheck(layout, interleaved, our_own_checks):
+    x, (cos, sin) = LAYOUTS[layout](sampled(2, 4, 5, 8)), rotary_tables(1, 1, 5, 3)
     opcheck(rotate_op, (x, cos, sin, interleaved, False))
     opcheck(rotate_op, (x.detach().requires_grad_(), cos, sin, interleaved, True))
-    if layout in IN_PLACE:
+    if layout in NOT_SHARED:
         opcheck(rotate_op_, (x.clone(), cos, sin, interleaved))
 
 
@@ -349,7 +296,7 @@ def test_the_operator_over_a_mapped_axis(dims):
     def laid(x: Tensor, dim: int | None) -> Tensor:
         return x[0] if dim is None else x.movedim(0, dim)
 
-    x, (cos, sin) = drawn(3, 2, 4, 5, 8), tables(3, 1, 1, 5, 3)
+    x, (cos, sin) = sampled(3, 2, 4, 5, 8), rotary_tables(3, 1, 1, 5, 3)
     given = [laid(part, dim) for part, dim in zip((x, cos, sin), dims, strict=True)]
     mapped = torch.vmap(lambda x, cos, sin: rotate_op(x, cos, sin, False, False), dims)(*given)
     for n in range(3):
@@ -358,26 +305,26 @@ def test_the_operator_over_a_mapped_axis(dims):
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # of PyTorch's own tangents
-def test_where_memory_cannot_be_read_the_twin_turns(our_own_checks):
-    """Transforms, traces and tangents: no number may be lost in silence."""
-    x, g, (cos, sin) = drawn(2, 4, 5, 8), drawn(2, 4, 5, 8, seed=5), tables(1, 1, 5, 4)
-    wanted, turn = rotate_in_pytorch(x, cos, sin, True), lambda x: rotate(x, cos, sin, True)
-    assert torch.equal(torch.vmap(turn)(x[None])[0], wanted)
-    assert torch.equal(torch.func.jvp(turn, (x,), (g,))[1], rotate_in_pytorch(g, cos, sin, True))
-    assert torch.equal(torch.func.vjp(turn, x)[1](g)[0], rotate_in_pytorch(g, cos, -sin, True))
+def test_where_memory_cannot_be_read_pytorch_rotates(our_own_checks):
+    """Transforms, traces and tangents: no number may be lost silently."""
+    x, g, (cos, sin) = sampled(2, 4, 5, 8), sampled(2, 4, 5, 8, seed=5), rotary_tables(1, 1, 5, 4)
+    wanted, rotation = rotate_in_pytorch(x, cos, sin, True), lambda x: rotate(x, cos, sin, True)
+    assert torch.equal(torch.vmap(rotation)(x[None])[0], wanted)
+    assert torch.equal(torch.func.jvp(rotation, (x,), (g,))[1], rotate_in_pytorch(g, cos, sin, True))
+    assert torch.equal(torch.func.vjp(rotation, x)[1](g)[0], rotate_in_pytorch(g, cos, -sin, True))
     with forward_ad.dual_level():
-        y = turn(forward_ad.make_dual(x, g))
+        y = rotation(forward_ad.make_dual(x, g))
         assert torch.equal(forward_ad.unpack_dual(y).tangent, rotate_in_pytorch(g, cos, sin, True))
-    assert torch.equal(make_fx(turn)(x)(2 * x), rotate_in_pytorch(2 * x, cos, sin, True))
+    assert torch.equal(make_fx(rotation)(x)(2 * x), rotate_in_pytorch(2 * x, cos, sin, True))
     assert rotate(*(part.to("meta") for part in (x, cos, sin)), True).shape == x.shape
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("pairs", [3, 4])
-def test_each_sample_has_its_gradient(pairs, interleaved):
+def test_batched_gradients(pairs, interleaved):
     """Batched gradients run the backward pass under a vmap of their own kind, which knows few operations."""
-    x, (cos, sin) = drawn(2, 2, 3, 8).requires_grad_(), tables(1, 1, 3, pairs)
-    g = drawn(4, 2, 2, 3, 8, seed=5)
+    x, (cos, sin) = sampled(2, 2, 3, 8).requires_grad_(), rotary_tables(1, 1, 3, pairs)
+    g = sampled(4, 2, 2, 3, 8, seed=5)
     (found,) = torch.autograd.grad(rotate(x, cos, sin, interleaved), x, g, is_grads_batched=True)
     assert all(
         torch.equal(one, rotate_in_pytorch(row, cos, -sin, interleaved)) for one, row in zip(found, g, strict=True)
@@ -386,9 +333,9 @@ def test_each_sample_has_its_gradient(pairs, interleaved):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_without_a_compiled_kernel_neighbors_turn_as_complex_numbers(layout, dtype, monkeypatch):
+def test_without_a_compiled_kernel_interleaved_pairs_rotate_as_complex_numbers(layout, dtype, monkeypatch):
     """One pass in PyTorch's own operations; they round as they like, once more or less."""
-    x, (cos, sin) = LAYOUTS[layout](drawn(2, 5, 6, 12, dtype=dtype)), tables(1, 1, 6, 4)
+    x, (cos, sin) = LAYOUTS[layout](sampled(2, 5, 6, 12, dtype=dtype)), rotary_tables(1, 1, 6, 4)
     wanted = rotate_in_pytorch(x, cos, sin, True)
     monkeypatch.setattr(backend, "COMPILED", False)
     found = rotate_in_pytorch(x, cos, sin, True)
@@ -396,8 +343,8 @@ def test_without_a_compiled_kernel_neighbors_turn_as_complex_numbers(layout, dty
     assert torch.equal(found[..., 8:], x[..., 8:])
 
 
-def test_pytorch_only_are_plain(monkeypatch):
-    x, (cos, sin) = drawn(1, 2, 3, 8), tables(1, 1, 3, 4)
+def test_pytorch_only_runs_no_kernel(monkeypatch):
+    x, (cos, sin) = sampled(1, 2, 3, 8), rotary_tables(1, 1, 3, 4)
     monkeypatch.setattr(rotary, "run_kernel", None)
     with ww.pytorch_only():
         assert torch.equal(rotate(x, cos, sin, False), rotate_in_pytorch(x, cos, sin, False))
@@ -405,7 +352,7 @@ def test_pytorch_only_are_plain(monkeypatch):
 
 
 class Layer(nn.Module):
-    """A projection whose queries and keys turn."""
+    """A projection whose queries and keys rotate."""
 
     def __init__(self, rope: ww.Rotary, in_place: bool) -> None:
         super().__init__()
@@ -423,23 +370,23 @@ class Layer(nn.Module):
 @pytest.mark.compile
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_compiled_it_is_one_graph_with_the_same_numbers(interleaved, in_place):
+def test_a_compiled_layer_is_one_graph_with_the_same_numbers(interleaved, in_place):
     torch._dynamo.reset()
     layer = Layer(ww.Rotary(8, interleaved=interleaved, rotary_dim=6), in_place)
     fast = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
     for tokens in (5, 9):
-        x = drawn(2, tokens, 16)
+        x = sampled(2, tokens, 16)
         for mode in (torch.no_grad, torch.enable_grad):
             with mode():
                 torch.testing.assert_close(fast(x), layer(x), rtol=1e-5, atol=1e-5)
-        slopes = [torch.autograd.grad(run(x).square().sum(), layer.project.weight)[0] for run in (fast, layer)]
-        torch.testing.assert_close(*slopes, rtol=1e-4, atol=1e-3)
+        gradients = [torch.autograd.grad(run(x).square().sum(), layer.project.weight)[0] for run in (fast, layer)]
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-3)
 
 
 @compiled
 @pytest.mark.compile
-def test_what_is_compiled_holds_the_operator_and_what_is_exported_does_not():
-    layer, x = Layer(ww.Rotary(8), in_place=False), drawn(2, 5, 16)
+def test_compiled_layers_contain_the_operator_and_exported_ones_do_not():
+    layer, x = Layer(ww.Rotary(8), in_place=False), sampled(2, 5, 16)
     held = []
 
     def note(graph, inputs):

@@ -1,26 +1,27 @@
-"""A large table is made by blocks of query rows: the same numbers, whatever the scheme and the positions."""
+"""A large table of scores is computed by blocks of queries: the same numbers, for every scheme and positions."""
 
 import jaxtyping
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import whatwhere as ww
 from whatwhere.where import attention
 
+from ..attention import LargestTensor, queries_keys_values
+
 TOKENS, HEADS, KEY_HEADS, HEAD_DIM = 23, 4, 2, 16
 SCHEMES = [name for name, row in ww.catalogue.items() if row.door == "score"]
-RULERS = {
-    "plain": lambda: ww.positions(TOKENS),
+POSITIONS = {
+    "consecutive": lambda: ww.positions(TOKENS),
     "packed": lambda: ww.Positions.packed([9, 1, 13]),
     "left padding": lambda: ww.Positions.from_mask(torch.arange(TOKENS) >= torch.tensor([[0], [6]])),
 }
 
 
 @pytest.fixture
-def asked(monkeypatch) -> list[int]:
-    """Make pieces of some rows; note how many queries each is for."""
+def blocks(monkeypatch) -> list[int]:
+    """Let tables be computed by small blocks; record the number of queries in each."""
     queries: list[int] = []
     real = attention.tabulate
 
@@ -34,56 +35,51 @@ def asked(monkeypatch) -> list[int]:
     return queries
 
 
-def drawn(tokens: int = TOKENS) -> list[Tensor]:
-    g = torch.Generator().manual_seed(0)
-    return [torch.randn(2, n, tokens, HEAD_DIM, generator=g, requires_grad=True) for n in (HEADS, KEY_HEADS, KEY_HEADS)]
-
-
 def gates_of(where: ww.Where, p: ww.Positions) -> Tensor | None:
     x = torch.randn(2, p.tokens, HEADS * HEAD_DIM, generator=torch.Generator().manual_seed(1))
     return where.at(p).gates(x)
 
 
-@pytest.mark.parametrize("ruler", RULERS)
+@pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("name", [*SCHEMES, "none"])
-def test_pieces_give_the_numbers_of_the_formula(name, ruler, asked):
-    p, where = RULERS[ruler](), ww.scheme(name, dim=HEADS * HEAD_DIM, num_heads=HEADS, max_length=TOKENS)
+def test_blocks_of_queries_equal_the_whole_formula(name, positions, blocks):
+    p, where = POSITIONS[positions](), ww.scheme(name, dim=HEADS * HEAD_DIM, num_heads=HEADS, max_length=TOKENS)
     for weight in where.parameters():
         torch.nn.init.normal_(weight, generator=torch.Generator().manual_seed(2))
-    q, k, v = drawn()
+    q, k, v = queries_keys_values(HEADS, KEY_HEADS, TOKENS, HEAD_DIM)
     leaves = [q, k, v, *where.parameters()]
     upstream = torch.randn(2, HEADS, TOKENS, HEAD_DIM, generator=torch.Generator().manual_seed(3))
     found = []
     for engine in ("sdpa", "dense"):
         y = where.at(p).attention(q, k, v, gates=gates_of(where, p), engine=engine)
-        # What padding looks at is nobody's business.
+        # Results at padding do not matter.
         g = upstream if p.segment is None else upstream.masked_fill(p.segment[:, None, :, None] < 0, 0)
         found.append([y, *torch.autograd.grad(y, leaves, g, allow_unused=True)])
-    assert bool(asked) == (name != "none" or ruler != "plain")
-    assert max(asked, default=0) <= 7 * 2  # packed positions are alike for both sequences: twice as many rows
+    assert bool(blocks) == (name != "none" or positions != "consecutive")
+    assert max(blocks, default=0) <= 7 * 2  # packed positions are the same for both sequences: twice as many rows
     for one, other in zip(*found, strict=True):
         if one is not None or other is not None:
             torch.testing.assert_close(one, other, rtol=1e-4, atol=2e-5)
 
 
-def test_pieces_while_decoding_and_with_a_mask_of_ones_own(asked):
-    q, k, v = drawn()
+def test_blocks_while_decoding_and_with_a_custom_mask(blocks):
+    q, k, v = queries_keys_values(HEADS, KEY_HEADS, TOKENS, HEAD_DIM)
     p, where = ww.positions(TOKENS), ww.Where(score=ww.ALiBi(HEADS))
     window = torch.ones(2, 1, TOKENS, TOKENS, dtype=torch.bool).triu(-3)
-    window[1, 0, 5] = False  # a query that may look at nothing
-    whole, by_parts = (where.at(p).attention(q, k, v, mask=window, engine=engine) for engine in ("dense", "sdpa"))
-    torch.testing.assert_close(by_parts, whole, rtol=0, atol=1e-5)
-    assert not by_parts[1, :, 5].any()
+    window[1, 0, 5] = False  # a query that attends to no key
+    whole, by_blocks = (where.at(p).attention(q, k, v, mask=window, engine=engine) for engine in ("dense", "sdpa"))
+    torch.testing.assert_close(by_blocks, whole, rtol=0, atol=1e-5)
+    assert not by_blocks[1, :, 5].any()
     last = where.at(p[-9:], p).attention(q[:, :, -9:], k, v, mask=window[:, :, -9:])
     torch.testing.assert_close(last, whole[:, :, -9:], rtol=0, atol=1e-5)
     with torch.no_grad():
         torch.testing.assert_close(where.at(p).attention(q, k, v, mask=window), whole, rtol=0, atol=1e-5)
-    assert asked
+    assert blocks
 
 
-def test_backward_drops_what_forward_dropped(asked):
-    """The gradient of v is the weights that were kept, which the output tells where v is one at one key."""
-    q, k, _ = drawn()
+def test_backward_drops_what_forward_dropped(blocks):
+    """The gradient of v is the weights that were kept; the output shows them where v is one-hot."""
+    q, k, _ = queries_keys_values(HEADS, KEY_HEADS, TOKENS, HEAD_DIM)
     v = torch.zeros(2, KEY_HEADS, TOKENS, HEAD_DIM)
     v[:, :, :HEAD_DIM] = torch.eye(HEAD_DIM)
     v.requires_grad_()
@@ -93,12 +89,12 @@ def test_backward_drops_what_forward_dropped(asked):
     (g,) = torch.autograd.grad(weights.sum(), v)
     of_groups = weights.sum(2).unflatten(1, (KEY_HEADS, -1)).sum(2)
     torch.testing.assert_close(g[:, :, :HEAD_DIM, 0], of_groups)
-    assert asked
+    assert blocks
 
 
 @pytest.mark.parametrize("start", [0, 1000])
-def test_fire_counts_from_where_the_text_begins(start, asked):
-    q, k, v = drawn()
+def test_fire_counts_from_the_beginning_of_the_text(start, blocks):
+    q, k, v = queries_keys_values(HEADS, KEY_HEADS, TOKENS, HEAD_DIM)
     where = ww.Where(score=ww.FIRE(HEADS, threshold=40.0))
     leaves = [q, k, v, *where.parameters()]
     found = []
@@ -107,28 +103,13 @@ def test_fire_counts_from_where_the_text_begins(start, asked):
         found.append([y, *torch.autograd.grad(y.square().sum(), leaves)])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=2e-5)
-    assert asked
-
-
-class Largest(TorchDispatchMode):
-    """Note the size of the largest tensor that any operation returns."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        out = function(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(tensor, Tensor):
-                self.numbers = max(self.numbers, tensor.untyped_storage().nbytes() // tensor.element_size())
-        return out
+    assert blocks
 
 
 @pytest.mark.parametrize("scheme", [lambda: ww.FIRE(1), lambda: ww.KERPLE(1), lambda: ww.FoX(HEAD_DIM, 1)])
-@pytest.mark.parametrize("p", [ww.positions(2200), ww.Positions.packed([1200, 1000])], ids=["plain", "packed"])
-def test_no_table_is_held(scheme, p, monkeypatch):
-    """Nothing of the size of tokens x tokens, forward and backward; the dense formula holds it."""
+@pytest.mark.parametrize("p", [ww.positions(2200), ww.Positions.packed([1200, 1000])], ids=["consecutive", "packed"])
+def test_no_table_is_allocated(scheme, p, monkeypatch):
+    """No tensor has the size of tokens x tokens, forward and backward; of the dense formula one has."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     monkeypatch.setattr(attention, "_MIN_BLOCKWISE", 1 << 20)
     where = ww.Where(score=scheme())
@@ -136,14 +117,14 @@ def test_no_table_is_held(scheme, p, monkeypatch):
     gates = where.at(p).gates(torch.randn(1, 2200, HEAD_DIM))
     sizes = []
     for engine in ("sdpa", "dense"):
-        with Largest() as seen:
+        with LargestTensor() as seen:
             where.at(p).attention(q, k, v, gates=gates, engine=engine).sum().backward(retain_graph=True)
         sizes.append(seen.numbers)
     assert sizes[0] < 2200 * 2200 / 2 <= sizes[1]
 
 
-def test_a_table_of_few_numbers_is_made_once_for_all_layers():
-    q, k, v = drawn()
+def test_a_small_table_is_computed_once_for_all_layers():
+    q, k, v = queries_keys_values(HEADS, KEY_HEADS, TOKENS, HEAD_DIM)
     bias = ww.FIRE(HEADS)
     evaluated = []
     real = bias.bind
@@ -159,7 +140,7 @@ def test_a_table_of_few_numbers_is_made_once_for_all_layers():
 
 
 def test_the_size_of_a_table():
-    q, _, _ = drawn()
+    q, _, _ = queries_keys_values(HEADS, KEY_HEADS, TOKENS, HEAD_DIM)
     scores = attention.Scores(lambda b, h, i, j: b, None, False, lambda dtype: None, batch=2)
     assert scores.numbers(q, q) == 2 * HEADS * TOKENS * TOKENS
     assert attention.Scores(None, None, False, lambda dtype: None).numbers(q, q) == 0
