@@ -1,4 +1,4 @@
-"""The second tutorial: token vectors and sinusoids in PyTorch. Each test says a claim and what is true.
+"""The second tutorial: token vectors and sinusoids in PyTorch. Each docstring states a claim and what is true.
 
 Its sentence is "The cat sat on the mat.", six tokens in 4 features; it prints what one run of it gave.
 """
@@ -10,8 +10,6 @@ import torch
 from transformers import BertConfig, GPT2Config, LlamaConfig
 
 import whatwhere as ww
-from whatwhere.comparison.settings import Settings
-from whatwhere.comparison.tasks import expression_tokenizer
 from whatwhere.where.frequencies import inverse_frequencies, offset_map
 
 SENTENCE = "The cat sat on the mat."
@@ -53,20 +51,20 @@ HALF_A_DIGIT = 5.1e-5  # of four printed decimals, and the rounding of float32
 
 @pytest.fixture
 def layer():
-    """Give the tutorial's input layer with the rows that it printed."""
+    """Return the tutorial's input layer with the rows that it printed."""
     layer = ww.InputLayer(6, 4, ww.Sinusoidal(4))
     layer.tokens = ww.TokenEmbedding.from_weight(PRINTED_ROWS)
     return layer
 
 
-def drawn(vocab_size, dim, seed=0):
-    """Give a table as nn.Embedding draws it."""
+def fresh_table(vocab_size, dim, seed=0):
+    """Return a table initialized as nn.Embedding is."""
     torch.manual_seed(seed)
     return ww.TokenEmbedding(vocab_size, dim, init="torch")
 
 
 def its_function(tokens, dim):
-    """Give what its positional_encoding computes: sines in the even features, cosines in the odd ones."""
+    """Return what its positional_encoding computes: sines in the even features, cosines in the odd ones."""
     table = torch.zeros(tokens, dim)
     angles = torch.arange(tokens)[:, None] / 10_000 ** (torch.arange(0, dim, 2) / dim)
     table[:, 0::2], table[:, 1::2] = angles.sin(), angles.cos()
@@ -91,7 +89,7 @@ def test_lower_case_makes_them_one_token():
 
 
 def test_rows_made_equal_by_hand_come_apart():
-    """Its example table has equal rows 0 and 4. One step ends that: each row gets the gradient of its own places."""
+    """Its example table has equal rows 0 and 4. One step ends that: each row gets the gradient of its own positions."""
     table = ww.TokenEmbedding.from_weight(torch.tensor(BY_HAND))
     assert torch.equal(table.weight[0], table.weight[4])
     table(IDS).backward(torch.randn(1, 6, 3, generator=torch.Generator().manual_seed(0)))
@@ -100,9 +98,9 @@ def test_rows_made_equal_by_hand_come_apart():
 
 
 @pytest.mark.parametrize("dim", [4, 64, 300])
-def test_fresh_rows_know_no_meaning(dim):
+def test_fresh_rows_have_no_meaning(dim):
     """Similar words have similar vectors. Not before training: cosines of fresh rows spread by 1/sqrt(d) around 0."""
-    rows = drawn(500, dim).weight.detach()
+    rows = fresh_table(500, dim).weight.detach()
     pairs = torch.triu_indices(500, 500, offset=1)
     cosines = ww.analysis.similarity(rows[pairs[0]], rows[pairs[1]])
     assert cosines.mean().item() == pytest.approx(0, abs=0.1 / sqrt(dim))
@@ -116,13 +114,8 @@ def test_dimensions_below_the_vocabulary(config):
     assert ww.parameters(config).tokens == config.vocab_size * config.hidden_size
 
 
-def test_dimensions_above_the_vocabulary():
-    """A vector has fewer dimensions than the vocabulary has tokens. Not for the first tutorial's 20 tokens in 64."""
-    assert expression_tokenizer().get_vocab_size() < Settings(task="expressions", lengths=()).dim
-
-
 def test_its_sentence_has_seven_tokens():
-    """Its sentence has six tokens. With the full stop, which its list leaves out without a word, it has seven."""
+    """Its sentence has six tokens. With the full stop, which its list omits silently, it has seven."""
     ids, tokens = ww.text.encode(ww.text.words(SENTENCE), SENTENCE)
     assert tokens == ["The", "cat", "sat", "on", "the", "mat", "."]
     assert len(ids) == 7
@@ -132,25 +125,23 @@ def test_its_sentence_has_seven_tokens():
         ww.text.encode(tokenizer, SENTENCE)
 
 
-def test_fresh_rows_are_drawn_from_n_0_1():
-    """nn.Embedding draws its rows. True, N(0, 1): the printed 24 numbers, spread 1.10, lie within two errors of 1."""
-    assert PRINTED_ROWS.std(correction=0).item() == pytest.approx(1.10, abs=0.005)
-    assert PRINTED_ROWS.std().item() == pytest.approx(1, abs=2 / sqrt(2 * 24))
-    assert drawn(500, 64).weight.std().item() == pytest.approx(1, rel=0.02)
+def test_fresh_rows_are_sampled_from_n_0_1():
+    """nn.Embedding samples its rows. True, from N(0, 1), as init="torch" does."""
+    assert fresh_table(500, 64).weight.std().item() == pytest.approx(1, rel=0.02)
 
 
 def test_its_print_comes_once():
     """Its code prints these numbers. Only once: it sets no seed, and tables agree with equal seeds only."""
-    assert torch.equal(drawn(10, 4, seed=1).weight, drawn(10, 4, seed=1).weight)
-    assert not torch.isclose(drawn(10, 4, seed=1).weight, drawn(10, 4, seed=2).weight).any()
+    assert torch.equal(fresh_table(10, 4, seed=1).weight, fresh_table(10, 4, seed=1).weight)
+    assert not torch.isclose(fresh_table(10, 4, seed=1).weight, fresh_table(10, 4, seed=2).weight).any()
 
 
 @pytest.mark.parametrize("dim", [4, 64])
 def test_its_tokens_outweigh_its_positions(dim):
-    """Beside N(0, 1), the encoding is the smaller: its length is sqrt(d/2) everywhere, a token's about sqrt(d)."""
-    length = ww.Sinusoidal(dim)(ww.positions(100))[0].norm(dim=-1)
-    assert length.tolist() == pytest.approx([sqrt(dim / 2)] * 100, rel=1e-6)
-    squares = drawn(5000, dim).weight.square().sum(-1)
+    """Beside N(0, 1), the encoding is the smaller: its norm is sqrt(d/2) everywhere, a token's about sqrt(d)."""
+    norms = ww.Sinusoidal(dim)(ww.positions(100))[0].norm(dim=-1)
+    assert norms.tolist() == pytest.approx([sqrt(dim / 2)] * 100, rel=1e-6)
+    squares = fresh_table(5000, dim).weight.square().sum(-1)
     assert squares.mean().sqrt().item() == pytest.approx(sqrt(dim), rel=0.02)
 
 
@@ -187,24 +178,24 @@ def test_its_function_for_odd_dimensions():
         ww.Sinusoidal(5)
 
 
-def test_the_sums_know_nothing_of_their_neighbors():
-    """The sums are "context-aware". False: they know their place; attention is the first to look at other tokens."""
+def test_the_sums_do_not_depend_on_their_neighbors():
+    """The sums are "context-aware". False: they depend on the position; attention is the first to read other tokens."""
     one, other = "the cat chased the mouse", "the mouse chased the cat"
     tokenizer = ww.text.words(one)
     ids = torch.tensor([ww.text.encode(tokenizer, text)[0] for text in (one, other)])
     torch.manual_seed(0)
     x = ww.InputLayer(4, 16, ww.Sinusoidal(16), init=1.0)(ids).detach()
-    assert torch.equal(x[0, [0, 2, 3]], x[1, [0, 2, 3]])  # the, chased, the: same token, same place
-    assert not torch.allclose(x[0, 0], x[0, 3])  # the same token in two places
+    assert torch.equal(x[0, [0, 2, 3]], x[1, [0, 2, 3]])  # the, chased, the: same token, same position
+    assert not torch.allclose(x[0, 0], x[0, 3])  # the same token at two positions
     q = x[:, None]
     y = ww.Where().at(ww.positions(5)).attention(q, q, q, causal=False)[:, 0]
     assert (y[0, [0, 2, 3]] - y[1, [0, 2, 3]]).abs().amax(-1).min() > 1e-3
 
 
 def test_a_row_is_fixed():
-    """A token has one vector, whatever stands around it. True of the table."""
+    """A token has one vector in every context. True of the table."""
     tokenizer = ww.text.words("the bank of the river , the bank account")
-    table = drawn(tokenizer.get_vocab_size(), 8)
+    table = fresh_table(tokenizer.get_vocab_size(), 8)
     river, account = (table(torch.tensor(tokenizer.encode(t).ids)) for t in ("the river bank", "bank account"))
     assert torch.equal(river[2], account[0])
 
@@ -218,7 +209,7 @@ def test_unknown_words():
 
 
 @pytest.mark.parametrize("kind", ["bpe", "byte"])
-def test_bytes_know_every_word(kind):
+def test_bytes_encode_every_word(kind):
     """Every vocabulary has unknown words. False of bytes: all text comes back from its ids."""
     tokenizer = ww.text.train(kind, SENTENCE, vocab_size=300)
     ids, _ = ww.text.encode(tokenizer, "The Döner sat, 猫!")
@@ -226,23 +217,23 @@ def test_bytes_know_every_word(kind):
 
 
 def test_absolute_position_can_be_read_off():
-    """The encoding holds absolute positions. True: each vector is most like itself among 1,000."""
+    """The encoding contains absolute positions. True: each vector is most like itself among 1,000."""
     pe = ww.Sinusoidal(64)(ww.positions(1000))[0].double()
     assert torch.equal((pe @ pe.T).argmax(-1), torch.arange(1000))
 
 
 @pytest.mark.parametrize("k", [-1, -5, 3])
 def test_relative_position_takes_a_map(k):
-    """The encoding holds relative positions. Through a map: one matrix in W_Q makes every token look k places on."""
+    """The encoding contains relative positions. Through a map: one matrix in W_Q shifts attention by k positions."""
     pe = ww.Sinusoidal(64)(ww.positions(200))[0].double()
-    places = torch.arange(10, 190)
-    looked_at = (pe[places] @ offset_map(k, 64).T @ pe.T).argmax(-1)
-    assert torch.equal(looked_at, places + k)
-    assert torch.equal((pe[places] @ pe.T).argmax(-1), places)  # without the map: itself
+    index = torch.arange(10, 190)
+    attended = (pe[index] @ offset_map(k, 64).T @ pe.T).argmax(-1)
+    assert torch.equal(attended, index + k)
+    assert torch.equal((pe[index] @ pe.T).argmax(-1), index)  # without the map: itself
 
 
 def test_relative_position_is_lost_in_the_sum(layer):
-    """The sums hold relative positions. Not by themselves: 1,000 places later most of their inner products differ."""
+    """The sums contain relative positions. Not by themselves: shifted by 1,000, most inner products differ."""
     near, far = (layer(IDS, ww.positions(6, start=start))[0].double() for start in (0, 1000))
     bare = [ww.Sinusoidal(4)(ww.positions(6, start=start))[0].double() for start in (0, 1000)]
     torch.testing.assert_close(bare[0] @ bare[0].T, bare[1] @ bare[1].T, atol=1e-5, rtol=0)
