@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from whatwhere.errors import SettingError
-from whatwhere.models.configuration.keys import Keys
+from whatwhere.models.configuration.keys import Json, Keys
 from whatwhere.models.huggingface import Config, HasDict, from_huggingface
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _of_configuration(config: Config, part: str | None) -> InputParameters:
     return InputParameters(table, positions, segments, 0 if description.tied else table)
 
 
-def _of_sizes(sizes: Mapping[str, Any]) -> InputParameters:
+def _of_sizes(sizes: Json) -> InputParameters:
     unknown = sorted(set(sizes) - set(_SIZES))
     if unknown:
         raise SettingError(

@@ -1,21 +1,21 @@
 """Files of models in any format: opened by their headers, read tensor by tensor, and never trusted."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint, holds_weights
 from whatwhere.models.checkpoint.folder import INDEX, RESULTS
 from whatwhere.models.checkpoint.names import Names
 from whatwhere.models.checkpoint.projector import write_projector
+from whatwhere.models.configuration.keys import Json
 from whatwhere.models.huggingface import Config, Description, HasDict, from_huggingface
 
 __all__ = ["Checkpoint", "Entry", "Names", "read", "write_projector"]
 
 
 @overload
-def read(source: Mapping[str, Any] | HasDict, *, part: str | None = None, like: str | None = None) -> Description: ...
+def read(source: Json | HasDict, *, part: str | None = None, like: str | None = None) -> Description: ...
 
 
 @overload

@@ -4,12 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from whatwhere.errors import TokenError
 from whatwhere.escape import quoted
+from whatwhere.models.configuration.keys import Json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,8 +86,8 @@ class Contents:
     entries: Mapping[str, Entry]
     reader: Reader
     words: Callable[[], list[str] | None] = lambda: None
-    config: dict[str, Any] | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    config: Json | None = None
+    metadata: Json = field(default_factory=dict)
     tokenizer: Path | None = None
     token_table: str | None = None
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
+from whatwhere.models.configuration.keys import Json
 
 
 @final
@@ -123,7 +124,7 @@ class Stream:
         return offset
 
 
-def parse_json(text: bytes, where: str) -> dict[str, Any]:
+def parse_json(text: bytes, where: str) -> Json:
     """Parse a JSON object in UTF-8, in which no key occurs twice.
 
     Args:
@@ -170,7 +171,7 @@ def paused_collector() -> Iterator[None]:
             gc.enable()
 
 
-def read_json(path: str | Path, max_bytes: int) -> dict[str, Any]:
+def read_json(path: str | Path, max_bytes: int) -> Json:
     """Read a JSON object from a file.
 
     Args:
@@ -186,7 +187,7 @@ def read_json(path: str | Path, max_bytes: int) -> dict[str, Any]:
     return parse_json(file.head(max_bytes), str(file.path))
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]], where: str) -> Json:
     merged = dict(pairs)
     if len(merged) < len(pairs):
         earlier: set[str] = set()

@@ -14,6 +14,7 @@ from whatwhere.models.checkpoint.byte_ranges import ByteRange, ByteRangeReader
 from whatwhere.models.checkpoint.files import File, is_whole_number, plain_name, read_json
 from whatwhere.models.checkpoint.gguf import PART, open_gguf
 from whatwhere.models.checkpoint.safetensors import read_header
+from whatwhere.models.configuration.keys import Json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,7 +101,7 @@ def open_with_config_and_tokenizer(format: str, weights: list[Path], allow_pickl
         CheckpointError: they cannot be read, or are pickles that were not allowed.
     """
     folder = weights[0].parent
-    metadata: Mapping[str, Any] = {}
+    metadata: Json = {}
     reader: Reader
     if weights[0].name.endswith(INDEX):
         entries, reader, metadata = _open_shards(weights[0], allow_pickle)
@@ -123,14 +124,14 @@ def open_with_config_and_tokenizer(format: str, weights: list[Path], allow_pickl
     )
 
 
-def _config_in(folder: Path) -> dict[str, Any] | None:
+def _config_in(folder: Path) -> Json | None:
     path = folder / "config.json"
     return read_json(path, _MAX_CONFIG_BYTES) if path.is_file() else None
 
 
-def _open_safetensors(weights: list[Path]) -> tuple[Mapping[str, Entry], Reader, Mapping[str, Any]]:
+def _open_safetensors(weights: list[Path]) -> tuple[Mapping[str, Entry], Reader, Json]:
     ranges: dict[str, ByteRange] = {}
-    metadata: dict[str, Any] = {}
+    metadata: Json = {}
     for path in weights:
         more, metadata = read_header(path)
         if both := ranges.keys() & more.keys():
@@ -142,7 +143,7 @@ def _open_safetensors(weights: list[Path]) -> tuple[Mapping[str, Entry], Reader,
     return {name: one.entry for name, one in ranges.items()}, ByteRangeReader(ranges), metadata
 
 
-def _open_shards(index: Path, allow_pickle: bool) -> tuple[Mapping[str, Entry], Reader, Mapping[str, Any]]:
+def _open_shards(index: Path, allow_pickle: bool) -> tuple[Mapping[str, Entry], Reader, Json]:
     """Read an index and the headers of its shards."""
     contents = read_json(index, _MAX_INDEX_BYTES)
     shards, metadata = contents.get("weight_map"), contents.get("metadata") or {}

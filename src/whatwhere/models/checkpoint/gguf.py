@@ -53,6 +53,10 @@ class LongList:
     offset: int
 
 
+Value = int | float | bool | str | list[int | float | bool] | LongList
+"""The value of a key in the header."""
+
+
 @final
 class _Cursor:
     """Read a header sequentially, in chunks, never beyond the end of the file."""
@@ -89,7 +93,7 @@ class _Cursor:
         self._begin, self._at, self._chunk = self.offset + count, 0, b""
 
     def number(self, code: str, what: str) -> Any:
-        """Return the next number."""
+        """Return the next number, of the type that `code` has in the module struct."""
         return struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0]
 
     def text(self, what: str) -> bytes:
@@ -132,7 +136,7 @@ def open_gguf(path: str | Path) -> Contents:
     )
 
 
-def _read_header(file: File) -> tuple[dict[str, Any], dict[str, ByteRange]]:
+def _read_header(file: File) -> tuple[dict[str, Value], dict[str, ByteRange]]:
     with file.opened() as stream:
         cursor = _Cursor(file, stream)
         if cursor.take(4, "the magic number") != b"GGUF":
@@ -146,7 +150,7 @@ def _read_header(file: File) -> tuple[dict[str, Any], dict[str, ByteRange]]:
         # A key takes at least 13 bytes, a tensor 24: more than fit are not searched for.
         if keys * 13 + tensors * 24 > left:
             raise file.wrong(f"it claims {keys:,} keys and {tensors:,} tensors in {left:,} bytes", _DAMAGED)
-        metadata: dict[str, Any] = {}
+        metadata: dict[str, Value] = {}
         for _ in range(keys):
             name = cursor.text("a key").decode("utf-8", "replace")
             if name in metadata:
@@ -156,10 +160,11 @@ def _read_header(file: File) -> tuple[dict[str, Any], dict[str, ByteRange]]:
         return metadata, _byte_ranges(file, headers, _data_begin(file, metadata, cursor.offset))
 
 
-def _value(cursor: _Cursor, kind: int, name: str) -> Any:
+def _value(cursor: _Cursor, kind: int, name: str) -> Value:
     what = f"the value of {quoted(name)}"
     if kind in _SCALARS:
-        return cursor.number(_SCALARS[kind], what)
+        number: int | float | bool = cursor.number(_SCALARS[kind], what)
+        return number
     if kind == _STRING:
         return cursor.text(what).decode("utf-8", "replace")
     if kind != _LIST:
@@ -191,7 +196,7 @@ def _tensor(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     return name, shape[::-1], kind, offset  # the file has the fastest dimension first
 
 
-def _data_begin(file: File, metadata: Mapping[str, Any], end: int) -> int:
+def _data_begin(file: File, metadata: Mapping[str, Value], end: int) -> int:
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or isinstance(alignment, bool) or not 1 <= alignment <= 1 << 24:
         raise file.wrong(f"general.alignment is {str(alignment)[:40]}, which is no alignment", _DAMAGED)
@@ -220,7 +225,7 @@ def _byte_ranges(file: File, headers: list[tuple[str, tuple[int, ...], int, int]
     return ranges
 
 
-def _others(file: File, metadata: Mapping[str, Any]) -> list[File]:
+def _others(file: File, metadata: Mapping[str, Value]) -> list[File]:
     """Return the other files of a split model, by the file names of llama.cpp."""
     count = metadata.get("split.count", 0)
     if not isinstance(count, int) or count < 2:
@@ -236,7 +241,7 @@ def _others(file: File, metadata: Mapping[str, Any]) -> list[File]:
     return [File(file.path.with_name(f"{stem}-{part:05}-of-{count:05}.gguf")) for part in range(2, count + 1)]
 
 
-def _tokens(file: File, metadata: Mapping[str, Any]) -> list[str] | None:
+def _tokens(file: File, metadata: Mapping[str, Value]) -> list[str] | None:
     """Read the tokens; bytes that are not UTF-8 become U+FFFD."""
     tokens = metadata.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, LongList) or tokens.type != _STRING:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isclose, pi
-from typing import Any
 
 from whatwhere.models.checkpoint.base import Entry
+from whatwhere.models.configuration.keys import Json
 
 _LLAMA = {
     "embedding_length": "hidden_size",
@@ -71,10 +71,10 @@ _LENGTH_OF_LLAMA3 = 8192
 
 
 def config_of(
-    metadata: Mapping[str, Any],
+    metadata: Mapping[str, object],
     entries: Mapping[str, Entry],
     factors: Callable[[str], Sequence[float] | None],
-) -> dict[str, Any] | None:
+) -> Json | None:
     """Return the configuration that a header describes; None for an architecture that is not known here.
 
     Unknown keys of rotary positions are kept under their own names, so that the reader of configurations rejects them:
@@ -91,7 +91,7 @@ def config_of(
         return None
     model_type, names = _NAMES[architecture]
     values = {k.removeprefix(f"{architecture}."): v for k, v in metadata.items() if k.startswith(f"{architecture}.")}
-    config: dict[str, Any] = {
+    config: dict[str, object] = {
         "model_type": model_type,
         "vocab_size": table.shape[0],
         "tie_word_embeddings": "output.weight" not in entries,
@@ -112,7 +112,7 @@ def config_of(
     return config
 
 
-def _unread(architecture: str, names: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, Any]:
+def _unread(architecture: str, names: Mapping[str, str], values: Mapping[str, object]) -> Mapping[str, object]:
     """Return the keys that affect positions and are not known, under their own names."""
     known = {*names, *_READ_ELSEWHERE, *(f"rope.scaling.{name}" for name in _SCALING)}
     if architecture == "bloom" and values.get("attention.max_alibi_bias") == _BLOOM_ALIBI_BIAS:
@@ -124,16 +124,16 @@ def _unread(architecture: str, names: Mapping[str, str], values: Mapping[str, An
     }
 
 
-def _absent(names: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, Any]:
+def _absent(names: Mapping[str, str], values: Mapping[str, object]) -> Mapping[str, object]:
     """Return the defaults of llama.cpp for absent keys, which differ from those of transformers."""
     dim, heads = values.get("embedding_length"), values.get("attention.head_count")
-    defaults: dict[str, Any] = {"attention.head_count_kv": heads, "rope.freq_base": 10_000.0}
+    defaults: dict[str, object] = {"attention.head_count_kv": heads, "rope.freq_base": 10_000.0}
     if isinstance(dim, int) and isinstance(heads, int) and heads > 0:
         defaults["attention.key_length"] = dim // heads
     return {names[name]: value for name, value in defaults.items() if name in names and value is not None}
 
 
-def _softmax_scale(architecture: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def _softmax_scale(architecture: str, values: Mapping[str, object]) -> Mapping[str, object]:
     """Return the number whose root divides scores in Gemma 2 and 3; llama.cpp derives it from the number of layers."""
     if architecture not in _LARGEST_GEMMA:
         return {}
@@ -143,7 +143,7 @@ def _softmax_scale(architecture: str, values: Mapping[str, Any]) -> dict[str, An
     return {} if divisor is None else {"query_pre_attn_scalar": divisor}
 
 
-def _scaling(values: Mapping[str, Any]) -> dict[str, Any]:
+def _scaling(values: Mapping[str, object]) -> Mapping[str, object]:
     """Return the RoPE scaling; a factor without a type is linear, as in llama.cpp."""
     kind = values.get("rope.scaling.type", "linear" if "rope.scaling.factor" in values else "none")
     if kind == "none":
@@ -152,7 +152,7 @@ def _scaling(values: Mapping[str, Any]) -> dict[str, Any]:
     return {"rope_scaling": {"rope_type": kind, **read}}
 
 
-def _rotary_fraction(model_type: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def _rotary_fraction(model_type: str, values: Mapping[str, object]) -> Mapping[str, object]:
     """Return the fraction of a head's features that is rotated, if it is not all."""
     rotary_dim, dim, heads = (
         values.get(n) for n in ("rope.dimension_count", "embedding_length", "attention.head_count")
@@ -167,7 +167,9 @@ def _rotary_fraction(model_type: str, values: Mapping[str, Any]) -> dict[str, An
     return {key: rotary_dim / head_dim}
 
 
-def _llama3(config: Mapping[str, Any], values: Mapping[str, Any], factors: Sequence[float] | None) -> dict[str, Any]:
+def _llama3(
+    config: Mapping[str, object], values: Mapping[str, object], factors: Sequence[float] | None
+) -> Mapping[str, object]:
     """Return the parameters of Llama 3's scaling, of which GGUF stores only the resulting factor of each pair.
 
     Those of the published models are tried, and used if they reproduce every factor.

@@ -7,7 +7,7 @@ tensors in chunks, so that a checkpoint of any size is copied in the memory of o
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.byte_ranges import ByteRange, check_disjoint, checked_size
 from whatwhere.models.checkpoint.dtypes import STORED_TYPES
 from whatwhere.models.checkpoint.files import File, is_whole_number, parse_json, paused_collector
+from whatwhere.models.configuration.keys import Json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,7 +52,7 @@ def is_safetensors(head: bytes) -> bool:
     return len(head) > 8 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= MAX_HEADER_BYTES
 
 
-def read_header(path: str | Path) -> tuple[dict[str, ByteRange], dict[str, Any]]:
+def read_header(path: str | Path) -> tuple[dict[str, ByteRange], Json]:
     """Return the byte range of each tensor, and the metadata; the tensors are not read.
 
     Args:
@@ -64,7 +65,7 @@ def read_header(path: str | Path) -> tuple[dict[str, ByteRange], dict[str, Any]]
         return _read_header(path)
 
 
-def _read_header(path: str | Path) -> tuple[dict[str, ByteRange], dict[str, Any]]:
+def _read_header(path: str | Path) -> tuple[dict[str, ByteRange], Json]:
     file = File(path)
     if file.size < 8:
         raise file.wrong(f"it has {file.size} bytes, but safetensors begin with a length of 8", _DAMAGED)
@@ -74,7 +75,7 @@ def _read_header(path: str | Path) -> tuple[dict[str, ByteRange], dict[str, Any]
             f"its header claims {length:,} bytes, of a file of {file.size:,} (at most {MAX_HEADER_BYTES:,} are read)",
             _DAMAGED,
         )
-    header = parse_json(file.read(8, length), f"{file.path}: the header")
+    header = dict(parse_json(file.read(8, length), f"{file.path}: the header"))
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict):
         raise file.wrong("__metadata__ in its header is no object", _DAMAGED)
@@ -186,7 +187,7 @@ def _bytes(array: np.ndarray) -> memoryview:
 
 
 def write_safetensors(
-    path: Path, parts: Sequence[Part], metadata: Mapping[str, Any], progress: Callable[[int], None] | None = None
+    path: Path, parts: Sequence[Part], metadata: Json, progress: Callable[[int], None] | None = None
 ) -> int:
     """Write a file and return its size in bytes.
 
@@ -200,7 +201,7 @@ def write_safetensors(
         CheckpointError: two tensors have one name, a type cannot be stored, or an input has changed meanwhile.
     """
     ordered = sorted(parts, key=lambda part: -STORED_TYPES[part.dtype].bytes)
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     end = 0
     for part in ordered:
         begin, end = end, end + part.bytes

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from whatwhere.where.scaling import Scaling
     from whatwhere.where.score_bias import ScoreBias
 
+Settings = Mapping[str, Any]
+"""Keyword arguments of a constructor: every scheme has others."""
+
 EmbeddingScale = float | Literal["sqrt_dim", "sqrt_dim_rounded"]
 
 CLASSES: Mapping[str, str] = {
@@ -70,7 +73,7 @@ class ScalingPlan:
     """
 
     name: str
-    settings: Mapping[str, Any]
+    settings: Settings
 
     def build(self) -> "Scaling":
         """Build the scaling."""
@@ -100,7 +103,7 @@ class Plan:
     """
 
     scheme: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
     shared: bool = True
 
     @property
@@ -139,7 +142,7 @@ class Plan:
         return _call(self.scheme, self.settings)
 
 
-def _call(name: str, settings: Mapping[str, Any]) -> str:
+def _call(name: str, settings: Settings) -> str:
     return f"{_class_name(name)}({', '.join(f'{setting}={value!r}' for setting, value in settings.items())})"
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.models.configuration.description import Description, EmbeddingScale, Plan
-from whatwhere.models.configuration.keys import Keys
+from whatwhere.models.configuration.keys import Json, Keys
 from whatwhere.models.configuration.model_type import Position, Sizes
 
 
@@ -48,12 +48,12 @@ class LearnedKeys:
         plan = Plan("learned", {"dim": dim, "max_length": length, "offset": offset})
         return Position(input=plan, max_length=length)
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the length, with the rows before position 0 where they are counted."""
         if description.input is None:
             return {} if self.unless is None else {self.unless: False}
         length = description.input.settings["max_length"]
-        written: dict[str, Any] = {self.key: length + description.position_offset if self.counted else length}
+        written: dict[str, object] = {self.key: length + description.position_offset if self.counted else length}
         if self.unless is not None:
             written[self.unless] = True
         return written
@@ -88,12 +88,12 @@ class SinusoidalKeys:
         offset = (sizes.padding_idx or 0) + 1 if self.offset == "padding" else self.offset
         return Position(input=Plan("sinusoidal", {"dim": sizes.dim, "layout": self.layout, "offset": offset}))
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return nothing: no key describes it."""
         return {}
 
 
-def position_offset(reader: LearnedKeys, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> int | None:
+def position_offset(reader: LearnedKeys, config: Json, defaults: Mapping[str, object]) -> int | None:
     """Return the rows of a learned position table before that of position 0, of a configuration that may be incomplete.
 
     Args:
@@ -127,7 +127,7 @@ class Always:
         """Return the rule."""
         return "sqrt_dim_rounded" if self.rounded else "sqrt_dim"
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return nothing: no key describes it."""
         return {}
 
@@ -148,7 +148,7 @@ class IfFlagged:
         """Return the rule, or None."""
         return "sqrt_dim" if keys.flag(self.key, default=self.default) else None
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the flag."""
         return {self.key: description.embedding_scale is not None}
 
@@ -170,6 +170,6 @@ class ByKey:
         factor = keys.number(self.key, default=self.default)
         return None if factor == 1.0 else factor
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the number."""
         return {self.key: 1.0 if description.embedding_scale is None else description.embedding_scale}

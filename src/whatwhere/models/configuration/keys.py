@@ -11,6 +11,9 @@ from typing import Any, overload
 
 from whatwhere.errors import CheckpointError, SettingError
 
+Json = Mapping[str, Any]
+"""The JSON of a file that we did not write, such as config.json: types of values are checked where they are read."""
+
 MATTERS = re.compile(
     r"alibi|attention\.(?:scale|temperature)|attention_chunk|attention_multiplier|attention_window|attn_scale|base_freq|embedding_multiplier|"
     "embedding_scale|^layer_types$|local_attention|logn|mscale|no_rope|ntk|per_layer_config|pos_att|pos_emb|"
@@ -82,8 +85,8 @@ class Keys:
 
     def __init__(
         self,
-        values: Mapping[str, Any],
-        defaults: Mapping[str, Any],
+        values: Json,
+        defaults: Mapping[str, object],
         owner: str,
         path: str = "",
         aliases: Mapping[str, str] | None = None,

@@ -1,6 +1,6 @@
 """Which layers of a model rotate queries and keys, by which rope parameters, and which have a sliding window."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -27,7 +27,7 @@ class LayerRule(Protocol):
     def read(self, keys: Keys, layers: int) -> tuple[Labels, tuple[str, ...] | None]:
         """Return the label of each layer, and the layer types where they decide it."""
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the keys that describe it."""
 
 
@@ -39,7 +39,7 @@ class AllLayers:
         """Return one label for all."""
         return ("",) * layers, None
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return nothing: no key describes it."""
         return {}
 
@@ -78,10 +78,10 @@ class ByType:
         types = self.types(keys, layers)
         return tuple(kind if kind in self.rotated else None for kind in types), types
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the list of types."""
         types = description.layer_types or ()
-        written: dict[str, Any] = {"layer_types": list(types)}
+        written: dict[str, object] = {"layer_types": list(types)}
         all_rotated = all(plan is not None for plan in description.query_key)
         if self.unless is not None and all_rotated and not set(types) & set(self.rotated):
             written[self.unless] = None
@@ -147,7 +147,7 @@ class NoRopeLayers:
                 )
         return tuple("" if rotated else None for rotated in listed), None
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the list."""
         off = {} if self.untuned is None else {self.untuned: False}
         return {self.KEY: [int(plan is not None) for plan in description.query_key], **off}
@@ -227,10 +227,10 @@ class Windows:
         notes = (BIDIRECTIONAL,) if both_sides else ()
         return windows, (*notes, *_count_windows(windows))
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the size, and the layers where no other keys have them."""
         window = next((window for window in description.windows if window is not None), None)
-        written: dict[str, Any] = {} if self.switch is None else {self.switch: window is not None}
+        written: dict[str, object] = {} if self.switch is None else {self.switch: window is not None}
         if window is not None:
             written[self.key] = self._stored_size(window.size, description)
         elif self.by == "every":
@@ -295,7 +295,7 @@ class GlobalLocal:
         windows = tuple(Window(size) if kind == "local" else None for kind in kinds)
         return windows, _count_windows(windows)
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the list, and the size."""
         kinds = ["global" if window is None else "local" for window in description.windows]
         size = next((window.size for window in description.windows if window is not None), None)

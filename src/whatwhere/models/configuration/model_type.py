@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.models.configuration.description import Description, EmbeddingScale, Plan, Window
 from whatwhere.models.configuration.keys import REQUIRED, Keys
+
+Patched = Literal["rotary", "learned", "bias"]
+"""The modules of positions that `whatwhere.patch` can replace."""
 
 KeyNames = Mapping[str, tuple[str, ...]]
 """Field of Description -> its keys; the first is the one that is written."""
@@ -65,7 +68,7 @@ class Reader(Protocol):
     def read(self, keys: Keys, sizes: Sizes) -> Position:
         """Return the plans of a door."""
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the keys that describe it."""
 
 
@@ -76,7 +79,7 @@ class ScaleRule(Protocol):
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
         """Return one number for each layer."""
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the keys that describe it."""
 
 
@@ -87,7 +90,7 @@ class EmbeddingRule(Protocol):
     def read(self, keys: Keys, sizes: Sizes) -> EmbeddingScale | None:
         """Return the factor, or None for 1."""
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the keys that describe it."""
 
 
@@ -98,7 +101,7 @@ class WindowRule(Protocol):
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[tuple[Window | None, ...], tuple[str, ...]]:
         """Return the window of each layer, and notes."""
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the keys that describe it."""
 
 
@@ -109,7 +112,7 @@ class KeyHeadRule(Protocol):
     def read(self, keys: Keys, num_heads: int) -> int:
         """Return the number."""
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the keys that describe it."""
 
 
@@ -121,7 +124,7 @@ class ByHeadDim:
         """Return the same for each layer."""
         return (sizes.head_dim**-0.5,) * sizes.layers
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return nothing."""
         return {}
 
@@ -133,7 +136,7 @@ class Unscaled:
     def read(self, keys: Keys, sizes: Sizes) -> None:
         """Return None."""
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return nothing."""
         return {}
 
@@ -146,7 +149,7 @@ class NoWindows:
         """Return None for each layer."""
         return (None,) * sizes.layers, ()
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return nothing."""
         return {}
 
@@ -168,7 +171,7 @@ class MultiQuery:
             return key_heads
         return 1 if keys.flag("multi_query", default=True) else num_heads
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the flags."""
         if description.key_heads in (1, description.num_heads):
             return {"multi_query": description.key_heads == 1}
@@ -201,7 +204,7 @@ class ModelType:
 
     readers: tuple[Reader, ...]
     names: KeyNames = field(default_factory=lambda: LLAMA_KEYS)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, object] = field(default_factory=dict)
     scale: ScaleRule = field(default_factory=ByHeadDim)
     embedding: EmbeddingRule = field(default_factory=Unscaled)
     windows: WindowRule = field(default_factory=NoWindows)
@@ -214,7 +217,7 @@ class ModelType:
     parts: Mapping[str, KeyNames] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     unread: Mapping[str, object] = field(default_factory=dict)
-    patch: Literal["rotary", "learned", "bias"] | None = None
+    patch: Patched | None = None
     notes: tuple[str, ...] = ()
 
     def names_of(self, part: str | None) -> KeyNames:
@@ -253,7 +256,7 @@ class ModelType:
             key_heads=self._read_key_heads(keys, names, num_heads),
             head_dim=self._read_head_dim(keys, names, dim, num_heads),
             layers=_read_layers(keys, names),
-            tied=keys.flag(*names["tied"], default=self.defaults.get(names["tied"][0], True)),
+            tied=keys.flag(*names["tied"], default=self.defaults.get(names["tied"][0], True) is True),
             padding_idx=padding_idx,
             max_length=keys.whole(*names["max_length"], default=None) if "max_length" in names else None,
             segments=0 if self.segments is None else keys.whole("type_vocab_size", default=self.segments, least=0),
@@ -263,10 +266,10 @@ class ModelType:
         projected = f"a projection from {token_dim} to {dim} features follows the token table and is not built"
         return sizes, (*notes, projected) if token_dim != dim else notes
 
-    def write_sizes(self, description: Description) -> dict[str, Any]:
+    def write_sizes(self, description: Description) -> Mapping[str, object]:
         """Return the keys of what every model type has."""
         names = self.names_of(description.part)
-        written: dict[str, Any] = {}
+        written: dict[str, object] = {}
         for size in ("vocab_size", "dim", "layers", "num_heads", "key_heads", "head_dim", "tied"):
             value = getattr(description, size)
             if size in names and value is not None and not (size == "head_dim" and self.head_dim_parts):

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.description import ScalingPlan
+from whatwhere.models.configuration.description import ScalingPlan, Settings
 from whatwhere.models.configuration.keys import Keys, short_repr
 from whatwhere.models.configuration.model_type import MAX_FEATURES
 
@@ -87,7 +86,7 @@ def require_fit(scaling: ScalingPlan | None, path: str, rotary_dim: int, theta: 
             )
 
 
-def write_scaling(scaling: ScalingPlan | None) -> dict[str, Any]:
+def write_scaling(scaling: ScalingPlan | None) -> Mapping[str, object]:
     """Return the rope parameters that mean a scaling, `rope_type` first.
 
     Args:
@@ -194,26 +193,29 @@ def _yarn(rope: Keys, context: Context) -> ScalingPlan:
     original = _original_length(rope, context)
     # Transformers reads zero as absent in all of these.
     names = ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")
-    numbers = {name: rope.number(name, default=None, zero=True) or None for name in names}
-    settings: dict[str, Any] = {
+    beta_fast, beta_slow, mscale, mscale_all_dim = (
+        rope.number(name, default=None, zero=True) or None for name in names
+    )
+    beta_fast, beta_slow = beta_fast or 32.0, beta_slow or 1.0
+    settings = {
         "factor": _factor(rope, original, context),
         "original_length": original,
-        "beta_fast": numbers["beta_fast"] or 32.0,
-        "beta_slow": numbers["beta_slow"] or 1.0,
+        "beta_fast": beta_fast,
+        "beta_slow": beta_slow,
         "attention_factor": _magnitude(rope),
-        "mscale": numbers["mscale"],
-        "mscale_all_dim": numbers["mscale_all_dim"],
+        "mscale": mscale,
+        "mscale_all_dim": mscale_all_dim,
         "truncate": rope.flag("truncate", default=True),
     }
-    if settings["beta_fast"] <= settings["beta_slow"]:
+    if beta_fast <= beta_slow:
         raise SettingError(
-            f"{rope.path}beta_fast is {settings['beta_fast']} and beta_slow {settings['beta_slow']}, but fast pairs "
-            "rotate more often: beta_fast must be larger. The authors take 32 and 1."
+            f"{rope.path}beta_fast is {beta_fast} and beta_slow {beta_slow}, but fast pairs rotate more often: "
+            "beta_fast must be larger. The authors take 32 and 1."
         )
-    if settings["attention_factor"] is None and (settings["mscale"] is None) != (settings["mscale_all_dim"] is None):
+    if settings["attention_factor"] is None and (mscale is None) != (mscale_all_dim is None):
         raise SettingError(
-            f"{rope.path}mscale is {settings['mscale']} and mscale_all_dim {settings['mscale_all_dim']}, but YaRN "
-            "takes both or none: Hugging Face ignores one alone, DeepSeek's own code does not.\n"
+            f"{rope.path}mscale is {mscale} and mscale_all_dim {mscale_all_dim}, but YaRN takes both or none: Hugging "
+            "Face ignores one alone, DeepSeek's own code does not.\n"
             "Write the magnitude that you mean: attention_factor=1.0."
         )
     return ScalingPlan("rotary-yarn", settings)
@@ -229,14 +231,14 @@ def _longrope(rope: Keys, context: Context) -> ScalingPlan:
             "but LongRoPE has one magnitude for both."
         )
     explicit, mscale = _magnitude(rope), next(iter(magnitudes.values()), None)
-    settings: dict[str, Any] = {
+    settings = {
         "short_factor": rope.numbers("short_factor", MAX_FEATURES),
         "long_factor": rope.numbers("long_factor", MAX_FEATURES),
         "original_length": original,
-        "factor": _factor(rope, original, context),
+        "factor": (factor := _factor(rope, original, context)),
         "attention_factor": explicit if mscale is None else mscale,
     }
-    if original == 1 and settings["factor"] > 1 and settings["attention_factor"] is None:
+    if original == 1 and factor > 1 and settings["attention_factor"] is None:
         raise SettingError(
             f"{ORIGINAL} is 1, but LongRoPE divides by its logarithm: it must be at least 2.\n"
             "Or write the magnitude itself as attention_factor."
@@ -277,7 +279,7 @@ _READERS: dict[str, Callable[[Keys, Context], ScalingPlan | None]] = {
 ROPE_TYPES = tuple(_READERS)
 
 
-def _write_yarn(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _write_yarn(settings: Settings) -> dict[str, object]:
     optional = {name: settings[name] for name in ("attention_factor", "mscale", "mscale_all_dim")}
     return {
         "rope_type": "yarn",
@@ -290,7 +292,7 @@ def _write_yarn(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _write_longrope(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _write_longrope(settings: Settings) -> dict[str, object]:
     magnitude = settings["attention_factor"]
     return {
         "rope_type": "longrope",

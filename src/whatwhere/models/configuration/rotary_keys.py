@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.models.configuration.description import Description, Plan, ScalingPlan
-from whatwhere.models.configuration.keys import Keys, short_repr
+from whatwhere.models.configuration.keys import Json, Keys, short_repr
 from whatwhere.models.configuration.layers import AllLayers, LayerRule
 from whatwhere.models.configuration.model_type import MAX_FEATURES, Position, Sizes
 from whatwhere.models.configuration.rope_scaling import (
@@ -65,7 +65,7 @@ class RopeDefaults:
     fraction: float = 1.0
     fraction_key: str = FRACTION
     scaled: bool = True
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,11 @@ class RopeKeys:
         by_layer = tuple(None if label is None else plans[label if self.by_type else ""] for label in labels)
         return Position(query_key=by_layer, layer_types=types, notes=self._notes())
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return `rope_parameters` and what is beside them."""
         labels = description.layer_types if self.by_type and description.layer_types else ("",) * description.layers
-        written: dict[str, Any] = {}
-        beside: dict[str, Any] = {}
+        written: dict[str, object] = {}
+        beside: dict[str, object] = {}
         for label, plan in zip(labels, description.query_key, strict=True):
             if plan is not None:
                 written.setdefault(label, self._write_set(plan))
@@ -131,7 +131,7 @@ class RopeKeys:
         parameters = written if self.by_type else written.get("", {"rope_type": "default"})
         return {"rope_parameters": parameters, **beside, **self.layers.write(description)}
 
-    def _parameters(self, keys: Keys) -> dict[str, Mapping[str, Any] | None]:
+    def _parameters(self, keys: Keys) -> dict[str, Json | None]:
         """Return the parameters under each label, wherever the configuration has them."""
         newer, older = (keys.take(name, default=None) for name in ("rope_parameters", "rope_scaling"))
         for name, value in (("rope_parameters", newer), ("rope_scaling", older)):
@@ -153,7 +153,7 @@ class RopeKeys:
             return {label: dict(defaults.parameters) for label, defaults in self.sets.items()}
         return {label: parameters if defaults.scaled else {} for label, defaults in self.sets.items()}
 
-    def _parameters_by_type(self, keys: Keys, newer: Mapping[str, Any]) -> dict[str, Mapping[str, Any] | None]:
+    def _parameters_by_type(self, keys: Keys, newer: Json) -> dict[str, Json | None]:
         unknown = [key for key in newer if key not in self.sets]
         if unknown:
             raise SettingError(
@@ -170,7 +170,7 @@ class RopeKeys:
         keys: Keys,
         sizes: Sizes,
         defaults: RopeDefaults,
-        parameters: Mapping[str, Any] | None,
+        parameters: Json | None,
         label: str,
         interleaved: bool,
     ) -> Plan | None:
@@ -258,7 +258,7 @@ class RopeKeys:
                 )
         return tuple(sections)
 
-    def _write_set(self, plan: Plan) -> dict[str, Any]:
+    def _write_set(self, plan: Plan) -> dict[str, object]:
         settings, scaling = plan.settings, plan.settings["scaling"]
         written = {**write_scaling(scaling), "rope_theta": settings["theta"]}
         if self.head.partial and (scaling is None or scaling.name != "rotary-proportional"):
@@ -271,8 +271,8 @@ class RopeKeys:
                 written["mrope_interleaved"] = True
         return written
 
-    def _write_beside(self, plan: Plan, description: Description) -> dict[str, Any]:
-        written: dict[str, Any] = {}
+    def _write_beside(self, plan: Plan, description: Description) -> dict[str, object]:
+        written: dict[str, object] = {}
         if self.head.interleaved_key is not None:
             written[self.head.interleaved_key] = plan.settings["interleaved"]
         if self.original_beside:
@@ -312,7 +312,7 @@ class RotaryDimKeys:
         plan = _rotary(sizes.head_dim, 10_000.0, True, rotary_dim, None)
         return Position(query_key=(plan,) * sizes.layers)
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return rotary_dim."""
         if self.key is None:
             return {}

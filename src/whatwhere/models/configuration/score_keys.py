@@ -1,6 +1,6 @@
 """Biases of the attention scores in a configuration: ALiBi, T5's buckets, DeBERTa's disentangled terms."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 from struct import pack, unpack
@@ -25,7 +25,7 @@ class ALiBiKeys:
         """Return the plan, one for all layers."""
         return Position(score=(Plan("alibi", {"num_heads": sizes.num_heads}),) * sizes.layers)
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return nothing: no key describes it."""
         return {}
 
@@ -47,16 +47,16 @@ class MptKeys:
         attention.finish()
         keys.absorb(attention)
         keys.known.add("learned_pos_emb")  # read by MosaicML's code only where ALiBi is off
-        settings: dict[str, Any] = {"num_heads": sizes.num_heads}
+        settings: dict[str, object] = {"num_heads": sizes.num_heads}
         if steepest != USUAL_STEEPEST:
-            settings["slopes"] = alibi_slopes(sizes.num_heads, steepest)
-            if not all(settings["slopes"]):
+            settings["slopes"] = slopes = alibi_slopes(sizes.num_heads, steepest)
+            if not all(slopes):
                 raise SettingError(
                     f"{attention.path}alibi_bias_max is {short_repr(steepest)}, which makes slopes of 0: MPT has 8."
                 )
         return Position(score=(Plan("alibi", settings),) * sizes.layers)
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return `attn_config`, with its softmax scale."""
         plan, steepest = description.score[0], USUAL_STEEPEST
         if plan is not None and "slopes" in plan.settings:
@@ -94,7 +94,7 @@ class FalconKeys:
         settings = {"num_heads": sizes.num_heads, "slopes": falcon_slopes(sizes.num_heads, sizes.head_dim)}
         return Position(score=(Plan("alibi", settings),) * sizes.layers)
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the flag, and the rope parameters without it."""
         if description.score[0] is not None:
             return {"alibi": True}
@@ -144,7 +144,7 @@ class T5Keys:
         }
         return Position(score=(Plan("t5", settings, self.shared),) * sizes.layers)
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the two sizes."""
         plan = description.score[0]
         settings = {} if plan is None else plan.settings
@@ -187,7 +187,7 @@ class DeBERTaKeys:
             )
         buckets = buckets if buckets is not None and buckets > 0 else None
         _require_rows(keys, max_distance, buckets)
-        settings: dict[str, Any] = {
+        settings: dict[str, object] = {
             "head_dim": sizes.head_dim,
             "num_heads": sizes.num_heads,
             "terms": terms,
@@ -198,7 +198,7 @@ class DeBERTaKeys:
         note = f"the tables of DeBERTa are one table of relative positions, projected in each layer by {by}"
         return Position(score=(Plan("deberta", settings, shared=False),) * sizes.layers, notes=(note,))
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the keys of relative attention."""
         plan = description.score[0]
         if plan is None:

@@ -1,8 +1,8 @@
 """The softmax scale in a configuration, for models that do not divide scores by sqrt(head_dim) alone."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log
-from typing import Any
 
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys
@@ -18,7 +18,7 @@ class One:
         """Return 1 for each layer."""
         return (1.0,) * sizes.layers
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return nothing: no key describes it."""
         return {}
 
@@ -50,7 +50,7 @@ class Multiplier:
             keys.absorb(source)
         return (scale,) * sizes.layers
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the number; MPT's dictionary is written with its ALiBi."""
         return {} if self.inside is not None else {self.key: description.scale}
 
@@ -66,7 +66,7 @@ class PreAttentionScalar:
         """Return the number for each layer."""
         return (keys.number(self.key, default=self.default) ** -0.5,) * sizes.layers
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the number under the root."""
         scalar = description.scale**-2
         return {self.key: round(scalar) if abs(scalar - round(scalar)) < 1e-9 * scalar else scalar}
@@ -89,7 +89,7 @@ class GPT2Scale:
             return tuple(scale / (layer + 1) for layer in range(sizes.layers))
         return (scale,) * sizes.layers
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return the flags."""
         written = {"scale_attn_weights": description.scales[0] != 1.0 or description.head_dim == 1}
         if self.by_layer:
@@ -113,7 +113,7 @@ class Latent:
             scales.append(sizes.head_dim**-0.5 * magnitude * magnitude)
         return tuple(scales)
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return nothing: the rope parameters describe it."""
         return {}
 
@@ -126,6 +126,6 @@ class Disentangled:
         """Return the number for each layer."""
         return ((sizes.head_dim * (1 + len(read_terms(keys)))) ** -0.5,) * sizes.layers
 
-    def write(self, description: Description) -> dict[str, Any]:
+    def write(self, description: Description) -> Mapping[str, object]:
         """Return nothing: `pos_att_type` describes it."""
         return {}

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.models.configuration.description import Description, Plan, ScalingPlan, Window
-from whatwhere.models.configuration.keys import ELSEWHERE, Keys, affects_positions, equal_values, short_repr
+from whatwhere.models.configuration.keys import ELSEWHERE, Json, Keys, affects_positions, equal_values, short_repr
 from whatwhere.models.configuration.layers import BIDIRECTIONAL
 from whatwhere.models.configuration.model_type import ModelType, Position
 from whatwhere.models.registry import MODEL_TYPES, TEXT_TYPES, find_model_type
@@ -23,11 +23,11 @@ ROPE = ("rope", "rotary")
 class HasDict(Protocol):
     """An object with its settings as a dictionary, such as a configuration of transformers."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Return the settings."""
 
 
-Config = Mapping[str, Any] | HasDict | str | Path
+Config = Json | HasDict | str | Path
 
 
 def from_huggingface(config: Config, *, part: str | None = None, like: str | None = None) -> Description:
@@ -153,7 +153,7 @@ def _model_type(name: str, like: str | None) -> ModelType:
     return find_model_type(like)
 
 
-def _values(config: Config) -> Mapping[str, Any]:
+def _values(config: Config) -> Json:
     """Return a configuration as a dictionary, from a file if it is a path."""
     if isinstance(config, Mapping):
         return config
@@ -188,7 +188,7 @@ def _values(config: Config) -> Mapping[str, Any]:
     return values
 
 
-def _require_keys(values: Mapping[str, Any]) -> None:
+def _require_keys(values: Json) -> None:
     """Raise SettingError unless keys are strings, and not more than a configuration may have."""
     if len(values) > MAX_KEYS:
         raise SettingError(f"this configuration has {len(values):,} keys, but at most {MAX_KEYS:,} are read.")
@@ -197,7 +197,7 @@ def _require_keys(values: Mapping[str, Any]) -> None:
             raise SettingError(f"this configuration has the key {short_repr(name)}, but keys are strings.")
 
 
-def _text_of(values: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any], str]:
+def _text_of(values: Json) -> tuple[Json, Json, str]:
     """Return the configuration of the text, what is around it in a model of text and images, and its path there."""
     text, outer = values.get("text_config"), values.get("model_type")
     if isinstance(text, HasDict) and not isinstance(text, Mapping):
@@ -220,7 +220,7 @@ def _text_of(values: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str,
     return text, values, "text_config."
 
 
-def _tied(outer: Mapping[str, Any], name: str, default: bool) -> bool:
+def _tied(outer: Json, name: str, default: bool) -> bool:
     """Return whether the output projection is the token table, by the configuration around that of the text."""
     keys = Keys(outer, {}, name)
     tied = keys.flag("tie_word_embeddings", default=default)

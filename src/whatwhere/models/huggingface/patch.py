@@ -1,6 +1,7 @@
 """Replace the token table and positions of a loaded model of Hugging Face by those of this library, and restore it."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -296,25 +297,34 @@ def _buckets(attention: nn.Module, description: Description) -> T5:
     return T5(**{**plan.settings, "bidirectional": bidirectional}, device="meta")
 
 
+@dataclass
+class _Call:
+    """What the blocks of a model share during one call of it."""
+
+    mask: Tensor | None = None
+    past: int = 0
+    bias: Tensor | None = None
+
+
 def _replace_alibi(made: Patch, name: str, model: nn.Module) -> None:
     """Pass every block the bias by distance, which is computed for the first block of each call."""
     scheme = ALiBi(made.description.num_heads)
-    call: dict[str, Any] = {}
+    call = _Call()
 
     def before_model(module: nn.Module, args: tuple[Any, ...], others: dict[str, Any]) -> None:
         names = ("input_ids", "past_key_values", "attention_mask", "inputs_embeds")
         given = {**dict(zip(names, args, strict=False)), **others}
         cache = given.get("past_key_values")
-        call.clear()
-        call.update(mask=given.get("attention_mask"), past=0 if cache is None else int(cache.get_seq_length()))
+        call.mask, call.past = given.get("attention_mask"), 0 if cache is None else int(cache.get_seq_length())
+        call.bias = None
 
     def before_block(module: nn.Module, args: tuple[Any, ...], others: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         hidden: Tensor = args[0] if args else others["hidden_states"]
         replaced: Tensor = others["alibi"]
-        if "bias" not in call:
-            sizes = {"tokens": hidden.shape[1], "keys": replaced.shape[-1], "past": call["past"]}
-            call["bias"] = relative_alibi(scheme, call["mask"], **sizes, like=replaced)
-        return args, {**others, "alibi": call["bias"]}
+        if call.bias is None:
+            sizes = {"tokens": hidden.shape[1], "keys": replaced.shape[-1], "past": call.past}
+            call.bias = relative_alibi(scheme, call.mask, **sizes, like=replaced)
+        return args, {**others, "alibi": call.bias}
 
     made.before(name, before_model)
     for path, _ in _blocks(name, model):

@@ -3,20 +3,21 @@
 Numbers are what transformers 5 takes where a key is absent.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from whatwhere.models.configuration.input_keys import Always, IfFlagged, LearnedKeys, SinusoidalKeys
 from whatwhere.models.configuration.keys import ANY
 from whatwhere.models.configuration.layers import GlobalLocal
-from whatwhere.models.configuration.model_type import LLAMA_KEYS, KeyNames, ModelType, MultiQuery
+from whatwhere.models.configuration.model_type import LLAMA_KEYS, KeyNames, ModelType, MultiQuery, Patched, Reader
 from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys, RotaryDimKeys
 from whatwhere.models.configuration.score_keys import ALiBiKeys, DeBERTaKeys, FalconKeys, MptKeys, T5Keys
 from whatwhere.models.configuration.softmax_scale import Disentangled, GPT2Scale, Multiplier, One
 from whatwhere.models.registry.llama import EMBEDDING_NORM, SEGMENTS
 from whatwhere.what.token_ids import FIXED_AFTER_PADDING, LEARNED_AFTER_PADDING
 
-TIED: dict[str, Any] = {"tie_word_embeddings": True}
+TIED: dict[str, object] = {"tie_word_embeddings": True}
 ENCODER: KeyNames = {name: LLAMA_KEYS[name] for name in LLAMA_KEYS if name not in ("key_heads", "head_dim")}
 DISTIL: KeyNames = {
     **ENCODER,
@@ -30,30 +31,45 @@ ABSOLUTE = LearnedKeys(only=("position_embedding_type", "absolute"))
 AFTER_PADDING = LearnedKeys("padding", counted=True, only=("position_embedding_type", "absolute"))
 
 
-def bert_like(*notes: str, segments: int | None = 2, causal: bool | str = "is_decoder", **others: Any) -> ModelType:
+def bert_like(
+    *notes: str,
+    readers: tuple[Reader, ...] = (ABSOLUTE,),
+    defaults: Mapping[str, object] | None = None,
+    segments: int | None = 2,
+    causal: bool | str = "is_decoder",
+    patch: Patched | None = "learned",
+    **others: Any,
+) -> ModelType:
     """Return a model type with BERT's learned positions, counted from 0.
 
     Args:
         notes: what follows the token table; none is BERT's segments and norm.
-        segments, causal: as in ModelType.
-        others: fields of ModelType; `defaults` are added to BERT's.
+        defaults: further ones, or others than BERT's.
+        readers, segments, causal, patch: as in ModelType.
+        others: further fields of ModelType.
     """
-    defaults = {**TIED, "max_position_embeddings": 512, "pad_token_id": 0, **others.pop("defaults", {})}
-    fields: dict[str, Any] = {"readers": (ABSOLUTE,), "patch": "learned", **others}
     return ModelType(
-        names=ENCODER, defaults=defaults, segments=segments, causal=causal, notes=notes or (SEGMENTS,), **fields
+        readers,
+        ENCODER,
+        {**TIED, "max_position_embeddings": 512, "pad_token_id": 0, **(defaults or {})},
+        segments=segments,
+        causal=causal,
+        patch=patch,
+        notes=notes or (SEGMENTS,),
+        **others,
     )
 
 
-def roberta_like(padding_idx: int, *notes: str, length: int = 512, **others: Any) -> ModelType:
-    """Return a model type with RoBERTa's learned positions, counted from the padding id."""
+def roberta_like(
+    padding_idx: int, *notes: str, length: int = 512, readers: tuple[Reader, ...] = (AFTER_PADDING,), **others: Any
+) -> ModelType:
+    """Return a model type with RoBERTa's learned positions, which are counted from the padding id."""
     defaults = {"max_position_embeddings": length, "pad_token_id": padding_idx}
-    fields = {"readers": (AFTER_PADDING,), **others}
-    return bert_like(*(notes or (SEGMENTS,)), PADDED, defaults=defaults, **fields)
+    return bert_like(*(notes or (SEGMENTS,)), PADDED, readers=readers, defaults=defaults, **others)
 
 
 def deberta_like(shared_rows: bool) -> ModelType:
-    """Return a model type with DeBERTa's disentangled attention, beside learned positions or without them."""
+    """Return a model type with DeBERTa's disentangled attention, with or without learned positions."""
     readers = (LearnedKeys(unless="position_biased_input"), DeBERTaKeys(shared_rows))
     return bert_like(readers=readers, scale=Disentangled(), segments=0, causal=False, patch=None)
 
@@ -62,8 +78,10 @@ ENCODERS: dict[str, ModelType] = {
     "albert": bert_like(token_dim="embedding_size", defaults={"embedding_size": 128}, causal=False),
     "bert": bert_like(),
     "bert-generation": bert_like(EMBEDDING_NORM, segments=None),
-    "camembert": roberta_like(LEARNED_AFTER_PADDING["camembert"]),
-    "data2vec-text": roberta_like(LEARNED_AFTER_PADDING["data2vec-text"]),
+    **{
+        name: roberta_like(LEARNED_AFTER_PADDING[name])
+        for name in ("camembert", "data2vec-text", "roberta", "roberta-prelayernorm", "xlm-roberta")
+    },
     "deberta": deberta_like(shared_rows=False),
     "deberta-v2": deberta_like(shared_rows=True),
     "distilbert": ModelType(
@@ -86,19 +104,16 @@ ENCODERS: dict[str, ModelType] = {
         causal=False,
         patch=None,
     ),
-    "roberta": roberta_like(LEARNED_AFTER_PADDING["roberta"]),
-    "roberta-prelayernorm": roberta_like(LEARNED_AFTER_PADDING["roberta-prelayernorm"]),
     "roformer": bert_like(
         readers=(RotaryDimKeys(None, "rotary_value"),),
         token_dim="embedding_size",
         defaults={"max_position_embeddings": 1536},
         patch=None,
     ),
-    "xlm-roberta": roberta_like(LEARNED_AFTER_PADDING["xlm-roberta"]),
     "xlm-roberta-xl": roberta_like(LEARNED_AFTER_PADDING["xlm-roberta-xl"], SEGMENTS_ALONE, length=514, segments=1),
 }
 
-UNTIED: dict[str, Any] = {"tie_word_embeddings": False}
+UNTIED: dict[str, object] = {"tie_word_embeddings": False}
 OUTPUT_SCALED = "where the output projection is tied, it multiplies hidden * dim ** -0.5"
 
 COMMON: KeyNames = {name: LLAMA_KEYS[name] for name in ("vocab_size", "padding_idx", "tied")}
@@ -152,7 +167,7 @@ T5_PARTS: dict[str, KeyNames] = {
 
 
 def t5(reader: T5Keys | None = None, **defaults: object) -> ModelType:
-    """Return a model type of T5's kind, with an encoder and a decoder."""
+    """Return a model type with T5's keys, an encoder and a decoder."""
     return ModelType(
         (reader or T5Keys(),),
         T5,
@@ -165,8 +180,6 @@ def t5(reader: T5Keys | None = None, **defaults: object) -> ModelType:
     )
 
 
-GPTJ_UNREAD = {"rotary": True, "scale_attn_weights": True}
-
 DECODERS: dict[str, ModelType] = {
     "biogpt": ModelType(
         (LearnedKeys(2),),
@@ -177,8 +190,14 @@ DECODERS: dict[str, ModelType] = {
     "bloom": ModelType(
         (ALiBiKeys(),), BLOOM, TIED, unread={"offset_alibi": ANY, "alibi": True}, patch="bias", notes=(EMBEDDING_NORM,)
     ),
-    "codegen": ModelType(
-        (RotaryDimKeys(),), GPT2, {**UNTIED, "n_positions": 2048, "rotary_dim": 64}, unread=GPTJ_UNREAD
+    **dict.fromkeys(
+        ("codegen", "gptj"),
+        ModelType(
+            (RotaryDimKeys(),),
+            GPT2,
+            {**UNTIED, "n_positions": 2048, "rotary_dim": 64},
+            unread={"rotary": True, "scale_attn_weights": True},
+        ),
     ),
     "ctrl": ModelType((SinusoidalKeys("half"),), GPT2, {**TIED, "n_positions": 256}, embedding=Always()),
     "falcon": ModelType(
@@ -229,7 +248,6 @@ DECODERS: dict[str, ModelType] = {
         {**TIED, "max_position_embeddings": 2048},
         patch="rotary",
     ),
-    "gptj": ModelType((RotaryDimKeys(),), GPT2, {**UNTIED, "n_positions": 2048, "rotary_dim": 64}, unread=GPTJ_UNREAD),
     "mpt": ModelType(
         (MptKeys(),), MPT, {**TIED, "max_seq_len": 2048}, scale=Multiplier("softmax_scale", None, "attn_config")
     ),
@@ -252,7 +270,7 @@ DECODERS: dict[str, ModelType] = {
 def two_parts(
     reader: LearnedKeys | SinusoidalKeys, length: int, padding_idx: int, scaled: bool, *notes: str
 ) -> ModelType:
-    """Return a model type of BART's kind, with an encoder and a decoder whose sizes have keys of their own."""
+    """Return a model type with BART's keys, which has an encoder and a decoder with sizes of their own."""
     names: KeyNames = {**COMMON, "dim": ("d_model", "hidden_size"), "max_length": ("max_position_embeddings",)}
     parts: dict[str, KeyNames] = {
         "decoder": {"layers": ("decoder_layers",), "num_heads": ("decoder_attention_heads",)},
@@ -274,18 +292,17 @@ def two_parts(
 
 
 ENCODER_DECODERS: dict[str, ModelType] = {
-    "bart": two_parts(LearnedKeys(2), 1024, 1, False, EMBEDDING_NORM),
+    **dict.fromkeys(("bart", "mbart", "mvp"), two_parts(LearnedKeys(2), 1024, 1, False, EMBEDDING_NORM)),
     "blenderbot": two_parts(LearnedKeys(), 128, 0, False),
-    "m2m_100": two_parts(SinusoidalKeys("tensor2tensor", "padding"), 1024, FIXED_AFTER_PADDING["m2m_100"], True),
+    **{
+        name: two_parts(SinusoidalKeys("tensor2tensor", "padding"), 1024, FIXED_AFTER_PADDING[name], True)
+        for name in ("m2m_100", "nllb-moe")
+    },
     "marian": two_parts(SinusoidalKeys("half"), 1024, 58_100, False),
-    "mbart": two_parts(LearnedKeys(2), 1024, 1, False, EMBEDDING_NORM),
-    "mt5": t5(),
-    "mvp": two_parts(LearnedKeys(2), 1024, 1, False, EMBEDDING_NORM),
-    "nllb-moe": two_parts(SinusoidalKeys("tensor2tensor", "padding"), 1024, FIXED_AFTER_PADDING["nllb-moe"], True),
     "pegasus": two_parts(SinusoidalKeys("half"), 1024, 0, False),
     "plbart": two_parts(LearnedKeys(2), 1024, 1, True, EMBEDDING_NORM),
     "switch_transformers": t5(num_decoder_layers=12),
-    "t5": t5(),
+    **dict.fromkeys(("mt5", "t5"), t5()),
     "umt5": t5(T5Keys(shared=False)),
     "whisper": replace(
         two_parts(

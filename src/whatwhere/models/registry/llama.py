@@ -1,4 +1,4 @@
-"""Model types whose keys are Llama's, and which rotate whole heads in the half layout, all layers alike.
+"""Model types with Llama's keys, all of whose layers rotate whole heads, in the half layout.
 
 Numbers are what transformers 5 takes where a key is absent.
 """
@@ -71,32 +71,37 @@ def rope(
     head: Head | None = None,
     layers: LayerRule | None = None,
     fraction: float = 1.0,
-    parameters: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, object] | None = None,
     **others: Any,
 ) -> RopeKeys:
-    """Return a reader of one set of rope parameters, with the defaults of a model type."""
+    """Return a reader of one set of rope parameters, with the defaults of a model type.
+
+    Args:
+        theta, fraction, parameters: as in RopeDefaults.
+        head, layers: as in RopeKeys.
+        others: further fields of RopeKeys.
+    """
     defaults = RopeDefaults(theta=theta, fraction=fraction, parameters=parameters or {})
     reader = RopeKeys(head or Head(), {"": defaults}, **others)
     return reader if layers is None else replace(reader, layers=layers)
 
 
-GEMMA2: dict[str, Any] = {
-    "sliding_window": 4096,
-    "scale": PreAttentionScalar(),
-    "embedding": Always(rounded=True),
-    "key_heads": 4,
-    "head_dim": 256,
-    "padding_idx": 0,
-    "tied": True,
-}
+def gemma2_like(rope: RopeKeys | None = None, **others: Any) -> ModelType:
+    """Return a model type with Gemma 2's softmax scale, scaled token vectors and sizes."""
+    return llama_like(
+        rope,
+        scale=PreAttentionScalar(),
+        embedding=Always(rounded=True),
+        sliding_window=4096,
+        key_heads=4,
+        head_dim=256,
+        padding_idx=0,
+        tied=True,
+        **others,
+    )
+
+
 LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-HUNYUAN_UNREAD = {"use_rotary_pos_emb": True, "position_embedding_xdrope": False}
-HUNYUAN = {"dynamic": ("alpha", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")}
-GRANITE: dict[str, Any] = {
-    "scale": Multiplier(),
-    "embedding": ByKey("embedding_multiplier"),
-    "max_length": 2048,
-}
 
 LLAMA_LIKE: dict[str, ModelType] = {
     "apertus": llama_like(
@@ -125,7 +130,7 @@ LLAMA_LIKE: dict[str, ModelType] = {
     "gemma": llama_like(
         embedding=Always(rounded=True), key_heads=16, head_dim=256, max_length=8192, padding_idx=0, tied=True
     ),
-    "gemma2": llama_like(windows=EVERY_SECOND, **GEMMA2, max_length=8192),
+    "gemma2": gemma2_like(windows=EVERY_SECOND, max_length=8192),
     "gpt_oss": llama_like(
         rope(
             150_000.0,
@@ -145,17 +150,22 @@ LLAMA_LIKE: dict[str, ModelType] = {
         head_dim=64,
         max_length=131_072,
     ),
-    "granite": llama_like(**GRANITE),
-    "granitemoe": llama_like(**GRANITE),
-    "granitemoeshared": llama_like(**GRANITE),
+    **dict.fromkeys(
+        ("granite", "granitemoe", "granitemoeshared"),
+        llama_like(scale=Multiplier(), embedding=ByKey("embedding_multiplier"), max_length=2048),
+    ),
     "gte": llama_like(
         rope(160_000.0), notes=(SEGMENTS,), segments=1, causal=False, max_length=8192, padding_idx=1, tied=True
     ),
-    "hunyuan_v1_dense": llama_like(
-        rope(extra=HUNYUAN), notes=(QUERY_KEY_NORM_AFTER,), unread=HUNYUAN_UNREAD, max_length=2048, padding_idx=0
-    ),
-    "hunyuan_v1_moe": llama_like(
-        rope(extra=HUNYUAN), notes=(QUERY_KEY_NORM_AFTER,), unread=HUNYUAN_UNREAD, max_length=2048, padding_idx=0
+    **dict.fromkeys(
+        ("hunyuan_v1_dense", "hunyuan_v1_moe"),
+        llama_like(
+            rope(extra={"dynamic": ("alpha", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")}),
+            notes=(QUERY_KEY_NORM_AFTER,),
+            unread={"use_rotary_pos_emb": True, "position_embedding_xdrope": False},
+            max_length=2048,
+            padding_idx=0,
+        ),
     ),
     "hy_v3": llama_like(rope(11_158_840.0), key_heads=8, head_dim=128, max_length=131_072),
     "hyperclovax": llama_like(scale=Multiplier(default=None), embedding=ByKey("embedding_multiplier"), max_length=2048),
@@ -190,8 +200,7 @@ LLAMA_LIKE: dict[str, ModelType] = {
     "nomic_bert": llama_like(
         rope(1000.0), notes=(SEGMENTS,), segments=2, causal=False, max_length=2048, padding_idx=0, tied=True
     ),
-    "olmo": llama_like(max_length=2048, padding_idx=1),
-    "olmo2": llama_like(max_length=2048, padding_idx=1),
+    **dict.fromkeys(("olmo", "olmo2"), llama_like(max_length=2048, padding_idx=1)),
     "olmoe": llama_like(max_length=4096, padding_idx=1),
     "phimoe": llama_like(
         rope(1e6, extra={"longrope": ("short_mscale", "long_mscale")}),
@@ -213,5 +222,5 @@ LLAMA_LIKE: dict[str, ModelType] = {
     "seed_oss": llama_like(key_heads=8, head_dim=128, max_length=524_288, padding_idx=1),
     "solar_open": llama_like(rope(1e6), key_heads=8, head_dim=128, max_length=131_072),
     "starcoder2": llama_like(windows=EVERY, key_heads=2, max_length=4096, tied=True),
-    "vaultgemma": llama_like(windows=EVERY_SECOND, **GEMMA2, max_length=8192),
+    "vaultgemma": gemma2_like(windows=EVERY_SECOND, max_length=8192),
 }

@@ -1,10 +1,11 @@
-"""Model types with Llama's keys that rotate otherwise: interleaved, a part of each head, by layer, on three axes.
+"""Model types with Llama's keys and other rotary positions: interleaved, of part of a head, by layer, on three axes.
 
 Numbers are what transformers 5 takes where a key is absent.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from whatwhere.models.configuration.input_keys import Always, ByKey
@@ -17,33 +18,56 @@ from whatwhere.models.registry.llama import (
     BY_TYPE,
     EMBEDDING_NORM,
     EVERY,
-    GEMMA2,
     QUERY_KEY_NORM_AFTER,
+    gemma2_like,
     llama_like,
     rope,
 )
 
 INTERLEAVED = Head(interleaved=True)
 PARTIAL = Head(partial=True)
-PARTIAL_INTERLEAVED = Head(interleaved=True, partial=True)
+LATENT_HEAD = Head(interleaved=True, interleaved_key="rope_interleave", dim_key="qk_rope_head_dim")
+
+WINDOWED_ROTATED = ByType(4, "sliding_window_pattern", rotated=("sliding_attention",))
+"""Three layers of four have a window, and only these are rotated."""
+FULL_EVERY_FOURTH = ByType(4, "full_attention_interval", others="linear_attention")
+SHORT_AND_LONG = {"longrope": ("short_mscale", "long_mscale")}
 
 
 def rope_by_type(
     layers: LayerRule, full: RopeDefaults, sliding: RopeDefaults, reads_rope_scaling: bool = True
 ) -> RopeKeys:
-    """Return a reader of two sets of rope parameters, for layers with full attention and layers with a window."""
+    """Return a reader of two sets of rope parameters, one for full attention and one for sliding windows."""
     sets = {"sliding_attention": sliding, "full_attention": full}
     return RopeKeys(sets=sets, layers=layers, reads_rope_scaling=reads_rope_scaling)
 
 
+def gemma3_rope(layers: LayerRule) -> RopeKeys:
+    """Return a reader of Gemma 3's rope parameters: a larger theta for layers with full attention."""
+    sliding = RopeDefaults(theta_key="rope_local_base_freq", scaled=False)
+    return rope_by_type(layers, RopeDefaults(theta=1e6), sliding)
+
+
 def latent_attention(head: Head, aliases: Mapping[str, str] | None = None, **others: Any) -> ModelType:
-    """Return a model type with latent attention: heads keep the rotated features apart."""
+    """Return a model type with latent attention (MLA), whose heads keep rotated and other features apart."""
     made = llama_like(rope(head=head), scale=Latent(), **others)
     return replace(made, head_dim_parts=("qk_nope_head_dim", "qk_rope_head_dim"), aliases=aliases or {})
 
 
+def multimodal(
+    head: Head,
+    theta: float = 10_000.0,
+    layers: LayerRule | None = None,
+    fraction: float = 1.0,
+    renamed: Mapping[str, str] | None = None,
+    **others: Any,
+) -> ModelType:
+    """Return a model type whose tokens have three coordinates: time, height and width (M-RoPE)."""
+    return llama_like(rope(theta, head, layers, fraction, renamed=renamed or {}), unread={"use_mrope": True}, **others)
+
+
 def modernbert(half_added: int, causal: bool) -> ModelType:
-    """Return ModernBERT, an encoder, or its decoder: they differ in what is added to half of their window."""
+    """Return ModernBERT or its decoder, which differ in the tokens that are added to half of their window."""
     return llama_like(
         rope_by_type(
             ByType(3, "global_attn_every_n_layers", first=True),
@@ -61,19 +85,21 @@ def modernbert(half_added: int, causal: bool) -> ModelType:
     )
 
 
-ROTATED_SLIDING = ("sliding_attention",)
-
-OTHERWISE: dict[str, ModelType] = {
+PARTIAL_OR_INTERLEAVED: dict[str, ModelType] = {
     "cohere": llama_like(rope(500_000.0, INTERLEAVED), max_length=8192, padding_idx=0, tied=True),
     "ernie4_5": llama_like(
         rope(500_000.0, INTERLEAVED), key_heads=2, head_dim=128, max_length=131_072, padding_idx=0, tied=True
     ),
     "ernie4_5_moe": llama_like(rope(500_000.0, INTERLEAVED), key_heads=4, max_length=131_072, padding_idx=0, tied=True),
-    "glm": llama_like(
-        rope(head=PARTIAL_INTERLEAVED, fraction=0.5), key_heads=2, head_dim=128, max_length=131_072, padding_idx=151_329
-    ),
-    "glm4": llama_like(
-        rope(head=PARTIAL_INTERLEAVED, fraction=0.5), key_heads=2, head_dim=128, max_length=131_072, padding_idx=151_329
+    **dict.fromkeys(
+        ("glm", "glm4"),
+        llama_like(
+            rope(head=Head(interleaved=True, partial=True), fraction=0.5),
+            key_heads=2,
+            head_dim=128,
+            max_length=131_072,
+            padding_idx=151_329,
+        ),
     ),
     "glm4_moe": llama_like(rope(head=PARTIAL, fraction=0.5), key_heads=8, max_length=131_072),
     "helium": llama_like(rope(100_000.0, INTERLEAVED), key_heads=20, head_dim=128, max_length=4096, padding_idx=3),
@@ -86,7 +112,7 @@ OTHERWISE: dict[str, ModelType] = {
     "phi3": llama_like(
         rope(
             head=PARTIAL,
-            extra={"longrope": ("short_mscale", "long_mscale")},
+            extra=SHORT_AND_LONG,
             renamed={"yarn": "longrope"},
             original_beside=True,
         ),
@@ -99,11 +125,20 @@ OTHERWISE: dict[str, ModelType] = {
         llama_like(rope(head=PARTIAL, fraction=0.25), key_heads=32, max_length=4096), head_dim_read=False
     ),
 }
-"""Pairs are interleaved, or a part of each head is rotated."""
+"""Rotary pairs are interleaved, or only a part of each head is rotated."""
+
+exaone4_like = partial(
+    llama_like,
+    rope(layers=replace(WINDOWED_ROTATED, unless="sliding_window")),
+    windows=BY_TYPE,
+    sliding_window=4096,
+    key_heads=32,
+    max_length=2048,
+)
 
 BY_LAYER: dict[str, ModelType] = {
     "afmoe": llama_like(
-        rope(layers=ByType(4, "global_attn_every_n_layers", rotated=ROTATED_SLIDING)),
+        rope(layers=replace(WINDOWED_ROTATED, period_key="global_attn_every_n_layers")),
         windows=BY_TYPE,
         sliding_window=1024,
         head_dim=128,
@@ -111,7 +146,7 @@ BY_LAYER: dict[str, ModelType] = {
         global_attn_every_n_layers=4,
     ),
     "cohere2": llama_like(
-        rope(head=INTERLEAVED, layers=ByType(4, "sliding_window_pattern", rotated=ROTATED_SLIDING)),
+        rope(head=INTERLEAVED, layers=WINDOWED_ROTATED),
         windows=BY_TYPE,
         sliding_window=4096,
         unread={"position_embedding_type": "rope_gptj", "rotary_pct": 1.0},
@@ -119,37 +154,13 @@ BY_LAYER: dict[str, ModelType] = {
         padding_idx=0,
         tied=True,
     ),
-    "exaone4": llama_like(
-        rope(layers=ByType(4, "sliding_window_pattern", rotated=ROTATED_SLIDING, unless="sliding_window")),
-        windows=BY_TYPE,
-        sliding_window=4096,
-        key_heads=32,
-        max_length=2048,
-    ),
-    "exaone_moe": llama_like(
-        rope(layers=ByType(4, "sliding_window_pattern", rotated=ROTATED_SLIDING, unless="sliding_window")),
-        windows=BY_TYPE,
-        sliding_window=4096,
-        key_heads=32,
-        max_length=2048,
-        padding_idx=0,
-    ),
-    "gemma3_text": llama_like(
-        rope_by_type(
-            ByType(6, "sliding_window_pattern"),
-            full=RopeDefaults(theta=1e6),
-            sliding=RopeDefaults(theta_key="rope_local_base_freq", scaled=False),
-        ),
-        windows=Windows(bidirectional=True),
-        **GEMMA2,
-        max_length=131_072,
+    "exaone4": exaone4_like(),
+    "exaone_moe": exaone4_like(padding_idx=0),
+    "gemma3_text": gemma2_like(
+        gemma3_rope(ByType(6, "sliding_window_pattern")), windows=Windows(bidirectional=True), max_length=131_072
     ),
     "gemma3n_text": llama_like(
-        rope_by_type(
-            ByType(5),
-            full=RopeDefaults(theta=1e6),
-            sliding=RopeDefaults(theta_key="rope_local_base_freq", scaled=False),
-        ),
+        gemma3_rope(ByType(5)),
         windows=BY_TYPE,
         sliding_window=512,
         scale=One(),
@@ -212,7 +223,7 @@ BY_LAYER: dict[str, ModelType] = {
         rope(layers=ByType(4, others="linear_attention")), max_length=65_536, padding_idx=100_277
     ),
     "qwen3_next": llama_like(
-        rope(head=PARTIAL, fraction=0.25, layers=ByType(4, "full_attention_interval", others="linear_attention")),
+        rope(head=PARTIAL, fraction=0.25, layers=FULL_EVERY_FOURTH),
         key_heads=2,
         head_dim=256,
         max_length=32_768,
@@ -226,17 +237,13 @@ BY_LAYER: dict[str, ModelType] = {
         tied=True,
     ),
 }
-"""Layers differ: some are not rotated, or by other parameters, or have no attention."""
+"""Layers differ: some are not rotated, use other rope parameters, or have no attention."""
 
 LATENT: dict[str, ModelType] = {
     "deepseek_v2": latent_attention(Head(interleaved=True, dim_key="qk_rope_head_dim"), max_length=2048),
-    "deepseek_v3": latent_attention(
-        Head(interleaved=True, interleaved_key="rope_interleave", dim_key="qk_rope_head_dim"),
-        key_heads=128,
-        max_length=4096,
-    ),
+    "deepseek_v3": latent_attention(LATENT_HEAD, key_heads=128, max_length=4096),
     "glm4_moe_lite": latent_attention(
-        Head(interleaved=True, interleaved_key="rope_interleave", dim_key="qk_rope_head_dim"),
+        LATENT_HEAD,
         aliases={"head_dim": "qk_rope_head_dim"},
         key_heads=20,
         max_length=202_752,
@@ -244,75 +251,48 @@ LATENT: dict[str, ModelType] = {
     "minicpm3": latent_attention(
         Head(dim_key="qk_rope_head_dim"), embedding=ByKey("scale_emb", 12.0), key_heads=40, max_length=32_768, tied=True
     ),
-    "youtu": latent_attention(
-        Head(interleaved=True, interleaved_key="rope_interleave", dim_key="qk_rope_head_dim"),
-        key_heads=16,
-        max_length=131_072,
-        tied=True,
-    ),
+    "youtu": latent_attention(LATENT_HEAD, key_heads=16, max_length=131_072, tied=True),
 }
-"""Latent attention: heads keep the rotated features apart."""
+"""Latent attention (MLA): heads keep rotated and other features apart."""
 
-_MROPE = {"mrope": "default"}
-AXES: dict[str, ModelType] = {
-    "glm4v_text": llama_like(
-        rope(head=Head(interleaved=True, partial=True, sections=(8, 12, 12)), renamed=_MROPE),
+qwen3_vl_like = partial(
+    multimodal, Head(sections=(24, 20, 20), axis_layout="interleaved"), 500_000.0, max_length=128_000, tied=True
+)
+qwen3_5_like = partial(
+    multimodal,
+    Head(partial=True, sections=(11, 11, 10), axis_layout="interleaved"),
+    layers=FULL_EVERY_FOURTH,
+    fraction=0.25,
+    head_dim=256,
+    max_length=32_768,
+)
+
+MULTIMODAL: dict[str, ModelType] = {
+    "glm4v_text": multimodal(
+        Head(interleaved=True, partial=True, sections=(8, 12, 12)),
+        renamed={"mrope": "default"},
         key_heads=2,
         max_length=32_768,
         tied=True,
     ),
-    "qwen2_5_vl_text": llama_like(
-        rope(1e6, Head(sections=(16, 24, 24)), renamed=_MROPE),
-        windows=Windows(by=FromLayer(80), switch="use_sliding_window"),
-        sliding_window=4096,
-        key_heads=8,
-        max_length=32_768,
-        tied=True,
-    ),
-    "qwen2_vl_text": llama_like(
-        rope(1e6, Head(sections=(16, 24, 24)), renamed=_MROPE),
-        windows=Windows(by=FromLayer(80), switch="use_sliding_window"),
-        sliding_window=4096,
-        key_heads=8,
-        max_length=32_768,
-        tied=True,
-    ),
-    "qwen3_5_moe_text": llama_like(
-        rope(
-            head=Head(partial=True, sections=(11, 11, 10), axis_layout="interleaved"),
-            fraction=0.25,
-            layers=ByType(4, "full_attention_interval", others="linear_attention"),
+    **dict.fromkeys(
+        ("qwen2_5_vl_text", "qwen2_vl_text"),
+        multimodal(
+            Head(sections=(16, 24, 24)),
+            1e6,
+            renamed={"mrope": "default"},
+            windows=Windows(by=FromLayer(80), switch="use_sliding_window"),
+            sliding_window=4096,
+            key_heads=8,
+            max_length=32_768,
+            tied=True,
         ),
-        key_heads=2,
-        head_dim=256,
-        max_length=32_768,
     ),
-    "qwen3_5_text": llama_like(
-        rope(
-            head=Head(partial=True, sections=(11, 11, 10), axis_layout="interleaved"),
-            fraction=0.25,
-            layers=ByType(4, "full_attention_interval", others="linear_attention"),
-        ),
-        key_heads=4,
-        head_dim=256,
-        max_length=32_768,
-    ),
-    "qwen3_vl_moe_text": llama_like(
-        rope(500_000.0, Head(sections=(24, 20, 20), axis_layout="interleaved")),
-        key_heads=16,
-        max_length=128_000,
-        tied=True,
-    ),
-    "qwen3_vl_text": llama_like(
-        rope(500_000.0, Head(sections=(24, 20, 20), axis_layout="interleaved")),
-        key_heads=32,
-        head_dim=128,
-        max_length=128_000,
-        tied=True,
-    ),
+    "qwen3_5_moe_text": qwen3_5_like(key_heads=2),
+    "qwen3_5_text": qwen3_5_like(key_heads=4),
+    "qwen3_vl_moe_text": qwen3_vl_like(key_heads=16),
+    "qwen3_vl_text": qwen3_vl_like(key_heads=32, head_dim=128),
 }
-"""Tokens have three coordinates, of time, height and width (M-RoPE)."""
+"""Tokens have three coordinates: time, height and width (M-RoPE)."""
 
-AXES = {name: replace(made, unread={**made.unread, "use_mrope": True}) for name, made in AXES.items()}
-
-LLAMA_VARIANTS: dict[str, ModelType] = {**OTHERWISE, **BY_LAYER, **LATENT, **AXES}
+LLAMA_VARIANTS: dict[str, ModelType] = {**PARTIAL_OR_INTERLEAVED, **BY_LAYER, **LATENT, **MULTIMODAL}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from whatwhere.models.checkpoint.safetensors import (
     require_writable_output,
     write_safetensors,
 )
+from whatwhere.models.configuration.keys import Json
 from whatwhere.models.surgery.report import (
     Cast,
     Changed,
@@ -158,7 +159,7 @@ def damage(before: np.ndarray, after: np.ndarray) -> TableDamage | None:
     return TableDamage(moved.relative_error, float(cosine.min()), float(np.median(cosine)), kept)
 
 
-def _with_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
+def _with_dtype(config: Json, dtype: str) -> Json:
     changed = dict(config)
     for key in ("dtype", "torch_dtype"):
         if isinstance(config.get(key), str):

@@ -1,17 +1,18 @@
 """Resize checkpoints: another number of rows, more tokens, another length."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import ceil
 from pathlib import Path
 from shutil import disk_usage
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from whatwhere.errors import CheckpointError, SettingError, ShapeError
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.safetensors import Part, computed
+from whatwhere.models.configuration.keys import Json
 from whatwhere.models.surgery.report import Changed, Report, Resized, RowStatistics, TableRows
 from whatwhere.models.surgery.selection import (
     is_per_layer,
@@ -118,7 +119,7 @@ def resize_checkpoint(
     )  # fmt: skip
 
 
-def with_rows(config: Mapping[str, Any], tables: Sequence[Entry], old: int, new: int) -> dict[str, Any]:
+def with_rows(config: Json, tables: Sequence[Entry], old: int, new: int) -> Json:
     """Return a configuration for another number of rows of the vocabulary's tables.
 
     Args:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.files import File, read_json
 from whatwhere.models.checkpoint.folder import MAX_TOKENIZER_BYTES
 from whatwhere.models.checkpoint.safetensors import Part, computed
+from whatwhere.models.configuration.keys import Json
 from whatwhere.models.surgery.report import Changed, Report, Retokenized, TableRows
 from whatwhere.models.surgery.resize import rearrange, with_rows
 from whatwhere.models.surgery.selection import (
@@ -137,7 +138,7 @@ def _by_id(known: Mapping[str, int], path: Path) -> list[str]:
 
 
 def _means_of_subtokens(
-    contents: Mapping[str, Any], old: Sequence[str], new: Sequence[str], missing: Sequence[int], rows: int
+    contents: Json, old: Sequence[str], new: Sequence[str], missing: Sequence[int], rows: int
 ) -> "dict[int, Mixture]":
     """Return for each missing token the tokens that the old tokenizer splits its text into, with equal weights."""
     tokenizer = built(contents)
@@ -188,7 +189,7 @@ def _matching_pursuit(
 
 def _files(
     source: Source, tokenizer: Path, new_ids: Mapping[int, int], rows: int, size: int
-) -> tuple[dict[str, bytes | None], dict[str, Any] | None]:
+) -> tuple[dict[str, bytes | None], Json | None]:
     """Return the files of the new tokenizer, and the configuration with its ids of special tokens."""
     folder = tokenizer.parent
     files: dict[str, bytes | None] = dict.fromkeys((*STALE, *_OTHER_FILES))
@@ -197,7 +198,7 @@ def _files(
             file = File(folder / name)
             files["tokenizer.json" if name == tokenizer.name else name] = file.head(min(file.size, MAX_TOKENIZER_BYTES))
     other_config = read_json(folder / "config.json", MAX_TOKENIZER_BYTES) if (folder / "config.json").is_file() else {}
-    configs: dict[str, dict[str, Any]] = {}
+    configs: dict[str, Json] = {}
     for name in CONFIGS:
         config = with_stated_padding(source) if name == "config.json" else source.json(name)
         if config is not None:
@@ -215,7 +216,7 @@ def _files(
     return files, configs.get("config.json")
 
 
-def _require_special_tokens(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+def _require_special_tokens(before: Json, after: Json) -> None:
     if (missing := lost_id(before, after)) is not None:
         raise CheckpointError(
             f"{missing[0]} of config.json is #{missing[1]}, which the new tokenizer does not have, but models of the "
@@ -224,7 +225,7 @@ def _require_special_tokens(before: Mapping[str, Any], after: Mapping[str, Any])
         )
 
 
-def _require_timestamps(config: Mapping[str, Any], new_ids: Mapping[int, int], rows: int) -> None:
+def _require_timestamps(config: Json, new_ids: Mapping[int, int], rows: int) -> None:
     """Raise CheckpointError where the timestamp tokens of Whisper would not stay consecutive."""
     first = config.get("no_timestamps_token_id")
     if not isinstance(first, int):
@@ -238,7 +239,7 @@ def _require_timestamps(config: Mapping[str, Any], new_ids: Mapping[int, int], r
         )
 
 
-def _with_padding_of(config: dict[str, Any], tokenizer: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _with_padding_of(config: Json, tokenizer: Json, folder: Path) -> Json:
     """Return a configuration with the padding id of the new tokenizer where its own is null."""
     if config.get("pad_token_id", 0) is not None:
         return config
@@ -251,7 +252,7 @@ def _with_padding_of(config: dict[str, Any], tokenizer: Mapping[str, Any], folde
     return {**config, "pad_token_id": number}
 
 
-def _padding_shift(source: Source, config: Mapping[str, Any], new_ids: Mapping[int, int]) -> int:
+def _padding_shift(source: Source, config: Json, new_ids: Mapping[int, int]) -> int:
     """Return the rows by which the learned position table must be shifted; 0 if positions do not depend on padding."""
     before = with_stated_padding(source) or {}
     if (old := padding_dependence(before)) is None:
@@ -274,13 +275,11 @@ def _padding_shift(source: Source, config: Mapping[str, Any], new_ids: Mapping[i
     return 0
 
 
-def _stated_padding(config: Mapping[str, Any]) -> int | None:
+def _stated_padding(config: Json) -> int | None:
     return next((part["pad_token_id"] for part in nested_configs(config) if "pad_token_id" in part), None)
 
 
-def _move_positions(
-    source: Source, shift: int, config: dict[str, Any], parts: dict[str, Part], changed: list[Changed]
-) -> dict[str, Any]:
+def _move_positions(source: Source, shift: int, config: Json, parts: dict[str, Part], changed: list[Changed]) -> Json:
     """Add the shifted tables of positions to the parts, and return the configuration with their new number."""
     tables = position_tensors_after_padding(source.checkpoint) if shift else []
     if not tables:

@@ -1,7 +1,7 @@
 """What an operation changes: tensors of the vocabulary and of positions, and configuration keys."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from whatwhere.errors import CheckpointError, WhatWhereError
 from whatwhere.models.checkpoint.base import Entry
@@ -13,6 +13,7 @@ from whatwhere.models.checkpoint.names import (
     TOKENS,
     WHOLE_OUTPUT_PROJECTIONS,
 )
+from whatwhere.models.configuration.keys import Json
 from whatwhere.models.huggingface import from_huggingface
 from whatwhere.models.surgery.source import Source
 from whatwhere.what.token_ids import nested_configs, padding_dependence, shares_vocabulary, token_ids, why_fixed
@@ -155,7 +156,7 @@ def is_other_modality(entry: Entry) -> bool:
 # Configurations
 
 
-def with_vocabulary_size(config: Mapping[str, Any], old: int, new: int) -> dict[str, Any]:
+def with_vocabulary_size(config: Json, old: int, new: int) -> Json:
     """Return a configuration with another size of the vocabulary, wherever the old one is stated or the default.
 
     Args:
@@ -174,14 +175,14 @@ def with_vocabulary_size(config: Mapping[str, Any], old: int, new: int) -> dict[
     return _with_stated_size(changed, new)
 
 
-def _with_stated_size(config: dict[str, Any], size: int) -> dict[str, Any]:
+def _with_stated_size(config: Json, size: int) -> Json:
     inner = next((key for key in _TEXT if isinstance(config.get(key), Mapping)), None)
     if inner is None:
         return {**config, "vocab_size": size}
     return {**config, inner: _with_stated_size(dict(config[inner]), size)}
 
 
-def with_per_layer_size(config: Mapping[str, Any], new: int) -> dict[str, Any]:
+def with_per_layer_size(config: Json, new: int) -> Json:
     """Return a configuration with another number of rows of the token vectors for each layer (Gemma 3n, Gemma 4).
 
     Args:
@@ -194,7 +195,7 @@ def with_per_layer_size(config: Mapping[str, Any], new: int) -> dict[str, Any]:
     return {**config, inner: with_per_layer_size(config[inner], new)}
 
 
-def with_position_count(config: Mapping[str, Any], old: int, new: int, offset: int) -> dict[str, Any]:
+def with_position_count(config: Json, old: int, new: int, offset: int) -> Json:
     """Return a configuration with another number of positions, which includes the rows before position 0 or not.
 
     Args:
@@ -209,7 +210,7 @@ def with_position_count(config: Mapping[str, Any], old: int, new: int, offset: i
     return _with_sizes(config, _LENGTHS, {old: new, old + offset: new + offset})
 
 
-def _with_sizes(config: Mapping[str, Any], keys: tuple[str, ...], sizes: Mapping[int, int]) -> dict[str, Any]:
+def _with_sizes(config: Json, keys: tuple[str, ...], sizes: Mapping[int, int]) -> Json:
     changed = dict(config)
     for key, value in config.items():
         if key in keys and isinstance(value, int) and value in sizes:
@@ -219,7 +220,7 @@ def _with_sizes(config: Mapping[str, Any], keys: tuple[str, ...], sizes: Mapping
     return changed
 
 
-def with_stated_padding(source: Source) -> dict[str, Any] | None:
+def with_stated_padding(source: Source) -> Json | None:
     """Return config.json with the padding id of the model type where the file leaves it out; None without the file.
 
     Once tokens have other ids, or are fewer, the model type's default is another token, or none at all.
@@ -268,7 +269,7 @@ def notes_on_other_files(source: Source, rows: int) -> list[str]:
     return [f"{', '.join(some)} of {name} hold old ids" for name, some in keys.items() if some]
 
 
-def notes_on_size(config: Mapping[str, Any], rows: int) -> list[str]:
+def notes_on_size(config: Json, rows: int) -> list[str]:
     """Return notes on sizes of the vocabulary that are not the table's.
 
     Args:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from whatwhere.errors import CheckpointError
 from whatwhere.models.checkpoint.byte_ranges import ByteRange
@@ -22,6 +21,7 @@ from whatwhere.models.checkpoint.safetensors import (
     require_writable_output,
     write_safetensors,
 )
+from whatwhere.models.configuration.keys import Json
 
 Progress = Callable[[int], None]
 """Called with the number of bytes of each chunk that was written."""
@@ -47,7 +47,7 @@ class Shard:
     """
 
     path: Path
-    metadata: Mapping[str, Any]
+    metadata: Json
     ranges: Mapping[str, ByteRange]
 
 
@@ -108,7 +108,7 @@ class Source:
         self.shards = [Shard(file, *read_header(file)[::-1]) for file in files]
         self.index = self._index()
 
-    def json(self, name: str) -> dict[str, Any] | None:
+    def json(self, name: str) -> Json | None:
         """Return the contents of a small file of the folder, or None.
 
         Args:
@@ -186,7 +186,7 @@ class Source:
     def _new_index(self, edits: Edits) -> bytes:
         """Return the index, with the totals that its metadata states."""
         assert self.index is not None
-        contents = read_json(self.index, _MAX_JSON_BYTES)
+        contents = dict(read_json(self.index, _MAX_JSON_BYTES))
         parts = [part for shard in self.shards for part in self._parts(shard, edits)]
         totals = {
             "total_size": sum(part.bytes for part in parts),
@@ -197,7 +197,7 @@ class Source:
         return as_json(contents)
 
 
-def _edited(metadata: Mapping[str, Any], edits: Edits) -> dict[str, Any]:
+def _edited(metadata: Json, edits: Edits) -> Json:
     return {key: value for key, value in {**metadata, **edits.metadata}.items() if value is not None}
 
 
@@ -240,7 +240,7 @@ def _modules(folder: Path) -> list[str]:
     return [name for one in paths if one and (folder / (name := plain_name(one, str(path)))).is_dir()]
 
 
-def as_json(contents: Mapping[str, Any]) -> bytes:
+def as_json(contents: Json) -> bytes:
     """Return JSON as Hugging Face writes it, but in ASCII, which expresses every string.
 
     Args:

@@ -13,6 +13,7 @@ from whatwhere.errors import CheckpointError, SettingError, TextError, TokenErro
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.files import File
 from whatwhere.models.checkpoint.safetensors import Part, new_file, require_writable_output
+from whatwhere.models.configuration.keys import Json
 from whatwhere.models.surgery.report import Changed, CorpusCheck, Report, TableRows, Trimmed
 from whatwhere.models.surgery.resize import rearrange, with_rows
 from whatwhere.models.surgery.selection import (
@@ -157,7 +158,7 @@ def _encoded(tokenizer: Any, corpus: Sequence[str | Path]) -> Iterator[list[int]
             yield encoding.ids
 
 
-def _corpus_tokens(contents: Mapping[str, Any], corpus: Sequence[str | Path], old: np.ndarray | None) -> CorpusTokens:
+def _corpus_tokens(contents: Json, corpus: Sequence[str | Path], old: np.ndarray | None) -> CorpusTokens:
     """Encode a corpus; `old` maps ids to those that enter the digest."""
     tokenizer, model = built(contents), contents["model"]
     unknown: Any = tokenizer.token_to_id(str(model["unk_token"])) if model.get("unk_token") else model.get("unk_id")
@@ -171,7 +172,7 @@ def _corpus_tokens(contents: Mapping[str, Any], corpus: Sequence[str | Path], ol
     return CorpusTokens(count, frozenset(distinct), unknown_count, digest.digest())
 
 
-def _encode_corpus(source: Source, contents: Mapping[str, Any] | None, corpus: Sequence[str | Path]) -> CorpusTokens:
+def _encode_corpus(source: Source, contents: Json | None, corpus: Sequence[str | Path]) -> CorpusTokens:
     if contents is None:
         raise CheckpointError(
             f"{source.path} has no tokenizer.json, so the tokens of a text are not known.\n"
@@ -192,7 +193,7 @@ def _checked(ids: Iterable[int], rows: int) -> set[int]:
     return distinct
 
 
-def _with_required(source: Source, contents: Mapping[str, Any] | None, requested: set[int], rows: int) -> list[int]:
+def _with_required(source: Source, contents: Json | None, requested: set[int], rows: int) -> list[int]:
     """Return the requested ids with all that must stay beside them."""
     config = with_stated_padding(source) or {}
     stay = set(requested) | {number for ids in token_ids(config, rows).values() for number in ids}
@@ -216,7 +217,7 @@ def _with_required(source: Source, contents: Mapping[str, Any] | None, requested
 
 
 def _files(
-    source: Source, contents: Mapping[str, Any] | None, tables: Sequence[Entry], new_ids: Mapping[int, int], rows: int
+    source: Source, contents: Json | None, tables: Sequence[Entry], new_ids: Mapping[int, int], rows: int
 ) -> dict[str, bytes | None]:
     """Return the small files with new ids; None for those that are left out because they would be outdated."""
     files: dict[str, bytes | None] = dict.fromkeys(STALE)
@@ -227,7 +228,7 @@ def _files(
         config = source.json(name)
         if config is not None:
             stated = (with_stated_padding(source) or config) if name == "config.json" else config
-            new = renumbered(stated, rows, new_ids.get)
+            new: Json = renumbered(stated, rows, new_ids.get)
             new = with_rows(new, tables, rows, len(new_ids)) if name == "config.json" else new
             if new != config:
                 files[name] = as_json(new)
@@ -243,14 +244,14 @@ def _files(
 
 
 def _check_corpus(
-    before: CorpusTokens, corpus: Sequence[str | Path], contents: Mapping[str, Any], new_ids: Mapping[int, int]
+    before: CorpusTokens, corpus: Sequence[str | Path], contents: Json, new_ids: Mapping[int, int]
 ) -> CorpusCheck:
     """Encode the corpus again with the trimmed tokenizer, and compare every token."""
     after = _corpus_tokens(contents, corpus, np.fromiter(new_ids, dtype=np.int64))
     return CorpusCheck(before.tokens, before.unknown, after.digest == before.digest)
 
 
-def _notes(source: Source, contents: Mapping[str, Any] | None, tables: Sequence[Entry]) -> list[str]:
+def _notes(source: Source, contents: Json | None, tables: Sequence[Entry]) -> list[str]:
     notes = []
     if contents is None:
         notes.append(f"there is no tokenizer.json: renumber the tokens of yours by {ID_MAP}")

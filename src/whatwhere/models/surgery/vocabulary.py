@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from whatwhere.errors import CheckpointError, TokenError
 from whatwhere.escape import quoted
+from whatwhere.models.configuration.keys import Json
 from whatwhere.what.text import byte_alphabet
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ STALE = (
 """Files with the vocabulary for older tokenizers, outdated and left out once it has changed."""
 
 
-def built(contents: Mapping[str, Any]) -> "Tokenizer":
+def built(contents: Json) -> "Tokenizer":
     """Return the tokenizer of a file, without truncation and padding.
 
     Args:
@@ -49,7 +50,7 @@ def built(contents: Mapping[str, Any]) -> "Tokenizer":
     return tokenizer
 
 
-def ids_of(contents: Mapping[str, Any]) -> dict[str, int]:
+def ids_of(contents: Json) -> dict[str, int]:
     """Return token -> id, added tokens included.
 
     Args:
@@ -76,7 +77,7 @@ def ids_of(contents: Mapping[str, Any]) -> dict[str, int]:
     return ids | {str(token["content"]): int(token["id"]) for token in contents.get("added_tokens") or []}
 
 
-def with_added(contents: Mapping[str, Any], texts: Sequence[str]) -> tuple[dict[str, Any], list[int]]:
+def with_added(contents: Json, texts: Sequence[str]) -> tuple[Json, list[int]]:
     """Return tokenizer.json with more tokens, and their ids, which follow the last one.
 
     They are matched as those of transformers' add_tokens: anywhere, in normalized text.
@@ -109,7 +110,7 @@ def with_added(contents: Mapping[str, Any], texts: Sequence[str]) -> tuple[dict[
     return changed, [token["id"] for token in new]
 
 
-def token_entry(text: str, number: int) -> dict[str, Any]:
+def token_entry(text: str, number: int) -> Json:
     """Return the entry of an added token in tokenizer.json.
 
     Args:
@@ -119,7 +120,7 @@ def token_entry(text: str, number: int) -> dict[str, Any]:
     return {"id": number, "content": text, **flags}
 
 
-def needed(contents: Mapping[str, Any], ids: Iterable[int]) -> set[int]:
+def needed(contents: Json, ids: Iterable[int]) -> set[int]:
     """Return some ids with those that must stay beside them: unknown and added tokens, bytes, and parts of merges.
 
     Args:
@@ -147,7 +148,7 @@ def needed(contents: Mapping[str, Any], ids: Iterable[int]) -> set[int]:
     return _with_merge_parts(contents, stay, known) if model_type == "BPE" else stay
 
 
-def trimmed(contents: Mapping[str, Any], new_ids: Mapping[int, int]) -> dict[str, Any]:
+def trimmed(contents: Json, new_ids: Mapping[int, int]) -> Json:
     """Return tokenizer.json with fewer tokens, renumbered.
 
     Args:
@@ -225,7 +226,7 @@ def ids_around(processor: Any) -> set[int]:
 # Merges of byte-pair encoding
 
 
-def merges_of(model: Mapping[str, Any]) -> list[Merge]:
+def merges_of(model: Json) -> list[Merge]:
     """Return the merges of a model in their order; older files write each as one string.
 
     Args:
@@ -245,7 +246,7 @@ def merges_of(model: Mapping[str, Any]) -> list[Merge]:
     return merges
 
 
-def _with_merge_parts(contents: Mapping[str, Any], ids: Iterable[int], known: Mapping[str, int]) -> set[int]:
+def _with_merge_parts(contents: Json, ids: Iterable[int], known: Mapping[str, int]) -> set[int]:
     """Return some tokens with their parts, so that whatever was encoded to them still is.
 
     The merges that create a token in a text all lie within it, and are those of its letters alone. So it is enough to
@@ -269,7 +270,7 @@ def _with_merge_parts(contents: Mapping[str, Any], ids: Iterable[int], known: Ma
     return stay | {number for number in ids if number not in tokens}
 
 
-def is_byte_level(contents: Mapping[str, Any]) -> bool:
+def is_byte_level(contents: Json) -> bool:
     """Return whether the letters of a tokenizer represent bytes, as those of GPT-2 do.
 
     Args:
