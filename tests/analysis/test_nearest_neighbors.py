@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whatwhere.analysis import nearest_neighbors as module
-from whatwhere.analysis.exact_scores import scores, units, widened
+from whatwhere.analysis.exact_scores import pair_scores, units, widened
 from whatwhere.analysis.nearest_neighbors import METRICS, Metric, Nearest, Search, neighbors
 from whatwhere.errors import SettingError, ShapeError, TokenError
 
@@ -67,7 +67,7 @@ def ranking(name: str, metric: Metric, centered: bool) -> list[tuple[np.ndarray,
     wide, queries = widened(table, mean), widened(asked(table), mean)
     rows, ranked = np.arange(len(table)), []
     for query in units(queries)[0] if metric == "cosine" else queries:
-        exact = scores(metric, np.broadcast_to(query, wide.shape), wide)
+        exact = pair_scores(metric, np.broadcast_to(query, wide.shape), wide)
         order = np.lexsort((rows, -exact))
         ranked.append((order, exact[order]))
     return ranked
@@ -113,7 +113,7 @@ def test_no_float32_score_is_off_by_more_than_its_bound(name: str, metric: Metri
     middle, errors = search._bounds(directions.astype(np.float32), norms, slice(None))
     longest = units(rows)[1].max()
     for n, query in enumerate(directions if metric == "cosine" else queries):
-        found = scores(metric, np.broadcast_to(query, rows.shape), rows)
+        found = pair_scores(metric, np.broadcast_to(query, rows.shape), rows)
         with np.errstate(all="ignore"):
             if metric == "dot":
                 found = found / norms[n] / longest

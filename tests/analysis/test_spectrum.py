@@ -111,7 +111,7 @@ def test_wrong_input_is_refused() -> None:
         spectrum(np.ones((1, 3)))
     with pytest.raises(SettingError, match="not finite"):
         spectrum(np.array([[1.0, np.nan], [0.0, 1.0]]))
-    with pytest.raises(ShapeError, match="one dim"):
+    with pytest.raises(ShapeError, match="the same dim"):
         variance_split(np.ones((2, 3)), np.ones((2, 4)))
     with pytest.raises(ShapeError, match="table of positions"):
         trained_positions(np.ones((1, 4)))

@@ -146,7 +146,7 @@ def test_a_map_tells_how_far_it_is(method: str) -> None:
     pytest.importorskip({"tsne": "openTSNE", "umap": "umap"}[method])
     told: list[float] = []
     table = np.random.default_rng(0).standard_normal((60, 8)).astype(np.float32)
-    found = make_map(table, method, tell=lambda share, said: told.append(share))  # type: ignore[arg-type]
+    found = make_map(table, method, progress=lambda share, said: told.append(share))  # type: ignore[arg-type]
     assert found.coordinates.shape == (60, 2)
     assert told == sorted(told)
     assert len(told) > 5

@@ -1,3 +1,5 @@
+"""Analysis of token tables and positional encodings: functions of arrays with typed results."""
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from whatwhere.analysis.walkthrough import attention_scores as attention_scores
     from whatwhere.analysis.word_benchmarks import analogy as analogy
 
-# Loaded when first used: what reads checkpoints needs no torch.
+# Loaded on first use: reading checkpoints does not need torch.
 _HOME = {
     "Search": "nearest_neighbors",
     "analogy": "word_benchmarks",

@@ -1,4 +1,4 @@
-"""Effective range (attention span) of each head of a bias by distance."""
+"""Effective range (attention span) of each head of a bias that depends on the distance."""
 
 from dataclasses import dataclass
 
@@ -10,14 +10,14 @@ from whatwhere.errors import SettingError, ShapeError
 
 @dataclass(frozen=True, eq=False)
 class EffectiveRange:
-    """The effective range of each head, if scores depended on the bias alone.
+    """The effective range of each head, for scores that consist of the bias alone.
 
     Args:
-        distance: the first distance from which on every weight is below `share` of the largest one; -1 where that
-            does not happen within the given distances.
-        half: likewise for one half.
+        distance: the first distance from which on every weight is below `share` of the largest one; -1 if there is
+            none among the distances of the bias.
+        half: the same for a share of one half.
         peak: the distance of the largest weight.
-        mean: the weighted mean distance of a key, among those given.
+        mean: the mean distance of a key, weighted.
     """
 
     distance: Int64[np.ndarray, " heads"]
@@ -27,16 +27,19 @@ class EffectiveRange:
 
 
 def effective_range(bias: Float[np.ndarray, "heads distances"], share: float = 0.01) -> EffectiveRange:
-    """Return the distance from which on a bias leaves a key no significant weight.
+    """Compute the distance from which on the attention weight of a key is negligible, for each head.
 
         weight(h, d) = exp(bias(h, d))        range(h) = min {d : weight(h, e) < share * max weight(h)  for all e >= d}
 
-    For ALiBi that is the first whole distance above ln(1 / share) / slope; for T5, whose curves rise and fall, the last
-    fall. The dot product of query and key comes on top: a strong match reaches farther.
+    For ALiBi this is the first distance above ln(1 / share) / slope. T5's curves rise and fall; for them it is the last
+    fall. A large dot product of query and key can outweigh the bias, so a key beyond this range can still matter.
 
     Args:
-        bias: added to the score at distance 0, 1, 2, ....
+        bias: added to the score at distances 0, 1, 2, ....
         share: of the largest weight, above 0 and below 1.
+
+    Returns:
+        The range of each head, and further statistics.
 
     Raises:
         ShapeError: the bias is not (heads, distances).
@@ -53,7 +56,7 @@ def effective_range(bias: Float[np.ndarray, "heads distances"], share: float = 0
         raise SettingError(f"effective_range got share={share}, but needs a number between 0 and 1.")
     logs = bias.astype(np.float64)
     if np.isnan(logs).any() or (logs == np.inf).any() or (logs.max(axis=1) == -np.inf).any():
-        raise SettingError("a head's bias is not finite, so that it has no largest weight.")
+        raise SettingError("a head's bias is not finite, so it has no largest weight.")
     relative = logs - logs.max(axis=1, keepdims=True)
     weights = np.exp(relative)
     return EffectiveRange(
@@ -67,5 +70,5 @@ def effective_range(bias: Float[np.ndarray, "heads distances"], share: float = 0
 def _last_fall(relative: np.ndarray, share: float) -> Int64[np.ndarray, " heads"]:
     significant = relative >= np.log(share)  # (heads, distances)
     count = significant.shape[1]
-    first = count - significant[:, ::-1].argmax(axis=1)  # after the last; the largest weight always is significant
+    first = count - significant[:, ::-1].argmax(axis=1)  # after the last one; the largest weight is always significant
     return np.where(first < count, first, -1).astype(np.int64)

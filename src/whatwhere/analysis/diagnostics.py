@@ -1,4 +1,4 @@
-"""Diagnostics of a token table: under-trained, duplicate, zero, non-finite, hub and unreachable rows; initial scale."""
+"""Diagnostics of a token table: under-trained, duplicate, zero, non-finite, hub and unreachable tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _REFERENCE_SHARE, _FEWEST_REFERENCES = 0.005, 8
-_OUTSIDE = 8.0
-"""Robust standard deviations; of a million normal numbers none is beyond 6."""
+_MAX_DEVIATION = 8.0
+"""In robust standard deviations; of a million normal numbers none is beyond 6."""
 _MIN_COSINE = 0.5
 _BLOCK, _HUB_NEIGHBORS = 8192, 10
 _CONTEXTS = ("a", "0", "b", "x", "", "a ", "(")
 _FEWEST_UNDER_TRAINED = 8
 _TOLERANCE = 1.15
-"""Weight decay and a few steps change the standard deviation of under-trained rows by some percent."""
+"""Weight decay and a few updates change the standard deviation of under-trained rows by some percent."""
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 @dataclass(frozen=True)
 class Hubs:
-    """Rows that are among the nearest neighbors of many others.
+    """Rows that are among the nearest neighbors of many others (hubness).
 
     Args:
-        rows: ids of the hubs and how often each is a neighbor, most often first.
-        queries: how many rows were searched for their neighbors.
+        rows: id of each hub, and the number of rows whose neighbor it is, the largest first.
+        queries: number of rows whose neighbors were searched.
         expected: how often a row is a neighbor on average.
     """
 
@@ -43,18 +43,18 @@ class Hubs:
 
 @dataclass(frozen=True, eq=False)
 class Diagnostics:
-    """Rows of a token table that look wrong, and the evidence.
+    """Suspicious rows of a token table, and the evidence.
 
     Args:
         norms: of each row.
-        reference_rows: the rows of lowest norm that are finite and not 0, to which all rows are compared.
-        proximity: of each row to the mean of the reference rows: 1 at it, 0 at the median distance.
-        cosine: to that mean, both minus the mean of all rows.
+        reference_rows: the finite, nonzero rows of lowest norm, to which all rows are compared.
+        proximity: of each row to the mean of the reference rows: 1 at this mean, 0 at the median distance from it.
+        cosine: of each row and this mean, after subtracting the mean of all rows from both.
         threshold: the cosine above which a row is suspected.
-        under_trained: rows above it, the nearest to the reference rows first: suspected of being under-trained.
+        under_trained: the suspected rows, the nearest to the reference rows first.
         zero, non_finite: rows of zeros; rows with NaN or infinity.
         duplicates: groups of equal rows, each in the order of ids.
-        beyond_vocabulary: rows that the tokenizer has no token for.
+        beyond_vocabulary: rows without a token in the tokenizer.
         hubs: rows that are among the nearest neighbors of many others.
     """
 
@@ -72,7 +72,7 @@ class Diagnostics:
 
     @property
     def decisive(self) -> bool:
-        """Whether any row could be suspected, for no cosine exceeds 1.
+        """Whether the threshold is below 1, so that rows can exceed it.
 
         In few dimensions cosines vary so widely that the threshold may be above 1.
         """
@@ -80,27 +80,30 @@ class Diagnostics:
 
     @property
     def highest(self) -> float | None:
-        """The largest cosine of a row to the mean of the reference rows; None without them."""
+        """The largest cosine of a row and the mean of the reference rows; None without reference rows."""
         return float(self.cosine.max()) if len(self.reference_rows) else None
 
 
 def diagnostics(
     table: Float[np.ndarray, "rows dim"], tokens: int | None = None, seed: int = 0, hub_queries: int = 4096
 ) -> Diagnostics:
-    """Return the rows of a token table that look wrong.
+    """Find suspicious rows of a token table: under-trained, zero, non-finite, duplicate, unused and hub rows.
 
-    Under-trained rows often have low norms, and updates that move them all alike give them a common direction. So the
-    rows of lowest norm are the reference: every row is measured by its distance and its cosine to their mean, itself
-    left out. Rows that keep their random initial values, whole or shrunk by weight decay, share no direction: they are
-    not detected, so that a table without suspected rows need not be fully trained. The idea is Land and Bartolo's,
-    https://arxiv.org/abs/2405.05417, who start from a list of ids made by hand. A row is suspected where its cosine is
-    above 0.5, and 8 robust standard deviations above the median.
+    Under-trained rows often have low norms, and a common direction from updates that change all of them alike. The rows
+    of lowest norm are therefore the reference: for every row, its distance from their mean and its cosine to it are
+    computed, excluding the row itself. A row is suspected if the cosine is above 0.5 and 8 robust standard deviations
+    above the median. This follows Land and Bartolo, https://arxiv.org/abs/2405.05417, who choose the reference rows by
+    hand. Rows that keep their random initial values, perhaps shrunk by weight decay, have no common direction and are
+    not detected: a table without suspected rows may still have under-trained ones.
 
     Args:
         table: one row for each token.
-        tokens: how many ids the tokenizer has; rows beyond these are padding. None: not known.
-        seed: of the sample of rows that are searched for their neighbors, where the table is large.
-        hub_queries: how many rows at most are searched for their neighbors; 0 finds no hubs.
+        tokens: number of ids of the tokenizer, beyond which rows are padding; None if it is not known.
+        seed: of the sample of rows whose neighbors are searched, if the table is large.
+        hub_queries: maximum number of rows whose neighbors are searched; 0 searches for no hubs.
+
+    Returns:
+        The rows, and the numbers by which they were chosen.
 
     Raises:
         ShapeError: the table is not two-dimensional, or empty.
@@ -136,7 +139,7 @@ def diagnostics(
 
 
 def row_norms(table: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, " rows"]:
-    """Return the norm of each row, in float64, by blocks: a large table is never converted as a whole.
+    """Compute the norm of each row in float64, by blocks: a large table is never converted as a whole.
 
     Examples:
         >>> row_norms(np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float16))
@@ -149,15 +152,18 @@ def row_norms(table: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, " rows"
 
 
 def unreachable(tokenizer: "Tokenizer", rows: int | None = None) -> Int64[np.ndarray, " ids"]:
-    """Return the ids that no text is encoded to, by the tokenizer's round trip.
+    """Return the ids of tokens that no text is encoded to, by a round trip through the tokenizer.
 
-    Each id is decoded behind the ids of a short text, and the text is encoded again; an id that returns in none of
-    seven such texts is unreachable. An id of incomplete bytes of a character cannot be decoded alone, and is not
-    counted.
+    Each id is decoded after the ids of a short text, and the result is encoded again. An id that does not occur in the
+    encoding, for any of seven short texts, is unreachable. Tokens of incomplete UTF-8 characters cannot be decoded
+    alone, and are not counted.
 
     Args:
         tokenizer: of the `tokenizers` library, without truncation and padding.
-        rows: of the table; ids beyond are not checked. None checks all.
+        rows: of the table; ids beyond them are not checked. None checks all.
+
+    Returns:
+        The ids, in ascending order.
     """
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     ids = [n for n in range(size if rows is None else min(size, rows)) if tokenizer.id_to_token(n) is not None]
@@ -165,7 +171,7 @@ def unreachable(tokenizer: "Tokenizer", rows: int | None = None) -> Int64[np.nda
 
 
 def unreachable_among(tokenizer: "Tokenizer", ids: Sequence[int]) -> Int64[np.ndarray, " ids"]:
-    """Return those of some ids that are unreachable, as in `unreachable`."""
+    """Return the unreachable tokens among some ids, see `unreachable`."""
     left = np.array(ids, np.int64)
     for context in _CONTEXTS:
         front = _encoded(tokenizer, [context])[0]
@@ -177,7 +183,7 @@ def unreachable_among(tokenizer: "Tokenizer", ids: Sequence[int]) -> Int64[np.nd
 
 
 def _encoded(tokenizer: "Tokenizer", texts: list[str]) -> list[list[int]]:
-    """Return the ids of each text; none where the tokenizer fails, as without a token for unknown text."""
+    """Encode texts; a text on which the tokenizer fails, such as one without an unknown token, has no ids."""
     try:
         return [code.ids for code in tokenizer.encode_batch(texts, add_special_tokens=False)]
     except Exception:  # the library raises nothing narrower
@@ -185,7 +191,7 @@ def _encoded(tokenizer: "Tokenizer", texts: list[str]) -> list[list[int]]:
 
 
 def _compared(table: np.ndarray, norms: np.ndarray, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the reference rows, and the proximity and cosine of every row to their mean, itself left out."""
+    """Return the reference rows, and the proximity and cosine of every row to their mean, the row itself excluded."""
     distance, cosine = np.zeros(len(table)), np.zeros(len(table))
     count = min(max(_FEWEST_REFERENCES, round(_REFERENCE_SHARE * len(valid))), len(valid) // 2)
     if count < 2:
@@ -199,7 +205,7 @@ def _compared(table: np.ndarray, norms: np.ndarray, valid: np.ndarray) -> tuple[
         part = valid[first : first + _BLOCK]
         distance[part] = np.linalg.norm(table[part] - center, axis=1)
         cosine[part] = _directions(table[part] - mean) @ total / max(np.linalg.norm(total), 1e-300)
-    # A reference row is part of the mean: its distance from the mean of the others is n / (n - 1) times as large.
+    # A reference row is part of the mean; its distance from the mean of the others is n / (n - 1) times as large.
     distance[references] *= count / (count - 1)
     cosine[references] = (directions * _directions(total - directions)).sum(axis=1)
     typical = float(np.median(distance[valid]))
@@ -215,11 +221,11 @@ def _threshold(cosines: np.ndarray) -> float:
     if not len(cosines):
         return _MIN_COSINE
     median = float(np.median(cosines))
-    return max(_MIN_COSINE, median + _OUTSIDE * 1.4826 * float(np.median(np.abs(cosines - median))))
+    return max(_MIN_COSINE, median + _MAX_DEVIATION * 1.4826 * float(np.median(np.abs(cosines - median))))
 
 
 def _duplicates(table: np.ndarray, valid: np.ndarray) -> tuple[tuple[int, ...], ...]:
-    # By hash first: the bytes of all rows at once would be a second table.
+    # By hash first: keeping the bytes of all rows would take the memory of a second table.
     by_hash: dict[int, list[int]] = {}
     for row in valid.tolist():
         by_hash.setdefault(hash(table[row].tobytes()), []).append(row)
@@ -233,20 +239,20 @@ def _duplicates(table: np.ndarray, valid: np.ndarray) -> tuple[tuple[int, ...], 
 
 
 def _expected_count(queries: int, rows: int) -> float:
-    """Return how often a row is among the ten nearest on average."""
+    """Return the mean number of queries to whose ten nearest neighbors a row belongs."""
     return queries * min(_HUB_NEIGHBORS, max(rows - 1, 0)) / max(rows, 1)
 
 
 def hubs(
     table: Float[np.ndarray, "rows dim"], valid: Int64[np.ndarray, " valid"], seed: int = 0, queries: int = 4096
 ) -> Hubs:
-    """Return the rows that are among the ten nearest neighbors of many others.
+    """Find the rows that are among the ten nearest neighbors of many others.
 
     Args:
         table: one row for each token.
-        valid: ids of its rows that are finite and not 0, which are searched.
+        valid: ids of its finite, nonzero rows, among which neighbors are searched.
         seed: of the sample of queries.
-        queries: how many rows at most are searched for their neighbors.
+        queries: maximum number of rows whose neighbors are searched.
     """
     if len(valid) < 2 or queries < 1:
         return Hubs((), 0, 0.0)
@@ -259,7 +265,7 @@ def hubs(
     counts = np.bincount(near.ids.ravel(), minlength=len(valid))
     order = np.argsort(-counts, kind="stable")[:20]
     expected = _expected_count(len(sample), len(valid))
-    # By chance the count is about Poisson: ten times the mean plus 10 is practically impossible.
+    # Without hubs the count is about Poisson, which practically never exceeds ten times the mean plus 10.
     rows_and_counts = tuple((int(valid[n]), int(counts[n])) for n in order if counts[n] > 10 * expected + 10)
     return Hubs(rows_and_counts, len(sample), expected)
 
@@ -269,11 +275,11 @@ class InitialScale:
     """An estimate of the standard deviation of the initial values.
 
     Args:
-        std: standard deviation of the numbers of the rows, minus their mean row.
-        rows: how many rows were used.
-        under_trained: whether these are the under-trained rows; else all rows, and `std` is that of today.
-        rule: the usual initialization that is nearest, or None where none is within 15 %.
-        expected_std: the standard deviation of that rule.
+        std: standard deviation of the rows, after subtracting their mean row.
+        rows: number of rows that were used.
+        under_trained: whether these are the under-trained rows; otherwise all rows, so `std` is that of trained values.
+        rule: the nearest usual initialization; None if none is within 15 %.
+        expected_std: the standard deviation of that initialization.
     """
 
     std: float
@@ -288,14 +294,17 @@ def initial_scale(
 ) -> InitialScale:
     """Estimate the standard deviation of the initial values from under-trained rows.
 
-    Such rows keep their initial values, except for updates and weight decay that are common to all of them; so their
-    mean is subtracted first. It is compared with the usual values: that of the configuration, 0.02 (BERT, GPT-2), 1
-    (PyTorch, T5), 1 / sqrt(dim), and sqrt(2 / (5 dim)) (GPT-NeoX).
+    Such rows keep their initial values except for updates that are common to all of them, so their mean is subtracted
+    first. The estimate is compared with the usual values: that of the configuration, 0.02 (BERT, GPT-2), 1 (PyTorch,
+    T5), 1 / sqrt(dim), and sqrt(2 / (5 dim)) (GPT-NeoX).
 
     Args:
         table: one row for each token, finite numbers.
         under_trained: ids of under-trained rows, as `diagnostics` returns them; with fewer than 8 all rows are used.
         configured: initializer_range of the configuration, or None.
+
+    Returns:
+        The estimate, and the nearest usual initialization.
 
     Raises:
         ShapeError: the table is not two-dimensional, or empty.
@@ -326,7 +335,7 @@ def initial_scale(
 
 
 def _std(rows: np.ndarray) -> float:
-    """Return the standard deviation of rows minus their mean row, by blocks: a large table is never converted whole."""
+    """Compute the standard deviation of rows minus their mean row, by blocks, without converting a large table."""
     count, size = len(rows), 4096
     blocks = [rows[first : first + size] for first in range(0, count, size)]
     mean = sum((block.sum(axis=0, dtype=np.float64) for block in blocks), np.zeros(rows.shape[1])) / count

@@ -1,6 +1,6 @@
-"""Scores of vectors in float64, summed in one fixed order: a score depends on its two vectors alone.
+"""Float64 scores of pairs of vectors, summed in one fixed order.
 
-A matrix product promises no order of its sums, so equal rows could get different scores from it.
+A matrix product has no fixed order of summation, so it may give equal rows different scores.
 """
 
 from typing import Literal
@@ -13,10 +13,10 @@ METRICS: tuple[Metric, ...] = ("cosine", "dot", "euclidean")
 
 _LANES = 16
 _NUMBERS = 1 << 20
-"""Widened to float64 at a time."""
+"""Numbers that are converted to float64 at a time."""
 
 
-def scores(
+def pair_scores(
     metric: Metric, queries: Float64[np.ndarray, "pairs dim"], rows: Float64[np.ndarray, "pairs dim"]
 ) -> Float64[np.ndarray, " pairs"]:
     """Return the score of each pair of a query and a row.
@@ -26,7 +26,7 @@ def scores(
         euclidean   -|q - x|
 
     Examples:
-        >>> scores("euclidean", np.array([[0.0, 0.0]]), np.array([[3.0, 4.0]]))
+        >>> pair_scores("euclidean", np.array([[0.0, 0.0]]), np.array([[3.0, 4.0]]))
         array([-5.])
     """
     if metric == "dot":
@@ -39,7 +39,7 @@ def scores(
 
 
 def units(vectors: Float64[np.ndarray, "rows dim"]) -> tuple[np.ndarray, Float64[np.ndarray, " rows"]]:
-    """Return each vector divided by its norm, and the norms; a zero vector stays 0.
+    """Return vectors scaled to norm 1, and their norms; a zero vector stays 0.
 
     Examples:
         >>> units(np.array([[3e-200, 4e-200]]))
@@ -52,21 +52,21 @@ def units(vectors: Float64[np.ndarray, "rows dim"]) -> tuple[np.ndarray, Float64
 
 
 def norms(table: np.ndarray, mean: Float64[np.ndarray, " dim"] | None = None) -> Float64[np.ndarray, " rows"]:
-    """Return the norm of each row, minus the mean.
+    """Return the norm of each row, after subtracting the mean if there is one.
 
     Examples:
         >>> norms(np.array([[3.0, 4.0]], dtype=np.float32))
         array([5.])
     """
-    found = np.empty(len(table))
+    sizes = np.empty(len(table))
     step = max(1, _NUMBERS // table.shape[1])
     for first in range(0, len(table), step):
-        found[first : first + step] = units(widened(table[first : first + step], mean))[1]
-    return found
+        sizes[first : first + step] = units(widened(table[first : first + step], mean))[1]
+    return sizes
 
 
 def summed(terms: Float64[np.ndarray, "rows dim"]) -> Float64[np.ndarray, " rows"]:
-    """Return the sum of each row: in 16 lanes, one after the other, and then the lanes by halves.
+    """Return the sum of each row, always in the same order: 16 running sums, which are then added pairwise.
 
     Examples:
         >>> summed(np.ones((2, 40)))
@@ -83,7 +83,7 @@ def summed(terms: Float64[np.ndarray, "rows dim"]) -> Float64[np.ndarray, " rows
 
 
 def widened(rows: np.ndarray, mean: Float64[np.ndarray, " dim"] | None) -> Float64[np.ndarray, "rows dim"]:
-    """Return rows in float64, minus the mean.
+    """Return rows in float64, after subtracting the mean if there is one.
 
     Examples:
         >>> widened(np.ones((1, 2), np.float32), np.ones(2))
@@ -94,17 +94,17 @@ def widened(rows: np.ndarray, mean: Float64[np.ndarray, " dim"] | None) -> Float
 
 
 def ratio(numbers: Float64[np.ndarray, "*shape"], by: Float64[np.ndarray, "*#shape"]) -> Float64[np.ndarray, "*shape"]:
-    """Divide; the result is 0 where the divisor is 0.
+    """Divide element by element; the result is 0 where the divisor is 0.
 
     Examples:
         >>> ratio(np.array([1.0, 2.0]), np.array([4.0, 0.0]))
         array([0.25, 0.  ])
     """
-    found: np.ndarray = np.divide(numbers, by, out=np.zeros_like(numbers), where=by > 0)
-    return found
+    quotient: np.ndarray = np.divide(numbers, by, out=np.zeros_like(numbers), where=by > 0)
+    return quotient
 
 
 def _scaled(vectors: Float64[np.ndarray, "rows dim"]) -> tuple[np.ndarray, np.ndarray]:
-    """Multiply each vector by a power of two, so that no square overflows or underflows; return the exponents too."""
+    """Return vectors multiplied by powers of two so that no square overflows or underflows, and the exponents."""
     _, shift = np.frexp(np.abs(vectors).max(axis=1))
     return np.ldexp(vectors, -shift[:, None]), shift

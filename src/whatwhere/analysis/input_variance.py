@@ -1,4 +1,4 @@
-"""What against where: the variance of the first layer's input explained by the token, and by the position."""
+"""What versus where: the share of variance of the first layer's input that token and position explain."""
 
 from dataclasses import dataclass
 
@@ -17,8 +17,8 @@ class VarianceSplit:
     Args:
         token: explained by the token, whatever its position.
         position: explained by the position, whatever the token.
-        interaction: the rest, which depends on both, by normalization.
-        mean_abs_cosine: between the effect of a token and that of a position: 0 where they use other directions.
+        interaction: the rest, which depends on both because of the normalization.
+        mean_abs_cosine: of the effect of a token and that of a position: 0 if their directions are orthogonal.
     """
 
     token: float
@@ -38,20 +38,23 @@ def variance_split(
     added: Float[np.ndarray, " dim"] | None = None,
     seed: int = 0,
 ) -> VarianceSplit:
-    """Return the split of the variance of x(t, p) = norm(s E[t] + P[p] + added) over tokens t and positions p.
+    """Split the variance of x(t, p) = norm(s E[t] + P[p] + added) over tokens t and positions p.
 
         x(t, p) - mean = token(t) + position(p) + interaction(t, p)        a two-way analysis of variance
 
     The three parts are orthogonal, so their variances sum to that of x. At most 512 tokens and 512 positions are
-    sampled uniformly; every token has the same weight, whatever its frequency in texts.
+    sampled uniformly: every token has the same weight, whatever its frequency in texts.
 
     Args:
         tokens, positions: the two tables.
         scale: s, of the token rows.
         normalize: normalize each x to mean 0 and variance 1, like the first LayerNorm.
         gain, shift: weight and bias of that LayerNorm; None for 1 and 0.
-        added: a vector added to all, such as a segment embedding.
+        added: a vector that is added to all, such as a segment embedding.
         seed: of the samples.
+
+    Returns:
+        The share of each part.
 
     Raises:
         ShapeError: the tables are not two-dimensional, or have different dims.
@@ -63,7 +66,7 @@ def variance_split(
         VarianceSplit(token=0.5, position=0.5, interaction=0.0, mean_abs_cosine=0.0)
     """
     if tokens.ndim != 2 or positions.ndim != 2 or tokens.shape[1] != positions.shape[1]:
-        raise ShapeError(f"tokens {tokens.shape} and positions {positions.shape} need one dim, and two axes each.")
+        raise ShapeError(f"tokens {tokens.shape} and positions {positions.shape} need the same dim, and two axes each.")
     g = np.random.default_rng(seed)
     what = _sample(tokens, _TOKENS, g) * scale
     where = _sample(positions, _POSITIONS, g)

@@ -1,4 +1,4 @@
-"""Principal components of a table: projection of its rows, and the spectrum of their variance."""
+"""Principal component analysis of a table: projection of its rows, and the spectrum of their variance."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,14 @@ from jaxtyping import Float
 from whatwhere.errors import SettingError, ShapeError
 
 _DECOMPOSED = 2e9
-"""rows * dim * min(rows, dim) up to which the rows themselves are decomposed, in a second or two."""
+"""Value of rows * dim * min(rows, dim) up to which the rows themselves are decomposed, in a second or two."""
 _ROWS = 16_384
-"""Larger tables are sampled: the covariance is then accurate to about 1 %, at a tenth of the cost."""
+"""Number of rows above which a sample is used: the covariance is then accurate to about 1 %."""
 _WIDE = 1536
-"""Above so many features only the requested axes are computed: all of them would take a minute."""
+"""Number of features above which only the requested axes are computed: all of them would take a minute."""
 _SPARE, _PRODUCTS = 8, 25
 _LEADING = 32
-"""Axes of the spectrum of a wide table."""
+"""Number of axes in the spectrum of a wide table."""
 _BLOCK = 2048
 _NOT_FINITE = "the table holds numbers that are not finite.\nRemove these rows: table[np.isfinite(table).all(axis=1)]."
 
@@ -26,7 +26,7 @@ class Projection:
 
     Args:
         coordinates: of each row.
-        axes: unit vectors, in falling order of variance.
+        axes: unit vectors, in descending order of variance.
         explained_variance_ratio: share of the variance along each axis.
     """
 
@@ -36,20 +36,23 @@ class Projection:
 
 
 def principal_components(table: Float[np.ndarray, "rows dim"], count: int = 2, seed: int = 0) -> Projection:
-    """Return the principal axes of a table, and the coordinates of its rows along them.
+    """Compute the principal axes of a table, and the coordinates of its rows along them.
 
         C = X - mean(X)        C = U S V^T        coordinates = C V_k        ratio_k = S_k^2 / sum(S^2)
 
-    Pearson 1901, https://doi.org/10.1080/14786440109462720; computed in float64 by the singular value decomposition of
-    the centered rows. Where that would take long, V and S come from the covariance of the rows, of 16,384 of them where
-    there are more; every row is then projected onto these axes. The sign of an axis is arbitrary: its largest entry
-    (the first of equals) is made positive, so that the result is unique. Where the rows span fewer dimensions than
-    `count`, the remaining axes are 0.
+    Pearson 1901, https://doi.org/10.1080/14786440109462720, in float64 by the singular value decomposition of the
+    centered rows. Where that would take long, V and S are computed from the covariance of the rows, or of a sample of
+    16,384 rows, and every row is projected onto these axes. The sign of an axis is arbitrary: its largest entry (the
+    first of equals) is made positive, so that the result is unique. If the rows span fewer dimensions than `count`, the
+    remaining axes are 0.
 
     Args:
         table: finite numbers, at least one row.
-        count: how many axes, 1 or more.
-        seed: of the sample of rows, where the table is large.
+        count: number of axes, 1 or more.
+        seed: of the sample of rows, if the table is large.
+
+    Returns:
+        Coordinates, axes, and the share of the variance along each axis.
 
     Raises:
         ShapeError: the table is not two-dimensional, or empty.
@@ -70,7 +73,7 @@ def principal_components(table: Float[np.ndarray, "rows dim"], count: int = 2, s
     else:
         energies, directions, mean, total = _by_covariance(table, count, seed)
         dtype = np.result_type(table.dtype, np.float32)  # widening every row costs more than its product
-    # Rounding leaves arbitrary directions of norm 1e-17: zero them, or equal rows would spread on the map.
+    # Axes without variance are rounding errors: zero them, or equal rows would differ on a map.
     axes = np.zeros((count, table.shape[1]))
     kept = min(count, len(energies))
     axes[:kept] = np.where(energies[:kept, None] > 0, directions[:kept], 0.0)
@@ -88,12 +91,12 @@ class Spectrum:
     """The variance of a table along its principal axes.
 
     Args:
-        explained_variance_ratio: share of the variance along each axis, falling; the 32 largest for a wide table.
-        participation_ratio: (sum v)^2 / sum(v^2) of the variances v: dim where all are equal, 1 where one has all.
-        axes_for_90: how many axes explain 90 % of the variance; None where only the largest were computed.
-        mean_cosine: mean over pairs of different rows: near 0 where rows point everywhere.
+        explained_variance_ratio: share of the variance along each axis, descending; the 32 largest for a wide table.
+        participation_ratio: (sum v)^2 / sum(v^2) of the variances v: dim if all are equal, 1 if one axis has all.
+        axes_for_90: number of axes that explain 90 % of the variance; None if only the largest were computed.
+        mean_cosine: mean over pairs of different rows: near 0 for rows in all directions.
         mean_row_norm: norm of the mean row, divided by the mean norm of a row.
-        rows: how many rows were used.
+        rows: number of rows that were used.
     """
 
     explained_variance_ratio: Float[np.ndarray, " axes"]
@@ -105,14 +108,17 @@ class Spectrum:
 
 
 def spectrum(table: Float[np.ndarray, "rows dim"], seed: int = 0) -> Spectrum:
-    """Return the spectrum of the covariance of the rows of a table, and their mean cosine.
+    """Compute the spectrum of the covariance of the rows of a table, and their mean cosine.
 
         C = covariance of the rows = sum_n v_n a_n a_n^T        participation ratio = (tr C)^2 / tr(C^2)
         mean cosine = (|sum of unit rows|^2 - n) / (n (n - 1))
 
     Args:
         table: at least two rows, of finite numbers.
-        seed: of the sample of rows, where the table is large.
+        seed: of the sample of rows, if the table is large.
+
+    Returns:
+        The variance along each axis, and statistics of how evenly rows fill the space (isotropy).
 
     Raises:
         ShapeError: the table is not two-dimensional, or has fewer than two rows.
@@ -129,9 +135,7 @@ def spectrum(table: Float[np.ndarray, "rows dim"], seed: int = 0) -> Spectrum:
         table = table[np.sort(np.random.default_rng(seed).choice(len(table), _ROWS, replace=False))]
     rows = table.astype(np.float64)
     if not np.isfinite(rows).all():
-        raise SettingError(
-            "the table holds numbers that are not finite.\nRemove these rows: table[np.isfinite(table).all(axis=1)]."
-        )
+        raise SettingError(_NOT_FINITE)
     norms = np.linalg.norm(rows, axis=1)
     units = rows / np.where(norms > 0, norms, 1.0)[:, None]
     n, mean = len(rows), rows.mean(axis=0)
@@ -156,15 +160,15 @@ def spectrum(table: Float[np.ndarray, "rows dim"], seed: int = 0) -> Spectrum:
 def leading_eigenvectors(
     covariance: Float[np.ndarray, "dim dim"], count: int, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest eigenvalues and their eigenvectors, as rows, by block Krylov iteration.
+    """Compute the largest eigenvalues and their eigenvectors, as rows, by block Krylov iteration.
 
-    Products with a few columns replace a decomposition, whose cost is cubic in the features: Musco and Musco 2015,
-    https://arxiv.org/abs/1504.05477. It stops where no eigenvalue changes by more than 1e-10 of itself, or after 25
-    products.
+    It needs products with a few columns only, whereas a decomposition is cubic in the number of features: Musco and
+    Musco 2015, https://arxiv.org/abs/1504.05477. The iteration stops once no eigenvalue changes by more than 1e-10 of
+    itself, or after 25 products.
 
     Args:
         covariance: symmetric, no eigenvalue below 0.
-        count: how many.
+        count: number of eigenvalues.
         seed: of the initial columns.
 
     Examples:
@@ -182,7 +186,7 @@ def leading_eigenvectors(
         if basis.shape[1] == dim or np.allclose(largest, before[: len(largest)], rtol=1e-10, atol=0):
             break
         before, block = largest, products[:, -width:][:, : dim - basis.shape[1]]
-        for _ in range(2):  # twice: once leaves a remainder from rounding
+        for _ in range(2):  # twice, because one pass leaves rounding errors
             block = np.linalg.qr(block - basis @ (basis.T @ block))[0]
         basis, products = np.hstack([basis, block]), np.hstack([products, covariance @ block])
         width = block.shape[1]
@@ -224,6 +228,4 @@ def _check(table: np.ndarray, count: int) -> None:
             "Pass a two-dimensional array, for one row row[None, :]."
         )
     if not all(np.isfinite(table[n : n + _BLOCK]).all() for n in range(0, len(table), _BLOCK)):
-        raise SettingError(
-            "the table holds numbers that are not finite.\nRemove these rows: table[np.isfinite(table).all(axis=1)]."
-        )
+        raise SettingError(_NOT_FINITE)

@@ -1,4 +1,4 @@
-"""Cosine similarity, and what an encoding looks like by position and by distance."""
+"""Cosine similarity of vectors; an encoding as an image, as vectors, and as curves by distance."""
 
 from dataclasses import dataclass
 
@@ -15,14 +15,17 @@ from whatwhere.where.score_bias import ScoreBias
 
 
 def similarity(u: Float[Tensor, "*#shape dim"], v: Float[Tensor, "*#shape dim"]) -> Float[Tensor, "*out"]:
-    """Return the cosine of the angle between vectors, in float64.
+    """Compute the cosine similarity of vectors, in float64.
 
         cos(u, v) = <u, v> / (|u| |v|)        0 where a vector is 0
 
-    Shapes broadcast: similarity(E[:, None], E) compares all rows with all.
+    Shapes broadcast: similarity(E[:, None], E) compares every row with every row.
 
     Args:
         u, v: vectors of the same dim.
+
+    Returns:
+        One number from -1 to 1 for each pair of vectors.
 
     Raises:
         ShapeError: the dims differ.
@@ -45,7 +48,7 @@ class Fingerprint:
     """One row of numbers for each position (or distance), for a heat map.
 
     Args:
-        label: what the numbers are.
+        label: the quantity that the numbers show.
         values: the numbers.
     """
 
@@ -58,7 +61,7 @@ class ByDistance:
     """Similarity, or bias, of two tokens by the distance between them.
 
     Args:
-        label: what the curves are.
+        label: the quantity that the curves show.
         curves: by name, such as "head 0".
     """
 
@@ -67,15 +70,18 @@ class ByDistance:
 
 
 def fingerprint(where: Where, rows: int) -> Fingerprint | None:
-    """Return an image of an encoding at positions 0..rows-1, by the first of its doors; None where there is none.
+    """Return an image of the first scheme of an encoding at positions 0..rows-1; None if it has none, or needs content.
 
     input       the vector added at each position
-    query_key   cos(p w_n) of each pair, or for other maps a query of ones, mapped
+    query_key   cos(p w_n) of each pair; for other maps a query of ones after the map
     score       the bias of each distance, one column for each head
 
     Args:
         where: the encoding.
-        rows: how many positions or distances.
+        rows: number of positions or distances.
+
+    Returns:
+        One row for each position, or distance.
 
     Examples:
         >>> from whatwhere import scheme
@@ -93,15 +99,18 @@ def fingerprint(where: Where, rows: int) -> Fingerprint | None:
 
 
 def vectors(where: Where, rows: int) -> Float[Tensor, "rows columns"] | None:
-    """Return a vector for each of positions 0..rows-1, by the first door of an encoding.
+    """Return a vector for each of positions 0..rows-1, from the first scheme of an encoding.
 
     input       the vector that is added
-    query_key   a query of ones, mapped, in the first head
-    score       None: a bias belongs to two positions, not to one
+    query_key   a query of ones after the map, of the first head
+    score       None: a bias depends on two positions
 
     Args:
         where: the encoding.
-        rows: how many positions.
+        rows: number of positions.
+
+    Returns:
+        The vectors, or None.
 
     Examples:
         >>> from whatwhere import scheme
@@ -115,7 +124,7 @@ def vectors(where: Where, rows: int) -> Float[Tensor, "rows columns"] | None:
 
 
 def by_distance(where: Where, distances: int) -> ByDistance | None:
-    """Return curves of an encoding over distances 0..distances-1, by the first of its doors; None where there is none.
+    """Return curves of the first scheme of an encoding over distances 0..distances-1; None as for `fingerprint`.
 
     input       cosine of the vectors of two positions, from the first position
     query_key   <map(q, p), map(k, p - distance)> / |q|^2 for q = k = ones: the mean over the features
@@ -123,7 +132,10 @@ def by_distance(where: Where, distances: int) -> ByDistance | None:
 
     Args:
         where: the encoding.
-        distances: how many.
+        distances: number of distances.
+
+    Returns:
+        The curves, by name.
 
     Examples:
         >>> from whatwhere import scheme
@@ -153,7 +165,7 @@ def _rows(scheme: InputEncoding, rows: int) -> Tensor:
 
 
 def _ones(scheme: QueryKeyMap, tokens: int) -> Tensor:
-    """Return queries of ones: one head, or as many as a map with parameters for each head has."""
+    """Return queries of ones, with one head, or with as many as the map has parameters for."""
     return torch.ones(1, int(getattr(scheme, "num_heads", 1)), tokens, scheme.head_dim)
 
 
@@ -170,6 +182,6 @@ def _mapped_ones(scheme: QueryKeyMap, rows: int) -> Tensor:
 
 
 def _bias_by_distance(scheme: ScoreBias, distances: int) -> Tensor:
-    # The last query alone has every distance: the whole table of 30,000 positions would take gigabytes.
+    # The last query alone has every distance; the bias of all pairs of 30,000 positions would take gigabytes.
     last = positions(1, start=distances - 1)
     return scheme(last, positions(distances), causal=True)[0, :, 0].flip(-1).detach()  # type: ignore[no-any-return]

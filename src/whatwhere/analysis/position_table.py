@@ -17,12 +17,12 @@ class TrainedPositions:
 
     Args:
         norms: of each row.
-        outliers: positions whose norm differs from the median by more than half of it and by 6 robust sigmas.
+        outliers: positions whose norm differs from the median by more than half of it and 6 robust deviations.
         spectrum: of its variance along principal axes.
         by_distance: mean cosine of two rows at each distance 0, 1, ....
         shift: held-out R^2 of one linear map from row p to row p + 1; None for tables of fewer than 64 rows.
-        trained: how many positions seem to be trained: rows from there on do not resemble their neighbors; the number
-            of rows where no such break is found.
+        trained: number of positions that seem to be trained: later rows do not resemble their neighbors; the number of
+            rows if there is no such break.
     """
 
     norms: Float[np.ndarray, " rows"]
@@ -34,10 +34,13 @@ class TrainedPositions:
 
 
 def trained_positions(table: Float[np.ndarray, "rows dim"]) -> TrainedPositions:
-    """Return statistics of a learned position table.
+    """Compute statistics of a learned position table.
 
     Args:
         table: row p for position p, without rows that no position reads, such as the first two of OPT.
+
+    Returns:
+        Norms, spectrum, mean cosine by distance, and how many positions seem to be trained.
 
     Raises:
         ShapeError: the table is not two-dimensional, or has fewer than two rows.
@@ -63,7 +66,7 @@ def trained_positions(table: Float[np.ndarray, "rows dim"]) -> TrainedPositions:
 
 
 def _by_distance(rows: np.ndarray, norms: np.ndarray) -> np.ndarray:
-    """Return the mean of each diagonal of the matrix of cosines, by Fourier transforms."""
+    """Compute the mean of each diagonal of the matrix of cosines, by Fourier transforms."""
     units = rows / np.where(norms > 0, norms, 1.0)[:, None]
     n = len(units)
     size = 1 << (2 * n - 1).bit_length()
@@ -75,13 +78,13 @@ def _by_distance(rows: np.ndarray, norms: np.ndarray) -> np.ndarray:
 
 
 def _shift(rows: np.ndarray) -> float | None:
-    """Return R^2 of row p + 1 = M row p + b, fitted on three quarters of the positions, by blocks, on the others."""
+    """Compute R^2 of row p + 1 = M row p + b on blocks of a quarter of the positions, fitted on the others."""
     if len(rows) < 64:
         return None
     inputs = np.concatenate([rows[:-1], np.ones((len(rows) - 1, 1))], axis=1)
     targets = rows[1:]
     test = np.arange(len(targets)) // 8 % 4 == 3
-    # Ridge: with fewer positions than features, plain least squares would fit any table.
+    # Ridge regression: with fewer positions than features, plain least squares would fit any table.
     gram = inputs[~test].T @ inputs[~test]
     ridge = 1e-3 * np.trace(gram) / len(gram) * np.eye(len(gram))
     fitted = np.linalg.solve(gram + ridge, inputs[~test].T @ targets[~test])
@@ -94,8 +97,8 @@ def _shift(rows: np.ndarray) -> float | None:
 def _trained(rows: np.ndarray, norms: np.ndarray) -> int:
     """Return the position from which on rows no longer resemble their neighbors, or the number of rows.
 
-    Trained rows resemble the next one; rows at their initial values do not. The split is the best two-group split of
-    the cosines of neighbors, and counts only where it explains most of their variance.
+    Trained rows resemble the next one; rows at their initial values do not. The cosines of neighbors are split into two
+    groups in the best way, and the split counts only if it explains most of their variance.
     """
     n = len(rows)
     if n < 16:

@@ -1,4 +1,4 @@
-"""Spectrum of a rotary: wavelengths and rotations of its pairs within a length, and the effect of a scaling."""
+"""Wavelengths of rotary pairs, their rotations within a length, and the effect of RoPE scaling on them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from whatwhere.errors import SettingError, ShapeError
 
 @dataclass(frozen=True, eq=False)
 class RotarySpectrum:
-    """Wavelengths and rotations of the pairs of a rotary, in their order.
+    """Wavelengths and rotations of rotary pairs, in their order.
 
     Args:
         wavelengths: positions for one rotation, 2 pi / w; infinite for a frequency of 0.
         unscaled: the same without the scaling.
-        slowdown: unscaled frequency divided by the scaled one; infinite where the scaled one is 0.
-        rotations_trained: rotations within the trained length, by the frequencies of training.
-        rotations_claimed: rotations within the claimed length, by the frequencies used there.
-        partial: pairs without a full rotation in training, so that larger angles are new to the model.
-        unseen: pairs that reach angles within the claimed length that training never did: those of `partial` that
-            rotate farther than in training.
+        slowdown: unscaled frequency divided by the scaled one; infinite if the scaled one is 0.
+        rotations_trained: rotations within the trained length, at the frequencies of training.
+        rotations_claimed: rotations within the claimed length, at the frequencies used there.
+        partial: pairs without a full rotation in training, for which larger angles are out of distribution.
+        unseen: pairs whose angles within the claimed length exceed those of training: those of `partial` that rotate
+            farther than in training.
         constant: pairs of frequency 0, which never rotate.
     """
 
@@ -42,12 +42,13 @@ def rotary_spectrum(
     claimed: int | None = None,
     in_training: Float[np.ndarray, " pairs"] | None = None,
 ) -> RotarySpectrum:
-    """Return the wavelength of each pair, and its rotations within the trained and the claimed length.
+    """Compute the wavelength of each pair, and its rotations within the trained and the claimed length.
 
         wavelength = 2 pi / w        rotations(L) = L w / (2 pi)
 
-    A pair that made a full rotation in training has shown every angle; another has new angles beyond the trained
-    length, which a scaling is to prevent: Peng et al. 2023, https://arxiv.org/abs/2309.00071.
+    A pair that makes a full rotation within the trained length takes every angle in training. Any other pair takes new
+    angles beyond that length, which RoPE scaling is meant to prevent: Peng et al. 2023,
+    https://arxiv.org/abs/2309.00071.
 
     Args:
         frequencies: radians per position, as used at the claimed length.
@@ -56,9 +57,12 @@ def rotary_spectrum(
         claimed: the length in the configuration; None is the trained length.
         in_training: as used in training, before the model was extended; None is `unscaled`.
 
+    Returns:
+        One value for each pair.
+
     Raises:
-        ShapeError: the frequencies are not one for each pair.
-        SettingError: a frequency is negative or not finite, or a length below 1.
+        ShapeError: there is not one frequency for each pair.
+        SettingError: a frequency is negative or not finite, or a length is below 1.
 
     Examples:
         >>> spectrum = rotary_spectrum(np.array([1.0, 0.001]), np.array([1.0, 0.01]), trained=100, claimed=1000)
@@ -72,7 +76,7 @@ def rotary_spectrum(
         raise SettingError(f"rotary_spectrum got trained={trained}, claimed={claimed}, but needs lengths of 1 or more.")
     rotations_trained, rotations_claimed = trained * then / (2 * np.pi), claimed * now / (2 * np.pi)
     partial = rotations_trained < 1
-    # 1e-6 above: factor and length often cancel but for rounding.
+    # 1e-6 more: factor and length often cancel up to rounding.
     unseen = partial & (rotations_claimed > rotations_trained * (1 + 1e-6))
     return RotarySpectrum(
         _divided(2 * np.pi, now),
@@ -91,15 +95,18 @@ def rotary_agreement(
     other: Float[np.ndarray, " pairs"],
     distances: Sequence[int] | Sequence[float] | np.ndarray,
 ) -> Float64[np.ndarray, " distances"]:
-    """Return the cosine between a vector rotated by one rotary and by another, at each distance.
+    """Compute the cosine between a vector rotated at one set of frequencies and at another, at each distance.
 
         cos(R_d x, R'_d x) = mean_i cos(d (w_i - w'_i))        for x with equal norm in each pair
 
-    1 where both rotate alike; near 0 the scores are those of unrelated distances.
+    It is 1 if both rotate by the same angles; near 0 the scores are as different as those of unrelated distances.
 
     Args:
         one, other: radians per position, of as many pairs.
         distances: any numbers.
+
+    Returns:
+        The cosine at each distance.
 
     Raises:
         ShapeError: the two differ in the number of pairs.

@@ -1,4 +1,4 @@
-"""Difference of two tables: rows that changed, rows that are new or removed, a rotation between them, neighborhoods."""
+"""Difference of two tables: changed, new and removed rows, the best rotation between them, overlap of neighbors."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class Procrustes:
     Args:
         rotation: orthogonal; x @ rotation is near y.
         movement: from the rotated rows to the corresponding ones.
-        fitted: rows that the rotation was fitted to.
+        fitted: rows to which the rotation was fitted.
     """
 
     rotation: Float[np.ndarray, "dim dim"]
@@ -65,7 +65,7 @@ class Procrustes:
 
     @property
     def held_out(self) -> Bool[np.ndarray, " rows"]:
-        """Whether each row was held out from the fit; only these show how well the rotation fits."""
+        """Whether each row was held out from the fit: only these rows show how well the rotation generalizes."""
         held_out = np.ones(len(self.movement.cosine), bool)
         held_out[self.fitted] = False
         return held_out
@@ -73,10 +73,10 @@ class Procrustes:
 
 @dataclass(frozen=True, eq=False)
 class Overlap:
-    """Overlap of the neighborhoods of rows in two tables.
+    """Overlap of the nearest neighbors of rows in two tables.
 
     Args:
-        k: how many neighbors were compared.
+        k: number of neighbors that were compared.
         rows: the sampled rows.
         kept: for each, the share of its k nearest in one table that are among its k nearest in the other.
     """
@@ -89,11 +89,13 @@ class Overlap:
 def align(first: Sequence[Hashable], second: Sequence[Hashable]) -> Alignment:
     """Return the rows of two tables that have the same key.
 
-    Rows with the key "" are ignored. Where several rows of a table have the same key, the first counts, and the others
-    are ignored.
+    Rows with the key "" are skipped, and so are further rows with a key that occurred before.
 
     Args:
         first, second: the key of each row.
+
+    Returns:
+        Corresponding rows, and the rows of one table only.
 
     Examples:
         >>> rows = align(["a", "b", "", "c"], ["c", "a", "d"])
@@ -118,11 +120,15 @@ def align(first: Sequence[Hashable], second: Sequence[Hashable]) -> Alignment:
 def token_keys(first: Sequence[str], second: Sequence[str]) -> tuple[Sequence[Hashable], Sequence[Hashable]]:
     """Return keys by which the tokens of two vocabularies can be matched.
 
-    The tokens themselves where both vocabularies mark words in the same way. Otherwise, as for "Ġthe" and "▁the", or
-    "##ing" and its "ing" in GGUF, the text of a token and whether a word begins with it; in a plain list all do.
+    If both vocabularies mark words in the same way, the keys are the tokens. Otherwise, as for "Ġthe" and "▁the", or
+    "##ing" and its "ing" in GGUF, a key is the text of the token, and whether it begins a word; in a plain list each
+    does.
 
     Args:
         first, second: the vocabularies, by id.
+
+    Returns:
+        The keys of both, for `align`.
 
     Examples:
         >>> one, other = token_keys(["the", "play", "##ing"], ["▁the", "▁play", "ing"])
@@ -135,10 +141,13 @@ def token_keys(first: Sequence[str], second: Sequence[str]) -> tuple[Sequence[Ha
 
 
 def movement(first: Float[np.ndarray, "rows dim"], second: Float[np.ndarray, "rows dim"]) -> Movement:
-    """Return the difference of corresponding rows, in float64: row n of the first and row n of the second.
+    """Compute the difference of row n of one table and row n of another, in float64.
 
     Args:
         first, second: tables of the same shape.
+
+    Returns:
+        Cosine, distance and ratio of norms of each pair of rows.
 
     Raises:
         ShapeError: the shapes differ, or are empty.
@@ -169,17 +178,20 @@ def movement(first: Float[np.ndarray, "rows dim"], second: Float[np.ndarray, "ro
 def procrustes(
     first: Float[np.ndarray, "rows dim"], second: Float[np.ndarray, "rows dim"], seed: int = 0
 ) -> Procrustes:
-    """Return the rotation of one table onto another (orthogonal Procrustes), and the remaining difference.
+    """Compute the best rotation of one table onto another (orthogonal Procrustes), and the remaining difference.
 
         R = argmin |X R - Y|,  R^T R = 1        X^T Y = U S V^T  =>  R = U V^T
 
     Schönemann 1966, https://doi.org/10.1007/BF02289451. Tables that were trained separately differ at least by a
-    rotation, which changes no cosine within a table. R is fitted to half of the rows, at most 16,384 of them; the fit
-    of the others shows whether the tables are similar.
+    rotation, which changes no cosine within a table. R is fitted to half of the rows, at most 16,384; how well it fits
+    the others shows whether the tables are similar.
 
     Args:
         first, second: corresponding rows, at least four for each feature, so that half of them determine a rotation.
         seed: of the sample of rows.
+
+    Returns:
+        The rotation, and the difference of every row after it.
 
     Raises:
         ShapeError: the shapes differ.
@@ -220,17 +232,20 @@ def overlap(
     seed: int = 0,
     metric: Metric = "cosine",
 ) -> Overlap:
-    """Return the overlap of the neighborhoods of the same rows in two tables, which may have different dims.
+    """Compute which of the k nearest neighbors of a row are the same in two tables, which may have different dims.
 
-    Neighbors are the k nearest other rows, by exact search.
+    The search is exact; a row is not its own neighbor.
 
     Args:
         first: searched by cosine.
         second: searched by `metric`; row n corresponds to row n of the first.
-        k: how many neighbors are compared.
-        queries: how many rows are sampled.
+        k: number of neighbors to compare.
+        queries: number of rows to sample.
         seed: of the sample.
         metric: of the second table.
+
+    Returns:
+        The share of common neighbors of each sampled row.
 
     Raises:
         ShapeError: the tables differ in their number of rows.
@@ -255,7 +270,7 @@ def overlap(
 
 
 def sample_rows(rows: int, most: int, seed: int = 0) -> Int64[np.ndarray, " sample"]:
-    """Return at most `most` rows, sampled uniformly without replacement, in order.
+    """Sample at most `most` row numbers uniformly, without replacement, and return them in ascending order.
 
     Examples:
         >>> sample_rows(4, 9).tolist(), len(sample_rows(9, 4))

@@ -1,4 +1,4 @@
-"""Token maps: the rows of a table in two dimensions, with the share of neighbors that are kept."""
+"""Token maps: the rows of a table in two dimensions, and the share of nearest neighbors that are preserved."""
 
 import io
 import os
@@ -18,32 +18,32 @@ from whatwhere.errors import MissingExtra, SettingError, ShapeError
 Method = Literal["pca", "tsne", "umap"]
 METHODS: tuple[Method, ...] = ("pca", "tsne", "umap")
 PACKAGES: dict[str, tuple[str, str]] = {"tsne": ("openTSNE", "map"), "umap": ("umap", "umap")}
-"""The module that a method needs, and the extra that installs it."""
+"""Method -> the module that it needs, and the extra of whatwhere that installs it."""
 
-Tell = Callable[[float, str], None]
-"""Progress callback: called with the finished share, 0 to 1, and a description; what it raises stops the work."""
+Progress = Callable[[float, str], None]
+"""Progress callback: called with the finished share, 0 to 1, and a message; an exception in it stops the work."""
 
 MINIMUM_ROWS: dict[str, int] = {"pca": 3, "tsne": 16, "umap": 16}
 _NEIGHBORS = 15
 """The default of UMAP; a perplexity of 30 in t-SNE uses 90."""
 _STEPS, _EVERY = 750, 10
-"""Iterations of t-SNE, 250 of them with early exaggeration, as in openTSNE; and iterations between two callbacks."""
-_FOUND, _SETTLED = 0.1, 0.95
-"""Rough shares of the work: when neighbors are found, and when all coordinates are."""
-_FEW = 5000
+"""Iterations of t-SNE, the first 250 with early exaggeration, as in openTSNE; iterations between two callbacks."""
+_SEARCHED, _OPTIMIZED = 0.1, 0.95
+"""Approximate progress after the search for neighbors, and after the last iteration."""
+_FEW_ROWS = 5000
 
 
 @dataclass(frozen=True, eq=False)
 class TokenMap:
-    """Coordinates of the rows of a table, and the share of their neighbors that the map keeps.
+    """Coordinates of the rows of a table, and the share of their nearest neighbors that the map preserves.
 
     Args:
         method: of dimensionality reduction.
         coordinates: of each row.
         kept: share of the k nearest rows of the full space, by cosine, that are among the k nearest on the map.
-        k: how many neighbors were compared.
-        queries: how many rows were sampled.
-        chance: the share that random coordinates would keep.
+        k: number of neighbors that were compared.
+        queries: number of sampled rows.
+        chance: the share that random coordinates would preserve.
         explained_variance_ratio: of each of the two axes; None where axes have no meaning (t-SNE, UMAP).
     """
 
@@ -58,13 +58,13 @@ class TokenMap:
 
 @dataclass(frozen=True)
 class NeighborsKept:
-    """The share of nearest neighbors that a map keeps.
+    """The share of nearest neighbors that a map preserves.
 
     Args:
         share: mean over the sampled rows.
-        k: how many neighbors were compared.
-        queries: how many rows were sampled.
-        chance: the share that random coordinates would keep.
+        k: number of neighbors that were compared.
+        queries: number of sampled rows.
+        chance: the share that random coordinates would preserve.
     """
 
     share: float
@@ -79,29 +79,32 @@ def make_map(
     k: int = 10,
     queries: int = 1000,
     seed: int = 0,
-    tell: Tell = lambda share, said: None,
+    progress: Progress = lambda share, message: None,
 ) -> TokenMap:
-    """Return coordinates of the rows of a table in two dimensions.
+    """Reduce the rows of a table to two dimensions, by PCA, t-SNE or UMAP.
 
-        pca     the two directions of largest variance; fast, but nearly all neighbors are lost
+        pca     the two directions of largest variance; fast, but few nearest neighbors are preserved
         tsne    neighbors by cosine stay neighbors, distances mean little; van der Maaten and Hinton 2008,
                 https://jmlr.org/papers/v9/vandermaaten08a.html, by openTSNE with perplexity 30
         umap    likewise; McInnes, Healy and Melville 2018, https://arxiv.org/abs/1802.03426, with 15 neighbors
 
-    Near on the map need not be near in the table: `kept` is the share of neighbors for which it is.
+    Rows that are near on the map need not be near in the table: `kept` is the share of neighbors that are.
 
     Args:
         table: finite numbers; at least 3 rows, 16 for t-SNE and UMAP.
         method: t-SNE needs the extra `map`, UMAP the extra `umap`.
-        k: how many neighbors are compared.
-        queries: how many rows are sampled, whose neighbors are compared; the search is exact.
+        k: number of neighbors to compare.
+        queries: number of rows to sample, whose neighbors are compared by exact search.
         seed: of all random numbers.
-        tell: progress callback of t-SNE and UMAP.
+        progress: callback of t-SNE and UMAP.
 
     Raises:
         SettingError: the method is unknown, or a number not finite.
         ShapeError: the table has too few rows, or is not two-dimensional.
         MissingExtra: the package of the method is not installed.
+
+    Returns:
+        The coordinates of each row, and how many of its nearest neighbors are preserved.
 
     Examples:
         >>> ring = np.array([[np.cos(t), np.sin(t), 0.0] for t in np.linspace(0, 6, 40)])
@@ -120,10 +123,12 @@ def make_map(
         first, second = projection.explained_variance_ratio.tolist()
         return _with_neighbors(table, projection.coordinates, method, k, queries, seed, (first, second))
     if not np.isfinite(table).all():
-        raise SettingError("the table holds numbers that are not finite: remove these rows.")
-    reduce: Callable[[np.ndarray, int, Tell], np.ndarray] = _tsne if method == "tsne" else _umap
-    coordinates = np.asarray(reduce(table, seed, tell), np.float64)
-    tell(_SETTLED, "comparing neighbors")
+        raise SettingError(
+            "the table holds numbers that are not finite.\nRemove these rows: table[np.isfinite(table).all(axis=1)]."
+        )
+    reduce: Callable[[np.ndarray, int, Progress], np.ndarray] = _tsne if method == "tsne" else _umap
+    coordinates = np.asarray(reduce(table, seed, progress), np.float64)
+    progress(_OPTIMIZED, "comparing neighbors")
     return _with_neighbors(table, coordinates, method, k, queries, seed, None)
 
 
@@ -147,15 +152,15 @@ def neighbors_kept(
     queries: int = 1000,
     seed: int = 0,
 ) -> NeighborsKept:
-    """Return the share of the nearest neighbors that a map keeps.
+    """Compute the share of the nearest neighbors that a map preserves.
 
         share = mean over rows of |N_k(row in the table, by cosine) and N_k(row on the map)| / k
 
     Args:
         table: the rows.
         coordinates: of each row on the map.
-        k: how many neighbors are compared.
-        queries: how many rows are sampled.
+        k: number of neighbors to compare.
+        queries: number of rows to sample.
         seed: of the sample.
 
     Examples:
@@ -167,7 +172,7 @@ def neighbors_kept(
     return NeighborsKept(float(compared.kept.mean()), compared.k, len(compared.rows), chance)
 
 
-def _tsne(table: np.ndarray, seed: int, tell: Tell) -> np.ndarray:
+def _tsne(table: np.ndarray, seed: int, progress: Progress) -> np.ndarray:
     try:
         from openTSNE import TSNE
     except ImportError as error:
@@ -178,9 +183,9 @@ def _tsne(table: np.ndarray, seed: int, tell: Tell) -> np.ndarray:
     def step(*_: object) -> None:
         nonlocal done  # openTSNE restarts its count after early exaggeration
         done += _EVERY
-        tell(_FOUND + (_SETTLED - _FOUND) * min(done / _STEPS, 1.0), f"step {done} of {_STEPS}")
+        progress(_SEARCHED + (_OPTIMIZED - _SEARCHED) * min(done / _STEPS, 1.0), f"step {done} of {_STEPS}")
 
-    tell(0.0, "searching neighbors")
+    progress(0.0, "searching neighbors")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         reducer = TSNE(
@@ -194,49 +199,49 @@ def _tsne(table: np.ndarray, seed: int, tell: Tell) -> np.ndarray:
         return np.asarray(reducer.fit(table))
 
 
-def _umap(table: np.ndarray, seed: int, tell: Tell) -> np.ndarray:
+def _umap(table: np.ndarray, seed: int, progress: Progress) -> np.ndarray:
     near = min(_NEIGHBORS, len(table) - 1)
-    tell(0.0, "loading UMAP")
+    progress(0.0, "loading UMAP")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # such as on TensorFlow, which it tries to import
         try:
             from umap import UMAP
         except ImportError as error:
             raise _missing("UMAP", "umap-learn", "umap") from error
-        tell(0.0, "searching neighbors")
-        # It reports steps only by a progress bar in the terminal, and the rest by print.
-        bar = {"file": _Bar(tell), "bar_format": "{n_fmt}/{total_fmt}", "mininterval": 0.2}
-        # On one core, for its result depends on the order of the threads otherwise.
+        progress(0.0, "searching neighbors")
+        # UMAP reports iterations only by a progress bar of tqdm, and the rest by print.
+        bar = {"file": _Bar(progress), "bar_format": "{n_fmt}/{total_fmt}", "mininterval": 0.2}
+        # On one core: with more, the result depends on the order of the threads.
         reducer = UMAP(n_neighbors=near, metric="cosine", n_jobs=1, random_state=seed, verbose=True, tqdm_kwds=bar)
         with redirect_stdout(io.StringIO()):
             return np.asarray(reducer.fit_transform(table))
 
 
 class _Bar(io.StringIO):
-    """A file that parses the text of a progress bar, "12/200"."""
+    """A file that reports what tqdm writes to it, such as "12/200", as progress."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, progress: Progress) -> None:
         super().__init__()
-        self._tell = tell
+        self._progress = progress
 
     def write(self, text: str) -> int:
         done, slash, total = text.strip().partition("/")
         if slash and done.isdigit() and total.isdigit() and int(total):
-            share = _FOUND + (_SETTLED - _FOUND) * int(done) / int(total)
-            self._tell(share, f"step {done} of {total}")
+            share = _SEARCHED + (_OPTIMIZED - _SEARCHED) * int(done) / int(total)
+            self._progress(share, f"step {done} of {total}")
         return len(text)
 
 
 def _missing(method: str, package: str, extra: str) -> MissingExtra:
     return MissingExtra(
         f'a map by {method} needs {package}, which is not installed.\nInstall it: pip install "whatwhere[{extra}]"'
-        "\nOr choose the method pca, which needs no package."
+        "\nOr choose pca, which needs no further package."
     )
 
 
 def _jobs(rows: int) -> int:
     """Return the number of threads for t-SNE: one for few rows, where synchronization costs more than it saves."""
-    if rows < _FEW:
+    if rows < _FEW_ROWS:
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get("OMP_NUM_THREADS", "")

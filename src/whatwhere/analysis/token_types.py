@@ -1,4 +1,4 @@
-"""Token types of a vocabulary (word start, continuation, number, ...), texts and scripts of its tokens."""
+"""Types (word start, continuation, number, ...), texts and scripts of the tokens of a vocabulary."""
 
 import re
 import unicodedata
@@ -17,7 +17,7 @@ TOKEN_TYPES = (
 NO_LETTERS, MIXED = "no letters", "mixed"
 
 _SHARE = 0.05
-"""The share of words with a marker from which on it is one: a plain list of words has a few by chance."""
+"""The least share of tokens with a marker: a plain list of words has a few such tokens by chance."""
 _SPECIAL = re.compile(
     r"\[/?[A-Z_]{3,}\]|\[(unused|control_)\d+\]|</?[A-Za-z_][^<>\s]*>|<[|｜].*[|｜]>|>>[A-Z_]+<<", re.DOTALL
 )
@@ -26,19 +26,22 @@ _SCRIPTS = {
     "CJK": "Han", "IDEOGRAPHIC": "Han", "KATAKANA-HIRAGANA": "Katakana", "HENTAIGANA": "Hiragana", "COMBINING": "",
     "VARIATION": "", "MODIFIER": "", "ZERO": "",
 }  # fmt: skip
-"""First words of Unicode names that are not the name of the script; "" belongs to any."""
+"""First words of Unicode names that are not the name of a script -> the script; "" for characters of any script."""
 
 
 def marking(words: Sequence[str]) -> Marking:
     """Return how a vocabulary marks where words begin.
 
-    bytes           "Ġthe": each character encodes a byte, the blank is Ġ (GPT-2, Llama 3, Qwen)
-    sentencepiece   "▁the": the blank is U+2581, and "<0x0A>" is a byte (Llama 2, T5, Gemma; BERT in GGUF)
+    bytes           "Ġthe": each character encodes a byte, a space is Ġ (GPT-2, Llama 3, Qwen)
+    sentencepiece   "▁the": a space is U+2581, and "<0x0A>" is a byte (Llama 2, T5, Gemma; BERT in GGUF)
     wordpiece       "##ing": continuations are marked (BERT)
     plain           no marker: a list of words
 
     Args:
         words: the vocabulary, by id.
+
+    Returns:
+        One of the four.
 
     Examples:
         >>> marking(["the", "play", "##ing"])
@@ -56,11 +59,11 @@ def marking(words: Sequence[str]) -> Marking:
 
 
 def texts(words: Sequence[str], marked: Marking | None = None) -> list[str | bytes]:
-    """Return the text of each token, with its leading blank; bytes where they are no complete characters.
+    """Return the text of each token, with its leading space; bytes if they are not complete UTF-8.
 
     Args:
         words: the vocabulary, by id.
-        marked: how words are marked; None is the result of `marking`.
+        marked: how words are marked; None determines it by `marking`.
 
     Examples:
         >>> texts(["Ġthe", "ing", "<|endoftext|>", "Ã"], "bytes")
@@ -73,13 +76,17 @@ def texts(words: Sequence[str], marked: Marking | None = None) -> list[str | byt
 def token_types(words: Sequence[str], marked: Marking | None = None) -> list[str]:
     """Return the type of each token, one of TOKEN_TYPES.
 
-    "word start" and "continuation" have a letter, in vocabularies that mark one or the other; "word" has one in those
-    that mark neither. "number" has a digit and no letter; "byte" is an incomplete character, "control" an
-    invisible one; "special" looks like [CLS], </s> or <|endoftext|>; "no token" is "".
+    word start, continuation   has a letter, in a vocabulary that marks one or the other
+    word                       has a letter, in a vocabulary that marks neither
+    number                     has a digit and no letter
+    byte                       part of a UTF-8 character
+    control                    invisible characters
+    special                    looks like [CLS], </s> or <|endoftext|>
+    no token                   the empty string
 
     Args:
         words: the vocabulary, by id.
-        marked: how words are marked; None is the result of `marking`.
+        marked: how words are marked; None determines it by `marking`.
 
     Examples:
         >>> token_types(["Ġthe", "ing", "Ġ1999", "!", "Ċ", "Ã", "<|endoftext|>"])
@@ -90,13 +97,13 @@ def token_types(words: Sequence[str], marked: Marking | None = None) -> list[str
 
 
 def scripts(words: Sequence[str], marked: Marking | None = None) -> list[str]:
-    """Return the script of each token: Latin, Han, Cyrillic, ...; NO_LETTERS, or MIXED.
+    """Return the script of each token, such as Latin, Han or Cyrillic; or NO_LETTERS or MIXED.
 
     The script is the first word of the Unicode name of each letter, after compatibility normalization (NFKC).
 
     Args:
         words: the vocabulary, by id.
-        marked: how words are marked; None is the result of `marking`.
+        marked: how words are marked; None determines it by `marking`.
 
     Examples:
         >>> scripts(["##東", "дом", "king", "##1", "µm"])
@@ -115,7 +122,7 @@ def _text(word: str, how: Marking) -> str | bytes:
     if how == "wordpiece":
         return word[2:] if word.startswith("##") and len(word) > 2 else word
     alphabet = byte_alphabet()
-    if how == "plain" or any(char not in alphabet for char in word):  # such as added tokens, which are text
+    if how == "plain" or any(char not in alphabet for char in word):  # such as added tokens, which are plain text
         return word
     raw = bytes(alphabet[char] for char in word)
     try:
@@ -155,8 +162,8 @@ def _position_in_word(word: str, text: str, how: Marking) -> str:
 def _script(word: str, text: str | bytes) -> str:
     if isinstance(text, bytes) or _SPECIAL.fullmatch(word):
         return NO_LETTERS
-    scripts_found = {script for char in unicodedata.normalize("NFKC", text) if (script := _script_of(char))}
-    return scripts_found.pop() if len(scripts_found) == 1 else MIXED if scripts_found else NO_LETTERS
+    distinct = {script for char in unicodedata.normalize("NFKC", text) if (script := _script_of(char))}
+    return distinct.pop() if len(distinct) == 1 else MIXED if distinct else NO_LETTERS
 
 
 @cache

@@ -26,11 +26,11 @@ from whatwhere.where.query_key.rotary import Rotary
 from whatwhere.where.query_key.xpos import XPos
 from whatwhere.where.score_bias import tabulate
 
-LARGEST_TABLE = 1 << 28
-"""Numbers in a random table: 1 GB of float32."""
+MAX_TABLE = 1 << 28
+"""Maximum number of values in a random table: 1 GB in float32."""
 
-LARGEST_SEED = 1 << 63
-"""PyTorch takes 64 bits; tokens and positions have different seeds."""
+MAX_SEED = 1 << 63
+"""PyTorch takes seeds of 64 bits; tokens and positions have different seeds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +38,14 @@ class Walkthrough:
     """Each step from text to vectors.
 
     Args:
-        tokens, ids: of the tokenizer; tokens are None where ids were passed without one.
+        tokens, ids: of the tokenizer; tokens are None if ids were passed without one.
         scheme: the name of the encoding.
         rows: the row of each token, E[id].
         position_rows: the vector added at each position; None without an input encoding.
         vectors: rows plus position_rows: the input of the first block.
         angles: radians by which queries and keys are rotated, one column for each frequency: of a pair of features, or
-            of each feature (PoPE); None without a rotary.
-        bias: added to the score at each distance, one column for each head; None without a score scheme.
+            of each feature (PoPE); None without rotary positions.
+        bias: added to the score at each distance, one column for each head; None without a bias.
     """
 
     tokens: list[str] | None
@@ -58,12 +58,19 @@ class Walkthrough:
     bias: Float[Tensor, "distances heads"] | None
 
     def as_dict(self) -> dict[str, object]:
-        """Return all fields as a dictionary that json.dumps writes: tensors become lists."""
+        """Return all fields as JSON values: tensors become lists."""
         facts: dict[str, object] = {"scheme": self.scheme, "tokens": self.tokens, "ids": self.ids}
         return facts | {name: None if value is None else value.tolist() for name, value in self._tensors().items()}
 
     def save(self, file: str | Path) -> None:
-        """Write ids and tensors as safetensors; raise SettingError where the file cannot be written."""
+        """Write ids and tensors as safetensors.
+
+        Args:
+            file: path of the file; an existing one is replaced.
+
+        Raises:
+            SettingError: the file cannot be written.
+        """
         tensors = {name: value.contiguous() for name, value in self._tensors().items() if value is not None}
         path = Path(file)
         try:
@@ -89,22 +96,25 @@ def walk(
     vocab_size: int | None = None,
     seed: int = 0,
 ) -> Walkthrough:
-    """Return the input vectors of a Transformer for a text, or ids, with every step.
+    """Compute the input vectors of a Transformer for a text, or for ids, and return every step.
 
     Args:
         text: the input; pass either this or `ids`.
         ids: token ids, which need no tokenizer.
-        tokenizer: of the text; None numbers its words in order of appearance.
+        tokenizer: of the text; None assigns ids to words in order of appearance.
         scheme: a name of the catalogue, or a mixture such as "sinusoidal+alibi".
         dim: features of a vector.
         num_heads: heads of schemes that depend on them.
         vocab_size: rows of the token table; None is the size of the tokenizer, or one more than the largest id.
-        seed: of the random tables; tokens are N(0, 1), the default of nn.Embedding.
+        seed: of the random tables; token rows are sampled from N(0, 1), as in nn.Embedding.
+
+    Returns:
+        The vectors after each step.
 
     Raises:
         TextError: both text and ids are passed, or neither.
-        TokenError: an id is negative, or unknown to the tokenizer.
-        SettingError: the seed is out of range, or the table too large.
+        TokenError: an id is negative, or not in the tokenizer.
+        SettingError: the seed is out of range, or the table is too large.
 
     Examples:
         >>> steps = walk("The cat sat on the mat.", dim=4)
@@ -114,9 +124,9 @@ def walk(
     numbers, tokens, size = _encode(text, ids, tokenizer)
     rows = size if vocab_size is None else vocab_size
     require_whole("walk", dim=dim, vocab_size=rows)
-    if not 0 <= seed < LARGEST_SEED:
-        raise SettingError(f"walk got seed={seed}, but needs a whole number from 0 to below {LARGEST_SEED:,}.")
-    if rows * dim > LARGEST_TABLE:
+    if not 0 <= seed < MAX_SEED:
+        raise SettingError(f"walk got seed={seed}, but needs a whole number from 0 to below {MAX_SEED:,}.")
+    if rows * dim > MAX_TABLE:
         raise SettingError(
             f"a table of {rows:,} rows by {dim:,} features has {rows * dim * 4 / 1e9:.1f} GB, more than 1 GB.\n"
             "Choose a smaller dim, or smaller ids."
@@ -127,7 +137,7 @@ def walk(
 
 
 def random_scheme(name: str, dim: int, num_heads: int, max_length: int, seed: int = 0, **options: object) -> Where:
-    """Return a scheme of the catalogue; its parameters are sampled, and depend on the seed only."""
+    """Build a scheme of the catalogue, whose learned parameters depend on the seed only."""
     generator = torch.Generator().manual_seed(scheme_seed(seed))
     return build_scheme(name, dim, num_heads, max_length, generator=generator, **options)
 
@@ -138,7 +148,7 @@ def scheme_seed(seed: int) -> int:
 
 
 def random_embedding(vocab_size: int, dim: int, seed: int = 0) -> TokenEmbedding:
-    """Return a token table sampled from N(0, 1), which depends on the seed only."""
+    """Build a token table of samples from N(0, 1), which depend on the seed only."""
     table = TokenEmbedding(vocab_size, dim, init="torch", device="meta").to_empty(device="cpu")
     table.reset_parameters(torch.Generator().manual_seed(seed))
     return table
@@ -153,15 +163,18 @@ def follow(
     tokens: list[str] | None = None,
     scheme: str = "",
 ) -> Walkthrough:
-    """Return every step of the input layer for given tokens, table and encoding.
+    """Compute every step of an input layer for tokens, with this table and encoding.
 
     Args:
         table: of the tokens.
         where: the encoding of positions, which count from 0.
         rows: of the table, one for each token.
-        ids: of the tokens, which differ from `rows` where the table is part of a larger one.
+        ids: of the tokens; they differ from `rows` if the table is an excerpt of a larger one.
         tokens: their text.
         scheme: the name of the encoding.
+
+    Returns:
+        The vectors after each step.
 
     Examples:
         >>> follow(TokenEmbedding.from_weight(torch.eye(2)), Where(), [1, 0], [7, 3]).vectors
@@ -195,7 +208,7 @@ def _encode(
             if number < 0:
                 raise TokenError(f"id {number} at ({slot},) is negative, but ids count from 0.")
         tokens = None if tokenizer is None else [_known(tokenizer, number) for number in ids]
-        # Ids of a tokenizer may have gaps: the largest is then beyond the number of tokens.
+        # Ids of a tokenizer may have gaps; then the largest id exceeds the number of tokens.
         return list(ids), tokens, max(max(ids) + 1, 0 if tokenizer is None else tokenizer.get_vocab_size())
     assert text is not None
     encoder = texts.words(text) if tokenizer is None else tokenizer
@@ -231,12 +244,12 @@ class AttentionScores:
     """Each step from input vectors to attention scores.
 
     Args:
-        q: the vectors by heads, used as queries and as keys: head h takes the features from h dim / H on.
-        mapped_q, mapped_k: after the query_key map of the scheme.
+        q: the vectors split into heads, used as queries and as keys: head h has the features from h dim / H on.
+        mapped_q, mapped_k: queries and keys after the query_key map.
         products: <q_i, q_j> scale, before the map.
         mapped_products: <mapped_q_i, mapped_k_j> scale.
-        bias: added to each score; None without a score scheme.
-        scores: mapped products plus bias; minus infinity where the mask excludes the key.
+        bias: added to each score; None without a bias.
+        scores: mapped products plus bias; minus infinity for masked keys.
         scale: the softmax scale.
         causal: whether later keys are masked.
     """
@@ -255,23 +268,27 @@ class AttentionScores:
 def attention_scores(
     x: Float[Tensor, "tokens dim"], where: Where, num_heads: int, head_dim: int | None = None, *, causal: bool = True
 ) -> AttentionScores:
-    """Return the attention scores of a text whose input vectors are both queries and keys, without projections.
+    """Compute attention scores of a text whose input vectors are both queries and keys, without projections.
 
         score(h, i, j) = < query_key(q_i, p_i), query_key(q_j, p_j) > * scale + score(h, p_i, p_j)        q = x by heads
 
-    In a model, a norm and the projections W_q and W_k come between x and q, k. They are omitted, so that every number
-    can be followed from the token's row on: the scores show what positions do, not what a layer has learned.
+    In a model, a norm and the projections W_q and W_k come between x and q, k. They are omitted here, so that every
+    number can be traced back to a row of the token table: the scores show the effect of positions, not what a layer has
+    learned.
 
     Args:
         x: input of the first block.
         where: the encoding of positions, which count from 0.
-        num_heads: of the attention.
+        num_heads: number of attention heads.
         head_dim: features of a head; None is dim / num_heads. The features of wider heads wrap around at dim.
-        causal: whether later keys are masked; schemes that are causal only need it.
+        causal: whether later keys are masked, which schemes for causal attention require.
+
+    Returns:
+        Queries, keys, products, bias and scores.
 
     Raises:
         ShapeError: num_heads or head_dim is below 1.
-        SettingError: the scheme is causal only, but causal is False.
+        SettingError: the scheme supports causal attention only, but causal is False.
 
     Examples:
         >>> from whatwhere import scheme
@@ -302,7 +319,7 @@ def attention_scores(
 
 
 def rotary_pairs(scheme: object) -> tuple[Int64[Tensor, " pairs"], Int64[Tensor, " pairs"]] | None:
-    """Return the two features of each pair that a rotary rotates, in the order of its frequencies; None for other maps.
+    """Return the two features of each rotary pair, in the order of the frequencies; None for maps that do not rotate.
 
     Examples:
         >>> from whatwhere import Rotary

@@ -17,21 +17,21 @@ RULES: tuple[Rule, ...] = ("add", "multiply")
 
 _QUERIES = 1024
 _PRODUCTS = 1 << 24
-"""Cosines at a time, in float64."""
+"""Cosines that are computed at a time, in float64."""
 _BLOCK = 8192
 _EPSILON = 1e-3
-"""Of Levy and Goldberg, against division by zero."""
-_CLOSE = 1e-6
-"""Above the rounding error of such a quotient: that of the cosines, times a thousand twice."""
+"""Levy and Goldberg's, which prevents a division by zero."""
+_TOLERANCE = 1e-6
+"""Above the rounding error of the score, which is up to a million times that of a cosine."""
 
 
 @dataclass(frozen=True, eq=False)
 class Analogy:
-    """The answers to one question, without and with its own words as candidates.
+    """The answers to one question, without and with its own three words as candidates.
 
     Args:
-        without_inputs: the three words of the question are excluded, as in benchmarks.
-        with_inputs: they are candidates, and often the nearest.
+        without_inputs: the words of the question are excluded, as benchmarks do.
+        with_inputs: they are candidates, and one of them is often the nearest.
     """
 
     without_inputs: Nearest
@@ -50,9 +50,12 @@ def analogy(weight: Any, a: int, b: int, c: int, k: int = 10, *, rule: Rule = "a
     Args:
         weight: the table, (rows, dim), a tensor or an array.
         a, b, c: ids.
-        k: how many answers.
-        rule: add or multiply.
+        k: number of answers.
+        rule: `add` or `multiply`, see above.
         centered: subtract the mean row first.
+
+    Returns:
+        The nearest rows, with and without a, b and c.
 
     Raises:
         TokenError: an id is no row of the table.
@@ -76,13 +79,13 @@ def answers(
     rule: Rule = "add",
     inputs: bool = False,
 ) -> Nearest:
-    """Return the answers to many questions (a, b, c).
+    """Return the answers to many questions: for each the k best rows, as in `analogy`.
 
     Args:
         search: of the table, by cosine.
-        questions: ids.
-        k: how many answers.
-        rule: add or multiply.
+        questions: ids of a, b and c.
+        k: number of answers.
+        rule: `add` or `multiply`.
         inputs: whether the words of a question are candidates for its answer.
 
     Raises:
@@ -108,15 +111,15 @@ def _answer(search: Search, questions: np.ndarray, k: int, rule: Rule, inputs: b
     units = search.unit_rows(words)[inverse.reshape(questions.shape)]  # (questions, 3, dim)
     if rule == "add":
         a, b, c = units.swapaxes(0, 1)
-        # The search subtracts the mean from its queries: it is added first, for these are centered already.
+        # The search subtracts the mean from its queries, but these are centered already: add it first.
         return search.nearest(b - a + c + search.mean, k, None if inputs else questions)
     return _by_product(search, units, k, None if inputs else questions.tolist())
 
 
 def _by_product(search: Search, units: np.ndarray, k: int, without: Sequence[Sequence[int]] | None) -> Nearest:
-    """Return the best rows by the quotient of three cosines, in float64.
+    """Return the best rows by 3CosMul, in float64.
 
-    Rows whose scores equal the k-th best but for rounding are scored again, with one order of summation for all rows.
+    Rows whose scores equal the k-th best up to rounding are scored again, with one fixed order of summation.
     """
     k = min(k, len(search.table) - max((len(set(ids)) for ids in without or ()), default=0))
     ids, scores = np.empty((len(units), k), np.int64), np.empty((len(units), k))
@@ -126,7 +129,7 @@ def _by_product(search: Search, units: np.ndarray, k: int, without: Sequence[Seq
     for n, row in enumerate(product):
         if without is not None:
             row[list(without[n])] = -np.inf
-        near = np.flatnonzero(row >= np.partition(row, -k)[-k] - _CLOSE)
+        near = np.flatnonzero(row >= np.partition(row, -k)[-k] - _TOLERANCE)
         rows = search.unit_rows(near)
         exact = _combine(*(summed(rows * word) for word in units[n]))
         best = np.lexsort((near, -exact))[:k]
@@ -154,13 +157,13 @@ def _combine(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Float64[np.ndarray,
 
 @dataclass(frozen=True)
 class SectionScore:
-    """The score of one section of a file.
+    """The accuracy on one section of a file of analogies.
 
     Args:
         name: of the section.
-        questions: in the file.
-        scored: questions whose words are all in the vocabulary; the others are not scored.
-        correct: correct answers.
+        questions: number of questions in the file.
+        scored: number of those whose words are all in the vocabulary; the others are not scored.
+        correct: number of correct answers.
     """
 
     name: str
@@ -176,11 +179,11 @@ class SectionScore:
 
 @dataclass(frozen=True)
 class AnalogyScore:
-    """The score of a file of analogies.
+    """The accuracy on a file of analogies.
 
     Args:
-        total: of the whole file.
-        sections: of each section.
+        total: over the whole file.
+        sections: in the order of the file.
     """
 
     total: SectionScore
@@ -192,9 +195,9 @@ class SimilarityScore:
     """Correlation of cosines with human judgments.
 
     Args:
-        pairs: in the file.
-        scored: pairs whose words are both in the vocabulary.
-        spearman, pearson: correlation over the scored pairs; None for fewer than three, or where all are equal.
+        pairs: number of pairs in the file.
+        scored: number of pairs whose words are both in the vocabulary.
+        spearman, pearson: correlation over the scored pairs; None for fewer than three, or if all values are equal.
     """
 
     pairs: int
@@ -204,19 +207,19 @@ class SimilarityScore:
 
 
 def score_analogies(search: Search, ids: Mapping[str, int], file: Path, rule: Rule = "add") -> AnalogyScore:
-    """Return the accuracy on questions `a b c d`, one per line, below lines `: section` (questions-words.txt).
+    """Compute the accuracy on questions `a b c d`, one per line, below lines `: section` (questions-words.txt).
 
-    An answer is correct where d is the nearest row, except a, b and c. Words are looked up as they are, else in lower
-    case. The format is Mikolov's, https://arxiv.org/abs/1301.3781.
+    An answer is correct if d is the nearest row other than a, b and c. Words are looked up as they are written, else in
+    lower case. The format is Mikolov's, https://arxiv.org/abs/1301.3781.
 
     Args:
         search: of the table, by cosine.
-        ids: of words.
+        ids: word -> row of the table.
         file: UTF-8 text.
         rule: as in `analogy`.
 
     Raises:
-        TextError: a line has not four words, or the file no analogies.
+        TextError: a line does not have four words, or the file has no analogies.
     """
     sections: dict[str, list[tuple[str, ...]]] = {}
     name = ""
@@ -246,22 +249,22 @@ def score_analogies(search: Search, ids: Mapping[str, int], file: Path, rule: Ru
 
 
 def score_similarity(search: Search, ids: Mapping[str, int], file: Path) -> SimilarityScore:
-    """Return the correlation with judgments `word word number`, separated by tabs, commas or blanks.
+    """Compute the correlation with human judgments `word word number`, separated by tabs, commas or spaces.
 
     This is the format of WordSim-353, SimLex-999 and MEN. Lines that begin with #, and a heading without a number, are
-    ignored; where a line has more columns, the judgment is the first number from the third column on.
+    skipped. In lines with more columns the judgment is the first number from the third column on.
 
     Args:
         search: of the table, by cosine.
-        ids: of words.
+        ids: word -> row of the table.
         file: UTF-8 text.
 
     Raises:
-        TextError: a line has no number, or the file no pairs.
+        TextError: a line has no number, or the file has no pairs.
     """
     judged: list[tuple[str, str, float]] = []
     for number, line in _lines(file):
-        # Not blanks where there are tabs or commas: a heading has blanks and numbers within its cells.
+        # Spaces separate cells only where there are no tabs or commas: the cells of a heading may contain them.
         separator = next((character for character in ("\t", ",") if character in line), None)
         cells = [cell.strip() for cell in line.split(separator)]
         value = next((_number(cell) for cell in cells[2:] if _number(cell) is not None), None)
@@ -283,7 +286,7 @@ def score_similarity(search: Search, ids: Mapping[str, int], file: Path) -> Simi
 
 
 def is_analogies(file: Path) -> bool:
-    """Return whether a file has analogies rather than judged pairs, by its first line."""
+    """Return whether the first line of a file is an analogy or its section, rather than a judged pair."""
     for _, line in _lines(file):
         return line.startswith(":") or (len(line.split()) == 4 and _number(line.split()[2]) is None)
     return False
@@ -324,7 +327,7 @@ def _number(cell: str) -> float | None:
 
 
 def _ranks(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Return ranks; equal values get the mean of their ranks."""
+    """Return ranks from 1; equal values have the mean of their ranks."""
     _, group, count = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
     return (last - (count - 1) / 2)[group]

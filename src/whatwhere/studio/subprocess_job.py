@@ -16,10 +16,10 @@ _EVERY = 0.1
 
 
 def run_apart(work: Callable[..., Found], report: Report, **settings: Any) -> Found:
-    """Call work(tell=..., **settings) in a process of its own, and give what it gives.
+    """Call work(progress=..., **settings) in a process of its own, and give what it gives.
 
     Args:
-        work: a function of a module, for another process finds it by its name; tell(share, word) says how far it is.
+        work: a function of a module, for another process finds it by its name; it calls progress(share, message).
         report: is told the same; what it raises, such as Stopped, ends the process.
         settings: and the result travel as pickles, between our own processes alone.
     """
@@ -58,7 +58,7 @@ def run_apart(work: Callable[..., Found], report: Report, **settings: Any) -> Fo
 
 def _serve(pipe: Connection, work: Callable[..., Any], settings: dict[str, Any]) -> None:
     try:
-        pipe.send(("found", work(tell=lambda share, said: pipe.send(("told", (share, said))), **settings)))
+        pipe.send(("found", work(progress=lambda share, said: pipe.send(("told", (share, said))), **settings)))
     except WhatWhereError as problem:
         pipe.send(("failed", problem))
     except BrokenPipeError:  # the studio is gone

@@ -96,8 +96,9 @@ def test_a_full_disk_leaves_what_was_there(
 
 
 KILLED = """
-import sys, time
+import signal, sys, time
 from whatwhere.models.surgery import resize_checkpoint
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it runs in the background ignore it
 def slow(size):
     print("writing", flush=True)
     time.sleep(60)
