@@ -66,7 +66,8 @@ def load_where(source: Checkpoint | str | Path, run: str | None = None) -> Loade
         >>> import json, tempfile
         >>> import numpy as np
         >>> from safetensors.numpy import save_file
-        >>> config = {"model_type": "llama", "vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2}
+        >>> config = {"model_type": "llama", "vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1,
+        ...           "num_attention_heads": 2}
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = Path(folder, "config.json").write_text(json.dumps(config))
         ...     save_file({"model.embed_tokens.weight": np.ones((9, 8), np.float32)}, f"{folder}/model.safetensors")
