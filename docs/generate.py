@@ -10,7 +10,7 @@ _DOORS = {"input": "1 input", "query_key": "2 query_key", "score": "3 score", No
 
 
 def table() -> str:
-    """Give the catalogue as a Markdown table."""
+    """Return the catalogue as a Markdown table."""
     lines = [
         "| scheme | door | formula | learned | relative | up to | source | used by |",
         "|---|---|---|---|---|---|---|---|",
@@ -32,7 +32,7 @@ def readme(text: str) -> str:
 
 
 def schemes_page() -> str:
-    """Give docs/schemes.md: one section for each row."""
+    """Return the text of docs/schemes.md: one section for each row."""
     parts = [
         "# The schemes",
         "This page is written from the catalogue by `make docs`. `whatwhere schemes` prints the same rows; "
@@ -47,7 +47,7 @@ def schemes_page() -> str:
 
 
 def section(row: Scheme) -> str:
-    """Give the section of one row."""
+    """Return the section of one row."""
     where = row.build(64, 4, 128)
     lines = [
         f"## {row.name}",

@@ -25,7 +25,7 @@ MOST = 150_000
 
 @dataclass(frozen=True)
 class Picture:
-    """Say what is on a picture.
+    """What a picture shows, and how to reach it.
 
     Args:
         file: its name.

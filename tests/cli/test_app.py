@@ -161,14 +161,14 @@ def test_people_read_the_numbers_that_machines_read(scheme: str) -> None:
     for token, number in zip(found["tokens"], found["ids"], strict=True):
         assert re.search(rf"^ +{number} +{re.escape(token)} +{number} ", said.out, re.MULTILINE)
     assert ("No position is added" in said.out) == (found["position_rows"] is None)
-    assert ("Nothing else tells" in said.out) == (scheme == "none")
+    assert ("only the causal mask depends" in said.out) == (scheme == "none")
 
 
 def test_what_is_not_shown_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli.encode, "MOST_ROWS", 3)
     shown = whatwhere("encode", TEXT, "--dim", "24").out
     assert [len(table) for table in tables(shown)] == [3, 3, 3]
-    assert shown.count(" and 4 rows more: --json and --save hold them all.\n") == 3
+    assert shown.count(" and 4 more rows: --json and --save contain them all.\n") == 3
     assert shown.count("and 16 more ") == 9
     assert len(encoded(TEXT, "--dim", "24")["rows"]) == 7
 

@@ -45,7 +45,7 @@ def encode(
     from whatwhere.what import text as texts
 
     if text is not None and file is not None:
-        raise TextError("encode got a text and a file: give one of them.")
+        raise TextError("encode got a text and a file, but encodes one of them: pass only one.")
     given = texts.read_text(file) if file is not None else text
     if given is None and ids is None:
         raise TextError('encode needs a text, a file or ids: whatwhere encode "The cat sat on the mat."')
@@ -71,7 +71,7 @@ def encode(
 @app.command()
 @exit_on_error
 def schemes(as_json: AsJson = False) -> None:
-    """Print the catalogue: each way of saying where, its door, its formula and its promises.
+    """Print the catalogue of positional encodings: name, door, formula and properties of each.
 
     Example: whatwhere schemes --json
     """
@@ -99,18 +99,18 @@ def _print_walk(found: "Walkthrough") -> None:
     _print_rows(console, title, [*zip(range(len(tokens)), tokens, found.ids, strict=True)], found.rows)
     numbered = [(n,) for n in range(len(tokens))]
     if found.position_rows is not None:
-        _print_rows(console, f"position: {found.scheme}, what is added at each", numbered, found.position_rows)
+        _print_rows(console, f"position: {found.scheme}, the vector added at each", numbered, found.position_rows)
         _print_rows(console, "sum: x_i = E[id_i] + position_i", numbered, found.vectors)
     if found.angles is not None:
-        title = "queries and keys at this position turn by these angles (radians), one column a frequency"
+        title = "queries and keys at this position are rotated by these angles (radians), one column for each frequency"
         _print_rows(console, title, numbered, found.angles)
     if found.bias is not None:
-        title = "the score of a key at this distance gets this bias, one column a head"
+        title = "the score of a key at this distance gets this bias, one column for each head"
         _print_rows(console, title, numbered, found.bias)
     if not adds:
         console.print("\nNo position is added to the vectors.", end="")
         if all(catalogue[part.strip()].door is None for part in found.scheme.split("+")):
-            console.print(" Nothing else tells where a token stands, but the causal mask.")
+            console.print(" Without a positional encoding, only the causal mask depends on the order of the tokens.")
         elif found.angles is None and found.bias is None:
             console.print(" The scheme acts in the attention, by queries and keys, which a text alone does not have.")
         else:
@@ -127,7 +127,7 @@ def _print_rows(console: "Console", title: str, first: Sequence[tuple[Any, ...]]
         table.add_row(*map(visible, cells), *(f"{value + 0.0:8.4f}" for value in row[:shown]), *rest)
     console.print(table)
     if len(values) > MOST_ROWS:
-        console.print(f" and {len(values) - MOST_ROWS:,} rows more: --json and --save hold them all.")
+        console.print(f" and {len(values) - MOST_ROWS:,} more rows: --json and --save contain them all.")
 
 
 def _load(file: Path) -> "Tokenizer":

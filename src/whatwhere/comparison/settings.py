@@ -1,4 +1,4 @@
-"""The settings of a comparison: one frozen value, checked when it is made; and how schemes are named and built."""
+"""The settings of a comparison, checked when they are made; and how schemes are named and built."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,0 +1,192 @@
+"""One word for one thing, and the field's: words that readers of other libraries would not know do not come back."""
+
+import ast
+import inspect
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import whatwhere
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("src", "docs", "README.md", "CONTRIBUTING.md", "examples", "benchmarks")
+SUFFIXES = (".py", ".ts", ".tsx", ".md", ".cpp", ".h")
+
+KERNELS, STUDIO = "src/whatwhere/kernels/", "src/whatwhere/studio/"
+
+BANNED: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    r"rulers?": ("the ruler of a batch", "positions", ()),
+    r"(?<![.`])readouts?(?![(`:.]| =)": (
+        "the readout is tied",
+        "output projection; only the method is `readout`",
+        ("src/whatwhere/models/checkpoint/lookup.py", "src/whatwhere/reference/", "src/whatwhere/what/", STUDIO),
+    ),
+    r"twins?": ("its plain twin in PyTorch", "PyTorch implementation", ()),
+    r"unwell|(?:un)?healthy|ill rows?": ("healthy rows", "under-trained, duplicate, zero, NaN or hub tokens", ()),
+    r"never trained": ("rows that were never trained", "under-trained", ()),
+    r"(?<!gc\.)(?:un)?(?:freez(?:e|es|ing)|froze|frozen)(?!=True| dataclass| rows?\b)": (
+        "a frozen page",
+        "export, exported",
+        ("README.md", "docs/studio.md", "src/whatwhere/cli/studio.py", "src/whatwhere/what/embedding.py", STUDIO),
+    ),
+    r"knobs?": ("turn a knob", "parameter", (STUDIO,)),
+    r"exams?": ("the exam has 1000 questions", "test set", ()),
+    r"stretch(?:es|ed)?": ("a stretch of the file", "byte range, or contiguous run of tokens", (KERNELS, STUDIO)),
+    r"drawn anew": ("it is drawn anew", "sampled again", (STUDIO,)),
+    r"kinds? of tokens?": ("each kind of token", "token types", ()),
+    r"same command goes on": ("Interrupted, the same command goes on.", "run the same command again to resume", ()),
+    r"in silence": ("keys passed over in silence", "ignored silently", (KERNELS,)),
+    r"half[_-]split": ("layout='half_split'", "half: rotate_half, NeoX", ()),
+    r"told(?! apart)": ("def bind(told): ...", "what it is: settings, message, text, query", (KERNELS, STUDIO)),
+    r"asked for": ("the rows that were asked for", "requested, looked up", (KERNELS, STUDIO)),
+    r"meetings?": ("the meeting of two tokens", "attention score, dot product", (STUDIO,)),
+    r"where (?:a|the|each) token stands": ("It says where a token stands.", "position", (STUDIO,)),
+}
+"""Each word, as a regular expression: a line that must be found, what to write instead, and where it is fine."""
+
+FINE = (
+    "@dataclass(frozen=True, eq=False)",
+    "a frozen dataclass",
+    "frozen rows of the embedding",
+    "logits = tokens.readout(hidden)",
+    "two tokens cannot be told apart",
+    "gc.freeze()",
+)
+"""Lines in which nothing is found."""
+
+DOCSTRING_VERBS = ("Give", "Tell", "Say", "Hold", "Ask", "Let")
+"""Return, return whether, describe, store, request and allow are what a docstring opens with instead."""
+
+WITHOUT_ARGS = {  # and why
+    "Checkpoint": "it is opened, not constructed",
+    "Here": "Where.at makes it",
+    "InputEncoding": "abstract",
+    "Positions": "its attributes are listed instead",
+    "QueryKeyMap": "abstract",
+    "ScoreBias": "abstract",
+}
+TENSOR_OPTIONS = {"device", "dtype"}
+"""Of every module in PyTorch, so not described by each of ours."""
+
+
+@cache
+def pattern(word: str) -> re.Pattern[str]:
+    """Return the pattern of a whole word, also as a part of an identifier; a phrase may go on in the next line."""
+    return re.compile(rf"(?<![A-Za-z])(?:{word})(?![A-Za-z])".replace(" ", r"\s+"), re.IGNORECASE)
+
+
+@cache
+def texts() -> dict[str, str]:
+    """Return the text of each file that users and contributors read."""
+    listing = subprocess.run(["git", "ls-files", *FOLDERS], cwd=ROOT, capture_output=True, text=True, check=False)
+    names = [name for name in listing.stdout.split() if name.endswith(SUFFIXES) and (ROOT / name).is_file()]
+    if not names:
+        pytest.skip("this is no checkout")
+    return {name: (ROOT / name).read_text(encoding="utf-8") for name in names}
+
+
+@pytest.mark.parametrize("word", BANNED)
+def test_words_that_readers_do_not_know_are_not_used(word: str) -> None:
+    _, instead, fine = BANNED[word]
+    found = [
+        f"{name}:{text.count(chr(10), 0, match.start()) + 1}"
+        for name, text in texts().items()
+        if not name.startswith(fine or "\n")
+        for match in pattern(word).finditer(text)
+    ]
+    assert not found, f"write instead: {instead}"
+
+
+@pytest.mark.parametrize("word", BANNED)
+def test_each_word_is_found(word: str) -> None:
+    assert pattern(word).search(BANNED[word][0])
+    assert not [line for line in FINE if pattern(word).search(line)]
+
+
+@pytest.mark.parametrize("word", BANNED)
+def test_no_file_is_allowed_a_word_that_it_does_not_use(word: str) -> None:
+    used = {name for name, text in texts().items() if pattern(word).search(text)}
+    unused = [part for part in BANNED[word][2] if not any(name.startswith(part) for name in used)]
+    assert not set(unused) - {KERNELS, STUDIO}
+
+
+def docstrings(source: str) -> Iterator[tuple[int, str]]:
+    """Yield each docstring with its line."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text:
+                yield getattr(node, "lineno", 1), text
+
+
+def opens_badly(text: str) -> bool:
+    """Return whether a docstring opens with one of the verbs."""
+    return text.split(maxsplit=1)[0].strip(".,:").removesuffix("s") in DOCSTRING_VERBS
+
+
+def test_bad_openings_are_found() -> None:
+    source = '"""Read files."""\ndef f():\n    """Gives the rows."""\ndef g():\n    """Tell whether it fits."""'
+    assert [line for line, text in docstrings(source) if opens_badly(text)] == [2, 4]
+
+
+def test_docstrings_open_with_the_fields_verbs() -> None:
+    found = [
+        f"{name}:{line}: {text.splitlines()[0]}"
+        for name, source in texts().items()
+        if name.endswith(".py") and not name.startswith((KERNELS, STUDIO))
+        for line, text in docstrings(source)
+        if opens_badly(text)
+    ]
+    assert not found
+
+
+def callables() -> dict[str, object]:
+    """Return the public classes and functions by name: of whatwhere, its analysis, its errors and its scaling rules."""
+    found = {name: getattr(whatwhere, name) for name in whatwhere.__all__}
+    found |= {f"analysis.{name}": getattr(whatwhere.analysis, name) for name in whatwhere.analysis.__all__}
+    found |= {f"errors.{name}": value for name, value in vars(whatwhere.errors).items() if isinstance(value, type)}
+    base = whatwhere.scaling.Scaling
+    rules = {name: value for name, value in vars(whatwhere.scaling).items() if isinstance(value, type)}
+    found |= {f"scaling.{name}": value for name, value in rules.items() if issubclass(value, base)}
+    return {name: value for name, value in found.items() if callable(value)}
+
+
+def missing_parts(name: str, value: object) -> list[str]:
+    """Return what the docstring of a public class or function lacks."""
+    text = inspect.getdoc(value) or ""
+    if isinstance(value, type) and issubclass(value, Exception):
+        return [] if text else ["a docstring"]
+    assert callable(value)
+    signature = inspect.signature(value)
+    lacking = []
+    if name not in WITHOUT_ARGS and signature.parameters:
+        described = text.partition("Args:")[2].split("\n\n")[0]
+        known = set(re.findall(r"\w+", described)) | TENSOR_OPTIONS
+        lacking += [f"Args: {each}" for each in signature.parameters if each not in known and each != "unsupported"]
+    returns = not isinstance(value, type) and signature.return_annotation not in (None, "None")
+    if returns and "Returns:" not in text and not text.startswith(("Return ", "Compute with ", "Show ")):
+        lacking.append("Returns:")
+    if "Examples:" not in text and not inspect.isabstract(value) and name not in WITHOUT_ARGS:
+        lacking.append("Examples:")
+    return lacking
+
+
+@pytest.mark.parametrize("name", sorted(callables()))
+def test_public_callables_are_documented(name: str) -> None:
+    assert not missing_parts(name, callables()[name])
+
+
+def test_missing_documentation_is_found() -> None:
+    def lookup(ids: list[int], scale: float) -> list[int]:
+        """Look up rows.
+
+        Args:
+            ids: of the tokens.
+        """
+        return ids
+
+    assert missing_parts("lookup", lookup) == ["Args: scale", "Returns:", "Examples:"]
