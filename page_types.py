@@ -1,6 +1,6 @@
 """Write the TypeScript types of the studio's answers: web/src/types.ts, from the dataclasses that the API returns.
 
-`python page_types.py` writes the file. It starts at the return annotations of QUESTIONS and WORKS in
+`python page_types.py` writes the file. It starts at the return annotations of QUERIES and JOBS in
 whatwhere.studio.api and follows every dataclass that they reach. A Python type has one TypeScript type, as
 whatwhere.studio.wire packs it:
 
@@ -27,7 +27,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import numpy as np
 
 from whatwhere.records import MaybeNaN
-from whatwhere.studio.api import QUESTIONS, WORKS
+from whatwhere.studio.api import JOBS, QUERIES
 
 FILE = Path(__file__).parent / "src" / "whatwhere" / "studio" / "web" / "src" / "types.ts"
 WIDTH = 120
@@ -43,7 +43,7 @@ def typescript(answers: Mapping[str, Callable[..., Any]]) -> str:
 
     Args:
         answers: functions by the name that the page calls them by. One whose return annotation is no dataclass is
-            left out.
+            ignored.
 
     Raises:
         TypeError: a type has no TypeScript type here, or two dataclasses have the same name.
@@ -51,7 +51,7 @@ def typescript(answers: Mapping[str, Callable[..., Any]]) -> str:
     interfaces = _Interfaces()
     returned = {name: _hints(function)["return"] for name, function in answers.items()}
     lines = [f'  "{name}": {interfaces.of(kind)};' for name, kind in returned.items() if is_dataclass(kind)]
-    table = ["/** Types of answers, by the name of the question or job. */", "export interface Answers {", *lines, "}"]
+    table = ["/** Types of answers, by the name of the query or job. */", "export interface Answers {", *lines, "}"]
     uses = ['import type { Tensor } from "./wire";\n'] if interfaces.tensors else []
     written = [interfaces.written[name] for name in sorted(interfaces.written)]
     return "\n".join([HEAD, *uses, *table, "", "\n\n".join(written), ""])
@@ -169,7 +169,7 @@ def _field(name: str, kind: str) -> list[str]:
 
 def main() -> None:
     """Write the file."""
-    FILE.write_text(typescript({**QUESTIONS, **WORKS}), encoding="utf-8")
+    FILE.write_text(typescript({**QUERIES, **JOBS}), encoding="utf-8")
 
 
 if __name__ == "__main__":

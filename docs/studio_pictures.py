@@ -45,12 +45,12 @@ MODEL = (
     Picture("pipeline", "#/pipeline?step=sum", 965),
     Picture("tokens", "#/tokens?token=king", 1060),
     Picture("map", "#/map?token=king", 1095, until=".near"),
-    Picture("health", "#/health?list=unreachable", until=".choices"),
+    Picture("diagnostics", "#/diagnostics?list=unreachable", until=".choices"),
     Picture("positions", "#/positions?rows=64", 1500),
     Picture("rotary", "#/rotary", 1290),
     Picture("distance", "#/distance", 920),
     Picture("biases", "#/biases", 1560),
-    Picture("against", "#/against", 1180),
+    Picture("variance", "#/variance", 1180),
 )
 RESULTS = (
     Picture("compare", "#/compare", 1240),
@@ -89,10 +89,10 @@ def _compared(folder: Path) -> Path:
 
 def _take(path: Path, pictures: list[Picture], folder: Path) -> None:
     from whatwhere.studio.server import served
-    from whatwhere.studio.session import Source
+    from whatwhere.studio.session import Session
 
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    with served(Source.open(path)) as url:
+    with served(Session.open(path)) as url:
         asked = [asdict(picture) | {"to": str(folder / f"{picture.file}.png")} for picture in pictures]
         said = {"web": str(WEB), "chromium": chromium, "url": url, "width": WIDTH, "pictures": asked}
         script = Path(__file__).with_suffix(".mjs")

@@ -27,7 +27,7 @@ from whatwhere.report.section import Paragraph, Table
 from whatwhere.studio.api import compare
 from whatwhere.studio.api.measurements import Measurements
 from whatwhere.studio.export import write_page
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 from whatwhere.studio.wire import unpack
 
 from ..comparison.made_up import SHIFTS, change, hostile_folder, made_up_folder
@@ -91,21 +91,21 @@ def results_of(folder: Path) -> dict[str, Any]:
 
 
 def answers(page: str) -> dict[str, dict[str, Any]]:
-    """Read the answers of a frozen page by its own rules: base64, gzip, our wire."""
-    data = json.loads(re.search(r'id="frozen">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
+    """Read the answers of an exported page by its own rules: base64, gzip, our wire."""
+    data = json.loads(re.search(r'id="exported">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
     return {key: unpack(gzip.decompress(base64.b64decode(data["blocks"][n]))) for key, n in data["answers"].items()}
 
 
 def shown(folder: Path) -> Measurements:
     """Return what the view shows."""
-    return compare.results(Source.open(folder), {})
+    return compare.results(Session.open(folder), {})
 
 
 def write_report(folder: Path) -> Path:
     """Write the page as the command does."""
     from whatwhere.studio import bundle
 
-    return write_page(Source.open(folder), folder / "report.html", bundle.PAGE)
+    return write_page(Session.open(folder), folder / "report.html", bundle.PAGE)
 
 
 def report(folder: Path) -> Page:
@@ -130,8 +130,8 @@ def test_the_page_holds_what_the_views_ask(tmp_path: Path, bundle: Path) -> None
     written = path.read_text(encoding="utf-8")
     found = answers(written)
     about = found["about?{}"]
-    assert (about["first"], about["frozen"][0], about["path"]) == ("compare", "compare", "")
-    assert {"compare", "replay", "attention", "tokens", "map", "health"} <= set(about["frozen"])
+    assert (about["first"], about["exported"][0], about["path"]) == ("compare", "compare", "")
+    assert {"compare", "replay", "attention", "tokens", "map", "diagnostics"} <= set(about["exported"])
     right = shown(folder)
     assert found["compare.results?{}"]["sentences"] == asdict(right.sentences)
     np.testing.assert_array_equal(found["compare.results?{}"]["scores"]["all"], right.scores["all"])
@@ -406,7 +406,7 @@ def test_without_the_trained_tables_the_page_lacks_their_pictures_alone(tmp_path
     found = answers(write_report(folder).read_text(encoding="utf-8"))
     assert found["compare.results?{}"]["lines"] == []
     assert found["compare.results?{}"]["story"]["rows"]
-    assert "tokens" not in found["about?{}"]["frozen"]
+    assert "tokens" not in found["about?{}"]["exported"]
     loss = next(value for key, value in found.items() if key.startswith("replay.frames"))
     assert (loss["frames"], loss["losses"].tolist()) == (None, [2.3, 0.01])
 
@@ -511,12 +511,12 @@ def test_without_a_page_the_way_out_is_said(tmp_path: Path, bundle: Path) -> Non
 def test_tables_beyond_the_room_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from whatwhere.studio.api import replay
 
-    source = Source.open(made_up_folder(tmp_path, seeds=1))
+    session = Session.open(made_up_folder(tmp_path, seeds=1))
     table = 2 * 20 * 64 * 4
     for room, runs in ((5 * table, 5), (3 * table - 1, 2), (table - 1, 0)):
         monkeypatch.setattr(replay, "MOST_LEFT", room)
-        left = replay.left(source)
-        assert (0 if left is None else len(left.asked) - 1) == runs
+        exported = replay.exported(session)
+        assert (0 if exported is None else len(exported.queries) - 1) == runs
 
 
 def test_a_task_without_groups_has_no_table_of_them(tmp_path: Path) -> None:

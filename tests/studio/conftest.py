@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from whatwhere.studio.security import Key
 from whatwhere.studio.server import PAGE, create_app, served
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 WEB = PAGE.parent
 ADDRESS = "http://127.0.0.1:4321"
@@ -34,15 +34,15 @@ def driven(script: str, **given: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def real(minilm: Path) -> Source:
+def real(minilm: Path) -> Session:
     """Open the real model."""
-    return Source.open(minilm)
+    return Session.open(minilm)
 
 
 @pytest.fixture(scope="session")
-def fresh() -> Source:
+def fresh() -> Session:
     """Open what the studio shows where nothing is given."""
-    return Source.open()
+    return Session.open()
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +78,7 @@ def page(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def client(fresh: Source, key: Key, page: Path) -> Iterator[TestClient]:
+def client(fresh: Session, key: Key, page: Path) -> Iterator[TestClient]:
     """Ask the application, without a socket, as a browser that has not been let in yet."""
     with TestClient(create_app(fresh, key, page), base_url=ADDRESS, raise_server_exceptions=False) as client:
         yield client
@@ -100,8 +100,8 @@ def look() -> Callable[..., dict[str, Any]]:
     if not (folder / "index.html").is_file():
         pytest.skip("the page is not bundled: make page")
 
-    def looked(source: Source, script: str, **given: Any) -> dict[str, Any]:
-        with served(source, folder) as url:
+    def looked(session: Session, script: str, **given: Any) -> dict[str, Any]:
+        with served(session, folder) as url:
             return driven(script, url=url, **given)
 
     return looked

@@ -17,13 +17,13 @@ from whatwhere import FIRE, KERPLE, reference
 from whatwhere.analysis.walkthrough import random_scheme
 from whatwhere.errors import SettingError
 from whatwhere.studio.api import biases as api
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 BUCKETS, FAR, HEADS = 8, 20, 3
 
 
 @pytest.fixture(scope="module")
-def t5(tmp_path_factory: pytest.TempPathFactory) -> Source:
+def t5(tmp_path_factory: pytest.TempPathFactory) -> Session:
     """Open a model that has learned biases, of both its parts; they fall steeply."""
     folder = tmp_path_factory.mktemp("t5")
     rng = np.random.default_rng(5)
@@ -36,15 +36,15 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> Source:
         "num_decoder_layers": 2, "relative_attention_num_buckets": BUCKETS, "relative_attention_max_distance": FAR,
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    return Source.open(folder)
+    return Session.open(folder)
 
 
-def learned(source: Source, part: str) -> np.ndarray:
+def learned(session: Session, part: str) -> np.ndarray:
     """Give the table of a part of the model."""
-    return source.checkpoint.array(f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight")
+    return session.checkpoint.array(f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight")
 
 
-def test_alibi_by_the_papers_slopes(fresh: Source) -> None:
+def test_alibi_by_the_papers_slopes(fresh: Session) -> None:
     found = api.shown(fresh, {"head": 2, "tokens": 7})
     slopes = reference.alibi_slopes(8)
     assert (found["scheme"], found["heads"], found["missing"]) == ("alibi", 8, "nothing is loaded")
@@ -57,7 +57,7 @@ def test_alibi_by_the_papers_slopes(fresh: Source) -> None:
     assert tenth.tolist() == [ceil(log(10) / slope) for slope in slopes]
 
 
-def test_weights_are_shares_of_each_heads_greatest(fresh: Source) -> None:
+def test_weights_are_shares_of_each_heads_greatest(fresh: Session) -> None:
     found = api.shown(fresh, {"scheme": "sandwich", "weights": True, "tokens": 9, "heads": 4, "head": 1})
     bias = reference.sandwich_bias(np.arange(9), np.arange(9), 4)[1]
     np.testing.assert_allclose(found["matrix"], np.exp(bias - bias.max()), rtol=1e-4)
@@ -65,7 +65,7 @@ def test_weights_are_shares_of_each_heads_greatest(fresh: Source) -> None:
 
 
 @pytest.mark.parametrize(("number", "part"), [(0, "decoder"), (1, "encoder")])
-def test_the_models_own_table_first(t5: Source, number: int, part: str) -> None:
+def test_the_models_own_table_first(t5: Session, number: int, part: str) -> None:
     found = api.shown(t5, {"scheme": f"own-{number}", "tokens": 30, "head": 1} | ({} if number else {"scheme": ""}))
     table, both = learned(t5, part), part == "encoder"
     assert found["choices"][number]["said"] == f"this model: T5, {part}, layers 0–1"
@@ -83,7 +83,7 @@ def test_the_models_own_table_first(t5: Source, number: int, part: str) -> None:
         assert found["later"] is found["reach_later"] is None
 
 
-def test_the_reach_of_a_learned_table(t5: Source) -> None:
+def test_the_reach_of_a_learned_table(t5: Session) -> None:
     """By hand: the last distance at which any weight is a hundredth of the greatest, and the one behind it."""
     found = api.shown(t5, {})
     table = learned(t5, "decoder").astype(np.float64)
@@ -94,7 +94,7 @@ def test_the_reach_of_a_learned_table(t5: Source) -> None:
     assert (found["reach"]["distance"] > 0).any()
 
 
-def test_learned_schemes_are_drawn_from_the_seed_and_turned_by_their_settings(fresh: Source) -> None:
+def test_learned_schemes_are_drawn_from_the_seed_and_turned_by_their_settings(fresh: Session) -> None:
     found = api.shown(fresh, {"scheme": "kerple", "options": "kind=power", "heads": 2, "tokens": 6, "seed": 4})
     kerple = random_scheme("kerple", 2, 2, 4096, 4, kind="power").score
     assert isinstance(kerple, KERPLE)
@@ -121,7 +121,11 @@ def test_learned_schemes_are_drawn_from_the_seed_and_turned_by_their_settings(fr
     assert (said["scheme"].weight_in == fire.weight_in).all()
 
     told = api.shown(fresh, {"scheme": "t5", "options": "num_buckets=6 max_distance=24"})
-    assert {knob["name"]: knob["value"] for knob in told["knobs"]} == {"num_buckets": 6, "max_distance": 24, "std": 0.5}
+    assert {parameter["name"]: parameter["value"] for parameter in told["parameters"]} == {
+        "num_buckets": 6,
+        "max_distance": 24,
+        "std": 0.5,
+    }
     assert told["drawn"]
     assert all(len(set(row)) <= 6 for row in told["past"].tolist())
 
@@ -134,14 +138,14 @@ def test_biases_that_depend_on_what_tokens_say_are_left_out_and_said(tmp_path: P
         "max_relative_positions": -1, "share_att_key": True, "position_biased_input": False,
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    found = api.shown(Source.open(tmp_path), {})
+    found = api.shown(Session.open(tmp_path), {})
     assert found["scheme"] == "alibi"
     assert [each["said"] for each in found["left_out"]] == ["this model: DeBERTa, layers 0–1"]
     assert "queries and keys" in found["left_out"][0]["missing"]
 
 
 def test_the_runs_of_a_comparison_have_their_biases(results: Path) -> None:
-    found = api.shown(Source.open(results), {"tokens": 5, "head": 1})
+    found = api.shown(Session.open(results), {"tokens": 5, "head": 1})
     assert found["choices"][0]["said"] == "trained: rotary+alibi, seed 0"
     assert (found["scheme"], found["heads"], found["missing"]) == ("own-0", 2, None)
     np.testing.assert_allclose(found["matrix"], reference.alibi_bias(np.arange(5), np.arange(5), 2)[1], rtol=1e-6)
@@ -160,12 +164,12 @@ def test_the_runs_of_a_comparison_have_their_biases(results: Path) -> None:
         ({"heads": 65}, "heads must be a whole number"),
     ],
 )
-def test_what_the_page_sends_is_checked(fresh: Source, settings: dict[str, Any], message: str) -> None:
+def test_what_the_page_sends_is_checked(fresh: Session, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         api.shown(fresh, settings)
 
 
-def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]], t5: Source) -> None:
+def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]], t5: Session) -> None:
     found = look(t5, "biases.mjs")
     own = api.shown(t5, {"tokens": 8})
     assert found["choices"][:3] == [

@@ -20,7 +20,7 @@ from whatwhere.errors import ResultsError, SettingError
 from whatwhere.studio.api import compare as api
 from whatwhere.studio.api.about import about
 from whatwhere.studio.jobs import Stopped
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 WORDS = ["a", "b", "c", "d", "e", "f"]
 
@@ -30,9 +30,9 @@ def quiet(share: float, said: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def source(results: Path) -> Source:
+def session(results: Path) -> Session:
     """Open a small comparison."""
-    return Source.open(results)
+    return Session.open(results)
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +59,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "one", folder / "other"
 
 
-def test_scores_are_those_of_the_file(source: Source, written: dict[str, Any]) -> None:
-    found = api.results(source, {})
+def test_scores_are_those_of_the_file(session: Session, written: dict[str, Any]) -> None:
+    found = api.results(session, {})
     assert found.schemes == ["learned", "rotary+alibi"]
     assert (found.lengths.tolist(), found.trained, found.seeds) == ([2, 3, 4, 6], 2, [0, 1])
     assert list(found.scores) == found.task.groups == ["all", "First", "Second", "Last", "Max", "Min"]
@@ -80,8 +80,8 @@ def test_scores_are_those_of_the_file(source: Source, written: dict[str, Any]) -
     ]
 
 
-def test_the_rest_is_that_of_the_file_too(source: Source, written: dict[str, Any]) -> None:
-    found = api.results(source, {})
+def test_the_rest_is_that_of_the_file_too(session: Session, written: dict[str, Any]) -> None:
+    found = api.results(session, {})
     for name, values in found.shift.items():
         for scheme, each in enumerate(found.schemes):
             for place, shift in enumerate(found.shifts.tolist()):
@@ -89,7 +89,7 @@ def test_the_rest_is_that_of_the_file_too(source: Source, written: dict[str, Any
                 assert values[scheme, place, 0] == pytest.approx(
                     np.nan if said is None else said["median"], nan_ok=True
                 )
-    assert [each.claim for each in found.verdicts] == [each.claim for each in verdicts(source.results)]
+    assert [each.claim for each in found.verdicts] == [each.claim for each in verdicts(session.results)]
     assert found.reproduction.command == written["command"]
     assert ["steps", "7"] in found.reproduction.settings
     assert [cost.positions for cost in found.costs] == [8 * 16, 0]
@@ -103,38 +103,38 @@ def test_a_part_that_cannot_be_read_is_said(results: Path, tmp_path: Path) -> No
     content["summary"]["learned"]["in_length"] = {"median": "high"}
     (tmp_path / "a/results.json").write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(ResultsError, match="Expected `float`, got `str`"):
-        api.results(Source.open(tmp_path / "a"), {})
+        api.results(Session.open(tmp_path / "a"), {})
 
 
-def test_what_is_no_comparison_says_the_way_out(fresh: Source, pair: tuple[Path, Path]) -> None:
+def test_what_is_no_comparison_says_the_way_out(fresh: Session, pair: tuple[Path, Path]) -> None:
     with pytest.raises(SettingError, match="no folder of a comparison"):
         api.results(fresh, {})
     with pytest.raises(SettingError, match="whatwhere studio A B"):
-        api.difference(Source.open(pair[0]), {}, quiet)
+        api.difference(Session.open(pair[0]), {}, quiet)
     for settings, said in (
         ({"k": 0}, "from 1 to 100"),
         ({"table": "x"}, "input, readout"),
         ({"path": "x"}, "no setting"),
     ):
         with pytest.raises(SettingError, match=said):
-            api.difference(Source.open(*pair), settings, quiet)
+            api.difference(Session.open(*pair), settings, quiet)
 
 
 def test_two_checkpoints_are_compared_by_their_words(pair: tuple[Path, Path]) -> None:
-    source, told = Source.open(*pair), []
-    found = api.difference(source, {"k": 2}, lambda share, said: told.append((share, said))).tokens
+    session, told = Session.open(*pair), []
+    found = api.difference(session, {"k": 2}, lambda share, said: told.append((share, said))).tokens
     assert (found.matched_by, found.shared) == ("text", 4)
     assert (found.removed, found.new, found.removed_count, found.new_count) == (["e", "f"], ["z"], 2, 1)
     assert found.rows.equal == 3
     (moved,) = found.rows.moved_most
-    table = source.table().weight[:4].astype(np.float64)
+    table = session.table().weight[:4].astype(np.float64)
     assert (moved.token, moved.ids) == ("c", (2, 2))
     assert moved.distance == pytest.approx(2 / np.median(np.linalg.norm(table, axis=1)), rel=1e-5)
     assert [share for share, _ in told] == sorted(share for share, _ in told)
     told.clear()
-    api.difference(source, {"k": 2}, lambda share, said: told.append((share, said)))
+    api.difference(session, {"k": 2}, lambda share, said: told.append((share, said)))
     assert told == [], "the second time it is only read"
-    assert about(source, {}).other == str(pair[1])
+    assert about(session, {}).other == str(pair[1])
 
 
 def test_a_comparison_can_be_stopped(pair: tuple[Path, Path]) -> None:
@@ -142,7 +142,7 @@ def test_a_comparison_can_be_stopped(pair: tuple[Path, Path]) -> None:
         raise Stopped
 
     with pytest.raises(Stopped):
-        api.difference(Source.open(*pair), {}, stop)
+        api.difference(Session.open(*pair), {}, stop)
 
 
 def test_the_command_takes_a_second_file(pair: tuple[Path, Path]) -> None:
@@ -151,9 +151,9 @@ def test_the_command_takes_a_second_file(pair: tuple[Path, Path]) -> None:
     assert "gone" in done.output
 
 
-def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]], source: Source) -> None:
-    found = look(source, "compare.mjs", ready="figure .chart canvas")
-    right = api.results(source, {})
+def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]], session: Session) -> None:
+    found = look(session, "compare.mjs", ready="figure .chart canvas")
+    right = api.results(session, {})
     assert found["answer"] == right.sentences.answer
     assert found["titles"][:3] == [
         "Accuracy by length",
@@ -177,14 +177,14 @@ def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]]
 
 
 def test_the_page_compares_two_checkpoints(look: Callable[..., dict[str, Any]], pair: tuple[Path, Path]) -> None:
-    found = look(Source.open(*pair), "compare.mjs", ready=".difference")
+    found = look(Session.open(*pair), "compare.mjs", ready=".difference")
     assert found["titles"][0] == "Tokens whose rows moved most"
     assert "4, matched by text" in found["facts"]
     assert found["wrong"] == found["dark"] == found["complaints"] == []
     _fits(found)
 
 
-def test_with_one_file_the_page_says_how_to_compare(look: Callable[..., dict[str, Any]], fresh: Source) -> None:
+def test_with_one_file_the_page_says_how_to_compare(look: Callable[..., dict[str, Any]], fresh: Session) -> None:
     found = look(fresh, "compare.mjs", ready="main pre")
     assert "whatwhere studio A B" in found["main"]
     assert found["titles"] == found["wrong"] == found["dark"] == found["complaints"] == []

@@ -17,7 +17,7 @@ from whatwhere import catalogue, reference
 from whatwhere.errors import SettingError
 from whatwhere.report.text import number
 from whatwhere.studio.api import distance as api
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 SMALL = {"head_dim": 16, "heads": 4, "distances": 40}
 
@@ -28,7 +28,7 @@ def by_name(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def t5(tmp_path_factory: pytest.TempPathFactory) -> Source:
+def t5(tmp_path_factory: pytest.TempPathFactory) -> Session:
     """Open a model that has learned biases, of both its parts."""
     folder = tmp_path_factory.mktemp("t5")
     rng = np.random.default_rng(5)
@@ -43,10 +43,10 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> Source:
         "num_decoder_layers": 2, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20,
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    return Source.open(folder)
+    return Session.open(folder)
 
 
-def test_every_row_of_the_catalogue_has_a_curve_or_says_why_not(fresh: Source) -> None:
+def test_every_row_of_the_catalogue_has_a_curve_or_says_why_not(fresh: Session) -> None:
     found = by_name(api.curves(fresh, SMALL))
     assert list(found) == list(catalogue)
     for name, scheme in found.items():
@@ -59,7 +59,7 @@ def test_every_row_of_the_catalogue_has_a_curve_or_says_why_not(fresh: Source) -
         assert np.abs(scheme["relative"]).max() == pytest.approx(1.0)
 
 
-def test_curves_are_those_of_the_formulas(fresh: Source) -> None:
+def test_curves_are_those_of_the_formulas(fresh: Session) -> None:
     found = by_name(api.curves(fresh, SMALL | {"head": 2}))
     waves = reference.inverse_frequencies(64)
     likeness = [sum(cos(d * w) for w in waves) / 32 for d in range(40)]
@@ -76,7 +76,7 @@ def test_curves_are_those_of_the_formulas(fresh: Source) -> None:
     np.testing.assert_allclose(yarn["relative"], yarn["values"] / magnitude**2, rtol=1e-6)
 
 
-def test_biases_that_depend_on_what_tokens_say_are_asked_with_ones(fresh: Source) -> None:
+def test_biases_that_depend_on_what_tokens_say_are_asked_with_ones(fresh: Session) -> None:
     """FoX sums one gate a step, all alike; CoPE starts at nothing; Shaw's distances end at its clip."""
     found = by_name(api.curves(fresh, SMALL))
     steps = np.diff(found["fox"]["values"].astype(np.float64))
@@ -89,7 +89,7 @@ def test_biases_that_depend_on_what_tokens_say_are_asked_with_ones(fresh: Source
     assert found["fox"]["label"] == "bias for a query, keys and vectors of ones"
 
 
-def test_what_is_drawn_depends_on_the_seed_alone(fresh: Source) -> None:
+def test_what_is_drawn_depends_on_the_seed_alone(fresh: Session) -> None:
     first, again, other = (by_name(api.curves(fresh, SMALL | {"seed": seed})) for seed in (3, 3, 4))
     for name, row in catalogue.items():
         if name == "none" or not row.learned or name in ("cope", "ssmax", "pope"):
@@ -98,7 +98,7 @@ def test_what_is_drawn_depends_on_the_seed_alone(fresh: Source) -> None:
         assert not np.array_equal(first[name]["values"], other[name]["values"]), name
 
 
-def test_the_models_own_table_stands_first(real: Source, minilm: Path) -> None:
+def test_the_models_own_table_stands_first(real: Session, minilm: Path) -> None:
     found = api.curves(real, {"distances": 600})["schemes"][0]
     assert (found["name"], found["own"], found["door"]) == (
         "this model: embeddings.position_embeddings.weight", True, "input",
@@ -111,7 +111,7 @@ def test_the_models_own_table_stands_first(real: Source, minilm: Path) -> None:
         assert found["values"][distance] == pytest.approx(np.diagonal(cosines, distance).mean(), abs=1e-6)
 
 
-def test_the_models_own_biases_stand_first(t5: Source) -> None:
+def test_the_models_own_biases_stand_first(t5: Session) -> None:
     decoder, encoder = api.curves(t5, {"distances": 64, "head": 1})["schemes"][:2]
     assert decoder["name"] == "this model: T5, decoder, layers 0–1"
     for scheme, part in ((decoder, "decoder"), (encoder, "encoder")):
@@ -122,7 +122,7 @@ def test_the_models_own_biases_stand_first(t5: Source) -> None:
 
 def test_results_show_what_training_made(results: Path) -> None:
     written = json.loads((results / "results.json").read_text(encoding="utf-8"))["schemes"]
-    found = [scheme for scheme in api.curves(Source.open(results), {"distances": 4})["schemes"] if scheme["own"]]
+    found = [scheme for scheme in api.curves(Session.open(results), {"distances": 4})["schemes"] if scheme["own"]]
     assert [scheme["name"] for scheme in found] == ["trained: learned", "trained: rotary+alibi"]
     assert [scheme["door"] for scheme in found] == ["input", "query_key"]
     for scheme in found:
@@ -152,18 +152,18 @@ def test_results_that_are_not_as_written_have_no_curves() -> None:
         ({"schemes": "rotary"}, "no setting 'schemes'"),
     ],
 )
-def test_what_the_page_sends_is_checked(fresh: Source, settings: dict[str, Any], message: str) -> None:
+def test_what_the_page_sends_is_checked(fresh: Session, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         api.curves(fresh, settings)
 
 
-def test_sizes_that_a_scheme_refuses_are_said_at_that_scheme(fresh: Source) -> None:
+def test_sizes_that_a_scheme_refuses_are_said_at_that_scheme(fresh: Session) -> None:
     found = by_name(api.curves(fresh, {"head_dim": 3, "heads": 2, "distances": 8}))
     assert "head_dim=3" in found["rotary"]["missing"]
     assert "values" in found["alibi"]
 
 
-def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]], t5: Source) -> None:
+def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]], t5: Session) -> None:
     found = look(t5, "distance.mjs")
     right = by_name(api.curves(t5, {"distances": 64, "head": 1}))
     own = [f"this model: T5, {part}, layers 0–1" for part in ("decoder", "encoder")]

@@ -1,4 +1,4 @@
-"""Jobs: bounded, told of, stopped, and never in the way of the rest."""
+"""Jobs: bounded, followed, stopped, and never in the way of the rest."""
 
 import threading
 import time
@@ -22,30 +22,30 @@ def ended(job: Job) -> str:
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """Hold work back until the test is over."""
+    """Hold jobs back until the test is over."""
     gate = threading.Event()
     yield gate
     gate.set()
 
 
 def waiting(gate: threading.Event) -> Callable[[Report], dict[str, Any]]:
-    """Give work that waits, and reports while it does."""
+    """Return a job that waits, and reports meanwhile."""
 
-    def work(report: Report) -> dict[str, Any]:
+    def job(report: Report) -> dict[str, Any]:
         while not gate.wait(0.005):
             report(0.5, "half")
         return {"found": 3}
 
-    return work
+    return job
 
 
 def test_a_job_reports_and_ends_with_its_answer(gate: threading.Event) -> None:
     job = Jobs().start(waiting(gate))
-    while job.said != "half":
+    while job.message != "half":
         time.sleep(0.002)
-    assert job.told() == {"id": job.id, "state": "running", "share": 0.5, "said": "half"}
+    assert job.progress() == {"id": job.id, "state": "running", "fraction": 0.5, "message": "half"}
     gate.set()
-    assert (ended(job), job.answer, job.share) == ("done", {"found": 3}, 1.0)
+    assert (ended(job), job.answer, job.fraction) == ("done", {"found": 3}, 1.0)
 
 
 def test_a_job_that_is_stopped_ends_where_it_next_reports(gate: threading.Event) -> None:
@@ -55,7 +55,7 @@ def test_a_job_that_is_stopped_ends_where_it_next_reports(gate: threading.Event)
     assert (ended(job), job.answer) == ("stopped", None)
 
 
-def test_no_more_jobs_than_said_run_at_a_time(gate: threading.Event) -> None:
+def test_a_bounded_number_of_jobs_runs_at_a_time(gate: threading.Event) -> None:
     jobs = Jobs(running=2)
     first, second = jobs.start(waiting(gate)), jobs.start(waiting(gate))
     with pytest.raises(SettingError, match="2 jobs are at work"):
@@ -78,12 +78,12 @@ def test_old_answers_are_forgotten_and_running_jobs_never(gate: threading.Event)
         jobs.find(done[0].id)
 
 
-def test_our_errors_are_told_in_their_words_and_others_are_not() -> None:
+def test_errors_of_the_library_are_shown_and_others_are_not() -> None:
     def refuse(report: Report) -> dict[str, Any]:
         raise SettingError("too many rows.")
 
     job = Jobs().start(refuse)
-    assert (ended(job), job.said) == ("failed", "too many rows.")
+    assert (ended(job), job.message) == ("failed", "too many rows.")
 
 
 def test_errors_that_nobody_foresaw_go_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_errors_that_nobody_foresaw_go_to_the_terminal(monkeypatch: pytest.Monke
 
     job = Jobs().start(fall)
     assert ended(job) == "failed"
-    assert "secret" not in job.said
+    assert "secret" not in job.message
     for _ in range(200):
         if seen:
             break

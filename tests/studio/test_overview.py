@@ -17,16 +17,17 @@ from whatwhere.inspection import SECTIONS, inspect
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.report.inspection import headline
 from whatwhere.report.section import Chart, Paragraph, Part, Table
-from whatwhere.studio import export, session
-from whatwhere.studio.api import FROZEN, WORKS
+from whatwhere.studio import export
+from whatwhere.studio import session as session_module
+from whatwhere.studio.api import EXPORTS, JOBS
 from whatwhere.studio.api.overview import Overview
 from whatwhere.studio.bundle import PAGE
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 
-def overview(source: Source, **settings: Any) -> Overview:
+def overview(session: Session, **settings: Any) -> Overview:
     """Run the job at once."""
-    return WORKS["overview.inspected"](source, settings, lambda share, said: None)
+    return JOBS["overview.inspected"](session, settings, lambda share, said: None)
 
 
 def parts(answer: Overview, name: str) -> Sequence[Part]:
@@ -56,7 +57,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_shows_what_is_found(model: Path) -> None:
     reports: list[tuple[float, str]] = []
-    answer = WORKS["overview.inspected"](Source.open(model), {}, lambda share, said: reports.append((share, said)))
+    answer = JOBS["overview.inspected"](Session.open(model), {}, lambda share, said: reports.append((share, said)))
     assert [share for share, _ in reports] == sorted(share for share, _ in reports)
     assert "looking for hubs" in [said for _, said in reports]
     found = inspect(model)
@@ -81,34 +82,34 @@ def test_it_shows_what_is_found(model: Path) -> None:
 
 def test_views_share_what_was_found(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    diagnose = session.diagnose
-    monkeypatch.setattr(session, "diagnose", lambda subject: calls.append(subject) or diagnose(subject))
-    source = Source.open(model)
-    overview(source)
-    examined_health = WORKS["health.examine"](source, {}, lambda share, said: None)
-    assert overview(source).headline
-    assert FROZEN["overview"](source) is not None
+    diagnose = session_module.diagnose
+    monkeypatch.setattr(session_module, "diagnose", lambda subject: calls.append(subject) or diagnose(subject))
+    session = Session.open(model)
+    overview(session)
+    diagnosed = JOBS["diagnostics.examine"](session, {}, lambda share, said: None)
+    assert overview(session).headline
+    assert EXPORTS["overview"](session) is not None
     assert len(calls) == 1
-    assert examined_health["lists"]["zero"]["ids"].tolist() == [7]
+    assert diagnosed["lists"]["zero"]["ids"].tolist() == [7]
     # What a command has found is not computed again.
-    kept = Source.open(model)
+    kept = Session.open(model)
     kept.keep_inspection(inspect(model))
     overview(kept)
-    WORKS["health.examine"](kept, {}, lambda share, said: None)
+    JOBS["diagnostics.examine"](kept, {}, lambda share, said: None)
     assert len(calls) == 1
 
 
 def test_of_results_it_shows_one_table(results: Path) -> None:
-    source = Source.open(results)
-    answer = overview(source)
+    session = Session.open(results)
+    answer = overview(session)
     # Positions may be another run's than tokens, so they are not compared.
     assert [section.name for section in answer.sections] == ["norms", "spectrum", "diagnostics"]
-    weight = source.table().weight
+    weight = session.table().weight
     assert answer.headline == f"{len(weight)} tokens × {weight.shape[1]}"
     assert sum(chart(answer, "norms").series[0].values) == len(weight)
 
 
-def test_with_nothing_loaded_it_shows_the_fresh_table(fresh: Source) -> None:
+def test_with_nothing_loaded_it_shows_the_fresh_table(fresh: Session) -> None:
     answer = overview(fresh)
     assert answer.headline == "20 tokens × 64"
     assert parts(answer, "rotary") == [
@@ -120,7 +121,7 @@ def test_with_nothing_loaded_it_shows_the_fresh_table(fresh: Source) -> None:
 
 def test_a_file_without_a_token_table_says_so(tmp_path: Path) -> None:
     save_file({"some.bias": np.ones(4, np.float32)}, tmp_path / "model.safetensors")
-    answer = overview(Source.open(tmp_path / "model.safetensors"))
+    answer = overview(Session.open(tmp_path / "model.safetensors"))
     assert answer.headline == "No token table was found"
     (paragraph,) = parts(answer, "norms")
     assert isinstance(paragraph, Paragraph)
@@ -128,12 +129,12 @@ def test_a_file_without_a_token_table_says_so(tmp_path: Path) -> None:
 
 
 def test_the_page_shows_it_live_and_exported(look: Callable[..., dict[str, Any]], model: Path, tmp_path: Path) -> None:
-    source = Source.open(model)
+    session = Session.open(model)
     bundle = Path(os.environ.get("STUDIO_PAGE", PAGE))
-    file = export.write_page(source, tmp_path / "page.html", bundle)
-    seen, answer = look(source, "overview.mjs", file=str(file)), overview(source)
+    file = export.write_page(session, tmp_path / "page.html", bundle)
+    seen, answer = look(session, "overview.mjs", file=str(file)), overview(session)
     titles = [section.title for section in answer.sections]
-    for shown in (seen["live"], seen["frozen"]):
+    for shown in (seen["live"], seen["exported"]):
         assert shown["answer"] == f"{answer.headline}."
         assert shown["titles"] == titles
         texts = [part.text for section in answer.sections for part in section.parts if isinstance(part, Paragraph)]
@@ -141,9 +142,9 @@ def test_the_page_shows_it_live_and_exported(look: Callable[..., dict[str, Any]]
         sizes = next(part for part in parts(answer, "sizes") if isinstance(part, Table))
         assert shown["sizes"] == sizes.rows
         assert shown["charts"] == 2
-    assert (seen["frozen"]["view"], seen["frozen"]["first"]) == ("Overview", "Overview")
+    assert (seen["exported"]["view"], seen["exported"]["first"]) == ("Overview", "Overview")
     assert seen["focused"] == "Position embedding"
-    assert seen["more"] == {"Diagnostics": "#/health", "Positions": "#/positions", "Rotary lab": "#/rotary"}
+    assert seen["more"] == {"Diagnostics": "#/diagnostics", "Positions": "#/positions", "Rotary lab": "#/rotary"}
     assert seen["card"] == "#/tokens?token=%237"
     counts = list(csv.DictReader(io.StringIO(seen["csv"].removeprefix("\ufeff"))))
     assert [int(row["rows"]) for row in counts] == chart(answer, "norms").series[0].values
@@ -155,4 +156,4 @@ def test_the_page_shows_it_live_and_exported(look: Callable[..., dict[str, Any]]
     assert seen["light"] == seen["dark"] == seen["small"]["violations"] == []
     assert seen["small"]["overflow"] <= 0
     assert seen["complaints"] == seen["small"]["complaints"] == []
-    assert {url.partition(":")[0] for url in seen["frozen"]["requests"]} <= {"file", "data", "blob"}
+    assert {url.partition(":")[0] for url in seen["exported"]["requests"]} <= {"file", "data", "blob"}

@@ -22,7 +22,7 @@ from whatwhere.errors import SettingError
 from whatwhere.studio.api import tokens as api
 from whatwhere.studio.jobs import Report, Stopped
 from whatwhere.studio.server import PAGE, served
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 from whatwhere.studio.wire import pack
 
 from .conftest import CHROMIUM, WEB, driven
@@ -119,10 +119,10 @@ def test_parts_of_views_without_any_webgl() -> None:
 
 @node
 @chromium
-def test_jobs_are_followed_stopped_and_refused_by_the_page(fresh: Source, tmp_path: Path) -> None:
+def test_jobs_are_followed_stopped_and_refused_by_the_page(fresh: Session, tmp_path: Path) -> None:
     stopped = threading.Event()
 
-    def count(source: Source, settings: Any, report: Report) -> dict[str, Any]:
+    def count(session: Session, settings: Any, report: Report) -> dict[str, Any]:
         try:
             for n in range(settings["to"]):
                 report(n / settings["to"], f"at {n}")
@@ -132,7 +132,7 @@ def test_jobs_are_followed_stopped_and_refused_by_the_page(fresh: Source, tmp_pa
             raise
         return {"numbers": np.arange(settings["to"])}
 
-    def refuse(source: Source, settings: Any, report: Report) -> dict[str, Any]:
+    def refuse(session: Session, settings: Any, report: Report) -> dict[str, Any]:
         raise SettingError("not today.")
 
     script = '<!doctype html><title>jobs</title><link rel="icon" href="data:,"><script src="studio.js"></script>'
@@ -140,18 +140,18 @@ def test_jobs_are_followed_stopped_and_refused_by_the_page(fresh: Source, tmp_pa
     with served(fresh, tmp_path, {}, {"count": count, "refuse": refuse}) as url:
         found = driven("jobs.mjs", url=url, page=str(tmp_path))
     assert list(found["done"]["answer"]["numbers"]["values"].values()) == [0, 1, 2, 3, 4]
-    shares = [each["share"] for each in found["done"]["told"]]
+    shares = [each["fraction"] for each in found["done"]["reports"]]
     assert shares == sorted(shares)
-    assert found["done"]["told"][-1]["state"] == "done"
+    assert found["done"]["reports"][-1]["state"] == "done"
     assert found["stopped"]["problem"] == "AbortError"
     assert stopped.wait(5)
     assert found["failed"]["message"] == "not today."
-    assert found["unknown"]["message"] == "There is no such work."
+    assert found["unknown"]["message"] == "There is no such job."
 
 
 @built
 @chromium
-def test_the_token_card_shows_what_the_api_answers(tokens: dict[str, Any], real: Source) -> None:
+def test_the_token_card_shows_what_the_api_answers(tokens: dict[str, Any], real: Session) -> None:
     card = api.card(real, {"token": "king"})
     near = api.neighbors(real, {"token": "king", "k": 5})
     assert tokens["big"] == "king"
@@ -169,7 +169,7 @@ def test_the_token_card_shows_what_the_api_answers(tokens: dict[str, Any], real:
 
 @built
 @chromium
-def test_files_hold_the_same_numbers(tokens: dict[str, Any], real: Source) -> None:
+def test_files_hold_the_same_numbers(tokens: dict[str, Any], real: Session) -> None:
     near = api.neighbors(real, {"token": "king", "k": 5})["lists"]
     rows = list(csv.DictReader(io.StringIO(tokens["csv"].removeprefix("\ufeff"))))
     assert [row["token"] for row in rows] == [word for each in near for word in each["words"]]

@@ -18,20 +18,20 @@ from tokenizers import Tokenizer
 import whatwhere
 from whatwhere.analysis.walkthrough import walk
 from whatwhere.errors import SettingError, TextError, TokenError, UnknownScheme, WhatWhereError
-from whatwhere.studio.api import QUESTIONS, positions, variance
+from whatwhere.studio.api import QUERIES, positions, variance
 from whatwhere.studio.api import pipeline as api
 from whatwhere.studio.schemes import runs, scheme_of
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 TEXT = "The cat sat on the mat."
 MODEL = {"text": TEXT, "tokens": "loaded", "scheme": "model", "causal": False}
 
 
-def folder(path: Path, config: dict[str, Any], tensors: dict[str, np.ndarray]) -> Source:
+def folder(path: Path, config: dict[str, Any], tensors: dict[str, np.ndarray]) -> Session:
     """Write a small model and open it."""
     (path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     save_file(tensors, path / "model.safetensors")
-    return Source.open(path)
+    return Session.open(path)
 
 
 def drawn(*shape: int) -> np.ndarray:
@@ -49,7 +49,7 @@ LLAMA = {
 }
 
 
-def test_a_text_in_the_real_model_is_what_its_files_say(real: Source, minilm: Path) -> None:
+def test_a_text_in_the_real_model_is_what_its_files_say(real: Session, minilm: Path) -> None:
     found = api.walk(real, MODEL)
     tokenizer = Tokenizer.from_file(str(minilm / "tokenizer.json"))
     tokenizer.no_padding()
@@ -67,7 +67,7 @@ def test_a_text_in_the_real_model_is_what_its_files_say(real: Source, minilm: Pa
     np.testing.assert_allclose(second["scores"], q @ q.T / np.sqrt(32), rtol=1e-4, atol=1e-6)
 
 
-def test_a_fresh_layer_gives_the_numbers_of_walk(fresh: Source) -> None:
+def test_a_fresh_layer_gives_the_numbers_of_walk(fresh: Session) -> None:
     settings = {"text": TEXT, "tokens": "words", "scheme": "learned+alibi", "dim": 12, "heads": 2, "seed": 3}
     found, right = api.walk(fresh, settings), walk(TEXT, scheme="learned+alibi", dim=12, num_heads=2, seed=3)
     assert (found["words"], found["ids"].tolist()) == (right.tokens, right.ids)
@@ -77,8 +77,8 @@ def test_a_fresh_layer_gives_the_numbers_of_walk(fresh: Source) -> None:
 
 
 def test_rotary_turns_as_the_configuration_says(tmp_path: Path) -> None:
-    source = folder(tmp_path, LLAMA, {"model.embed_tokens.weight": drawn(30, 16)})
-    found = api.walk(source, {"text": "3 7, 7", "tokens": "loaded", "scheme": "model"})
+    session = folder(tmp_path, LLAMA, {"model.embed_tokens.weight": drawn(30, 16)})
+    found = api.walk(session, {"text": "3 7, 7", "tokens": "loaded", "scheme": "model"})
     assert (found["ids"].tolist(), found["words"]) == ([3, 7, 7], ["#3", "#7", "#7"])
     assert found["position_rows"] is None
     speeds = 500.0 ** (-np.arange(0, 8, 2) / 8)
@@ -96,8 +96,8 @@ def test_a_learned_bias_is_that_of_the_file(tmp_path: Path) -> None:
     }  # fmt: skip
     table = drawn(32, 2)
     name = "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-    source = folder(tmp_path, config, {"shared.weight": drawn(9, 8), name: table, name.replace("de", "en", 1): table})
-    found = api.walk(source, {"text": "1 2 3", "tokens": "loaded", "scheme": "model", "head": 1})
+    session = folder(tmp_path, config, {"shared.weight": drawn(9, 8), name: table, name.replace("de", "en", 1): table})
+    found = api.walk(session, {"text": "1 2 3", "tokens": "loaded", "scheme": "model", "head": 1})
     # Each of the first distances has a bucket of its own.
     np.testing.assert_array_equal(found["bias"][2], table[[2, 1, 0], 1])
     assert found["scale"] == 1
@@ -107,8 +107,8 @@ def test_a_learned_bias_is_that_of_the_file(tmp_path: Path) -> None:
 def test_a_model_that_multiplies_its_tokens_does_so_here(tmp_path: Path) -> None:
     config = LLAMA | {"model_type": "gemma", "head_dim": 8, "num_key_value_heads": 2}
     table = drawn(30, 16)
-    source = folder(tmp_path, config, {"model.embed_tokens.weight": table})
-    found = api.walk(source, {"text": "3 7", "tokens": "loaded", "scheme": "model"})
+    session = folder(tmp_path, config, {"model.embed_tokens.weight": table})
+    found = api.walk(session, {"text": "3 7", "tokens": "loaded", "scheme": "model"})
     assert found["factor"] == 4
     np.testing.assert_array_equal(found["vectors"], 4 * table[[3, 7]])
 
@@ -120,10 +120,10 @@ def test_positions_that_the_model_leaves_out_are_left_out(tmp_path: Path) -> Non
     }  # fmt: skip
     places = drawn(6, 8)
     tensors = {"model.decoder.embed_tokens.weight": drawn(9, 8), "model.decoder.embed_positions.weight": places}
-    source = folder(tmp_path, config, tensors)
-    found = api.walk(source, {"text": "1 2 3 4 5 6", "tokens": "loaded", "scheme": "model"})
+    session = folder(tmp_path, config, tensors)
+    found = api.walk(session, {"text": "1 2 3 4 5 6", "tokens": "loaded", "scheme": "model"})
     np.testing.assert_array_equal(found["position_rows"], places[2:])  # four tokens: the table has no more
-    assert api.read(source, {"text": "1 2 3 4 5 6", "tokens": "loaded"})["count"] == 6
+    assert api.read(session, {"text": "1 2 3 4 5 6", "tokens": "loaded"})["count"] == 6
 
 
 @pytest.mark.parametrize("dim", [1, 3, 6, 8, 50])
@@ -131,17 +131,17 @@ def test_every_table_begins_with_a_text_and_a_scheme_that_fit_it(dim: int, tmp_p
     rows = drawn(9, dim)
     rows[1] = np.nan
     np.save(tmp_path / "table.npy", rows)
-    source = Source.open(tmp_path / "table.npy")
-    found = api.walk(source, api.begin(source))
+    session = Session.open(tmp_path / "table.npy")
+    found = api.walk(session, api.begin(session))
     assert found["ids"].tolist() == [0, 2, 3, 4, 5, 6]
     np.testing.assert_array_equal(found["rows"], rows[found["ids"]])
-    assert variance.shares(source, variance.begin(source))["missing"] is None
+    assert variance.shares(session, variance.begin(session))["missing"] is None
 
 
 def test_a_model_of_two_parts_begins_with_its_decoder(tmp_path: Path) -> None:
     config = {"model_type": "t5", "vocab_size": 9, "d_model": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1}
-    source = folder(tmp_path, config, {"shared.weight": drawn(9, 8)})
-    assert api.walk(source, api.begin(source))["causal"]
+    session = folder(tmp_path, config, {"shared.weight": drawn(9, 8)})
+    assert api.walk(session, api.begin(session))["causal"]
 
 
 def test_the_python_of_an_answer_gives_its_numbers(tmp_path: Path) -> None:
@@ -182,42 +182,42 @@ def test_a_list_of_words_begins_with_a_text_of_them(name: str, tmp_path: Path) -
     words, text, ids = VOCABULARIES[name]
     lines = [f"{word} {' '.join(['0.5'] * 4)}" for word in words]
     (tmp_path / "table.vec").write_text("\n".join([f"{len(words)} 4", *lines]), encoding="utf-8")
-    source = Source.open(tmp_path / "table.vec")
-    assert api.begin(source)["text"] == text
-    assert api.read(source, {"text": text, "tokens": "loaded"})["ids"].tolist() == ids
+    session = Session.open(tmp_path / "table.vec")
+    assert api.begin(session)["text"] == text
+    assert api.read(session, {"text": text, "tokens": "loaded"})["ids"].tolist() == ids
 
 
 def test_without_a_tokenizer_the_tokens_that_begin_words_are_looked_up(tmp_path: Path) -> None:
     words = ["the", "▁the", "cat", "▁cat", "s", ".", "▁."]
     lines = [f"{word} {' '.join(['0.5'] * 4)}" for word in words]
     (tmp_path / "table.vec").write_text("\n".join([f"{len(words)} 4", *lines]), encoding="utf-8")
-    source = Source.open(tmp_path / "table.vec")
-    found = api.walk(source, MODEL | {"scheme": "none", "text": "the cat s."})
+    session = Session.open(tmp_path / "table.vec")
+    found = api.walk(session, MODEL | {"scheme": "none", "text": "the cat s."})
     assert (found["words"], found["ids"].tolist()) == (["▁the", "▁cat", "s", "."], [1, 3, 4, 5])
     assert any("looked up whole" in note for note in found["notes"])
     with pytest.raises(TextError, match=r"'cats' .*\n.*no tokenizer.json"):
-        api.walk(source, MODEL | {"scheme": "none", "text": "the cats"})
+        api.walk(session, MODEL | {"scheme": "none", "text": "the cats"})
 
 
 def test_runs_of_a_comparison_have_tables_of_their_own(results: Path) -> None:
-    source = Source.open(results)
+    session = Session.open(results)
     assert (
-        runs(source)
-        == positions.schemes(source, {})["runs"]
+        runs(session)
+        == positions.schemes(session, {})["runs"]
         == sorted(found.stem for found in (results / "layers").iterdir())
     )
     text = {"text": "Max(1,2)", "tokens": "loaded"}
-    found = api.walk(source, text | {"scheme": "learned-1"})
+    found = api.walk(session, text | {"scheme": "learned-1"})
     saved = load_file(results / "layers" / "learned-1.safetensors")
     rows = len(found["ids"])
     np.testing.assert_array_equal(found["rows"], saved["tokens.weight"][found["ids"]])
     np.testing.assert_array_equal(found["position_rows"], saved["where.input.weight"][:rows])
-    mixed = next(run for run in runs(source) if run.startswith("rotary"))
-    other = api.walk(source, text | {"scheme": mixed})
+    mixed = next(run for run in runs(session) if run.startswith("rotary"))
+    other = api.walk(session, text | {"scheme": mixed})
     assert [door["door"] for door in other["doors"]] == ["query_key", "score"]
 
 
-def test_long_texts_are_cut_and_nothing_else_of_them_changes(real: Source) -> None:
+def test_long_texts_are_cut_and_nothing_else_of_them_changes(real: Session) -> None:
     found = api.read(real, {"text": "cat " * 100, "tokens": "loaded"})
     assert (found["count"], len(found["ids"]), len(found["words"])) == (102, api.MOST_TOKENS, api.MOST_TOKENS)
     assert len(api.walk(real, MODEL | {"text": "cat " * 100})["vectors"]) == api.MOST_TOKENS
@@ -237,45 +237,45 @@ def test_long_texts_are_cut_and_nothing_else_of_them_changes(real: Source) -> No
         ({"path": "/etc/passwd"}, SettingError, "no setting 'path'"),
     ],
 )
-def test_what_the_page_sends_is_checked(real: Source, change: dict[str, Any], error: type, message: str) -> None:
+def test_what_the_page_sends_is_checked(real: Session, change: dict[str, Any], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
-        QUESTIONS["pipeline.walk"](real, MODEL | change)
+        QUERIES["pipeline.walk"](real, MODEL | change)
 
 
-def test_what_is_not_there_is_said(fresh: Source, tmp_path: Path) -> None:
+def test_what_is_not_there_is_said(fresh: Session, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"positional encoding of .* is not known"):
         api.walk(fresh, MODEL | {"text": "Max(1)"})
     np.save(tmp_path / "table.npy", drawn(5, 8))
-    source = Source.open(tmp_path / "table.npy")
+    session = Session.open(tmp_path / "table.npy")
     with pytest.raises(SettingError, match="names no tokens"):
-        api.read(source, {"text": TEXT, "tokens": "loaded"})
+        api.read(session, {"text": TEXT, "tokens": "loaded"})
     with pytest.raises(TokenError, match="5 rows"):
-        api.walk(source, {"text": "7", "tokens": "loaded", "scheme": "none"})
+        api.walk(session, {"text": "7", "tokens": "loaded", "scheme": "none"})
     with pytest.raises(SettingError, match=r"positional encoding of .* is not known"):
-        scheme_of(source, "model")
+        scheme_of(session, "model")
 
 
 @pytest.mark.parametrize("view", [api, positions, variance])
-def test_what_a_view_begins_with_is_what_it_leaves_on_a_frozen_page(view: Any, fresh: Source, results: Path) -> None:
-    for source in (fresh, Source.open(results)):
-        left = view.left(source)
-        assert left is not None
-        assert view.begin(source) in [settings for _, settings in left.asked]
-        for name, settings in left.asked:
-            assert QUESTIONS[name](source, settings)
-        assert all(len(row) == len(sheet.head) for sheet in left.sheets for row in sheet.rows)
+def test_what_a_view_begins_with_is_what_it_exports(view: Any, fresh: Session, results: Path) -> None:
+    for session in (fresh, Session.open(results)):
+        exported = view.exported(session)
+        assert exported is not None
+        assert view.begin(session) in [settings for _, settings in exported.queries]
+        for name, settings in exported.queries:
+            assert QUERIES[name](session, settings)
+        assert all(len(row) == len(sheet.head) for sheet in exported.sheets for row in sheet.rows)
 
 
 def test_splitting_a_text_imports_no_torch(minilm: Path) -> None:
     code = (
-        "import sys; from whatwhere.studio.session import Source; from whatwhere.studio.api import pipeline\n"
-        f"pipeline.read(Source.open({str(minilm)!r}), {{'text': 'a cat', 'tokens': 'loaded'}})\n"
+        "import sys; from whatwhere.studio.session import Session; from whatwhere.studio.api import pipeline\n"
+        f"pipeline.read(Session.open({str(minilm)!r}), {{'text': 'a cat', 'tokens': 'loaded'}})\n"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_page_steps_through_a_text(look: Callable[..., dict[str, Any]], real: Source) -> None:
+def test_the_page_steps_through_a_text(look: Callable[..., dict[str, Any]], real: Session) -> None:
     found = look(real, "pipeline.mjs")
     right = api.walk(real, MODEL | {"text": "A dog", "scheme": "sinusoidal+rotary+alibi", "causal": True})
     assert found["chips"] == [f"{word}{n}" for n, word in enumerate(right["words"])]

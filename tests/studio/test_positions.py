@@ -14,9 +14,9 @@ from safetensors.numpy import load_file
 import whatwhere as ww
 from whatwhere import reference
 from whatwhere.errors import SettingError
-from whatwhere.studio.api import QUESTIONS
+from whatwhere.studio.api import QUERIES
 from whatwhere.studio.api import positions as api
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def cosines(rows: np.ndarray) -> np.ndarray:
     return np.asarray(unit @ unit.T)
 
 
-def test_the_loaded_table_is_seen_as_it_stands(real: Source, places: np.ndarray) -> None:
+def test_the_loaded_table_is_seen_as_it_stands(real: Session, places: np.ndarray) -> None:
     found = api.positions(real, {"scheme": "model", "rows": 2048})
     seen = found["vectors"]
     assert (found["rows"], found["longest"], found["door"]) == (512, 512, "input")
@@ -45,21 +45,21 @@ def test_the_loaded_table_is_seen_as_it_stands(real: Source, places: np.ndarray)
     np.testing.assert_allclose(found["by_distance"]["values"][0], cosines(places)[0], atol=1e-6)
 
 
-def test_the_path_keeps_distances_as_well_as_three_axes_can(real: Source, places: np.ndarray) -> None:
+def test_the_path_keeps_distances_as_well_as_three_axes_can(real: Session, places: np.ndarray) -> None:
     seen = api.positions(real, {"scheme": "model", "rows": 512})["vectors"]
     _, sizes, axes = np.linalg.svd(places - places.mean(axis=0), full_matrices=False)
     np.testing.assert_allclose(seen["share"], (sizes**2 / (sizes**2).sum())[:3])
     np.testing.assert_allclose(np.abs(seen["path"]), np.abs((places - places.mean(axis=0)) @ axes[:3].T), atol=1e-9)
 
 
-def test_the_sinusoid_is_the_reference(fresh: Source) -> None:
+def test_the_sinusoid_is_the_reference(fresh: Session) -> None:
     found = api.positions(fresh, {"scheme": "sinusoidal", "rows": 40, "dim": 16})
     np.testing.assert_allclose(found["fingerprint"]["values"], reference.sinusoid(np.arange(40), 16), atol=1e-7)
     assert found["vectors"]["outliers"].tolist() == []
     assert (found["longest"], found["vectors"]["trained"]) == (None, 40)
 
 
-def test_each_door_of_a_mixture_can_be_asked(fresh: Source) -> None:
+def test_each_door_of_a_mixture_can_be_asked(fresh: Session) -> None:
     asked = {"scheme": "sinusoidal+rotary+alibi", "rows": 8, "dim": 16, "heads": 2}
     turned = api.positions(fresh, asked | {"door": "query_key"})
     angles = np.outer(np.arange(8), 10_000.0 ** (-np.arange(0, 8, 2) / 8))
@@ -72,7 +72,7 @@ def test_each_door_of_a_mixture_can_be_asked(fresh: Source) -> None:
 
 
 @pytest.mark.parametrize("name", ww.catalogue)
-def test_every_scheme_has_an_answer(fresh: Source, name: str) -> None:
+def test_every_scheme_has_an_answer(fresh: Session, name: str) -> None:
     found = api.positions(fresh, {"scheme": name, "rows": 12, "dim": 24, "heads": 2})
     content = name in ("none", "fox", "cope", "shaw", "transformer-xl", "deberta")
     assert (found["fingerprint"] is None) == (found["by_distance"] is None) == content
@@ -80,7 +80,7 @@ def test_every_scheme_has_an_answer(fresh: Source, name: str) -> None:
 
 
 def test_runs_show_what_they_learned(results: Path) -> None:
-    found = api.positions(Source.open(results), {"scheme": "learned-0", "rows": 128})
+    found = api.positions(Session.open(results), {"scheme": "learned-0", "rows": 128})
     saved = load_file(results / "layers" / "learned-0.safetensors")["where.input.weight"]
     assert found["rows"] == len(saved)
     np.testing.assert_array_equal(found["fingerprint"]["values"], saved)
@@ -92,7 +92,7 @@ def test_a_table_that_is_not_finite_says_where(tmp_path: Path) -> None:
     table = np.ones((6, 4), np.float32)
     table[3, 1] = np.nan
     save_file({"wte.weight": np.ones((9, 4), np.float32), "wpe.weight": table}, tmp_path / "model.safetensors")
-    found = api.positions(Source.open(tmp_path / "model.safetensors"), {"scheme": "model"})
+    found = api.positions(Session.open(tmp_path / "model.safetensors"), {"scheme": "model"})
     assert found["vectors"] == {"missing": "1 rows hold numbers that are not finite, the first at position 3."}
     assert np.isnan(found["fingerprint"]["values"][3, 1])
 
@@ -106,12 +106,12 @@ def test_a_table_that_is_not_finite_says_where(tmp_path: Path) -> None:
         ({"scheme": "rotary", "axes": "1,2"}, "no setting 'axes'"),
     ],
 )
-def test_what_the_page_sends_is_checked(fresh: Source, settings: dict[str, Any], message: str) -> None:
+def test_what_the_page_sends_is_checked(fresh: Session, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        QUESTIONS["positions.shown"](fresh, settings)
+        QUERIES["positions.shown"](fresh, settings)
 
 
-def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]], real: Source) -> None:
+def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]], real: Session) -> None:
     found = look(real, "positions.mjs")
     seen = api.positions(real, {"scheme": "model", "rows": 64})["vectors"]
     assert found["figures"] == [

@@ -14,13 +14,13 @@ from safetensors.numpy import load_file, save_file
 from whatwhere.errors import SettingError
 from whatwhere.studio.api import replay as api
 from whatwhere.studio.jobs import Stopped
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 
 @pytest.fixture(scope="module")
-def source(results: Path) -> Source:
+def session(results: Path) -> Session:
     """Open a small comparison."""
-    return Source.open(results)
+    return Session.open(results)
 
 
 @pytest.fixture
@@ -33,17 +33,17 @@ def quiet(share: float, said: str) -> None:
     """Report to nobody."""
 
 
-def test_the_runs_are_named_as_their_tensors_are(source: Source) -> None:
-    found = api.runs(source, {})
-    assert all(f"{run.name}/tokens.weight" in source.checkpoint.tensors for run in found.runs)
+def test_the_runs_are_named_as_their_tensors_are(session: Session) -> None:
+    found = api.runs(session, {})
+    assert all(f"{run.name}/tokens.weight" in session.checkpoint.tensors for run in found.runs)
     assert [(run.scheme, run.seed) for run in found.runs] == [
         (scheme, seed) for scheme in ("learned", "rotary+alibi") for seed in (0, 1)
     ]
     assert {"none", "rotary", "alibi"} <= set(found.schemes)
 
 
-def test_the_frames_are_those_of_the_run(source: Source, results: Path) -> None:
-    found = api.frames(source, {"run": "learned-1"})
+def test_the_frames_are_those_of_the_run(session: Session, results: Path) -> None:
+    found = api.frames(session, {"run": "learned-1"})
     trace = load_file(results / "traces/learned-1.safetensors")
     layer = load_file(results / "layers/learned-1.safetensors")
     frames = found.frames
@@ -56,12 +56,12 @@ def test_the_frames_are_those_of_the_run(source: Source, results: Path) -> None:
     assert list(zip(found.loss_steps.tolist(), found.losses.tolist(), strict=True)) == [
         tuple(pair) for pair in record["losses"]
     ]
-    assert found.words[:4] == source.words[:4]
+    assert found.words[:4] == session.words[:4]
 
 
 @pytest.mark.parametrize("of", ["table", "change"])
-def test_the_plane_is_that_of_the_end_for_all_steps(source: Source, of: str) -> None:
-    frames = api.frames(source, {"run": "learned-0"}).frames
+def test_the_plane_is_that_of_the_end_for_all_steps(session: Session, of: str) -> None:
+    frames = api.frames(session, {"run": "learned-0"}).frames
     tables = frames.tables.astype(np.float64)
     if of == "change":
         tables = tables - tables[0]
@@ -75,8 +75,8 @@ def test_the_plane_is_that_of_the_end_for_all_steps(source: Source, of: str) -> 
     np.testing.assert_allclose(found.places, right * signs, atol=1e-5)
 
 
-def test_the_number_line_ends_as_the_run_measured(source: Source, results: Path) -> None:
-    line = api.frames(source, {"run": "learned-0"}).frames.line
+def test_the_number_line_ends_as_the_run_measured(session: Session, results: Path) -> None:
+    line = api.frames(session, {"run": "learned-0"}).frames.line
     record = json.loads((results / "runs/learned-0.json").read_text(encoding="utf-8"))["result"]
     assert line.r[-1] == pytest.approx(record["token_table"][-1]["number_line"], rel=1e-4)
     assert np.isnan(line.r[0]), "nothing is written yet"
@@ -86,16 +86,16 @@ def test_the_number_line_ends_as_the_run_measured(source: Source, results: Path)
     np.testing.assert_allclose(line.along.sum(axis=1), 0, atol=1e-12)
 
 
-def test_attention_is_that_of_the_trace(source: Source, results: Path) -> None:
-    name = next(run.name for run in api.runs(source, {}).runs if run.scheme == "rotary+alibi")
-    found = api.attention(source, {"run": name})
+def test_attention_is_that_of_the_trace(session: Session, results: Path) -> None:
+    name = next(run.name for run in api.runs(session, {}).runs if run.scheme == "rotary+alibi")
+    found = api.attention(session, {"run": name})
     trace = load_file(results / f"traces/{name}.safetensors")
     assert [each.length for each in found.lengths] == [3, 6]
     for each in found.lengths:
         np.testing.assert_array_equal(each.layers, trace[f"attention@{each.length}"])
         assert each.distances.tolist() == list(range(2 * each.length + 2))
         assert each.even.shape == (2, len(each.distances))
-    assert [each.length for each in api.attention(source, {"run": "learned-0"}).lengths] == [3]
+    assert [each.length for each in api.attention(session, {"run": "learned-0"}).lengths] == [3]
 
 
 def test_runs_without_a_trace_have_their_first_table_and_their_last(copy: Path) -> None:
@@ -103,18 +103,18 @@ def test_runs_without_a_trace_have_their_first_table_and_their_last(copy: Path) 
     for run in content["runs"]:
         run["trace"] = ""
     (copy / "results.json").write_text(json.dumps(content), encoding="utf-8")
-    source = Source.open(copy)
-    found = api.frames(source, {"run": "learned-0"})
+    session = Session.open(copy)
+    found = api.frames(session, {"run": "learned-0"})
     layer = load_file(copy / "layers/learned-0.safetensors")
     assert found.frames.steps.tolist() == [0, 7]
     np.testing.assert_array_equal(found.frames.tables, np.stack([layer["tokens.weight@0"], layer["tokens.weight"]]))
     assert len(found.losses) == 7
     shutil.rmtree(copy / "layers")
-    found = api.frames(Source.open(copy), {"run": "learned-0"})
+    found = api.frames(Session.open(copy), {"run": "learned-0"})
     assert (found.frames, len(found.losses)) == (None, 7)
     assert "not in its folder" in (found.missing or "")
-    assert "no attention was recorded" in (api.attention(source, {"run": "learned-0"}).missing or "")
-    assert not any(run.traced for run in api.runs(source, {}).runs)
+    assert "no attention was recorded" in (api.attention(session, {"run": "learned-0"}).missing or "")
+    assert not any(run.traced for run in api.runs(session, {}).runs)
 
 
 def test_a_training_that_diverged_has_no_film(copy: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_training_that_diverged_has_no_film(copy: Path) -> None:
     trace = load_file(path)
     trace["tables"][2, 3, 4] = np.inf
     save_file(trace, path)
-    assert "diverged" in (api.frames(Source.open(copy), {"run": "learned-0"}).missing or "")
+    assert "diverged" in (api.frames(Session.open(copy), {"run": "learned-0"}).missing or "")
 
 
 def test_an_encoder_looks_both_ways(copy: Path) -> None:
@@ -131,7 +131,7 @@ def test_an_encoder_looks_both_ways(copy: Path) -> None:
     (copy / "results.json").write_text(json.dumps(content), encoding="utf-8")
     path = copy / "traces/learned-0.safetensors"
     save_file({"attention@3": np.zeros((2, 2, 15), np.float32)}, path)
-    (found,) = api.attention(Source.open(copy), {"run": "learned-0"}).lengths
+    (found,) = api.attention(Session.open(copy), {"run": "learned-0"}).lengths
     assert (found.distances.tolist(), found.even) == (list(range(-7, 8)), None)
 
 
@@ -139,32 +139,32 @@ def test_an_encoder_looks_both_ways(copy: Path) -> None:
     ("settings", "said"),
     [({"run": "x"}, "has no run 'x'"), ({}, "must be a text"), ({"run": "x", "at": 1}, "no setting")],
 )
-def test_other_runs_are_refused(source: Source, settings: Any, said: str) -> None:
+def test_other_runs_are_refused(session: Session, settings: Any, said: str) -> None:
     for ask in (api.frames, api.attention):
         with pytest.raises(SettingError, match=said):
-            ask(source, settings)
+            ask(session, settings)
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [({"steps": 801}, "from 1 to 800"), ({"scheme": "/etc"}, "must be one of"), ({"seed": -1}, "from 0 to 9")],
 )
-def test_what_is_trained_here_is_bounded(fresh: Source, settings: Any, said: str) -> None:
+def test_what_is_trained_here_is_bounded(fresh: Session, settings: Any, said: str) -> None:
     with pytest.raises(SettingError, match=said):
         api.train(fresh, settings, quiet)
 
 
 def test_a_run_is_trained_here_told_of_and_kept() -> None:
-    source, told = Source.open(), []
+    session, told = Session.open(), []
     settings = {"scheme": "alibi", "steps": 3, "seed": 1}
-    found = api.train(source, settings, lambda share, said: told.append((share, said)))
+    found = api.train(session, settings, lambda share, said: told.append((share, said)))
     assert [said for _, said in told] == ["building the model", "step 1 of 3", "step 2 of 3", "measuring"]
     assert found.frames.frames.steps.tolist() == [0, 2, 3]
     assert [each.length for each in found.attention.lengths] == [6, 32]
     assert found.lengths.tolist() == [2, 3, 4, 5, 6, 8, 12, 16, 24, 32]
     assert ((found.scores >= 0) & (found.scores <= 1)).all()
     told.clear()
-    assert api.train(source, settings, lambda share, said: told.append((share, said))) is found
+    assert api.train(session, settings, lambda share, said: told.append((share, said))) is found
     assert told == []
 
 
@@ -174,12 +174,12 @@ def test_a_training_ends_where_nobody_waits() -> None:
             raise Stopped
 
     with pytest.raises(Stopped):
-        api.train(Source.open(), {"steps": 800}, stop)
+        api.train(Session.open(), {"steps": 800}, stop)
 
 
-def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], source: Source) -> None:
-    found = look(source, "replay.mjs")
-    frames = api.frames(source, {"run": "learned-0"})
+def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], session: Session) -> None:
+    found = look(session, "replay.mjs")
+    frames = api.frames(session, {"run": "learned-0"})
     assert found["titles"] == [
         "What training wrote, on a plane", "Loss", "The digits on a line", "What training wrote after step 7"
     ]  # fmt: skip
@@ -196,7 +196,7 @@ def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], source: Sou
     rows = [line.split(",") for line in found["csv"].removeprefix("\ufeff").splitlines()[3:12]]
     np.testing.assert_allclose([float(row[1]) for row in rows], places[-1, 2:11, 0], rtol=1e-6)
     assert found["played"] == "step 7 of 7"
-    attention = api.attention(source, {"run": "learned-0"}).lengths[0]
+    attention = api.attention(session, {"run": "learned-0"}).lengths[0]
     shown = [float(row.split(",")[1]) for row in found["weights"].splitlines()[1:]]
     np.testing.assert_allclose(shown, attention.layers[0, 0], rtol=1e-6)
     assert found["layers"] == ["Layer 0, 3 arguments", "Layer 1, 3 arguments"]
@@ -210,7 +210,7 @@ def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], source: Sou
 
 def test_the_page_trains_where_nothing_is_open(look: Callable[..., dict[str, Any]], monkeypatch: Any) -> None:
     monkeypatch.setattr(api, "STEPS", (2, 100))
-    found = look(Source.open(), "trained.mjs")
+    found = look(Session.open(), "trained.mjs")
     assert found["output"].startswith("step 2 of 2, loss ")
     assert "answers rightly at 2 arguments" in found["scores"]
     assert found["layers"][0] == "Layer 0, 6 arguments"

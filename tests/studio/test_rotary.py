@@ -16,9 +16,9 @@ from safetensors.numpy import save_file
 from whatwhere import reference
 from whatwhere.errors import SettingError
 from whatwhere.studio.api import rotary as api
-from whatwhere.studio.api.parameters import Knob, turned
+from whatwhere.studio.api.parameters import Parameter, turned
 from whatwhere.studio.schemes import layer_names
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 LLAMA = {
     "model_type": "llama", "vocab_size": 8, "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 3,
@@ -41,16 +41,16 @@ GEMMA = {
 }  # fmt: skip
 
 
-def opened(folder: Path, config: dict[str, Any]) -> Source:
+def opened(folder: Path, config: dict[str, Any]) -> Session:
     """Open a model that has little more than a configuration."""
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     table = np.ones((8, config["hidden_size"]), np.float32)
     save_file({"model.embed_tokens.weight": table}, folder / "model.safetensors")
-    return Source.open(folder)
+    return Session.open(folder)
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Source:
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Session:
     """Open what Llama 3.1 says of its positions."""
     return opened(tmp_path_factory.mktemp("llama"), LLAMA)
 
@@ -73,7 +73,7 @@ SETTINGS = "head_dim=48 rotary_dim=40 theta=20000 original_length=512 factor=6"
         ("scaling=proportional share=0.3", reference.proportional_frequencies(40, 20_000.0, 0.3, 6.0)),
     ],
 )
-def test_every_scaling_turns_as_the_reference_does(fresh: Source, said: str, right: list[float]) -> None:
+def test_every_scaling_turns_as_the_reference_does(fresh: Session, said: str, right: list[float]) -> None:
     found = api.lab(fresh, {"a": f"{SETTINGS} {said}", "b": f"{SETTINGS} scaling=none", "claimed": 2000})
     side, plain = found["sides"][0], reference.inverse_frequencies(40, 20_000.0)
     assert side["problem"] is None
@@ -93,12 +93,12 @@ def test_every_scaling_turns_as_the_reference_does(fresh: Source, said: str, rig
     np.testing.assert_allclose(found["cosines"]["b"], 1.0)
 
 
-def test_the_lab_begins_with_the_models_own_settings_and_the_same_unscaled(llama: Source) -> None:
+def test_the_lab_begins_with_the_models_own_settings_and_the_same_unscaled(llama: Session) -> None:
     found = api.lab(llama, {})
     one, other = found["sides"]
     assert found["missing"] is None
     assert (one["scaling"], other["scaling"], found["claimed"]) == ("llama3", "none", 131_072)
-    assert {knob["name"]: knob["value"] for knob in one["knobs"]} == {
+    assert {parameter["name"]: parameter["value"] for parameter in one["parameters"]} == {
         "head_dim": 128, "rotary_dim": 128, "theta": 500_000.0, "original_length": 8192, "factor": 8.0,
         "low_frequency_factor": 1.0, "high_frequency_factor": 4.0,
     }  # fmt: skip
@@ -110,9 +110,11 @@ def test_the_lab_begins_with_the_models_own_settings_and_the_same_unscaled(llama
     assert other["unfinished_claimed"] == sum(each > 131_072 for each in wavelengths)
 
 
-def test_what_is_said_of_a_side_is_on_top_of_where_it_begins(llama: Source) -> None:
+def test_what_is_said_of_a_side_is_on_top_of_where_it_begins(llama: Session) -> None:
     found = api.lab(llama, {"a": "factor=32", "b": "from=plain scaling=ntk", "claimed": 9000})
-    one, other = ({knob["name"]: knob["value"] for knob in side["knobs"]} for side in found["sides"])
+    one, other = (
+        {parameter["name"]: parameter["value"] for parameter in side["parameters"]} for side in found["sides"]
+    )
     assert (found["sides"][0]["scaling"], one["factor"], one["theta"]) == ("llama3", 32.0, 500_000.0)
     assert (found["sides"][1]["scaling"], other["factor"], other["theta"]) == ("ntk", 4.0, 10_000.0)
     assert found["claimed"] == 9000
@@ -133,14 +135,17 @@ def test_lists_of_factors_are_the_models_own(tmp_path: Path) -> None:
 
 def test_kinds_of_layers_are_laid_over_each_other(tmp_path: Path) -> None:
     found = api.lab(opened(tmp_path, GEMMA), {})
-    thetas = [next(knob["value"] for knob in side["knobs"] if knob["name"] == "theta") for side in found["sides"]]
+    thetas = [
+        next(parameter["value"] for parameter in side["parameters"] if parameter["name"] == "theta")
+        for side in found["sides"]
+    ]
     assert sorted(thetas) == [10_000.0, 1_000_000.0]
     assert {start["said"] for start in found["starts"]} == {
         "this model, layers 0, 2", "this model, layers 1, 3", "a plain rotary",
     }  # fmt: skip
 
 
-def test_models_without_a_rotary_say_so_and_the_lab_is_plain(real: Source, fresh: Source) -> None:
+def test_models_without_a_rotary_say_so_and_the_lab_is_plain(real: Session, fresh: Session) -> None:
     assert api.lab(real, {})["missing"] == "no layer of this model rotates queries and keys"
     found = api.lab(fresh, {})
     assert found["missing"] == "nothing is loaded"
@@ -153,12 +158,12 @@ def test_a_configuration_that_is_refused_leaves_a_plain_lab(tmp_path: Path) -> N
     assert found["sides"][0]["from"] == "plain"
 
 
-def test_what_the_library_refuses_is_said_beside_the_sliders(fresh: Source) -> None:
+def test_what_the_library_refuses_is_said_beside_the_sliders(fresh: Session) -> None:
     found = api.lab(fresh, {"a": "scaling=llama3 high_frequency_factor=0.5", "b": "head_dim=32 rotary_dim=64"})
     one, other = found["sides"]
     assert one["problem"].startswith("Llama3 got low_frequency_factor=1.0 and high_frequency_factor=0.5")
     assert "head_dim=32" in other["problem"]
-    assert {knob["name"] for knob in one["knobs"]} >= {"low_frequency_factor", "high_frequency_factor"}
+    assert {parameter["name"] for parameter in one["parameters"]} >= {"low_frequency_factor", "high_frequency_factor"}
     assert found["cosines"] == {"between": None, "a": None, "b": None}
 
 
@@ -176,25 +181,30 @@ def test_what_the_library_refuses_is_said_beside_the_sliders(fresh: Source) -> N
         ({"c": ""}, "no setting 'c'"),
     ],
 )
-def test_what_the_page_sends_is_checked(fresh: Source, settings: dict[str, Any], message: str) -> None:
+def test_what_the_page_sends_is_checked(fresh: Session, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         api.lab(fresh, settings)
 
 
 def test_knobs_are_read_by_their_kind() -> None:
-    knobs = (Knob("n", 3, 1, 9), Knob("x", 0.5, 0, 1, most=2), Knob("on", True), Knob("how", "a", choices=("a", "b")))
-    assert turned("n=4 x=2 on=false how=b", knobs) == {"n": 4, "x": 2.0, "on": False, "how": "b"}
-    assert turned("", knobs) == {}
+    parameters = (
+        Parameter("n", 3, 1, 9),
+        Parameter("x", 0.5, 0, 1, most=2),
+        Parameter("on", True),
+        Parameter("how", "a", choices=("a", "b")),
+    )
+    assert turned("n=4 x=2 on=false how=b", parameters) == {"n": 4, "x": 2.0, "on": False, "how": "b"}
+    assert turned("", parameters) == {}
     assert layer_names([0, 2, 3, 4, 9]) == "layers 0, 2–4, 9"
 
 
-def test_the_page_turns_what_the_api_answers(look: Callable[..., dict[str, Any]], llama: Source) -> None:
+def test_the_page_turns_what_the_api_answers(look: Callable[..., dict[str, Any]], llama: Session) -> None:
     found = look(llama, "rotary.mjs")
     one, other = api.lab(llama, {})["sides"]
     for shown, side in (("a", one), ("b", other)):
         assert found[shown]["scaling"] == side["scaling"]
-        known = {f"{knob['name']}, exactly": knob["value"] for knob in side["knobs"]}
-        assert found[shown]["knobs"] == known
+        known = {f"{parameter['name']}, exactly": parameter["value"] for parameter in side["parameters"]}
+        assert found[shown]["parameters"] == known
         assert f"{side['unfinished']} of 64 pairs make no full turn in the trained 8,192" in found[shown]["facts"]
         assert f"{side['unfinished_claimed']} make no full turn in 131,072" in found[shown]["facts"]
     assert found["address"] == "#/rotary"
@@ -205,12 +215,12 @@ def test_the_page_turns_what_the_api_answers(look: Callable[..., dict[str, Any]]
     *lines, last = found["how"].splitlines()
     exec("\n".join(lines), said)  # what the page says gives the same numbers
     np.testing.assert_array_equal(eval(last, said).wavelengths, other["wavelengths"])
-    turned_to = found["turned"]["knobs"]["factor, exactly"]
+    turned_to = found["turned"]["parameters"]["factor, exactly"]
     assert 8 < turned_to < 16
     assert found["turned"]["address"] == f"#/rotary?a=factor%3D{turned_to:g}"
     after = api.lab(llama, {"a": f"factor={turned_to}"})["sides"][0]
     assert f"{after['unfinished_claimed']} make no full turn in 131,072" in found["turned"]["facts"]
-    assert (found["yarn"]["scaling"], found["yarn"]["knobs"]["factor, exactly"]) == ("yarn", turned_to)
+    assert (found["yarn"]["scaling"], found["yarn"]["parameters"]["factor, exactly"]) == ("yarn", turned_to)
     agree = api.lab(llama, {"a": f"factor={turned_to} scaling=yarn"})["cosines"]["between"]
     assert f"the cosine of A and B is {agree[-1]:.3f}" in found["note"].replace("−", "-")
     assert found["refused"].startswith("YaRN got beta_fast=32.0 and beta_slow=40.0")

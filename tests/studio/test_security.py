@@ -9,10 +9,10 @@ from starlette.testclient import TestClient
 from whatwhere.errors import SettingError
 from whatwhere.studio.security import BLOCKED, Key, confined
 from whatwhere.studio.server import LARGEST_REQUEST, bound
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 ADDRESS = "http://127.0.0.1:4321"
-QUESTION = "/ask/about"
+QUESTION = "/query/about"
 
 
 def test_the_key_of_the_start_address_becomes_a_cookie(client: TestClient, key: Key) -> None:
@@ -128,7 +128,7 @@ def test_questions_are_bounded_and_objects(inside: TestClient) -> None:
     for wrong in (b"[]", b"1", b"{", b"\xff", b"[" * 50_000):
         answer = inside.post(QUESTION, content=wrong)
         assert (answer.status_code, answer.json()["error"]) == (400, "request")
-    assert inside.post("/ask/os.system", json={}).status_code == 404
+    assert inside.post("/query/os.system", json={}).status_code == 404
     assert inside.post("/jobs/os.system", json={}).status_code == 404
 
 
@@ -143,21 +143,21 @@ def test_ports_that_browsers_refuse_are_not_taken() -> None:
             bound(port)
 
 
-def test_our_errors_come_in_their_words_and_others_without_theirs(fresh: Source, key: Key, page: Path) -> None:
+def test_our_errors_come_in_their_words_and_others_without_theirs(fresh: Session, key: Key, page: Path) -> None:
     from whatwhere.studio.server import create_app
 
-    def refuse(source, settings):
+    def refuse(session, settings):
         raise SettingError("seven is too many.")
 
-    def fall(source, settings):
+    def fall(session, settings):
         raise ZeroDivisionError("/home/somebody")
 
     app = create_app(fresh, key, page, {"refuse": refuse, "fall": fall})
     with TestClient(app, base_url=ADDRESS, raise_server_exceptions=False) as client:
         client.get("/", params={"token": key.token})
-        answer = client.post("/ask/refuse")
+        answer = client.post("/query/refuse")
         assert (answer.status_code, answer.json()) == (400, {"error": "SettingError", "message": "seven is too many."})
-        answer = client.post("/ask/fall")
+        answer = client.post("/query/fall")
         assert (answer.status_code, answer.json()["error"]) == (500, "internal")
         assert "somebody" not in answer.text
         assert "content-security-policy" in answer.headers

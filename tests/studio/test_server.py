@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.security import Key
 from whatwhere.studio.server import PAGE, bound, create_app
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 from whatwhere.studio.wire import MEDIA_TYPE, unpack
 
 ADDRESS = "http://127.0.0.1:4321"
@@ -30,18 +30,18 @@ built = pytest.mark.skipif(
 
 
 def test_a_question_is_answered_in_binary(inside: TestClient) -> None:
-    answer = inside.post("/ask/tokens.card", json={"token": "Max"})
+    answer = inside.post("/query/tokens.card", json={"token": "Max"})
     assert (answer.status_code, answer.headers["content-type"]) == (200, MEDIA_TYPE)
     assert unpack(answer.content)["tables"]["input"]["row"].shape == (64,)
 
 
-def test_a_job_is_started_followed_and_fetched(fresh: Source, key: Key, page: Path) -> None:
+def test_a_job_is_started_followed_and_fetched(fresh: Session, key: Key, page: Path) -> None:
     gate = threading.Event()
 
-    def work(source: Source, settings: Any, report: Report) -> dict[str, Any]:
+    def work(session: Session, settings: Any, report: Report) -> dict[str, Any]:
         while not gate.wait(0.005):
             report(0.25, settings["word"])
-        return {"rows": source.table().rows}
+        return {"rows": session.table().rows}
 
     app = create_app(fresh, key, page, {}, {"work": work})
     with TestClient(app, base_url=ADDRESS) as client:
@@ -49,12 +49,14 @@ def test_a_job_is_started_followed_and_fetched(fresh: Source, key: Key, page: Pa
         number = client.post("/jobs/work", json={"word": "going"}).json()["id"]
         assert client.get(f"/jobs/{number}").status_code == 409
         threading.Timer(0.3, gate.set).start()
-        told = []
+        reports = []
         with client.stream("GET", f"/jobs/{number}/events") as events:
             assert events.headers["content-type"].startswith("text/event-stream")
-            told = [json.loads(line.removeprefix("data: ")) for line in events.iter_lines() if line.startswith("data")]
-        assert told[-1] == {"id": number, "state": "done", "share": 1.0, "said": "going"}
-        assert any(each["share"] == 0.25 for each in told)
+            reports = [
+                json.loads(line.removeprefix("data: ")) for line in events.iter_lines() if line.startswith("data")
+            ]
+        assert reports[-1] == {"id": number, "state": "done", "fraction": 1.0, "message": "going"}
+        assert any(each["fraction"] == 0.25 for each in reports)
         assert unpack(client.get(f"/jobs/{number}").content) == {"rows": 20}
         gate.clear()
         other = client.post("/jobs/work", json={"word": "again"}).json()["id"]
@@ -87,8 +89,8 @@ def test_the_program_serves_every_file_of_the_page(program: tuple[Any, dict[str,
             answer = client.get(f"{base}/{file.name}")
             assert (answer.status_code, answer.content) == (200, file.read_bytes())
             assert answer.headers["content-type"].startswith(kinds[file.suffix])
-        assert unpack(client.post(f"{base}/ask/about", json={}).content)["kind"] == "fresh"
-        assert client.post(f"{base}/ask/about", headers={"host": "evil.example"}).status_code == 400
+        assert unpack(client.post(f"{base}/query/about", json={}).content)["kind"] == "fresh"
+        assert client.post(f"{base}/query/about", headers={"host": "evil.example"}).status_code == 400
 
 
 @built
@@ -118,8 +120,8 @@ def test_an_interrupt_ends_the_program_quietly_even_while_somebody_listens() -> 
         ]
 
 
-def test_a_page_that_was_not_bundled_is_said_to_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: Source
+def test_a_page_that_was_not_bundled_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: Session
 ) -> None:
     from whatwhere.errors import MissingExtra
     from whatwhere.studio import server
@@ -131,9 +133,9 @@ def test_a_page_that_was_not_bundled_is_said_to_be(
 
 def test_asking_for_tokens_imports_no_torch(minilm: Path) -> None:
     code = (
-        "import sys; from whatwhere.studio.session import Source; from whatwhere.studio.api import QUESTIONS; import "
-        "whatwhere.studio.server; s = Source.open(sys.argv[1]); QUESTIONS['about'](s, {}); "
-        "QUESTIONS['tokens.neighbors'](s, {'token': 'king'}); sys.exit('torch' in sys.modules)"
+        "import sys; from whatwhere.studio.session import Session; from whatwhere.studio.api import QUERIES; import "
+        "whatwhere.studio.server; s = Session.open(sys.argv[1]); QUERIES['about'](s, {}); "
+        "QUERIES['tokens.neighbors'](s, {'token': 'king'}); sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, minilm], check=True, timeout=120)
 
@@ -151,8 +153,8 @@ def test_small_answers_are_sent_at_once() -> None:
         with bound() as listening:
             server = await loop.create_server(Noting, sock=listening)
             with socket.create_connection(listening.getsockname()):
-                told = await asyncio.wait_for(found, 30)
+                answer = await asyncio.wait_for(found, 30)
             server.close()
-            return told
+            return answer
 
     assert asyncio.run(accepted()) != 0

@@ -17,11 +17,11 @@ from safetensors.numpy import load_file
 
 from whatwhere.analysis.token_map import TokenMap, make_map
 from whatwhere.errors import SettingError, ShapeError, TextError
-from whatwhere.studio.api import QUESTIONS, WORKS, token_map
+from whatwhere.studio.api import JOBS, QUERIES, token_map
 from whatwhere.studio.corpus import Corpus
 from whatwhere.studio.jobs import Report, Stopped
-from whatwhere.studio.session import Source
-from whatwhere.studio.subprocess_job import run_apart
+from whatwhere.studio.session import Session
+from whatwhere.studio.subprocess_job import run_in_subprocess
 
 
 @pytest.fixture(scope="module")
@@ -37,34 +37,34 @@ def texts(packed: Mapping[str, np.ndarray]) -> list[str]:
     return [raw[a:b].decode() for a, b in zip(starts, packed["ends"].tolist(), strict=False)]
 
 
-def test_places_are_the_principal_components(real: Source, table: np.ndarray) -> None:
-    found = token_map.places(real, {})
+def test_points_are_the_principal_components(real: Session, table: np.ndarray) -> None:
+    found = token_map.points(real, {})
     centered = table - table.mean(axis=0)
     values, vectors = np.linalg.eigh(centered.T @ centered)
-    places = found["places"].astype(np.float64)
+    coordinates = found["coordinates"].astype(np.float64)
     # The axes come from 16,384 of the rows: they are those of all rows, but for the chance of the draw.
     for axis in (0, 1):
-        assert abs(np.corrcoef(places[:, axis], centered @ vectors[:, -1 - axis])[0, 1]) > 0.98
+        assert abs(np.corrcoef(coordinates[:, axis], centered @ vectors[:, -1 - axis])[0, 1]) > 0.98
         assert found["share"][axis] == pytest.approx(values[-1 - axis] / values.sum(), rel=0.05)
     assert found["ids"].tolist() == list(range(30522))
     assert (found["drawn"], found["shown"], found["left_out"], found["asked"]) == (True, 30522, 0, 1000)
     assert found["chance"] == pytest.approx(10 / 30521)
 
 
-def test_the_trust_is_what_brute_force_finds(fresh: Source) -> None:
-    found = token_map.places(fresh, {})
+def test_the_trust_is_what_brute_force_finds(fresh: Session) -> None:
+    found = token_map.points(fresh, {})
     weight = fresh.table().weight.astype(np.float64)
     unit = weight / np.linalg.norm(weight, axis=1, keepdims=True)
-    places = found["places"].astype(np.float64)
+    coordinates = found["coordinates"].astype(np.float64)
     same = 0
     for n in range(20):
-        cosines, away = unit @ unit[n], np.linalg.norm(places - places[n], axis=1)
+        cosines, away = unit @ unit[n], np.linalg.norm(coordinates - coordinates[n], axis=1)
         cosines[n], away[n] = -2, np.inf
         same += len(set(np.argsort(-cosines)[:10].tolist()) & set(np.argsort(away)[:10].tolist()))
     assert found["kept"] == pytest.approx(same / 200)
 
 
-def test_labels_say_what_the_vocabulary_does(real: Source, table: np.ndarray) -> None:
+def test_labels_say_what_the_vocabulary_does(real: Session, table: np.ndarray) -> None:
     found = token_map.labels(real, {})
     words, meant = texts(found["words"]), texts(found["texts"])
     assert words == real.words
@@ -75,7 +75,7 @@ def test_labels_say_what_the_vocabulary_does(real: Source, table: np.ndarray) ->
     np.testing.assert_allclose(found["norms"], np.linalg.norm(table, axis=1), rtol=1e-6)
 
 
-def test_true_neighbors_of_one_and_of_all(real: Source, fresh: Source, table: np.ndarray) -> None:
+def test_true_neighbors_of_one_and_of_all(real: Session, fresh: Session, table: np.ndarray) -> None:
     found = token_map.near(real, {"token": "king", "k": 5})
     cosines = table @ table[2332] / np.linalg.norm(table, axis=1) / np.linalg.norm(table[2332])
     cosines[2332] = -2
@@ -90,54 +90,54 @@ def test_rows_that_are_left_out_keep_the_ids_of_the_others(tmp_path: Path) -> No
     weight = np.random.default_rng(0).standard_normal((30, 5)).astype(np.float32)
     weight[4, 2] = np.inf
     np.save(tmp_path / "table.npy", weight)
-    source = Source.open(tmp_path / "table.npy")
-    found = token_map.places(source, {})
+    session = Session.open(tmp_path / "table.npy")
+    found = token_map.points(session, {})
     assert (found["left_out"], found["rows"]) == (1, 30)
     assert found["ids"].tolist() == [n for n in range(30) if n != 4]
-    labels = token_map.labels(source, {})
+    labels = token_map.labels(session, {})
     assert np.isnan(labels["norms"][4])
     assert texts(labels["words"]) == []
     assert {labels["kind_names"][n] for n in labels["kinds"]} == {"no token"}
-    assert 4 not in token_map.neighbors(source, {})["ids"]
+    assert 4 not in token_map.neighbors(session, {})["ids"]
 
 
 def test_a_corpus_is_counted(tmp_path: Path) -> None:
     text = tmp_path / "corpus.txt"
     text.write_text("Max First\nMax ( Max\n", encoding="utf-8")
-    source = Source.open(corpus=text)
-    found = token_map.frequencies(source, {})
-    words = source.words
+    session = Session.open(corpus=text)
+    found = token_map.frequencies(session, {})
+    words = session.words
     assert (found["corpus"], found["whole"], found["total"]) == ("corpus.txt", True, int(found["counts"].sum()))
     assert [found["counts"][words.index(word)] for word in ("Max", "First", "(", "Last")] == [3, 1, 1, 0]
-    assert token_map.frequencies(Source.open(), {})["counts"] is None
+    assert token_map.frequencies(Session.open(), {})["counts"] is None
     text.write_bytes(b"\xff\xfe")
     with pytest.raises(TextError, match="not UTF-8"):
         Corpus(text)
 
 
-def test_a_map_of_another_process_is_kept(fresh: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_map_of_another_process_is_kept(fresh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     table, told = fresh.table().weight, []
-    found = run_apart(make_map, lambda share, said: told.append(said), table=table, method="pca", k=3)
+    found = run_in_subprocess(make_map, lambda share, said: told.append(said), table=table, method="pca", k=3)
     np.testing.assert_allclose(found.coordinates, make_map(table, "pca", k=3).coordinates)
     assert told[0] == "starting"
     with pytest.raises(ShapeError, match="at least 16 rows"):
-        run_apart(make_map, lambda share, said: None, table=table[:9], method="tsne")
+        run_in_subprocess(make_map, lambda share, said: None, table=table[:9], method="tsne")
 
-    source, drawn = Source.open(), TokenMap("tsne", found.coordinates, 0.5, 10, 20, 0.1, None)
-    monkeypatch.setattr(token_map, "run_apart", lambda work, report, **settings: drawn)
-    assert token_map.places(source, {"method": "tsne"})["drawn"] is False
-    assert WORKS["maps.draw"](source, {"method": "tsne"}, lambda share, said: None)["kept"] == 0.5
-    assert token_map.places(source, {"method": "tsne"})["drawn"] is True
-    assert token_map.places(source, {"method": "umap"})["drawn"] is False
+    session, drawn = Session.open(), TokenMap("tsne", found.coordinates, 0.5, 10, 20, 0.1, None)
+    monkeypatch.setattr(token_map, "run_in_subprocess", lambda work, report, **settings: drawn)
+    assert token_map.points(session, {"method": "tsne"})["drawn"] is False
+    assert JOBS["maps.draw"](session, {"method": "tsne"}, lambda share, said: None)["kept"] == 0.5
+    assert token_map.points(session, {"method": "tsne"})["drawn"] is True
+    assert token_map.points(session, {"method": "umap"})["drawn"] is False
 
 
-def test_stopping_ends_the_process(fresh: Source) -> None:
+def test_stopping_ends_the_process(fresh: Session) -> None:
     def stop(share: float, said: str) -> None:
         assert multiprocessing.active_children()
         raise Stopped
 
     with pytest.raises(Stopped):
-        run_apart(make_map, stop, table=fresh.table().weight, method="pca")
+        run_in_subprocess(make_map, stop, table=fresh.table().weight, method="pca")
     assert multiprocessing.active_children() == []
 
 
@@ -156,15 +156,15 @@ def test_a_map_tells_how_far_it_is(method: str) -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("maps.places", {"method": "mds"}, "pca, tsne, umap"),
-        ("maps.places", {"table": "readout"}, "one of input"),
+        ("maps.points", {"method": "mds"}, "pca, tsne, umap"),
+        ("maps.points", {"table": "readout"}, "one of input"),
         ("maps.near", {"token": "king", "k": 51}, "from 1 to 50"),
         ("maps.labels", {"path": "/"}, "no setting 'path'"),
     ],
 )
-def test_what_the_page_sends_is_checked(real: Source, name: str, settings: Any, message: str) -> None:
+def test_what_the_page_sends_is_checked(real: Session, name: str, settings: Any, message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        QUESTIONS[name](real, settings)
+        QUERIES[name](real, settings)
 
 
 def test_the_page_draws_stops_and_selects(
@@ -173,7 +173,7 @@ def test_the_page_draws_stops_and_selects(
     """A small table, so that a job is over as soon as the page has seen it at work."""
     rng = np.random.default_rng(5)
     np.save(tmp_path / "table.npy", rng.standard_normal((400, 12)).astype(np.float32))
-    source, calls = Source.open(tmp_path / "table.npy"), []
+    session, calls = Session.open(tmp_path / "table.npy"), []
 
     def draw(work: Any, report: Report, **settings: Any) -> TokenMap:
         calls.append(settings["method"])
@@ -182,26 +182,28 @@ def test_the_page_draws_stops_and_selects(
             time.sleep(0.05)
         return TokenMap("tsne", rng.standard_normal((400, 2)), 0.25, 10, 400, 0.025, None)
 
-    monkeypatch.setattr(token_map, "run_apart", draw)
+    monkeypatch.setattr(token_map, "run_in_subprocess", draw)
     monkeypatch.setattr(token_map, "find_spec", lambda name: None if name == "umap" else True)
-    seen = look(source, "token_map.mjs", token=7)
+    seen = look(session, "token_map.mjs", token=7)
 
-    places, near = token_map.places(source, {}), token_map.near(source, {"token": "#7"})
-    assert seen["printed"][0].startswith(f"keeps {100 * places['kept']:.1g}"[:7])
+    found, near = token_map.points(session, {}), token_map.near(session, {"token": "#7"})
+    assert seen["printed"][0].startswith(f"keeps {100 * found['kept']:.1g}"[:7])
     assert seen["near"] == [f"#{n}" for n in near["ids"]]
     assert seen["cosines"] == [f"{cosine:.3f}" for cosine in near["cosines"]]
-    away = np.linalg.norm(places["places"] - places["places"][7], axis=1)
+    away = np.linalg.norm(found["coordinates"] - found["coordinates"][7], axis=1)
     away[7] = np.inf
     kept = len(set(np.argsort(away)[:10].tolist()) & set(near["ids"].tolist()))
     assert f"{kept} are among the 10 nearest on this map" in seen["of"]
     assert seen["line"].startswith("#7 · #7 · no token")
     rows = list(csv.DictReader(io.StringIO(seen["csv"].removeprefix("\ufeff"))))
-    np.testing.assert_array_equal([[float(row["x"]), float(row["y"])] for row in rows], places["places"].astype(float))
+    np.testing.assert_array_equal(
+        [[float(row["x"]), float(row["y"])] for row in rows], found["coordinates"].astype(float)
+    )
     assert {*seen["printed"], "#7"} <= set(ElementTree.fromstring(seen["svg"]).itertext())
 
     assert seen["all"] == "400 tokens in the rectangle"
     left, right, low, high = map(float, parse_qs(seen["box"].partition("?")[2])["box"][0].split(","))
-    x, y = places["places"].T
+    x, y = found["coordinates"].T
     inside = np.flatnonzero((x >= left) & (x <= right) & (y >= low) & (y <= high))
     assert 0 < len(inside) < 400
     assert seen["half"] == f"{len(inside)} tokens in the rectangle"

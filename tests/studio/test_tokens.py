@@ -9,10 +9,10 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from whatwhere.errors import SettingError, TokenError
-from whatwhere.studio.api import QUESTIONS
+from whatwhere.studio.api import QUERIES
 from whatwhere.studio.api import tokens as api
 from whatwhere.studio.api.about import about
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def cosines(table: np.ndarray, row: int) -> np.ndarray:
     return found
 
 
-def test_the_card_says_what_the_files_say(real: Source, table: np.ndarray, words: list[str]) -> None:
+def test_the_card_says_what_the_files_say(real: Session, table: np.ndarray, words: list[str]) -> None:
     found = api.card(real, {"token": "king"})
     assert found["id"] == words.index("king")
     assert (found["word"], found["text"], found["kind"], found["script"]) == ("king", "king", "word start", "Latin")
@@ -51,7 +51,7 @@ def test_the_card_says_what_the_files_say(real: Source, table: np.ndarray, words
     np.testing.assert_array_equal(row["row"], table[found["id"]].astype(np.float32))
 
 
-def test_pieces_and_unreachable_tokens(real: Source, words: list[str]) -> None:
+def test_pieces_and_unreachable_tokens(real: Session, words: list[str]) -> None:
     piece = api.card(real, {"token": "##ing"})
     assert (piece["word"], piece["text"], piece["kind"]) == ("##ing", "ing", "continuation")
     # BERT sets each ideograph apart, so that none ever continues a word.
@@ -59,7 +59,7 @@ def test_pieces_and_unreachable_tokens(real: Source, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("token", ["king", "##ing", "1999", "#100"])
-def test_neighbors_are_those_of_the_full_space(real: Source, table: np.ndarray, words: list[str], token: str) -> None:
+def test_neighbors_are_those_of_the_full_space(real: Session, table: np.ndarray, words: list[str], token: str) -> None:
     found = api.neighbors(real, {"token": token, "k": 7})
     assert [(each["table"], each["centered"]) for each in found["lists"]] == [("input", False), ("input", True)]
     for each in found["lists"]:
@@ -82,17 +82,17 @@ def test_the_readout_has_lists_of_its_own_where_it_is_another_table(tmp_path: Pa
     }
     save_file(tensors, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 9}', encoding="utf-8")
-    source = Source.open(tmp_path)
-    found = api.neighbors(source, {"token": "#2", "k": 3})
+    session = Session.open(tmp_path)
+    found = api.neighbors(session, {"token": "#2", "k": 3})
     assert [each["table"] for each in found["lists"]] == ["input", "input", "readout", "readout"]
     right = np.argsort(-cosines(tensors["lm_head.weight"].astype(np.float64), 2))[:3]
     assert found["lists"][2]["ids"].tolist() == right.tolist()
-    card = api.card(source, {"token": "#2"})
+    card = api.card(session, {"token": "#2"})
     assert (card["word"], card["reachable"], set(card["tables"])) == ("#2", None, {"input", "readout"})
 
 
 @pytest.mark.parametrize("rule", ["add", "multiply"])
-def test_analogies_with_and_without_the_words_of_the_question(real: Source, table: np.ndarray, rule: str) -> None:
+def test_analogies_with_and_without_the_words_of_the_question(real: Session, table: np.ndarray, rule: str) -> None:
     found = api.analogy(real, {"a": "man", "b": "woman", "c": "king", "k": 3, "rule": rule})
     a, b, c = found["ids"]
     unit = table / np.linalg.norm(table, axis=1, keepdims=True)
@@ -109,7 +109,7 @@ def test_analogies_with_and_without_the_words_of_the_question(real: Source, tabl
     assert found["without"]["words"][0] == "queen"
 
 
-def test_tokens_are_found_by_any_part_equal_ones_first(real: Source, words: list[str]) -> None:
+def test_tokens_are_found_by_any_part_equal_ones_first(real: Session, words: list[str]) -> None:
     found = api.find(real, {"text": "King", "most": 5})
     assert found["words"][0] == "king"
     assert found["count"] == sum("king" in word.removeprefix("##").lower() for word in words)
@@ -136,12 +136,12 @@ def test_tokens_are_found_by_any_part_equal_ones_first(real: Source, words: list
         ("about", {"x": 1}, SettingError, "it has: none"),
     ],
 )
-def test_what_the_page_sends_is_checked(real: Source, name: str, settings: Any, error: type, message: str) -> None:
+def test_what_the_page_sends_is_checked(real: Session, name: str, settings: Any, error: type, message: str) -> None:
     with pytest.raises(error, match=message):
-        QUESTIONS[name](real, settings)
+        QUERIES[name](real, settings)
 
 
-def test_what_is_open_is_told(real: Source, fresh: Source) -> None:
+def test_what_is_open_is_told(real: Session, fresh: Session) -> None:
     found = about(real, {})
     assert (found.kind, found.model, found.positions) == ("checkpoint", "bert", (512, 384))
     assert found.tables["input"].rows == found.words == 30522
@@ -150,7 +150,7 @@ def test_what_is_open_is_told(real: Source, fresh: Source) -> None:
     assert (about(fresh, {}).kind, about(fresh, {}).examples) == ("fresh", ["Max", "First", "("])
 
 
-def test_with_nothing_loaded_there_is_a_table_to_try_things_on(fresh: Source) -> None:
+def test_with_nothing_loaded_there_is_a_table_to_try_things_on(fresh: Session) -> None:
     assert len(fresh.words) == 20
     found = api.card(fresh, {"token": "Max"})
     assert (found["id"], found["reachable"]) == (15, True)
@@ -162,9 +162,9 @@ def test_rows_that_are_not_finite_are_said_to_be(tmp_path: Path) -> None:
     table = np.eye(4, dtype=np.float32)
     table[2, 1] = np.nan
     np.save(tmp_path / "table.npy", table)
-    source = Source.open(tmp_path / "table.npy")
-    row = api.card(source, {"token": "#2"})["tables"]["input"]
+    session = Session.open(tmp_path / "table.npy")
+    row = api.card(session, {"token": "#2"})["tables"]["input"]
     assert (row["broken"], row["norm"], row["row"]) == (True, None, None)
     with pytest.raises(TokenError, match="not finite"):
-        api.neighbors(source, {"token": "#2"})
-    assert api.neighbors(source, {"token": "#0"})["lists"][0]["ids"].tolist() == [1, 3]
+        api.neighbors(session, {"token": "#2"})
+    assert api.neighbors(session, {"token": "#0"})["lists"][0]["ids"].tolist() == [1, 3]

@@ -10,7 +10,7 @@ import pytest
 from jaxtyping import Float
 
 from whatwhere.records import MaybeNaN
-from whatwhere.studio.api import QUESTIONS, WORKS
+from whatwhere.studio.api import JOBS, QUERIES
 
 from ..running import script
 from .conftest import WEB
@@ -62,7 +62,7 @@ def page_types() -> ModuleType:
 
 def test_types_of_the_page_are_those_of_the_answers(page_types: ModuleType) -> None:
     committed = (WEB / "src" / "types.ts").read_text(encoding="utf-8")
-    assert page_types.typescript({**QUESTIONS, **WORKS}) == committed, "run python page_types.py"
+    assert page_types.typescript({**QUERIES, **JOBS}) == committed, "run python page_types.py"
 
 
 def test_each_python_type_has_one_of_typescript(page_types: ModuleType) -> None:
@@ -72,7 +72,7 @@ def test_each_python_type_has_one_of_typescript(page_types: ModuleType) -> None:
         == """\
 import type { Tensor } from "./wire";
 
-/** Types of answers, by the name of the question or job. */
+/** Types of answers, by the name of the query or job. */
 export interface Answers {
   "trees.one": Tree;
 }

@@ -26,11 +26,11 @@ def studio(
     corpus: Annotated[
         Path | None, typer.Option(help="A text in UTF-8, whose tokens are counted to color the map by.")
     ] = None,
-    freeze: Annotated[
-        Path | None, typer.Option(help="Write the page as one HTML file that needs no program, and end.")
+    export: Annotated[
+        Path | None, typer.Option(help="Write the page as one HTML file that needs no program, and exit.")
     ] = None,
     layout: Annotated[
-        str | None, typer.Option("--map", help="Have the map of a frozen page drawn by tsne or umap, besides pca.")
+        str | None, typer.Option("--map", help="Add a map by tsne or umap to the exported page, which has one by pca.")
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address only.")] = False,
     allow_pickle: Annotated[
@@ -47,47 +47,47 @@ def studio(
 
     Two beside each other: whatwhere studio path/to/model path/to/model.gguf
 
-    As one file: whatwhere studio path/to/model --freeze model.html
+    As one file: whatwhere studio path/to/model --export model.html
     """
-    if freeze is not None:
+    if export is not None:
         if other is not None:
-            raise SettingError("--freeze writes the page of one model; two are compared on the live page alone.")
-        _freeze(path, freeze, layout, allow_pickle=allow_pickle, corpus=corpus, as_json=as_json)
+            raise SettingError("--export writes the page of one model; two are compared on the live page alone.")
+        _export(path, export, layout, allow_pickle=allow_pickle, corpus=corpus, as_json=as_json)
         return
     if layout is not None:
-        raise SettingError("--map is for --freeze; on the live page, choose the map there.")
+        raise SettingError("--map is for --export; on the live page, choose the map there.")
     if missing := [name for name in ("starlette", "uvicorn") if find_spec(name) is None]:
         raise MissingExtra(f"the studio needs {missing[0]}, which is not installed: pip install 'whatwhere[studio]'.")
     from whatwhere.studio.server import serve
-    from whatwhere.studio.session import Source
+    from whatwhere.studio.session import Session
 
-    source = Source.open(path, other, allow_pickle=allow_pickle, corpus=corpus)
+    session = Session.open(path, other, allow_pickle=allow_pickle, corpus=corpus)
 
-    def tell(address: str, number: int) -> None:
+    def on_start(address: str, number: int) -> None:
         if as_json:
-            print(json.dumps({"url": address, "port": number, "source": source.name}), flush=True)
+            print(json.dumps({"url": address, "port": number, "name": session.name}), flush=True)
         else:
             print(address, flush=True)
-            say(f"{visible(source.name)} is open at the address above. Ctrl-C ends it.")
+            say(f"{visible(session.name)} is open at the address above. Ctrl-C ends it.")
 
-    serve(source, port, not no_browser, tell)
+    serve(session, port, not no_browser, on_start)
 
 
-def _freeze(
+def _export(
     path: Path | None, target: Path, layout: str | None, *, allow_pickle: bool, corpus: Path | None, as_json: bool
 ) -> None:
-    """Write the page as one file."""
+    """Write the exported page."""
     from whatwhere.studio.api.token_map import draw
     from whatwhere.studio.export import write_page
-    from whatwhere.studio.session import Source
+    from whatwhere.studio.session import Session
 
     with progress() as tell:
-        source = Source.open(path, allow_pickle=allow_pickle, corpus=corpus)
+        session = Session.open(path, allow_pickle=allow_pickle, corpus=corpus)
         if layout not in (None, "pca"):
-            draw(source, {"method": layout, "table": "input"}, lambda share, said: tell(f"{layout}: {said}"))
-        write_page(source, target, tell=tell)
+            draw(session, {"method": layout, "table": "input"}, lambda fraction, message: tell(f"{layout}: {message}"))
+        write_page(session, target, progress=tell)
     if as_json:
-        print(json.dumps({"file": str(target), "bytes": target.stat().st_size, "source": source.name}))
+        print(json.dumps({"file": str(target), "bytes": target.stat().st_size, "name": session.name}))
     else:
         print(target)
-        say(f"{visible(source.name)} is frozen in this file of {target.stat().st_size / 1e6:.1f} MB.")
+        say(f"Wrote {visible(str(target))}, {target.stat().st_size / 1e6:.1f} MB: {visible(session.name)}.")

@@ -1,4 +1,4 @@
-"""The page as one file: with the answers that it asks for inside, and tables for readers without JavaScript."""
+"""The exported page: one file with the answers to its first queries, and tables for readers without JavaScript."""
 
 import base64
 import gzip
@@ -16,41 +16,42 @@ from whatwhere.inspection import Inspection
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.report.html import Markup, element, folded, paragraph, sections
 from whatwhere.report.section import Table
-from whatwhere.studio.api import FROZEN, QUESTIONS, WORKS
+from whatwhere.studio.api import EXPORTS, JOBS, QUERIES
 from whatwhere.studio.api.about import about
-from whatwhere.studio.api.static_tables import Left
+from whatwhere.studio.api.static_tables import ExportedView
 from whatwhere.studio.bundle import PAGE, check_page
-from whatwhere.studio.session import Kind, Source
+from whatwhere.studio.session import Kind, Session
 from whatwhere.studio.wire import pack
 
 FIRST: Mapping[Kind, str] = {"results": "compare", "checkpoint": "overview"}
-"""The view that a frozen page opens on, where it is left there."""
+"""The view that an exported page opens on, where it has it."""
 
 
-def freeze(source: Source, page: Path = PAGE, tell: Callable[[str], None] = lambda _: None) -> str:
-    """Write the studio on a source as one HTML file, which opens from a disk, in a mail, in a notebook.
+def render_page(session: Session, page: Path = PAGE, progress: Callable[[str], None] = lambda _: None) -> str:
+    """Return the studio on a session as one HTML document, which opens from a disk, in a mail, in a notebook.
 
-    Its policy lets run what stands in it, by hash, and nothing else; it loads nothing and sends nothing. What a view
-    holds, the view's own file says, in `left`; other questions get the answer that this page is frozen.
+    Its policy runs the scripts of the document alone, by hash; it loads nothing and sends nothing. Each view chooses in
+    `exported` which answers the document holds; for others it shows how to open the studio itself.
 
     Args:
-        page: where the bundle is.
-        tell: is told what is being done.
+        session: what is open.
+        page: the folder of the bundle.
+        progress: called with each step that takes a while, in words.
     """
     check_page(page)
-    left: dict[str, Left] = {}
-    for view, leave in FROZEN.items():
-        tell(f"asking for {view}")
-        if (found := leave(source)) is not None:
-            left[view] = found
-    if (first := FIRST.get(source.kind)) in left:
-        left = {first: left.pop(first)} | left
-    tell("gathering the answers")
-    blocks = _Blocks(source, left)
-    # Words of the vocabulary stand in the questions; no sign of theirs may end the script that holds them.
+    views: dict[str, ExportedView] = {}
+    for name, export_view in EXPORTS.items():
+        progress(f"exporting {name}")
+        if (view := export_view(session)) is not None:
+            views[name] = view
+    if (first := FIRST.get(session.kind)) in views:
+        views = {first: views.pop(first)} | views
+    progress("computing the answers")
+    blocks = _Blocks(session, views)
+    # Queries hold words of the vocabulary, of which no character may end the script.
     data = json.dumps({"blocks": blocks.blocks, "answers": blocks.answers}).replace("<", "\\u003c")
     script, style = ((page / name).read_text(encoding="utf-8") for name in ("studio.js", "studio.css"))
-    # An inline script ends at the first </script, wherever it stands; <!-- may turn the rest into a comment.
+    # An inline script ends at the first </script, wherever it is; <!-- may make the rest a comment.
     script = script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data: blob:; "
@@ -63,30 +64,31 @@ def freeze(source: Source, page: Path = PAGE, tell: Callable[[str], None] = lamb
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
-        element("title", f"{source.name} · whatwhere studio"),
+        element("title", f"{session.name} · whatwhere studio"),
         Markup(f"<style>{style}</style>"),
     )
     body = element(
         "body",
         element("div", id="studio"),
-        element("noscript", _told(source, left)),
-        Markup(f'<script type="application/json" id="frozen">{data}</script>'),
+        element("noscript", _without_javascript(session, views)),
+        Markup(f'<script type="application/json" id="exported">{data}</script>'),
         Markup(f"<script>{script}</script>"),
     )
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
 def write_page(
-    source: Source, file: str | Path, page: Path = PAGE, tell: Callable[[str], None] = lambda _: None
+    session: Session, file: str | Path, page: Path = PAGE, progress: Callable[[str], None] = lambda _: None
 ) -> Path:
-    """Freeze a source into a file, in one step, and give where it lies; one that is there is replaced.
+    """Write the exported page of a session into a file, in one step, and return its path; an existing one is replaced.
 
     Args:
-        file: to write; whether it can be written is tried before the work.
-        page, tell: as `freeze` takes them.
+        session: what is open.
+        file: to write; whether it can be written is checked first.
+        page, progress: as in `render_page`.
     """
-    file = check_file(file, source.checkpoint, page=page)
-    content = freeze(source, page, tell)
+    file = check_file(file, session.checkpoint, page=page)
+    content = render_page(session, page, progress)
     with writing(file):
         write_atomic(file, content)
     return file
@@ -113,9 +115,9 @@ def write_inspection(
         MissingExtra: this installation has no page.
         SettingError: the file cannot be written, or is the checkpoint itself.
     """
-    source = Source(checkpoint)
-    source.keep_inspection(found)
-    return write_page(source, file, tell=progress)
+    session = Session(checkpoint)
+    session.keep_inspection(found)
+    return write_page(session, file, progress=progress)
 
 
 def check_file(file: str | Path, read: Checkpoint, page: Path = PAGE) -> Path:
@@ -149,18 +151,18 @@ def writing(file: Path) -> Iterator[None]:
 
 
 class _Blocks:
-    """Ask what the views have named, and keep each answer once, packed and gzipped."""
+    """The answers to the queries of the views, each once, packed and gzipped."""
 
-    def __init__(self, source: Source, left: Mapping[str, Left]) -> None:
+    def __init__(self, session: Session, views: Mapping[str, ExportedView]) -> None:
         self.blocks: list[str] = []
         self.answers: dict[str, int] = {}
         self._known: dict[bytes, int] = {}
-        # Where the file lay is nobody's business where the page goes.
-        opened = about(source, {})
-        begin = {**opened.begin, **{name: view.begin for name, view in left.items() if view.begin is not None}}
-        self._keep("about", {}, replace(opened, path="", begin=begin, frozen=[*left], first=next(iter(left), None)))
-        for name, settings in (question for view in left.values() for question in view.asked):
-            self._keep(name, settings, _answer(source, name, settings))
+        # The path of the file stays here: the page may go anywhere.
+        opened = about(session, {})
+        begin = {**opened.begin, **{name: view.begin for name, view in views.items() if view.begin is not None}}
+        self._keep("about", {}, replace(opened, path="", begin=begin, exported=[*views], first=next(iter(views), None)))
+        for name, settings in (query for view in views.values() for query in view.queries):
+            self._keep(name, settings, _answer(session, name, settings))
 
     def _keep(self, name: str, settings: Mapping[str, Any], answer: object) -> None:
         packed = pack(answer)
@@ -170,16 +172,16 @@ class _Blocks:
         self.answers[_key(name, settings)] = self._known[packed]
 
 
-def _answer(source: Source, name: str, settings: Mapping[str, Any]) -> Any:
-    if name in QUESTIONS:
-        return QUESTIONS[name](source, settings)
-    if name in WORKS:
-        return WORKS[name](source, settings, lambda share, said: None)
-    raise SettingError(f"a frozen view asks {name!r}, which nothing answers.")
+def _answer(session: Session, name: str, settings: Mapping[str, Any]) -> Any:
+    if name in QUERIES:
+        return QUERIES[name](session, settings)
+    if name in JOBS:
+        return JOBS[name](session, settings, lambda fraction, message: None)
+    raise SettingError(f"an exported view queries {name!r}, which nothing answers.")
 
 
 def _key(name: str, settings: Mapping[str, Any]) -> str:
-    """Return the name of a question as the page does: FrozenSource of web/src/frozen.ts sorts and writes alike."""
+    """Return the key of a query as the page does: web/src/exported.ts sorts and writes alike."""
     return f"{name}?{json.dumps(dict(sorted(settings.items())), ensure_ascii=False, separators=(',', ':'))}"
 
 
@@ -187,19 +189,19 @@ def _hash(content: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
-def _told(source: Source, left: Mapping[str, Left]) -> Markup:
-    """Write what the views show as sentences and tables."""
-    ways = element("ol", *(element("li", element("a", view.title, href=f"#{name}")) for name, view in left.items()))
+def _without_javascript(session: Session, views: Mapping[str, ExportedView]) -> Markup:
+    """Return what the views show as sentences and tables."""
+    links = element("ol", *(element("li", element("a", view.title, href=f"#{name}")) for name, view in views.items()))
     return element(
         "main",
-        element("h1", f"{source.name} · whatwhere studio"),
+        element("h1", f"{session.name} · whatwhere studio"),
         paragraph("These are the numbers of the page, which draws with JavaScript."),
-        element("nav", ways, aria_label="Views"),
-        *(element("section", element("h2", view.title), *_read(name, view), id=name) for name, view in left.items()),
+        element("nav", links, aria_label="Views"),
+        *(element("section", element("h2", view.title), *_read(name, view), id=name) for name, view in views.items()),
     )
 
 
-def _read(name: str, view: Left) -> Iterator[Markup]:
+def _read(name: str, view: ExportedView) -> Iterator[Markup]:
     """Yield the text and tables of a view."""
     yield from map(paragraph, view.said)
     yield from sections(view.sections, level=3, prefix=f"{name}-")

@@ -1,4 +1,4 @@
-"""The studio inside a notebook: the frozen page in a frame of its own."""
+"""The studio inside a notebook: the exported page in a frame of its own."""
 
 import html
 from pathlib import Path
@@ -10,8 +10,8 @@ from whatwhere.atomic import write_atomic
 from whatwhere.errors import SettingError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader
-from whatwhere.studio.export import freeze, writing
-from whatwhere.studio.session import Source
+from whatwhere.studio.export import render_page, writing
+from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -50,7 +50,7 @@ class Shown:
 
 
 def show(model: Any = None, tokenizer: Any = None, *, height: int = 820) -> Shown:
-    """Show the studio on a model inside a notebook, as a page that is frozen and needs no server.
+    """Show the studio on a model inside a notebook, as an exported page, which needs no server.
 
     The last line of a cell shows what this gives. The map holds the neighbors of all tokens, which for 30,000 tokens
     take half a minute to find.
@@ -69,15 +69,15 @@ def show(model: Any = None, tokenizer: Any = None, *, height: int = 820) -> Show
         raise SettingError(
             f"show got height={height!r}, but needs a whole number of pixels from {LOWEST:,} to {HIGHEST:,}."
         )
-    source = _source(model, tokenizer)
-    return Shown(freeze(source), height, source.name)
+    session = _session(model, tokenizer)
+    return Shown(render_page(session), height, session.name)
 
 
-def _source(model: Any, tokenizer: Any) -> Source:
+def _session(model: Any, tokenizer: Any) -> Session:
     if model is None or isinstance(model, str | Path | Checkpoint):
         if tokenizer is not None:
             raise SettingError("show got a tokenizer for what has its own.\nPass it together with a module of PyTorch.")
-        return Source(model) if isinstance(model, Checkpoint) else Source.open(model)
+        return Session(model) if isinstance(model, Checkpoint) else Session.open(model)
     if not hasattr(model, "state_dict"):
         raise SettingError(
             f"show got a {type(model).__name__}, but takes a path, what whatwhere.read gives, or a module of PyTorch."
@@ -92,9 +92,9 @@ def _source(model: Any, tokenizer: Any) -> Source:
         inner = type(inner).from_str(inner.to_str())  # a copy of our own, for the caller's may pad
         inner.no_padding()
         inner.no_truncation()
-    source = Source(live(model, inner))
-    source.once("tokenizer", lambda: inner)
-    return source
+    session = Session(live(model, inner))
+    session.once("tokenizer", lambda: inner)
+    return session
 
 
 def live(model: "nn.Module", tokenizer: Any = None) -> Checkpoint:
@@ -107,10 +107,10 @@ def live(model: "nn.Module", tokenizer: Any = None) -> Checkpoint:
     """
     from whatwhere.what.embedding import TokenEmbedding
 
-    place = Path(type(model).__name__)
+    path = Path(type(model).__name__)
     tensors: dict[str, Tensor] = {name: each for name, each in model.state_dict().items() if hasattr(each, "detach")}
     entries = {
-        name: Entry(name, tuple(each.shape), str(each.dtype).removeprefix("torch."), each.nbytes, place)
+        name: Entry(name, tuple(each.shape), str(each.dtype).removeprefix("torch."), each.nbytes, path)
         for name, each in tensors.items()
     }
     ours = [name for name, part in model.named_modules() if isinstance(part, TokenEmbedding)]
@@ -120,7 +120,7 @@ def live(model: "nn.Module", tokenizer: Any = None) -> Checkpoint:
     config = getattr(model, "config", None)
     told: dict[str, Any] | None = config.to_dict() if config is not None and hasattr(config, "to_dict") else None
     words = None if tokenizer is None else _words(tokenizer)
-    return Checkpoint(place, Contents("memory", entries, _Live(tensors), lambda: words, told, token_table=table))
+    return Checkpoint(path, Contents("memory", entries, _Live(tensors), lambda: words, told, token_table=table))
 
 
 def _words(tokenizer: Any) -> list[str]:

@@ -17,7 +17,7 @@ from whatwhere.models.huggingface import from_huggingface
 from whatwhere.models.load_where import TOKENS, default_heads, fill_bias, load_where, run_names
 from whatwhere.records import Missing
 from whatwhere.report.text import ranges
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
     from whatwhere.where.binding import Where
@@ -93,18 +93,18 @@ class ModelBias:
     tensor: str | None = None
 
 
-def has_own(source: Source) -> bool:
+def has_own(session: Session) -> bool:
     """Return whether the file itself has a configuration or a position table, by its headers alone."""
-    checkpoint = source.checkpoint
-    return source.kind == "checkpoint" and (checkpoint.config is not None or checkpoint.position_table is not None)
+    checkpoint = session.checkpoint
+    return session.kind == "checkpoint" and (checkpoint.config is not None or checkpoint.position_table is not None)
 
 
-def runs(source: Source) -> list[str]:
+def runs(session: Session) -> list[str]:
     """Return the names of a comparison's runs, such as "rotary-0"."""
-    return run_names(source.checkpoint)
+    return run_names(session.checkpoint)
 
 
-def default_scheme(source: Source, otherwise: str, for_odd: str | None = None) -> str:
+def default_scheme(session: Session, otherwise: str, for_odd: str | None = None) -> str:
     """Return the name of the scheme that a view begins with: the model's own, else a run with positions, else another.
 
     Args:
@@ -112,19 +112,19 @@ def default_scheme(source: Source, otherwise: str, for_odd: str | None = None) -
         otherwise: a scheme for what has neither; it may need pairs of features.
         for_odd: the same for a token table with an odd number of features.
     """
-    if has_own(source):
+    if has_own(session):
         return MODEL
-    names = runs(source)
+    names = runs(session)
     positional = [run for run in names if run.startswith(("learned", "sinusoidal", "rotary", "alibi"))]
     if names:
         return (positional or names)[0]
-    table = source.checkpoint.token_table
-    odd = table is not None and source.checkpoint.entry(table).shape[1] % 2 == 1
+    table = session.checkpoint.token_table
+    odd = table is not None and session.checkpoint.entry(table).shape[1] % 2 == 1
     return for_odd if for_odd and odd else otherwise
 
 
 def scheme_of(
-    source: Source,
+    session: Session,
     name: str,
     *,
     dim: int | None = None,
@@ -142,30 +142,30 @@ def scheme_of(
         seed: of parameters, which are random.
     """
     if name == MODEL:
-        return source.once(("scheme", name), lambda: _loaded(source, name, None))
-    if name in runs(source):
-        return source.once(("scheme", name), lambda: _loaded(source, name, name))
-    table = source.checkpoint.token_table
-    features = dim or (source.checkpoint.entry(table).shape[1] if table else DEFAULT_DIM)
-    heads = num_heads or default_heads(source.checkpoint, features)
+        return session.once(("scheme", name), lambda: _loaded(session, name, None))
+    if name in runs(session):
+        return session.once(("scheme", name), lambda: _loaded(session, name, name))
+    table = session.checkpoint.token_table
+    features = dim or (session.checkpoint.entry(table).shape[1] if table else DEFAULT_DIM)
+    heads = num_heads or default_heads(session.checkpoint, features)
     return _of_catalogue(name, features, heads, max_length, seed)
 
 
-def token_tensor(source: Source, name: str) -> str:
+def token_tensor(session: Session, name: str) -> str:
     """Return the name of the token table that goes with a scheme: a run has its own."""
-    if name in runs(source):
+    if name in runs(session):
         return name + TOKENS
-    if source.checkpoint.token_table is None:
+    if session.checkpoint.token_table is None:
         raise SettingError("no tensor of this file is known as its token table: take the words of the text instead.")
-    return source.checkpoint.token_table
+    return session.checkpoint.token_table
 
 
-def token_factor(source: Source) -> float:
+def token_factor(session: Session) -> float:
     """Return the factor of the model's token vectors; 1 where none is known."""
-    if source.kind != "checkpoint" or source.checkpoint.config is None or not source.tables:
+    if session.kind != "checkpoint" or session.checkpoint.config is None or not session.tables:
         return 1.0
     try:
-        scale = source.subject.description.embedding_scale
+        scale = session.subject.description.embedding_scale
     except Absent:
         return 1.0
     if scale is None:
@@ -174,24 +174,24 @@ def token_factor(source: Source) -> float:
 
     from whatwhere.what.embedding import TokenEmbedding
 
-    entry = source.checkpoint.entry(source.table().name)
+    entry = session.checkpoint.entry(session.table().name)
     stored = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(entry.dtype, torch.float32)
     return float(TokenEmbedding(1, entry.shape[1], scale=scale, device="meta", dtype=stored).factor or 1.0)
 
 
-def model_rotaries(source: Source) -> tuple[list[ModelRotary], str | None]:
+def model_rotaries(session: Session) -> tuple[list[ModelRotary], str | None]:
     """Return the rotaries of the open model, or none and why."""
-    return source.once("rotaries", lambda: _rotaries(source))
+    return session.once("rotaries", lambda: _rotaries(session))
 
 
-def model_biases(source: Source) -> tuple[list[ModelBias], str | None]:
+def model_biases(session: Session) -> tuple[list[ModelBias], str | None]:
     """Return the biases of the open model or of a comparison's runs, with their learned tables; or none and why."""
-    return source.once("biases", lambda: _biases(source))
+    return session.once("biases", lambda: _biases(session))
 
 
-def model_positions(source: Source, most: int) -> tuple[str, Float[np.ndarray, " distances"]] | None:
+def model_positions(session: Session, most: int) -> tuple[str, Float[np.ndarray, " distances"]] | None:
     """Return the name of the model's position table, and the mean cosine of two rows by their distance; or None."""
-    return source.once(("positions", most), lambda: _positions(source, most))
+    return session.once(("positions", most), lambda: _positions(session, most))
 
 
 def layer_names(layers: list[int]) -> str:
@@ -206,10 +206,10 @@ def layer_names(layers: list[int]) -> str:
     return f"layer{'s' if len(layers) > 1 else ''} {', '.join(parts[:_MOST_RANGES])}{more}"
 
 
-def _loaded(source: Source, name: str, run: str | None) -> ShownScheme:
+def _loaded(session: Session, name: str, run: str | None) -> ShownScheme:
     python = f"where = ww.load_where(PATH{'' if run is None else f', run={run!r}'}).where"
     return ShownScheme(
-        name=name, python=f"import whatwhere as ww\n{python}", **vars(load_where(source.checkpoint, run))
+        name=name, python=f"import whatwhere as ww\n{python}", **vars(load_where(session.checkpoint, run))
     )
 
 
@@ -237,48 +237,48 @@ def catalogue_python(
     return f"import torch\nimport whatwhere as ww\n{generator}\nwhere = ww.scheme({sizes}, generator=generator)"
 
 
-def _section(source: Source, section: Callable[[Subject], Section]) -> Section | Missing:
+def _section(session: Session, section: Callable[[Subject], Section]) -> Section | Missing:
     """Return a section of the inspection, or why there is none; a refused configuration is a reason too."""
     try:
-        return tried(section, source.subject)
+        return tried(section, session.subject)
     except (WhatWhereError, NotImplementedError) as problem:
         return Missing(str(problem))
 
 
-def _rotaries(source: Source) -> tuple[list[ModelRotary], str | None]:
-    if source.kind != "checkpoint":
-        return [], _NOTHING_OPEN if source.kind == "fresh" else _COMPARISON
-    report = _section(source, inspected_rotary)
+def _rotaries(session: Session) -> tuple[list[ModelRotary], str | None]:
+    if session.kind != "checkpoint":
+        return [], _NOTHING_OPEN if session.kind == "fresh" else _COMPARISON
+    report = _section(session, inspected_rotary)
     if isinstance(report, Missing):
         return [], report.missing
     by_layer = {layer: group for group in report.groups for layer in group.layers}
-    plans = layers_of(source.subject.description.query_key)
+    plans = layers_of(session.subject.description.query_key)
     return [ModelRotary(plan.build(), by_layer[layers[0]]) for plan, layers in plans if layers[0] in by_layer], None
 
 
-def _biases(source: Source) -> tuple[list[ModelBias], str | None]:
-    if source.kind == "results":
-        trained = [bias for run in _first_runs(source) if (bias := _bias_of_run(source, run)) is not None]
+def _biases(session: Session) -> tuple[list[ModelBias], str | None]:
+    if session.kind == "results":
+        trained = [bias for run in _first_runs(session) if (bias := _bias_of_run(session, run)) is not None]
         return trained, None if trained else "no run of this comparison has a bias"
-    if source.kind == "fresh":
+    if session.kind == "fresh":
         return [], _NOTHING_OPEN
-    report = _section(source, inspected_biases)
+    report = _section(session, inspected_biases)
     if isinstance(report, Missing):
         return [], report.missing
-    return [_bias(source, group) for group in report.groups], None
+    return [_bias(session, group) for group in report.groups], None
 
 
-def _first_runs(source: Source) -> list[str]:
+def _first_runs(session: Session) -> list[str]:
     """Return the first run of each scheme of a comparison, in the order of the runs."""
     first: dict[str, str] = {}
-    for name in runs(source):
+    for name in runs(session):
         first.setdefault(name.rpartition("-")[0], name)
     return list(first.values())
 
 
-def _bias_of_run(source: Source, run: str) -> ModelBias | None:
+def _bias_of_run(session: Session, run: str) -> ModelBias | None:
     try:
-        shown = scheme_of(source, run)
+        shown = scheme_of(session, run)
     except WhatWhereError:  # a user's own scheme, whose code is not in the results
         return None
     score: Any = shown.where.score
@@ -288,31 +288,31 @@ def _bias_of_run(source: Source, run: str) -> ModelBias | None:
     return ModelBias(f"trained: {shown.title}", None if missing else score, missing)
 
 
-def _bias(source: Source, group: BiasLayers) -> ModelBias:
+def _bias(session: Session, group: BiasLayers) -> ModelBias:
     part = f", {group.part}" if group.part else ""
     title = f"this model: {group.scheme}{part}, {layer_names(list(group.layers))}"
     if isinstance(group.curves, Missing):
         return ModelBias(title, None, group.curves.missing, group.tensor)
-    description = source.subject.description
-    if description.part != group.part and source.checkpoint.config is not None:
-        description = from_huggingface(source.checkpoint.config, part=group.part)
+    description = session.subject.description
+    if description.part != group.part and session.checkpoint.config is not None:
+        description = from_huggingface(session.checkpoint.config, part=group.part)
     plan = description.score[group.layers[0]]
     assert plan is not None
     scheme = plan.build()
     if group.tensor is not None:
-        fill_bias(scheme, source.checkpoint, group.tensor)
+        fill_bias(scheme, session.checkpoint, group.tensor)
     return ModelBias(title, scheme, None, group.tensor)
 
 
-def _positions(source: Source, most: int) -> tuple[str, Float[np.ndarray, " distances"]] | None:
+def _positions(session: Session, most: int) -> tuple[str, Float[np.ndarray, " distances"]] | None:
     from whatwhere.analysis.position_table import trained_positions
 
-    if source.kind != "checkpoint":
+    if session.kind != "checkpoint":
         return None
     try:
-        table = source.subject.positions[:most]
+        table = session.subject.positions[:most]
     except (Absent, WhatWhereError, NotImplementedError):
         return None
     if len(table) < 2 or not np.isfinite(table).all():
         return None
-    return source.checkpoint.position_table or "its fixed positions", trained_positions(table).by_distance
+    return session.checkpoint.position_table or "its fixed positions", trained_positions(table).by_distance

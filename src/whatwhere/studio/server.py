@@ -1,4 +1,4 @@
-"""The studio's server: transport only. What is answered is in api/, who may ask in security.py."""
+"""The studio's server: transport only. The answers are in api/, access control in security.py."""
 
 import json
 import mimetypes
@@ -21,38 +21,38 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from whatwhere.errors import SettingError, WhatWhereError
-from whatwhere.studio.api import QUESTIONS, WORKS, Ask, Work
+from whatwhere.studio.api import JOBS, QUERIES, JobFunction, Query
 from whatwhere.studio.bundle import PAGE as PAGE
 from whatwhere.studio.bundle import check_page
 from whatwhere.studio.jobs import Job, Jobs
 from whatwhere.studio.security import BLOCKED, Guard, Key, confined
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 from whatwhere.studio.wire import MEDIA_TYPE, pack
 
 LARGEST_REQUEST = 1 << 17
 AT_ONCE, CONNECTIONS = 4, 64
-"""Questions that are worked on at a time, and connections; what is beyond is told to come later."""
+"""Queries that are answered at a time, and connections; more are refused until later."""
 
 _ASSETS = (".html", ".js", ".css", ".txt")
 
 
 def create_app(
-    source: Source,
+    session: Session,
     key: Key,
     page: Path = PAGE,
-    questions: Mapping[str, Ask] = QUESTIONS,
-    works: Mapping[str, Work] = WORKS,
+    queries: Mapping[str, Query] = QUERIES,
+    jobs: Mapping[str, JobFunction] = JOBS,
 ) -> ASGIApp:
-    """Make the application that serves one source to the holder of one key.
+    """Return the application that serves one session to the holder of one key.
 
     Args:
-        questions: what may be asked, by name.
-        works: what may be started as a job, by name.
+        queries: functions that are answered at once, by name.
+        jobs: functions that are started as jobs, by name.
     """
-    server = _Server(source, page, questions, works)
+    server = _Server(session, page, queries, jobs)
     routes = [
         Route("/", server.asset, methods=["GET"]),
-        Route("/ask/{name}", server.ask, methods=["POST"]),
+        Route("/query/{name}", server.query, methods=["POST"]),
         Route("/jobs/{name}", server.start, methods=["POST"]),
         Route("/jobs/{number:int}", server.answer, methods=["GET"]),
         Route("/jobs/{number:int}", server.stop, methods=["DELETE"]),
@@ -66,8 +66,10 @@ def create_app(
 class _Server:
     """What the routes share."""
 
-    def __init__(self, source: Source, page: Path, questions: Mapping[str, Ask], works: Mapping[str, Work]) -> None:
-        self._source, self._page, self._questions, self._works = source, page, questions, works
+    def __init__(
+        self, session: Session, page: Path, queries: Mapping[str, Query], jobs: Mapping[str, JobFunction]
+    ) -> None:
+        self._session, self._page, self._queries, self._job_functions = session, page, queries, jobs
         self._jobs = Jobs()
         self._limit: anyio.CapacityLimiter | None = None
 
@@ -84,23 +86,23 @@ class _Server:
         kind = {".js": "text/javascript", ".css": "text/css"}.get(path.suffix, kind)
         return FileResponse(path, media_type=kind)
 
-    async def ask(self, request: Request) -> Response:
-        question = self._questions.get(request.path_params["name"])
-        if question is None:
-            raise HTTPException(404, "There is no such question.")
+    async def query(self, request: Request) -> Response:
+        query = self._queries.get(request.path_params["name"])
+        if query is None:
+            raise HTTPException(404, "There is no such query.")
         settings = await _settings(request)
         if self._limit is None:  # belongs to the event loop, which runs only now
             self._limit = anyio.CapacityLimiter(AT_ONCE)
-        packed = await to_thread.run_sync(lambda: pack(question(self._source, settings)), limiter=self._limit)
+        packed = await to_thread.run_sync(lambda: pack(query(self._session, settings)), limiter=self._limit)
         return Response(packed, media_type=MEDIA_TYPE)
 
     async def start(self, request: Request) -> Response:
-        work = self._works.get(request.path_params["name"])
-        if work is None:
-            raise HTTPException(404, "There is no such work.")
+        function = self._job_functions.get(request.path_params["name"])
+        if function is None:
+            raise HTTPException(404, "There is no such job.")
         settings = await _settings(request)
-        job = self._jobs.start(lambda report: work(self._source, settings, report))
-        return JSONResponse(job.told(), 202)
+        job = self._jobs.start(lambda report: function(self._session, settings, report))
+        return JSONResponse(job.progress(), 202)
 
     async def answer(self, request: Request) -> Response:
         job = self._jobs.find(request.path_params["number"])
@@ -109,7 +111,7 @@ class _Server:
         return Response(await to_thread.run_sync(pack, job.answer), media_type=MEDIA_TYPE)
 
     async def stop(self, request: Request) -> Response:
-        return JSONResponse(self._jobs.stop(request.path_params["number"]).told())
+        return JSONResponse(self._jobs.stop(request.path_params["number"]).progress())
 
     async def events(self, request: Request) -> Response:
         job = self._jobs.find(request.path_params["number"])
@@ -117,13 +119,13 @@ class _Server:
 
 
 async def _events(job: Job, every: float = 0.1, patience: float = 10.0) -> AsyncIterator[str]:
-    """Describe of a job until its end, as server-sent events; a comment now and then shows whether somebody reads."""
+    """Yield the progress of a job until its end as server-sent events; comments show whether anybody reads."""
     seen, silent = -1, 0.0
     while True:
-        over = job.state != "running"  # asked first: what changes after this is told in the next round
+        over = job.state != "running"  # read first: a change after this is sent in the next round
         if job.changes != seen:
             seen, silent = job.changes, 0.0
-            yield f"data: {json.dumps(job.told())}\n\n"
+            yield f"data: {json.dumps(job.progress())}\n\n"
         elif silent > patience:
             silent = 0.0
             yield ": still here\n\n"
@@ -134,21 +136,21 @@ async def _events(job: Job, every: float = 0.1, patience: float = 10.0) -> Async
 
 
 async def _settings(request: Request) -> dict[str, Any]:
-    """Read the settings of a question, a JSON object of a bounded size."""
+    """Read the settings of a query, a JSON object of a bounded size."""
     body = bytearray()
     try:
         async for part in request.stream():
             body += part
             if len(body) > LARGEST_REQUEST:
-                raise HTTPException(413, f"A question has at most {LARGEST_REQUEST:,} bytes.")
+                raise HTTPException(413, f"A query has at most {LARGEST_REQUEST:,} bytes.")
     except ClientDisconnect:
-        raise HTTPException(400, "The question broke off.") from None
+        raise HTTPException(400, "The query broke off.") from None
     try:
         found = json.loads(body or b"{}")
     except (ValueError, RecursionError):
-        raise HTTPException(400, "The settings of a question are a JSON object; these are no JSON.") from None
+        raise HTTPException(400, "The settings of a query are a JSON object; these are no JSON.") from None
     if not isinstance(found, dict):
-        raise HTTPException(400, "The settings of a question are a JSON object.")
+        raise HTTPException(400, "The settings of a query are a JSON object.")
     return found
 
 
@@ -162,10 +164,10 @@ async def _http(request: Request, problem: HTTPException) -> Response:
 
 async def _unexpected(request: Request, problem: Exception) -> Response:
     # Starlette raises it again behind this answer, so that the terminal shows where it happened.
-    said = "The studio could not answer this; the terminal that runs it says why."
+    message = "The studio could not answer this; the terminal that runs it says why."
     if isinstance(problem, MemoryError):
-        said = "There is too little memory for this. Choose a smaller number."
-    return JSONResponse({"error": "internal", "message": said}, 500)
+        message = "There is too little memory for this. Choose a smaller number."
+    return JSONResponse({"error": "internal", "message": message}, 500)
 
 
 def bound(port: int | None = None) -> socket.socket:
@@ -197,19 +199,19 @@ def bound(port: int | None = None) -> socket.socket:
         listening.close()
 
 
-def serve(source: Source, port: int | None, browser: bool, tell: Callable[[str, int], None]) -> None:
-    """Serve a source until Ctrl-C.
+def serve(session: Session, port: int | None, browser: bool, on_start: Callable[[str, int], None]) -> None:
+    """Serve a session until Ctrl-C.
 
     Args:
         port: None is one of the system's choosing.
         browser: whether to open the page in one.
-        tell: is told the address to open, and the port.
+        on_start: called with the address to open, and the port.
     """
     check_page(PAGE)
     key, listening = Key(), bound(port)
     address = _address(listening, key)
     config = uvicorn.Config(
-        create_app(source, key),
+        create_app(session, key),
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -220,8 +222,8 @@ def serve(source: Source, port: int | None, browser: bool, tell: Callable[[str, 
         ws="none",
     )
     # What the first view needs is read while the browser starts; what is wrong with it, the view will say.
-    threading.Thread(target=_warm, args=(source,), daemon=True).start()
-    tell(address, listening.getsockname()[1])
+    threading.Thread(target=_warm, args=(session,), daemon=True).start()
+    on_start(address, listening.getsockname()[1])
     if browser:
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     try:
@@ -234,19 +236,19 @@ def serve(source: Source, port: int | None, browser: bool, tell: Callable[[str, 
 
 @contextmanager
 def served(
-    source: Source,
+    session: Session,
     page: Path = PAGE,
-    questions: Mapping[str, Ask] = QUESTIONS,
-    works: Mapping[str, Work] = WORKS,
+    queries: Mapping[str, Query] = QUERIES,
+    jobs: Mapping[str, JobFunction] = JOBS,
 ) -> Iterator[str]:
-    """Serve a source from a thread of this process, and give the address that lets in.
+    """Serve a session from a thread of this process, and yield the address, with its key.
 
     Args:
         page: the folder of the page's files.
-        questions, works: as `create_app` takes them.
+        queries, jobs: as in `create_app`.
     """
     key, listening = Key(), bound()
-    app = create_app(source, key, page, questions, works)
+    app = create_app(session, key, page, queries, jobs)
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", ws="none"))
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
@@ -262,8 +264,8 @@ def _address(listening: socket.socket, key: Key) -> str:
     return f"http://127.0.0.1:{listening.getsockname()[1]}/?token={key.token}"
 
 
-def _warm(source: Source) -> None:
+def _warm(session: Session) -> None:
     try:
-        source.warm()
+        session.warm()
     except WhatWhereError:
         return

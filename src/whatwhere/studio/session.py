@@ -63,10 +63,10 @@ class _ProgressByThread:
 
 
 @final
-class Source:
+class Session:
     """What is open, and keep what has been read or computed of it.
 
-    Every view asks the same source, from several threads; each thing is made once, when it is first asked for.
+    Every view uses the same session, from several threads; each thing is made once, when it is first asked for.
 
     Attributes:
         kind: "checkpoint", "results" or "fresh".
@@ -93,7 +93,7 @@ class Source:
         *,
         allow_pickle: bool = False,
         corpus: Path | None = None,
-    ) -> "Source":
+    ) -> "Session":
         """Open a file or folder that `whatwhere.read` knows, and another to compare it with; None is a fresh table."""
         checkpoint = fresh() if path is None else Checkpoint.open(path, allow_pickle=allow_pickle)
         second = None if other is None else Checkpoint.open(other, allow_pickle=allow_pickle)
@@ -274,8 +274,8 @@ def fresh() -> Checkpoint:
 
     rng = np.random.default_rng(FRESH_SEED)
     weight = rng.standard_normal((len(EXPRESSION_TOKENS), FRESH_DIM)).astype(np.float32)
-    place = Path("fresh")
-    entry = Entry("tokens.weight", weight.shape, "float32", weight.nbytes, place)
+    path = Path("fresh")
+    entry = Entry("tokens.weight", weight.shape, "float32", weight.nbytes, path)
     contents = Contents(
         "fresh",
         {entry.name: entry},
@@ -283,4 +283,4 @@ def fresh() -> Checkpoint:
         words=lambda: list(EXPRESSION_TOKENS),
         token_table=entry.name,
     )
-    return Checkpoint(place, contents)
+    return Checkpoint(path, contents)

@@ -1,4 +1,4 @@
-"""Work in a process of its own: it ends at once where nobody waits for it, whatever library is at work."""
+"""Jobs in a process of their own, which can be stopped at once, whatever library is running."""
 
 import multiprocessing
 import traceback
@@ -9,38 +9,38 @@ from typing import Any, TypeVar
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.studio.jobs import Report
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 _EVERY = 0.1
-"""Seconds between two looks at whether it shall end."""
+"""Seconds between two checks of whether it was stopped."""
 
 
-def run_apart(work: Callable[..., Found], report: Report, **settings: Any) -> Found:
-    """Call work(progress=..., **settings) in a process of its own, and give what it gives.
+def run_in_subprocess(function: Callable[..., Result], report: Report, **settings: Any) -> Result:
+    """Call function(progress=..., **settings) in a process of its own, and return its result.
 
     Args:
-        work: a function of a module, for another process finds it by its name; it calls progress(share, message).
-        report: is told the same; what it raises, such as Stopped, ends the process.
-        settings: and the result travel as pickles, between our own processes alone.
+        function: of a module, for the other process imports it by name; it calls progress(fraction, message).
+        report: called with the same; what it raises, such as Stopped, ends the process.
+        settings: and the result are pickled, between our own processes alone.
     """
     # A fork would copy locks that other threads hold, and PyTorch's threads not at all.
     context = multiprocessing.get_context("spawn")
     mine, other = context.Pipe(duplex=False)
-    process = context.Process(target=_serve, args=(other, work, settings), daemon=True)
+    process = context.Process(target=_serve, args=(other, function, settings), daemon=True)
     process.start()
     other.close()
-    share, said = 0.0, "starting"
+    fraction, message = 0.0, "starting"
     try:
         while True:
-            report(share, said)
+            report(fraction, message)
             if not mine.poll(_EVERY):
                 continue
             kind, value = mine.recv()
-            if kind == "told":
-                share, said = value
-            elif kind == "found":
-                found: Found = value
-                return found
+            if kind == "progress":
+                fraction, message = value
+            elif kind == "result":
+                result: Result = value
+                return result
             elif isinstance(value, WhatWhereError):
                 raise value
             else:
@@ -56,9 +56,9 @@ def run_apart(work: Callable[..., Found], report: Report, **settings: Any) -> Fo
         mine.close()
 
 
-def _serve(pipe: Connection, work: Callable[..., Any], settings: dict[str, Any]) -> None:
+def _serve(pipe: Connection, function: Callable[..., Any], settings: dict[str, Any]) -> None:
     try:
-        pipe.send(("found", work(progress=lambda share, said: pipe.send(("told", (share, said))), **settings)))
+        pipe.send(("result", function(progress=lambda *report: pipe.send(("progress", report)), **settings)))
     except WhatWhereError as problem:
         pipe.send(("failed", problem))
     except BrokenPipeError:  # the studio is gone

@@ -70,7 +70,7 @@ export async function saved(page, figure, kind) {
   return String(readFileSync(await download.path()));
 }
 
-/** Open each view of a frozen page, and give how often it refuses: each holds the answers that it begins with, and draws. */
+/** Open each view of an exported page, and give how often it refuses: each holds the answers that it begins with, and draws. */
 export async function opened(page, drawn = "main figure") {
   const refused = {};
   for (const link of await page.locator("nav a").all()) {

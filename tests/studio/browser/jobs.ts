@@ -3,16 +3,16 @@
 import { LiveSource, type Progress } from "../../../src/whatwhere/studio/web/src/source";
 
 async function run(name: string, settings: Record<string, number>, stopAt: number | null) {
-  const told: Progress[] = [];
+  const reports: Progress[] = [];
   const leaving = new AbortController();
   const follow = (progress: Progress) => {
-    told.push(progress);
-    if (stopAt !== null && progress.share >= stopAt) leaving.abort();
+    reports.push(progress);
+    if (stopAt !== null && progress.fraction >= stopAt) leaving.abort();
   };
   try {
-    return { answer: await new LiveSource().work(name, settings, follow, leaving.signal), told };
+    return { answer: await new LiveSource().run(name, settings, follow, leaving.signal), reports };
   } catch (problem) {
-    return { problem: (problem as Error).name, message: (problem as Error).message, told };
+    return { problem: (problem as Error).name, message: (problem as Error).message, reports };
   }
 }
 

@@ -1,4 +1,4 @@
-// Overview: sentences, tables and figures, live, frozen, and without JavaScript.
+// Overview: sentences, tables and figures, live, exported, and without JavaScript.
 import { pathToFileURL } from "node:url";
 import { browser, given, saved, small, tell, violations, watched } from "./driving.mjs";
 
@@ -29,18 +29,18 @@ found.light = await violations(live.page);
 found.small = await small(started, `${given.url}#/overview`, ".answer");
 
 const file = String(pathToFileURL(given.file));
-const frozen = await watched(started, { viewport: { width: 1400, height: 1000 }, colorScheme: "dark", offline: true });
-await frozen.page.goto(file);
-found.frozen = await read(frozen.page);
-found.frozen.view = await frozen.page.locator("h1").innerText();
-found.frozen.first = await frozen.page.locator("nav a").first().innerText();
-found.frozen.requests = frozen.seen.requests;
-found.dark = await violations(frozen.page);
+const exported = await watched(started, { viewport: { width: 1400, height: 1000 }, colorScheme: "dark", offline: true });
+await exported.page.goto(file);
+found.exported = await read(exported.page);
+found.exported.view = await exported.page.locator("h1").innerText();
+found.exported.first = await exported.page.locator("nav a").first().innerText();
+found.exported.requests = exported.seen.requests;
+found.dark = await violations(exported.page);
 
 const plain = await watched(started, { javaScriptEnabled: false });
 await plain.page.goto(file);
 found.plain = await plain.page.locator("body").innerText();
 
-found.complaints = [...live.seen.complaints, ...frozen.seen.complaints];
+found.complaints = [...live.seen.complaints, ...exported.seen.complaints];
 await started.close();
 tell(found);

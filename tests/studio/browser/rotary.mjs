@@ -10,7 +10,7 @@ await a.locator(".facts").waitFor();
 const hash = () => new URL(page.url()).hash;
 const shown = async (side) => ({
   scaling: await side.getByRole("combobox", { name: "scaling" }).inputValue(),
-  knobs: Object.fromEntries(
+  parameters: Object.fromEntries(
     await side.locator('input[type="number"]').evaluateAll((all) => all.map((each) => [each.getAttribute("aria-label"), Number(each.value)])),
   ),
   facts: await side.locator(".facts li").allInnerTexts(),

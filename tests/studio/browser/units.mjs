@@ -24,14 +24,14 @@ assert.equal(page.ranged([], true)(null, 1.430511474609375e-6, 1.430511474609375
 const open = { kind: "checkpoint", path: "/a b/\"c" };
 const lines = "from whatwhere.x import f\nf(whatwhere.read(PATH), np.pi)";
 assert.equal(page.runnable(lines, open), 'import numpy as np\nimport whatwhere\nfrom whatwhere.x import f\nf(whatwhere.read("/a b/\\"c"), np.pi)');
-assert.match(page.runnable(lines, { kind: "fresh", path: "" }), /^f\(Source.open\(None\).checkpoint, np.pi\)$/m);
+assert.match(page.runnable(lines, { kind: "fresh", path: "" }), /^f\(Session.open\(None\).checkpoint, np.pi\)$/m);
 assert.match(page.runnable(lines, { kind: "checkpoint", path: "" }), /read\(PATH\)/);
 assert.equal(page.runnable("read_results(Path(PATH))", open), null);
 assert.deepEqual(page.characters("ab c"), [{ text: "ab", replaced: false }, { text: "␣", replaced: true }, { text: "c", replaced: false }]);
 assert.deepEqual([page.face("##ing", "ing"), page.face("Ġthe", " the"), page.face("Ã", null)], ["##ing", " the", "Ã"]);
 
 // Numbers and files.
-assert.deepEqual([page.told(0.000123456), page.told(1234567), page.told(-0), page.told(null), page.told(0.5)], ["0.0001235", "1,234,567", "0", "–", "0.5"]);
+assert.deepEqual([page.formatNumber(0.000123456), page.formatNumber(1234567), page.formatNumber(-0), page.formatNumber(null), page.formatNumber(0.5)], ["0.0001235", "1,234,567", "0", "–", "0.5"]);
 assert.deepEqual([page.fixed(-0.0001, 2), page.fixed(-1.5, 1)], ["0.00", "−1.5"]);
 assert.equal(page.csv(["a", "b"], [['x"y', 1], [null, "=1+1"]]), 'a,b\r\n"x""y",1\r\n,\'=1+1\r\n');
 

@@ -2,7 +2,7 @@
 
 export { characters, face, visible, visibleToken } from "../../../src/whatwhere/studio/web/src/escape";
 export { fitted, readLink, writeLink } from "../../../src/whatwhere/studio/web/src/link";
-export { fixed, ranged, told } from "../../../src/whatwhere/studio/web/src/numbers";
+export { fixed, formatNumber, ranged } from "../../../src/whatwhere/studio/web/src/numbers";
 export { Grid, pixel, Raster, whole } from "../../../src/whatwhere/studio/web/src/parts/raster";
 export { csv } from "../../../src/whatwhere/studio/web/src/parts/save";
 export { placeOf, turned, valueAt, withTurned } from "../../../src/whatwhere/studio/web/src/parts/slider";

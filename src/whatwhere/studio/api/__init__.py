@@ -1,7 +1,7 @@
-"""What the page can ask: one file a view, plain functions of a source and settings.
+"""The answers of the studio: one file a view, plain functions of a session and settings.
 
-A function takes (source, settings), settings as JSON has them, and gives a dict of numbers, strings and NumPy arrays.
-None knows of the server, and none writes a formula anew: these are in analysis.
+A function takes (session, settings), with settings as JSON has them. None knows of the server, and none repeats a
+formula: these are in analysis.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,8 +11,8 @@ from whatwhere.studio.api import (
     about,
     biases,
     compare,
+    diagnostics,
     distance,
-    health,
     overview,
     pipeline,
     positions,
@@ -22,26 +22,26 @@ from whatwhere.studio.api import (
     tokens,
     variance,
 )
-from whatwhere.studio.api.static_tables import Left
+from whatwhere.studio.api.static_tables import ExportedView
 from whatwhere.studio.jobs import Report
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
-Ask = Callable[[Source, Mapping[str, Any]], Any]
-Work = Callable[[Source, Mapping[str, Any], Report], Any]
+Query = Callable[[Session, Mapping[str, Any]], Any]
+JobFunction = Callable[[Session, Mapping[str, Any], Report], Any]
 """Answers are dataclasses, or dicts."""
 
-QUESTIONS: Mapping[str, Ask] = {
+QUERIES: Mapping[str, Query] = {
     "about": about.about,
     "schemes.list": positions.schemes,
     "pipeline.read": pipeline.read,
     "pipeline.walk": pipeline.walk,
     "positions.shown": positions.positions,
-    "against.shares": variance.shares,
+    "variance.shares": variance.shares,
     "tokens.find": tokens.find,
     "tokens.card": tokens.card,
     "tokens.neighbors": tokens.neighbors,
     "tokens.analogy": tokens.analogy,
-    "maps.places": token_map.places,
+    "maps.points": token_map.points,
     "maps.labels": token_map.labels,
     "maps.frequencies": token_map.frequencies,
     "maps.near": token_map.near,
@@ -54,30 +54,30 @@ QUESTIONS: Mapping[str, Ask] = {
     "replay.frames": replay.frames,
     "replay.attention": replay.attention,
 }
-"""By the name that the page calls them by: the file, and the function."""
+"""What is answered at once, by the name that the page uses: the view, and the function."""
 
-WORKS: Mapping[str, Work] = {
+JOBS: Mapping[str, JobFunction] = {
     "maps.draw": token_map.draw,
-    "health.examine": health.examine,
+    "diagnostics.examine": diagnostics.examine,
     "overview.inspected": overview.inspected,
     "compare.difference": compare.difference,
     "replay.train": replay.train,
 }
-"""What takes longer than a reader waits, by name: it is told how to report, and runs as a job."""
+"""What takes seconds or minutes, by name: it runs as a job, and reports its progress."""
 
-FROZEN: Mapping[str, Callable[[Source], Left | None]] = {
-    "pipeline": pipeline.left,
-    "overview": overview.left,
-    "tokens": tokens.left,
-    "map": token_map.left,
-    "health": health.left,
-    "positions": positions.left,
-    "against": variance.left,
-    "rotary": rotary.left,
-    "distance": distance.left,
-    "biases": biases.left,
-    "compare": compare.left,
-    "replay": replay.left,
+EXPORTS: Mapping[str, Callable[[Session], ExportedView | None]] = {
+    "pipeline": pipeline.exported,
+    "overview": overview.exported,
+    "tokens": tokens.exported,
+    "map": token_map.exported,
+    "diagnostics": diagnostics.exported,
+    "positions": positions.exported,
+    "variance": variance.exported,
+    "rotary": rotary.exported,
+    "distance": distance.exported,
+    "biases": biases.exported,
+    "compare": compare.exported,
+    "replay": replay.exported,
     "attention": replay.attention_left,
 }
-"""What a view leaves on a page that is frozen into one file, by the name that the page has for it."""
+"""What an exported page holds of each view, by the view's id."""

@@ -8,7 +8,7 @@ from whatwhere import __version__
 from whatwhere.studio.api import pipeline, positions, variance
 from whatwhere.studio.api.settings import known
 from whatwhere.studio.schemes import has_own, runs
-from whatwhere.studio.session import Kind, Source
+from whatwhere.studio.session import Kind, Session
 
 Which = Literal["input", "readout"]
 
@@ -52,7 +52,7 @@ class About:
         tokenizer: whether there is one.
         examples: tokens to begin with.
         analogy: three tokens of an analogy, or none.
-        frozen: in an exported page the views that it holds; null elsewhere.
+        exported: in an exported page the views that it holds; null elsewhere.
         first: in an exported page the view that it opens on.
     """
 
@@ -74,66 +74,66 @@ class About:
     tokenizer: bool
     examples: Sequence[str]
     analogy: Sequence[str]
-    frozen: Sequence[str] | None = None
+    exported: Sequence[str] | None = None
     first: str | None = None
 
 
-def about(source: Source, settings: Mapping[str, Any]) -> About:
+def about(session: Session, settings: Mapping[str, Any]) -> About:
     """Describe the source from headers alone."""
     known(settings)
-    checkpoint = source.checkpoint
+    checkpoint = session.checkpoint
     positions_name = checkpoint.position_table
     model = (checkpoint.config or {}).get("model_type")
     return About(
         version=__version__,
-        kind=source.kind,
-        name=source.name,
-        path="" if source.kind == "fresh" else str(checkpoint.path),
+        kind=session.kind,
+        name=session.name,
+        path="" if session.kind == "fresh" else str(checkpoint.path),
         format=checkpoint.format,
         model=model if isinstance(model, str) else None,
-        tables=_tables(source),
+        tables=_tables(session),
         tied=checkpoint.tied,
         guessed=checkpoint.names.guessed,
         positions=None if positions_name is None else checkpoint.entry(positions_name).shape,
         begin={
-            "pipeline": pipeline.begin(source),
-            "positions": positions.begin(source),
-            "against": variance.begin(source),
+            "pipeline": pipeline.begin(session),
+            "positions": positions.begin(session),
+            "variance": variance.begin(session),
         },
-        own=has_own(source),
-        runs=runs(source),
-        other=None if source.other is None else str(source.other.path),
-        words=len(source.words),
-        tokenizer=source.tokenizer is not None,
-        examples=examples(source),
-        analogy=analogy(source),
+        own=has_own(session),
+        runs=runs(session),
+        other=None if session.other is None else str(session.other.path),
+        words=len(session.words),
+        tokenizer=session.tokenizer is not None,
+        examples=examples(session),
+        analogy=analogy(session),
     )
 
 
-def _tables(source: Source) -> dict[Which, TableHeader]:
-    checkpoint = source.checkpoint
+def _tables(session: Session) -> dict[Which, TableHeader]:
+    checkpoint = session.checkpoint
     names: dict[Which, str | None] = {"input": checkpoint.token_table, "readout": checkpoint.output_projection}
     entries = {
-        which: checkpoint.entry(name) for which, name in names.items() if which in source.tables and name is not None
+        which: checkpoint.entry(name) for which, name in names.items() if which in session.tables and name is not None
     }
     return {
         which: TableHeader(entry.name, entry.shape[0], entry.shape[1], entry.dtype) for which, entry in entries.items()
     }
 
 
-def examples(source: Source) -> list[str]:
+def examples(session: Session) -> list[str]:
     """Return some tokens to begin with, all of which the vocabulary has."""
     asked = [*_written("king"), *_written("Paris"), *_written("paris"), "##ing", "ing", "1999", "Max", "First", "("]
-    known_words = set(source.words)
+    known_words = set(session.words)
     found = [word for word in asked if word in known_words][:6]
-    if found or not source.tables:
+    if found or not session.tables:
         return found
-    return [f"#{n}" for n in source.table().ids[:6].tolist()]  # rows that hold numbers
+    return [f"#{n}" for n in session.table().ids[:6].tolist()]  # rows that hold numbers
 
 
-def analogy(source: Source) -> list[str]:
+def analogy(session: Session) -> list[str]:
     """Return the three words of an analogy that the vocabulary has, in one way of writing, or none."""
-    known_words = set(source.words)
+    known_words = set(session.words)
     for words in (("man", "woman", "king"), ("First", "Last", "Max")):
         for written in zip(*map(_written, words), strict=True):
             if known_words.issuperset(written):

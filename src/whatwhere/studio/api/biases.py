@@ -10,33 +10,33 @@ from jaxtyping import Float
 from whatwhere.analysis.bias_range import effective_range
 from whatwhere.errors import SettingError
 from whatwhere.studio.api.distance import as_weights
-from whatwhere.studio.api.parameters import Knob, Value, turned, values
+from whatwhere.studio.api.parameters import Parameter, Value, turned, values
 from whatwhere.studio.api.settings import flag, known, one_of, text, whole
-from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.api.static_tables import ExportedView, Sheet
 from whatwhere.studio.schemes import model_biases
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 LOOKED_AT = 4096
 MOST_TOKENS = 256
 _POINTS = 160
 SHARES = ("0.5", "0.1", "0.01", "0.001")
 
-KNOBS: Mapping[str, tuple[Knob, ...]] = {
+PARAMETERS: Mapping[str, tuple[Parameter, ...]] = {
     "alibi": (),
     "t5": (
-        Knob("num_buckets", 32, 4, 128, 2, 1024, steps=0.5, words="rows of the learned table"),
-        Knob("max_distance", 128, 16, 4096, 2, 1 << 20, base=2, steps=2, words="from here on one bucket"),
-        Knob("std", 0.5, 0.02, 2, 1e-6, 100, base=10, steps=10, words="spread of the draw"),
+        Parameter("num_buckets", 32, 4, 128, 2, 1024, steps=0.5, words="rows of the learned table"),
+        Parameter("max_distance", 128, 16, 4096, 2, 1 << 20, base=2, steps=2, words="from here on one bucket"),
+        Parameter("std", 0.5, 0.02, 2, 1e-6, 100, base=10, steps=10, words="spread of the draw"),
     ),
-    "kerple": (Knob("kind", "log", choices=("log", "power"), words="how a key fades"),),
+    "kerple": (Parameter("kind", "log", choices=("log", "power"), words="how a key fades"),),
     "fire": (
-        Knob("threshold", 512.0, 16, 4096, 1e-3, 1e6, base=2, steps=2, words="up to here distances alone count"),
-        Knob("c", 0.1, 0.01, 10, 1e-6, 1e3, base=10, steps=10, words="how soon distances crowd together"),
-        Knob("width", 32, 4, 128, 1, 1024, base=2, steps=2, words="features inside of the MLP"),
+        Parameter("threshold", 512.0, 16, 4096, 1e-3, 1e6, base=2, steps=2, words="up to here distances alone count"),
+        Parameter("c", 0.1, 0.01, 10, 1e-6, 1e3, base=10, steps=10, words="how soon distances crowd together"),
+        Parameter("width", 32, 4, 128, 1, 1024, base=2, steps=2, words="features inside of the MLP"),
     ),
     "sandwich": (
-        Knob("sinusoid_dim", 128, 4, 512, 2, 4096, steps=0.5, words="features of the sinusoid"),
-        Knob("theta", 10_000.0, 100, 1e6, 1e-3, 1e12, base=10, steps=10, words="of its frequencies"),
+        Parameter("sinusoid_dim", 128, 4, 512, 2, 4096, steps=0.5, words="features of the sinusoid"),
+        Parameter("theta", 10_000.0, 100, 1e6, 1e-3, 1e12, base=10, steps=10, words="of its frequencies"),
     ),
 }
 """Rows of the catalogue whose bias positions alone decide, and what can be turned of each."""
@@ -47,7 +47,7 @@ _BEGIN: Mapping[str, Any] = {
 _LEARNED = ("t5", "kerple", "fire")
 
 
-def shown(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+def shown(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return one bias: the matrix of a head, the curves of all, and how far each looks.
 
     Args:
@@ -55,12 +55,12 @@ def shown(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
             tokens of the matrix (64); weights in place of biases; share that ends a head's reach ("0.01"); seed (0).
     """
     known(settings, "scheme", "options", "heads", "head", "tokens", "weights", "share", "seed")
-    mine, missing = model_biases(source)
+    mine, missing = model_biases(session)
     offered = {f"own-{n}": bias for n, bias in enumerate(mine) if bias.scheme is not None}
-    names = (*offered, *KNOBS)
+    names = (*offered, *PARAMETERS)
     name = names[0] if settings.get("scheme", "") == "" else one_of(settings, "scheme", names)
-    knobs = KNOBS.get(name, ())
-    held = values(knobs, turned(text(settings, "options", ""), knobs))
+    parameters = PARAMETERS.get(name, ())
+    held = values(parameters, turned(text(settings, "options", ""), parameters))
     scheme, python = (offered[name].scheme, None) if name in offered else _built(settings, name, held)
     head = min(whole(settings, "head", 0, 0, 1023), scheme.num_heads - 1)
     tokens = whole(settings, "tokens", 64, 2, MOST_TOKENS)
@@ -73,7 +73,7 @@ def shown(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
         "python": python or str(scheme),
         "tensor": offered[name].tensor if name in offered else None,
         "drawn": name in _LEARNED,
-        "knobs": [knob.told(held[knob.name]) for knob in knobs],
+        "parameters": [parameter.told(held[parameter.name]) for parameter in parameters],
         "heads": scheme.num_heads,
         "head": head,
         "matrix": _matrix(scheme, tokens, head, weights),
@@ -82,9 +82,9 @@ def shown(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def left(source: Source) -> Left:
-    """Leave the first bias on a frozen page, as numbers and as weights."""
-    found = shown(source, _BEGIN)
+def exported(session: Session) -> ExportedView:
+    """Leave the first bias on an exported page, as numbers and as weights."""
+    found = shown(session, _BEGIN)
     far = f"beyond {found['looked_at']:,}"
     reached = found["reach"]
     cells = [
@@ -93,7 +93,7 @@ def left(source: Source) -> Left:
     ]
     head = ("head", "reach, to 1 % of the greatest weight", "half of the greatest weight")
     sheets = [Sheet(f"How far each head looks: {found['python']}", head, cells)]
-    return Left("Biases", [("biases.shown", _BEGIN), ("biases.shown", {**_BEGIN, "weights": True})], sheets)
+    return ExportedView("Biases", [("biases.shown", _BEGIN), ("biases.shown", {**_BEGIN, "weights": True})], sheets)
 
 
 def _built(settings: Mapping[str, Any], name: str, held: Mapping[str, Value]) -> tuple[Any, str]:
@@ -110,7 +110,8 @@ def _offered() -> list[dict[str, Any]]:
     from whatwhere.where.catalogue import catalogue
 
     return [
-        {"name": name, "said": name, "formula": catalogue[name].formula, "url": catalogue[name].url} for name in KNOBS
+        {"name": name, "said": name, "formula": catalogue[name].formula, "url": catalogue[name].url}
+        for name in PARAMETERS
     ]
 
 

@@ -9,9 +9,9 @@ from whatwhere.inspection.difference import Difference
 from whatwhere.inspection.difference import difference as differ
 from whatwhere.records import Missing
 from whatwhere.studio.api.settings import known, one_of, whole
-from whatwhere.studio.api.static_tables import Left
+from whatwhere.studio.api.static_tables import ExportedView
 from whatwhere.studio.jobs import Report
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
     from whatwhere.report.section import Section
@@ -22,30 +22,30 @@ _STEPS = 6
 _MOST_NAMED = 200
 
 
-def results(source: Source, settings: Mapping[str, Any]) -> "Measurements":
+def results(session: Session, settings: Mapping[str, Any]) -> "Measurements":
     """Return what a comparison measured: scores, shift test, verdicts, and what it takes to repeat it."""
     known(settings)
-    found = source.results
+    found = session.results
     from whatwhere.studio.api.measurements import measurements
 
-    return source.once("measurements", lambda: measurements(found))
+    return session.once("measurements", lambda: measurements(found))
 
 
-def sections(source: Source) -> list["Section"]:
+def sections(session: Session) -> list["Section"]:
     """Return what a comparison measured as sections, for readers without JavaScript."""
     from whatwhere.studio.api import measurements
 
-    return measurements.sections(source.results)
+    return measurements.sections(session.results)
 
 
-def left(source: Source) -> Left | None:
+def exported(session: Session) -> ExportedView | None:
     """Return what an exported page needs of this view."""
-    if source.kind != "results":
+    if session.kind != "results":
         return None
-    return Left("Compare", [("compare.results", {})], [], sections=sections(source))
+    return ExportedView("Compare", [("compare.results", {})], [], sections=sections(session))
 
 
-def difference(source: Source, settings: Mapping[str, Any], report: Report) -> Difference:
+def difference(session: Session, settings: Mapping[str, Any], report: Report) -> Difference:
     """Compare the two checkpoints that are open. It is a job, for large tables take a minute.
 
     Args:
@@ -54,7 +54,7 @@ def difference(source: Source, settings: Mapping[str, Any], report: Report) -> D
     known(settings, "table", "k", "most")
     table, k = one_of(settings, "table", _TABLES), whole(settings, "k", 10, 1, 100)
     most = whole(settings, "most", 20, 0, _MOST_NAMED)
-    other = source.other
+    other = session.other
     if other is None:
         raise SettingError("one file is open, but two are compared.\nOpen both: whatwhere studio A B.")
     steps = iter(range(_STEPS))
@@ -63,9 +63,9 @@ def difference(source: Source, settings: Mapping[str, Any], report: Report) -> D
         report(next(steps, _STEPS - 1) / _STEPS, step)
 
     # The second time it is only read, whoever asks.
-    paths = source.checkpoint.path, other.path
-    pickles = "pickle" in (source.checkpoint.format, other.format)  # opened already, by leave of the command
-    found = source.once(
+    paths = session.checkpoint.path, other.path
+    pickles = "pickle" in (session.checkpoint.format, other.format)  # opened already, by leave of the command
+    found = session.once(
         ("difference", table, k, most),
         lambda: differ(*paths, table=table, k=k, rows=most, allow_pickle=pickles, progress=progress),
     )

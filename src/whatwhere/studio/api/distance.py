@@ -9,9 +9,9 @@ from jaxtyping import Float
 
 from whatwhere.errors import WhatWhereError
 from whatwhere.studio.api.settings import known, whole
-from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.api.static_tables import ExportedView, Sheet
 from whatwhere.studio.schemes import layer_names, model_biases, model_positions, model_rotaries
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
     from whatwhere.where.binding import Where
@@ -25,7 +25,7 @@ _READ = ("sinusoidal", "rotary", "alibi", "sandwich")
 """Rows of the catalogue on a page without JavaScript: those that the view shows at first, besides the model's own."""
 
 
-def curves(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+def curves(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the open model and each scheme of the catalogue give at distance 0, 1, 2, ....
 
     Learned schemes are as they are drawn, before any training; those of the open model are its own.
@@ -39,7 +39,7 @@ def curves(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     features = whole(settings, "head_dim", 64, 2, 512)
     distances = whole(settings, "distances", 1024, 2, LONGEST)
     seed = whole(settings, "seed", 0, 0, 1 << 31)
-    found = [{"id": f"own-{n}"} | each for n, each in enumerate(_of_source(source, distances, head))]
+    found = [{"id": f"own-{n}"} | each for n, each in enumerate(_of_source(session, distances, head))]
     found += [_of_scheme(name, features * heads, heads, head, distances, seed) for name in _catalogue()]
     return {
         "dim": features * heads,
@@ -51,14 +51,14 @@ def curves(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def left(source: Source) -> Left:
-    """Leave all curves on a frozen page, in the sizes that the view begins with."""
-    found = curves(source, _BEGIN)
+def exported(session: Session) -> ExportedView:
+    """Leave all curves on an exported page, in the sizes that the view begins with."""
+    found = curves(session, _BEGIN)
     schemes = [each for each in found["schemes"] if "values" in each and (each["own"] or each["id"] in _READ)]
     at = [0, *(1 << n for n in range(found["distances"].bit_length() - 1))]
     cells = [(str(d), *(_cell(each["values"], d) for each in schemes)) for d in at]
     head = ("distance", *(f"{scheme['name']}: {scheme['label']}" for scheme in schemes))
-    return Left("Distance", [("distance.curves", _BEGIN)], [Sheet("By distance", head, cells)])
+    return ExportedView("Distance", [("distance.curves", _BEGIN)], [Sheet("By distance", head, cells)])
 
 
 def _cell(values: Float[np.ndarray, " distances"], distance: int) -> str:
@@ -130,26 +130,26 @@ def _with_content(score: Any, distances: int) -> Float[np.ndarray, "heads distan
     return np.asarray(table[0, :, 0].flip(-1).double().numpy())
 
 
-def _of_source(source: Source, distances: int, head: int) -> Iterator[dict[str, Any]]:
+def _of_source(session: Session, distances: int, head: int) -> Iterator[dict[str, Any]]:
     """Yield what the open model itself says, or what a comparison has made of the schemes that it trained."""
     from whatwhere.where.binding import Where
 
     facts: dict[str, Any] = {"formula": "", "url": None, "learned": True, "own": True}
-    if (found := model_positions(source, LONGEST)) is not None:
+    if (found := model_positions(session, LONGEST)) is not None:
         name, cosines = found
         told = _told("mean cosine of two rows", cosines[:distances])
         yield facts | {"name": f"this model: {name}", "door": "input"} | told
-    for rotary in model_rotaries(source)[0]:
+    for rotary in model_rotaries(session)[0]:
         name = f"this model: {type(rotary.scheme).__name__}, {layer_names(list(rotary.group.layers))}"
         told = _of_head(_by_head(Where(query_key=rotary.scheme), distances), head)
         yield facts | {"name": name, "door": "query_key", "learned": False, "formula": str(rotary.scheme)[:200]} | told
-    for bias in model_biases(source)[0] if source.kind == "checkpoint" else ():
+    for bias in model_biases(session)[0] if session.kind == "checkpoint" else ():
         told = {"missing": bias.missing}
         if bias.scheme is not None:
             told = _of_head(_by_head(Where(score=bias.scheme), distances), head)
         yield facts | {"name": bias.title, "door": "score", "learned": bias.tensor is not None} | told
-    if source.kind == "results":
-        yield from _trained(source.checkpoint.metadata.get("schemes"), facts, distances, head)
+    if session.kind == "results":
+        yield from _trained(session.checkpoint.metadata.get("schemes"), facts, distances, head)
 
 
 def _trained(schemes: Any, facts: dict[str, Any], distances: int, head: int) -> Iterator[dict[str, Any]]:

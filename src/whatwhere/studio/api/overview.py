@@ -9,9 +9,9 @@ from whatwhere.report import inspection as texts
 from whatwhere.report.section import Part, Section, Table
 from whatwhere.report.text import capital
 from whatwhere.studio.api.settings import known
-from whatwhere.studio.api.static_tables import Left
+from whatwhere.studio.api.static_tables import ExportedView
 from whatwhere.studio.jobs import Report
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 _STEPS = 10
 """How often an inspection reports its progress, about."""
@@ -36,31 +36,31 @@ class Overview:
     sections: Sequence[Section]
 
 
-def inspected(source: Source, settings: Mapping[str, Any], report: Report) -> Overview:
+def inspected(session: Session, settings: Mapping[str, Any], report: Report) -> Overview:
     """Return the inspection. It is a job, for a large table takes half a minute."""
     known(settings)
-    if not _inspectable(source):
+    if not _inspectable(session):
         raise SettingError("there is no token table here, so there is nothing to inspect.\nOpen a model.")
     steps = iter(range(_STEPS))
-    return _overview(source, lambda step: report(next(steps, _STEPS - 1) / _STEPS, step))
+    return _overview(session, lambda step: report(next(steps, _STEPS - 1) / _STEPS, step))
 
 
-def left(source: Source) -> Left | None:
+def exported(session: Session) -> ExportedView | None:
     """Return the inspection for an exported page."""
-    if not _inspectable(source):
+    if not _inspectable(session):
         return None
-    found = _overview(source, lambda step: None)
+    found = _overview(session, lambda step: None)
     made = f"Format: {found.format}. Read by whatwhere {found.whatwhere}; rows sampled with seed {found.seed}."
     text = [f"{found.headline}.", made]
-    return Left("Overview", [("overview.inspected", {})], [], said=text, sections=found.sections)
+    return ExportedView("Overview", [("overview.inspected", {})], [], said=text, sections=found.sections)
 
 
-def _inspectable(source: Source) -> bool:
-    return bool(source.tables) or source.kind == "checkpoint"
+def _inspectable(session: Session) -> bool:
+    return bool(session.tables) or session.kind == "checkpoint"
 
 
-def _overview(source: Source, progress: Any) -> Overview:
-    found = source.inspection(progress)
+def _overview(session: Session, progress: Any) -> Overview:
+    found = session.inspection(progress)
     sections = [replace(each, parts=[*map(_captioned, each.parts)]) for each in texts.sections(found)]
     return Overview(capital(texts.headline(found)), found.format, found.whatwhere, found.seed, sections)
 

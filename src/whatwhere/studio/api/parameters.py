@@ -15,7 +15,7 @@ Value = float | int | bool | str
 
 
 @dataclass(frozen=True)
-class Knob:
+class Parameter:
     """Describe what one setting may be.
 
     Args:
@@ -84,14 +84,14 @@ class Knob:
         }
 
 
-def turned(text: str, knobs: Sequence[Knob]) -> dict[str, Value]:
+def turned(text: str, parameters: Sequence[Parameter]) -> dict[str, Value]:
     """Return the values that a text sets.
 
     Examples:
         >>> turned("factor=8", [Knob("factor", 4.0, 1, 64)])
         {'factor': 8.0}
     """
-    by_name = {knob.name: knob for knob in knobs}
+    by_name = {parameter.name: parameter for parameter in parameters}
     found: dict[str, Value] = {}
     for piece in text.split():
         name, sign, value = piece.partition("=")
@@ -101,9 +101,9 @@ def turned(text: str, knobs: Sequence[Knob]) -> dict[str, Value]:
     return found
 
 
-def values(knobs: Sequence[Knob], *given: Mapping[str, Value]) -> dict[str, Value]:
+def values(parameters: Sequence[Parameter], *given: Mapping[str, Value]) -> dict[str, Value]:
     """Return the value of each knob: the usual one, unless something given says otherwise; the last one counts."""
-    found: dict[str, Value] = {knob.name: knob.usual for knob in knobs}
+    found: dict[str, Value] = {parameter.name: parameter.usual for parameter in parameters}
     for some in given:
         found |= some
     return found

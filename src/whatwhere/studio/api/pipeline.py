@@ -8,9 +8,9 @@ import numpy as np
 
 from whatwhere.errors import SettingError, TextError, TokenError, WhatWhereError
 from whatwhere.studio.api.settings import MOST_FEATURES, flag, known, one_of, scheme, text, whole
-from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.api.static_tables import ExportedView, Sheet
 from whatwhere.studio.schemes import DEFAULT_DIM, ShownScheme, default_scheme, token_factor, token_tensor
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -27,48 +27,48 @@ _SETTINGS = ("text", "tokens", "scheme", "dim", "heads", "head", "causal", "seed
 _LOOKED_UP = "there is no tokenizer.json: each word is looked up whole, where the model may write it as several tokens"
 
 
-def begin(source: Source) -> dict[str, Any]:
+def begin(session: Session) -> dict[str, Any]:
     """Return the settings that the view begins with."""
-    loaded = source.kind != "fresh" and bool(source.tables)
+    loaded = session.kind != "fresh" and bool(session.tables)
     return {
-        "text": _first_text(source) if loaded else SENTENCE,
+        "text": _first_text(session) if loaded else SENTENCE,
         "tokens": "loaded" if loaded else "words",
-        "scheme": default_scheme(source, "sinusoidal+rotary+alibi", for_odd="learned+alibi"),
+        "scheme": default_scheme(session, "sinusoidal+rotary+alibi", for_odd="learned+alibi"),
         "dim": 0 if loaded else DEFAULT_DIM,
         "heads": 0 if loaded else 2,
         "head": 0,
-        "causal": _is_causal(source),
+        "causal": _is_causal(session),
         "seed": 0,
     }
 
 
-def _is_causal(source: Source) -> bool:
+def _is_causal(session: Session) -> bool:
     """Return whether the model's queries attend to earlier keys only; of a model of two parts, the decoder's."""
-    config = source.checkpoint.config
-    if config is None or source.kind != "checkpoint":
+    config = session.checkpoint.config
+    if config is None or session.kind != "checkpoint":
         return True
     try:
-        return source.checkpoint.description.causal
+        return session.checkpoint.description.causal
     except WhatWhereError:  # a model type that is not known, or a configuration that is refused
         architectures = config.get("architectures")
         names = architectures if isinstance(architectures, list) else []
         return not any(str(name).endswith("ForMaskedLM") for name in names)
 
 
-def _first_text(source: Source) -> str:
+def _first_text(session: Session) -> str:
     """Return a text that what is open can read."""
-    if "Max" in source.words[:20]:
+    if "Max" in session.words[:20]:
         return "Max(1,6,First(2,9))"
-    reader = _tokenizer(source)
+    reader = _tokenizer(session)
     if reader is None:
-        return " ".join(map(str, source.table().ids[:_FEW].tolist()))  # rows that hold numbers
-    if not _looks_up(source):
+        return " ".join(map(str, session.table().ids[:_FEW].tolist()))  # rows that hold numbers
+    if not _looks_up(session):
         return SENTENCE
     asked_words = SENTENCE.replace(".", " .").split()
     there = [word if _has(reader, word) else word.lower() for word in asked_words]
     there = [word for word in there if _has(reader, word)]
     if not any(word.isalnum() for word in there):
-        meant = (each.strip() for each in source.texts if isinstance(each, str) and len(each) < _LONG)
+        meant = (each.strip() for each in session.texts if isinstance(each, str) and len(each) < _LONG)
         there = list(islice((each for each in meant if each.isalnum() and _has(reader, each)), _FEW))
     return " ".join(there).replace(" .", ".") or SENTENCE
 
@@ -77,11 +77,11 @@ def _has(reader: "Tokenizer", word: str) -> bool:
     return reader.token_to_id(word) is not None
 
 
-def left(source: Source) -> Left | None:
-    """Leave the first text on a frozen page, with all its steps."""
-    asked_first = begin(source)
+def exported(session: Session) -> ExportedView | None:
+    """Leave the first text on an exported page, with all its steps."""
+    asked_first = begin(session)
     try:
-        found = walk(source, asked_first)
+        found = walk(session, asked_first)
     except WhatWhereError:
         return None
     reading = {name: asked_first[name] for name in ("text", "tokens")}
@@ -89,38 +89,40 @@ def left(source: Source) -> Left | None:
     ids = [str(number) for number in found["ids"]]
     cells = list(zip(map(str, range(len(ids))), found["words"], ids, vectors, strict=True))
     sheet = Sheet(str(asked_first["text"]), ("position", "token", "id", "vector"), cells)
-    return Left("Pipeline", [("schemes.list", {}), ("pipeline.read", reading), ("pipeline.walk", asked_first)], [sheet])
+    return ExportedView(
+        "Pipeline", [("schemes.list", {}), ("pipeline.read", reading), ("pipeline.walk", asked_first)], [sheet]
+    )
 
 
-def walk(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+def walk(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Follow a text from tokens to scores, in the loaded model or in a layer that nothing has trained.
 
     Args:
         settings: text; tokens ("loaded" or "words", which numbers the words of the text itself); scheme ("model", a
-            run, or a name of the catalogue); dim, heads (0 takes what goes with the source); head; causal; seed.
+            run, or a name of the catalogue); dim, heads (0 takes what goes with the session); head; causal; seed.
     """
     known(settings, *_SETTINGS)
     loaded = one_of(settings, "tokens", TOKENS) == "loaded"
     name, seed = text(settings, "scheme"), whole(settings, "seed", 0, 0, 1 << 31)
     causal = flag(settings, "causal", True)
-    all_ids, all_words = _read(source, text(settings, "text"), loaded)
+    all_ids, all_words = _read(session, text(settings, "text"), loaded)
     from whatwhere.analysis.walkthrough import attention_scores, follow, random_embedding
 
-    tensor = token_tensor(source, name) if loaded else None
-    width = None if tensor is None else source.checkpoint.entry(tensor).shape[1]
+    tensor = token_tensor(session, name) if loaded else None
+    width = None if tensor is None else session.checkpoint.entry(tensor).shape[1]
     most = min(len(all_ids), MOST_TOKENS)
     dim = width or whole(settings, "dim", 0, 0, MOST_FEATURES) or DEFAULT_DIM
-    here = scheme(source, settings, most, dim)
+    here = scheme(session, settings, most, dim)
     most = min(most, here.max_length or most)
     ids, words = all_ids[:most], all_words[:most]
-    table = random_embedding(max(all_ids) + 1, here.dim, seed) if tensor is None else _table(source, tensor, ids)
+    table = random_embedding(max(all_ids) + 1, here.dim, seed) if tensor is None else _table(session, tensor, ids)
     found = follow(table, here.where, ids if tensor is None else range(most), ids, tokens=words, scheme=name)
     met = attention_scores(found.vectors, here.where, here.num_heads, here.head_dim, causal=causal)
     return {
-        **labels(source, ids, words, loaded),
+        **labels(session, ids, words, loaded),
         "tensor": tensor,
-        "factor": token_factor(source) if loaded else 1.0,
-        **_told(here, _LOOKED_UP if loaded and _looks_up(source) and source.marking != "plain" else None),
+        "factor": token_factor(session) if loaded else 1.0,
+        **_told(here, _LOOKED_UP if loaded and _looks_up(session) and session.marking != "plain" else None),
         **_followed(found),
         **_meeting(met, whole(settings, "head", 0, 0, here.num_heads - 1)),
         "pairs": _pairs(here),
@@ -129,7 +131,7 @@ def walk(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def read(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+def read(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Split a text into tokens and number them: what needs no vector, and so is there at once.
 
     Args:
@@ -137,17 +139,17 @@ def read(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     known(settings, "text", "tokens")
     loaded = one_of(settings, "tokens", TOKENS) == "loaded"
-    ids, words = _read(source, text(settings, "text"), loaded)
-    return {"count": len(ids), **labels(source, ids[:MOST_TOKENS], words[:MOST_TOKENS], loaded)}
+    ids, words = _read(session, text(settings, "text"), loaded)
+    return {"count": len(ids), **labels(session, ids[:MOST_TOKENS], words[:MOST_TOKENS], loaded)}
 
 
-def _read(source: Source, written: str, loaded: bool) -> tuple[list[int], list[str]]:
+def _read(session: Session, written: str, loaded: bool) -> tuple[list[int], list[str]]:
     from whatwhere.what import text as texts
 
-    tokenizer = _tokenizer(source) if loaded else texts.words(written)
+    tokenizer = _tokenizer(session) if loaded else texts.words(written)
     if tokenizer is None:
         return _numbers(written)
-    if not (loaded and _looks_up(source)):
+    if not (loaded and _looks_up(session)):
         return texts.encode(tokenizer, written)
     try:
         ids, _ = texts.encode(tokenizer, written)
@@ -156,7 +158,7 @@ def _read(source: Source, written: str, loaded: bool) -> tuple[list[int], list[s
             f"{str(problem).splitlines()[0]}\nThere is no tokenizer.json beside the table, so whole words are looked "
             "up in its vocabulary. Take others, or the words of the text with fresh vectors."
         ) from None
-    return ids, [source.words[n] for n in ids]
+    return ids, [session.words[n] for n in ids]
 
 
 def _told(here: ShownScheme, also: str | None) -> dict[str, Any]:
@@ -203,44 +205,44 @@ def _pairs(here: ShownScheme) -> dict[str, Any] | None:
     return {"first": first, "second": second, "frequencies": speeds.inverse_frequencies.numpy()}
 
 
-def labels(source: Source, ids: Sequence[int], words: list[str], loaded: bool) -> dict[str, Any]:
+def labels(session: Session, ids: Sequence[int], words: list[str], loaded: bool) -> dict[str, Any]:
     """Return what a reader is shown of the tokens of a text."""
-    there = range(len(source.texts) if loaded else 0)
-    meant = [source.texts[n] if n in there else word for n, word in zip(ids, words, strict=True)]
+    there = range(len(session.texts) if loaded else 0)
+    meant = [session.texts[n] if n in there else word for n, word in zip(ids, words, strict=True)]
     return {
         "ids": np.array(ids),
         "words": words,
         "texts": [each if isinstance(each, str) else None for each in meant],
-        "kinds": [source.kinds[n] if n in there else "word" for n in ids],
+        "kinds": [session.kinds[n] if n in there else "word" for n in ids],
     }
 
 
-def _table(source: Source, tensor: str, ids: Sequence[int]) -> Any:
+def _table(session: Session, tensor: str, ids: Sequence[int]) -> Any:
     """Read the rows of some tokens, as a table that multiplies them as the model does."""
     import torch
 
     from whatwhere.what.embedding import TokenEmbedding
 
-    entry = source.checkpoint.entry(tensor)
+    entry = session.checkpoint.entry(tensor)
     if (largest := max(ids)) >= entry.shape[0]:
         raise TokenError(f"id {largest} lies outside the table, which has {entry.shape[0]:,} rows.")
-    rows = np.asarray(source.checkpoint.array(tensor, rows=list(ids)), np.float32)
-    table = TokenEmbedding(len(rows), entry.shape[1], scale=token_factor(source), device="meta")
+    rows = np.asarray(session.checkpoint.array(tensor, rows=list(ids)), np.float32)
+    table = TokenEmbedding(len(rows), entry.shape[1], scale=token_factor(session), device="meta")
     table.weight = torch.nn.Parameter(torch.from_numpy(rows.copy()), requires_grad=False)
     return table
 
 
-def _tokenizer(source: Source) -> "Tokenizer | None":
+def _tokenizer(session: Session) -> "Tokenizer | None":
     """Return what reads a text: the file's own, else one of its vocabulary; None where ids must be given."""
-    if source.tokenizer is not None or not source.words:
-        return source.tokenizer
-    return source.once("reader", lambda: _of_words(source.words, source.texts))
+    if session.tokenizer is not None or not session.words:
+        return session.tokenizer
+    return session.once("reader", lambda: _of_words(session.words, session.texts))
 
 
-def _looks_up(source: Source) -> bool:
+def _looks_up(session: Session) -> bool:
     """Return whether whole words are looked up in the vocabulary, for want of a tokenizer."""
-    words = source.words
-    return bool(words) and source.tokenizer is None and not _are_expressions(words) and not _are_bytes(words)
+    words = session.words
+    return bool(words) and session.tokenizer is None and not _are_expressions(words) and not _are_bytes(words)
 
 
 def _are_expressions(words: Sequence[str]) -> bool:

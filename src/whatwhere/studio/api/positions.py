@@ -7,34 +7,34 @@ import numpy as np
 
 from whatwhere.errors import PositionError, SettingError, WhatWhereError
 from whatwhere.studio.api.settings import known, scheme, text, whole
-from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.api.static_tables import ExportedView, Sheet
 from whatwhere.studio.schemes import default_scheme, has_own, runs
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 DOORS = ("input", "query_key", "score")
 MOST_ROWS = 2048
 MOST_COMPARED = 256
 """Positions of which all pairs are compared; of more, evenly spaced ones."""
 MOST_LEFT = 128
-"""Positions on a frozen page: a whole table would be a third of the file of a small model."""
+"""Positions on an exported page: a whole table would be a third of the file of a small model."""
 AXES = 3
 
 
-def begin(source: Source) -> dict[str, Any]:
+def begin(session: Session) -> dict[str, Any]:
     """Return the settings that the view begins with."""
-    own = has_own(source)
-    drawn = not own and not runs(source)
+    own = has_own(session)
+    drawn = not own and not runs(session)
     return {
-        "scheme": default_scheme(source, "sinusoidal"),
+        "scheme": default_scheme(session, "sinusoidal"),
         "door": "",
-        "rows": 512 if own and source.checkpoint.position_table is not None else 128,
+        "rows": 512 if own and session.checkpoint.position_table is not None else 128,
         "dim": 64 if drawn else 0,
         "heads": 2 if drawn else 0,
         "seed": 0,
     }
 
 
-def schemes(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+def schemes(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
     """List the entries of the catalogue, and the runs of a comparison."""
     known(settings)
     from whatwhere.where.catalogue import catalogue
@@ -43,15 +43,15 @@ def schemes(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
         {"name": entry.name, "door": entry.door, "formula": entry.formula, "learned": entry.learned, "url": entry.url}
         for entry in catalogue.values()
     ]
-    return {"schemes": entries, "runs": runs(source)}
+    return {"schemes": entries, "runs": runs(session)}
 
 
-def left(source: Source) -> Left | None:
-    """Leave the first pictures on a frozen page."""
-    first = begin(source)
+def exported(session: Session) -> ExportedView | None:
+    """Leave the first pictures on an exported page."""
+    first = begin(session)
     first["rows"] = min(first["rows"], MOST_LEFT)
     try:
-        found = positions(source, first)
+        found = positions(session, first)
     except WhatWhereError:
         return None
     sheets = []
@@ -61,19 +61,19 @@ def left(source: Source) -> Left | None:
         cells = [(str(n), f"{norm:.4g}", f"{near[n]:.4f}") for n, norm in enumerate(seen["norms"])]
         head = ("position, or distance", "length of the vector", "mean cosine at this distance")
         sheets.append(Sheet(f"Positions: {found['title']}", head, cells))
-    return Left("Positions", [("schemes.list", {}), ("positions.shown", first)], sheets, first)
+    return ExportedView("Positions", [("schemes.list", {}), ("positions.shown", first)], sheets, first)
 
 
-def positions(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+def positions(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Show positions 0, 1, ... as a scheme tells them: their numbers, cosines, lengths, and path.
 
     Args:
         settings: scheme ("model", a run, or a name of the catalogue); door ("" takes the first in use); rows (128), at
-            most so many positions; dim, heads (0 takes what goes with the source); seed.
+            most so many positions; dim, heads (0 takes what goes with the session); seed.
     """
     known(settings, "scheme", "door", "rows", "dim", "heads", "seed")
     wanted = whole(settings, "rows", 128, 2, MOST_ROWS)
-    here = scheme(source, settings, wanted)
+    here = scheme(session, settings, wanted)
     rows = min(wanted, here.max_length or wanted)
     if rows < 2:
         raise PositionError("this table has one position: there is nothing to compare it with.")

@@ -17,9 +17,9 @@ from whatwhere.escape import quoted
 from whatwhere.report.section import Paragraph, Part, Section, Table
 from whatwhere.report.text import decimals, number, percent
 from whatwhere.studio.api.settings import known, one_of, text, whole
-from whatwhere.studio.api.static_tables import Left
+from whatwhere.studio.api.static_tables import ExportedView
 from whatwhere.studio.jobs import Report
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
     from whatwhere.comparison.results import RunResult
@@ -144,7 +144,7 @@ class Trained:
     scores: Float64[np.ndarray, " lengths"]
 
 
-def runs(source: Source, settings: Mapping[str, Any]) -> Runs:
+def runs(session: Session, settings: Mapping[str, Any]) -> Runs:
     """List the runs of the folder, and the schemes that can be trained here.
 
     Args:
@@ -154,12 +154,12 @@ def runs(source: Source, settings: Mapping[str, Any]) -> Runs:
     known(settings)
     from whatwhere.where.catalogue import catalogue
 
-    found = [] if source.kind != "results" else source.results.runs
+    found = [] if session.kind != "results" else session.results.runs
     names = [RunName(_name(run), _shown(run.scheme), run.seed, bool(run.trace)) for run in found]
     return Runs(names, list(catalogue), list(STEPS))
 
 
-def frames(source: Source, settings: Mapping[str, Any]) -> Frames:
+def frames(session: Session, settings: Mapping[str, Any]) -> Frames:
     """Return the token table of a run at each recorded step, on planes and a line that are the same for all steps.
 
     A plane is that of two principal components at the end, so that what moves on it is the tokens, not the axes: of the
@@ -170,14 +170,14 @@ def frames(source: Source, settings: Mapping[str, Any]) -> Frames:
         settings: run, as `runs` names it.
     """
     known(settings, "run")
-    run = _find(source, text(settings, "run"))
-    trace = source.results.trace(run)
+    run = _find(session, text(settings, "run"))
+    trace = session.results.trace(run)
     if set(_TABLES) - trace.keys():
-        trace |= _ends(source, run)
-    return _frames(run, trace, list(source.results.task.tokens))
+        trace |= _ends(session, run)
+    return _frames(run, trace, list(session.results.task.tokens))
 
 
-def attention(source: Source, settings: Mapping[str, Any]) -> Attention:
+def attention(session: Session, settings: Mapping[str, Any]) -> Attention:
     """Return the mean attention weight of each head by distance, as measured at the end of a run.
 
     Args:
@@ -185,13 +185,13 @@ def attention(source: Source, settings: Mapping[str, Any]) -> Attention:
         settings: run, as `runs` names it.
     """
     known(settings, "run")
-    run = _find(source, text(settings, "run"))
-    results = source.results
+    run = _find(session, text(settings, "run"))
+    results = session.results
     bidirectional = results.record.settings.direction == "encoder"
     return _attention(run, results.trace(run), results.task.unit, bidirectional)
 
 
-def train(source: Source, settings: Mapping[str, Any], report: Report) -> Trained:
+def train(session: Session, settings: Mapping[str, Any], report: Report) -> Trained:
     """Train a small model on the expressions of the first tutorial, in memory.
 
     Args:
@@ -204,14 +204,14 @@ def train(source: Source, settings: Mapping[str, Any], report: Report) -> Traine
 
     scheme = one_of(settings, "scheme", tuple(catalogue), "rotary")
     steps, seed = whole(settings, "steps", 200, 1, MOST_STEPS), whole(settings, "seed", 0, 0, 9)
-    return source.once(("trained", scheme, steps, seed), lambda: _trained(scheme, steps, seed, report))
+    return session.once(("trained", scheme, steps, seed), lambda: _trained(scheme, steps, seed, report))
 
 
-def left(source: Source) -> Left | None:
+def exported(session: Session) -> ExportedView | None:
     """Return what an exported page needs of the replay: the first run of each scheme, as far as there is room."""
     kept, room = [], MOST_LEFT
-    for name in _first_names(source):
-        found = frames(source, {"run": name})
+    for name in _first_names(session):
+        found = frames(session, {"run": name})
         size = found.frames.tables.nbytes if found.frames else 0
         if size <= room:
             room -= size
@@ -219,39 +219,39 @@ def left(source: Source) -> Left | None:
     if not kept:
         return None
     asked = [("replay.runs", {}), *(("replay.frames", {"run": found.run}) for found in kept)]
-    return Left("Training replay", asked, [], {"run": kept[0].run}, sections=[_frames_section(kept[0])])
+    return ExportedView("Training replay", asked, [], {"run": kept[0].run}, sections=[_frames_section(kept[0])])
 
 
-def attention_left(source: Source) -> Left | None:
+def attention_left(session: Session) -> ExportedView | None:
     """Return what an exported page needs of the heads: those of the first run of each scheme."""
-    if not (names := _first_names(source)):
+    if not (names := _first_names(session)):
         return None
-    best = attention(source, {"run": names[0]})
+    best = attention(session, {"run": names[0]})
     asked = [("replay.runs", {}), *(("replay.attention", {"run": name}) for name in names)]
-    return Left("Attention by distance", asked, [], {"run": names[0]}, sections=[_attention_section(best)])
+    return ExportedView("Attention by distance", asked, [], {"run": names[0]}, sections=[_attention_section(best)])
 
 
-def sections(source: Source) -> list[Section]:
+def sections(session: Session) -> list[Section]:
     """Return the run of the scheme that holds best as sections, for readers without JavaScript.
 
     Args:
         source: what is open; anything but a comparison has none.
     """
-    if not (names := _first_names(source)):
+    if not (names := _first_names(session)):
         return []
     settings = {"run": names[0]}
-    return [_frames_section(frames(source, settings)), _attention_section(attention(source, settings))]
+    return [_frames_section(frames(session, settings)), _attention_section(attention(session, settings))]
 
 
-def _first_names(source: Source) -> list[str]:
+def _first_names(session: Session) -> list[str]:
     """Return the run of the first seed of each scheme, that of the scheme that holds best first."""
-    if source.kind != "results":
+    if session.kind != "results":
         return []
     from whatwhere.claims.token_table import first_runs
     from whatwhere.report.comparison_sentences import best_scheme
 
-    best = best_scheme(source.results)
-    return [_name(run) for run in sorted(first_runs(source.results), key=lambda run: run.scheme != best)]
+    best = best_scheme(session.results)
+    return [_name(run) for run in sorted(first_runs(session.results), key=lambda run: run.scheme != best)]
 
 
 def _frames_section(found: Frames) -> Section:
@@ -323,21 +323,21 @@ def _trained(scheme: str, steps: int, seed: int, report: Report) -> Trained:
     )
 
 
-def _ends(source: Source, run: "RunResult") -> dict[str, np.ndarray]:
+def _ends(session: Session, run: "RunResult") -> dict[str, np.ndarray]:
     """Return the table before and after training, which every run saves, where the steps between are not recorded."""
     from whatwhere.comparison.read import AFTER, BEFORE
 
-    tables = source.results.tables(run)
+    tables = session.results.tables(run)
     if {BEFORE, AFTER} - tables.keys():
         return {}
     return {"steps": np.array([0, run.steps]), "tables": np.stack([tables[BEFORE], tables[AFTER]])}
 
 
-def _find(source: Source, name: str) -> "RunResult":
-    for run in source.results.runs:
+def _find(session: Session, name: str) -> "RunResult":
+    for run in session.results.runs:
         if _name(run) == name:
             return run
-    names = ", ".join(map(_name, source.results.runs[:4]))
+    names = ", ".join(map(_name, session.results.runs[:4]))
     raise SettingError(f"this comparison has no run {quoted(name)}; it has {names}, ....")
 
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from whatwhere.analysis.rotary_frequencies import rotary_agreement, rotary_spectrum
 from whatwhere.errors import WhatWhereError
-from whatwhere.studio.api.parameters import Knob, Value, turned, values
+from whatwhere.studio.api.parameters import Parameter, Value, turned, values
 from whatwhere.studio.api.settings import known, text, whole
-from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.api.static_tables import ExportedView, Sheet
 from whatwhere.studio.schemes import ModelRotary, layer_names, model_rotaries
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 LONGEST = 10_000_000
 _POINTS = 240
@@ -21,22 +21,28 @@ SCALINGS = ("none", "linear", "ntk", "dynamic-ntk", "yarn", "longrope", "llama3"
 """As the catalogue names them, less "rotary-"."""
 
 _COMMON = (
-    Knob("head_dim", 64, 8, 512, 2, 4096, steps=0.5, words="features of a head"),
-    Knob("rotary_dim", 0, 2, 512, 0, 4096, steps=0.5, words="features that turn"),
-    Knob("theta", 10_000.0, 100, 1e8, 1e-3, 1e15, base=10, steps=10, words="the slowest pair needs about 2 pi theta"),
-    Knob("original_length", 4096, 32, 1 << 20, 1, LONGEST, base=2, steps=2, words="the trained length"),
+    Parameter("head_dim", 64, 8, 512, 2, 4096, steps=0.5, words="features of a head"),
+    Parameter("rotary_dim", 0, 2, 512, 0, 4096, steps=0.5, words="features that turn"),
+    Parameter(
+        "theta", 10_000.0, 100, 1e8, 1e-3, 1e15, base=10, steps=10, words="the slowest pair needs about 2 pi theta"
+    ),
+    Parameter("original_length", 4096, 32, 1 << 20, 1, LONGEST, base=2, steps=2, words="the trained length"),
 )
 _OWN = (
-    Knob("factor", 4.0, 1, 64, 1e-6, 1e6, base=2, steps=4, words="how far the length is stretched"),
-    Knob("beta_fast", 32.0, 1, 256, 1e-6, 1e6, base=2, steps=2, words="pairs that turn more often are kept"),
-    Knob("beta_slow", 1.0, 1 / 16, 32, 1e-6, 1e6, base=2, steps=2, words="pairs that turn less often are divided"),
-    Knob("low_frequency_factor", 1.0, 1 / 16, 16, 1e-6, 1e6, base=2, steps=2, words="turns below which a pair slows"),
-    Knob("high_frequency_factor", 4.0, 1 / 8, 64, 1e-6, 1e6, base=2, steps=2, words="turns from which a pair is kept"),
-    Knob("share", 0.5, 0.02, 1, 1e-6, 1, steps=50, words="of the pairs that turn"),
-    Knob("attention_factor", 0.0, 0, 2, 0, 1e6, steps=20, words="the magnitude; 0 takes the formula", rare=True),
-    Knob("mscale", 0.0, 0, 2, 0, 1e6, steps=20, words="DeepSeek's magnitude, with the next; 0 is none", rare=True),
-    Knob("mscale_all_dim", 0.0, 0, 2, 0, 1e6, steps=20, words="0 is none", rare=True),
-    Knob("truncate", True, words="ramp between whole pairs", rare=True),
+    Parameter("factor", 4.0, 1, 64, 1e-6, 1e6, base=2, steps=4, words="how far the length is stretched"),
+    Parameter("beta_fast", 32.0, 1, 256, 1e-6, 1e6, base=2, steps=2, words="pairs that turn more often are kept"),
+    Parameter("beta_slow", 1.0, 1 / 16, 32, 1e-6, 1e6, base=2, steps=2, words="pairs that turn less often are divided"),
+    Parameter(
+        "low_frequency_factor", 1.0, 1 / 16, 16, 1e-6, 1e6, base=2, steps=2, words="turns below which a pair slows"
+    ),
+    Parameter(
+        "high_frequency_factor", 4.0, 1 / 8, 64, 1e-6, 1e6, base=2, steps=2, words="turns from which a pair is kept"
+    ),
+    Parameter("share", 0.5, 0.02, 1, 1e-6, 1, steps=50, words="of the pairs that turn"),
+    Parameter("attention_factor", 0.0, 0, 2, 0, 1e6, steps=20, words="the magnitude; 0 takes the formula", rare=True),
+    Parameter("mscale", 0.0, 0, 2, 0, 1e6, steps=20, words="DeepSeek's magnitude, with the next; 0 is none", rare=True),
+    Parameter("mscale_all_dim", 0.0, 0, 2, 0, 1e6, steps=20, words="0 is none", rare=True),
+    Parameter("truncate", True, words="ramp between whole pairs", rare=True),
 )
 _OPTIONAL = ("attention_factor", "mscale", "mscale_all_dim")
 
@@ -63,7 +69,7 @@ class _Start:
 _PLAIN = _Start("plain", "a plain rotary")
 
 
-def lab(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+def lab(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Compare two configurations of rotary; what is not said is as in the open model, or plain.
 
     Args:
@@ -71,9 +77,9 @@ def lab(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
             what the model claims.
     """
     known(settings, "a", "b", "claimed")
-    rotaries, missing = model_rotaries(source)
+    rotaries, missing = model_rotaries(session)
     starts = [_started(n, rotary) for n, rotary in enumerate(rotaries)] + [_PLAIN]
-    choice = Knob("from", starts[0].name, choices=tuple(start.name for start in starts))
+    choice = Parameter("from", starts[0].name, choices=tuple(start.name for start in starts))
     said = [_said(text(settings, side, ""), usual, choice) for side, usual in zip("ab", _usual(starts), strict=True)]
     chosen = [next(start for start in starts if start.name == each["from"]) for each in said]
     claimed = whole(settings, "claimed", 0, 0, LONGEST) or max(start.claimed for start in chosen)
@@ -90,10 +96,10 @@ def lab(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def left(source: Source) -> Left:
-    """Leave the two configurations that the view begins with on a frozen page."""
+def exported(session: Session) -> ExportedView:
+    """Leave the two configurations that the view begins with on an exported page."""
     begin = {"a": "", "b": "", "claimed": 0}
-    found = lab(source, begin)
+    found = lab(session, begin)
     names = ("wavelengths", "slowed", "turns_trained", "turns_claimed")
     head = ("pair", "positions for a turn", "times slower", "turns in the trained length", "turns in the text")
     sheets = []
@@ -102,7 +108,7 @@ def left(source: Source) -> Left:
             numbers = zip(*(side[column] for column in names), strict=True)
             cells = [(str(pair), *(f"{number:.4g}" for number in row)) for pair, row in enumerate(numbers)]
             sheets.append(Sheet(f"{name}: {side['python']}", head, cells))
-    return Left("Rotary lab", [("rotary.lab", begin)], sheets)
+    return ExportedView("Rotary lab", [("rotary.lab", begin)], sheets)
 
 
 def _usual(starts: list[_Start]) -> tuple[str, str]:
@@ -131,15 +137,15 @@ def _started(number: int, rotary: ModelRotary) -> _Start:
 
 
 def _typed(name: str, value: Any) -> Value:
-    usual = next(knob.usual for knob in (*_COMMON, *_OWN) if knob.name == name)
+    usual = next(parameter.usual for parameter in (*_COMMON, *_OWN) if parameter.name == name)
     return type(usual)(value)
 
 
-def _said(given: str, usual: str, choice: Knob) -> dict[str, Value]:
+def _said(given: str, usual: str, choice: Parameter) -> dict[str, Value]:
     """Read what one side is, on top of what it usually is, unless it says itself what it begins with."""
-    knobs = (choice, Knob("scaling", "none", choices=SCALINGS), *_COMMON, *_OWN)
-    then = turned(given, knobs)
-    return then if "from" in then else turned(usual, knobs) | then
+    parameters = (choice, Parameter("scaling", "none", choices=SCALINGS), *_COMMON, *_OWN)
+    then = turned(given, parameters)
+    return then if "from" in then else turned(usual, parameters) | then
 
 
 def _side(start: _Start, said: Mapping[str, Value], claimed: int) -> tuple[dict[str, Any], list[np.ndarray] | None]:
@@ -148,26 +154,26 @@ def _side(start: _Start, said: Mapping[str, Value], claimed: int) -> tuple[dict[
     held["rotary_dim"] = held["rotary_dim"] or held["head_dim"]
     kind = str(held["scaling"])
     names = {"original_length"} | {each.name for each in fields(_kinds()[kind])} if kind != "none" else set()
-    knobs = [*_COMMON, *(knob for knob in _OWN if knob.name in names)]
+    parameters = [*_COMMON, *(parameter for parameter in _OWN if parameter.name in names)]
     facts: dict[str, Any] = {
         "from": start.name,
         "said": start.said,
         "lengths": start.lengths,
         "scaling": kind,
-        "knobs": [_told(knob, held) for knob in knobs],
+        "parameters": [_told(parameter, held) for parameter in parameters],
         "own_lists": kind == "longrope" and start.lists is not None,
         "problem": None,
     }
     try:
-        rope = _built(held, [knob.name for knob in knobs], start.lists)
+        rope = _built(held, [parameter.name for parameter in parameters], start.lists)
         return _examined(facts, rope, int(held["original_length"]), claimed)
     except WhatWhereError as problem:
         return facts | {"problem": str(problem)}, None
 
 
-def _told(knob: Knob, held: Mapping[str, Value]) -> dict[str, Any]:
-    told = knob.told(held[knob.name])
-    return told | {"high": held["head_dim"]} if knob.name == "rotary_dim" else told
+def _told(parameter: Parameter, held: Mapping[str, Value]) -> dict[str, Any]:
+    told = parameter.told(held[parameter.name])
+    return told | {"high": held["head_dim"]} if parameter.name == "rotary_dim" else told
 
 
 def _built(held: Mapping[str, Value], names: list[str], lists: Any) -> Any:

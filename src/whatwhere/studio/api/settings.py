@@ -5,7 +5,7 @@ from typing import Any
 
 from whatwhere.errors import SettingError
 from whatwhere.studio.schemes import ShownScheme, scheme_of
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 LONGEST_TEXT = 20_000
 MOST_FEATURES, MOST_HEADS = 1024, 64
@@ -61,7 +61,7 @@ def one_of(settings: Mapping[str, Any], name: str, choices: Sequence[str], defau
     return str(value)
 
 
-def scheme(source: Source, settings: Mapping[str, Any], max_length: int, dim: int | None = None) -> ShownScheme:
+def scheme(session: Session, settings: Mapping[str, Any], max_length: int, dim: int | None = None) -> ShownScheme:
     """Build the scheme that the settings scheme, dim, heads and seed name; a 0 takes what the open model has.
 
     Args:
@@ -75,7 +75,7 @@ def scheme(source: Source, settings: Mapping[str, Any], max_length: int, dim: in
     seed = whole(settings, "seed", 0, 0, 1 << 31)
     name = text(settings, "scheme")
     return scheme_of(
-        source, name, dim=dim or features or None, num_heads=heads or None, max_length=max_length, seed=seed
+        session, name, dim=dim or features or None, num_heads=heads or None, max_length=max_length, seed=seed
     )
 
 

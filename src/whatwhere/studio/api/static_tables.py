@@ -1,4 +1,4 @@
-"""What a view leaves on a page that is frozen into one file: questions, asked beforehand, and tables to read."""
+"""What an exported page holds of a view: the answers to its first queries, and tables to read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ class Sheet:
 
 
 @dataclass(frozen=True)
-class Left:
-    """What a view leaves on a frozen page.
+class ExportedView:
+    """What an exported page holds of a view.
 
     Args:
         title: of the view.
-        asked: names and settings of the questions and works that its page asks.
+        queries: names and settings of the queries and jobs that its page sends.
         sheets: the same in tables.
         begin: the settings that the view begins with there, where the live page begins with other ones.
         said: sentences above the tables, the answer first.
@@ -40,7 +40,7 @@ class Left:
     """
 
     title: str
-    asked: Sequence[tuple[str, Mapping[str, Any]]]
+    queries: Sequence[tuple[str, Mapping[str, Any]]]
     sheets: Sequence[Sheet]
     begin: Mapping[str, Any] | None = None
     said: Sequence[str] = ()

@@ -12,8 +12,8 @@ from whatwhere.models.checkpoint.lookup import Table, find_token, word_of
 from whatwhere.studio.api.about import analogy as usual_analogy
 from whatwhere.studio.api.about import examples
 from whatwhere.studio.api.settings import flag, known, one_of, text, whole
-from whatwhere.studio.api.static_tables import Left, Sheet
-from whatwhere.studio.session import Source
+from whatwhere.studio.api.static_tables import ExportedView, Sheet
+from whatwhere.studio.session import Session
 
 MOST_NEIGHBORS, MOST_FOUND = 200, 200
 MOST_ROWS = 20
@@ -21,7 +21,7 @@ MOST_ROWS = 20
 _MOST_BINS = 60
 
 
-def find(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+def find(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Find tokens by a part of their text: equal first, then those that begin so, then those that hold it.
 
     Args:
@@ -29,61 +29,61 @@ def find(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     known(settings, "text", "most")
     asked, most = text(settings, "text").strip(), whole(settings, "most", 30, 1, MOST_FOUND)
-    folded = source.once("folded", lambda: [_bare(source, n) for n in range(len(source.words))])
+    folded = session.once("folded", lambda: [_bare(session, n) for n in range(len(session.words))])
     wanted = asked.casefold()
-    rows = source.table().rows
+    rows = session.table().rows
     if asked.startswith("#") and asked[1:].isdigit() and len(asked) < 12:
         found = [n for n in [int(asked[1:])] if n < rows]
     elif not wanted:
         found = []
     else:
         inside = [n for n, word in enumerate(folded[:rows]) if wanted in word]
-        found = sorted(inside, key=lambda n: _distance(source.words[n], folded[n], asked, n))
+        found = sorted(inside, key=lambda n: _distance(session.words[n], folded[n], asked, n))
     shown = found[:most]
-    return {"count": len(found), "ids": np.array(shown, np.int32), **labels(source, shown)}
+    return {"count": len(found), "ids": np.array(shown, np.int32), **labels(session, shown)}
 
 
-def card(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+def card(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Describe what a token is: its text, bytes, kind, whether a text leads to it, and how long its row is among all.
 
     Args:
         settings: token, as text or #id.
     """
     known(settings, "token")
-    number = find_token(source.checkpoint, text(settings, "token"))
-    meant = source.texts[number] if number < len(source.texts) else ""
+    number = find_token(session.checkpoint, text(settings, "token"))
+    meant = session.texts[number] if number < len(session.texts) else ""
     raw = meant.encode() if isinstance(meant, str) else meant
     characters = [] if isinstance(meant, bytes) else [_character(char) for char in meant[:64]]
-    named = labels(source, [number])
+    named = labels(session, [number])
     return {
         "id": number,
         "word": named["words"][0],
         "text": named["texts"][0],
         "kind": named["kinds"][0],
-        "script": source.scripts[number] if number < len(source.scripts) else None,
+        "script": session.scripts[number] if number < len(session.scripts) else None,
         "bytes": np.frombuffer(raw[:256], np.uint8),
         "byte_count": len(raw),
         "characters": characters,
-        "reachable": _reachable(source, number),
-        "tables": {which: _row(source.table(which), source.norms(which), number) for which in source.tables},
+        "reachable": _reachable(session, number),
+        "tables": {which: _row(session.table(which), session.norms(which), number) for which in session.tables},
     }
 
 
-def neighbors(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+def neighbors(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the nearest rows by cosine in the full space: of each table, as it is and less its mean row.
 
     Args:
         settings: token, as text or #id; k (10).
     """
     known(settings, "token", "k")
-    number = find_token(source.checkpoint, text(settings, "token"))
+    number = find_token(session.checkpoint, text(settings, "token"))
     k = whole(settings, "k", 10, 1, MOST_NEIGHBORS)
     lists = []
-    for which in source.tables:
-        table = source.table(which)
+    for which in session.tables:
+        table = session.table(which)
         row = table.row(number)
         for centered in (False, True):
-            search = source.search(which, centered)
+            search = session.search(which, centered)
             near = search.nearest(table.weight[row][None], k, without=[[row]])
             ids, rows = table.ids[near.ids[0]], near.ids[0]
             lists.append(
@@ -93,56 +93,56 @@ def neighbors(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
                     "centered": centered,
                     "ids": ids,
                     "cosines": near.scores[0],
-                    "norms": source.norms(which)[rows],
+                    "norms": session.norms(which)[rows],
                     "rows": table.weight[[row, *rows[:MOST_ROWS]]].astype(np.float32),
-                    **labels(source, ids.tolist()),
+                    **labels(session, ids.tolist()),
                 }
             )
-    return {"id": number, "word": word_of(source.words, number), "mean": _means(source), "lists": lists}
+    return {"id": number, "word": word_of(session.words, number), "mean": _means(session), "lists": lists}
 
 
-def analogy(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+def analogy(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Complete `a is to b as c is to ...`, with the words of the question among the answers and without.
 
     Args:
         settings: a, b, c as text or #id; k (10); rule ("add" or "multiply"); centered.
     """
     known(settings, "a", "b", "c", "k", "rule", "centered")
-    asked = [find_token(source.checkpoint, text(settings, name)) for name in "abc"]
-    table, k = source.table(), whole(settings, "k", 10, 1, MOST_NEIGHBORS)
+    asked = [find_token(session.checkpoint, text(settings, name)) for name in "abc"]
+    table, k = session.table(), whole(settings, "k", 10, 1, MOST_NEIGHBORS)
     rule = RULES[RULES.index(one_of(settings, "rule", RULES))]
-    search = source.search("input", flag(settings, "centered"))
+    search = session.search("input", flag(settings, "centered"))
     question = np.array([[table.row(number) for number in asked]])
     found = {}
     for name, inputs in (("without", False), ("with", True)):
         near = answers(search, question, k, rule, inputs)
         ids = table.ids[near.ids[0]]
-        found[name] = {"ids": ids, "scores": near.scores[0], **labels(source, ids.tolist())}
-    return {"ids": np.array(asked), **labels(source, asked), **found}
+        found[name] = {"ids": ids, "scores": near.scores[0], **labels(session, ids.tolist())}
+    return {"ids": np.array(asked), **labels(session, asked), **found}
 
 
-def left(source: Source) -> Left | None:
-    """Leave the cards of the examples on a frozen page, and one analogy."""
-    if not source.tables:
+def exported(session: Session) -> ExportedView | None:
+    """Leave the cards of the examples on an exported page, and one analogy."""
+    if not session.tables:
         return None
     asked: list[tuple[str, Mapping[str, Any]]] = []
     sheets = []
-    sound = set(source.table().ids.tolist())
-    for token in examples(source):
-        number = find_token(source.checkpoint, token)
+    sound = set(session.table().ids.tolist())
+    for token in examples(session):
+        number = find_token(session.checkpoint, token)
         if number not in sound:
             continue
         for said in (token, f"#{number}"):  # as it is typed, and as links say it
             asked += [("tokens.card", {"token": said}), ("tokens.neighbors", {"token": said, "k": 10})]
-        near = neighbors(source, {"token": token, "k": 10})["lists"][0]
+        near = neighbors(session, {"token": token, "k": 10})["lists"][0]
         rows = zip(near["words"], near["ids"], near["cosines"], near["norms"], strict=True)
         cells = [(word, str(each), f"{cosine:.4f}", f"{norm:.4g}") for word, each, cosine, norm in rows]
         sheets.append(Sheet(f"Nearest to {token}", ("token", "id", "cosine", "length"), cells))
-    words = usual_analogy(source)
-    if words and sound.issuperset(find_token(source.checkpoint, word) for word in words):
+    words = usual_analogy(session)
+    if words and sound.issuperset(find_token(session.checkpoint, word) for word in words):
         named = dict(zip("abc", words, strict=True))
         asked.append(("tokens.analogy", {**named, "rule": "add", "centered": False, "k": 5}))
-    return Left("Token card", asked, sheets)
+    return ExportedView("Token card", asked, sheets)
 
 
 def _distance(word: str, bare: str, asked: str, number: int) -> tuple[bool, bool, bool, int, int]:
@@ -151,18 +151,18 @@ def _distance(word: str, bare: str, asked: str, number: int) -> tuple[bool, bool
     return word != asked, bare != wanted, not bare.startswith(wanted), len(bare), number
 
 
-def _bare(source: Source, number: int) -> str:
-    meant = source.texts[number]
-    return meant.strip().casefold() if isinstance(meant, str) else source.words[number].casefold()
+def _bare(session: Session, number: int) -> str:
+    meant = session.texts[number]
+    return meant.strip().casefold() if isinstance(meant, str) else session.words[number].casefold()
 
 
-def labels(source: Source, ids: list[int]) -> dict[str, Any]:
+def labels(session: Session, ids: list[int]) -> dict[str, Any]:
     """Return what a reader is shown of tokens: as the vocabulary writes them, and the text that is meant."""
-    meant = [source.texts[n] if n < len(source.texts) else "" for n in ids]
+    meant = [session.texts[n] if n < len(session.texts) else "" for n in ids]
     return {
-        "words": [word_of(source.words, n) for n in ids],
+        "words": [word_of(session.words, n) for n in ids],
         "texts": [each if isinstance(each, str) else None for each in meant],
-        "kinds": [source.kinds[n] if n < len(source.kinds) else "no token" for n in ids],
+        "kinds": [session.kinds[n] if n < len(session.kinds) else "no token" for n in ids],
     }
 
 
@@ -174,8 +174,8 @@ def _character(char: str) -> dict[str, str]:
     }
 
 
-def _reachable(source: Source, number: int) -> bool | None:
-    tokenizer = source.tokenizer
+def _reachable(session: Session, number: int) -> bool | None:
+    tokenizer = session.tokenizer
     if tokenizer is None or tokenizer.id_to_token(number) is None:
         return None
     return not len(unreachable_among(tokenizer, [number]))
@@ -194,6 +194,6 @@ def _row(table: Table, norms: np.ndarray, number: int) -> dict[str, Any]:
     return here | {"norm": norms[row], "percentile": 100 * below, "row": table.weight[row]}
 
 
-def _means(source: Source) -> dict[str, float]:
+def _means(session: Session) -> dict[str, float]:
     """Return the length of the mean row of each table: how much there is to center."""
-    return {which: float(np.linalg.norm(source.search(which, centered=True).mean)) for which in source.tables}
+    return {which: float(np.linalg.norm(session.search(which, centered=True).mean)) for which in session.tables}

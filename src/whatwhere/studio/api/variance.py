@@ -1,4 +1,4 @@
-"""What against where: which part of the first layer's input is the token's, and which the position's."""
+"""The variance split: which part of the first layer's input is the token's, and which the position's."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,9 +10,9 @@ from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.inspection.position_encodings import first_norm
 from whatwhere.studio.api.pipeline import TOKENS
 from whatwhere.studio.api.settings import MOST_FEATURES, flag, known, number, one_of, scheme, text, whole
-from whatwhere.studio.api.static_tables import Left, Sheet
+from whatwhere.studio.api.static_tables import ExportedView, Sheet
 from whatwhere.studio.schemes import DEFAULT_DIM, MODEL, default_scheme, runs, token_factor, token_tensor
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 MOST_ROWS = 4096
 DRAWN, FEW = 512, 96
@@ -23,13 +23,13 @@ _AROUND = ("gain", "shift", "norm", "added")
 _SETTINGS = ("tokens", "scheme", "dim", "heads", "rows", "scale", "normalize", "seed")
 
 
-def begin(source: Source) -> dict[str, Any]:
+def begin(session: Session) -> dict[str, Any]:
     """Return the settings that the view begins with."""
-    loaded = source.kind != "fresh" and bool(source.tables)
-    added = [run for run in runs(source) if run.startswith(("learned", "sinusoidal"))]
+    loaded = session.kind != "fresh" and bool(session.tables)
+    added = [run for run in runs(session) if run.startswith(("learned", "sinusoidal"))]
     return {
         "tokens": "loaded" if loaded else "words",
-        "scheme": added[0] if added else default_scheme(source, "sinusoidal", for_odd="learned"),
+        "scheme": added[0] if added else default_scheme(session, "sinusoidal", for_odd="learned"),
         "rows": 512,
         "scale": 1,
         "normalize": True,
@@ -39,11 +39,11 @@ def begin(source: Source) -> dict[str, Any]:
     }
 
 
-def left(source: Source) -> Left | None:
-    """Leave the first split on a frozen page."""
-    first = begin(source)
+def exported(session: Session) -> ExportedView | None:
+    """Leave the first split on an exported page."""
+    first = begin(session)
     try:
-        found = shares(source, first)
+        found = shares(session, first)
     except WhatWhereError:
         return None
     sheets = []
@@ -54,10 +54,10 @@ def left(source: Source) -> Left | None:
         told = zip(["all positions", *windows], parts, strict=True)
         cells = [(window, *(f"{100 * share:.1f} %" for share in row)) for window, row in told]
         sheets.append(Sheet("Shares of the variance", ("among", "token", "position", "both"), cells))
-    return Left("What against where", [("schemes.list", {}), ("against.shares", first)], sheets)
+    return ExportedView("Variance split", [("schemes.list", {}), ("variance.shares", first)], sheets)
 
 
-def shares(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+def shares(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Split the variance of the first layer's input into the token's share, the position's, and that of both.
 
     Args:
@@ -70,9 +70,9 @@ def shares(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     name, seed = text(settings, "scheme"), whole(settings, "seed", 0, 0, 1 << 31)
     wanted = whole(settings, "rows", 512, 2, MOST_ROWS)
     times, normalize = number(settings, "scale", 1.0, 1e-6, 1e6), flag(settings, "normalize", True)
-    tensor = token_tensor(source, name) if loaded else None
-    width = None if tensor is None else source.checkpoint.entry(tensor).shape[1]
-    here = scheme(source, settings, wanted, width or whole(settings, "dim", 0, 0, MOST_FEATURES) or DEFAULT_DIM)
+    tensor = token_tensor(session, name) if loaded else None
+    width = None if tensor is None else session.checkpoint.entry(tensor).shape[1]
+    here = scheme(session, settings, wanted, width or whole(settings, "dim", 0, 0, MOST_FEATURES) or DEFAULT_DIM)
     facts: dict[str, Any] = {
         "title": here.title,
         "doors": here.doors(),
@@ -82,10 +82,10 @@ def shares(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
     }
     if here.where.input is None:
         return facts | {"missing": _without(facts["doors"])}
-    tokens, places = _tokens(source, tensor, here.dim, seed), _places(here, min(wanted, here.max_length or wanted))
+    tokens, places = _tokens(session, tensor, here.dim, seed), _places(here, min(wanted, here.max_length or wanted))
     _require_sum(tokens, places)
-    own = _around(source, here.dim, normalize) if name == MODEL and loaded else dict.fromkeys(_AROUND)
-    factor = token_factor(source) if loaded else 1.0
+    own = _around(session, here.dim, normalize) if name == MODEL and loaded else dict.fromkeys(_AROUND)
+    factor = token_factor(session) if loaded else 1.0
     given: dict[str, Any] = {key: own[key] for key in ("gain", "shift", "added")} | {"normalize": normalize}
     return facts | {
         "missing": None,
@@ -102,8 +102,8 @@ def shares(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _in_python(settings: Mapping[str, Any]) -> str:
     return (
-        "from whatwhere.studio.api.variance import shares\nfrom whatwhere.studio.session import Source\n"
-        f"found = shares(Source.open(PATH), {dict(sorted(settings.items()))!r})\n"
+        "from whatwhere.studio.api.variance import shares\nfrom whatwhere.studio.session import Session\n"
+        f"found = shares(Session.open(PATH), {dict(sorted(settings.items()))!r})\n"
         'found["token"], found["position"], found["interaction"]'
     )
 
@@ -143,14 +143,14 @@ def _split(tokens: np.ndarray, places: np.ndarray, scale: float, given: dict[str
     }
 
 
-def _tokens(source: Source, tensor: str | None, dim: int, seed: int) -> np.ndarray:
+def _tokens(session: Session, tensor: str | None, dim: int, seed: int) -> np.ndarray:
     if tensor is None:
         from whatwhere.analysis.walkthrough import random_embedding
 
         return np.asarray(random_embedding(DRAWN, dim, seed).weight.detach().numpy())
-    if source.tables and tensor == source.checkpoint.token_table:
-        return source.table().weight
-    return source.once(("array", tensor), lambda: np.asarray(source.checkpoint.array(tensor), np.float32))
+    if session.tables and tensor == session.checkpoint.token_table:
+        return session.table().weight
+    return session.once(("array", tensor), lambda: np.asarray(session.checkpoint.array(tensor), np.float32))
 
 
 def _places(here: Any, rows: int) -> np.ndarray:
@@ -159,12 +159,12 @@ def _places(here: Any, rows: int) -> np.ndarray:
     return np.asarray(here.where.input(positions(rows))[0].detach().float().numpy())
 
 
-def _around(source: Source, dim: int, normalize: bool) -> dict[str, Any]:
+def _around(session: Session, dim: int, normalize: bool) -> dict[str, Any]:
     """Find what stands around the sum in the model: the first norm, and the row of the first kind of sentence."""
-    found = dict(zip(_AROUND, first_norm(source.subject, dim) if normalize else (None,) * 3, strict=False))
-    kinds = source.checkpoint.segment_table
-    fits = kinds is not None and source.checkpoint.entry(kinds).shape[1:] == (dim,)
-    return {**found, "added": source.checkpoint.array(str(kinds), rows=[0])[0] if fits else None}
+    found = dict(zip(_AROUND, first_norm(session.subject, dim) if normalize else (None,) * 3, strict=False))
+    kinds = session.checkpoint.segment_table
+    fits = kinds is not None and session.checkpoint.entry(kinds).shape[1:] == (dim,)
+    return {**found, "added": session.checkpoint.array(str(kinds), rows=[0])[0] if fits else None}
 
 
 def _without(found: list[dict[str, Any]]) -> str:

@@ -15,7 +15,7 @@ export function go(hash: string, replace = false): void {
   } catch {
     kept = hash;
   }
-  tell();
+  notify();
 }
 
 export function followHash(listener: (hash: string) => void): () => void {
@@ -24,7 +24,7 @@ export function followHash(listener: (hash: string) => void): () => void {
 }
 
 export function startAddress(): void {
-  addEventListener("hashchange", tell);
+  addEventListener("hashchange", notify);
   if (location.protocol !== "about:") return;
   // In an iframe of srcdoc, links to a hash are resolved by the address of the page around it, and would lead there.
   document.addEventListener("click", (event) => {
@@ -35,6 +35,6 @@ export function startAddress(): void {
   });
 }
 
-function tell(): void {
+function notify(): void {
   for (const listener of listeners) listener(hashNow());
 }

@@ -16,7 +16,7 @@ export function useSource(): Source {
   return source;
 }
 
-export interface Asked<T> {
+export interface Query<T> {
   /** The last answer; while a new one is on its way, the one before. */
   answer: T | null;
   problem: string | null;
@@ -24,31 +24,31 @@ export interface Asked<T> {
 }
 
 /** Send a query whenever its settings change; null sends none. */
-export function useAnswer<N extends keyof Answers>(name: N, settings: Settings | null): Asked<Answers[N]>;
-export function useAnswer<T>(name: string, settings: Settings | null): Asked<T>;
-export function useAnswer(name: string, settings: Settings | null): Asked<unknown> {
+export function useQuery<N extends keyof Answers>(name: N, settings: Settings | null): Query<Answers[N]>;
+export function useQuery<T>(name: string, settings: Settings | null): Query<T>;
+export function useQuery(name: string, settings: Settings | null): Query<unknown> {
   const source = useSource();
-  const [asked, setAsked] = useState<Asked<unknown>>({ answer: null, problem: null, busy: settings !== null });
+  const [query, setQuery] = useState<Query<unknown>>({ answer: null, problem: null, busy: settings !== null });
   const key = JSON.stringify([name, settings]);
   useEffect(() => {
     if (settings === null) {
-      setAsked({ answer: null, problem: null, busy: false });
+      setQuery({ answer: null, problem: null, busy: false });
       return;
     }
     const leaving = new AbortController();
-    setAsked((before) => ({ ...before, problem: null, busy: true })); // what was wrong with the last one is no more
-    source.ask<unknown>(name, settings, leaving.signal).then(
-      (answer) => setAsked({ answer, problem: null, busy: false }),
+    setQuery((before) => ({ ...before, problem: null, busy: true })); // what was wrong with the last one is no more
+    source.query<unknown>(name, settings, leaving.signal).then(
+      (answer) => setQuery({ answer, problem: null, busy: false }),
       (problem: unknown) => {
-        if (!leaving.signal.aborted) setAsked({ answer: null, problem: said(problem), busy: false });
+        if (!leaving.signal.aborted) setQuery({ answer: null, problem: messageOf(problem), busy: false });
       },
     );
     return () => leaving.abort();
   }, [key, source]);
-  return asked;
+  return query;
 }
 
-export function said(problem: unknown): string {
+export function messageOf(problem: unknown): string {
   if (problem instanceof Problem) return problem.message;
   console.error(problem);
   return "The page went wrong here; the browser's console says how.";

@@ -13,8 +13,8 @@ export function readLink(hash: string): Link {
 }
 
 export function writeLink(view: string, settings: Settings, defaults: Settings): string {
-  const told = Object.entries(settings).filter(([name, value]) => value !== defaults[name]);
-  const query = new URLSearchParams(told.map(([name, value]) => [name, String(value)])).toString();
+  const changed = Object.entries(settings).filter(([name, value]) => value !== defaults[name]);
+  const query = new URLSearchParams(changed.map(([name, value]) => [name, String(value)])).toString();
   return `#/${view}${query ? `?${query}` : ""}`;
 }
 
@@ -22,11 +22,11 @@ export function writeLink(view: string, settings: Settings, defaults: Settings):
 export function fitted(given: URLSearchParams, defaults: Settings): Settings {
   const settings: Settings = { ...defaults };
   for (const [name, usual] of Object.entries(defaults)) {
-    const said = given.get(name);
-    if (said === null) continue;
-    if (typeof usual === "boolean") settings[name] = said === "true";
-    else if (typeof usual === "string") settings[name] = said;
-    else if (said.trim() !== "" && Number.isFinite(Number(said))) settings[name] = Number(said);
+    const text = given.get(name);
+    if (text === null) continue;
+    if (typeof usual === "boolean") settings[name] = text === "true";
+    else if (typeof usual === "string") settings[name] = text;
+    else if (text.trim() !== "" && Number.isFinite(Number(text))) settings[name] = Number(text);
   }
   return settings;
 }

@@ -2,7 +2,7 @@
 
 import { render } from "preact";
 import { startAddress } from "./address";
-import { frozenHere, FrozenSource } from "./frozen";
+import { exportedHere, ExportedSource } from "./exported";
 import { Studio } from "./shell";
 import { LiveSource } from "./source";
 import { startTheme } from "./theme";
@@ -15,5 +15,5 @@ if (new URLSearchParams(location.search).has("token")) {
 }
 startTheme();
 startAddress();
-const frozen = frozenHere();
-render(<Studio source={frozen ? new FrozenSource(frozen) : new LiveSource()} />, document.getElementById("studio")!);
+const exported = exportedHere();
+render(<Studio source={exported ? new ExportedSource(exported) : new LiveSource()} />, document.getElementById("studio")!);

@@ -3,7 +3,7 @@
 const MINUS = "\u2212";
 
 /** Return a number of any size with so many significant digits, its whole part in full. */
-export function told(value: number | null | undefined, digits = 4): string {
+export function formatNumber(value: number | null | undefined, digits = 4): string {
   if (value === null || value === undefined) return "–";
   if (!Number.isFinite(value)) return notFinite(value);
   const [mantissa = "", power] = value.toExponential(digits - 1).split("e");
@@ -14,10 +14,10 @@ export function told(value: number | null | undefined, digits = 4): string {
 }
 
 /** Return a number with so many decimal places. */
-export function fixed(value: number, places: number): string {
+export function fixed(value: number, decimals: number): string {
   if (!Number.isFinite(value)) return notFinite(value);
   const size = Math.abs(value);
-  const exact = size < 1e21 ? size.toFixed(places) : `${BigInt(size)}${places ? `.${"0".repeat(places)}` : ""}`;
+  const exact = size < 1e21 ? size.toFixed(decimals) : `${BigInt(size)}${decimals ? `.${"0".repeat(decimals)}` : ""}`;
   const [before = "", after] = exact.split(".");
   const written = before.replace(/\B(?=(\d{3})+$)/g, ",") + (after === undefined ? "" : `.${after}`);
   return value < 0 && /[1-9]/.test(written) ? MINUS + written : written;
@@ -34,9 +34,9 @@ function notFinite(value: number): string {
 /** Return the range of an axis that holds these numbers too. */
 export function ranged(held: number[], log: boolean) {
   return (_: unknown, least: number, most: number): [number, number] => {
-    const places = [least, most, ...held].filter((value) => Number.isFinite(value) && (!log || value > 0));
-    const [low, high] = [Math.min(...places), Math.max(...places)];
-    if (!places.length) return [1, 10];
+    const values = [least, most, ...held].filter((value) => Number.isFinite(value) && (!log || value > 0));
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    if (!values.length) return [1, 10];
     if (log) {
       // uPlot adds steps to where the axis begins, and never ends where that is 9.5e-7: it rounds past the power of ten.
       const power = 10 ** Math.floor(Math.log10(low / 1.5));

@@ -33,6 +33,6 @@ export function register(view: View): void {
 }
 
 export function views(about: About): View[] {
-  const shown = registered.filter((view) => view.shown(about) && (about.frozen?.includes(view.id) ?? true));
+  const shown = registered.filter((view) => view.shown(about) && (about.exported?.includes(view.id) ?? true));
   return shown.sort((one, other) => Number(other.id === about.first) - Number(one.id === about.first));
 }

@@ -3,7 +3,7 @@
 import { Component, type ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { followHash, go, hashNow } from "./address";
-import { OpenContext, said, SourceContext, useTheme } from "./hooks";
+import { OpenContext, messageOf, SourceContext, useTheme } from "./hooks";
 import { fitted, readLink, writeLink } from "./link";
 import { whole } from "./numbers";
 import { announce, Announcer } from "./parts/announce";
@@ -17,7 +17,7 @@ export function Studio({ source }: { source: Source }) {
   const [about, setAbout] = useState<About | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   useEffect(() => {
-    source.ask("about", {}).then(setAbout, (why: unknown) => setProblem(said(why)));
+    source.query("about", {}).then(setAbout, (why: unknown) => setProblem(messageOf(why)));
   }, [source]);
   return (
     <SourceContext.Provider value={source}>
@@ -102,7 +102,7 @@ function Head({ about }: { about: About }) {
     table && about.kind !== "fresh" && `${whole(table.rows)} tokens × ${whole(table.dim)}`,
     about.positions && `${whole(about.positions[0]!)} learned positions`,
     about.guessed && "token table found by its size",
-    about.frozen && "frozen: some answers, as they were",
+    about.exported && "exported: holds some answers",
   ].filter(Boolean);
   return (
     <header class="head">
@@ -167,7 +167,7 @@ class Fence extends Component<{ children: ComponentChildren }, { problem: string
   override state = { problem: null as string | null };
 
   static override getDerivedStateFromError(problem: unknown) {
-    return { problem: said(problem) };
+    return { problem: messageOf(problem) };
   }
 
   override render() {

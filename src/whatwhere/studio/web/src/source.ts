@@ -1,4 +1,4 @@
-/** Where answers come from. Views know this alone, so that the same page serves live and frozen. */
+/** Where answers come from. Views know this alone, so that the same page serves a live studio and an exported file. */
 
 import type { Answers } from "./types";
 import { unpack } from "./wire";
@@ -8,26 +8,27 @@ export type Settings = Record<string, string | number | boolean>;
 export interface Progress {
   id: number;
   state: "running" | "done" | "failed" | "stopped";
-  share: number;
-  said: string;
+  /** Of the job that is done, 0 to 1. */
+  fraction: number;
+  message: string;
 }
 
 export interface Source {
-  /** Whether a question can be answered here: on a frozen page, few can. */
+  /** Whether a question can be answered here: on an exported page, few can. */
   holds(name: string, settings: Settings): boolean;
-  ask<N extends keyof Answers>(name: N, settings: Settings, signal?: AbortSignal): Promise<Answers[N]>;
-  ask<T>(name: string, settings: Settings, signal?: AbortSignal): Promise<T>;
+  query<N extends keyof Answers>(name: N, settings: Settings, signal?: AbortSignal): Promise<Answers[N]>;
+  query<T>(name: string, settings: Settings, signal?: AbortSignal): Promise<T>;
   /** Run a job to its end and return its answer; aborting the signal stops it. */
-  work<N extends keyof Answers>(
+  run<N extends keyof Answers>(
     name: N,
     settings: Settings,
-    told: (progress: Progress) => void,
+    onProgress: (progress: Progress) => void,
     signal: AbortSignal,
   ): Promise<Answers[N]>;
-  work<T>(name: string, settings: Settings, told: (progress: Progress) => void, signal: AbortSignal): Promise<T>;
+  run<T>(name: string, settings: Settings, onProgress: (progress: Progress) => void, signal: AbortSignal): Promise<T>;
 }
 
-/** What the server said is wrong, in its words. */
+/** An error of the server, in its words. */
 export class Problem extends Error {
   constructor(
     message: string,
@@ -42,12 +43,12 @@ export class LiveSource implements Source {
     return true;
   }
 
-  async ask<T>(name: string, settings: Settings, signal?: AbortSignal): Promise<T> {
-    const answer = await call("POST", `ask/${name}`, settings, signal);
+  async query<T>(name: string, settings: Settings, signal?: AbortSignal): Promise<T> {
+    const answer = await call("POST", `query/${name}`, settings, signal);
     return unpack<T>(await answer.arrayBuffer());
   }
 
-  async work<T>(name: string, settings: Settings, told: (progress: Progress) => void, signal: AbortSignal): Promise<T> {
+  async run<T>(name: string, settings: Settings, onProgress: (progress: Progress) => void, signal: AbortSignal): Promise<T> {
     const { id } = (await (await call("POST", `jobs/${name}`, settings)).json()) as Progress;
     const stop = () => void call("DELETE", `jobs/${id}`).catch(() => undefined);
     signal.addEventListener("abort", stop, { once: true });
@@ -57,8 +58,8 @@ export class LiveSource implements Source {
         stop(); // it came while the job was being started
         throw new DOMException("stopped", "AbortError");
       }
-      const last = await this.#follow(id, told, signal);
-      if (last.state !== "done") throw new Problem(last.said || `This was ${last.state}.`, last.state);
+      const last = await this.#follow(id, onProgress, signal);
+      if (last.state !== "done") throw new Problem(last.message || `This was ${last.state}.`, last.state);
       return unpack<T>(await (await call("GET", `jobs/${id}`, undefined, signal)).arrayBuffer());
     } finally {
       signal.removeEventListener("abort", stop);
@@ -66,13 +67,13 @@ export class LiveSource implements Source {
     }
   }
 
-  #follow(id: number, told: (progress: Progress) => void, signal: AbortSignal): Promise<Progress> {
+  #follow(id: number, onProgress: (progress: Progress) => void, signal: AbortSignal): Promise<Progress> {
     return new Promise((resolve, reject) => {
       const events = new EventSource(`jobs/${id}/events`);
       const end = () => events.close();
       events.onmessage = (event: MessageEvent<string>) => {
         const progress = JSON.parse(event.data) as Progress;
-        told(progress);
+        onProgress(progress);
         if (progress.state !== "running") {
           end();
           resolve(progress);
@@ -103,11 +104,11 @@ async function call(method: string, path: string, settings?: Settings, signal?: 
     throw new Problem(GONE, "connection");
   }
   if (answer.ok) return answer;
-  const said = await answer.text();
-  let message = said;
+  const body = await answer.text();
+  let message = body;
   let kind = `status ${answer.status}`;
   try {
-    ({ message, error: kind } = JSON.parse(said) as { message: string; error: string });
+    ({ message, error: kind } = JSON.parse(body) as { message: string; error: string });
   } catch {
     // The guard answers in plain words.
   }

@@ -36,8 +36,8 @@ function show(theme: Theme): void {
 
 function kept(): Theme | null {
   try {
-    const said = localStorage.getItem(KEPT);
-    return said === "light" || said === "dark" ? said : null;
+    const theme = localStorage.getItem(KEPT);
+    return theme === "light" || theme === "dark" ? theme : null;
   } catch {
     return null;
   }

@@ -2,7 +2,7 @@
 
 import type { Tensor } from "./wire";
 
-/** Types of answers, by the name of the question or job. */
+/** Types of answers, by the name of the query or job. */
 export interface Answers {
   "about": About;
   "compare.results": Measurements;
@@ -53,7 +53,7 @@ export interface About {
   /** three tokens of an analogy, or none. */
   analogy: string[];
   /** in an exported page the views that it holds; null elsewhere. */
-  frozen: string[] | null;
+  exported: string[] | null;
   /** in an exported page the view that it opens on. */
   first: string | null;
 }

@@ -2,18 +2,18 @@
 
 import { useEffect, useState } from "preact/hooks";
 
-let tell: (text: string) => void = () => undefined;
+let setAnnouncement: (text: string) => void = () => undefined;
 
 export function announce(text: string): void {
-  tell(text);
+  setAnnouncement(text);
 }
 
 export function Announcer() {
   const [text, setText] = useState("");
   useEffect(() => {
-    tell = setText;
+    setAnnouncement = setText;
     return () => {
-      tell = () => undefined;
+      setAnnouncement = () => undefined;
     };
   }, []);
   return (

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { said } from "../hooks";
+import { messageOf } from "../hooks";
 import { announce } from "./announce";
 import { saveCsv, savePng, saveSvg } from "./save";
 import { type Column, Table } from "./table";
@@ -24,7 +24,7 @@ export function Figure<Row>({ title, note, file, svg, columns, rows, how, childr
   const [open, setOpen] = useState(false);
   const header = columns.map((column) => column.title);
   const cells = () => rows.map((row) => columns.map((column) => column.value(row)));
-  const png = () => savePng(file, svg()).then(() => announce("PNG saved"), (problem: unknown) => announce(said(problem)));
+  const png = () => savePng(file, svg()).then(() => announce("PNG saved"), (problem: unknown) => announce(messageOf(problem)));
   return (
     <figure class="figure">
       <figcaption>

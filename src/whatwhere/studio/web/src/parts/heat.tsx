@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { colorTable, type MapName, pageColor } from "../colors";
 import { useTheme, useWidth } from "../hooks";
-import { fixed, told } from "../numbers";
+import { fixed, formatNumber } from "../numbers";
 import type { Numbers } from "../wire";
 import { announce } from "./announce";
 import { drawing, label } from "./svg";
@@ -57,7 +57,7 @@ export function Heat(props: HeatProps) {
     const row = Math.floor(((event.clientY - area.top) / area.height) * rows);
     read(row, Math.floor(((event.clientX - area.left) / area.width) * columns));
   };
-  const words = `${title}. ${rows} rows and ${columns} columns, from ${told(range[0])} to ${told(range[1])}. Arrow keys read the cells.`;
+  const words = `${title}. ${rows} rows and ${columns} columns, from ${formatNumber(range[0])} to ${formatNumber(range[1])}. Arrow keys read the cells.`;
   return (
     <div class="heat">
       <div class="cells">
@@ -99,13 +99,13 @@ export function Bar({ map, range }: { map: MapName; range: [number, number] }) {
   }, [map]);
   return (
     <span class="bar">
-      {told(range[0], 3)} <canvas ref={canvas} width={256} height={1} aria-hidden="true" /> {told(range[1], 3)}
+      {formatNumber(range[0], 3)} <canvas ref={canvas} width={256} height={1} aria-hidden="true" /> {formatNumber(range[1], 3)}
     </span>
   );
 }
 
 function cellWords({ values, columns, rowName, columnName }: HeatProps, row: number, column: number): string {
-  return `${rowName(row)}, ${columnName(column)}: ${told(values[row * columns + column])}`;
+  return `${rowName(row)}, ${columnName(column)}: ${formatNumber(values[row * columns + column])}`;
 }
 
 /** Give the numbers at the ends of the colors: around 0 for signed maps, else from least to greatest. */
@@ -182,7 +182,7 @@ export function heatSvg(props: HeatProps, width = 720): string {
     `<image x="${left}" y="0" width="${width - left - 8}" height="${height}" preserveAspectRatio="none" style="image-rendering:pixelated" href="${image}"/>`,
     label(left, height + 22, props.xLabel, "start", pageColor("muted")),
     `<image x="${width - 220}" y="${height + 12}" width="120" height="10" preserveAspectRatio="none" href="${bar.toDataURL("image/png")}"/>`,
-    label(width - 226, height + 22, told(range[0], 3), "end"),
-    label(width - 94, height + 22, told(range[1], 3)),
+    label(width - 226, height + 22, formatNumber(range[0], 3), "end"),
+    label(width - 94, height + 22, formatNumber(range[1], 3)),
   ]);
 }

@@ -5,7 +5,7 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { pageColor, seriesColor } from "../colors";
 import { useTheme, useWidth } from "../hooks";
-import { told, ranged } from "../numbers";
+import { formatNumber, ranged } from "../numbers";
 import { announce } from "./announce";
 import { axesSvg, axis, type Frame } from "./axes";
 import { drawing, label, line, n } from "./svg";
@@ -93,7 +93,7 @@ export function Lines(props: LinesProps) {
     at.current = Math.min(Math.max(at.current + by, 0), x.length - 1);
     const here = x[at.current]!;
     plot.current.setCursor({ left: plot.current.valToPos(here, "x"), top: 0 });
-    announce(`${xLabel} ${told(here)}: ${curves.map((curve) => `${curve.name} ${told(curve.values[at.current])}`).join(", ")}`);
+    announce(`${xLabel} ${formatNumber(here)}: ${curves.map((curve) => `${curve.name} ${formatNumber(curve.values[at.current])}`).join(", ")}`);
   };
   const words = `${title}. ${summary(props)} Arrow keys read the values.`;
   return <div class="chart" role="application" aria-roledescription="line chart" aria-label={words} tabIndex={0} ref={holder} onKeyDown={step} />;
@@ -101,16 +101,16 @@ export function Lines(props: LinesProps) {
 
 /** Say in words what the curves do. */
 export function summary({ x, curves, xLabel, yLabel, marks = [], levels = [] }: LinesProps): string {
-  const range = x.length ? `${xLabel} from ${told(x[0])} to ${told(x[x.length - 1])}; ${yLabel}. ` : "";
+  const range = x.length ? `${xLabel} from ${formatNumber(x[0])} to ${formatNumber(x[x.length - 1])}; ${yLabel}. ` : "";
   const each = curves.map(({ name, values }) => {
     const known = Array.from(values, (value, k) => ({ value, k })).filter((point) => point.value !== null) as { value: number; k: number }[];
     if (!known.length) return `${name}: no values.`;
     const high = known.reduce((best, point) => (point.value > best.value ? point : best));
     const low = known.reduce((best, point) => (point.value < best.value ? point : best));
-    return `${name}: greatest ${told(high.value)} at ${told(x[high.k])}, least ${told(low.value)} at ${told(x[low.k])}.`;
+    return `${name}: greatest ${formatNumber(high.value)} at ${formatNumber(x[high.k])}, least ${formatNumber(low.value)} at ${formatNumber(x[low.k])}.`;
   });
   const places = [...marks.map((mark) => ({ text: mark.text, at: mark.x })), ...levels.filter(({ text }) => text).map(({ text, y }) => ({ text, at: y }))];
-  return range + each.join(" ") + places.map(({ text, at }) => ` ${text}: ${told(at)}.`).join("");
+  return range + each.join(" ") + places.map(({ text, at }) => ` ${text}: ${formatNumber(at)}.`).join("");
 }
 
 export function linesSvg(props: LinesProps, width = 720, height = 360): string {
@@ -216,7 +216,7 @@ function decades(_: uPlot, splits: number[]): (number | null)[] {
 }
 
 function decade(value: number | null): string {
-  return value === null ? "" : value >= 1e5 ? value.toExponential(0).replace("+", "") : told(value, 1);
+  return value === null ? "" : value >= 1e5 ? value.toExponential(0).replace("+", "") : formatNumber(value, 1);
 }
 
 function drawLevels({ ctx, bbox, valToPos }: uPlot, levels: Level[]): void {

@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { colorTable, pageColor } from "../colors";
 import { useTheme, useWidth } from "../hooks";
-import { told } from "../numbers";
+import { formatNumber } from "../numbers";
 import { announce } from "./announce";
 import { axesSvg, axis, type Axis, type Frame } from "./axes";
 import { drawing, label, n } from "./svg";
@@ -29,7 +29,7 @@ export function Path(props: PathProps) {
   useEffect(() => {
     if (width) draw(canvas.current!, props, plane, Math.min(at, x.length - 1));
   }, [plane, at, theme]);
-  const words = (point: number) => `${name(point)}: ${told(x[point], 3)}, ${told(y[point], 3)}`;
+  const words = (point: number) => `${name(point)}: ${formatNumber(x[point], 3)}, ${formatNumber(y[point], 3)}`;
   const keys = (event: KeyboardEvent) => {
     const by = { ArrowRight: 1, ArrowLeft: -1, PageUp: 10, PageDown: -10, Home: -Infinity, End: Infinity }[event.key];
     if (by === undefined) return;
@@ -115,10 +115,10 @@ function draw(canvas: HTMLCanvasElement, { x, y, name, xLabel, yLabel }: PathPro
     context.lineTo(frame.left + frame.width, up(tick));
     context.stroke();
     context.textAlign = "right";
-    context.fillText(up.told(tick), frame.left - 6, up(tick) + 4);
+    context.fillText(up.format(tick), frame.left - 6, up(tick) + 4);
   }
   context.textAlign = "center";
-  for (const tick of across.ticks(Math.max(2, Math.floor(frame.width / 90)))) context.fillText(across.told(tick), across(tick), frame.top + frame.height + 18);
+  for (const tick of across.ticks(Math.max(2, Math.floor(frame.width / 90)))) context.fillText(across.format(tick), across(tick), frame.top + frame.height + 18);
   context.textAlign = "right";
   context.fillText(xLabel, frame.left + frame.width, frame.top + frame.height + 38);
   context.textAlign = "left";

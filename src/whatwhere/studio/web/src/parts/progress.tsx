@@ -2,17 +2,17 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
-import { useWork, type Working } from "../works";
+import { useJob, type JobState } from "../jobs";
 import { Waiting, Wrong } from "./states";
 
-export function Progressing({ work, what, stop }: { work: Working<unknown>; what: string; stop(): void }) {
-  if (work.state !== "running") return null;
-  const said = work.progress?.said || "starting";
+export function JobProgress({ job, what, stop }: { job: JobState<unknown>; what: string; stop(): void }) {
+  if (job.state !== "running") return null;
+  const message = job.progress?.message || "starting";
   return (
     <div class="progress">
-      <progress max={1} value={work.progress?.share ?? 0} aria-label={what} />
+      <progress max={1} value={job.progress?.fraction ?? 0} aria-label={what} />
       <span>
-        {what}: {said} …
+        {what}: {message} …
       </span>
       <button type="button" onClick={stop}>
         Stop
@@ -22,19 +22,19 @@ export function Progressing({ work, what, stop }: { work: Working<unknown>; what
 }
 
 /** Start a job without settings where a view needs its answer, and show what is made of that. */
-export function Worked<T>({ name, what, children }: { name: string; what: string; children(answer: T): ComponentChildren }) {
-  const work = useWork<T>(name, {});
+export function JobAnswer<T>({ name, what, children }: { name: string; what: string; children(answer: T): ComponentChildren }) {
+  const job = useJob<T>(name, {});
   useEffect(() => {
-    if (work.state === "idle") work.start();
+    if (job.state === "idle") job.start();
   }, []);
-  if (work.problem !== null) return <Wrong message={work.problem} />;
-  if (work.answer) return <>{children(work.answer)}</>;
-  if (work.state === "stopped") {
+  if (job.problem !== null) return <Wrong message={job.problem} />;
+  if (job.answer) return <>{children(job.answer)}</>;
+  if (job.state === "stopped") {
     return (
-      <button type="button" onClick={work.start}>
+      <button type="button" onClick={job.start}>
         Begin {what}
       </button>
     );
   }
-  return work.progress ? <Progressing work={work} what={what} stop={work.stop} /> : <Waiting what={what} />;
+  return job.progress ? <JobProgress job={job} what={what} stop={job.stop} /> : <Waiting what={what} />;
 }

@@ -1,6 +1,6 @@
 /** Which way of saying where: the model's own, a run's, or any row of the catalogue; and the sizes of what is drawn. */
 
-import { useAnswer } from "../hooks";
+import { useQuery } from "../hooks";
 import type { Settings } from "../source";
 import type { About } from "../types";
 
@@ -34,7 +34,7 @@ interface Props {
 }
 
 export function SchemeChoice({ about, settings, change, doors }: Props) {
-  const { answer } = useAnswer<Listed>("schemes.list", {});
+  const { answer } = useQuery<Listed>("schemes.list", {});
   const chosen = String(settings["scheme"]);
   const rows = (answer?.schemes ?? []).filter(({ door }) => !doors || doors.includes(door));
   const row = rows.find(({ name }) => name === chosen);

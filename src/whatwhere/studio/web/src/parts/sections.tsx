@@ -3,7 +3,7 @@
 import { useMemo } from "preact/hooks";
 import { visible } from "../escape";
 import { writeLink } from "../link";
-import { told } from "../numbers";
+import { formatNumber } from "../numbers";
 import type { Chart, Section, Table as TableOfText } from "../sections";
 import type { About } from "../types";
 import { Figure } from "./figure";
@@ -35,7 +35,7 @@ function TextTable({ table, about }: { table: TableOfText; about: About }) {
     title,
     numeric: numeric.includes(n),
     value: (row) => (numeric.includes(n) ? numberOf(row[n]!) : visible(row[n]!)),
-    cell: (row) => (/^#\d+$/.test(row[n]!) && !about.frozen ? <a href={writeLink("tokens", { token: row[n]! }, {})}>{row[n]}</a> : <bdi>{visible(row[n]!)}</bdi>),
+    cell: (row) => (/^#\d+$/.test(row[n]!) && !about.exported ? <a href={writeLink("tokens", { token: row[n]! }, {})}>{row[n]}</a> : <bdi>{visible(row[n]!)}</bdi>),
   }));
   const shown = (
     <div>
@@ -72,13 +72,13 @@ function ChartFigure({ chart, name }: { chart: Chart; name: string }) {
     }),
     [chart],
   );
-  const of = (n: number): Column<number>[] => [{ title: chart.series.length > 1 ? `${chart.series[n]!.name}, ${chart.y_label}` : chart.y_label, numeric: true, value: (k) => chart.series[n]!.values[k] ?? null, cell: (k) => told(chart.series[n]!.values[k]) }];
+  const of = (n: number): Column<number>[] => [{ title: chart.series.length > 1 ? `${chart.series[n]!.name}, ${chart.y_label}` : chart.y_label, numeric: true, value: (k) => chart.series[n]!.values[k] ?? null, cell: (k) => formatNumber(chart.series[n]!.values[k]) }];
   const at: Column<number>[] = histogram
     ? [
-        { title: "from", numeric: true, value: (k) => chart.x[k]!, cell: (k) => told(chart.x[k]) },
-        { title: "to", numeric: true, value: (k) => chart.x[k + 1]!, cell: (k) => told(chart.x[k + 1]) },
+        { title: "from", numeric: true, value: (k) => chart.x[k]!, cell: (k) => formatNumber(chart.x[k]) },
+        { title: "to", numeric: true, value: (k) => chart.x[k + 1]!, cell: (k) => formatNumber(chart.x[k + 1]) },
       ]
-    : [{ title: chart.x_label, numeric: true, value: (k) => chart.x[k]!, cell: (k) => told(chart.x[k]) }];
+    : [{ title: chart.x_label, numeric: true, value: (k) => chart.x[k]!, cell: (k) => formatNumber(chart.x[k]) }];
   return (
     <Figure
       title={chart.title}

@@ -1,10 +1,10 @@
 /** A slider with a field for the exact number. What is dragged is told some times a second, not at every pixel. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { told } from "../numbers";
+import { formatNumber } from "../numbers";
 
 /** One setting of a scheme, as the API describes it. */
-export interface KnobFacts {
+export interface Parameter {
   name: string;
   kind: "flag" | "choice" | "whole" | "number";
   value: number | string | boolean;
@@ -19,7 +19,7 @@ export interface KnobFacts {
   rare: boolean;
 }
 
-type Scale = Pick<KnobFacts, "low" | "high" | "base" | "steps"> & { whole: boolean };
+type Scale = Pick<Parameter, "low" | "high" | "base" | "steps"> & { whole: boolean };
 
 interface Props extends Scale {
   label: string;
@@ -55,7 +55,7 @@ export function Slider({ label, value, words, change, ...scale }: Props) {
       <input
         type="range"
         aria-label={label}
-        aria-valuetext={told(shown)}
+        aria-valuetext={formatNumber(shown)}
         min={placeOf(scale.low, scale)}
         max={placeOf(scale.high, scale)}
         step={1}
@@ -86,25 +86,25 @@ export function valueAt(place: number, { base, steps, low, high, whole }: Scale)
   return Math.min(Math.max(rounded, low), high);
 }
 
-interface KnobsProps {
-  of: KnobFacts[];
+interface ParametersProps {
+  of: Parameter[];
   /** Set one of them. */
   turn(name: string, value: number | string | boolean, now: boolean): void;
 }
 
 /** Draw settings: sliders, choices and boxes; what is seldom turned behind a lid. */
-export function Knobs({ of, turn }: KnobsProps) {
-  const rare = of.filter((knob) => knob.rare);
+export function Parameters({ of, turn }: ParametersProps) {
+  const rare = of.filter((parameter) => parameter.rare);
   return (
-    <div class="knobs">
-      {of.filter((knob) => !knob.rare).map((knob) => (
-        <One key={knob.name} knob={knob} turn={turn} />
+    <div class="parameters">
+      {of.filter((parameter) => !parameter.rare).map((parameter) => (
+        <One key={parameter.name} parameter={parameter} turn={turn} />
       ))}
       {rare.length > 0 && (
         <details>
           <summary>more</summary>
-          {rare.map((knob) => (
-            <One key={knob.name} knob={knob} turn={turn} />
+          {rare.map((parameter) => (
+            <One key={parameter.name} parameter={parameter} turn={turn} />
           ))}
         </details>
       )}
@@ -112,8 +112,8 @@ export function Knobs({ of, turn }: KnobsProps) {
   );
 }
 
-function One({ knob, turn }: { knob: KnobFacts; turn: KnobsProps["turn"] }) {
-  const { name, kind, value, words } = knob;
+function One({ parameter, turn }: { parameter: Parameter; turn: ParametersProps["turn"] }) {
+  const { name, kind, value, words } = parameter;
   if (kind === "flag") {
     return (
       <label class="choice" title={words}>
@@ -126,7 +126,7 @@ function One({ knob, turn }: { knob: KnobFacts; turn: KnobsProps["turn"] }) {
       <label class="choice" title={words}>
         {name}{" "}
         <select value={String(value)} onChange={(event) => turn(name, event.currentTarget.value, false)}>
-          {knob.choices.map((choice) => (
+          {parameter.choices.map((choice) => (
             <option key={choice}>{choice}</option>
           ))}
         </select>
@@ -134,7 +134,7 @@ function One({ knob, turn }: { knob: KnobFacts; turn: KnobsProps["turn"] }) {
     );
   }
   const change = (number: number, now: boolean) => turn(name, number, now);
-  return <Slider {...knob} label={name} value={Number(value)} whole={kind === "whole"} change={change} />;
+  return <Slider {...parameter} label={name} value={Number(value)} whole={kind === "whole"} change={change} />;
 }
 
 /** Read and write settings as one text, `factor=4 theta=10000`, as the API takes them. */

@@ -1,7 +1,7 @@
 /** What stands where an answer is not there yet, or will not come. */
 
 import type { ComponentChildren } from "preact";
-import type { Asked } from "../hooks";
+import type { Query } from "../hooks";
 
 export function Wrong({ message }: { message: string }) {
   return (
@@ -22,12 +22,12 @@ export function Waiting({ what }: { what: string }) {
 }
 
 /** Show what is made of an answer; while the next one is on its way, the one before, paler. */
-export function Answered<T>({ asked, what, children }: { asked: Asked<T>; what: string; children: (answer: T) => ComponentChildren }) {
-  if (asked.problem !== null) return <Wrong message={asked.problem} />;
-  if (asked.answer === null) return asked.busy ? <Waiting what={what} /> : null;
+export function Answered<T>({ query, what, children }: { query: Query<T>; what: string; children: (answer: T) => ComponentChildren }) {
+  if (query.problem !== null) return <Wrong message={query.problem} />;
+  if (query.answer === null) return query.busy ? <Waiting what={what} /> : null;
   return (
-    <div class={asked.busy ? "stale" : undefined} aria-busy={asked.busy}>
-      {children(asked.answer)}
+    <div class={query.busy ? "stale" : undefined} aria-busy={query.busy}>
+      {children(query.answer)}
     </div>
   );
 }

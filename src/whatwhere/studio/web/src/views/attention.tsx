@@ -1,7 +1,7 @@
 /** View 12, attention by distance: how far the heads of a trained comparison model look. */
 
 import { useMemo } from "preact/hooks";
-import { told } from "../numbers";
+import { formatNumber } from "../numbers";
 import { Figure } from "../parts/figure";
 import { How } from "../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../parts/lines";
@@ -26,7 +26,7 @@ function Page(props: ViewProps) {
   return (
     <>
       {choice}
-      <Answered asked={asked} what="reading the run">
+      <Answered query={asked} what="reading the run">
         {(answer) =>
           answer.missing !== null ? (
             <p class="note">There is no attention to show: {answer.missing}</p>
@@ -102,9 +102,9 @@ function Layer({ found, of, layer, log }: LayerProps) {
           title: `head ${head}`,
           numeric: true,
           value: (place: number) => finite(weight(head, place)),
-          cell: (place: number) => told(finite(weight(head, place))),
+          cell: (place: number) => formatNumber(finite(weight(head, place))),
         })),
-        { title: "all alike", numeric: true, value: (place) => finite(plain(place)), cell: (place) => told(finite(plain(place))) },
+        { title: "all alike", numeric: true, value: (place) => finite(plain(place)), cell: (place) => formatNumber(finite(plain(place))) },
       ]}
       how={
         <How code={`${runCode(found.run)}\nresults.trace(run)["attention@${of.length}"]  # layers, heads, distances`}>

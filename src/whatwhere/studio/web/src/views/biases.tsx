@@ -2,13 +2,13 @@
 
 import { useMemo } from "preact/hooks";
 import { pageColor, seriesColor } from "../colors";
-import { useAnswer } from "../hooks";
-import { told, whole } from "../numbers";
+import { useQuery } from "../hooks";
+import { formatNumber, whole } from "../numbers";
 import { Figure } from "../parts/figure";
 import { Heat, heatSvg, type HeatProps } from "../parts/heat";
 import { How } from "../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../parts/lines";
-import { type KnobFacts, Knobs, Slider, withTurned } from "../parts/slider";
+import { type Parameter, Parameters, Slider, withTurned } from "../parts/slider";
 import { Answered } from "../parts/states";
 import { box, drawing, label } from "../parts/svg";
 import { register, type ViewProps } from "../register";
@@ -30,7 +30,7 @@ interface Bias {
   python: string;
   tensor: string | null;
   drawn: boolean;
-  knobs: KnobFacts[];
+  parameters: Parameter[];
   heads: number;
   head: number;
   matrix: Tensor;
@@ -60,9 +60,9 @@ register({
 
 function Biases({ settings, change }: ViewProps) {
   const { log: _, ...asked } = settings;
-  const answer = useAnswer<Bias>("biases.shown", asked);
+  const answer = useQuery<Bias>("biases.shown", asked);
   return (
-    <Answered asked={answer} what="reading biases">
+    <Answered query={answer} what="reading biases">
       {(bias) => <BiasOf bias={bias} settings={settings} change={change} />}
     </Answered>
   );
@@ -125,7 +125,7 @@ function BiasOf({ bias, settings, change }: Part) {
           {!own && <Slider label="heads" value={bias.heads} low={1} high={64} base={null} steps={1} whole change={turn("heads")} />}
           <Slider label="tokens of the matrix" value={Number(settings["tokens"])} low={8} high={256} base={2} steps={2} whole change={turn("tokens")} />
         </div>
-        <Knobs of={bias.knobs} turn={(name, value, now) => change({ options: withTurned(String(settings["options"]), name, value) }, now)} />
+        <Parameters of={bias.parameters} turn={(name, value, now) => change({ options: withTurned(String(settings["options"]), name, value) }, now)} />
       </div>
       <div class="two">
         <Matrix bias={bias} weights={settings["weights"] === true} />
@@ -168,7 +168,7 @@ function Matrix({ bias, weights }: { bias: Bias; weights: boolean }) {
       columns={[
         { title: "query", numeric: true, value: (n) => Math.floor(n / columns) },
         { title: "key", numeric: true, value: (n) => n % columns },
-        { title: weights ? "weight" : "bias", numeric: true, value: (n) => bias.matrix.values[n]!, cell: (n) => told(bias.matrix.values[n]) },
+        { title: weights ? "weight" : "bias", numeric: true, value: (n) => bias.matrix.values[n]!, cell: (n) => formatNumber(bias.matrix.values[n]) },
       ]}
       how={
         <How code={`${code(bias)}\nscheme(positions(${rows}))[0, ${bias.head}]`}>
@@ -224,7 +224,7 @@ function CurvesOf({ bias, settings, change }: Part) {
     title,
     numeric: true,
     value: (n: number) => at(tensor, head, n),
-    cell: (n: number) => told(at(tensor, head, n)),
+    cell: (n: number) => formatNumber(at(tensor, head, n)),
   });
   const { later } = bias;
   return (
@@ -283,7 +283,7 @@ function Reaches({ bias, settings, change }: Part) {
         column("reach", reach.distance),
         column("half", reach.half),
         { title: "greatest at", numeric: true, value: (head) => reach.peak.values[head]! },
-        { title: "mean distance", numeric: true, value: (head) => reach.mean.values[head]!, cell: (head) => told(reach.mean.values[head]) },
+        { title: "mean distance", numeric: true, value: (head) => reach.mean.values[head]!, cell: (head) => formatNumber(reach.mean.values[head]) },
         ...(later ? [column("reach to later keys", later.distance), column("half of later keys", later.half)] : []),
       ]}
       how={

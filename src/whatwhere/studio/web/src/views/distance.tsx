@@ -1,9 +1,9 @@
 /** View 7, distance: what each scheme makes of how far two tokens are apart, all on one axis. */
 
 import { useMemo } from "preact/hooks";
-import { useAnswer } from "../hooks";
+import { useQuery } from "../hooks";
 import { seriesColor } from "../colors";
-import { told, whole } from "../numbers";
+import { formatNumber, whole } from "../numbers";
 import { announce } from "../parts/announce";
 import { Figure } from "../parts/figure";
 import { How } from "../parts/how";
@@ -64,7 +64,7 @@ register({
 
 function Distance({ settings, change }: ViewProps) {
   const { head, heads, head_dim, distances, seed } = settings as Record<string, number>;
-  const asked = useAnswer<Curves>("distance.curves", { head: head!, heads: heads!, head_dim: head_dim!, distances: distances!, seed: seed! });
+  const asked = useQuery<Curves>("distance.curves", { head: head!, heads: heads!, head_dim: head_dim!, distances: distances!, seed: seed! });
   const turn = (name: string) => (value: number, now: boolean) => change({ [name]: value }, now);
   return (
     <>
@@ -78,7 +78,7 @@ function Distance({ settings, change }: ViewProps) {
           <Slider label="head_dim" words="features of a head of theirs" value={head_dim!} low={16} high={256} base={null} steps={1 / 8} whole change={turn("head_dim")} />
         </div>
       </div>
-      <Answered asked={asked} what="asking every scheme">
+      <Answered query={asked} what="asking every scheme">
         {(answer) => <Chosen answer={answer} settings={settings} change={change} />}
       </Answered>
     </>
@@ -216,7 +216,7 @@ function columnsOf(schemes: Drawn[], which: "values" | "relative") {
       title: scheme.name,
       numeric: true,
       value: (distance: number) => number(scheme, distance),
-      cell: (distance: number) => told(number(scheme, distance)),
+      cell: (distance: number) => formatNumber(number(scheme, distance)),
     })),
   ];
 }

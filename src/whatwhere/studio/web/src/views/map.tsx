@@ -1,14 +1,14 @@
 /** View 3, the token map: all tokens on a plane, what the plane keeps of their neighborhoods, and the true neighbors of one. */
 
 import { useMemo, useState } from "preact/hooks";
-import { type Asked, useAnswer, useSource } from "../hooks";
+import { type Query, useQuery, useSource } from "../hooks";
 import { writeLink } from "../link";
 import { fixed, whole } from "../numbers";
 import { announce } from "../parts/announce";
 import { TokenField } from "../parts/field";
 import { Figure } from "../parts/figure";
 import { How } from "../parts/how";
-import { Progressing } from "../parts/progress";
+import { JobProgress } from "../parts/progress";
 import { Scatter, type ScatterProps, scatterSvg } from "../parts/scatter";
 import { Answered, Wrong } from "../parts/states";
 import { TokenLabel } from "../parts/token";
@@ -16,10 +16,10 @@ import { register, type ViewProps } from "../register";
 import type { Settings } from "../source";
 import type { About } from "../types";
 import type { Tensor } from "../wire";
-import { type Followed, useWork } from "../works";
+import { type Followed, useJob } from "../jobs";
 import { coloring, type Frequencies } from "./map/coloring";
 import { type Labels, Names } from "./map/labels";
-import { type Method, METHODS, type Near, type Places, Plane, readBox, trust, writeBox } from "./map/places";
+import { type Method, METHODS, type Near, type MapPoints, Plane, readBox, trust, writeBox } from "./map/points";
 import { pointColumns, Selected } from "./map/selected";
 import { tableName } from "./tokens/neighbors";
 
@@ -42,20 +42,20 @@ function defaults(about: About): Settings {
 function TokenMap({ about, settings, change }: ViewProps) {
   const method = String(settings["method"]) as Method;
   const table = String(settings["table"]);
-  const wanted = useAnswer<Places>("maps.places", { method, table });
-  const first = useAnswer<Places>("maps.places", method === "pca" ? null : { method: "pca", table });
-  const labels = useAnswer<Labels>("maps.labels", { table });
-  const work = useWork<Places>("maps.draw", method === "pca" ? null : { method, table });
-  const drawn = work.answer ?? (wanted.answer?.drawn && wanted.answer.method === method ? wanted.answer : null);
-  const shown: Asked<Places> = drawn ? { ...wanted, answer: drawn } : method === "pca" || wanted.problem !== null ? wanted : first;
+  const wanted = useQuery<MapPoints>("maps.points", { method, table });
+  const first = useQuery<MapPoints>("maps.points", method === "pca" ? null : { method: "pca", table });
+  const labels = useQuery<Labels>("maps.labels", { table });
+  const job = useJob<MapPoints>("maps.draw", method === "pca" ? null : { method, table });
+  const drawn = job.answer ?? (wanted.answer?.drawn && wanted.answer.method === method ? wanted.answer : null);
+  const shown: Query<MapPoints> = drawn ? { ...wanted, answer: drawn } : method === "pca" || wanted.problem !== null ? wanted : first;
   const names = useMemo(() => labels.answer && new Names(labels.answer), [labels.answer]);
   return (
     <>
       <Controls about={about} settings={settings} change={change} />
-      {method !== "pca" && !drawn && wanted.answer && <Drawing places={wanted.answer} method={method} work={work} />}
-      <Answered asked={shown} what="laying the tokens out">
-        {(places) =>
-          names ? <Drawn about={about} settings={settings} change={change} places={places} names={names} /> : labels.problem !== null && <Wrong message={labels.problem} />
+      {method !== "pca" && !drawn && wanted.answer && <Drawing map={wanted.answer} method={method} job={job} />}
+      <Answered query={shown} what="laying the tokens out">
+        {(map) =>
+          names ? <Drawn about={about} settings={settings} change={change} map={map} names={names} /> : labels.problem !== null && <Wrong message={labels.problem} />
         }
       </Answered>
     </>
@@ -65,7 +65,7 @@ function TokenMap({ about, settings, change }: ViewProps) {
 function Controls({ about, settings, change }: ViewProps) {
   const source = useSource();
   const table = String(settings["table"]);
-  const offered = (asked: Settings) => source.holds("maps.places", asked); // all, or what a frozen page has
+  const offered = (asked: Settings) => source.holds("maps.points", asked); // all, or what an exported page has
   const choose = (name: string) => (event: { currentTarget: HTMLSelectElement }) => change({ [name]: event.currentTarget.value, box: "", only: "" });
   return (
     <search class="ask">
@@ -104,15 +104,15 @@ function Controls({ about, settings, change }: ViewProps) {
 }
 
 interface DrawingProps {
-  places: Places;
+  map: MapPoints;
   method: Method;
-  work: Followed<Places>;
+  job: Followed<MapPoints>;
 }
 
 /** What stands above the map while the one that was asked for is not drawn yet. */
-function Drawing({ places, method, work }: DrawingProps) {
+function Drawing({ map, method, job }: DrawingProps) {
   const name = METHODS[method];
-  const extra = places.missing[method];
+  const extra = map.missing[method];
   if (extra) {
     return (
       <div class="wrong">
@@ -122,17 +122,17 @@ function Drawing({ places, method, work }: DrawingProps) {
       </div>
     );
   }
-  if (work.state === "running") return <Progressing work={work} what={`drawing by ${name}`} stop={work.stop} />;
-  const many = places.shown < places.rows ? `${whole(places.shown)} of ${whole(places.rows)} tokens, drawn at random,` : `${whole(places.shown)} tokens`;
+  if (job.state === "running") return <JobProgress job={job} what={`drawing by ${name}`} stop={job.stop} />;
+  const many = map.shown < map.rows ? `${whole(map.shown)} of ${whole(map.rows)} tokens, drawn at random,` : `${whole(map.shown)} tokens`;
   return (
     <>
-      {work.problem !== null && <Wrong message={work.problem} />}
+      {job.problem !== null && <Wrong message={job.problem} />}
       <div class="progress">
-        <button type="button" onClick={work.start}>
+        <button type="button" onClick={job.start}>
           Draw by {name}
         </button>
         <span>
-          {many} take {places.shown > 5000 ? "some minutes" : "a while"}; the studio can be used meanwhile. Until then, this is PCA.
+          {many} take {map.shown > 5000 ? "some minutes" : "a while"}; the studio can be used meanwhile. Until then, this is PCA.
         </span>
       </div>
     </>
@@ -140,16 +140,16 @@ function Drawing({ places, method, work }: DrawingProps) {
 }
 
 interface DrawnProps extends ViewProps {
-  places: Places;
+  map: MapPoints;
   names: Names;
 }
 
-function Drawn({ about, settings, change, places, names }: DrawnProps) {
+function Drawn({ about, settings, change, map, names }: DrawnProps) {
   const [selecting, setSelecting] = useState(false);
   const [color, only, token] = ["color", "only", "token"].map((name) => String(settings[name])) as [string, string, string];
-  const counted = useAnswer<Frequencies>("maps.frequencies", color === "frequency" ? { table: places.table } : null);
-  const near = useNear(about, places.table, token, names);
-  const plane = useMemo(() => new Plane(places), [places]);
+  const counted = useQuery<Frequencies>("maps.frequencies", color === "frequency" ? { table: map.table } : null);
+  const near = useNear(about, map.table, token, names);
+  const plane = useMemo(() => new Plane(map), [map]);
   const colors = useMemo(() => coloring(color, plane.ids, names, only, counted.answer), [color, plane, names, only, counted.answer]);
   const points = useMemo(() => ({ x: plane.x, y: plane.y, group: colors.group }), [plane, colors]);
   const box = useMemo(() => readBox(String(settings["box"])), [settings["box"]]);
@@ -159,8 +159,8 @@ function Drawn({ about, settings, change, places, names }: DrawnProps) {
   const rows = useMemo(() => Array.from(plane.ids, (_, n) => n), [plane]);
   const chosen = near.answer ? plane.point(near.answer.id) : null;
   const joined = near.answer && chosen !== null ? Array.from(near.answer.ids.values, (id) => plane.point(id)).filter((point) => point !== null) : [];
-  const title = `${whole(places.shown)} tokens by ${METHODS[places.method]}`;
-  const map: ScatterProps = {
+  const title = `${whole(map.shown)} tokens by ${METHODS[map.method]}`;
+  const scatter: ScatterProps = {
     title,
     points,
     name: (point) => names.shown(plane.ids[point]!),
@@ -169,7 +169,7 @@ function Drawn({ about, settings, change, places, names }: DrawnProps) {
     ...(colors.amount && { amount: colors.amount }),
     only,
     chooseGroup: (name) => change({ only: name }),
-    printed: trust(places),
+    printed: trust(map),
     chosen,
     choose: (point) => change({ token: point === null ? "" : `#${plane.ids[point]!}` }),
     select: (_, found) => change({ box: writeBox(found) }),
@@ -179,11 +179,11 @@ function Drawn({ about, settings, change, places, names }: DrawnProps) {
   };
   return (
     <>
-      <Figure title={title} note={<Trust places={places} colors={colors.note} />} file={`map-${places.method}`} svg={() => scatterSvg(map)} rows={rows} columns={columns} how={<HowOf places={places} />}>
+      <Figure title={title} note={<Trust map={map} colors={colors.note} />} file={`map-${map.method}`} svg={() => scatterSvg(scatter)} rows={rows} columns={columns} how={<HowOf map={map} />}>
         <label class="choice">
           <input type="checkbox" checked={selecting} onChange={(event) => setSelecting(event.currentTarget.checked)} /> drag selects
         </label>
-        <Scatter {...map} />
+        <Scatter {...scatter} />
       </Figure>
       {near.problem !== null && <Wrong message={near.problem} />}
       {near.answer && <NearOf near={near.answer} plane={plane} names={names} link={link} k={joined.length} chosen={chosen} joined={joined} change={change} />}
@@ -192,12 +192,12 @@ function Drawn({ about, settings, change, places, names }: DrawnProps) {
   );
 }
 
-/** Ask for the true neighbors of a token; a frozen page holds those of all. */
-function useNear(about: About, table: string, token: string, names: Names): Asked<Near> {
-  const frozen = about.frozen !== null;
-  const live = useAnswer<Near>("maps.near", frozen || token === "" ? null : { token, table });
-  const all = useAnswer<{ of: Tensor; ids: Tensor }>("maps.neighbors", frozen && token !== "" ? { table } : null);
-  const found = useMemo((): Asked<Near> | null => {
+/** Ask for the true neighbors of a token; an exported page holds those of all. */
+function useNear(about: About, table: string, token: string, names: Names): Query<Near> {
+  const exported = about.exported !== null;
+  const live = useQuery<Near>("maps.near", exported || token === "" ? null : { token, table });
+  const all = useQuery<{ of: Tensor; ids: Tensor }>("maps.neighbors", exported && token !== "" ? { table } : null);
+  const found = useMemo((): Query<Near> | null => {
     if (!all.answer || token === "") return null;
     const id = names.find(token);
     const row = id === null ? -1 : all.answer.of.values.indexOf(id);
@@ -205,13 +205,13 @@ function useNear(about: About, table: string, token: string, names: Names): Aske
     const [, k = 0] = all.answer.ids.shape;
     return { answer: { id: id!, ids: { values: all.answer.ids.values.slice(k * row, k * row + k), shape: [k] }, cosines: null }, problem: null, busy: false };
   }, [all.answer, token]);
-  return frozen ? (found ?? { answer: null, problem: null, busy: all.busy }) : live;
+  return exported ? (found ?? { answer: null, problem: null, busy: all.busy }) : live;
 }
 
-function Trust({ places, colors }: { places: Places; colors: string }) {
-  const [kept, asked] = trust(places);
-  const some = places.shown < places.rows - places.left_out ? ` ${whole(places.shown)} of ${whole(places.rows)} tokens are drawn, at random.` : "";
-  const broken = places.left_out ? ` ${whole(places.left_out)} rows with numbers that are not finite are left out.` : "";
+function Trust({ map, colors }: { map: MapPoints; colors: string }) {
+  const [kept, asked] = trust(map);
+  const some = map.shown < map.rows - map.left_out ? ` ${whole(map.shown)} of ${whole(map.rows)} tokens are drawn, at random.` : "";
+  const broken = map.left_out ? ` ${whole(map.left_out)} rows with numbers that are not finite are left out.` : "";
   return (
     <>
       This map <b>{kept}</b> ({asked}): near on it is not near in the table. {colors}
@@ -259,19 +259,19 @@ function NearOf({ near, plane, names, link, k, chosen, joined, change }: NearPro
   );
 }
 
-function HowOf({ places }: { places: Places }) {
-  const { method, name, k, asked } = places;
+function HowOf({ map }: { map: MapPoints }) {
+  const { method, name, k, asked } = map;
   const ways: Record<Method, string> = {
     pca: "The two directions along which the rows differ most: C = X − mean(X) = U S Vᵀ, and the coordinates are C V₂. Where the table is large, V comes from the covariance of 16,384 rows.",
     tsne: "t-SNE, van der Maaten and Hinton 2008, by openTSNE: perplexity 30, cosine, seed 0. Neighbors stay neighbors; distances between groups mean little.",
     umap: "UMAP, McInnes, Healy and Melville 2018, by umap-learn: 15 neighbors, cosine, seed 0. Neighbors stay neighbors; distances between groups mean little.",
   };
-  const code = `from whatwhere.analysis.token_map import make_map\nmade = make_map(whatwhere.read(PATH).array("${name}"), "${method}", k=${k})\nmade.places, made.kept`;
+  const code = `from whatwhere.analysis.token_map import make_map\nmade = make_map(whatwhere.read(PATH).array("${name}"), "${method}", k=${k})\nmade.coordinates, made.kept`;
   return (
     <How code={code}>
       <p>{ways[method]}</p>
       <p>
-        Kept: the mean over {whole(asked)} tokens of |N(token in the {tableName(places.table)}, by cosine) ∩ N(token on the map)| / {k}, where N are the {k} nearest, found
+        Kept: the mean over {whole(asked)} tokens of |N(token in the {tableName(map.table)}, by cosine) ∩ N(token on the map)| / {k}, where N are the {k} nearest, found
         exactly. Points are drawn over each other at random, so that no group hides another.
       </p>
     </How>

@@ -4,7 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { visible } from "../escape";
 import { writeLink } from "../link";
 import { How } from "../parts/how";
-import { Worked } from "../parts/progress";
+import { JobAnswer } from "../parts/progress";
 import { Parts } from "../parts/sections";
 import { register, type ViewProps, views } from "../register";
 import type { Section } from "../sections";
@@ -19,7 +19,7 @@ interface Inspected {
 }
 
 /** Views that show more of a section. */
-const MORE: Record<string, string> = { variance: "against", norms: "tokens", spectrum: "map", diagnostics: "health", positions: "positions", rotary: "rotary", biases: "biases" };
+const MORE: Record<string, string> = { variance: "variance", norms: "tokens", spectrum: "map", diagnostics: "diagnostics", positions: "positions", rotary: "rotary", biases: "biases" };
 
 register({
   id: "overview",
@@ -33,9 +33,9 @@ register({
 
 function Overview({ about, settings }: ViewProps) {
   return (
-    <Worked<Inspected> name="overview.inspected" what="inspecting">
+    <JobAnswer<Inspected> name="overview.inspected" what="inspecting">
       {(inspected) => <Found inspected={inspected} about={about} selected={String(settings["section"])} />}
-    </Worked>
+    </JobAnswer>
   );
 }
 

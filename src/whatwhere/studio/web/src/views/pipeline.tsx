@@ -1,7 +1,7 @@
 /** View 1, the pipeline: a text on its way through the input layer, step by step, in the reader's own words. */
 
 import { useEffect, useState } from "preact/hooks";
-import { type Asked, useAnswer, useRested } from "../hooks";
+import { type Query, useQuery, useRested } from "../hooks";
 import { announce } from "../parts/announce";
 import { Flag, SchemeChoice, SchemeFacts, SizeChoice } from "../parts/scheme";
 import { Answered } from "../parts/states";
@@ -32,10 +32,10 @@ function defaults(about: About): Settings {
 function Pipeline({ about, settings, change }: ViewProps) {
   const { text, tokens } = { text: String(settings["text"]), tokens: String(settings["tokens"]) };
   const empty = text.trim() === "";
-  const read = useAnswer<Read>("pipeline.read", empty ? null : { text, tokens });
+  const read = useQuery<Read>("pipeline.read", empty ? null : { text, tokens });
   const { scheme, head, causal, dim, heads, seed } = settings as Record<string, string | number | boolean>;
   const asked = { text, tokens, scheme, head, causal, dim, heads, seed } as Settings;
-  const walk = useAnswer<Walk>("pipeline.walk", empty ? null : asked);
+  const walk = useQuery<Walk>("pipeline.walk", empty ? null : asked);
   return (
     <>
       <div class="ask" role="search">
@@ -57,7 +57,7 @@ function Pipeline({ about, settings, change }: ViewProps) {
       {empty ? (
         <p class="lead">Type a text above.</p>
       ) : (
-        <Answered asked={read} what="splitting the text">
+        <Answered query={read} what="splitting the text">
           {(answer) => <Steps about={about} read={answer} walk={walk} settings={settings} change={change} />}
         </Answered>
       )}
@@ -95,7 +95,7 @@ function TextField({ value, choose }: { value: string; choose(text: string): voi
 
 interface StepsProps extends Pick<ViewProps, "about" | "settings" | "change"> {
   read: Read;
-  walk: Asked<Walk>;
+  walk: Query<Walk>;
 }
 
 function Steps({ about, read, walk, settings, change }: StepsProps) {
@@ -118,7 +118,7 @@ function Steps({ about, read, walk, settings, change }: StepsProps) {
         {number < 2 ? (
           <TokensStep read={read} text={String(settings["text"])} numbered={step === "ids"} own={settings["tokens"] === "loaded" && about.tokenizer} />
         ) : (
-          <Answered asked={walk} what="following the text">
+          <Answered query={walk} what="following the text">
             {(answer) => (
               <>
                 {number > 4 && (

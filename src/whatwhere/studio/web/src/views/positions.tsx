@@ -1,9 +1,9 @@
 /** View 5, positions: what a scheme or the loaded table makes of each, how alike they are, and the path they take. */
 
 import { useMemo } from "preact/hooks";
-import { useAnswer } from "../hooks";
+import { useQuery } from "../hooks";
 import { writeLink } from "../link";
-import { fixed, told, whole } from "../numbers";
+import { fixed, formatNumber, whole } from "../numbers";
 import { Figure } from "../parts/figure";
 import { Heat, heatColumns, type HeatProps, heatSvg, spread } from "../parts/heat";
 import { How } from "../parts/how";
@@ -65,7 +65,7 @@ function defaults(about: About): Settings {
 
 function Positions({ about, settings, change }: ViewProps) {
   const { scheme, door, rows, dim, heads, seed } = settings as Record<string, string | number>;
-  const shown = useAnswer<Shown>("positions.shown", { scheme, door, rows, dim, heads, seed } as Settings);
+  const shown = useQuery<Shown>("positions.shown", { scheme, door, rows, dim, heads, seed } as Settings);
   const link = (to: string) => writeLink(to, {}, {});
   return (
     <>
@@ -91,7 +91,7 @@ function Positions({ about, settings, change }: ViewProps) {
           </label>
         )}
       </div>
-      <Answered asked={shown} what="building the positions">
+      <Answered query={shown} what="building the positions">
         {(answer) => (
           <>
             <SchemeFacts title={answer.title} doors={answer.doors} notes={answer.notes} />
@@ -239,7 +239,7 @@ function PathOf({ shown, vectors, axes, change }: OfVectors & { axes: string; ch
   return (
     <Figure
       title={props.title}
-      note={`Seen along the directions in which they differ most. In effect ${told(vectors.participation, 3)} directions carry the variance${vectors.for_ninety === null ? "" : `; ${vectors.for_ninety} hold 90 % of it`}.`}
+      note={`Seen along the directions in which they differ most. In effect ${formatNumber(vectors.participation, 3)} directions carry the variance${vectors.for_ninety === null ? "" : `; ${vectors.for_ninety} hold 90 % of it`}.`}
       file="path"
       svg={() => pathSvg(props)}
       rows={Array.from({ length: rows }, (_, row) => row)}
@@ -295,7 +295,7 @@ function ByDistance({ shown }: { shown: Shown }) {
       rows={Array.from({ length: count }, (_, n) => n)}
       columns={[
         { title: "distance", numeric: true, value: (n) => n },
-        ...props.curves.map(({ name, values: curve }) => ({ title: name, numeric: true, value: (n: number) => curve[n] ?? null, cell: (n: number) => told(curve[n]) })),
+        ...props.curves.map(({ name, values: curve }) => ({ title: name, numeric: true, value: (n: number) => curve[n] ?? null, cell: (n: number) => formatNumber(curve[n]) })),
       ]}
       how={
         <How code={inPython(shown, "by_distance(where, ROWS).curves")}>
@@ -337,7 +337,7 @@ function Norms({ shown, vectors }: OfVectors) {
       rows={Array.from({ length: values.length }, (_, n) => n)}
       columns={[
         { title: "position", numeric: true, value: (n) => n },
-        { title: "length", numeric: true, value: (n) => values[n]!, cell: (n) => told(values[n]) },
+        { title: "length", numeric: true, value: (n) => values[n]!, cell: (n) => formatNumber(values[n]) },
       ]}
       how={
         <How code={`${inPython(shown, "vectors(where, ROWS)").replace(/(vectors.*)$/, "rows = $1.double().numpy()")}\nfrom whatwhere.analysis.position_table import trained_positions\ntrained_positions(rows).norms`}>

@@ -1,7 +1,7 @@
 /** View 11, the training replay: scrub the steps of a run, and watch the table, the number line and the loss move. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { fixed, told, whole } from "../numbers";
+import { fixed, formatNumber, whole } from "../numbers";
 import { announce } from "../parts/announce";
 import { Figure } from "../parts/figure";
 import { Heat, heatColumns, type HeatProps, heatSvg, spread } from "../parts/heat";
@@ -34,7 +34,7 @@ function Replay(props: ViewProps) {
   return (
     <>
       {choice}
-      <Answered asked={asked} what="reading the run">
+      <Answered query={asked} what="reading the run">
         {(answer) => (answer.frames ? <Film {...props} found={answer} trained={trained} /> : <WithoutTables found={answer} />)}
       </Answered>
     </>
@@ -160,7 +160,7 @@ function Controls({ steps, at, go, loss }: { steps: ArrayLike<number>; at: numbe
       />
       <output>
         {said}
-        {loss !== null && <>, loss {told(loss)}</>}
+        {loss !== null && <>, loss {formatNumber(loss)}</>}
       </output>
     </div>
   );
@@ -190,7 +190,7 @@ function Loss({ found, step }: { found: Frames; step: number | null }) {
       rows={Array.from(loss_steps.values, (each, n) => ({ step: each, loss: losses.values[n]! }))}
       columns={[
         { title: "step", numeric: true, value: (row) => row.step },
-        { title: "loss", numeric: true, value: (row) => row.loss, cell: (row) => told(row.loss) },
+        { title: "loss", numeric: true, value: (row) => row.loss, cell: (row) => formatNumber(row.loss) },
       ]}
       how={
         <How>
@@ -226,9 +226,9 @@ function Places({ found, at, of }: Shown) {
       rows={rows}
       columns={[
         { title: "token", value: (token) => visibleToken(found.words[token]!), cell: (token) => <TokenLabel word={found.words[token]!} text={null} /> },
-        { title: "x", numeric: true, value: (token) => coordinate(token, 0), cell: (token) => told(coordinate(token, 0)) },
-        { title: "y", numeric: true, value: (token) => coordinate(token, 1), cell: (token) => told(coordinate(token, 1)) },
-        { title: "length", numeric: true, value: (token) => lengths.values[at * count + token]!, cell: (token) => told(lengths.values[at * count + token]!) },
+        { title: "x", numeric: true, value: (token) => coordinate(token, 0), cell: (token) => formatNumber(coordinate(token, 0)) },
+        { title: "y", numeric: true, value: (token) => coordinate(token, 1), cell: (token) => formatNumber(coordinate(token, 1)) },
+        { title: "length", numeric: true, value: (token) => lengths.values[at * count + token]!, cell: (token) => formatNumber(lengths.values[at * count + token]!) },
       ]}
       how={
         <How code={`${runCode(found.run)}\ntables = results.trace(run)["tables"]\nfrom whatwhere.analysis.pca import principal_components\nprincipal_components(tables[-1]${of === "table" ? "" : " - tables[0]"}, 2).coordinates`}>
@@ -262,7 +262,7 @@ function Line({ found, at }: { found: Frames; at: number }) {
       rows={Array.from({ length: 10 }, (_, digit) => digit)}
       columns={[
         { title: "digit", numeric: true, value: (digit) => digit },
-        { title: "place", numeric: true, value: (digit) => along.values[at * 10 + digit]!, cell: (digit) => told(along.values[at * 10 + digit]!) },
+        { title: "place", numeric: true, value: (digit) => along.values[at * 10 + digit]!, cell: (digit) => formatNumber(along.values[at * 10 + digit]!) },
       ]}
       how={
         <How code={`${runCode(found.run)}\ntables = results.trace(run)["tables"]\nmoves = (tables[${at}] - tables[0])[[${Array.from("0123456789", (digit) => found.words.indexOf(digit)).join(", ")}]]\nfrom whatwhere.comparison.measure import number_line\nnumber_line(moves)`}>

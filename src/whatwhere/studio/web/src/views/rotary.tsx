@@ -1,12 +1,12 @@
 /** View 6, the rotary lab: how far the pairs of two configurations turn, and how far the two agree by distance. */
 
 import { useMemo } from "preact/hooks";
-import { useAnswer } from "../hooks";
-import { fixed, told, whole } from "../numbers";
+import { useQuery } from "../hooks";
+import { fixed, formatNumber, whole } from "../numbers";
 import { Figure } from "../parts/figure";
 import { How } from "../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../parts/lines";
-import { type KnobFacts, Knobs, Slider, withTurned } from "../parts/slider";
+import { type Parameter, Parameters, Slider, withTurned } from "../parts/slider";
 import { Answered, Wrong } from "../parts/states";
 import { register, type ViewProps } from "../register";
 import type { Settings } from "../source";
@@ -35,7 +35,7 @@ interface Side extends Partial<Examined> {
   said: string;
   lengths: string;
   scaling: string;
-  knobs: KnobFacts[];
+  parameters: Parameter[];
   own_lists: boolean;
   problem: string | null;
 }
@@ -68,9 +68,9 @@ register({
 });
 
 function Rotary({ settings, change }: ViewProps) {
-  const asked = useAnswer<Lab>("rotary.lab", settings);
+  const asked = useQuery<Lab>("rotary.lab", settings);
   return (
-    <Answered asked={asked} what="turning pairs">
+    <Answered query={asked} what="turning pairs">
       {(lab) => <LabOf lab={lab} settings={settings} change={change} />}
     </Answered>
   );
@@ -150,7 +150,7 @@ function Configuration({ side, of, lab, text, change }: ConfigurationProps) {
           Reset {name}
         </button>
       </div>
-      <Knobs of={of.knobs} turn={(knob, value, now) => change({ [side]: withTurned(text, knob, value) }, now)} />
+      <Parameters of={of.parameters} turn={(parameter, value, now) => change({ [side]: withTurned(text, parameter, value) }, now)} />
       {row && (
         <p class="note">
           {row.formula} (<a href={row.url}>{row.paper}</a>)
@@ -181,7 +181,7 @@ function Facts({ of, claimed }: { of: Side & Examined; claimed: number }) {
       </li>
       {of.magnitude !== 1 && (
         <li>
-          queries and keys times <b>{told(of.magnitude)}</b>
+          queries and keys times <b>{formatNumber(of.magnitude)}</b>
         </li>
       )}
       {of.follows_length && <li>the frequencies follow the length; shown are those of a text of {whole(claimed)}</li>}
@@ -280,7 +280,7 @@ function Wavelengths({ lab }: { lab: Lab }) {
           title,
           numeric: true,
           value: (row: PairRow) => cellOf(row.of[name].values[row.pair]!),
-          cell: (row: PairRow) => told(row.of[name].values[row.pair]),
+          cell: (row: PairRow) => formatNumber(row.of[name].values[row.pair]),
         })),
         { title: "new angles", value: (row) => (row.of.beyond.values[row.pair] ? "yes" : "no") },
       ]}
@@ -323,7 +323,7 @@ function Slowed({ lab }: { lab: Lab }) {
           title: "times slower",
           numeric: true,
           value: (row) => cellOf(row.of.slowed.values[row.pair]!),
-          cell: (row) => told(row.of.slowed.values[row.pair]),
+          cell: (row) => formatNumber(row.of.slowed.values[row.pair]),
         },
       ]}
       how={
@@ -344,11 +344,11 @@ function same(one: Tensor | null, other: Tensor | null): boolean {
 function Agreement({ lab }: { lab: Lab }) {
   const { between, a, b } = lab.cosines;
   // Beside a side that is not scaled, a curve of the other and itself unscaled often says the same again.
-  const told = (of: Tensor | null, side: Side) => (side.scaling === "none" || same(of, between) ? null : of);
+  const scaled = (of: Tensor | null, side: Side) => (side.scaling === "none" || same(of, between) ? null : of);
   const curves = [
     { name: "A and B", of: between, color: 3, dash: undefined },
-    { name: "A and A unscaled", of: told(a, lab.sides[0]), color: COLORS[0]!, dash: [3, 3] },
-    { name: "B and B unscaled", of: told(b, lab.sides[1]), color: COLORS[1]!, dash: [7, 4] },
+    { name: "A and A unscaled", of: scaled(a, lab.sides[0]), color: COLORS[0]!, dash: [3, 3] },
+    { name: "B and B unscaled", of: scaled(b, lab.sides[1]), color: COLORS[1]!, dash: [7, 4] },
   ].filter(({ of }) => of !== null);
   const props: LinesProps = useMemo(
     () => ({

@@ -1,9 +1,9 @@
 /** View 2, the token card: what one token is, how long its row is, which rows are near it, and analogies. */
 
 import { useMemo } from "preact/hooks";
-import { type Asked, useAnswer } from "../hooks";
+import { type Query, useQuery } from "../hooks";
 import { writeLink } from "../link";
-import { fixed, told, whole } from "../numbers";
+import { fixed, formatNumber, whole } from "../numbers";
 import { TokenField } from "../parts/field";
 import { Figure } from "../parts/figure";
 import { Heat, heatColumns, type HeatProps, heatSvg, spread } from "../parts/heat";
@@ -63,8 +63,8 @@ function defaults(about: About): Settings {
 
 function Tokens({ about, settings, change }: ViewProps) {
   const token = String(settings["token"]);
-  const card = useAnswer<Card>("tokens.card", { token });
-  const near = useAnswer<Near>("tokens.neighbors", { token, k: Number(settings["k"]) });
+  const card = useQuery<Card>("tokens.card", { token });
+  const near = useQuery<Near>("tokens.neighbors", { token, k: Number(settings["k"]) });
   const link = (number: number) => writeLink("tokens", { ...settings, token: `#${number}` }, defaults(about));
   return (
     <>
@@ -81,12 +81,12 @@ function Tokens({ about, settings, change }: ViewProps) {
       </search>
       <div class="two">
         <section aria-label="The token">
-          <Answered asked={card} what="reading the token">
+          <Answered query={card} what="reading the token">
             {(answer) => <CardOf card={answer} />}
           </Answered>
         </section>
         <section aria-label="Neighbors">
-          <Answered asked={near} what="looking for its neighbors">
+          <Answered query={near} what="looking for its neighbors">
             {(answer) => <Neighborhood near={answer} k={Number(settings["k"])} change={change} link={link} />}
           </Answered>
         </section>
@@ -203,7 +203,7 @@ function NormOf({ card, which, row }: { card: Card; which: string; row: Row }) {
       "This row holds numbers that are not finite."
     ) : (
       <>
-        <b>{told(row.norm)}</b>, longer than <b>{fixed(row.percentile, 1)} %</b> of all rows; the median is {told(row.median)}.
+        <b>{formatNumber(row.norm)}</b>, longer than <b>{fixed(row.percentile, 1)} %</b> of all rows; the median is {formatNumber(row.median)}.
       </>
     );
   const rows = Array.from(counts, (count, n) => ({ from: edges[n]!, to: edges[n + 1]!, count }));
@@ -215,8 +215,8 @@ function NormOf({ card, which, row }: { card: Card; which: string; row: Row }) {
       svg={() => linesSvg(props)}
       rows={rows}
       columns={[
-        { title: "from", numeric: true, value: (bin) => bin.from, cell: (bin) => told(bin.from) },
-        { title: "to", numeric: true, value: (bin) => bin.to, cell: (bin) => told(bin.to) },
+        { title: "from", numeric: true, value: (bin) => bin.from, cell: (bin) => formatNumber(bin.from) },
+        { title: "to", numeric: true, value: (bin) => bin.to, cell: (bin) => formatNumber(bin.to) },
         { title: "tokens", numeric: true, value: (bin) => bin.count },
       ]}
       how={
@@ -245,7 +245,7 @@ function Neighborhood({ near, k, change, link }: NeighborhoodProps) {
     <Figure
       title="Nearest tokens in the full space"
       note={`By cosine, over all rows; ${Object.entries(near.mean)
-        .map(([which, size]) => `the mean row of the ${tableName(which)} has length ${told(size, 3)}`)
+        .map(([which, size]) => `the mean row of the ${tableName(which)} has length ${formatNumber(size, 3)}`)
         .join(", ")}.`}
       file={`neighbors-${near.id}`}
       svg={() => neighborsSvg(near)}
@@ -271,7 +271,7 @@ function inPython({ name, centered }: NearList, id: number, k: number): string {
   return `table = whatwhere.read(PATH).array("${name}")\nwhatwhere.analysis.neighbors(table, ${id}, k=${k})`;
 }
 
-function RowsOf({ near }: { near: Asked<Near> }) {
+function RowsOf({ near }: { near: Query<Near> }) {
   const list: NearList | undefined = near.answer?.lists[0];
   const props: HeatProps | null = useMemo(() => {
     if (!near.answer || !list) return null;

@@ -2,11 +2,11 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 import { pageColor, seriesColor } from "../../colors";
-import { fixed, told, whole } from "../../numbers";
+import { fixed, formatNumber, whole } from "../../numbers";
 import { Figure } from "../../parts/figure";
 import { How } from "../../parts/how";
 import { Lines, type LinesProps, linesSvg } from "../../parts/lines";
-import { Progressing } from "../../parts/progress";
+import { JobProgress } from "../../parts/progress";
 import { SizeChoice } from "../../parts/scheme";
 import { Wrong } from "../../parts/states";
 import { box, drawing, label } from "../../parts/svg";
@@ -14,7 +14,7 @@ import { Table } from "../../parts/table";
 import { TokenLabel } from "../../parts/token";
 import type { ViewProps } from "../../register";
 import { visibleToken } from "../../escape";
-import { useWork } from "../../works";
+import { useJob } from "../../jobs";
 
 interface Missing {
   missing: string;
@@ -107,10 +107,10 @@ interface Found {
 
 export function Difference({ about, settings, change, other }: ViewProps & { other: string }) {
   const [table, k] = [settings["table"] === "readout" ? "readout" : "input", Number(settings["k"])];
-  const work = useWork<Found>("compare.difference", { table, k });
-  const starts = work.state === "idle";
+  const job = useJob<Found>("compare.difference", { table, k });
+  const starts = job.state === "idle";
   useEffect(() => {
-    if (starts) work.start();
+    if (starts) job.start();
   }, [starts, table, k]);
   return (
     <>
@@ -134,14 +134,14 @@ export function Difference({ about, settings, change, other }: ViewProps & { oth
         </label>
         <SizeChoice label="neighbors" name="k" sizes={[1, 5, 10, 20, 50]} settings={settings} change={change} />
       </div>
-      <Progressing work={work} what="Comparing" stop={work.stop} />
-      {work.state === "stopped" && (
-        <button type="button" onClick={work.start}>
+      <JobProgress job={job} what="Comparing" stop={job.stop} />
+      {job.state === "stopped" && (
+        <button type="button" onClick={job.start}>
           Compare
         </button>
       )}
-      {work.problem !== null && <Wrong message={work.problem} />}
-      {work.answer && <Told found={work.answer} table={table} k={k} />}
+      {job.problem !== null && <Wrong message={job.problem} />}
+      {job.answer && <Told found={job.answer} table={table} k={k} />}
     </>
   );
 }
@@ -192,13 +192,13 @@ function OfTokens({ tokens, code }: { tokens: Tokens; code: string }) {
         <dd>
           {"missing" in neighbors
             ? `${neighbors.missing}.`
-            : `${fixed(100 * neighbors.kept, 1)} % of the ${neighbors.k} nearest are the same, of ${whole(neighbors.queries)} tokens; chance would keep ${told(100 * neighbors.chance, 2)} %.`}
+            : `${fixed(100 * neighbors.kept, 1)} % of the ${neighbors.k} nearest are the same, of ${whole(neighbors.queries)} tokens; chance would keep ${formatNumber(100 * neighbors.chance, 2)} %.`}
         </dd>
         {!("missing" in rotated) && (
           <>
             <dt>rotated</dt>
             <dd>
-              The best rotation, found from {whole(rotated.fitted)} rows, leaves the others at a median cosine of {told(rotated.held_out_cosine)}.
+              The best rotation, found from {whole(rotated.fitted)} rows, leaves the others at a median cosine of {formatNumber(rotated.held_out_cosine)}.
             </dd>
           </>
         )}
@@ -231,7 +231,7 @@ function Some({ count, tokens }: { count: number; tokens: string[] }) {
 
 function rowsTold(rows: Rows): string {
   const { median, mean, min } = rows.cosine;
-  return `Cosine of the two rows of each: median ${told(median)}, mean ${told(mean)}, least ${told(min)}; relative error ${told(rows.relative_error, 3)}; ${whole(rows.equal)} rows are equal.`;
+  return `Cosine of the two rows of each: median ${formatNumber(median)}, mean ${formatNumber(mean)}, least ${formatNumber(min)}; relative error ${formatNumber(rows.relative_error, 3)}; ${whole(rows.equal)} rows are equal.`;
 }
 
 interface Bar {
@@ -277,13 +277,13 @@ interface MovedProps {
 }
 
 function MostMoved({ rows, code, title, file, tokens = true }: MovedProps) {
-  const bars = rows.moved_most.map((row) => ({ token: row.token, value: row.distance, said: told(row.distance, 3) }));
+  const bars = rows.moved_most.map((row) => ({ token: row.token, value: row.distance, said: formatNumber(row.distance, 3) }));
   const most = Math.max(...bars.map((bar) => bar.value), 0);
   if (!bars.length) return <p class="note">No row has moved: all are equal.</p>;
   return (
     <Figure
       title={title}
-      note={`Distance between the two rows, in units of the median norm of A's rows; the median over all is ${told(rows.distance.median)}.`}
+      note={`Distance between the two rows, in units of the median norm of A's rows; the median over all is ${formatNumber(rows.distance.median)}.`}
       file={file}
       svg={() => barsSvg(title, bars, most, 1)}
       rows={rows.moved_most}
@@ -293,9 +293,9 @@ function MostMoved({ rows, code, title, file, tokens = true }: MovedProps) {
           : { title: "position", value: (row) => row.token },
         { title: tokens ? "id in A" : "row in A", numeric: true, value: (row) => row.ids[0] },
         { title: tokens ? "id in B" : "row in B", numeric: true, value: (row) => row.ids[1] },
-        { title: "distance", numeric: true, value: (row) => row.distance, cell: (row) => told(row.distance) },
-        { title: "cosine", numeric: true, value: (row) => row.cosine, cell: (row) => told(row.cosine) },
-        { title: "norm B / A", numeric: true, value: (row) => row.norm_ratio, cell: (row) => told(row.norm_ratio) },
+        { title: "distance", numeric: true, value: (row) => row.distance, cell: (row) => formatNumber(row.distance) },
+        { title: "cosine", numeric: true, value: (row) => row.cosine, cell: (row) => formatNumber(row.cosine) },
+        { title: "norm B / A", numeric: true, value: (row) => row.norm_ratio, cell: (row) => formatNumber(row.norm_ratio) },
       ]}
       how={
         <How code={code}>
@@ -329,7 +329,7 @@ function LeastKept({ neighbors, code }: { neighbors: Exclude<Tokens["neighbors"]
         <How code={code}>
           <p>
             The {neighbors.k} nearest rows by cosine among the shared tokens, exact, in A and in B, for {whole(neighbors.queries)} tokens sampled uniformly.
-            Chance would keep {told(100 * neighbors.chance, 2)} %.
+            Chance would keep {formatNumber(100 * neighbors.chance, 2)} %.
           </p>
         </How>
       }
@@ -413,7 +413,7 @@ function Turns({ rotary }: { rotary: Rotary }) {
       rows={rotary.distances.map((distance, n) => ({ distance, cosine: rotary.cosine[n]! }))}
       columns={[
         { title: "distance", numeric: true, value: (row) => row.distance, cell: (row) => whole(row.distance) },
-        { title: "cosine", numeric: true, value: (row) => row.cosine, cell: (row) => told(row.cosine) },
+        { title: "cosine", numeric: true, value: (row) => row.cosine, cell: (row) => formatNumber(row.cosine) },
       ]}
       how={
         <How>

@@ -1,7 +1,7 @@
 /** What the schemes of a comparison give a position, as their trained models have it: in numbers, and by distance. */
 
 import { useMemo } from "preact/hooks";
-import { told } from "../../numbers";
+import { formatNumber } from "../../numbers";
 import { Figure } from "../../parts/figure";
 import { Heat, heatColumns, type HeatProps, heatSvg } from "../../parts/heat";
 import { How } from "../../parts/how";
@@ -108,7 +108,7 @@ function Measure({ label, found, schemes }: { label: string; found: Curves[]; sc
           title: name,
           numeric: true,
           value: (place: number) => values[place] ?? null,
-          cell: (place: number) => told(values[place] ?? null),
+          cell: (place: number) => formatNumber(values[place] ?? null),
         })),
       ]}
       how={

@@ -1,6 +1,6 @@
 /** What became of the token table in a comparison: in numbers, and the ten digits on a line. */
 
-import { fixed, told } from "../../numbers";
+import { fixed, formatNumber } from "../../numbers";
 import { Figure } from "../../parts/figure";
 import { How } from "../../parts/how";
 import { linesSvg } from "../replay/moving";
@@ -43,7 +43,7 @@ function Digits({ lines }: { lines: Line[] }) {
           title: String(digit),
           numeric: true,
           value: ({ along }: Line) => along.values[digit]!,
-          cell: ({ along }: Line) => told(along.values[digit]!, 3),
+          cell: ({ along }: Line) => formatNumber(along.values[digit]!, 3),
         })),
         { title: "|r|", numeric: true, value: ({ r }) => r, cell: ({ r }) => fixed(r, 2) },
       ]}

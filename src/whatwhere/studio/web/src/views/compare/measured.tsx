@@ -1,8 +1,8 @@
 /** What a comparison has measured: scores by length with their spread, the shift test, verdicts, and how it was made. */
 
 import { useMemo } from "preact/hooks";
-import { useAnswer } from "../../hooks";
-import { fixed, told, whole } from "../../numbers";
+import { useQuery } from "../../hooks";
+import { fixed, formatNumber, whole } from "../../numbers";
 import { Figure } from "../../parts/figure";
 import { How } from "../../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../../parts/lines";
@@ -16,9 +16,9 @@ import { Learned } from "./learned";
 import { look, type Results, Words } from "./results";
 
 export function Measured(props: ViewProps) {
-  const asked = useAnswer<Results>("compare.results", {});
+  const asked = useQuery<Results>("compare.results", {});
   return (
-    <Answered asked={asked} what="reading the results">
+    <Answered query={asked} what="reading the results">
       {(results) => (
         <>
           <p class="answer">{results.sentences.answer}</p>
@@ -152,7 +152,7 @@ function seedColumns({ seeds, each }: Results, factor: number): Column<Place>[] 
 }
 
 function cell(value: number | null): string {
-  return value === null ? "no row" : told(value);
+  return value === null ? "no row" : formatNumber(value);
 }
 
 function scoreName({ task }: Results): string {
@@ -274,7 +274,7 @@ function Summary({ results }: { results: Results }) {
           ...shifted(0, "unshifted"),
           { title: "parameters", numeric: true, value: (n) => costs[n]!.parameters, cell: (n) => whole(costs[n]!.parameters) },
           { title: "of positions", numeric: true, value: (n) => costs[n]!.positions, cell: (n) => whole(costs[n]!.positions) },
-          { title: "ms per step", numeric: true, value: (n) => costs[n]!.milliseconds, cell: (n) => told(costs[n]!.milliseconds, 3) },
+          { title: "ms per step", numeric: true, value: (n) => costs[n]!.milliseconds, cell: (n) => formatNumber(costs[n]!.milliseconds, 3) },
         ]}
       />
       <p class="note">

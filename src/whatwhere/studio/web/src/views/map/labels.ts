@@ -1,6 +1,6 @@
 /** What is said of each id: packed texts, kinds, scripts and lengths, as the map is colored and named by them. */
 
-import { told, whole } from "../../numbers";
+import { formatNumber, whole } from "../../numbers";
 import { face, visibleToken } from "../../escape";
 import type { Tensor } from "../../wire";
 
@@ -56,7 +56,7 @@ export class Names {
 
   /** Say what is known of a token in one line. */
   line(id: number): string {
-    return `${this.shown(id)} · #${id} · ${this.kind(id)} · ${this.script(id)} · length ${told(this.norm(id), 3)}`;
+    return `${this.shown(id)} · #${id} · ${this.kind(id)} · ${this.script(id)} · length ${formatNumber(this.norm(id), 3)}`;
   }
 
   /** Find the id of a text, or of #id. */
@@ -71,5 +71,5 @@ export class Names {
 
 export function percent(share: number): string {
   const said = 100 * share;
-  return `${said >= 10 || said === 0 ? whole(Math.round(said)) : told(said, 2)} %`;
+  return `${said >= 10 || said === 0 ? whole(Math.round(said)) : formatNumber(said, 2)} %`;
 }

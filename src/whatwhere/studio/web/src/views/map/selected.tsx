@@ -1,6 +1,6 @@
 /** The tokens inside the rectangle, as a table. */
 
-import { fixed, told, whole } from "../../numbers";
+import { fixed, formatNumber, whole } from "../../numbers";
 import { saveCsv } from "../../parts/save";
 import { type Column, Table } from "../../parts/table";
 import { TokenLabel } from "../../parts/token";
@@ -42,7 +42,7 @@ export function pointColumns(ids: ArrayLike<number>, x: ArrayLike<number>, y: Ar
     { title: "id", numeric: true, value: (point) => ids[point]! },
     { title: "kind", value: (point) => names.kind(ids[point]!) },
     { title: "script", value: (point) => names.script(ids[point]!) },
-    { title: "length", numeric: true, value: (point) => names.norm(ids[point]!), cell: (point) => told(names.norm(ids[point]!)) },
+    { title: "length", numeric: true, value: (point) => names.norm(ids[point]!), cell: (point) => formatNumber(names.norm(ids[point]!)) },
     { title: "x", numeric: true, value: (point) => x[point]!, cell: (point) => fixed(x[point]!, 4) },
     { title: "y", numeric: true, value: (point) => y[point]!, cell: (point) => fixed(y[point]!, 4) },
   ];

@@ -1,7 +1,7 @@
 /** The one equation of the input layer, with the reader's own words in it; each term leads to its step. */
 
 import type { ComponentChildren } from "preact";
-import { told } from "../../numbers";
+import { formatNumber } from "../../numbers";
 import { TokenLabel } from "../../parts/token";
 import { cell, doorName, row, type StepId, vectorWords, type Walk } from "./walk";
 
@@ -26,7 +26,7 @@ export function Equation({ walk, at, other, step, go }: Props) {
   return (
     <section class="equation" aria-label="The equation">
       <p>
-        {term("sum", <>x({word(at)})</>, "The sum")} = {walk.factor !== 1 && `${told(walk.factor)} · `}
+        {term("sum", <>x({word(at)})</>, "The sum")} = {walk.factor !== 1 && `${formatNumber(walk.factor)} · `}
         {term("rows", <>what({word(at)})</>, "The token's row")} + {term("positions", input ? <>where({at})</> : "0", "The position's row")}
       </p>
       <p class="numbers">
@@ -46,7 +46,7 @@ export function Equation({ walk, at, other, step, go }: Props) {
           </>,
           "The score",
         )}{" "}
-        = {told(walk.scale, 3)} ·{" "}
+        = {formatNumber(walk.scale, 3)} ·{" "}
         {term(
           "rotation",
           <>
@@ -61,9 +61,9 @@ export function Equation({ walk, at, other, step, go }: Props) {
           <>−∞: the query at {at} may not look at a later key</>
         ) : (
           <>
-            {told(cell(walk.scores, at, other))} = {told(cell(walk.mapped_products, at, other))}
+            {formatNumber(cell(walk.scores, at, other))} = {formatNumber(cell(walk.mapped_products, at, other))}
             {walk.bias && signed(cell(walk.bias, at, other))}
-            {turn && <> (without the turn {told(cell(walk.products, at, other))})</>}
+            {turn && <> (without the turn {formatNumber(cell(walk.products, at, other))})</>}
           </>
         )}
       </p>
@@ -72,5 +72,5 @@ export function Equation({ walk, at, other, step, go }: Props) {
 }
 
 function signed(value: number): string {
-  return value < 0 ? ` − ${told(-value)}` : ` + ${told(value)}`;
+  return value < 0 ? ` − ${formatNumber(-value)}` : ` + ${formatNumber(value)}`;
 }

@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 import { pageColor, seriesColor } from "../../colors";
-import { fixed, told } from "../../numbers";
+import { fixed, formatNumber } from "../../numbers";
 import { Figure } from "../../parts/figure";
 import { Heat, heatSvg, type HeatProps, spread } from "../../parts/heat";
 import { How } from "../../parts/how";
@@ -91,14 +91,14 @@ function Dials({ walk, at, pair, change }: { walk: Walk; at: number; pair: numbe
   return (
     <Figure
       title={title}
-      note={`Each position turns it by ${told(speed)} rad more: once around in ${speed ? told((2 * Math.PI) / speed) : "∞"} positions. Thin: before; thick: after.`}
+      note={`Each position turns it by ${formatNumber(speed)} rad more: once around in ${speed ? formatNumber((2 * Math.PI) / speed) : "∞"} positions. Thin: before; thick: after.`}
       file="turns"
       svg={() => dialsSvg(dials, title, end)}
       rows={dials}
       columns={[
         { title: "position", numeric: true, value: ({ n }) => n },
         { title: "token", value: ({ name }) => name },
-        { title: "turn in radians", numeric: true, value: ({ turn }) => turn, cell: ({ turn }) => told(turn) },
+        { title: "turn in radians", numeric: true, value: ({ turn }) => turn, cell: ({ turn }) => formatNumber(turn) },
         ...(["before", "after"] as const).flatMap((when) =>
           [0, 1].map((part) => ({
             title: `${part ? "second" : "first"} ${when}`,
@@ -111,7 +111,7 @@ function Dials({ walk, at, pair, change }: { walk: Walk; at: number; pair: numbe
       how={
         <How code={meetCode(walk, "mapped_q")}>
           <p>
-            (a, b) becomes (a cos pω − b sin pω, a sin pω + b cos pω) at position p, with ω = {told(speed)} for this pair. The inner product of a
+            (a, b) becomes (a cos pω − b sin pω, a sin pω + b cos pω) at position p, with ω = {formatNumber(speed)} for this pair. The inner product of a
             turned query and a turned key then depends on the distance of their positions alone.
           </p>
         </How>
@@ -124,7 +124,7 @@ function Dials({ walk, at, pair, change }: { walk: Walk; at: number; pair: numbe
           min={0}
           max={count - 1}
           value={number}
-          aria-valuetext={`pair ${number}, ${told(speed)} radians a position`}
+          aria-valuetext={`pair ${number}, ${formatNumber(speed)} radians a position`}
           onInput={(event) => change({ pair: Number(event.currentTarget.value) }, true)}
         />
       </label>
@@ -140,7 +140,7 @@ function Dials({ walk, at, pair, change }: { walk: Walk; at: number; pair: numbe
                 <circle cx={after[0]} cy={after[1]} r={4} class="tip" />
               </svg>
               <bdi>{dial.name}</bdi>
-              <small>{dial.turn === null ? "" : `${told(dial.turn, 3)} rad`}</small>
+              <small>{dial.turn === null ? "" : `${formatNumber(dial.turn, 3)} rad`}</small>
             </li>
           );
         })}
@@ -172,7 +172,7 @@ function dialsSvg(dials: Dial[], title: string, end: (at: [number, number]) => [
       line(middle, 48, after[0], after[1], seriesColor(2), 3) +
       `<circle cx="${short(after[0])}" cy="${short(after[1])}" r="4" fill="${seriesColor(2)}"/>` +
       label(middle, 108, dial.name, "middle") +
-      label(middle, 124, dial.turn === null ? "" : `${told(dial.turn, 3)} rad`, "middle", pageColor("muted")) +
+      label(middle, 124, dial.turn === null ? "" : `${formatNumber(dial.turn, 3)} rad`, "middle", pageColor("muted")) +
       "</g>"
     );
   });
@@ -189,7 +189,7 @@ export function BiasStep(props: Props) {
       tensor={walk.bias}
       title={`What ${scheme} adds to the score of each pair`}
       file="bias"
-      note={`Head ${walk.head}: ${told(cell(walk.bias, at, other))} for the query at ${at} and the key at ${other}. Rows are queries, columns keys.`}
+      note={`Head ${walk.head}: ${formatNumber(cell(walk.bias, at, other))} for the query at ${at} and the key at ${other}. Rows are queries, columns keys.`}
       how={`The formula of ${scheme} by element, for every query and key${walk.causal ? "; keys later than the query are left out" : ""}.`}
     />
   );
@@ -204,7 +204,7 @@ export function ScoreStep(props: Props) {
       title="The score of each query and key"
       file="scores"
       note={`Head ${walk.head}. The softmax of each row would be the attention${walk.causal ? "; later keys are out (−∞)" : ""}.`}
-      how={`⟨q, k⟩ of the turned vectors × ${told(walk.scale)}${walk.bias ? ", plus the bias" : ""}. Nothing trained stands between x and q, k here: the numbers show what position does, not what a layer has learned.`}
+      how={`⟨q, k⟩ of the turned vectors × ${formatNumber(walk.scale)}${walk.bias ? ", plus the bias" : ""}. Nothing trained stands between x and q, k here: the numbers show what position does, not what a layer has learned.`}
     />
   );
 }
@@ -239,7 +239,7 @@ function Matrix({ walk, tensor, title, file, note, how }: MatrixProps) {
   const shown = ({ i, j }: { i: number; j: number }) => !walk.causal || j <= i;
   const rows = names.flatMap((_, i) => names.map((_, j) => ({ i, j }))).filter(shown);
   const number = (title: string, of: Tensor | null) =>
-    of === null ? [] : [{ title, numeric: true, value: ({ i, j }: { i: number; j: number }) => cell(of, i, j), cell: ({ i, j }: { i: number; j: number }) => told(cell(of, i, j)) }];
+    of === null ? [] : [{ title, numeric: true, value: ({ i, j }: { i: number; j: number }) => cell(of, i, j), cell: ({ i, j }: { i: number; j: number }) => formatNumber(cell(of, i, j)) }];
   return (
     <Figure
       title={title}

@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 import { pageColor } from "../../colors";
-import { fixed, told, whole } from "../../numbers";
+import { fixed, formatNumber, whole } from "../../numbers";
 import { Figure } from "../../parts/figure";
 import { Heat, heatColumns, type HeatProps, heatSvg, spread } from "../../parts/heat";
 import { How } from "../../parts/how";
@@ -112,7 +112,7 @@ export function RowsStep({ walk, at, which }: { walk: Walk; at: number; which: "
         how={
           walk.tensor === null
             ? "Rows that nothing has trained, drawn from N(0, 1) by the seed."
-            : `The numbers of ${walk.tensor}, as they are stored${walk.factor === 1 ? "" : `, times ${told(walk.factor)}, as the model does`}.`
+            : `The numbers of ${walk.tensor}, as they are stored${walk.factor === 1 ? "" : `, times ${formatNumber(walk.factor)}, as the model does`}.`
         }
       />
     );

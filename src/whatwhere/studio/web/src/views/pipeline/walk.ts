@@ -1,6 +1,6 @@
 /** What the API answers of a text on its way, and small readings of it. */
 
-import { told } from "../../numbers";
+import { formatNumber } from "../../numbers";
 import { face, visibleToken } from "../../escape";
 import type { Tensor } from "../../wire";
 
@@ -81,5 +81,5 @@ export function cell({ values, shape }: Tensor, i: number, j: number): number {
 export function vectorWords(values: ArrayLike<number>, most = 4): string {
   const first = Array.from(values).slice(0, most);
   const rest = values.length - first.length;
-  return `(${first.map((value) => told(value, 3)).join(", ")}${rest > 0 ? ", …" : ""})`;
+  return `(${first.map((value) => formatNumber(value, 3)).join(", ")}${rest > 0 ? ", …" : ""})`;
 }

@@ -1,14 +1,14 @@
 /** Which run is watched: one of a comparison's folder, or one that is trained here and now. */
 
-import { type Asked, useAnswer, useSource } from "../../hooks";
+import { type Query, useQuery, useSource } from "../../hooks";
 import { announce } from "../../parts/announce";
-import { Progressing } from "../../parts/progress";
+import { JobProgress } from "../../parts/progress";
 import { Wrong } from "../../parts/states";
 import type { ViewProps } from "../../register";
 import type { Settings } from "../../source";
 import type { About } from "../../types";
 import type { Tensor } from "../../wire";
-import { useWork } from "../../works";
+import { useJob } from "../../jobs";
 
 interface Runs {
   runs: { name: string; scheme: string; seed: number; traced: boolean }[];
@@ -57,7 +57,7 @@ export function runDefaults(about: About): Settings {
 }
 
 interface Watched<T> {
-  asked: Asked<T>;
+  asked: Query<T>;
   /** Of a run that was trained here: its scores. */
   trained: Trained | null;
   choice: preact.ComponentChildren;
@@ -67,11 +67,11 @@ interface Watched<T> {
 export function useRun<T extends Frames | Attention>({ about, settings, change }: ViewProps, part: "frames" | "attention"): Watched<T> {
   const kept = about.kind === "results";
   const source = useSource();
-  const listed = useAnswer<Runs>("replay.runs", {});
+  const listed = useQuery<Runs>("replay.runs", {});
   const name = String(settings["run"]);
-  const found = useAnswer<T>(`replay.${part}`, kept ? { run: name } : null);
+  const found = useQuery<T>(`replay.${part}`, kept ? { run: name } : null);
   const [scheme, steps, seed] = [String(settings["scheme"]), Number(settings["steps"]), Number(settings["seed"])];
-  const work = useWork<Trained>("replay.train", kept ? null : { scheme, steps, seed });
+  const job = useJob<Trained>("replay.train", kept ? null : { scheme, steps, seed });
   if (kept) {
     const choice = (
       <label class="choice">
@@ -87,7 +87,7 @@ export function useRun<T extends Frames | Attention>({ about, settings, change }
     );
     return { asked: found, trained: null, choice: <div class="ask">{choice}</div> };
   }
-  const running = work.state === "running";
+  const running = job.state === "running";
   const choice = (
     <>
       <p class="note">
@@ -119,12 +119,12 @@ export function useRun<T extends Frames | Attention>({ about, settings, change }
             ))}
           </select>
         </label>
-        {!running && !work.answer && (
+        {!running && !job.answer && (
           <button
             type="button"
             class="train"
             onClick={() => {
-              work.start();
+              job.start();
               announce("training");
             }}
           >
@@ -132,10 +132,10 @@ export function useRun<T extends Frames | Attention>({ about, settings, change }
           </button>
         )}
       </div>
-      <Progressing work={work} what={`Training ${scheme}`} stop={work.stop} />
-      {work.problem !== null && <Wrong message={work.problem} />}
+      <JobProgress job={job} what={`Training ${scheme}`} stop={job.stop} />
+      {job.problem !== null && <Wrong message={job.problem} />}
     </>
   );
-  const answer = work.answer ? (work.answer[part] as unknown as T) : null;
-  return { asked: { answer, problem: null, busy: false }, trained: work.answer, choice };
+  const answer = job.answer ? (job.answer[part] as unknown as T) : null;
+  return { asked: { answer, problem: null, busy: false }, trained: job.answer, choice };
 }

@@ -1,6 +1,6 @@
 /** a is to b as c is to what? With the words of the question among the answers, and without. */
 
-import { useAnswer } from "../../hooks";
+import { useQuery } from "../../hooks";
 import { fixed } from "../../numbers";
 import { TokenField } from "../../parts/field";
 import { Figure } from "../../parts/figure";
@@ -40,7 +40,7 @@ const SIDES = [
 export function Analogies({ about, settings, change, link }: Props) {
   const [a, b, c, rule] = ["a", "b", "c", "rule"].map((name) => String(settings[name])) as [string, string, string, string];
   const centered = Boolean(settings["centered"]);
-  const asked = useAnswer<Analogy>("tokens.analogy", a && b && c ? { a, b, c, rule, centered, k: 5 } : null);
+  const asked = useQuery<Analogy>("tokens.analogy", a && b && c ? { a, b, c, rule, centered, k: 5 } : null);
   return (
     <section class="analogy" aria-labelledby="analogies">
       <h2 id="analogies">Analogies</h2>
@@ -63,7 +63,7 @@ export function Analogies({ about, settings, change, link }: Props) {
         </label>
       </div>
       {a && b && c ? (
-        <Answered asked={asked} what="completing">
+        <Answered query={asked} what="completing">
           {(answer) => <Completed table={about.tables.input?.name ?? ""} answer={answer} rule={rule} centered={centered} link={link} />}
         </Answered>
       ) : (

@@ -1,7 +1,7 @@
 /** Lists of nearest tokens side by side, each with a bar for its cosine. */
 
 import { pageColor, seriesColor } from "../../colors";
-import { fixed, told } from "../../numbers";
+import { fixed, formatNumber } from "../../numbers";
 import { box, drawing, label } from "../../parts/svg";
 import type { Column } from "../../parts/table";
 import { TokenLabel } from "../../parts/token";
@@ -105,7 +105,7 @@ export function nearColumns(link: (number: number) => string): Column<NearRow>[]
     { title: "id", numeric: true, value: number },
     { title: "kind", value: ({ list, rank }) => list.kinds[rank] ?? "" },
     { title: "cosine", numeric: true, value: ({ list, rank }) => list.cosines.values[rank]!, cell: ({ list, rank }) => fixed(list.cosines.values[rank]!, 4) },
-    { title: "length", numeric: true, value: ({ list, rank }) => list.norms.values[rank]!, cell: ({ list, rank }) => told(list.norms.values[rank]) },
+    { title: "length", numeric: true, value: ({ list, rank }) => list.norms.values[rank]!, cell: ({ list, rank }) => formatNumber(list.norms.values[rank]) },
   ];
 }
 

@@ -4,32 +4,32 @@ import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { seriesColor } from "../colors";
 import { writeLink } from "../link";
-import { told, whole } from "../numbers";
+import { formatNumber, whole } from "../numbers";
 import { Figure } from "../parts/figure";
 import { How } from "../parts/how";
 import { Lines, type LinesProps, linesSvg } from "../parts/lines";
-import { Worked } from "../parts/progress";
+import { JobAnswer } from "../parts/progress";
 import { saveCsv } from "../parts/save";
 import { box, drawing, label } from "../parts/svg";
 import { Table } from "../parts/table";
 import { register, type ViewProps } from "../register";
-import { columnsOf, type Examined, type Histogram, type ListName, LISTS, NAMES } from "./health/lists";
+import { columnsOf, type Examined, type Histogram, type ListName, LISTS, NAMES } from "./diagnostics/lists";
 
 register({
-  id: "health",
+  id: "diagnostics",
   order: 4,
   title: "Diagnostics",
   question: "Which tokens look under-trained, which are unreachable by any text, and which rows of the table are faulty?",
   defaults: () => ({ list: "" }),
   shown: (about) => about.tables.input !== undefined,
-  Page: Health,
+  Page: Diagnostics,
 });
 
-function Health({ settings, change }: ViewProps) {
+function Diagnostics({ settings, change }: ViewProps) {
   return (
-    <Worked<Examined> name="health.examine" what="examining the table">
+    <JobAnswer<Examined> name="diagnostics.examine" what="examining the table">
       {(examined) => <Found examined={examined} list={String(settings["list"])} change={change} />}
-    </Worked>
+    </JobAnswer>
   );
 }
 
@@ -56,7 +56,7 @@ function Found({ examined, list, change }: { examined: Examined; list: string; c
           of={examined.cosines}
           title="Cosine to the rows of lowest norm"
           xLabel="cosine to the mean of the rows of lowest norm"
-          marks={[{ x: examined.threshold, text: `suspected above ${told(examined.threshold, 3)}` }]}
+          marks={[{ x: examined.threshold, text: `suspected above ${formatNumber(examined.threshold, 3)}` }]}
           note="Updates that move under-trained rows alike give them one direction. Rows that keep a random initialization, whole or shrunk by weight decay, share none, and are not detected."
         >
           The {examined.reference} rows of lowest norm, half a percent, are the reference; cos(x − m, s − m) with m the mean of all rows and s the mean of the reference, the
@@ -89,7 +89,7 @@ function Summary({ examined, now, choose }: { examined: Examined; now: ListName;
     <Figure
       title={title}
       note={faulty.length ? "Choose a list; a row may be in several." : `No list has a row: all are finite, none is 0 or equal to another. ${examined.none_suspected}`}
-      file="health"
+      file="diagnostics"
       svg={svg}
       rows={NAMES}
       columns={[
@@ -186,12 +186,12 @@ function Spread({ examined, of, title, xLabel, marks, note, children }: SpreadPr
     <Figure
       title={title}
       note={note}
-      file={xLabel.startsWith("norm") ? "health-norms" : "health-cosines"}
+      file={xLabel.startsWith("norm") ? "norms" : "cosines"}
       svg={() => linesSvg(props)}
       rows={bins}
       columns={[
-        { title: "from", numeric: true, value: (n) => edges[n]!, cell: (n) => told(edges[n]) },
-        { title: "to", numeric: true, value: (n) => edges[n + 1]!, cell: (n) => told(edges[n + 1]) },
+        { title: "from", numeric: true, value: (n) => edges[n]!, cell: (n) => formatNumber(edges[n]) },
+        { title: "to", numeric: true, value: (n) => edges[n + 1]!, cell: (n) => formatNumber(edges[n + 1]) },
         ...of.groups.map(({ name, counts }) => ({ title: name, numeric: true, value: (n: number) => counts.values[n]! })),
       ]}
       how={

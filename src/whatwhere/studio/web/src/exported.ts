@@ -1,51 +1,51 @@
-/** Answers of a page that is one file: they stand in it, gzipped, by question. Written by studio/export.py. */
+/** The answers of an exported page: they are in the file itself, gzipped, by query. Written by studio/export.py. */
 
 import { type Labels, Names } from "./views/map/labels";
 import { Problem, type Progress, type Settings, type Source } from "./source";
 import { unpack } from "./wire";
 
-export interface Frozen {
+export interface Exported {
   /** Base64 of gzip of what studio/wire.py packs. */
   blocks: string[];
-  /** By question, which block answers it. */
+  /** By query, which block answers it. */
   answers: Record<string, number>;
 }
 
-/** Give what this page was frozen with, or null where it is served live. */
-export function frozenHere(): Frozen | null {
-  const text = document.getElementById("frozen")?.textContent;
-  return text ? (JSON.parse(text) as Frozen) : null;
+/** Return the answers that this page was exported with, or null where it is served live. */
+export function exportedHere(): Exported | null {
+  const text = document.getElementById("exported")?.textContent;
+  return text ? (JSON.parse(text) as Exported) : null;
 }
 
-export class FrozenSource implements Source {
-  readonly #frozen: Frozen;
+export class ExportedSource implements Source {
+  readonly #exported: Exported;
   readonly #kept = new Map<number, Promise<ArrayBuffer>>();
 
-  constructor(frozen: Frozen) {
-    this.#frozen = frozen;
+  constructor(exported: Exported) {
+    this.#exported = exported;
   }
 
   holds(name: string, settings: Settings): boolean {
-    return question(name, settings) in this.#frozen.answers;
+    return queryKey(name, settings) in this.#exported.answers;
   }
 
-  async ask<T>(name: string, settings: Settings): Promise<T> {
+  async query<T>(name: string, settings: Settings): Promise<T> {
     if (name === "tokens.find") return (await this.#find(settings)) as T;
-    const block = this.#frozen.answers[question(name, settings)];
+    const block = this.#exported.answers[queryKey(name, settings)];
     if (block === undefined) {
-      throw new Problem("This page is frozen: it holds some answers, and not this one.\nOpen the studio on the file itself: whatwhere studio PATH", "frozen");
+      throw new Problem("This is an exported page: it holds some answers, and not this one.\nOpen the studio on the file itself: whatwhere studio PATH", "exported");
     }
-    if (!this.#kept.has(block)) this.#kept.set(block, unzipped(this.#frozen.blocks[block]!));
+    if (!this.#kept.has(block)) this.#kept.set(block, unzipped(this.#exported.blocks[block]!));
     return unpack<T>(await this.#kept.get(block)!);
   }
 
-  work<T>(name: string, settings: Settings, _told: (progress: Progress) => void, _signal: AbortSignal): Promise<T> {
-    return this.ask<T>(name, settings);
+  run<T>(name: string, settings: Settings, _onProgress: (progress: Progress) => void, _signal: AbortSignal): Promise<T> {
+    return this.query<T>(name, settings);
   }
 
   /** Find tokens as the server does: equal ones first, then what begins so, then what holds it. */
   async #find({ text, most }: Settings): Promise<unknown> {
-    const names = new Names(await this.ask<Labels>("maps.labels", { table: "input" }));
+    const names = new Names(await this.query<Labels>("maps.labels", { table: "input" }));
     const wanted = String(text).trim().toLowerCase();
     const rows = names.labels.norms.values.length;
     const found: { id: number; rank: number; length: number }[] = [];
@@ -67,8 +67,8 @@ export class FrozenSource implements Source {
   }
 }
 
-/** Name a question as studio/export.py does. */
-export function question(name: string, settings: Settings): string {
+/** Name a query as studio/export.py does. */
+export function queryKey(name: string, settings: Settings): string {
   const sorted = Object.entries(settings).sort(([one], [other]) => (one < other ? -1 : 1));
   return `${name}?${JSON.stringify(Object.fromEntries(sorted))}`;
 }

@@ -1,10 +1,10 @@
-/** View 9, what against where: whose variance it is that the first layer sees, the token's or the position's. */
+/** View 9, the variance split: whose variance it is that the first layer sees, the token's or the position's. */
 
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { pageColor, seriesColor } from "../colors";
-import { useAnswer, useRested } from "../hooks";
-import { fixed, told, whole } from "../numbers";
+import { useQuery, useRested } from "../hooks";
+import { fixed, formatNumber, whole } from "../numbers";
 import { Figure } from "../parts/figure";
 import { How } from "../parts/how";
 import { Lines, type LinesProps, linesSvg } from "../parts/lines";
@@ -48,9 +48,9 @@ const PARTS = ["token", "position", "both"];
 const COLORS = [2, 1, 0];
 
 register({
-  id: "against",
+  id: "variance",
   order: 9,
-  title: "What against where",
+  title: "Variance split",
   question: "How much of what the first layer sees is which token it is, and how much where it stands?",
   defaults,
   shown: () => true,
@@ -58,11 +58,11 @@ register({
 });
 
 function defaults(about: About): Settings {
-  return { ...about.begin["against"] };
+  return { ...about.begin["variance"] };
 }
 
 function Against({ about, settings, change }: ViewProps) {
-  const asked = useAnswer<Answer>("against.shares", useRested(settings, 250));
+  const asked = useQuery<Answer>("variance.shares", useRested(settings, 250));
   return (
     <>
       <div class="ask">
@@ -83,7 +83,7 @@ function Against({ about, settings, change }: ViewProps) {
         <Slider label="token vectors ×" value={Number(settings["scale"])} low={0.01} high={100} base={10} steps={10} whole={false} change={(scale, now) => change({ scale }, now)} />
         <Flag label="normalize each sum, as a LayerNorm does" name="normalize" settings={settings} change={change} />
       </div>
-      <Answered asked={asked} what="splitting the variance">
+      <Answered query={asked} what="splitting the variance">
         {(answer) => (
           <>
             {answer.missing === null ? <Split answer={answer} /> : <p class="lead">{sentence(answer.missing)} Choose a scheme above to see what adding one would do.</p>}
@@ -112,8 +112,8 @@ function Split({ answer }: { answer: Shares }) {
   const all: Bar = { name: "all", parts: [answer.token, answer.position, answer.interaction] };
   const bars = useMemo(() => windowsOf(answer), [answer]);
   const around = [
-    answer.factor !== 1 && `the model multiplies tokens by ${told(answer.factor)}`,
-    answer.scale !== 1 && `tokens are multiplied by ${told(answer.scale)} here`,
+    answer.factor !== 1 && `the model multiplies tokens by ${formatNumber(answer.factor)}`,
+    answer.scale !== 1 && `tokens are multiplied by ${formatNumber(answer.scale)} here`,
     answer.added && "the row of the first kind of sentence is added",
     answer.norm && `then ${answer.norm}`,
   ].filter(Boolean);
@@ -126,7 +126,7 @@ function Split({ answer }: { answer: Shares }) {
         <Stack
           title="Whose variance it is"
           file="shares"
-          note={`${whole(answer.tokens)} tokens at ${whole(answer.rows)} positions. A token's vector has the length ${told(answer.lengths.token, 3)}, a position's ${told(answer.lengths.position, 3)} (medians).`}
+          note={`${whole(answer.tokens)} tokens at ${whole(answer.rows)} positions. A token's vector has the length ${formatNumber(answer.lengths.token, 3)}, a position's ${formatNumber(answer.lengths.position, 3)} (medians).`}
           bars={[all]}
           how={
             <How code={answer.python}>
@@ -151,7 +151,7 @@ function Split({ answer }: { answer: Shares }) {
         />
       </div>
       <p class="note">
-        The directions of tokens and of positions, from the mean, meet at a mean |cos| of {told(answer.angle, 3)}; it would be 0 where they use different
+        The directions of tokens and of positions, from the mean, meet at a mean |cos| of {formatNumber(answer.angle, 3)}; it would be 0 where they use different
         features altogether.
       </p>
       <ByScale answer={answer} />
@@ -255,8 +255,8 @@ function ByScale({ answer }: { answer: Shares }) {
       svg={() => linesSvg(props)}
       rows={Array.from({ length: scales.values.length }, (_, n) => n)}
       columns={[
-        { title: "times", numeric: true, value: (n) => props.x[n]!, cell: (n) => told(props.x[n]) },
-        ...props.curves.map(({ name, values }) => ({ title: name, numeric: true, value: (n: number) => values[n] ?? null, cell: (n: number) => `${told(values[n])} %` })),
+        { title: "times", numeric: true, value: (n) => props.x[n]!, cell: (n) => formatNumber(props.x[n]) },
+        ...props.curves.map(({ name, values }) => ({ title: name, numeric: true, value: (n: number) => values[n] ?? null, cell: (n: number) => `${formatNumber(values[n])} %` })),
       ]}
       how={
         <How>

@@ -13,13 +13,13 @@ from tokenizers import Tokenizer
 
 from whatwhere.errors import SettingError
 from whatwhere.inspection import subject
-from whatwhere.studio.api import WORKS
-from whatwhere.studio.session import Source
+from whatwhere.studio.api import JOBS
+from whatwhere.studio.session import Session
 
 
-def examined(source: Source) -> dict[str, Any]:
+def examined(session: Session) -> dict[str, Any]:
     """Run the job at once."""
-    return WORKS["health.examine"](source, {}, lambda share, said: None)
+    return JOBS["diagnostics.examine"](session, {}, lambda share, said: None)
 
 
 def test_what_was_spoiled_is_found(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_what_was_spoiled_is_found(tmp_path: Path) -> None:
     table[12, 3] = np.nan
     table[13, :2] = np.inf
     np.save(tmp_path / "table.npy", table)
-    found = examined(Source.open(tmp_path / "table.npy"))
+    found = examined(Session.open(tmp_path / "table.npy"))
     lists = found["lists"]
     assert sorted(lists["under_trained"]["ids"].tolist()) == list(range(40, 60))
     assert lists["under_trained"]["also_unreachable"] is None
@@ -50,16 +50,16 @@ def test_what_was_spoiled_is_found(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def asked(minilm: Path) -> Iterator[Source]:
+def asked(minilm: Path) -> Iterator[Session]:
     """Open the real model so that few of its rows are asked for their neighbors: what is found of it is kept."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(subject, "ASKED", 64)
-        yield Source.open(minilm)
+        yield Session.open(minilm)
 
 
-def test_a_real_model(asked: Source, minilm: Path) -> None:
+def test_a_real_model(asked: Session, minilm: Path) -> None:
     reports: list[tuple[float, str]] = []
-    found = WORKS["health.examine"](asked, {}, lambda share, said: reports.append((share, said)))
+    found = JOBS["diagnostics.examine"](asked, {}, lambda share, said: reports.append((share, said)))
     assert [share for share, _ in reports] == sorted(share for share, _ in reports)
     lists = found["lists"]
     table = load_file(minilm / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
@@ -87,22 +87,22 @@ def test_long_lists_are_cut_and_padding_is_found(tmp_path: Path) -> None:
         tmp_path / "model.safetensors",
     )
     (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 6000}', encoding="utf-8")
-    zero = examined(Source.open(tmp_path))["lists"]["zero"]
+    zero = examined(Session.open(tmp_path))["lists"]["zero"]
     assert (zero["count"], len(zero["ids"]), len(zero["words"])) == (5996, 5000, 5000)
 
 
-def test_with_nothing_loaded_all_is_well(fresh: Source) -> None:
+def test_with_nothing_loaded_all_is_well(fresh: Session) -> None:
     found = examined(fresh)
     assert found["lists"]["unreachable"]["missing"] is None
     assert {name: each["count"] for name, each in found["lists"].items() if name != "unreachable"} == dict.fromkeys(
         ("under_trained", "duplicates", "hubs", "zero", "not_finite", "beyond_vocabulary"), 0
     )
     with pytest.raises(SettingError, match="no setting"):
-        WORKS["health.examine"](fresh, {"list": "zero"}, lambda share, said: None)
+        JOBS["diagnostics.examine"](fresh, {"list": "zero"}, lambda share, said: None)
 
 
-def test_the_page_shows_the_evidence(look: Callable[..., dict[str, Any]], asked: Source) -> None:
-    seen, lists = look(asked, "unhealthy.mjs"), examined(asked)["lists"]
+def test_the_page_shows_the_evidence(look: Callable[..., dict[str, Any]], asked: Session) -> None:
+    seen, lists = look(asked, "diagnostics.mjs"), examined(asked)["lists"]
     names = ("under_trained", "unreachable", "duplicates", "hubs", "zero", "not_finite", "beyond_vocabulary")
     assert [count for _, count in seen["counts"]] == [f"{lists[name]['count']:,}" for name in names]
     for n, row in enumerate(seen["unreachable"]):
@@ -114,7 +114,7 @@ def test_the_page_shows_the_evidence(look: Callable[..., dict[str, Any]], asked:
     rows = list(csv.DictReader(io.StringIO(seen["csv"].removeprefix("\ufeff"))))
     assert [int(row["id"]) for row in rows] == lists["under_trained"]["ids"].tolist()
     assert [float(row["norm"]) for row in rows] == lists["under_trained"]["norms"].tolist()
-    assert seen["hash"] == "#/health?list=under_trained"
+    assert seen["hash"] == "#/diagnostics?list=under_trained"
     assert "suspected above 0.581" in seen["chart"]
     first = int(lists["under_trained"]["ids"][0])
     assert (seen["card"], seen["big"], seen["map"]) == (

@@ -7,7 +7,7 @@ import { percent } from "./labels";
 
 export type Method = "pca" | "tsne" | "umap";
 
-export interface Places {
+export interface MapPoints {
   method: Method;
   table: string;
   name: string;
@@ -22,7 +22,7 @@ export interface Places {
   chance: number;
   share: [number, number] | null;
   ids: Tensor;
-  places: Tensor;
+  coordinates: Tensor;
 }
 
 export interface Near {
@@ -40,8 +40,8 @@ export class Plane {
   readonly ids: Numbers;
   readonly #points: Int32Array;
 
-  constructor(readonly of: Places) {
-    const { values } = of.places;
+  constructor(readonly of: MapPoints) {
+    const { values } = of.coordinates;
     this.ids = of.ids.values;
     this.x = Float32Array.from(this.ids, (_, n) => values[2 * n]!);
     this.y = Float32Array.from(this.ids, (_, n) => values[2 * n + 1]!);
@@ -71,7 +71,7 @@ export class Plane {
 }
 
 /** Say how far a map can be trusted: this stands on the map itself. */
-export function trust({ kept, k, asked, chance, share }: Places): string[] {
+export function trust({ kept, k, asked, chance, share }: MapPoints): string[] {
   const lines = [`keeps ${percent(kept)} of the ${k} nearest tokens of the full space`, `${whole(asked)} tokens asked; chance would keep ${percent(chance)}`];
   if (share) lines.push(`across ${fixed(100 * share[0], 1)} % of the variance, up ${fixed(100 * share[1], 1)} %`);
   return lines;

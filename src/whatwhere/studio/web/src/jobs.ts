@@ -1,23 +1,23 @@
 /** Jobs that outlive the view which started them: who comes back finds them as far as they have come. */
 
 import { useEffect, useState } from "preact/hooks";
-import { said, useSource } from "./hooks";
+import { messageOf, useSource } from "./hooks";
 import type { Progress, Settings, Source } from "./source";
 import type { Answers } from "./types";
 
-export interface Working<T> {
+export interface JobState<T> {
   state: "idle" | "running" | "done" | "failed" | "stopped";
   progress: Progress | null;
   answer: T | null;
   problem: string | null;
 }
 
-export type Followed<T> = Working<T> & { start(): void; stop(): void };
+export type Followed<T> = JobState<T> & { start(): void; stop(): void };
 
-const IDLE: Working<never> = { state: "idle", progress: null, answer: null, problem: null };
+const IDLE: JobState<never> = { state: "idle", progress: null, answer: null, problem: null };
 
-class Work {
-  now: Working<unknown> = IDLE;
+class Job {
+  now: JobState<unknown> = IDLE;
   readonly listeners = new Set<() => void>();
   #leaving = new AbortController();
 
@@ -25,11 +25,11 @@ class Work {
     if (this.now.state === "running") return;
     this.#leaving = new AbortController();
     this.#set({ ...IDLE, state: "running" });
-    source.work(name, settings, (progress) => this.#set({ ...this.now, progress }), this.#leaving.signal).then(
+    source.run(name, settings, (progress) => this.#set({ ...this.now, progress }), this.#leaving.signal).then(
       (answer) => this.#set({ ...this.now, state: "done", answer }),
       (problem: unknown) => {
         const stopped = problem instanceof DOMException && problem.name === "AbortError";
-        this.#set({ ...IDLE, state: stopped ? "stopped" : "failed", problem: stopped ? null : said(problem) });
+        this.#set({ ...IDLE, state: stopped ? "stopped" : "failed", problem: stopped ? null : messageOf(problem) });
       },
     );
   }
@@ -38,32 +38,32 @@ class Work {
     this.#leaving.abort();
   }
 
-  #set(now: Working<unknown>): void {
+  #set(now: JobState<unknown>): void {
     this.now = now;
     for (const listener of this.listeners) listener();
   }
 }
 
-const works = new Map<string, Work>();
+const jobs = new Map<string, Job>();
 
 /** Follow the job of a name and settings, whoever started it; null follows none. */
-export function useWork<N extends keyof Answers>(name: N, settings: Settings | null): Followed<Answers[N]>;
-export function useWork<T>(name: string, settings: Settings | null): Followed<T>;
-export function useWork(name: string, settings: Settings | null): Followed<unknown> {
+export function useJob<N extends keyof Answers>(name: N, settings: Settings | null): Followed<Answers[N]>;
+export function useJob<T>(name: string, settings: Settings | null): Followed<T>;
+export function useJob(name: string, settings: Settings | null): Followed<unknown> {
   const source = useSource();
   const key = settings && JSON.stringify([name, settings]);
   const [, redraw] = useState({});
-  if (key !== null && !works.has(key)) works.set(key, new Work());
-  const work = key === null ? null : works.get(key)!;
+  if (key !== null && !jobs.has(key)) jobs.set(key, new Job());
+  const job = key === null ? null : jobs.get(key)!;
   useEffect(() => {
-    if (!work) return;
+    if (!job) return;
     const follow = () => redraw({});
-    work.listeners.add(follow);
-    return () => void work.listeners.delete(follow);
-  }, [work]);
+    job.listeners.add(follow);
+    return () => void job.listeners.delete(follow);
+  }, [job]);
   return {
-    ...(work?.now ?? IDLE),
-    start: () => work?.start(source, name, settings!),
-    stop: () => work?.stop(),
+    ...(job?.now ?? IDLE),
+    start: () => job?.start(source, name, settings!),
+    stop: () => job?.stop(),
   };
 }

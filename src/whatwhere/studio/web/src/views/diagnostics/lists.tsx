@@ -1,6 +1,6 @@
 /** The lists of suspicious rows: what each means, and the evidence in its columns. */
 
-import { fixed, told, whole } from "../../numbers";
+import { fixed, formatNumber, whole } from "../../numbers";
 import type { Column } from "../../parts/table";
 import { TokenLabel } from "../../parts/token";
 import { face, visibleToken } from "../../escape";
@@ -59,7 +59,7 @@ export const LISTS: Record<ListName, List> = {
     title: "under-trained",
     says: ({ lists: { under_trained }, reference, threshold, none_suspected }) =>
       none_suspected ||
-      `Suspected (“glitch tokens”), nearest to the mean of the ${reference} rows of lowest norm first: cosine above ${told(threshold, 3)}, which is 8 robust standard deviations from the median, and at least 0.5.` +
+      `Suspected (“glitch tokens”), nearest to the mean of the ${reference} rows of lowest norm first: cosine above ${formatNumber(threshold, 3)}, which is 8 robust standard deviations from the median, and at least 0.5.` +
       (under_trained.also_unreachable === null ? "" : ` ${whole(under_trained.also_unreachable)} of them are unreachable.`),
     more: ({ lists: { under_trained } }) => [
       number("cosine to the reference", (n) => under_trained.cosines.values[n]!),
@@ -84,7 +84,7 @@ export const LISTS: Record<ListName, List> = {
   hubs: {
     title: "hubs",
     says: ({ lists: { hubs } }) =>
-      `Among the ${hubs.neighbors} nearest neighbors of far more tokens than chance: of ${whole(hubs.queries)} tokens sampled, a row is a neighbor of ${told(hubs.expected, 3)} on average.`,
+      `Among the ${hubs.neighbors} nearest neighbors of far more tokens than chance: of ${whole(hubs.queries)} tokens sampled, a row is a neighbor of ${formatNumber(hubs.expected, 3)} on average.`,
     more: ({ lists: { hubs } }) => [{ title: "neighbor of", numeric: true, value: (n) => hubs.times[n]! }],
   },
   zero: { title: "zero", says: () => "Every number of the row is 0: such a token has no direction, and no nearest neighbors by cosine.", more: () => [] },
@@ -100,7 +100,7 @@ export const LISTS: Record<ListName, List> = {
     title: "beyond the vocabulary",
     says: ({ lists: { beyond_vocabulary } }) =>
       beyond_vocabulary.missing ??
-      `Rows without a token, often added to round the size of the table up${beyond_vocabulary.median_norm === null ? "" : `; their median norm is ${told(beyond_vocabulary.median_norm)}`}.`,
+      `Rows without a token, often added to round the size of the table up${beyond_vocabulary.median_norm === null ? "" : `; their median norm is ${formatNumber(beyond_vocabulary.median_norm)}`}.`,
     more: () => [],
   },
 };
@@ -114,7 +114,7 @@ export function columnsOf(examined: Examined, name: ListName, card: (id: number)
     { title: "token", value: shown, cell: (n) => <TokenLabel word={rows.words[n]!} text={rows.texts[n] ?? null} href={card(rows.ids.values[n]!)} /> },
     { title: "id", numeric: true, value: (n) => rows.ids.values[n]! },
     { title: "type", value: (n) => rows.kinds[n] ?? "" },
-    { title: "norm", numeric: true, value: (n) => rows.norms.values[n]!, cell: (n) => told(rows.norms.values[n]) },
+    { title: "norm", numeric: true, value: (n) => rows.norms.values[n]!, cell: (n) => formatNumber(rows.norms.values[n]) },
     ...LISTS[name].more(examined),
     { title: "on the map", value: () => null, cell: (n) => <a href={map(rows.ids.values[n]!)} aria-label={`${shown(n)} on the map`}>map</a> },
   ];

@@ -20,10 +20,10 @@ import whatwhere as ww
 from whatwhere.cli.app import app
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.studio import export
-from whatwhere.studio.api import FROZEN, QUESTIONS
+from whatwhere.studio.api import EXPORTS, QUERIES
 from whatwhere.studio.bundle import PAGE
 from whatwhere.studio.notebook import Shown, live, show
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 from whatwhere.studio.wire import pack, unpack
 
 
@@ -37,36 +37,36 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def answers(page: str) -> dict[str, dict[str, Any]]:
-    """Read the answers of a frozen page by its own rules: base64, gzip, our wire."""
-    data = json.loads(re.search(r'id="frozen">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
+    """Read the answers of an exported page by its own rules: base64, gzip, our wire."""
+    data = json.loads(re.search(r'id="exported">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
     return {key: unpack(gzip.decompress(base64.b64decode(data["blocks"][n]))) for key, n in data["answers"].items()}
 
 
-def test_a_frozen_page_holds_what_the_api_answers(fresh: Source, bundle: Path) -> None:
-    page = export.freeze(fresh, bundle)
+def test_an_exported_page_holds_what_the_api_answers(fresh: Session, bundle: Path) -> None:
+    page = export.render_page(fresh, bundle)
     found = answers(page)
-    assert set(found["about?{}"]["frozen"]) == set(FROZEN) - {"compare", "replay", "attention"}
-    asked = {key: parts for key in found if (parts := key.partition("?"))[0] in QUESTIONS and key != "about?{}"}
+    assert set(found["about?{}"]["exported"]) == set(EXPORTS) - {"compare", "replay", "attention"}
+    asked = {key: parts for key in found if (parts := key.partition("?"))[0] in QUERIES and key != "about?{}"}
     for key, (name, _, settings) in asked.items():
-        right = pack(QUESTIONS[name](fresh, json.loads(settings)))
+        right = pack(QUERIES[name](fresh, json.loads(settings)))
         assert pack(found[key]) == right, key
-    assert {"tokens.card", "tokens.neighbors", "tokens.analogy", "maps.places", "maps.labels", "maps.neighbors"} <= {
+    assert {"tokens.card", "tokens.neighbors", "tokens.analogy", "maps.points", "maps.labels", "maps.neighbors"} <= {
         name for name, _, _ in asked.values()
     }
     assert 'tokens.card?{"token":"Max"}' in found
-    assert export.freeze(fresh, bundle) == page  # the same bytes, whenever it is written
+    assert export.render_page(fresh, bundle) == page  # the same bytes, whenever it is written
 
 
-def cells(title: str, source: Source, sheet: int = 0) -> dict[str, list[str]]:
+def cells(title: str, session: Session, sheet: int = 0) -> dict[str, list[str]]:
     """Give the rows of a table for readers without JavaScript, by their first cells; all are as long as the head."""
-    left = FROZEN[title](source)
-    assert left is not None
-    read = left.sheets[sheet]
+    exported = EXPORTS[title](session)
+    assert exported is not None
+    read = exported.sheets[sheet]
     assert {len(row) for row in read.rows} == {len(read.head)}
     return {row[0]: list(row[1:]) for row in read.rows}
 
 
-def test_the_rotary_lab_is_left_in_tables(fresh: Source) -> None:
+def test_the_rotary_lab_is_left_in_tables(fresh: Session) -> None:
     plain, yarn = cells("rotary", fresh), cells("rotary", fresh, 1)
     for n in (0, 7, 31):
         wavelength = 2 * pi * 10_000 ** (2 * n / 64)
@@ -75,7 +75,7 @@ def test_the_rotary_lab_is_left_in_tables(fresh: Source) -> None:
     assert [yarn[n][1] for n in ("0", "31")] == ["1", "4"]
 
 
-def test_curves_by_distance_are_left_in_a_table(fresh: Source, tmp_path: Path) -> None:
+def test_curves_by_distance_are_left_in_a_table(fresh: Session, tmp_path: Path) -> None:
     speeds = 10_000.0 ** (-np.arange(0, 512, 2) / 512)
     table = cells("distance", fresh)
     assert list(table)[:3] == ["0", "1", "2"]
@@ -83,25 +83,25 @@ def test_curves_by_distance_are_left_in_a_table(fresh: Source, tmp_path: Path) -
         sinusoid, _, alibi, _ = table[str(distance)]
         assert (sinusoid, alibi) == (f"{np.cos(distance * speeds).mean():.4g}", f"{-distance / 2**4:.4g}")
     # A table of its own that ends earlier has no numbers beyond, and moves none of the others.
-    shown = Source(live(ww.InputLayer(vocab_size=30, dim=8, input=ww.Learned(dim=8, max_length=16))))
+    shown = Session(live(ww.InputLayer(vocab_size=30, dim=8, input=ww.Learned(dim=8, max_length=16))))
     own = cells("distance", shown)
     assert (own["16"][0], own["16"][1:]) == ("", table["16"])
     assert float(own["0"][0]) == 1
 
 
-def test_biases_are_left_in_a_table(fresh: Source) -> None:
+def test_biases_are_left_in_a_table(fresh: Session) -> None:
     slopes = 2.0 ** -np.arange(1, 9)
     for head, slope in enumerate(slopes):
         reach, half = (int(log(1 / share) // slope) + 1 for share in (0.01, 0.5))
         assert cells("biases", fresh)[str(head)] == [f"{reach:,}", f"{half:,}"]
 
 
-def test_a_frozen_page_begins_with_as_many_positions_as_it_holds(bundle: Path) -> None:
+def test_an_exported_page_begins_with_as_many_positions_as_it_holds(bundle: Path) -> None:
     layer = ww.InputLayer(vocab_size=30, dim=8, input=ww.Learned(dim=8, max_length=300))
-    source = Source(live(layer))
-    found = answers(export.freeze(source, bundle))
+    session = Session(live(layer))
+    found = answers(export.render_page(session, bundle))
     begin = found["about?{}"]["begin"]["positions"]
-    assert (begin["scheme"], begin["rows"], QUESTIONS["about"](source, {}).begin["positions"]["rows"]) == (
+    assert (begin["scheme"], begin["rows"], QUERIES["about"](session, {}).begin["positions"]["rows"]) == (
         "model",
         128,
         512,
@@ -110,22 +110,22 @@ def test_a_frozen_page_begins_with_as_many_positions_as_it_holds(bundle: Path) -
     np.testing.assert_array_equal(held["fingerprint"]["values"], layer.where.input.weight[:128].detach())
 
 
-def test_only_what_the_page_brought_may_run(fresh: Source, bundle: Path) -> None:
-    page = export.freeze(fresh, bundle)
+def test_only_what_the_page_brought_may_run(fresh: Session, bundle: Path) -> None:
+    page = export.render_page(fresh, bundle)
     assert page.count("<script") == page.count("</script>") == 2
     assert "<!--" not in page
     policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1])  # type: ignore[index]
     assert "unsafe" not in policy
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
     with pytest.raises(MissingExtra, match="no page for the studio"):
-        export.freeze(fresh, bundle / "nowhere")
+        export.render_page(fresh, bundle / "nowhere")
 
 
 def test_names_of_tokens_are_text_everywhere(bundle: Path, tmp_path: Path) -> None:
     table = tmp_path / "evil.vec"
     words = ["</script><script>alert(1)</script>", "<img/src=x>", "&amp;", "d", "e", "f"]
     table.write_text(f"{len(words)} 2\n" + "".join(f"{word} {n} 1\n" for n, word in enumerate(words)), encoding="utf-8")
-    page = export.freeze(Source.open(table), bundle)
+    page = export.render_page(Session.open(table), bundle)
     assert page.count("<script") == 2
     assert "<img" not in page
     assert str(tmp_path) not in page
@@ -134,7 +134,7 @@ def test_names_of_tokens_are_text_everywhere(bundle: Path, tmp_path: Path) -> No
 
 def test_modules_are_shown_from_memory(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "check_page", lambda page: None)
-    monkeypatch.setattr(export.freeze, "__defaults__", (bundle, lambda said: None))
+    monkeypatch.setattr(export.render_page, "__defaults__", (bundle, lambda said: None))
     layer = ww.InputLayer(vocab_size=30, dim=8, input=ww.Learned(dim=8, max_length=16))
     shown = show(layer, height=300)
     about = answers(shown.page)["about?{}"]
@@ -180,40 +180,40 @@ def test_rows_of_a_module_are_read_where_they_are() -> None:
 def test_the_command_writes_one_file(tmp_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export.write_page, "__defaults__", (bundle, lambda said: None))
     target = tmp_path / "page.html"
-    done = CliRunner().invoke(app, ["studio", "--freeze", str(target), "--json"])
+    done = CliRunner().invoke(app, ["studio", "--export", str(target), "--json"])
     assert done.exit_code == 0, done.output
     said = json.loads(done.output.splitlines()[-1])
     assert (said["file"], said["bytes"]) == (str(target), target.stat().st_size)
     table = tmp_path / "table.npy"
     np.save(table, np.eye(5, dtype=np.float32))
     before = table.read_bytes()
-    two = [str(table), str(table), "--freeze", str(tmp_path / "two.html")]
-    for wrong in (["--freeze", str(tmp_path)], [str(table), "--freeze", str(table)], ["--map", "tsne"], two):
+    two = [str(table), str(table), "--export", str(tmp_path / "two.html")]
+    for wrong in (["--export", str(tmp_path)], [str(table), "--export", str(table)], ["--map", "tsne"], two):
         assert CliRunner().invoke(app, ["studio", *wrong]).exit_code != 0
     assert table.read_bytes() == before
 
 
 def test_the_page_opens_from_disk_in_a_frame_and_without_scripts(
-    look: Callable[..., dict[str, Any]], fresh: Source, tmp_path: Path
+    look: Callable[..., dict[str, Any]], fresh: Session, tmp_path: Path
 ) -> None:
     folder = Path(os.environ.get("STUDIO_PAGE", PAGE))
-    page = export.freeze(fresh, folder)
+    page = export.render_page(fresh, folder)
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     (tmp_path / "frame.html").write_text(Shown(page, 800, "x")._repr_html_(), encoding="utf-8")
     seen = look(
-        fresh, "frozen.mjs", file=str(tmp_path / "page.html"), frame=str(tmp_path / "frame.html"), token=15, part="la"
+        fresh, "exported.mjs", file=str(tmp_path / "page.html"), frame=str(tmp_path / "frame.html"), token=15, part="la"
     )
     assert seen["opened"] == dict.fromkeys(seen["views"], 0)
-    assert set(seen["views"]) == {left.title for leave in FROZEN.values() if (left := leave(fresh)) is not None}
-    near = QUESTIONS["tokens.neighbors"](fresh, {"token": "Max", "k": 10})["lists"][0]
+    assert set(seen["views"]) == {view.title for exported in EXPORTS.values() if (view := exported(fresh)) is not None}
+    near = QUERIES["tokens.neighbors"](fresh, {"token": "Max", "k": 10})["lists"][0]
     assert seen["near"] == near["words"]
-    assert "frozen" in seen["head"]
+    assert "exported" in seen["head"]
     assert seen["options"][0] == "Last"
-    assert seen["refused"].startswith("This page is frozen")
-    assert seen["chips"] == QUESTIONS["tokens.neighbors"](fresh, {"token": "#15", "k": 10})["lists"][0]["words"]
+    assert seen["refused"].startswith("This is an exported page")
+    assert seen["chips"] == QUERIES["tokens.neighbors"](fresh, {"token": "#15", "k": 10})["lists"][0]["words"]
     assert seen["layouts"] == ["PCA"], "no others were drawn"
     assert seen["violations"] == []
-    assert seen["address"].endswith("page.html#/health")
+    assert seen["address"].endswith("page.html#/diagnostics")
     for said in ("Nearest to Max", "Suspicious rows of the token table", near["words"][0]):
         assert said in seen["plain"]
     assert seen["stopped"] == [False, "stopped"]
@@ -222,7 +222,7 @@ def test_the_page_opens_from_disk_in_a_frame_and_without_scripts(
     assert seen["complaints"] == []
 
 
-def test_a_page_is_written_whole_or_not_at_all(fresh: Source, bundle: Path, tmp_path: Path) -> None:
+def test_a_page_is_written_whole_or_not_at_all(fresh: Session, bundle: Path, tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     target.write_text("the old page", encoding="utf-8")
     (bundle / "studio.css").write_bytes(b"\xff")  # what is found in the midst of the work
@@ -235,4 +235,4 @@ def test_a_page_is_written_whole_or_not_at_all(fresh: Source, bundle: Path, tmp_
     assert not list(tmp_path.glob("*.part"))
     (bundle / "studio.css").write_text("", encoding="utf-8")
     assert export.write_page(fresh, str(target), bundle) == target
-    assert target.read_text(encoding="utf-8") == export.freeze(fresh, bundle)
+    assert target.read_text(encoding="utf-8") == export.render_page(fresh, bundle)

@@ -1,4 +1,4 @@
-"""What against where: the shares that inspection finds, and those of a table that is added to nothing."""
+"""The variance split: the shares that inspection finds, and those of a table that is added to nothing."""
 
 import csv
 import io
@@ -14,21 +14,21 @@ from safetensors.numpy import load_file, save_file
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.inspection.position_encodings import variance
 from whatwhere.inspection.subject import Subject
-from whatwhere.studio.api import QUESTIONS
+from whatwhere.studio.api import QUERIES
 from whatwhere.studio.api import variance as api
-from whatwhere.studio.session import Source
+from whatwhere.studio.session import Session
 
 MODEL = {"tokens": "loaded", "scheme": "model"}
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Source:
+def small(tmp_path_factory: pytest.TempPathFactory) -> Session:
     """Open a small model with learned positions: fewer rows than are sampled, so that the split is exact."""
     rng = np.random.default_rng(6)
     path = tmp_path_factory.mktemp("small") / "model.safetensors"
     tables = {"wte.weight": rng.standard_normal((30, 8)), "wpe.weight": 0.3 * rng.standard_normal((20, 8))}
     save_file({name: table.astype(np.float32) for name, table in tables.items()}, path)
-    return Source.open(path)
+    return Session.open(path)
 
 
 def split(x: np.ndarray) -> list[float]:
@@ -41,7 +41,7 @@ def split(x: np.ndarray) -> list[float]:
 
 
 @pytest.mark.parametrize("normalize", [False, True])
-def test_the_split_is_a_two_way_analysis_of_variance(small: Source, normalize: bool) -> None:
+def test_the_split_is_a_two_way_analysis_of_variance(small: Session, normalize: bool) -> None:
     found = api.shares(small, MODEL | {"normalize": normalize, "scale": 0.5, "rows": 16})
     tables = load_file(small.checkpoint.path)
     x = 0.5 * tables["wte.weight"][:, None].astype(np.float64) + tables["wpe.weight"][:16]
@@ -56,7 +56,7 @@ def test_the_split_is_a_two_way_analysis_of_variance(small: Source, normalize: b
     np.testing.assert_allclose(found["by_scale"].sum(axis=1), 1)
 
 
-def test_of_the_real_model_it_is_what_inspection_says(real: Source) -> None:
+def test_of_the_real_model_it_is_what_inspection_says(real: Session) -> None:
     found, right = api.shares(real, MODEL), variance(Subject(real.checkpoint, 0, lambda step: None))
     for name in ("token", "position", "interaction"):
         assert found[name] == pytest.approx(getattr(right, name), rel=1e-5)
@@ -66,14 +66,14 @@ def test_of_the_real_model_it_is_what_inspection_says(real: Source) -> None:
     assert (bare["norm"], bare["interaction"]) == (None, pytest.approx(0, abs=1e-9))
 
 
-def test_without_an_input_scheme_all_is_what(fresh: Source) -> None:
+def test_without_an_input_scheme_all_is_what(fresh: Session) -> None:
     found = api.shares(fresh, {"tokens": "words", "scheme": "rotary+alibi", "dim": 16})
     assert "told in the attention, by Rotary and ALiBi" in found["missing"]
     assert "nothing tells where" in api.shares(fresh, {"tokens": "words", "scheme": "none"})["missing"]
 
 
-def test_runs_and_fresh_tables(results: Path, fresh: Source) -> None:
-    found = api.shares(Source.open(results), {"tokens": "loaded", "scheme": "learned-1", "normalize": False})
+def test_runs_and_fresh_tables(results: Path, fresh: Session) -> None:
+    found = api.shares(Session.open(results), {"tokens": "loaded", "scheme": "learned-1", "normalize": False})
     saved = load_file(results / "layers" / "learned-1.safetensors")
     x = saved["tokens.weight"][:, None].astype(np.float64) + saved["where.input.weight"]
     np.testing.assert_allclose([found[name] for name in ("token", "position")], split(x)[:2], atol=1e-6)
@@ -93,13 +93,13 @@ def test_runs_and_fresh_tables(results: Path, fresh: Source) -> None:
         ({"tokens": "loaded", "scheme": "model"}, SettingError, "is not known: there is no configuration"),
     ],
 )
-def test_what_the_page_sends_is_checked(fresh: Source, settings: dict[str, Any], error: type, message: str) -> None:
+def test_what_the_page_sends_is_checked(fresh: Session, settings: dict[str, Any], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
-        QUESTIONS["against.shares"](fresh, settings)
+        QUERIES["variance.shares"](fresh, settings)
 
 
-def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]], small: Source) -> None:
-    found = look(small, "against.mjs")
+def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]], small: Session) -> None:
+    found = look(small, "variance.mjs")
     right = api.shares(small, MODEL)
     told = [f"{100 * right[name]:.1f} %" for name in ("token", "position", "interaction")]
     assert found["sentence"] == f"{told[0]} what, {told[1]} where, {told[2]} both at once."

@@ -4,7 +4,7 @@ import { browser, given, saved, small, tell, violations, watched } from "./drivi
 const found = {};
 const started = await browser();
 const { page, seen } = await watched(started, { viewport: { width: 1400, height: 1000 }, colorScheme: "light" });
-await page.goto(`${given.url}#/health?list=unreachable`);
+await page.goto(`${given.url}#/diagnostics?list=unreachable`);
 await page.waitForSelector(".choices");
 const counts = () => page.locator(".choices li").evaluateAll((rows) => rows.map((row) => [row.querySelector("button").textContent, row.querySelector(".value").textContent]));
 found.counts = await counts();
@@ -22,7 +22,7 @@ found.card = await page.locator("tbody td a").first().getAttribute("href");
 await page.locator("tbody td a").first().click();
 await page.waitForSelector(".card .big");
 found.big = await page.locator(".card dl dd").first().innerText();
-found.small = await small(started, `${given.url}#/health`, ".choices");
+found.small = await small(started, `${given.url}#/diagnostics`, ".choices");
 found.requests = seen.requests;
 found.complaints = seen.complaints;
 await started.close();
