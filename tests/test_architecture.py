@@ -82,7 +82,7 @@ def circles(edges: dict[str, frozenset[str]]) -> list[list[str]]:
     return sorted(list(group) for group in groups if len(group) > 1)
 
 
-def test_circles_are_found() -> None:
+def test_import_circles_are_detected() -> None:
     edges = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}
     assert circles({name: frozenset(targets) for name, targets in edges.items()}) == [["a", "b", "c"]]
 
@@ -105,7 +105,7 @@ def test_every_layer_is_there() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(n for n in modules() if n.startswith(SCHEMES)))
-def test_schemes_do_not_know_each_other(name: str) -> None:
+def test_schemes_do_not_import_each_other(name: str) -> None:
     package, private = name.rpartition(".")[0], "_"
     others = {other for other in imports()[name] if other.startswith(SCHEMES)}
     assert all(other.startswith(f"{package}.{private}") for other in others), "schemes share only a private base"

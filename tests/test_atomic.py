@@ -46,7 +46,7 @@ def test_a_full_disk_leaves_what_was_there(before: dict[str, bytes], tmp_path: P
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_nothing_is_left_by_what_ends_the_writing(error: type[BaseException], tmp_path: Path) -> None:
+def test_an_interrupted_write_leaves_no_file(error: type[BaseException], tmp_path: Path) -> None:
     def write() -> None:
         with atomic_file(tmp_path / "out") as path:
             path.write_bytes(b"half")
@@ -90,7 +90,7 @@ def test_a_device_is_written_to_and_never_replaced(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_a_folder_takes_the_place_of_another_whole(tmp_path: Path) -> None:
+def test_a_folder_replaces_another_as_a_whole(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "old").write_bytes(b"")
@@ -106,7 +106,7 @@ def test_a_folder_takes_the_place_of_another_whole(tmp_path: Path) -> None:
         assert [each.name for each in tmp_path.iterdir()] == ["out"]
 
 
-def test_whether_a_place_can_be_written_is_tried_without_a_trace(tmp_path: Path) -> None:
+def test_trying_to_write_leaves_no_trace(tmp_path: Path) -> None:
     require_writable(tmp_path / "out")
     with pytest.raises(OSError, match="No such file"):
         require_writable(tmp_path / "nowhere" / "out")

@@ -34,7 +34,7 @@ def test_values_in_range_pass(values, dtype):
     ("values", "value", "place"),
     [([5], 5, (0,)), ([0, -1, 7], -1, (1,)), ([[0, 1], [9, -3]], 9, (1, 0)), (6, 6, ())],
 )
-def test_the_first_value_out_of_range_is_reported_with_its_place(values, value, place):
+def test_the_first_value_out_of_range_is_reported_with_its_index(values, value, place):
     with pytest.raises(Found) as caught:
         refuse(torch.tensor(values), 5)
     assert caught.value.args == (value, place)
@@ -119,7 +119,7 @@ def test_a_choice_is_one_of_those_listed():
     assert str(caught.value) == "Maker got color='green', but knows only: red, blue."
 
 
-def test_tensors_on_another_device_than_the_positions_are_told():
+def test_tensors_on_another_device_than_the_positions_are_refused():
     far, p = torch.ones(1, 4, 2, 8, device="meta"), whatwhere.positions(2)
     for call in (
         lambda: whatwhere.Rotary(8)(far, far, p),

@@ -39,7 +39,7 @@ def test_the_page_is_what_the_command_writes(example, found):
     assert [float(n) for n in NUMBER.findall(now)] == pytest.approx([float(n) for n in NUMBER.findall(PAGE)], rel=0.6)
 
 
-def test_our_own_pass_every_law(found):
+def test_whatwhere_passes_every_law(found):
     for reports in found.values():
         name, own = next(iter(reports.items()))
         assert name.startswith("whatwhere")
@@ -52,7 +52,7 @@ def test_every_failure_is_explained_and_nothing_else(example, found):
         assert failing == set(example.MEANING.get(section, {}))
 
 
-def test_known_faults_of_others_are_found(found):
+def test_known_faults_of_peers_are_detected(found):
     """Pinned elsewhere too, one by one: tests/oracles."""
     rotary = found["Rotary"]["rotary-embedding-torch `RotaryEmbedding`"]
     assert rotary["bfloat16 input"].first == 257

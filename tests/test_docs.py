@@ -61,7 +61,7 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.startswith("https://") or (page.parent / target).exists(), target
 
 
-def test_each_view_of_the_studio_has_a_small_picture_that_is_told_in_words() -> None:
+def test_each_view_of_the_studio_has_a_small_picture_with_alternative_text() -> None:
     page = (ROOT / "docs" / "studio.md").read_text(encoding="utf-8")
     told = {name: words for words, name in re.findall(r"^!\[(.+)\]\(pictures/(\w+)\.png\)$", page, re.MULTILINE)}
     views = (ROOT / "src/whatwhere/studio/web/src/views").glob("*.tsx")
@@ -82,7 +82,7 @@ def commands_in(text: str) -> set[str]:
     return {match.group(1) for match in found if match}
 
 
-def test_commands_are_found_wherever_they_stand() -> None:
+def test_commands_are_found_anywhere_in_a_page() -> None:
     text = "`whatwhere bench`, say,\n```text\n$ whatwhere evidence a.txt\nwhatwhere map x\n```\nwhatwhere is a library"
     assert commands_in(text) == {"bench", "evidence", "map"}
 

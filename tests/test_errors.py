@@ -38,7 +38,7 @@ def test_each_error_is_also_the_built_in_one(name):
     assert not issubclass(ww.WhatWhereError, tuple(BUILT_IN.values()))
 
 
-def test_every_error_has_its_place_in_the_tree():
+def test_every_error_is_in_the_class_tree():
     ours = {
         name
         for name, value in vars(errors).items()
@@ -659,14 +659,14 @@ def test_a_whole_message_reads_well(case):
     assert str(caught.value) == WHOLE[case]
 
 
-def test_options_that_a_scheme_does_not_take():
+def test_options_that_a_scheme_does_not_have():
     with pytest.raises(ww.errors.SettingError) as caught:
         ww.scheme("rotary", dim=8, num_heads=2, max_length=8, speed=3)
     assert str(caught.value).startswith("'rotary' does not take these options: ")
     assert "'speed'" in str(caught.value)
 
 
-def test_a_scheme_of_content_gives_no_table():
+def test_a_content_scheme_has_no_table():
     class Content(ww.ScoreBias):
         by_content = True
 
@@ -775,6 +775,6 @@ HALF = "\ud800"
         ),
     ],
 )
-def test_what_would_pass_silently_or_fail_in_foreign_words(call, error, words):
+def test_what_pytorch_would_accept_silently_or_report_badly(call, error, words):
     with pytest.raises(error, match=words):
         call()

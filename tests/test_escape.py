@@ -20,7 +20,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_nothing_stays_unseen(text: str) -> None:
+def test_no_character_stays_invisible(text: str) -> None:
     for shown, kept in ((visible(text), " \u00a0"), (visible_token(text), ""), (quoted(text), " \u00a0")):
         assert not [c for c in shown if c not in kept and unicodedata.category(c)[0] in "CZ"]
         assert visible(shown) == shown

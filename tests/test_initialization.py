@@ -54,7 +54,7 @@ def identity(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("other", [*DRAWS, "identity"])
 @pytest.mark.parametrize("name", DRAWS)
-def test_the_seed_alone_decides_whatever_another_thread_draws(
+def test_the_seed_alone_decides_whatever_another_thread_samples(
     name: str, other: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     """Just before its first table is drawn, another thread draws one, and goes on only after it."""
@@ -109,7 +109,7 @@ def test_a_scheme_from_a_generator_is_the_one_from_the_global_state(name: str, o
 
 
 @pytest.mark.parametrize("row", [row for row in ww.catalogue.values() if row.learned], ids=lambda row: row.name)
-def test_parameters_are_drawn_anew_from_a_generator(row: Scheme) -> None:
+def test_parameters_are_reset_from_a_generator(row: Scheme) -> None:
     """Built anywhere, also on the meta device, they become those of the generator."""
     expected = random_scheme(row.name, 48, 2, 40, seed=1).state_dict()
     given = {"device": "meta"}
@@ -154,7 +154,7 @@ def test_a_run_starts_as_pytorchs_own_layers_do(scheme: Any, tied: bool) -> None
     assert all(map(torch.equal, model.wheres.parameters(), by_schemes))
 
 
-def test_a_model_is_drawn_anew_from_a_generator() -> None:
+def test_a_model_is_reset_from_a_generator() -> None:
     model = build("learned+kerple", 0, TASK, TOLD)
     with torch.no_grad():
         for weight in model.parameters():
@@ -180,7 +180,7 @@ class Foreign(ww.InputEncoding):
         return self.network(as_positions(positions).index[0, ..., None].float())
 
 
-def test_a_part_that_takes_no_generator_draws_from_the_state_that_it_seeds() -> None:
+def test_a_part_that_takes_no_generator_samples_from_the_state_that_it_seeds() -> None:
     before = torch.get_rng_state()
     layers = [ww.InputLayer(9, 4, Foreign(4)) for _ in range(2)]
     after = torch.get_rng_state()
@@ -194,7 +194,7 @@ def test_a_part_that_takes_no_generator_draws_from_the_state_that_it_seeds() -> 
     assert not torch.equal(first, second)
 
 
-def test_a_part_that_cannot_draw_is_refused() -> None:
+def test_a_part_that_cannot_be_initialized_is_refused() -> None:
     scheme = Foreign(4)
     scheme.shift = nn.Parameter(torch.zeros(4))
     with pytest.raises(
@@ -281,7 +281,7 @@ def test_a_tied_projection_survives_a_copy_under_row_adamw() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_table_of_row_adamw_is_what_was_drawn_anew(dtype: torch.dtype) -> None:
+def test_a_table_of_row_adamw_is_the_reset_one(dtype: torch.dtype) -> None:
     """What rows have yet to move belongs to the table before, also to one that was emptied."""
     model = Model().to(dtype)
     optimizer = RowAdamW(model.layer.tokens, lr=0.1)

@@ -85,7 +85,7 @@ def test_packed_documents_count_from_zero_and_see_only_themselves(sizes):
     assert torch.equal(p.mask()[0, 0], blocks.tril())
 
 
-def test_one_packed_document_is_a_plain_run():
+def test_one_packed_document_is_consecutive():
     assert ww.Positions.packed([4]).run
     assert ww.Positions.packed([4]).segment is None
     assert not ww.Positions.packed([2, 2]).run
@@ -112,18 +112,18 @@ def test_from_mask_takes_bool_and_whole_numbers(dtype):
     assert (p.run, p.max_length) == (False, 3)
 
 
-def test_a_mask_without_padding_is_a_plain_run():
+def test_a_mask_without_padding_is_consecutive():
     p = ww.Positions.from_mask(torch.ones(2, 3, dtype=torch.bool))
     assert p.run
     assert p.segment is None
 
 
-def test_padding_is_never_looked_at_and_looks_at_nothing():
+def test_padding_attends_to_nothing_and_is_never_attended_to():
     mask = ww.Positions.from_mask(torch.tensor([0, 1, 1])).mask(causal=False)[0, 0]
     assert mask.int().tolist() == [[0, 0, 0], [0, 1, 1], [0, 1, 1]]
 
 
-def test_a_growing_mask_places_the_new_token():
+def test_a_growing_mask_positions_the_new_token():
     p = ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]]))[-1:]
     assert p.index.tolist() == [[[2], [4]]]
 
@@ -148,7 +148,7 @@ def test_position_ids_with_gaps_are_one_document_but_no_run():
     assert p.mask()[0, 0].int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
 
 
-def test_position_ids_of_several_axes_are_one_document_in_order_of_place():
+def test_position_ids_of_several_axes_are_one_document_in_sequence_order():
     ids = torch.tensor([[[0, 1, 1, 2]], [[0, 1, 2, 2]], [[0, 2, 1, 2]]])  # (axes, batch, tokens), as M-RoPE has them
     p = ww.Positions.from_position_ids(ids)
     assert torch.equal(p.index, ids)
@@ -167,20 +167,20 @@ def test_randomized_positions_are_distinct_growing_and_inside(n, spare, batch, s
     assert (p.max_length, p.run) == (max_length, True)
 
 
-def test_randomized_is_drawn_anew_for_each_sequence_and_the_same_for_a_seed():
+def test_randomized_differs_between_sequences_and_is_the_same_for_a_seed():
     first, again = (ww.Positions.randomized(8, 1000, 4, torch.Generator().manual_seed(5)).index for _ in range(2))
     assert torch.equal(first, again)
     assert len({tuple(row) for row in first[0].tolist()}) == 4
 
 
-def test_randomized_draws_every_position_alike():
+def test_randomized_samples_every_position_equally():
     p = ww.Positions.randomized(5, max_length=10, batch=4000, generator=torch.Generator().manual_seed(0))
     shares = torch.bincount(p.index.flatten(), minlength=10) / 4000
     # Each position is drawn with probability 1/2; the standard deviation of a share is 0.008.
     assert bool(((shares - 0.5).abs() < 0.04).all())
 
 
-def test_a_slice_of_randomized_positions_keeps_what_was_drawn():
+def test_a_slice_of_randomized_positions_keeps_its_samples():
     p = ww.Positions.randomized(8, max_length=100, generator=torch.Generator().manual_seed(1))
     assert torch.equal(p[5:6].index, p.index[..., 5:6])
     assert p[5:6].mask(p[:6])[0, 0].tolist() == [[True] * 6]
@@ -354,7 +354,7 @@ def test_the_mask_is_what_attention_of_pytorch_takes():
     assert torch.allclose(attend(q, q, q, ww.positions(4).mask()), attend(q, q, q, is_causal=True), atol=1e-6)
 
 
-def test_coordinates_say_nothing_about_later():
+def test_coordinates_do_not_decide_which_token_is_later():
     mask = ww.Positions.grid(2, 2).mask()[0, 0]
     assert torch.equal(mask, torch.ones(4, 4).tril().bool())
 
@@ -509,7 +509,7 @@ def test_the_next_tokens_are_those_of_the_longer_sequence(recipe, n):
     assert torch.equal(p.append(n).index, longer.index)
 
 
-def test_a_step_after_a_plain_run_is_a_run():
+def test_a_step_after_consecutive_positions_is_consecutive():
     p = ww.positions(3, start=torch.tensor([5, 0]))
     step = p.next(2)
     assert (step.run, step.segment, step.max_length) == (True, None, 10)
@@ -612,7 +612,7 @@ def test_the_length_of_a_document_is_its_largest_position_plus_one():
     )
 
 
-def test_a_step_of_decoding_knows_the_length_of_its_cache():
+def test_a_decoding_step_has_the_length_of_its_cache():
     p = ww.Positions.packed([2, 5])
     assert p[6:].lengths(p).tolist() == [[5]]
     assert p[1:2].lengths(p).tolist() == [[2]]
@@ -638,19 +638,19 @@ def test_no_tokens_have_no_lengths_and_count_for_none():
     assert ww.positions(2).lengths(ww.positions(0)).tolist() == [[2, 2]]
 
 
-def test_lengths_of_batches_that_do_not_fit_are_told():
+def test_batches_of_different_sizes_are_refused():
     with pytest.raises(ww.errors.ShapeError, match="equal batches, or 1, are needed"):
         ww.positions(2, start=torch.tensor([0, 1])).lengths(ww.positions(2, start=torch.tensor([0, 1, 2])))
 
 
-def test_one_axis_stands_for_all_that_are_asked():
+def test_one_axis_is_expanded_to_the_requested_axes():
     text, image = ww.positions(3, start=torch.tensor([0, 7])), ww.Positions.grid(2, 2)
     assert text.on_axes("AxialRotary", 3).tolist() == text.index.expand(3, -1, -1).tolist()
     assert torch.equal(image.on_axes("AxialRotary", 2), image.index)
     assert torch.equal(text.on_axes("AxialRotary", 1), text.index)
 
 
-def test_another_number_of_axes_is_told():
+def test_another_number_of_axes_is_refused():
     with pytest.raises(
         ww.errors.PositionError, match=r"AxialRotary measures along 3 axes, but these positions have 2\."
     ):
@@ -749,7 +749,7 @@ EMPTY = ww.Positions.from_mask(torch.zeros(0, 3, dtype=torch.int64))
 @pytest.mark.parametrize(
     "one", [ww.positions(3), ww.Positions.from_mask(torch.tensor([[0, 1, 1]]))], ids=["plain", "padded"]
 )
-def test_one_sequence_stands_for_none_too(one):
+def test_one_sequence_is_expanded_to_an_empty_batch(one):
     """A batch of 1 stands for any number of like sequences, and none is such a number."""
     assert one.mask(EMPTY).shape == EMPTY.mask(one).shape == (0, 1, 3, 3)
     assert one.lengths(EMPTY).shape == EMPTY.lengths(one).shape == (0, 3)
@@ -757,6 +757,6 @@ def test_one_sequence_stands_for_none_too(one):
 
 
 @pytest.mark.usefixtures("our_own_checks")
-def test_no_sequence_and_several_do_not_meet():
+def test_an_empty_batch_and_several_sequences_do_not_broadcast():
     with pytest.raises(ww.errors.ShapeError, match="batch 2 and the keys' 0"):
         ww.Positions.from_mask(torch.ones(2, 3, dtype=torch.bool)).mask(EMPTY)

@@ -34,7 +34,7 @@ def test_every_public_name_loads(name):
     assert name in vars(ww)
 
 
-def test_all_is_what_dir_shows_and_holds_no_name_twice():
+def test_all_is_what_dir_shows_and_has_no_name_twice():
     assert dir(ww) == sorted(ww.__all__)
     assert len(set(ww.__all__)) == len(ww.__all__)
 
@@ -187,7 +187,7 @@ def test_where_carries_a_mixture_through_a_layer():
     assert torch.allclose(y, expected, atol=1e-5)
 
 
-def test_bind_serves_all_layers():
+def test_bind_works_for_all_layers():
     wheres = [ww.scheme("rotary", dim=16, num_heads=4, max_length=32), ww.Where()] * 2
     heres = ww.bind(wheres, ww.positions(6))
     assert [here.where for here in heres] == wheres

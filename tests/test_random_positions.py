@@ -20,7 +20,7 @@ def test_a_random_offset_is_one_start_for_each_sequence(n, spare, batch, seed):
     assert (p.run, p.segment, p.max_length) == (True, None, max_length)
 
 
-def test_random_offsets_are_sampled_alike_from_all_that_fit():
+def test_random_offsets_are_uniform_over_all_that_fit():
     p = ww.Positions.random_offset(3, max_length=7, batch=5000, generator=torch.Generator().manual_seed(0))
     counts = p.index[0, :, 0].bincount()
     assert len(counts) == 5
@@ -30,7 +30,7 @@ def test_random_offsets_are_sampled_alike_from_all_that_fit():
     assert torch.equal(again.index, p.index)
 
 
-def test_a_random_offset_takes_the_same_causal_kernel():
+def test_a_random_offset_uses_the_same_causal_kernel():
     p = ww.Positions.random_offset(6, 100, batch=2, generator=torch.Generator().manual_seed(0))
     assert torch.equal(p.mask()[0, 0], torch.ones(6, 6).tril().bool())
     grown = p.append(ww.positions(1, start=p.index[0, :, -1] + 1))
@@ -164,6 +164,6 @@ def test_what_makes_no_positions_is_refused(monkeypatch):
         assert words in str(caught.value)
 
 
-def test_more_numbers_than_memory_holds_are_refused():
+def test_more_numbers_than_fit_in_memory_are_refused():
     with pytest.raises(ww.errors.PositionError, match="1,000,000,000 numbers, but at most 134,217,728"):
         ww.Positions.randomized(5, max_length=10**9)

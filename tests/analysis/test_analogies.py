@@ -43,7 +43,7 @@ def test_answers_are_those_of_the_definition(rule: Rule, centered: bool) -> None
         assert found.without_inputs.ids[0].tolist() == np.argsort(-expected)[:4].tolist()
 
 
-def test_the_answer_is_often_a_word_of_the_question() -> None:
+def test_the_nearest_row_is_often_a_word_of_the_question() -> None:
     man, woman, king, queen = [1.0, 0.0, 0.0], [1.0, 0.1, 0.0], [0.0, 0.0, 1.0], [0.0, 0.3, 1.0]
     found = analogy(np.array([man, woman, king, queen]), 0, 1, 2, k=1)
     assert found.with_inputs.ids.tolist() == [[2]]

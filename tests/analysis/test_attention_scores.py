@@ -45,20 +45,20 @@ def test_rotary_and_alibi_are_the_formula_by_hand(x: torch.Tensor) -> None:
         np.testing.assert_allclose(found.products[head].numpy(), part @ part.T / np.sqrt(size), rtol=1e-5, atol=1e-6)
 
 
-def test_both_ways_masks_nothing_and_what_needs_causality_says_so(x: torch.Tensor) -> None:
+def test_bidirectional_scores_mask_nothing_and_causal_schemes_refuse_them(x: torch.Tensor) -> None:
     assert attention_scores(x, ww.Where(), HEADS, causal=False).scores.isfinite().all()
     with pytest.raises(SettingError, match="supports causal attention only"):
         attention_scores(x, random_scheme("cope", DIM, HEADS, TOKENS), HEADS, causal=False)
 
 
-def test_heads_that_are_wider_than_their_share_begin_anew(x: torch.Tensor) -> None:
+def test_heads_wider_than_their_slice_wrap_around_to_the_first_features(x: torch.Tensor) -> None:
     found = attention_scores(x, ww.Where(), HEADS, head_dim=16)
     assert torch.equal(found.q[1], torch.cat([x[:, 12:], x[:, :4]], dim=1))
 
 
 @pytest.mark.parametrize("name", ["rotary", "rotary-yarn", "rotary-axial", "rotary-multimodal", "xpos"])
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_pairs_are_the_features_that_turn_together(name: str, interleaved: bool) -> None:
+def test_pairs_are_the_features_that_rotate_together(name: str, interleaved: bool) -> None:
     scheme = ww.scheme(name, DIM, HEADS, TOKENS, interleaved=interleaved).query_key
     pairs = rotary_pairs(scheme)
     assert pairs is not None

@@ -9,7 +9,7 @@ from whatwhere.errors import SettingError, ShapeError
 
 
 @pytest.mark.parametrize("heads", [4, 12])
-def test_alibi_ends_where_its_slope_says(heads: int) -> None:
+def test_the_range_of_alibi_follows_from_its_slope(heads: int) -> None:
     slopes = ALiBi(heads).slopes.double().numpy()
     found = effective_range(-slopes[:, None] * np.arange(4096))
     # exp(-m d) < 1 / 100  <=>  d > ln(100) / m

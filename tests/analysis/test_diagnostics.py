@@ -16,7 +16,7 @@ def trained(rows: int = 3000, dim: int = 64, offset: float = 0.0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.5])
-def test_rows_that_training_never_reached_are_found(offset: float) -> None:
+def test_untrained_rows_are_found(offset: float) -> None:
     table = trained(dim=256, offset=offset)
     planted = np.arange(500, 560)
     g = np.random.default_rng(1)
@@ -37,7 +37,7 @@ def test_where_all_rows_are_trained_none_is_suspected(rows: int, offset: float) 
         assert found.hubs.rows == ()
 
 
-def test_zero_broken_double_and_padding_rows_are_told() -> None:
+def test_zero_nan_duplicate_and_padding_rows_are_reported() -> None:
     table = trained(200)
     table[7] = 0
     table[8, 3], table[9, 0] = np.nan, -np.inf
@@ -111,7 +111,7 @@ def test_every_token_of_a_tokenizer_that_cuts_bytes_is_reachable() -> None:
     assert unreachable(tokenizer._tokenizer).size == 0
 
 
-def test_a_token_without_merges_is_out_of_reach() -> None:
+def test_a_token_without_merges_is_unreachable() -> None:
     from tokenizers import Tokenizer, models
 
     vocabulary = {"a": 0, "b": 1, "0": 2, "x": 3, "(": 4, " ": 5, "ab": 6, "abb": 7}

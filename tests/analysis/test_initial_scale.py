@@ -11,7 +11,7 @@ from whatwhere.errors import ShapeError
     ("spread", "rule"),
     [(0.02, "BERT"), (1.0, "PyTorch"), (256**-0.5, "1 / sqrt(dim)"), ((2 / (5 * 256)) ** 0.5, "GPT-NeoX")],
 )
-def test_idle_rows_tell_how_they_were_drawn(spread: float, rule: str) -> None:
+def test_untrained_rows_show_how_they_were_initialized(spread: float, rule: str) -> None:
     g = np.random.default_rng(0)
     table = 3 * g.standard_normal((400, 256))
     idle = np.arange(50, 90)
@@ -25,7 +25,7 @@ def test_idle_rows_tell_how_they_were_drawn(spread: float, rule: str) -> None:
     assert found.expected_std == pytest.approx(spread)
 
 
-def test_the_configuration_comes_first_and_strange_spreads_have_no_rule() -> None:
+def test_the_configuration_takes_precedence_and_unusual_spreads_have_no_rule() -> None:
     g = np.random.default_rng(1)
     table = 0.02 * g.standard_normal((300, 64))
     assert initial_scale(table, np.arange(0), configured=0.02).rule == "the configuration's initializer_range"

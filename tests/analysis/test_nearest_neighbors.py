@@ -195,7 +195,7 @@ def test_the_nearest_are_those_of_a_full_sort(metric: Metric, centered: bool, mo
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_what_float32_cannot_tell_apart_is_told_in_float64(metric: Metric) -> None:
+def test_scores_that_are_equal_in_float32_are_ordered_in_float64(metric: Metric) -> None:
     g = np.random.default_rng(1)
     base = g.standard_normal(64)
     table = base + 1e-9 * g.standard_normal((500, 64))  # all one row, in float32
@@ -204,7 +204,7 @@ def test_what_float32_cannot_tell_apart_is_told_in_float64(metric: Metric) -> No
     assert np.allclose(found.scores, -np.sort(-expected)[:, :5], rtol=0, atol=1e-15 * 64**2)
 
 
-def test_rows_that_grow_nearer_all_the_way_down_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nearest_rows_are_found_when_later_rows_are_always_nearer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BLOCK", 50)
     monkeypatch.setattr(module, "_PRODUCTS", 1)
     table = np.arange(1, 1001, dtype=np.float32)[:, None]
@@ -213,7 +213,7 @@ def test_rows_that_grow_nearer_all_the_way_down_are_found(monkeypatch: pytest.Mo
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 50), st.sampled_from(METRICS), st.integers(0, 2**32 - 1))
-def test_equal_scores_stand_in_the_order_of_their_ids(rows: int, dim: int, k: int, metric: Metric, seed: int) -> None:
+def test_equal_scores_are_ordered_by_id(rows: int, dim: int, k: int, metric: Metric, seed: int) -> None:
     g = np.random.default_rng(seed)
     table = g.integers(-1, 2, (rows, dim)).astype(np.float32)
     query = g.integers(-1, 2, (1, dim)).astype(np.float32)
@@ -226,7 +226,7 @@ def test_equal_scores_stand_in_the_order_of_their_ids(rows: int, dim: int, k: in
     assert pairs == sorted(pairs)
 
 
-def test_what_is_left_out_is_no_answer() -> None:
+def test_excluded_rows_are_no_answer() -> None:
     table = np.eye(4, dtype=np.float32)
     search = Search(table)
     found = search.nearest(table[:2], k=4, without=[[0, 1], [3]])
@@ -236,13 +236,13 @@ def test_what_is_left_out_is_no_answer() -> None:
     assert search.nearest(table[:1], 3, without=[[0, 1, 2, 3]]).ids.shape == (1, 0)
 
 
-def test_neighbors_take_tensors_and_leave_the_row_itself_out() -> None:
+def test_neighbors_accepts_tensors_and_excludes_the_row_itself() -> None:
     table = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
     for weight in (table, table.bfloat16(), torch.nn.Parameter(table), table.numpy()):
         assert neighbors(weight, torch.tensor([0, 2]), k=1).ids.tolist() == [[1], [1]]
 
 
-def test_zero_rows_are_near_to_nothing() -> None:
+def test_zero_rows_are_nearest_to_nothing() -> None:
     table = np.array([[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]], np.float32)
     assert Search(table).nearest(table[:1], 3).scores.tolist() == [[1.0, 0.0, -1.0]]
 

@@ -35,7 +35,7 @@ def test_similarity_is_the_cosine_of_numpy() -> None:
     assert found.tolist() == pytest.approx([cosine(a, b) for a, b in zip(u, v, strict=True)], abs=1e-15)
 
 
-def test_shapes_broadcast_so_that_all_rows_meet_all() -> None:
+def test_shapes_broadcast_to_all_pairs_of_rows() -> None:
     table = drawn(4, 6)
     found = similarity(table[:, None], table)
     assert found.shape == (4, 4)
@@ -120,7 +120,7 @@ def test_the_fingerprint_of_rotary_is_the_cosine_of_each_angle(interleaved: bool
     np.testing.assert_allclose(found.values.numpy(), np.cos(np.outer(PLACES, frequencies(6, 500.0))), atol=1e-14)
 
 
-def test_the_fingerprint_of_another_map_is_what_becomes_of_ones() -> None:
+def test_the_fingerprint_of_another_map_is_its_image_of_ones() -> None:
     found = fingerprint(ww.Where(query_key=Tilt(3)), 7)
     assert found is not None
     np.testing.assert_allclose(found.values.numpy(), np.repeat(2.0**-PLACES, 3).reshape(7, 3))
@@ -134,7 +134,7 @@ def test_the_fingerprint_of_alibi_is_its_bias_by_distance() -> None:
 
 
 @pytest.mark.parametrize("where", [ww.Where(), ww.Where(score=ByContent())], ids=["none", "by content"])
-def test_what_cannot_be_drawn_is_none(where: ww.Where) -> None:
+def test_schemes_without_a_picture_are_none(where: ww.Where) -> None:
     assert fingerprint(where, 5) is None
     assert by_distance(where, 5) is None
 
@@ -157,7 +157,7 @@ def test_by_distance_learned_rows_are_compared_with_the_first() -> None:
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_by_distance_rotary_is_a_mean_of_cosines_and_what_is_not_turned_stays(interleaved: bool) -> None:
+def test_by_distance_rotary_is_a_mean_of_cosines_and_other_features_stay(interleaved: bool) -> None:
     rotary = ww.Rotary(8, interleaved=interleaved, rotary_dim=6)
     found = by_distance(ww.Where(query_key=rotary), 7)
     assert found is not None
@@ -166,7 +166,7 @@ def test_by_distance_rotary_is_a_mean_of_cosines_and_what_is_not_turned_stays(in
     np.testing.assert_allclose(curve.numpy(), expected, atol=1e-6)
 
 
-def test_by_distance_a_map_is_asked_with_the_query_later_than_the_key() -> None:
+def test_by_distance_a_map_is_evaluated_with_the_query_after_the_key() -> None:
     found = by_distance(ww.Where(query_key=Tilt(4)), 5)
     assert found is not None
     (curve,) = found.curves.values()
@@ -195,7 +195,7 @@ def test_a_mixture_shows_the_first_of_its_doors() -> None:
     assert turned.values.shape == (4, 2)
 
 
-def test_a_turn_of_half_a_circle_is_the_opposite() -> None:
+def test_a_rotation_by_half_a_circle_is_the_opposite() -> None:
     """A theta of pi^-2 makes the second pair of four features turn by pi at each step."""
     found = fingerprint(ww.Where(query_key=ww.Rotary(4, theta=pi**-2)), 3)
     assert found is not None
@@ -203,7 +203,7 @@ def test_a_turn_of_half_a_circle_is_the_opposite() -> None:
 
 
 @pytest.mark.parametrize("name", ["pope", "fope", "ssmax"])
-def test_maps_with_parameters_for_each_head_are_drawn_too(name):
+def test_maps_with_parameters_for_each_head_have_a_picture_too(name):
     where = ww.scheme(name, dim=16, num_heads=4, max_length=12)
     seen, curves = fingerprint(where, 12), by_distance(where, 12)
     assert seen.label == "a query of ones, mapped"

@@ -49,7 +49,7 @@ def test_llama_3_1_against_transformers() -> None:
     assert np.array_equal(found.unseen, found.partial)
 
 
-def test_a_factor_that_makes_up_for_the_length_shows_nothing_new() -> None:
+def test_a_factor_that_compensates_the_length_has_no_new_angles() -> None:
     plain = unscaled()
     found = rotary_spectrum(plain / 4, plain, 2048, 8192)
     assert found.partial.any()
@@ -57,7 +57,7 @@ def test_a_factor_that_makes_up_for_the_length_shows_nothing_new() -> None:
     assert np.array_equal(rotary_spectrum(plain, plain, 2048, 8192).unseen, found.partial)
 
 
-def test_pairs_that_never_turn() -> None:
+def test_pairs_that_never_rotate() -> None:
     found = rotary_spectrum(np.array([1.0, 0.0]), np.array([1.0, 0.5]), 100)
     assert found.constant.tolist() == [False, True]
     assert found.wavelengths[1] == found.slowdown[1] == np.inf
@@ -65,7 +65,7 @@ def test_pairs_that_never_turn() -> None:
     assert rotary_spectrum(np.zeros(1), np.zeros(1), 10).slowdown[0] == 1
 
 
-def test_agreement_is_the_cosine_of_turned_vectors() -> None:
+def test_agreement_is_the_cosine_of_rotated_vectors() -> None:
     one, other = Rotary(128, 500_000.0, scaling=Llama3()), Rotary(128, 500_000.0)
     distances = [0, 1, 1000, 8192, 60_000]
     x = torch.ones(1, 1, len(distances), 128, dtype=torch.float64)

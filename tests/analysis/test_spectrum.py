@@ -30,7 +30,7 @@ def test_even_axes_all_count_and_one_axis_alone() -> None:
     assert spectrum(np.ones((4, 3))).participation_ratio == 0
 
 
-def test_of_a_wide_table_the_greatest_axes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_largest_axes_of_a_wide_table(monkeypatch: pytest.MonkeyPatch) -> None:
     table = np.random.default_rng(0).standard_normal((400, 80)) * 0.8 ** np.arange(80)
     whole = spectrum(table)
     monkeypatch.setattr(module, "_WIDE", 64)
@@ -91,7 +91,7 @@ def test_similarity_by_distance_is_the_mean_of_the_diagonals() -> None:
     assert np.allclose(trained_positions(rows).by_distance, expected)
 
 
-def test_where_training_stopped_is_found() -> None:
+def test_the_last_trained_position_is_found() -> None:
     g = np.random.default_rng(0)
     rows = np.cumsum(g.standard_normal((300, 24)), axis=0) * 0.1 + g.standard_normal(24)
     assert trained_positions(rows).trained == 300
@@ -99,7 +99,7 @@ def test_where_training_stopped_is_found() -> None:
     assert abs(trained_positions(rows).trained - 180) <= 1
 
 
-def test_a_position_that_stands_out_is_told() -> None:
+def test_an_outlying_position_is_reported() -> None:
     rows = np.random.default_rng(0).standard_normal((100, 64))
     rows[0] *= 5
     assert trained_positions(rows).outliers.tolist() == [0]

@@ -31,13 +31,13 @@ def test_alignment_by_key() -> None:
         (["the", "play"], ["▁the", "▁play"]),
     ],
 )
-def test_tokens_match_though_words_are_marked_otherwise(first: list[str], second: list[str]) -> None:
+def test_tokens_match_across_word_markers(first: list[str], second: list[str]) -> None:
     one, other = token_keys(first, second)
     assert list(one) == list(other)
     assert len(set(one)) == len(first)
 
 
-def test_tokens_marked_alike_are_matched_as_they_stand() -> None:
+def test_tokens_of_the_same_marker_are_matched_literally() -> None:
     first = ["Ġthe", "the"]
     assert token_keys(first, ["Ġthe"])[0] is first
 
@@ -65,7 +65,7 @@ def test_rows_of_zeros_that_stay_have_not_moved() -> None:
     assert np.isnan(found.relative_error)
 
 
-def test_a_rotation_is_found_again(table: np.ndarray) -> None:
+def test_a_rotation_is_recovered(table: np.ndarray) -> None:
     rng = np.random.default_rng(1)
     rotation = np.linalg.qr(rng.standard_normal((12, 12)))[0]
     turned = (table @ rotation + 0.05 * rng.standard_normal(table.shape)).astype(np.float32)
@@ -130,7 +130,7 @@ def test_few_rows_and_wrong_settings(table: np.ndarray, our_own_checks: None) ->
         movement(table, table[:9])
 
 
-def test_rows_are_drawn_once_each_and_by_seed() -> None:
+def test_rows_are_sampled_without_replacement_and_by_seed() -> None:
     found = sample_rows(1000, 100, seed=1)
     assert len(set(found.tolist())) == 100
     assert (np.diff(found) > 0).all()

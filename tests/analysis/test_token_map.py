@@ -50,7 +50,7 @@ def test_neighbors_of_a_sample(table: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("wide", [1000, 20])
-def test_large_tables_go_by_their_covariance(table: np.ndarray, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_tables_use_their_covariance(table: np.ndarray, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The axes of a decomposition of all rows, whether all axes are found or the greatest only."""
     whole = principal_components(table, 3)
     monkeypatch.setattr(pca, "_DECOMPOSED", 0)

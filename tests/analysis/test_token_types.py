@@ -73,7 +73,7 @@ def test_kinds_and_scripts(marked: str) -> None:
     assert set(token_types(words)) <= set(TOKEN_TYPES)
 
 
-def test_a_list_of_words_that_look_marked_is_plain() -> None:
+def test_a_word_list_that_looks_marked_is_unmarked() -> None:
     words = [f"word{n}" for n in range(200)] + ["##", "Ġorn", "▁"]
     assert marking(words) == "plain"
 
@@ -84,7 +84,7 @@ def test_hostile_words_are_only_words() -> None:
     assert scripts(words)[1:3] == ["Latin", "Latin"]
 
 
-def test_nothing_is_nothing() -> None:
+def test_an_empty_vocabulary() -> None:
     assert token_types([]) == scripts([]) == texts([]) == []
 
 

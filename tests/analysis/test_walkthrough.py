@@ -16,7 +16,7 @@ from whatwhere.comparison.tasks import expression_tokenizer
 TEXT = "The cat sat on the mat."
 
 
-def test_every_sign_becomes_a_token_and_a_repeated_word_shares_its_row() -> None:
+def test_every_character_becomes_a_token_and_a_repeated_word_shares_its_row() -> None:
     found = walk("the cat and the dog.")
     assert found.tokens == ["the", "cat", "and", "the", "dog", "."]
     assert found.ids == [0, 1, 2, 0, 3, 4]
@@ -54,14 +54,14 @@ def test_the_bias_is_the_slope_times_the_distance() -> None:
     assert found.angles is None
 
 
-def test_a_mixture_shows_the_bias_beside_the_input() -> None:
+def test_a_mixture_shows_the_bias_and_the_input() -> None:
     found = walk(TEXT, scheme="sinusoidal+alibi", num_heads=1)
     assert found.bias is not None
     assert found.bias[3, 0].item() == -3 / 256
 
 
 @pytest.mark.parametrize("scheme", ["sinusoidal", "learned"])
-def test_the_seed_alone_decides_the_numbers_and_the_caller_keeps_its_own(scheme: str) -> None:
+def test_the_seed_alone_decides_the_numbers_and_the_callers_random_state_stays(scheme: str) -> None:
     torch.manual_seed(1)
     first = walk(TEXT, scheme=scheme, seed=3)
     after = torch.rand(2)
@@ -91,13 +91,13 @@ def test_ids_with_a_tokenizer_get_their_tokens() -> None:
     assert found.tokens == ["Max", "(", "1", ")"]
 
 
-def test_a_given_tokenizer_reads_the_text() -> None:
+def test_a_given_tokenizer_encodes_the_text() -> None:
     found = walk("Max(1,6,2)", tokenizer=expression_tokenizer())
     assert found.ids == [15, 17, 3, 19, 8, 19, 4, 18]
     assert found.tokens == ["Max", "(", "1", ",", "6", ",", "2", ")"]
 
 
-def test_a_saved_walk_holds_what_was_shown(tmp_path: Path) -> None:
+def test_a_saved_walkthrough_contains_what_was_shown(tmp_path: Path) -> None:
     found = walk(TEXT, scheme="rotary+alibi")
     found.save(tmp_path / "walk.safetensors")
     tensors = load_file(tmp_path / "walk.safetensors")

@@ -45,7 +45,7 @@ def test_the_table_and_its_json(tmp_path: Path) -> None:
         assert f" {ratio(row['regimes']['fresh']['ratio']['median'])} " in line
 
 
-def test_what_could_not_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_could_not_be_measured_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     record: dict[str, Any] = {"variants": [], "unavailable": {"pooled": "this C library has no mallopt"}}
     monkeypatch.setattr(run, "bench", lambda *_, **__: {"settings": {"quick": False}, "cases": {"rotary": record}})
     status, shown, _ = program(main)
@@ -54,7 +54,7 @@ def test_what_could_not_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_an_interruption_says_whether_anything_is_kept(
+def test_an_interruption_reports_whether_anything_is_kept(
     kept: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:

@@ -43,7 +43,7 @@ def test_the_peak_counts_what_is_freed_before_the_end() -> None:
 
 @LINUX
 @pytest.mark.parametrize("pooled", [False, True])
-def test_pooled_keeps_what_was_freed_and_fresh_gives_it_back(pooled: bool) -> None:
+def test_pooled_keeps_freed_memory_and_fresh_returns_it(pooled: bool) -> None:
     before, after = told(
         f"""
         from benchmarks.memory import _resident, pool_allocations

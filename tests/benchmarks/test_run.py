@@ -45,7 +45,7 @@ def test_a_process_of_its_own_measures_under_its_regime() -> None:
     assert [len(row["times"]["rounds"]) for row in line["rows"].values()] == [2, 2]
 
 
-def test_regimes_stand_side_by_side(trial: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_regimes_have_results_of_their_own(trial: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     requested: list[tuple[str, bool]] = []
 
     def in_a_process(request: Request) -> Any:
@@ -74,7 +74,7 @@ def test_a_regime_that_is_not_available_is_recorded(trial: dict[str, int], monke
     assert [list(row["regimes"]) for row in record["variants"][0]["rows"]] == [["fresh"], ["fresh"]]
 
 
-def test_a_process_that_fails_says_why() -> None:
+def test_a_process_that_fails_reports_why() -> None:
     broken = Request("no-such-case", "fresh", 0.1, once=True, scale=Scale(quick=True))
     with pytest.raises(ResultsError, match=r"no-such-case \(fresh\) ended with status 1.*\n(.*\n)*KeyError"):
         list(run._in_a_process(broken))

@@ -32,7 +32,7 @@ def test_the_figure_of_the_page_is_there_and_reads_in_light_and_dark() -> None:
     assert "](speed.svg)" in (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
 
 
-def test_the_page_has_every_case_and_says_what_is_not_measured(found: dict[str, Any]) -> None:
+def test_the_page_has_every_case_and_lists_what_is_not_measured(found: dict[str, Any]) -> None:
     page = speed.page([found])
     sections = {part.split(":")[0]: part for part in page.split("\n## ")[1:]}
     for name in CASES:
@@ -47,7 +47,7 @@ def test_the_page_has_every_case_and_says_what_is_not_measured(found: dict[str, 
     assert found["versions"]["torch"] in page
 
 
-def test_a_gpu_stands_beside_the_cpu(found: dict[str, Any]) -> None:
+def test_a_gpu_has_a_column_of_its_own(found: dict[str, Any]) -> None:
     record = found["cases"]["decoding"]
     variants = [
         {**variant, "rows": [{**row, "regimes": {ON_CUDA[0]: row["regimes"]["fresh"]}} for row in variant["rows"]]}

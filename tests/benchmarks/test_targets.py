@@ -49,7 +49,7 @@ def results(quick: bool = False) -> dict[str, Any]:
         ("share", "peer", "pooled", 0.05),
     ],
 )
-def test_the_number_is_what_the_words_say(
+def test_the_number_is_that_of_the_text(
     kind: str, against: str, regime: str, value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     least = KINDS[kind].least

@@ -18,7 +18,7 @@ def quick_collections() -> Iterator[None]:
         yield
 
 
-def test_all_take_their_turn_in_every_round_and_the_order_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_round_measures_all_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
     # A clock that one second passes on at every reading: every turn takes a second, whatever else runs here.
     seconds = iter(range(10_000))
     monkeypatch.setattr("benchmarks.timing.perf_counter", lambda: float(next(seconds)))
@@ -30,7 +30,7 @@ def test_all_take_their_turn_in_every_round_and_the_order_changes(monkeypatch: p
     assert rounds == ["abc", "acb", "cab", "cba"]
 
 
-def test_everybody_stands_at_every_place_and_after_everybody() -> None:
+def test_every_candidate_is_at_every_position_and_after_every_other() -> None:
     names = "abcde"
     rounds = [order(names, number) for number in range(2 * len(names))]
     for place in range(len(names)):
@@ -51,7 +51,7 @@ def test_rounds_go_on_until_the_seconds_are_spent(monkeypatch: pytest.MonkeyPatc
     assert len(time_rounds({"a": run}, Budget(seconds=10.0, least=2, most=3))["a"]) == 3
 
 
-def test_short_work_is_repeated_within_a_turn() -> None:
+def test_short_calls_are_repeated_within_a_round() -> None:
     calls = Counter[str]()
 
     def short() -> None:

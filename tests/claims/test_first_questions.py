@@ -84,7 +84,7 @@ def test_9_tokens_ten_times_as_large(layer):
     assert (normalized - F.layer_norm(e + pe, (64,), eps=0.0)).abs().max() > 0.5
 
 
-def test_10_low_features_turn_faster():
+def test_10_low_features_have_higher_frequencies():
     """Question 10: the frequency 10000^(-2i/d) falls with i, from one turn in 6.3 positions to one in 47,117."""
     frequencies = inverse_frequencies(64)
     assert bool((frequencies.diff() < 0).all())

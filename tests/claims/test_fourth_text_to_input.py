@@ -208,7 +208,7 @@ def test_a_position_has_one_vector_in_all_sentences():
     torch.testing.assert_close(packed.double(), expected.expand(2, 8, 512), atol=1e-6, rtol=0)
 
 
-def test_drawn_positions_are_not_the_same_in_all_sentences():
+def test_random_positions_are_not_the_same_in_all_sentences():
     """The encoding is the same in all sentences. False where positions are drawn anew for each of them."""
     drawn = ww.Positions.randomized(8, max_length=100, batch=2, generator=torch.Generator().manual_seed(0))
     rows = ww.Sinusoidal(512)(drawn)

@@ -88,7 +88,7 @@ def test_lower_case_makes_them_one_token():
     assert ww.text.words(SENTENCE).get_vocab_size() == tokenizer.get_vocab_size() + 1
 
 
-def test_rows_made_equal_by_hand_come_apart():
+def test_rows_made_equal_by_hand_diverge():
     """Its example table has equal rows 0 and 4. One step ends that: each row gets the gradient of its own positions."""
     table = ww.TokenEmbedding.from_weight(torch.tensor(BY_HAND))
     assert torch.equal(table.weight[0], table.weight[4])
@@ -130,7 +130,7 @@ def test_fresh_rows_are_sampled_from_n_0_1():
     assert fresh_table(500, 64).weight.std().item() == pytest.approx(1, rel=0.02)
 
 
-def test_its_print_comes_once():
+def test_its_printed_numbers_cannot_be_reproduced():
     """Its code prints these numbers. Only once: it sets no seed, and tables agree with equal seeds only."""
     assert torch.equal(fresh_table(10, 4, seed=1).weight, fresh_table(10, 4, seed=1).weight)
     assert not torch.isclose(fresh_table(10, 4, seed=1).weight, fresh_table(10, 4, seed=2).weight).any()

@@ -123,7 +123,7 @@ def test_the_other_layout_is_the_same_after_a_permutation(qkv):
     torch.testing.assert_close(halved_q @ halved_k.mT, paired_q @ paired_k.mT, atol=1e-12, rtol=0)
 
 
-def test_mixed_layouts_are_wrong_without_a_word(qkv):
+def test_mixed_layouts_are_silently_wrong(qkv):
     """Either layout serves any weights. False: without the permutation shapes and lengths agree, scores do not."""
     (q, k, _), p = qkv, ww.positions(TOKENS)
     paired_q, paired_k = ww.Rotary(HEAD_DIM, interleaved=True)(q, k, p)
@@ -133,7 +133,7 @@ def test_mixed_layouts_are_wrong_without_a_word(qkv):
 
 
 @pytest.mark.parametrize("interleaved", [True, False])
-def test_the_turn_between_query_and_key(qkv, interleaved):
+def test_the_rotation_between_query_and_key(qkv, interleaved):
     """q_m.k_n is q^T R_(m-n) k. The sign is wrong: q^T R_m^T R_n k = q^T R_(n-m) k.
 
     A query at 0 and a key at 4 give R_4; the printed form, R_(-4), is a query at 4 and a key at 0.
@@ -145,7 +145,7 @@ def test_the_turn_between_query_and_key(qkv, interleaved):
     assert found != pytest.approx(score(rope, q, k, m=4, n=0), abs=0.1)
 
 
-def test_the_turn_by_hand():
+def test_the_rotation_by_hand():
     """q = (1, 0) at 0 and k = (0, 1) at 1: R_1 k = (-sin 1, cos 1), so the score is -0.84; R_(-1) would give +0.84.
 
     Where q = k, both signs give cos(m - n): there the error cannot be seen.
@@ -179,7 +179,7 @@ def test_no_bias_could_do_what_rotary_does(qkv):
     assert change[:, 5, 0].max() > 1
 
 
-def test_turned_keys_can_be_cached(qkv):
+def test_rotated_keys_can_be_cached(qkv):
     """RoPE would have to touch each new score. False: a key is turned once, kept in the cache, and serves for good."""
     q, k, v = qkv
     where, p = ww.Where(query_key=ww.Rotary(HEAD_DIM)), ww.positions(TOKENS)

@@ -103,7 +103,7 @@ OF_THE_RECIPE: list[tuple[str, Change, Change]] = [
 
 
 @pytest.mark.parametrize(("claim", "scheme", "good", "shown", "bad", "shown_too"), SIDES)
-def test_a_verdict_turns_over_with_its_numbers(
+def test_a_verdict_changes_with_its_numbers(
     claim: str, scheme: str, good: Change, shown: str, bad: Change, shown_too: str, tmp_path: Path
 ) -> None:
     holds, fails = judged(tmp_path, claim, scheme, good), judged(tmp_path, claim, scheme, bad)
@@ -145,7 +145,7 @@ def test_the_reason_is_what_was_measured(tmp_path: Path) -> None:
     assert reason(found) == "above 0.3 in 0 of 1 run; before training: 0; of what training wrote, E − E0: −0.5."
 
 
-def test_every_claim_has_been_turned_over(tmp_path: Path) -> None:
+def test_every_claim_has_been_tested_both_ways(tmp_path: Path) -> None:
     claims = [verdict.claim for verdict in verdicts(read_results(made_up_folder(tmp_path)))]
     assert len(claims) == len(set(claims))
     words = {word for word, *_ in [*SIDES, *OF_THE_RECIPE]}
@@ -190,7 +190,7 @@ def test_what_was_not_tested_beyond_is_not_judged(claim: str, scheme: str, tmp_p
     assert "beyond" in reason(found)
 
 
-def test_numbers_that_are_missing_are_left_out(tmp_path: Path) -> None:
+def test_missing_numbers_are_omitted(tmp_path: Path) -> None:
     """A shift without a row, an operator without a target, digits that did not move."""
     assert judged(tmp_path, "wherever", "sinusoidal", shifted("1", score=None)).outcome == "not judged"
     without = judged(tmp_path, "dominate", "sinusoidal", lambda run: run["token_table"][0].update(with_positions=None))

@@ -196,7 +196,7 @@ def test_schemes_are_the_rows_of_the_catalogue() -> None:
         assert row.length in words
 
 
-def test_a_comparison_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def compare(*words: str) -> Said:
         return whatwhere("compare", *words, *TINY.split(), "--out", tmp_path / "out")
 
@@ -296,7 +296,7 @@ def test_a_full_disk() -> None:
     assert (done.returncode, done.stderr) == (1, "whatwhere: the system refused: [Errno 28] No space left on device.\n")
 
 
-def test_a_terminal_that_lacks_signs_and_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_that_lacks_characters_and_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = TextIOWrapper(BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "argv", ["whatwhere", "encode", "mat 😀"])
     for stream in (plain, None):

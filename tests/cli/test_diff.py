@@ -156,7 +156,7 @@ def test_what_quantisation_did(tmp_path: Path) -> None:
     )
 
 
-def test_positions_are_matched_where_rows_stand_before_them(tmp_path: Path) -> None:
+def test_positions_are_matched_where_rows_precede_them(tmp_path: Path) -> None:
     """OPT keeps two rows before that of position 0; GPT-2 none."""
     places = np.random.default_rng(0).standard_normal((12, 8)).astype(np.float32)
     moved = places[2:].copy()

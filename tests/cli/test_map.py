@@ -32,7 +32,7 @@ def test_every_model(saved: Saved, tmp_path: Path) -> None:
     assert (found["shown"], found["k"], found["queries"], found["files"]) == (37, 5, 37, [str(tmp_path / "map.json")])
 
 
-def test_the_picture_says_how_many_neighbors_it_keeps(saved: Saved, tmp_path: Path) -> None:
+def test_the_picture_states_how_many_neighbors_it_preserves(saved: Saved, tmp_path: Path) -> None:
     said = whatwhere("map", saved.path, "--out", tmp_path / "map.svg")
     found = asked("map", saved.path, "--out", tmp_path / "again.svg")
     root = ElementTree.parse(tmp_path / "map.svg").getroot()
@@ -47,7 +47,7 @@ def test_the_picture_says_how_many_neighbors_it_keeps(saved: Saved, tmp_path: Pa
     assert (tmp_path / "map.svg").read_bytes() == (tmp_path / "again.svg").read_bytes()
 
 
-def test_places_as_tsv_and_a_sample(minilm: Path, tmp_path: Path) -> None:
+def test_coordinates_as_tsv_and_a_sample(minilm: Path, tmp_path: Path) -> None:
     found = asked("map", minilm, "--out", tmp_path / "map.tsv", "--rows", "200", "--seed", "3")
     lines = [line.split("\t") for line in (tmp_path / "map.tsv").read_text().splitlines()]
     assert lines[0] == ["id", "token", "type", "x", "y"]

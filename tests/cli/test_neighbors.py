@@ -230,7 +230,7 @@ def broken(tmp_path: Path) -> Path:
     return tmp_path / "broken.vec"
 
 
-def test_rows_that_are_not_finite_are_left_out_and_said(broken: Path) -> None:
+def test_rows_that_are_not_finite_are_omitted_and_reported(broken: Path) -> None:
     found = asked("neighbors", broken, "king", "-k", "9")
     assert found["left_out"] == [{"token": "nan", "id": 1}, {"token": "far", "id": 3}]
     assert [(n["token"], n["id"]) for n in found["tokens"][0]["neighbors"]] == [("queen", 2), ("mat", 4)]

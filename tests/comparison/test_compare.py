@@ -43,7 +43,7 @@ def numbers(found: Comparison) -> list[RunResult]:
     return [replace(run, seconds=0.0, seconds_per_step=0.0) for run in found.runs]
 
 
-def test_the_same_seed_gives_the_same_numbers(tmp_path: Path) -> None:
+def test_the_same_seed_has_the_same_results(tmp_path: Path) -> None:
     first = compare(["learned", "rotary"], out=tmp_path / "a", seeds=[3], **QUICK)
     torch.manual_seed(99)
     again = compare(["learned", "rotary"], out=tmp_path / "b", seeds=[3], **QUICK)
@@ -52,7 +52,7 @@ def test_the_same_seed_gives_the_same_numbers(tmp_path: Path) -> None:
     assert numbers(first)[0].losses != numbers(other)[0].losses
 
 
-def test_processes_threads_and_this_process_give_the_same_numbers(tmp_path: Path) -> None:
+def test_processes_threads_and_this_process_have_the_same_results(tmp_path: Path) -> None:
     schemes = ["learned", ("mine", slow_decay)]
     here = compare(schemes, out=tmp_path / "a", seeds=1, **QUICK)
     pool = compare(schemes, out=tmp_path / "b", seeds=1, **QUICK | {"workers": 2})
@@ -92,7 +92,7 @@ def test_learned_positions_have_exactly_the_trained_rows(tmp_path: Path) -> None
     assert "no row" in str(report)
 
 
-def test_the_shift_test_tells_absolute_from_relative(tmp_path: Path) -> None:
+def test_the_shift_test_separates_absolute_from_relative_schemes(tmp_path: Path) -> None:
     report = compare(["sinusoidal", "rotary", "alibi", "none"], out=tmp_path / "a", seeds=1, **QUICK)
     change = {s: report.summary[s].shift[60].largest_logit_change.max for s in report.schemes}
     assert change["none"] == 0
@@ -117,7 +117,7 @@ def test_layers_are_saved_as_they_were_trained(tmp_path: Path) -> None:
         assert opened.metadata()["scheme"] == "learned"
 
 
-def test_own_schemes_and_mixtures(tmp_path: Path) -> None:
+def test_custom_schemes_and_mixtures(tmp_path: Path) -> None:
     schemes = ["rotary/none", "rotary+alibi", ("mine", slow_decay)]
     report = compare(schemes, out=tmp_path / "a", seeds=1, **QUICK)
     assert list(report.summary) == ["rotary/none", "rotary+alibi", "mine"]
@@ -166,7 +166,7 @@ class Interrupting(Executor):
         return future
 
 
-def test_interrupting_keeps_what_is_finished_and_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_comparison_keeps_finished_runs_and_resumes(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         compare(["none", "alibi"], out=tmp_path / "a", seeds=1, executor=Interrupting(), **QUICK)
     kept = list((tmp_path / "a" / "runs").iterdir())
@@ -224,7 +224,7 @@ def test_a_folder_of_another_comparison_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "results.json").read_bytes() == before
 
 
-def test_a_scheme_that_has_changed_is_not_taken_for_the_old_one(tmp_path: Path) -> None:
+def test_a_changed_scheme_is_not_mistaken_for_the_old_one(tmp_path: Path) -> None:
     compare([("mine", slow_decay)], out=tmp_path / "a", seeds=1, **QUICK)
     with pytest.raises(ww.errors.ResultsError, match="'mine' has changed"):
         compare([("mine", lambda d, h, m: ww.Where())], out=tmp_path / "a", seeds=1, **QUICK)
@@ -323,7 +323,7 @@ def test_wrong_input_is_refused_before_anything_is_written(change, error, words,
     assert not (tmp_path / "a").exists()
 
 
-def test_what_cannot_be_sent_says_so(tmp_path: Path) -> None:
+def test_what_cannot_be_pickled_is_reported(tmp_path: Path) -> None:
     schemes = [("mine", lambda d, h, m: ww.Where()), "none"]
     with pytest.raises(ww.errors.SettingError, match=r"cannot be sent to other processes(.|\n)*pass workers=1"):
         compare(schemes, out=tmp_path / "a", seeds=1, **QUICK | {"workers": 2})

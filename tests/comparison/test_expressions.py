@@ -34,7 +34,7 @@ def test_expressions_come_back_without_white_space() -> None:
 
 
 @pytest.mark.parametrize("expression", ["Sum(1,2)", "Max(1;2)", "max(1,2)", "Max(1.5)"])
-def test_expressions_know_nothing_else(expression: str) -> None:
+def test_expressions_have_no_other_tokens(expression: str) -> None:
     with pytest.raises(ww.errors.TextError, match="the tokenizer does not know"):
         encode(expression_tokenizer(), expression)
 

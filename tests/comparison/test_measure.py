@@ -75,12 +75,12 @@ def test_scores_of_a_model_that_always_repeats_the_first_digit() -> None:
     )
 
 
-def test_a_group_that_nobody_asked_for_has_no_score() -> None:
+def test_a_group_without_queries_has_no_score() -> None:
     found = measure.scores(Stub(lambda ids, _: says(ids[:, 1], 53)), Recall(), 1, settings(test_sequences=20))
     assert found == {"all": 1.0, "first third": 1.0, "middle third": None, "last third": None}
 
 
-def test_a_loss_is_the_mean_of_minus_log_p_at_all_places_and_in_the_last_quarter() -> None:
+def test_a_loss_is_the_mean_of_minus_log_p_at_all_positions_and_in_the_last_quarter() -> None:
     task, told = Text(bytes(range(256)) * 40, trained=(16,)), settings(test_sequences=30)
 
     def answer(ids: Tensor, _: ww.Positions) -> Tensor:
@@ -123,7 +123,7 @@ def test_where_a_scheme_has_no_row_there_is_no_score() -> None:
         measure.scores(model, Expressions(), 3, settings())
 
 
-def test_the_shift_test_of_a_model_that_counts_on_its_place() -> None:
+def test_the_shift_test_of_a_model_that_depends_on_absolute_position() -> None:
     """Right at 0, the worse the farther, and without rows from 9 on: every number is known."""
     task, told = Expressions(), settings()
     exam = measure.evaluation_set(task, task.shift_length, told)
@@ -144,7 +144,7 @@ def test_the_shift_test_of_a_model_that_counts_on_its_place() -> None:
 
 
 @pytest.mark.parametrize("scheme", [*DEMO_SCHEMES, "rotary+alibi", "sinusoidal/rotary"])
-def test_places_are_seen_by_absolute_schemes_alone(scheme: str) -> None:
+def test_only_absolute_schemes_depend_on_the_start(scheme: str) -> None:
     task, told = Expressions(), settings(token_std=0.3)
     found = measure.shift_test(build(scheme, 0, task, told), task, told)
     assert found[0].largest_logit_change == 0
@@ -160,7 +160,7 @@ def test_places_are_seen_by_absolute_schemes_alone(scheme: str) -> None:
     assert [change is None for change in seen] == [rows_end and s > 6 for s in SHIFTS[1:]]
 
 
-def test_in_length_weighs_each_trained_length_alike() -> None:
+def test_in_length_weighs_each_trained_length_equally() -> None:
     task = Expressions(trained=(1, 2, 4))
     scores: dict[int, Scores] = {1: {"all": 0.0}, 2: {"all": 0.5}, 4: {"all": 0.9}, 9: {"all": 0.0}}
     assert measure.in_length(scores, task) == pytest.approx(0.7)

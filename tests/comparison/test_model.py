@@ -151,7 +151,7 @@ def test_an_encoder_sees_what_comes_later(scheme: Any) -> None:
     ("direction", "layers", "same"), [("encoder", 2, True), ("decoder", 1, True), ("decoder", 2, False)]
 )
 @torch.no_grad()
-def test_what_tells_order_without_positions(direction: str, layers: int, same: bool) -> None:
+def test_causal_layers_show_order_without_positions(direction: str, layers: int, same: bool) -> None:
     """An encoder and one causal layer see a set before the last token; two causal layers see an order."""
     model, ids = made("none", direction=direction, layers=layers), drawn()
     swapped = ids[:, [0, 4, 2, 7, 1, 5, 6, 3, 8]]
@@ -165,7 +165,7 @@ def test_what_tells_order_without_positions(direction: str, layers: int, same: b
     ids=name,
 )
 @torch.no_grad()
-def test_one_place_is_asked_or_every_place(scheme: Any, direction: str) -> None:
+def test_one_position_is_queried_or_every_position(scheme: Any, direction: str) -> None:
     """The last layer computes one query only, by whatever scheme, and at drawn positions too."""
     model, ids = made(scheme, direction=direction), drawn()
     scattered = ww.Positions.randomized(TOKENS, 24, batch=3, generator=torch.Generator().manual_seed(4))
@@ -181,7 +181,7 @@ def test_one_place_is_asked_or_every_place(scheme: Any, direction: str) -> None:
 
 
 @torch.no_grad()
-def test_a_place_that_is_not_there_is_refused() -> None:
+def test_a_position_beyond_the_sequence_is_refused() -> None:
     model = made("none")
     for at in (TOKENS, -TOKENS - 1):
         with pytest.raises(IndexError):
@@ -189,7 +189,7 @@ def test_a_place_that_is_not_there_is_refused() -> None:
 
 
 @torch.no_grad()
-def test_one_place_costs_the_last_layer_one_place() -> None:
+def test_one_position_costs_the_last_layer_one_query() -> None:
     """It reads keys and values of all tokens, but has queries and all that follows for one of each sequence."""
     model, ids = made("none"), drawn()
     costs = []
@@ -202,7 +202,7 @@ def test_one_place_costs_the_last_layer_one_place() -> None:
 
 
 @torch.no_grad()
-def test_tokens_stand_where_they_are_told_to() -> None:
+def test_tokens_have_the_given_positions() -> None:
     model, ids = made("learned"), drawn()[:, :4]
     torch.testing.assert_close(model(ids), model(ids, None, ww.positions(4)), rtol=0, atol=0)
     moved = model(ids, None, ww.positions(4, start=5))

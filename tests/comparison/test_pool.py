@@ -94,11 +94,11 @@ def test_where_there_is_no_terminal_each_run_is_a_line(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_nothing_is_shown_where_nobody_asked(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_progress_is_shown_unless_requested(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(monkeypatch, [job()], terminal, show=False) == ""
 
 
-def test_a_script_without_a_main_guard_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_without_a_main_guard_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
     with pytest.raises(ww.errors.SettingError, match=r'if __name__ == "__main__":.*workers=1'):
         run_all(JOBS, workers=2)

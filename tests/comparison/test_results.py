@@ -168,13 +168,13 @@ def test_a_run_that_lacks_a_part_or_is_another_is_refused(damage: Any, kept: Pat
         (lambda c: c["settings"].update(new=1), "there new is 1, here None"),
     ],
 )
-def test_another_comparison_is_told_by_what_differs(difference: Any, words: str, kept: Path) -> None:
+def test_another_comparison_is_refused_with_what_differs(difference: Any, words: str, kept: Path) -> None:
     change(kept / "comparison.json", difference)
     with pytest.raises(ww.errors.ResultsError, match=words + r"\.\nChoose another folder"):
         folder(kept)
 
 
-def test_a_scheme_is_told_from_what_it_was(kept: Path) -> None:
+def test_a_changed_scheme_is_detected(kept: Path) -> None:
     change(kept / "runs/learned-2.json", lambda c: c.update(scheme_identity="0"))
     with pytest.raises(ww.errors.ResultsError, match=r"'learned' has changed since(.|\n)*delete this run"):
         folder(kept).finished("learned", 2)
@@ -187,7 +187,7 @@ def test_opening_a_folder_leaves_the_random_state(tmp_path: Path) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_names_that_are_no_file_names_do_not_meet(tmp_path: Path, found: Run) -> None:
+def test_names_that_are_no_file_names_do_not_collide(tmp_path: Path, found: Run) -> None:
     names = ["a/b", "a:b", "a_b", "A_b", "../b", "a b", "ä"]
     opened = folder(tmp_path / "a", *((name, lambda d, h, m: ww.Where()) for name in names))
     for name in names:
@@ -198,7 +198,7 @@ def test_names_that_are_no_file_names_do_not_meet(tmp_path: Path, found: Run) ->
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_a_full_disk_is_told_and_the_same_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_the_same_command_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, content: bytes) -> int:
         path.write_text(content[:10].decode())
         raise OSError(28, "No space left on device")
@@ -255,7 +255,7 @@ def test_the_command_repeats_the_comparison(given: Any, seeds: list[int], monkey
     assert asked == [["none", "rotary/none"], seeds, Path("my results"), told]
 
 
-def test_no_command_line_names_what_is_ones_own() -> None:
+def test_custom_objects_have_no_command_line() -> None:
     told, own = make_settings("expressions", [8]), ("mine", lambda d, h, m: ww.Where())
     assert command_line("expressions", ["none", own], [0], told, Path("a"), []) is None
     assert command_line(TASK, ["none"], [0], told, Path("a"), []) is None
@@ -281,7 +281,7 @@ def test_a_comparison_prints_medians_ranges_and_what_has_no_row(tmp_path: Path) 
     assert len(repr(found)) < 200, "the last line of a notebook's cell"
 
 
-def test_names_of_a_comparison_are_shown_and_not_obeyed(tmp_path: Path) -> None:
+def test_names_of_a_comparison_are_shown_and_not_interpreted(tmp_path: Path) -> None:
     found = read_results(made_up.hostile_folder(tmp_path))
     for text in (str(found), repr(found)):
         assert "\u202e" not in text

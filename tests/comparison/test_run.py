@@ -33,7 +33,7 @@ def settings(**given: Any) -> Settings:
     return make_settings("expressions", given.pop("lengths", [4]), **small | given)
 
 
-def test_a_result_holds_every_length_and_every_snapshot() -> None:
+def test_a_result_contains_every_length_and_every_snapshot() -> None:
     result = run(Job("learned", 7, TASK, settings(lengths=[4, 2, 9]))).result
     assert (result.scheme, result.seed, result.steps) == ("learned", 7, 5)
     assert list(result.scores) == [2, 3, 4, 9]
@@ -51,7 +51,7 @@ def own(dim: int, num_heads: int, max_length: int) -> list[ww.Where]:
 @pytest.mark.parametrize(
     ("scheme", "expected"), [("none", 0), ("rotary", 0), ("alibi", 0), ("learned", 8 * DIM), (("own", own), 10 * DIM)]
 )
-def test_parameters_of_positions_are_counted_apart_and_once(scheme: Any, expected: int) -> None:
+def test_parameters_of_positions_are_counted_separately_and_once(scheme: Any, expected: int) -> None:
     counts = run(Job(scheme, 0, TASK, settings(steps=1))).result.parameters
     none = run(Job("none", 0, TASK, settings(steps=1))).result.parameters
     assert (counts.tokens, counts.positions) == (20 * DIM, expected)
@@ -113,7 +113,7 @@ def test_the_drawing_of_alibi() -> None:
     np.testing.assert_allclose(np.array(list(found.by_distance.curves.values())).T, expected, atol=1e-7)
 
 
-def test_no_positions_are_not_drawn() -> None:
+def test_a_scheme_without_positions_has_no_picture() -> None:
     assert view("none") == SchemeView((), None, None)
 
 
@@ -140,11 +140,11 @@ def test_a_table_is_drawn_to_its_end(scheme: Any) -> None:
 
 
 @pytest.mark.parametrize(("lengths", "rows"), [([], 8), ([2], 8), ([5], 12)])
-def test_the_longest_length_that_occurs_is_drawn(lengths: list[int], rows: int) -> None:
+def test_the_longest_length_that_occurs_has_a_picture(lengths: list[int], rows: int) -> None:
     assert len(view("rotary", lengths=lengths).fingerprint.values) == rows
 
 
-def test_a_stop_beside_its_channel_ends_a_run(tmp_path: Path) -> None:
+def test_a_stop_file_ends_a_run(tmp_path: Path) -> None:
     job = Job("none", 0, TASK, settings(), channel=tmp_path / "0")
     run(job)
     assert job.channel is not None

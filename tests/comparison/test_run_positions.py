@@ -59,7 +59,7 @@ def require_drawn(told: Settings, p: ww.Positions, shift: int = 0) -> None:
     assert len({tuple(row) for row in index.tolist()}) > 1
 
 
-def test_plain_positions_are_not_drawn() -> None:
+def test_consecutive_positions_are_not_sampled() -> None:
     told = settings()
     assert (told.positions, told.max_length) == ("plain", None)
     assert trained(told) == [None] * 3
@@ -70,7 +70,7 @@ def test_plain_positions_are_not_drawn() -> None:
 
 
 @pytest.mark.parametrize("positions", DRAWN)
-def test_training_draws_anew_for_each_step_and_sequence(positions: str) -> None:
+def test_training_samples_anew_for_each_step_and_sequence(positions: str) -> None:
     told = settings(positions=positions)
     first, other = trained(told), trained(told, seed=1)
     for p in first:
@@ -120,7 +120,7 @@ def test_each_part_of_a_long_test_set_is_sampled_by_itself(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("positions", DRAWN)
-def test_the_shift_test_moves_what_was_drawn(positions: str) -> None:
+def test_the_shift_test_shifts_sampled_positions(positions: str) -> None:
     told = settings(positions=positions)
     model = watched(told)
     measure.shift_test(model, TASK, told)
@@ -130,7 +130,7 @@ def test_the_shift_test_moves_what_was_drawn(positions: str) -> None:
     assert [int((p.index - still.index).max()) for p in moved] == list(measure.SHIFTS)
 
 
-def test_plain_tests_of_a_model_trained_at_random_positions_are_warned_about() -> None:
+def test_testing_a_model_trained_at_random_positions_at_consecutive_ones_warns() -> None:
     told = settings(positions="randomized", test_positions="plain")
     model = watched(told)
     measure.scores(model, TASK, 5, told)
@@ -201,14 +201,14 @@ def test_compare_records_how_positions_are_sampled(positions: str, tmp_path: Pat
         ww.compare(["learned"], lengths=[4], seeds=1, out=tmp_path / "a", **told, max_length=21)
 
 
-def test_compare_warns_of_plain_tests(tmp_path: Path) -> None:
+def test_compare_warns_of_tests_at_consecutive_positions(tmp_path: Path) -> None:
     told = SMALL | {"steps": 1, "trained": (1, 2), "workers": 1, "progress": False}
     told |= {"positions": "randomized", "test_positions": "plain"}
     with pytest.warns(ww.errors.RandomPositionsWarning, match="Leave test_positions out"):
         ww.compare(["none"], lengths=[], seeds=1, out=tmp_path, **told)
 
 
-def test_positions_of_a_task_of_ones_own_are_sampled_too(tmp_path: Path) -> None:
+def test_positions_of_a_custom_task_are_sampled_too(tmp_path: Path) -> None:
     told = SMALL | {"steps": 1, "workers": 1, "progress": False}
     report = ww.compare(["rotary"], TASK, [4], seeds=1, out=tmp_path, positions="randomized", **told)
     assert report.record.settings.max_length == 20

@@ -74,7 +74,7 @@ class AtOnce(ByHand):
         self.finish(len(self.futures) - 1)
 
 
-def test_runs_go_to_the_executor_that_is_handed_in() -> None:
+def test_runs_use_the_given_executor() -> None:
     executor, kept = AtOnce(), Kept()
     on(executor, JOBS, kept.append)
     assert sorted(kept.names) == [("alibi", 1), ("none", 0), ("rotary", 0)]
@@ -100,7 +100,7 @@ def test_a_run_is_kept_as_soon_as_it_is_done_in_whatever_order() -> None:
     assert kept.names == [("alibi", 1), ("rotary", 0), ("none", 0)]
 
 
-def test_the_same_seed_gives_the_same_numbers_here_and_on_threads() -> None:
+def test_the_same_seed_has_the_same_results_here_and_on_threads() -> None:
     jobs, here, there = [job("learned", 3, steps=5), job("rotary", 3, steps=5)], Kept(), Kept()
     on(None, jobs, here.append, workers=1)
     torch.manual_seed(123)
@@ -189,7 +189,7 @@ def test_what_was_finished_at_the_same_time_is_kept(error: BaseException) -> Non
     assert sorted(kept.names) == [("none", seed) for seed in (0, 1, 3, 4, 5)]
 
 
-def test_an_interrupt_while_runs_are_handed_over_takes_them_back() -> None:
+def test_an_interrupt_during_submission_cancels_runs() -> None:
     class Pressed(ByHand):
         def submitted(self) -> None:
             if len(self.futures) == 3:
@@ -201,7 +201,7 @@ def test_an_interrupt_while_runs_are_handed_over_takes_them_back() -> None:
     assert [future.cancelled() for future in executor.futures[:2]] == [True, True]
 
 
-def test_an_interrupt_in_the_middle_of_a_run_keeps_the_finished_and_goes_on(
+def test_an_interrupt_during_a_run_keeps_finished_runs_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second run is cut off at its third step; the same call then does it, and only it, anew."""

@@ -48,7 +48,7 @@ def test_the_authors_recipe_is_the_tutorials_program() -> None:
     assert all(length > 3 for length in told.lengths)
 
 
-def test_what_is_given_goes_before_the_recipe_and_the_task() -> None:
+def test_given_settings_override_the_recipe_and_the_task() -> None:
     told = make_settings("expressions", [5], "author", steps=7, direction="decoder", trained=range(1, 3), batch=None)
     assert (told.lengths, told.steps, told.direction, told.trained, told.batch) == ((5,), 7, "decoder", (1, 2), 32)
 
@@ -59,7 +59,7 @@ def test_each_task_has_its_own_choice(task: str, steps: int) -> None:
     assert make_settings(task, None).lengths
 
 
-def test_a_task_of_ones_own_starts_without_lengths() -> None:
+def test_a_custom_task_starts_without_lengths() -> None:
     assert make_settings("mine", None).lengths == ()
     assert make_settings("mine", []).lengths == ()
 
@@ -83,7 +83,7 @@ def test_settings_of_a_machine_with_a_gpu_are_read_on_one_without(monkeypatch: p
 
 
 @pytest.mark.parametrize("cuda", [False, True])
-def test_auto_takes_the_device_that_is_there(cuda: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_chooses_the_available_device(cuda: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     assert make_settings("recall", None).resolved_device == ("cuda" if cuda else "cpu")
     assert make_settings("recall", None, device="cpu").resolved_device == "cpu"
@@ -191,7 +191,7 @@ def test_schemes_of_layers(scheme: Any, layers: int, expected: list[Any]) -> Non
     assert doors(scheme, layers) == expected
 
 
-def test_an_own_scheme_is_built_once_with_the_sizes_of_the_model() -> None:
+def test_a_custom_scheme_is_built_once_with_the_sizes_of_the_model() -> None:
     asked: list[tuple[int, int, int]] = []
 
     def build(dim: int, num_heads: int, max_length: int) -> ww.Where:
@@ -215,6 +215,6 @@ def test_an_own_scheme_is_built_once_with_the_sizes_of_the_model() -> None:
         (("mine", lambda d, h, m: [ww.Where(), ww.ALiBi(h)]), "'mine' built list"),
     ],
 )
-def test_schemes_that_cannot_stand_in_the_layers(scheme: Any, words: str) -> None:
+def test_schemes_that_do_not_fit_the_layers(scheme: Any, words: str) -> None:
     with pytest.raises(ww.errors.SettingError, match=words):
         build_wheres(scheme, FEATURES, HEADS, ROWS, 2)

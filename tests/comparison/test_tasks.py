@@ -88,7 +88,7 @@ def test_what_is_held_out_follows_no_pattern() -> None:
         assert 0.6 < kept.sum(dim).float().var().item() < 1.3
 
 
-def test_baselines_of_expressions_are_what_counting_gives() -> None:
+def test_baselines_of_expressions_equal_counts() -> None:
     task = Expressions()
     exam = task.test_set(8, 2000)
     found = task.baselines(8, exam)
@@ -115,7 +115,7 @@ def test_the_order_free_ceiling_of_the_tutorial() -> None:
     assert (3 * most.mean().item() + 2) / 5 == pytest.approx(0.658, abs=1e-6)
 
 
-def test_an_encoder_is_asked_at_the_operator() -> None:
+def test_an_encoder_answers_at_the_operator() -> None:
     assert Expressions(direction="encoder").test_set(3, 2).at == 0
     assert Expressions(direction="decoder").test_set(3, 2).at == -1
 
@@ -135,7 +135,7 @@ def test_recall_is_answered_rightly(length: int) -> None:
         assert group == 3 * place // length
 
 
-def test_recall_holds_sequences_back() -> None:
+def test_recall_holds_sequences_out() -> None:
     task = Recall(trained=(1,))
     batch = task.sample(2000, torch.Generator().manual_seed(1))
     tested = {tuple(row) for row in task.test_set(1, 50).ids.tolist()}

@@ -113,7 +113,7 @@ def test_attention_of_alibi_follows_its_slopes() -> None:
         np.testing.assert_allclose(found[1, head], weights[9, ::-1], rtol=1e-5)  # the last token alone is asked
 
 
-def test_blind_heads_without_positions_look_everywhere_alike() -> None:
+def test_heads_without_content_or_positions_attend_uniformly() -> None:
     for direction, at in (("decoder", 9), ("encoder", 0)):
         model, told = blind("none", direction=direction)
         task = Expressions(trained=(2, 3), direction=direction)

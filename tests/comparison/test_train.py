@@ -201,7 +201,7 @@ def test_losses_hold_the_first_and_the_last_step_and_start_at_chance() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 60])
-def test_training_that_diverges_says_so(steps: int) -> None:
+def test_training_that_diverges_is_reported(steps: int) -> None:
     told = settings(steps=steps, learning_rate=1e38)
     words = r"not finite: training diverged at learning_rate=1e\+38\.\nPass a smaller one"
     with pytest.raises(ww.errors.SettingError, match=words):

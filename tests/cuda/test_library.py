@@ -96,7 +96,7 @@ def test_training_with_flex_attention_is_that_of_the_cpu(ruler, case, device):
 
 @each(positional)
 @pytest.mark.parametrize("start", [0, 100_000])
-def test_what_schemes_give_for_positions_is_that_of_the_cpu(start, case, device):
+def test_schemes_equal_those_on_the_cpu(start, case, device):
     """Angles are float64 on both devices: they agree as well at 100,000 as at 0."""
     where, p = case.build(), ww.positions(9, start=min(start, case.row.tested_up_to - 9))
     if not case.row.any_length:

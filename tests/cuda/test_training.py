@@ -53,7 +53,7 @@ def train_once(device: torch.device) -> list[Tensor]:
     return [*made, layer.tokens.weight.detach(), layer.where.input.weight.grad]
 
 
-def test_the_library_takes_the_kernels_and_gives_the_twins_numbers(place, monkeypatch):
+def test_the_library_runs_the_kernels_and_equals_pytorch(place, monkeypatch):
     if place.type == "cpu":  # as if it were a GPU: all that asks for one takes the CPU's tensors for its own
         monkeypatch.setattr(Tensor, "is_cuda", property(lambda x: True))
         monkeypatch.setattr(backend, "_runs_on", lambda device: True)
@@ -72,7 +72,7 @@ def test_the_library_takes_the_kernels_and_gives_the_twins_numbers(place, monkey
 @pytest.mark.cuda
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_rotation_has_the_gradient_of_its_twin(dtype, in_place, device):
+def test_rotation_has_the_gradient_of_pytorch(dtype, in_place, device):
     given = drawn(2, 3, 7, 16).to(device, dtype)
     rope, p, weight = (
         ww.Rotary(head_dim=16, rotary_dim=12),
@@ -124,7 +124,7 @@ def test_row_adamw_is_dense_adamw(dtype, size, device):
 
 
 @pytest.mark.cuda
-def test_row_adamw_goes_into_dense_adamw_and_back(device):
+def test_row_adamw_state_loads_into_dense_adamw_and_back(device):
     """The state moves with the table, on the device."""
     start, ids = drawn(VOCAB_SIZE, DIM), [batch.to(device) for batch in batches()[:6]]
     tables = [ww.TokenEmbedding.from_weight(start.to(device, copy=True)) for _ in range(2)]

@@ -56,7 +56,7 @@ def test_a_model_does_not_wait(case):
     assert not waits(lambda: small(ids).sum().backward())
 
 
-def test_what_waits_is_noted():
+def test_synchronizations_are_counted():
     x, here = torch.zeros(3, device="meta"), torch.tensor([1, 2])
     for run in (lambda: torch.tensor([1.0], device="meta"), lambda: x[[0, 1]], lambda: here.to("meta")):
         assert len(waits(run)) == 1

@@ -38,7 +38,7 @@ def run(call: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
 
-def test_what_is_right_goes_on():
+def test_right_ids_do_not_end_the_program():
     assert run(RIGHT).stdout.split("\n")[:2] == ["called", "went on"]
 
 

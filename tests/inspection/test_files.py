@@ -61,7 +61,7 @@ def test_each_section_alone(name: str, tmp_path: Path) -> None:
     assert to_json(getattr(alone, name)) == to_json(getattr(whole, name))
 
 
-def test_rows_that_are_not_well_come_with_evidence(tmp_path: Path) -> None:
+def test_suspicious_rows_are_listed_with_evidence(tmp_path: Path) -> None:
     rows = ROWS.copy()
     rows[7] = 0
     rows[9, 3], rows[9, 4], rows[11, 0] = np.nan, np.inf, np.nan
@@ -94,7 +94,7 @@ STRANGE: dict[str, np.ndarray] = {
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_strange_tables_are_told_of(name: str, tmp_path: Path) -> None:
+def test_unusual_tables_are_reported(name: str, tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", STRANGE[name])
     try:
         found = inspect(tmp_path / "table.npy")
@@ -144,7 +144,7 @@ def test_a_reason_of_two_lines_is_one_sentence(tmp_path: Path) -> None:
     assert "\n" not in missing
 
 
-def test_a_configuration_that_nobody_knows(tmp_path: Path) -> None:
+def test_an_unknown_configuration(tmp_path: Path) -> None:
     save_file({"wte.weight": ROWS, "wpe.weight": ROWS[:50]}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "never-heard-of", "vocab_size": 300}))
     found = inspect(tmp_path)
@@ -209,7 +209,7 @@ def test_a_table_with_nothing_wrong_is_not_described_in_zeros(tmp_path: Path) ->
     assert "Rows beyond the vocabulary: the number of tokens is not known" in said
 
 
-def test_a_random_table_is_not_said_to_be_trained(tmp_path: Path) -> None:
+def test_a_random_table_is_not_called_trained(tmp_path: Path) -> None:
     """Rows that nothing but weight decay has moved share no direction: what was measured does not show them."""
     rows = np.random.default_rng(0).standard_normal((2000, 256)).astype(np.float32)
     rows[:100] *= 0.1
@@ -249,7 +249,9 @@ def test_a_missing_table_is_not_no_position_embedding(tmp_path: Path) -> None:
         assert "alike" not in section.missing
 
 
-def test_no_positional_encoding_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_without_positional_encoding_is_reported_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A model with neither position embedding nor rotary nor biases."""
     save_file({"model.embed_tokens.weight": ROWS}, tmp_path / "model.safetensors")
     config = {"model_type": "llama", "vocab_size": len(ROWS), "hidden_size": ROWS.shape[1], "num_hidden_layers": 1}

@@ -54,7 +54,7 @@ def found(request: pytest.FixtureRequest, model: tuple[str, nn.Module], tmp_path
     return found
 
 
-def test_every_section_is_there_or_says_why(found: Inspection, model: tuple[str, nn.Module]) -> None:
+def test_every_section_exists_or_states_why_not(found: Inspection, model: tuple[str, nn.Module]) -> None:
     model_type, made = model
     absent = {name for name in SECTIONS if isinstance(getattr(found, name), Missing)}
     assert absent == {"positions", "variance", "rotary", "biases"} - HAS[model_type]
@@ -179,7 +179,7 @@ def test_the_headline_of_a_real_model(real: Inspection) -> None:
     assert said.endswith("1,331 unreachable tokens")
 
 
-def test_what_is_known_of_a_real_model(real: Inspection, minilm: Path) -> None:
+def test_facts_of_a_real_model(real: Inspection, minilm: Path) -> None:
     """Figures of the table itself, and what was measured on this model elsewhere."""
     from safetensors.numpy import load_file
 

@@ -35,7 +35,7 @@ def test_the_library_is_made_of_these_sources():
 
 
 @compiled
-def test_a_level_that_the_processor_cannot_do_gives_way_to_its_best():
+def test_an_unsupported_level_falls_back_to_the_best_supported():
     best = backend.Library(backend.FILE).level
     for given in backend.LEVELS:
         expected = given if backend.LEVELS.index(given) <= backend.LEVELS.index(best) else best
@@ -107,7 +107,7 @@ def test_numbers_are_rounded_to_the_nearest_ties_to_even(dtype, kept, level):
 @compiled
 @pytest.mark.parametrize("tokens", [1, 2, 3, 64, 1000])
 @pytest.mark.parametrize("own_threads", [False, True])
-def test_each_piece_is_done_once_whatever_the_threads(tokens, own_threads, tmp_path, monkeypatch):
+def test_each_part_is_done_once_by_any_number_of_threads(tokens, own_threads, tmp_path, monkeypatch):
     """On PyTorch's threads, and on threads of our own where these are not found."""
     loaded = backend.library()
     if own_threads:
@@ -131,7 +131,7 @@ def serves(*tensors: Tensor) -> bool:
     return backend.on_cpu("rotate", *tensors) is not None
 
 
-def test_which_tensors_kernels_take():
+def test_which_tensors_kernels_support():
     x = torch.ones(2)
     assert serves(x, torch.nn.Parameter(x)) == backend.COMPILED
     with ww.pytorch_only():
@@ -159,7 +159,7 @@ def test_which_tensors_kernels_take():
 
 @compiled
 @pytest.mark.skipif(sys.platform != "linux", reason="the system tells of its pages on Linux")
-def test_large_memory_is_asked_for_in_huge_pages():
+def test_large_memory_is_allocated_in_huge_pages():
     large = backend.in_huge_pages(torch.empty(40 << 20, dtype=torch.uint8))
     middle = large.data_ptr() + large.numel() // 2
     inside = False

@@ -130,7 +130,7 @@ def test_float64_stays_float64(causal, calls):
 
 @pytest.mark.parametrize("start", [0, 1_000_000])
 @looking_both_ways
-def test_attention_by_blocks_looks_both_ways(scheme, start, calls):
+def test_bidirectional_attention_by_blocks(scheme, start, calls):
     q, k, v = vectors(4, 2)
     where = ww.Where(score=scheme(4))
     here = where.at(ww.positions(TOKENS, start=start))

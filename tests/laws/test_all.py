@@ -57,7 +57,7 @@ def test_law_1_compiled_model_counts_by_itself(case):
 
 @pytest.mark.compile
 @each()
-def test_law_1_compiled_layer_is_told_positions(case):
+def test_law_1_a_compiled_layer_takes_positions(case):
     laws.compiles_at_most_twice(
         lambda n: (draw(2, n, DIM, seed=n), ww.positions(n, start=3)), laws.OneLayer(case.build(num_heads=2)), LENGTHS
     )
@@ -75,7 +75,7 @@ def test_law_2_decoding_a_batch_of_other_starts(case):
 
 
 @each()
-def test_law_2_a_ruler_that_grows(case):
+def test_law_2_positions_that_grow(case):
     """Positions are appended as a server does, not sliced from one that was known in advance."""
     small, ids = model(case), random_ids(2, 8)
     caches, p = [Cache(), Cache()], ww.positions(6)

@@ -73,7 +73,7 @@ CASE = Case(
 
 @pytest.mark.parametrize("engine", ["dense", *ENGINES])
 @torch.no_grad()
-def test_it_is_its_formula_in_plain_loops(engine):
+def test_it_equals_its_formula_in_loops(engine):
     torch.manual_seed(0)
     scheme, n = Wane(DIM, HEADS), sum(DOCUMENTS)
     x = draw(2, n, DIM, seed=3)
@@ -112,7 +112,7 @@ def test_state_gradients_and_distances():
     laws.relative_iff_declared(CASE.build(), True, n=9, shift=1000)
 
 
-def test_what_it_says_of_itself_is_heeded():
+def test_what_a_scheme_declares_is_used():
     with pytest.raises(ww.errors.SettingError, match="Wane supports causal attention only"):
         attend(CASE.build(), ww.positions(4), causal=False)
     with pytest.raises(ww.errors.DoorError, match="Wane depends on queries and keys"):

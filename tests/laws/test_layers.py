@@ -79,7 +79,7 @@ def test_every_layer_keeps_its_own_scheme(mixture):
             assert (mixed - model(part)(ids)).abs().max() > 1e-3
 
 
-def test_only_the_turned_layers_turn_what_they_cache():
+def test_only_rotary_layers_rotate_what_they_cache():
     """Behind a layer of rotary, the cache of a layer without holds keys as they were projected."""
     small, ids, inputs = model("rotary/none"), random_ids(1, 6), []
     small.blocks[1].norm.register_forward_hook(lambda module, given, normed: inputs.append(normed))

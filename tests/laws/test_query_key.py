@@ -39,14 +39,14 @@ def test_law_10_logits_see_the_distance(case):
 
 @each(lambda case: case.row.door == "query_key" and case.row.keeps_norms)
 @pytest.mark.parametrize("start", [0, 1_000, 1_000_000])
-def test_law_11_norms_are_kept(start, case):
+def test_law_11_norms_stay(start, case):
     p = ww.positions(12, start=min(start, case.row.tested_up_to - 12))
     laws.norms_kept(case.build().query_key, p, case.regime)
 
 
 @each(lambda case: case.row.door == "query_key")
 @pytest.mark.parametrize("queries", [ww.positions(3, start=6), ww.positions(9, start=20)], ids=["fewer", "as many"])
-def test_keys_that_stand_elsewhere(queries, case):
+def test_keys_at_other_positions(queries, case):
     """All keys handed over at once stand where the keys do, not where the queries do."""
     where, keys = case.build(), ww.positions(9)
     q, k = draw(2, 4, queries.tokens, HEAD_DIM, seed=0), draw(2, 2, 9, HEAD_DIM, seed=1)

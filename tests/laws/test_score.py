@@ -77,7 +77,7 @@ def test_law_12_a_learned_bias_gets_its_gradient_from_every_engine(case):
 
 
 @each(lambda case: case.causal_only)
-def test_what_looks_backward_only_refuses_to_look_ahead(case):
+def test_causal_biases_refuse_later_keys(case):
     with pytest.raises(ww.errors.SettingError, match="causal=False"):
         attend(case.build(), ww.positions(5), causal=False)
 
@@ -117,5 +117,5 @@ def test_law_14_attention_is_finite(dtype, case):
 @each(lambda case: has_table(case) and case.row.distinct_up_to is not None)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("heads", [4, 12])
-def test_law_14_near_distances_are_told_apart(heads, dtype, case):
+def test_law_14_near_distances_differ(heads, dtype, case):
     laws.distinct_over(case.build(dim=192, num_heads=heads).score, case.row.distinct_up_to, dtype)

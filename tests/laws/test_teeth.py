@@ -141,7 +141,7 @@ def test_law_1_a_cache_remembers_its_first_caller():
 
 
 @pytest.mark.compile
-def test_law_1_compile_meets_a_formula_of_the_length():
+def test_law_1_compiling_a_formula_of_the_length():
     """A length that is looked at as a number is compiled anew each time."""
     even = Input(lambda p: torch.full((1, p.tokens, DIM), 1.0 if p.tokens in (5, 13) else 2.0 * (p.tokens in (6, 9))))
     layer = laws.OneLayer(ww.Where(input=even))
@@ -158,7 +158,7 @@ def test_law_2_slots_are_not_positions():
     breaks(laws.decoding_equals_prefill, model(case_of("score", lambda: Bias(by_slot))), ww.positions(6), 3)
 
 
-def test_law_3_places_are_not_positions():
+def test_law_3_slots_are_not_positions():
     small = model(case_of("score", lambda: Bias(by_order)))
     breaks(laws.packed_equals_separate, small, (2, 4))
     padded = model(case_of("input", lambda: Input(lambda p: sinusoid(torch.arange(p.tokens)[None], DIM))))
@@ -205,7 +205,7 @@ def test_law_4_numbers_made_at_construction():
         laws.materialized_equals_built(lambda: ww.Where(input=Made()), ww.positions(9))
 
 
-def test_law_4_parameters_that_are_not_drawn_anew():
+def test_law_4_parameters_that_are_not_reset():
     class Forgetful(ww.InputEncoding):
         def __init__(self) -> None:
             super().__init__()
@@ -243,7 +243,7 @@ def test_law_7_a_gradient_that_is_cut():
     breaks(laws.gradients_are_right, ww.Where(input=Cut()), ww.positions(3), 8, match="finite differences")
 
 
-def test_law_8_a_row_that_knows_its_neighbors():
+def test_law_8_a_row_that_depends_on_its_neighbors():
     summed = Input(lambda p: sinusoid(p.index[0], DIM).cumsum(1))
     breaks(laws.permuting_positions_permutes_rows, summed, torch.tensor([0, 5, 7, 900]))
 
@@ -267,7 +267,7 @@ def test_law_11_a_length_that_grows():
 
 
 @pytest.mark.compile
-def test_law_12_a_formula_that_knows_who_asks():
+def test_law_12_a_formula_that_depends_on_the_caller():
     """The dense table evaluates a formula on axes, FlexAttention on single numbers."""
     two_faced = Bias(lambda queries, keys, b, h, i, j: 1.0 * (i - j) * i.dim() + 0.0 * (b + h))
     breaks(laws.engines_agree, model(case_of("score", lambda: two_faced)), ww.positions(7), "flex")

@@ -58,7 +58,7 @@ def ids() -> Tensor:
 
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
-def test_absent_keys_are_taken_as_transformers_takes_them(model_type: str) -> None:
+def test_absent_keys_have_the_defaults_of_transformers(model_type: str) -> None:
     full = {**CONFIG_MAPPING[model_type]().to_dict(), **UNREADABLE.get(model_type, {})}
     family = find_model_type(model_type)
     names = family.names_of("decoder" if family.parts else None)
@@ -80,14 +80,14 @@ def test_there_and_back(model_type: str) -> None:
 
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
-def test_a_saved_file_says_the_same(model_type: str) -> None:
+def test_a_saved_file_has_the_same_description(model_type: str) -> None:
     """What transformers writes leaves some keys out."""
     config, _, description = built(model_type)
     assert ww.from_huggingface(json.loads(config.to_json_string())) == description
 
 
 @pytest.mark.parametrize("model_type", TURNING)
-def test_queries_and_keys_turn_as_theirs(model_type: str) -> None:
+def test_queries_and_keys_rotate_as_those_of_transformers(model_type: str) -> None:
     """Compared as scores: latent attention and others leave the features in another order after turning."""
     _, _, description = built(model_type)
     if model_type == "roformer":
@@ -109,7 +109,7 @@ def test_queries_and_keys_turn_as_theirs(model_type: str) -> None:
         torch.testing.assert_close(ours, theirs, rtol=0, atol=float(1e-5 * size))
 
 
-def test_roformer_turns_as_theirs() -> None:
+def test_roformer_rotates_as_that_of_transformers() -> None:
     _, model, description = built("roformer")
     q, k = torch.randn(2, 2, 4, TOKENS, 16)
     table = model.roformer.encoder.embed_positions((2, TOKENS))[None, None]

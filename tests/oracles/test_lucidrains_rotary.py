@@ -92,7 +92,7 @@ def test_pin_a_center_that_moves_while_decoding() -> None:
         assert float((turned * cached).sum()) == pytest.approx(at_once(length), abs=1e-4)
 
 
-def test_pin_factors_that_are_infinite_without_a_word() -> None:
+def test_pin_factors_are_silently_infinite() -> None:
     at = torch.tensor([0, 80_000])
     _, scale = xt.RotaryEmbedding(32, use_xpos=True)(at)
     assert not bool((scale**-1).isfinite().all())

@@ -24,7 +24,7 @@ def test_video(dim: int) -> None:
     torch.testing.assert_close(ours, theirs, rtol=0, atol=ANGLES)
 
 
-def test_pin_it_may_leave_nothing_for_an_axis() -> None:
+def test_pin_an_axis_may_get_no_features() -> None:
     """With 8 channels its third axis gets none, without a word: all frames of a video look alike."""
     theirs = PositionalEncoding3D(8)(torch.zeros(1, 2, 2, 5, 8))
     assert torch.equal(theirs[..., :1, :].expand_as(theirs), theirs)

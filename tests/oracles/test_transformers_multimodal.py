@@ -85,7 +85,7 @@ def test_qwen3_vl_is_interleaved(ids: Tensor) -> None:
 
 
 @IDS
-def test_qwen3_5_turns_a_quarter_of_the_head(ids: Tensor) -> None:
+def test_qwen3_5_rotates_a_quarter_of_the_head(ids: Tensor) -> None:
     config = Qwen3_5TextConfig(
         hidden_size=512,
         num_attention_heads=4,

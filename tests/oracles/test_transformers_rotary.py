@@ -69,7 +69,7 @@ def test_llama(head_dim: int, theta: float) -> None:
 
 
 @pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
-def test_gpt_neox_turns_the_first_features(share: float) -> None:
+def test_gpt_neox_rotates_the_first_features(share: float) -> None:
     q, k = queries_and_keys(32)
     cos, sin = neox.GPTNeoXRotaryEmbedding(neox_config(share))(q, torch.arange(LENGTH)[None])
     theirs = neox.apply_rotary_pos_emb(q, k, cos, sin)

@@ -132,7 +132,7 @@ def test_modules(name: str, length: int) -> None:
 
 
 @EACH
-def test_plain_rotary_and_other_scalings_are_not_it(name: str) -> None:
+def test_unscaled_rotary_and_other_scalings_differ(name: str) -> None:
     """Without this, tolerances that are too wide would pass every scaling for every other."""
     parameters, _ = CASES[name]
     length = 3 * EXTENDED
@@ -220,7 +220,7 @@ def test_pin_a_sequence_changes_with_its_neighbors(name: str) -> None:
     assert_same_turns(tuple(x[1:] for x in long), module(torch.zeros(1), ids[1:]), ids[1:], rope)
 
 
-def test_pin_what_was_asked_before_is_remembered() -> None:
+def test_pin_earlier_lengths_are_remembered() -> None:
     """A short sequence after a long one, but not shorter than the trained length, keeps the long one's frequencies."""
     parameters, _ = CASES["dynamic"]
     fresh, used = (llama.LlamaRotaryEmbedding(config_of(parameters, 10_000.0)) for _ in range(2))

@@ -29,7 +29,7 @@ def test_vit_at_another_resolution(new: tuple[int, int]) -> None:
         torch.testing.assert_close(ours(ww.positions(len(tokens[0]))), wanted, rtol=0, atol=1e-6)
 
 
-def test_opt_counts_its_two_rows_beside_max_position_embeddings() -> None:
+def test_opt_has_two_rows_more_than_max_position_embeddings() -> None:
     config = OPTConfig(max_position_embeddings=12)
     theirs = OPTLearnedPositionalEmbedding(config.max_position_embeddings, 16)
     ours = learned(theirs.weight, config.max_position_embeddings, offset=2)

@@ -235,7 +235,7 @@ def test_attention_gradient_by_differences(random: np.random.Generator) -> None:
     assert_is_gradient(d_bias, lambda x: reference.attention(q, k, v, x, mask, 0.3), bias, g)
 
 
-def test_a_query_without_keys_gets_zeros_and_gives_none(random: np.random.Generator) -> None:
+def test_a_query_without_keys_has_zeros_and_no_gradient(random: np.random.Generator) -> None:
     q, k, v, g, bias, mask = attention_case(random)
     assert not reference.attention(q, k, v, bias, mask)[:, 1].any()
     d_q, _, _, d_bias = reference.attention_gradient(g, q, k, v, bias, mask)
@@ -377,6 +377,6 @@ def test_lists_are_as_good_as_arrays(name: str) -> None:
     ],
 )
 @pytest.mark.usefixtures("our_own_checks")
-def test_what_is_wrong_is_said_in_the_references_own_words(call: Callable[[], object], words: str) -> None:
+def test_errors_of_the_reference(call: Callable[[], object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         call()

@@ -123,7 +123,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return results_of(folder), folder
 
 
-def test_the_page_holds_what_the_views_ask(tmp_path: Path, bundle: Path) -> None:
+def test_the_page_contains_what_the_views_request(tmp_path: Path, bundle: Path) -> None:
     folder = made_up_folder(tmp_path, seeds=2)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     path = write_report(folder)
@@ -165,7 +165,7 @@ def cell_of(found: dict[str, float] | None, factor: float, digits: int) -> str:
     return middle if least == greatest else f"{middle} ({least} to {greatest})"
 
 
-def test_every_number_of_the_summary_stands_in_its_place_in_a_table(made: tuple[dict[str, Any], Path]) -> None:
+def test_every_number_of_the_summary_is_in_its_table_cell(made: tuple[dict[str, Any], Path]) -> None:
     data, folder = made
     page, unit = report(folder), data["task"]["unit"]
     form = (100.0, 1) if data["task"]["measure"] == "accuracy" else (1.0, 3)
@@ -209,7 +209,7 @@ def test_what_can_be_scored_without_positions_is_listed(made: tuple[dict[str, An
             assert page.cell(f"By {unit}", name, length) == text
 
 
-def test_every_run_setting_and_verdict_is_told(made: tuple[dict[str, Any], Path]) -> None:
+def test_every_run_setting_and_verdict_is_reported(made: tuple[dict[str, Any], Path]) -> None:
     data, folder = made
     page, found = report(folder), shown(folder)
     for run in data["runs"]:
@@ -227,7 +227,7 @@ def test_every_run_setting_and_verdict_is_told(made: tuple[dict[str, Any], Path]
         assert page.cell("Each claim", verdict.claim, "verdict") == verdict.verdict
 
 
-def test_the_story_stands_beside_the_tutorials_numbers(made: tuple[dict[str, Any], Path]) -> None:
+def test_results_are_compared_with_the_tutorials_numbers(made: tuple[dict[str, Any], Path]) -> None:
     data, folder = made
     page, found = report(folder), shown(folder)
     stories = [run["token_table"] for run in data["runs"] if run["token_table"]]
@@ -265,7 +265,7 @@ def test_the_story_stands_beside_the_tutorials_numbers(made: tuple[dict[str, Any
         assert np.corrcoef(line.along, np.arange(10))[0, 1] > 0, "greater digits to the right"
 
 
-def test_what_positions_are_given_is_told(made: tuple[dict[str, Any], Path]) -> None:
+def test_the_positions_setting_is_reported(made: tuple[dict[str, Any], Path]) -> None:
     data, folder = made
     found, page = shown(folder), report(folder)
     drawn = {name: scheme for name, scheme in data["schemes"].items() if scheme["fingerprint"]}
@@ -299,7 +299,7 @@ def test_hostile_names_stay_text(tmp_path: Path, bundle: Path) -> None:
     assert "unsafe" not in policy
 
 
-def test_a_scheme_without_rows_says_so(tmp_path: Path) -> None:
+def test_a_scheme_without_rows_is_reported_as_such(tmp_path: Path) -> None:
     page = report(made_up_folder(tmp_path / "with", seeds=1))
     assert {page.cell("By arguments", "learned", str(length)) for length in (8, 12, 16, 24, 32)} == {"no row"}
     assert page.cell("By arguments", "learned", "6") != "no row"
@@ -309,7 +309,7 @@ def test_a_scheme_without_rows_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("task", "best"), [("expressions", "alibi"), ("text", "rotary")])
-def test_the_answer_comes_first_and_knows_which_side_is_better(tmp_path: Path, task: str, best: str) -> None:
+def test_the_answer_comes_first_and_names_the_better_side(tmp_path: Path, task: str, best: str) -> None:
     def decide(data: dict[str, Any]) -> None:
         longest = str(data["task"]["lengths"][-1])
         for scheme, score in (("rotary", 0.5), ("alibi", 0.9)):
@@ -332,7 +332,7 @@ def test_the_answer_comes_first_and_knows_which_side_is_better(tmp_path: Path, t
         ((0.9, 0.9, 0.9, 0.9, 0.9), (0.8, 0.99, 0.99, 0.99, 0.3), "Not one holds even at 8."),
     ],
 )
-def test_where_no_scheme_holds_to_the_end_the_answer_says_how_far(
+def test_where_no_scheme_generalizes_to_the_longest_length_the_answer_states_how_far(
     tmp_path: Path, rotary: tuple[float, ...], alibi: tuple[float, ...], words: str
 ) -> None:
     def spoil(data: dict[str, Any]) -> None:
@@ -361,7 +361,7 @@ def test_the_group_that_breaks_first_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_who_moves_and_who_does_not_is_said(tmp_path: Path) -> None:
+def test_which_schemes_change_under_a_shift_is_reported(tmp_path: Path) -> None:
     assert shown(made_up_folder(tmp_path)).sentences.shift == (
         "\u201cnone\u201d, rotary and alibi do not change when every position is shifted; a shift by 1 takes "
         "sinusoidal from 99.0\u00a0% to 60.0\u00a0%; learned has no row for shifted positions."
@@ -475,7 +475,7 @@ def test_what_is_no_results_file_is_refused(tmp_path: Path, text: str) -> None:
         read_results(tmp_path)
 
 
-def test_an_empty_folder_says_what_to_run(tmp_path: Path) -> None:
+def test_an_empty_folder_names_the_command_to_run(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match=r"holds no results\.json.*\n.*whatwhere compare"):
         read_results(tmp_path)
 
@@ -500,7 +500,7 @@ def test_a_damaged_trace_is_refused(tmp_path: Path, bundle: Path) -> None:
         write_report(change(folder, lambda data: data["runs"][0].update(trace="traces/none-0.safetensors")))
 
 
-def test_without_a_page_the_way_out_is_said(tmp_path: Path, bundle: Path) -> None:
+def test_without_a_page_the_error_names_the_way_out(tmp_path: Path, bundle: Path) -> None:
     folder = made_up_folder(tmp_path, schemes=("none",), seeds=1)
     (bundle / "index.html").unlink()
     with pytest.raises(MissingExtra, match="make page"):
@@ -508,7 +508,7 @@ def test_without_a_page_the_way_out_is_said(tmp_path: Path, bundle: Path) -> Non
     assert not (folder / "report.html").exists()
 
 
-def test_tables_beyond_the_room_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_beyond_the_size_limit_are_omitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from whatwhere.studio.api import replay
 
     session = Session.open(made_up_folder(tmp_path, seeds=1))
@@ -557,14 +557,14 @@ def test_an_order_is_claimed_where_the_seeds_show_it_alone(
     assert ("hint" in headline(results)) == bool(caution)
 
 
-def test_a_comparison_of_ones_own_scheme_has_no_command(tmp_path: Path) -> None:
+def test_a_comparison_of_a_custom_scheme_has_no_command(tmp_path: Path) -> None:
     folder = change(made_up_folder(tmp_path, seeds=1), lambda data: data.update(command=None))
     found = shown(folder)
     assert found.reproduction.command is None
     assert "whatwhere.compare again in Python" in found.sentences.repeat
 
 
-def test_compare_goes_on_without_a_page(tmp_path: Path, bundle: Path) -> None:
+def test_compare_continues_without_a_page(tmp_path: Path, bundle: Path) -> None:
     words = [
         "compare",
         "none",

@@ -113,7 +113,7 @@ def test_rows_of_a_long_table_are_chosen() -> None:
     assert len(printed(Section("s", "t", [Table("", ["row"], rows, shorten="never")]), rows=4).split()) == 52
 
 
-def test_a_terminal_without_blocks_gets_plain_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_without_block_characters_gets_ascii_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     for encoding, char in (("utf-8", "█"), ("ascii", "#")):
         monkeypatch.setattr(terminal.sys, "stdout", type("Out", (), {"encoding": encoding})())
         shown = printed(Section("s", "t", [Table("", ["row"], [["a"]], bars=[0.7])]))

@@ -202,11 +202,11 @@ def test_the_numbers_are_those_of_the_table(page: str, hostile: Path) -> None:
     assert (first[0], first[2]) == ("1", f"{100 * spread[0] / spread.sum():.1f}\u00a0%")
 
 
-def test_the_same_checkpoint_gives_the_same_page(page: str, hostile: Path, tmp_path: Path) -> None:
+def test_the_same_checkpoint_makes_the_same_page(page: str, hostile: Path, tmp_path: Path) -> None:
     assert written(hostile, tmp_path / "again.html").read_text(encoding="utf-8") == page
 
 
-def test_the_page_shows_what_was_found(hostile: Path, tmp_path: Path) -> None:
+def test_the_page_shows_the_findings(hostile: Path, tmp_path: Path) -> None:
     """An inspection that was made before is written as it is; no other sections are computed."""
     checkpoint = Checkpoint.open(hostile)
     found = inspect(checkpoint, ["sizes", "norms"], seed=3)
@@ -255,7 +255,7 @@ def test_without_a_bundle_it_is_refused_before_the_work(tmp_path: Path, monkeypa
 # The command
 
 
-def test_the_command_prints_what_was_found(hostile: Path) -> None:
+def test_the_command_prints_the_findings(hostile: Path) -> None:
     status, out, err = whatwhere("inspect", hostile)
     assert (status, err) == (0, "")
     assert "400 tokens × 256, 64 learned positions" in out
@@ -267,7 +267,7 @@ def test_the_command_prints_what_was_found(hostile: Path) -> None:
         assert f"\n{title}\n" in out
 
 
-def test_the_command_gives_json(hostile: Path) -> None:
+def test_the_command_prints_json(hostile: Path) -> None:
     status, out, _ = whatwhere("inspect", hostile, "--json", "--sections", "sizes, norms", "--seed", "3")
     assert status == 0
     data = json.loads(out)
@@ -295,7 +295,7 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
         (["model.pt"], "allow-pickle|allow_pickle"),
     ],
 )
-def test_bad_input_is_told_in_words(
+def test_bad_input_is_an_error_in_words(
     words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

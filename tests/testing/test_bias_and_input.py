@@ -89,7 +89,7 @@ def test_a_broken_bias_fails_by_the_law_that_it_breaks(name):
 
 @pytest.mark.parametrize("num_heads", [8, 12])
 @pytest.mark.parametrize("causal", [True, False])
-def test_own_alibi(num_heads, causal):
+def test_the_alibi_of_whatwhere_passes(num_heads, causal):
     alibi = ww.ALiBi(num_heads)
     report = check_bias(
         lambda q, k, dtype=None: alibi(q, k, dtype=dtype)[0], num_heads, expected="alibi", causal=causal, module=alibi
@@ -154,7 +154,7 @@ def test_a_bias_that_remembers_shapes():
     assert failed(report) == {"call order"}
 
 
-def test_a_function_without_a_signature_is_tried_all_the_same():
+def test_a_function_without_a_signature_is_checked():
     report = check_bias(torch.add, 1, max_length=2001)
     assert "it raised RuntimeError: The size of tensor a (20)" in report["finite"].note
 
@@ -212,7 +212,7 @@ def test_sums_and_caches_fail_their_own_law_too():
 
 
 @pytest.mark.parametrize("layout", ["interleaved", "half", "tensor2tensor"])
-def test_own_sinusoid(layout):
+def test_the_sinusoid_of_whatwhere_passes(layout):
     encoding = ww.Sinusoidal(DIM, theta=500.0, layout=layout)
     report = check_input_encoding(lambda p: encoding(p)[0], DIM, layout=layout, theta=500.0, module=encoding)
     report.require()

@@ -132,7 +132,7 @@ def test_caches_and_writing_fail_their_own_law_too():
 
 
 @pytest.mark.parametrize("options", [{}, {"interleaved": True}, {"rotary_dim": 8}, {"theta": 5e5, "rotary_dim": 2}])
-def test_own_rotary(options):
+def test_the_rotary_of_whatwhere_passes(options):
     rope = ww.Rotary(DIM, **options)
     queries, keys = (lambda x, p, n=n: rope(x, x, p)[n] for n in (0, 1))
     report = check_rotary(queries, DIM, keys=keys, module=rope, **options)
@@ -171,7 +171,7 @@ BROKEN_KEYS = {
 
 
 @pytest.mark.parametrize("name", BROKEN_KEYS)
-def test_keys_that_are_not_rotated_as_queries_are_found(name):
+def test_keys_that_are_not_rotated_as_queries_are_detected(name):
     """One function is tried on queries alone, and says so."""
     fn, laws = BROKEN_KEYS[name]
     alone = check_rotary(rotate, DIM)
@@ -211,7 +211,7 @@ class Stored(nn.Module):
         return rotary.rotate(x, angles.cos().float()[None, None], angles.sin().float()[None, None], False)
 
 
-def test_a_module_is_converted_and_given_back():
+def test_a_module_is_converted_and_restored():
     module = Stored()
     kept = module.frequencies
     report = check_rotary(module, DIM, module=module, max_length=5001)
@@ -223,7 +223,7 @@ def test_a_module_is_converted_and_given_back():
 # Reports, and what is refused
 
 
-def test_a_report_tells_the_place_the_size_and_why():
+def test_a_report_names_the_position_the_size_and_the_reason():
     report = check_rotary(BROKEN_ROTARY["float32"][0], DIM, max_length=200_001)
     finding = report["far"]
     assert (finding.first, finding.unit, finding.outcome) == (131_061, "position", "fails")

@@ -48,7 +48,7 @@ def test_a_number_is_the_deviation_of_a_normal():
     assert abs(float(weight.std()) / 0.15 - 1) < 0.01
 
 
-def test_reset_draws_anew_and_keeps_the_padding_row_zero():
+def test_reset_initializes_anew_and_keeps_the_padding_row_zero():
     table = ww.TokenEmbedding(10, 4, padding_idx=3)
     before = table.weight.detach().clone()
     table.reset_parameters()
@@ -132,14 +132,14 @@ def test_repeated_tokens_are_summed_in_float32(dtype):
     assert table.weight.grad.tolist() == [[4096], [0]]
 
 
-def test_pytorch_sums_them_in_bfloat16():
+def test_pytorch_sums_gradients_in_bfloat16():
     # The reason for our own backward: should this fail, PyTorch has mended it.
     weight = torch.ones(2, 1, dtype=torch.bfloat16, requires_grad=True)
     F.embedding(torch.zeros(4096, dtype=torch.int64), weight).sum().backward()
     assert weight.grad.tolist() == [[256], [0]]
 
 
-def test_the_gradient_is_the_sum_over_all_places_of_a_token():
+def test_the_gradient_is_the_sum_over_all_slots_of_a_token():
     table = ww.TokenEmbedding(4, 3, dtype=torch.float64)
     ids = torch.tensor([[1, 3, 1], [1, 0, 3]])
     upstream = torch.randn(2, 3, 3, dtype=torch.float64)
@@ -152,7 +152,7 @@ def test_the_gradient_is_the_sum_over_all_places_of_a_token():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_the_low_precision_lookup_gives_the_rows_as_they_are(dtype):
+def test_the_low_precision_lookup_returns_rows_unchanged(dtype):
     weight = torch.randn(5, 3).to(dtype)
     index = torch.tensor([[4, 0], [0, 2]])
     assert torch.equal(lookup(weight, index), weight[index])
@@ -168,7 +168,7 @@ def test_the_low_precision_lookup_passes_a_gradient_per_sample():
     assert gradients[..., 0].tolist() == [[2, 0, 0], [0, 1, 1]]
 
 
-def test_from_weight_holds_the_given_values_and_shares_them():
+def test_from_weight_shares_the_given_values():
     weight = torch.tensor([[0.1, 0.2], [0.4, 0.5], [0.7, 0.8]])
     table = ww.TokenEmbedding.from_weight(weight)
     assert torch.equal(table(torch.tensor([2, 0])), weight[[2, 0]])
@@ -177,14 +177,14 @@ def test_from_weight_holds_the_given_values_and_shares_them():
     assert table.weight[1, 0].item() == 9
 
 
-def test_from_weight_with_padding_leaves_the_given_tensor_alone():
+def test_from_weight_with_padding_does_not_change_the_given_tensor():
     weight = torch.ones(3, 2)
     table = ww.TokenEmbedding.from_weight(weight, padding_idx=1)
     assert table.weight.tolist() == [[1, 1], [0, 0], [1, 1]]
     assert weight.tolist() == [[1, 1], [1, 1], [1, 1]]
 
 
-def test_a_frozen_table_is_kept_from_training():
+def test_a_frozen_table_is_not_trained():
     table = ww.TokenEmbedding.from_weight(torch.ones(3, 2, dtype=torch.bfloat16), freeze=True)
     assert not table.weight.requires_grad
     assert table.weight.dtype == torch.bfloat16
@@ -212,7 +212,7 @@ def test_extra_repr_shows_the_settings():
 
 
 @pytest.mark.parametrize(("bad", "place"), [(7, (0, 2)), (-1, (1, 0))])
-def test_the_error_names_the_id_its_place_and_the_vocabulary(bad, place):
+def test_the_error_names_the_id_its_index_and_the_vocabulary(bad, place):
     ids = torch.zeros(2, 3, dtype=torch.int64)
     ids[place] = bad
     with pytest.raises(ww.errors.TokenError) as caught:

@@ -163,7 +163,7 @@ def test_a_table_of_sixteen_bits_is_its_master_rounded(dtype, step):
     assert ((low.detach().double() - exact).abs() > 4 * bound).any()
 
 
-def test_a_table_of_sixteen_bits_that_somebody_writes_to_is_what_they_wrote():
+def test_values_written_to_a_table_of_sixteen_bits_are_kept():
     table = TokenEmbedding.from_weight(drawn(V, D).bfloat16())
     optimizer = RowAdamW(table, lr=1e-6, weight_decay=0.0)
     for value in (1.0, -3.0):
@@ -183,7 +183,7 @@ def test_a_table_of_float64():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_twin_and_kernel_train_alike_to_the_bit(dtype):
+def test_kernels_and_pytorch_train_equally_to_the_bit(dtype):
     tables = []
     for plainly in (False, True):
         with ww.pytorch_only() if plainly else nullcontext():
@@ -205,7 +205,7 @@ def test_twin_and_kernel_train_alike_to_the_bit(dtype):
     ups=st.lists(st.floats(0, 1), min_size=4, max_size=4),
     seed=st.integers(0, 1000),
 )
-def test_it_is_dense_adamw_whatever_the_settings(lr, beta1, beta2, eps, weight_decay, size, ups, seed):
+def test_it_equals_dense_adamw_for_all_settings(lr, beta1, beta2, eps, weight_decay, size, ups, seed):
     """To twice the error of dense float32 and a few roundings of the largest weight.
 
     Rates go up and down and stand still. What dense AdamW makes NaN without eps is left out.
@@ -629,7 +629,7 @@ def test_a_second_derivative_of_the_table_is_refused():
 # Saving, loading, copying.
 
 
-def test_its_state_goes_to_dense_adamw_and_back():
+def test_its_state_loads_into_dense_adamw_and_back():
     """Continued by the other, and again by the first, equals what none has interrupted."""
     race, ids = Race(drawn(V, D), warm_up_and_cosine, **OPTIONS), batches(60)
     state_of_rows = state_of_dense = {}
@@ -657,7 +657,7 @@ def test_its_state_goes_to_dense_adamw_and_back():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_a_saved_training_goes_on_to_the_bit(dtype):
+def test_a_saved_training_resumes_to_the_bit(dtype):
     def begun() -> tuple[TokenEmbedding, RowAdamW]:
         table = TokenEmbedding.from_weight(0.02 * drawn(V, D).to(dtype))
         return table, RowAdamW(table, **OPTIONS)
@@ -918,7 +918,7 @@ def test_ids_of_any_shape_and_type():
     race.rows.step()
 
 
-def test_the_next_optimizer_takes_over():
+def test_the_next_optimizer_replaces_the_last():
     """With all rows up to date; the one before says that it is out."""
     race = Race(drawn(V, D), **OPTIONS)
     race.run(10)
@@ -930,7 +930,7 @@ def test_the_next_optimizer_takes_over():
     other.step()
 
 
-def test_a_table_says_that_its_gradient_is_sparse_while_it_is():
+def test_a_table_reports_its_sparse_gradient():
     table = TokenEmbedding(V, D)
     assert not table.sparse
     optimizer = RowAdamW(table)

@@ -28,7 +28,7 @@ def test_an_unknown_word_becomes_unk():
     assert tokenizer.token_to_id("[UNK]") == 0
 
 
-def test_rare_words_are_left_out_first():
+def test_rare_words_are_dropped_first():
     tokenizer = text.train("word", "a a a b b c", vocab_size=3)
     assert sorted(tokenizer.get_vocab()) == ["[UNK]", "a", "b"]
     assert tokenizer.encode("a b c").tokens == ["a", "b", "[UNK]"]
@@ -48,7 +48,7 @@ def test_character_takes_each_character():
     assert tokenizer.decode(tokenizer.encode("ab\n ba").ids) == "ab\n ba"
 
 
-def test_bpe_merges_what_stands_together_often():
+def test_bpe_merges_frequent_pairs():
     tokens = BPE.encode("lowest newest").tokens
     assert len(tokens) < len("lowest newest")
     assert BPE.get_vocab_size() <= 280
@@ -64,7 +64,7 @@ def test_byte_ids_are_the_bytes(content):
 
 @few
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_bpe_gives_every_text_back(content):
+def test_bpe_decodes_to_the_same_text(content):
     assert BPE.decode(BPE.encode(content).ids) == content
 
 
@@ -100,7 +100,7 @@ def test_words_numbers_a_text_by_first_appearance():
     assert text.encode(text.words("The cat the mat", lowercase=True), "The cat the mat")[0] == [0, 1, 0, 2]
 
 
-def test_encode_names_the_first_word_that_is_not_known():
+def test_encode_names_the_first_unknown_word():
     with pytest.raises(ww.errors.TextError) as caught:
         text.encode(text.from_vocabulary({"the": 0, "cat": 1}), "the black dog")
     assert "'black'" in str(caught.value)

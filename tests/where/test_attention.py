@@ -81,7 +81,7 @@ def test_a_further_mask_limits_what_is_seen(name, engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", WHERES)
-def test_decoding_with_a_cache_gives_what_the_whole_sequence_gave(name, engine):
+def test_cached_decoding_matches_the_full_forward_pass(name, engine):
     where = WHERES[name](4)
     q, k, v = draw((2, 4, 7, 8), (2, 2, 7, 8), (2, 2, 7, 8))
     p = ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1]]))
@@ -259,7 +259,7 @@ def _watch(monkeypatch):
     return calls
 
 
-def test_a_plain_run_uses_the_causal_kernel(monkeypatch):
+def test_consecutive_positions_use_the_causal_kernel(monkeypatch):
     calls = _watch(monkeypatch)
     (q,) = draw((1, 2, 5, 8))
     ww.Where().at(ww.positions(5)).attention(q, q, q)
@@ -279,7 +279,7 @@ def test_a_plain_run_uses_the_causal_kernel(monkeypatch):
     ],
     ids=["step", "chunk", "grown cache", "two rulers", "packed", "padded", "gaps"],
 )
-def test_nothing_else_is_ever_causal_by_the_kernel(queries, keys, monkeypatch):
+def test_other_positions_never_use_the_causal_kernel(queries, keys, monkeypatch):
     calls = _watch(monkeypatch)
     p = ww.positions(5)
     here = ww.Where().at(queries(p), keys(p))
@@ -353,7 +353,7 @@ def test_queries_may_be_wider_than_their_cache(name, engine):
 @pytest.mark.parametrize("engine", ["auto", "dense", "sdpa", "flex"])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
 @pytest.mark.usefixtures("our_own_checks")
-def test_what_holds_no_real_numbers_is_refused(dtype, engine):
+def test_tensors_of_no_real_numbers_are_refused(dtype, engine):
     q = torch.ones(1, 2, 3, 8, dtype=dtype)
     with pytest.raises(ww.errors.ShapeError, match="floating-point"):
         ww.Where().at(ww.positions(3)).attention(q, q, q, engine=engine)
@@ -376,7 +376,7 @@ NOBODY = ww.Positions.from_mask(torch.zeros(0, 3, dtype=torch.int64))
 )
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.usefixtures("our_own_checks")
-def test_an_empty_batch_attends_beside_positions_of_one_sequence(where, swapped, engine):
+def test_an_empty_batch_attends_with_positions_of_one_sequence(where, swapped, engine):
     """Positions of one sequence stand for any number of like ones, also for none; tensors do not."""
     one = ww.Positions.from_mask(torch.tensor([[0, 1, 1]]))
     here = where.at(NOBODY, one) if swapped else where.at(one, NOBODY)
@@ -388,7 +388,7 @@ def test_an_empty_batch_attends_beside_positions_of_one_sequence(where, swapped,
 
 
 @pytest.mark.usefixtures("our_own_checks")
-def test_a_scaling_by_length_serves_an_empty_batch_beside_one_sequence():
+def test_a_scaling_by_length_supports_an_empty_batch_with_one_sequence():
     where = ww.Where(query_key=ww.Rotary(8, scaling=ww.scaling.DynamicNTK(2.0, 100)))
     none = torch.ones(0, 2, 3, 8)
     q, k = where.at(ww.positions(3), NOBODY).query_key(none, none)

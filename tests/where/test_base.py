@@ -70,14 +70,14 @@ def test_schemes_are_final(scheme):
     assert scheme.__final__
 
 
-def test_an_input_scheme_of_ones_own_stands_in_the_layer():
+def test_a_custom_input_scheme_works_in_the_layer():
     layer = ww.InputLayer(5, 4, input=Ramp(4))
     ids = torch.zeros(1, 3, dtype=torch.int64)
     added = layer(ids, ww.positions(3, start=2)) - layer.tokens.weight[0]
     assert torch.allclose(added, torch.tensor([2.0, 3.0, 4.0])[:, None].expand(1, 3, 4), atol=1e-6)
 
 
-def test_a_map_of_ones_own_is_bound_once_for_like_positions():
+def test_a_custom_map_is_bound_once_for_equal_positions():
     scheme = Stretch(4)
     q = torch.ones(1, 2, 3, 4)
     mapped_q, mapped_k = scheme(q, q, ww.positions(3))
@@ -86,7 +86,7 @@ def test_a_map_of_ones_own_is_bound_once_for_like_positions():
     assert torch.allclose(mapped_k[0, 0, :, 0], torch.tensor([1, 1 / 2, 1 / 3]))
 
 
-def test_a_map_of_ones_own_is_bound_twice_for_two_places():
+def test_a_custom_map_is_bound_twice_for_two_positions():
     scheme = Stretch(4)
     mapped_q, mapped_k = scheme(
         torch.ones(1, 2, 1, 4), torch.ones(1, 2, 3, 4), ww.positions(1, start=2), torch.arange(3)
@@ -113,7 +113,7 @@ def test_a_bias_is_written_once_and_tabulated():
                 assert table[b, h, i].tolist() == [1000 * h + 10 * (4 + i) + first + j for j in range(3)]
 
 
-def test_keys_stand_where_the_queries_do_unless_said_otherwise():
+def test_keys_have_the_positions_of_the_queries_by_default():
     p = torch.tensor([3, 1])
     assert Sum(1)(p)[0, 0].tolist() == [[33, 31], [13, 11]]
 
@@ -123,7 +123,7 @@ def test_causal_folds_in_the_mask_of_the_positions():
     assert table[0, 0].tolist() == [[10, 11, -torch.inf]]
 
 
-def test_a_bias_that_looks_backward_only_is_not_asked_about_later_keys():
+def test_a_causal_bias_is_not_evaluated_for_later_keys():
     class Backward(Sum):
         causal_only = True
 
@@ -137,7 +137,7 @@ def test_a_bias_that_looks_backward_only_is_not_asked_about_later_keys():
     assert ww.Where(score=scheme).at(p).attention(q, q, q).shape == q.shape
 
 
-def test_a_bias_has_no_gates_unless_it_says_so():
+def test_a_bias_has_no_gates_by_default():
     assert Sum(1).gates(torch.zeros(1, 2, 4)) is None
 
 

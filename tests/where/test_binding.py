@@ -140,7 +140,7 @@ def test_new_rows_of_a_cache_rotate_by_the_positions_of_the_queries():
     assert torch.equal(rotated[1], rope(k, k, p[5:])[1])
 
 
-def test_plain_numbers_are_taken_as_positions():
+def test_numbers_are_accepted_as_positions():
     rope = ww.Rotary(4)
     (q,) = draw((2, 2, 3, 4))
     ids = torch.tensor([[4, 5, 6], [0, 1, 2]])
@@ -159,14 +159,14 @@ def test_each_distinct_scheme_is_bound_once_for_all_layers():
     assert (shared.times, own.times, len(mapped.bound)) == (1, 1, 1)
 
 
-def test_bind_gives_one_here_a_layer_in_order():
+def test_bind_returns_one_here_per_layer_in_order():
     wheres = [ww.Where(query_key=ww.Rotary(4)), ww.Where(), ww.Where(score=ww.ALiBi(2))]
     heres = ww.bind(iter(wheres), ww.positions(3))
     assert [here.where for here in heres] == wheres
     assert all(here.queries is heres[0].queries and here.keys is here.queries for here in heres)
 
 
-def test_the_layers_of_a_mixture_stay_apart():
+def test_the_layers_of_a_mixture_do_not_share_tables():
     p = ww.positions(4)
     (q,) = draw((1, 2, 4, 4))
     wheres = [ww.Where(), ww.Where(score=ww.ALiBi(2)), ww.Where(score=Counted(2))]
@@ -177,7 +177,7 @@ def test_the_layers_of_a_mixture_stay_apart():
     assert not torch.allclose(together[1], together[2])
 
 
-def test_causal_and_not_causal_are_kept_apart():
+def test_causal_and_bidirectional_tables_are_cached_separately():
     here = ww.Where(score=ww.ALiBi(2)).at(ww.positions(4))
     (q,) = draw((1, 2, 4, 4))
     first = here.attention(q, q, q)
@@ -187,7 +187,7 @@ def test_causal_and_not_causal_are_kept_apart():
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_scale_a_scheme_asks_for_is_the_softmax_scale(engine):
+def test_the_scale_of_a_scheme_is_the_softmax_scale(engine):
     where = ww.Where(query_key=Unscaled(4, 1.0))
     q, k, v = draw((1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4))
     here = where.at(ww.positions(3))
@@ -196,7 +196,7 @@ def test_the_scale_a_scheme_asks_for_is_the_softmax_scale(engine):
     assert torch.allclose(here.attention(q, k, v, engine=engine), expected, atol=1e-6)
 
 
-def test_two_schemes_may_ask_for_the_same_scale_only():
+def test_two_schemes_must_agree_on_the_scale():
     assert ww.Where(query_key=Unscaled(4, 2.0), score=Counted(2, scale=2.0)).scale == 2.0
     with pytest.raises(ww.errors.SettingError) as caught:
         ww.Where(query_key=Unscaled(4, 2.0), score=Counted(2, scale=1.0))
@@ -359,7 +359,7 @@ def test_what_does_not_fit_a_door_is_refused(make, parts):
     assert all(part in str(caught.value) for part in parts), str(caught.value)
 
 
-def test_a_number_is_a_number_of_positions_wherever_positions_are_taken():
+def test_an_integer_is_a_number_of_positions_everywhere():
     q, k, v = draw((1, 2, 9, 4), (1, 2, 9, 4), (1, 2, 9, 4))
     p, where = ww.positions(9), ww.Where(ROTARY, ALIBI)
     here, same = where.at(p), where.at(9)

@@ -26,7 +26,7 @@ def test_a_row_builds_a_scheme_at_its_door(row):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_learned_says_whether_there_are_parameters(row):
+def test_learned_is_true_where_there_are_parameters(row):
     where = ww.scheme(row.name, dim=16, num_heads=2, max_length=32)
     assert bool(list(where.parameters())) == row.learned
 
@@ -50,7 +50,7 @@ def test_a_row_names_its_source(row):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_any_length_says_whether_there_is_an_end(row):
+def test_any_length_is_true_where_there_is_no_maximum(row):
     where = ww.scheme(row.name, dim=16, num_heads=2, max_length=4)
     far = ww.positions(2, start=1000)
     q = torch.ones(1, 2, 2, 8)
@@ -89,7 +89,7 @@ def test_every_final_scheme_of_the_package_has_a_row():
     assert public == built
 
 
-def test_sizes_go_where_they_belong():
+def test_sizes_are_passed_to_the_parameters_that_need_them():
     assert ww.scheme("sinusoidal", dim=24, num_heads=2, max_length=5).input.dim == 24
     learned = ww.scheme("learned", dim=24, num_heads=2, max_length=5).input
     assert (learned.dim, learned.max_length) == (24, 5)
@@ -97,13 +97,13 @@ def test_sizes_go_where_they_belong():
     assert ww.scheme("alibi", dim=24, num_heads=3, max_length=5).score.num_heads == 3
 
 
-def test_options_reach_the_scheme():
+def test_options_are_passed_to_the_scheme():
     where = ww.scheme("rotary", dim=16, num_heads=2, max_length=5, theta=5e5, interleaved=True)
     assert (where.query_key.theta, where.query_key.interleaved) == (5e5, True)
 
 
 @pytest.mark.parametrize("name", ["rotary+alibi", " rotary + alibi ", "alibi+rotary"])
-def test_a_mixture_takes_one_scheme_a_door(name):
+def test_a_mixture_has_at_most_one_scheme_per_door(name):
     where = ww.scheme(name, dim=16, num_heads=2, max_length=5)
     assert {door: type(scheme) for door, scheme in in_use(where).items()} == {"query_key": ww.Rotary, "score": ww.ALiBi}
 

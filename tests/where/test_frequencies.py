@@ -100,7 +100,7 @@ def test_sinusoid_takes_any_batch(shape):
 
 @few
 @given(st.integers(-50, 5000), st.integers(0, 5000), st.sampled_from(LAYOUTS))
-def test_offset_map_moves_every_position_alike(k, p, layout):
+def test_offset_map_shifts_every_position_equally(k, p, layout):
     p = max(p, -k)
     before, after = sinusoid(torch.tensor([p, p + k]), 12, layout=layout).double()
     matrix = offset_map(k, 12, layout=layout)

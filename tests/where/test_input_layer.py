@@ -44,20 +44,20 @@ def test_scale_multiplies_the_token_and_not_the_position():
     ],
     ids=["start", "packed", "left padding", "tensor", "one row", "number"],
 )
-def test_positions_as_they_come(given, index):
+def test_positions_of_every_type(given, index):
     scheme = ww.Learned(8, 64)
     layer = ww.InputLayer(10, 8, input=scheme)
     assert torch.equal(layer(IDS, given), layer.tokens.weight[IDS] + scheme.weight[torch.tensor(index)])
 
 
-def test_a_here_bound_by_the_model_serves():
+def test_a_here_bound_by_the_model_is_accepted():
     scheme = ww.Sinusoidal(8)
     layer = ww.InputLayer(10, 8)
     here = ww.Where(input=scheme, score=ww.ALiBi(2)).at(ww.positions(3, start=9))
     assert torch.equal(layer(IDS, here), layer.tokens.weight[IDS] + scheme(ww.positions(3, start=9)))
 
 
-def test_a_here_of_the_layers_own_scheme_serves():
+def test_a_here_of_the_same_input_scheme_is_accepted():
     scheme = ww.Learned(8, 16)
     layer = ww.InputLayer(10, 8, input=scheme)
     for where in (layer.where, ww.Where(input=scheme, query_key=ww.Rotary(4))):
@@ -83,7 +83,7 @@ def test_both_tables_are_parameters_and_get_gradients():
     assert layer.where.input.weight.grad[:, 0].tolist() == [2, 2, 2, 0, 0]
 
 
-def test_reset_draws_both_tables_anew():
+def test_reset_initializes_both_tables():
     layer = ww.InputLayer(10, 8, input=ww.Learned(8, 5), padding_idx=3)
     before = {name: value.detach().clone() for name, value in layer.named_parameters()}
     layer.reset_parameters()
@@ -92,21 +92,21 @@ def test_reset_draws_both_tables_anew():
     assert moved["where.input.weight"] == [True] * 5
 
 
-def test_reset_serves_schemes_without_parameters_too():
+def test_reset_accepts_schemes_without_parameters():
     layer = ww.InputLayer(10, 8, input=ww.Sinusoidal(8))
     before = layer.tokens.weight.detach().clone()
     layer.reset_parameters()
     assert not torch.equal(layer.tokens.weight, before)
 
 
-def test_settings_reach_the_token_table():
+def test_settings_are_passed_to_the_token_table():
     layer = ww.InputLayer(10, 8, init="torch", scale=2.0, padding_idx=1, device="meta", dtype=torch.float64)
     table = layer.tokens
     assert (table.init, table.scale, table.padding_idx) == ("torch", 2.0, 1)
     assert (table.weight.device.type, table.weight.dtype) == ("meta", torch.float64)
 
 
-def test_a_bfloat16_table_gives_bfloat16_vectors():
+def test_a_bfloat16_table_returns_bfloat16_vectors():
     layer = ww.InputLayer(10, 8, input=ww.Sinusoidal(8), dtype=torch.bfloat16)
     x = layer(IDS)
     exact = layer.tokens.weight[IDS].float() + layer.where.input(ww.positions(3))
@@ -114,7 +114,7 @@ def test_a_bfloat16_table_gives_bfloat16_vectors():
     assert torch.equal(x, exact.bfloat16())
 
 
-def test_no_tokens_give_no_vectors():
+def test_an_empty_sequence_has_no_vectors():
     layer = ww.InputLayer(10, 8, input=ww.Learned(8, 5))
     assert layer(torch.zeros(2, 0, dtype=torch.int64)).shape == (2, 0, 8)
 

@@ -72,14 +72,14 @@ def test_a_sinusoid_may_start_later():
         ww.Sinusoidal(8, offset=-1)
 
 
-def test_positions_alike_give_one_row_of_the_batch():
+def test_shared_positions_have_one_batch_row():
     for scheme in (ww.Sinusoidal(8), ww.Learned(8, 16)):
         assert scheme(ww.positions(3)).shape == (1, 3, 8)
         assert scheme(torch.arange(3)).shape == (1, 3, 8)
         assert scheme(torch.zeros(2, 3, dtype=torch.int64)).shape == (2, 3, 8)
 
 
-def test_learned_rows_are_drawn_by_their_deviation():
+def test_learned_rows_are_initialized_with_their_std():
     torch.manual_seed(0)
     for std in (0.02, 0.5):
         weight = ww.Learned(200, 300, std=std).weight.detach()
@@ -87,7 +87,7 @@ def test_learned_rows_are_drawn_by_their_deviation():
         assert abs(float(weight.std()) / std - 1) < 0.015
 
 
-def test_learned_gives_the_row_of_each_position():
+def test_learned_returns_the_row_of_each_position():
     scheme = ww.Learned(4, 10)
     p = ww.positions(3, start=torch.tensor([7, 0]))
     assert torch.equal(scheme(p), scheme.weight[torch.tensor([[7, 8, 9], [0, 1, 2]])])
@@ -105,14 +105,14 @@ def test_learned_has_a_device_and_a_dtype():
     assert scheme(ww.positions(3, device="meta")).shape == (1, 3, 4)
 
 
-def test_learned_takes_a_slice_of_a_longer_ruler():
+def test_learned_accepts_a_slice_of_longer_positions():
     scheme = ww.Learned(4, 10)
     assert torch.equal(scheme(ww.positions(1000)[3:10]), scheme.weight[None, 3:10])
     drawn = ww.Positions.randomized(4, max_length=10)
     assert torch.equal(scheme(drawn), scheme.weight[drawn.index[0]])
 
 
-def test_learned_is_drawn_anew():
+def test_learned_is_reset():
     scheme = ww.Learned(4, 10)
     before = scheme.weight.detach().clone()
     scheme.reset_parameters()
@@ -133,7 +133,7 @@ def turn(a, b, angle):
 
 @pytest.mark.parametrize("interleaved", [True, False])
 @pytest.mark.parametrize("rotary_dim", [2, 4, 6])
-def test_rotary_turns_the_pairs_of_its_layout_and_no_others(interleaved, rotary_dim):
+def test_rotary_rotates_the_pairs_of_its_layout_and_no_others(interleaved, rotary_dim):
     generator = torch.Generator().manual_seed(0)
     q = torch.randn(1, 1, 1, 6, generator=generator)
     turned, _ = ww.Rotary(6, 100.0, interleaved=interleaved, rotary_dim=rotary_dim)(q, q, torch.tensor([7]))
@@ -145,7 +145,7 @@ def test_rotary_turns_the_pairs_of_its_layout_and_no_others(interleaved, rotary_
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
-def test_rotary_turns_in_float32_at_least_and_keeps_the_dtype(dtype):
+def test_rotary_rotates_in_float32_at_least_and_keeps_the_dtype(dtype):
     generator = torch.Generator().manual_seed(0)
     q = torch.randn(1, 2, 50, 8, generator=generator).to(dtype)
     turned, _ = ww.Rotary(8)(q, q, ww.positions(50, start=9000))
@@ -169,7 +169,7 @@ def test_rotary_shows_its_frequencies_in_float64():
     assert made.tolist() == pytest.approx([1.0, 0.1])
 
 
-def test_a_head_may_be_odd_where_only_a_part_turns():
+def test_a_head_may_be_odd_where_only_a_part_rotates():
     assert ww.Rotary(5, rotary_dim=4).rotary_dim == 4
 
 
@@ -203,7 +203,7 @@ def test_alibi_is_minus_slope_times_distance():
             assert table[0, h, i].tolist() == [-slope * abs(4 + i - j) for j in range(5)]
 
 
-def test_alibi_takes_slopes_of_ones_own():
+def test_alibi_accepts_custom_slopes():
     alibi = ww.ALiBi(2, slopes=[1.0, 0.25])
     assert alibi.slopes.tolist() == [1.0, 0.25]
     assert alibi(ww.positions(3))[0, :, 2].tolist() == [[-2, -1, 0], [-0.5, -0.25, 0]]
@@ -224,7 +224,7 @@ def test_alibi_causal_folds_the_mask_in():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
-def test_alibi_in_a_dtype_never_turns_a_distance_into_infinity(dtype):
+def test_alibi_in_a_dtype_is_never_infinite(dtype):
     table = ww.ALiBi(2)(ww.positions(1, start=10**8), ww.positions(2), dtype=dtype)
     assert table.dtype == dtype
     assert bool(table.isfinite().all())

@@ -189,7 +189,7 @@ def test_words_of_the_packaged_model_are_those_of_its_own_tokenizer(minilm: Path
     assert words == right.convert_ids_to_tokens(range(len(right)))
 
 
-def test_added_tokens_beside_a_vocabulary(tmp_path: Path) -> None:
+def test_added_tokens_in_a_file_of_their_own(tmp_path: Path) -> None:
     files = {"vocab__json": b'{"a": 0, "b": 1}', "added_tokens__json": b'{"<pad>": 4}'}
     assert Checkpoint.open(folder(tmp_path, **files)).words == ["a", "b", "", "", "<pad>"]
 

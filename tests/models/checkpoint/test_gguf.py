@@ -252,7 +252,7 @@ def test_claims(content: bytes, told: str, tmp_path: Path) -> None:
 # What a header means
 
 
-def test_scaling_of_llama3_is_found_again_in_the_factors(tmp_path: Path) -> None:
+def test_scaling_of_llama3_is_recovered_from_the_factors(tmp_path: Path) -> None:
     """GGUF keeps what the rule makes of each pair; the rule that our own reader knows must give these factors."""
     rule = ww.scaling.Llama3(8.0, 8192)
     plain = ww.Rotary(head_dim=64, theta=500_000.0).inverse_frequencies
@@ -388,7 +388,7 @@ def test_scales_and_slopes_that_are_not_read_are_refused(arch: str, key: str, va
         _ = checkpoint.description
 
 
-def test_the_bias_of_bloom_is_the_one_that_llama_cpp_takes(tmp_path: Path) -> None:
+def test_the_bias_of_bloom_is_that_of_llama_cpp(tmp_path: Path) -> None:
     plain = Checkpoint.open(write(tmp_path / "a.gguf", TABLES, "bloom", **SIZES)).description
     said = write(tmp_path / "b.gguf", TABLES, "bloom", **SIZES, attention__max_alibi_bias=8.0)
     assert Checkpoint.open(said).description == plain

@@ -41,7 +41,7 @@ def test_a_text_finds_its_token(words: list[str], text: str, token: str, tmp_pat
     assert find_token(saved(tmp_path, words), text) == words.index(token)
 
 
-def test_a_tokenizer_is_asked_for_what_is_not_written_so(tmp_path: Path) -> None:
+def test_a_tokenizer_encodes_what_is_no_token(tmp_path: Path) -> None:
     """It may lower, and pad; what it answers to what it does not know is no answer."""
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "king": 1, "[PAD]": 2}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
@@ -53,7 +53,7 @@ def test_a_tokenizer_is_asked_for_what_is_not_written_so(tmp_path: Path) -> None
     assert find_token(checkpoint, "[UNK]") == 0
 
 
-def test_a_word_that_is_several_tokens_is_told_as_these(tmp_path: Path) -> None:
+def test_a_word_of_several_tokens_is_reported_as_these(tmp_path: Path) -> None:
     vocabulary = {"[UNK]": 0, "king": 1, "##dom": 2}
     checkpoint = saved(tmp_path, [], Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]")), rows=3)
     with pytest.raises(TokenError, match=r"The tokenizer splits it into 2: 'king', '##dom'\."):
@@ -84,7 +84,7 @@ def test_tables_by_what_they_are_for(tmp_path: Path) -> None:
         table_name(Checkpoint.open(tmp_path / "unknown.safetensors"), "input")
 
 
-def test_rows_that_are_not_finite_are_kept_apart(tmp_path: Path) -> None:
+def test_rows_that_are_not_finite_are_listed_separately(tmp_path: Path) -> None:
     table = np.arange(40, dtype=np.float32).reshape(10, 4)
     table[3, 1], table[7, 0] = np.nan, -np.inf
     np.save(tmp_path / "t.npy", table)

@@ -191,7 +191,7 @@ def test_a_real_model_read_whole(minilm: Path) -> None:
 # What read gives
 
 
-def test_what_read_gives(tmp_path: Path) -> None:
+def test_what_read_returns(tmp_path: Path) -> None:
     """A configuration alone is a Description, anything with tensors a Checkpoint."""
     config = json.loads(config_of("llama").to_json_string())
     (tmp_path / "config.json").write_text(json.dumps(config))

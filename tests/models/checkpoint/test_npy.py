@@ -140,7 +140,7 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
     tracemalloc.stop()
 
 
-def test_a_member_that_is_longer_than_its_directory_says(tmp_path: Path) -> None:
+def test_a_member_that_is_longer_than_its_directory_entry(tmp_path: Path) -> None:
     """What the directory claims is compared with the header of the array, and with what comes out."""
     path = archive(tmp_path / "x.npz", ("x.npy", saved(np.zeros((300, 300), dtype=np.float32))))
     content = path.read_bytes()
@@ -152,7 +152,7 @@ def test_a_member_that_is_longer_than_its_directory_says(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("pressed", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_other_ways_to_press(pressed: int, tmp_path: Path) -> None:
+def test_other_compressions(pressed: int, tmp_path: Path) -> None:
     path = archive(tmp_path / "x.npz", ("x.npy", saved(WEIGHT)), pressed=pressed)
     with pytest.raises(ww.errors.CheckpointError, match="compressed in a way that NumPy does not use"):
         Checkpoint.open(path)
@@ -176,7 +176,7 @@ def test_one_name_twice(tmp_path: Path) -> None:
         Checkpoint.open(path)
 
 
-def test_places_beyond_the_file(tmp_path: Path) -> None:
+def test_offsets_beyond_the_file(tmp_path: Path) -> None:
     """The directory and the header of a member say where it is; either may be wrong."""
     path = archive(tmp_path / "x.npz", ("x.npy", saved(WEIGHT)), pressed=zipfile.ZIP_STORED)
     content = path.read_bytes()

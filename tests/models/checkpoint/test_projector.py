@@ -54,7 +54,7 @@ def test_what_cannot_be_written(tmp_path: Path, our_own_checks: None) -> None:
         ("mine.tsv", None),
     ],
 )
-def test_labels_are_found_beside(vectors: str, labels: str | None, tmp_path: Path) -> None:
+def test_labels_are_read_from_the_same_folder(vectors: str, labels: str | None, tmp_path: Path) -> None:
     (tmp_path / vectors).write_bytes(lines(separator="\t"))
     if labels is not None:
         (tmp_path / labels).write_text("\n".join(["word\tid", *(f"{word}\t{n}" for n, word in enumerate(WORDS))]))

@@ -188,7 +188,7 @@ def test_labels_with_a_byte_order_mark(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [b"1_0", b"1_000.5", b"1e1_0", b"0x10"])
-def test_what_only_python_takes_for_a_number_is_none(number: bytes, tmp_path: Path) -> None:
+def test_numbers_that_only_python_accepts_are_refused(number: bytes, tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"2 2\ncat 1 2\nsat 3 " + number + b"\n")
     with pytest.raises(ww.errors.CheckpointError, match=rf"line 3: '{number.decode()}' is no number"):
         Checkpoint.open(path).array("vectors")

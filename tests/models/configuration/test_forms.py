@@ -135,7 +135,7 @@ def test_layers_without_rope() -> None:
     assert ww.from_huggingface(ww.to_huggingface(description)) == description
 
 
-def test_exaone_without_a_window_turns_everywhere() -> None:
+def test_exaone_without_a_window_rotates_in_every_layer() -> None:
     config = of("exaone4", sliding_window=None)
     description = ww.from_huggingface(config)
     assert all(description.query_key)
@@ -182,7 +182,7 @@ def test_missing_files(tmp_path: Path) -> None:
         ww.read("meta-llama/Llama-3.1-8B")
 
 
-def test_text_beside_images() -> None:
+def test_text_with_images() -> None:
     text = {key: value for key, value in LLAMA.items() if key != "model_type"}
     outer = {"model_type": "llava", "tie_word_embeddings": True, "vision_config": {"rope_theta": 3.0}}
     description = ww.from_huggingface({**outer, "text_config": LLAMA})
@@ -274,7 +274,7 @@ def test_softmax_scales() -> None:
         assert ww.from_huggingface(ww.to_huggingface(description)) == description
 
 
-def test_tables_are_built_when_they_are_asked_for() -> None:
+def test_tables_are_built_on_demand() -> None:
     """A description of a table of a petabyte costs nothing; each build draws its own."""
     description = ww.from_huggingface({**GPT2, "n_positions": 10**12})
     assert description.input.settings["max_length"] == 10**12
@@ -288,7 +288,7 @@ def test_tables_are_built_when_they_are_asked_for() -> None:
     assert small.input_layer(first[0]).where.input is first[0].input
 
 
-def test_a_model_in_our_own_words() -> None:
+def test_a_description_by_hand() -> None:
     """Bind all layers at once and run: a mixture of layers that turn and layers that do not."""
     description = ww.from_huggingface(of("smollm3", no_rope_layers=[1, 0, 1, 0], pad_token_id=0))
     wheres = description.wheres()

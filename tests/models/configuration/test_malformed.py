@@ -61,7 +61,7 @@ def slips(name: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
-def test_a_slip_in_a_key_that_is_read_is_refused_or_changes_nothing(model_type: str) -> None:
+def test_a_misspelled_key_is_refused_or_changes_nothing(model_type: str) -> None:
     config = json.loads(saved(model_type))
     part = "encoder" if "encoder" in MODEL_TYPES[model_type].parts else None
     description = ww.from_huggingface(config, part=part)
@@ -103,7 +103,7 @@ def test_slips_and_false_are_named(config: dict[str, Any], told: str) -> None:
         ww.from_huggingface(config)
 
 
-def test_names_that_are_alike_and_no_slips() -> None:
+def test_similar_names_that_are_no_misspellings() -> None:
     """Keys of other matters, and of the other part of a model, have names that look like those that are read."""
     keys = ["pad_token_id", "decoder_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_size"]
     others = ("bos_token_id", "num_layers", "encoder_ffn_dim", "num_experts", "qk_head_dim", "intermediate_size")
@@ -301,7 +301,7 @@ def test_only_our_own_errors_come_and_what_is_read_can_be_built(model_type: str)
     ["jamba", "zamba", "zamba2", "big_bird", "longformer", "flint", "cohere2_moe", "jetmoe", "lfm2_moe", "rembert",
      "nystromformer", "clip_text_model", "clipseg_text_model", "mra", "yoso"],
 )  # fmt: skip
-def test_what_has_keys_of_its_own_is_not_like_llama(model_type: str) -> None:
+def test_configurations_with_unknown_keys_are_not_read_as_llama(model_type: str) -> None:
     config = CONFIG_MAPPING[model_type]().to_dict()
     with pytest.raises(OWN):
         ww.from_huggingface(config, like="llama")

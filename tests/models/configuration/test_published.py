@@ -164,7 +164,7 @@ FILES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files_as_they_are_found(name: str) -> None:
+def test_files_as_they_are_published(name: str) -> None:
     config, facts = FILES[name]
     description = ww.from_huggingface(config)
     assert {fact: getattr(description, fact) for fact in facts} == facts

@@ -172,7 +172,7 @@ def test_phi3_has_three_names_for_longrope(name: str, at: Tensor) -> None:
     assert repr(scheme_of(config)) == repr(read)
 
 
-def test_phimoe_has_a_magnitude_of_its_own() -> None:
+def test_the_magnitude_of_phimoe() -> None:
     """Not beyond the trained length: there transformers keeps the short factors, which is not LongRoPE."""
     parameters = {**KINDS["longrope"], "rope_theta": 10_000.0, "short_mscale": 1.25, "long_mscale": 1.25}
     config = config_of("phimoe", rope_parameters=parameters)

@@ -168,7 +168,7 @@ def test_deberta_v3(shared: bool, tokens: int) -> None:
     assert ww.from_huggingface({**config.to_dict(), **ww.to_huggingface(description)}) == description
 
 
-def test_deberta_layers_have_tables_of_their_own() -> None:
+def test_each_deberta_layer_has_its_tables() -> None:
     description = ww.from_huggingface(config_of("deberta", relative_attention=True, pos_att_type=["c2p"]))
     wheres = description.wheres()
     assert len({id(where.score) for where in wheres}) == len(wheres)

@@ -103,12 +103,12 @@ def test_transformers_resizes_a_patched_model(model_type: str, rows: int) -> Non
     assert torch.equal(said(model, tokens), wanted)
 
 
-def test_the_promise_is_kept() -> None:
+def test_a_patched_model_has_the_same_outputs() -> None:
     assert {*NAMED_IN_THE_PROMISE, "bloom", "t5"} <= set(PATCHED) <= set(MODEL_TYPES)
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gemma3_text", "cohere", "gpt_oss", "deepseek_v2", "phi3"])
-def test_the_turning_is_ours(model_type: str) -> None:
+def test_the_rotation_is_that_of_whatwhere(model_type: str) -> None:
     """Without this, a patch that changed nothing would pass the test above."""
     model, tokens = made(model_type), ids()
     before = said(model, tokens)
@@ -201,7 +201,7 @@ def test_gradients(model_type: str) -> None:
         require_close(after[name], gradient, factor=3)
 
 
-def test_one_module_in_two_places_is_replaced_by_one() -> None:
+def test_a_shared_module_is_replaced_by_one() -> None:
     """As transformers 4 has T5's token table."""
     model, tokens = made("t5"), ids()
     model.encoder.embed_tokens = model.decoder.embed_tokens = model.shared
@@ -415,7 +415,7 @@ def test_axes_of_pairs_are_compared() -> None:
 
 
 @pytest.mark.parametrize("model_type", OF_KINDS)
-def test_pin_transformers_truncates_though_each_kind_says_not_to(model_type: str) -> None:
+def test_pin_transformers_truncates_against_the_setting_of_each_kind(model_type: str) -> None:
     """It looks for `truncate` beside the kinds of layers; its outputs could not stay the same."""
     model = of_kinds(model_type, truncate=False)
     require_refused(model, r"rotates otherwise[\s\S]*truncate")
@@ -475,7 +475,7 @@ def test_an_audio_tower_keeps_its_positions(rope: dict[str, object]) -> None:
         require_close(said(model.model.language_model, tokens), text)
 
 
-def test_a_text_tower_beside_an_audio_tower() -> None:
+def test_a_text_tower_with_an_audio_tower() -> None:
     text = config_of("modernbert").to_dict()
     sound = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
     dac = {"encoder_hidden_size": 4, "codebook_dim": 4, "hidden_size": 8, "downsampling_ratios": [2], "n_codebooks": 1}
@@ -533,7 +533,7 @@ def test_hooks_on_a_rotary_module_are_refused() -> None:
 
 
 @pytest.mark.parametrize("place", ["model.embed_tokens", "model.rotary_emb"])
-def test_a_forward_of_its_own_is_refused(place: str) -> None:
+def test_a_custom_forward_is_refused(place: str) -> None:
     """As accelerate puts it on a module."""
     model = made("llama")
     module = model.get_submodule(place)
@@ -550,7 +550,7 @@ def test_options_of_a_table_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [Doubled, DoubledScaledEmbedding])
-def test_a_class_with_a_forward_of_its_own_is_refused(kind: type[nn.Embedding]) -> None:
+def test_a_class_with_a_custom_forward_is_refused(kind: type[nn.Embedding]) -> None:
     model = made("llama")
     model.model.embed_tokens = kind(37, 64)
     require_refused(
@@ -571,7 +571,7 @@ def test_a_scale_other_than_the_configurations_is_refused() -> None:
     require_refused(model, "scales its rows otherwise than its configuration says")
 
 
-def test_an_own_bias_method_is_refused() -> None:
+def test_a_custom_bias_method_is_refused() -> None:
     model = made("t5")
     attention = model.encoder.block[0].layer[0].SelfAttention
     own = attention.compute_bias
@@ -639,7 +639,7 @@ def test_exact_up_to_a_billion(position: int, most: float) -> None:
             assert float((ours[0, :, :32] - exact).abs().max()) < most
 
 
-def test_a_model_whose_layers_do_not_turn_keeps_its_rotary_module() -> None:
+def test_a_model_without_rotary_layers_keeps_its_rotary_module() -> None:
     model, tokens = made("smollm3", no_rope_layers=[0] * 4), ids()
     before = said(model, tokens)
     with ww.patch(model) as patched:

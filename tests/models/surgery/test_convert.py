@@ -84,7 +84,7 @@ def test_scores_are_those_of_the_other_layout(
     assert all(metadata(one) == {"format": "pt"} for one in (tmp_path / "back").glob("*.safetensors"))
 
 
-def test_layers_that_do_not_turn_are_left(save: Save, tmp_path: Path) -> None:
+def test_layers_without_rotation_are_unchanged(save: Save, tmp_path: Path) -> None:
     folder, _ = save("smollm3", no_rope_layers=[1, 0, 1, 1])
     report = convert_layout(folder, tmp_path / "out", "interleaved")
     assert sorted({one.name.split(".")[2] for one in report.changed}) == ["0", "2", "3"]
@@ -102,7 +102,7 @@ def test_layers_that_do_not_turn_are_left(save: Save, tmp_path: Path) -> None:
         ("qwen2_vl_text", "does not rotate queries and keys by Rotary alone"),
     ],
 )
-def test_what_has_no_layout_that_is_known_is_refused(save: Save, tmp_path: Path, model_type: str, match: str) -> None:
+def test_models_of_unknown_layout_are_refused(save: Save, tmp_path: Path, model_type: str, match: str) -> None:
     folder, _ = save(model_type)
     with pytest.raises(CheckpointError, match=match):
         convert_layout(folder, tmp_path / "out", "interleaved")
@@ -130,7 +130,7 @@ def test_a_layout_that_is_there_already_is_refused(save: Save, tmp_path: Path, o
         ("gpt2", "float8_e5m2"),
     ],
 )
-def test_a_cast_is_that_of_torch_and_its_damage_is_told(
+def test_a_cast_equals_that_of_torch_and_its_error_is_reported(
     save: Save, tmp_path: Path, model_type: str, dtype: str
 ) -> None:
     folder, model = save(model_type)

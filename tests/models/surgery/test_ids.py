@@ -145,7 +145,7 @@ def test_marian_loads_with_another_number_of_tokens(save: Save, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("model_type", ["marian", "fsmt"])
-def test_two_vocabularies_are_not_taken_for_one(
+def test_two_vocabularies_are_not_mistaken_for_one(
     save: Save, tmp_path: Path, model_type: str, our_own_checks: None
 ) -> None:
     both = {"src_vocab_size": VOCABULARY, "tgt_vocab_size": VOCABULARY, "decoder_start_token_id": 1}
@@ -194,7 +194,7 @@ def test_ids_and_sizes_that_a_file_leaves_to_their_defaults_are_written(save: Sa
 
 
 @pytest.mark.parametrize("size", [10**12, 2**40])
-def test_a_table_that_the_disk_cannot_take_is_refused(save: Save, tmp_path: Path, size: int) -> None:
+def test_a_table_that_does_not_fit_on_the_disk_is_refused(save: Save, tmp_path: Path, size: int) -> None:
     folder, model = save("llama")
     with pytest.raises(ShapeError, match=r"rows of model.embed_tokens.weight take .* GB, but the disk has"):
         resize_checkpoint(folder, tmp_path / "out", vocab_size=size)
@@ -218,7 +218,7 @@ def gemma(model_type: str, rows: int) -> nn.Module:
 @pytest.mark.parametrize(
     ("model_type", "rows"), [("gemma3n_text", VOCABULARY), ("gemma3n_text", 30), ("gemma4_text", 37)]
 )
-def test_vectors_for_each_layer_go_with_their_tokens(tmp_path: Path, model_type: str, rows: int) -> None:
+def test_vectors_for_each_layer_move_with_their_tokens(tmp_path: Path, model_type: str, rows: int) -> None:
     """Also where Gemma 3n has none for the last tokens, and reads the first row for them."""
     model = gemma(model_type, rows)
     model.save_pretrained(tmp_path / "model")
@@ -293,7 +293,7 @@ def test_ids_of_images_and_sound_stay_where_they_are(save: Save, tmp_path: Path)
         trim_checkpoint(folder, tmp_path / "out", keep_ids=[3])
 
 
-def test_other_files_that_name_ids_are_told_of(save: Save, tmp_path: Path) -> None:
+def test_other_files_that_name_ids_are_reported(save: Save, tmp_path: Path) -> None:
     folder, _ = save("llama")
     (folder / "processor_config.json").write_text('{"image_token_id": 4, "audio_config": {"pad_token_id": 2}}')
     report = trim_checkpoint(folder, tmp_path / "out", keep_ids=[3])

@@ -89,7 +89,7 @@ def test_tokens_are_added_with_their_rows(save: Save, tmp_path: Path, rows: str)
     assert loaded(out, model).config.vocab_size == 38
 
 
-def test_what_was_added_is_told_to_older_tokenizers_too(save: Save, tmp_path: Path) -> None:
+def test_added_tokens_are_written_for_older_tokenizers_too(save: Save, tmp_path: Path) -> None:
     folder, _ = save("gpt2")
     (folder / "vocab.json").write_text("{}")
     (folder / "added_tokens.json").write_text('{"w34": 34}')
@@ -158,7 +158,7 @@ def test_a_real_model(minilm: Path, tmp_path: Path) -> None:
     assert json.loads((out / "config.json").read_text())["vocab_size"] == 30_528
 
 
-def test_what_cannot_be_done_is_said(save: Save, tmp_path: Path, our_own_checks: None) -> None:
+def test_impossible_requests_are_refused(save: Save, tmp_path: Path, our_own_checks: None) -> None:
     folder, _ = save("llama")
     out = tmp_path / "out"
     for settings, error, match in (

@@ -259,7 +259,7 @@ def test_a_real_model(minilm: Path, tmp_path: Path) -> None:
     assert torch.equal(*rows)
 
 
-def test_what_cannot_be_done_is_said(save: Save, tmp_path: Path) -> None:
+def test_impossible_requests_are_refused(save: Save, tmp_path: Path) -> None:
     folder, _ = save("llama")
     out, corpus = tmp_path / "out", tmp_path / "corpus"
     corpus.write_text("\n")

@@ -56,7 +56,7 @@ def test_wider_numbers_come_first_so_that_all_are_aligned(tmp_path: Path) -> Non
     assert load_file(tmp_path / "out.safetensors")["small"].tolist() == [1, 2, 3]
 
 
-def test_a_part_that_is_not_what_it_said_is_an_error(tmp_path: Path) -> None:
+def test_a_part_of_another_size_than_declared_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="has 2 bytes rather than 3"):
         write_safetensors(tmp_path / "out", [Part("a", "uint8", (3,), lambda: [b"12"])], {})
     with pytest.raises(CheckpointError, match="two tensors of one name"):

@@ -52,7 +52,7 @@ def train(model: nn.Module, optimizer: Optimizer, batches: list[Tensor]) -> None
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_training_goes_on_as_if_the_rows_had_always_been_there(name: str) -> None:
+def test_training_continues_as_if_the_rows_had_always_existed(name: str) -> None:
     """Eight rows trained, then twelve, equal twelve from the start, to the bit of float64."""
     torch.manual_seed(0)
     grown = Model(8).double()
@@ -87,7 +87,7 @@ def test_training_goes_on_as_if_the_rows_had_always_been_there(name: str) -> Non
     [(kind, dtype, 3) for kind in (ww.TokenEmbedding, nn.Embedding) for dtype in (torch.float32, torch.bfloat16)]
     + [(ww.TokenEmbedding, torch.bfloat16, 0)],
 )
-def test_rows_that_are_trained_by_row_go_on_too(kind: Any, dtype: torch.dtype, steps: int) -> None:
+def test_training_by_row_adamw_continues_too(kind: Any, dtype: torch.dtype, steps: int) -> None:
     """With rows behind at the time, and a master where the table has sixteen bits."""
     torch.manual_seed(0)
     grown, whole = (kind(rows, 6, dtype=dtype) for rows in (8, 12))
@@ -134,7 +134,7 @@ def test_tokens_that_are_kept_keep_their_moments() -> None:
     assert (model.layer.tokens.num_embeddings, model.head.out_features) == (3, 3)
 
 
-def test_padding_goes_with_its_row_or_the_change_is_refused() -> None:
+def test_padding_moves_with_its_row_or_the_change_is_refused() -> None:
     table = ww.TokenEmbedding(6, 4, padding_idx=4)
     keep(table, [5, 4])
     assert table.padding_idx == 1
@@ -198,7 +198,7 @@ def test_models_of_transformers_resize_as_by_their_own_method(model_type: str, s
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_model_trains_on_as_if_it_had_always_been_so_large(tied: bool) -> None:
+def test_a_model_continues_training_as_if_it_had_always_been_so_large(tied: bool) -> None:
     """Both ways of Llama's head; the loss sees the first tokens only, until the table has grown."""
     model, ids = made("llama", tie_word_embeddings=tied)
     whole = deepcopy(model)
@@ -242,7 +242,7 @@ def test_a_patched_model_and_a_layer_are_changed_too() -> None:
     assert layer(torch.tensor([[11, 3]])).shape == (1, 2, 8)
 
 
-def test_pieces_serve_the_head_as_well() -> None:
+def test_subword_means_initialize_the_output_projection_too() -> None:
     model, _ = made("llama")
     table, head = model.get_input_embeddings().weight.detach(), model.get_output_embeddings().weight.detach()
     resize(model, 38, pieces={37: [4, 9]})

@@ -49,7 +49,7 @@ def test_noise_has_the_spread_of_each_feature_and_covariance_all_of_it() -> None
     assert np.abs((covariance / scale)[off]).max() > 0.3  # so that the two differ
 
 
-def test_draws_follow_the_seed_and_leave_out_padding() -> None:
+def test_samples_depend_on_the_seed_and_exclude_padding() -> None:
     old = table()
     one, same = (Rearrangement.enlarged(50, 53, draw="noise", seed=3).apply(old) for _ in range(2))
     other = Rearrangement.enlarged(50, 53, draw="noise", seed=4).apply(old)

@@ -64,14 +64,14 @@ def test_all_axes_have_the_same_frequencies():
     assert torch.equal(third, first[:4])
 
 
-def test_one_axis_stands_for_all():
+def test_one_axis_is_expanded_to_all():
     scheme = ww.AxialSinusoidal(24, 3)
     p = ww.positions(6, start=2)
     assert torch.equal(scheme(p), scheme(p.index.expand(3, -1, -1)))
     assert scheme(ww.Positions.packed([3, 2])).shape == (1, 5, 24)
 
 
-def test_a_ruler_of_other_axes_is_refused():
+def test_positions_of_other_axes_are_refused():
     with pytest.raises(
         ww.errors.PositionError, match="AxialSinusoidal measures along 2 axes, but these positions have 3"
     ):

@@ -41,7 +41,7 @@ def test_float32_is_as_exact_far_out_as_near_by():
     np.testing.assert_allclose(ours, wanted, rtol=0, atol=1e-6 * np.abs(wanted).max())
 
 
-def test_autocast_and_bfloat16_weights_leave_positions_apart():
+def test_autocast_and_bfloat16_weights_keep_positions_distinct():
     """In bfloat16 arithmetic, positions 1,000 and 1,001 of 4,096 would have one vector."""
     scheme = drawn(32, 4096)
     p = ww.positions(64, start=1_000)
@@ -60,7 +60,7 @@ def test_rows_start_at_the_size_of_learned_rows():
 
 
 @pytest.mark.parametrize("distance", [1, 4, 10])
-def test_width_is_how_far_tokens_look_alike(distance):
+def test_width_is_the_distance_within_which_tokens_are_similar(distance):
     """With W_r from N(0, 1 / gamma^2) the waves' inner product is a Gaussian kernel of width gamma."""
     scheme = drawn(8, 100, features=200_000, hidden=1, width=4.0)
     turns = scheme.frequencies.detach().double()[:, 0] * distance / 100
@@ -83,7 +83,7 @@ def test_a_grid_is_seen_whole():
     assert mixed.abs().max() > 0.1 * rows.abs().max()
 
 
-def test_one_axis_stands_for_all():
+def test_one_axis_is_expanded_to_all():
     scheme = drawn(8, 100, axes=2)
     p = ww.positions(5)
     assert torch.equal(scheme(p), scheme(p.index.expand(2, -1, -1)))

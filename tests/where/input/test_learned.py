@@ -87,7 +87,7 @@ def test_ends_keep_the_first_and_the_last_row():
 
 
 @pytest.mark.parametrize("offset", [0, 2])
-def test_rows_before_the_first_that_counts_are_kept(offset):
+def test_rows_before_the_offset_are_kept(offset):
     scheme = drawn(3, 1 + 6, offset)
     longer, wider = scheme.resized(11), scheme.resized_grid((2, 3), (4, 5), prefix=1)
     assert (longer.max_length, wider.max_length) == (11, 21)
@@ -113,7 +113,7 @@ def test_a_resized_table_is_a_new_one():
     assert ww.Learned(3, 8, device="meta").resized(20).weight.shape == (20, 3)
 
 
-def test_resizing_draws_nothing():
+def test_resizing_uses_no_random_numbers():
     scheme = drawn(3, 8)
     before = torch.random.get_rng_state()
     scheme.resized(9)

@@ -80,7 +80,7 @@ def test_a_score_depends_on_the_distance_along_each_axis(interleaved):
     assert abs(score((5, 9), (2, 8)) - score((5, 9), (2, 7))) > 1e-2
 
 
-def test_text_stands_at_the_same_number_on_all_axes():
+def test_text_has_the_same_position_on_all_axes():
     rope, q = ww.AxialRotary(16), draw(1, 2, 6, 16)
     diagonal = ww.Positions.from_position_ids(torch.arange(6).expand(2, 1, 6))
     assert torch.equal(rope(q, q, ww.positions(6))[0], rope(q, q, diagonal)[0])
@@ -133,7 +133,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_errors_tell_what_is_needed(name, monkeypatch):
+def test_errors_state_what_is_needed(name, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     make, message = ERRORS[name]
     with pytest.raises(ww.WhatWhereError, match=message):

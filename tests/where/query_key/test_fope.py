@@ -60,7 +60,7 @@ def test_waves_that_complete_a_turn_within_the_trained_length_are_kept(length):
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_slow_pairs_are_left_as_they_are(interleaved):
+def test_slow_pairs_are_unchanged(interleaved):
     """vLLM pads the sines with 0; the authors with 1, which mixes the two features of a pair."""
     rope, q = drawn(16, 64, interleaved=interleaved), draw(1, 2, 5, 16)
     assert rope.waves == 3

@@ -69,7 +69,7 @@ def test_text_is_rotary(layout, sections, scaling):
 
 
 @pytest.mark.parametrize("layout", ["chunked", "interleaved"])
-def test_each_axis_moves_its_own_pairs_and_no_others(layout):
+def test_each_axis_rotates_its_own_pairs_and_no_others(layout):
     sections = (4, 2, 2)
     rope = ww.MultimodalRotary(16, sections, layout=layout)
     # time 0 1 2 3, height 4 5, width 6 7; or in turn, and what is left is of time
@@ -112,7 +112,7 @@ def test_the_length_of_a_picture_is_its_largest_coordinate():
     assert (rope(q, q, wide)[0] - rope(q, q, wide, regime_length=8)[0]).abs().max() > 1e-2
 
 
-def test_keys_of_one_regime_are_turned_to_another():
+def test_keys_of_one_regime_are_rotated_to_another():
     scaling = ww.scaling.LongRoPE((1.0,) * 8, tuple(1.0 + n for n in range(8)), 16, factor=4.0)
     rope = ww.MultimodalRotary(20, (4, 2, 2), layout="interleaved", rotary_dim=16, scaling=scaling)
     p, k = scattered(), draw(2, 3, 7, 20)
@@ -170,7 +170,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_errors_tell_what_is_needed(name, monkeypatch):
+def test_errors_state_what_is_needed(name, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     make, message = ERRORS[name]
     with pytest.raises(ww.WhatWhereError, match=message):

@@ -59,7 +59,7 @@ def test_scores_do_not_move_where_phases_are_learned(shift):
     torch.testing.assert_close(moved[0] @ moved[1].mT, still[0] @ still[1].mT, rtol=0, atol=2e-5)
 
 
-def test_a_feature_says_what_and_its_direction_where():
+def test_magnitude_encodes_content_and_phase_encodes_position():
     """The length of each feature's pair is softplus of the feature, wherever it stands: nothing is mixed."""
     pope = turned(8, 2)
     q = draw(1, 2, 5, 8)

@@ -94,7 +94,7 @@ def test_the_fixed_form_decodes_exactly(p):
 
 
 @pytest.mark.parametrize("inner", [ww.Rotary(8), ww.Rotary(8, rotary_dim=4), ww.PoPE(8, 3)], ids=repr)
-def test_another_map_goes_inside(inner):
+def test_another_map_can_be_wrapped(inner):
     """The factor stands on what the inner map gives; keys are mapped by it alone."""
     scheme, p = scaled(then=inner), ww.positions(6, start=3)
     q, k = draw(2, 3, 6, 8, seed=1), draw(2, 3, 6, 8, seed=2)
@@ -107,7 +107,7 @@ def test_another_map_goes_inside(inner):
     assert scheme.scale == inner.scale
 
 
-def test_a_map_that_follows_the_length_is_told_it():
+def test_a_wrapped_map_receives_the_length():
     inner = ww.Rotary(8, scaling=ww.scaling.DynamicNTK(factor=4.0, original_length=4))
     where, p = ww.Where(query_key=scaled(then=inner)), ww.positions(9)
     q, k = draw(1, 3, 9, 8, seed=1), draw(1, 3, 9, 8, seed=2)
@@ -118,7 +118,7 @@ def test_a_map_that_follows_the_length_is_told_it():
     assert not torch.equal(inner(q, k, p)[1], inner(q, k, p, regime_length=4)[1])
 
 
-def test_it_stands_beside_a_score_bias():
+def test_it_combines_with_a_score_bias():
     where = ww.scheme("ssmax+alibi", dim=16, num_heads=2, max_length=32)
     q, k, v = (draw(1, 2, 5, 8, seed=n) for n in range(3))
     here = where.at(ww.positions(5))

@@ -158,7 +158,7 @@ def test_beyond_the_maximum_distance_a_compiled_map_stops_too():
         ({"head_dim": 8, "center": 0.5}, "XPos got center=0.5, but needs a position"),
     ],
 )
-def test_errors_tell_what_is_needed(settings, message, monkeypatch):
+def test_errors_state_what_is_needed(settings, message, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     with pytest.raises(ww.WhatWhereError, match=message):
         ww.XPos(**settings)

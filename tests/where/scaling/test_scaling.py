@@ -147,7 +147,7 @@ def test_ntk_keeps_the_fastest_pair_and_divides_the_slowest_by_exactly_the_facto
     assert bool((ratios[1:] > ratios[:-1]).all())
 
 
-def test_dynamic_ntk_is_plain_up_to_the_trained_length_and_grows_from_there():
+def test_dynamic_ntk_is_unscaled_up_to_the_trained_length_and_grows_from_there():
     made = DYNAMIC.frequencies(DIM, THETA, lengths=torch.tensor([1, 63, 64, 65, 128]))
     torch.testing.assert_close(made[:3], PLAIN.expand(3, -1), rtol=1e-15, atol=0)
     assert torch.equal(DYNAMIC.frequencies(DIM, THETA), PLAIN)
@@ -158,7 +158,7 @@ def test_dynamic_ntk_is_plain_up_to_the_trained_length_and_grows_from_there():
     torch.testing.assert_close(slow, ww.scaling.NTK(2.0).frequencies(DIM, THETA), rtol=1e-14, atol=0)
 
 
-def test_yarn_keeps_what_turns_often_and_divides_what_turns_seldom():
+def test_yarn_keeps_fast_pairs_and_divides_slow_ones():
     trained = 4096
     made = ww.scaling.YaRN(4.0, trained).frequencies(128, THETA)
     plain = ww.frequencies.inverse_frequencies(128, THETA)
@@ -173,7 +173,7 @@ def test_yarn_keeps_what_turns_often_and_divides_what_turns_seldom():
     assert min(fast.sum(), slow.sum(), between.sum()) > 10
 
 
-def test_yarn_without_rounding_has_a_ramp_that_ends_where_a_pair_turns_so_often():
+def test_yarn_without_rounding_has_a_ramp_that_ends_at_the_exact_pair():
     """Of pair i within the ramp, the share that is divided grows evenly with ln(turns)."""
     rough = ww.scaling.YaRN(4.0, 4096, truncate=False).frequencies(128, THETA)
     plain = ww.frequencies.inverse_frequencies(128, THETA)
@@ -287,7 +287,7 @@ def test_a_stated_regime_is_no_matter_to_other_scalings():
 
 @FOLLOWING
 @pytest.mark.parametrize("how", [{}, {"interleaved": True}, {"rotary_dim": DIM, "head_dim": DIM + 4}], ids=str)
-def test_keys_of_one_regime_are_turned_to_another(scaling, how):
+def test_keys_of_one_regime_are_rotated_to_another(scaling, how):
     rope, p = ww.Rotary(**{"head_dim": DIM, **how}, scaling=scaling), ww.positions(80, start=20)
     k = draw(2, 3, 80, rope.head_dim)
     old, new = rope.bind(p, 60), rope.bind(p, 3000)
@@ -333,7 +333,7 @@ class Layers:
 
 
 @FOLLOWING
-def test_what_a_regime_that_follows_the_length_can_give_and_what_not(scaling):
+def test_cached_decoding_beyond_the_trained_length_is_exact_in_one_layer_only(scaling):
     """Deeper layers have read their neighbors under the frequencies of the length that was."""
     x, p = draw(80, DIM, seed=9).float(), ww.positions(80)
     rope = ww.Rotary(DIM, scaling=scaling)
@@ -364,7 +364,7 @@ def test_lengths_are_multiplied_by_the_magnitude_and_scores_by_its_square(scalin
     torch.testing.assert_close(own, scaling.magnitude**2 * (q * k).sum(-1), rtol=0, atol=1e-5)
 
 
-def test_features_that_do_not_turn_have_no_magnitude():
+def test_features_that_do_not_rotate_have_no_magnitude():
     rope = ww.Rotary(DIM + 8, rotary_dim=DIM, scaling=ww.scaling.YaRN(16.0, TRAINED))
     q = draw(1, 2, 3, DIM + 8)
     assert torch.equal(rope(q, q, ww.positions(3))[0][..., DIM:], q[..., DIM:])
@@ -451,7 +451,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_errors_tell_what_is_needed(name, monkeypatch):
+def test_errors_state_what_is_needed(name, monkeypatch):
     # The type checker of the tests would speak first.
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     make, message = ERRORS[name]

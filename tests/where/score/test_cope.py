@@ -168,7 +168,7 @@ def test_construction_and_copies():
         assert torch.equal(other.weight, scheme.weight)
 
 
-def test_what_does_not_fit_is_told(monkeypatch):
+def test_misfits_are_refused(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     scheme, p = ww.CoPE(4, 2, 8), ww.positions(3)
     here, q = ww.Where(score=scheme).at(p), torch.zeros(1, 2, 3, 4)

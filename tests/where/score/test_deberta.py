@@ -94,7 +94,7 @@ def test_attention_is_the_paper_s_sum_with_its_scale(terms, engine):
         torch.testing.assert_close(y, seen.softmax(-1) @ v)
 
 
-def test_grouped_keys_meet_the_table_of_each_query_head():
+def test_grouped_keys_use_the_table_of_each_query_head():
     scheme, p = drawn(num_heads=4), ww.positions(5)
     q, k, v = draw(1, 4, 5, 4), draw(1, 2, 5, 4, seed=1), draw(1, 2, 5, 4, seed=2)
     here = ww.Where(score=scheme).at(p)
@@ -118,7 +118,7 @@ def test_a_term_has_its_table_and_no_other():
     assert ww.DeBERTa(4, 2, 4, terms=("p2c", "c2p")).terms == BOTH
 
 
-def test_clipping_gives_each_distance_a_row():
+def test_clipping_maps_each_distance_to_a_row():
     rows = ww.DeBERTa(1, 1, max_distance=5).rows(torch.arange(-9, 10)).tolist()
     assert rows == [0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 9, 9, 9]
 
@@ -137,7 +137,7 @@ def test_an_edge_that_is_a_whole_distance_is_not_missed():
     assert float((torch.tensor(12 / 9).log() / torch.tensor(16 / 9).log() * 8).ceil()) == 5
 
 
-def test_bfloat16_contents_meet_the_tables_in_float32():
+def test_bfloat16_contents_are_multiplied_with_the_tables_in_float32():
     scheme, exact, p = drawn(head_dim=64).float(), drawn(head_dim=64), ww.positions(5)
     q, k = (draw(1, 2, 5, 64, seed=n).bfloat16() for n in range(2))
     wanted = table(exact, p, p, q.double(), k.double())
@@ -180,7 +180,7 @@ def test_it_needs_queries_and_keys_of_its_size():
         ww.Where(score=scheme).at(p).attention(q[..., :6], q[..., :6], q)
 
 
-def test_it_is_copied_pickled_shown_and_drawn_anew():
+def test_it_can_be_copied_pickled_printed_and_reset():
     scheme = ww.DeBERTa(4, 2, 9, 6, terms=C2P, std=0.5)
     for other in (scheme, deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
         assert (
@@ -194,14 +194,14 @@ def test_it_is_copied_pickled_shown_and_drawn_anew():
     assert ww.DeBERTa(4, 2, device="meta", dtype=torch.float16).position_queries.dtype == torch.float16
 
 
-def test_it_is_drawn_by_its_deviation():
+def test_it_is_initialized_with_its_std():
     torch.manual_seed(0)
     scheme = ww.DeBERTa(64, 4, 64, std=0.3)
     for parameter in scheme.parameters():  # 32,768 values each: one standard error of the deviation is 0.4 %
         assert abs(float(parameter.detach().std()) / 0.3 - 1) < 0.02
 
 
-def test_the_catalogue_gives_each_trained_distance_a_row():
+def test_the_catalogue_has_a_row_for_each_trained_distance():
     scheme = ww.scheme("deberta", dim=16, num_heads=2, max_length=9).score
     assert (scheme.max_distance, scheme.position_buckets) == (9, None)
     assert scheme.rows(torch.arange(9)).unique().numel() == 9

@@ -152,7 +152,7 @@ def test_construction_and_copies():
         assert torch.equal(other(ww.positions(5)), scheme(ww.positions(5)))
 
 
-def test_bad_settings_are_told():
+def test_bad_settings_are_refused():
     with pytest.raises(ww.errors.ShapeError, match="FIRE got width=0"):
         ww.FIRE(2, width=0)
     with pytest.raises(ww.errors.SettingError, match=r"FIRE got threshold=0\.0"):

@@ -162,7 +162,7 @@ def test_a_query_that_is_not_among_the_keys():
 
 
 @torch.no_grad()
-def test_neighbors_stay_apart_far_from_the_start():
+def test_neighbors_stay_distinct_far_from_the_start():
     """A running sum in float32, as it circulates, has steps of 1/32 at 300,000: gates of -0.01 vanish in it."""
     tokens = 300_000
     gates = torch.cat([torch.full((1, 1, tokens), -1.0), torch.full((1, 1, 8), -0.01)], dim=-1)
@@ -177,7 +177,7 @@ def test_neighbors_stay_apart_far_from_the_start():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @torch.no_grad()
-def test_gates_are_taken_in_float32(dtype):
+def test_gates_are_computed_in_float32(dtype):
     scheme = drawn().to(dtype)
     x = draw(1, 9, DIM, seed=3).to(dtype)
     gates = scheme.gates(x)
@@ -207,7 +207,7 @@ def test_construction_and_copies():
         assert torch.equal(other.weight, scheme.weight)
 
 
-def test_what_does_not_fit_is_told(monkeypatch):
+def test_misfits_are_refused(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     scheme, p = ww.FoX(8, 2), ww.positions(4)
     here = ww.Where(score=scheme).at(p)

@@ -98,7 +98,7 @@ def test_it_starts_as_the_authors_do(kind):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_assigned_is_what_it_stands_for(kind, dtype):
+def test_assigned_parameters_are_those_of_the_formula(kind, dtype):
     p, a = torch.tensor([0.01, 0.7, 1.0, 1.99]), torch.tensor([0.01, 0.5, 4.0, 90.0])
     scheme = ww.KERPLE(4, kind, dtype=dtype)
     scheme.assign(p, a)
@@ -150,7 +150,7 @@ def test_construction_and_copies():
     assert bool((scheme.p != before).all())
 
 
-def test_bad_settings_are_told(monkeypatch):
+def test_bad_settings_are_refused(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     with pytest.raises(ww.errors.SettingError, match=r"KERPLE got kind='linear', but knows only: log, power\."):
         ww.KERPLE(2, "linear")
@@ -171,7 +171,7 @@ def test_bad_settings_are_told(monkeypatch):
         ww.KERPLE(2).assign(p=one * math.nan, a=one)
 
 
-def test_the_clamped_form_of_the_authors_code_gives_the_same_numbers():
+def test_the_clamped_form_of_the_authors_code_is_equal():
     """Their forward pass, in float64: tril of distances, then the kernel of clamped parameters."""
     length = 40
     rows = torch.arange(length, dtype=torch.float64)

@@ -37,7 +37,7 @@ def test_it_is_the_product_of_the_sinusoids_of_two_positions(num_heads, sinusoid
     assert_close(table, wanted, rtol=1e-6, atol=sinusoid_dim * 2**-24 * num_heads / 8)
 
 
-def test_the_rows_of_another_place_give_the_same_numbers():
+def test_shifted_rows_have_the_same_scores():
     scheme = ww.Sandwich(4)
     assert torch.equal(scheme(ww.positions(40)), scheme(ww.positions(40, start=10**6)))
 
@@ -65,7 +65,7 @@ def test_it_falls_about_as_a_logarithm():
     assert bool((curve.diff() > 0).any())  # but not steadily
 
 
-def test_the_cosine_is_not_left_out():
+def test_the_cosine_is_included():
     """A circulating form sums the angles themselves: that would be a straight line."""
     bend = ww.Sandwich(1)(ww.positions(1, start=20), ww.positions(21))[0, 0, 0].diff().diff()
     assert float(bend.abs().max()) > 0.1
@@ -76,7 +76,7 @@ def test_it_is_symmetric():
     assert torch.equal(table, table.mT)
 
 
-def test_it_owns_nothing_and_is_copied():
+def test_it_has_no_state_and_can_be_copied():
     scheme = ww.Sandwich(4, 32)
     assert not scheme.state_dict()
     assert not list(scheme.parameters())
@@ -85,7 +85,7 @@ def test_it_owns_nothing_and_is_copied():
     assert scheme(ww.positions(3, device="meta")).device.type == "meta"
 
 
-def test_bad_settings_are_told():
+def test_bad_settings_are_refused():
     with pytest.raises(ww.errors.ShapeError, match="Sandwich got sinusoid_dim=7, but needs an even number"):
         ww.Sandwich(4, 7)
     with pytest.raises(ww.errors.ShapeError, match="Sandwich got num_heads=0"):

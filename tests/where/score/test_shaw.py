@@ -87,7 +87,7 @@ def test_heads_share_the_rows():
     assert torch.equal(made[:, 0], made[:, 1])
 
 
-def test_bfloat16_queries_meet_the_rows_in_float32():
+def test_bfloat16_queries_are_multiplied_with_the_rows_in_float32():
     scheme, p = drawn(head_dim=64).float(), ww.positions(5)
     q = draw(1, 2, 5, 64).bfloat16()
     exact = table(drawn(head_dim=64), p, p, q.double())
@@ -129,7 +129,7 @@ def test_it_needs_queries_of_its_size():
         scheme.bind(ww.Positions.grid(1, 3), ww.Positions.grid(1, 3), q=torch.ones(1, 2, 3, 8))
 
 
-def test_it_is_copied_pickled_shown_and_drawn_anew():
+def test_it_can_be_copied_pickled_printed_and_reset():
     scheme = ww.Shaw(4, 2, max_distance=3, max_future_distance=0, std=0.5)
     for other in (scheme, deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
         assert repr(other) == "Shaw(head_dim=4, num_heads=2, max_distance=3, max_future_distance=0, std=0.5)"
@@ -141,7 +141,7 @@ def test_it_is_copied_pickled_shown_and_drawn_anew():
     assert ww.Shaw(4, 2, device="meta", dtype=torch.float16).weight.dtype == torch.float16
 
 
-def test_it_is_drawn_by_its_deviation():
+def test_it_is_initialized_with_its_std():
     torch.manual_seed(0)
     # 129 rows of 256: 33,024 values, one standard error of the deviation is 0.4 %.
     assert abs(float(ww.Shaw(256, 2, 64, 64, std=0.3).weight.detach().std()) / 0.3 - 1) < 0.02

@@ -98,7 +98,7 @@ def test_buckets_take_any_whole_numbers():
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.5, None])
-def test_the_softmax_scale_is_asked_for(scale):
+def test_it_sets_the_softmax_scale(scale):
     here = ww.Where(score=drawn(scale=scale)).at(ww.positions(6))
     q, k, v = (draw(1, 3, 6, 4, seed=n) for n in range(3))
     assert here.scale == scale
@@ -156,7 +156,7 @@ def test_a_table_in_bfloat16_loses_no_more_than_its_weights():
     assert torch.equal(table[0, :, 0, 50], scheme.weight[0].float())
 
 
-def test_an_encoder_must_say_that_it_is_one():
+def test_an_encoder_must_be_declared_bidirectional():
     q = draw(1, 3, 4, 8)
     with pytest.raises(ww.errors.SettingError, match=r"T5\(num_heads=3, bidirectional=True\)"):
         ww.Where(score=ww.T5(3)).at(ww.positions(4)).attention(q, q, q, causal=False)
@@ -166,7 +166,7 @@ def test_an_encoder_must_say_that_it_is_one():
 
 
 @pytest.mark.parametrize("engine", ["dense", "sdpa"])
-def test_an_encoder_in_plain_formula(engine):
+def test_an_encoder_equals_the_formula(engine):
     scheme, p = drawn(bidirectional=True), ww.Positions.packed([3, 4])
     q, k, v = (draw(1, 3, 7, 4, seed=n) for n in range(3))
     logits = (q @ k.mT + scheme(p)).masked_fill(~p.mask(causal=False), -math.inf)
@@ -200,7 +200,7 @@ def test_positions_of_several_axes_raise():
         ww.T5(2)(ww.Positions.grid(2, 3), causal=True)
 
 
-def test_it_is_drawn_by_its_deviation_and_drawn_anew():
+def test_it_is_initialized_with_its_std_and_can_be_reset():
     torch.manual_seed(0)
     scheme = ww.T5(512, num_buckets=64, std=0.3)
     before = scheme.weight.detach().clone()
@@ -210,7 +210,7 @@ def test_it_is_drawn_by_its_deviation_and_drawn_anew():
     assert bool((scheme.weight != before).any(0).all())
 
 
-def test_it_is_copied_pickled_and_shown():
+def test_it_can_be_copied_pickled_and_printed():
     scheme = drawn(num_buckets=8, max_distance=20, bidirectional=True, scale=None)
     text = "T5(num_heads=3, num_buckets=8, max_distance=20, bidirectional=True, scale=None, std=1.0)"
     for other in (scheme, deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
@@ -224,6 +224,6 @@ def test_it_has_a_device_and_a_dtype():
     assert scheme(ww.positions(3, device="meta"), causal=True).shape == (1, 4, 3, 3)
 
 
-def test_the_catalogue_draws_it_as_hugging_face_does():
+def test_the_catalogue_initializes_it_as_hugging_face_does():
     assert ww.scheme("t5", dim=64, num_heads=4, max_length=9).score.std == 0.125
     assert ww.scheme("t5", dim=64, num_heads=4, max_length=9, std=0.5).score.std == 0.5

@@ -90,7 +90,7 @@ def test_grouped_keys_are_those_of_their_group():
     torch.testing.assert_close(here.attention(q, k, v), repeated)
 
 
-def test_each_sequence_of_a_batch_stands_elsewhere():
+def test_each_sequence_of_a_batch_has_other_positions():
     scheme, q, k = drawn(), draw(2, 2, 3, 4), draw(2, 2, 5, 4, seed=1)
     queries, keys = ww.positions(3, start=torch.tensor([2, 50])), ww.positions(5, start=torch.tensor([0, 48]))
     both = table(scheme, queries, keys, q, k)
@@ -160,7 +160,7 @@ def test_it_needs_queries_and_keys_of_its_size():
         scheme.bind(ww.Positions.grid(1, 3), ww.Positions.grid(1, 3), q=q, k=q)
 
 
-def test_it_is_copied_pickled_shown_and_drawn_anew():
+def test_it_can_be_copied_pickled_printed_and_reset():
     scheme = ww.TransformerXL(4, 2, 6, theta=50.0, std=0.5)
     for other in (scheme, deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
         assert repr(other) == "TransformerXL(head_dim=4, num_heads=2, dim=6, theta=50.0, std=0.5)"
@@ -171,7 +171,7 @@ def test_it_is_copied_pickled_shown_and_drawn_anew():
     assert ww.TransformerXL(4, 2, device="meta", dtype=torch.float16).u.dtype == torch.float16
 
 
-def test_it_is_drawn_by_its_deviation():
+def test_it_is_initialized_with_its_std():
     torch.manual_seed(0)
     scheme = ww.TransformerXL(64, 256, 4, std=0.3)
     for parameter in scheme.parameters():  # 16,384 values at least: one standard error of the deviation is 0.6 %
