@@ -40,6 +40,53 @@ def test_variants_build(row):
         assert repr(plain) != repr(varied)
 
 
+def made_by_its_repr(where):
+    """Evaluate a repr with the names of whatwhere and whatwhere.scaling."""
+    names = {name: getattr(ww, name) for name in ww.__all__}
+    return eval(repr(where), {"torch": torch, **vars(ww.scaling), **names})
+
+
+def settings_of(module):
+    """The public attributes of a scheme, of its scaling, and of the map inside, and the shapes of its parameters."""
+    settings = {name: value for name, value in vars(module).items() if not name.startswith("_") and name != "training"}
+    inner = {name: settings_of(child) for name, child in module.named_children()}
+    return type(module), settings, {name: x.shape for name, x in module.named_parameters()}, inner
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_repr_is_code_that_makes_an_equal_scheme(row):
+    for options in ({}, *row.variants):
+        where = ww.scheme(row.name, dim=48, num_heads=2, max_length=32, **options)
+        assert settings_of(made_by_its_repr(where)) == settings_of(where)
+
+
+YARN = ww.scaling.YaRN(factor=4.0, original_length=100, mscale=0.707, mscale_all_dim=1.0)
+LONGROPE = ww.scaling.LongRoPE([1.0, 1.5], [2.0, 1 / 3], original_length=100, factor=8.0)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        ww.Where(),
+        ww.Where(
+            ww.Learned(8, 16, offset=2),
+            ww.SSMax(4, 2, ww.Rotary(4, scaling=LONGROPE)),
+            ww.ALiBi(2, (0.1, 1 / 3)),
+            scale=1 / 3,
+        ),
+        ww.Where(ww.SSMax(24, 3, ww.SSMax(24, 3, ww.PoPE(24, 3), learned=False))),
+        ww.Where(ww.Sinusoidal(8, layout="half", offset=2), ww.Rotary(24, rotary_dim=8, scaling=YARN)),
+        ww.Where(ww.AxialRotary(8, sections=(3, 1)), ww.Shaw(8, 2, 3, 0)),
+        ww.Where(ww.MultimodalRotary(12, (2, 2, 2), layout="interleaved", scaling=ww.scaling.Proportional(1 / 3))),
+        ww.Where(ww.CoPE(24, 2, 8)),
+        ww.Where(ww.T5(2, scale=None), scale=0.1),
+    ],
+    ids=repr,
+)
+def test_a_repr_of_a_composition_is_code_too(where):
+    assert settings_of(made_by_its_repr(where)) == settings_of(where)
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_row_names_its_source(row):
     assert row.url.startswith("https://")

@@ -137,7 +137,7 @@ class Where(nn.Module):
             reset(scheme, generator)
 
     def __repr__(self) -> str:
-        """Return the code that makes it; the names of schemes and of scalings are those of `whatwhere`."""
+        """Return code that makes an equal one, with the names of `whatwhere` and `whatwhere.scaling`."""
         settings = [f"{door}={scheme}" for door in _DOORS if (scheme := getattr(self, door)) is not None]
         settings += [] if self._own_scale is None else [f"scale={self._own_scale}"]
         return f"Where({', '.join(settings)})"
@@ -155,7 +155,7 @@ class Here:
         self._cache = cache
 
     def __repr__(self) -> str:
-        """Return the code that makes it, where that of the positions is short."""
+        """Return code that makes an equal one, where that of the positions is short."""
         keys = "" if self.keys is self.queries else f", {self.keys}"
         length = self._cache.regime_length
         return f"{self.where}.at({self.queries}{keys}{'' if length is None else f', regime_length={length}'})"

@@ -154,4 +154,7 @@ def test_what_does_not_fit_is_refused(monkeypatch):
 
 def test_settings_show():
     assert repr(ww.SSMax(8, 2)) == "SSMax(head_dim=8, num_heads=2, original_length=1024, learned=True)"
-    assert "(then): Rotary(head_dim=8" in repr(ww.SSMax(8, 2, ww.Rotary(8), learned=False))
+    assert repr(ww.SSMax(8, 2, ww.PoPE(8, 2), learned=False)) == (
+        "SSMax(head_dim=8, num_heads=2, then=PoPE(head_dim=8, num_heads=2, theta=10000.0), original_length=1024, "
+        "learned=False)"
+    )

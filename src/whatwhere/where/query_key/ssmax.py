@@ -116,10 +116,15 @@ class SSMax(QueryKeyMap):
 
     def extra_repr(self) -> str:
         """Return the settings."""
+        then = "" if self.then is None else f"then={self.then}, "
         return (
-            f"head_dim={self.head_dim}, num_heads={self.num_heads}, original_length={self.original_length}, "
+            f"head_dim={self.head_dim}, num_heads={self.num_heads}, {then}original_length={self.original_length}, "
             f"learned={self.learned}"
         )
+
+    def __repr__(self) -> str:
+        """Return code that makes it, in one line; nn.Module would print `then` in lines of its own."""
+        return f"SSMax({self.extra_repr()})"
 
 
 def _require_map(then: object, head_dim: int) -> None:

@@ -104,5 +104,5 @@ class CoPE(ScoreBias):
         """Return the settings."""
         return (
             f"head_dim={self.head_dim}, num_heads={self.num_heads}, max_distance={self.max_distance}, "
-            f"scale={self.scale:.4g}, std={self.std}"
+            f"scale={self.scale}, std={self.std}"
         )
