@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from whatwhere.errors import CheckpointError, SettingError, TokenError
+from whatwhere.models.registry import MODEL_TYPES
 from whatwhere.models.surgery import move_to_tokenizer, trim_checkpoint
 from whatwhere.what.resizing import keep, resize
 from whatwhere.what.token_ids import FIXED_AFTER_PADDING, LEARNED_AFTER_PADDING
@@ -238,6 +239,15 @@ def test_types_that_are_tested_are_those_that_are_known() -> None:
     parts = {"altclip_text_model", "bridgetower_text_model", "clap_text_model", "xlm-prophetnet"}
     assert set(LEARNED_AFTER_PADDING) == {*LEARNED, *parts}
     assert {"m2m_100", "nllb-moe", "mpnet"} <= set(FIXED_AFTER_PADDING)
+
+
+def test_the_registry_counts_from_the_padding_id_where_resizing_knows_it() -> None:
+    counted = {
+        name for name, entry in MODEL_TYPES.items() if any(getattr(r, "offset", 0) == "padding" for r in entry.readers)
+    }
+    known = {**LEARNED_AFTER_PADDING, **FIXED_AFTER_PADDING}
+    assert counted == known.keys() & MODEL_TYPES.keys()
+    assert all(MODEL_TYPES[name].defaults["pad_token_id"] == known[name] for name in counted)
 
 
 def test_an_id_that_is_needed_is_not_lost(tmp_path: Path) -> None:

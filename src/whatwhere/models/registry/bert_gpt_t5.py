@@ -15,7 +15,7 @@ from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeK
 from whatwhere.models.configuration.score_keys import ALiBiKeys, DeBERTaKeys, FalconKeys, MptKeys, T5Keys
 from whatwhere.models.configuration.softmax_scale import Disentangled, GPT2Scale, Multiplier, One
 from whatwhere.models.registry.llama import EMBEDDING_NORM, SEGMENTS
-from whatwhere.what.token_ids import FIXED_AFTER_PADDING, LEARNED_AFTER_PADDING
+from whatwhere.what.token_ids import FIXED_AFTER_PADDING, FIXED_BEFORE_TWO, LEARNED_AFTER_PADDING
 
 TIED: dict[str, object] = {"tie_word_embeddings": True}
 ENCODER: KeyNames = {name: LLAMA_KEYS[name] for name in LLAMA_KEYS if name not in ("key_heads", "head_dim")}
@@ -261,7 +261,7 @@ DECODERS: dict[str, ModelType] = {
     "xglm": ModelType(
         (SinusoidalKeys("tensor2tensor", 2),),
         XGLM,
-        {**TIED, "max_position_embeddings": 2048, "pad_token_id": 1},
+        {**TIED, "max_position_embeddings": 2048, "pad_token_id": FIXED_BEFORE_TWO["xglm"]},
         embedding=IfFlagged(default=True),
     ),
 }
