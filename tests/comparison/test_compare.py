@@ -192,10 +192,10 @@ def test_ctrl_c_on_the_command_line(tmp_path: Path, our_own_checks: None) -> Non
     while not list(out.glob("runs/*.json")) and time.monotonic() < deadline and started.poll() is None:
         time.sleep(0.05)
     os.killpg(started.pid, signal.SIGINT)
-    _, told = started.communicate(timeout=60)
-    assert started.returncode == 130, told
-    assert "run the same command again to resume" in told
-    assert "Traceback" not in told
+    _, message = started.communicate(timeout=60)
+    assert started.returncode == 130, message
+    assert "run the same command again to resume" in message
+    assert "Traceback" not in message
     kept = {path: path.stat().st_mtime_ns for path in out.glob("runs/*.json")}
     assert 1 <= len(kept) < 4
     assert whatwhere(*words, "--workers", "1").status == 0

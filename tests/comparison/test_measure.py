@@ -33,7 +33,7 @@ from whatwhere.comparison.train import build
 SHIFTS = (0, 1, 2, 4, 8, 16, 32, 60)
 
 
-def settings(**given: Any) -> Settings:
+def small_settings(**given: Any) -> Settings:
     small = {"dim": 32, "heads": 4, "feedforward": 16, "test_sequences": 60, "device": "cpu"}
     return make_settings("expressions", None, **small | given)
 
@@ -57,10 +57,10 @@ def says(tokens: Tensor, vocab_size: int = 20) -> Tensor:
 
 
 def test_scores_of_a_model_that_always_repeats_the_first_digit() -> None:
-    task, told = Expressions(), settings(test_sequences=300)
-    found = measure.scores(Stub(lambda ids, _: says(ids[:, 2])), task, 4, told)
+    task, settings = Expressions(), small_settings(test_sequences=300)
+    found = measure.scores(Stub(lambda ids, _: says(ids[:, 2])), task, 4, settings)
     exam, right, asked = (
-        measure.evaluation_set(task, 4, told),
+        measure.evaluation_set(task, 4, settings),
         dict.fromkeys(task.groups, 0),
         dict.fromkeys(task.groups, 0),
     )
@@ -76,12 +76,12 @@ def test_scores_of_a_model_that_always_repeats_the_first_digit() -> None:
 
 
 def test_a_group_without_queries_has_no_score() -> None:
-    found = measure.scores(Stub(lambda ids, _: says(ids[:, 1], 53)), Recall(), 1, settings(test_sequences=20))
+    found = measure.scores(Stub(lambda ids, _: says(ids[:, 1], 53)), Recall(), 1, small_settings(test_sequences=20))
     assert found == {"all": 1.0, "first third": 1.0, "middle third": None, "last third": None}
 
 
 def test_a_loss_is_the_mean_of_minus_log_p_at_all_positions_and_in_the_last_quarter() -> None:
-    task, told = Text(bytes(range(256)) * 40, trained=(16,)), settings(test_sequences=30)
+    task, settings = Text(bytes(range(256)) * 40, trained=(16,)), small_settings(test_sequences=30)
 
     def answer(ids: Tensor, _: ww.Positions) -> Tensor:
         """Know nothing but that 255 is unlikely; in the last quarter give the next byte half of all."""
@@ -90,19 +90,19 @@ def test_a_loss_is_the_mean_of_minus_log_p_at_all_positions_and_in_the_last_quar
         logits[:, 12:] = logits[:, 12:].scatter(-1, known[..., None], log(255))
         return logits
 
-    found = measure.scores(Stub(answer), task, 16, told)
+    found = measure.scores(Stub(answer), task, 16, settings)
     assert found["last quarter"] == pytest.approx(log(2))
     assert found["all"] == pytest.approx((12 * log(256) + 4 * log(2)) / 16)
 
 
 def test_the_test_set_is_the_same_each_time_and_shorter_where_sequences_are_long() -> None:
-    told = settings(test_sequences=1000)
-    counts = {n: len(measure.evaluation_set(Expressions(), n, told).ids) for n in (8, 32, 3000)}
+    settings = small_settings(test_sequences=1000)
+    counts = {n: len(measure.evaluation_set(Expressions(), n, settings).ids) for n in (8, 32, 3000)}
     assert counts == {8: 1000, 32: 50_000 // 66, 3000: 20}
-    assert torch.equal(*(measure.evaluation_set(Expressions(), 3, told).ids for _ in range(2)))
+    assert torch.equal(*(measure.evaluation_set(Expressions(), 3, settings).ids for _ in range(2)))
     # They are read in parts, and none is lost.
     model = Stub(lambda ids, _: says(ids[:, 2]))
-    measure.scores(model, Expressions(), 32, told)
+    measure.scores(model, Expressions(), 32, settings)
     assert sum(model.batches) == 757
     assert max(model.batches) * 66 <= 16_384
 
@@ -115,18 +115,18 @@ def no_row(ids: Tensor, p: ww.Positions) -> Tensor:
 
 def test_where_a_scheme_has_no_row_there_is_no_score() -> None:
     task = Expressions()
-    assert measure.scores(Stub(no_row), task, 12, settings()) == dict.fromkeys(("all", *task.groups))
-    assert measure.scores(Stub(no_row), task, 3, settings())["First"] == 1.0
+    assert measure.scores(Stub(no_row), task, 12, small_settings()) == dict.fromkeys(("all", *task.groups))
+    assert measure.scores(Stub(no_row), task, 3, small_settings())["First"] == 1.0
     # Logits that are not finite are another matter.
     model = Stub(lambda ids, _: says(ids[:, 2]) * float("nan"))
     with pytest.raises(ww.errors.SettingError, match="logits are not finite"):
-        measure.scores(model, Expressions(), 3, settings())
+        measure.scores(model, Expressions(), 3, small_settings())
 
 
 def test_the_shift_test_of_a_model_that_depends_on_absolute_position() -> None:
     """Right at 0, the worse the farther, and without rows from 9 on: every number is known."""
-    task, told = Expressions(), settings()
-    exam = measure.evaluation_set(task, task.shift_length, told)
+    task, settings = Expressions(), small_settings()
+    exam = measure.evaluation_set(task, task.shift_length, settings)
     right = {tuple(ids): target for ids, target in zip(exam.ids.tolist(), exam.targets.tolist(), strict=True)}
 
     def answer(ids: Tensor, p: ww.Positions) -> Tensor:
@@ -136,7 +136,7 @@ def test_the_shift_test_of_a_model_that_depends_on_absolute_position() -> None:
         targets = torch.tensor([right[tuple(row)] for row in ids.tolist()])
         return says(targets) - start * 0.75 * says(targets)
 
-    found = measure.shift_test(Stub(answer), task, told)
+    found = measure.shift_test(Stub(answer), task, settings)
     assert tuple(found) == SHIFTS
     assert [found[s].score for s in SHIFTS] == [1.0, 1.0, 0.0, 0.0, 0.0, None, None, None]
     changes = [found[s].largest_logit_change for s in SHIFTS]
@@ -145,8 +145,8 @@ def test_the_shift_test_of_a_model_that_depends_on_absolute_position() -> None:
 
 @pytest.mark.parametrize("scheme", [*DEMO_SCHEMES, "rotary+alibi", "sinusoidal/rotary"])
 def test_only_absolute_schemes_depend_on_the_start(scheme: str) -> None:
-    task, told = Expressions(), settings(token_std=0.3)
-    found = measure.shift_test(build(scheme, 0, task, told), task, told)
+    task, settings = Expressions(), small_settings(token_std=0.3)
+    found = measure.shift_test(build(scheme, 0, task, settings), task, settings)
     assert found[0].largest_logit_change == 0
     parts = scheme.replace("/", "+").split("+")
     seen = [found[s].largest_logit_change for s in SHIFTS[1:]]
@@ -173,14 +173,14 @@ def drawn(seed: int) -> np.ndarray:
 
 
 def with_table(table: np.ndarray, scheme: str = "none") -> Transformer:
-    model = build(scheme, 0, Expressions(), settings())
+    model = build(scheme, 0, Expressions(), small_settings())
     model.input.tokens.weight.data.copy_(torch.from_numpy(table))
     return model
 
 
 def snapshot(table: np.ndarray, first: np.ndarray | None = None, scheme: str = "none") -> TableSnapshot:
     before = None if first is None else torch.from_numpy(first).float()
-    found = measure.table_snapshot(with_table(table, scheme), Expressions(), settings(), 20, before)
+    found = measure.table_snapshot(with_table(table, scheme), Expressions(), small_settings(), 20, before)
     assert found is not None
     return found
 
@@ -221,7 +221,7 @@ def test_the_cosines_of_what_training_wrote() -> None:
 
 def test_a_snapshot_after_adding_positions() -> None:
     table = drawn(1)
-    ids = measure.evaluation_set(Expressions(), 6, settings()).ids.numpy()
+    ids = measure.evaluation_set(Expressions(), 6, small_settings()).ids.numpy()
     angle = np.arange(14)[:, None] * 10_000.0 ** (-np.arange(0, 32, 2) / 32)
     sinusoid = np.stack([np.sin(angle), np.cos(angle)], -1).reshape(14, 32)
     require_statistics(snapshot(table, scheme="sinusoidal").with_positions, table[ids] + sinusoid)
@@ -260,7 +260,7 @@ def test_digits_that_did_not_move_are_on_no_line() -> None:
 
 @pytest.mark.parametrize("task", [Recall(), Text(b"the cat sat " * 200, trained=(16,))])
 def test_only_the_expressions_have_snapshots(task: Task) -> None:
-    assert measure.table_snapshot(with_table(drawn(0)), task, settings(), 0, None) is None
+    assert measure.table_snapshot(with_table(drawn(0)), task, small_settings(), 0, None) is None
 
 
 def made_up(score: float | None, change: float | None) -> RunResult:

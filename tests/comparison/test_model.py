@@ -30,16 +30,16 @@ def name(scheme: Any) -> str:
     return scheme if isinstance(scheme, str) else scheme[0]
 
 
-def settings(**given: Any) -> Settings:
+def small_settings(**given: Any) -> Settings:
     sizes = {"dim": DIM, "heads": HEADS, "layers": 2, "feedforward": FEED, "token_std": 0.3}
     return make_settings("expressions", None, **sizes | given)
 
 
 def made(scheme: Any, **given: Any) -> Transformer:
     """Build a model and draw all its parameters, norms and biases too, so that none of them is without effect."""
-    told = settings(**given)
+    settings = small_settings(**given)
     torch.manual_seed(1)
-    model = Transformer(VOCAB, build_wheres(scheme, DIM, HEADS, TOKENS, told.layers), told)
+    model = Transformer(VOCAB, build_wheres(scheme, DIM, HEADS, TOKENS, settings.layers), settings)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for weights in model.parameters():
@@ -259,7 +259,7 @@ DEMO = 20 * 64 + 2 * BLOCK + 2 * 64 + 64 * 20
     ],
 )
 def test_parameters_are_those_counted_by_hand(scheme: str, given: Any, expected: int) -> None:
-    told = make_settings("expressions", None, **given)
-    model = build(scheme, 0, ww.comparison.tasks.Expressions(), told)
+    settings = make_settings("expressions", None, **given)
+    model = build(scheme, 0, ww.comparison.tasks.Expressions(), settings)
     assert sum(weights.numel() for weights in model.parameters()) == expected
     assert DEMO == 102_144

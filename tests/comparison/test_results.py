@@ -1,4 +1,4 @@
-"""The results folder: its files, the layers in it, the command that repeats it, and every damage that is told apart."""
+"""The results folder: its files, the layers in it, the command that repeats it, and every kind of damage."""
 
 import json
 import shlex
@@ -90,9 +90,9 @@ def test_the_saved_layer_is_the_trained_layer(kept: Path) -> None:
     modes = {(kept / file).stat().st_mode for file in ("layers/learned-2.safetensors", "runs/learned-2.json")}
     assert len(modes) == 1, "who may read the runs may read the layers"
     with safe_open(kept / "layers/learned-2.safetensors", "pt") as opened:
-        told = opened.metadata()
-    assert [told[name] for name in ("scheme", "seed", "task")] == ["learned", "2", "expressions"]
-    assert {field.name for field in fields(Settings)} <= json.loads(told["settings"]).keys()
+        metadata = opened.metadata()
+    assert [metadata[name] for name in ("scheme", "seed", "task")] == ["learned", "2", "expressions"]
+    assert {field.name for field in fields(Settings)} <= json.loads(metadata["settings"]).keys()
 
 
 def test_a_run_without_its_layer_is_done_again(kept: Path) -> None:
@@ -235,8 +235,8 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 )
 def test_the_command_repeats_the_comparison(given: Any, seeds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """What the command line makes of it are the same schemes, seeds, folder and settings."""
-    told = make_settings("expressions", given.pop("lengths", [8, 9]), **given)
-    words = command_line("expressions", ["none", "rotary/none"], seeds, told, Path("my results"), [])
+    chosen = make_settings("expressions", given.pop("lengths", [8, 9]), **given)
+    words = command_line("expressions", ["none", "rotary/none"], seeds, chosen, Path("my results"), [])
     assert words is not None
     asked: list[Any] = []
 
@@ -252,13 +252,13 @@ def test_the_command_repeats_the_comparison(given: Any, seeds: list[int], monkey
     assert program == "whatwhere"
     shown = CliRunner().invoke(app, arguments)
     assert "that is all" in shown.output
-    assert asked == [["none", "rotary/none"], seeds, Path("my results"), told]
+    assert asked == [["none", "rotary/none"], seeds, Path("my results"), chosen]
 
 
 def test_custom_objects_have_no_command_line() -> None:
-    told, own = make_settings("expressions", [8]), ("mine", lambda d, h, m: ww.Where())
-    assert command_line("expressions", ["none", own], [0], told, Path("a"), []) is None
-    assert command_line(TASK, ["none"], [0], told, Path("a"), []) is None
+    chosen, own = make_settings("expressions", [8]), ("mine", lambda d, h, m: ww.Where())
+    assert command_line("expressions", ["none", own], [0], chosen, Path("a"), []) is None
+    assert command_line(TASK, ["none"], [0], chosen, Path("a"), []) is None
 
 
 def test_a_comparison_prints_medians_ranges_and_what_has_no_row(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from whatwhere.comparison.train import build, one_thread, train
 DIM, HEADS, TASK = 16, 2, Expressions(trained=(2, 3))  # 3 arguments are 8 tokens, 4 are 10
 
 
-def settings(**given: Any) -> Settings:
+def small_settings(**given: Any) -> Settings:
     small = {
         "dim": DIM,
         "heads": HEADS,
@@ -34,7 +34,7 @@ def settings(**given: Any) -> Settings:
 
 
 def test_a_result_contains_every_length_and_every_snapshot() -> None:
-    result = run(Job("learned", 7, TASK, settings(lengths=[4, 2, 9]))).result
+    result = run(Job("learned", 7, TASK, small_settings(lengths=[4, 2, 9]))).result
     assert (result.scheme, result.seed, result.steps) == ("learned", 7, 5)
     assert list(result.scores) == [2, 3, 4, 9]
     known = [result.scores[length]["all"] for length in (2, 3)]
@@ -52,22 +52,22 @@ def own(dim: int, num_heads: int, max_length: int) -> list[ww.Where]:
     ("scheme", "expected"), [("none", 0), ("rotary", 0), ("alibi", 0), ("learned", 8 * DIM), (("own", own), 10 * DIM)]
 )
 def test_parameters_of_positions_are_counted_separately_and_once(scheme: Any, expected: int) -> None:
-    counts = run(Job(scheme, 0, TASK, settings(steps=1))).result.parameters
-    none = run(Job("none", 0, TASK, settings(steps=1))).result.parameters
+    counts = run(Job(scheme, 0, TASK, small_settings(steps=1))).result.parameters
+    none = run(Job("none", 0, TASK, small_settings(steps=1))).result.parameters
     assert (counts.tokens, counts.positions) == (20 * DIM, expected)
     assert counts.total - none.total == expected
 
 
 def test_the_tables_are_those_before_after_a_fifth_and_after_all_steps() -> None:
-    told, tables = settings(), []
-    model = build("learned", 1, TASK, told)
+    settings, tables = small_settings(), []
+    model = build("learned", 1, TASK, settings)
 
     def look(percent: int, model: Transformer) -> None:
         tables.append([value.detach().clone() for value in model.input.state_dict().values()])
 
     with one_thread():
-        train(model, 1, TASK, told, look, lambda step: None)
-    found = run(Job("learned", 1, TASK, told)).tensors
+        train(model, 1, TASK, settings, look, lambda step: None)
+    found = run(Job("learned", 1, TASK, settings)).tensors
     assert set(found) == {"tokens.weight@0", "tokens.weight@20", "tokens.weight", "where.input.weight"}
     for name, (table, _) in zip(("tokens.weight@0", "tokens.weight@20", "tokens.weight"), tables, strict=True):
         assert torch.equal(torch.from_numpy(found[name]), table)
@@ -76,12 +76,12 @@ def test_the_tables_are_those_before_after_a_fifth_and_after_all_steps() -> None
 
 
 def test_other_tasks_have_no_snapshots() -> None:
-    assert run(Job("none", 0, Recall(trained=(1, 2)), settings(steps=1))).result.token_table == ()
+    assert run(Job("none", 0, Recall(trained=(1, 2)), small_settings(steps=1))).result.token_table == ()
 
 
 def view(scheme: Any, **given: Any) -> SchemeView:
     (where,) = build_wheres(scheme, DIM, HEADS, 8, 1)
-    return view_of(where, TASK, settings(**given))
+    return view_of(where, TASK, small_settings(**given))
 
 
 def test_the_drawing_of_sinusoids() -> None:
@@ -145,7 +145,7 @@ def test_the_longest_length_that_occurs_has_a_picture(lengths: list[int], rows: 
 
 
 def test_a_stop_file_ends_a_run(tmp_path: Path) -> None:
-    job = Job("none", 0, TASK, settings(), channel=tmp_path / "0")
+    job = Job("none", 0, TASK, small_settings(), channel=tmp_path / "0")
     run(job)
     assert job.channel is not None
     assert 1 <= int(job.channel.read_text()) <= 5
@@ -155,5 +155,5 @@ def test_a_stop_file_ends_a_run(tmp_path: Path) -> None:
 
 
 def test_a_channel_that_cannot_be_written_costs_no_run(tmp_path: Path) -> None:
-    job = Job("none", 0, TASK, settings(), channel=tmp_path / "no folder" / "0")
+    job = Job("none", 0, TASK, small_settings(), channel=tmp_path / "no folder" / "0")
     assert run(job).result.scores == run(replace(job, channel=None)).result.scores

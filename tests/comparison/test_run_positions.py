@@ -20,16 +20,16 @@ DRAWN = ("randomized", "random_offset")
 SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "layers": 1, "feedforward": 16, "test_sequences": 40, "device": "cpu"}
 
 
-def settings(**given: Any) -> Settings:
-    told = make_settings("expressions", given.pop("lengths", (5,)), **(SMALL | {"steps": 3, "batch": 6} | given))
-    return with_max_length(told, TASK)
+def small_settings(**given: Any) -> Settings:
+    settings = make_settings("expressions", given.pop("lengths", (5,)), **(SMALL | {"steps": 3, "batch": 6} | given))
+    return with_max_length(settings, TASK)
 
 
 class Watched(Transformer):
     """A model that remembers where the tokens stood."""
 
-    def __init__(self, told: Settings) -> None:
-        super().__init__(20, [ww.Where()] * told.layers, told)
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(20, [ww.Where()] * settings.layers, settings)
         self.seen: list[ww.Positions | None] = []
 
     def forward(self, ids: Tensor, at: int | None = None, p: ww.Positions | None = None) -> Tensor:
@@ -37,47 +37,47 @@ class Watched(Transformer):
         return super().forward(ids, at, p)
 
 
-def watched(told: Settings) -> Watched:
+def watched(settings: Settings) -> Watched:
     torch.manual_seed(0)
-    return Watched(told)
+    return Watched(settings)
 
 
-def trained(told: Settings, seed: int = 0) -> list[ww.Positions | None]:
-    model = watched(told)
-    train(model, seed, TASK, told, lambda percent, model: None, lambda step: None)
+def trained(settings: Settings, seed: int = 0) -> list[ww.Positions | None]:
+    model = watched(settings)
+    train(model, seed, TASK, settings, lambda percent, model: None, lambda step: None)
     return model.seen
 
 
-def require_drawn(told: Settings, p: ww.Positions, shift: int = 0) -> None:
+def require_drawn(settings: Settings, p: ww.Positions, shift: int = 0) -> None:
     """Every sequence stands elsewhere; gaps are 1, or larger if randomized."""
     index = p.index[0] - shift
-    assert told.max_length is not None
-    assert ((index >= 0) & (index < told.max_length)).all()
+    assert settings.max_length is not None
+    assert ((index >= 0) & (index < settings.max_length)).all()
     gaps = index.diff()
     assert (gaps >= 1).all()
-    assert bool((gaps > 1).any()) == (told.positions == "randomized")
+    assert bool((gaps > 1).any()) == (settings.positions == "randomized")
     assert len({tuple(row) for row in index.tolist()}) > 1
 
 
 def test_consecutive_positions_are_not_sampled() -> None:
-    told = settings()
-    assert (told.positions, told.max_length) == ("plain", None)
-    assert trained(told) == [None] * 3
-    model = watched(told)
-    measure.scores(model, TASK, 3, told)
+    settings = small_settings()
+    assert (settings.positions, settings.max_length) == ("plain", None)
+    assert trained(settings) == [None] * 3
+    model = watched(settings)
+    measure.scores(model, TASK, 3, settings)
     assert all(torch.equal(p.index, ww.positions(8).index) for p in model.seen if p is not None)
     assert None not in model.seen
 
 
 @pytest.mark.parametrize("positions", DRAWN)
 def test_training_samples_anew_for_each_step_and_sequence(positions: str) -> None:
-    told = settings(positions=positions)
-    first, other = trained(told), trained(told, seed=1)
+    settings = small_settings(positions=positions)
+    first, other = trained(settings), trained(settings, seed=1)
     for p in first:
         assert p is not None
-        require_drawn(told, p)
+        require_drawn(settings, p)
     assert len({str(p.index.tolist()) for p in [*first, *other] if p is not None}) == 6
-    again = trained(told)
+    again = trained(settings)
     assert [str(p.index) for p in again if p is not None] == [str(p.index) for p in first if p is not None]
 
 
@@ -91,39 +91,39 @@ def test_drawing_leaves_the_batches_as_they_are(positions: str) -> None:
             return super().forward(ids, at, p)
 
     found = []
-    for told in (settings(), settings(positions=positions)):
+    for settings in (small_settings(), small_settings(positions=positions)):
         read: list[Tensor] = []
-        train(Reading(told), 3, TASK, told, lambda percent, model: None, lambda step: None)
+        train(Reading(settings), 3, TASK, settings, lambda percent, model: None, lambda step: None)
         found.append(read)
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
 @pytest.mark.parametrize("positions", DRAWN)
 def test_the_tests_sample_the_same_positions_for_every_model(positions: str) -> None:
-    told, models = settings(positions=positions), [watched(settings()), watched(settings())]
+    settings, models = small_settings(positions=positions), [watched(small_settings()), watched(small_settings())]
     for model in models:
-        measure.scores(model, TASK, 5, told)
+        measure.scores(model, TASK, 5, settings)
     first, second = (model.seen for model in models)
     assert [str(p.index) for p in first if p is not None] == [str(p.index) for p in second if p is not None]
     for p in first:
         assert p is not None
-        require_drawn(told, p)
+        require_drawn(settings, p)
 
 
 def test_each_part_of_a_long_test_set_is_sampled_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "_CHUNK_TOKENS", 60)
-    told = settings(positions="random_offset")
-    model = watched(told)
-    measure.scores(model, TASK, 5, told)
+    settings = small_settings(positions="random_offset")
+    model = watched(settings)
+    measure.scores(model, TASK, 5, settings)
     assert len(model.seen) > 2
     assert len({str(p.index.tolist()) for p in model.seen if p is not None}) == len(model.seen)
 
 
 @pytest.mark.parametrize("positions", DRAWN)
 def test_the_shift_test_shifts_sampled_positions(positions: str) -> None:
-    told = settings(positions=positions)
-    model = watched(told)
-    measure.shift_test(model, TASK, told)
+    settings = small_settings(positions=positions)
+    model = watched(settings)
+    measure.shift_test(model, TASK, settings)
     still, *moved = (p for p in model.seen if p is not None)
     for p in (still, *moved):
         assert any(torch.equal(p.index, still.index + shift) for shift in measure.SHIFTS)
@@ -131,15 +131,15 @@ def test_the_shift_test_shifts_sampled_positions(positions: str) -> None:
 
 
 def test_testing_a_model_trained_at_random_positions_at_consecutive_ones_warns() -> None:
-    told = settings(positions="randomized", test_positions="plain")
-    model = watched(told)
-    measure.scores(model, TASK, 5, told)
+    settings = small_settings(positions="randomized", test_positions="plain")
+    model = watched(settings)
+    measure.scores(model, TASK, 5, settings)
     assert all(p is not None and p.index.tolist() == [[list(range(12))]] for p in model.seen)
-    assert trained(told)[0] is not None
+    assert trained(settings)[0] is not None
     with pytest.warns(
         ww.errors.RandomPositionsWarning, match="trained at positions='randomized' and tested at plain ones"
     ):
-        warn_of_plain_tests(told)
+        warn_of_plain_tests(settings)
 
 
 @pytest.mark.parametrize(
@@ -148,28 +148,28 @@ def test_testing_a_model_trained_at_random_positions_at_consecutive_ones_warns()
 def test_nothing_else_is_warned_about(given: dict[str, str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_plain_tests(settings(**given))
+        warn_of_plain_tests(small_settings(**given))
 
 
 def test_a_learned_table_has_a_row_for_every_position_that_is_sampled() -> None:
-    assert build("learned", 0, TASK, settings()).wheres[0].input.weight.shape[0] == 8
-    told = settings(positions="randomized", max_length=50)
-    model = build("learned", 0, TASK, told)
+    assert build("learned", 0, TASK, small_settings()).wheres[0].input.weight.shape[0] == 8
+    settings = small_settings(positions="randomized", max_length=50)
+    model = build("learned", 0, TASK, settings)
     assert model.wheres[0].input.weight.shape[0] == 50
-    found = measure.shift_test(model, TASK, told)
+    found = measure.shift_test(model, TASK, settings)
     assert found[0].score is not None
     assert found[60].score is None
-    assert measure.scores(model, TASK, 12, told)["all"] is not None
+    assert measure.scores(model, TASK, 12, settings)["all"] is not None
 
 
 def test_max_length_is_twice_the_longest_sequence_unless_it_is_given() -> None:
-    assert settings(positions="randomized", lengths=(5, 9)).max_length == 2 * 20
-    assert settings(positions="randomized", lengths=()).max_length == 2 * 8
-    assert settings(positions="random_offset", max_length=33).max_length == 33
+    assert small_settings(positions="randomized", lengths=(5, 9)).max_length == 2 * 20
+    assert small_settings(positions="randomized", lengths=()).max_length == 2 * 8
+    assert small_settings(positions="random_offset", max_length=33).max_length == 33
     with pytest.raises(
         ww.errors.SettingError, match="max_length=11 for positions='randomized', but the longest sequence has 12"
     ):
-        settings(positions="randomized", max_length=11)
+        small_settings(positions="randomized", max_length=11)
 
 
 @pytest.mark.parametrize(
@@ -189,34 +189,36 @@ def test_settings_that_do_not_fit_are_refused(given: dict[str, Any], words: str)
 
 @pytest.mark.parametrize("positions", DRAWN)
 def test_compare_records_how_positions_are_sampled(positions: str, tmp_path: Path) -> None:
-    told = SMALL | {"steps": 2, "trained": (1, 2), "positions": positions, "workers": 1, "progress": False}
-    report = ww.compare(["learned", "rotary", "ssmax"], lengths=[4], seeds=1, out=tmp_path / "a", **told)
+    settings = SMALL | {"steps": 2, "trained": (1, 2), "positions": positions, "workers": 1, "progress": False}
+    report = ww.compare(["learned", "rotary", "ssmax"], lengths=[4], seeds=1, out=tmp_path / "a", **settings)
     found = report.record.settings
     assert (found.positions, found.max_length, found.test_positions) == (positions, 20, "same")
     assert f"--set positions={positions}" in str(report.record.command)
     assert "--set max_length=20" in str(report.record.command)
-    again = ww.compare(["learned", "rotary", "ssmax"], lengths=[4], seeds=1, out=tmp_path / "a", **told, max_length=20)
+    again = ww.compare(
+        ["learned", "rotary", "ssmax"], lengths=[4], seeds=1, out=tmp_path / "a", **settings, max_length=20
+    )
     assert again.summary == report.summary
     with pytest.raises(ww.errors.ResultsError, match="max_length is 20, here 21"):
-        ww.compare(["learned"], lengths=[4], seeds=1, out=tmp_path / "a", **told, max_length=21)
+        ww.compare(["learned"], lengths=[4], seeds=1, out=tmp_path / "a", **settings, max_length=21)
 
 
 def test_compare_warns_of_tests_at_consecutive_positions(tmp_path: Path) -> None:
-    told = SMALL | {"steps": 1, "trained": (1, 2), "workers": 1, "progress": False}
-    told |= {"positions": "randomized", "test_positions": "plain"}
+    settings = SMALL | {"steps": 1, "trained": (1, 2), "workers": 1, "progress": False}
+    settings |= {"positions": "randomized", "test_positions": "plain"}
     with pytest.warns(ww.errors.RandomPositionsWarning, match="Leave test_positions out"):
-        ww.compare(["none"], lengths=[], seeds=1, out=tmp_path, **told)
+        ww.compare(["none"], lengths=[], seeds=1, out=tmp_path, **settings)
 
 
 def test_positions_of_a_custom_task_are_sampled_too(tmp_path: Path) -> None:
-    told = SMALL | {"steps": 1, "workers": 1, "progress": False}
-    report = ww.compare(["rotary"], TASK, [4], seeds=1, out=tmp_path, positions="randomized", **told)
+    settings = SMALL | {"steps": 1, "workers": 1, "progress": False}
+    report = ww.compare(["rotary"], TASK, [4], seeds=1, out=tmp_path, positions="randomized", **settings)
     assert report.record.settings.max_length == 20
 
 
 def test_the_model_itself_takes_any_positions() -> None:
-    told = settings(positions="randomized")
-    model = build("sinusoidal", 0, TASK, told)
+    settings = small_settings(positions="randomized")
+    model = build("sinusoidal", 0, TASK, settings)
     ids = TASK.test_set(3, 4).ids
     with torch.no_grad():
         plain, drawn = (model(ids, None, stand) for stand in (None, ww.Positions.randomized(8, 16, batch=4)))

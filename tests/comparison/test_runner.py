@@ -30,7 +30,7 @@ def job(scheme: Any = "none", seed: int = 0, steps: int = 2) -> Job:
 JOBS = [job("none"), job("rotary"), job("alibi", 1)]
 
 
-def told(found: Run) -> tuple[str, int]:
+def identity(found: Run) -> tuple[str, int]:
     return found.result.scheme, found.result.seed
 
 
@@ -39,7 +39,7 @@ class Kept(list[Run]):
 
     @property
     def names(self) -> list[tuple[str, int]]:
-        return [told(found) for found in self]
+        return [identity(found) for found in self]
 
 
 def on(executor: Executor | None, jobs: list[Job], keep: Callable[[Run], None], **given: Any) -> None:
@@ -108,7 +108,7 @@ def test_the_same_seed_has_the_same_results_here_and_on_threads() -> None:
     with ThreadPoolExecutor(2) as threads:
         on(threads, jobs, there.append)
     assert torch.get_num_threads() == before
-    for first, again in zip(sorted(here, key=told), sorted(there, key=told), strict=True):
+    for first, again in zip(sorted(here, key=identity), sorted(there, key=identity), strict=True):
         times = {"seconds": 0.0, "seconds_per_step": 0.0}
         assert replace(first.result, **times) == replace(again.result, **times)
         assert all((first.tensors[name] == again.tensors[name]).all() for name in first.tensors)

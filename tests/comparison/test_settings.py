@@ -28,29 +28,42 @@ def own(dim: int, num_heads: int, max_length: int) -> ww.Where:
 def test_the_demo_is_the_recipe_of_the_issue() -> None:
     """2 layers, d 64, 4 heads, ff 256, 800 steps of 64, AdamW 2e-3, betas (.9, .98), decay .01, table std .15."""
     assert DEMO_SCHEMES == ("none", "sinusoidal", "learned", "rotary", "alibi")
-    told = make_settings("expressions", None)
-    assert (told.layers, told.dim, told.heads, told.feedforward) == (2, 64, 4, 256)
-    assert (told.steps, told.batch) == (800, 64)
-    assert (told.learning_rate, told.betas, told.weight_decay) == (2e-3, (0.9, 0.98), 0.01)
-    assert (told.schedule, told.token_std, told.direction) == ("cosine", 0.15, "decoder")
-    assert told.lengths == (8, 12, 16, 24, 32)
+    settings = make_settings("expressions", None)
+    assert (settings.layers, settings.dim, settings.heads, settings.feedforward) == (2, 64, 4, 256)
+    assert (settings.steps, settings.batch) == (800, 64)
+    assert (settings.learning_rate, settings.betas, settings.weight_decay) == (2e-3, (0.9, 0.98), 0.01)
+    assert (settings.schedule, settings.token_std, settings.direction) == ("cosine", 0.15, "decoder")
+    assert settings.lengths == (8, 12, 16, 24, 32)
 
 
 def test_the_authors_recipe_is_the_tutorials_program() -> None:
     """An encoder on three arguments, 50 epochs of 8,000 expressions in batches of 32, Adam with its usual numbers."""
-    told = make_settings("expressions", None, "author")
-    assert told.steps * told.batch == 50 * 8000
-    assert (told.batch, told.direction, told.trained) == (32, "encoder", (3,))
+    settings = make_settings("expressions", None, "author")
+    assert settings.steps * settings.batch == 50 * 8000
+    assert (settings.batch, settings.direction, settings.trained) == (32, "encoder", (3,))
     # Adam is AdamW without decay.
-    assert (told.learning_rate, told.betas, told.weight_decay, told.schedule) == (1e-3, (0.9, 0.999), 0.0, "constant")
-    assert told.token_std == 0.01
-    assert (told.layers, told.dim, told.heads, told.feedforward) == (2, 64, 4, 256)
-    assert all(length > 3 for length in told.lengths)
+    assert (settings.learning_rate, settings.betas, settings.weight_decay, settings.schedule) == (
+        1e-3,
+        (0.9, 0.999),
+        0.0,
+        "constant",
+    )
+    assert settings.token_std == 0.01
+    assert (settings.layers, settings.dim, settings.heads, settings.feedforward) == (2, 64, 4, 256)
+    assert all(length > 3 for length in settings.lengths)
 
 
 def test_given_settings_override_the_recipe_and_the_task() -> None:
-    told = make_settings("expressions", [5], "author", steps=7, direction="decoder", trained=range(1, 3), batch=None)
-    assert (told.lengths, told.steps, told.direction, told.trained, told.batch) == ((5,), 7, "decoder", (1, 2), 32)
+    settings = make_settings(
+        "expressions", [5], "author", steps=7, direction="decoder", trained=range(1, 3), batch=None
+    )
+    assert (settings.lengths, settings.steps, settings.direction, settings.trained, settings.batch) == (
+        (5,),
+        7,
+        "decoder",
+        (1, 2),
+        32,
+    )
 
 
 @pytest.mark.parametrize(("task", "steps"), [("expressions", 800), ("recall", 2000), ("text", 1500)])
@@ -65,12 +78,12 @@ def test_a_custom_task_starts_without_lengths() -> None:
 
 
 def test_settings_are_json_and_equal_by_value() -> None:
-    told = make_settings("expressions", (8, 12), trained=(1, 2), device="cpu")
-    found = to_json(told, None)
+    settings = make_settings("expressions", (8, 12), trained=(1, 2), device="cpu")
+    found = to_json(settings, None)
     assert (found["lengths"], found["trained"], found["betas"]) == ([8, 12], [1, 2], [0.9, 0.98])
-    assert from_json(Settings, found, "results.json") == told
+    assert from_json(Settings, found, "results.json") == settings
     again = make_settings(found.pop("task"), found.pop("lengths"), **found)
-    assert again == told
+    assert again == settings
 
 
 def test_settings_of_a_machine_with_a_gpu_are_read_on_one_without(monkeypatch: pytest.MonkeyPatch) -> None:

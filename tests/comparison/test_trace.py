@@ -22,7 +22,7 @@ from .made_up import made_up_folder
 DIM, HEADS, TASK = 16, 2, Expressions(trained=(2, 3))  # 3 arguments are 8 tokens, 4 are 10
 
 
-def settings(**given: Any) -> Settings:
+def small_settings(**given: Any) -> Settings:
     small: dict[str, Any] = {
         "dim": DIM,
         "heads": HEADS,
@@ -38,7 +38,7 @@ def settings(**given: Any) -> Settings:
 @pytest.fixture(scope="module")
 def traced() -> Run:
     """Give one run: learned positions, seed 2."""
-    return run(Job("learned", 2, TASK, settings()))
+    return run(Job("learned", 2, TASK, small_settings()))
 
 
 @pytest.mark.parametrize(("steps", "kept"), [(1, 2), (3, 3), (49, 26), (99, 51), (100, 26), (800, 26), (12_500, 26)])
@@ -76,7 +76,7 @@ def test_the_trace_of_a_run_joins_its_losses_and_its_tables(traced: Run) -> None
 
 
 def test_a_trace_is_kept_read_again_and_not_looked_for_elsewhere(traced: Run, tmp_path: Path) -> None:
-    kept = Folder(tmp_path / "a", TASK, settings(), ["learned"]).keep(traced)
+    kept = Folder(tmp_path / "a", TASK, small_settings(), ["learned"]).keep(traced)
     comparison = replace(read_results(made_up_folder(tmp_path / "made up")), folder=tmp_path / "a")
     found = comparison.trace(kept.result)
     assert set(found) == set(traced.trace)
@@ -90,12 +90,12 @@ def test_a_trace_is_kept_read_again_and_not_looked_for_elsewhere(traced: Run, tm
 
 def blind(scheme: str, **given: Any) -> Any:
     """Build a model whose tokens have no queries: what is left of the scores is what the scheme adds."""
-    told = settings(**given)
-    model = build(scheme, 0, TASK, told)
+    settings = small_settings(**given)
+    model = build(scheme, 0, TASK, settings)
     with torch.no_grad():
         for block in model._layers:
             block.qkv.weight[:DIM] = 0
-    return model, told
+    return model, settings
 
 
 def averaged(weights: np.ndarray, tokens: int) -> list[float]:
@@ -104,8 +104,8 @@ def averaged(weights: np.ndarray, tokens: int) -> list[float]:
 
 
 def test_attention_of_alibi_follows_its_slopes() -> None:
-    model, told = blind("alibi")
-    found = measure.attention_by_distance(model, TASK, 4, told)
+    model, settings = blind("alibi")
+    found = measure.attention_by_distance(model, TASK, 4, settings)
     for head, slope in enumerate((2.0**-4, 2.0**-8)):
         scores = np.exp([[-slope * (i - j) if j <= i else -np.inf for j in range(10)] for i in range(10)])
         weights = scores / scores.sum(axis=1, keepdims=True)
@@ -115,10 +115,10 @@ def test_attention_of_alibi_follows_its_slopes() -> None:
 
 def test_heads_without_content_or_positions_attend_uniformly() -> None:
     for direction, at in (("decoder", 9), ("encoder", 0)):
-        model, told = blind("none", direction=direction)
+        model, settings = blind("none", direction=direction)
         task = Expressions(trained=(2, 3), direction=direction)
         causal = direction == "decoder"
-        found = measure.attention_by_distance(model, task, 4, told)
+        found = measure.attention_by_distance(model, task, 4, settings)
         for layer, place in ((0, None), (1, at)):
             even = measure.uniform_attention(10, place, causal)
             assert len(even) == (10 if causal else 19)
@@ -129,8 +129,8 @@ def test_heads_without_content_or_positions_attend_uniformly() -> None:
 
 @pytest.mark.parametrize("scheme", ["none", "learned+rotary+alibi", "fox", "shaw", "rotary/none"])
 def test_the_weights_are_those_that_the_forward_pass_uses(scheme: str) -> None:
-    told = settings()
-    model = build(scheme, 0, Expressions(trained=(2, 4)), told).eval()
+    settings = small_settings()
+    model = build(scheme, 0, Expressions(trained=(2, 4)), settings).eval()
     exam = TASK.test_set(4, 3)
     block = model._layers[-1]
     seen: dict[str, torch.Tensor] = {}

@@ -21,13 +21,13 @@ from whatwhere.comparison.train import Trained, autocast, build, one_thread, to_
 SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 12, "device": "cpu"}
 
 
-def settings(**given: Any) -> Settings:
+def small_settings(**given: Any) -> Settings:
     return make_settings("expressions", [8], **SMALL | given)
 
 
-def trained(model: Transformer, told: Settings, seed: int = 0, task: Expressions | None = None) -> Trained:
+def trained(model: Transformer, settings: Settings, seed: int = 0, task: Expressions | None = None) -> Trained:
     return train(
-        model, seed, Expressions() if task is None else task, told, lambda percent, model: None, lambda step: None
+        model, seed, Expressions() if task is None else task, settings, lambda percent, model: None, lambda step: None
     )
 
 
@@ -62,8 +62,8 @@ def test_the_learning_rate_of_the_demo(watched: list[Watched], monkeypatch: pyte
         jaxtyping.config, "jaxtyping_disable", True
     )  # checks would make 800 steps long, as would layers
     monkeypatch.setattr(Transformer, "forward", lambda self, ids, *_: self.readout(self.input.tokens(ids[:, 0])))
-    told = settings(steps=800, dim=2, heads=1, layers=1, feedforward=1, batch=1)
-    trained(build("none", 0, Expressions(), told), told)
+    settings = small_settings(steps=800, dim=2, heads=1, layers=1, feedforward=1, batch=1)
+    trained(build("none", 0, Expressions(), settings), settings)
     rates = dict(enumerate(watched[0].rates, start=1))
     assert len(rates) == 800
     assert rates[1] == pytest.approx(2e-3 / 66)
@@ -75,8 +75,8 @@ def test_the_learning_rate_of_the_demo(watched: list[Watched], monkeypatch: pyte
 
 
 def test_a_constant_schedule_and_a_short_one(watched: list[Watched]) -> None:
-    for told in (settings(steps=3, schedule="constant", learning_rate=1e-3), settings(steps=2)):
-        trained(build("none", 0, Expressions(), told), told)
+    for settings in (small_settings(steps=3, schedule="constant", learning_rate=1e-3), small_settings(steps=2)):
+        trained(build("none", 0, Expressions(), settings), settings)
     assert watched[0].rates == [1e-3] * 3
     assert watched[1].rates == pytest.approx([2e-3, 1e-4])
 
@@ -93,24 +93,24 @@ def gradients_by_hand(model: Transformer, batch: Batch) -> tuple[float, list[Ten
 
 @pytest.mark.parametrize(("loudness", "clips"), [(30.0, True), (0.1, False)])
 def test_gradients_are_clipped_at_norm_one(loudness: float, clips: bool, watched: list[Watched]) -> None:
-    told = settings(steps=1, batch=64)
-    model = build("learned", 5, Expressions(), told)
+    settings = small_settings(steps=1, batch=64)
+    model = build("learned", 5, Expressions(), settings)
     with torch.no_grad():
         model.norm.weight *= loudness
     batch = Expressions().sample(64, torch.Generator().manual_seed(1005))
     loss, expected, norm = gradients_by_hand(copy.deepcopy(model), batch)
     assert norm > 1.5 if clips else norm < 0.9
-    found = trained(model, told, seed=5)
+    found = trained(model, settings, seed=5)
     assert found.losses == [(1, pytest.approx(loss, rel=1e-5))]
     for actual, raw in zip(watched[0].gradients[0], expected, strict=True):
         torch.testing.assert_close(actual, raw / norm if clips else raw, rtol=1e-4, atol=1e-6)
 
 
 def test_steps_are_those_of_adamw(watched: list[Watched]) -> None:
-    told = settings(steps=3, schedule="constant", betas=(0.8, 0.9), weight_decay=0.3, learning_rate=0.01)
-    model = build("learned", 0, Expressions(), told)
+    settings = small_settings(steps=3, schedule="constant", betas=(0.8, 0.9), weight_decay=0.3, learning_rate=0.01)
+    model = build("learned", 0, Expressions(), settings)
     by_hand = [weights.detach().double().numpy().copy() for weights in model.parameters()]
-    trained(model, told)
+    trained(model, settings)
     for number, (weights, expected) in enumerate(zip(model.parameters(), by_hand, strict=True)):
         mean = square = np.zeros_like(expected)
         for t in (1, 2, 3):
@@ -122,9 +122,9 @@ def test_steps_are_those_of_adamw(watched: list[Watched]) -> None:
 
 
 def weights_of(seed: int, scheme: str = "learned") -> list[Tensor]:
-    told = settings(steps=4)
-    model = build(scheme, seed, Expressions(), told)
-    trained(model, told, seed)
+    settings = small_settings(steps=4)
+    model = build(scheme, seed, Expressions(), settings)
+    trained(model, settings, seed)
     return [weights.detach() for weights in model.parameters()]
 
 
@@ -144,10 +144,10 @@ def test_the_random_state_of_the_caller_stays(scheme: str) -> None:
 
 
 def test_models_that_are_built_in_threads_are_those_built_one_by_one() -> None:
-    told = settings(steps=1)
+    settings = small_settings(steps=1)
 
     def table(seed: int) -> Tensor:
-        model = build("learned", seed, Expressions(), told)
+        model = build("learned", seed, Expressions(), settings)
         return torch.cat([weights.detach().flatten() for weights in model.parameters()])
 
     seeds = list(range(4)) * 4
@@ -158,10 +158,10 @@ def test_models_that_are_built_in_threads_are_those_built_one_by_one() -> None:
 
 def test_batches_are_the_same_for_all_schemes(monkeypatch: pytest.MonkeyPatch) -> None:
     def drawn(scheme: str, seed: int) -> list[Tensor]:
-        task, told, seen = Expressions(), settings(steps=5), []
+        task, settings, seen = Expressions(), small_settings(steps=5), []
         sample = task.sample
         monkeypatch.setattr(task, "sample", lambda *a: (seen.append(sample(*a)), seen[-1])[1])
-        trained(build(scheme, seed, task, told), told, seed, task)
+        trained(build(scheme, seed, task, settings), settings, seed, task)
         return [batch.ids for batch in seen]
 
     first = drawn("none", 2)
@@ -175,8 +175,8 @@ def test_batches_are_the_same_for_all_schemes(monkeypatch: pytest.MonkeyPatch) -
     ("steps", "expected"), [(10, {0: 0, 20: 2, 100: 10}), (7, {0: 0, 20: 1, 100: 7}), (1, {0: 0, 100: 1})]
 )
 def test_snapshots_are_taken_at_0_20_and_100_percent(steps: int, expected: dict[int, int]) -> None:
-    told, done = settings(steps=steps), [0]
-    model = build("none", 0, Expressions(), told)
+    settings, done = small_settings(steps=steps), [0]
+    model = build("none", 0, Expressions(), settings)
     start = model.input.tokens.weight.detach().clone()
 
     taken: dict[int, int] = {}
@@ -184,15 +184,15 @@ def test_snapshots_are_taken_at_0_20_and_100_percent(steps: int, expected: dict[
     def on_snapshot(percent: int, model: Transformer) -> None:
         taken[percent] = 0 if torch.equal(model.input.tokens.weight, start) else done[-1] + 1
 
-    found = train(model, 0, Expressions(), told, on_snapshot, done.append)
+    found = train(model, 0, Expressions(), settings, on_snapshot, done.append)
     assert taken == expected
     assert done == list(range(steps + 1))
     assert found.seconds > 0
 
 
 def test_losses_hold_the_first_and_the_last_step_and_start_at_chance() -> None:
-    told = settings(steps=120, token_std=0.01)
-    found = trained(build("none", 0, Expressions(), told), told)
+    settings = small_settings(steps=120, token_std=0.01)
+    found = trained(build("none", 0, Expressions(), settings), settings)
     steps = [step for step, _ in found.losses]
     assert (steps[0], steps[-1]) == (1, 120)
     assert 50 <= len(steps) <= 62
@@ -202,10 +202,10 @@ def test_losses_hold_the_first_and_the_last_step_and_start_at_chance() -> None:
 
 @pytest.mark.parametrize("steps", [1, 2, 60])
 def test_training_that_diverges_is_reported(steps: int) -> None:
-    told = settings(steps=steps, learning_rate=1e38)
+    settings = small_settings(steps=steps, learning_rate=1e38)
     words = r"not finite: training diverged at learning_rate=1e\+38\.\nPass a smaller one"
     with pytest.raises(ww.errors.SettingError, match=words):
-        ww.comparison.run.run(ww.comparison.run.Job("learned", 0, Expressions(), told))
+        ww.comparison.run.run(ww.comparison.run.Job("learned", 0, Expressions(), settings))
 
 
 class Broken(ww.InputEncoding):
@@ -218,10 +218,10 @@ class Broken(ww.InputEncoding):
 
 
 def test_a_scheme_that_is_not_finite_is_named_as_a_cause() -> None:
-    told = settings(steps=2)
-    model = build(("broken", lambda d, h, m: ww.Where(input=Broken())), 0, Expressions(), told)
+    settings = small_settings(steps=2)
+    model = build(("broken", lambda d, h, m: ww.Where(input=Broken())), 0, Expressions(), settings)
     with pytest.raises(ww.errors.SettingError, match=r"the loss is, at step 1, not finite(.|\n)*scheme itself"):
-        trained(model, told)
+        trained(model, settings)
 
 
 def test_a_callback_may_stop_the_training() -> None:
@@ -229,9 +229,11 @@ def test_a_callback_may_stop_the_training() -> None:
         if step == 2:
             raise KeyboardInterrupt
 
-    told = settings(steps=5)
+    settings = small_settings(steps=5)
     with pytest.raises(KeyboardInterrupt):
-        train(build("none", 0, Expressions(), told), 0, Expressions(), told, lambda percent, model: None, on_step)
+        train(
+            build("none", 0, Expressions(), settings), 0, Expressions(), settings, lambda percent, model: None, on_step
+        )
 
 
 def test_the_number_of_threads_comes_back_even_after_an_error() -> None:
