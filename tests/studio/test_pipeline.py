@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 import whatwhere
 from whatwhere.analysis.walkthrough import walk
 from whatwhere.errors import SettingError, TextError, TokenError, UnknownScheme, WhatWhereError
+from whatwhere.report.section import Table
 from whatwhere.studio.api import QUERIES, positions, variance
 from whatwhere.studio.api import pipeline as api
 from whatwhere.studio.schemes import runs, scheme_of
@@ -57,35 +58,35 @@ def test_a_text_in_the_real_model_is_what_its_files_say(real: Session, minilm: P
     tensors = load_file(minilm / "model.safetensors")
     rows = tensors["embeddings.word_embeddings.weight"][encoded.ids]
     places = tensors["embeddings.position_embeddings.weight"][: len(encoded.ids)]
-    assert (found["ids"].tolist(), found["words"]) == (encoded.ids, encoded.tokens)
-    np.testing.assert_array_equal(found["rows"], rows)
-    np.testing.assert_array_equal(found["position_rows"], places)
-    np.testing.assert_array_equal(found["vectors"], rows + places)
-    assert (found["num_heads"], found["head_dim"], found["bias"], found["angles"]) == (12, 32, None, None)
+    assert (found.ids.tolist(), found.words) == (encoded.ids, encoded.tokens)
+    np.testing.assert_array_equal(found.rows, rows)
+    np.testing.assert_array_equal(found.position_rows, places)
+    np.testing.assert_array_equal(found.vectors, rows + places)
+    assert (found.num_heads, found.head_dim, found.bias, found.angles) == (12, 32, None, None)
     q = (rows + places)[:, 32:64].astype(np.float64)
     second = api.walk(real, MODEL | {"head": 1})
-    np.testing.assert_allclose(second["scores"], q @ q.T / np.sqrt(32), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(second.scores, q @ q.T / np.sqrt(32), rtol=1e-4, atol=1e-6)
 
 
 def test_a_fresh_layer_gives_the_numbers_of_walk(fresh: Session) -> None:
     settings = {"text": TEXT, "tokens": "words", "scheme": "learned+alibi", "dim": 12, "heads": 2, "seed": 3}
     found, right = api.walk(fresh, settings), walk(TEXT, scheme="learned+alibi", dim=12, num_heads=2, seed=3)
-    assert (found["words"], found["ids"].tolist()) == (right.tokens, right.ids)
-    np.testing.assert_array_equal(found["vectors"], right.vectors.numpy())
-    np.testing.assert_array_equal(found["position_rows"], right.position_rows.numpy())
-    np.testing.assert_array_equal(found["bias"][3], [-abs(3 - key) / 16 for key in range(7)])
+    assert (found.words, found.ids.tolist()) == (right.tokens, right.ids)
+    np.testing.assert_array_equal(found.vectors, right.vectors.numpy())
+    np.testing.assert_array_equal(found.position_rows, right.position_rows.numpy())
+    np.testing.assert_array_equal(found.bias[3], [-abs(3 - key) / 16 for key in range(7)])
 
 
 def test_rotary_turns_as_the_configuration_says(tmp_path: Path) -> None:
     session = folder(tmp_path, LLAMA, {"model.embed_tokens.weight": drawn(30, 16)})
     found = api.walk(session, {"text": "3 7, 7", "tokens": "loaded", "scheme": "model"})
-    assert (found["ids"].tolist(), found["words"]) == ([3, 7, 7], ["#3", "#7", "#7"])
-    assert found["position_rows"] is None
+    assert (found.ids.tolist(), found.words) == ([3, 7, 7], ["#3", "#7", "#7"])
+    assert found.position_rows is None
     speeds = 500.0 ** (-np.arange(0, 8, 2) / 8)
-    np.testing.assert_allclose(found["angles"], np.outer(range(3), speeds), rtol=1e-6)
-    first, second = found["pairs"]["first"], found["pairs"]["second"]
-    before = found["q"][:, first] + 1j * found["q"][:, second]
-    after = found["mapped_q"][:, first] + 1j * found["mapped_q"][:, second]
+    np.testing.assert_allclose(found.angles, np.outer(range(3), speeds), rtol=1e-6)
+    first, second = found.pairs.first, found.pairs.second
+    before = found.q[:, first] + 1j * found.q[:, second]
+    after = found.mapped_q[:, first] + 1j * found.mapped_q[:, second]
     np.testing.assert_allclose(after, before * np.exp(1j * np.outer(range(3), speeds)), rtol=1e-4, atol=1e-6)
 
 
@@ -99,9 +100,9 @@ def test_a_learned_bias_is_that_of_the_file(tmp_path: Path) -> None:
     session = folder(tmp_path, config, {"shared.weight": drawn(9, 8), name: table, name.replace("de", "en", 1): table})
     found = api.walk(session, {"text": "1 2 3", "tokens": "loaded", "scheme": "model", "head": 1})
     # Each of the first distances has a bucket of its own.
-    np.testing.assert_array_equal(found["bias"][2], table[[2, 1, 0], 1])
-    assert found["scale"] == 1
-    assert not any("drawn" in note for note in found["notes"])
+    np.testing.assert_array_equal(found.bias[2], table[[2, 1, 0], 1])
+    assert found.scale == 1
+    assert not any("random" in note for note in found.notes)
 
 
 def test_a_model_that_multiplies_its_tokens_does_so_here(tmp_path: Path) -> None:
@@ -109,8 +110,8 @@ def test_a_model_that_multiplies_its_tokens_does_so_here(tmp_path: Path) -> None
     table = drawn(30, 16)
     session = folder(tmp_path, config, {"model.embed_tokens.weight": table})
     found = api.walk(session, {"text": "3 7", "tokens": "loaded", "scheme": "model"})
-    assert found["factor"] == 4
-    np.testing.assert_array_equal(found["vectors"], 4 * table[[3, 7]])
+    assert found.factor == 4
+    np.testing.assert_array_equal(found.vectors, 4 * table[[3, 7]])
 
 
 def test_positions_that_the_model_leaves_out_are_left_out(tmp_path: Path) -> None:
@@ -122,8 +123,8 @@ def test_positions_that_the_model_leaves_out_are_left_out(tmp_path: Path) -> Non
     tensors = {"model.decoder.embed_tokens.weight": drawn(9, 8), "model.decoder.embed_positions.weight": places}
     session = folder(tmp_path, config, tensors)
     found = api.walk(session, {"text": "1 2 3 4 5 6", "tokens": "loaded", "scheme": "model"})
-    np.testing.assert_array_equal(found["position_rows"], places[2:])  # four tokens: the table has no more
-    assert api.read(session, {"text": "1 2 3 4 5 6", "tokens": "loaded"})["count"] == 6
+    np.testing.assert_array_equal(found.position_rows, places[2:])  # four tokens: the table has no more
+    assert api.read(session, {"text": "1 2 3 4 5 6", "tokens": "loaded"}).count == 6
 
 
 @pytest.mark.parametrize("dim", [1, 3, 6, 8, 50])
@@ -133,15 +134,15 @@ def test_every_table_begins_with_a_text_and_a_scheme_that_fit_it(dim: int, tmp_p
     np.save(tmp_path / "table.npy", rows)
     session = Session.open(tmp_path / "table.npy")
     found = api.walk(session, api.begin(session))
-    assert found["ids"].tolist() == [0, 2, 3, 4, 5, 6]
-    np.testing.assert_array_equal(found["rows"], rows[found["ids"]])
+    assert found.ids.tolist() == [0, 2, 3, 4, 5, 6]
+    np.testing.assert_array_equal(found.rows, rows[found.ids])
     assert variance.shares(session, variance.begin(session))["missing"] is None
 
 
 def test_a_model_of_two_parts_begins_with_its_decoder(tmp_path: Path) -> None:
     config = {"model_type": "t5", "vocab_size": 9, "d_model": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1}
     session = folder(tmp_path, config, {"shared.weight": drawn(9, 8)})
-    assert api.walk(session, api.begin(session))["causal"]
+    assert api.walk(session, api.begin(session)).causal
 
 
 def test_the_python_of_an_answer_gives_its_numbers(tmp_path: Path) -> None:
@@ -162,12 +163,12 @@ def test_the_python_of_an_answer_gives_its_numbers(tmp_path: Path) -> None:
         variance.shares(small, split[2]),
     )
     places = whatwhere.positions(5)
-    for lines in (walked["python"], shown["python"]):
-        np.testing.assert_array_equal(run(lines)["where"].input(places)[0].detach(), shown["fingerprint"]["values"])
+    for lines in (walked.python, shown.python):
+        np.testing.assert_array_equal(run(lines)["where"].input(places)[0].detach(), shown.fingerprint.values)
     assert run(shared["python"])["found"]["token"] == shared["token"]
     drawn_one = api.walk(small, split[0] | {"scheme": "learned", "seed": 3, "text": "a a a a a", "tokens": "words"})
-    table = run(drawn_one["python"])["where"].input(places)[0].detach()
-    np.testing.assert_array_equal(table, drawn_one["position_rows"])
+    table = run(drawn_one.python)["where"].input(places)[0].detach()
+    np.testing.assert_array_equal(table, drawn_one.position_rows)
 
 
 VOCABULARIES = {
@@ -184,7 +185,7 @@ def test_a_list_of_words_begins_with_a_text_of_them(name: str, tmp_path: Path) -
     (tmp_path / "table.vec").write_text("\n".join([f"{len(words)} 4", *lines]), encoding="utf-8")
     session = Session.open(tmp_path / "table.vec")
     assert api.begin(session)["text"] == text
-    assert api.read(session, {"text": text, "tokens": "loaded"})["ids"].tolist() == ids
+    assert api.read(session, {"text": text, "tokens": "loaded"}).ids.tolist() == ids
 
 
 def test_without_a_tokenizer_the_tokens_that_begin_words_are_looked_up(tmp_path: Path) -> None:
@@ -193,8 +194,8 @@ def test_without_a_tokenizer_the_tokens_that_begin_words_are_looked_up(tmp_path:
     (tmp_path / "table.vec").write_text("\n".join([f"{len(words)} 4", *lines]), encoding="utf-8")
     session = Session.open(tmp_path / "table.vec")
     found = api.walk(session, MODEL | {"scheme": "none", "text": "the cat s."})
-    assert (found["words"], found["ids"].tolist()) == (["▁the", "▁cat", "s", "."], [1, 3, 4, 5])
-    assert any("looked up whole" in note for note in found["notes"])
+    assert (found.words, found.ids.tolist()) == (["▁the", "▁cat", "s", "."], [1, 3, 4, 5])
+    assert any("looked up whole" in note for note in found.notes)
     with pytest.raises(TextError, match=r"'cats' .*\n.*no tokenizer.json"):
         api.walk(session, MODEL | {"scheme": "none", "text": "the cats"})
 
@@ -203,24 +204,24 @@ def test_runs_of_a_comparison_have_tables_of_their_own(results: Path) -> None:
     session = Session.open(results)
     assert (
         runs(session)
-        == positions.schemes(session, {})["runs"]
+        == positions.schemes(session, {}).runs
         == sorted(found.stem for found in (results / "layers").iterdir())
     )
     text = {"text": "Max(1,2)", "tokens": "loaded"}
     found = api.walk(session, text | {"scheme": "learned-1"})
     saved = load_file(results / "layers" / "learned-1.safetensors")
-    rows = len(found["ids"])
-    np.testing.assert_array_equal(found["rows"], saved["tokens.weight"][found["ids"]])
-    np.testing.assert_array_equal(found["position_rows"], saved["where.input.weight"][:rows])
+    rows = len(found.ids)
+    np.testing.assert_array_equal(found.rows, saved["tokens.weight"][found.ids])
+    np.testing.assert_array_equal(found.position_rows, saved["where.input.weight"][:rows])
     mixed = next(run for run in runs(session) if run.startswith("rotary"))
     other = api.walk(session, text | {"scheme": mixed})
-    assert [door["door"] for door in other["doors"]] == ["query_key", "score"]
+    assert [door.door for door in other.doors] == ["query_key", "score"]
 
 
 def test_long_texts_are_cut_and_nothing_else_of_them_changes(real: Session) -> None:
     found = api.read(real, {"text": "cat " * 100, "tokens": "loaded"})
-    assert (found["count"], len(found["ids"]), len(found["words"])) == (102, api.MOST_TOKENS, api.MOST_TOKENS)
-    assert len(api.walk(real, MODEL | {"text": "cat " * 100})["vectors"]) == api.MOST_TOKENS
+    assert (found.count, len(found.ids), len(found.words)) == (102, api.MAX_TOKENS, api.MAX_TOKENS)
+    assert len(api.walk(real, MODEL | {"text": "cat " * 100}).vectors) == api.MAX_TOKENS
 
 
 @pytest.mark.parametrize(
@@ -264,6 +265,9 @@ def test_what_a_view_begins_with_is_what_it_exports(view: Any, fresh: Session, r
         for name, settings in exported.queries:
             assert QUERIES[name](session, settings)
         assert all(len(row) == len(sheet.head) for sheet in exported.sheets for row in sheet.rows)
+        tables = [part for section in exported.sections for part in section.parts if isinstance(part, Table)]
+        assert tables or exported.sheets
+        assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
 
 
 def test_splitting_a_text_imports_no_torch(minilm: Path) -> None:
@@ -278,21 +282,21 @@ def test_splitting_a_text_imports_no_torch(minilm: Path) -> None:
 def test_the_page_steps_through_a_text(look: Callable[..., dict[str, Any]], real: Session) -> None:
     found = look(real, "pipeline.mjs")
     right = api.walk(real, MODEL | {"text": "A dog", "scheme": "sinusoidal+rotary+alibi", "causal": True})
-    assert found["chips"] == [f"{word}{n}" for n, word in enumerate(right["words"])]
+    assert found["chips"] == [f"{word}{n}" for n, word in enumerate(right.words)]
     assert found["idle"] == ["6 Queries, keys, nothing happens here", "7 Bias, nothing happens here"]
-    assert found["ids"] == [str(number) for number in right["ids"]]
+    assert found["ids"] == [str(number) for number in right.ids]
     assert found["steps"] == ["tokens", "ids", "rows", "positions", "sum", "rotation", "bias", "score"]
     assert "E[3899]" in found["equation"]
     assert f"bias({2 - 1})" in found["equation"]
     rows = list(csv.DictReader(io.StringIO(found["csv"].removeprefix("\ufeff"))))
-    assert [row["token"] for row in rows] == right["words"]
+    assert [row["token"] for row in rows] == right.words
     for n, row in enumerate(rows):
-        np.testing.assert_allclose([float(row[str(k)]) for k in range(384)], right["vectors"][n], rtol=1e-7)
+        np.testing.assert_allclose([float(row[str(k)]) for k in range(384)], right.vectors[n], rtol=1e-7)
     for row in csv.DictReader(io.StringIO(found["scores"].removeprefix("\ufeff"))):
         query, key = int(row["query"].split()[0]), int(row["key"].split()[0])
-        assert float(row["score"]) == pytest.approx(right["scores"][query, key], rel=1e-6)
-        assert float(row["bias"]) == pytest.approx(right["bias"][query, key], rel=1e-6)
-    assert found["turned"] == pytest.approx(2 * right["pairs"]["frequencies"][3], rel=1e-3)
+        assert float(row["score"]) == pytest.approx(right.scores[query, key], rel=1e-6)
+        assert float(row["bias"]) == pytest.approx(right.bias[query, key], rel=1e-6)
+    assert found["turned"] == pytest.approx(2 * right.pairs.frequencies[3], rel=1e-3)
     assert found["refused"] == "Type a text above."
     assert [each for each in found["violations"] if each] == []
     assert found["complaints"] == []

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 import whatwhere as ww
 from whatwhere import reference
 from whatwhere.errors import SettingError
+from whatwhere.records import Missing
 from whatwhere.studio.api import QUERIES
 from whatwhere.studio.api import positions as api
 from whatwhere.studio.session import Session
@@ -33,57 +34,57 @@ def cosines(rows: np.ndarray) -> np.ndarray:
 
 def test_the_loaded_table_is_seen_as_it_stands(real: Session, places: np.ndarray) -> None:
     found = api.positions(real, {"scheme": "model", "rows": 2048})
-    seen = found["vectors"]
-    assert (found["rows"], found["longest"], found["door"]) == (512, 512, "input")
-    np.testing.assert_array_equal(found["fingerprint"]["values"], places.astype(np.float32))
-    assert seen["compared"].tolist() == list(range(0, 512, 2))
-    np.testing.assert_allclose(seen["cosines"], cosines(places[::2]), atol=1e-6)
-    np.testing.assert_allclose(seen["norms"], np.linalg.norm(places, axis=1))
-    assert seen["outliers"].tolist() == [0, 510, 511]
+    seen = found.vectors
+    assert (found.rows, found.max_length, found.door) == (512, 512, "input")
+    np.testing.assert_array_equal(found.fingerprint.values, places.astype(np.float32))
+    assert seen.compared.tolist() == list(range(0, 512, 2))
+    np.testing.assert_allclose(seen.cosines, cosines(places[::2]), atol=1e-6)
+    np.testing.assert_allclose(seen.norms, np.linalg.norm(places, axis=1))
+    assert seen.outliers.tolist() == [0, 510, 511]
     means = [np.diagonal(cosines(places), distance).mean() for distance in (0, 1, 16, 511)]
-    np.testing.assert_allclose(seen["mean_by_distance"][[0, 1, 16, 511]], means, atol=1e-9)
-    np.testing.assert_allclose(found["by_distance"]["values"][0], cosines(places)[0], atol=1e-6)
+    np.testing.assert_allclose(seen.mean_by_distance[[0, 1, 16, 511]], means, atol=1e-9)
+    np.testing.assert_allclose(found.by_distance.values[0], cosines(places)[0], atol=1e-6)
 
 
 def test_the_path_keeps_distances_as_well_as_three_axes_can(real: Session, places: np.ndarray) -> None:
-    seen = api.positions(real, {"scheme": "model", "rows": 512})["vectors"]
+    seen = api.positions(real, {"scheme": "model", "rows": 512}).vectors
     _, sizes, axes = np.linalg.svd(places - places.mean(axis=0), full_matrices=False)
-    np.testing.assert_allclose(seen["share"], (sizes**2 / (sizes**2).sum())[:3])
-    np.testing.assert_allclose(np.abs(seen["path"]), np.abs((places - places.mean(axis=0)) @ axes[:3].T), atol=1e-9)
+    np.testing.assert_allclose(seen.variance_explained, (sizes**2 / (sizes**2).sum())[:3])
+    np.testing.assert_allclose(np.abs(seen.path), np.abs((places - places.mean(axis=0)) @ axes[:3].T), atol=1e-9)
 
 
 def test_the_sinusoid_is_the_reference(fresh: Session) -> None:
     found = api.positions(fresh, {"scheme": "sinusoidal", "rows": 40, "dim": 16})
-    np.testing.assert_allclose(found["fingerprint"]["values"], reference.sinusoid(np.arange(40), 16), atol=1e-7)
-    assert found["vectors"]["outliers"].tolist() == []
-    assert (found["longest"], found["vectors"]["trained"]) == (None, 40)
+    np.testing.assert_allclose(found.fingerprint.values, reference.sinusoid(np.arange(40), 16), atol=1e-7)
+    assert found.vectors.outliers.tolist() == []
+    assert (found.max_length, found.vectors.trained) == (None, 40)
 
 
-def test_each_door_of_a_mixture_can_be_asked(fresh: Session) -> None:
+def test_each_door_of_a_mixture_can_be_shown(fresh: Session) -> None:
     asked = {"scheme": "sinusoidal+rotary+alibi", "rows": 8, "dim": 16, "heads": 2}
-    turned = api.positions(fresh, asked | {"door": "query_key"})
+    rotated = api.positions(fresh, asked | {"door": "query_key"})
     angles = np.outer(np.arange(8), 10_000.0 ** (-np.arange(0, 8, 2) / 8))
-    np.testing.assert_allclose(turned["fingerprint"]["values"], np.cos(angles), atol=1e-6)
-    near = np.cos(angles[:, None] - angles[None]).mean(-1)  # a query of ones, turned
-    np.testing.assert_allclose(turned["vectors"]["cosines"], near, atol=1e-6)
+    np.testing.assert_allclose(rotated.fingerprint.values, np.cos(angles), atol=1e-6)
+    near = np.cos(angles[:, None] - angles[None]).mean(-1)  # a query of ones, rotated
+    np.testing.assert_allclose(rotated.vectors.cosines, near, atol=1e-6)
     added = api.positions(fresh, asked | {"door": "score"})
-    assert added["vectors"] is None
-    np.testing.assert_array_equal(added["fingerprint"]["values"], [[-d / 16, -d / 256] for d in range(8)])
+    assert added.vectors is None
+    np.testing.assert_array_equal(added.fingerprint.values, [[-d / 16, -d / 256] for d in range(8)])
 
 
 @pytest.mark.parametrize("name", ww.catalogue)
 def test_every_scheme_has_an_answer(fresh: Session, name: str) -> None:
     found = api.positions(fresh, {"scheme": name, "rows": 12, "dim": 24, "heads": 2})
     content = name in ("none", "fox", "cope", "shaw", "transformer-xl", "deberta")
-    assert (found["fingerprint"] is None) == (found["by_distance"] is None) == content
-    assert found["door"] == ww.catalogue[name].door
+    assert (found.fingerprint is None) == (found.by_distance is None) == content
+    assert found.door == ww.catalogue[name].door
 
 
 def test_runs_show_what_they_learned(results: Path) -> None:
     found = api.positions(Session.open(results), {"scheme": "learned-0", "rows": 128})
     saved = load_file(results / "layers" / "learned-0.safetensors")["where.input.weight"]
-    assert found["rows"] == len(saved)
-    np.testing.assert_array_equal(found["fingerprint"]["values"], saved)
+    assert found.rows == len(saved)
+    np.testing.assert_array_equal(found.fingerprint.values, saved)
 
 
 def test_a_table_that_is_not_finite_says_where(tmp_path: Path) -> None:
@@ -93,8 +94,8 @@ def test_a_table_that_is_not_finite_says_where(tmp_path: Path) -> None:
     table[3, 1] = np.nan
     save_file({"wte.weight": np.ones((9, 4), np.float32), "wpe.weight": table}, tmp_path / "model.safetensors")
     found = api.positions(Session.open(tmp_path / "model.safetensors"), {"scheme": "model"})
-    assert found["vectors"] == {"missing": "1 rows hold numbers that are not finite, the first at position 3."}
-    assert np.isnan(found["fingerprint"]["values"][3, 1])
+    assert found.vectors == Missing("1 rows hold numbers that are not finite, the first at position 3")
+    assert np.isnan(found.fingerprint.values[3, 1])
 
 
 @pytest.mark.parametrize(
@@ -113,19 +114,19 @@ def test_what_the_page_sends_is_checked(fresh: Session, settings: dict[str, Any]
 
 def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]], real: Session) -> None:
     found = look(real, "positions.mjs")
-    seen = api.positions(real, {"scheme": "model", "rows": 64})["vectors"]
+    seen = api.positions(real, {"scheme": "model", "rows": 64}).vectors
     assert found["figures"] == [
-        "The fingerprint of each position", "Which positions look alike", "The path of the positions", "By distance",
-        "The length of each position's vector",
+        "The fingerprint of each position", "Cosine of each pair of positions", "The path of the positions",
+        "By distance", "The norm of each position's vector",
     ]  # fmt: skip
     rows = list(csv.DictReader(io.StringIO(found["csv"].removeprefix("\ufeff"))))
     paths = [[float(row[f"component {axis}"]) for axis in (1, 2, 3)] for row in rows]
-    np.testing.assert_allclose(paths, seen["path"], rtol=1e-12)
+    np.testing.assert_allclose(paths, seen.path, rtol=1e-12)
     assert found["spoken"].startswith("position 2: ")
     assert found["svg"].count("<line") > 63
-    assert "0 stands out" in found["note"]
+    assert "outlier: 0" in found["note"]
     assert "axes=2%2C3" in found["address"]
-    assert found["content"].startswith("This scheme looks at queries and keys themselves")
+    assert found["content"].startswith("This scheme depends on queries and keys.")
     assert found["violations"] == found["complaints"] == []
     assert (found["small"]["violations"], found["small"]["complaints"]) == ([], [])
     assert found["small"]["overflow"] <= 0

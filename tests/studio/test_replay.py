@@ -51,7 +51,7 @@ def test_the_frames_are_those_of_the_run(session: Session, results: Path) -> Non
     np.testing.assert_array_equal(frames.tables, trace["tables"])
     np.testing.assert_array_equal(frames.tables[-1], layer["tokens.weight"])
     tables = trace["tables"].astype(np.float64)
-    np.testing.assert_allclose(frames.lengths, np.sqrt((tables**2).sum(axis=2)), rtol=1e-6)
+    np.testing.assert_allclose(frames.norms, np.sqrt((tables**2).sum(axis=2)), rtol=1e-6)
     record = json.loads((results / "runs/learned-1.json").read_text(encoding="utf-8"))["result"]
     assert list(zip(found.loss_steps.tolist(), found.losses.tolist(), strict=True)) == [
         tuple(pair) for pair in record["losses"]
@@ -69,10 +69,10 @@ def test_the_plane_is_that_of_the_end_for_all_steps(session: Session, of: str) -
     values, axes = np.linalg.eigh(np.cov((tables[-1] - middle).T))
     plane, shares = axes[:, ::-1][:, :2], values[::-1][:2] / values.sum()
     found = frames.planes[of]
-    np.testing.assert_allclose(found.share, shares, rtol=1e-6)
+    np.testing.assert_allclose(found.variance_explained, shares, rtol=1e-6)
     right = (tables - middle) @ plane
-    signs = np.sign((right[-1] * found.places[-1]).sum(axis=0))
-    np.testing.assert_allclose(found.places, right * signs, atol=1e-5)
+    signs = np.sign((right[-1] * found.points[-1]).sum(axis=0))
+    np.testing.assert_allclose(found.points, right * signs, atol=1e-5)
 
 
 def test_the_number_line_ends_as_the_run_measured(session: Session, results: Path) -> None:
@@ -94,7 +94,7 @@ def test_attention_is_that_of_the_trace(session: Session, results: Path) -> None
     for each in found.lengths:
         np.testing.assert_array_equal(each.layers, trace[f"attention@{each.length}"])
         assert each.distances.tolist() == list(range(2 * each.length + 2))
-        assert each.even.shape == (2, len(each.distances))
+        assert each.uniform.shape == (2, len(each.distances))
     assert [each.length for each in api.attention(session, {"run": "learned-0"}).lengths] == [3]
 
 
@@ -132,7 +132,7 @@ def test_an_encoder_looks_both_ways(copy: Path) -> None:
     path = copy / "traces/learned-0.safetensors"
     save_file({"attention@3": np.zeros((2, 2, 15), np.float32)}, path)
     (found,) = api.attention(Session.open(copy), {"run": "learned-0"}).lengths
-    assert (found.distances.tolist(), found.even) == (list(range(-7, 8)), None)
+    assert (found.distances.tolist(), found.uniform) == (list(range(-7, 8)), None)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], session: Se
     found = look(session, "replay.mjs")
     frames = api.frames(session, {"run": "learned-0"})
     assert found["titles"] == [
-        "What training wrote, on a plane", "Loss", "The digits on a line", "What training wrote after step 7"
+        "The change on a plane", "Loss", "The digits on a line", "The change after step 7"
     ]  # fmt: skip
     assert found["play"] == 0, "who asked for less motion gets none"
     assert found["first"] == "step 0 of 7"
@@ -192,7 +192,7 @@ def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], session: Se
     assert found["address"].startswith("#/replay?at=4")
     assert f"{frames.frames.line.r[-1]:.2f}" in found["line"]
     assert found["moved"] is True
-    places = frames.frames.planes["change"].places
+    places = frames.frames.planes["change"].points
     rows = [line.split(",") for line in found["csv"].removeprefix("\ufeff").splitlines()[3:12]]
     np.testing.assert_allclose([float(row[1]) for row in rows], places[-1, 2:11, 0], rtol=1e-6)
     assert found["played"] == "step 7 of 7"
@@ -212,6 +212,6 @@ def test_the_page_trains_where_nothing_is_open(look: Callable[..., dict[str, Any
     monkeypatch.setattr(api, "STEPS", (2, 100))
     found = look(Session.open(), "trained.mjs")
     assert found["output"].startswith("step 2 of 2, loss ")
-    assert "answers rightly at 2 arguments" in found["scores"]
+    assert "answers correctly at 2 arguments" in found["scores"]
     assert found["layers"][0] == "Layer 0, 6 arguments"
     assert found["wrong"] == found["complaints"] == []

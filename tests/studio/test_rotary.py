@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from whatwhere import reference
 from whatwhere.errors import SettingError
 from whatwhere.studio.api import rotary as api
-from whatwhere.studio.api.parameters import Parameter, turned
+from whatwhere.studio.api.parameters import Parameter, parse
 from whatwhere.studio.schemes import layer_names
 from whatwhere.studio.session import Session
 
@@ -73,98 +73,97 @@ SETTINGS = "head_dim=48 rotary_dim=40 theta=20000 original_length=512 factor=6"
         ("scaling=proportional share=0.3", reference.proportional_frequencies(40, 20_000.0, 0.3, 6.0)),
     ],
 )
-def test_every_scaling_turns_as_the_reference_does(fresh: Session, said: str, right: list[float]) -> None:
+def test_every_scaling_rotates_as_the_reference_does(fresh: Session, said: str, right: list[float]) -> None:
     found = api.lab(fresh, {"a": f"{SETTINGS} {said}", "b": f"{SETTINGS} scaling=none", "claimed": 2000})
-    side, plain = found["sides"][0], reference.inverse_frequencies(40, 20_000.0)
-    assert side["problem"] is None
-    np.testing.assert_allclose(side["wavelengths"], [2 * pi / w if w else inf for w in right], rtol=1e-12)
-    np.testing.assert_allclose(side["slowed"], [p / w if w else inf for p, w in zip(plain, right, strict=True)])
-    assert side["unfinished"] == sum(512 * w / (2 * pi) < 1 for w in plain)
-    assert side["unfinished_claimed"] == sum(2000 * w / (2 * pi) < 1 for w in right)
-    assert side["still"] == right.count(0)
-    assert side["beyond_count"] == sum(
+    side, plain = found.sides[0], reference.inverse_frequencies(40, 20_000.0)
+    assert side.problem is None
+    np.testing.assert_allclose(side.rotations.wavelengths, [2 * pi / w if w else inf for w in right], rtol=1e-12)
+    np.testing.assert_allclose(
+        side.rotations.slowdown, [p / w if w else inf for p, w in zip(plain, right, strict=True)]
+    )
+    assert side.rotations.partial_count == sum(512 * w / (2 * pi) < 1 for w in plain)
+    assert side.rotations.partial_claimed_count == sum(2000 * w / (2 * pi) < 1 for w in right)
+    assert side.rotations.constant_count == right.count(0)
+    assert side.rotations.unseen_count == sum(
         512 * p < 2 * pi and 2000 * w > 512 * p * (1 + 1e-6) for p, w in zip(plain, right, strict=True)
     )
-    distances = found["distances"]
+    distances = found.distances
     assert (distances[0], distances[-1]) == (1, 1999)
     agree = [sum(cos(d * (w - p)) for w, p in zip(right, plain, strict=True)) / 20 for d in distances.tolist()]
-    np.testing.assert_allclose(found["cosines"]["between"], agree, atol=1e-9)
-    np.testing.assert_allclose(found["cosines"]["a"], agree, atol=1e-9)
-    np.testing.assert_allclose(found["cosines"]["b"], 1.0)
+    np.testing.assert_allclose(found.cosines.between, agree, atol=1e-9)
+    np.testing.assert_allclose(found.cosines.a, agree, atol=1e-9)
+    np.testing.assert_allclose(found.cosines.b, 1.0)
 
 
 def test_the_lab_begins_with_the_models_own_settings_and_the_same_unscaled(llama: Session) -> None:
     found = api.lab(llama, {})
-    one, other = found["sides"]
-    assert found["missing"] is None
-    assert (one["scaling"], other["scaling"], found["claimed"]) == ("llama3", "none", 131_072)
-    assert {parameter["name"]: parameter["value"] for parameter in one["parameters"]} == {
+    one, other = found.sides
+    assert found.missing is None
+    assert (one.scaling, other.scaling, found.claimed) == ("llama3", "none", 131_072)
+    assert {parameter.name: parameter.value for parameter in one.parameters} == {
         "head_dim": 128, "rotary_dim": 128, "theta": 500_000.0, "original_length": 8192, "factor": 8.0,
         "low_frequency_factor": 1.0, "high_frequency_factor": 4.0,
     }  # fmt: skip
     right = reference.llama3_frequencies(128, 500_000.0, 8.0, 8192, 1.0, 4.0)
-    np.testing.assert_allclose(one["wavelengths"], 2 * pi / np.array(right), rtol=1e-12)
-    # By hand: pair i of 64 needs 2 pi 500000^(i/64) positions for a turn.
+    np.testing.assert_allclose(one.rotations.wavelengths, 2 * pi / np.array(right), rtol=1e-12)
+    # By hand: pair i of 64 needs 2 pi 500000^(i/64) positions for a rotation.
     wavelengths = [2 * pi * 500_000 ** (i / 64) for i in range(64)]
-    assert other["unfinished"] == one["unfinished"] == sum(each > 8192 for each in wavelengths)
-    assert other["unfinished_claimed"] == sum(each > 131_072 for each in wavelengths)
+    assert other.rotations.partial_count == one.rotations.partial_count == sum(each > 8192 for each in wavelengths)
+    assert other.rotations.partial_claimed_count == sum(each > 131_072 for each in wavelengths)
 
 
 def test_what_is_said_of_a_side_is_on_top_of_where_it_begins(llama: Session) -> None:
     found = api.lab(llama, {"a": "factor=32", "b": "from=plain scaling=ntk", "claimed": 9000})
-    one, other = (
-        {parameter["name"]: parameter["value"] for parameter in side["parameters"]} for side in found["sides"]
-    )
-    assert (found["sides"][0]["scaling"], one["factor"], one["theta"]) == ("llama3", 32.0, 500_000.0)
-    assert (found["sides"][1]["scaling"], other["factor"], other["theta"]) == ("ntk", 4.0, 10_000.0)
-    assert found["claimed"] == 9000
-    # They have not as many pairs: nothing lays the one over the other.
-    assert found["cosines"]["between"] is None
+    one, other = ({parameter.name: parameter.value for parameter in side.parameters} for side in found.sides)
+    assert (found.sides[0].scaling, one["factor"], one["theta"]) == ("llama3", 32.0, 500_000.0)
+    assert (found.sides[1].scaling, other["factor"], other["theta"]) == ("ntk", 4.0, 10_000.0)
+    assert found.claimed == 9000
+    # Their pairs differ in number.
+    assert found.cosines.between is None
 
 
 def test_lists_of_factors_are_the_models_own(tmp_path: Path) -> None:
     found = api.lab(opened(tmp_path, PHI), {"claimed": 2000})
-    one = found["sides"][0]
+    one = found.sides[0]
     plain = np.array(reference.inverse_frequencies(8, 10_000.0))
-    np.testing.assert_allclose(one["slowed"], [2, 3, 5, 9])
-    assert (one["own_lists"], one["follows_length"], one["trained"]) == (True, True, 1024)
-    assert one["magnitude"] == pytest.approx(reference.longrope_magnitude(8.0, 1024))
-    short = api.lab(opened(tmp_path, PHI), {"claimed": 1000})["sides"][0]
-    np.testing.assert_allclose(short["wavelengths"], 2 * pi / plain * [1, 1.1, 1.2, 1.3])
+    np.testing.assert_allclose(one.rotations.slowdown, [2, 3, 5, 9])
+    assert (one.own_lists, one.rotations.follows_length, one.rotations.trained) == (True, True, 1024)
+    assert one.rotations.magnitude == pytest.approx(reference.longrope_magnitude(8.0, 1024))
+    short = api.lab(opened(tmp_path, PHI), {"claimed": 1000}).sides[0]
+    np.testing.assert_allclose(short.rotations.wavelengths, 2 * pi / plain * [1, 1.1, 1.2, 1.3])
 
 
 def test_kinds_of_layers_are_laid_over_each_other(tmp_path: Path) -> None:
     found = api.lab(opened(tmp_path, GEMMA), {})
     thetas = [
-        next(parameter["value"] for parameter in side["parameters"] if parameter["name"] == "theta")
-        for side in found["sides"]
+        next(parameter.value for parameter in side.parameters if parameter.name == "theta") for side in found.sides
     ]
     assert sorted(thetas) == [10_000.0, 1_000_000.0]
-    assert {start["said"] for start in found["starts"]} == {
+    assert {preset.title for preset in found.presets} == {
         "this model, layers 0, 2", "this model, layers 1, 3", "a plain rotary",
     }  # fmt: skip
 
 
 def test_models_without_a_rotary_say_so_and_the_lab_is_plain(real: Session, fresh: Session) -> None:
-    assert api.lab(real, {})["missing"] == "no layer of this model rotates queries and keys"
+    assert api.lab(real, {}).missing == "no layer of this model rotates queries and keys"
     found = api.lab(fresh, {})
-    assert found["missing"] == "nothing is loaded"
-    assert [side["scaling"] for side in found["sides"]] == ["none", "yarn"]
+    assert found.missing == "nothing is loaded"
+    assert [side.scaling for side in found.sides] == ["none", "yarn"]
 
 
 def test_a_configuration_that_is_refused_leaves_a_plain_lab(tmp_path: Path) -> None:
     found = api.lab(opened(tmp_path, GEMMA | {"num_key_value_heads": 3}), {})
-    assert "cannot share 3 heads" in found["missing"]
-    assert found["sides"][0]["from"] == "plain"
+    assert "cannot share 3 heads" in found.missing
+    assert found.sides[0].preset == "plain"
 
 
 def test_what_the_library_refuses_is_said_beside_the_sliders(fresh: Session) -> None:
     found = api.lab(fresh, {"a": "scaling=llama3 high_frequency_factor=0.5", "b": "head_dim=32 rotary_dim=64"})
-    one, other = found["sides"]
-    assert one["problem"].startswith("Llama3 got low_frequency_factor=1.0 and high_frequency_factor=0.5")
-    assert "head_dim=32" in other["problem"]
-    assert {parameter["name"] for parameter in one["parameters"]} >= {"low_frequency_factor", "high_frequency_factor"}
-    assert found["cosines"] == {"between": None, "a": None, "b": None}
+    one, other = found.sides
+    assert one.problem.startswith("Llama3 got low_frequency_factor=1.0 and high_frequency_factor=0.5")
+    assert "head_dim=32" in other.problem
+    assert {parameter.name for parameter in one.parameters} >= {"low_frequency_factor", "high_frequency_factor"}
+    assert (found.cosines.between, found.cosines.a, found.cosines.b) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -186,42 +185,48 @@ def test_what_the_page_sends_is_checked(fresh: Session, settings: dict[str, Any]
         api.lab(fresh, settings)
 
 
-def test_knobs_are_read_by_their_kind() -> None:
+def test_parameters_are_read_by_their_kind() -> None:
     parameters = (
         Parameter("n", 3, 1, 9),
         Parameter("x", 0.5, 0, 1, most=2),
         Parameter("on", True),
         Parameter("how", "a", choices=("a", "b")),
     )
-    assert turned("n=4 x=2 on=false how=b", parameters) == {"n": 4, "x": 2.0, "on": False, "how": "b"}
-    assert turned("", parameters) == {}
+    assert parse("n=4 x=2 on=false how=b", parameters) == {"n": 4, "x": 2.0, "on": False, "how": "b"}
+    assert parse("", parameters) == {}
     assert layer_names([0, 2, 3, 4, 9]) == "layers 0, 2–4, 9"
 
 
-def test_the_page_turns_what_the_api_answers(look: Callable[..., dict[str, Any]], llama: Session) -> None:
+def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]], llama: Session) -> None:
     found = look(llama, "rotary.mjs")
-    one, other = api.lab(llama, {})["sides"]
+    one, other = api.lab(llama, {}).sides
     for shown, side in (("a", one), ("b", other)):
-        assert found[shown]["scaling"] == side["scaling"]
-        known = {f"{parameter['name']}, exactly": parameter["value"] for parameter in side["parameters"]}
+        assert found[shown]["scaling"] == side.scaling
+        known = {f"{parameter.name}, exactly": parameter.value for parameter in side.parameters}
         assert found[shown]["parameters"] == known
-        assert f"{side['unfinished']} of 64 pairs make no full turn in the trained 8,192" in found[shown]["facts"]
-        assert f"{side['unfinished_claimed']} make no full turn in 131,072" in found[shown]["facts"]
+        assert (
+            f"{side.rotations.partial_count} of 64 pairs make no full rotation in the trained 8,192"
+            in found[shown]["facts"]
+        )
+        assert f"{side.rotations.partial_claimed_count} make no full rotation in 131,072" in found[shown]["facts"]
     assert found["address"] == "#/rotary"
     rows = list(csv.DictReader(io.StringIO(found["csv"].removeprefix("\ufeff"))))
-    assert [float(row["wavelength"]) for row in rows] == [*one["wavelengths"].tolist(), *other["wavelengths"].tolist()]
+    assert [float(row["wavelength"]) for row in rows] == [
+        *one.rotations.wavelengths.tolist(),
+        *other.rotations.wavelengths.tolist(),
+    ]
     assert "trained 8,192" in found["svg"]
     said: dict[str, Any] = {}
     *lines, last = found["how"].splitlines()
-    exec("\n".join(lines), said)  # what the page says gives the same numbers
-    np.testing.assert_array_equal(eval(last, said).wavelengths, other["wavelengths"])
+    exec("\n".join(lines), said)  # the Python of the page gives the same numbers
+    np.testing.assert_array_equal(eval(last, said).wavelengths, other.rotations.wavelengths)
     turned_to = found["turned"]["parameters"]["factor, exactly"]
     assert 8 < turned_to < 16
     assert found["turned"]["address"] == f"#/rotary?a=factor%3D{turned_to:g}"
-    after = api.lab(llama, {"a": f"factor={turned_to}"})["sides"][0]
-    assert f"{after['unfinished_claimed']} make no full turn in 131,072" in found["turned"]["facts"]
+    after = api.lab(llama, {"a": f"factor={turned_to}"}).sides[0]
+    assert f"{after.rotations.partial_claimed_count} make no full rotation in 131,072" in found["turned"]["facts"]
     assert (found["yarn"]["scaling"], found["yarn"]["parameters"]["factor, exactly"]) == ("yarn", turned_to)
-    agree = api.lab(llama, {"a": f"factor={turned_to} scaling=yarn"})["cosines"]["between"]
+    agree = api.lab(llama, {"a": f"factor={turned_to} scaling=yarn"}).cosines.between
     assert f"the cosine of A and B is {agree[-1]:.3f}" in found["note"].replace("−", "-")
     assert found["refused"].startswith("YaRN got beta_fast=32.0 and beta_slow=40.0")
     assert found["reset"] == "#/rotary"

@@ -1,6 +1,6 @@
 """Which positional encodings the views show: the open model's own, those of runs, and those of the catalogue."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,16 +21,32 @@ from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
     from whatwhere.where.binding import Where
+    from whatwhere.where.catalogue.entry import Door
 
 Section = TypeVar("Section")
 
 MODEL = "model"
 """Name of the scheme of the open model."""
 DEFAULT_DIM, DEFAULT_LENGTH = 16, 64
+DOORS: Sequence["Door"] = ("input", "query_key", "score")
 _MOST_RANGES = 6
-_DOORS = ("input", "query_key", "score")
 _NOTHING_OPEN = "nothing is loaded"
 _COMPARISON = "results of a comparison have no configuration of their own"
+
+
+@dataclass(frozen=True)
+class DoorScheme:
+    """The scheme at one door.
+
+    Args:
+        door: where it enters.
+        name: its class.
+        repr: the scheme as Python writes it, on one line.
+    """
+
+    door: "Door"
+    name: str
+    repr: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +74,12 @@ class ShownScheme:
     notes: tuple[str, ...]
     python: str
 
-    def doors(self) -> list[dict[str, Any]]:
+    def doors(self) -> list[DoorScheme]:
         """Return the scheme at each door that is in use."""
-        schemes = {door: getattr(self.where, door) for door in _DOORS}
+        schemes = [(door, getattr(self.where, door)) for door in DOORS]
         return [
-            {"door": door, "name": type(scheme).__name__, "said": " ".join(repr(scheme).split())}
-            for door, scheme in schemes.items()
+            DoorScheme(door, type(scheme).__name__, " ".join(repr(scheme).split()))
+            for door, scheme in schemes
             if scheme is not None
         ]
 
@@ -85,12 +101,14 @@ class ModelBias:
         scheme: with its learned table; None where that cannot be shown.
         missing: why there is no scheme, or None.
         tensor: name of the learned table, or None.
+        python: lines that build it as `scheme`; PATH stands for the path of what is open.
     """
 
     title: str
     scheme: Any
     missing: str | None
     tensor: str | None = None
+    python: str = ""
 
 
 def has_own(session: Session) -> bool:
@@ -108,7 +126,7 @@ def default_scheme(session: Session, otherwise: str, for_odd: str | None = None)
     """Return the name of the scheme that a view begins with: the model's own, else a run with positions, else another.
 
     Args:
-        source: what is open.
+        session: what is open.
         otherwise: a scheme for what has neither; it may need pairs of features.
         for_odd: the same for a token table with an odd number of features.
     """
@@ -135,7 +153,7 @@ def scheme_of(
     """Build a scheme by name; the sizes and the seed are those of schemes of the catalogue.
 
     Args:
-        source: what is open.
+        session: what is open.
         name: "model", a run, or an entry of the catalogue, or several joined by "+".
         dim, num_heads: None takes those of the open model.
         max_length: positions of a learned table.
@@ -225,12 +243,28 @@ def _of_catalogue(name: str, dim: int, num_heads: int, max_length: int, seed: in
 
 
 def catalogue_python(
-    name: str, dim: int, num_heads: int, max_length: int, seed: int, *, learned: bool, options: str = ""
+    name: str,
+    dim: int,
+    num_heads: int,
+    max_length: int,
+    seed: int,
+    *,
+    learned: bool,
+    options: Mapping[str, object] | None = None,
 ) -> str:
-    """Return lines of Python that build the `where` that `random_scheme` builds."""
+    """Return lines of Python that build as `where` what `random_scheme` builds.
+
+    Args:
+        name: an entry of the catalogue, or several joined by "+".
+        dim, num_heads, max_length: its sizes.
+        seed: of its parameters.
+        learned: whether it has any.
+        options: its further settings.
+    """
     from whatwhere.analysis.walkthrough import scheme_seed
 
-    sizes = f"{name!r}, dim={dim}, num_heads={num_heads}, max_length={max_length}{options}"
+    more = "".join(f", {option}={value!r}" for option, value in (options or {}).items())
+    sizes = f"{name!r}, dim={dim}, num_heads={num_heads}, max_length={max_length}{more}"
     if not learned:
         return f"import whatwhere as ww\nwhere = ww.scheme({sizes})"
     generator = f"generator = torch.Generator().manual_seed({scheme_seed(seed)})"
@@ -285,7 +319,8 @@ def _bias_of_run(session: Session, run: str) -> ModelBias | None:
     if score is None:
         return None
     missing = "this bias depends on queries and keys" if score.by_content else "; ".join(shown.notes) or None
-    return ModelBias(f"trained: {shown.title}", None if missing else score, missing)
+    python = f"{shown.python}\nscheme = where.score"
+    return ModelBias(f"trained: {shown.title}", None if missing else score, missing, python=python)
 
 
 def _bias(session: Session, group: BiasLayers) -> ModelBias:
@@ -293,15 +328,17 @@ def _bias(session: Session, group: BiasLayers) -> ModelBias:
     title = f"this model: {group.scheme}{part}, {layer_names(list(group.layers))}"
     if isinstance(group.curves, Missing):
         return ModelBias(title, None, group.curves.missing, group.tensor)
-    description = session.subject.description
+    layer, description, part = group.layers[0], session.subject.description, ""
     if description.part != group.part and session.checkpoint.config is not None:
-        description = from_huggingface(session.checkpoint.config, part=group.part)
-    plan = description.score[group.layers[0]]
+        description, part = from_huggingface(session.checkpoint.config, part=group.part), f", part={group.part!r}"
+    plan = description.score[layer]
     assert plan is not None
     scheme = plan.build()
+    python = f"checkpoint = ww.read(PATH{part})\nscheme = checkpoint.description.score[{layer}].build()"
     if group.tensor is not None:
         fill_bias(scheme, session.checkpoint, group.tensor)
-    return ModelBias(title, scheme, None, group.tensor)
+        python += f"\nscheme.weight.data = checkpoint.tensor({group.tensor!r}).float()"
+    return ModelBias(title, scheme, None, group.tensor, f"import whatwhere as ww\n{python}")
 
 
 def _positions(session: Session, most: int) -> tuple[str, Float[np.ndarray, " distances"]] | None:

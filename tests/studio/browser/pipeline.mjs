@@ -14,7 +14,7 @@ await page.keyboard.press("Control+a");
 await page.keyboard.type("A dog");
 await page.waitForFunction(() => document.querySelectorAll(".chips:not(.large) .chip").length === 4);
 await page.getByLabel("where").selectOption("sinusoidal+rotary+alibi");
-await page.getByLabel("no look at later keys").check();
+await page.getByLabel("causal mask").check();
 await page.waitForFunction(() => document.querySelector(".equation")?.textContent.includes("bias("));
 found.chips = await page.locator(".chips").first().locator(".chip").allTextContents();
 found.violations.push(...(await violations(page)));

@@ -10,7 +10,7 @@ await path.locator("canvas").waitFor();
 found.figures = await page.locator("figure h3").allInnerTexts();
 found.csv = await saved(page, path, "CSV");
 found.svg = await saved(page, path, "SVG");
-found.note = await page.locator("figure", { hasText: "The length of each" }).locator("figcaption p").innerText();
+found.note = await page.locator("figure", { hasText: "The norm of each" }).locator("figcaption p").innerText();
 found.violations = await violations(page);
 
 // The path is walked by arrow keys; other axes stand in the address.
@@ -23,7 +23,7 @@ await path.getByLabel("components").selectOption("2,3");
 await page.waitForFunction(() => location.hash.includes("axes"));
 found.address = page.url();
 
-// A scheme that looks at queries and keys has no picture, and says so.
+// A scheme that depends on queries and keys has no figure, and the view explains it.
 await page.getByLabel("where").selectOption("cope");
 await page.waitForSelector(".lead");
 found.content = await page.locator(".lead").innerText();

@@ -35,7 +35,7 @@ found.turned = { address: hash(), ...(await shown(a)), words: await factor.getAt
 await a.getByRole("combobox", { name: "scaling" }).selectOption("yarn");
 await a.getByRole("slider", { name: "beta_fast" }).waitFor();
 found.yarn = await shown(a);
-found.note = await page.locator("figure", { hasText: "How far two rotaries agree" }).locator("figcaption p").innerText();
+found.note = await page.locator("figure", { hasText: "Agreement of the two rotaries" }).locator("figcaption p").innerText();
 
 // What is refused is said in the library's words, and the sliders stay.
 const exactly = a.getByRole("spinbutton", { name: "beta_slow, exactly" });

@@ -71,16 +71,16 @@ const scales = [
   { low: 2, high: 128, base: null, steps: 0.5, whole: true },
 ];
 for (const scale of scales) {
-  const [first, last] = [page.placeOf(scale.low, scale), page.placeOf(scale.high, scale)];
+  const [first, last] = [page.stepOf(scale.low, scale), page.stepOf(scale.high, scale)];
   const values = Array.from({ length: Math.round(last - first) + 1 }, (_, step) => page.valueAt(Math.round(first) + step, scale));
   assert.ok(values.every((value, n) => (n === 0 || value > values[n - 1]) && value >= scale.low && value <= scale.high));
-  values.forEach((value, n) => assert.equal(Math.round(page.placeOf(value, scale)), Math.round(first) + n));
+  values.forEach((value, n) => assert.equal(Math.round(page.stepOf(value, scale)), Math.round(first) + n));
 }
 const lengths = Array.from({ length: 31 }, (_, step) => page.valueAt(10 + step, scales[0]));
 assert.ok([32, 4096, 8192, 131072, 1 << 20].every((power) => lengths.includes(power)));
-assert.equal(page.withTurned("from=plain factor=4", "factor", 8), "from=plain factor=8");
-assert.equal(page.withTurned("", "truncate", false), "truncate=false");
-assert.deepEqual([...page.turned(" a=1  b=x=y c ")], [["a", "1"], ["b", "x=y"]]);
+assert.equal(page.withParameter("from=plain factor=4", "factor", 8), "from=plain factor=8");
+assert.equal(page.withParameter("", "truncate", false), "truncate=false");
+assert.deepEqual([...page.parameterMap(" a=1  b=x=y c ")], [["a", "1"], ["b", "x=y"]]);
 
 tell({ answer: plain(answer) });
 

@@ -5,6 +5,6 @@ export { fitted, readLink, writeLink } from "../../../src/whatwhere/studio/web/s
 export { fixed, formatNumber, ranged } from "../../../src/whatwhere/studio/web/src/numbers";
 export { Grid, pixel, Raster, whole } from "../../../src/whatwhere/studio/web/src/parts/raster";
 export { csv } from "../../../src/whatwhere/studio/web/src/parts/save";
-export { placeOf, turned, valueAt, withTurned } from "../../../src/whatwhere/studio/web/src/parts/slider";
+export { parameterMap, stepOf, valueAt, withParameter } from "../../../src/whatwhere/studio/web/src/parts/slider";
 export { runnable } from "../../../src/whatwhere/studio/web/src/python";
 export { unpack } from "../../../src/whatwhere/studio/web/src/wire";

@@ -78,6 +78,6 @@ EXPORTS: Mapping[str, Callable[[Session], ExportedView | None]] = {
     "biases": biases.exported,
     "compare": compare.exported,
     "replay": replay.exported,
-    "attention": replay.attention_left,
+    "attention": replay.exported_attention,
 }
 """What an exported page holds of each view, by the view's id."""

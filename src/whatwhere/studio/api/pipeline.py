@@ -1,23 +1,27 @@
 """The pipeline: a text on its way through the input layer, every step with its numbers."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from whatwhere.errors import SettingError, TextError, TokenError, WhatWhereError
+from whatwhere.report.section import Section, Table
+from whatwhere.report.text import number
 from whatwhere.studio.api.settings import MOST_FEATURES, flag, known, one_of, scheme, text, whole
-from whatwhere.studio.api.static_tables import ExportedView, Sheet
-from whatwhere.studio.schemes import DEFAULT_DIM, ShownScheme, default_scheme, token_factor, token_tensor
+from whatwhere.studio.api.static_tables import ExportedView
+from whatwhere.studio.schemes import DEFAULT_DIM, DoorScheme, default_scheme, token_factor, token_tensor
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from whatwhere.analysis.walkthrough import AttentionScores, Walkthrough
+    from whatwhere.where.binding import Where
 
-MOST_TOKENS = 48
+MAX_TOKENS = 48
 """More would be too small to read."""
 TOKENS = ("words", "loaded")
 SENTENCE = "The cat sat on the mat."
@@ -25,9 +29,100 @@ _FEW, _LONG = 6, 30
 """Tokens of a first text, where that sentence cannot be read, and characters that each stays below."""
 _SETTINGS = ("text", "tokens", "scheme", "dim", "heads", "head", "causal", "seed")
 _LOOKED_UP = "there is no tokenizer.json: each word is looked up whole, where the model may write it as several tokens"
+_SHOWN = 4
+"""Features of a vector in the table of an exported page."""
 
 
-def begin(session: Session) -> dict[str, Any]:
+@dataclass(frozen=True, eq=False)
+class TextTokens:
+    """The first tokens of a text.
+
+    Args:
+        count: number of tokens of the whole text.
+        ids: of the tokens that are shown.
+        words: the tokens, as the vocabulary writes them.
+        texts: the text that each stands for; None where its bytes are no text.
+        kinds: the type of each: word, special, number ...
+    """
+
+    count: int
+    ids: Int[np.ndarray, " tokens"]
+    words: Sequence[str]
+    texts: Sequence[str | None]
+    kinds: Sequence[str]
+
+
+@dataclass(frozen=True, eq=False)
+class RotaryPairs:
+    """The pairs of features that are rotated.
+
+    Args:
+        first, second: the features of each pair.
+        frequencies: radians per position.
+    """
+
+    first: Int[np.ndarray, " pairs"]
+    second: Int[np.ndarray, " pairs"]
+    frequencies: Float[np.ndarray, " pairs"]
+
+
+@dataclass(frozen=True, eq=False)
+class TextWalkthrough(TextTokens):
+    """Each step of a text from tokens to attention scores.
+
+    Args:
+        tensor: name of the token table; None where its rows are random.
+        factor: by which the model multiplies the rows.
+        title: of the positional encoding.
+        doors: its schemes.
+        notes: sentences on what differs from the model.
+        dim, num_heads, head_dim: of the layer.
+        rows: the row of each token, times the factor.
+        position_rows: the vector added at each position; None without an input encoding.
+        vectors: their sum, the input of the first block.
+        angles: by which queries and keys are rotated, in radians; None without a rotary.
+        head: of the numbers that follow.
+        scale: the softmax scale.
+        causal: whether later keys are masked.
+        q: the query of each token, which is its key too.
+        mapped_q, mapped_k: as the scheme of queries and keys maps them.
+        products: dot products of queries and keys before that, times the scale.
+        mapped_products: the same after it.
+        bias: added to the scores; None without a score scheme.
+        scores: the attention scores.
+        pairs: of features that are rotated; None without a rotary.
+        seed: of random numbers.
+        python: lines that build the encoding as `where`; PATH stands for the path of what is open.
+    """
+
+    tensor: str | None
+    factor: float
+    title: str
+    doors: Sequence[DoorScheme]
+    notes: Sequence[str]
+    dim: int
+    num_heads: int
+    head_dim: int
+    rows: Float[np.ndarray, "tokens dim"]
+    position_rows: Float[np.ndarray, "tokens dim"] | None
+    vectors: Float[np.ndarray, "tokens dim"]
+    angles: Float[np.ndarray, "tokens pairs"] | None
+    head: int
+    scale: float
+    causal: bool
+    q: Float[np.ndarray, "tokens head_dim"]
+    mapped_q: Float[np.ndarray, "tokens mapped_dim"]
+    mapped_k: Float[np.ndarray, "tokens mapped_dim"]
+    products: Float[np.ndarray, "tokens tokens"]
+    mapped_products: Float[np.ndarray, "tokens tokens"]
+    bias: Float[np.ndarray, "tokens tokens"] | None
+    scores: Float[np.ndarray, "tokens tokens"]
+    pairs: RotaryPairs | None
+    seed: int
+    python: str
+
+
+def begin(session: Session) -> dict[str, str | int | bool]:
     """Return the settings that the view begins with."""
     loaded = session.kind != "fresh" and bool(session.tables)
     return {
@@ -64,13 +159,12 @@ def _first_text(session: Session) -> str:
         return " ".join(map(str, session.table().ids[:_FEW].tolist()))  # rows that hold numbers
     if not _looks_up(session):
         return SENTENCE
-    asked_words = SENTENCE.replace(".", " .").split()
-    there = [word if _has(reader, word) else word.lower() for word in asked_words]
-    there = [word for word in there if _has(reader, word)]
-    if not any(word.isalnum() for word in there):
-        meant = (each.strip() for each in session.texts if isinstance(each, str) and len(each) < _LONG)
-        there = list(islice((each for each in meant if each.isalnum() and _has(reader, each)), _FEW))
-    return " ".join(there).replace(" .", ".") or SENTENCE
+    words = [word if _has(reader, word) else word.lower() for word in SENTENCE.replace(".", " .").split()]
+    words = [word for word in words if _has(reader, word)]
+    if not any(word.isalnum() for word in words):
+        texts = (each.strip() for each in session.texts if isinstance(each, str) and len(each) < _LONG)
+        words = list(islice((each for each in texts if each.isalnum() and _has(reader, each)), _FEW))
+    return " ".join(words).replace(" .", ".") or SENTENCE
 
 
 def _has(reader: "Tokenizer", word: str) -> bool:
@@ -78,28 +172,27 @@ def _has(reader: "Tokenizer", word: str) -> bool:
 
 
 def exported(session: Session) -> ExportedView | None:
-    """Leave the first text on an exported page, with all its steps."""
-    asked_first = begin(session)
+    """Return the first text with all its steps, for an exported page."""
+    first = begin(session)
     try:
-        found = walk(session, asked_first)
+        steps = walk(session, first)
     except WhatWhereError:
         return None
-    reading = {name: asked_first[name] for name in ("text", "tokens")}
-    vectors = [", ".join(f"{value:.4g}" for value in row[:4]) + ", ..." for row in found["vectors"]]
-    ids = [str(number) for number in found["ids"]]
-    cells = list(zip(map(str, range(len(ids))), found["words"], ids, vectors, strict=True))
-    sheet = Sheet(str(asked_first["text"]), ("position", "token", "id", "vector"), cells)
-    return ExportedView(
-        "Pipeline", [("schemes.list", {}), ("pipeline.read", reading), ("pipeline.walk", asked_first)], [sheet]
-    )
+    reading = {name: first[name] for name in ("text", "tokens")}
+    queries = [("schemes.list", {}), ("pipeline.read", reading), ("pipeline.walk", first)]
+    vectors = [", ".join(number(float(value), 4) for value in row[:_SHOWN]) + ", ..." for row in steps.vectors]
+    cells = zip(map(str, range(len(steps.ids))), steps.words, map(str, steps.ids.tolist()), vectors, strict=True)
+    table = Table(str(first["text"]), ("position", "token", "id", "vector"), [*cells], numeric=(0, 2))
+    return ExportedView("Pipeline", queries, [], sections=[Section("pipeline", "A text and its vectors", [table])])
 
 
-def walk(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Follow a text from tokens to scores, in the loaded model or in a layer that nothing has trained.
+def walk(session: Session, settings: Mapping[str, Any]) -> TextWalkthrough:
+    """Follow a text from tokens to scores, in the loaded model or in a layer with random parameters.
 
     Args:
+        session: what is open.
         settings: text; tokens ("loaded" or "words", which numbers the words of the text itself); scheme ("model", a
-            run, or a name of the catalogue); dim, heads (0 takes what goes with the session); head; causal; seed.
+            run, or a name of the catalogue); dim, heads (0 takes those of the open model); head; causal; seed.
     """
     known(settings, *_SETTINGS)
     loaded = one_of(settings, "tokens", TOKENS) == "loaded"
@@ -110,37 +203,56 @@ def walk(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
 
     tensor = token_tensor(session, name) if loaded else None
     width = None if tensor is None else session.checkpoint.entry(tensor).shape[1]
-    most = min(len(all_ids), MOST_TOKENS)
-    dim = width or whole(settings, "dim", 0, 0, MOST_FEATURES) or DEFAULT_DIM
-    here = scheme(session, settings, most, dim)
-    most = min(most, here.max_length or most)
-    ids, words = all_ids[:most], all_words[:most]
-    table = random_embedding(max(all_ids) + 1, here.dim, seed) if tensor is None else _table(session, tensor, ids)
-    found = follow(table, here.where, ids if tensor is None else range(most), ids, tokens=words, scheme=name)
-    met = attention_scores(found.vectors, here.where, here.num_heads, here.head_dim, causal=causal)
-    return {
-        **labels(session, ids, words, loaded),
-        "tensor": tensor,
-        "factor": token_factor(session) if loaded else 1.0,
-        **_told(here, _LOOKED_UP if loaded and _looks_up(session) and session.marking != "plain" else None),
-        **_followed(found),
-        **_meeting(met, whole(settings, "head", 0, 0, here.num_heads - 1)),
-        "pairs": _pairs(here),
-        "seed": seed,
-        "python": here.python,
-    }
+    count = min(len(all_ids), MAX_TOKENS)
+    shown = scheme(session, settings, count, width or whole(settings, "dim", 0, 0, MOST_FEATURES) or DEFAULT_DIM)
+    count = min(count, shown.max_length or count)
+    ids, words = all_ids[:count], all_words[:count]
+    table = random_embedding(max(all_ids) + 1, shown.dim, seed) if tensor is None else _table(session, tensor, ids)
+    steps = follow(table, shown.where, ids if tensor is None else range(count), ids, tokens=words, scheme=name)
+    scores = attention_scores(steps.vectors, shown.where, shown.num_heads, shown.head_dim, causal=causal)
+    head = whole(settings, "head", 0, 0, shown.num_heads - 1)
+    looked_up = loaded and _looks_up(session) and session.marking != "plain"
+    return TextWalkthrough(
+        **vars(_tokens(session, ids, words, loaded, len(all_ids))),
+        tensor=tensor,
+        factor=token_factor(session) if loaded else 1.0,
+        title=shown.title,
+        doors=shown.doors(),
+        notes=[*shown.notes, *([_LOOKED_UP] if looked_up else [])],
+        dim=shown.dim,
+        num_heads=shown.num_heads,
+        head_dim=shown.head_dim,
+        rows=_array(steps.rows),
+        position_rows=None if steps.position_rows is None else _array(steps.position_rows),
+        vectors=_array(steps.vectors),
+        angles=None if steps.angles is None else _array(steps.angles),
+        head=head,
+        scale=scores.scale,
+        causal=scores.causal,
+        q=_array(scores.q[head]),
+        mapped_q=_array(scores.mapped_q[head]),
+        mapped_k=_array(scores.mapped_k[head]),
+        products=_array(scores.products[head]),
+        mapped_products=_array(scores.mapped_products[head]),
+        bias=None if scores.bias is None else _array(scores.bias[head]),
+        scores=_array(scores.scores[head]),
+        pairs=_pairs(shown.where),
+        seed=seed,
+        python=shown.python,
+    )
 
 
-def read(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Split a text into tokens and number them: what needs no vector, and so is there at once.
+def read(session: Session, settings: Mapping[str, Any]) -> TextTokens:
+    """Split a text into tokens and number them: this needs no vector, and is there at once.
 
     Args:
+        session: what is open.
         settings: text; tokens ("loaded" or "words").
     """
     known(settings, "text", "tokens")
     loaded = one_of(settings, "tokens", TOKENS) == "loaded"
     ids, words = _read(session, text(settings, "text"), loaded)
-    return {"count": len(ids), **labels(session, ids[:MOST_TOKENS], words[:MOST_TOKENS], loaded)}
+    return _tokens(session, ids[:MAX_TOKENS], words[:MAX_TOKENS], loaded, len(ids))
 
 
 def _read(session: Session, written: str, loaded: bool) -> tuple[list[int], list[str]]:
@@ -161,60 +273,26 @@ def _read(session: Session, written: str, loaded: bool) -> tuple[list[int], list
     return ids, [session.words[n] for n in ids]
 
 
-def _told(here: ShownScheme, also: str | None) -> dict[str, Any]:
-    return {
-        "title": here.title,
-        "doors": here.doors(),
-        "notes": [*here.notes, *filter(None, [also])],
-        "dim": here.dim,
-        "num_heads": here.num_heads,
-        "head_dim": here.head_dim,
-    }
-
-
-def _followed(found: "Walkthrough") -> dict[str, Any]:
-    return {
-        name: None if (values := getattr(found, name)) is None else _array(values)
-        for name in ("rows", "position_rows", "vectors", "angles")
-    }
-
-
-def _meeting(met: "AttentionScores", head: int) -> dict[str, Any]:
-    return {
-        "head": head,
-        "scale": met.scale,
-        "causal": met.causal,
-        "q": _array(met.q[head]),
-        "mapped_q": _array(met.mapped_q[head]),
-        "mapped_k": _array(met.mapped_k[head]),
-        "products": _array(met.products[head]),
-        "mapped_products": _array(met.mapped_products[head]),
-        "bias": None if met.bias is None else _array(met.bias[head]),
-        "scores": _array(met.scores[head]),
-    }
-
-
-def _pairs(here: ShownScheme) -> dict[str, Any] | None:
+def _pairs(where: "Where") -> RotaryPairs | None:
     from whatwhere.analysis.walkthrough import rotary_pairs
 
-    pairs = rotary_pairs(here.where.query_key)
+    pairs = rotary_pairs(where.query_key)
     if pairs is None:
         return None
-    speeds: Any = here.where.query_key
-    first, second = (part.numpy() for part in pairs)
-    return {"first": first, "second": second, "frequencies": speeds.inverse_frequencies.numpy()}
+    rotary: Any = where.query_key
+    return RotaryPairs(pairs[0].numpy(), pairs[1].numpy(), rotary.inverse_frequencies.numpy())
 
 
-def labels(session: Session, ids: Sequence[int], words: list[str], loaded: bool) -> dict[str, Any]:
-    """Return what a reader is shown of the tokens of a text."""
-    there = range(len(session.texts) if loaded else 0)
-    meant = [session.texts[n] if n in there else word for n, word in zip(ids, words, strict=True)]
-    return {
-        "ids": np.array(ids),
-        "words": words,
-        "texts": [each if isinstance(each, str) else None for each in meant],
-        "kinds": [session.kinds[n] if n in there else "word" for n in ids],
-    }
+def _tokens(session: Session, ids: Sequence[int], words: list[str], loaded: bool, count: int) -> TextTokens:
+    known_ids = range(len(session.texts) if loaded else 0)
+    meant = [session.texts[n] if n in known_ids else word for n, word in zip(ids, words, strict=True)]
+    return TextTokens(
+        count=count,
+        ids=np.array(ids),
+        words=words,
+        texts=[each if isinstance(each, str) else None for each in meant],
+        kinds=[session.kinds[n] if n in known_ids else "word" for n in ids],
+    )
 
 
 def _table(session: Session, tensor: str, ids: Sequence[int]) -> Any:

@@ -1,127 +1,254 @@
-"""Positions: what a scheme, or the loaded table, makes of each position, and how alike positions are."""
+"""Positions: the vector or bias that a scheme, or the loaded table, has for each position, and their similarity."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from whatwhere.errors import PositionError, SettingError, WhatWhereError
+from whatwhere.records import Missing
+from whatwhere.report.section import Section, Table
+from whatwhere.report.text import decimals, number
 from whatwhere.studio.api.settings import known, scheme, text, whole
-from whatwhere.studio.api.static_tables import ExportedView, Sheet
-from whatwhere.studio.schemes import default_scheme, has_own, runs
+from whatwhere.studio.api.static_tables import ExportedView
+from whatwhere.studio.schemes import DOORS, DoorScheme, default_scheme, has_own, runs
 from whatwhere.studio.session import Session
 
-DOORS = ("input", "query_key", "score")
+if TYPE_CHECKING:
+    from whatwhere.where.binding import Where
+    from whatwhere.where.catalogue.entry import Door
+
 MOST_ROWS = 2048
 MOST_COMPARED = 256
 """Positions of which all pairs are compared; of more, evenly spaced ones."""
-MOST_LEFT = 128
+MOST_EXPORTED = 128
 """Positions on an exported page: a whole table would be a third of the file of a small model."""
 AXES = 3
 
 
-def begin(session: Session) -> dict[str, Any]:
-    """Return the settings that the view begins with."""
-    own = has_own(session)
-    drawn = not own and not runs(session)
-    return {
-        "scheme": default_scheme(session, "sinusoidal"),
-        "door": "",
-        "rows": 512 if own and session.checkpoint.position_table is not None else 128,
-        "dim": 64 if drawn else 0,
-        "heads": 2 if drawn else 0,
-        "seed": 0,
-    }
+@dataclass(frozen=True)
+class CatalogueEntry:
+    """A scheme of the catalogue."""
+
+    name: str
+    door: "Door | None"
+    formula: str
+    learned: bool
+    url: str
 
 
-def schemes(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """List the entries of the catalogue, and the runs of a comparison."""
+@dataclass(frozen=True)
+class SchemeList:
+    """The schemes that a view offers.
+
+    Args:
+        schemes: the entries of the catalogue.
+        runs: of a comparison, such as "rotary-0".
+    """
+
+    schemes: Sequence[CatalogueEntry]
+    runs: Sequence[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Fingerprint:
+    """Numbers of a scheme by position, or by distance.
+
+    Args:
+        label: what the columns are.
+        values: a row for each position.
+    """
+
+    label: str
+    values: Float[np.ndarray, "rows columns"]
+
+
+@dataclass(frozen=True, eq=False)
+class DistanceCurves:
+    """Numbers of a scheme by distance.
+
+    Args:
+        label: what they are.
+        names: of the curves.
+        values: at distance 0, 1, 2, ...
+    """
+
+    label: str
+    names: Sequence[str]
+    values: Float[np.ndarray, "curves distances"]
+
+
+@dataclass(frozen=True, eq=False)
+class PositionVectors:
+    """How the vectors of positions compare.
+
+    Args:
+        compared: positions of which all pairs are compared.
+        cosines: of these.
+        norms: of the vectors.
+        outliers: positions whose norm is unlike the others'.
+        mean_by_distance: mean cosine of two positions by their distance.
+        shift: share of variance of the next row that one linear map explains; None for few rows.
+        trained: the position from which on rows resemble no neighbor, or the number of rows.
+        participation: participation ratio of the variance along principal axes.
+        axes_for_90: principal axes that explain 90 % of the variance; None where that is not known.
+        path: coordinates along the principal axes.
+        variance_explained: by each of these axes, as a share.
+    """
+
+    compared: Int[np.ndarray, " compared"]
+    cosines: Float[np.ndarray, "compared compared"]
+    norms: Float[np.ndarray, " rows"]
+    outliers: Int[np.ndarray, " outliers"]
+    mean_by_distance: Float[np.ndarray, " distances"]
+    shift: float | None
+    trained: int
+    participation: float
+    axes_for_90: int | None
+    path: Float[np.ndarray, "rows axes"]
+    variance_explained: Float[np.ndarray, " axes"]
+
+
+@dataclass(frozen=True, eq=False)
+class PositionFindings:
+    """The positions of a scheme.
+
+    Args:
+        title: of the scheme.
+        notes: sentences on what differs from the model.
+        doors: its schemes.
+        door: the one that is shown; None where no position enters.
+        rows: positions that are shown.
+        max_length: number of positions that a table or a configuration has; None for any number.
+        num_heads: of the attention.
+        python: lines that build the encoding as `where`; PATH stands for the path of what is open.
+        fingerprint: None where the scheme depends on queries and keys.
+        by_distance: None where nothing depends on the distance alone.
+        vectors: None where positions have no vectors.
+    """
+
+    title: str
+    notes: Sequence[str]
+    doors: Sequence[DoorScheme]
+    door: "Door | None"
+    rows: int
+    max_length: int | None
+    num_heads: int
+    python: str
+    fingerprint: Fingerprint | None
+    by_distance: DistanceCurves | None
+    vectors: PositionVectors | Missing | None
+
+
+def schemes(session: Session, settings: Mapping[str, Any]) -> SchemeList:
+    """Return the entries of the catalogue, and the runs of a comparison."""
     known(settings)
     from whatwhere.where.catalogue import catalogue
 
     entries = [
-        {"name": entry.name, "door": entry.door, "formula": entry.formula, "learned": entry.learned, "url": entry.url}
-        for entry in catalogue.values()
+        CatalogueEntry(entry.name, entry.door, entry.formula, entry.learned, entry.url) for entry in catalogue.values()
     ]
-    return {"schemes": entries, "runs": runs(session)}
+    return SchemeList(entries, runs(session))
+
+
+def begin(session: Session) -> dict[str, str | int]:
+    """Return the settings that the view begins with."""
+    own = has_own(session)
+    catalogue = not own and not runs(session)
+    return {
+        "scheme": default_scheme(session, "sinusoidal"),
+        "door": "",
+        "rows": 512 if own and session.checkpoint.position_table is not None else 128,
+        "dim": 64 if catalogue else 0,
+        "heads": 2 if catalogue else 0,
+        "seed": 0,
+    }
 
 
 def exported(session: Session) -> ExportedView | None:
-    """Leave the first pictures on an exported page."""
+    """Return the first figures, for an exported page."""
     first = begin(session)
-    first["rows"] = min(first["rows"], MOST_LEFT)
+    first["rows"] = min(int(first["rows"]), MOST_EXPORTED)
     try:
-        found = positions(session, first)
+        shown = positions(session, first)
     except WhatWhereError:
         return None
-    sheets = []
-    seen = found["vectors"]
-    if seen is not None and seen["missing"] is None:
-        near = seen["mean_by_distance"]
-        cells = [(str(n), f"{norm:.4g}", f"{near[n]:.4f}") for n, norm in enumerate(seen["norms"])]
-        head = ("position, or distance", "length of the vector", "mean cosine at this distance")
-        sheets.append(Sheet(f"Positions: {found['title']}", head, cells))
-    return ExportedView("Positions", [("schemes.list", {}), ("positions.shown", first)], sheets, first)
+    queries = [("schemes.list", {}), ("positions.shown", first)]
+    parts = []
+    if isinstance(shown.vectors, PositionVectors):
+        near = shown.vectors.mean_by_distance
+        cells = [(str(n), number(norm, 4), decimals(near[n], 4)) for n, norm in enumerate(shown.vectors.norms.tolist())]
+        columns = ("position, or distance", "norm of the vector", "mean cosine at this distance")
+        parts.append(Table(f"Positions: {shown.title}", columns, cells, numeric=(0, 1, 2), shorten="evenly"))
+    return ExportedView("Positions", queries, [], first, sections=[Section("positions", "Positions", parts)])
 
 
-def positions(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Show positions 0, 1, ... as a scheme tells them: their numbers, cosines, lengths, and path.
+def positions(session: Session, settings: Mapping[str, Any]) -> PositionFindings:
+    """Return what a scheme has for positions 0, 1, ...: numbers, cosines, norms, and their path.
 
     Args:
+        session: what is open.
         settings: scheme ("model", a run, or a name of the catalogue); door ("" takes the first in use); rows (128), at
-            most so many positions; dim, heads (0 takes what goes with the session); seed.
+            most so many positions; dim, heads (0 takes those of the open model); seed.
     """
     known(settings, "scheme", "door", "rows", "dim", "heads", "seed")
     wanted = whole(settings, "rows", 128, 2, MOST_ROWS)
-    here = scheme(session, settings, wanted)
-    rows = min(wanted, here.max_length or wanted)
+    shown = scheme(session, settings, wanted)
+    rows = min(wanted, shown.max_length or wanted)
     if rows < 2:
         raise PositionError("this table has one position: there is nothing to compare it with.")
-    there = [door["door"] for door in here.doors()]
-    door = text(settings, "door", "") or (there[0] if there else "")
-    if door and door not in DOORS:
-        raise SettingError(f"door must be one of {', '.join(DOORS)}, but is {door[:80]!r}.")
-    if door and door not in there:
-        door = there[0] if there else ""
-    return {
-        "title": here.title,
-        "notes": list(here.notes),
-        "doors": here.doors(),
-        "door": door or None,
-        "rows": rows,
-        "longest": here.max_length,
-        "num_heads": here.num_heads,
-        "python": here.python,
-        **_seen(here.where, door, rows),
-    }
+    doors = shown.doors()
+    door = _door(text(settings, "door", ""), [each.door for each in doors])
+    fingerprint, by_distance, vectors = _computed(shown.where, door, rows)
+    return PositionFindings(
+        title=shown.title,
+        notes=shown.notes,
+        doors=doors,
+        door=door,
+        rows=rows,
+        max_length=shown.max_length,
+        num_heads=shown.num_heads,
+        python=shown.python,
+        fingerprint=fingerprint,
+        by_distance=by_distance,
+        vectors=vectors,
+    )
 
 
-def _seen(where: Any, door: str, rows: int) -> dict[str, Any]:
+def _door(name: str, used: "Sequence[Door]") -> "Door | None":
+    """Return a door by its name, or the first in use; None where none is."""
+    if name and name not in DOORS:
+        raise SettingError(f"door must be one of {', '.join(DOORS)}, but is {name[:80]!r}.")
+    return next((door for door in used if door == name), used[0] if used else None)
+
+
+def _computed(
+    where: "Where", door: "Door | None", rows: int
+) -> tuple[Fingerprint | None, DistanceCurves | None, PositionVectors | Missing | None]:
     from whatwhere.analysis.position_similarity import by_distance, fingerprint, vectors
     from whatwhere.where.binding import Where
 
-    parts: dict[str, Any] = {door: getattr(where, door)} if door else {}
-    alone = Where(**parts)
-    print_, curves = fingerprint(alone, rows), by_distance(alone, rows)
-    told = vectors(alone, rows)
-    table = None if told is None else told.double().numpy()
-    return {
-        "fingerprint": None if print_ is None else {"label": print_.label, "values": print_.values.float().numpy()},
-        "by_distance": None if curves is None else _curves(curves),
-        "vectors": None if table is None else _vectors(table),
-    }
+    schemes: dict[str, Any] = {door: getattr(where, door)} if door else {}
+    alone = Where(**schemes)
+    image, curves, table = fingerprint(alone, rows), by_distance(alone, rows), vectors(alone, rows)
+    return (
+        None if image is None else Fingerprint(image.label, image.values.float().numpy()),
+        None
+        if curves is None
+        else DistanceCurves(
+            curves.label, list(curves.curves), np.stack([curve.numpy() for curve in curves.curves.values()])
+        ),
+        None if table is None else _vectors(table.double().numpy()),
+    )
 
 
-def _curves(found: Any) -> dict[str, Any]:
-    names = list(found.curves)
-    return {"label": found.label, "names": names, "values": np.stack([found.curves[name].numpy() for name in names])}
-
-
-def _vectors(table: np.ndarray) -> dict[str, Any]:
-    """Compare the vectors of positions, and follow them along the axes on which they differ most."""
-    if not np.isfinite(table).all():
-        broken = np.flatnonzero(~np.isfinite(table).all(axis=1))
-        return {"missing": f"{len(broken)} rows hold numbers that are not finite, the first at position {broken[0]}."}
+def _vectors(table: Float[np.ndarray, "rows dim"]) -> PositionVectors | Missing:
+    """Return how the vectors of positions compare, and their path along the axes on which they differ most."""
+    broken = np.flatnonzero(~np.isfinite(table).all(axis=1))
+    if len(broken):
+        return Missing(f"{len(broken)} rows hold numbers that are not finite, the first at position {broken[0]}")
     from torch import from_numpy
 
     from whatwhere.analysis.pca import principal_components
@@ -131,18 +258,17 @@ def _vectors(table: np.ndarray) -> dict[str, Any]:
     compared = np.arange(0, len(table), -(-len(table) // MOST_COMPARED))
     some = from_numpy(table[compared])
     cosines = np.concatenate([similarity(row[None], some)[None].numpy() for row in some]).astype(np.float32)
-    found, path = trained_positions(table), principal_components(table, AXES)
-    return {
-        "missing": None,
-        "compared": compared,
-        "cosines": cosines,
-        "norms": found.norms,
-        "outliers": found.outliers,
-        "mean_by_distance": found.by_distance,
-        "shift": found.shift,
-        "trained": found.trained,
-        "participation": found.spectrum.participation_ratio,
-        "for_ninety": found.spectrum.axes_for_90,
-        "path": path.coordinates,
-        "share": path.explained_variance_ratio,
-    }
+    trained, path = trained_positions(table), principal_components(table, AXES)
+    return PositionVectors(
+        compared=compared,
+        cosines=cosines,
+        norms=trained.norms,
+        outliers=trained.outliers,
+        mean_by_distance=trained.by_distance,
+        shift=trained.shift,
+        trained=trained.trained,
+        participation=trained.spectrum.participation_ratio,
+        axes_for_90=trained.spectrum.axes_for_90,
+        path=path.coordinates,
+        variance_explained=path.explained_variance_ratio,
+    )

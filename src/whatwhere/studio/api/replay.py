@@ -6,7 +6,7 @@ The runs are those of a results folder, or one that is trained here, for as long
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int
@@ -58,10 +58,15 @@ class Runs:
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """Tokens on the plane of two principal components, by step; `share` of the variance at the end, by component."""
+    """Tokens on the plane of two principal components, by step.
 
-    places: Float32[np.ndarray, "steps tokens 2"]
-    share: Float[np.ndarray, " 2"]
+    Args:
+        points: coordinates of each token.
+        variance_explained: by each component at the end, as a share.
+    """
+
+    points: Float32[np.ndarray, "steps tokens 2"]
+    variance_explained: Float[np.ndarray, " 2"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,14 +85,14 @@ class TableFrames:
         steps: at which it was recorded.
         tables: the table at each.
         planes: of the "table" E, and of its "change" E - E0.
-        lengths: the norm of each row.
+        norms: of each row.
         line: of the expressions' digits, or None.
     """
 
     steps: Int[np.ndarray, " steps"]
     tables: Float32[np.ndarray, "steps tokens dim"]
-    planes: Mapping[str, Plane]
-    lengths: Float32[np.ndarray, "steps tokens"]
+    planes: Mapping[Literal["table", "change"], Plane]
+    norms: Float32[np.ndarray, "steps tokens"]
     line: DigitLine | None
 
 
@@ -116,12 +121,12 @@ class Frames:
 
 @dataclass(frozen=True, eq=False)
 class AttentionCurves:
-    """Mean attention weights by distance at one length; `even` is uniform attention, where it was recorded."""
+    """Mean attention weights by distance at one length; `uniform` those of uniform attention, where recorded."""
 
     length: int
     distances: Int[np.ndarray, " distances"]
     layers: Float32[np.ndarray, "layers heads distances"]
-    even: Float32[np.ndarray, "layers distances"] | None
+    uniform: Float32[np.ndarray, "layers distances"] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,7 +227,7 @@ def exported(session: Session) -> ExportedView | None:
     return ExportedView("Training replay", asked, [], {"run": kept[0].run}, sections=[_frames_section(kept[0])])
 
 
-def attention_left(session: Session) -> ExportedView | None:
+def exported_attention(session: Session) -> ExportedView | None:
     """Return what an exported page needs of the heads: those of the first run of each scheme."""
     if not (names := _first_names(session)):
         return None
@@ -271,12 +276,12 @@ def _frames_section(found: Frames) -> Section:
 def _plane_parts(found: Frames, tables: TableFrames) -> list[Part]:
     columns = ("token", "E0, x", "E0, y", "E, x", "E, y", "E − E0, x", "E − E0, y", "norm of E0", "norm of E")
     table, change = tables.planes["table"], tables.planes["change"]
-    shown = (table.places[0], table.places[-1], change.places[-1])  # E - E0 is zero at step 0
+    shown = (table.points[0], table.points[-1], change.points[-1])  # E - E0 is zero at step 0
     rows = []
     for token, word in enumerate(found.words[:_SHOWN]):
-        values = [value for places in shown for value in places[token]] + [tables.lengths[n, token] for n in (0, -1)]
+        values = [value for points in shown for value in points[token]] + [tables.norms[n, token] for n in (0, -1)]
         rows.append((word, *(number(float(value)) for value in values)))
-    shares = [percent(float(np.sum(plane.share)), 0) for plane in (table, change)]
+    shares = [percent(float(np.sum(plane.variance_explained)), 0) for plane in (table, change)]
     text = f"At the end the planes show {shares[0]} of the variance of the rows and {shares[1]} of that of the changes."
     caption = f"{found.run}: its tokens on planes"
     return [Paragraph(text), Table(caption, columns, rows, numeric=range(1, len(columns)))]
@@ -371,7 +376,7 @@ def _frames(run: "RunResult", trace: Trace, tokens: list[str]) -> Frames:
             steps=trace["steps"].astype(np.int64),
             tables=tables.astype(np.float32),
             planes={"table": _plane(tables), "change": _plane(tables - tables[0])},
-            lengths=np.linalg.norm(tables, axis=2).astype(np.float32),
+            norms=np.linalg.norm(tables, axis=2).astype(np.float32),
             line=_line(tables[:, digits]) if len(digits) == 10 else None,
         ),
     )
@@ -379,8 +384,8 @@ def _frames(run: "RunResult", trace: Trace, tokens: list[str]) -> Frames:
 
 def _plane(tables: np.ndarray) -> Plane:
     plane = principal_components(tables[-1], 2)
-    places = (tables - tables[-1].mean(axis=0)) @ plane.axes.T
-    return Plane(places.astype(np.float32), plane.explained_variance_ratio)
+    points = (tables - tables[-1].mean(axis=0)) @ plane.axes.T
+    return Plane(points.astype(np.float32), plane.explained_variance_ratio)
 
 
 def _line(digits: np.ndarray) -> DigitLine:
@@ -408,7 +413,7 @@ def _attention(run: "RunResult", trace: Trace, unit: str, bidirectional: bool = 
                 length=length,
                 distances=np.arange(first, first + count),
                 layers=curves.astype(np.float32),
-                even=None if uniform is None else uniform.astype(np.float32),
+                uniform=None if uniform is None else uniform.astype(np.float32),
             )
         )
     missing = None if lengths else "no attention was recorded for this run."

@@ -1,6 +1,6 @@
 """The variance split: which part of the first layer's input is the token's, and which the position's."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from whatwhere.inspection.position_encodings import first_norm
 from whatwhere.studio.api.pipeline import TOKENS
 from whatwhere.studio.api.settings import MOST_FEATURES, flag, known, number, one_of, scheme, text, whole
 from whatwhere.studio.api.static_tables import ExportedView, Sheet
-from whatwhere.studio.schemes import DEFAULT_DIM, MODEL, default_scheme, runs, token_factor, token_tensor
+from whatwhere.studio.schemes import DEFAULT_DIM, MODEL, DoorScheme, default_scheme, runs, token_factor, token_tensor
 from whatwhere.studio.session import Session
 
 MOST_ROWS = 4096
@@ -167,8 +167,8 @@ def _around(session: Session, dim: int, normalize: bool) -> dict[str, Any]:
     return {**found, "added": session.checkpoint.array(str(kinds), rows=[0])[0] if fits else None}
 
 
-def _without(found: list[dict[str, Any]]) -> str:
-    names = " and ".join(door["name"] for door in found)
+def _without(found: Sequence[DoorScheme]) -> str:
+    names = " and ".join(door.name for door in found)
     told = f"where it stands is told in the attention, by {names}" if names else "nothing tells where it stands"
     return f"no position is added to the token vectors: the first layer sees nothing but what a token is; {told}."
 

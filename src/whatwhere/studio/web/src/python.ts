@@ -1,25 +1,34 @@
-/** The lines of Python that stand below a figure. */
+/** The Python below a figure: public names alone, ready to run. */
 
 import type { About } from "./types";
 
 const IMPORTS: [RegExp, string][] = [
   [/\bnp\./, "import numpy as np"],
   [/\btorch\./, "import torch"],
-  [/(?<!from )\bwhatwhere\.\w+/, "import whatwhere"],
-  [/\bPath\(/, "from pathlib import Path"],
-  [/\bread_results\(/, "from whatwhere.comparison import read_results"],
-  [/\bSession\./, "from whatwhere.studio.session import Session"],
+  [/\bww\.\w+/, "import whatwhere as ww"],
 ];
+/** The table of a session without files: whatwhere.studio.session.fresh samples it. */
+const FRESH_TABLE = "np.random.default_rng(0).standard_normal((20, 64)).astype(np.float32)";
 
-/** Give lines that run as they stand: what they name is imported in front, and PATH is what is open. */
+/** Return lines that run as they are, with their imports in front and the path of what is open for PATH; or null. */
 export function runnable(code: string, { kind, path }: Pick<About, "kind" | "path">): string | null {
-  if (kind !== "results" && /\bread_results\(/.test(code)) return null; // of a run that was trained here, and is in no folder
-  if (kind === "fresh" && /\binspect\b/.test(code)) return null; // which takes files
-  if (code.startsWith("whatwhere ")) return code.replace("PATH", /^[\w./-]+$/.test(path) ? path : "PATH");
-  const lines = [...new Set(code.split("\n").map((line) => (kind === "fresh" ? line.replace("whatwhere.read(PATH)", "Session.open(PATH).checkpoint") : line)))];
+  if (kind !== "results" && /\bread_results\(/.test(code)) return null; // a run that was trained here has no folder
+  if (code.startsWith("whatwhere ")) {
+    return kind === "fresh" ? null : code.replace("PATH", /^[\w./-]+$/.test(path) ? path : "PATH");
+  }
+  const own = kind === "fresh" ? withFreshTable(code) : code;
+  if (kind === "fresh" && /\bPATH\b/.test(own)) return null; // there is no file
+  const lines = [...new Set(own.split("\n"))];
   const imports = lines.filter((line) => /^(from|import) /.test(line));
   const rest = lines.filter((line) => !imports.includes(line));
-  const also = IMPORTS.filter(([used, line]) => rest.some((each) => used.test(each)) && !imports.includes(line)).map(([, line]) => line);
-  const open = kind === "fresh" ? "None" : path && JSON.stringify(path);
-  return [...also, ...imports, ...rest].join("\n").replaceAll(/\bPATH\b/g, open || "PATH");
+  const needed = IMPORTS.filter(([used]) => rest.some((line) => used.test(line))).map(([, line]) => line);
+  const all = [...new Set([...needed, ...imports])];
+  return [...all, ...rest].join("\n").replaceAll(/\bPATH\b/g, path ? JSON.stringify(path) : "PATH");
+}
+
+function withFreshTable(code: string): string {
+  return code.replaceAll(
+    /ww\.read\(PATH\)\.array\(['"]tokens\.weight['"](?:, rows=(\[[^\]]*\]))?\)/g,
+    (_, rows: string | undefined) => `${FRESH_TABLE}${rows ?? ""}`,
+  );
 }

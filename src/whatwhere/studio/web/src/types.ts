@@ -5,6 +5,12 @@ import type { Tensor } from "./wire";
 /** Types of answers, by the name of the query or job. */
 export interface Answers {
   "about": About;
+  "schemes.list": SchemeList;
+  "pipeline.read": TextTokens;
+  "pipeline.walk": TextWalkthrough;
+  "positions.shown": PositionFindings;
+  "rotary.lab": RotaryLab;
+  "biases.shown": BiasFindings;
   "compare.results": Measurements;
   "replay.runs": Runs;
   "replay.frames": Frames;
@@ -66,12 +72,12 @@ export interface Attention {
   missing: string | null;
 }
 
-/** Mean attention weights by distance at one length; `even` is uniform attention, where it was recorded. */
+/** Mean attention weights by distance at one length; `uniform` those of uniform attention, where recorded. */
 export interface AttentionCurves {
   length: number;
   distances: Tensor;
   layers: Tensor;
-  even: Tensor | null;
+  uniform: Tensor | null;
 }
 
 /** Scores of a predictor that ignores positions; `drawn` where a chart has room for it. */
@@ -80,6 +86,67 @@ export interface Baseline {
   description: string;
   drawn: boolean;
   values: Tensor;
+}
+
+/** A bias that can be shown. */
+export interface BiasChoice {
+  /** for the settings. */
+  name: string;
+  /** a short name to read. */
+  title: string;
+  /** of a scheme of the catalogue; "" for the model's own. */
+  formula: string;
+  /** its source; "" for the model's own. */
+  url: string;
+}
+
+/** One bias. */
+export interface BiasFindings {
+  /** why there is no bias of the open model; null where there is one. */
+  missing: string | null;
+  /** biases of the open model that cannot be shown. */
+  unavailable: UnavailableBias[];
+  /** those that can, and the catalogue's. */
+  choices: BiasChoice[];
+  /** the name of the one that is shown. */
+  scheme: string;
+  /** the scheme as Python writes it. */
+  repr: string;
+  /** lines that build it as `scheme`; PATH stands for the path of what is open. */
+  python: string;
+  /** name of the learned table of the open model, or null. */
+  tensor: string | null;
+  /** whether its parameters are random. */
+  random: boolean;
+  /** controls of its parameters. */
+  parameters: Control[];
+  /** how many. */
+  heads: number;
+  /** that of the matrix. */
+  head: number;
+  /** the bias of each query and key, or the weight; NaN for keys that the scheme excludes. */
+  matrix: Tensor;
+  /** distances examined, from 0 on. */
+  examined: number;
+  /** those of the curves. */
+  distances: Tensor;
+  /** for earlier keys, by head. */
+  past: Tensor;
+  /** for later keys; null where they are as for earlier ones, or excluded. */
+  later: Tensor | null;
+  /** the effective range of each head. */
+  ranges: EffectiveRange;
+  /** the same for later keys. */
+  ranges_later: EffectiveRange | null;
+}
+
+/** A scheme of the catalogue. */
+export interface CatalogueEntry {
+  name: string;
+  door: "input" | "query_key" | "score" | null;
+  formula: string;
+  learned: boolean;
+  url: string;
 }
 
 /** A setting that differs. */
@@ -144,6 +211,30 @@ export interface ConfigurationDifference {
   not_understood: string | null;
 }
 
+/** A control of the page. */
+export interface Control {
+  /** of the parameter. */
+  name: string;
+  /** a box, a choice, or a slider for whole or other numbers. */
+  kind: "flag" | "choice" | "whole" | "number";
+  /** the current one. */
+  value: number | boolean | string;
+  /** the ends of the slider. */
+  low: number;
+  /** the ends of the slider. */
+  high: number;
+  /** of a logarithmic slider; null for a linear one. */
+  base: number | null;
+  /** of the slider, for each power of the base, or for each 1. */
+  steps: number;
+  /** the texts that a choice offers. */
+  choices: string[];
+  /** what the parameter does. */
+  help: string;
+  /** whether it is folded away. */
+  rare: boolean;
+}
+
 /** Parameters of a scheme's model, those of its positions, and milliseconds a training step. */
 export interface Cost {
   parameters: number;
@@ -178,6 +269,49 @@ export interface Difference {
 export interface DigitLine {
   along: Tensor;
   r: Tensor;
+}
+
+/** Numbers of a scheme by distance. */
+export interface DistanceCurves {
+  /** what they are. */
+  label: string;
+  /** of the curves. */
+  names: string[];
+  /** at distance 0, 1, 2, ... */
+  values: Tensor;
+}
+
+/** The scheme at one door. */
+export interface DoorScheme {
+  /** where it enters. */
+  door: "input" | "query_key" | "score";
+  /** its class. */
+  name: string;
+  /** the scheme as Python writes it, on one line. */
+  repr: string;
+}
+
+/** The effective range of each head, for scores that consist of the bias alone. */
+export interface EffectiveRange {
+  /**
+   * the first distance from which on every weight is below `share` of the largest one; -1 if there is none among the
+   * distances of the bias.
+   */
+  distance: Tensor;
+  /** the same for a share of one half. */
+  half: Tensor;
+  /** the distance of the largest weight. */
+  peak: Tensor;
+  /** the mean distance of a key, weighted. */
+  mean: Tensor;
+}
+
+/** Numbers of a scheme by position, or by distance. */
+export interface Fingerprint {
+  /** what the columns are. */
+  label: string;
+  /** a row for each position. */
+  values: Tensor;
 }
 
 /** What a trained scheme assigns to positions: what rows, columns and numbers are, and the numbers. */
@@ -324,15 +458,107 @@ export interface Overview {
   sections: Section[];
 }
 
+/** The pairs of one configuration, in their order. */
+export interface PairRotations {
+  /** an expression that builds the rotary. */
+  python: string;
+  /** whether the frequencies depend on the length; they are those of the claimed one. */
+  follows_length: boolean;
+  /** factor of queries and keys. */
+  magnitude: number;
+  /** the trained length. */
+  trained: number;
+  /** how many. */
+  pairs: number;
+  /** radians per position. */
+  frequencies: Tensor;
+  /** the same without the scaling. */
+  unscaled_frequencies: Tensor;
+  /** positions for one rotation; infinite for a frequency of 0. */
+  wavelengths: Tensor;
+  /** the wavelengths without the scaling. */
+  unscaled: Tensor;
+  /** unscaled frequency divided by the scaled one. */
+  slowdown: Tensor;
+  /** within the trained and the claimed length. */
+  rotations_trained: Tensor;
+  /** within the trained and the claimed length. */
+  rotations_claimed: Tensor;
+  /** whether a pair reaches angles that training never did. */
+  unseen: Tensor;
+  /** pairs without a full rotation in the trained length. */
+  partial_count: number;
+  /** the same in the claimed length. */
+  partial_claimed_count: number;
+  /** pairs that reach new angles. */
+  unseen_count: number;
+  /** pairs that never rotate. */
+  constant_count: number;
+}
+
 /** A passage of text. */
 export interface Paragraph {
   text: string;
 }
 
-/** Tokens on the plane of two principal components, by step; `share` of the variance at the end, by component. */
+/** Tokens on the plane of two principal components, by step. */
 export interface Plane {
-  places: Tensor;
-  share: Tensor;
+  /** coordinates of each token. */
+  points: Tensor;
+  /** by each component at the end, as a share. */
+  variance_explained: Tensor;
+}
+
+/** The positions of a scheme. */
+export interface PositionFindings {
+  /** of the scheme. */
+  title: string;
+  /** sentences on what differs from the model. */
+  notes: string[];
+  /** its schemes. */
+  doors: DoorScheme[];
+  /** the one that is shown; null where no position enters. */
+  door: "input" | "query_key" | "score" | null;
+  /** positions that are shown. */
+  rows: number;
+  /** number of positions that a table or a configuration has; null for any number. */
+  max_length: number | null;
+  /** of the attention. */
+  num_heads: number;
+  /** lines that build the encoding as `where`; PATH stands for the path of what is open. */
+  python: string;
+  /** null where the scheme depends on queries and keys. */
+  fingerprint: Fingerprint | null;
+  /** null where nothing depends on the distance alone. */
+  by_distance: DistanceCurves | null;
+  /** null where positions have no vectors. */
+  vectors: PositionVectors | Missing | null;
+}
+
+/** How the vectors of positions compare. */
+export interface PositionVectors {
+  /** positions of which all pairs are compared. */
+  compared: Tensor;
+  /** of these. */
+  cosines: Tensor;
+  /** of the vectors. */
+  norms: Tensor;
+  /** positions whose norm is unlike the others'. */
+  outliers: Tensor;
+  /** mean cosine of two positions by their distance. */
+  mean_by_distance: Tensor;
+  /** share of variance of the next row that one linear map explains; null for few rows. */
+  shift: number | null;
+  /** the position from which on rows resemble no neighbor, or the number of rows. */
+  trained: number;
+  /** participation ratio of the variance along principal axes. */
+  participation: number;
+  /** principal axes that explain 90 % of the variance; null where that is not known. */
+  axes_for_90: number | null;
+  /** coordinates along the principal axes. */
+  path: Tensor;
+  /** by each of these axes, as a share. */
+  variance_explained: Tensor;
 }
 
 /** The difference between two position tables. */
@@ -358,6 +584,36 @@ export interface Reproduction {
   runs: TextTable;
 }
 
+/** Cosines by distance between vectors that are rotated by one rotary and by another. */
+export interface RotaryAgreement {
+  /** of the two configurations; null where their pairs differ in number. */
+  between: Tensor | null;
+  /** of each with itself unscaled; null where it cannot be built. */
+  a: Tensor | null;
+  /** of each with itself unscaled; null where it cannot be built. */
+  b: Tensor | null;
+}
+
+/** One of the two configurations. */
+export interface RotaryConfiguration {
+  /** the name of what it begins with. */
+  preset: string;
+  /** of that. */
+  title: string;
+  /** how its lengths are known; "" for a plain rotary. */
+  lengths: string;
+  /** the name of its scaling, or "none". */
+  scaling: string;
+  /** their controls. */
+  parameters: Control[];
+  /** whether the factors of each pair are the model's own. */
+  own_lists: boolean;
+  /** why it cannot be built, or null. */
+  problem: string | null;
+  /** of its pairs; null where it cannot be built. */
+  rotations: PairRotations | null;
+}
+
 /** Two rotary embeddings compared. */
 export interface RotaryDifference {
   /** rotated pairs of features. */
@@ -378,6 +634,42 @@ export interface RotaryDifference {
   distances: number[];
   /** of a vector rotated by the one and by the other, at each distance. */
   cosine: number[];
+}
+
+/** Two configurations of rotary. */
+export interface RotaryLab {
+  /** why the open model has none; null where it has one. */
+  missing: string | null;
+  /** what a configuration can begin with. */
+  presets: RotaryPreset[];
+  /** of the catalogue. */
+  scalings: ScalingEntry[];
+  /** the length of the text. */
+  claimed: number;
+  /** the two configurations. */
+  sides: [RotaryConfiguration, RotaryConfiguration];
+  /** those of the cosines. */
+  distances: Tensor;
+  /** how far they agree. */
+  cosines: RotaryAgreement;
+}
+
+/** The pairs of features that are rotated. */
+export interface RotaryPairs {
+  /** the features of each pair. */
+  first: Tensor;
+  /** the features of each pair. */
+  second: Tensor;
+  /** radians per position. */
+  frequencies: Tensor;
+}
+
+/** A rotary that a configuration can begin with. */
+export interface RotaryPreset {
+  /** in settings, as in "from=plain". */
+  name: string;
+  /** a short name to read. */
+  title: string;
 }
 
 /** The difference that is left once the first table is rotated onto the second as well as a rotation can. */
@@ -429,6 +721,23 @@ export interface Runs {
   runs: RunName[];
   schemes: string[];
   steps: number[];
+}
+
+/** A RoPE scaling of the catalogue. */
+export interface ScalingEntry {
+  name: string;
+  formula: string;
+  paper: string;
+  url: string;
+  used_by: string[];
+}
+
+/** The schemes that a view offers. */
+export interface SchemeList {
+  /** the entries of the catalogue. */
+  schemes: CatalogueEntry[];
+  /** of a comparison, such as "rotary-0". */
+  runs: string[];
 }
 
 /** A titled part of a report. */
@@ -509,9 +818,9 @@ export interface TableFrames {
   /** the table at each. */
   tables: Tensor;
   /** of the "table" E, and of its "change" E - E0. */
-  planes: Record<string, Plane>;
-  /** the norm of each row. */
-  lengths: Tensor;
+  planes: Partial<Record<"table" | "change", Plane>>;
+  /** of each row. */
+  norms: Tensor;
   /** of the expressions' digits, or null. */
   line: DigitLine | null;
 }
@@ -549,6 +858,84 @@ export interface TextTable {
   rows: string[][];
 }
 
+/** The first tokens of a text. */
+export interface TextTokens {
+  /** number of tokens of the whole text. */
+  count: number;
+  /** of the tokens that are shown. */
+  ids: Tensor;
+  /** the tokens, as the vocabulary writes them. */
+  words: string[];
+  /** the text that each stands for; null where its bytes are no text. */
+  texts: (string | null)[];
+  /** the type of each: word, special, number ... */
+  kinds: string[];
+}
+
+/** Each step of a text from tokens to attention scores. */
+export interface TextWalkthrough {
+  /** number of tokens of the whole text. */
+  count: number;
+  /** of the tokens that are shown. */
+  ids: Tensor;
+  /** the tokens, as the vocabulary writes them. */
+  words: string[];
+  /** the text that each stands for; null where its bytes are no text. */
+  texts: (string | null)[];
+  /** the type of each: word, special, number ... */
+  kinds: string[];
+  /** name of the token table; null where its rows are random. */
+  tensor: string | null;
+  /** by which the model multiplies the rows. */
+  factor: number;
+  /** of the positional encoding. */
+  title: string;
+  /** its schemes. */
+  doors: DoorScheme[];
+  /** sentences on what differs from the model. */
+  notes: string[];
+  /** of the layer. */
+  dim: number;
+  /** of the layer. */
+  num_heads: number;
+  /** of the layer. */
+  head_dim: number;
+  /** the row of each token, times the factor. */
+  rows: Tensor;
+  /** the vector added at each position; null without an input encoding. */
+  position_rows: Tensor | null;
+  /** their sum, the input of the first block. */
+  vectors: Tensor;
+  /** by which queries and keys are rotated, in radians; null without a rotary. */
+  angles: Tensor | null;
+  /** of the numbers that follow. */
+  head: number;
+  /** the softmax scale. */
+  scale: number;
+  /** whether later keys are masked. */
+  causal: boolean;
+  /** the query of each token, which is its key too. */
+  q: Tensor;
+  /** as the scheme of queries and keys maps them. */
+  mapped_q: Tensor;
+  /** as the scheme of queries and keys maps them. */
+  mapped_k: Tensor;
+  /** dot products of queries and keys before that, times the scale. */
+  products: Tensor;
+  /** the same after it. */
+  mapped_products: Tensor;
+  /** added to the scores; null without a score scheme. */
+  bias: Tensor | null;
+  /** the attention scores. */
+  scores: Tensor;
+  /** of features that are rotated; null without a rotary. */
+  pairs: RotaryPairs | null;
+  /** of random numbers. */
+  seed: number;
+  /** lines that build the encoding as `where`; PATH stands for the path of what is open. */
+  python: string;
+}
+
 /** The difference between two token tables. */
 export interface TokensDifference {
   /** "text", or "id" where one of the two has no tokens. */
@@ -579,6 +966,14 @@ export interface Trained {
   attention: Attention;
   lengths: Tensor;
   scores: Tensor;
+}
+
+/** A bias of the open model that cannot be shown. */
+export interface UnavailableBias {
+  /** a short name to read. */
+  title: string;
+  /** why, a sentence without its full stop. */
+  missing: string;
 }
 
 /** A claim of the tutorial and its verdict, in the words of the report. */

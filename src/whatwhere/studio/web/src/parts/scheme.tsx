@@ -1,25 +1,14 @@
-/** Which way of saying where: the model's own, a run's, or any row of the catalogue; and the sizes of what is drawn. */
+/** The choice of a positional encoding: the model's own, a run's, or one of the catalogue; and its sizes. */
 
 import { useQuery } from "../hooks";
 import type { Settings } from "../source";
-import type { About } from "../types";
+import type { About, CatalogueEntry, DoorScheme } from "../types";
 
-interface Row {
-  name: string;
-  door: "input" | "query_key" | "score" | null;
-  formula: string;
-  learned: boolean;
-  url: string;
-}
+type Door = CatalogueEntry["door"];
 
-interface Listed {
-  schemes: Row[];
-  runs: string[];
-}
-
-const GROUPS: [Row["door"], string][] = [
+const GROUPS: [Door, string][] = [
   ["input", "added to the vectors"],
-  ["query_key", "turns queries and keys"],
+  ["query_key", "maps queries and keys"],
   ["score", "added to the scores"],
   [null, "none of them"],
 ];
@@ -30,11 +19,11 @@ interface Props {
   settings: Settings;
   change(some: Settings): void;
   /** Doors of which schemes are offered; all without. */
-  doors?: Row["door"][];
+  doors?: Door[];
 }
 
 export function SchemeChoice({ about, settings, change, doors }: Props) {
-  const { answer } = useQuery<Listed>("schemes.list", {});
+  const { answer } = useQuery("schemes.list", {});
   const chosen = String(settings["scheme"]);
   const rows = (answer?.schemes ?? []).filter(({ door }) => !doors || doors.includes(door));
   const row = rows.find(({ name }) => name === chosen);
@@ -84,7 +73,7 @@ interface SizeProps {
   sizes: number[];
   settings: Settings;
   change(some: Settings): void;
-  /** What 0 stands for; without, 0 is not offered. */
+  /** The label of 0; without it, 0 is not offered. */
   usual?: string;
 }
 
@@ -108,24 +97,47 @@ export function SizeChoice({ label, name, sizes, settings, change, usual }: Size
 }
 
 /** A yes or no. */
-export function Flag({ label, name, settings, change }: { label: string; name: string; settings: Settings; change(some: Settings): void }) {
+export function Flag({
+  label,
+  name,
+  settings,
+  change,
+}: {
+  label: string;
+  name: string;
+  settings: Settings;
+  change(some: Settings): void;
+}) {
   return (
     <label class="choice">
-      <input type="checkbox" checked={settings[name] === true} onChange={(event) => change({ [name]: event.currentTarget.checked })} /> {label}
+      <input
+        type="checkbox"
+        checked={settings[name] === true}
+        onChange={(event) => change({ [name]: event.currentTarget.checked })}
+      />{" "}
+      {label}
     </label>
   );
 }
 
-/** What stands at the doors, and what a reader must know of it. */
-export function SchemeFacts({ title, doors, notes }: { title: string; doors: { name: string; said: string }[]; notes: string[] }) {
+/** The scheme at each door, and what differs from the model. */
+export function SchemeFacts({
+  title,
+  doors,
+  notes,
+}: {
+  title: string;
+  doors: Pick<DoorScheme, "repr">[];
+  notes: string[];
+}) {
   return (
     <p class="note">
       <b>{title}</b>
-      {doors.length === 0 && ": no position is told anywhere"}
-      {doors.map(({ said }) => (
-        <span key={said}>
+      {doors.length === 0 && ": no positional encoding"}
+      {doors.map(({ repr }) => (
+        <span key={repr}>
           {" "}
-          · <code>{said}</code>
+          · <code>{repr}</code>
         </span>
       ))}
       {notes.map((note) => (

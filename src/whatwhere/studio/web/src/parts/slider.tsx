@@ -1,37 +1,22 @@
-/** A slider with a field for the exact number. What is dragged is told some times a second, not at every pixel. */
+/** A slider with a field for the exact number. Dragging reports some times a second, not at every pixel. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { formatNumber } from "../numbers";
+import type { Control } from "../types";
 
-/** One setting of a scheme, as the API describes it. */
-export interface Parameter {
-  name: string;
-  kind: "flag" | "choice" | "whole" | "number";
-  value: number | string | boolean;
-  low: number;
-  high: number;
-  /** Of a logarithmic slider; null for a linear one. */
-  base: number | null;
-  /** Of the slider, for each time the base, or for each 1. */
-  steps: number;
-  choices: string[];
-  words: string;
-  rare: boolean;
-}
-
-type Scale = Pick<Parameter, "low" | "high" | "base" | "steps"> & { whole: boolean };
+type Scale = Pick<Control, "low" | "high" | "base" | "steps"> & { whole: boolean };
 
 interface Props extends Scale {
   label: string;
   value: number;
-  words?: string;
+  help?: string;
   /** `now` is true while it is dragged. */
   change(value: number, now: boolean): void;
 }
 
 const PAUSE = 80;
 
-export function Slider({ label, value, words, change, ...scale }: Props) {
+export function Slider({ label, value, help, change, ...scale }: Props) {
   const [held, hold] = useState<number | null>(null);
   const latest = useRef({ change, held });
   latest.current = { change, held };
@@ -39,8 +24,8 @@ export function Slider({ label, value, words, change, ...scale }: Props) {
   useEffect(() => hold(null), [value]);
   useEffect(() => () => clearTimeout(timer.current), []);
   const shown = held ?? value;
-  const drag = (place: number) => {
-    hold(valueAt(place, scale));
+  const drag = (step: number) => {
+    hold(valueAt(step, scale));
     if (timer.current) return;
     timer.current = window.setTimeout(() => {
       timer.current = 0;
@@ -48,7 +33,7 @@ export function Slider({ label, value, words, change, ...scale }: Props) {
     }, PAUSE);
   };
   return (
-    <div class="slider" title={words}>
+    <div class="slider" title={help}>
       <span class="label" aria-hidden="true">
         {label}
       </span>
@@ -56,10 +41,10 @@ export function Slider({ label, value, words, change, ...scale }: Props) {
         type="range"
         aria-label={label}
         aria-valuetext={formatNumber(shown)}
-        min={placeOf(scale.low, scale)}
-        max={placeOf(scale.high, scale)}
+        min={stepOf(scale.low, scale)}
+        max={stepOf(scale.high, scale)}
         step={1}
-        value={Math.round(placeOf(shown, scale))}
+        value={Math.round(stepOf(shown, scale))}
         onInput={(event) => drag(Number(event.currentTarget.value))}
       />
       <input
@@ -73,38 +58,40 @@ export function Slider({ label, value, words, change, ...scale }: Props) {
   );
 }
 
-/** Give the step of the slider that a number stands at. */
-export function placeOf(value: number, { base, steps }: Scale): number {
+/** Return the step of the slider at a number. */
+export function stepOf(value: number, { base, steps }: Scale): number {
   return base === null ? value * steps : (Math.log(Math.max(value, 1e-300)) / Math.log(base)) * steps;
 }
 
-/** Give the number at a step of the slider, rounded to three digits unless it is a power of the base. */
-export function valueAt(place: number, { base, steps, low, high, whole }: Scale): number {
-  const exact = base === null ? place / steps : base ** (place / steps);
-  const power = base !== null && place % steps === 0;
+/** Return the number at a step of the slider, rounded to three digits unless it is a power of the base. */
+export function valueAt(step: number, { base, steps, low, high, whole }: Scale): number {
+  const exact = base === null ? step / steps : base ** (step / steps);
+  const power = base !== null && step % steps === 0;
   const rounded = whole ? Math.round(exact) : power ? exact : Number(exact.toPrecision(3));
   return Math.min(Math.max(rounded, low), high);
 }
 
 interface ParametersProps {
-  of: Parameter[];
+  of: Control[];
   /** Set one of them. */
-  turn(name: string, value: number | string | boolean, now: boolean): void;
+  set(name: string, value: number | string | boolean, now: boolean): void;
 }
 
-/** Draw settings: sliders, choices and boxes; what is seldom turned behind a lid. */
-export function Parameters({ of, turn }: ParametersProps) {
+/** Controls of parameters: sliders, choices and boxes; rare ones are folded away. */
+export function Parameters({ of, set }: ParametersProps) {
   const rare = of.filter((parameter) => parameter.rare);
   return (
     <div class="parameters">
-      {of.filter((parameter) => !parameter.rare).map((parameter) => (
-        <One key={parameter.name} parameter={parameter} turn={turn} />
-      ))}
+      {of
+        .filter((parameter) => !parameter.rare)
+        .map((parameter) => (
+          <One key={parameter.name} parameter={parameter} set={set} />
+        ))}
       {rare.length > 0 && (
         <details>
           <summary>more</summary>
           {rare.map((parameter) => (
-            <One key={parameter.name} parameter={parameter} turn={turn} />
+            <One key={parameter.name} parameter={parameter} set={set} />
           ))}
         </details>
       )}
@@ -112,20 +99,25 @@ export function Parameters({ of, turn }: ParametersProps) {
   );
 }
 
-function One({ parameter, turn }: { parameter: Parameter; turn: ParametersProps["turn"] }) {
-  const { name, kind, value, words } = parameter;
+function One({ parameter, set }: { parameter: Control; set: ParametersProps["set"] }) {
+  const { name, kind, value, help } = parameter;
   if (kind === "flag") {
     return (
-      <label class="choice" title={words}>
-        <input type="checkbox" checked={value === true} onChange={(event) => turn(name, event.currentTarget.checked, false)} /> {name}
+      <label class="choice" title={help}>
+        <input
+          type="checkbox"
+          checked={value === true}
+          onChange={(event) => set(name, event.currentTarget.checked, false)}
+        />{" "}
+        {name}
       </label>
     );
   }
   if (kind === "choice") {
     return (
-      <label class="choice" title={words}>
+      <label class="choice" title={help}>
         {name}{" "}
-        <select value={String(value)} onChange={(event) => turn(name, event.currentTarget.value, false)}>
+        <select value={String(value)} onChange={(event) => set(name, event.currentTarget.value, false)}>
           {parameter.choices.map((choice) => (
             <option key={choice}>{choice}</option>
           ))}
@@ -133,12 +125,12 @@ function One({ parameter, turn }: { parameter: Parameter; turn: ParametersProps[
       </label>
     );
   }
-  const change = (number: number, now: boolean) => turn(name, number, now);
+  const change = (number: number, now: boolean) => set(name, number, now);
   return <Slider {...parameter} label={name} value={Number(value)} whole={kind === "whole"} change={change} />;
 }
 
 /** Read and write settings as one text, `factor=4 theta=10000`, as the API takes them. */
-export function turned(text: string): Map<string, string> {
+export function parameterMap(text: string): Map<string, string> {
   const pieces = text.split(/\s+/).filter((piece) => piece.includes("="));
   return new Map(pieces.map((piece) => [piece.slice(0, piece.indexOf("=")), piece.slice(piece.indexOf("=") + 1)]));
 }
@@ -147,6 +139,6 @@ export function written(settings: Map<string, string>): string {
   return [...settings].map(([name, value]) => `${name}=${value}`).join(" ");
 }
 
-export function withTurned(text: string, name: string, value: number | string | boolean): string {
-  return written(turned(text).set(name, String(value)));
+export function withParameter(text: string, name: string, value: number | string | boolean): string {
+  return written(parameterMap(text).set(name, String(value)));
 }

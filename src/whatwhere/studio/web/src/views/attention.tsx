@@ -8,13 +8,14 @@ import { type Curve, Lines, type LinesProps, linesSvg } from "../parts/lines";
 import { Answered } from "../parts/states";
 import { register, type ViewProps } from "../register";
 import { look } from "./compare/results";
-import { type Attention, runCode, runDefaults, useRun } from "./replay/run";
+import type { Attention, AttentionCurves } from "../types";
+import { runCode, runDefaults, useRun } from "./replay/run";
 
 register({
   id: "attention",
   order: 12,
   title: "Attention by distance",
-  question: "How much does each head of a trained model look at the token so many places back?",
+  question: "How much does each head of a trained model look at the token so many points back?",
   defaults: (about) => ({ ...runDefaults(about), log: false, ...about.begin["attention"] }),
   shown: () => true,
   Page: Page,
@@ -33,7 +34,12 @@ function Page(props: ViewProps) {
           ) : (
             <>
               <label class="choice">
-                <input type="checkbox" checked={log} onChange={(event) => props.change({ log: event.currentTarget.checked })} /> weights by their logarithm
+                <input
+                  type="checkbox"
+                  checked={log}
+                  onChange={(event) => props.change({ log: event.currentTarget.checked })}
+                />{" "}
+                weights by their logarithm
               </label>
               {answer.lengths.map((each, n) => (
                 <section key={each.length} aria-label={`${each.length} ${answer.unit}`}>
@@ -57,30 +63,30 @@ function Page(props: ViewProps) {
 
 interface LayerProps {
   found: Attention;
-  of: Attention["lengths"][number];
+  of: AttentionCurves;
   layer: number;
   log: boolean;
 }
 
 function Layer({ found, of, layer, log }: LayerProps) {
-  const { distances, layers, even } = of;
-  const [, heads = 0, places = 0] = layers.shape;
-  const weight = (head: number, place: number) => layers.values[(layer * heads + head) * places + place]!;
-  const plain = (place: number) => (even ? even.values[layer * places + place]! : NaN);
+  const { distances, layers, uniform } = of;
+  const [, heads = 0, points = 0] = layers.shape;
+  const weight = (head: number, point: number) => layers.values[(layer * heads + head) * points + point]!;
+  const plain = (point: number) => (uniform ? uniform.values[layer * points + point]! : NaN);
   const shown = (value: number) => (Number.isFinite(value) && (!log || value > 0) ? value : null);
   const title = `Layer ${layer}, ${of.length} ${found.unit}`;
   const props: LinesProps = useMemo(() => {
-    const each = (name: string, value: (place: number) => number, seen: ReturnType<typeof look>): Curve => ({
+    const each = (name: string, value: (point: number) => number, seen: ReturnType<typeof look>): Curve => ({
       name,
-      values: Array.from(distances.values, (_, place) => shown(value(place))),
+      values: Array.from(distances.values, (_, point) => shown(value(point))),
       ...seen,
     });
     return {
       title,
       x: distances.values,
       curves: [
-        ...Array.from({ length: heads }, (_, head) => each(`head ${head}`, (place) => weight(head, place), look(head))),
-        ...(even ? [each("all alike", plain, { color: 0, dash: [1, 4] })] : []),
+        ...Array.from({ length: heads }, (_, head) => each(`head ${head}`, (point) => weight(head, point), look(head))),
+        ...(uniform ? [each("uniform", plain, { color: 0, dash: [1, 4] })] : []),
       ],
       xLabel: "tokens back",
       yLabel: log ? "mean weight, logarithmic" : "mean weight",
@@ -88,29 +94,39 @@ function Layer({ found, of, layer, log }: LayerProps) {
       height: 280,
     };
   }, [found, of, layer, log]);
-  const one = even !== null && isOne(even.values.subarray(layer * places, (layer + 1) * places));
+  const one = uniform !== null && isOne(uniform.values.subarray(layer * points, (layer + 1) * points));
   return (
     <Figure
       title={title}
-      note={one ? "One token alone asks here: the one whose answer is read. So each distance is one place." : "Averaged over all tokens that have one so far back."}
+      note={
+        one
+          ? "One token alone asks here: the one whose answer is read. So each distance is one point."
+          : "Averaged over all tokens that have one so far back."
+      }
       file={`attention-${found.run}-${of.length}-${layer}`}
       svg={() => linesSvg(props)}
-      rows={Array.from({ length: places }, (_, place) => place)}
+      rows={Array.from({ length: points }, (_, point) => point)}
       columns={[
-        { title: "tokens back", numeric: true, value: (place) => distances.values[place]! },
+        { title: "tokens back", numeric: true, value: (point) => distances.values[point]! },
         ...Array.from({ length: heads }, (_, head) => ({
           title: `head ${head}`,
           numeric: true,
-          value: (place: number) => finite(weight(head, place)),
-          cell: (place: number) => formatNumber(finite(weight(head, place))),
+          value: (point: number) => finite(weight(head, point)),
+          cell: (point: number) => formatNumber(finite(weight(head, point))),
         })),
-        { title: "all alike", numeric: true, value: (place) => finite(plain(place)), cell: (place) => formatNumber(finite(plain(place))) },
+        {
+          title: "uniform",
+          numeric: true,
+          value: (point) => finite(plain(point)),
+          cell: (point) => formatNumber(finite(plain(point))),
+        },
       ]}
       how={
         <How code={`${runCode(found.run)}\nresults.trace(run)["attention@${of.length}"]  # layers, heads, distances`}>
           <p>
-            weight(h, d) = mean of a(h, i, i − d) over the queries i ≥ d and 100 new sequences, measured when the run ended. Distance is counted in tokens,
-            wherever they stand. Dotted: what attention to all tokens alike would give, which is more for near ones, as early tokens see few.
+            weight(h, d) = mean of a(h, i, i − d) over the queries i ≥ d and 100 new sequences, measured when the run
+            ended. Distance is counted in tokens, whatever their positions. Dotted: uniform attention would give, which
+            is more for near ones, as early tokens see few.
           </p>
         </How>
       }
@@ -124,8 +140,8 @@ function finite(value: number): number | null {
   return Number.isFinite(value) ? value : null;
 }
 
-/** Tell whether one query asks: looking at all alike, it gives each place the same weight. */
-function isOne(even: ArrayLike<number>): boolean {
-  const known = Array.from(even).filter(Number.isFinite);
+/** Tell whether one query asks: looking at all alike, it gives each point the same weight. */
+function isOne(weights: ArrayLike<number>): boolean {
+  const known = Array.from(weights).filter(Number.isFinite);
   return known.every((value) => Math.abs(value - known[0]!) < 1e-6);
 }

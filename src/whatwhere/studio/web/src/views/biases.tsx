@@ -1,4 +1,4 @@
-/** View 8, biases: what is added to the scores by position, as a matrix and as curves, and how far each head looks. */
+/** View 8, biases: what positions add to attention scores, as a matrix and as curves, and each head's range. */
 
 import { useMemo } from "preact/hooks";
 import { pageColor, seriesColor } from "../colors";
@@ -8,51 +8,44 @@ import { Figure } from "../parts/figure";
 import { Heat, heatSvg, type HeatProps } from "../parts/heat";
 import { How } from "../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../parts/lines";
-import { type Parameter, Parameters, Slider, withTurned } from "../parts/slider";
+import { Parameters, Slider, withParameter } from "../parts/slider";
 import { Answered } from "../parts/states";
 import { box, drawing, label } from "../parts/svg";
 import { register, type ViewProps } from "../register";
 import type { Settings } from "../source";
+import type { BiasFindings } from "../types";
 import type { Tensor } from "../wire";
-
-interface Reach {
-  distance: Tensor;
-  half: Tensor;
-  peak: Tensor;
-  mean: Tensor;
-}
-
-interface Bias {
-  missing: string | null;
-  left_out: { said: string; missing: string }[];
-  choices: { name: string; said: string; formula?: string; url?: string }[];
-  scheme: string;
-  python: string;
-  tensor: string | null;
-  drawn: boolean;
-  parameters: Parameter[];
-  heads: number;
-  head: number;
-  matrix: Tensor;
-  looked_at: number;
-  distances: Tensor;
-  past: Tensor;
-  later: Tensor | null;
-  reach: Reach;
-  reach_later: Reach | null;
-}
 
 const SHARES = ["0.5", "0.1", "0.01", "0.001"];
 const MOST_CURVES = 8;
-const STROKES: (number[] | undefined)[] = [undefined, [8, 4], [2, 3], [8, 3, 2, 3], [14, 4], [5, 2], [2, 6], [12, 3, 3, 3, 3, 3]];
+const STROKES: (number[] | undefined)[] = [
+  undefined,
+  [8, 4],
+  [2, 3],
+  [8, 3, 2, 3],
+  [14, 4],
+  [5, 2],
+  [2, 6],
+  [12, 3, 3, 3, 3, 3],
+];
 
-const DEFAULTS: Settings = { scheme: "", options: "", heads: 8, head: 0, tokens: 64, weights: false, share: "0.01", seed: 0, log: true };
+const DEFAULTS: Settings = {
+  scheme: "",
+  options: "",
+  heads: 8,
+  head: 0,
+  tokens: 64,
+  weights: false,
+  share: "0.01",
+  seed: 0,
+  log: true,
+};
 
 register({
   id: "biases",
   order: 8,
   title: "Biases",
-  question: "What is added to the scores by position, and how far does each head look?",
+  question: "What do positions add to the attention scores, and what is the effective range of each head?",
   defaults: () => DEFAULTS,
   shown: () => true,
   Page: Biases,
@@ -60,7 +53,7 @@ register({
 
 function Biases({ settings, change }: ViewProps) {
   const { log: _, ...asked } = settings;
-  const answer = useQuery<Bias>("biases.shown", asked);
+  const answer = useQuery("biases.shown", asked);
   return (
     <Answered query={answer} what="reading biases">
       {(bias) => <BiasOf bias={bias} settings={settings} change={change} />}
@@ -68,7 +61,7 @@ function Biases({ settings, change }: ViewProps) {
   );
 }
 
-type Part = { bias: Bias; settings: Settings; change: ViewProps["change"] };
+type Part = { bias: BiasFindings; settings: Settings; change: ViewProps["change"] };
 
 function BiasOf({ bias, settings, change }: Part) {
   const row = bias.choices.find(({ name }) => name === bias.scheme);
@@ -76,35 +69,44 @@ function BiasOf({ bias, settings, change }: Part) {
   const turn = (name: string) => (value: number, now: boolean) => change({ [name]: value }, now);
   return (
     <>
-      {bias.missing !== null && <p class="note">Of the model’s own: {bias.missing}. Shown are schemes of the catalogue.</p>}
-      {bias.left_out.map(({ said, missing }) => (
-        <p key={said} class="note">
-          Left out is {said}: {missing}.
+      {bias.missing !== null && (
+        <p class="note">The open model has no bias: {bias.missing}. Shown are schemes of the catalogue.</p>
+      )}
+      {bias.unavailable.map(({ title, missing }) => (
+        <p key={title} class="note">
+          Not shown is {title}: {missing}.
         </p>
       ))}
       <div class="ask">
         <label class="choice">
           bias{" "}
-          <select value={bias.scheme} onChange={(event) => change({ scheme: event.currentTarget.value, options: "", head: 0 })}>
+          <select
+            value={bias.scheme}
+            onChange={(event) => change({ scheme: event.currentTarget.value, options: "", head: 0 })}
+          >
             {bias.choices.map((choice) => (
               <option key={choice.name} value={choice.name}>
-                {choice.said}
+                {choice.title}
               </option>
             ))}
           </select>
         </label>
         <label class="choice">
-          <input type="checkbox" checked={settings["weights"] === true} onChange={(event) => change({ weights: event.currentTarget.checked })} /> as
-          weights, exp(bias)
+          <input
+            type="checkbox"
+            checked={settings["weights"] === true}
+            onChange={(event) => change({ weights: event.currentTarget.checked })}
+          />{" "}
+          as weights, exp(bias)
         </label>
-        {bias.drawn && (
+        {bias.random && (
           <button type="button" onClick={() => change({ seed: Number(settings["seed"]) + 1 })}>
-            Draw anew
+            Sample again
           </button>
         )}
       </div>
       <p class="note">
-        {row?.formula ?? bias.python}
+        {row?.formula || bias.repr}
         {row?.url && (
           <>
             {" "}
@@ -117,31 +119,58 @@ function BiasOf({ bias, settings, change }: Part) {
             with the learned table <code>{bias.tensor}</code>
           </>
         )}
-        {bias.drawn && "; what it learns is as drawn, before any training"}
+        {bias.random && "; its parameters are random"}
       </p>
       <div class="pair">
         <div>
-          <Slider label="head" value={bias.head} low={0} high={Math.max(bias.heads - 1, 1)} base={null} steps={1} whole change={turn("head")} />
-          {!own && <Slider label="heads" value={bias.heads} low={1} high={64} base={null} steps={1} whole change={turn("heads")} />}
-          <Slider label="tokens of the matrix" value={Number(settings["tokens"])} low={8} high={256} base={2} steps={2} whole change={turn("tokens")} />
+          <Slider
+            label="head"
+            value={bias.head}
+            low={0}
+            high={Math.max(bias.heads - 1, 1)}
+            base={null}
+            steps={1}
+            whole
+            change={turn("head")}
+          />
+          {!own && (
+            <Slider
+              label="heads"
+              value={bias.heads}
+              low={1}
+              high={64}
+              base={null}
+              steps={1}
+              whole
+              change={turn("heads")}
+            />
+          )}
+          <Slider
+            label="tokens of the matrix"
+            value={Number(settings["tokens"])}
+            low={8}
+            high={256}
+            base={2}
+            steps={2}
+            whole
+            change={turn("tokens")}
+          />
         </div>
-        <Parameters of={bias.parameters} turn={(name, value, now) => change({ options: withTurned(String(settings["options"]), name, value) }, now)} />
+        <Parameters
+          of={bias.parameters}
+          set={(name, value, now) => change({ options: withParameter(String(settings["options"]), name, value) }, now)}
+        />
       </div>
       <div class="two">
         <Matrix bias={bias} weights={settings["weights"] === true} />
         <CurvesOf bias={bias} settings={settings} change={change} />
       </div>
-      <Reaches bias={bias} settings={settings} change={change} />
+      <Ranges bias={bias} settings={settings} change={change} />
     </>
   );
 }
 
-function code(bias: Bias): string {
-  const table = bias.tensor ? `\nscheme.weight.data = whatwhere.read(PATH).tensor("${bias.tensor}").float()` : "";
-  return `from whatwhere import *\nfrom whatwhere.analysis.walkthrough import random_scheme\nscheme = ${bias.python}${table}`;
-}
-
-function Matrix({ bias, weights }: { bias: Bias; weights: boolean }) {
+function Matrix({ bias, weights }: { bias: BiasFindings; weights: boolean }) {
   const [rows = 0, columns = 0] = bias.matrix.shape;
   const props: HeatProps = useMemo(
     () => ({
@@ -157,23 +186,32 @@ function Matrix({ bias, weights }: { bias: Bias; weights: boolean }) {
     }),
     [bias],
   );
-  const cells = useMemo(() => Array.from(bias.matrix.values, (_, n) => n).filter((n) => Number.isFinite(bias.matrix.values[n])), [bias]);
+  const cells = useMemo(
+    () => Array.from(bias.matrix.values, (_, n) => n).filter((n) => Number.isFinite(bias.matrix.values[n])),
+    [bias],
+  );
   return (
     <Figure
       title={props.title}
-      note="Empty are later keys of which the scheme says nothing; of the others, a decoder’s mask hides those above the diagonal."
+      note="Empty are keys that the scheme excludes; a causal mask hides all above the diagonal."
       file={`bias-matrix-${bias.scheme}`}
       svg={() => heatSvg(props, 520)}
       rows={cells}
       columns={[
         { title: "query", numeric: true, value: (n) => Math.floor(n / columns) },
         { title: "key", numeric: true, value: (n) => n % columns },
-        { title: weights ? "weight" : "bias", numeric: true, value: (n) => bias.matrix.values[n]!, cell: (n) => formatNumber(bias.matrix.values[n]) },
+        {
+          title: weights ? "weight" : "bias",
+          numeric: true,
+          value: (n) => bias.matrix.values[n]!,
+          cell: (n) => formatNumber(bias.matrix.values[n]),
+        },
       ]}
       how={
-        <How code={`${code(bias)}\nscheme(positions(${rows}))[0, ${bias.head}]`}>
+        <How code={`${bias.python}\nscheme(ww.positions(${rows}))[0, ${bias.head}]`}>
           <p>
-            What the scheme adds to the score of each query and key, by its own formula. {weights && "As weights: exp(bias − the greatest of the matrix)."}
+            What the scheme adds to the score of each query and key, by its own formula.{" "}
+            {weights && "As weights: exp(bias − the greatest of the matrix)."}
           </p>
         </How>
       }
@@ -183,8 +221,8 @@ function Matrix({ bias, weights }: { bias: Bias; weights: boolean }) {
   );
 }
 
-/** Give the heads that are drawn: all, or as many as can be told apart, the chosen one among them. */
-function headsShown({ heads, head }: Bias): number[] {
+/** Return the heads that are drawn: all, or as many as can be distinguished, with the chosen one. */
+function headsShown({ heads, head }: BiasFindings): number[] {
   if (heads <= MOST_CURVES) return Array.from({ length: heads }, (_, n) => n);
   const even = Array.from({ length: MOST_CURVES - 1 }, (_, k) => Math.round((k * (heads - 1)) / (MOST_CURVES - 2)));
   return [...new Set([...even, head])].sort((a, b) => a - b);
@@ -204,9 +242,14 @@ function CurvesOf({ bias, settings, change }: Part) {
     });
     if (bias.later) {
       const later = bias.later;
-      curves.push({ name: `head ${bias.head}, later keys`, values: x.map((_, n) => at(later, bias.head, n + first)), color: 0, dash: [1, 3] });
+      curves.push({
+        name: `head ${bias.head}, later keys`,
+        values: x.map((_, n) => at(later, bias.head, n + first)),
+        color: 0,
+        dash: [1, 3],
+      });
     }
-    const reached = bias.reach.distance.values[bias.head]!;
+    const reached = bias.ranges.distance.values[bias.head]!;
     return {
       title: `${settings["weights"] ? "Weight" : "Bias"} by distance`,
       x,
@@ -214,7 +257,7 @@ function CurvesOf({ bias, settings, change }: Part) {
       xLabel: "distance",
       yLabel: settings["weights"] ? "weight" : "bias",
       logX: log,
-      marks: reached > 0 ? [{ x: reached, text: `reach of head ${bias.head}` }] : [],
+      marks: reached > 0 ? [{ x: reached, text: `range of head ${bias.head}` }] : [],
       height: 420,
     };
   }, [bias, log]);
@@ -230,7 +273,11 @@ function CurvesOf({ bias, settings, change }: Part) {
   return (
     <Figure
       title={props.title}
-      note={bias.heads > MOST_CURVES ? `${headsShown(bias).length} of ${bias.heads} heads are drawn; the table has all.` : undefined}
+      note={
+        bias.heads > MOST_CURVES
+          ? `${headsShown(bias).length} of ${bias.heads} heads are drawn; the table has all.`
+          : undefined
+      }
       file={`bias-curves-${bias.scheme}`}
       svg={() => linesSvg(props)}
       rows={rows}
@@ -240,57 +287,72 @@ function CurvesOf({ bias, settings, change }: Part) {
         ...(later ? each.map((head) => column(later, head, `head ${head}, later keys`)) : []),
       ]}
       how={
-        <How code={`${code(bias)}\nfrom whatwhere.analysis import by_distance\nby_distance(Where(score=scheme), ${bias.looked_at}).curves`}>
+        <How code={`${bias.python}\nww.analysis.by_distance(ww.Where(score=scheme), ${bias.examined}).curves`}>
           <p>
-            The bias that the query at position {whole(bias.looked_at - 1)} gives to each key before it, at {count} of these distances. FIRE alone
-            also depends on where the query stands.{Boolean(settings["weights"]) && " As weights: exp(bias − the head’s greatest)."}
+            The bias that the query at position {whole(bias.examined - 1)} gives to each key before it, at {count} of
+            these distances. FIRE alone also depends on the position of the query.
+            {Boolean(settings["weights"]) && " As weights: exp(bias − the head’s greatest)."}
           </p>
         </How>
       }
     >
       <label class="choice">
-        <input type="checkbox" checked={log} onChange={(event) => change({ log: event.currentTarget.checked })} /> logarithmic distance
+        <input type="checkbox" checked={log} onChange={(event) => change({ log: event.currentTarget.checked })} />{" "}
+        logarithmic distance
       </label>
       <Lines {...props} />
     </Figure>
   );
 }
 
-function Reaches({ bias, settings, change }: Part) {
+function Ranges({ bias, settings, change }: Part) {
   const share = String(settings["share"]);
   const percent = `${100 * Number(share)} %`;
   const heads = Array.from({ length: bias.heads }, (_, head) => head);
-  const title = `Reach of each head, to ${percent} of its greatest weight`;
-  const { reach, reach_later: later, looked_at } = bias;
-  const said = (distance: number) => (distance < 0 ? `beyond ${whole(looked_at)}` : whole(distance));
+  const title = `Effective range of each head, to ${percent} of its largest weight`;
+  const { ranges, ranges_later: later, examined } = bias;
+  const curves = `curves = np.stack([*ww.analysis.by_distance(ww.Where(score=scheme), ${examined}).curves.values()])`;
+  const text = (distance: number) => (distance < 0 ? `beyond ${whole(examined)}` : whole(distance));
   const cellOf = (tensor: Tensor, head: number) => (tensor.values[head]! < 0 ? null : tensor.values[head]!);
-  const width = (head: number) => (reach.distance.values[head]! < 0 ? 1 : Math.log(reach.distance.values[head]! + 1) / Math.log(looked_at + 1));
+  const width = (head: number) =>
+    ranges.distance.values[head]! < 0 ? 1 : Math.log(ranges.distance.values[head]! + 1) / Math.log(examined + 1);
   const column = (name: string, tensor: Tensor) => ({
     title: name,
     numeric: true,
     value: (head: number) => cellOf(tensor, head),
-    cell: (head: number) => said(tensor.values[head]!),
+    cell: (head: number) => text(tensor.values[head]!),
   });
   return (
     <Figure
       title={title}
-      note="Where nothing but the distance counts: from there on every weight is below that share. The bars are logarithmic."
-      file={`bias-reach-${bias.scheme}`}
-      svg={() => reachSvg(title, heads.map((head) => ({ head, said: said(reach.distance.values[head]!), width: width(head) })))}
+      note="By the bias alone: from there on every weight is below that share. The bars are logarithmic."
+      file={`bias-ranges-${bias.scheme}`}
+      svg={() =>
+        rangesSvg(
+          title,
+          heads.map((head) => ({ head, text: text(ranges.distance.values[head]!), width: width(head) })),
+        )
+      }
       rows={heads}
       columns={[
         { title: "head", numeric: true, value: (head) => head },
-        column("reach", reach.distance),
-        column("half", reach.half),
-        { title: "greatest at", numeric: true, value: (head) => reach.peak.values[head]! },
-        { title: "mean distance", numeric: true, value: (head) => reach.mean.values[head]!, cell: (head) => formatNumber(reach.mean.values[head]) },
-        ...(later ? [column("reach to later keys", later.distance), column("half of later keys", later.half)] : []),
+        column("range", ranges.distance),
+        column("half", ranges.half),
+        { title: "largest at", numeric: true, value: (head) => ranges.peak.values[head]! },
+        {
+          title: "mean distance",
+          numeric: true,
+          value: (head) => ranges.mean.values[head]!,
+          cell: (head) => formatNumber(ranges.mean.values[head]),
+        },
+        ...(later ? [column("range to later keys", later.distance), column("half of later keys", later.half)] : []),
       ]}
       how={
-        <How code={`${code(bias)}\nfrom whatwhere.analysis import effective_range\nfrom whatwhere.analysis.position_similarity import by_distance\ncurves = by_distance(Where(score=scheme), ${bias.looked_at}).curves\neffective_range(np.stack([*curves.values()]), share=${share})`}>
+        <How code={`${bias.python}\n${curves}\nww.analysis.effective_range(curves, share=${share})`}>
           <p>
-            weight(h, d) = exp(bias(h, d)); the reach is the least d from which on every weight is below {percent} of the head’s greatest, among{" "}
-            {whole(looked_at)} distances. What queries and keys say comes on top: a strong match is seen farther.
+            weight(h, d) = exp(bias(h, d)); the range is the least d from which on every weight is below {percent} of
+            the head’s greatest, among {whole(examined)} distances. What queries and keys say comes on top: a strong
+            match is seen farther.
           </p>
         </How>
       }
@@ -305,7 +367,7 @@ function Reaches({ bias, settings, change }: Part) {
           ))}
         </select>
       </label>
-      <ul class="bars reaches">
+      <ul class="bars ranges">
         {heads.map((head) => (
           <li key={head}>
             <span class="name">
@@ -314,9 +376,11 @@ function Reaches({ bias, settings, change }: Part) {
               </button>
             </span>
             <span class="track" aria-hidden="true">
-              <i style={{ width: `${100 * width(head)}%`, background: head === bias.head ? "var(--c1)" : "var(--c2)" }} />
+              <i
+                style={{ width: `${100 * width(head)}%`, background: head === bias.head ? "var(--c1)" : "var(--c2)" }}
+              />
             </span>
-            <span class="value">{said(reach.distance.values[head]!)}</span>
+            <span class="value">{text(ranges.distance.values[head]!)}</span>
           </li>
         ))}
       </ul>
@@ -324,10 +388,14 @@ function Reaches({ bias, settings, change }: Part) {
   );
 }
 
-function reachSvg(title: string, heads: { head: number; said: string; width: number }[]): string {
-  const parts = heads.flatMap(({ head, said, width }, n) => {
+function rangesSvg(title: string, heads: { head: number; text: string; width: number }[]): string {
+  const parts = heads.flatMap(({ head, text, width }, n) => {
     const y = 8 + 20 * n;
-    return [label(64, y + 12, `head ${head}`, "end"), box(72, y, 440 * width, 14, seriesColor(2)), label(80 + 440 * width, y + 12, said, "start", pageColor("muted"))];
+    return [
+      label(64, y + 12, `head ${head}`, "end"),
+      box(72, y, 440 * width, 14, seriesColor(2)),
+      label(80 + 440 * width, y + 12, text, "start", pageColor("muted")),
+    ];
   });
   return drawing(620, 20 * heads.length + 16, title, parts);
 }

@@ -70,12 +70,12 @@ function Distance({ settings, change }: ViewProps) {
     <>
       <div class="pair">
         <div>
-          <Slider label="distances" words="up to which" value={distances!} low={16} high={4096} base={2} steps={2} whole change={turn("distances")} />
-          <Slider label="head" words="of biases, counted from 0" value={head!} low={0} high={Math.max(heads! - 1, 1)} base={null} steps={1} whole change={turn("head")} />
+          <Slider label="distances" help="up to which" value={distances!} low={16} high={4096} base={2} steps={2} whole change={turn("distances")} />
+          <Slider label="head" help="of biases, counted from 0" value={head!} low={0} high={Math.max(heads! - 1, 1)} base={null} steps={1} whole change={turn("head")} />
         </div>
         <div>
-          <Slider label="heads" words="of the schemes of the catalogue" value={heads!} low={1} high={32} base={null} steps={1} whole change={turn("heads")} />
-          <Slider label="head_dim" words="features of a head of theirs" value={head_dim!} low={16} high={256} base={null} steps={1 / 8} whole change={turn("head_dim")} />
+          <Slider label="heads" help="of the schemes of the catalogue" value={heads!} low={1} high={32} base={null} steps={1} whole change={turn("heads")} />
+          <Slider label="head_dim" help="features of a head of theirs" value={head_dim!} low={16} high={256} base={null} steps={1 / 8} whole change={turn("head_dim")} />
         </div>
       </div>
       <Answered query={asked} what="asking every scheme">

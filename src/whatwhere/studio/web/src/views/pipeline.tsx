@@ -8,18 +8,18 @@ import { Answered } from "../parts/states";
 import { TokenLabel } from "../parts/token";
 import { register, type ViewProps } from "../register";
 import type { Settings } from "../source";
-import type { About } from "../types";
+import type { About, TextTokens, TextWalkthrough } from "../types";
 import { Equation } from "./pipeline/equation";
-import { BiasStep, HeadChoice, RotationStep, ScoreStep } from "./pipeline/meeting";
+import { BiasStep, HeadChoice, RotationStep, ScoreStep } from "./pipeline/scores";
 import { RowsStep, TokensStep } from "./pipeline/steps";
-import { doorName, faces, type Read, type StepId, STEPS, type Walk } from "./pipeline/walk";
+import { doorName, faces, type StepId, STEPS } from "./pipeline/walk";
 import "./pipeline.css";
 
 register({
   id: "pipeline",
   order: 1,
   title: "Pipeline",
-  question: "What becomes of a text: tokens, ids, the row of each, what its position adds or turns, and the score of every pair?",
+  question: "How does a text become vectors and attention scores: its tokens, ids and rows, and its positions?",
   defaults,
   shown: () => true,
   Page: Pipeline,
@@ -32,10 +32,10 @@ function defaults(about: About): Settings {
 function Pipeline({ about, settings, change }: ViewProps) {
   const { text, tokens } = { text: String(settings["text"]), tokens: String(settings["tokens"]) };
   const empty = text.trim() === "";
-  const read = useQuery<Read>("pipeline.read", empty ? null : { text, tokens });
+  const read = useQuery("pipeline.read", empty ? null : { text, tokens });
   const { scheme, head, causal, dim, heads, seed } = settings as Record<string, string | number | boolean>;
   const asked = { text, tokens, scheme, head, causal, dim, heads, seed } as Settings;
-  const walk = useQuery<Walk>("pipeline.walk", empty ? null : asked);
+  const walk = useQuery("pipeline.walk", empty ? null : asked);
   return (
     <>
       <div class="ask" role="search">
@@ -44,15 +44,35 @@ function Pipeline({ about, settings, change }: ViewProps) {
           <label class="choice">
             what{" "}
             <select value={tokens} onChange={(event) => change({ tokens: event.currentTarget.value, head: 0 })}>
-              <option value="loaded">{about.kind === "fresh" ? "the 20 tokens of expressions" : "the tokens of what is open"}</option>
+              <option value="loaded">
+                {about.kind === "fresh" ? "the 20 tokens of expressions" : "the tokens of what is open"}
+              </option>
               <option value="words">the words of the text, fresh rows</option>
             </select>
           </label>
         )}
         <SchemeChoice about={about} settings={settings} change={(some) => change({ ...some, head: 0, pair: 0 })} />
-        {tokens === "words" && <SizeChoice label="features" name="dim" sizes={[8, 16, 32, 64]} settings={settings} change={change} usual="as open" />}
-        {settings["scheme"] !== "model" && !about.runs.includes(String(settings["scheme"])) && <SizeChoice label="heads" name="heads" sizes={[1, 2, 4, 8]} settings={settings} change={(some) => change({ ...some, head: 0 })} usual="as open" />}
-        <Flag label="no look at later keys" name="causal" settings={settings} change={change} />
+        {tokens === "words" && (
+          <SizeChoice
+            label="features"
+            name="dim"
+            sizes={[8, 16, 32, 64]}
+            settings={settings}
+            change={change}
+            usual="as open"
+          />
+        )}
+        {settings["scheme"] !== "model" && !about.runs.includes(String(settings["scheme"])) && (
+          <SizeChoice
+            label="heads"
+            name="heads"
+            sizes={[1, 2, 4, 8]}
+            settings={settings}
+            change={(some) => change({ ...some, head: 0 })}
+            usual="as open"
+          />
+        )}
+        <Flag label="causal mask" name="causal" settings={settings} change={change} />
       </div>
       {empty ? (
         <p class="lead">Type a text above.</p>
@@ -94,15 +114,18 @@ function TextField({ value, choose }: { value: string; choose(text: string): voi
 }
 
 interface StepsProps extends Pick<ViewProps, "about" | "settings" | "change"> {
-  read: Read;
-  walk: Query<Walk>;
+  read: TextTokens;
+  walk: Query<TextWalkthrough>;
 }
 
 function Steps({ about, read, walk, settings, change }: StepsProps) {
   const count = read.words.length;
   const at = inside(Number(settings["at"]), count);
   const other = inside(Number(settings["other"]), count);
-  const number = Math.max(STEPS.findIndex(({ id }) => id === settings["step"]), 0);
+  const number = Math.max(
+    STEPS.findIndex(({ id }) => id === settings["step"]),
+    0,
+  );
   const step = STEPS[number]!.id;
   const go = (next: StepId) => {
     change({ step: next });
@@ -116,7 +139,12 @@ function Steps({ about, read, walk, settings, change }: StepsProps) {
       <Ways step={step} walk={past} go={go} />
       <section class="step" aria-label={STEPS[number]!.title}>
         {number < 2 ? (
-          <TokensStep read={read} text={String(settings["text"])} numbered={step === "ids"} own={settings["tokens"] === "loaded" && about.tokenizer} />
+          <TokensStep
+            read={read}
+            text={String(settings["text"])}
+            numbered={step === "ids"}
+            own={settings["tokens"] === "loaded" && about.tokenizer}
+          />
         ) : (
           <Answered query={walk} what="following the text">
             {(answer) => (
@@ -127,7 +155,14 @@ function Steps({ about, read, walk, settings, change }: StepsProps) {
                     <KeyChoice walk={answer} other={inside(other, answer.words.length)} change={change} />
                   </p>
                 )}
-                <Panel step={step} walk={answer} at={inside(at, answer.words.length)} other={inside(other, answer.words.length)} settings={settings} change={change} />
+                <Panel
+                  step={step}
+                  walk={answer}
+                  at={inside(at, answer.words.length)}
+                  other={inside(other, answer.words.length)}
+                  settings={settings}
+                  change={change}
+                />
               </>
             )}
           </Answered>
@@ -144,7 +179,7 @@ function inside(number: number, count: number): number {
 
 interface PanelProps {
   step: StepId;
-  walk: Walk;
+  walk: TextWalkthrough;
   at: number;
   other: number;
   settings: Settings;
@@ -159,7 +194,7 @@ function Panel(props: PanelProps) {
   return <RowsStep walk={walk} at={at} which={step === "rows" || step === "positions" ? step : "sum"} />;
 }
 
-function Chips({ read, at, choose }: { read: Read; at: number; choose(n: number): void }) {
+function Chips({ read, at, choose }: { read: TextTokens; at: number; choose(n: number): void }) {
   return (
     <ol class="chips" aria-label="Tokens of the text: the one that is followed">
       {read.words.map((word, n) => (
@@ -174,7 +209,7 @@ function Chips({ read, at, choose }: { read: Read; at: number; choose(n: number)
   );
 }
 
-function KeyChoice({ walk, other, change }: { walk: Walk; other: number; change: ViewProps["change"] }) {
+function KeyChoice({ walk, other, change }: { walk: TextWalkthrough; other: number; change: ViewProps["change"] }) {
   return (
     <label class="choice">
       key{" "}
@@ -189,8 +224,8 @@ function KeyChoice({ walk, other, change }: { walk: Walk; other: number; change:
   );
 }
 
-/** The steps in a row; a step that this scheme leaves out stays, and says so. */
-function Ways({ step, walk, go }: { step: StepId; walk: Walk | null; go(step: StepId): void }) {
+/** The steps in a row; one that this scheme does not have is marked. */
+function Ways({ step, walk, go }: { step: StepId; walk: TextWalkthrough | null; go(step: StepId): void }) {
   const number = STEPS.findIndex(({ id }) => id === step);
   const idle = (id: StepId) => {
     const door = ({ positions: "input", rotation: "query_key", bias: "score" } as const)[id as "positions"];
@@ -204,7 +239,12 @@ function Ways({ step, walk, go }: { step: StepId; walk: Walk | null; go(step: St
       <ol aria-label="Steps">
         {STEPS.map(({ id, title }, n) => (
           <li key={id}>
-            <button type="button" aria-current={id === step ? "step" : undefined} class={idle(id) ? "idle" : undefined} onClick={() => go(id)}>
+            <button
+              type="button"
+              aria-current={id === step ? "step" : undefined}
+              class={idle(id) ? "idle" : undefined}
+              onClick={() => go(id)}
+            >
               {n + 1} {title}
               {idle(id) && <span class="unseen">, nothing happens here</span>}
             </button>

@@ -12,7 +12,8 @@ import { TokenLabel } from "../parts/token";
 import { register, type ViewProps } from "../register";
 import { visibleToken } from "../escape";
 import { lineSvg, mapSvg, scene } from "./replay/moving";
-import { type Frames, runCode, runDefaults, type Trained, useRun } from "./replay/run";
+import type { Frames, Trained } from "../types";
+import { runCode, runDefaults, useRun } from "./replay/run";
 import { StillSvg } from "./replay/still";
 
 const END = 1_000_000; // beyond any step: at the start of a training, nothing has been written that could be seen
@@ -21,7 +22,7 @@ register({
   id: "replay",
   order: 11,
   title: "Training replay",
-  question: "How does a token table come about, step by step, and what does the loss do meanwhile?",
+  question: "How does training change the token table and the loss, step by step?",
   defaults: (about) => ({ ...runDefaults(about), at: END, of: "change", ...about.begin["replay"] }),
   shown: () => true,
   Page: Replay,
@@ -35,7 +36,9 @@ function Replay(props: ViewProps) {
     <>
       {choice}
       <Answered query={asked} what="reading the run">
-        {(answer) => (answer.frames ? <Film {...props} found={answer} trained={trained} /> : <WithoutTables found={answer} />)}
+        {(answer) =>
+          answer.frames ? <Film {...props} found={answer} trained={trained} /> : <WithoutTables found={answer} />
+        }
       </Answered>
     </>
   );
@@ -62,37 +65,41 @@ function Film({ found, trained, settings, change }: ViewProps & { found: Frames;
       <label class="choice">
         show{" "}
         <select value={of} onChange={(event) => change({ of: event.currentTarget.value })}>
-          <option value="change">what training wrote, E − E0</option>
+          <option value="change">the change, E − E0</option>
           <option value="table">the table E</option>
         </select>
       </label>
       <Controls steps={steps} at={at} go={go} loss={lossAt(found, steps[at]!)} />
       <div class="pair">
-        <Places found={found} at={at} of={of} />
+        <Points found={found} at={at} of={of} />
         <div>
           <Loss found={found} step={steps[at]!} />
           {frames.line && <Line found={found} at={at} />}
         </div>
       </div>
       <Rows found={found} at={at} of={of} />
-      {trained && <p class="note">{scoresTold(trained)}</p>}
+      {trained && <p class="note">{scoresText(trained)}</p>}
     </>
   );
 }
 
-function scoresTold({ lengths, scores }: Trained): string {
-  const each = Array.from(lengths.values, (length, n) => `${length} arguments ${Number.isFinite(scores.values[n]!) ? `${fixed(100 * scores.values[n]!, 1)} %` : "no row"}`);
-  return `Trained on 1 to 6 arguments, this run answers rightly at ${each.join(", ")}; of 200 new expressions each.`;
+function scoresText({ lengths, scores }: Trained): string {
+  const each = Array.from(
+    lengths.values,
+    (length, n) =>
+      `${length} arguments ${Number.isFinite(scores.values[n]!) ? `${fixed(100 * scores.values[n]!, 1)} %` : "no row"}`,
+  );
+  return `Trained on 1 to 6 arguments, this run answers correctly at ${each.join(", ")}; of 200 new expressions each.`;
 }
 
-/** Give the last loss that was kept up to a step. */
+/** Return the last loss that was recorded up to a step. */
 function lossAt({ loss_steps, losses }: Frames, step: number): number | null {
   let found: number | null = null;
   for (let n = 0; n < loss_steps.values.length && loss_steps.values[n]! <= step; n++) found = losses.values[n]!;
   return found;
 }
 
-/** Whether the reader has asked for less motion: then nothing plays by itself. */
+/** Return whether the browser prefers reduced motion: then nothing plays by itself. */
 function useStill(): boolean {
   const asked = useMemo(() => matchMedia("(prefers-reduced-motion: reduce)"), []);
   const [still, setStill] = useState(asked.matches);
@@ -104,7 +111,17 @@ function useStill(): boolean {
   return still;
 }
 
-function Controls({ steps, at, go, loss }: { steps: ArrayLike<number>; at: number; go(to: number): void; loss: number | null }) {
+function Controls({
+  steps,
+  at,
+  go,
+  loss,
+}: {
+  steps: ArrayLike<number>;
+  at: number;
+  go(to: number): void;
+  loss: number | null;
+}) {
   const still = useStill();
   const [plays, setPlays] = useState(false);
   const last = steps.length - 1;
@@ -119,7 +136,7 @@ function Controls({ steps, at, go, loss }: { steps: ArrayLike<number>; at: numbe
     }, PAUSE);
     return () => clearInterval(timer);
   }, [moving, last]);
-  const said = `step ${whole(steps[at]!)} of ${whole(steps[last]!)}`;
+  const text = `step ${whole(steps[at]!)} of ${whole(steps[last]!)}`;
   const jump = (to: number) => {
     setPlays(false);
     go(Math.min(Math.max(to, 0), last));
@@ -151,7 +168,7 @@ function Controls({ steps, at, go, loss }: { steps: ArrayLike<number>; at: numbe
         step={1}
         value={at}
         aria-label="Step"
-        aria-valuetext={said}
+        aria-valuetext={text}
         data-main=""
         onInput={(event) => {
           setPlays(false);
@@ -159,7 +176,7 @@ function Controls({ steps, at, go, loss }: { steps: ArrayLike<number>; at: numbe
         }}
       />
       <output>
-        {said}
+        {text}
         {loss !== null && <>, loss {formatNumber(loss)}</>}
       </output>
     </div>
@@ -180,7 +197,7 @@ function Loss({ found, step }: { found: Frames; step: number | null }) {
     }),
     [found, step],
   );
-  if (!losses.values.length) return <p class="note">No loss was kept of this run.</p>;
+  if (!losses.values.length) return <p class="note">No loss of this run was recorded.</p>;
   return (
     <Figure
       title="Loss"
@@ -209,37 +226,74 @@ interface Shown {
   of: "table" | "change";
 }
 
-function Places({ found, at, of }: Shown) {
-  const { planes, lengths, steps } = found.frames!;
-  const { places, share } = planes[of];
-  const title = of === "table" ? "The tokens on a plane" : "What training wrote, on a plane";
-  const laid = useMemo(() => scene(found.words, places), [found, of]);
-  const count = places.shape[1]!;
+function tablesCode(found: Frames): string {
+  return `${runCode(found.run)}\ntables = results.trace(run)["tables"]`;
+}
+
+function digitsCode(found: Frames, at: number): string {
+  const digits = Array.from("0123456789", (digit) => found.words.indexOf(digit)).join(", ");
+  return [
+    `changes = (tables[${at}] - tables[0])[[${digits}]]`,
+    "line = ww.analysis.principal_components(changes, 1).coordinates[:, 0]",
+    "abs(np.corrcoef(line, np.arange(10))[0, 1])",
+  ].join("\n");
+}
+
+function Points({ found, at, of }: Shown) {
+  const { planes, norms, steps } = found.frames!;
+  const { points, variance_explained: share } = planes[of]!;
+  const title = of === "table" ? "The tokens on a plane" : "The change on a plane";
+  const table = of === "table" ? "tables[-1]" : "tables[-1] - tables[0]";
+  const explained = fixed(100 * (share.values[0]! + share.values[1]!), 0);
+  const laid = useMemo(() => scene(found.words, points), [found, of]);
+  const count = points.shape[1]!;
   const rows = Array.from({ length: count }, (_, token) => token);
-  const coordinate = (token: number, axis: number) => places.values[(at * count + token) * 2 + axis]!;
+  const coordinate = (token: number, axis: number) => points.values[(at * count + token) * 2 + axis]!;
   return (
     <Figure
       title={title}
-      note={`The plane holds ${fixed(100 * (share.values[0]! + share.values[1]!), 0)} % of how ${of === "table" ? "the rows" : "these changes"} differ at the end; its axes stay, the tokens move.`}
+      note={`The axes are those of the end, where they explain ${explained} % of the variance.`}
       file={`tokens-${found.run}-${steps.values[at]}`}
       svg={() => mapSvg(laid, at, title)}
       rows={rows}
       columns={[
-        { title: "token", value: (token) => visibleToken(found.words[token]!), cell: (token) => <TokenLabel word={found.words[token]!} text={null} /> },
-        { title: "x", numeric: true, value: (token) => coordinate(token, 0), cell: (token) => formatNumber(coordinate(token, 0)) },
-        { title: "y", numeric: true, value: (token) => coordinate(token, 1), cell: (token) => formatNumber(coordinate(token, 1)) },
-        { title: "length", numeric: true, value: (token) => lengths.values[at * count + token]!, cell: (token) => formatNumber(lengths.values[at * count + token]!) },
+        {
+          title: "token",
+          value: (token) => visibleToken(found.words[token]!),
+          cell: (token) => <TokenLabel word={found.words[token]!} text={null} />,
+        },
+        {
+          title: "x",
+          numeric: true,
+          value: (token) => coordinate(token, 0),
+          cell: (token) => formatNumber(coordinate(token, 0)),
+        },
+        {
+          title: "y",
+          numeric: true,
+          value: (token) => coordinate(token, 1),
+          cell: (token) => formatNumber(coordinate(token, 1)),
+        },
+        {
+          title: "norm",
+          numeric: true,
+          value: (token) => norms.values[at * count + token]!,
+          cell: (token) => formatNumber(norms.values[at * count + token]!),
+        },
       ]}
       how={
-        <How code={`${runCode(found.run)}\ntables = results.trace(run)["tables"]\nfrom whatwhere.analysis.pca import principal_components\nprincipal_components(tables[-1]${of === "table" ? "" : " - tables[0]"}, 2).coordinates`}>
+        <How code={`${tablesCode(found)}\nww.analysis.principal_components(${table}, 2).coordinates`}>
           <p>
-            Principal components of {of === "table" ? "the table E" : "E − E0"} after the last step; that of every other step, less the mean of the last, is laid onto these two axes.
-            Lines show where a token came from since step 0.
+            Principal components of {of === "table" ? "the table E" : "E − E0"} after the last step; every other step,
+            less the mean of the last, is projected onto these two axes. Lines show the path of a token since step 0.
           </p>
         </How>
       }
     >
-      <StillSvg svg={(width) => mapSvg(laid, at, "", width)} words={`${title} after step ${steps.values[at]}. The table below has the places.`} />
+      <StillSvg
+        svg={(width) => mapSvg(laid, at, "", width)}
+        words={`${title} after step ${steps.values[at]}. The table below has the coordinates.`}
+      />
     </Figure>
   );
 }
@@ -249,12 +303,14 @@ function Line({ found, at }: { found: Frames; at: number }) {
   const { along, r } = line!;
   const title = "The digits on a line";
   const straight = r.values[at]!;
+  const correlation = Number.isFinite(straight) ? fixed(straight, 2) : "not defined";
   return (
     <Figure
       title={title}
       note={
         <>
-          |r| <b>{Number.isFinite(straight) ? fixed(straight, 2) : "–"}</b> between the digits and their places: 1 where they stand in order and evenly.
+          |r| <b>{Number.isFinite(straight) ? fixed(straight, 2) : "–"}</b> between the digits and their coordinates: 1
+          where they are in order and evenly spaced.
         </>
       }
       file={`digits-${found.run}-${steps.values[at]}`}
@@ -262,18 +318,26 @@ function Line({ found, at }: { found: Frames; at: number }) {
       rows={Array.from({ length: 10 }, (_, digit) => digit)}
       columns={[
         { title: "digit", numeric: true, value: (digit) => digit },
-        { title: "place", numeric: true, value: (digit) => along.values[at * 10 + digit]!, cell: (digit) => formatNumber(along.values[at * 10 + digit]!) },
+        {
+          title: "coordinate",
+          numeric: true,
+          value: (digit) => along.values[at * 10 + digit]!,
+          cell: (digit) => formatNumber(along.values[at * 10 + digit]!),
+        },
       ]}
       how={
-        <How code={`${runCode(found.run)}\ntables = results.trace(run)["tables"]\nmoves = (tables[${at}] - tables[0])[[${Array.from("0123456789", (digit) => found.words.indexOf(digit)).join(", ")}]]\nfrom whatwhere.comparison.measure import number_line\nnumber_line(moves)`}>
+        <How code={`${tablesCode(found)}\n${digitsCode(found, at)}`}>
           <p>
-            What training wrote into the ten digits, E − E0, along its first principal axis at the end, less its mean. |r| is measured on each
-            step&apos;s own first axis, as the report does.
+            The change of the ten digits, E − E0, along its first principal axis at the end, less its mean. |r| is
+            measured on each step&apos;s own first axis, as in the report.
           </p>
         </How>
       }
     >
-      <StillSvg svg={(width) => lineSvg(along, at, "", width)} words={`${title} after step ${steps.values[at]}: |r| ${Number.isFinite(straight) ? fixed(straight, 2) : "not defined"}.`} />
+      <StillSvg
+        svg={(width) => lineSvg(along, at, "", width)}
+        words={`${title} after step ${steps.values[at]}: |r| ${correlation}.`}
+      />
     </Figure>
   );
 }
@@ -289,7 +353,7 @@ function Rows({ found, at, of }: Shown) {
   const names = useMemo(() => found.words.map((word) => visibleToken(word)), [found]);
   const props: HeatProps = useMemo(
     () => ({
-      title: `${of === "table" ? "The table" : "What training wrote"} after step ${whole(steps.values[at]!)}`,
+      title: `${of === "table" ? "The table" : "The change"} after step ${whole(steps.values[at]!)}`,
       values: part(at),
       rows,
       columns,
@@ -310,13 +374,13 @@ function Rows({ found, at, of }: Shown) {
       file={`table-${found.run}-${steps.values[at]}`}
       svg={() => heatSvg(props, 1000)}
       rows={which}
-      columns={[
-        { title: "token", value: (row) => names[row] ?? "" },
-        ...heatColumns(props),
-      ]}
+      columns={[{ title: "token", value: (row) => names[row] ?? "" }, ...heatColumns(props)]}
       how={
         <How>
-          <p>The numbers as the run kept them, in float32. The colors end at three standard deviations of the last table.</p>
+          <p>
+            The numbers that the run recorded, in float32. The colors end at three standard deviations of the last
+            table.
+          </p>
         </How>
       }
     >

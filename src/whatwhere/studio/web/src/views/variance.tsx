@@ -20,7 +20,7 @@ import type { Tensor } from "../wire";
 interface Shares {
   title: string;
   notes: string[];
-  doors: { door: string; name: string; said: string }[];
+  doors: { door: string; name: string; repr: string }[];
   tensor: string | null;
   dim: number;
   missing: null;

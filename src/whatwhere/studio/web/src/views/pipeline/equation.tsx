@@ -1,12 +1,13 @@
-/** The one equation of the input layer, with the reader's own words in it; each term leads to its step. */
+/** The equation of the input layer with the tokens of the text; each term leads to its step. */
 
 import type { ComponentChildren } from "preact";
 import { formatNumber } from "../../numbers";
 import { TokenLabel } from "../../parts/token";
-import { cell, doorName, row, type StepId, vectorWords, type Walk } from "./walk";
+import type { TextWalkthrough } from "../../types";
+import { cell, doorName, row, type StepId, vectorWords } from "./walk";
 
 interface Props {
-  walk: Walk;
+  walk: TextWalkthrough;
   at: number;
   other: number;
   step: StepId;
@@ -20,14 +21,15 @@ export function Equation({ walk, at, other, step, go }: Props) {
       {what}
     </button>
   );
-  const [input, turn, bias] = [doorName(walk, "input"), doorName(walk, "query_key"), doorName(walk, "score")];
+  const [input, rotation, bias] = [doorName(walk, "input"), doorName(walk, "query_key"), doorName(walk, "score")];
   const hidden = walk.causal && other > at;
   const id = walk.ids.values[at]!;
   return (
     <section class="equation" aria-label="The equation">
       <p>
         {term("sum", <>x({word(at)})</>, "The sum")} = {walk.factor !== 1 && `${formatNumber(walk.factor)} · `}
-        {term("rows", <>what({word(at)})</>, "The token's row")} + {term("positions", input ? <>where({at})</> : "0", "The position's row")}
+        {term("rows", <>what({word(at)})</>, "The token's row")} +{" "}
+        {term("positions", input ? <>where({at})</> : "0", "The position's row")}
       </p>
       <p class="numbers">
         {vectorWords(row(walk.vectors, at))} = {term("ids", <>E[{id}]</>, "The id")} {vectorWords(row(walk.rows, at))}
@@ -50,7 +52,7 @@ export function Equation({ walk, at, other, step, go }: Props) {
         {term(
           "rotation",
           <>
-            ⟨ {turn ? <>turn({at})</> : ""} q({word(at)}), {turn ? <>turn({other})</> : ""} k({word(other)}) ⟩
+            ⟨ {rotation ? <>R({at})</> : ""} q({word(at)}), {rotation ? <>R({other})</> : ""} k({word(other)}) ⟩
           </>,
           "Queries and keys",
         )}{" "}
@@ -58,12 +60,12 @@ export function Equation({ walk, at, other, step, go }: Props) {
       </p>
       <p class="numbers">
         {hidden ? (
-          <>−∞: the query at {at} may not look at a later key</>
+          <>−∞: the query at {at} does not attend to a later key</>
         ) : (
           <>
             {formatNumber(cell(walk.scores, at, other))} = {formatNumber(cell(walk.mapped_products, at, other))}
             {walk.bias && signed(cell(walk.bias, at, other))}
-            {turn && <> (without the turn {formatNumber(cell(walk.products, at, other))})</>}
+            {rotation && <> (without the rotation {formatNumber(cell(walk.products, at, other))})</>}
           </>
         )}
       </p>

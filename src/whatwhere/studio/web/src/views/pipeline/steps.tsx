@@ -10,37 +10,43 @@ import { box, drawing, label } from "../../parts/svg";
 import { TokenLabel } from "../../parts/token";
 import { face, visibleToken } from "../../escape";
 import type { Tensor } from "../../wire";
-import { doorName, faces, type Read, row, vectorWords, type Walk } from "./walk";
+import type { TextTokens, TextWalkthrough } from "../../types";
+import { doorName, faces, row, vectorWords } from "./walk";
 
 interface TokensProps {
-  read: Read;
+  read: TextTokens;
   text: string;
   numbered: boolean;
   own: boolean;
 }
 
 export function TokensStep({ read, text, numbered, own }: TokensProps) {
-  const places = read.words.map((_, n) => n);
-  const shown = places.length;
+  const slots = read.words.map((_, n) => n);
+  const shown = slots.length;
+  const more = shown < read.count ? `, of which the first ${shown} are shown` : "";
   const title = numbered ? "The id of each token" : "The tokens of the text";
   const note = numbered
     ? own
       ? "An id is the number of a row in the token table: nothing else of the text reaches the model."
       : "Words are numbered as they come; a word that comes again has the same id."
-    : `${whole(read.count)} ${read.count === 1 ? "token" : "tokens"}${shown < read.count ? `, of which the first ${shown} are followed` : ""}.`;
+    : `${whole(read.count)} ${read.count === 1 ? "token" : "tokens"}${more}.`;
   const code = own
-    ? `encoded = whatwhere.read(PATH).tokenizer.encode(${quoted(text)})\nencoded.ids, encoded.tokens`
-    : `whatwhere.text.words(${quoted(text)}).encode(${quoted(text)}).ids`;
+    ? `encoded = ww.read(PATH).tokenizer.encode(${quoted(text)})\nencoded.ids, encoded.tokens`
+    : `ww.text.words(${quoted(text)}).encode(${quoted(text)}).ids`;
   return (
     <Figure
       title={title}
       note={note}
       file={numbered ? "ids" : "tokens"}
       svg={() => chipsSvg(read, title, numbered)}
-      rows={places}
+      rows={slots}
       columns={[
         { title: "position", numeric: true, value: (n) => n },
-        { title: "token", value: (n) => visibleToken(read.words[n]!), cell: (n) => <TokenLabel word={read.words[n]!} text={read.texts[n] ?? null} /> },
+        {
+          title: "token",
+          value: (n) => visibleToken(read.words[n]!),
+          cell: (n) => <TokenLabel word={read.words[n]!} text={read.texts[n] ?? null} />,
+        },
         { title: "id", numeric: true, value: (n) => read.ids.values[n]! },
         { title: "kind", value: (n) => read.kinds[n] ?? "" },
       ]}
@@ -48,14 +54,14 @@ export function TokensStep({ read, text, numbered, own }: TokensProps) {
         <How code={code}>
           <p>
             {own
-              ? "The tokenizer of the model, with the tokens that it puts around a text. A token may be a word, a part of one, a sign, or a byte."
-              : "Words and runs of signs, numbered in the order of their first appearance, as one would do by hand."}
+              ? "The tokenizer of the model, with its special tokens. A token is a word, a part of one, or a byte."
+              : "Words and runs of other characters, numbered in the order of their first appearance."}
           </p>
         </How>
       }
     >
       <ol class="chips large">
-        {places.map((n) => (
+        {slots.map((n) => (
           <li key={n}>
             <span class="chip">
               <TokenLabel word={read.words[n]!} text={read.texts[n] ?? null} />
@@ -72,7 +78,7 @@ function quoted(text: string): string {
   return JSON.stringify(text);
 }
 
-function chipsSvg(read: Read, title: string, numbered: boolean): string {
+function chipsSvg(read: TextTokens, title: string, numbered: boolean): string {
   const names = read.words.map((word, n) => visibleToken(face(word, read.texts[n] ?? null)));
   let [left, top] = [8, 4];
   const parts: string[] = [];
@@ -87,7 +93,15 @@ function chipsSvg(read: Read, title: string, numbered: boolean): string {
   return drawing(960, top + 56, title, parts);
 }
 
-export function RowsStep({ walk, at, which }: { walk: Walk; at: number; which: "rows" | "positions" | "sum" }) {
+export function RowsStep({
+  walk,
+  at,
+  which,
+}: {
+  walk: TextWalkthrough;
+  at: number;
+  which: "rows" | "positions" | "sum";
+}) {
   const limit = useMemo(() => spread(walk.rows.values, walk.position_rows?.values ?? []), [walk]);
   const scheme = doorName(walk, "input");
   if (which === "positions" && walk.position_rows === null) {
@@ -95,7 +109,9 @@ export function RowsStep({ walk, at, which }: { walk: Walk; at: number; which: "
     return (
       <p class="lead">
         Nothing is added to the rows here, so x = E[id].{" "}
-        {later ? `Position comes in later, in the attention, by ${later}.` : "And nothing else tells the position: the order of the words is not seen."}
+        {later
+          ? `Position comes in later, in the attention, by ${later}.`
+          : "This scheme has no position: the order of the tokens has no effect."}
       </p>
     );
   }
@@ -107,12 +123,12 @@ export function RowsStep({ walk, at, which }: { walk: Walk; at: number; which: "
         limit={limit}
         title="The row of each token"
         file="rows"
-        note={`E[${walk.ids.values[at]}] = ${vectorWords(row(walk.rows, at), 6)}: ${whole(walk.dim)} numbers, the same wherever the token stands.`}
+        note={`E[${walk.ids.values[at]}] = ${vectorWords(row(walk.rows, at), 6)}: the same at every position.`}
         code={rowsCode(walk)}
         how={
           walk.tensor === null
-            ? "Rows that nothing has trained, drawn from N(0, 1) by the seed."
-            : `The numbers of ${walk.tensor}, as they are stored${walk.factor === 1 ? "" : `, times ${formatNumber(walk.factor)}, as the model does`}.`
+            ? "Random rows, N(0, 1), of this seed."
+            : `The rows of ${walk.tensor}${walk.factor === 1 ? "" : `, times ${formatNumber(walk.factor)}`}.`
         }
       />
     );
@@ -124,8 +140,8 @@ export function RowsStep({ walk, at, which }: { walk: Walk; at: number; which: "
         limit={limit}
         title="What is added at each position"
         file="position-rows"
-        note={`P[${at}] = ${vectorWords(row(walk.position_rows!, at), 6)}: the same whatever token stands there.`}
-        code={`${walk.python}\nwhere.input(whatwhere.positions(${walk.words.length}))`}
+        note={`P[${at}] = ${vectorWords(row(walk.position_rows!, at), 6)}: the same for every token.`}
+        code={`${walk.python}\nwhere.input(ww.positions(${walk.words.length}))`}
         how={`${scheme} says a vector for each position 0, 1, 2, …; learned tables are those of the file.`}
       />
     );
@@ -146,20 +162,24 @@ export function RowsStep({ walk, at, which }: { walk: Walk; at: number; which: "
   );
 }
 
-function rowsCode(walk: Walk): string {
+function rowsCode(walk: TextWalkthrough): string {
   const ids = `[${Array.from(walk.ids.values).join(", ")}]`;
-  return walk.tensor === null
-    ? `from whatwhere.analysis.walkthrough import random_embedding\nrows = random_embedding(${Math.max(...walk.ids.values) + 1}, ${walk.dim}, seed=${walk.seed}).weight.detach()[${ids}]`
-    : `rows = ${walk.factor === 1 ? "" : `${walk.factor} * `}torch.tensor(np.float32(whatwhere.read(PATH).array(${quoted(walk.tensor)}, rows=${ids})))`;
+  if (walk.tensor === null) {
+    const size = Math.max(...walk.ids.values) + 1;
+    return `rows = torch.randn(${size}, ${walk.dim}, generator=torch.Generator().manual_seed(${walk.seed}))[${ids}]`;
+  }
+  const factor = walk.factor === 1 ? "" : `${walk.factor} * `;
+  return `rows = ${factor}torch.tensor(np.float32(ww.read(PATH).array(${quoted(walk.tensor)}, rows=${ids})))`;
 }
 
-/** Write what gives the vector of each token at its position. */
-export function sumCode(walk: Walk): string {
-  return `${walk.python}\n${rowsCode(walk)}\nx = rows${walk.position_rows ? ` + where.input(whatwhere.positions(${walk.words.length}))[0].detach()` : ""}`;
+/** Return the Python that computes the vector of each token at its position. */
+export function sumCode(walk: TextWalkthrough): string {
+  const positions = walk.position_rows ? ` + where.input(ww.positions(${walk.words.length}))[0].detach()` : "";
+  return `${walk.python}\n${rowsCode(walk)}\nx = rows${positions}`;
 }
 
 interface VectorsProps {
-  walk: Walk;
+  walk: TextWalkthrough;
   tensor: Tensor;
   limit: number;
   title: string;
@@ -200,7 +220,10 @@ export function Vectors({ walk, tensor, limit, title, note, file, code, how }: V
       ]}
       how={
         <How code={code}>
-          <p>{how} The colors end at three standard deviations of rows and positions together, so that these pictures compare.</p>
+          <p>
+            {how} The colors end at three standard deviations of rows and positions together, so that these pictures
+            compare.
+          </p>
         </How>
       }
     >
@@ -210,10 +233,12 @@ export function Vectors({ walk, tensor, limit, title, note, file, code, how }: V
 }
 
 /** One token: its row, its position's, and the sum, one above the other. */
-function SumOf({ walk, at, limit }: { walk: Walk; at: number; limit: number }) {
+function SumOf({ walk, at, limit }: { walk: TextWalkthrough; at: number; limit: number }) {
   const word = faces(walk)[at]!;
   const props: HeatProps = useMemo(() => {
-    const parts = [row(walk.rows, at), row(walk.position_rows!, at), row(walk.vectors, at)].map((part) => Array.from(part));
+    const parts = [row(walk.rows, at), row(walk.position_rows!, at), row(walk.vectors, at)].map((part) =>
+      Array.from(part),
+    );
     const names = [`E[${walk.ids.values[at]}]`, `P[${at}]`, "sum"];
     return {
       title: `${word} at position ${at}: row, position, sum`,

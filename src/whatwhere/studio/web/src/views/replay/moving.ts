@@ -13,7 +13,7 @@ export interface Scene {
   names: string[];
   groups: number[];
   /** Places: (step, token, 2). */
-  places: Tensor;
+  points: Tensor;
   /** The least and the greatest of each axis, over all steps. */
   low: [number, number];
   high: [number, number];
@@ -23,15 +23,18 @@ const GROUPS = ["other", "operators", "digits", "( ) ,"];
 const SHAPES = ["●", "▲", "■", "◆"];
 
 /** Find the ends of all steps: one scale for all, so that what moves is the tokens. */
-export function scene(words: string[], places: Tensor): Scene {
-  const { values } = places;
-  const [low, high]: [[number, number], [number, number]] = [[0, 0], [0, 0]];
+export function scene(words: string[], points: Tensor): Scene {
+  const { values } = points;
+  const [low, high]: [[number, number], [number, number]] = [
+    [0, 0],
+    [0, 0],
+  ];
   for (let k = 0; k < values.length; k++) {
     const axis = k % 2 ? 1 : 0;
     low[axis] = Math.min(low[axis], values[k]!);
     high[axis] = Math.max(high[axis], values[k]!);
   }
-  return { names: words.map((word) => visibleToken(word)), groups: words.map(group), places, low, high };
+  return { names: words.map((word) => visibleToken(word)), groups: words.map(group), points, low, high };
 }
 
 function group(word: string): number {
@@ -40,12 +43,14 @@ function group(word: string): number {
   return "(),".includes(word) ? 3 : 0;
 }
 
-export function mapSvg({ names, groups, places, low, high }: Scene, at: number, title: string, width = 640): string {
+export function mapSvg({ names, groups, points, low, high }: Scene, at: number, title: string, width = 640): string {
   const height = Math.round(Math.min(width * 0.8, 520));
-  const count = places.shape[1]!;
+  const count = points.shape[1]!;
   const scale = Math.min((width - 2 * EDGE) / (high[0] - low[0] || 1), (height - 2 * EDGE) / (high[1] - low[1] || 1));
-  const x = (step: number, token: number) => width / 2 + (places.values[(step * count + token) * 2]! - (low[0] + high[0]) / 2) * scale;
-  const y = (step: number, token: number) => height / 2 - (places.values[(step * count + token) * 2 + 1]! - (low[1] + high[1]) / 2) * scale;
+  const x = (step: number, token: number) =>
+    width / 2 + (points.values[(step * count + token) * 2]! - (low[0] + high[0]) / 2) * scale;
+  const y = (step: number, token: number) =>
+    height / 2 - (points.values[(step * count + token) * 2 + 1]! - (low[1] + high[1]) / 2) * scale;
   const parts: string[] = [];
   const few = count <= FEW;
   for (let token = 0; few && token < count; token++) {
@@ -60,7 +65,10 @@ export function mapSvg({ names, groups, places, low, high }: Scene, at: number, 
   }
   const used = [...new Set(groups)].sort();
   const wide = Math.min(110, (width - 8) / used.length);
-  if (used.length > 1) used.forEach((each, k) => parts.push(label(8 + wide * k, height - 8, `${SHAPES[each]} ${GROUPS[each]}`, "start", seriesColor(each))));
+  if (used.length > 1)
+    used.forEach((each, k) =>
+      parts.push(label(8 + wide * k, height - 8, `${SHAPES[each]} ${GROUPS[each]}`, "start", seriesColor(each))),
+    );
   return drawing(width, height, title, parts, title ? 28 : 0);
 }
 
@@ -71,23 +79,28 @@ export function lineSvg({ values }: Tensor, at: number, title: string, width = 6
 /** Several such lines, each under its name. */
 export function linesSvg(lines: { name: string; places: ArrayLike<number> }[], title: string, width = 640): string {
   const step = TALL + 22;
-  const parts = lines.map(({ name, places }, k) => `<g transform="translate(0 ${step * k})">${label(8, 16, name)}<g transform="translate(0 16)">${digitLine(places, width).join("")}</g></g>`);
+  const parts = lines.map(
+    ({ name, places }, k) =>
+      `<g transform="translate(0 ${step * k})">${label(8, 16, name)}` +
+      `<g transform="translate(0 16)">${digitLine(places, width).join("")}</g></g>`,
+  );
   return drawing(width, step * lines.length, title, parts, title ? 28 : 0);
 }
 
 const TALL = 128;
 
-function digitLine(places: ArrayLike<number>, width: number): string[] {
-  const size = Math.max(...Array.from(places, Math.abs)) || 1;
+function digitLine(points: ArrayLike<number>, width: number): string[] {
+  const size = Math.max(...Array.from(points, Math.abs)) || 1;
   const middle = width / 2;
   const parts = [line(12, 70, width - 12, 70, pageColor("grid"), 2), line(middle, 62, middle, 78, pageColor("muted"))];
-  // Neighbors on the line may stand on one place: labels take turns above and below.
-  const order = Array.from({ length: 10 }, (_, digit) => digit).sort((a, b) => places[a]! - places[b]! || a - b);
-  const apart = order.some((digit) => places[digit] !== places[0]);
+  // Neighbors on the line may coincide: labels alternate above and below.
+  const order = Array.from({ length: 10 }, (_, digit) => digit).sort((a, b) => points[a]! - points[b]! || a - b);
+  const apart = order.some((digit) => points[digit] !== points[0]);
   order.forEach((digit, k) => {
-    const x = middle + (places[digit]! / size) * (middle - 24);
+    const x = middle + (points[digit]! / size) * (middle - 24);
     const up = [34, 50, 98, 114][k % 4]!;
-    if (apart) parts.push(line(x, up > 70 ? up - 12 : up + 3, x, 70, pageColor("grid")), label(x, up, String(digit), "middle"));
+    if (apart)
+      parts.push(line(x, up > 70 ? up - 12 : up + 3, x, 70, pageColor("grid")), label(x, up, String(digit), "middle"));
     parts.push(`<circle cx="${n(x)}" cy="70" r="5" fill="${seriesColor(2)}"/>`);
   });
   if (!apart) parts.push(label(middle, 50, "0 to 9: nothing is written yet", "middle", pageColor("muted")));

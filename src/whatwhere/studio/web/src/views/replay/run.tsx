@@ -6,49 +6,13 @@ import { JobProgress } from "../../parts/progress";
 import { Wrong } from "../../parts/states";
 import type { ViewProps } from "../../register";
 import type { Settings } from "../../source";
-import type { About } from "../../types";
-import type { Tensor } from "../../wire";
+import type { About, Attention, Frames, Trained } from "../../types";
 import { useJob } from "../../jobs";
 
-interface Runs {
-  runs: { name: string; scheme: string; seed: number; traced: boolean }[];
-  schemes: string[];
-  steps: number[];
-}
-
-/** Write what reads a run of the folder that is open; one that was trained here is in no folder. */
+/** Return the Python that reads a run of the open folder; one that was trained here is in no folder. */
 export function runCode(run: string): string {
-  return `results = read_results(Path(PATH))\nrun = next(run for run in results.runs if run.file == ${JSON.stringify(`layers/${run}.safetensors`)})`;
-}
-
-export interface Frames {
-  run: string;
-  steps_of_run: number;
-  words: string[];
-  loss_steps: Tensor;
-  losses: Tensor;
-  missing?: string;
-  frames: {
-    steps: Tensor;
-    tables: Tensor;
-    planes: Record<"table" | "change", { places: Tensor; share: Tensor }>;
-    lengths: Tensor;
-    line: { along: Tensor; r: Tensor } | null;
-  } | null;
-}
-
-export interface Attention {
-  run: string;
-  unit: string;
-  lengths: { length: number; distances: Tensor; layers: Tensor; even: Tensor | null }[];
-  missing: string | null;
-}
-
-export interface Trained {
-  frames: Frames;
-  attention: Attention;
-  lengths: Tensor;
-  scores: Tensor;
+  const file = JSON.stringify(`layers/${run}.safetensors`);
+  return `results = ww.comparison.read_results(PATH)\nrun = next(run for run in results.runs if run.file == ${file})`;
 }
 
 /** Settings that both views have: what is watched. */
@@ -63,21 +27,28 @@ interface Watched<T> {
   choice: preact.ComponentChildren;
 }
 
-/** Ask for the chosen run, and give what is to be shown for choosing another. */
-export function useRun<T extends Frames | Attention>({ about, settings, change }: ViewProps, part: "frames" | "attention"): Watched<T> {
+/** Return the query of the chosen run, and the control that chooses another. */
+export function useRun<T extends Frames | Attention>(
+  { about, settings, change }: ViewProps,
+  part: "frames" | "attention",
+): Watched<T> {
   const kept = about.kind === "results";
   const source = useSource();
-  const listed = useQuery<Runs>("replay.runs", {});
+  const listed = useQuery("replay.runs", {});
   const name = String(settings["run"]);
   const found = useQuery<T>(`replay.${part}`, kept ? { run: name } : null);
   const [scheme, steps, seed] = [String(settings["scheme"]), Number(settings["steps"]), Number(settings["seed"])];
-  const job = useJob<Trained>("replay.train", kept ? null : { scheme, steps, seed });
+  const job = useJob("replay.train", kept ? null : { scheme, steps, seed });
   if (kept) {
     const choice = (
       <label class="choice">
         run{" "}
         <select value={name} onChange={(event) => change({ run: event.currentTarget.value })}>
-          {(listed.answer?.runs.filter((run) => source.holds(`replay.${part}`, { run: run.name })) ?? [{ name, scheme: name, seed: null }]).map((run) => (
+          {(
+            listed.answer?.runs.filter((run) => source.holds(`replay.${part}`, { run: run.name })) ?? [
+              { name, scheme: name, seed: null },
+            ]
+          ).map((run) => (
             <option key={run.name} value={run.name}>
               {run.seed === null ? run.name : `${run.scheme}, seed ${run.seed}`}
             </option>
@@ -91,8 +62,8 @@ export function useRun<T extends Frames | Attention>({ about, settings, change }
   const choice = (
     <>
       <p class="note">
-        A small Transformer of two layers is trained here, in memory, to answer expressions such as Max(1,6,2): for as long as it takes to watch. Nothing
-        is written.
+        A small Transformer of two layers is trained here, in memory, to answer expressions such as Max(1,6,2): for as
+        long as it takes to watch. Nothing is written.
       </p>
       <div class="ask">
         <label class="choice">
@@ -105,15 +76,25 @@ export function useRun<T extends Frames | Attention>({ about, settings, change }
         </label>
         <label class="choice">
           steps{" "}
-          <select value={String(steps)} disabled={running} onChange={(event) => change({ steps: Number(event.currentTarget.value) })}>
-            {[...new Set([steps, ...(listed.answer?.steps ?? [])])].sort((a, b) => a - b).map((each) => (
-              <option key={each}>{each}</option>
-            ))}
+          <select
+            value={String(steps)}
+            disabled={running}
+            onChange={(event) => change({ steps: Number(event.currentTarget.value) })}
+          >
+            {[...new Set([steps, ...(listed.answer?.steps ?? [])])]
+              .sort((a, b) => a - b)
+              .map((each) => (
+                <option key={each}>{each}</option>
+              ))}
           </select>
         </label>
         <label class="choice">
           seed{" "}
-          <select value={String(seed)} disabled={running} onChange={(event) => change({ seed: Number(event.currentTarget.value) })}>
+          <select
+            value={String(seed)}
+            disabled={running}
+            onChange={(event) => change({ seed: Number(event.currentTarget.value) })}
+          >
             {Array.from({ length: 10 }, (_, each) => (
               <option key={each}>{each}</option>
             ))}

@@ -1,4 +1,4 @@
-/** The steps inside the attention: the turn of queries and keys, the bias, and the score of every pair. */
+/** The steps inside the attention: the rotation of queries and keys, the bias, and the attention scores. */
 
 import { useMemo } from "preact/hooks";
 import { pageColor, seriesColor } from "../../colors";
@@ -10,10 +10,11 @@ import { drawing, label, line, n as short } from "../../parts/svg";
 import type { Settings } from "../../source";
 import type { Tensor } from "../../wire";
 import { sumCode, Vectors } from "./steps";
-import { cell, doorName, faces, type Walk } from "./walk";
+import type { TextWalkthrough } from "../../types";
+import { cell, doorName, faces } from "./walk";
 
 interface Props {
-  walk: Walk;
+  walk: TextWalkthrough;
   at: number;
   other: number;
   settings: Settings;
@@ -38,12 +39,24 @@ export function HeadChoice({ walk, change }: Pick<Props, "walk" | "change">) {
 export function RotationStep({ walk, at, settings, change }: Props) {
   const scheme = doorName(walk, "query_key");
   const limit = useMemo(() => spread(walk.mapped_q.values), [walk]);
-  const from = `q and k are the features ${Math.floor((walk.head * walk.dim) / walk.num_heads)} and on of x: the norm and the projections that stand between them in a model are left out`;
+  const first = Math.floor((walk.head * walk.dim) / walk.num_heads);
+  const from = `q and k are features ${first} and on of x: the norm and projections of a model are not applied`;
   if (scheme === null)
     return (
       <>
-        <p class="lead">Queries and keys are not turned here: what is added to the vectors, or to the scores, tells the position.</p>
-        <Vectors walk={walk} tensor={walk.q} limit={limit} title="The query of each token" note={`${from}.`} file="queries" code={meetCode(walk, "q")} how={`${from}.`} />
+        <p class="lead">
+          Queries and keys are not rotated here: position enters as a vector, or as a bias of the scores.
+        </p>
+        <Vectors
+          walk={walk}
+          tensor={walk.q}
+          limit={limit}
+          title="The query of each token"
+          note={`${from}.`}
+          file="queries"
+          code={scoreCode(walk, "q")}
+          how={`${from}.`}
+        />
       </>
     );
   return (
@@ -56,49 +69,69 @@ export function RotationStep({ walk, at, settings, change }: Props) {
         title={`The query of each token, as ${scheme} leaves it`}
         note={`Head ${walk.head}, ${walk.head_dim} features; keys are mapped by their own positions in the same way.`}
         file="queries"
-        code={meetCode(walk, "mapped_q")}
+        code={scoreCode(walk, "mapped_q")}
         how={`${from}. Then ${scheme} maps each by its position.`}
       />
     </>
   );
 }
 
-function meetCode(walk: Walk, part: string): string {
+function scoreCode(walk: TextWalkthrough, part: string): string {
   const sizes = `num_heads=${walk.num_heads}, head_dim=${walk.head_dim}, causal=${walk.causal ? "True" : "False"}`;
-  return `${sumCode(walk)}\nfrom whatwhere.analysis.walkthrough import attention_scores\nattention_scores(x, where, ${sizes}).${part}[${walk.head}]`;
+  return `${sumCode(walk)}\nww.analysis.attention_scores(x, where, ${sizes}).${part}[${walk.head}]`;
 }
 
 interface Dial {
   n: number;
   name: string;
-  turn: number | null;
+  angle: number | null;
   before: [number, number];
   after: [number, number];
 }
 
 const [ACROSS, TALL, RADIUS] = [104, 132, 40];
 
-/** A pair of features of each query as an arrow, before the turn and after. */
-function Dials({ walk, at, pair, change }: { walk: Walk; at: number; pair: number; change: Props["change"] }) {
+/** A pair of features of each query as an arrow, before and after the rotation. */
+function Dials({
+  walk,
+  at,
+  pair,
+  change,
+}: {
+  walk: TextWalkthrough;
+  at: number;
+  pair: number;
+  change: Props["change"];
+}) {
   const pairs = walk.pairs!;
   const count = pairs.frequencies.values.length;
   const number = Math.min(Math.max(pair, 0), count - 1);
   const dials = useMemo(() => dialsOf(walk, number), [walk, number]);
   const speed = pairs.frequencies.values[number]!;
-  const title = `The pair (${pairs.first.values[number]}, ${pairs.second.values[number]}) of each query, turned by its position`;
+  const wavelength = speed ? formatNumber((2 * Math.PI) / speed) : "∞";
+  const features = `${pairs.first.values[number]}, ${pairs.second.values[number]}`;
+  const title = `The pair (${features}) of each query, rotated by its position`;
   const size = Math.max(...dials.flatMap(({ before, after }) => [Math.hypot(...before), Math.hypot(...after)])) || 1;
-  const end = ([x, y]: [number, number]): [number, number] => [ACROSS / 2 + (RADIUS * x) / size, 48 - (RADIUS * y) / size];
+  const end = ([x, y]: [number, number]): [number, number] => [
+    ACROSS / 2 + (RADIUS * x) / size,
+    48 - (RADIUS * y) / size,
+  ];
   return (
     <Figure
       title={title}
-      note={`Each position turns it by ${formatNumber(speed)} rad more: once around in ${speed ? formatNumber((2 * Math.PI) / speed) : "∞"} positions. Thin: before; thick: after.`}
-      file="turns"
+      note={`${formatNumber(speed)} rad for each position, one rotation in ${wavelength}. Thin: before; thick: after.`}
+      file="rotations"
       svg={() => dialsSvg(dials, title, end)}
       rows={dials}
       columns={[
         { title: "position", numeric: true, value: ({ n }) => n },
         { title: "token", value: ({ name }) => name },
-        { title: "turn in radians", numeric: true, value: ({ turn }) => turn, cell: ({ turn }) => formatNumber(turn) },
+        {
+          title: "angle in radians",
+          numeric: true,
+          value: ({ angle }) => angle,
+          cell: ({ angle }) => formatNumber(angle),
+        },
         ...(["before", "after"] as const).flatMap((when) =>
           [0, 1].map((part) => ({
             title: `${part ? "second" : "first"} ${when}`,
@@ -109,10 +142,11 @@ function Dials({ walk, at, pair, change }: { walk: Walk; at: number; pair: numbe
         ),
       ]}
       how={
-        <How code={meetCode(walk, "mapped_q")}>
+        <How code={scoreCode(walk, "mapped_q")}>
           <p>
-            (a, b) becomes (a cos pω − b sin pω, a sin pω + b cos pω) at position p, with ω = {formatNumber(speed)} for this pair. The inner product of a
-            turned query and a turned key then depends on the distance of their positions alone.
+            (a, b) becomes (a cos pω − b sin pω, a sin pω + b cos pω) at position p, with ω = {formatNumber(speed)} for
+            this pair. The dot product of a rotated query and a rotated key then depends on the distance of their
+            positions alone.
           </p>
         </How>
       }
@@ -140,7 +174,7 @@ function Dials({ walk, at, pair, change }: { walk: Walk; at: number; pair: numbe
                 <circle cx={after[0]} cy={after[1]} r={4} class="tip" />
               </svg>
               <bdi>{dial.name}</bdi>
-              <small>{dial.turn === null ? "" : `${formatNumber(dial.turn, 3)} rad`}</small>
+              <small>{dial.angle === null ? "" : `${formatNumber(dial.angle, 3)} rad`}</small>
             </li>
           );
         })}
@@ -149,13 +183,13 @@ function Dials({ walk, at, pair, change }: { walk: Walk; at: number; pair: numbe
   );
 }
 
-function dialsOf(walk: Walk, pair: number): Dial[] {
+function dialsOf(walk: TextWalkthrough, pair: number): Dial[] {
   const { first, second } = walk.pairs!;
   const [a, b] = [first.values[pair]!, second.values[pair]!];
   return faces(walk).map((name, n) => ({
     n,
     name,
-    turn: walk.angles ? cell(walk.angles, n, pair) : null,
+    angle: walk.angles ? cell(walk.angles, n, pair) : null,
     before: [cell(walk.q, n, a), cell(walk.q, n, b)],
     after: [cell(walk.mapped_q, n, a), cell(walk.mapped_q, n, b)],
   }));
@@ -167,30 +201,41 @@ function dialsSvg(dials: Dial[], title: string, end: (at: [number, number]) => [
     const [before, after] = [end(dial.before), end(dial.after)];
     const middle = ACROSS / 2;
     return (
-      `<g transform="translate(${left} ${top})"><circle cx="${middle}" cy="48" r="${RADIUS}" fill="none" stroke="${pageColor("grid")}"/>` +
+      `<g transform="translate(${left} ${top})">` +
+      `<circle cx="${middle}" cy="48" r="${RADIUS}" fill="none" stroke="${pageColor("grid")}"/>` +
       line(middle, 48, before[0], before[1], pageColor("muted"), 1.5) +
       line(middle, 48, after[0], after[1], seriesColor(2), 3) +
       `<circle cx="${short(after[0])}" cy="${short(after[1])}" r="4" fill="${seriesColor(2)}"/>` +
       label(middle, 108, dial.name, "middle") +
-      label(middle, 124, dial.turn === null ? "" : `${formatNumber(dial.turn, 3)} rad`, "middle", pageColor("muted")) +
+      label(
+        middle,
+        124,
+        dial.angle === null ? "" : `${formatNumber(dial.angle, 3)} rad`,
+        "middle",
+        pageColor("muted"),
+      ) +
       "</g>"
     );
   });
   return drawing(Math.min(dials.length, 8) * ACROSS, Math.ceil(dials.length / 8) * TALL, title, parts);
 }
 
+const UNTRAINED =
+  "No trained projection comes between x and q, k: the scores show what positions do, not what a layer has learned.";
+
 export function BiasStep(props: Props) {
   const { walk, at, other } = props;
   const scheme = doorName(walk, "score");
   if (walk.bias === null) return <p class="lead">Nothing is added to the scores here.</p>;
+  const bias = formatNumber(cell(walk.bias, at, other));
   return (
     <Matrix
       {...props}
       tensor={walk.bias}
       title={`What ${scheme} adds to the score of each pair`}
       file="bias"
-      note={`Head ${walk.head}: ${formatNumber(cell(walk.bias, at, other))} for the query at ${at} and the key at ${other}. Rows are queries, columns keys.`}
-      how={`The formula of ${scheme} by element, for every query and key${walk.causal ? "; keys later than the query are left out" : ""}.`}
+      note={`Head ${walk.head}: ${bias} for query ${at} and key ${other}. Rows are queries, columns keys.`}
+      how={`The formula of ${scheme} for every query and key${walk.causal ? "; later keys are masked" : ""}.`}
     />
   );
 }
@@ -203,8 +248,8 @@ export function ScoreStep(props: Props) {
       tensor={walk.scores}
       title="The score of each query and key"
       file="scores"
-      note={`Head ${walk.head}. The softmax of each row would be the attention${walk.causal ? "; later keys are out (−∞)" : ""}.`}
-      how={`⟨q, k⟩ of the turned vectors × ${formatNumber(walk.scale)}${walk.bias ? ", plus the bias" : ""}. Nothing trained stands between x and q, k here: the numbers show what position does, not what a layer has learned.`}
+      note={`Head ${walk.head}, before the softmax${walk.causal ? "; later keys are masked (−∞)" : ""}.`}
+      how={`⟨q, k⟩ × ${formatNumber(walk.scale)}${walk.bias ? ", plus the bias" : ""}. ${UNTRAINED}`}
     />
   );
 }
@@ -217,14 +262,18 @@ interface MatrixProps extends Props {
   how: string;
 }
 
-/** Every query against every key; the table tells each part of the sum. */
+/** Every query against every key; the table has each part of the sum. */
 function Matrix({ walk, tensor, title, file, note, how }: MatrixProps) {
   const count = tensor.shape[0] ?? 0;
   const names = useMemo(() => faces(walk), [walk]);
   const props: HeatProps = useMemo(
     () => ({
       title,
-      values: walk.causal ? Float32Array.from(tensor.values, (value, n) => (n % count > Math.floor(n / count) ? Number.NEGATIVE_INFINITY : value)) : tensor.values,
+      values: walk.causal
+        ? Float32Array.from(tensor.values, (value, n) =>
+            n % count > Math.floor(n / count) ? Number.NEGATIVE_INFINITY : value,
+          )
+        : tensor.values,
       rows: count,
       columns: count,
       rowName: (n) => `query ${n}, ${names[n]}`,
@@ -239,7 +288,16 @@ function Matrix({ walk, tensor, title, file, note, how }: MatrixProps) {
   const shown = ({ i, j }: { i: number; j: number }) => !walk.causal || j <= i;
   const rows = names.flatMap((_, i) => names.map((_, j) => ({ i, j }))).filter(shown);
   const number = (title: string, of: Tensor | null) =>
-    of === null ? [] : [{ title, numeric: true, value: ({ i, j }: { i: number; j: number }) => cell(of, i, j), cell: ({ i, j }: { i: number; j: number }) => formatNumber(cell(of, i, j)) }];
+    of === null
+      ? []
+      : [
+          {
+            title,
+            numeric: true,
+            value: ({ i, j }: { i: number; j: number }) => cell(of, i, j),
+            cell: ({ i, j }: { i: number; j: number }) => formatNumber(cell(of, i, j)),
+          },
+        ];
   return (
     <Figure
       title={title}
@@ -257,7 +315,7 @@ function Matrix({ walk, tensor, title, file, note, how }: MatrixProps) {
         ...number("score", walk.scores),
       ]}
       how={
-        <How code={meetCode(walk, file === "bias" ? "bias" : "scores")}>
+        <How code={scoreCode(walk, file === "bias" ? "bias" : "scores")}>
           <p>{how}</p>
         </How>
       }

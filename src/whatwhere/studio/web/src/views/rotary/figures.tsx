@@ -1,0 +1,246 @@
+/** The figures of the rotary lab. */
+
+import { useMemo } from "preact/hooks";
+import { fixed, formatNumber, whole } from "../../numbers";
+import { Figure } from "../../parts/figure";
+import { How } from "../../parts/how";
+import { type Curve, Lines, type LinesProps, linesSvg } from "../../parts/lines";
+import type { PairRotations, RotaryConfiguration, RotaryLab } from "../../types";
+import type { Tensor } from "../../wire";
+
+const COLORS = [2, 1];
+const DASHES = [undefined, [7, 4]];
+const NEAR_ZERO = "Near 0, the scores are those of unrelated distances.";
+
+interface PairRow {
+  side: string;
+  pair: number;
+  of: PairRotations;
+}
+
+/** Return the configurations that can be built. */
+function built(lab: RotaryLab): { name: string; n: number; of: PairRotations }[] {
+  return lab.sides.flatMap(({ rotations }, n) => (rotations === null ? [] : [{ name: "AB"[n]!, n, of: rotations }]));
+}
+
+function pairRows(lab: RotaryLab): PairRow[] {
+  return built(lab).flatMap(({ name, of }) =>
+    Array.from({ length: of.pairs }, (_, pair) => ({ side: name, pair, of })),
+  );
+}
+
+/** Return finite numbers above 0: a logarithmic axis has no others. */
+function drawable({ values }: Tensor, pairs: number): (number | null)[] {
+  return Array.from({ length: pairs }, (_, pair) =>
+    Number.isFinite(values[pair]) && values[pair]! > 0 ? values[pair]! : null,
+  );
+}
+
+function cellOf(value: number): number | null {
+  return Number.isFinite(value) ? value : null;
+}
+
+const HOW_LENGTHS = (
+  <p>
+    wavelength = 2π / w, the positions of one full rotation; rotations in a length L = L w / 2π. Pairs are counted from
+    0, the fastest. A pair that made no full rotation in training meets new angles beyond the trained length, unless a
+    scaling slows it.
+  </p>
+);
+
+/** Return the Python that builds both configurations, and `w` of each: its frequencies at this length. */
+function code(lab: RotaryLab): string {
+  const lines = built(lab).flatMap(({ name, of }) => {
+    const side = name.toLowerCase();
+    const length = of.follows_length ? `torch.tensor(${lab.claimed})` : "";
+    return [`${side} = ${of.python}`, `w_${side} = ${side}.frequencies(${length}).numpy()`];
+  });
+  return lines.join("\n");
+}
+
+function spectra(lab: RotaryLab): string {
+  const lines = built(lab).map(({ name, of }) => {
+    const side = name.toLowerCase();
+    const plain = `ww.Rotary(${side}.head_dim, ${side}.theta, rotary_dim=${side}.rotary_dim)`;
+    const unscaled = `${plain}.inverse_frequencies.numpy()`;
+    return `ww.analysis.rotary_spectrum(w_${side}, ${unscaled}, trained=${of.trained}, claimed=${lab.claimed})`;
+  });
+  return [code(lab), ...lines].join("\n");
+}
+
+export function Wavelengths({ lab }: { lab: RotaryLab }) {
+  const sides = built(lab);
+  const props: LinesProps = useMemo(() => {
+    const pairs = Math.max(0, ...sides.map(({ of }) => of.pairs));
+    const trained = [...new Set(sides.map(({ of }) => of.trained))];
+    return {
+      title: "Wavelength of each pair",
+      x: Array.from({ length: pairs }, (_, pair) => pair),
+      curves: sides.map(({ name, n, of }): Curve => ({
+        name,
+        values: drawable(of.wavelengths, pairs),
+        color: COLORS[n]!,
+        ...dash(n),
+      })),
+      xLabel: "pair",
+      yLabel: "positions for a rotation",
+      logY: true,
+      levels: [
+        ...trained.map((y) => ({ y, text: `trained ${whole(y)}` })),
+        ...(trained.includes(lab.claimed) ? [] : [{ y: lab.claimed, text: `length ${whole(lab.claimed)}` }]),
+      ],
+      height: 300,
+    };
+  }, [lab]);
+  return (
+    <Figure
+      title={props.title}
+      note="A pair above a line makes no full rotation within that length. Pairs that never rotate have no point."
+      file="rotary-wavelengths"
+      svg={() => linesSvg(props)}
+      rows={pairRows(lab)}
+      columns={[
+        { title: "configuration", value: (row) => row.side },
+        { title: "pair", numeric: true, value: (row) => row.pair },
+        ...(
+          [
+            ["wavelength", "wavelengths"],
+            ["unscaled", "unscaled"],
+            ["slowdown", "slowdown"],
+            ["rotations trained", "rotations_trained"],
+            ["rotations in the text", "rotations_claimed"],
+          ] as const
+        ).map(([title, name]) => ({
+          title,
+          numeric: true,
+          value: (row: PairRow) => cellOf(row.of[name].values[row.pair]!),
+          cell: (row: PairRow) => formatNumber(row.of[name].values[row.pair]),
+        })),
+        { title: "new angles", value: (row) => (row.of.unseen.values[row.pair] ? "yes" : "no") },
+      ]}
+      how={<How code={spectra(lab)}>{HOW_LENGTHS}</How>}
+    >
+      <Lines {...props} />
+    </Figure>
+  );
+}
+
+function dash(n: number): { dash?: number[] } {
+  const strokes = DASHES[n];
+  return strokes ? { dash: strokes } : {};
+}
+
+export function Slowdown({ lab }: { lab: RotaryLab }) {
+  const sides = built(lab);
+  const props: LinesProps = useMemo(() => {
+    const pairs = Math.max(0, ...sides.map(({ of }) => of.pairs));
+    return {
+      title: "Slowdown of each pair by the scaling",
+      x: Array.from({ length: pairs }, (_, pair) => pair),
+      curves: sides.map(({ name, n, of }): Curve => ({
+        name,
+        values: drawable(of.slowdown, pairs),
+        color: COLORS[n]!,
+        ...dash(n),
+      })),
+      xLabel: "pair",
+      yLabel: "slowdown",
+      levels: [{ y: 1, text: "" }],
+    };
+  }, [lab]);
+  return (
+    <Figure
+      title={props.title}
+      note="1 leaves a pair as it is."
+      file="rotary-slowdown"
+      svg={() => linesSvg(props)}
+      rows={pairRows(lab)}
+      columns={[
+        { title: "configuration", value: (row) => row.side },
+        { title: "pair", numeric: true, value: (row) => row.pair },
+        {
+          title: "slowdown",
+          numeric: true,
+          value: (row) => cellOf(row.of.slowdown.values[row.pair]!),
+          cell: (row) => formatNumber(row.of.slowdown.values[row.pair]),
+        },
+      ]}
+      how={
+        <How code={`${spectra(lab)}.slowdown`}>
+          <p>The frequency of each pair without the scaling, over that with it: w / w′.</p>
+        </How>
+      }
+    >
+      <Lines {...props} />
+    </Figure>
+  );
+}
+
+function same(one: Tensor | null, other: Tensor | null): boolean {
+  return one !== null && other !== null && one.values.every((value, n) => value === other.values[n]);
+}
+
+export function Agreement({ lab }: { lab: RotaryLab }) {
+  const { between, a, b } = lab.cosines;
+  // Beside an unscaled side, the curve of the other and itself unscaled is often the same.
+  const scaled = (of: Tensor | null, side: RotaryConfiguration) =>
+    side.scaling === "none" || same(of, between) ? null : of;
+  const curves = [
+    { name: "A and B", of: between, color: 3, dash: undefined },
+    { name: "A and A unscaled", of: scaled(a, lab.sides[0]), color: COLORS[0]!, dash: [3, 3] },
+    { name: "B and B unscaled", of: scaled(b, lab.sides[1]), color: COLORS[1]!, dash: [7, 4] },
+  ].filter(({ of }) => of !== null);
+  const props: LinesProps = useMemo(
+    () => ({
+      title: "Agreement of the two rotaries by distance",
+      x: lab.distances.values,
+      curves: curves.map(({ name, of, color, dash }): Curve => ({
+        name,
+        values: Array.from(of!.values),
+        color,
+        ...(dash ? { dash } : {}),
+      })),
+      xLabel: "distance",
+      yLabel: "cosine",
+      logX: true,
+      levels: [{ y: 0, text: "" }],
+    }),
+    [lab],
+  );
+  const agreement = `ww.analysis.rotary_agreement(w_a, w_b, [1, 10, 100, ${lab.claimed - 1}])`;
+  const last = whole(lab.distances.values.at(-1)!);
+  const rows = Array.from({ length: lab.distances.values.length }, (_, n) => n);
+  return (
+    <Figure
+      title={props.title}
+      note={
+        between === null
+          ? "The two cannot be compared: their pairs differ in number, or one cannot be built."
+          : `At distance ${last} the cosine of A and B is ${fixed(between.values.at(-1)!, 3)}. ${NEAR_ZERO}`
+      }
+      file="rotary-agreement"
+      svg={() => linesSvg(props)}
+      rows={rows}
+      columns={[
+        { title: "distance", numeric: true, value: (n) => lab.distances.values[n]! },
+        ...curves.map(({ name, of }) => ({
+          title: name,
+          numeric: true,
+          value: (n: number) => of!.values[n]!,
+          cell: (n: number) => fixed(of!.values[n]!, 4),
+        })),
+      ]}
+      how={
+        <How code={between ? `${code(lab)}\n${agreement}` : code(lab)}>
+          <p>
+            cos(R<sub>d</sub> x, R′<sub>d</sub> x) = mean of cos(d (w − w′)) over the pairs: a vector of equal length in
+            each pair, rotated by the one and by the other. Between the {rows.length} distances shown, fast pairs make
+            full rotations.
+          </p>
+        </How>
+      }
+    >
+      {curves.length > 0 ? <Lines {...props} /> : <p class="note">Neither is scaled, and they cannot be compared.</p>}
+    </Figure>
+  );
+}
