@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from jaxtyping import Int64
@@ -28,6 +29,9 @@ class TokenRow:
     id: int
     token: str | None
     norm: float
+
+
+Row = TypeVar("Row", bound=TokenRow)
 
 
 @dataclass(frozen=True)
@@ -82,43 +86,37 @@ class NotFiniteRow(TokenRow):
 
 
 @dataclass(frozen=True, eq=False)
-class UnderTrained:
-    """Rows suspected of being under-trained, by their cosine to the mean of the rows of lowest norm.
+class RowList(Generic[Row]):
+    """Suspicious rows of one cause.
 
     Args:
         count: how many.
-        ids: the nearest to the reference rows first.
+        ids: of all.
+        examples: the first rows, with their evidence.
+    """
+
+    count: int
+    ids: Int64[np.ndarray, " ids"]
+    examples: Sequence[Row]
+
+
+@dataclass(frozen=True, eq=False)
+class UnderTrained(RowList[UnderTrainedRow]):
+    """Rows suspected of being under-trained, by their cosine to the mean of the rows of lowest norm; the highest first.
+
+    Args:
         reference: ids of the rows of lowest norm.
         threshold: of the cosine, above which a row is suspected.
         decisive: whether any cosine could exceed the threshold.
         highest: the largest cosine; None without reference rows.
         also_unreachable: how many of them no text is encoded to; None without a tokenizer.
-        examples: the first rows.
     """
 
-    count: int
-    ids: Int64[np.ndarray, " ids"]
     reference: Int64[np.ndarray, " reference"]
     threshold: float
     decisive: bool
     highest: float | None
     also_unreachable: int | None
-    examples: Sequence[UnderTrainedRow]
-
-
-@dataclass(frozen=True, eq=False)
-class Unreachable:
-    """Rows whose token no text is encoded to.
-
-    Args:
-        count: how many.
-        ids: of all.
-        examples: the first rows.
-    """
-
-    count: int
-    ids: Int64[np.ndarray, " ids"]
-    examples: Sequence[UnreachableRow]
 
 
 @dataclass(frozen=True)
@@ -155,36 +153,6 @@ class HubTokens:
     rows: Sequence[HubRow]
 
 
-@dataclass(frozen=True, eq=False)
-class ZeroRows:
-    """Rows of zeros.
-
-    Args:
-        count: how many.
-        ids: of all.
-        examples: the first rows.
-    """
-
-    count: int
-    ids: Int64[np.ndarray, " ids"]
-    examples: Sequence[TokenRow]
-
-
-@dataclass(frozen=True, eq=False)
-class NotFiniteRows:
-    """Rows with NaN or infinity.
-
-    Args:
-        count: how many.
-        ids: of all.
-        examples: the first rows.
-    """
-
-    count: int
-    ids: Int64[np.ndarray, " ids"]
-    examples: Sequence[NotFiniteRow]
-
-
 @dataclass(frozen=True)
 class BeyondVocabulary:
     """Rows behind the last token of the tokenizer.
@@ -211,11 +179,11 @@ class TokenDiagnostics:
 
     rows: int
     under_trained: UnderTrained
-    unreachable: Unreachable | Missing
+    unreachable: RowList[UnreachableRow] | Missing
     duplicates: Duplicates
     hubs: HubTokens
-    zero: ZeroRows
-    not_finite: NotFiniteRows
+    zero: RowList[TokenRow]
+    not_finite: RowList[NotFiniteRow]
     beyond_vocabulary: BeyondVocabulary | Missing
 
 
@@ -240,7 +208,7 @@ def diagnostics(subject: Subject) -> TokenDiagnostics:
             expected=hubs.expected,
             rows=[HubRow(**vars(row(n)), times=times) for n, times in hubs.rows],
         ),
-        zero=ZeroRows(len(found.zero), found.zero, [row(n) for n in found.zero[:EXAMPLES].tolist()]),
+        zero=RowList(len(found.zero), found.zero, [row(n) for n in found.zero[:EXAMPLES].tolist()]),
         not_finite=_not_finite(subject),
         beyond_vocabulary=_beyond(subject),
     )
@@ -255,7 +223,7 @@ def _beyond(subject: Subject) -> BeyondVocabulary | Missing:
     return BeyondVocabulary(len(beyond), int(beyond[0]), float(np.median(norms[beyond])))
 
 
-def _under_trained(subject: Subject, lost: Unreachable | Missing) -> UnderTrained:
+def _under_trained(subject: Subject, lost: RowList[UnreachableRow] | Missing) -> UnderTrained:
     found, row = subject.diagnostics, _reader(subject)
     ids = None if isinstance(lost, Missing) else set(lost.ids.tolist())
     return UnderTrained(
@@ -278,7 +246,7 @@ def _under_trained(subject: Subject, lost: Unreachable | Missing) -> UnderTraine
     )
 
 
-def _unreachable(subject: Subject) -> Unreachable | Missing:
+def _unreachable(subject: Subject) -> RowList[UnreachableRow] | Missing:
     try:
         tokenizer = subject.tokenizer
     except Absent as problem:
@@ -295,17 +263,17 @@ def _unreachable(subject: Subject) -> Unreachable | Missing:
     row = _reader(subject)
     evidence = zip(ids.tolist(), texts, back, strict=False)
     examples = [UnreachableRow(**vars(row(n)), text=text, read_as=tokens) for n, text, tokens in evidence]
-    return Unreachable(len(ids), ids, examples)
+    return RowList(len(ids), ids, examples)
 
 
-def _not_finite(subject: Subject) -> NotFiniteRows:
+def _not_finite(subject: Subject) -> RowList[NotFiniteRow]:
     ids, row = subject.diagnostics.non_finite, _reader(subject)
     examples = []
     for n in ids[:EXAMPLES].tolist():
         values = subject.table[n]
         nan, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
         examples.append(NotFiniteRow(**vars(row(n)), nan=nan, infinite=infinite))
-    return NotFiniteRows(len(ids), ids, examples)
+    return RowList(len(ids), ids, examples)
 
 
 def _reader(subject: Subject) -> Callable[[int], TokenRow]:

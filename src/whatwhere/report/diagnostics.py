@@ -4,12 +4,12 @@ from whatwhere.escape import visible_token
 from whatwhere.inspection.diagnostics import (
     Duplicates,
     HubTokens,
-    NotFiniteRows,
+    NotFiniteRow,
+    RowList,
     TokenDiagnostics,
     TokenRow,
     UnderTrained,
-    Unreachable,
-    ZeroRows,
+    UnreachableRow,
 )
 from whatwhere.records import Missing
 from whatwhere.report.section import Paragraph, Part, Table
@@ -74,7 +74,7 @@ def _under_trained(diagnostics: TokenDiagnostics) -> list[Part]:
     return [Paragraph(text), table]
 
 
-def _unreachable(found: Unreachable | Missing) -> list[Part]:
+def _unreachable(found: RowList[UnreachableRow] | Missing) -> list[Part]:
     if isinstance(found, Missing):
         return [Paragraph(f"Unreachable tokens: not known, {found.missing}.")]
     if not found.count:
@@ -118,14 +118,14 @@ def _duplicates(found: Duplicates) -> list[Part]:
     return [Paragraph(text), Table("Duplicate rows", ("first", "rows"), rows, (), found.groups)]
 
 
-def _zero(found: ZeroRows) -> list[Part]:
+def _zero(found: RowList[TokenRow]) -> list[Part]:
     if not found.count:
         return []
     table = Table("Zero rows", ("id", "token"), [*map(_cells, found.examples)], (), found.count)
     return [Paragraph(f"{count(found.count, 'row')} of zeros."), table]
 
 
-def _not_finite(found: NotFiniteRows) -> list[Part]:
+def _not_finite(found: RowList[NotFiniteRow]) -> list[Part]:
     if not found.count:
         return []
     rows = [[*_cells(row), f"{row.nan:,}", f"{row.infinite:,}"] for row in found.examples]

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from whatwhere.errors import SettingError
-from whatwhere.inspection.diagnostics import Duplicates, HubTokens, TokenDiagnostics, Unreachable
+from whatwhere.inspection.diagnostics import Duplicates, HubTokens, RowList, TokenDiagnostics, UnreachableRow
 from whatwhere.records import Missing
 from whatwhere.report.diagnostics import none_suspected
 from whatwhere.report.section import Section, Table
@@ -108,7 +108,9 @@ def _under_trained(session: Session, found: TokenDiagnostics, lost: Int64[np.nda
     return _rows(session, computed.norms, listed.ids) | evidence | unreachable
 
 
-def _unreachable(session: Session, norms: Float[np.ndarray, " rows"], found: Unreachable | Missing) -> dict[str, Any]:
+def _unreachable(
+    session: Session, norms: Float[np.ndarray, " rows"], found: RowList[UnreachableRow] | Missing
+) -> dict[str, Any]:
     """Return the ids, and for the first of them the text that was tried and what it is encoded as."""
     if isinstance(found, Missing):
         none = _rows(session, norms, np.zeros(0, np.int64))
