@@ -47,7 +47,7 @@ def same(found: list[dict[str, Any]], right: list[tuple[int, float]]) -> None:
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
 def test_neighbors(saved: Saved, metric: str) -> None:
     found = asked("neighbors", saved.path, "w3", "#36", "-k", "4", "--metric", metric)
-    assert (found["rows"], found["dim"], found["left_out"]) == (37, 64, [])
+    assert (found["rows"], found["dim"], found["not_finite"]) == (37, 64, [])
     assert [(token["token"], token["id"]) for token in found["tokens"]] == [("w3", 3), ("#36", 36)]
     for token, row in zip(found["tokens"], (3, 36), strict=True):
         same(token["neighbors"], scored(saved.table, saved.table[row], metric, [row])[:4])
@@ -181,11 +181,11 @@ def test_a_file_of_analogies(planted: tuple[Path, Path]) -> None:
         right += int(scores.argmax()) == d
     assert 0 < right < 4
     parts = {part["name"]: part for part in found["sections"]}
-    assert {name: (part["asked"], part["scored"]) for name, part in parts.items()} == {
+    assert {name: (part["questions"], part["scored"]) for name, part in parts.items()} == {
         "capitals": (2, 1),
         "family": (3, 3),
     }
-    assert (found["total"]["asked"], found["total"]["scored"], found["total"]["right"]) == (5, 4, right)
+    assert (found["total"]["questions"], found["total"]["scored"], found["total"]["correct"]) == (5, 4, right)
     shown = whatwhere("similarity", vectors, "--benchmark", questions).out.splitlines()
     assert shown[1].split() == ["capitals", "2", "1", "1", "1", "100.0", "%"]
     assert shown[-1].split() == ["all", "5", "1", "4", str(right), f"{25 * right}.0", "%"]
@@ -206,7 +206,7 @@ def test_a_file_of_judged_pairs(planted: tuple[Path, Path], tmp_path: Path) -> N
     units = dict(zip(words, table / np.linalg.norm(table, axis=1, keepdims=True), strict=True))
     cosines = np.array([units[a] @ units[b] for a, b, _ in judged[:-1]])
     ranks = [values.argsort().argsort() for values in (cosines, np.array([n for *_, n in judged[:-1]]))]
-    assert (found["asked"], found["scored"]) == (5, 4)
+    assert (found["pairs"], found["scored"]) == (5, 4)
     assert found["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
     assert f"Spearman {found['spearman']:.4f}" in whatwhere(
         "similarity", planted[0], "--benchmark", tmp_path / "pairs.csv").out  # fmt: skip
@@ -232,7 +232,7 @@ def broken(tmp_path: Path) -> Path:
 
 def test_rows_that_are_not_finite_are_omitted_and_reported(broken: Path) -> None:
     found = asked("neighbors", broken, "king", "-k", "9")
-    assert found["left_out"] == [{"token": "nan", "id": 1}, {"token": "far", "id": 3}]
+    assert found["not_finite"] == [{"token": "nan", "id": 1}, {"token": "far", "id": 3}]
     assert [(n["token"], n["id"]) for n in found["tokens"][0]["neighbors"]] == [("queen", 2), ("mat", 4)]
     for words in (["neighbors", broken, "king"], ["similarity", broken, "king", "mat"]):
         assert "Excluded, because they contain NaN or infinity: nan, far." in whatwhere(*words).out

@@ -9,7 +9,7 @@ import typer
 
 from whatwhere.atomic import write_atomic
 from whatwhere.cli.app import AsJson, app, exit_on_error
-from whatwhere.cli.neighbors import Model, Pickles, Which
+from whatwhere.cli.neighbors import Model, NamedRow, Pickles, Which
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, progress
@@ -25,19 +25,6 @@ if TYPE_CHECKING:
 MOST = 50_000
 """Tokens by default for t-SNE and UMAP: more take many minutes."""
 _SUFFIXES = (".svg", ".tsv", ".json")
-
-
-@dataclass(frozen=True)
-class NamedRow:
-    """A row of a table, by its token.
-
-    Args:
-        token: its text, or #id.
-        id: of the token.
-    """
-
-    token: str
-    id: int
 
 
 @dataclass(frozen=True)

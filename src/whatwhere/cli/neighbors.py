@@ -2,15 +2,20 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from whatwhere.cli.app import AsJson, app, exit_on_error
 from whatwhere.errors import SettingError, TextError
 from whatwhere.escape import visible
-from whatwhere.report.terminal import new_console, new_table, progress
+from whatwhere.records import to_json
+from whatwhere.report.section import Table as ReportTable
+from whatwhere.report.terminal import new_console, print_table, progress
+from whatwhere.report.text import count, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +33,128 @@ Which = Annotated[str, typer.Option(help="Table: input, output (lm_head), or the
 Pickles = Annotated[
     bool, typer.Option("--allow-pickle", help="Read pickles too, which can run code: only if you trust the author.")
 ]
+
+
+@dataclass(frozen=True)
+class NamedRow:
+    """A row of a table, by its token.
+
+    Args:
+        token: its text, or #id.
+        id: of the token.
+    """
+
+    token: str
+    id: int
+
+
+@dataclass(frozen=True)
+class Neighbor(NamedRow):
+    """A row that was found by its score."""
+
+    score: float
+
+
+@dataclass(frozen=True)
+class TokenNeighbors(NamedRow):
+    """A token and its nearest rows, the nearest first."""
+
+    neighbors: Sequence[Neighbor]
+
+
+@dataclass(frozen=True)
+class SearchedTable:
+    """The table that was searched.
+
+    Args:
+        path: of the checkpoint.
+        table: name of the tensor.
+        rows, dim: its shape.
+        dtype: the stored type.
+        not_finite: rows that are excluded, for they hold NaN or infinity.
+        centered: whether the mean row was subtracted first.
+    """
+
+    path: str
+    table: str
+    rows: int
+    dim: int
+    dtype: str
+    not_finite: Sequence[NamedRow]
+    centered: bool
+
+
+@dataclass(frozen=True)
+class Neighbors(SearchedTable):
+    """What `neighbors --json` prints."""
+
+    metric: str
+    tokens: Sequence[TokenNeighbors]
+
+
+@dataclass(frozen=True)
+class AnalogyAnswers(SearchedTable):
+    """What `analogy --json` prints: a, b and c, and the best answers without these three and among all rows."""
+
+    rule: str
+    question: Sequence[NamedRow]
+    without_inputs: Sequence[Neighbor]
+    with_inputs: Sequence[Neighbor]
+
+
+@dataclass(frozen=True)
+class TokenSimilarity(SearchedTable):
+    """What `similarity --json` prints of two tokens."""
+
+    tokens: Sequence[NamedRow]
+    cosine: float
+
+
+@dataclass(frozen=True)
+class RatedPairs(SearchedTable):
+    """What `similarity --benchmark --json` prints of rated pairs.
+
+    Args:
+        benchmark: the file.
+        pairs: in the file.
+        scored: pairs whose words are both in the vocabulary.
+        spearman, pearson: correlation of cosine and rating; None where it is not defined.
+    """
+
+    benchmark: str
+    pairs: int
+    scored: int
+    spearman: float | None
+    pearson: float | None
+
+
+@dataclass(frozen=True)
+class SectionAccuracy:
+    """Answers to the questions of a section.
+
+    Args:
+        name: of the section.
+        questions: in the file.
+        scored: questions whose words are all in the vocabulary.
+        correct: of those scored.
+        accuracy: correct / scored; None where none is scored.
+    """
+
+    name: str
+    questions: int
+    scored: int
+    correct: int
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class AnalogyAccuracy(SearchedTable):
+    """What `similarity --benchmark --json` prints of analogies, section by section."""
+
+    benchmark: str
+    rule: str
+    sections: Sequence[SectionAccuracy]
+    total: SectionAccuracy
 
 
 @app.command()
@@ -54,17 +181,19 @@ def neighbors(
         show("searching")
         search = Search(matrix.weight, cast("Metric", metric), centered)
         near = search.nearest(matrix.weight[rows], k, [[row] for row in rows])
-    listed = [_neighbors_of(near, n, matrix) for n in range(len(rows))]
+    listed = [
+        TokenNeighbors(token.token, token.id, _neighbors_of(near, n, matrix))
+        for n, token in enumerate(_named(matrix, rows))
+    ]
+    found = Neighbors(**vars(_searched(path, matrix, centered)), metric=metric, tokens=listed)
     if as_json:
-        facts = _facts(path, matrix) | {"metric": metric, "centered": centered}
-        given = zip(_named(matrix, rows), listed, strict=True)
-        print(json.dumps(facts | {"tokens": [token | {"neighbors": answers} for token, answers in given]}))
+        print(json.dumps(to_json(found, digits=None)))
         return
     console = new_console()
-    for n, (token, answers) in enumerate(zip(_named(matrix, rows), listed, strict=True)):
-        console.print(f"{'' if n == 0 else chr(10)}{visible(token['token'])} (#{token['id']})", soft_wrap=True)
-        _print_columns(console, [metric], [answers])
-    _print_excluded(console, matrix)
+    for n, token in enumerate(found.tokens):
+        console.print(f"{'' if n == 0 else chr(10)}{visible(token.token)} (#{token.id})", soft_wrap=True)
+        _print_columns(console, [metric], [token.neighbors])
+    _print_excluded(console, found)
 
 
 @app.command()
@@ -98,17 +227,21 @@ def analogy(
         show("searching")
         one, other, third = rows
         answer = complete(matrix.weight, one, other, third, k, rule=cast("Rule", rule), centered=centered)
-    without, within = (_neighbors_of(near, 0, matrix) for near in (answer.without_inputs, answer.with_inputs))
+    found = AnalogyAnswers(
+        **vars(_searched(path, matrix, centered)),
+        rule=rule,
+        question=_named(matrix, rows),
+        without_inputs=_neighbors_of(answer.without_inputs, 0, matrix),
+        with_inputs=_neighbors_of(answer.with_inputs, 0, matrix),
+    )
     if as_json:
-        facts = _facts(path, matrix) | {"rule": rule, "centered": centered}
-        answers = {"without_inputs": without, "with_inputs": within}
-        print(json.dumps(facts | {"question": _named(matrix, rows)} | answers))
+        print(json.dumps(to_json(found, digits=None)))
         return
     console = new_console()
-    names = [visible(token["token"]) for token in _named(matrix, rows)]
+    names = [visible(token.token) for token in found.question]
     console.print(f"{names[0]} is to {names[1]} as {names[2]} is to", soft_wrap=True)
-    _print_columns(console, ["without the three words", "all rows"], [without, within])
-    _print_excluded(console, matrix)
+    _print_columns(console, ["without the three words", "all rows"], [found.without_inputs, found.with_inputs])
+    _print_excluded(console, found)
 
 
 @app.command()
@@ -140,22 +273,19 @@ def similarity(
         checkpoint, matrix = _read(path, table, allow_pickle)
         show("comparing")
         search = Search(matrix.weight, "cosine", centered)
-        facts = _facts(path, matrix) | {"centered": centered}
         if benchmark is not None:
-            facts |= {"benchmark": str(benchmark)} | _scored(search, matrix, benchmark, rule)
+            found: AnalogyAccuracy | RatedPairs | TokenSimilarity
+            found = _scored(search, matrix, benchmark, rule, _searched(path, matrix, centered))
         else:
             rows = _rows(checkpoint, matrix, tokens or ())
-            facts |= {"tokens": _named(matrix, rows), "cosine": _cosine(search, *rows)}
+            named, cosine = _named(matrix, rows), _cosine(search, *rows)
+            found = TokenSimilarity(**vars(_searched(path, matrix, centered)), tokens=named, cosine=cosine)
     if as_json:
-        print(json.dumps(facts))
+        print(json.dumps(to_json(found, digits=None)))
         return
     console = new_console()
-    if benchmark is None:
-        one, other = (visible(token["token"]) for token in facts["tokens"])
-        console.print(f"cosine of {one} and {other}: {facts['cosine']:.4f}", soft_wrap=True)
-    else:
-        _print_score(console, facts)
-    _print_excluded(console, matrix)
+    _print_similarity(console, found)
+    _print_excluded(console, found)
 
 
 def _read(path: Path, which: str, allow_pickle: bool) -> "tuple[Checkpoint, Table]":
@@ -172,21 +302,28 @@ def _rows(checkpoint: "Checkpoint", matrix: "Table", tokens: Sequence[str]) -> l
     return [matrix.row(find_token(checkpoint, text, matrix.rows)) for text in tokens]
 
 
-def _facts(path: Path, matrix: "Table") -> dict[str, Any]:
+def _searched(path: Path, matrix: "Table", centered: bool) -> SearchedTable:
     from whatwhere.models.checkpoint.lookup import word_of
 
-    left_out = [{"token": word_of(matrix.words, n), "id": n} for n in matrix.broken.tolist()]
-    shape = {"rows": matrix.rows, "dim": matrix.weight.shape[1], "dtype": matrix.dtype}
-    return {"path": str(path), "table": matrix.name} | shape | {"left_out": left_out}
+    return SearchedTable(
+        path=str(path),
+        table=matrix.name,
+        rows=matrix.rows,
+        dim=matrix.weight.shape[1],
+        dtype=matrix.dtype,
+        not_finite=[NamedRow(word_of(matrix.words, n), n) for n in matrix.broken.tolist()],
+        centered=centered,
+    )
 
 
-def _named(matrix: "Table", rows: Sequence[int]) -> list[dict[str, Any]]:
-    return [{"token": matrix.word(row), "id": int(matrix.ids[row])} for row in rows]
+def _named(matrix: "Table", rows: Sequence[int]) -> list[NamedRow]:
+    return [NamedRow(matrix.word(row), int(matrix.ids[row])) for row in rows]
 
 
-def _neighbors_of(near: "Nearest", query: int, matrix: "Table") -> list[dict[str, Any]]:
+def _neighbors_of(near: "Nearest", query: int, matrix: "Table") -> list[Neighbor]:
     named = _named(matrix, near.ids[query].tolist())
-    return [token | {"score": score} for token, score in zip(named, near.scores[query].tolist(), strict=True)]
+    scores = near.scores[query].tolist()
+    return [Neighbor(row.token, row.id, score) for row, score in zip(named, scores, strict=True)]
 
 
 def _cosine(search: "Search", a: int, b: int) -> float:
@@ -196,7 +333,9 @@ def _cosine(search: "Search", a: int, b: int) -> float:
     return float(movement(one, other).cosine[0])
 
 
-def _scored(search: "Search", matrix: "Table", file: Path, rule: str) -> dict[str, Any]:
+def _scored(
+    search: "Search", matrix: "Table", file: Path, rule: str, searched: SearchedTable
+) -> AnalogyAccuracy | RatedPairs:
     from whatwhere.analysis.word_benchmarks import is_analogies, score_analogies, score_similarity
 
     if not matrix.words:
@@ -206,64 +345,53 @@ def _scored(search: "Search", matrix: "Table", file: Path, rule: str) -> dict[st
         )
     try:
         if not is_analogies(file):
-            pairs = score_similarity(search, matrix.plain_words(), file)
-            return {"kind": "pairs", "asked": pairs.pairs} | {
-                name: getattr(pairs, name) for name in ("scored", "spearman", "pearson")
-            }
+            found = score_similarity(search, matrix.plain_words(), file)
+            return RatedPairs(**vars(searched), benchmark=str(file), **vars(found))
         score = score_analogies(search, matrix.plain_words(), file, cast("Rule", rule))
     except OSError as problem:
         raise TextError(f"{file} cannot be read: {problem.strerror}.\nPass a text file.") from None
-    parts = [
-        {
-            "name": part.name,
-            "asked": part.questions,
-            "scored": part.scored,
-            "right": part.correct,
-            "accuracy": part.accuracy,
-        }
-        for part in (*score.sections, score.total)
-    ]
-    return {"kind": "analogies", "rule": rule, "sections": parts[:-1], "total": parts[-1]}
+    *sections, total = (
+        SectionAccuracy(**vars(part), accuracy=part.accuracy) for part in (*score.sections, score.total)
+    )
+    return AnalogyAccuracy(**vars(searched), benchmark=str(file), rule=rule, sections=sections, total=total)
 
 
-def _print_columns(console: "Console", heads: Sequence[str], lists: Sequence[Sequence[dict[str, Any]]]) -> None:
+def _print_columns(console: "Console", heads: Sequence[str], lists: Sequence[Sequence[Neighbor]]) -> None:
     """Print lists of neighbors side by side."""
-    table = new_table()
-    for head in heads:
-        table.add_column(head)
-        table.add_column("id", justify="right")
-        table.add_column("score", justify="right")
-    for n in range(max(map(len, lists))):
-        cells: list[str] = []
-        for answers in lists:
-            one = answers[n] if n < len(answers) else None
-            cells += ["", "", ""] if one is None else [visible(one["token"]), str(one["id"]), f"{one['score']:.4f}"]
-        table.add_row(*cells)
-    console.print(table)
+    columns = [name for head in heads for name in (head, "id", "score")]
+    numeric = [n for n in range(len(columns)) if n % 3]
+    rows = []
+    for answers in zip_longest(*lists):
+        cells = (["", "", ""] if one is None else [one.token, str(one.id), f"{one.score:.4f}"] for one in answers)
+        rows.append([cell for three in cells for cell in three])
+    print_table(ReportTable("", columns, rows, numeric, shorten="never"), console)
 
 
-def _print_score(console: "Console", facts: dict[str, Any]) -> None:
-    if facts["kind"] == "pairs":
-        numbers = ["-" if facts[name] is None else f"{facts[name]:.4f}" for name in ("spearman", "pearson")]
-        console.print(f"{facts['scored']:,} of {facts['asked']:,} pairs are in the vocabulary.")
-        console.print(f"Correlation of cosine and rating: Spearman {numbers[0]}, Pearson {numbers[1]}.")
+def _print_similarity(console: "Console", found: AnalogyAccuracy | RatedPairs | TokenSimilarity) -> None:
+    match found:
+        case TokenSimilarity():
+            one, other = (visible(token.token) for token in found.tokens)
+            console.print(f"cosine of {one} and {other}: {found.cosine:.4f}", soft_wrap=True)
+        case RatedPairs():
+            spearman, pearson = ("-" if n is None else f"{n:.4f}" for n in (found.spearman, found.pearson))
+            console.print(f"{found.scored:,} of {count(found.pairs, 'pair')} are in the vocabulary.")
+            console.print(f"Correlation of cosine and rating: Spearman {spearman}, Pearson {pearson}.")
+        case AnalogyAccuracy():
+            columns = ("section", "questions", "not in vocabulary", "scored", "correct", "accuracy")
+            rows = [
+                [
+                    part.name,
+                    *(f"{n:,}" for n in (part.questions, part.questions - part.scored, part.scored, part.correct)),
+                    "-" if part.accuracy is None else percent(part.accuracy),
+                ]
+                for part in (*found.sections, found.total)
+            ]
+            print_table(ReportTable("", columns, rows, range(1, 6), shorten="never"), console)
+
+
+def _print_excluded(console: "Console", found: SearchedTable) -> None:
+    if not found.not_finite:
         return
-    table = new_table("section")
-    for head in ("questions", "not in vocabulary", "scored", "correct", "accuracy"):
-        table.add_column(head, justify="right")
-    for part in (*facts["sections"], facts["total"]):
-        missing = part["asked"] - part["scored"]
-        share = "-" if part["accuracy"] is None else f"{100 * part['accuracy']:.1f} %"
-        numbers = [f"{n:,}" for n in (part["asked"], missing, part["scored"], part["right"])]
-        table.add_row(visible(part["name"]), *numbers, share)
-    console.print(table)
-
-
-def _print_excluded(console: "Console", matrix: "Table") -> None:
-    if not len(matrix.broken):
-        return
-    from whatwhere.models.checkpoint.lookup import word_of
-
-    some = ", ".join(visible(word_of(matrix.words, n)) for n in matrix.broken[:5].tolist())
-    more = f" and {len(matrix.broken) - 5:,} more" if len(matrix.broken) > 5 else ""
+    some = ", ".join(visible(row.token) for row in found.not_finite[:5])
+    more = f" and {len(found.not_finite) - 5:,} more" if len(found.not_finite) > 5 else ""
     console.print(f"\nExcluded, because they contain NaN or infinity: {some}{more}.", soft_wrap=True)
