@@ -268,7 +268,7 @@ WRONG = {
     "neighbors v.vec king --table other": "has no tensor 'other'",
     "neighbors v.vec king --table readout": "has no output projection",
     "neighbors one.npz king --table one": "a table has (rows, dim)",
-    "neighbors t.npy king": "names no tokens",
+    "neighbors t.npy king": "has no tokens as text",
     "neighbors nan.npy #0": "every row",
     "neighbors complex.npy #0": "complex",
     "neighbors empty.npy #0": "is empty",

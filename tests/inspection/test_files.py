@@ -130,7 +130,7 @@ def test_a_configuration_that_contradicts_itself(tmp_path: Path) -> None:
     config |= {"num_attention_heads": 4, "num_key_value_heads": 3}
     (tmp_path / "config.json").write_text(json.dumps(config))
     found = inspect(tmp_path)
-    why = "the configuration is not understood: 4 heads of queries cannot share 3 heads of keys evenly"
+    why = "the configuration is not understood: 4 query heads cannot share 3 key heads evenly"
     assert found.rotary.missing == why
     assert found.norms.percentiles
 

@@ -1,4 +1,4 @@
-"""Number of parameters of a model's input layer, from its configuration or from the built layer."""
+"""Number of parameters of an input layer, from a configuration or from the layer itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ _SIZES = ("vocab_size", "dim", "max_length", "segments", "tied")
 
 @dataclass(frozen=True)
 class InputParameters:
-    """Parameters of an input layer, by what they are for.
+    """Numbers of parameters of the tables of an input layer.
 
     Args:
         tokens: of the token table, vocab_size x dim.
-        positions: of a learned table of positions, with its rows before position 0.
+        positions: of a learned position table, including rows before position 0.
         segments: of a table of segments (token types), as in BERT.
-        output_projection: of a weight of its own for the logits; 0 where it is the token table.
+        output_projection: of a separate output projection; 0 if it is tied to the token table.
 
     Examples:
         >>> InputParameters(tokens=1000, positions=24).total
@@ -37,27 +37,27 @@ class InputParameters:
 
     @property
     def total(self) -> int:
-        """The sum."""
+        """The sum of all four."""
         return self.tokens + self.positions + self.segments + self.output_projection
 
 
 def parameters(config_or_layer: "Config | nn.Module", *, part: str | None = None) -> InputParameters:
-    """Count the parameters of an input layer: the tables whose rows are added, and an output projection of its own.
+    """Count the parameters of an input layer: the tables whose rows are added, and a separate output projection.
 
-    Not counted are rotary positions and ALiBi, which have none, tables of biases at the scores (T5, DeBERTa), which
-    belong to attention, and what `notes` of a Description names, such as norms and projections.
+    Rotary positions and ALiBi have no parameters. Not counted are bias tables (T5, DeBERTa), which belong to attention,
+    and the parts in `notes` of a Description, such as norms and projections.
 
     Args:
-        config_or_layer: a configuration of Hugging Face, as `from_huggingface` takes it; a dictionary without a
-            `model_type`, of vocab_size and dim, and optionally max_length (rows of learned positions), segments (rows)
-            and tied (False for an output projection of its own); or an InputLayer, TokenEmbedding or Where.
+        config_or_layer: a Hugging Face configuration, as in `from_huggingface`; a dictionary without `model_type`, of
+            vocab_size and dim, and optionally max_length (rows of learned positions), segments (rows) and tied (False
+            for a separate output projection); or an InputLayer, TokenEmbedding or Where.
         part: `decoder` or `encoder` of a configuration that has both; None is the decoder.
 
     Returns:
-        The numbers.
+        The number of parameters of each table.
 
     Raises:
-        SettingError, ShapeError, CheckpointError: the configuration cannot be read, or the layer is no input layer.
+        SettingError, ShapeError, CheckpointError: the configuration cannot be read, or the layer is not an input layer.
 
     Examples:
         >>> gpt2 = parameters({"vocab_size": 50_257, "dim": 768, "max_length": 1024})

@@ -3,9 +3,9 @@
     interleaved     a pair is features (2i, 2i + 1)               the paper, GPT-J, Meta's Llama files
     half            a pair is features (i, i + rotary_dim/2)      Hugging Face (rotate_half), GPT-NeoX
 
-A checkpoint does not record the layout it was trained in, and code for the other one runs without an error, on wrong
-numbers. Permuting the output rows of the query and key projections converts a model: scores do not change, because
-queries and keys are permuted alike. Values and the output projection are not touched.
+A checkpoint does not record its layout, and code for the other one computes wrong scores without an error. Permuting
+the output rows of the query and key projections converts a model: scores do not change, because queries and keys are
+permuted alike. Value and output projections are not affected.
 """
 
 from typing import Literal
@@ -27,14 +27,14 @@ def to_interleaved(
     Args:
         weight: of a query or key projection, (out, in); its bias or the weight of a norm over queries or keys,
             (out,); or activations, (..., heads, tokens, head_dim).
-        num_heads: heads of this tensor: for keys with grouped heads the number of key heads, for a norm of one head 1.
-        rotary_dim: number of rotated features, the first of each head; only they move. None is all.
+        num_heads: heads of this tensor: the number of key heads for keys with grouped heads, 1 for a norm of one head.
+        rotary_dim: number of rotated features, the first of each head; only these move. None is all.
 
     Returns:
         A new tensor of the same shape.
 
     Raises:
-        ShapeError: the tensor does not divide into heads of this number and size.
+        ShapeError: the tensor does not divide into this number of heads, or a head has fewer features.
 
     Examples:
         >>> import torch
@@ -54,7 +54,7 @@ def to_half(weight: Float[Tensor, "*shape"], num_heads: int, rotary_dim: int | N
         A new tensor of the same shape.
 
     Raises:
-        ShapeError: the tensor does not divide into heads of this number and size.
+        ShapeError: the tensor does not divide into this number of heads, or a head has fewer features.
 
     Examples:
         >>> import torch
@@ -67,10 +67,10 @@ def to_half(weight: Float[Tensor, "*shape"], num_heads: int, rotary_dim: int | N
 def which(
     weight: Float[Tensor, "*shape"], other: Float[Tensor, "*shape"], num_heads: int, rotary_dim: int | None = None
 ) -> Layout | Literal["same"]:
-    """Return the layout of a weight by comparison with the same weight in another file.
+    """Determine the layout of a weight by comparing it with the same weight in another file.
 
     Args:
-        weight: the weight whose layout is wanted.
+        weight: whose layout is to be determined.
         other: the same weight of the same model, perhaps permuted.
         num_heads, rotary_dim: as for `to_interleaved`.
 
@@ -80,7 +80,7 @@ def which(
 
     Raises:
         CheckpointError: neither is a permutation of the other.
-        SettingError: both answers are possible, as with four rotated features.
+        SettingError: both layouts are possible, as with four rotated features.
         ShapeError: the two have different shapes, or do not divide into heads.
 
     Examples:
@@ -91,7 +91,7 @@ def which(
     """
     if weight.shape != other.shape:
         raise ShapeError(
-            f"two files of one weight have one shape, but these have {tuple(weight.shape)} and {tuple(other.shape)}."
+            f"a weight has the same shape in both files, but these have {tuple(weight.shape)} and {tuple(other.shape)}."
         )
     if weight.equal(other):
         return "same"
@@ -107,7 +107,7 @@ def which(
     raise CheckpointError(
         f"the two weights are not the same: with num_heads={num_heads} and rotary_dim={rotary_dim} neither layout of "
         "one equals the other.\nFor keys with grouped heads pass the number of key heads; where only part of a head is "
-        "rotated, pass rotary_dim. Both must have one dtype."
+        "rotated, pass rotary_dim. Both must have the same dtype."
     )
 
 

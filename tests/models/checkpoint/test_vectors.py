@@ -107,7 +107,7 @@ def test_numbers_that_are_none(tmp_path: Path) -> None:
         (b"8 4\n" + lines(WORDS), "claims 8 vectors, but 7 lines follow"),
         (b"6 4\n" + lines(WORDS), "claims 6 vectors, but 7 lines follow"),
         (b"7 4\n" + lines(WORDS).replace(b"cat -1.0", b"cat"), "line 3: it has 3 numbers, and others 4"),
-        (b"7 4\n" + lines(WORDS).replace(b"cat -1.0", b"cat x"), "line 3: 'x000' is no number"),
+        (b"7 4\n" + lines(WORDS).replace(b"cat -1.0", b"cat x"), "line 3: 'x000' is not a number"),
         (b"7 4\n" + lines(WORDS).replace(b"cat -1.0", b"cat" * 30_000 + b" 1"), "line 3: it is too long"),
         (b"7 4\n" + lines(WORDS).replace(b"\nsat", b"\n\nsat"), "claims 7 vectors, but 8 lines follow"),
         (lines(WORDS) + b"a 1\n" * 200 + b"b 2 3 4 5\n", "its format is not known"),
@@ -190,5 +190,5 @@ def test_labels_with_a_byte_order_mark(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [b"1_0", b"1_000.5", b"1e1_0", b"0x10"])
 def test_numbers_that_only_python_accepts_are_refused(number: bytes, tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"2 2\ncat 1 2\nsat 3 " + number + b"\n")
-    with pytest.raises(ww.errors.CheckpointError, match=rf"line 3: '{number.decode()}' is no number"):
+    with pytest.raises(ww.errors.CheckpointError, match=rf"line 3: '{number.decode()}' is not a number"):
         Checkpoint.open(path).array("vectors")

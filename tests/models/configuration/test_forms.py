@@ -338,7 +338,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
                                    "short_mscale": 1.1, "long_mscale": 1.2, "original_max_position_embeddings": 8}),
         "LongRoPE has one magnitude for both",
     ),
-    "one magnitude of DeepSeek's two": (of("llama", rope_scaling={**ROPE, "mscale": 1.0}), "takes both or none"),
+    "one magnitude of DeepSeek's two": (of("llama", rope_scaling={**ROPE, "mscale": 1.0}), "needs both or none"),
     "a step of the queries": (
         of("ministral3", rope_parameters={**ROPE, "llama_4_scaling_beta": 0.1}), "no scheme that multiplies queries",
     ),

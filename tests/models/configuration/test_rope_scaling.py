@@ -102,7 +102,7 @@ def test_there_and_back(case: str) -> None:
 
 
 def test_a_scaling_that_hugging_face_does_not_have() -> None:
-    with pytest.raises(ww.errors.SettingError, match=r"no rope_type that means rotary-mine\(factor=2\.0\)"):
+    with pytest.raises(ww.errors.SettingError, match=r"no rope_type for rotary-mine\(factor=2\.0\)"):
         write_scaling(ScalingPlan("rotary-mine", {"factor": 2.0}))
 
 

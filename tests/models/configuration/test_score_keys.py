@@ -121,7 +121,7 @@ def test_mpnet(tokens: int) -> None:
     assert torch.equal(where.score(ww.positions(tokens)), encoder.compute_position_bias(torch.zeros(1, tokens, 1)))
     assert where.scale is None
     assert description.scale == 16**-0.5
-    with pytest.raises(ww.errors.SettingError, match="takes 32 buckets, whatever the key says"):
+    with pytest.raises(ww.errors.SettingError, match="does not read the key, and uses 32 buckets"):
         ww.from_huggingface({**config.to_dict(), "relative_attention_num_buckets": 64})
 
 

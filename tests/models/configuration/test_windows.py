@@ -94,7 +94,8 @@ def test_layers_with_windows_are_built_knowingly() -> None:
     assert "sliding_window" in description.used
     assert "2 of 2 layers have windows" in description.notes[-1]
     with pytest.raises(
-        ww.errors.SettingError, match=r"2 of 2 layers of this 'mistral' .*within 3 [^\n]*\n.*ignore_windows=True"
+        ww.errors.SettingError,
+        match=r"2 of 2 layers of this 'mistral' .*windows of 3 tokens [^\n]*\n.*ignore_windows=True",
     ):
         description.wheres()
     where = description.wheres(ignore_windows=True)[0]

@@ -59,7 +59,7 @@ def test_wider_numbers_come_first_so_that_all_are_aligned(tmp_path: Path) -> Non
 def test_a_part_of_another_size_than_declared_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="has 2 bytes rather than 3"):
         write_safetensors(tmp_path / "out", [Part("a", "uint8", (3,), lambda: [b"12"])], {})
-    with pytest.raises(CheckpointError, match="two tensors of one name"):
+    with pytest.raises(CheckpointError, match="two tensors with the same name"):
         write_safetensors(tmp_path / "out", [Part("a", "uint8", (1,), lambda: [b"1"])] * 2, {})
     with pytest.raises(CheckpointError, match="Q4_0, which safetensors cannot store"):
         write_safetensors(tmp_path / "out", [Part("a", "Q4_0", (32,), list)], {})
@@ -179,9 +179,9 @@ def test_what_is_there_stays_unless_forced(save: Save, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "diary.txt").write_text("dear")
-    with pytest.raises(CheckpointError, match="is no folder of a model, and --force replaces nothing else"):
+    with pytest.raises(CheckpointError, match="is not the folder of a model, and --force replaces nothing else"):
         resize_checkpoint(folder, mine, vocab_size=40, force=True)
-    with pytest.raises(CheckpointError, match="is no folder, so new cannot be written there"):
+    with pytest.raises(CheckpointError, match="is not a folder, so new cannot be written there"):
         resize_checkpoint(folder, tmp_path / "not" / "new", vocab_size=40)
     assert (mine / "diary.txt").read_text() == "dear"
     assert not [name for name in names(tmp_path) if name.startswith(".")]

@@ -27,23 +27,24 @@ def read(
 def read(
     source: Config, *, part: str | None = None, like: str | None = None, allow_pickle: bool = False
 ) -> Checkpoint | Description:
-    """Read a model: its files where there are any, else the tokens and positions of its configuration.
+    """Read a model from its files, or its tokens and positions from its configuration alone.
 
-    Neither imports PyTorch: of files only headers are read, and a Description builds nothing until it is asked to.
+    PyTorch is not imported: only the headers of files are read, and a Description allocates no tables.
 
     Args:
-        source: a Hugging Face configuration, as a dictionary or an object; or the path of a file or folder, of any
-            format that Checkpoint reads.
+        source: the path of a file or folder, of any format that Checkpoint reads; or a Hugging Face configuration, as
+            a dictionary or an object.
         part, like: of the configuration, as in `from_huggingface`.
         allow_pickle: read pickles of PyTorch too. Pass True only where you trust the author.
 
     Returns:
-        A Description of a configuration, or of a folder with nothing else. A Checkpoint of anything with tensors, whose
-        headers have been read; its `description` is that of the configuration beside it.
+        A Checkpoint of a path with tensors; its `description` is that of the configuration beside them. A Description
+        of a configuration, or of a folder that has nothing else.
 
     Raises:
-        CheckpointError: the path cannot be read, is of no supported format, or is damaged.
-        SettingError: the configuration is of a model type that is not known, or has a key that is not supported.
+        CheckpointError: the path cannot be read, is damaged, or its format is not supported; or the model type of a
+            configuration is not known.
+        SettingError: the configuration has a key that is not supported.
 
     Examples:
         >>> read({"model_type": "bloom", "vocab_size": 100, "hidden_size": 32, "n_layer": 2, "n_head": 4}).score[0]
@@ -55,10 +56,10 @@ def read(
 
 
 def _has_tensors(path: Path) -> bool:
-    """Return whether a path has more than a configuration; a missing path is treated as one."""
+    """Return whether a path is more than a configuration; a missing path counts as a configuration."""
     try:
         if path.is_dir():
             return holds_weights(path) or not (path / "config.json").exists()
         return path.is_file() and (path.suffix != ".json" or path.name == RESULTS or path.name.endswith(INDEX))
-    except OSError:  # opening it as a checkpoint raises the reason
+    except OSError:  # opening it as a checkpoint raises an error with the reason
         return True

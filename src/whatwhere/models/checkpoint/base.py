@@ -1,4 +1,4 @@
-"""What every format provides: entries known from headers alone, and a reader of tensors by name and rows."""
+"""Interface of all formats: entries, known from headers alone, and a reader of tensors by name and rows."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Rows = slice | Sequence[int] | np.ndarray | None
-"""Rows that a caller may request; None is all."""
+"""Rows as callers may select them; None is all."""
 
 Chosen = range | np.ndarray
-"""Rows that were checked: a contiguous run, or an array of row numbers."""
+"""Rows after they were checked: a contiguous run, or an array of row numbers."""
 
 MAX_DIMENSIONS = 32
 """NumPy's own limit before version 2."""
@@ -32,8 +32,8 @@ class Entry:
     Args:
         name: in the checkpoint.
         shape: rows first.
-        dtype: the stored type, as torch names it, or GGUF where it is quantized.
-        bytes: its size in the file; 0 where the file is text.
+        dtype: the stored type, by its name in torch; in GGUF if it is quantized.
+        bytes: its size in the file; 0 in a text file.
         file: that contains it.
     """
 
@@ -45,7 +45,7 @@ class Entry:
 
 
 class Reader(ABC):
-    """Read tensors by name; names and rows have been checked."""
+    """A reader of tensors by name; names and rows have been checked."""
 
     @abstractmethod
     def array(self, name: str, rows: Chosen | None) -> np.ndarray:
@@ -57,7 +57,7 @@ class Reader(ABC):
         """
 
     def tensor(self, name: str, rows: Chosen | None) -> "Tensor":
-        """Read a tensor as a torch tensor, in the stored type where torch has it.
+        """Read a tensor as a torch tensor, in the stored type if torch has it.
 
         Args:
             name, rows: as in `array`.
@@ -72,14 +72,14 @@ class Contents:
     """The contents of a file or folder, read from its headers.
 
     Args:
-        format: its name.
-        entries: by name, in the file's order.
+        format: name of the format.
+        entries: tensor name -> entry, in the order of the file.
         reader: of the tensors.
-        words: returns the tokens as strings, or None where there are none.
-        config: a configuration with the keys of Hugging Face, or None.
+        words: returns the tokens as strings, or None if there are none.
+        config: the configuration, with the keys of Hugging Face, or None.
         metadata: the rest of the header.
-        tokenizer: the path of a tokenizer.json, or None.
-        token_table: its name, where the format itself states it.
+        tokenizer: path of tokenizer.json, or None.
+        token_table: name of the token table, if the format determines it.
     """
 
     format: str
@@ -93,18 +93,18 @@ class Contents:
 
 
 def checked_rows(entry: Entry, rows: Rows) -> Chosen | None:
-    """Return rows of a tensor as a range or an array of row numbers; None for a scalar.
+    """Check the rows that a caller selects, and return them as a range or an array; None for a scalar.
 
     Args:
         entry: of the tensor.
-        rows: as a caller requests them.
+        rows: as a caller selects them.
 
     Raises:
-        TokenError: they are no integers, or out of range, or the tensor is a scalar.
+        TokenError: they are not integers, or out of range, or the tensor is a scalar.
     """
     if not entry.shape:
         if rows is not None:
-            raise TokenError(f"{quoted(entry.name)} is a single number, which has no rows.\nLeave rows out.")
+            raise TokenError(f"{quoted(entry.name)} is a single number, which has no rows.\nOmit rows.")
         return None
     count = entry.shape[0]
     if rows is None:
@@ -125,11 +125,11 @@ def checked_rows(entry: Entry, rows: Rows) -> Chosen | None:
 
 
 def contiguous_runs(rows: Chosen, max_rows: int | None = None) -> Iterator[tuple[int, int, int]]:
-    """Yield the contiguous runs of some rows: the offset in the result, the first row, and the number of rows.
+    """Yield the contiguous runs of rows: offset in the result, first row, number of rows.
 
     Args:
         rows: to read.
-        max_rows: longer runs are split; None never splits.
+        max_rows: longer runs are split; None splits none.
 
     Examples:
         >>> list(contiguous_runs(np.array([4, 5, 6, 1]), max_rows=2))

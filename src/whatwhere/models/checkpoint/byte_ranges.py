@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _BLOCK = 1 << 20
-"""Bytes that are widened at once, so that reading takes a few MB beyond the returned array."""
+"""Bytes that are widened at once, so that reading needs only a few MB more than the returned array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class ByteRange:
         entry: of the tensor.
         file: that contains it.
         offset: of its first byte.
-        big_endian: the most significant byte comes first.
-        fortran_order: the first dimension is the fastest, as in Fortran.
+        big_endian: whether the most significant byte comes first.
+        fortran_order: whether the first dimension is contiguous, as in Fortran.
     """
 
     entry: Entry
@@ -40,21 +40,21 @@ class ByteRange:
 
     @property
     def stored_type(self) -> StoredType:
-        """How its values are stored."""
+        """The type in which its values are stored."""
         return STORED_TYPES[self.entry.dtype]
 
 
 def checked_size(file: File, name: str, stored_type: StoredType, shape: tuple[int, ...]) -> int:
-    """Return the bytes that a tensor takes; nothing is allocated.
+    """Compute the size of a tensor in bytes, without allocating it.
 
     Args:
         file: for messages.
         name: of the tensor, for messages.
         stored_type: of its values.
-        shape: which is not trusted.
+        shape: not trusted.
 
     Raises:
-        CheckpointError: no memory holds such a shape, or its rows are no multiple of the type's blocks.
+        CheckpointError: the shape is larger than any memory, or its rows are no multiple of the type's blocks.
     """
     # A zero among the dimensions must not hide an overflow: NumPy multiplies the others.
     if len(shape) > MAX_DIMENSIONS or prod(n for n in shape if n) * 16 >= 2**63:
@@ -73,7 +73,7 @@ def checked_size(file: File, name: str, stored_type: StoredType, shape: tuple[in
 
 
 def check_disjoint(file: File, ranges: Iterable[ByteRange]) -> None:
-    """Check that no two tensors share bytes.
+    """Raise CheckpointError if two tensors overlap in the file.
 
     Args:
         file: for messages.
@@ -95,7 +95,7 @@ def check_disjoint(file: File, ranges: Iterable[ByteRange]) -> None:
 
 @final
 class ByteRangeReader(Reader):
-    """Read rows of tensors, and nothing else of the file.
+    """A reader of tensors that reads only the requested rows.
 
     Args:
         ranges: by name.
@@ -112,7 +112,7 @@ class ByteRangeReader(Reader):
             rows: to read; None for a scalar.
 
         Raises:
-            CheckpointError: its type is not read, or the file has changed since it was opened.
+            CheckpointError: its type is not supported, or the file has changed since it was opened.
         """
         source = self._ranges[name]
         stored_type = source.stored_type
@@ -175,7 +175,7 @@ class ByteRangeReader(Reader):
 
 
 def allocate(source: ByteRange, shape: tuple[int, ...], dtype: str | np.dtype) -> np.ndarray:
-    """Return an uninitialized array for a tensor, whose size has been checked against the file.
+    """Return an uninitialized array for a tensor, whose size was checked against that of the file.
 
     Args:
         source: of the tensor, for the message.

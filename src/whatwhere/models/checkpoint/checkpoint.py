@@ -1,4 +1,4 @@
-"""One checkpoint of any format: its format detected from the first bytes, its headers read, its tensors on request."""
+"""Checkpoints of any format: the format is detected, headers are read on opening, tensors on request."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Layout = Literal["interleaved", "half"]
 LAYOUTS: tuple[Layout, ...] = ("interleaved", "half")
 LAYOUT_KEY = "whatwhere.rotary_layout"
-"""Key of a header's metadata: the layout of rotary pairs, where it is not that of the model type."""
+"""Key of a header's metadata: the layout of rotary pairs, if it is not that of the model type."""
 
 _COMPARED_ROWS = 256
 _PICKLE_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
@@ -52,23 +52,22 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 @final
 class Checkpoint:
-    """A file or folder of a model, of any format: headers are read on opening, tensors on request.
+    """A model in a file or folder of any format: headers are read on opening, tensors on request.
 
-    Reading a tensor takes the memory of the returned array, and a few MB where it is widened; reading rows takes that
-    of the rows. Text and compressed files are scanned once as a whole. Nothing here imports torch but `tensor`
-    and pickles. No file is trusted: lengths, offsets and shapes are compared with its size before
-    anything is allocated, and what does not fit is a CheckpointError.
+    Reading takes the memory of the returned rows, and a few MB to widen them; text and compressed files are scanned as
+    a whole once. Only `tensor` and pickles import torch. Files are not trusted: lengths, offsets and shapes are
+    compared with the size of the file before anything is allocated, and raise CheckpointError if they do not fit.
 
     Supported are safetensors (one file, or shards with their index), Hugging Face folders, GGUF, word2vec (text and
     binary), GloVe, fastText .vec, .npy and .npz, the TSV pair of the Embedding Projector, folders of
     `whatwhere compare`, and pickles of PyTorch where `allow_pickle` is True.
 
     Attributes:
-        path: as it was given.
+        path: of the file or folder.
         format: "safetensors", "folder", "gguf", "word2vec", "word2vec-binary", "glove", "fasttext", "npy", "npz",
             "projector", "results" or "pickle".
-        config: the configuration with the keys of Hugging Face, or None.
-        metadata: the other contents of the header: the metadata of safetensors, the keys of GGUF, results.json.
+        config: the configuration, with the keys of Hugging Face, or None.
+        metadata: the rest of the header: metadata of safetensors, keys of GGUF, results.json of a comparison.
         tensors: name -> Entry(name, shape, dtype, bytes, file).
 
     Examples:
@@ -96,13 +95,16 @@ class Checkpoint:
 
         Args:
             path: of a file or folder.
-            allow_pickle: read pickles too, through torch.load(weights_only=True, mmap=True). Pass True only where you
-                trust the author.
-            part, like: for `description`, as `from_huggingface` takes them.
+            allow_pickle: read pickles too, by torch.load(weights_only=True, mmap=True). Pass True only if you trust the
+                author.
+            part, like: of the `description`, as in `from_huggingface`.
+
+        Returns:
+            The checkpoint; no tensor has been read.
 
         Raises:
-            CheckpointError: it cannot be read, is of no supported format, is damaged, or is a pickle that was not
-                allowed.
+            CheckpointError: it cannot be read, is damaged, or its format is not supported; or it is a pickle, and
+                `allow_pickle` is not set.
         """
         try:
             contents = _open_contents(path, allow_pickle)
@@ -115,36 +117,41 @@ class Checkpoint:
     def array(self, name: str, rows: Rows = None) -> np.ndarray:
         """Read a tensor, or some of its rows, as a NumPy array.
 
-        Half precision, bfloat16, float8 and the quantized types of GGUF are returned as float32, which represents each
-        of them exactly; float32, float64 and integers as they are. Scales that are stored in other tensors are not
-        applied.
+        Half precision, bfloat16, float8 and the quantized types of GGUF are widened to float32, which is exact. Other
+        types are kept. Scales that are stored in other tensors are not applied.
 
         Args:
             name: one of `tensors`.
             rows: a slice, or integers in any order; None is all.
 
+        Returns:
+            A new array.
+
         Raises:
             CheckpointError: there is no such tensor, or the file is damaged.
             TokenError: a row is out of range.
-            MissingExtra: the type is read by a package that is not installed.
+            MissingExtra: the type needs a package that is not installed.
         """
         entry = self.entry(name)
         return self._contents.reader.array(name, checked_rows(entry, rows))
 
     def tensor(self, name: str, rows: Rows = None) -> "Tensor":
-        """Read a tensor, or some of its rows, as a torch tensor of the stored type; float32 where torch lacks it.
+        """Read a tensor, or some of its rows, as a torch tensor of the stored type; float32 if torch does not have it.
 
         Args:
             name, rows: as in `array`.
 
+        Returns:
+            A new tensor on the CPU.
+
         Raises:
-            CheckpointError, TokenError, MissingExtra: as `array` does.
+            CheckpointError, TokenError, MissingExtra: as in `array`.
         """
         entry = self.entry(name)
         return self._contents.reader.tensor(name, checked_rows(entry, rows))
 
     def entry(self, name: str) -> Entry:
-        """Return the name, shape and type of a tensor.
+        """Return the name, shape, type and size of a tensor.
 
         Args:
             name: one of `tensors`.
@@ -160,15 +167,15 @@ class Checkpoint:
 
     @cached_property
     def words(self) -> list[str] | None:
-        """The tokens as strings, by id, as their file writes them; None where there is none.
+        """The tokens by id, as the tokenizer's file writes them; None without one.
 
-        There may be fewer than the token table has rows, because vocabularies are padded. An unused id is "".
+        There may be fewer tokens than rows of the token table, because vocabularies are padded. An unused id is "".
         """
         return self._contents.words()
 
     @cached_property
     def tokenizer(self) -> "Tokenizer | None":
-        """The tokenizer of the folder, ready to encode; None where there is no tokenizer.json."""
+        """The tokenizer of the folder; None without a tokenizer.json."""
         path = self._contents.tokenizer
         if path is None:
             return None
@@ -190,7 +197,7 @@ class Checkpoint:
 
     @cached_property
     def names(self) -> Names:
-        """The names of the tables of the input layer, and whether that of the token table had to be guessed."""
+        """The names of the tables of the input layer, and whether that of the token table is a guess."""
         shapes = {name: entry.shape for name, entry in self.tensors.items()}
         table = self._contents.token_table
         names = find_names(shapes, None, table)
@@ -209,12 +216,12 @@ class Checkpoint:
 
     @property
     def output_projection(self) -> str | None:
-        """The name of the output projection (`lm_head`), where it is stored beside the token table."""
+        """The name of the output projection (`lm_head`), if it is stored separately from the token table."""
         return self.names.output_projection
 
     @property
     def position_table(self) -> str | None:
-        """The name of the table of learned positions, or None."""
+        """The name of the learned position table, or None."""
         return self.names.position_table
 
     @property
@@ -226,8 +233,8 @@ class Checkpoint:
     def tied(self) -> bool | None:
         """Whether the output projection is the token table; None if unknown.
 
-        A stored output projection is compared with the table in 256 rows spread over both: two copies of one table, as
-        some writers store them, are tied. Without one the configuration decides.
+        A separate output projection is compared with the table in 256 evenly spaced rows: equal copies, as some
+        libraries write them, are tied. Without one the configuration determines it.
         """
         table, output = self.token_table, self.output_projection
         if table is None:
@@ -236,9 +243,9 @@ class Checkpoint:
 
     @cached_property
     def position_offset(self) -> int | None:
-        """The number of rows of the position table before that of position 0: 2 in OPT, BART and RoBERTa.
+        """The row of position 0 in the position table: 2 in OPT, BART and RoBERTa.
 
-        0 without a table, None for a model type with a table that is not known.
+        0 without a table; None if the model type is not known.
         """
         if self.position_table is None:
             return 0
@@ -248,7 +255,7 @@ class Checkpoint:
 
     @cached_property
     def description(self) -> Description:
-        """The input layer that the configuration describes."""
+        """The tokens and positions that the configuration describes; raises CheckpointError without one."""
         if self.config is None:
             raise CheckpointError(
                 f"{self.path} has no configuration that is known, so its positional encoding is unknown.\n"
@@ -285,7 +292,7 @@ class Checkpoint:
 
 
 def holds_weights(folder: Path) -> bool:
-    """Return whether a folder has weights, results of a comparison or vectors, rather than a configuration alone.
+    """Return whether a folder has weights, results of a comparison or word vectors, rather than a configuration alone.
 
     Args:
         folder: of a model.
@@ -294,7 +301,7 @@ def holds_weights(folder: Path) -> bool:
 
 
 def _with_layout(description: Description, interleaved: bool, note: str) -> Description:
-    """Return a description whose rotary pairs have the layout of the file rather than that of the model type."""
+    """Return a description with the layout of rotary pairs in the file instead of the model type's."""
     plans = tuple(
         None if plan is None else replace(plan, settings={**plan.settings, "interleaved": interleaved})
         for plan in description.query_key
@@ -342,7 +349,7 @@ def _open_vectors(file: File, head: bytes) -> Contents:
     if not file.size:
         raise file.wrong("it is empty", "Create or download it again.")
     if file.path.suffix == ".json":
-        raise CheckpointError(f"{file.path} is a configuration, without tensors.\nRead it: whatwhere.read(path).")
+        raise CheckpointError(f"{file.path} is a configuration, without tensors.\nRead it by whatwhere.read(path).")
     if head.startswith(_FASTTEXT):
         raise file.wrong("it is a model of fastText", "Save its vectors as text, a .vec file, and pass that.")
     if head.startswith(_HDF5):

@@ -1,4 +1,4 @@
-"""The types in which checkpoints store numbers, and how they are widened, exactly, to types that NumPy has."""
+"""The types in which checkpoints store numbers, and how they are widened to types of NumPy, which is exact."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ QUANTIZED = {
 
 @dataclass(frozen=True)
 class StoredType:
-    """How values of one type are stored.
+    """A type in which values are stored.
 
     Args:
-        name: as torch names it, or GGUF where it is quantized.
-        stored: NumPy's type of the bytes; uint8 where it has none.
+        name: in torch; in GGUF if it is quantized.
+        stored: NumPy's type of the bytes; uint8 if it has none.
         wide: NumPy's type after widening.
-        block: values of a block; 1 where none are packed together.
-        bytes: of a block.
-        widen: maps stored to wide; None where they are the same, or where the type is unsupported.
-        unsupported: why values are not read, though the tensor is listed; "" where they are.
+        block: number of values in a block; 1 if they are not packed.
+        bytes: size of a block.
+        widen: converts stored to wide values; None if they are the same, or if the type is not supported.
+        unsupported: why values cannot be read; "" if they can.
     """
 
     name: str
@@ -43,7 +43,7 @@ class StoredType:
     unsupported: str = ""
 
     def size(self, shape: tuple[int, ...]) -> int | None:
-        """Return the bytes that a shape takes; None where rows are no whole number of blocks.
+        """Compute the size of a shape in bytes; None if rows are no whole number of blocks.
 
         Args:
             shape: of a tensor.
@@ -55,12 +55,12 @@ class StoredType:
 
 
 def _small_floats(exponent: int, mantissa: int, bias: int, special: str) -> Float32[np.ndarray, "256"]:
-    """Return the values of the 256 bytes of an 8-bit format.
+    """Return the values of the 256 bytes of an 8-bit floating-point format.
 
     Args:
-        exponent, mantissa: their bits.
+        exponent, mantissa: number of bits of each.
         bias: of the exponent.
-        special: which bytes are no numbers: `ieee` has infinities and NaN, `fn` two NaN, `fnuz` one.
+        special: which bytes are not numbers: `ieee` has infinities and NaN, `fn` two NaN, `fnuz` one.
     """
     codes = np.arange(256)
     sign = np.where(codes >> 7, -1.0, 1.0)
@@ -81,7 +81,7 @@ def _small_floats(exponent: int, mantissa: int, bias: int, special: str) -> Floa
 
 @cache
 def _table(name: str) -> Float32[np.ndarray, "256"]:
-    """Return the values of an 8-bit format by byte, from its definition: sign, exponent, mantissa."""
+    """Return the value of each byte in an 8-bit floating-point format."""
     if name == "float8_e8m0fnu":  # an exponent and nothing else
         return np.append(np.ldexp(np.float32(1), np.arange(255) - 127), np.float32(np.nan))
     bits = {
@@ -107,7 +107,7 @@ def _from_bfloat16(raw: np.ndarray) -> Float32[np.ndarray, "..."]:
 
 
 def widened(array: np.ndarray) -> np.ndarray:
-    """Return a NumPy array as `Checkpoint.array` does: half precision as float32, in native byte order.
+    """Return an array in native byte order, with half precision widened to float32.
 
     Args:
         array: of any type.
@@ -117,7 +117,7 @@ def widened(array: np.ndarray) -> np.ndarray:
         dtype('float32')
     """
     wide = np.dtype(np.float32) if array.dtype.type is np.float16 else array.dtype.newbyteorder("=")
-    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+    with np.errstate(invalid="ignore"):  # signaling NaN become quiet
         return array.astype(wide, copy=False)
 
 
@@ -131,7 +131,7 @@ def _dequantizer(name: str) -> Callable[[np.ndarray], np.ndarray]:
                 "Install it: pip install 'whatwhere[gguf]'."
             ) from problem
         try:
-            with np.errstate(all="ignore"):  # an infinite scale times zero is NaN, and stays visible as such
+            with np.errstate(all="ignore"):  # an infinite scale times zero is NaN, which is kept
                 values: np.ndarray = quants.dequantize(raw, GGMLQuantizationType[name])
         except (KeyError, NotImplementedError):
             raise CheckpointError(

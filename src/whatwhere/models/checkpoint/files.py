@@ -1,4 +1,4 @@
-"""Untrusted files: regular files only, read within the size that they had when they were opened, and their JSON."""
+"""Untrusted files: only regular files, read within the size that they had when they were opened; and their JSON."""
 
 import gc
 import json
@@ -18,16 +18,16 @@ from whatwhere.models.configuration.keys import Json
 
 @final
 class File:
-    """The path and the size of a regular file; nothing is read yet, and nothing stays open.
+    """The path and size of a regular file, which is not kept open.
 
-    Links are followed: the cache of Hugging Face consists of them. A device or a pipe, which has no size and may never
-    end, is rejected.
+    Symbolic links are followed, because the cache of Hugging Face consists of them. Devices and pipes are rejected:
+    they have no size, and may never end.
 
     Args:
         path: of the file.
 
     Raises:
-        CheckpointError: it cannot be read, or is no regular file.
+        CheckpointError: it cannot be read, or is not a regular file.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -45,7 +45,7 @@ class File:
 
     @contextmanager
     def opened(self) -> "Iterator[Stream]":
-        """Open the file, and close it at the end.
+        """Open the file in a `with` block.
 
         Yields:
             A stream that reads at any offset.
@@ -73,8 +73,8 @@ class File:
         """Return an error about this file.
 
         Args:
-            what: is wrong, without a full stop.
-            way_out: a sentence.
+            what: the problem, without a full stop.
+            way_out: what the user can do, as a sentence.
         """
         return CheckpointError(f"{self.path}: {what}.\n{way_out}")
 
@@ -93,7 +93,7 @@ class Stream:
         self._raw = raw
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return `count` bytes from an offset; CheckpointError if they are not inside the file."""
+        """Return `count` bytes from an offset; raise CheckpointError if they are not inside the file."""
         self._raw.seek(self._inside(offset, count))
         pieces, left = [], count
         while left:
@@ -112,7 +112,7 @@ class Stream:
 
     def _progressed(self, count: int | None) -> int:
         if not count:
-            raise self.file.wrong("it became shorter while it was read", "Try again when it is whole.")
+            raise self.file.wrong("it became shorter while it was read", "Try again when it is complete.")
         return count
 
     def _inside(self, offset: int, count: int) -> int:
@@ -129,10 +129,10 @@ def parse_json(text: bytes, where: str) -> Json:
 
     Args:
         text: to parse.
-        where: the file, and which part of it, for messages.
+        where: the file, and the part of it, for messages.
 
     Raises:
-        CheckpointError: it is no JSON object, has a key twice, or is nested too deeply.
+        CheckpointError: it is not a JSON object, has a key twice, or is nested too deeply.
 
     Examples:
         >>> parse_json(b'{"a": 1, "a": 2}', "config.json")
@@ -145,9 +145,7 @@ def parse_json(text: bytes, where: str) -> Json:
     except CheckpointError:
         raise
     except RecursionError:
-        raise CheckpointError(
-            f"{where}: its JSON is nested too deeply.\nNo writer of models creates such a file."
-        ) from None
+        raise CheckpointError(f"{where}: its JSON is nested too deeply.\nDownload it again from its author.") from None
     except ValueError as problem:
         raise CheckpointError(f"{where} is not JSON: {problem}.\nCreate or download it again.") from None
     if not isinstance(value, dict):
@@ -159,8 +157,8 @@ def parse_json(text: bytes, where: str) -> Json:
 def paused_collector() -> Iterator[None]:
     """Pause the garbage collector while many objects are created that are all kept.
 
-    A header may describe hundreds of thousands of tensors; the collector would traverse all of them again and again,
-    which takes as long as reading.
+    A header may describe hundreds of thousands of tensors. The collector would traverse all of them repeatedly, which
+    takes as long as reading them.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -179,7 +177,7 @@ def read_json(path: str | Path, max_bytes: int) -> Json:
         max_bytes: a larger file is rejected.
 
     Raises:
-        CheckpointError: it cannot be read, is larger, or is no JSON object.
+        CheckpointError: it cannot be read, is larger, or is not a JSON object.
     """
     file = File(path)
     if file.size > max_bytes:
@@ -197,17 +195,17 @@ def _without_duplicates(pairs: list[tuple[str, Any]], where: str) -> Json:
 
 
 def plain_name(name: object, where: str) -> str:
-    """Return the name of a file that another file refers to, if it stays in the same folder.
+    """Check that a file name in another file is a plain name, without folders, and return it.
 
-    Only the name is confined: a link of that name was put there by whoever created the folder, and the cache of Hugging
-    Face consists of links to another folder.
+    Only the name is restricted: a symbolic link of that name is followed, because the cache of Hugging Face consists of
+    links.
 
     Args:
-        name: as the file states it.
-        where: the file that states it, for messages.
+        name: in the other file.
+        where: this other file, for messages.
 
     Raises:
-        CheckpointError: it is no string, or would leave the folder.
+        CheckpointError: it is not a string, or not a plain name.
     """
     if not isinstance(name, str) or name in ("", ".", "..") or any(char in name for char in "/\\:\0"):
         given = quoted(name) if isinstance(name, str) else repr(name)[:80]
@@ -219,7 +217,7 @@ def plain_name(name: object, where: str) -> str:
 
 
 def is_whole_number(value: object) -> bool:
-    """Return whether a value read from JSON is a whole number from 0 to 2^63 - 1, as counts of bytes are.
+    """Return whether a value from JSON is a whole number from 0 to 2^63 - 1, such as a number of bytes.
 
     Args:
         value: of any type.

@@ -35,11 +35,11 @@ _MAX_RESULTS_BYTES = 200_000_000
 _TABLE = "tokens.weight"
 _LAYERS = "layers"
 _SURROGATE = re.compile("[\ud800-\udfff]")
-"""Lone surrogates, which JSON can express and no text contains."""
+"""Lone surrogates, which JSON can express and UTF-8 cannot."""
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the weights of a folder: an index, one file, or safetensors without an index; empty if there are none.
+    """Return the files of weights in a folder: an index, one file, or several safetensors without an index.
 
     Args:
         folder: of a model.
@@ -56,7 +56,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _gguf_in(folder: Path) -> list[Path]:
-    """Return the GGUF model of a folder, apart from its later parts and projectors of images."""
+    """Return the GGUF model of a folder, without its later parts and its projector for images."""
     files = sorted(path for path in folder.glob("*.gguf") if path.is_file() and not path.name.startswith("mmproj"))
     files = [path for path in files if (part := PART.search(path.name)) is None or int(part[1]) == 1]
     if len(files) > 1:
@@ -68,11 +68,11 @@ def _gguf_in(folder: Path) -> list[Path]:
 
 
 def open_folder(folder: str | Path, allow_pickle: bool) -> Contents:
-    """Read the headers of the weights of a folder, its configuration and the names of its tokenizer files.
+    """Read the headers of the weights in a folder, its configuration, and the paths of its tokenizer.
 
     Args:
         folder: of a model.
-        allow_pickle: read pickles too.
+        allow_pickle: read pickles too, whose author you trust.
 
     Raises:
         CheckpointError: there are no weights, or they cannot be read.
@@ -93,12 +93,12 @@ def open_with_config_and_tokenizer(format: str, weights: list[Path], allow_pickl
     """Read the headers of weights, and the configuration and the tokenizer in their folder.
 
     Args:
-        format: the name of the format in the result.
+        format: name of the format.
         weights: an index, one file, or several files of safetensors.
         allow_pickle: read pickles too.
 
     Raises:
-        CheckpointError: they cannot be read, or are pickles that were not allowed.
+        CheckpointError: they cannot be read, or are pickles and `allow_pickle` is not set.
     """
     folder = weights[0].parent
     metadata: Json = {}
@@ -144,7 +144,7 @@ def _open_safetensors(weights: list[Path]) -> tuple[Mapping[str, Entry], Reader,
 
 
 def _open_shards(index: Path, allow_pickle: bool) -> tuple[Mapping[str, Entry], Reader, Json]:
-    """Read an index and the headers of its shards."""
+    """Read an index, and the headers of its shards."""
     contents = read_json(index, _MAX_INDEX_BYTES)
     shards, metadata = contents.get("weight_map"), contents.get("metadata") or {}
     if not isinstance(shards, dict) or not shards or not isinstance(metadata, dict):
@@ -182,11 +182,11 @@ def _in_shard(index: Path, tensor: str, name: str, header: "Mapping[str, Stored]
     return header[tensor]
 
 
-# Tokens as strings, from the files of a tokenizer, without building it
+# Tokens, from the files of a tokenizer, which is not built
 
 
 def _tokens_of(folder: Path) -> Callable[[], list[str] | None]:
-    """Return a reader of the tokens, from the first known file of a tokenizer."""
+    """Return a function that reads the tokens from the first known file of a tokenizer."""
     for name, read in _READERS.items():
         path = folder / name
         if path.is_file():
@@ -203,7 +203,7 @@ def _from_tokenizer(path: Path) -> list[str]:
     pairs: list[tuple[Any, Any]]
     if isinstance(vocabulary, dict):
         pairs = list(vocabulary.items())
-    elif isinstance(vocabulary, list):  # Unigram: [piece, log probability], the id is the position in the list
+    elif isinstance(vocabulary, list):  # Unigram: [piece, log probability]; the id is the index in the list
         pairs = [(row[0] if isinstance(row, list) and row else None, n) for n, row in enumerate(vocabulary)]
     else:
         raise _wrong(path, "it has no vocabulary where model.vocab should be")
@@ -220,14 +220,14 @@ def _from_json(path: Path) -> list[str]:
 
 
 def _from_text(path: Path) -> list[str]:
-    """Read vocab.txt, as BERT has it: a token on each line; bytes that are not UTF-8 become U+FFFD."""
+    """Read vocab.txt, as BERT has it: one token on each line; bytes that are not UTF-8 become U+FFFD."""
     text = _whole(path)
     lines = text.removesuffix(b"\n").split(b"\n") if text else []
     return [line.rstrip(b"\r").decode("utf-8", "replace") for line in lines]
 
 
 def _from_sentencepiece(path: Path) -> list[str]:
-    """Read the pieces of a SentencePiece model: field 1 of each field 1 of the message, in order."""
+    """Read the pieces of a SentencePiece model: in each field 1 of the protobuf message, its field 1."""
     pieces = []
     for number, piece in _fields(path, _whole(path)):
         if number == 1:
@@ -256,7 +256,7 @@ def _whole(path: Path) -> bytes:
 
 
 def _by_id(path: Path, pairs: list[tuple[Any, Any]]) -> list[str]:
-    """Return tokens by id; an unused id is an empty string."""
+    """Return tokens by id; the token of an unused id is the empty string."""
     for token, number in pairs:
         if not isinstance(token, str) or not is_whole_number(number):
             raise _wrong(path, f"the token {quoted(str(token))} has the number {quoted(str(number))}")
@@ -265,13 +265,13 @@ def _by_id(path: Path, pairs: list[tuple[Any, Any]]) -> list[str]:
         raise _wrong(path, f"it numbers {len(pairs):,} tokens up to {count - 1:,}")
     tokens = [""] * count
     for token, number in pairs:
-        # A lone surrogate, which JSON can express and UTF-8 cannot, would break whatever prints it.
+        # Lone surrogates, which JSON can express and UTF-8 cannot, become a replacement character.
         tokens[number] = token.encode("utf-8", "replace").decode()
     return tokens
 
 
 def _fields(path: Path, message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the fields of a protobuf message that are strings or messages; numbers are skipped."""
+    """Yield number and content of the fields of a protobuf message that are strings or messages."""
     at = 0
     while at < len(message):
         key, at = _varint(path, message, at)
@@ -310,22 +310,22 @@ def _wrong(path: Path, what: str) -> CheckpointError:
 
 
 def is_results(folder: Path) -> bool:
-    """Return whether a folder has the file that a comparison writes last.
+    """Return whether a folder has results of `whatwhere compare`: the file that it writes last.
 
     Args:
-        folder: to look in.
+        folder: any folder.
     """
     return (folder / RESULTS).is_file()
 
 
 def open_results(folder: str | Path) -> Contents:
-    """Read the headers of a comparison's runs: `rotary-0/tokens.weight` is the token table of `rotary`, seed 0.
+    """Read the headers of the trained input layers of a comparison; `rotary-0/tokens.weight` is a table of seed 0.
 
     Args:
-        folder: that `whatwhere compare` has written.
+        folder: written by `whatwhere compare`.
 
     Raises:
-        CheckpointError: it is another format or version, or a file is missing or damaged.
+        CheckpointError: it has another format or version, or a file is missing or damaged.
     """
     path = Path(folder) / RESULTS
     results = read_json(path, _MAX_RESULTS_BYTES)
@@ -341,7 +341,7 @@ def open_results(folder: str | Path) -> Contents:
         )
     ranges: dict[str, ByteRange] = {}
     files = _layer_files(path, results.get("runs"))
-    # Without trained layers the whole folder is absent; a single missing file is damage.
+    # Results without trained layers have no such folder; if there is one, a missing file is an error.
     for file in files if (path.parent / _LAYERS).is_dir() else ():
         header, _ = read_header(file)
         ranges |= {f"{file.stem}/{name}": _renamed(one, f"{file.stem}/{name}") for name, one in header.items()}
@@ -354,7 +354,7 @@ def open_results(folder: str | Path) -> Contents:
 
 
 def _layer_files(path: Path, runs: Any) -> list[Path]:
-    """Return the files of the runs, which are in layers/ and nowhere else."""
+    """Return the files of the runs, all of which must be in layers/."""
     if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
         raise CheckpointError(f"{path} has no list of runs.\nPass a folder that whatwhere compare has written.")
     files = []

@@ -1,7 +1,7 @@
-"""GGUF, versions 2 and 3: keys and values, the offset of each tensor, and the tensors, aligned.
+"""GGUF, versions 2 and 3: keys and values, the offset of each tensor, and the aligned tensors.
 
-The layout is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The header is read here, of long lists
-only the offset; quantized tensors are dequantized by the package gguf, which the authors of the format maintain.
+The format is documented at https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. This module reads the header, and
+of long lists only the offset; quantized tensors are dequantized by the package gguf of the format's authors.
 """
 
 import re
@@ -25,7 +25,7 @@ TYPES = {
     27: "int64", 28: "float64", 29: "IQ1_M", 30: "bfloat16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
     41: "Q1_0",
 }  # fmt: skip
-"""GGUF's number of a type -> its name here."""
+"""GGUF's number of a type -> its name in STORED_TYPES."""
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _LIST = 8, 9
@@ -34,18 +34,18 @@ _CHUNK = 1 << 20
 _MAX_PARTS = 1000
 _MAX_STRINGS = 1 << 24  # of a list; vocabularies have a quarter of a million
 PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
-"""The end of the name of a part: its number, and the number of parts."""
+"""The end of the file name of a part: its number, and the number of parts."""
 _DAMAGED = "It is truncated or damaged: create or download it again."
 
 
 @dataclass(frozen=True)
 class LongList:
-    """The position of a long list in the header; its elements are read on request.
+    """The offset of a long list in the header; its elements are read on request.
 
     Args:
         type: GGUF's number of the type of its elements.
-        count: the number of elements.
-        offset: of the first one.
+        count: number of elements.
+        offset: of the first element.
     """
 
     type: int
@@ -59,7 +59,7 @@ Value = int | float | bool | str | list[int | float | bool] | LongList
 
 @final
 class _Cursor:
-    """Read a header sequentially, in chunks, never beyond the end of the file."""
+    """A position in a header, which is read sequentially, in chunks, and never beyond the end of the file."""
 
     def __init__(self, file: File, stream: Stream, offset: int = 0) -> None:
         self.file, self._stream = file, stream
@@ -102,13 +102,13 @@ class _Cursor:
 
 
 def open_gguf(path: str | Path) -> Contents:
-    """Read the header of a file, or of all files if the path is the first of a split model.
+    """Read the header of a file, or of all files of a split model, given its first.
 
     Args:
         path: of the file.
 
     Raises:
-        CheckpointError: it is damaged, of another version, or a later part of a split model.
+        CheckpointError: it is damaged, has another version, or is a later part of a split model.
     """
     file = File(path)
     metadata, ranges = _read_header(file)
@@ -140,14 +140,14 @@ def _read_header(file: File) -> tuple[dict[str, Value], dict[str, ByteRange]]:
     with file.opened() as stream:
         cursor = _Cursor(file, stream)
         if cursor.take(4, "the magic number") != b"GGUF":
-            raise file.wrong("it does not begin with the letters GGUF", "Pass a file of this format.")
+            raise file.wrong("it does not begin with the letters GGUF", "Pass a GGUF file.")
         version = cursor.number("I", "the version")
         if version not in (2, 3):
             order = ", written with the most significant byte first" if version in (2 << 24, 3 << 24) else ""
             raise file.wrong(f"its version is {version}{order}, but 2 and 3 are read", "Convert the model again.")
         tensors, keys = cursor.number("Q", "the count of tensors"), cursor.number("Q", "the count of keys")
         left = file.size - cursor.offset
-        # A key takes at least 13 bytes, a tensor 24: more than fit are not searched for.
+        # A key takes at least 13 bytes, and a tensor 24.
         if keys * 13 + tensors * 24 > left:
             raise file.wrong(f"it claims {keys:,} keys and {tensors:,} tensors in {left:,} bytes", _DAMAGED)
         metadata: dict[str, Value] = {}
@@ -193,7 +193,7 @@ def _tensor(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
         raise cursor.file.wrong(f"the tensor {quoted(name)} claims {dimensions:,} dimensions", _DAMAGED)
     shape = struct.unpack(f"<{dimensions}Q", cursor.take(8 * dimensions, f"the shape of {quoted(name)}"))
     kind, offset = struct.unpack("<IQ", cursor.take(12, f"the type of {quoted(name)}"))
-    return name, shape[::-1], kind, offset  # the file has the fastest dimension first
+    return name, shape[::-1], kind, offset  # the file has the contiguous dimension first
 
 
 def _data_begin(file: File, metadata: Mapping[str, Value], end: int) -> int:
@@ -226,14 +226,14 @@ def _byte_ranges(file: File, headers: list[tuple[str, tuple[int, ...], int, int]
 
 
 def _others(file: File, metadata: Mapping[str, Value]) -> list[File]:
-    """Return the other files of a split model, by the file names of llama.cpp."""
+    """Return the other files of a split model, which llama.cpp numbers."""
     count = metadata.get("split.count", 0)
     if not isinstance(count, int) or count < 2:
         return []
     match = PART.search(file.path.name)
     if match is None or int(match[2]) != count or int(match[1]) != 1 or count > _MAX_PARTS:
         raise file.wrong(
-            f"it is one of {count:,} parts, which are found from the name of the first, such as "
+            f"it is one of {count:,} parts, whose names follow from that of the first, such as "
             f"model-00001-of-{min(count, 99_999):05}.gguf",
             "Pass that one, or join the parts: llama-gguf-split --merge.",
         )

@@ -1,4 +1,4 @@
-"""The keys of a GGUF header as a Hugging Face configuration, so that one reader serves both."""
+"""Convert the keys of a GGUF header to a Hugging Face configuration, so that one reader serves both."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isclose, pi
@@ -44,13 +44,13 @@ _NAMES: dict[str, tuple[str, Mapping[str, str]]] = {
     "qwen3": ("qwen3", _LLAMA),
     "t5": ("t5", _T5),
 }
-"""GGUF's architecture -> the model type of transformers, and the names of its keys there."""
+"""GGUF's architecture -> model type of transformers, and key of GGUF -> key of transformers."""
 
 PERMUTED = ("llama",)
-"""Architectures whose query and key rows the converter permutes to interleaved pairs."""
+"""Architectures whose query and key rows llama.cpp's converter permutes to interleaved pairs."""
 
 _LARGEST_GEMMA = {"gemma2": 46, "gemma3": 62}
-"""Layers of the 27B models, whose scores are divided by the root of hidden_size / heads rather than of head_dim."""
+"""Number of layers of the 27B models, which divide scores by sqrt(hidden_size / heads) rather than sqrt(head_dim)."""
 
 _SCALING = {
     "factor": "factor",
@@ -63,7 +63,7 @@ _SCALES = (
     "attention.max_alibi_bias", "attention.scale", "attention.temperature_length", "attention.temperature_scale",
     "embedding_scale",
 )  # fmt: skip
-"""Keys of positions and of score scales that none of these architectures has."""
+"""Keys of positions and of softmax scales that none of these architectures has."""
 
 _BLOOM_ALIBI_BIAS = 8.0
 """The value that llama.cpp uses for BLOOM without reading the key: the slopes of the paper."""
@@ -75,13 +75,13 @@ def config_of(
     entries: Mapping[str, Entry],
     factors: Callable[[str], Sequence[float] | None],
 ) -> Json | None:
-    """Return the configuration that a header describes; None for an architecture that is not known here.
+    """Return the configuration that a header describes; None for an unknown architecture.
 
     Unknown keys of rotary positions are kept under their own names, so that the reader of configurations rejects them:
-    ignored, they could change every score.
+    ignoring them could change every score.
 
     Args:
-        metadata: keys and values.
+        metadata: keys and values of the header.
         entries: the tensors.
         factors: reads a small tensor of one dimension.
     """
@@ -113,7 +113,7 @@ def config_of(
 
 
 def _unread(architecture: str, names: Mapping[str, str], values: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the keys that affect positions and are not known, under their own names."""
+    """Return the unknown keys that affect positions."""
     known = {*names, *_READ_ELSEWHERE, *(f"rope.scaling.{name}" for name in _SCALING)}
     if architecture == "bloom" and values.get("attention.max_alibi_bias") == _BLOOM_ALIBI_BIAS:
         known.add("attention.max_alibi_bias")
@@ -125,7 +125,7 @@ def _unread(architecture: str, names: Mapping[str, str], values: Mapping[str, ob
 
 
 def _absent(names: Mapping[str, str], values: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the defaults of llama.cpp for absent keys, which differ from those of transformers."""
+    """Return the defaults of llama.cpp, which differ from those of transformers."""
     dim, heads = values.get("embedding_length"), values.get("attention.head_count")
     defaults: dict[str, object] = {"attention.head_count_kv": heads, "rope.freq_base": 10_000.0}
     if isinstance(dim, int) and isinstance(heads, int) and heads > 0:
@@ -134,7 +134,7 @@ def _absent(names: Mapping[str, str], values: Mapping[str, object]) -> Mapping[s
 
 
 def _softmax_scale(architecture: str, values: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the number whose root divides scores in Gemma 2 and 3; llama.cpp derives it from the number of layers."""
+    """Return the number whose root divides scores in Gemma 2 and 3; llama.cpp infers it from the number of layers."""
     if architecture not in _LARGEST_GEMMA:
         return {}
     whole = _absent(_LLAMA, values).get("head_dim")
@@ -144,12 +144,12 @@ def _softmax_scale(architecture: str, values: Mapping[str, object]) -> Mapping[s
 
 
 def _scaling(values: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the RoPE scaling; a factor without a type is linear, as in llama.cpp."""
-    kind = values.get("rope.scaling.type", "linear" if "rope.scaling.factor" in values else "none")
-    if kind == "none":
+    """Return the RoPE scaling; a factor without a type means linear, as in llama.cpp."""
+    scaling_type = values.get("rope.scaling.type", "linear" if "rope.scaling.factor" in values else "none")
+    if scaling_type == "none":
         return {}
     read = {key: values[f"rope.scaling.{name}"] for name, key in _SCALING.items() if f"rope.scaling.{name}" in values}
-    return {"rope_scaling": {"rope_type": kind, **read}}
+    return {"rope_scaling": {"rope_type": scaling_type, **read}}
 
 
 def _rotary_fraction(model_type: str, values: Mapping[str, object]) -> Mapping[str, object]:
@@ -170,9 +170,9 @@ def _rotary_fraction(model_type: str, values: Mapping[str, object]) -> Mapping[s
 def _llama3(
     config: Mapping[str, object], values: Mapping[str, object], factors: Sequence[float] | None
 ) -> Mapping[str, object]:
-    """Return the parameters of Llama 3's scaling, of which GGUF stores only the resulting factor of each pair.
+    """Return the parameters of Llama 3's scaling, whereas GGUF stores the resulting factor of each pair.
 
-    Those of the published models are tried, and used if they reproduce every factor.
+    The parameters of the published models are used if they reproduce every factor.
     """
     theta, rotary_dim = values.get("rope.freq_base", 10_000.0), values.get("rope.dimension_count")
     unread = {"rope_freqs.weight": "a tensor"}

@@ -1,4 +1,4 @@
-"""Look up tokens by text or id, and tables by role or name; a table comes without its rows that are not finite."""
+"""Look up tokens by text or id, and read tables by role or name, without their non-finite rows."""
 
 import re
 from collections.abc import Sequence
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 TABLES = ("input", "readout")
-"""The token table, and the output projection; `table_name` accepts "output" for the latter too."""
+"""The token table, and the output projection, which `table_name` also accepts as "output"."""
 
 _BLOCK = 8192
 _MAX_SIMILAR = 5000
 _MAX_LENGTH_DIFFERENCE = 2
-"""Characters by which a similar token may be longer or shorter: a wider search takes seconds."""
+"""Maximum difference in length of a similar token: a wider search takes seconds."""
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The rows of a table in which all numbers are finite, and their tokens.
+    """The finite rows of a table, and their tokens.
 
     Args:
         name: of the tensor.
         dtype: the stored type.
         weight: the finite rows, in the order of ids.
         ids: of these rows.
-        broken: ids of the rows with NaN or infinity, which are excluded: they have no distance to any row.
+        broken: ids of rows with NaN or infinity, which have no distance to any row and are excluded.
         words: the tokens by id, as the vocabulary writes them; there may be fewer than rows.
     """
 
@@ -49,7 +49,7 @@ class Table:
     words: Sequence[str]
 
     def word(self, row: int) -> str:
-        """Return the name of a row: its token, or #id where no token has this id.
+        """Return the name of a row: its token, or #id if no token has this id.
 
         Args:
             row: of `weight`.
@@ -57,7 +57,7 @@ class Table:
         return word_of(self.words, int(self.ids[row]))
 
     def row(self, number: int) -> int:
-        """Return the row of `weight` of an id.
+        """Return the row of `weight` for an id.
 
         Args:
             number: the id.
@@ -77,13 +77,13 @@ class Table:
 
     @property
     def rows(self) -> int:
-        """The number of rows of the table, those that are not finite included."""
+        """The number of rows of the table, including those that are not finite."""
         return len(self.ids) + len(self.broken)
 
     def plain_words(self) -> dict[str, int]:
-        """Return word -> row, with words as people write them: "king" has the row of "Ġking" where such tokens exist.
+        """Return word -> row, for words without markers: "king" has the row of "Ġking" if there is this token.
 
-        Of two tokens with one text, the one at the beginning of a word is chosen.
+        If two tokens have the same text, the one that begins a word is used.
         """
         convention = marking(self.words)
         texts_of = texts(self.words, convention) if convention in ("bytes", "sentencepiece") else self.words
@@ -97,11 +97,12 @@ class Table:
 
 
 def word_of(words: Sequence[str], number: int) -> str:
-    """Return the name of an id: its token, or #id where no token has it.
+    """Return the name of an id: its token, or #id if no token has it.
 
     Args:
         words: the tokens by id.
         number: the id.
+
     Examples:
         >>> word_of(["the", ""], 0), word_of(["the", ""], 1)
         ('the', '#1')
@@ -110,16 +111,19 @@ def word_of(words: Sequence[str], number: int) -> str:
 
 
 def find_token(checkpoint: Checkpoint, text: str, rows: int | None = None) -> int:
-    """Return the id of a token by its text or number.
+    """Return the id of a token, by its text or its number.
 
-    `#123` is always the id 123. Other texts are looked up literally in the vocabulary; then encoded by the tokenizer,
-    if that gives one token; then as the vocabulary would write them, with and without its mark for a leading space. So
-    "king" finds "king", else "Ġking" or "▁king", and " king" finds the latter first.
+    `#123` is always the id 123. Any other text is looked up in the vocabulary as it is; then encoded by the tokenizer,
+    if the result is a single token; then looked up as the vocabulary would write it, with and without a leading space.
+    So "king" is the token "king", or else "Ġking" or "▁king".
 
     Args:
         checkpoint: to search.
         text: of the token, or # and its id.
-        rows: of the table in which the id must be a row; None is the token table.
+        rows: number of rows of the table, to which the id must belong; None is that of the token table.
+
+    Returns:
+        The id.
 
     Raises:
         TokenError: there is no such token, or it has no row.
@@ -144,7 +148,7 @@ def find_token(checkpoint: Checkpoint, text: str, rows: int | None = None) -> in
     words = checkpoint.words
     if words is None:
         raise TokenError(
-            f"{checkpoint.path} names no tokens, so {quoted(text)} cannot be found by its text.\n"
+            f"{checkpoint.path} has no tokens as text, so {quoted(text)} cannot be looked up.\n"
             "Pass an id, as in '#123', or put the tokenizer's files beside the weights."
         )
     token_id = _id_of(checkpoint, words, text)
@@ -159,16 +163,16 @@ def find_token(checkpoint: Checkpoint, text: str, rows: int | None = None) -> in
 
 
 def table_name(checkpoint: Checkpoint, which: str) -> str:
-    """Return the name of a tensor with one row for each token.
+    """Return the name of a table with one row for each token.
 
     Args:
         checkpoint: that contains it.
-        which: "input", the token table; "output" (or "readout"), the output projection, the same tensor if the two are
-            tied; or the name of a tensor of two dimensions.
+        which: "input" is the token table; "output" (or "readout") the output projection, which is the same tensor if
+            the two are tied; or the name of a matrix.
 
     Raises:
         CheckpointError: there is no such tensor.
-        SettingError: it has other than two dimensions.
+        SettingError: it does not have two dimensions.
     """
     table = checkpoint.token_table
     if which == "input":
@@ -197,15 +201,18 @@ def table_name(checkpoint: Checkpoint, which: str) -> str:
 
 
 def read_table(checkpoint: Checkpoint, which: str = "input") -> Table:
-    """Read a table without its rows that hold NaN or infinity.
+    """Read a table without the rows that hold NaN or infinity.
 
     Args:
         checkpoint: that contains it.
         which: as in `table_name`.
 
+    Returns:
+        The finite rows, and their tokens.
+
     Raises:
-        CheckpointError: there is no such table, it holds no real numbers, or no row is finite.
-        SettingError: it has other than two dimensions.
+        CheckpointError: there is no such table, it does not hold real numbers, or no row is finite.
+        SettingError: it does not have two dimensions.
     """
     name = table_name(checkpoint, which)
     entry = checkpoint.entry(name)
@@ -225,7 +232,7 @@ def read_table(checkpoint: Checkpoint, which: str = "input") -> Table:
 
 
 def finite_rows(weight: np.ndarray) -> np.ndarray:
-    """Return for each row whether all its numbers are finite.
+    """Return whether all numbers are finite, for each row.
 
     Args:
         weight: a table (rows, dim).
@@ -255,7 +262,7 @@ def _id_of(checkpoint: Checkpoint, words: Sequence[str], text: str) -> int | Non
 
 
 def _encoded(tokenizer: "Tokenizer", words: Sequence[str], text: str) -> int | None:
-    """Return the id of a text that is encoded as one token, other than the unknown token; None if it is not."""
+    """Return the id of a text that is encoded as a single known token, otherwise None."""
     for variant in (text, f" {text}"):
         ids = _ids(tokenizer, variant)
         if len(ids) != 1 or not ids[0] < len(words):
@@ -267,13 +274,13 @@ def _encoded(tokenizer: "Tokenizer", words: Sequence[str], text: str) -> int | N
 
 
 def _ids(tokenizer: "Tokenizer", text: str) -> list[int]:
-    """Return the ids of a text without padding, which many tokenizers are saved to add."""
+    """Encode a text, without the padding that many tokenizers are configured to add."""
     encoding = tokenizer.encode(text, add_special_tokens=False)
     return [number for number, mask in zip(encoding.ids, encoding.attention_mask, strict=True) if mask]
 
 
 def _written_forms(words: Sequence[str], text: str) -> list[str]:
-    """Return the forms in which a vocabulary may write a text, with its mark for a leading space and without."""
+    """Return how a vocabulary may write a text, with and without its marker for a leading space."""
     convention = marking(words)
     if convention == "bytes":
         letters = {byte: letter for letter, byte in byte_alphabet().items()}
@@ -296,7 +303,7 @@ def _unknown(checkpoint: Checkpoint, words: Sequence[str], text: str) -> str:
 
 
 def _similar(words: Sequence[str], text: str) -> list[str]:
-    """Return similar tokens, among those with the same first letter and about the same length."""
+    """Return up to three similar tokens, with the same first letter and about the same length."""
     plain = text.strip().lower()
     candidates: dict[str, str] = {}
     for word in words:

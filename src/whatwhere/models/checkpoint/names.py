@@ -1,4 +1,4 @@
-"""Which tensors are the tables of the input layer, by name or else by number of rows, and whether logits are tied."""
+"""Names of the tensors of the input layer, by suffix or else by number of rows; and whether they are tied."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ TOKENS = (
     "word_embedding.weight", "tokens.weight", "transformer.w.weight", "embed_tokens", "embeddings.weight",
     "embedding.weight", "embeddings", "vectors",
 )  # fmt: skip
-"""Suffixes of names, the most certain first: T5 and BART have `shared` and copies of it, most others `embed_tokens`."""
+"""Suffixes of token tables, the most certain first: T5 and BART have `shared` and copies of it."""
 
 POSITIONS = (
     "position_embeddings.weight", "wpe.weight", "embed_positions.weight", "position_embd.weight",
@@ -35,14 +35,14 @@ _WITH_HEAD = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForMask
 
 @dataclass(frozen=True)
 class Names:
-    """The names of the tensors of the input layer and of the output projection; None where there is no such tensor.
+    """The names of the tensors of the input layer and of the output projection; None if there is no such tensor.
 
     Args:
         token_table: one row for each token.
-        output_projection: maps hidden states to logits, where it is stored (`lm_head`, unembedding).
+        output_projection: maps hidden states to logits (`lm_head`, unembedding), if it is stored separately.
         position_table: learned positions.
         segment_table: learned segments (token types).
-        guessed: whether the token table was found by its number of rows rather than by its name.
+        guessed: whether the token table was identified by its number of rows rather than its name.
     """
 
     token_table: str | None = None
@@ -55,17 +55,19 @@ class Names:
 def find_names(
     shapes: Mapping[str, Sequence[int]], num_tokens: int | None = None, token_table: str | None = None
 ) -> Names:
-    """Return the names of the tables of the input layer.
+    """Find the tables of the input layer by their names.
 
-    Where no name is known, the token table is the tensor of two dimensions with as many rows as there are tokens, or
-    the fewest above, because vocabularies are padded. A single such tensor is the token table if the number of tokens
-    is not known.
+    If no name is known, the token table is the matrix with as many rows as there are tokens, or the fewest more:
+    vocabularies are padded. If the number of tokens is not known either, it is the only matrix, if there is one.
 
     Args:
-        shapes: by name.
-        num_tokens: the size of the vocabulary, if it is known.
-        token_table: its name, where the format itself states it; among several runs "run/name", and the other tables
-            are searched in the same run.
+        shapes: tensor name -> shape.
+        num_tokens: size of the vocabulary, if it is known.
+        token_table: its name, if the format determines it; for results of several runs "run/name", and the other tables
+            are those of the same run.
+
+    Returns:
+        The names.
 
     Examples:
         >>> find_names({"a.wte.weight": (50304, 8), "a.wpe.weight": (64, 8)}, num_tokens=50257).position_table
@@ -80,7 +82,7 @@ def find_names(
         tokens = _by_rows(tables, num_tokens)
     if tokens is None:
         return Names(None, None, _by_suffix(tables, POSITIONS), _by_suffix(tables, SEGMENTS))
-    # Where a format holds several models, each under its own name, what belongs to the table has that name too.
+    # If a file holds several models, the tables of one model have the same prefix.
     prefix = token_table[: token_table.rfind("/") + 1] if token_table else ""
     others = {name: shape for name, shape in tables.items() if name != tokens and name.startswith(prefix)}
     same_rows = {name: shape for name, shape in others.items() if shape[0] == tables[tokens][0]}
@@ -90,10 +92,10 @@ def find_names(
 
 
 def stated_as_tied(config: Mapping[str, object] | None, format: str) -> bool | None:
-    """Return whether a model without a stored output projection uses the token table for it; None if unknown.
+    """Return whether a model without a stored output projection is tied to the token table; None if unknown.
 
-    It does if its configuration says so, or leaves the key out and names a class that has a language-model head. A GGUF
-    file without an output projection is tied, because the format has no other way to state it.
+    It is tied if its configuration states so, or omits the key and names a class with a language-model head. A GGUF
+    file without an output projection is always tied.
 
     Args:
         config: the configuration, or None.
@@ -119,7 +121,7 @@ def stated_as_tied(config: Mapping[str, object] | None, format: str) -> bool | N
 
 
 def _by_suffix(tables: Mapping[str, Sequence[int]], suffixes: Sequence[str]) -> str | None:
-    """Return the name with the first of some suffixes; of several the decoder's, then the least nested."""
+    """Return the name with the first suffix that occurs; of several that of the decoder, then the least nested."""
     for suffix in suffixes:
         names = [name for name in tables if name == suffix or name.endswith((f".{suffix}", f"/{suffix}"))]
         names = [name for name in names if not any(part in name.lower() for part in OTHER_MODALITIES)]

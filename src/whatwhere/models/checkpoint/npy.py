@@ -1,6 +1,6 @@
-"""NumPy's files: .npy, an array behind a short header, and .npz, a zip of such arrays, stored or compressed.
+"""NumPy's files: .npy, a header and an array; and .npz, a zip of such files, stored or compressed.
 
-The header is a Python literal; here it is matched against the one form that NumPy writes, so that no literal is parsed
+The header is a Python literal. It is matched against the form that NumPy writes, so that no literal is evaluated
 (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
 """
 
@@ -24,7 +24,7 @@ from whatwhere.models.checkpoint.files import File
 
 _MAGIC = b"\x93NUMPY"
 _MAX_HEADER_BYTES = 10_000
-"""With the magic number before it; NumPy reads no more either."""
+"""Including the magic number; NumPy has the same limit."""
 
 _HEADER = re.compile(
     rb"\s*\{\s*'descr'\s*:\s*(?P<descr>.+?)\s*,\s*'fortran_order'\s*:\s*(?P<fortran_order>True|False)\s*,"
@@ -39,7 +39,7 @@ _ZIP_ERRORS = (
     zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError,
     ValueError, LookupError, OverflowError, OSError,
 )  # fmt: skip
-"""What the zip module raises on files that it cannot read."""
+"""Exceptions of the module zipfile for files that it cannot read."""
 
 
 def is_npy(head: bytes) -> bool:
@@ -52,7 +52,7 @@ def is_npy(head: bytes) -> bool:
 
 
 def open_npy(path: str | Path) -> Contents:
-    """Read the header of one array, which is named by its file.
+    """Read the header of an array, whose name is that of the file.
 
     Args:
         path: of the file.
@@ -66,13 +66,13 @@ def open_npy(path: str | Path) -> Contents:
 
 
 def open_npz(path: str | Path) -> Contents:
-    """Read the headers of a zip of arrays; stored arrays are read in place, compressed ones decompressed on request.
+    """Read the headers of a zip of arrays; stored arrays are read in place, compressed ones are decompressed.
 
     Args:
         path: of the file.
 
     Raises:
-        CheckpointError: it is damaged, or holds anything but arrays of numbers.
+        CheckpointError: it is damaged, or holds other things than arrays of numbers.
     """
     file = File(path)
     entries: dict[str, Entry] = {}
@@ -96,12 +96,12 @@ def open_npz(path: str | Path) -> Contents:
 
 @final
 class _NpzReader(Reader):
-    """Read arrays of a zip.
+    """A reader of the arrays of a zip.
 
     Args:
         file: the zip.
         stored: arrays without compression.
-        compressed: the others; their offset is within the member.
+        compressed: the others; their offsets are within the member.
     """
 
     def __init__(self, file: File, stored: Mapping[str, ByteRange], compressed: Mapping[str, ByteRange]) -> None:
@@ -134,12 +134,12 @@ class _NpzReader(Reader):
 
 
 def _byte_range(file: File, name: str, head: bytes, begin: int, size: int) -> ByteRange:
-    """Return the byte range of an array, after checking its header against the size.
+    """Return the byte range of an array, after comparing its header with its size.
 
     Args:
-        head: the first bytes of the array's file.
-        begin: the offset of these in `file`.
-        size: of the array with its header.
+        head: the first bytes of the .npy file.
+        begin: their offset in `file`.
+        size: of header and array.
     """
     if not is_npy(head) or head[6:7] not in (b"\1", b"\2", b"\3") or len(head) < 12:
         raise file.wrong(f"the array {quoted(name)} does not begin as .npy does", _DAMAGED)
@@ -172,7 +172,7 @@ def _byte_range(file: File, name: str, head: bytes, begin: int, size: int) -> By
 
 
 def _type(descr: bytes) -> str:
-    """Return a type as the header names it, for a message: within one pair of quotation marks."""
+    """Return the type in a header, quoted for a message."""
     return quoted(descr.decode("latin-1").strip("'\""))
 
 
@@ -193,12 +193,12 @@ def _dtype_name(descr: re.Match[bytes]) -> str:
 
 
 def _checked_name(file: File, info: zipfile.ZipInfo, known: Mapping[str, Entry]) -> str:
-    """Return the name of an array; raise CheckpointError for what numpy.savez does not write, and for zip bombs."""
+    """Return the name of an array; raise CheckpointError for members that numpy.savez does not write, and zip bombs."""
     name = info.filename.removesuffix(".npy")
     if name == info.filename:
         raise file.wrong(
             f"it holds {quoted(name)}, which is no array",
-            "Read are the zips of numpy.savez, and models of PyTorch with allow_pickle=True.",
+            "Pass a zip of numpy.savez; for a model of PyTorch, pass allow_pickle=True.",
         )
     if name in known:
         raise file.wrong(f"it holds the array {quoted(name)} twice", _DAMAGED)
@@ -209,14 +209,14 @@ def _checked_name(file: File, info: zipfile.ZipInfo, known: Mapping[str, Entry])
     if info.compress_size > file.size or info.file_size > _MAX_COMPRESSION * info.compress_size + _BLOCK:
         raise file.wrong(
             f"the array {quoted(name)} claims {info.file_size:,} bytes, compressed to {info.compress_size:,} of "
-            f"{file.size:,}; beyond {_MAX_COMPRESSION} to one nothing is decompressed",
+            f"{file.size:,}; a ratio above {_MAX_COMPRESSION} is not decompressed",
             "If you trust it, save it uncompressed: numpy.savez(path, **numpy.load(path)).",
         )
     return name
 
 
 def _begin(file: File, info: zipfile.ZipInfo, name: str) -> int:
-    """Return the offset of an uncompressed member, which has a header of its own."""
+    """Return the offset of the data of an uncompressed member, which is behind a header of its own."""
     offset = info.header_offset
     if not 0 <= offset <= file.size - 30:
         raise file.wrong(f"the array {quoted(name)} is at byte {offset:,}, beyond the end of the file", _DAMAGED)
@@ -229,7 +229,7 @@ def _begin(file: File, info: zipfile.ZipInfo, name: str) -> int:
 
 @contextmanager
 def _zip(file: File) -> Iterator[zipfile.ZipFile]:
-    """Open a zip; whatever the zip module raises becomes a CheckpointError."""
+    """Open a zip; exceptions of the module zipfile become CheckpointError."""
     try:
         with zipfile.ZipFile(file.path) as archive:
             yield archive

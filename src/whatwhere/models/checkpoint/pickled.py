@@ -1,6 +1,6 @@
-"""Models that PyTorch has pickled: .pt, .pth, .bin. Read only where the caller allows it.
+"""Pickles of PyTorch (.pt, .pth, .bin), which are read only if the caller allows it.
 
-A pickle is a program that reading executes. `torch.load(weights_only=True)` restricts it to tensors and plain
+Reading a pickle executes a program in it. `torch.load(weights_only=True)` restricts it to tensors and plain
 containers, which is reliable since torch 2.6 (before, CVE-2025-32434); with `mmap=True` values stay in the file until
 they are read.
 """
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 _SAFE_VERSION = (2, 6)
 _MAX_DICTIONARIES = 500
-"""No model has more dictionaries, side by side or nested."""
+"""Maximum number of dictionaries in a pickle; no model has more."""
 
 
 def is_zip(head: bytes) -> bool:
-    """Return whether a file is a zip, as current pickles of torch and .npz are.
+    """Return whether a file is a zip, such as .npz and the current pickles of torch.
 
     Args:
         head: its first bytes.
@@ -45,7 +45,7 @@ def is_old_pickle(head: bytes) -> bool:
 
 
 def refuse(path: Path) -> CheckpointError:
-    """Return the error for a pickle that the caller did not allow.
+    """Return the error for a pickle if the caller does not allow pickles.
 
     Args:
         path: of the file.
@@ -62,7 +62,7 @@ def refuse(path: Path) -> CheckpointError:
 
 @final
 class Pickled(Reader):
-    """Read tensors that torch has mapped from a file into memory.
+    """A reader of tensors that torch has mapped from a file into memory.
 
     Args:
         file: that contains them.
@@ -73,7 +73,7 @@ class Pickled(Reader):
         self._file, self._tensors = file, tensors
 
     def array(self, name: str, rows: Chosen | None) -> np.ndarray:
-        """Return a copy of rows, widened.
+        """Read a copy of rows, widened.
 
         Args:
             name: of the tensor.
@@ -90,7 +90,7 @@ class Pickled(Reader):
         return array.copy()
 
     def tensor(self, name: str, rows: Chosen | None) -> "Tensor":
-        """Return a copy of rows in the stored type.
+        """Read a copy of rows in the stored type.
 
         Args:
             name, rows: as in `array`.
@@ -107,7 +107,7 @@ class Pickled(Reader):
 
     def _whole(self, name: str) -> "Tensor":
         tensor = self._tensors[name].detach()
-        # With a stride of zero, one stored value can claim to be any number of values.
+        # With a stride of zero, a single stored value can stand for any number of them.
         if tensor.numel() * tensor.element_size() > self._file.size:
             raise self._file.wrong(
                 f"the tensor {quoted(name)} of shape {tuple(tensor.shape)} claims more bytes than the file has",
@@ -117,13 +117,13 @@ class Pickled(Reader):
 
 
 def open_pickled(path: str | Path) -> Contents:
-    """Unpickle a state dict, or a dictionary that contains some; values stay in the file.
+    """Unpickle a state_dict, or a dictionary of them; values stay in the file until they are read.
 
     Args:
         path: of the file.
 
     Raises:
-        CheckpointError: as `load` does.
+        CheckpointError: as in `load`.
     """
     file = File(path)
     tensors = load(file)
@@ -143,10 +143,10 @@ def entry_of(file: File, name: str, tensor: "Tensor") -> Entry:
 
 
 def load(file: File) -> "dict[str, Tensor]":
-    """Unpickle the tensors of a file, and nothing else.
+    """Unpickle the tensors of a file, and no other objects.
 
     Args:
-        file: that the caller trusts.
+        file: whose author the caller trusts.
 
     Raises:
         CheckpointError: torch is too old, or cannot read the file, or there are no tensors, or it is damaged.
@@ -156,7 +156,7 @@ def load(file: File) -> "dict[str, Tensor]":
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < _SAFE_VERSION:
         raise file.wrong(f"torch {torch.__version__} does not read pickles safely", "Install torch 2.6 or later.")
     try:
-        # "cpu" in place of None: a file may name a device that this machine does not have.
+        # Not None: the file may name a device that this machine does not have.
         contents = torch.load(file.path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as problem:
         reason = str(problem).strip().partition("\n")[0][:300] or type(problem).__name__
@@ -173,7 +173,7 @@ def load(file: File) -> "dict[str, Tensor]":
 
 
 def _check_sizes(file: File, tensors: "Mapping[str, Tensor]") -> None:
-    """Raise CheckpointError if a storage is larger than its member of the zip: torch would read into the next one."""
+    """Raise CheckpointError if a storage is larger than its member of the zip: torch would read beyond it."""
     try:
         with zipfile.ZipFile(file.path) as archive:
             sizes = {info.file_size for info in archive.infolist() if "/data/" in info.filename}
@@ -191,7 +191,7 @@ def _check_sizes(file: File, tensors: "Mapping[str, Tensor]") -> None:
 
 
 def _tensors(value: Any, prefix: str, visited: set[int]) -> "Iterator[tuple[str, Tensor]]":
-    """Yield the tensors of nested dictionaries, named by the path of keys; each dictionary is visited once."""
+    """Yield the tensors of nested dictionaries, named by their keys joined by dots; each dictionary is visited once."""
     import torch
 
     if not isinstance(value, Mapping) or id(value) in visited or len(visited) > _MAX_DICTIONARIES:

@@ -1,6 +1,6 @@
-"""The TSV pair of the Embedding Projector, both ways: one file of numbers, one of labels.
+"""Read and write the TSV pair of the Embedding Projector: one file of numbers, one of labels.
 
-A single column of labels has no header; several have one, as https://projector.tensorflow.org says.
+A single column of labels has no header, several columns have one: see https://projector.tensorflow.org.
 """
 
 from collections.abc import Sequence
@@ -31,16 +31,16 @@ _MAX_LABEL_BYTES = 1 << 30
 
 
 def is_projector(folder: Path) -> bool:
-    """Return whether a folder holds a file of vectors for the projector.
+    """Return whether a folder has a file of vectors for the projector.
 
     Args:
-        folder: to look in.
+        folder: any folder.
     """
     return _first(folder, _VECTOR_NAMES) is not None
 
 
 def open_projector(path: str | Path) -> Contents:
-    """Read the shape of a file of vectors, and find its labels: metadata.tsv, or the same name with _metadata.
+    """Read the shape of a file of vectors; its labels are in metadata.tsv, or in a file with the suffix _metadata.
 
     Args:
         path: of the file of vectors, or of its folder.
@@ -57,7 +57,7 @@ def open_projector(path: str | Path) -> Contents:
     labelled = bool(lines) and parsed([lines[0].split(b"\t")[0]]) is None
     if width - labelled < 1 or parsed(separated(lines[0], width - labelled)[labelled:]) is None:
         raise file.wrong(
-            "its first line holds no numbers between tabs", "Pass the file of vectors; its labels are found beside it."
+            "its first line holds no numbers between tabs", "Pass the file of vectors, not that of its labels."
         )
     reader = TextVectors(file, None, width - labelled, begin, words=labelled)
     contents = vectors("projector", reader)
@@ -70,18 +70,21 @@ def open_projector(path: str | Path) -> Contents:
 def write_projector(
     folder: str | Path, weight: Float[np.ndarray, "rows dim"], words: Sequence[str]
 ) -> tuple[Path, Path]:
-    r"""Write a table for the Embedding Projector, and return the two paths: vectors.tsv and metadata.tsv.
+    r"""Write a table for the Embedding Projector: vectors.tsv and metadata.tsv.
 
-    Numbers have nine digits, from which float32 is restored to the bit. A tab, a line break, or a label of spaces alone
-    would break the lines of labels, so these are written as escapes, such as \t and \x20, and read as such.
+    Numbers have nine digits, from which float32 is restored exactly. Tabs, line breaks, and labels of spaces alone
+    would break the lines of labels, so they are written as escapes, such as \t and \x20.
 
     Args:
         folder: created if it does not exist; files of these names in it are replaced atomically.
         weight: one row for each word.
         words: the labels of the rows.
 
+    Returns:
+        The paths of the two files.
+
     Raises:
-        ShapeError: there are not as many words as rows, or the table does not hold real numbers.
+        ShapeError: the number of words is not that of rows, or the table does not hold real numbers.
         CheckpointError: the folder cannot be written.
 
     Examples:
@@ -131,7 +134,7 @@ def _read_labels(path: Path, rows: int) -> list[str]:
     """Read one label for each row: the first column."""
     file = File(path)
     if file.size > _MAX_LABEL_BYTES:
-        raise file.wrong(f"it has {file.size:,} bytes, but labels have at most {_MAX_LABEL_BYTES:,}", "Pass less.")
+        raise file.wrong(f"it has {file.size:,} bytes, but labels have at most {_MAX_LABEL_BYTES:,}", "Pass fewer.")
     text = file.head(file.size).removeprefix(BOM)
     lines = text.removesuffix(b"\n").split(b"\n") if text else []
     if len(lines) == rows + 1 and b"\t" in lines[0]:

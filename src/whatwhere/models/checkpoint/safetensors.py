@@ -1,8 +1,8 @@
-"""Safetensors, read and written: a length of 8 bytes, that many bytes of JSON, then the tensors.
+"""Read and write safetensors: the length of the header in 8 bytes, the header in JSON, then the tensors.
 
 The rules are those of the format's own reader (https://huggingface.co/docs/safetensors): the header has at most
-100,000,000 bytes, tensors follow one another without a gap, and the last one ends with the file. Writing streams the
-tensors in chunks, so that a checkpoint of any size is copied in the memory of one tensor.
+100,000,000 bytes, tensors follow one another without gaps, and the last one ends with the file. Tensors are written in
+chunks, so that copying a checkpoint of any size takes the memory of one tensor.
 """
 
 import json
@@ -35,7 +35,7 @@ TYPES = {
     "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu", "F4": "float4_e2m1", "F6_E2M3": "float6_e2m3",
     "F6_E3M2": "float6_e3m2",
 }  # fmt: skip
-"""The format's name of a type -> torch's."""
+"""Name of a type in the format -> in torch."""
 
 _DAMAGED = "It is truncated or damaged: create or download it again."
 _CHUNK = 1 << 22
@@ -44,7 +44,7 @@ Chunk = bytes | memoryview
 
 
 def is_safetensors(head: bytes) -> bool:
-    """Return whether a file begins with a length and the brace that opens the header.
+    """Return whether a file begins with a length and the opening brace of a header.
 
     Args:
         head: its first bytes.
@@ -53,10 +53,13 @@ def is_safetensors(head: bytes) -> bool:
 
 
 def read_header(path: str | Path) -> tuple[dict[str, ByteRange], Json]:
-    """Return the byte range of each tensor, and the metadata; the tensors are not read.
+    """Read the header: the byte range of each tensor, and the metadata.
 
     Args:
         path: of the file.
+
+    Returns:
+        The byte ranges by name, and the metadata.
 
     Raises:
         CheckpointError: the file cannot be read, or its header is invalid.
@@ -91,7 +94,7 @@ def _read_header(path: str | Path) -> tuple[dict[str, ByteRange], Json]:
 
 
 def _byte_range(file: File, name: str, fields: Any, begin: int) -> ByteRange:
-    """Return the byte range of one tensor, after checking the fields of its header."""
+    """Return the byte range of a tensor, after checking its fields of the header."""
     if not isinstance(fields, dict) or not {"dtype", "shape", "data_offsets"} <= fields.keys():
         raise file.wrong(f"its header lacks dtype, shape or data_offsets of the tensor {quoted(name)}", _DAMAGED)
     dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
@@ -126,7 +129,7 @@ class Part:
         name: in the file.
         dtype: the stored type, as torch names it.
         shape: rows first.
-        chunks: returns its bytes, in pieces; called once, when the tensor is written.
+        chunks: returns its bytes in pieces; called once, when the tensor is written.
     """
 
     name: str
@@ -147,10 +150,10 @@ class Part:
 
 
 def copied(source: ByteRange) -> Part:
-    """Return a tensor of a new file that is copied byte for byte.
+    """Return the part of a new file that is a copy of a tensor, byte for byte.
 
     Args:
-        source: of the bytes.
+        source: byte range of the tensor.
     """
     entry = source.entry
 
@@ -163,11 +166,11 @@ def copied(source: ByteRange) -> Part:
 
 
 def computed(name: str, dtype: str, shape: tuple[int, ...], make: "Callable[[], Tensor]") -> Part:
-    """Return a tensor of a new file that is computed when it is written.
+    """Return the part of a new file that is computed when it is written.
 
     Args:
         name, dtype, shape: of the tensor.
-        make: returns it.
+        make: computes it.
     """
 
     def chunks() -> Iterator[Chunk]:
@@ -189,16 +192,19 @@ def _bytes(array: np.ndarray) -> memoryview:
 def write_safetensors(
     path: Path, parts: Sequence[Part], metadata: Json, progress: Callable[[int], None] | None = None
 ) -> int:
-    """Write a file and return its size in bytes.
+    """Write a file of safetensors.
 
     Args:
         path: of a new file.
-        parts: in this order, but wider types first, so that each is aligned.
-        metadata: of the header; none is written if it is empty.
+        parts: its tensors; wider types are written first, so that all are aligned.
+        metadata: of the header, if it is not empty.
         progress: called with the number of bytes of each chunk.
 
+    Returns:
+        The size in bytes.
+
     Raises:
-        CheckpointError: two tensors have one name, a type cannot be stored, or an input has changed meanwhile.
+        CheckpointError: two tensors have the same name, a type cannot be stored, or an input has changed meanwhile.
     """
     ordered = sorted(parts, key=lambda part: -STORED_TYPES[part.dtype].bytes)
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
@@ -207,7 +213,7 @@ def write_safetensors(
         begin, end = end, end + part.bytes
         header[part.name] = {"dtype": _CODES[part.dtype], "shape": list(part.shape), "data_offsets": [begin, end]}
     if len(header) < len(ordered) + bool(metadata):
-        raise CheckpointError(f"{path.name} would contain two tensors of one name.\nChoose another name for one.")
+        raise CheckpointError(f"{path.name} would contain two tensors with the same name.\nRename one of them.")
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with path.open("wb") as out:
@@ -227,12 +233,12 @@ def write_safetensors(
 
 
 def require_writable_output(out: Path, sources: Iterable[Path], force: bool) -> None:
-    """Raise CheckpointError unless a path can be written without harm to the inputs.
+    """Raise CheckpointError if an output would overwrite an input, or something that exists.
 
     Args:
-        out: to be written.
-        sources: the inputs: `out` may be none of them, under whatever name, nor contain one.
-        force: an existing file or folder may be replaced, if it is no input.
+        out: path of the output.
+        sources: the inputs; `out` may not be one of them, under any name, nor a folder that contains one.
+        force: allow to replace an existing file or folder.
     """
     try:
         target = out.resolve()
@@ -248,7 +254,7 @@ def require_writable_output(out: Path, sources: Iterable[Path], force: bool) -> 
             raise CheckpointError(f"{out} exists already.\nChoose another path, or pass --force to replace it.")
         if not out.parent.is_dir():
             raise CheckpointError(
-                f"{out.parent} is no folder, so {out.name} cannot be written there.\nCreate it first."
+                f"{out.parent} is not a folder, so {out.name} cannot be written there.\nCreate the folder first."
             )
     except OSError as problem:
         raise _not_writable(out, problem) from None
@@ -259,7 +265,7 @@ def new_file(out: Path, force: bool = False) -> Iterator[Path]:
     """Write a file atomically, as `atomic_file` does.
 
     Args:
-        out: the final name.
+        out: path of the file.
         force: replace an existing file.
 
     Yields:
@@ -277,14 +283,14 @@ def new_folder(out: Path, force: bool = False) -> Iterator[Path]:
     """Write a folder atomically, as `atomic_folder` does.
 
     Args:
-        out: the final name.
-        force: replace an existing folder, if it is empty or holds weights.
+        out: path of the folder.
+        force: replace an existing folder, if it is empty or has weights.
 
     Yields:
         The folder to write into.
 
     Raises:
-        CheckpointError: it cannot be written, or what would be replaced is no model.
+        CheckpointError: it cannot be written, or would replace something other than a model.
     """
     with _own_errors(out):
         if force and os.path.lexists(out):
@@ -294,18 +300,18 @@ def new_folder(out: Path, force: bool = False) -> Iterator[Path]:
 
 
 def _require_replaceable(out: Path) -> None:
-    """Raise CheckpointError unless a path is a folder of a model, rather than one that contains much else."""
+    """Raise CheckpointError unless a path is an empty folder, or the folder of a model."""
     files = list(out.iterdir()) if out.is_dir() and not out.is_symlink() else None
     if files is None or (files and not any(path.suffix == ".safetensors" for path in files)):
         raise CheckpointError(
-            f"{out} is no folder of a model, and --force replaces nothing else.\n"
+            f"{out} is not the folder of a model, and --force replaces nothing else.\n"
             "Choose another path, or remove it first."
         )
 
 
 @contextmanager
 def _own_errors(out: Path) -> Iterator[None]:
-    """Raise CheckpointError where the operating system refuses to write."""
+    """Raise CheckpointError for errors of the operating system."""
     try:
         yield
     except FileExistsError:
@@ -319,5 +325,5 @@ def _own_errors(out: Path) -> Iterator[None]:
 def _not_writable(out: Path, problem: OSError) -> CheckpointError:
     return CheckpointError(
         f"{out} cannot be written: {problem.strerror or problem}.\n"
-        "No partial output was left under that name, and an existing file was kept."
+        "No partial output was left, and an existing file was kept."
     )

@@ -34,12 +34,12 @@ _DAMAGED = "It is truncated or damaged: create or download it again."
 
 @final
 class TextVectors(Reader):
-    """Read vectors, one on each line.
+    """A reader of vectors in text, one on each line.
 
     Args:
         file: of text.
-        rows: the number of vectors; None where the lines must be counted.
-        dim: numbers of a line.
+        rows: number of vectors; None counts the lines.
+        dim: number of values on each line.
         begin: the offset of the first line, after the byte order mark and the header.
         words: whether each line begins with a word.
     """
@@ -54,7 +54,7 @@ class TextVectors(Reader):
 
     @cached_property
     def _starts(self) -> Int64[np.ndarray, " lines"]:
-        """The offset of each line, and the end of the last one; from one scan of the file."""
+        """The offset of each line, and the end of the last one, from one scan of the file."""
         starts = [np.array([self._begin], dtype=np.int64)]
         offset, lines = self._begin, 0
         with self.file.opened() as stream:
@@ -79,14 +79,14 @@ class TextVectors(Reader):
         return offsets
 
     def array(self, name: str, rows: Chosen | None) -> Float32[np.ndarray, "rows dim"]:
-        """Parse the lines of some rows.
+        """Parse the lines of rows.
 
         Args:
-            name: there is one table.
+            name: of the only table.
             rows: to read; None is all.
 
         Raises:
-            CheckpointError: a line has another number of values, or one that is no number.
+            CheckpointError: a line has another number of values, or a value that is not a number.
         """
         rows = range(self.rows) if rows is None else rows
         out = np.empty((len(rows), self.dim), dtype=np.float32)
@@ -121,7 +121,7 @@ class TextVectors(Reader):
         values = parsed(numbers)
         if values is None:
             bad = next(number for number in numbers if parsed([number]) is None)
-            raise self._wrong(f"{quoted(bad.decode('utf-8', 'replace'), 40)} is no number", row)
+            raise self._wrong(f"{quoted(bad.decode('utf-8', 'replace'), 40)} is not a number", row)
         return values
 
     def _wrong(self, what: str, row: int) -> CheckpointError:
@@ -142,11 +142,11 @@ def _end_of_text(stream: Stream, begin: int) -> int:
 
 
 def separated(line: bytes, dim: int) -> list[bytes]:
-    """Split a line into a word, which may contain spaces, and at most `dim` numbers.
+    """Split a line into a word, which may contain spaces, and at most `dim` values.
 
     Args:
         line: of text.
-        dim: the number of values.
+        dim: number of values.
 
     Examples:
         >>> separated(b". . . 0.1 0.2 \\n", 2)
@@ -157,7 +157,7 @@ def separated(line: bytes, dim: int) -> list[bytes]:
 
 
 def parsed(numbers: list[bytes]) -> Float32[np.ndarray, " dim"] | None:
-    """Return numbers from text; None if one of them is no number, such as 1_0, which only Python reads as 10.
+    """Parse numbers; return None if one is not a number, such as 1_0, which only Python reads as 10.
 
     Args:
         numbers: as text.
@@ -165,14 +165,14 @@ def parsed(numbers: list[bytes]) -> Float32[np.ndarray, " dim"] | None:
     if any(b"_" in number for number in numbers):
         return None
     try:
-        with np.errstate(over="ignore"):  # beyond float32 a number is infinite, and stays visible as such
+        with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, which is kept
             return np.array(numbers, dtype=np.float32)
     except ValueError:
         return None
 
 
 def first_byte(file: File) -> int:
-    """Return the offset of the text: after a byte order mark, if there is one.
+    """Return the offset of the text, behind a byte order mark if there is one.
 
     Args:
         file: of text.
@@ -181,7 +181,7 @@ def first_byte(file: File) -> int:
 
 
 def first_lines(file: File, begin: int) -> list[bytes]:
-    """Return the first complete lines that are not blank, at most 100.
+    """Return the first complete lines that are not blank, up to 100.
 
     Args:
         file: of text.
@@ -195,7 +195,7 @@ def first_lines(file: File, begin: int) -> list[bytes]:
 
 
 def read_counts(file: File) -> tuple[int, int, int] | None:
-    """Return rows, dimensions and the offset after a header of these two numbers; None if there is none.
+    """Read the header: rows, dimensions, and the offset behind it; None without a header.
 
     Args:
         file: of word vectors.
@@ -209,13 +209,13 @@ def read_counts(file: File) -> tuple[int, int, int] | None:
 
 
 def open_text_vectors(path: str | Path) -> Contents:
-    """Read the header of a file of words and their vectors as text.
+    """Read the header of a text file of words and their vectors.
 
     Args:
         path: of the file.
 
     Raises:
-        CheckpointError: the header claims more than the file can hold, or its lines are no words with numbers.
+        CheckpointError: the header claims more than the file can hold, or its lines are not words followed by numbers.
     """
     file = File(path)
     counts = read_counts(file)
@@ -231,8 +231,8 @@ def check_header(file: File, counts: tuple[int, int, int], min_bytes: int) -> No
 
     Args:
         file: of word vectors.
-        counts: rows, dimensions, and the offset after the header.
-        min_bytes: that so many vectors take.
+        counts: rows, dimensions, and the offset behind the header.
+        min_bytes: minimum size of so many vectors.
     """
     rows, dim, begin = counts
     if not rows or not dim:
@@ -241,15 +241,15 @@ def check_header(file: File, counts: tuple[int, int, int], min_bytes: int) -> No
         raise file.wrong(
             f"its header claims {rows:,} vectors of {dim:,} numbers, which take at least {min_bytes:,} bytes, but "
             f"{file.size - begin:,} follow",
-            "It is truncated, or its first line is no header: remove that line.",
+            "It is truncated, or its first line is not a header: remove that line.",
         )
 
 
 def vectors(format: str, reader: TextVectors) -> Contents:
-    """Return the contents of a file of vectors as text.
+    """Return the contents of a text file of vectors.
 
     Args:
-        format: its name.
+        format: name of the format.
         reader: of the vectors.
     """
     entry = Entry(NAME, (reader.rows, reader.dim), "float32", 0, reader.file.path)
@@ -257,14 +257,14 @@ def vectors(format: str, reader: TextVectors) -> Contents:
 
 
 def _width(file: File) -> int:
-    """Return the numbers of a line: the fewest fields of the first lines, because words may contain spaces."""
+    """Return the number of values of a line: the minimum over the first lines, because words may contain spaces."""
     lines = first_lines(file, first_byte(file))
     widths = [len(separated(line, len(line))) - 1 for line in lines]
     dim = min(widths, default=0)
     numbers = [parsed(separated(line, dim)[1:]) for line in lines] if dim > 1 else [None]
     if any(values is None for values in numbers):
         raise file.wrong(
-            "its format is not known: no magic number, and its lines are no words followed by numbers",
+            "its format is not known: it has no magic number, and its lines are not words followed by numbers",
             "Supported are safetensors, GGUF, word2vec, GloVe, fastText .vec, .npy, .npz, projector TSV, and folders.",
         )
     return dim
@@ -275,12 +275,12 @@ def _width(file: File) -> int:
 
 @final
 class BinaryVectors(Reader):
-    """Read vectors between words of variable length.
+    """A reader of binary vectors, between words of variable length.
 
     Args:
         file: of word2vec.
         rows, dim: from its header.
-        begin: the offset after the header.
+        begin: the offset behind the header.
     """
 
     def __init__(self, file: File, rows: int, dim: int, begin: int) -> None:
@@ -306,7 +306,7 @@ class BinaryVectors(Reader):
                 offset = int(starts[row]) + row_bytes
                 if end < 0 or offset > self.file.size:
                     raise self.file.wrong(f"no word and {self.dim:,} numbers are left for row {row:,}", _DAMAGED)
-                # The authors' program ends each row with a line break, others do not.
+                # The original program ends each row with a line break, others do not.
                 words.append(chunk[at:end].lstrip(b"\r\n").decode("utf-8", "replace"))
             left = self.file.size - offset
             if left > _CHUNK or stream.read(offset, left).strip():
@@ -320,7 +320,7 @@ class BinaryVectors(Reader):
         """Read rows; the first call scans the whole file for the offsets of its rows.
 
         Args:
-            name: there is one table.
+            name: of the only table.
             rows: to read; None is all.
 
         Raises:
@@ -343,7 +343,7 @@ class BinaryVectors(Reader):
 
 
 def is_binary(file: File) -> bool:
-    """Return whether a file is binary after a header of two numbers.
+    """Return whether a file of word vectors is binary, behind a header of two numbers.
 
     Args:
         file: of word vectors.

@@ -1,1 +1,1 @@
-"""How configurations of Hugging Face write tokens and positions, one topic per file; no file knows a model type."""
+"""Keys of Hugging Face configurations that concern tokens and positions, one topic per file, for any model type."""

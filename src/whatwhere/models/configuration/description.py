@@ -1,4 +1,4 @@
-"""The tokens and positions of a model by its configuration, as data: PyTorch is imported when something is built."""
+"""Description of the tokens and positions of a model, as data; building a scheme from it imports PyTorch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from whatwhere.where.score_bias import ScoreBias
 
 Settings = Mapping[str, Any]
-"""Keyword arguments of a constructor: every scheme has others."""
+"""Keyword arguments of a constructor, which differ from scheme to scheme."""
 
 EmbeddingScale = float | Literal["sqrt_dim", "sqrt_dim_rounded"]
 
@@ -61,11 +61,11 @@ def class_of(name: str) -> type:
 
 @dataclass(frozen=True)
 class ScalingPlan:
-    """The name and the settings of a RoPE scaling, which is not built yet.
+    """A RoPE scaling that is not built yet: its name and settings.
 
     Args:
-        name: name in the catalogue of rotary positions under this scaling, such as `rotary-yarn`.
-        settings: by name, as the constructor takes them.
+        name: of its entry in the catalogue, such as `rotary-yarn`.
+        settings: keyword arguments of its constructor.
 
     Examples:
         >>> ScalingPlan("rotary-linear", {"factor": 4.0})
@@ -76,7 +76,7 @@ class ScalingPlan:
     settings: Settings
 
     def build(self) -> "Scaling":
-        """Build the scaling."""
+        """Build the scaling, for the `scaling` argument of Rotary."""
         scaling: Scaling = class_of(self.name)(**self.settings)
         return scaling
 
@@ -87,12 +87,12 @@ class ScalingPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """The name and the settings of a scheme, which is not built yet: reading a configuration allocates no table.
+    """A scheme that is not built yet: its name and settings. Reading a configuration allocates no tables.
 
     Args:
-        scheme: its name in the catalogue, without a scaling: `rotary`, `learned`, `t5`.
-        settings: by name, as its constructor takes them; the `scaling` of rotary positions is a ScalingPlan or None.
-        shared: whether all layers with this plan share one module, as in T5, or each has its own.
+        scheme: its name in the catalogue without a scaling, such as `rotary`, `learned` or `t5`.
+        settings: keyword arguments of its constructor; the `scaling` of rotary positions is a ScalingPlan or None.
+        shared: whether all layers with this plan share one module, as in T5, or have one each.
 
     Examples:
         >>> plan = Plan("rotary", {"head_dim": 64, "scaling": ScalingPlan("rotary-linear", {"factor": 4.0})})
@@ -108,13 +108,13 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """The entry of the catalogue that describes it: with a scaling, the one of that scaling."""
+        """The name of its entry in the catalogue, such as `rotary-yarn` for rotary positions with YaRN."""
         scaling = self.settings.get("scaling")
         return scaling.name if self.scheme == "rotary" and isinstance(scaling, ScalingPlan) else self.scheme
 
     @property
     def class_name(self) -> str:
-        """The name of the class."""
+        """The name of its class, such as `Rotary`."""
         return _class_name(self.scheme)
 
     def build(
@@ -126,7 +126,7 @@ class Plan:
             device, dtype: of its learned tables, if it has any.
 
         Returns:
-            The module; its learned tables are drawn at random.
+            The module; learned tables have random initial values.
         """
         settings = {
             name: value.build() if isinstance(value, ScalingPlan) else value for name, value in self.settings.items()
@@ -152,13 +152,13 @@ def _class_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Window:
-    """A sliding window: the tokens that are near enough to be attended to.
+    """A sliding window, or chunk, outside of which a layer does not attend.
 
         allowed(i, j) = |order_i - order_j| < size           chunked: order_i // size = order_j // size
 
     Args:
-        size: in tokens, that of the query included.
-        chunked: tokens attend within chunks of this size (Llama 4), not to the nearest ones.
+        size: number of tokens, including that of the query.
+        chunked: whether tokens attend within chunks of this size (Llama 4), rather than to the nearest tokens.
 
     Examples:
         >>> from whatwhere import positions
@@ -170,16 +170,16 @@ class Window:
     chunked: bool = False
 
     def mask(self, queries: "Positions", keys: "Positions | None" = None) -> "Bool[Tensor, 'batch 1 queries keys']":
-        """Compute which keys are within the window of which query, for `here.attention(q, k, v, mask=...)`.
+        """Compute the mask of the window, for `here.attention(q, k, v, mask=...)`.
 
-        Chunks are counted from order 0. Later keys are not excluded here: the causal mask does that.
+        Later keys are not masked here: the causal mask does that. Chunks begin at multiples of their size.
 
         Args:
-            queries: their positions.
-            keys: positions of the keys; None takes those of the queries.
+            queries: positions of the queries.
+            keys: positions of the keys; None uses those of the queries.
 
         Returns:
-            True where the key is within the window.
+            True where a key is within the window of a query.
         """
         q, k = queries.order[:, None, :, None], (queries if keys is None else keys).order[:, None, None, :]
         return q // self.size == k // self.size if self.chunked else (q - k).abs() < self.size
@@ -187,34 +187,33 @@ class Window:
 
 @dataclass(frozen=True)
 class Description:
-    """The tokens and positions of a model, as far as its configuration determines them.
+    """The tokens and positions of a model, as its configuration determines them.
 
     Args:
         model_type: Hugging Face's name of the model.
-        part: `decoder` or `encoder` of a model that has both, else None.
+        part: `decoder` or `encoder` of a model that has both, otherwise None.
         vocab_size: rows of the token table.
         dim: features of a hidden state.
-        token_dim: features of a row of the token table; unlike dim where a projection follows (ALBERT, small ELECTRA).
-        num_heads, key_heads: heads of queries, and of keys and values.
-        head_dim: features of the dot product of a query and a key; where a layer rotates another number of features,
-            its plan has it.
+        token_dim: features of a row of the token table; not dim if a projection follows (ALBERT, small ELECTRA).
+        num_heads, key_heads: number of heads of queries, and of keys and values.
+        head_dim: features of the dot product of a query and a key; the number that is rotated is in the plan.
         layers: number of layers.
-        input: plan of what is added to the token vectors, or None.
-        query_key: plan of the map of queries and keys of each layer, or None.
-        score: plan of the bias of the scores of each layer, or None.
+        input: plan of the encoding that is added to token vectors, or None.
+        query_key: for each layer the plan of the map of queries and keys, or None.
+        score: for each layer the plan of the bias of attention scores, or None.
         scales: softmax scale of each layer.
         embedding_scale: factor of the token vectors, or None.
-        tied: whether the output projection is the token table.
+        tied: whether the output projection (`lm_head`) is the token table.
         padding_idx: id of the padding token, or None.
         max_length: number of positions that the configuration names, or None.
-        layer_types: kind of each layer, where that affects positions, or None.
-        windows: for each layer the window that it attends to, or None where it attends to all tokens. Attention does
-            not apply them by itself: `wheres` requires that this be acknowledged.
+        layer_types: type of each layer, if that affects positions, or None.
+        windows: for each layer its sliding window, or None if it attends to all tokens. A Where does not apply windows,
+            so `wheres` requires `ignore_windows=True` if there are any.
         segments: rows of a table of segments (token types) that is added too, as in BERT; 0 without one.
-        causal: whether a query attends to earlier keys only.
-        notes: what the model has besides and is not built here, such as norms and tables of segments.
+        causal: whether attention is causal.
+        notes: other parts of the model, which are not built, such as norms and tables of segments.
         used: the keys that were read.
-        assumed: what was taken for absent keys, as transformers takes it.
+        assumed: the defaults of transformers that were used for absent keys.
     """
 
     model_type: str
@@ -244,7 +243,7 @@ class Description:
 
     @property
     def scale(self) -> float:
-        """The softmax scale, where all layers have the same.
+        """The softmax scale, if it is the same in all layers.
 
         Raises:
             SettingError: layers have different scales.
@@ -255,7 +254,7 @@ class Description:
 
     @property
     def position_offset(self) -> int:
-        """Number of rows of the position table before that of position 0: 2 in OPT and RoBERTa."""
+        """The row of position 0 in the position table: 2 in OPT and RoBERTa."""
         return 0 if self.input is None else int(self.input.settings.get("offset", 0))
 
     def wheres(
@@ -267,19 +266,20 @@ class Description:
     ) -> "list[Where]":
         """Build one Where for each layer.
 
-        The scheme of the input door, if any, is in the first: positions are added once. Layers that share a scheme
-        have the same instance, so that `whatwhere.bind` computes it once; learned tables are drawn at random.
+        The first one has the input encoding, if there is any, because positions are added once. Layers that share a
+        scheme have the same instance, so that `whatwhere.bind` binds it once. Learned tables have random initial
+        values.
 
         Args:
             device, dtype: of learned tables.
-            ignore_windows: build layers that have windows, which a Where does not apply: because texts are shorter than
-                they are, or because `windows[layer].mask(positions)` is passed to attention.
+            ignore_windows: build layers with sliding windows, which a Where does not apply. Set it if all texts are
+                shorter than the windows, or if `windows[layer].mask(positions)` is passed to attention.
 
         Returns:
-            As many as there are layers.
+            One Where for each layer.
 
         Raises:
-            SettingError: layers have windows, and `ignore_windows` is not set.
+            SettingError: layers have sliding windows, but `ignore_windows` is not set.
 
         Examples:
             >>> from whatwhere import bind, from_huggingface, positions
@@ -318,14 +318,14 @@ class Description:
         device: "torch.device | str | None" = None,
         dtype: "torch.dtype | None" = None,
     ) -> "InputLayer":
-        """Build the token table and what is added to it.
+        """Build the token table and the encoding that is added to it.
 
         Args:
-            where: the first of `wheres()`, to take its scheme; None builds one.
+            where: the first of `wheres()`, whose input encoding is used; None builds a new one.
             device, dtype: of the tables.
 
         Returns:
-            The layer; its tables are drawn at random.
+            The layer; its tables have random initial values.
 
         Raises:
             SettingError: a projection follows the token table, before positions are added.
@@ -358,14 +358,11 @@ class Description:
         )
 
     def scale_of(self, layer: int, *schemes: "QueryKeyMap | ScoreBias | None") -> float | None:
-        """Return the softmax scale that a Where must be given, or None where it is the usual one or that of a scheme.
+        """Return the `scale` argument of a layer's Where: None if the scale is 1 / sqrt(head_dim) or that of a scheme.
 
         Args:
             layer: number of the layer.
-            schemes: the built schemes of its attention.
-
-        Returns:
-            The `scale` of `Where`.
+            schemes: the schemes of its attention.
         """
         scale = self.scales[layer]
         if scale == self.head_dim**-0.5 or any(scheme is not None and scheme.scale == scale for scheme in schemes):
@@ -378,8 +375,8 @@ class Description:
             return
         count = sum(window is not None for window in self.windows)
         raise SettingError(
-            f"{count} of {self.layers} layers of this {self.model_type!r} attend to near tokens only, within "
-            f"{' or '.join(f'{size:,}' for size in sorted(sizes))} (see `windows`), which a Where does not apply."
-            "\nWhere no text is longer, or where you pass here.attention(q, k, v, mask=model.windows[layer]"
-            ".mask(positions)), nothing is lost: then call wheres(ignore_windows=True)."
+            f"{count} of {self.layers} layers of this {self.model_type!r} have sliding windows of "
+            f"{' or '.join(f'{size:,}' for size in sorted(sizes))} tokens (see `windows`), which a Where does not "
+            "apply.\nIf no text is longer, or if you pass here.attention(q, k, v, mask=model.windows[layer]"
+            ".mask(positions)), call wheres(ignore_windows=True)."
         )

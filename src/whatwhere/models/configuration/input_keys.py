@@ -1,4 +1,4 @@
-"""The input layer in a configuration: learned and sinusoidal positions, and the factor of the token vectors."""
+"""Keys of the input layer: learned and sinusoidal positions, and the scale of the token vectors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from whatwhere.models.configuration.model_type import Position, Sizes
 
 @dataclass(frozen=True)
 class LearnedKeys:
-    """Read a learned table of positions.
+    """Read a learned position table.
 
     Args:
-        offset: rows before that of position 0; `padding` makes it pad_token_id + 1, as in RoBERTa.
-        counted: whether the length in the configuration includes these rows.
+        offset: row of position 0; `padding` makes it pad_token_id + 1, as in RoBERTa.
+        counted: whether the length in the configuration includes the rows before it.
         key: of the length, for writing.
-        by_tokens: whether the table has the features of the token table, where they differ from the model's.
-        unless: a key that, being false, removes the table.
-        only: a key and its one value with which there is this table and nothing else.
+        by_tokens: whether the table has the features of the token table, if they differ from the model's.
+        unless: a flag without which there is no table.
+        only: a key and the value of it for which the table is the only encoding of positions.
     """
 
     offset: int | Literal["padding"] = 0
@@ -33,11 +33,11 @@ class LearnedKeys:
     def read(self, keys: Keys, sizes: Sizes) -> Position:
         """Return the plan of the table."""
         if self.only is not None:
-            keys.require(*self.only, reason="other values add terms to the scores of each layer.")
+            keys.require(*self.only, reason="other values add a bias to the scores of each layer.")
         if self.unless is not None and not keys.flag(self.unless, default=True):
             return Position()
         if sizes.max_length is None:
-            raise SettingError(f"{keys.path}{self.key} is missing: the rows of the position table.")
+            raise SettingError(f"{keys.path}{self.key} is missing: the number of rows of the position table.")
         offset = self.offset_after(sizes.padding_idx)
         if offset is None:
             raise SettingError("pad_token_id is missing: positions start at the row after it.")
@@ -49,7 +49,7 @@ class LearnedKeys:
         return Position(input=plan, max_length=length)
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return the length, with the rows before position 0 where they are counted."""
+        """Return the length, including the rows before position 0 if they are counted."""
         if description.input is None:
             return {} if self.unless is None else {self.unless: False}
         length = description.input.settings["max_length"]
@@ -59,7 +59,7 @@ class LearnedKeys:
         return written
 
     def offset_after(self, padding_idx: int | None) -> int | None:
-        """Return the rows before that of position 0; None where they depend on a padding id that is None."""
+        """Return the row of position 0; None if it depends on a padding id that is None."""
         if self.offset != "padding":
             return self.offset
         return None if padding_idx is None else padding_idx + 1
@@ -67,7 +67,7 @@ class LearnedKeys:
 
 @dataclass(frozen=True)
 class SinusoidalKeys:
-    """Read sinusoidal positions, which no key describes: each model type has its own.
+    """Read sinusoidal positions, whose layout and offset the model type implies.
 
     Args:
         layout: as in Sinusoidal.
@@ -78,7 +78,7 @@ class SinusoidalKeys:
     offset: int | Literal["padding"] = 0
 
     def read(self, keys: Keys, sizes: Sizes) -> Position:
-        """Return the plan of the sinusoid."""
+        """Return the plan of the sinusoidal encoding."""
         least = 4 if self.layout == "tensor2tensor" else 2
         if sizes.dim % 2 or sizes.dim < least:
             raise ShapeError(
@@ -89,20 +89,20 @@ class SinusoidalKeys:
         return Position(input=Plan("sinusoidal", {"dim": sizes.dim, "layout": self.layout, "offset": offset}))
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return nothing: no key describes it."""
+        """Return no keys: the model type implies it."""
         return {}
 
 
 def position_offset(reader: LearnedKeys, config: Json, defaults: Mapping[str, object]) -> int | None:
-    """Return the rows of a learned position table before that of position 0, of a configuration that may be incomplete.
+    """Return the row of position 0 in a learned position table, of a configuration that may be incomplete.
 
     Args:
         reader: of the table.
         config: of which only pad_token_id is read.
-        defaults: what transformers takes where a key is absent.
+        defaults: those of transformers for absent keys.
 
     Returns:
-        The number of rows, or None where it depends on a padding id that the configuration does not have.
+        The row, or None if it depends on a padding id that the configuration does not have.
 
     Examples:
         >>> position_offset(LearnedKeys("padding"), {"pad_token_id": 1}, {})
@@ -115,37 +115,37 @@ def position_offset(reader: LearnedKeys, config: Json, defaults: Mapping[str, ob
 
 @dataclass(frozen=True)
 class Always:
-    """Multiply token vectors by sqrt(dim), which no key names.
+    """Multiply token vectors by sqrt(dim), as the model type implies.
 
     Args:
-        rounded: whether the factor is rounded to the type of the table, as in Gemma.
+        rounded: whether the factor is rounded to the dtype of the table, as in Gemma.
     """
 
     rounded: bool = False
 
     def read(self, keys: Keys, sizes: Sizes) -> EmbeddingScale:
-        """Return the rule."""
+        """Return the name of the factor."""
         return "sqrt_dim_rounded" if self.rounded else "sqrt_dim"
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return nothing: no key describes it."""
+        """Return no keys: the model type implies it."""
         return {}
 
 
 @dataclass(frozen=True)
 class IfFlagged:
-    """Multiply token vectors by sqrt(dim) where a flag is set.
+    """Multiply token vectors by sqrt(dim) if a flag is set.
 
     Args:
         key: of the flag.
-        default: where it is absent.
+        default: if it is absent.
     """
 
     key: str = "scale_embedding"
     default: bool = False
 
     def read(self, keys: Keys, sizes: Sizes) -> EmbeddingScale | None:
-        """Return the rule, or None."""
+        """Return the name of the factor, or None."""
         return "sqrt_dim" if keys.flag(self.key, default=self.default) else None
 
     def write(self, description: Description) -> Mapping[str, object]:
@@ -159,7 +159,7 @@ class ByKey:
 
     Args:
         key: of the number.
-        default: where it is absent.
+        default: if it is absent.
     """
 
     key: str

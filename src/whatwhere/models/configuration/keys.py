@@ -1,4 +1,4 @@
-"""Read the keys of a configuration: each one that affects positions is used or rejected; none is ignored silently."""
+"""Keys of a configuration: each one that affects positions is used or rejected, and none is ignored silently."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,21 +20,21 @@ MATTERS = re.compile(
     "(?<!com)position|query_pre_attn|relative|(?<!p)rope|rotary|scale_attn|scale_emb|scaling|sinusoid|sliding_window|"
     "softmax_scale|temperature_tuning|theta|yarn"
 )
-"""Parts of key names: a key with one of them may change positions, what a token attends to, or its embedding."""
+"""Parts of the names of keys that may affect positions, attention or token vectors."""
 
 ELSEWHERE = (
     "logits_scaling", "moe_routed_scaling_factor", "moe_router_scaling_factor", "mtp_loss_scaling_factor",
     "routed_scaling_factor", "router_scaling_factor", "scale_attention_softmax_in_fp32", "v_head_dim",
 )  # fmt: skip
-"""Keys with such names that concern experts, logits, values or arithmetic."""
+"""Keys with such names that concern experts, logits, values or precision instead."""
 
 OFF = (
     "alibi", "attn_temperature_tuning", "position_embedding_xdrope", "relative_attention", "rope_scaling",
     "rotary_value", "scale_attn_by_inverse_layer_idx", "use_alibi", "use_dynamic_ntk", "use_logn_attn", "use_mrope",
     "use_scaled_rope", "use_sliding_window", "use_yarn",
 )  # fmt: skip
-"""Switches that only add something: false leaves a model type that does not have them unchanged. For others (is
-`use_rope` on where it is absent?) false may be the change, so it is not ignored."""
+"""Flags that have no effect when false, in model types that do not have them. Other flags may have one, such as
+`use_rope`, so false is not ignored there."""
 
 ORDINARY = re.compile(
     r"^_|^(architectures|auto_map|bias|chunk_size_feed_forward|dtype|torch_dtype|head_bias|language|max_length|"
@@ -44,7 +44,7 @@ ORDINARY = re.compile(
     r"^output_|^return_dict|attention_bias|qkv_bias|proj_bias|lm_head_bias|quantization|rescale_logits|router|softcap|"
     r"sparsity|temperature$|tokenizer|^task_specific|^top_|torchscript|typical_p|use_bfloat16|generation"
 )
-"""Names of keys that do not concern positions, attention spans or the kind of a layer."""
+"""Names of keys that do not concern positions, attention spans or layer types."""
 
 
 class Required(Enum):
@@ -55,13 +55,13 @@ class Required(Enum):
 
 REQUIRED = Required.REQUIRED
 ANY = object()
-"""Stands for every value, where a key is not read at all."""
-LARGEST = 2**62
-"""The largest whole number that is read where a key has no bound of its own."""
+"""Any value, of a key that is not read."""
+MAX_WHOLE = 2**62
+"""The largest whole number that is read, for keys without a bound of their own."""
 
 _SEPARATOR = re.compile("[-_.]")
 _NEARLY = 0.9
-"""The ratio of common letters from which a long key is taken for a misspelling of another."""
+"""Similarity from which on a long key counts as a misspelling of another."""
 
 _SHORT = Repr()
 _SHORT.maxdict, _SHORT.maxlist, _SHORT.maxtuple, _SHORT.maxlong, _SHORT.maxstring, _SHORT.maxother = 8, 8, 8, 60, 80, 80
@@ -72,15 +72,15 @@ class Keys:
 
     Args:
         values: the configuration, or a dictionary within it.
-        defaults: what transformers takes where a key is absent.
+        defaults: those of transformers for absent keys.
         owner: the model type, for messages.
-        path: where the values are in the configuration, such as `text_config.`.
-        aliases: another name of a key -> the key.
+        path: of the dictionary in the configuration, such as `text_config.`.
+        aliases: a further name of a key -> the key.
 
     Attributes:
         known: every key that was looked up.
-        used: the keys that were present, in the order in which they were read.
-        assumed: the defaults that were taken for absent keys.
+        used: keys that were present, in the order in which they were read.
+        assumed: defaults that were used for absent keys.
     """
 
     def __init__(
@@ -98,16 +98,13 @@ class Keys:
         self.assumed: list[str] = []
 
     def take(self, *names: str, default: Any = REQUIRED) -> Any:
-        """Return a value by any of its names, as JSON has it.
+        """Return the value of a key, unchecked.
 
-        Absent, it is what transformers takes; null, it is the default that the reader names, if it names one.
+        An absent key has the default of transformers; null has the default of the caller, if there is one.
 
         Args:
-            names: the key and its other names, the one to assume first.
-            default: where neither the configuration nor transformers has a value; without one the key is required.
-
-        Returns:
-            The value.
+            names: the key and its other names, the usual one first.
+            default: if neither the configuration nor transformers has a value; without it the key is required.
 
         Raises:
             SettingError: two names of one key have different values.
@@ -139,15 +136,17 @@ class Keys:
         return value
 
     @overload
-    def whole(self, *names: str, default: int | Required = REQUIRED, least: int = 1, most: int = LARGEST) -> int: ...
+    def whole(self, *names: str, default: int | Required = REQUIRED, least: int = 1, most: int = MAX_WHOLE) -> int: ...
 
     @overload
-    def whole(self, *names: str, default: int | Required | None, least: int = 1, most: int = LARGEST) -> int | None: ...
+    def whole(
+        self, *names: str, default: int | Required | None, least: int = 1, most: int = MAX_WHOLE
+    ) -> int | None: ...
 
     def whole(
-        self, *names: str, default: int | Required | None = REQUIRED, least: int = 1, most: int = LARGEST
+        self, *names: str, default: int | Required | None = REQUIRED, least: int = 1, most: int = MAX_WHOLE
     ) -> int | None:
-        """Return a whole number from `least` to `most`, or None where that is the default."""
+        """Return a whole number from `least` to `most`, or None if that is the default."""
         value = self.take(*names, default=default)
         if value is None:
             return None
@@ -170,7 +169,7 @@ class Keys:
     def number(self, *names: str, default: float | Required | None, zero: bool = False) -> float | None: ...
 
     def number(self, *names: str, default: float | Required | None = REQUIRED, zero: bool = False) -> float | None:
-        """Return a finite number above zero, or None where that is the default.
+        """Return a finite number above zero, or None if that is the default.
 
         Args:
             names: the key and its other names.
@@ -194,7 +193,7 @@ class Keys:
     def listed(self, name: str, most: int, default: Sequence[Any] | None) -> Sequence[Any] | None: ...
 
     def listed(self, name: str, most: int, default: Sequence[Any] | Required | None = REQUIRED) -> Sequence[Any] | None:
-        """Return a list of at most `most` entries, or None where that is the default."""
+        """Return a list of at most `most` entries, or None if that is the default."""
         values = self.take(name, default=default)
         if values is None:
             return None
@@ -205,7 +204,7 @@ class Keys:
         return values
 
     def flag(self, *names: str, default: bool | Required = REQUIRED) -> bool:
-        """Return true or false."""
+        """Return the value of a flag."""
         value = self.take(*names, default=default)
         if not isinstance(value, bool):
             raise SettingError(f"{self._present(names)} is {short_repr(value)}, but must be true or false.")
@@ -222,7 +221,7 @@ class Keys:
         return value
 
     def require(self, name: str, expected: object, reason: str) -> None:
-        """Raise SettingError unless a key is absent or has the one value that can be read."""
+        """Raise SettingError unless a key is absent or has the only value that can be read."""
         value = self.take(name, default=expected)
         if not equal_values(value, expected):
             raise SettingError(
@@ -231,36 +230,36 @@ class Keys:
             )
 
     def inside(self, name: str) -> "Keys":
-        """Return a reader of a dictionary within this one."""
+        """Return a reader of a nested dictionary."""
         values = self.take(name)
         if not isinstance(values, Mapping):
             raise SettingError(f"{self.path}{name} is {short_repr(values)}, but must be a dictionary.")
         return Keys(values, {}, self.owner, f"{self.path}{name}.")
 
     def assume(self, name: str, value: object) -> None:
-        """Record what was taken for an absent key."""
+        """Record the default that was used for an absent key."""
         _append(self.assumed, f"{self.path}{name}={value!r}")
 
     def absorb(self, inner: "Keys") -> None:
-        """Record what was read of a dictionary within this one."""
+        """Record the keys that the reader of a nested dictionary has read."""
         for name in inner.used:
             _append(self.used, name)
         for name in inner.assumed:
             _append(self.assumed, name)
 
     def finish(self, unread: Mapping[str, object] | None = None, names: Iterable[str] = ()) -> None:
-        """Raise SettingError if a key is left that affects positions, or that misspells one that is read.
+        """Raise SettingError if a key was not read that affects positions, or misspells one that was read.
 
         Args:
-            unread: keys of this model type that its code does not read, and the value that they must have, or ANY.
+            unread: keys that the model's code does not read -> the value that they must have, or ANY.
             names: further keys of this model type, such as those of its other part.
         """
         for name, expected in (unread or {}).items():
             if expected is not ANY:
-                self.require(name, expected, "its code does not read the key, but its author may have meant it.")
+                self.require(name, expected, "its code does not read the key, but the value was perhaps intended.")
         accepted = {*self.known, *ELSEWHERE, *(unread or {}), *names}
         for name, value in self.values.items():
-            # transformers writes some keys for itself with a leading underscore
+            # transformers writes some keys for internal use with a leading underscore
             if value is None or name in accepted or name.lstrip("_") in accepted:
                 continue
             if affects_positions(name, value):
@@ -268,17 +267,17 @@ class Keys:
             self.refuse_misspelling(name, value)
 
     def finish_all(self) -> None:
-        """Raise SettingError if any key is left: rope parameters contain nothing but positions."""
+        """Raise SettingError if any key was not read: all rope parameters affect positions."""
         for name, value in self.values.items():
             if name not in self.known and value is not None:
                 self.refuse(name)
 
     def finish_like(self, like: str, evidence: tuple[str, ...]) -> None:
-        """Raise SettingError if a key is left that the other model type does not have, or if none concerns positions.
+        """Raise SettingError if a key is unknown to the model type `like`, or if none concerns positions.
 
         Args:
             like: the model type that this one is read as.
-            evidence: parts of names, one of which a key that was read must have; empty where none is needed.
+            evidence: parts of names, one of which must occur in a key that was read; empty if none is needed.
         """
         if evidence and not any(part in key for key in self.used for part in evidence):
             raise SettingError(
@@ -296,15 +295,15 @@ class Keys:
             )
 
     def refuse(self, name: str) -> None:
-        """Raise SettingError for a key that is not known."""
+        """Raise SettingError for an unknown key."""
         raise SettingError(
             f"{self.path}{name}={short_repr(self.values[name])} is no key of {self.owner!r} that whatwhere knows, but "
-            f"its name is one of position: ignoring it could change every score.{_near(name, self.known)}\n"
+            f"its name suggests positions: ignoring it could change every score.{_near(name, self.known)}\n"
             f"If it has no effect, remove it: config.pop({name!r})."
         )
 
     def refuse_misspelling(self, name: str, value: object) -> None:
-        """Raise SettingError if a key is almost one that is read, and has another value."""
+        """Raise SettingError if a key is a misspelling of one that was read, and has another value."""
         key = misspelled_key(name, self.known)
         if key is not None and not equal_values(self.values.get(key), value):
             raise SettingError(
@@ -314,7 +313,7 @@ class Keys:
             )
 
     def _present(self, names: tuple[str, ...]) -> str:
-        """Return the name that the configuration uses, with its path."""
+        """Return the path of the name that the configuration uses."""
         return self.path + next((name for name in names if self.values.get(name) is not None), names[0])
 
 
@@ -329,7 +328,7 @@ def _append(entries: list[str], entry: str) -> None:
 
 
 def _number(path: str, value: Any) -> float:
-    """Return a number above zero whose powers are finite too."""
+    """Return a number above zero that is not so large or small that its powers overflow."""
     number: Any = value if isinstance(value, Real) and not isinstance(value, bool) else -inf
     if not 0 < number < inf:
         raise SettingError(f"{path} is {short_repr(value)}, but must be a finite number above 0.")
@@ -339,7 +338,7 @@ def _number(path: str, value: Any) -> float:
 
 
 def affects_positions(name: str, value: object) -> bool:
-    """Return whether a key may affect positions; null never does, nor does false of a switch that adds something.
+    """Return whether a key may affect positions. Null never does, nor does false of a flag in OFF.
 
     Examples:
         >>> affects_positions("rope_theta", 10_000.0), affects_positions("use_mrope", False)
@@ -353,7 +352,7 @@ def affects_positions(name: str, value: object) -> bool:
 
 
 def misspelled_key(name: str, keys: Iterable[str]) -> str | None:
-    """Return the key that a name misspells by one letter, two swapped letters, case or a plural; a long key by more.
+    """Return the key that a name misspells by one letter, two swapped letters, case or plural; long keys by more.
 
     Examples:
         >>> misspelled_key("head_dims", ["head_dim"]), misspelled_key("Head_Dim", ["head_dim"])

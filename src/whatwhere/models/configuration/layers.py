@@ -1,4 +1,4 @@
-"""Which layers of a model rotate queries and keys, by which rope parameters, and which have a sliding window."""
+"""Keys that differ between layers: which layers rotate queries and keys, by which parameters; sliding windows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,46 +17,46 @@ OLDER_NAMES = {"attention": FULL, "mamba": "linear_attention"}
 BIDIRECTIONAL = "tokens attend to later tokens too (use_bidirectional_attention)"
 
 Labels = tuple[str | None, ...]
-"""For each layer the label of its rope parameters, or None where it is not rotated."""
+"""For each layer the label of its set of rope parameters; None if it does not rotate."""
 
 
 @runtime_checkable
 class LayerRule(Protocol):
-    """Read which layers are rotated, and write it."""
+    """Read and write which layers rotate queries and keys."""
 
     def read(self, keys: Keys, layers: int) -> tuple[Labels, tuple[str, ...] | None]:
-        """Return the label of each layer, and the layer types where they decide it."""
+        """Return the label of each layer, and the layer types if they determine it."""
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return the keys that describe it."""
+        """Return the keys and values that describe it."""
 
 
 @dataclass(frozen=True)
 class AllLayers:
-    """Every layer is rotated, all by the same parameters."""
+    """All layers rotate by the same parameters."""
 
     def read(self, keys: Keys, layers: int) -> tuple[Labels, None]:
-        """Return one label for all."""
+        """Return the same label for all layers."""
         return ("",) * layers, None
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return nothing: no key describes it."""
+        """Return no keys: the model type implies it."""
         return {}
 
 
 @dataclass(frozen=True)
 class ByType:
-    """Layers are rotated by their type, from `layer_types` or from the period of older configurations.
+    """Layers rotate by their type, which `layer_types` lists, or which older configurations repeat with a period.
 
     Args:
-        period: number of layers of a period, if no key has it.
-        period_key: the key of the period.
-        one: type of one layer of each period.
+        period: number of layers in a period, if no key has it.
+        period_key: key of the period.
+        one: type of one layer in each period.
         others: type of the other layers.
-        first: whether the one is the first layer of its period instead of the last.
-        rotated: the types that are rotated; layers of others are not.
-        unless: a key that, being null, makes every layer rotated (EXAONE 4 without a window).
-        one_key: a key that lists the numbers of the layers of type `one`, in place of a period; without it all are.
+        first: whether `one` is the first layer of its period rather than the last.
+        rotated: the types that rotate.
+        unless: a key with which, if it is null, every layer rotates (EXAONE 4 without a window).
+        one_key: a key that lists the layers of type `one`, instead of a period; without it all have this type.
     """
 
     period: int
@@ -69,17 +69,17 @@ class ByType:
     one_key: str | None = None
 
     def read(self, keys: Keys, layers: int) -> tuple[Labels, tuple[str, ...]]:
-        """Return the type of each layer as its label, or None where the type is not rotated."""
+        """Return the type of each layer as its label, or None if the type does not rotate."""
         if self.unless is not None:
             keys.take(self.unless, default=None)
             keys.known |= {"layer_types", *self._pattern_keys()}
             if self.unless in keys.values and keys.values[self.unless] is None:
                 return (FULL,) * layers, (FULL,) * layers
         types = self.types(keys, layers)
-        return tuple(kind if kind in self.rotated else None for kind in types), types
+        return tuple(layer_type if layer_type in self.rotated else None for layer_type in types), types
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return the list of types."""
+        """Return `layer_types`, and the null of `unless` if it is needed."""
         types = description.layer_types or ()
         written: dict[str, object] = {"layer_types": list(types)}
         all_rotated = all(plan is not None for plan in description.query_key)
@@ -88,7 +88,7 @@ class ByType:
         return written
 
     def types(self, keys: Keys, layers: int) -> tuple[str, ...]:
-        """Return the type of each layer, from the list or else by the period."""
+        """Return the type of each layer, from the list if there is one, or by the period."""
         keys.known |= self._pattern_keys()
         if (listed := read_layer_types(keys, layers)) is not None:
             return listed
@@ -116,10 +116,10 @@ class ByType:
 
 @dataclass(frozen=True)
 class NoRopeLayers:
-    """A list has 1 for each layer that is rotated and 0 for each that is not, in spite of its name.
+    """The list `no_rope_layers` has 1 for each layer that rotates, in spite of its name, and 0 for each that does not.
 
     Args:
-        untuned: a flag that must be off, which multiplies the queries of layers that are not rotated (Llama 4).
+        untuned: a flag that must be off, which multiplies queries in layers that do not rotate (Llama 4).
     """
 
     untuned: str | None = None
@@ -127,11 +127,11 @@ class NoRopeLayers:
     KEY, PERIOD_KEY, PERIOD = "no_rope_layers", "no_rope_layer_interval", 4
 
     def read(self, keys: Keys, layers: int) -> tuple[Labels, None]:
-        """Return one label for all that are rotated."""
+        """Return the same label for all layers that rotate."""
         if self.untuned is not None and keys.flag(self.untuned, default=True):
             raise SettingError(
                 f"{self.untuned} is on: layers without rope multiply queries by a step function of their position, for "
-                f"which whatwhere has no scheme.\nWhere positions stay below floor_scale the factor is 1: then read it "
+                f"which whatwhere has no scheme.\nIf all positions are below floor_scale, the factor is 1: read it "
                 f"with {self.untuned}=False."
             )
         keys.known |= {self.KEY, self.PERIOD_KEY}
@@ -142,20 +142,19 @@ class NoRopeLayers:
         for layer, rotated in enumerate(_one_per_layer(keys.path + self.KEY, listed, layers)):
             if isinstance(rotated, bool) or rotated not in (0, 1):
                 raise SettingError(
-                    f"{keys.path}{self.KEY}[{layer}] is {short_repr(rotated)}, but must be 1 (the layer is rotated) "
-                    "or 0."
+                    f"{keys.path}{self.KEY}[{layer}] is {short_repr(rotated)}, but must be 1 (the layer rotates) or 0."
                 )
         return tuple("" if rotated else None for rotated in listed), None
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return the list."""
+        """Return `no_rope_layers`."""
         off = {} if self.untuned is None else {self.untuned: False}
         return {self.KEY: [int(plan is not None) for plan in description.query_key], **off}
 
 
 @runtime_checkable
 class Pattern(Protocol):
-    """Name the type of each layer where the configuration does not list them."""
+    """Determine the type of each layer if the configuration does not list them."""
 
     def types(self, keys: Keys, layers: int) -> tuple[str, ...]:
         """Return one type for each layer."""
@@ -163,12 +162,12 @@ class Pattern(Protocol):
 
 @dataclass(frozen=True)
 class FromLayer:
-    """Layers from a number on have the window; or, alternating, every second layer below it, as in Qwen2-MoE.
+    """Layers from `start` on have the window; or, if alternating, every second layer before it, as in Qwen2-MoE.
 
     Args:
-        start: the number, if no key has it.
-        key: of the number.
-        alternating: the second rule.
+        start: number of the layer, if no key has it.
+        key: of this number.
+        alternating: use the second rule.
     """
 
     start: int
@@ -176,7 +175,7 @@ class FromLayer:
     alternating: bool = False
 
     def types(self, keys: Keys, layers: int) -> tuple[str, ...]:
-        """Return one type for each layer, from the list or else by the number."""
+        """Return the type of each layer, from the list if there is one, or by its number."""
         start = self.start if self.key is None else keys.whole(self.key, default=self.start, least=0)
         if (listed := read_layer_types(keys, layers)) is not None:
             return listed
@@ -190,13 +189,13 @@ class Windows:
     """Read the sliding window of layers.
 
     Args:
-        key: of its size, in tokens, that of the query included.
+        key: of its size in tokens, including that of the query.
         by: which layers have it: `every` layer with attention; by the `type` that was read with the rotary positions;
-            those that are `rotated` or `unrotated`, unless `layer_types` decides it; or by a pattern.
+            those that are `rotated` or `unrotated`, unless there are `layer_types`; or by a pattern.
         switch: a flag without which no layer has it.
-        halved: the key counts both sides of a token: what is added to its half; None where it is the size itself.
-        bidirectional: whether `use_bidirectional_attention` makes it one that counts both sides (EmbeddingGemma).
-        chunked: tokens attend within chunks of this size, not to the nearest ones (Llama 4).
+        halved: if the key counts both sides of a token, the number that is added to its half; otherwise None.
+        bidirectional: whether `use_bidirectional_attention` makes the key count both sides (EmbeddingGemma).
+        chunked: whether tokens attend within chunks of this size (Llama 4), rather than to the nearest tokens.
     """
 
     key: str = "sliding_window"
@@ -218,17 +217,17 @@ class Windows:
                 f"{short_repr(size)}{'' if on else f' and {self.switch} is off'}: the number of tokens that it attends "
                 "to is missing."
             )
-        if self.halved is not None and size is not None:  # transformers writes the half as well
+        if self.halved is not None and size is not None:  # transformers writes the half too
             keys.require("sliding_window", size // 2, f"it is half of {self.key}.")
         halved = 1 if both_sides else self.halved
         size = size if halved is None or size is None else size // 2 + halved
         window = Window(max(size, 1), self.chunked) if size is not None and on else None
-        windows = tuple(window if kind == self._windowed else None for kind in types)
+        windows = tuple(window if layer_type == self._windowed else None for layer_type in types)
         notes = (BIDIRECTIONAL,) if both_sides else ()
         return windows, (*notes, *_count_windows(windows))
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return the size, and the layers where no other keys have them."""
+        """Return the size, and the types of the layers if no other keys imply them."""
         window = next((window for window in description.windows if window is not None), None)
         written: dict[str, object] = {} if self.switch is None else {self.switch: window is not None}
         if window is not None:
@@ -268,7 +267,7 @@ class Windows:
 
     def _types_of_every(self, keys: Keys, sizes: Sizes, position: Position, on: bool) -> tuple[str, ...]:
         types = position.layer_types or (FULL,) * sizes.layers
-        windowed = tuple(SLIDING if kind == FULL and on else kind for kind in types)
+        windowed = tuple(SLIDING if layer_type == FULL and on else layer_type for layer_type in types)
         if position.layer_types is None and read_layer_types(keys, sizes.layers) not in (None, windowed):
             raise SettingError(
                 f"{keys.path}layer_types names types of layers, but the code of {keys.owner!r} does not read it: by "
@@ -280,29 +279,29 @@ class Windows:
 
 @dataclass(frozen=True)
 class GlobalLocal:
-    """Read GPT-Neo's windows: `attention_types` is a list of patterns, each with its number of repetitions."""
+    """Read GPT-Neo's windows: `attention_types` lists patterns of layers, each with its number of repetitions."""
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[tuple[Window | None, ...], tuple[str, ...]]:
         """Return the window of each layer, and notes."""
         size = keys.whole("window_size")
-        kinds = self._kinds(keys, sizes.layers)
+        types = self._read_types(keys, sizes.layers)
         repeated = keys.take("attention_layers", default=None)
-        if repeated is not None and list(repeated if isinstance(repeated, list | tuple) else ()) != kinds:
+        if repeated is not None and list(repeated if isinstance(repeated, list | tuple) else ()) != types:
             raise SettingError(
                 f"{keys.path}attention_layers is {short_repr(repeated)}, but attention_types makes it "
-                f"{short_repr(kinds)}: keep one of them."
+                f"{short_repr(types)}: keep one of them."
             )
-        windows = tuple(Window(size) if kind == "local" else None for kind in kinds)
+        windows = tuple(Window(size) if layer_type == "local" else None for layer_type in types)
         return windows, _count_windows(windows)
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return the list, and the size."""
-        kinds = ["global" if window is None else "local" for window in description.windows]
+        """Return `attention_types` and the size."""
+        types = ["global" if window is None else "local" for window in description.windows]
         size = next((window.size for window in description.windows if window is not None), None)
-        written = {"attention_types": [[kinds, 1]], "attention_layers": kinds}
+        written = {"attention_types": [[types, 1]], "attention_layers": types}
         return written if size is None else {**written, "window_size": size}
 
-    def _kinds(self, keys: Keys, layers: int) -> list[str]:
+    def _read_types(self, keys: Keys, layers: int) -> list[str]:
         patterns: list[tuple[list[str], int]] = []
         for entry in keys.listed("attention_types", layers):
             pattern, times = entry if isinstance(entry, list | tuple) and len(entry) == 2 else (None, None)
@@ -310,7 +309,7 @@ class GlobalLocal:
                 not isinstance(pattern, list | tuple)
                 or not isinstance(times, int)
                 or not 0 <= times <= layers
-                or any(kind not in ("global", "local") for kind in pattern)
+                or any(layer_type not in ("global", "local") for layer_type in pattern)
             ):
                 raise SettingError(
                     f"{keys.path}attention_types has {short_repr(entry)}, but needs pairs such as "
@@ -322,7 +321,7 @@ class GlobalLocal:
                 f"{keys.path}attention_types names {count} layers, but there are {layers}: "
                 f"write [[['global', 'local'], {max(layers // 2, 1)}]], or one entry for each."
             )
-        return [kind for pattern, times in patterns for _ in range(times) for kind in pattern]
+        return [layer_type for pattern, times in patterns for _ in range(times) for layer_type in pattern]
 
 
 def _count_windows(windows: tuple[Window | None, ...]) -> tuple[str, ...]:
@@ -331,14 +330,14 @@ def _count_windows(windows: tuple[Window | None, ...]) -> tuple[str, ...]:
 
 
 def read_layer_types(keys: Keys, layers: int) -> tuple[str, ...] | None:
-    """Return the type of each layer by `layer_types`, or None where there is no such list.
+    """Read `layer_types`; None if there is no such list.
 
     Args:
         keys: the configuration.
         layers: number of layers.
 
     Returns:
-        The types by their newer names.
+        The type of each layer, by its current name.
 
     Raises:
         SettingError: the list has another length, or an unknown type.
@@ -347,14 +346,14 @@ def read_layer_types(keys: Keys, layers: int) -> tuple[str, ...] | None:
     if value is None:
         return None
     listed = _one_per_layer(f"{keys.path}layer_types", value, layers)
-    for layer, kind in enumerate(listed):
-        if not isinstance(kind, str) or kind not in (*LAYER_TYPES, *OLDER_NAMES):
-            near = get_close_matches(kind, LAYER_TYPES, n=1) if isinstance(kind, str) else []
+    for layer, layer_type in enumerate(listed):
+        if not isinstance(layer_type, str) or layer_type not in (*LAYER_TYPES, *OLDER_NAMES):
+            near = get_close_matches(layer_type, LAYER_TYPES, n=1) if isinstance(layer_type, str) else []
             raise SettingError(
-                f"a configuration got {keys.path}layer_types[{layer}]={short_repr(kind)}, but knows only: "
+                f"a configuration got {keys.path}layer_types[{layer}]={short_repr(layer_type)}, but knows only: "
                 f"{', '.join(LAYER_TYPES)}.{f' Did you mean {near[0]!r}?' if near else ''}"
             )
-    return tuple(OLDER_NAMES.get(kind, kind) for kind in listed)
+    return tuple(OLDER_NAMES.get(layer_type, layer_type) for layer_type in listed)
 
 
 def _one_per_layer(path: str, listed: Any, layers: int) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""How one model type writes tokens and positions: the parts of which the registry is made."""
+"""How one model type writes tokens and positions in its configuration: the classes of the registry's entries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Patched = Literal["rotary", "learned", "bias"]
 """The modules of positions that `whatwhere.patch` can replace."""
 
 KeyNames = Mapping[str, tuple[str, ...]]
-"""Field of Description -> its keys; the first is the one that is written."""
+"""Field of Description -> its keys, the first of which is written."""
 
 LLAMA_KEYS: KeyNames = {
     "vocab_size": ("vocab_size",),
@@ -26,13 +26,13 @@ LLAMA_KEYS: KeyNames = {
     "tied": ("tie_word_embeddings",),
 }
 MAX_LAYERS, MAX_HEADS, MAX_FEATURES, MAX_BUCKETS = 10_000, 65_536, 1_048_576, 4096
-"""Larger numbers of layers, heads, features of a head and buckets are refused: what is computed for each of them would
-fill the memory, or take hours."""
+"""Larger numbers of layers, heads, features of a head and buckets are rejected: reading them would take too much memory
+or time."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The numbers that every model type has; the fields are those of Description."""
+    """Sizes that every model type has; the fields are those of Description."""
 
     vocab_size: int
     dim: int
@@ -51,7 +51,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Position:
-    """What one reader read of positions; fields are those of Description, None where it does not concern them."""
+    """The positions that one reader has read; the fields are those of Description, None if others read them."""
 
     input: Plan | None = None
     query_key: tuple[Plan | None, ...] | None = None
@@ -63,103 +63,103 @@ class Position:
 
 @runtime_checkable
 class Reader(Protocol):
-    """Read the keys of one door, and write them."""
+    """Read and write the keys of one door."""
 
     def read(self, keys: Keys, sizes: Sizes) -> Position:
-        """Return the plans of a door."""
+        """Return the plans of the door."""
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return the keys that describe it."""
+        """Return the keys and values that describe it."""
 
 
 @runtime_checkable
 class ScaleRule(Protocol):
-    """Read the softmax scale of each layer, and write it."""
+    """Read and write the softmax scale of each layer."""
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
-        """Return one number for each layer."""
+        """Return the scale of each layer."""
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return the keys that describe it."""
+        """Return the keys and values that describe it."""
 
 
 @runtime_checkable
 class EmbeddingRule(Protocol):
-    """Read the factor of the token vectors, and write it."""
+    """Read and write the factor of the token vectors."""
 
     def read(self, keys: Keys, sizes: Sizes) -> EmbeddingScale | None:
         """Return the factor, or None for 1."""
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return the keys that describe it."""
+        """Return the keys and values that describe it."""
 
 
 @runtime_checkable
 class WindowRule(Protocol):
-    """Read which layers have a sliding window, and write it."""
+    """Read and write which layers have a sliding window."""
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[tuple[Window | None, ...], tuple[str, ...]]:
         """Return the window of each layer, and notes."""
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return the keys that describe it."""
+        """Return the keys and values that describe it."""
 
 
 @runtime_checkable
 class KeyHeadRule(Protocol):
-    """Read the number of heads of keys, and write it."""
+    """Read and write the number of key heads."""
 
     def read(self, keys: Keys, num_heads: int) -> int:
         """Return the number."""
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return the keys that describe it."""
+        """Return the keys and values that describe it."""
 
 
 @dataclass(frozen=True)
 class ByHeadDim:
-    """Scale scores by 1 / sqrt(head_dim), as almost all models do; no key names it."""
+    """Scale scores by 1 / sqrt(head_dim), as almost all models do."""
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
-        """Return the same for each layer."""
+        """Return the same scale for each layer."""
         return (sizes.head_dim**-0.5,) * sizes.layers
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return nothing."""
+        """Return no keys: the model type implies it."""
         return {}
 
 
 @dataclass(frozen=True)
 class Unscaled:
-    """Leave token vectors unscaled."""
+    """Do not scale token vectors."""
 
     def read(self, keys: Keys, sizes: Sizes) -> None:
         """Return None."""
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return nothing."""
+        """Return no keys: the model type implies it."""
         return {}
 
 
 @dataclass(frozen=True)
 class NoWindows:
-    """Attend to all tokens; a key that names a window is refused."""
+    """Attend to all tokens; keys of windows are rejected."""
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[tuple[None, ...], tuple[()]]:
         """Return None for each layer."""
         return (None,) * sizes.layers, ()
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return nothing."""
+        """Return no keys: the model type implies it."""
         return {}
 
 
 @dataclass(frozen=True)
 class MultiQuery:
-    """Read the number of heads of keys where a flag chooses between one and all.
+    """Read the number of key heads from the flag `multi_query`: one, or as many as there are query heads.
 
     Args:
-        grouped: another flag makes `num_kv_heads` count, as in the later Falcons.
+        grouped: whether another flag makes `num_kv_heads` the number, as in later Falcon models.
     """
 
     grouped: bool = False
@@ -184,22 +184,21 @@ class ModelType:
 
     Args:
         readers: one for each door that the model uses.
-        names: the keys of its sizes.
-        defaults: what transformers takes where a key is absent.
-        scale, embedding: the rules of the softmax scale and of the factor of token vectors.
-        windows: the rule of sliding windows.
-        key_heads: the rule of the number of heads of keys, where it is not a key of its own.
-        token_dim: key of the features of the token table, where they may differ from the model's.
-        segments: rows of the table of segments where `type_vocab_size` is absent; None where the model has none.
-        causal: whether a query attends to earlier keys only; or the flag that makes an encoder do so.
-        head_dim_read: whether its code reads `head_dim`, if that is not the model's features divided by the heads.
+        names: keys of its sizes.
+        defaults: those of transformers for absent keys.
+        scale, embedding, windows: readers of the softmax scale, the factor of token vectors and sliding windows.
+        key_heads: reader of the number of key heads, if it has no key of its own.
+        token_dim: key of the features of the token table, if they may differ from the model's.
+        segments: rows of the table of segments if `type_vocab_size` is absent; None if the model has none.
+        causal: whether attention is causal; or the flag that makes an encoder causal.
+        head_dim_read: whether the model's code reads `head_dim`, rather than dividing its features by the heads.
         head_dim_parts: two keys whose sum is the head_dim (latent attention), the rotated features second.
-        parts: `decoder` and `encoder` -> the names of sizes in which they differ; empty for a model of one part.
-        aliases: another name of a key -> the key, where only this model type has it.
-        unread: keys that look like positions and that the model's code does not read -> the one value that agrees
-            with what it does, or ANY.
-        patch: which modules of positions `whatwhere.patch` can replace in a loaded model; None if none.
-        notes: what the model has besides and is not built.
+        parts: `decoder` and `encoder` -> the keys of sizes in which they differ; empty for a model of one part.
+        aliases: a further name of a key that only this model type has -> the key.
+        unread: keys with names of positions that the model's code does not read -> the only value that agrees with
+            the code, or ANY.
+        patch: which modules of positions `whatwhere.patch` can replace in a loaded model, or None.
+        notes: further parts of the model, which are not built.
     """
 
     readers: tuple[Reader, ...]
@@ -221,16 +220,16 @@ class ModelType:
     notes: tuple[str, ...] = ()
 
     def names_of(self, part: str | None) -> KeyNames:
-        """Return the keys of the sizes of one part."""
+        """Return the keys of sizes of one part."""
         return {**self.names, **self.parts.get(part or "", {})}
 
     @property
     def all_names(self) -> set[str]:
-        """The keys of the sizes of all parts."""
+        """The keys of sizes of all parts."""
         return {key for names in (self.names, *self.parts.values()) for keys in names.values() for key in keys}
 
     def read_sizes(self, keys: Keys, part: str | None) -> tuple[Sizes, tuple[str, ...]]:
-        """Read what every model type has.
+        """Read the sizes that every model type has.
 
         Args:
             keys: the configuration.
@@ -267,7 +266,7 @@ class ModelType:
         return sizes, (*notes, projected) if token_dim != dim else notes
 
     def write_sizes(self, description: Description) -> Mapping[str, object]:
-        """Return the keys of what every model type has."""
+        """Return the keys and values of the sizes that every model type has."""
         names = self.names_of(description.part)
         written: dict[str, object] = {}
         for size in ("vocab_size", "dim", "layers", "num_heads", "key_heads", "head_dim", "tied"):
@@ -275,7 +274,7 @@ class ModelType:
             if size in names and value is not None and not (size == "head_dim" and self.head_dim_parts):
                 written[names[size][0]] = value
         if "max_length" in names:
-            written[names["max_length"][0]] = description.max_length  # null too, where the configuration has it
+            written[names["max_length"][0]] = description.max_length  # null too, if the configuration had it
         written[names["padding_idx"][0]] = description.padding_idx
         if self.token_dim is not None:
             written[self.token_dim] = description.token_dim
@@ -298,7 +297,7 @@ class ModelType:
             return num_heads
         key_heads = keys.whole(*names["key_heads"], default=num_heads, most=MAX_HEADS)
         if num_heads % key_heads:
-            raise ShapeError(f"{num_heads} heads of queries cannot share {key_heads} heads of keys evenly.")
+            raise ShapeError(f"{num_heads} query heads cannot share {key_heads} key heads evenly.")
         return key_heads
 
     def _read_head_dim(self, keys: Keys, names: KeyNames, dim: int, num_heads: int) -> int:
@@ -328,7 +327,7 @@ def _read_layers(keys: Keys, names: KeyNames) -> int:
 
 
 def _require_head_dim(keys: Keys, *sizes: int) -> None:
-    """Raise SettingError where head_dim is not one of the sizes that the code computes from other keys."""
+    """Raise SettingError unless head_dim is one of the sizes that the model's code computes from other keys."""
     head_dim = keys.whole("head_dim", default=sizes[0])
     if head_dim not in sizes:
         raise SettingError(
@@ -340,6 +339,6 @@ def _require_head_dim(keys: Keys, *sizes: int) -> None:
 def _read_padding(keys: Keys, names: tuple[str, ...]) -> tuple[int | None, tuple[str, ...]]:
     padding_idx = keys.whole(*names, default=None, least=-1)
     if padding_idx == -1:
-        # Early Llama files: a placeholder, which transformers takes for the last row of the table.
+        # A placeholder in early Llama files, which transformers uses as an index: the last row of the table.
         return None, (f"{names[0]}=-1 is read as no padding token",)
     return padding_idx, ()

@@ -1,4 +1,4 @@
-"""RoPE scaling in a configuration: one set of rope parameters, as Hugging Face writes it, and the scaling it means."""
+"""RoPE scaling in one set of rope parameters of Hugging Face: `rope_type`, and the parameters of each type."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ ORIGINAL = "original_max_position_embeddings"
 
 @dataclass(frozen=True)
 class Context:
-    """What a scaling may need that is not among its rope parameters.
+    """Values outside of the rope parameters that a scaling may need.
 
     Args:
         max_length: `max_position_embeddings`, or None.
         original_length: `original_max_position_embeddings` beside the parameters, as in Phi-3, or None.
-        fraction: of the features of a head that is rotated.
+        fraction: of the features of a head that are rotated.
     """
 
     max_length: int | None
@@ -32,7 +32,7 @@ def read_scaling(rope_type: str, rope: Keys, context: Context) -> ScalingPlan | 
     Args:
         rope_type: one of ROPE_TYPES.
         rope: the rope parameters.
-        context: what is beside them.
+        context: values outside of them.
 
     Returns:
         The scaling, or None for `default`.
@@ -87,7 +87,7 @@ def require_fit(scaling: ScalingPlan | None, path: str, rotary_dim: int, theta: 
 
 
 def write_scaling(scaling: ScalingPlan | None) -> Mapping[str, object]:
-    """Return the rope parameters that mean a scaling, `rope_type` first.
+    """Return the rope parameters of a scaling, `rope_type` first.
 
     Args:
         scaling: the scaling, or None.
@@ -96,7 +96,7 @@ def write_scaling(scaling: ScalingPlan | None) -> Mapping[str, object]:
         The parameters, without theta.
 
     Raises:
-        SettingError: no rope_type means it.
+        SettingError: there is no rope_type for it.
 
     Examples:
         >>> write_scaling(ScalingPlan("rotary-linear", {"factor": 4.0}))
@@ -130,17 +130,17 @@ def write_scaling(scaling: ScalingPlan | None) -> Mapping[str, object]:
                 "partial_rotary_factor": settings["share"],
                 "factor": settings["factor"],
             }
-    raise SettingError(f"Hugging Face has no rope_type that means {scaling!r}.")
+    raise SettingError(f"Hugging Face has no rope_type for {scaling!r}.")
 
 
 def _original_length(rope: Keys, context: Context) -> int:
-    """Return the original length: beside the parameters, or in them, or `max_position_embeddings`."""
+    """Return the trained length: beside the parameters, or in them, or else `max_position_embeddings`."""
     length = rope.whole(ORIGINAL, default=None)
     if context.original_length is not None:
         if length not in (None, context.original_length):
             raise SettingError(
                 f"{ORIGINAL} is {context.original_length} beside the rope parameters and {length} in them: keep one of "
-                "them.\nTransformers would take the first silently."
+                "them.\nTransformers would use the first silently."
             )
         return context.original_length
     if length is None and context.max_length is None:
@@ -156,7 +156,7 @@ def _factor(rope: Keys, original: int, context: Context) -> float:
 
 
 def _magnitude(rope: Keys) -> float | None:
-    """Return the factor of queries and keys, where it is given."""
+    """Return the factor of queries and keys, if the parameters have it."""
     magnitude = rope.number("attention_factor", default=None)
     if magnitude is not None and not 1e-18 <= magnitude <= 1e18:
         raise SettingError(
@@ -175,14 +175,14 @@ def _linear(rope: Keys, context: Context) -> ScalingPlan:
 
 
 def _dynamic(rope: Keys, context: Context) -> ScalingPlan:
-    # HunYuan's alpha raises theta by a fixed factor, although its rope_type is called dynamic.
+    # HunYuan's alpha multiplies theta by a constant, although its rope_type is called dynamic.
     alpha = rope.number("alpha", default=None) if "alpha" in rope.defaults else None
     if alpha is not None:
         rope.take("factor", default=None)
         return ScalingPlan("rotary-ntk", {"factor": alpha})
     if context.max_length is None:
         raise SettingError("max_position_embeddings is missing: dynamic scaling starts beyond it.")
-    rope.take(ORIGINAL, default=None)  # transformers takes max_position_embeddings here
+    rope.take(ORIGINAL, default=None)  # transformers uses max_position_embeddings here
     factor = rope.number("factor")
     if factor < 1:
         raise SettingError(f"{rope.path}factor is {factor!r}, but dynamic scaling needs a number of at least 1.")
@@ -210,11 +210,11 @@ def _yarn(rope: Keys, context: Context) -> ScalingPlan:
     if beta_fast <= beta_slow:
         raise SettingError(
             f"{rope.path}beta_fast is {beta_fast} and beta_slow {beta_slow}, but fast pairs rotate more often: "
-            "beta_fast must be larger. The authors take 32 and 1."
+            "beta_fast must be larger. The paper has 32 and 1."
         )
     if settings["attention_factor"] is None and (mscale is None) != (mscale_all_dim is None):
         raise SettingError(
-            f"{rope.path}mscale is {mscale} and mscale_all_dim {mscale_all_dim}, but YaRN takes both or none: Hugging "
+            f"{rope.path}mscale is {mscale} and mscale_all_dim {mscale_all_dim}, but YaRN needs both or none: Hugging "
             "Face ignores one alone, DeepSeek's own code does not.\n"
             "Write the magnitude that you mean: attention_factor=1.0."
         )
@@ -251,7 +251,7 @@ def _llama3(rope: Keys, context: Context) -> ScalingPlan:
     if high <= low:
         raise SettingError(
             f"this configuration has {rope.path}low_freq_factor={low} and {rope.path}high_freq_factor={high}, but the "
-            "second must be larger. Llama 3.1 takes 1 and 4."
+            "second must be larger. Llama 3.1 has 1 and 4."
         )
     settings = {
         "factor": rope.number("factor"),

@@ -1,4 +1,4 @@
-"""Rotary positions in a configuration: `rope_parameters` of transformers 5, `rope_scaling` and its like before."""
+"""Keys of rotary positions: `rope_parameters` of transformers 5, `rope_scaling` and others of transformers 4."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,22 +19,22 @@ from whatwhere.models.configuration.rope_scaling import (
 )
 
 FRACTION = "partial_rotary_factor"
-IGNORED = ("finetuned",)  # a remark in the files of YaRN's authors, which no formula reads
+IGNORED = ("finetuned",)  # a remark in the files of YaRN's authors, which affects nothing
 MAX_AXES = 8
-"""More axes than any model has: a token of a video has 3 coordinates."""
+"""More axes than any model has; tokens of videos have 3 coordinates."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """How the features of a head are rotated, which is a property of the model type and in no key.
+    """How the features of a head are rotated, which the model type implies.
 
     Args:
-        interleaved: pairs are (2i, 2i+1), else (i, i + rotary_dim/2).
-        interleaved_key: the key that decides it, if there is one.
-        partial: whether a fraction of a head can be rotated; else its code reads no fraction.
-        dim_key: key of the rotated features, where heads keep them apart (latent attention).
-        rotary_dim_key: key of rotary_dim itself, beside the fraction.
-        sections: pairs of each axis where no key has them; None where tokens have one coordinate.
+        interleaved: whether pairs are (2i, 2i+1), rather than (i, i + rotary_dim/2).
+        interleaved_key: the key that overrides this, if there is one.
+        partial: whether a fraction of a head can be rotated; otherwise the model's code reads no fraction.
+        dim_key: key of the number of rotated features, if heads keep them apart (latent attention).
+        rotary_dim_key: key of rotary_dim itself, in place of the fraction.
+        sections: number of pairs of each axis if no key has them; None if tokens have one coordinate.
         axis_layout: how pairs are assigned to axes.
     """
 
@@ -49,15 +49,15 @@ class Head:
 
 @dataclass(frozen=True)
 class RopeDefaults:
-    """One set of rope parameters where keys are absent, and its names in older configurations.
+    """Defaults of one set of rope parameters, and its names in older configurations.
 
     Args:
-        theta: where it is absent.
-        theta_key: its key beside the parameters; None where nothing beside them is read.
-        fraction: of a head that is rotated, where it is absent.
+        theta: if it is absent.
+        theta_key: its key beside the parameters; None if only the parameters are read.
+        fraction: of a head that is rotated, if it is absent.
         fraction_key: its key beside the parameters.
         scaled: whether `rope_scaling` applies to this set.
-        parameters: what transformers takes where there are none at all.
+        parameters: those that transformers uses if there are none.
     """
 
     theta: float = 10_000.0
@@ -75,12 +75,12 @@ class RopeKeys:
     Args:
         head: how a head is rotated.
         sets: one set of parameters under the label "", or one for each layer type.
-        layers: which layers are rotated by which set.
-        extra: further rope parameters of this model type, by the `rope_type` that reads them; "" is all.
-        renamed: values of `rope_type` that mean another one here.
-        original_beside: whether the original length beside the parameters counts.
-        refused: parameters that must be zero or absent, and what they would do.
-        reads_rope_scaling: whether its code reads `rope_scaling`, the form of transformers 4.
+        layers: which layers rotate, by which set.
+        extra: further rope parameters of this model type, by the `rope_type` that reads them; "" is for all.
+        renamed: a `rope_type` of this model type -> the usual one.
+        original_beside: whether the trained length beside the parameters is written too.
+        refused: parameters that must be zero or absent -> their effect.
+        reads_rope_scaling: whether the model's code reads `rope_scaling`, the form of transformers 4.
     """
 
     head: Head = field(default_factory=Head)
@@ -118,7 +118,7 @@ class RopeKeys:
         return Position(query_key=by_layer, layer_types=types, notes=self._notes())
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return `rope_parameters` and what is beside them."""
+        """Return `rope_parameters` and the keys beside them."""
         labels = description.layer_types if self.by_type and description.layer_types else ("",) * description.layers
         written: dict[str, object] = {}
         beside: dict[str, object] = {}
@@ -132,7 +132,7 @@ class RopeKeys:
         return {"rope_parameters": parameters, **beside, **self.layers.write(description)}
 
     def _parameters(self, keys: Keys) -> dict[str, Json | None]:
-        """Return the parameters under each label, wherever the configuration has them."""
+        """Return the parameters of each label, in the form of transformers 5 or 4."""
         newer, older = (keys.take(name, default=None) for name in ("rope_parameters", "rope_scaling"))
         for name, value in (("rope_parameters", newer), ("rope_scaling", older)):
             _require_dictionary(f"{keys.path}{name}", value)
@@ -200,7 +200,7 @@ class RopeKeys:
         return _rotary(head_dim, theta, interleaved, rotary_dim, scaling, sections, self.head.axis_layout, rope.path)
 
     def _rope_type(self, rope: Keys) -> str:
-        """Return the `rope_type`, by either of its names; `su` and a model's own names are replaced."""
+        """Return the `rope_type`, from either of its keys; `su` and the model type's own names are replaced."""
         renamed = {"su": "longrope", **self.renamed}
         choices = tuple(dict.fromkeys((*ROPE_TYPES, *renamed)))
         names = [name for name in ("rope_type", "type") if rope.values.get(name) is not None] or ["rope_type"]
@@ -220,7 +220,7 @@ class RopeKeys:
         return rope_type
 
     def _usual_fraction(self, keys: Keys, defaults: RopeDefaults, head_dim: int) -> float:
-        """Return the fraction of a head that is rotated where no key has the fraction itself."""
+        """Return the fraction of a head that is rotated if no key has the fraction itself."""
         key = self.head.rotary_dim_key
         rotary_dim = None if key is None else keys.whole(key, default=None, most=MAX_FEATURES)
         return defaults.fraction if rotary_dim is None else _fraction(rotary_dim, head_dim)
@@ -292,11 +292,11 @@ class RopeKeys:
 
 @dataclass(frozen=True)
 class RotaryDimKeys:
-    """Read the rotary positions of GPT-J, CodeGen and RoFormer: interleaved, with theta 10,000, which no key names.
+    """Read the rotary positions of GPT-J, CodeGen and RoFormer: always interleaved, with theta 10,000.
 
     Args:
         key: of the number of rotated features; None rotates all.
-        unrotated: a flag that must be off, which rotates values as well (RoFormer).
+        unrotated: a flag that must be off, which rotates values too (RoFormer).
     """
 
     key: str | None = "rotary_dim"
@@ -305,7 +305,7 @@ class RotaryDimKeys:
     def read(self, keys: Keys, sizes: Sizes) -> Position:
         """Return the plan, one for all layers."""
         if self.unrotated is not None:
-            keys.require(self.unrotated, False, "no scheme rotates values.")
+            keys.require(self.unrotated, False, "whatwhere has no scheme that rotates values.")
         rotary_dim = None if self.key is None else keys.whole(self.key, default=None)
         rotary_dim = None if rotary_dim == sizes.head_dim else rotary_dim
         require_rotary_dim(keys.path, sizes.head_dim, rotary_dim)
@@ -322,7 +322,7 @@ class RotaryDimKeys:
 
 
 def require_rotary_dim(path: str, head_dim: int, rotary_dim: int | None) -> None:
-    """Raise ShapeError unless the rotated features of a head are pairs, and no more than it has.
+    """Raise ShapeError unless the number of rotated features is even, and at most that of the head.
 
     Args:
         path: of the keys, for messages.
@@ -330,7 +330,7 @@ def require_rotary_dim(path: str, head_dim: int, rotary_dim: int | None) -> None
         rotary_dim: rotated features; None is all.
 
     Raises:
-        ShapeError: they are not.
+        ShapeError: it is odd, below 2, or too large.
 
     Examples:
         >>> require_rotary_dim("", 16, 3)
@@ -370,14 +370,14 @@ def _rotary(
 
 
 def _require_sections(path: str, sections: tuple[int, ...], pairs: int, axis_layout: str) -> None:
-    """Raise ShapeError unless each pair has one axis."""
+    """Raise ShapeError unless every pair belongs to exactly one axis."""
     if sum(sections) != pairs:
         raise ShapeError(
             f"{path}mrope_section is {list(sections)}, {sum(sections)} pairs in total, but {2 * pairs} rotated "
             f"features are {pairs} pairs: each needs one axis."
         )
     for axis, section in enumerate(sections[1:], start=1):
-        # Interleaved, every axis has one pair of as many as there are axes.
+        # Interleaved axes take turns: each has one of as many consecutive pairs as there are axes.
         if axis_layout == "interleaved" and section and len(sections) * (section - 1) + axis >= pairs:
             raise ShapeError(
                 f"{path}mrope_section is {list(sections)}, but interleaved axis {axis} has one pair in "
@@ -392,7 +392,7 @@ def _require_dictionary(path: str, value: object) -> None:
 
 
 def _inside_or_beside(rope: Keys, inner: str, keys: Keys, outer: str | None, default: float) -> float:
-    """Return a number that is among the rope parameters or beside them."""
+    """Return a number that is in the rope parameters or beside them."""
     inside = rope.number(inner, default=None)
     if outer is None:
         return default if inside is None else inside
@@ -401,7 +401,7 @@ def _inside_or_beside(rope: Keys, inner: str, keys: Keys, outer: str | None, def
     if inside is not None and beside not in (None, inside):
         raise SettingError(
             f"{rope.path}{inner} is {inside} and {keys.path}{outer} is {beside}: keep one of them.\n"
-            "Transformers would take the first silently."
+            "Transformers would use the first silently."
         )
     if inside is None and beside is None:
         keys.assume(outer, default)

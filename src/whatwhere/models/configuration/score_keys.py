@@ -1,4 +1,4 @@
-"""Biases of the attention scores in a configuration: ALiBi, T5's buckets, DeBERTa's disentangled terms."""
+"""Keys of attention biases: ALiBi, T5's buckets, DeBERTa's disentangled attention."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,71 +13,75 @@ from whatwhere.models.configuration.model_type import MAX_BUCKETS, Position, Siz
 from whatwhere.models.configuration.rotary_keys import RopeKeys
 
 TERMS = ("c2p", "p2c")
-USUAL_STEEPEST = 8.0
-"""The paper's -log2 of ALiBi's smallest slope."""
+MAX_EXPONENT = 8.0
+"""-log2 of ALiBi's smallest slope in the paper."""
 
 
 @dataclass(frozen=True)
 class ALiBiKeys:
-    """Read ALiBi with the authors' slopes, as in BLOOM; no key names it."""
+    """Read ALiBi with the slopes of the paper, as in BLOOM; the model type implies it."""
 
     def read(self, keys: Keys, sizes: Sizes) -> Position:
         """Return the plan, one for all layers."""
         return Position(score=(Plan("alibi", {"num_heads": sizes.num_heads}),) * sizes.layers)
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return nothing: no key describes it."""
+        """Return no keys: the model type implies it."""
         return {}
 
 
 @dataclass(frozen=True)
 class MptKeys:
-    """Read ALiBi as MPT has it, with `alibi_bias_max` in the place of the paper's 8.
+    """Read ALiBi as in MPT, with `alibi_bias_max` in place of the paper's 8.
 
-    Transformers does not read `alibi` and `alibi_bias_max`, and always takes 8; MosaicML's own code reads them, and so
-    does this. They agree for every MPT that MosaicML published.
+    Transformers ignores `alibi` and `alibi_bias_max`, and always uses 8; MosaicML's code reads them, as this does. Both
+    agree for every MPT that MosaicML published.
     """
 
     def read(self, keys: Keys, sizes: Sizes) -> Position:
         """Return the plan, one for all layers."""
         attention = _attention_keys(keys)
-        attention.require("alibi", True, "without ALiBi MosaicML's code has a learned table, transformers none.")
-        steepest = attention.number("alibi_bias_max", default=USUAL_STEEPEST)
+        attention.require(
+            "alibi", True, "without ALiBi MosaicML's code uses a learned table, transformers no positions at all."
+        )
+        max_exponent = attention.number("alibi_bias_max", default=MAX_EXPONENT)
         attention.known.add("softmax_scale")  # read as the scale
         attention.finish()
         keys.absorb(attention)
         keys.known.add("learned_pos_emb")  # read by MosaicML's code only where ALiBi is off
         settings: dict[str, object] = {"num_heads": sizes.num_heads}
-        if steepest != USUAL_STEEPEST:
-            settings["slopes"] = slopes = alibi_slopes(sizes.num_heads, steepest)
+        if max_exponent != MAX_EXPONENT:
+            settings["slopes"] = slopes = alibi_slopes(sizes.num_heads, max_exponent)
             if not all(slopes):
                 raise SettingError(
-                    f"{attention.path}alibi_bias_max is {short_repr(steepest)}, which makes slopes of 0: MPT has 8."
+                    f"{attention.path}alibi_bias_max is {short_repr(max_exponent)}, which makes slopes of 0: MPT has 8."
                 )
         return Position(score=(Plan("alibi", settings),) * sizes.layers)
 
     def write(self, description: Description) -> Mapping[str, object]:
         """Return `attn_config`, with its softmax scale."""
-        plan, steepest = description.score[0], USUAL_STEEPEST
+        plan, max_exponent = description.score[0], MAX_EXPONENT
         if plan is not None and "slopes" in plan.settings:
-            # the smallest slope of a power of two is 2 ** -steepest; else the first has twice the exponent
+            # the smallest slope of a power of two is 2 ** -max_exponent; else the first has twice the exponent
             power = 2 ** ceil(log2(description.num_heads))
             step = 2 if power != description.num_heads else 1
-            steepest = round(-log2(plan.settings["slopes"][0]) * power / step, 9)
-        steepest = int(steepest) if steepest == int(steepest) else steepest  # transformers refuses 8.0 here
+            max_exponent = round(-log2(plan.settings["slopes"][0]) * power / step, 9)
+        max_exponent = (
+            int(max_exponent) if max_exponent == int(max_exponent) else max_exponent
+        )  # transformers refuses 8.0 here
         usual = description.scale == description.head_dim**-0.5
         scale = {} if usual else {"softmax_scale": description.scale}
-        return {"attn_config": {"alibi": True, "alibi_bias_max": steepest, **scale}}
+        return {"attn_config": {"alibi": True, "alibi_bias_max": max_exponent, **scale}}
 
 
 @dataclass(frozen=True)
 class FalconKeys:
-    """Read Falcon: rotary, or ALiBi by two rules of its own.
+    """Read the positions of Falcon: rotary, or a variant of ALiBi.
 
         score = (q k + m bias) / sqrt(head_dim)        m rounded to bfloat16
 
-    The bias is divided with the scores, and its slopes are rounded, so models were trained with both; so does this.
-    Transformers rounds the product slope * position to bfloat16 as well, which makes near keys equal; this does not.
+    As in training, the bias is divided with the scores, and its slopes are rounded. Transformers rounds the product
+    slope * position to bfloat16 too, which makes biases of near keys equal; this does not.
 
     Args:
         rope: reader of the rotary positions.
@@ -95,7 +99,7 @@ class FalconKeys:
         return Position(score=(Plan("alibi", settings),) * sizes.layers)
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return the flag, and the rope parameters without it."""
+        """Return the flag, and the rope parameters if it is off."""
         if description.score[0] is not None:
             return {"alibi": True}
         return {"alibi": False, **self.rope.write(description)}
@@ -106,10 +110,10 @@ class T5Keys:
     """Read T5's buckets.
 
     Args:
-        shared: one table serves all layers; in UMT5 each layer has its own.
-        scaled: scores are divided by sqrt(head_dim) too, as in MPNet.
-        bidirectional: None leaves it to the part, an encoder or a decoder.
-        buckets: the only number of buckets that the model's code has, whatever the key says.
+        shared: whether all layers share one table; in UMT5 each layer has its own.
+        scaled: whether scores are divided by sqrt(head_dim) too, as in MPNet.
+        bidirectional: None makes it so in the encoder, and not in the decoder.
+        buckets: the number of buckets in the model's code, if it does not read the key.
     """
 
     shared: bool = True
@@ -122,7 +126,9 @@ class T5Keys:
     def read(self, keys: Keys, sizes: Sizes) -> Position:
         """Return the plan of each layer."""
         if self.buckets is not None:
-            keys.require(self.BUCKETS, self.buckets, f"its code takes {self.buckets} buckets, whatever the key says.")
+            keys.require(
+                self.BUCKETS, self.buckets, f"its code does not read the key, and uses {self.buckets} buckets."
+            )
         buckets = keys.whole(self.BUCKETS, default=32, most=MAX_BUCKETS)
         distance = 128 if self.buckets is not None else keys.whole(self.DISTANCE, default=128)
         bidirectional = sizes.part == "encoder" if self.bidirectional is None else self.bidirectional
@@ -159,13 +165,13 @@ class DeBERTaKeys:
     """Read disentangled attention.
 
     Args:
-        shared_rows: far distances may share rows (`position_buckets`), as in DeBERTa v2 and v3.
+        shared_rows: whether large distances may share rows (`position_buckets`), as in DeBERTa v2 and v3.
     """
 
     shared_rows: bool
 
     def read(self, keys: Keys, sizes: Sizes) -> Position:
-        """Return the plan of each layer: each has tables of its own."""
+        """Return the plan of each layer; every layer has tables of its own."""
         stated = keys.whole("max_relative_positions", default=-1, least=-1)
         max_distance = stated if stated >= 1 else sizes.max_length
         buckets: int | None = None
@@ -214,14 +220,14 @@ class DeBERTaKeys:
         return written
 
 
-def alibi_slopes(num_heads: int, steepest: float = USUAL_STEEPEST) -> tuple[float, ...]:
-    """Return ALiBi's slopes as MPT computes them; with the paper's 8 they are the authors'.
+def alibi_slopes(num_heads: int, max_exponent: float = MAX_EXPONENT) -> tuple[float, ...]:
+    """Compute ALiBi's slopes as in MPT; with the exponent 8 they are those of the paper.
 
-        m_h = 2 ** (-steepest h / n)        n the smallest power of two that is not below num_heads, even h first
+        m_h = 2 ** (-max_exponent h / n)        n the smallest power of two that is not below num_heads, even h first
 
     Args:
         num_heads: number of heads.
-        steepest: -log2 of the smallest slope.
+        max_exponent: -log2 of the smallest slope, `alibi_bias_max`.
 
     Returns:
         One slope for each head.
@@ -231,14 +237,14 @@ def alibi_slopes(num_heads: int, steepest: float = USUAL_STEEPEST) -> tuple[floa
         (0.0625, 0.00390625, 0.25)
     """
     power = 2 ** ceil(log2(num_heads))
-    series = [2 ** (-steepest * h / power) for h in range(1, power + 1)]
+    series = [2 ** (-max_exponent * h / power) for h in range(1, power + 1)]
     if power == num_heads:
         return tuple(series)
     return tuple((series[1::2] + series[::2])[:num_heads])
 
 
 def falcon_slopes(num_heads: int, head_dim: int) -> tuple[float, ...]:
-    """Return Falcon's slopes: the authors', rounded to bfloat16, divided by sqrt(head_dim).
+    """Compute Falcon's slopes: those of the paper, rounded to bfloat16, divided by sqrt(head_dim).
 
     Args:
         num_heads: number of heads.
@@ -255,20 +261,20 @@ def falcon_slopes(num_heads: int, head_dim: int) -> tuple[float, ...]:
 
 
 def _to_bfloat16(number: float) -> float:
-    """Round to float32, and that to the nearest bfloat16, ties to even."""
+    """Round to float32, and then to the nearest bfloat16, ties to even."""
     (bits,) = unpack("<I", pack("<f", number))
     rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16
     return float(unpack("<f", pack("<I", rounded))[0])
 
 
 def read_terms(keys: Keys) -> tuple[str, ...]:
-    """Return DeBERTa's terms, from a list or from words joined by bars.
+    """Read DeBERTa's terms, from a list or from words joined by `|`.
 
     Args:
         keys: the configuration.
 
     Returns:
-        c2p, p2c, both or none.
+        `c2p`, `p2c`, both or none.
 
     Raises:
         SettingError: there are other terms.

@@ -1,4 +1,4 @@
-"""The softmax scale in a configuration, for models that do not divide scores by sqrt(head_dim) alone."""
+"""Keys of the softmax scale, of models that do not divide scores by sqrt(head_dim) alone."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,25 +12,25 @@ from whatwhere.models.configuration.score_keys import read_terms
 
 @dataclass(frozen=True)
 class One:
-    """Leave scores as they are: T5, GPT-Neo."""
+    """Do not scale scores, as in T5 and GPT-Neo."""
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
         """Return 1 for each layer."""
         return (1.0,) * sizes.layers
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return nothing: no key describes it."""
+        """Return no keys: the model type implies it."""
         return {}
 
 
 @dataclass(frozen=True)
 class Multiplier:
-    """Take the scale itself from a key: Granite, MPT.
+    """Read the scale itself from a key, as in Granite and MPT.
 
     Args:
         key: of the scale.
-        default: where it is absent; None is 1 / sqrt(head_dim).
-        inside: the dictionary that has the key, as in MPT.
+        default: if it is absent; None is 1 / sqrt(head_dim).
+        inside: a nested dictionary that contains the key, as in MPT.
     """
 
     key: str = "attention_multiplier"
@@ -38,7 +38,7 @@ class Multiplier:
     inside: str | None = None
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
-        """Return the number for each layer."""
+        """Return the scale of each layer."""
         source = keys
         if self.inside is not None:
             if keys.values.get(self.inside) is None:
@@ -51,46 +51,46 @@ class Multiplier:
         return (scale,) * sizes.layers
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return the number; MPT's dictionary is written with its ALiBi."""
+        """Return the scale; MPT's nested dictionary is written with its ALiBi."""
         return {} if self.inside is not None else {self.key: description.scale}
 
 
 @dataclass(frozen=True)
 class PreAttentionScalar:
-    """Take 1 / sqrt of a key: Gemma 2 and 3."""
+    """Scale by 1 / sqrt of the value of a key, as in Gemma 2 and 3."""
 
     key: str = "query_pre_attn_scalar"
     default: float = 256.0
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
-        """Return the number for each layer."""
+        """Return the scale of each layer."""
         return (keys.number(self.key, default=self.default) ** -0.5,) * sizes.layers
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return the number under the root."""
+        """Return the number whose root divides the scores."""
         scalar = description.scale**-2
         return {self.key: round(scalar) if abs(scalar - round(scalar)) < 1e-9 * scalar else scalar}
 
 
 @dataclass(frozen=True)
 class GPT2Scale:
-    """Divide by sqrt(head_dim), or not, and by the number of the layer, or not.
+    """Divide by sqrt(head_dim), and by the number of the layer, each if its flag is set, as in GPT-2.
 
     Args:
-        by_layer: whether the model type has the second.
+        by_layer: whether the model type has the second flag.
     """
 
     by_layer: bool = True
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
-        """Return the number of each layer."""
+        """Return the scale of each layer."""
         scale = sizes.head_dim**-0.5 if keys.flag("scale_attn_weights", default=True) else 1.0
         if self.by_layer and keys.flag("scale_attn_by_inverse_layer_idx", default=False):
             return tuple(scale / (layer + 1) for layer in range(sizes.layers))
         return (scale,) * sizes.layers
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return the flags."""
+        """Return both flags."""
         written = {"scale_attn_weights": description.scales[0] != 1.0 or description.head_dim == 1}
         if self.by_layer:
             written["scale_attn_by_inverse_layer_idx"] = len(set(description.scales)) > 1
@@ -99,10 +99,10 @@ class GPT2Scale:
 
 @dataclass(frozen=True)
 class Latent:
-    """Divide by sqrt(head_dim), and multiply by the square of YaRN's magnitude, as DeepSeek's latent attention does."""
+    """Divide by sqrt(head_dim), and multiply by the square of YaRN's magnitude, as in DeepSeek's latent attention."""
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
-        """Return the number of each layer."""
+        """Return the scale of each layer."""
         scales = []
         for plan in position.query_key or (None,) * sizes.layers:
             scaling = None if plan is None else plan.settings["scaling"]
@@ -114,18 +114,18 @@ class Latent:
         return tuple(scales)
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return nothing: the rope parameters describe it."""
+        """Return no keys: the rope parameters imply it."""
         return {}
 
 
 @dataclass(frozen=True)
 class Disentangled:
-    """Divide by sqrt(head_dim times the number of terms), as DeBERTa does, with relative attention or without."""
+    """Divide by sqrt(head_dim times the number of terms), as in DeBERTa, with relative attention or without."""
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
-        """Return the number for each layer."""
+        """Return the scale of each layer."""
         return ((sizes.head_dim * (1 + len(read_terms(keys)))) ** -0.5,) * sizes.layers
 
     def write(self, description: Description) -> Mapping[str, object]:
-        """Return nothing: `pos_att_type` describes it."""
+        """Return no keys: `pos_att_type` implies it."""
         return {}
