@@ -97,7 +97,7 @@ def test_import_loads_none_of_the_heavy_packages():
 
 
 def test_the_library_loads_neither_the_comparison_nor_what_is_optional():
-    findings = ("analysis", "compare", "comparison", "inspect", "parameters", "show")
+    findings = ("analysis", "compare", "comparison", "export", "inspect", "parameters", "show")
     names = [name for name in ww.__all__ if name not in findings]
     code = f"import sys, whatwhere as ww; [getattr(ww, name) for name in {names}]; print(*sys.modules)"
     loaded = set(python(code).split())

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from whatwhere.models.parameters import parameters as parameters
     from whatwhere.position import Positions as Positions
     from whatwhere.position import positions as positions
+    from whatwhere.studio.export import export as export
     from whatwhere.studio.notebook import show as show
     from whatwhere.what import text as text
     from whatwhere.what.embedding import TokenEmbedding as TokenEmbedding
@@ -105,6 +106,7 @@ _HOME = {
     "bind": "where.binding",
     "catalogue": "where.catalogue",
     "compare": "comparison",
+    "export": "studio.export",
     "from_huggingface": "models.huggingface",
     "inspect": "inspection",
     "load_where": "models.load_where",

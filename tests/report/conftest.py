@@ -11,5 +11,5 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     folder = tmp_path_factory.mktemp("bundle")
     for name, content in (("index.html", ""), ("studio.js", "const page = 0;"), ("studio.css", "p { color: red }")):
         (folder / name).write_text(content, encoding="utf-8")
-    monkeypatch.setattr("whatwhere.studio.bundle.PAGE", folder)
+    monkeypatch.setattr("whatwhere.studio.export.PAGE", folder)
     return folder

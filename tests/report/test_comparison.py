@@ -103,9 +103,7 @@ def shown(folder: Path) -> Measurements:
 
 def write_report(folder: Path) -> Path:
     """Write the page as the command does."""
-    from whatwhere.studio import bundle
-
-    return write_page(Session.open(folder), folder / "report.html", bundle.PAGE)
+    return write_page(Session.open(folder), folder / "report.html")
 
 
 def report(folder: Path) -> Page:

@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from whatwhere.records import to_json
 from whatwhere.report.inspection import TITLES, headline
 from whatwhere.report.text import number
 from whatwhere.studio import export
-from whatwhere.studio.export import check_file, write_inspection, write_page
+from whatwhere.studio.export import write_inspection
 
 from ..running import refused, whatwhere
 
@@ -62,8 +61,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def bundled(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Have pages made of a bundle in another folder than the installation's."""
-    for each in (write_page, check_file):
-        patch.setattr(export, each.__name__, partial(each, page=folder))
+    patch.setattr(export, "PAGE", folder)
 
 
 @pytest.fixture(autouse=True)
@@ -233,7 +231,7 @@ def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="cannot be written"):
         write_inspection(checkpoint, found, tmp_path / "no" / "where.html")
     before = (tmp_path / "table.npy").read_bytes()
-    with pytest.raises(SettingError, match="not written over"):
+    with pytest.raises(SettingError, match="not overwritten"):
         write_inspection(checkpoint, found, tmp_path / "table.npy")
     assert (tmp_path / "table.npy").read_bytes() == before
 

@@ -17,22 +17,23 @@ import torch
 from typer.testing import CliRunner
 
 import whatwhere as ww
+from whatwhere.analysis.token_map import make_map
 from whatwhere.cli.app import app
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.studio import export
-from whatwhere.studio.api import EXPORTS, QUERIES
-from whatwhere.studio.bundle import PAGE
+from whatwhere.studio.api import EXPORTS, QUERIES, token_map
 from whatwhere.studio.notebook import Shown, live, show
 from whatwhere.studio.session import Session
 from whatwhere.studio.wire import pack, unpack
 
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Path:
+def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Write a page of two files, with what an inline script must not say."""
     (tmp_path / "index.html").write_text("", encoding="utf-8")
     (tmp_path / "studio.js").write_text('const a = "</script><!-- é";', encoding="utf-8")
     (tmp_path / "studio.css").write_text("p { color: red }", encoding="utf-8")
+    monkeypatch.setattr(export, "PAGE", tmp_path)
     return tmp_path
 
 
@@ -43,7 +44,7 @@ def answers(page: str) -> dict[str, dict[str, Any]]:
 
 
 def test_an_exported_page_holds_what_the_api_answers(fresh: Session, bundle: Path) -> None:
-    page = export.render_page(fresh, bundle)
+    page = export.render_page(fresh)
     found = answers(page)
     assert set(found["about?{}"]["exported"]) == set(EXPORTS) - {"compare", "replay", "attention"}
     asked = {key: parts for key in found if (parts := key.partition("?"))[0] in QUERIES and key != "about?{}"}
@@ -54,7 +55,7 @@ def test_an_exported_page_holds_what_the_api_answers(fresh: Session, bundle: Pat
         name for name, _, _ in asked.values()
     }
     assert 'tokens.card?{"token":"Max"}' in found
-    assert export.render_page(fresh, bundle) == page  # the same bytes, whenever it is written
+    assert export.render_page(fresh) == page  # the same bytes, whenever it is written
 
 
 def cells(title: str, session: Session, sheet: int = 0) -> dict[str, list[str]]:
@@ -99,7 +100,7 @@ def test_biases_are_left_in_a_table(fresh: Session) -> None:
 def test_an_exported_page_begins_with_as_many_positions_as_it_holds(bundle: Path) -> None:
     layer = ww.InputLayer(vocab_size=30, dim=8, input=ww.Learned(dim=8, max_length=300))
     session = Session(live(layer))
-    found = answers(export.render_page(session, bundle))
+    found = answers(export.render_page(session))
     begin = found["about?{}"]["begin"]["positions"]
     assert (begin["scheme"], begin["rows"], QUERIES["about"](session, {}).begin["positions"]["rows"]) == (
         "model",
@@ -111,30 +112,29 @@ def test_an_exported_page_begins_with_as_many_positions_as_it_holds(bundle: Path
 
 
 def test_only_what_the_page_brought_may_run(fresh: Session, bundle: Path) -> None:
-    page = export.render_page(fresh, bundle)
+    page = export.render_page(fresh)
     assert page.count("<script") == page.count("</script>") == 2
     assert "<!--" not in page
     policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1])  # type: ignore[index]
     assert "unsafe" not in policy
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    (bundle / "index.html").unlink()
     with pytest.raises(MissingExtra, match="no page for the studio"):
-        export.render_page(fresh, bundle / "nowhere")
+        export.render_page(fresh)
 
 
 def test_names_of_tokens_are_text_everywhere(bundle: Path, tmp_path: Path) -> None:
     table = tmp_path / "evil.vec"
     words = ["</script><script>alert(1)</script>", "<img/src=x>", "&amp;", "d", "e", "f"]
     table.write_text(f"{len(words)} 2\n" + "".join(f"{word} {n} 1\n" for n, word in enumerate(words)), encoding="utf-8")
-    page = export.render_page(Session.open(table), bundle)
+    page = export.render_page(Session.open(table))
     assert page.count("<script") == 2
     assert "<img" not in page
     assert str(tmp_path) not in page
     assert str(tmp_path) not in json.dumps(answers(page)["about?{}"])
 
 
-def test_modules_are_shown_from_memory(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "check_page", lambda page: None)
-    monkeypatch.setattr(export.render_page, "__defaults__", (bundle, lambda said: None))
+def test_modules_are_shown_from_memory(bundle: Path) -> None:
     layer = ww.InputLayer(vocab_size=30, dim=8, input=ww.Learned(dim=8, max_length=16))
     shown = show(layer, height=300)
     about = answers(shown.page)["about?{}"]
@@ -177,8 +177,8 @@ def test_rows_of_a_module_are_read_where_they_are() -> None:
     np.testing.assert_array_equal(found.array("bias"), module.bias.detach())
 
 
-def test_the_command_writes_one_file(tmp_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export.write_page, "__defaults__", (bundle, lambda said: None))
+@pytest.mark.usefixtures("bundle")
+def test_the_command_writes_one_file(tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     done = CliRunner().invoke(app, ["studio", "--export", str(target), "--json"])
     assert done.exit_code == 0, done.output
@@ -194,10 +194,11 @@ def test_the_command_writes_one_file(tmp_path: Path, bundle: Path, monkeypatch: 
 
 
 def test_the_page_opens_from_disk_in_a_frame_and_without_scripts(
-    look: Callable[..., dict[str, Any]], fresh: Session, tmp_path: Path
+    look: Callable[..., dict[str, Any]], fresh: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = Path(os.environ.get("STUDIO_PAGE", PAGE))
-    page = export.render_page(fresh, folder)
+    folder = Path(os.environ.get("STUDIO_PAGE", export.PAGE))
+    monkeypatch.setattr(export, "PAGE", folder)
+    page = export.render_page(fresh)
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     (tmp_path / "frame.html").write_text(Shown(page, 800, "x")._repr_html_(), encoding="utf-8")
     seen = look(
@@ -222,17 +223,45 @@ def test_the_page_opens_from_disk_in_a_frame_and_without_scripts(
     assert seen["complaints"] == []
 
 
+@pytest.mark.usefixtures("bundle")
+def test_a_checkpoint_is_exported_by_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, corpus = tmp_path / "table.npy", tmp_path / "corpus.txt"
+    np.save(table, np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32))
+    corpus.write_text("a b", encoding="utf-8")
+    steps: list[str] = []
+
+    def compute(function: Any, report: Any, **settings: Any) -> Any:
+        report(0.5, "half")
+        return make_map(settings["table"], "pca", k=3)
+
+    monkeypatch.setattr(token_map, "run_in_subprocess", compute)
+    file = ww.export(table, tmp_path / "page.html", map_method="tsne", corpus=corpus, progress=steps.append)
+    assert file == tmp_path / "page.html"
+    found = answers(file.read_text(encoding="utf-8"))
+    assert found["about?{}"]["begin"]["map"] == {"method": "tsne"}
+    maps = {key for key in found if key.startswith("maps.points")}
+    assert maps == {f'maps.points?{{"method":"{method}","table":"input"}}' for method in ("pca", "tsne")}
+    assert {"tsne: half", "exporting tokens", "computing the answers"} <= set(steps)
+    again = ww.export(ww.read(table), tmp_path / "again.html")
+    assert answers(again.read_text(encoding="utf-8"))["about?{}"]["begin"]["map"] == {"method": "pca"}
+    with pytest.raises(SettingError, match="method must be one of pca, tsne, umap"):
+        ww.export(table, tmp_path / "other.html", map_method="mds")  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="part of the checkpoint"):
+        ww.export(table, table)
+    assert not (tmp_path / "other.html").exists()
+
+
 def test_a_page_is_written_whole_or_not_at_all(fresh: Session, bundle: Path, tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     target.write_text("the old page", encoding="utf-8")
     (bundle / "studio.css").write_bytes(b"\xff")  # what is found in the midst of the work
     with pytest.raises(UnicodeDecodeError):
-        export.write_page(fresh, target, bundle)
+        export.write_page(fresh, target)
     assert target.read_text(encoding="utf-8") == "the old page"
     for wrong, said in ((tmp_path, "is a folder"), (tmp_path / "no/page.html", "cannot be written"), ("a\0b", "null")):
         with pytest.raises(SettingError, match=said):
-            export.write_page(fresh, wrong, bundle)
+            export.write_page(fresh, wrong)
     assert not list(tmp_path.glob("*.part"))
     (bundle / "studio.css").write_text("", encoding="utf-8")
-    assert export.write_page(fresh, str(target), bundle) == target
-    assert target.read_text(encoding="utf-8") == export.render_page(fresh, bundle)
+    assert export.write_page(fresh, str(target)) == target
+    assert target.read_text(encoding="utf-8") == export.render_page(fresh)

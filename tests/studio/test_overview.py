@@ -21,7 +21,6 @@ from whatwhere.studio import export
 from whatwhere.studio import session as session_module
 from whatwhere.studio.api import EXPORTS, JOBS
 from whatwhere.studio.api.overview import Overview
-from whatwhere.studio.bundle import PAGE
 from whatwhere.studio.session import Session
 
 
@@ -128,10 +127,12 @@ def test_a_file_without_a_token_table_says_so(tmp_path: Path) -> None:
     assert paragraph.text.startswith("No tensor was found to be the token table")
 
 
-def test_the_page_shows_it_live_and_exported(look: Callable[..., dict[str, Any]], model: Path, tmp_path: Path) -> None:
+def test_the_page_shows_it_live_and_exported(
+    look: Callable[..., dict[str, Any]], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = Session.open(model)
-    bundle = Path(os.environ.get("STUDIO_PAGE", PAGE))
-    file = export.write_page(session, tmp_path / "page.html", bundle)
+    monkeypatch.setattr(export, "PAGE", Path(os.environ.get("STUDIO_PAGE", export.PAGE)))
+    file = export.write_page(session, tmp_path / "page.html")
     seen, answer = look(session, "overview.mjs", file=str(file)), overview(session)
     titles = [section.title for section in answer.sections]
     for shown in (seen["live"], seen["exported"]):

@@ -11,19 +11,20 @@ import pytest
 from safetensors.numpy import load_file
 
 from whatwhere.studio import export
-from whatwhere.studio.bundle import PAGE
 from whatwhere.studio.session import Session
 
 from ..comparison.made_up import hostile_folder
 
 
 @pytest.fixture
-def opened(look: Callable[..., dict[str, Any]], fresh: Session, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+def opened(
+    look: Callable[..., dict[str, Any]], fresh: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., dict[str, Any]]:
     """Write the report of a folder, open it in a browser, and give what that tells."""
 
     def write_and_look(folder: Path, **given: Any) -> dict[str, Any]:
-        bundle = Path(os.environ.get("STUDIO_PAGE", PAGE))
-        file = export.write_page(Session.open(folder), tmp_path / "report.html", bundle)
+        monkeypatch.setattr(export, "PAGE", Path(os.environ.get("STUDIO_PAGE", export.PAGE)))
+        file = export.write_page(Session.open(folder), tmp_path / "report.html")
         found = look(fresh, "report.mjs", file=str(file), **given)
         assert {url.partition(":")[0] for url in found["requests"]} <= {"file", "data", "blob"}
         assert found["complaints"] == found["small"]["complaints"] == []

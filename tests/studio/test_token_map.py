@@ -18,10 +18,8 @@ from safetensors.numpy import load_file
 from whatwhere.analysis.token_map import TokenMap, make_map
 from whatwhere.errors import SettingError, ShapeError, TextError
 from whatwhere.studio.api import JOBS, QUERIES, token_map
-from whatwhere.studio.corpus import Corpus
-from whatwhere.studio.jobs import Report, Stopped
-from whatwhere.studio.session import Session
-from whatwhere.studio.subprocess_job import run_in_subprocess
+from whatwhere.studio.jobs import Report, Stopped, run_in_subprocess
+from whatwhere.studio.session import Corpus, Session
 
 
 @pytest.fixture(scope="module")

@@ -118,13 +118,12 @@ def _show(comparison: "Comparison", as_json: bool) -> None:
 
 def _write_page(folder: Path) -> Path | None:
     """Write report.html; None where this installation has no page."""
-    from whatwhere.studio.bundle import PAGE
     from whatwhere.studio.export import write_page
     from whatwhere.studio.session import Session
 
     file = folder / "report.html"
     try:
-        return write_page(Session.open(folder), file, PAGE)
+        return write_page(Session.open(folder), file)
     except MissingExtra:
         file.unlink(missing_ok=True)  # an older page would show other results
         return None

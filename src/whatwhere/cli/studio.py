@@ -3,7 +3,7 @@
 import json
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,7 +29,7 @@ def studio(
     export: Annotated[
         Path | None, typer.Option(help="Write the page as one HTML file that needs no program, and exit.")
     ] = None,
-    layout: Annotated[
+    map_method: Annotated[
         str | None, typer.Option("--map", help="Add a map by tsne or umap to the exported page, which has one by pca.")
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address only.")] = False,
@@ -52,9 +52,9 @@ def studio(
     if export is not None:
         if other is not None:
             raise SettingError("--export writes the page of one model; two are compared on the live page alone.")
-        _export(path, export, layout, allow_pickle=allow_pickle, corpus=corpus, as_json=as_json)
+        _export(path, export, map_method, allow_pickle=allow_pickle, corpus=corpus, as_json=as_json)
         return
-    if layout is not None:
+    if map_method is not None:
         raise SettingError("--map is for --export; on the live page, choose the map there.")
     if missing := [name for name in ("starlette", "uvicorn") if find_spec(name) is None]:
         raise MissingExtra(f"the studio needs {missing[0]}, which is not installed: pip install 'whatwhere[studio]'.")
@@ -74,20 +74,18 @@ def studio(
 
 
 def _export(
-    path: Path | None, target: Path, layout: str | None, *, allow_pickle: bool, corpus: Path | None, as_json: bool
+    path: Path | None, file: Path, map_method: str | None, *, allow_pickle: bool, corpus: Path | None, as_json: bool
 ) -> None:
     """Write the exported page."""
-    from whatwhere.studio.api.token_map import draw
-    from whatwhere.studio.export import write_page
-    from whatwhere.studio.session import Session
+    from whatwhere.studio.export import export
 
-    with progress() as tell:
-        session = Session.open(path, allow_pickle=allow_pickle, corpus=corpus)
-        if layout not in (None, "pca"):
-            draw(session, {"method": layout, "table": "input"}, lambda fraction, message: tell(f"{layout}: {message}"))
-        write_page(session, target, progress=tell)
+    with progress() as show_step:
+        method: Any = map_method or "pca"
+        export(path, file, map_method=method, corpus=corpus, allow_pickle=allow_pickle, progress=show_step)
+    size = file.stat().st_size
     if as_json:
-        print(json.dumps({"file": str(target), "bytes": target.stat().st_size, "name": session.name}))
+        print(json.dumps({"file": str(file), "bytes": size}))
     else:
-        print(target)
-        say(f"Wrote {visible(str(target))}, {target.stat().st_size / 1e6:.1f} MB: {visible(session.name)}.")
+        print(file)
+        name = "a fresh table, no model loaded" if path is None else visible(str(path))
+        say(f"Wrote {visible(str(file))}, {size / 1e6:.1f} MB: {name}.")

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from whatwhere.atomic import require_writable, write_atomic
-from whatwhere.errors import SettingError
+from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.inspection import Inspection
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.report.html import Markup, element, folded, paragraph, sections
@@ -19,15 +19,62 @@ from whatwhere.report.section import Table
 from whatwhere.studio.api import EXPORTS, JOBS, QUERIES
 from whatwhere.studio.api.about import about
 from whatwhere.studio.api.static_tables import ExportedView
-from whatwhere.studio.bundle import PAGE, check_page
-from whatwhere.studio.session import Kind, Session
+from whatwhere.studio.session import Corpus, Kind, Session
 from whatwhere.studio.wire import pack
 
+PAGE = Path(__file__).parent / "web" / "dist"
+"""The page as it was bundled when the package was built."""
 FIRST: Mapping[Kind, str] = {"results": "compare", "checkpoint": "overview"}
 """The view that an exported page opens on, where it has it."""
 
 
-def render_page(session: Session, page: Path = PAGE, progress: Callable[[str], None] = lambda _: None) -> str:
+def export(
+    path: str | Path | Checkpoint | None,
+    file: str | Path,
+    *,
+    map_method: Literal["pca", "tsne", "umap"] = "pca",
+    corpus: str | Path | None = None,
+    allow_pickle: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Path:
+    """Write the studio's page on a checkpoint or on the results of a comparison into one HTML file.
+
+    It opens in any browser, from a disk or a mail, and needs no program and no network; without JavaScript it shows
+    text and tables. It holds what the views show first, and the nearest neighbors of all tokens, which for 30,000
+    tokens take half a minute to compute.
+
+    Args:
+        path: a checkpoint, or the path of one or of a results folder; None is a small table of random vectors.
+        file: to write; an existing one is replaced, whole or not at all.
+        map_method: adds a token map by t-SNE (extra `map`) or UMAP (extra `umap`) to the one by PCA.
+        corpus: a text in UTF-8, whose tokens are counted to color the map by.
+        allow_pickle: read pickles of PyTorch too; only where you trust the author.
+        progress: called with each step that takes a while, in words.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        MissingExtra: this installation has no page, or lacks the package of the map.
+        CheckpointError: the checkpoint cannot be read.
+        SettingError: the map has no such method, or the file cannot be written or is the checkpoint itself.
+
+    Examples:
+        >>> export("path/to/model", "model.html", map_method="umap")  # doctest: +SKIP
+        PosixPath('model.html')
+    """
+    if isinstance(path, Checkpoint):
+        session = Session(path, None if corpus is None else Corpus(Path(corpus)))
+    else:
+        session = Session.open(path, allow_pickle=allow_pickle, corpus=None if corpus is None else Path(corpus))
+    check_file(file, session.checkpoint)
+    if map_method != "pca":
+        settings = {"method": map_method, "table": "input"}
+        JOBS["maps.draw"](session, settings, lambda fraction, message: progress(f"{map_method}: {message}"))
+    return write_page(session, file, progress)
+
+
+def render_page(session: Session, progress: Callable[[str], None] = lambda _: None) -> str:
     """Return the studio on a session as one HTML document, which opens from a disk, in a mail, in a notebook.
 
     Its policy runs the scripts of the document alone, by hash; it loads nothing and sends nothing. Each view chooses in
@@ -35,10 +82,9 @@ def render_page(session: Session, page: Path = PAGE, progress: Callable[[str], N
 
     Args:
         session: what is open.
-        page: the folder of the bundle.
         progress: called with each step that takes a while, in words.
     """
-    check_page(page)
+    check_page()
     views: dict[str, ExportedView] = {}
     for name, export_view in EXPORTS.items():
         progress(f"exporting {name}")
@@ -50,7 +96,7 @@ def render_page(session: Session, page: Path = PAGE, progress: Callable[[str], N
     blocks = _Blocks(session, views)
     # Queries hold words of the vocabulary, of which no character may end the script.
     data = json.dumps({"blocks": blocks.blocks, "answers": blocks.answers}).replace("<", "\\u003c")
-    script, style = ((page / name).read_text(encoding="utf-8") for name in ("studio.js", "studio.css"))
+    script, style = ((PAGE / name).read_text(encoding="utf-8") for name in ("studio.js", "studio.css"))
     # An inline script ends at the first </script, wherever it is; <!-- may make the rest a comment.
     script = script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
     policy = (
@@ -77,18 +123,16 @@ def render_page(session: Session, page: Path = PAGE, progress: Callable[[str], N
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
-def write_page(
-    session: Session, file: str | Path, page: Path = PAGE, progress: Callable[[str], None] = lambda _: None
-) -> Path:
+def write_page(session: Session, file: str | Path, progress: Callable[[str], None] = lambda _: None) -> Path:
     """Write the exported page of a session into a file, in one step, and return its path; an existing one is replaced.
 
     Args:
         session: what is open.
         file: to write; whether it can be written is checked first.
-        page, progress: as in `render_page`.
+        progress: as in `render_page`.
     """
-    file = check_file(file, session.checkpoint, page=page)
-    content = render_page(session, page, progress)
+    file = check_file(file, session.checkpoint)
+    content = render_page(session, progress)
     with writing(file):
         write_atomic(file, content)
     return file
@@ -117,27 +161,36 @@ def write_inspection(
     """
     session = Session(checkpoint)
     session.keep_inspection(found)
-    return write_page(session, file, progress=progress)
+    return write_page(session, file, progress)
 
 
-def check_file(file: str | Path, read: Checkpoint, page: Path = PAGE) -> Path:
-    """Try whether a page can be written, before the work, and give its path.
+def check_file(file: str | Path, read: Checkpoint) -> Path:
+    """Check that a page can be written, and return its path.
 
     Args:
-        file: where to.
-        read: what the page is made of, which is not written over.
-        page: where the bundle is.
+        file: to write.
+        read: the checkpoint of the page, which is not overwritten.
     """
-    check_page(page)
+    check_page()
     file = Path(file)
     if file.is_dir():
         raise SettingError(f"{file} is a folder, but the page is one file: pass {file / 'report.html'}.")
     parts = {entry.file for entry in read.tensors.values() if entry.file.exists()}
     if file.exists() and any(file.samefile(each) for each in parts):
-        raise SettingError(f"{file} is what is read here, which is not written over.\nName another.")
+        raise SettingError(f"{file} is part of the checkpoint, which is not overwritten.\nName another file.")
     with writing(file):
         require_writable(file)
     return file
+
+
+def check_page(page: Path | None = None) -> None:
+    """Raise MissingExtra if the page was not bundled when the package was built."""
+    if not ((page or PAGE) / "index.html").is_file():
+        raise MissingExtra(
+            "this installation has no page for the studio: it was built without Node.js.\n"
+            "In a checkout: make page. Else install Node.js 20 or later and build anew: "
+            "pip install --force-reinstall --no-deps --no-binary whatwhere whatwhere"
+        )
 
 
 @contextmanager

@@ -1,18 +1,24 @@
 """Jobs in the background: functions that take seconds or minutes, with progress, and stopped on request."""
 
+import multiprocessing
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from multiprocessing.connection import Connection
+from typing import Any, Literal, TypeVar, final
 
 from whatwhere.errors import SettingError, WhatWhereError
 
+Result = TypeVar("Result")
 State = Literal["running", "done", "failed", "stopped"]
 Report = Callable[[float, str], None]
 """Called by a job with its progress: the fraction that is done, and a message. It raises Stopped to end the job."""
 
 RUNNING, KEPT = 2, 16
 """Jobs at a time, and jobs whose answers are kept."""
+_EVERY = 0.1
+"""Seconds between two checks of whether a subprocess shall end."""
 
 
 class Stopped(Exception):
@@ -115,3 +121,55 @@ def _run(job: Job, function: Callable[[Report], Any]) -> None:
         raise  # the thread's own report goes to the terminal
     else:
         job.change(state="done", fraction=1.0, answer=answer)
+
+
+def run_in_subprocess(function: Callable[..., Result], report: Report, **settings: Any) -> Result:
+    """Call function(progress=..., **settings) in a process of its own, and return its result.
+
+    Args:
+        function: of a module, for the other process imports it by name; it calls progress(fraction, message).
+        report: called with the same; what it raises, such as Stopped, ends the process.
+        settings: and the result are pickled, between our own processes alone.
+    """
+    # A fork would copy locks that other threads hold, and PyTorch's threads not at all.
+    context = multiprocessing.get_context("spawn")
+    mine, other = context.Pipe(duplex=False)
+    process = context.Process(target=_serve, args=(other, function, settings), daemon=True)
+    process.start()
+    other.close()
+    fraction, message = 0.0, "starting"
+    try:
+        while True:
+            report(fraction, message)
+            if not mine.poll(_EVERY):
+                continue
+            kind, value = mine.recv()
+            if kind == "progress":
+                fraction, message = value
+            elif kind == "result":
+                result: Result = value
+                return result
+            elif isinstance(value, WhatWhereError):
+                raise value
+            else:
+                raise RuntimeError(f"the other process failed:\n{value}")
+    except EOFError:
+        raise SettingError(
+            "the process that was at work has ended without a word: most likely memory ran out.\nTake fewer rows."
+        ) from None
+    finally:
+        process.kill()
+        process.join()
+        process.close()
+        mine.close()
+
+
+def _serve(pipe: Connection, function: Callable[..., Any], settings: dict[str, Any]) -> None:
+    try:
+        pipe.send(("result", function(progress=lambda *report: pipe.send(("progress", report)), **settings)))
+    except WhatWhereError as problem:
+        pipe.send(("failed", problem))
+    except BrokenPipeError:  # the studio is gone
+        return
+    except BaseException:
+        pipe.send(("failed", traceback.format_exc()))

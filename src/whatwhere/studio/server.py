@@ -22,8 +22,8 @@ from starlette.types import ASGIApp
 
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.studio.api import JOBS, QUERIES, JobFunction, Query
-from whatwhere.studio.bundle import PAGE as PAGE
-from whatwhere.studio.bundle import check_page
+from whatwhere.studio.export import PAGE as PAGE
+from whatwhere.studio.export import check_page
 from whatwhere.studio.jobs import Job, Jobs
 from whatwhere.studio.security import BLOCKED, Guard, Key, confined
 from whatwhere.studio.session import Session

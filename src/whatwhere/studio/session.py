@@ -15,7 +15,7 @@ from whatwhere.analysis.diagnostics import unreachable
 from whatwhere.analysis.exact_scores import norms
 from whatwhere.analysis.nearest_neighbors import Search
 from whatwhere.analysis.token_types import Marking, marking, scripts, texts, token_types
-from whatwhere.errors import SettingError
+from whatwhere.errors import SettingError, TextError
 from whatwhere.inspection import SECTIONS, Inspection, examine
 from whatwhere.inspection.diagnostics import TokenDiagnostics
 from whatwhere.inspection.diagnostics import diagnostics as diagnose
@@ -24,7 +24,6 @@ from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader
 from whatwhere.models.checkpoint.lookup import TABLES, Table, read_table, table_name
 from whatwhere.records import Missing
-from whatwhere.studio.corpus import Corpus
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -36,6 +35,9 @@ Found = TypeVar("Found")
 
 FRESH_DIM, FRESH_SEED = 64, 0
 INSPECTION_SEED = 0
+LARGEST_CORPUS = 10_000_000
+"""Characters of a corpus that are read, which takes seconds."""
+_LINES = 4096
 _SECTIONS_OF_RESULTS = ("norms", "spectrum", "diagnostics")
 """Sections of a results folder: its tables are several runs', and the positions of one belong to no other."""
 
@@ -75,7 +77,7 @@ class Session:
         other: a second checkpoint, which the first is compared with, or None.
     """
 
-    def __init__(self, checkpoint: Checkpoint, corpus: Corpus | None = None, other: Checkpoint | None = None) -> None:
+    def __init__(self, checkpoint: Checkpoint, corpus: "Corpus | None" = None, other: Checkpoint | None = None) -> None:
         self.checkpoint = checkpoint
         self.corpus, self.other = corpus, other
         named: dict[str, Kind] = {"results": "results", "fresh": "fresh"}
@@ -284,3 +286,34 @@ def fresh() -> Checkpoint:
         token_table=entry.name,
     )
     return Checkpoint(path, contents)
+
+
+@final
+class Corpus:
+    """A text file whose tokens are counted.
+
+    Args:
+        path: of a text in UTF-8.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.whole = True
+        try:
+            with path.open(encoding="utf-8") as file:
+                self._text = file.read(LARGEST_CORPUS)
+                self.whole = not file.read(1)
+        except UnicodeDecodeError:
+            raise TextError(f"{path} is not UTF-8.\nConvert it: iconv -f ... -t utf-8.") from None
+        except OSError as problem:
+            raise TextError(f"{path} cannot be read: {problem.strerror}.") from None
+
+    def counts(self, tokenizer: "Tokenizer", rows: int) -> Int64[np.ndarray, " rows"]:
+        """Return how often each token id occurs in the text, encoded line by line without special tokens."""
+        lines = self._text.splitlines(keepends=True)
+        counts = np.zeros(rows, np.int64)
+        for first in range(0, len(lines), _LINES):
+            for code in tokenizer.encode_batch(lines[first : first + _LINES], add_special_tokens=False):
+                ids = np.array(code.ids, np.int64)
+                counts += np.bincount(ids[ids < rows], minlength=rows)
+        return counts

@@ -15,9 +15,8 @@ from whatwhere.models.checkpoint.lookup import find_token
 from whatwhere.report.text import percent
 from whatwhere.studio.api.settings import known, one_of, text, whole
 from whatwhere.studio.api.static_tables import ExportedView, Sheet
-from whatwhere.studio.jobs import Report
+from whatwhere.studio.jobs import Report, run_in_subprocess
 from whatwhere.studio.session import Session
-from whatwhere.studio.subprocess_job import run_in_subprocess
 
 MOST = 50_000
 """Rows that t-SNE and UMAP lay out; they are drawn at random where there are more, which would take many minutes."""
