@@ -9,12 +9,12 @@ TORCH_PIN := $(shell grep -i '^torch==' constraints.txt)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export HF_HUB_OFFLINE := 1
-# Installing compiles the kernels; so they are installed anew when one has changed.
+# Installing compiles the kernels, so the package is installed again when one has changed.
 KERNELS := hatch_build.py $(wildcard src/whatwhere/kernels/*.cpp src/whatwhere/kernels/*.h)
 # So is the studio's page, where Node.js is; without it the package has no page, and tests of it are skipped.
 PAGE := src/whatwhere/studio/web
 PAGE_FILES := hatch_page.py $(wildcard $(PAGE)/*.json $(PAGE)/*.mjs $(PAGE)/src/* $(PAGE)/src/*/* $(PAGE)/src/*/*/*)
-# Two workers of one thread each: two cores are all that the checks ask for.
+# Two workers of one thread each: two cores are enough for the checks.
 WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
@@ -24,10 +24,10 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKE
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
 
-demo: $(VENV)/studio.stamp ## train the tutorials' Transformer under its encodings; write a report (3 minutes)
+demo: $(VENV)/studio.stamp ## train a small Transformer with five positional encodings; write a report (3 minutes)
 	$(BIN)/whatwhere demo
 
-test: lint types tests ## the whole check: format, lint, types, tests, doctests
+test: lint types tests ## every check: format, lint, types, tests, doctests
 
 lint: $(VENV)/dev.stamp ## format and lint, without changing anything
 	$(BIN)/ruff format --check .
@@ -41,22 +41,22 @@ tests: $(VENV)/dev.stamp $(VENV)/page.stamp browser ## pytest in two passes
 	$(PYTEST) -m "not compile and not slow" --jaxtyping-packages=whatwhere,benchmarks,beartype.beartype $(COVER)
 	$(PYTEST) -m "compile and not slow" $(COVER_MORE)
 
-# Told apart from the tests, which it makes three quarters longer.
-coverage: ## the tests, and which lines they reach
+# Not a part of the tests, which it would make three quarters longer.
+coverage: ## the tests, with line coverage
 	rm -f .coverage .coverage.*
 	$(MAKE) tests COVER="--cov --cov-report=" COVER_MORE="--cov --cov-append --cov-report=term:skip-covered"
 
-slow: $(VENV)/dev.stamp ## the long runs that `make test` leaves out
+slow: $(VENV)/dev.stamp ## the tests of several minutes that `make test` skips
 	$(PYTEST) -m slow
 
 cuda: $(VENV)/dev.stamp ## the tests for an NVIDIA GPU (WHATWHERE_CUDA=1 make cuda, with a torch built for it)
 	$(PYTEST) -m cuda
 
-format: $(VENV)/dev.stamp ## format the code and mend what lint can mend
+format: $(VENV)/dev.stamp ## format the code and fix what lint can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/dev.stamp ## write the generated parts of README.md and docs/ anew
+docs: $(VENV)/dev.stamp ## write the generated parts of README.md and docs/
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/minilm.py
 	$(BIN)/python -m benchmarks.speed
@@ -64,12 +64,12 @@ docs: $(VENV)/dev.stamp ## write the generated parts of README.md and docs/ anew
 interfaces: $(VENV)/dev.stamp ## write the TypeScript types of the studio's answers from their dataclasses
 	$(BIN)/python page_types.py
 
-pictures: $(VENV)/page.stamp browser ## take the pictures of docs/studio.md anew (5 minutes)
+pictures: $(VENV)/page.stamp browser ## take the screenshots of docs/studio.md (5 minutes)
 	$(BIN)/python docs/studio_pictures.py
 
 page: $(VENV)/page.stamp ## bundle the studio's page, with what its tests need
 
-# By the package manager where it may install; else the tests that need a browser are skipped, and say so.
+# By the package manager where it may install; else the tests that need a browser are skipped with a message.
 browser:
 	@command -v chromium chromium-browser google-chrome > /dev/null || \
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get -qq update && apt-get -qq install -y chromium > /dev/null; } || \
@@ -79,12 +79,12 @@ build: $(VENV)/dev.stamp ## wheel and source distribution, in dist/
 	$(PIP) install build
 	$(BIN)/python -m build --quiet
 
-clean: ## remove what was made
+clean: ## remove build outputs and caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "whatwhere needs Python 3.11 or later, but $(PYTHON) is $$($(PYTHON) -V). Say which: make PYTHON=python3.12"; exit 1; }
+	  { echo "whatwhere needs Python 3.11 or later, but $(PYTHON) is $$($(PYTHON) -V). Pass another: make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
 	  { echo "$(PYTHON) cannot make environments. On Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)

@@ -1,4 +1,4 @@
-"""Write the generated parts of README.md and docs/ anew from the catalogue: `make docs`. A test holds them equal."""
+"""Write the generated parts of README.md and docs/ from the catalogue: `make docs`. A test checks that they are current."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def table() -> str:
 
 
 def readme(text: str) -> str:
-    """Put the table between its marks."""
+    """Return the page with the current table between its marks."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"
@@ -37,7 +37,7 @@ def schemes_page() -> str:
         "# The schemes",
         "This page is written from the catalogue by `make docs`. `whatwhere schemes` prints the same rows; "
         '`whatwhere.scheme("rotary", dim=64, num_heads=4, max_length=128)` builds one by name.',
-        "Position enters a Transformer through three doors, or none:",
+        "Positions enter a Transformer at three places, which are called doors, or at none:",
         "```text\nx_i         = what(token_i) + input(p_i)                                 door 1  input\n"
         "score(i, j) = < query_key(q_i, p_i), query_key(k_j, p_j) > * scale       door 2  query_key\n"
         "              + score(h, p_i, p_j)                                       door 3  score\n```",

