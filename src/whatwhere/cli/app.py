@@ -17,7 +17,7 @@ from whatwhere.escape import visible
 
 app = typer.Typer(
     name="whatwhere",
-    help="The input layer of a Transformer: what a token is, and where it stands.\n\n"
+    help="The input layer of a Transformer: token embeddings and positional encodings.\n\n"
     'Example: whatwhere encode "The cat sat on the mat."',
     no_args_is_help=True,
     add_completion=False,
@@ -58,7 +58,7 @@ def say(message: str) -> None:
 
 
 def _leave(stream: TextIO) -> None:
-    """Discard what is still to be written."""
+    """Redirect a stream to the null device, so that flushing it raises nothing."""
     with suppress(OSError):  # not every stream is a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 

@@ -1,4 +1,4 @@
-"""demo and compare: train schemes side by side."""
+"""demo and compare: train the same model with several positional encodings."""
 
 import json
 import shlex
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from whatwhere.comparison import Comparison
 
 OPTIONS = ("schemes", "task", "lengths", "seeds", "out", "files", "recipe", "executor", "workers", "progress")
-"""What compare takes beside its settings."""
-Workers = Annotated[int | None, typer.Option(help="Processes; the default is one for each core.", min=1)]
+"""Parameters of compare that are no settings."""
+Workers = Annotated[int | None, typer.Option(help="Worker processes. Default: one for each core.", min=1)]
 
 
 @app.command()
@@ -29,9 +29,9 @@ def demo(
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train the tutorials' Transformer with five positional encodings; show which holds beyond the trained length.
+    """Train a small Transformer with five positional encodings; test them beyond the trained length.
 
-    About two minutes on two cores. Interrupted, run the same command again to resume.
+    Takes about two minutes on two cores. If interrupted, run the same command again to resume.
 
     Example: whatwhere demo --out my-demo
     """
@@ -45,17 +45,23 @@ def demo(
 def compare(
     schemes: Annotated[
         list[str] | None,
-        typer.Argument(help='Names of `whatwhere schemes`, mixtures "rotary+alibi" or by layer "rotary/none"; all.'),
+        typer.Argument(
+            help='Names of `whatwhere schemes`, mixtures "rotary+alibi" or by layer "rotary/none". Default: all.'
+        ),
     ] = None,
-    task: Annotated[str, typer.Option(help="expressions, recall or text.")] = "expressions",
-    file: Annotated[list[Path] | None, typer.Option(help="For the task text: a file to read; may be repeated.")] = None,
-    lengths: Annotated[str | None, typer.Option(help="Lengths to test, as in 8,16,32.")] = None,
-    seeds: Annotated[str, typer.Option(help='How many, or which: 5, or "0,7,8"; "7," is one.')] = "3",
-    recipe: Annotated[str, typer.Option(help="quick, or author: the first tutorial's 50 epochs.")] = "quick",
-    steps: Annotated[int | None, typer.Option(help="Optimizer steps of a run.")] = None,
+    task: Annotated[str, typer.Option(help="Task: expressions, recall or text.")] = "expressions",
+    file: Annotated[
+        list[Path] | None, typer.Option(help="File to train on, with --task text; may be repeated.")
+    ] = None,
+    lengths: Annotated[str | None, typer.Option(help="Lengths to test beyond the trained ones, as in 8,16,32.")] = None,
+    seeds: Annotated[str, typer.Option(help='Number of seeds, or a list: 5, or "0,7,8"; "7," is a list of one.')] = "3",
+    recipe: Annotated[
+        str, typer.Option(help="Training recipe: quick, or author (the first tutorial's 50 epochs).")
+    ] = "quick",
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps of each run.")] = None,
     dim: Annotated[int | None, typer.Option(help="Features of a token vector.")] = None,
-    layers: Annotated[int | None, typer.Option(help="Transformer blocks.")] = None,
-    heads: Annotated[int | None, typer.Option(help="Attention heads of a block.")] = None,
+    layers: Annotated[int | None, typer.Option(help="Number of Transformer blocks.")] = None,
+    heads: Annotated[int | None, typer.Option(help="Attention heads of each block.")] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Any other setting, as in --set direction=encoder.")
     ] = None,
@@ -65,7 +71,7 @@ def compare(
 ) -> None:
     """Train the same Transformer with several positional encodings; test it in and beyond the trained length.
 
-    Writes results.json and report.html. Interrupted, run the same command again to resume.
+    Writes results.json and report.html. If interrupted, run the same command again to resume.
 
     Example: whatwhere compare none rotary alibi --task text --file notes.txt --lengths 128,256 --seeds 5
     """

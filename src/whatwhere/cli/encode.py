@@ -1,4 +1,4 @@
-"""encode and schemes: what a text becomes, and the catalogue."""
+"""encode and schemes: the vectors of a text, and the catalogue of positional encodings."""
 
 import json
 from collections.abc import Sequence
@@ -26,18 +26,22 @@ MOST_ROWS = 1000
 @app.command()
 @exit_on_error
 def encode(
-    text: Annotated[str | None, typer.Argument(help="What to read.")] = None,
-    file: Annotated[Path | None, typer.Option(help="A UTF-8 file to read instead.")] = None,
-    ids: Annotated[str | None, typer.Option(help="Ids instead of a text, as in 105,6587,12.")] = None,
-    tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json; without it, words are numbered.")] = None,
-    scheme: Annotated[str, typer.Option(help="A name of `whatwhere schemes`, or a mixture.")] = "sinusoidal",
+    text: Annotated[str | None, typer.Argument(help="Text to encode.")] = None,
+    file: Annotated[Path | None, typer.Option(help="UTF-8 file to encode instead.")] = None,
+    ids: Annotated[str | None, typer.Option(help="Token ids instead of a text, as in 105,6587,12.")] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="A tokenizer.json. Default: each new word gets the next id.")
+    ] = None,
+    scheme: Annotated[
+        str, typer.Option(help="Positional encoding: a name of `whatwhere schemes`, or a mixture.")
+    ] = "sinusoidal",
     dim: Annotated[int, typer.Option(help="Features of a vector.")] = 8,
-    heads: Annotated[int, typer.Option(help="Attention heads, for schemes that act there.")] = 2,
-    seed: Annotated[int, typer.Option(help="Of the random token table.", min=0)] = 0,
+    heads: Annotated[int, typer.Option(help="Attention heads, for schemes of queries, keys or scores.")] = 2,
+    seed: Annotated[int, typer.Option(help="Random seed of the token table.", min=0)] = 0,
     save: Annotated[Path | None, typer.Option(help="Write ids and vectors as safetensors.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what a text becomes: tokens, ids, the row of each, the position's row and the sum.
+    """Print how a text becomes vectors: tokens, ids, token embeddings, positional encodings and their sum.
 
     Example: whatwhere encode "The cat sat on the mat." --scheme rotary --dim 8
     """

@@ -23,13 +23,11 @@ def inspect(
             "Default: all."
         ),
     ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Write the studio's page as well: one HTML file that needs no program.")
-    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Also export the studio's page as one HTML file.")] = None,
     rows: Annotated[int, typer.Option(help="Rows of long tables to print.", min=1)] = 12,
     seed: Annotated[int, typer.Option(help="Random seed for row sampling.", min=0)] = 0,
     allow_pickle: Annotated[
-        bool, typer.Option("--allow-pickle", help="Also read pickles; they can run code, so trust the author.")
+        bool, typer.Option("--allow-pickle", help="Read pickles too, which can run code: only if you trust the author.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

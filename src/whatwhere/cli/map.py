@@ -67,7 +67,9 @@ class MapFacts:
 @exit_on_error
 def draw(
     path: Model,
-    method: Annotated[str, typer.Option(help="pca, tsne (needs the extra map) or umap (the extra umap).")] = "pca",
+    method: Annotated[
+        str, typer.Option(help="Method: pca, tsne (needs the extra map) or umap (needs the extra umap).")
+    ] = "pca",
     out: Annotated[Path, typer.Option(help="File to write: .svg a picture, .tsv or .json coordinates.")] = Path(
         "map.svg"
     ),

@@ -17,31 +17,27 @@ from whatwhere.report.terminal import progress
 @exit_on_error
 def studio(
     path: Annotated[
-        Path | None, typer.Argument(help="A model, a file of vectors, or a results folder; without it, a fresh table.")
+        Path | None, typer.Argument(help="A model, a file of vectors, or a results folder; without it, a random table.")
     ] = None,
-    other: Annotated[Path | None, typer.Argument(help="A second model or file, to be compared with the first.")] = None,
-    port: Annotated[
-        int | None, typer.Option(help="The default is one of the system's choosing.", min=1024, max=65535)
-    ] = None,
+    other: Annotated[Path | None, typer.Argument(help="A second model or file to compare with the first.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port. Default: a free one.", min=1024, max=65535)] = None,
     corpus: Annotated[
-        Path | None, typer.Option(help="A text in UTF-8, whose tokens are counted to color the map by.")
+        Path | None, typer.Option(help="UTF-8 text, to color the map by the frequency of tokens.")
     ] = None,
-    export: Annotated[
-        Path | None, typer.Option(help="Write the page as one HTML file that needs no program, and exit.")
-    ] = None,
+    export: Annotated[Path | None, typer.Option(help="Export the page as one HTML file, and exit.")] = None,
     map_method: Annotated[
         str | None, typer.Option("--map", help="Add a map by tsne or umap to the exported page, which has one by pca.")
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address only.")] = False,
     allow_pickle: Annotated[
-        bool, typer.Option("--allow-pickle", help="Read pickles of PyTorch too; only where you trust the author.")
+        bool, typer.Option("--allow-pickle", help="Read pickles too, which can run code: only if you trust the author.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Open a local page on a model's tokens and positions, or on the results of a comparison. Ctrl-C ends it.
 
-    The page answers this machine alone, reads nothing but what is named here, writes nothing, and loads nothing from
-    the network.
+    The page can be opened from this machine only. It reads only the files named here, writes nothing, and loads nothing
+    from the network.
 
     Example: whatwhere studio path/to/model
 
