@@ -198,7 +198,7 @@ def assert_change(cell: str, found: dict[str, float] | None) -> None:
 def test_what_can_be_scored_without_positions_is_listed(made: tuple[dict[str, Any], Path]) -> None:
     data, folder = made
     page, unit, found = report(folder), data["task"]["unit"], shown(folder)
-    far = {each.name for each in found.baselines if not each.drawn}
+    far = {each.name for each in found.baselines if not each.in_chart}
     assert far == {"all bytes alike"} & data["task"]["baselines"].keys()
     for name, scores in data["task"]["baselines"].items():
         assert f"{name}: " in page.words
@@ -215,7 +215,7 @@ def test_every_run_setting_and_verdict_is_reported(made: tuple[dict[str, Any], P
         assert page.cell("One row", f"{run['scheme']}, seed {run['seed']}", "last loss") == "0.01"
     for name in data["settings"]:
         assert page.cell("Settings", name, "value")
-    assert page.tables[-1][1][1:] == found.reproduction.settings
+    assert page.tables[-1][1][1:] == found.reproduction.settings.rows
     assert data["command"] in found.sentences.repeat == found.sentences.repeat
     assert f"{len(data['runs'])} runs took 1 min 46 s on 2 cores of made-up processor" in found.sentences.record
     judged = verdicts(read_results(folder))
@@ -230,7 +230,7 @@ def test_results_are_compared_with_the_tutorials_numbers(made: tuple[dict[str, A
     page, found = report(folder), shown(folder)
     stories = [run["token_table"] for run in data["runs"] if run["token_table"]]
     if not stories:
-        assert (found.story, found.lines) == (None, [])
+        assert (found.token_table, found.number_lines) == (None, [])
         assert "% of that of E0" in found.sentences.table
         return
     for place, percent in enumerate((0, 20, 100)):
@@ -252,8 +252,8 @@ def test_results_are_compared_with_the_tutorials_numbers(made: tuple[dict[str, A
     # The digits along the direction in which what was written into them differs most.
     from safetensors.numpy import load_file
 
-    assert [line.scheme for line in found.lines] == found.schemes
-    for line in found.lines:
+    assert [line.scheme for line in found.number_lines] == found.schemes
+    for line in found.number_lines:
         tables = load_file(folder / f"layers/{line.scheme}-0.safetensors")
         moves = (tables["tokens.weight"] - tables["tokens.weight@0"]).astype(np.float64)[2:12]
         values, axes = np.linalg.eigh(np.cov(moves.T))
@@ -402,8 +402,8 @@ def test_without_the_trained_tables_the_page_lacks_their_pictures_alone(tmp_path
     folder = made_up_folder(tmp_path, seeds=1)
     shutil.rmtree(folder / "layers")
     found = answers(write_report(folder).read_text(encoding="utf-8"))
-    assert found["compare.results?{}"]["lines"] == []
-    assert found["compare.results?{}"]["story"]["rows"]
+    assert found["compare.results?{}"]["number_lines"] == []
+    assert found["compare.results?{}"]["token_table"]["rows"]
     assert "tokens" not in found["about?{}"]["exported"]
     loss = next(value for key, value in found.items() if key.startswith("replay.frames"))
     assert (loss["frames"], loss["losses"].tolist()) == (None, [2.3, 0.01])

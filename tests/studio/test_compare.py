@@ -82,7 +82,7 @@ def test_scores_are_those_of_the_file(session: Session, written: dict[str, Any])
 
 def test_the_rest_is_that_of_the_file_too(session: Session, written: dict[str, Any]) -> None:
     found = api.results(session, {})
-    for name, values in found.shift.items():
+    for name, values in vars(found.shift).items():
         for scheme, each in enumerate(found.schemes):
             for place, shift in enumerate(found.shifts.tolist()):
                 said = written["summary"][each]["shift"][str(shift)][name]
@@ -91,7 +91,7 @@ def test_the_rest_is_that_of_the_file_too(session: Session, written: dict[str, A
                 )
     assert [each.claim for each in found.verdicts] == [each.claim for each in verdicts(session.results)]
     assert found.reproduction.command == written["command"]
-    assert ["steps", "7"] in found.reproduction.settings
+    assert ["steps", "7"] in found.reproduction.settings.rows
     assert [cost.positions for cost in found.costs] == [8 * 16, 0]
     assert "learned" in found.sentences.answer
     assert "<" not in found.sentences.answer

@@ -1,120 +1,194 @@
-"""Distance: what each scheme of the catalogue makes of how far two tokens are apart, on one axis."""
+"""Distance: similarity, kernel or bias of every scheme as a function of the distance between two tokens."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 
 from whatwhere.errors import WhatWhereError
+from whatwhere.records import Missing
+from whatwhere.report.section import Section, Table
+from whatwhere.report.text import number
 from whatwhere.studio.api.settings import known, whole
-from whatwhere.studio.api.static_tables import ExportedView, Sheet
+from whatwhere.studio.api.static_tables import ExportedView
 from whatwhere.studio.schemes import layer_names, model_biases, model_positions, model_rotaries
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
+    from whatwhere.comparison.results import SchemeView
     from whatwhere.where.binding import Where
+    from whatwhere.where.catalogue.entry import Door, Scheme
 
-LONGEST = 4096
-MOST_HEADS = 64
-_ByHead = tuple[str, Float[np.ndarray, "heads distances"]]
-_DOORS = ("input", "query_key", "score")
-_BEGIN = {"head": 3, "heads": 8, "head_dim": 64, "distances": 1024, "seed": 0}
-_READ = ("sinusoidal", "rotary", "alibi", "sandwich")
-"""Rows of the catalogue on a page without JavaScript: those that the view shows at first, besides the model's own."""
+MAX_DISTANCES = 4096
+MAX_HEADS = 64
+_DEFAULTS = {"head": 3, "heads": 8, "head_dim": 64, "distances": 1024, "seed": 0}
+_IN_TABLE = ("sinusoidal", "rotary", "alibi", "sandwich")
+"""Entries of the catalogue in the table of an exported page: those that the view shows at first."""
 
 
-def curves(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the open model and each scheme of the catalogue give at distance 0, 1, 2, ....
-
-    Learned schemes are as they are drawn, before any training; those of the open model are its own.
+@dataclass(frozen=True, eq=False)
+class DistanceCurve:
+    """A similarity, kernel or bias by distance.
 
     Args:
+        label: what the values are.
+        values: at distance 0, 1, 2, ....
+        relative: values divided by the greatest size; of a bias the weights exp(bias - greatest bias).
+    """
+
+    label: str
+    values: Float32[np.ndarray, " distances"]
+    relative: Float32[np.ndarray, " distances"]
+
+
+@dataclass(frozen=True, eq=False)
+class SchemeCurve:
+    """A scheme and its curve.
+
+    Args:
+        id: names it in the address of the page.
+        name: a short name to read.
+        door: where the scheme enters the Transformer.
+        own: whether it belongs to what is open; else it is an entry of the catalogue.
+        learned: whether it has parameters.
+        formula: its equation, or "".
+        url: its source.
+        curve: of one head, or why there is none.
+    """
+
+    id: str
+    name: str
+    door: "Door | None"
+    own: bool
+    learned: bool
+    formula: str
+    url: str | None
+    curve: DistanceCurve | Missing
+
+
+@dataclass(frozen=True, eq=False)
+class SchemeCurves:
+    """The curves of all schemes.
+
+    Args:
+        dim: features of a token vector, for the schemes of the catalogue.
+        heads: for the schemes of the catalogue.
+        head: whose curves these are.
+        distances: how many there are, from 0 on.
+        seed: of the random parameters.
+        schemes: those of what is open first.
+    """
+
+    dim: int
+    heads: int
+    head: int
+    distances: int
+    seed: int
+    schemes: Sequence[SchemeCurve]
+
+
+@dataclass(frozen=True, eq=False)
+class _HeadCurves:
+    """Curves of all heads, and what their values are."""
+
+    label: str
+    values: Float[np.ndarray, "heads distances"]
+
+    def of(self, head: int) -> DistanceCurve:
+        """Return the curve of a head, or of the last one."""
+        return _curve(self.label, self.values[min(head, len(self.values) - 1)])
+
+
+def curves(session: Session, settings: Mapping[str, Any]) -> SchemeCurves:
+    """Return the curves of the open model and of every scheme of the catalogue.
+
+    Learned schemes of the catalogue are untrained; those of the open model are its own.
+
+    Args:
+        session: what is open.
         settings: head_dim (64), heads (8), head (0), distances (1024), seed (0).
     """
     known(settings, "head_dim", "heads", "head", "distances", "seed")
-    heads = whole(settings, "heads", 8, 1, MOST_HEADS)
-    head = min(whole(settings, "head", 0, 0, MOST_HEADS - 1), heads - 1)
-    features = whole(settings, "head_dim", 64, 2, 512)
-    distances = whole(settings, "distances", 1024, 2, LONGEST)
+    heads = whole(settings, "heads", 8, 1, MAX_HEADS)
+    head = min(whole(settings, "head", 0, 0, MAX_HEADS - 1), heads - 1)
+    dim = whole(settings, "head_dim", 64, 2, 512) * heads
+    distances = whole(settings, "distances", 1024, 2, MAX_DISTANCES)
     seed = whole(settings, "seed", 0, 0, 1 << 31)
-    found = [{"id": f"own-{n}"} | each for n, each in enumerate(_of_source(session, distances, head))]
-    found += [_of_scheme(name, features * heads, heads, head, distances, seed) for name in _catalogue()]
-    return {
-        "dim": features * heads,
-        "heads": heads,
-        "head": head,
-        "distances": distances,
-        "seed": seed,
-        "schemes": found,
-    }
+    schemes = [*_of_session(session, distances, head), *_of_catalogue(dim, heads, head, distances, seed)]
+    return SchemeCurves(dim, heads, head, distances, seed, schemes)
 
 
 def exported(session: Session) -> ExportedView:
-    """Leave all curves on an exported page, in the sizes that the view begins with."""
-    found = curves(session, _BEGIN)
-    schemes = [each for each in found["schemes"] if "values" in each and (each["own"] or each["id"] in _READ)]
-    at = [0, *(1 << n for n in range(found["distances"].bit_length() - 1))]
-    cells = [(str(d), *(_cell(each["values"], d) for each in schemes)) for d in at]
-    head = ("distance", *(f"{scheme['name']}: {scheme['label']}" for scheme in schemes))
-    return ExportedView("Distance", [("distance.curves", _BEGIN)], [Sheet("By distance", head, cells)])
-
-
-def _cell(values: Float[np.ndarray, " distances"], distance: int) -> str:
-    return f"{values[distance] + 0.0:.4g}" if distance < len(values) else ""  # without the sign of a zero
+    """Return what an exported page needs of this view: the curves in the sizes that it begins with."""
+    shown = curves(session, _DEFAULTS)
+    distances = [0, *(1 << n for n in range(shown.distances.bit_length() - 1))]
+    columns, cells = ["distance"], []
+    for scheme in shown.schemes:
+        if isinstance(scheme.curve, DistanceCurve) and (scheme.own or scheme.id in _IN_TABLE):
+            columns.append(f"{scheme.name}: {scheme.curve.label}")
+            values = scheme.curve.values.tolist()
+            cells.append([number(values[d], 4) if d < len(values) else "" for d in distances])
+    rows = [[str(distance), *row] for distance, row in zip(distances, zip(*cells, strict=True), strict=True)]
+    table = Table("By distance", columns, rows, numeric=range(len(columns)))
+    return ExportedView(
+        "Distance", [("distance.curves", _DEFAULTS)], [], sections=[Section("curves", "Curves", [table])]
+    )
 
 
 def as_weights(bias: Float[np.ndarray, "*heads distances"]) -> Float[np.ndarray, "*heads distances"]:
-    """Return the weights that a bias leaves, each head's greatest being 1: exp(bias - greatest)."""
+    """Return exp(bias - greatest bias of the head): attention weights where all scores without the bias are equal."""
     finite = np.where(np.isfinite(bias), bias, -np.inf)
     return np.asarray(np.exp(bias - finite.max(axis=-1, keepdims=True)))
 
 
-def _catalogue() -> Mapping[str, Any]:
+def _catalogue() -> "Mapping[str, Scheme]":
     from whatwhere.where.catalogue import catalogue
 
     return catalogue
 
 
-def _of_scheme(name: str, dim: int, heads: int, head: int, distances: int, seed: int) -> dict[str, Any]:
-    """Return the curve of a row of the catalogue, or why there is none."""
-    row = _catalogue()[name]
-    facts = {"id": name, "name": name, "door": row.door, "formula": row.formula, "url": row.url, "learned": row.learned}
-    return facts | {"own": False} | _of_head(_drawn(name, dim, heads, distances, seed), head)
+def _of_catalogue(dim: int, heads: int, head: int, distances: int, seed: int) -> Iterator[SchemeCurve]:
+    for name, entry in _catalogue().items():
+        of_heads = _untrained(name, dim, heads, distances, seed)
+        yield SchemeCurve(
+            id=name,
+            name=name,
+            door=entry.door,
+            own=False,
+            learned=entry.learned,
+            formula=entry.formula,
+            url=entry.url,
+            curve=of_heads if isinstance(of_heads, Missing) else of_heads.of(head),
+        )
 
 
-@lru_cache(maxsize=128)  # so that another head is there at once
-def _drawn(name: str, dim: int, heads: int, distances: int, seed: int) -> _ByHead | str:
+@lru_cache(maxsize=128)  # another head needs no other computation
+def _untrained(name: str, dim: int, heads: int, distances: int, seed: int) -> _HeadCurves | Missing:
     from whatwhere.analysis.walkthrough import random_scheme
 
     try:
-        return _by_head(random_scheme(name, dim, heads, distances, seed), distances)
+        return _of_heads(random_scheme(name, dim, heads, distances, seed), distances)
     except WhatWhereError as problem:
-        return str(problem)
+        return Missing(str(problem))
 
 
-def _by_head(where: "Where", distances: int) -> _ByHead | str:
-    """Return what each head makes of each distance, or why nothing does."""
+def _of_heads(where: "Where", distances: int) -> _HeadCurves | Missing:
+    """Return the curves of all heads, or why there are none."""
     from whatwhere.analysis.position_similarity import by_distance
 
-    found = by_distance(where, distances)
-    if found is not None:
-        return found.label, np.stack([curve.double().numpy() for curve in found.curves.values()])
+    similarity = by_distance(where, distances)
+    if similarity is not None:
+        return _HeadCurves(similarity.label, np.stack([each.double().numpy() for each in similarity.curves.values()]))
     if where.score is None:
-        return "no score depends on where a token stands"
-    return "bias for a query, keys and vectors of ones", _with_content(where.score, distances)
+        return Missing("no attention score depends on positions")
+    return _HeadCurves("bias for a query, keys and vectors of ones", _of_content(where.score, distances))
 
 
-def _of_head(found: _ByHead | str, head: int) -> dict[str, Any]:
-    if isinstance(found, str):
-        return {"missing": found}
-    label, rows = found
-    return _told(label, rows[min(head, len(rows) - 1)])
-
-
-def _with_content(score: Any, distances: int) -> Float[np.ndarray, "heads distances"]:
-    """Query a bias that depends on queries and keys what it adds where all of them are ones."""
+def _of_content(score: Any, distances: int) -> Float[np.ndarray, "heads distances"]:
+    """Return a bias that depends on queries and keys, for queries, keys and vectors of ones."""
     import torch
 
     from whatwhere.position import positions
@@ -130,46 +204,57 @@ def _with_content(score: Any, distances: int) -> Float[np.ndarray, "heads distan
     return np.asarray(table[0, :, 0].flip(-1).double().numpy())
 
 
-def _of_source(session: Session, distances: int, head: int) -> Iterator[dict[str, Any]]:
-    """Yield what the open model itself says, or what a comparison has made of the schemes that it trained."""
+def _of_session(session: Session, distances: int, head: int) -> Iterator[SchemeCurve]:
+    """Yield the curves of the open model, or of a comparison's trained schemes."""
+    for n, curve in enumerate(_own_curves(session, distances, head)):
+        yield replace(curve, id=f"own-{n}")
+
+
+def _own_curves(session: Session, distances: int, head: int) -> Iterator[SchemeCurve]:
     from whatwhere.where.binding import Where
 
-    facts: dict[str, Any] = {"formula": "", "url": None, "learned": True, "own": True}
-    if (found := model_positions(session, LONGEST)) is not None:
-        name, cosines = found
-        told = _told("mean cosine of two rows", cosines[:distances])
-        yield facts | {"name": f"this model: {name}", "door": "input"} | told
+    if (table := model_positions(session, MAX_DISTANCES)) is not None:
+        name, cosines = table
+        yield _own(f"this model: {name}", "input", _curve("mean cosine of two rows", cosines[:distances]))
     for rotary in model_rotaries(session)[0]:
         name = f"this model: {type(rotary.scheme).__name__}, {layer_names(list(rotary.group.layers))}"
-        told = _of_head(_by_head(Where(query_key=rotary.scheme), distances), head)
-        yield facts | {"name": name, "door": "query_key", "learned": False, "formula": str(rotary.scheme)[:200]} | told
-    for bias in model_biases(session)[0] if session.kind == "checkpoint" else ():
-        told = {"missing": bias.missing}
-        if bias.scheme is not None:
-            told = _of_head(_by_head(Where(score=bias.scheme), distances), head)
-        yield facts | {"name": bias.title, "door": "score", "learned": bias.tensor is not None} | told
+        curve = _of_head(Where(query_key=rotary.scheme), distances, head)
+        yield _own(name, "query_key", curve, learned=False, formula=str(rotary.scheme)[:200])
     if session.kind == "results":
-        yield from _trained(session.checkpoint.metadata.get("schemes"), facts, distances, head)
+        yield from _trained(session.results.record.schemes, distances, head)
+        return
+    for bias in model_biases(session)[0]:
+        missing = Missing(bias.missing or "")
+        bias_curve = missing if bias.scheme is None else _of_head(Where(score=bias.scheme), distances, head)
+        yield _own(bias.title, "score", bias_curve, learned=bias.tensor is not None)
 
 
-def _trained(schemes: Any, facts: dict[str, Any], distances: int, head: int) -> Iterator[dict[str, Any]]:
-    """Yield the curves that a comparison wrote down after training: of the first layer of each scheme."""
-    for name, scheme in schemes.items() if isinstance(schemes, dict) else ():
-        kept = scheme.get("by_distance") if isinstance(scheme, dict) else None
-        found = kept if isinstance(kept, dict) else {}
-        curves = found.get("curves")
-        rows = [row for row in curves.values() if isinstance(row, list)] if isinstance(curves, dict) else []
-        doors = [door for door in _DOORS if rows and door in scheme.get("doors", ())]
-        if doors:
-            row = [value if isinstance(value, int | float) else np.nan for value in rows[min(head, len(rows) - 1)]]
-            told = _told(str(found.get("label", "")), np.array(row[:distances], np.float64))
-            yield facts | {"name": f"trained: {name}", "door": doors[0]} | told
+def _own(
+    name: str, door: "Door", curve: DistanceCurve | Missing, *, learned: bool = True, formula: str = ""
+) -> SchemeCurve:
+    return SchemeCurve("", name, door, own=True, learned=learned, formula=formula, url=None, curve=curve)
 
 
-def _told(label: str, values: Float[np.ndarray, " distances"]) -> dict[str, Any]:
-    """Return a curve as it is, and as a share of its greatest: of a bias the weights that it leaves, exp(bias)."""
+def _of_head(where: "Where", distances: int, head: int) -> DistanceCurve | Missing:
+    of_heads = _of_heads(where, distances)
+    return of_heads if isinstance(of_heads, Missing) else of_heads.of(head)
+
+
+def _trained(schemes: "Mapping[str, SchemeView]", distances: int, head: int) -> Iterator[SchemeCurve]:
+    """Yield the curves that a comparison measured after training, of the first layer of each scheme."""
+    doors: tuple[Door, ...] = ("input", "query_key", "score")
+    for name, scheme in schemes.items():
+        measured, door = scheme.by_distance, next((each for each in doors if each in scheme.doors), None)
+        if measured is None or not measured.curves or door is None:
+            continue
+        rows = list(measured.curves.values())
+        values = np.array(rows[min(head, len(rows) - 1)][:distances], np.float64)
+        yield _own(f"trained: {name}", door, _curve(measured.label, values))
+
+
+def _curve(label: str, values: Float[np.ndarray, " distances"]) -> DistanceCurve:
     if label.startswith("bias"):
         relative = as_weights(values)
     else:
         relative = values / (np.abs(values[np.isfinite(values)]).max(initial=0.0) or 1.0)
-    return {"label": label, "values": values.astype(np.float32), "relative": relative.astype(np.float32)}
+    return DistanceCurve(label, values.astype(np.float32), relative.astype(np.float32))

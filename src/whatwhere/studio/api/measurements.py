@@ -1,4 +1,4 @@
-"""What a comparison measured, for the page: arrays of scores, and the sentences and tables of the report."""
+"""What a comparison measured: arrays of scores for the page's figures, sentences and tables of the report."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from whatwhere.escape import visible
 from whatwhere.report import claims as claims_report
 from whatwhere.report import comparison as report
 from whatwhere.report import comparison_sentences as sentences
-from whatwhere.report.section import Section
+from whatwhere.report.section import Table
 from whatwhere.report.text import capital
 
 _AXES = {
@@ -30,14 +30,27 @@ _AXES = {
         "a number for each distance and head, added to the attention score",
     ),
 }
-"""Of a fingerprint by its label: columns, rows, and what a number is."""
+"""By the label of a fingerprint: names of its columns and rows, and what its values are."""
 
 Spreads = Float[np.ndarray, "_ _ 3"]
+"""Median, least and greatest by scheme and length or shift; NaN where a scheme has no row."""
 
 
 @dataclass(frozen=True)
 class TaskView:
-    """The task; `scored` is its measure with unit and better side, `groups` begins with "all"."""
+    """The task of a comparison.
+
+    Args:
+        name: of the task.
+        unit: what lengths count.
+        trained: lengths of training.
+        trained_text: the same as text.
+        measure: "accuracy", or a loss.
+        scored: the measure with its unit and its better side.
+        percent: whether scores are shares, to be shown in percent.
+        groups: "all", then the groups of targets that are scored by themselves.
+        shift_length: length of the shift test.
+    """
 
     name: str
     unit: str
@@ -46,42 +59,64 @@ class TaskView:
     measure: str
     scored: str
     percent: bool
-    higher: bool
     groups: Sequence[str]
     shift_length: int
 
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """Scores of a predictor that ignores positions; `drawn` where a chart has room for it."""
+    """Scores of a predictor that ignores positions.
+
+    Args:
+        name: of the predictor.
+        description: what it predicts, or "".
+        in_chart: whether a chart has room for it.
+        values: its scores by length.
+    """
 
     name: str
     description: str
-    drawn: bool
+    in_chart: bool
     values: Float[np.ndarray, " lengths"]
+
+
+@dataclass(frozen=True, eq=False)
+class ShiftTest:
+    """Scores and logits where every position is shifted.
+
+    Args:
+        score: of shifted inputs.
+        largest_logit_change: the greatest |shifted logit - unshifted logit|.
+    """
+
+    score: Spreads
+    largest_logit_change: Spreads
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters of a scheme's model, those of its positions, and milliseconds a training step."""
+    """What a scheme costs.
+
+    Args:
+        parameters: of the whole model.
+        positions: parameters of the scheme.
+        milliseconds: of a training step.
+    """
 
     parameters: int
     positions: int
     milliseconds: float
 
 
-@dataclass(frozen=True)
-class TextTable:
-    """A table whose cells are text."""
-
-    caption: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
 @dataclass(frozen=True, eq=False)
-class Line:
-    """The digits along the first principal axis of what training wrote into them."""
+class NumberLineView:
+    """The ten digits along the first principal axis of what training added to their embeddings.
+
+    Args:
+        scheme: of the run.
+        along: coordinates of the digits.
+        r: correlation of digit and coordinate, without its sign.
+    """
 
     scheme: str
     along: Float[np.ndarray, " digits"]
@@ -90,7 +125,14 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class FingerprintView:
-    """What a trained scheme assigns to positions: what rows, columns and numbers are, and the numbers."""
+    """What a trained scheme assigns to positions.
+
+    Args:
+        scheme: its name.
+        rows, columns: what one row and one column of the values is.
+        description: what the values are, a sentence.
+        values: the numbers.
+    """
 
     scheme: str
     rows: str
@@ -101,7 +143,15 @@ class FingerprintView:
 
 @dataclass(frozen=True, eq=False)
 class CurvesView:
-    """Curves of a trained scheme over distance."""
+    """Curves of a trained scheme by distance.
+
+    Args:
+        scheme: its name.
+        label: what the values are.
+        names: of the curves.
+        distances: in tokens.
+        values: one row for each curve.
+    """
 
     scheme: str
     label: str
@@ -112,7 +162,16 @@ class CurvesView:
 
 @dataclass(frozen=True)
 class VerdictView:
-    """A claim of the tutorial and its verdict, in the words of the report."""
+    """A claim of the tutorial and its verdict, in the words of the report.
+
+    Args:
+        claim: a sentence.
+        tutorial: the tutorial's number.
+        measured: the number of this comparison.
+        verdict: "holds", "fails" or another outcome.
+        reason: for the verdict.
+        precondition: of the claim.
+    """
 
     claim: str
     tutorial: str
@@ -124,7 +183,15 @@ class VerdictView:
 
 @dataclass(frozen=True)
 class Sentences:
-    """What the figures show, in sentences."""
+    """One sentence or two for each part of the view.
+
+    Args:
+        answer: which scheme holds best.
+        question: what was compared.
+        scores, groups, shift, table, doors, distance, verdicts: what the figures and tables show.
+        record: how long the runs took, and where.
+        repeat: how to repeat them.
+    """
 
     answer: str
     question: str
@@ -141,11 +208,17 @@ class Sentences:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What it takes to repeat the comparison; `command` is None where no command line can."""
+    """What is needed to repeat the comparison.
+
+    Args:
+        command: None where no command line can express it.
+        settings: settings, machine and versions.
+        runs: one row for each run.
+    """
 
     command: str | None
-    settings: Sequence[Sequence[str]]
-    runs: TextTable
+    settings: Table
+    runs: Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,14 +232,14 @@ class Measurements:
         lengths: that were tested; the first `trained` of them were trained.
         trained: how many of the lengths were trained.
         in_length: median, least and greatest for each scheme.
-        scores: by group: median, least and greatest; NaN where a scheme has no row.
+        scores: by group of targets: median, least and greatest, by scheme and length.
         each: the score of every run, by scheme, seed and length.
         baselines: scores of predictors that ignore positions.
-        shifts: of the shift test.
-        shift: "score" and "largest_logit_change": median, least and greatest.
+        shifts: by how far every position is shifted.
+        shift: the shift test, by scheme and shift.
         costs: one for each scheme.
-        story: the token table beside the tutorial's numbers, or None.
-        lines: the digits on a line, by scheme.
+        token_table: its numbers beside those of the tutorial.
+        number_lines: the ten digits, by scheme.
         fingerprints: of the schemes that have one.
         curves: over distance, of the schemes that have some.
         verdicts: on the tutorial's claims.
@@ -184,10 +257,10 @@ class Measurements:
     each: Float[np.ndarray, "schemes seeds lengths"]
     baselines: Sequence[Baseline]
     shifts: Int32[np.ndarray, " shifts"]
-    shift: Mapping[str, Spreads]
+    shift: ShiftTest
     costs: Sequence[Cost]
-    story: TextTable | None
-    lines: Sequence[Line]
+    token_table: Table | None
+    number_lines: Sequence[NumberLineView]
     fingerprints: Sequence[FingerprintView]
     curves: Sequence[CurvesView]
     verdicts: Sequence[VerdictView]
@@ -196,7 +269,7 @@ class Measurements:
 
 
 def measurements(results: Comparison) -> Measurements:
-    """Return all that the view shows.
+    """Return all that the view of a comparison shows.
 
     Args:
         results: of a comparison.
@@ -208,7 +281,6 @@ def measurements(results: Comparison) -> Measurements:
     seeds = sorted({run.seed for run in results.runs})
     groups = {ALL: ALL} | {group: sentences.name_text(group) for group in results.task.groups}
     verdicts, table = claims.verdicts(results), claims.token_table(results)
-    story = None if table is None else claims_report.token_table(table)
     return Measurements(
         task=_task(results, list(groups.values())),
         schemes=[sentences.name_text(scheme) for scheme in schemes],
@@ -225,26 +297,16 @@ def measurements(results: Comparison) -> Measurements:
         shifts=np.array(results.shifts, np.int32),
         shift=_shift(results),
         costs=[_cost(results, scheme) for scheme in schemes],
-        story=None if story is None else TextTable(story.caption, story.columns, story.rows),
-        lines=[Line(sentences.name_text(n.scheme), n.coordinates, n.r) for n in claims.number_lines(results)],
+        token_table=None if table is None else claims_report.token_table(table),
+        number_lines=[
+            NumberLineView(sentences.name_text(n.scheme), n.coordinates, n.r) for n in claims.number_lines(results)
+        ],
         fingerprints=_fingerprints(results),
         curves=_curves(results),
         verdicts=[VerdictView(*claims_report.verdict_row(verdict)) for verdict in verdicts],
         sentences=_sentences(results, verdicts, table),
         reproduction=_reproduction(results),
     )
-
-
-def sections(results: Comparison) -> list[Section]:
-    """Return the same as sections, for readers without JavaScript.
-
-    Args:
-        results: of a comparison.
-
-    Raises:
-        ResultsError: a file of the folder is damaged.
-    """
-    return report.sections(results)
 
 
 def _task(results: Comparison, groups: Sequence[str]) -> TaskView:
@@ -257,7 +319,6 @@ def _task(results: Comparison, groups: Sequence[str]) -> TaskView:
         measure=sentences.name_text(task.measure),
         scored=sentences.measure_text(results),
         percent=results.percent,
-        higher=task.higher_is_better,
         groups=groups,
         shift_length=task.shift_length,
     )
@@ -280,11 +341,10 @@ def _sentences(results: Comparison, verdicts: Sequence[claims.Verdict], table: c
 
 
 def _reproduction(results: Comparison) -> Reproduction:
-    runs = report.runs(results)
     return Reproduction(
         command=None if results.record.command is None else visible(results.record.command),
-        settings=report.settings(results).rows,
-        runs=TextTable(runs.caption, runs.columns, runs.rows),
+        settings=report.settings(results),
+        runs=report.runs(results),
     )
 
 
@@ -295,14 +355,14 @@ def _spreads(rows: Sequence[Sequence[Spread | None]]) -> Spreads:
     return np.array(ends, np.float64).reshape(len(rows), -1, 3)
 
 
-def _shift(results: Comparison) -> dict[str, Spreads]:
-    found = [[results.summary[s].shift.get(shift) for shift in results.shifts] for s in results.schemes]
-    return {
-        "score": _spreads([[None if shift is None else shift.score for shift in row] for row in found]),
-        "largest_logit_change": _spreads(
-            [[None if shift is None else shift.largest_logit_change for shift in row] for row in found]
+def _shift(results: Comparison) -> ShiftTest:
+    rows = [[results.summary[scheme].shift.get(shift) for shift in results.shifts] for scheme in results.schemes]
+    return ShiftTest(
+        score=_spreads([[None if each is None else each.score for each in row] for row in rows]),
+        largest_logit_change=_spreads(
+            [[None if each is None else each.largest_logit_change for each in row] for row in rows]
         ),
-    }
+    )
 
 
 def _each(results: Comparison, lengths: Sequence[int], seeds: Sequence[int]) -> Float[np.ndarray, "schemes seeds n"]:
@@ -310,32 +370,32 @@ def _each(results: Comparison, lengths: Sequence[int], seeds: Sequence[int]) -> 
     for run in results.runs:
         if run.scheme in results.schemes:
             row = scores[results.schemes.index(run.scheme), seeds.index(run.seed)]
-            found = (run.scores.get(length, {}).get(ALL) for length in lengths)
-            row[:] = [math.nan if value is None else value for value in found]
+            values = (run.scores.get(length, {}).get(ALL) for length in lengths)
+            row[:] = [math.nan if value is None else value for value in values]
     return scores
 
 
 def _baselines(results: Comparison, lengths: Sequence[int]) -> list[Baseline]:
-    drawn = report.baselines_near(results, lengths)
+    near = report.baselines_near(results, lengths)
     return [
         Baseline(
             name=sentences.name_text(name),
             description=report.BASELINES.get(name, ""),
-            drawn=name in drawn,
-            values=np.array([line.get(length, math.nan) for length in lengths]),
+            in_chart=name in near,
+            values=np.array([scores.get(length, math.nan) for length in lengths]),
         )
-        for name, line in results.task.baselines.items()
-        if any(length in line for length in lengths)
+        for name, scores in results.task.baselines.items()
+        if any(length in scores for length in lengths)
     ]
 
 
 def _cost(results: Comparison, scheme: str) -> Cost:
-    found = results.summary[scheme]
-    return Cost(found.parameters.total, found.parameters.positions, 1000 * found.seconds_per_step.median)
+    runs = results.summary[scheme]
+    return Cost(runs.parameters.total, runs.parameters.positions, 1000 * runs.seconds_per_step.median)
 
 
 def _fingerprints(results: Comparison) -> list[FingerprintView]:
-    found = []
+    views = []
     for scheme in results.schemes:
         view = results.record.schemes.get(scheme)
         if view is None or view.fingerprint is None or not view.fingerprint.values:
@@ -343,20 +403,20 @@ def _fingerprints(results: Comparison) -> list[FingerprintView]:
         label = view.fingerprint.label
         columns, rows, text = _AXES.get(label, ("column", "row", sentences.name_text(label)))
         values = _rectangle(view.fingerprint.values).astype(np.float32)
-        found.append(FingerprintView(sentences.name_text(scheme), rows, columns, f"{capital(text)}.", values))
-    return found
+        views.append(FingerprintView(sentences.name_text(scheme), rows, columns, f"{capital(text)}.", values))
+    return views
 
 
 def _curves(results: Comparison) -> list[CurvesView]:
     return [
         CurvesView(
             scheme=sentences.name_text(scheme),
-            label=sentences.name_text(found.label),
-            names=[sentences.name_text(name) for name in found.curves],
-            distances=np.array(found.distances, np.float64),
-            values=_rectangle(list(found.curves.values()), len(found.distances)),
+            label=sentences.name_text(measured.label),
+            names=[sentences.name_text(name) for name in measured.curves],
+            distances=np.array(measured.distances, np.float64),
+            values=_rectangle(list(measured.curves.values()), len(measured.distances)),
         )
-        for scheme, found in sentences.distance_curves(results).items()
+        for scheme, measured in sentences.distance_curves(results).items()
     ]
 
 

@@ -10,6 +10,7 @@ export interface Answers {
   "pipeline.walk": TextWalkthrough;
   "positions.shown": PositionFindings;
   "rotary.lab": RotaryLab;
+  "distance.curves": SchemeCurves;
   "biases.shown": BiasFindings;
   "compare.results": Measurements;
   "replay.runs": Runs;
@@ -80,11 +81,15 @@ export interface AttentionCurves {
   uniform: Tensor | null;
 }
 
-/** Scores of a predictor that ignores positions; `drawn` where a chart has room for it. */
+/** Scores of a predictor that ignores positions. */
 export interface Baseline {
+  /** of the predictor. */
   name: string;
+  /** what it predicts, or "". */
   description: string;
-  drawn: boolean;
+  /** whether a chart has room for it. */
+  in_chart: boolean;
+  /** its scores by length. */
   values: Tensor;
 }
 
@@ -235,19 +240,27 @@ export interface Control {
   rare: boolean;
 }
 
-/** Parameters of a scheme's model, those of its positions, and milliseconds a training step. */
+/** What a scheme costs. */
 export interface Cost {
+  /** of the whole model. */
   parameters: number;
+  /** parameters of the scheme. */
   positions: number;
+  /** of a training step. */
   milliseconds: number;
 }
 
-/** Curves of a trained scheme over distance. */
+/** Curves of a trained scheme by distance. */
 export interface CurvesView {
+  /** its name. */
   scheme: string;
+  /** what the values are. */
   label: string;
+  /** of the curves. */
   names: string[];
+  /** in tokens. */
   distances: Tensor;
+  /** one row for each curve. */
   values: Tensor;
 }
 
@@ -269,6 +282,16 @@ export interface Difference {
 export interface DigitLine {
   along: Tensor;
   r: Tensor;
+}
+
+/** A similarity, kernel or bias by distance. */
+export interface DistanceCurve {
+  /** what the values are. */
+  label: string;
+  /** at distance 0, 1, 2, .... */
+  values: Tensor;
+  /** values divided by the greatest size; of a bias the weights exp(bias - greatest bias). */
+  relative: Tensor;
 }
 
 /** Numbers of a scheme by distance. */
@@ -314,12 +337,17 @@ export interface Fingerprint {
   values: Tensor;
 }
 
-/** What a trained scheme assigns to positions: what rows, columns and numbers are, and the numbers. */
+/** What a trained scheme assigns to positions. */
 export interface FingerprintView {
+  /** its name. */
   scheme: string;
+  /** what one row and one column of the values is. */
   rows: string;
+  /** what one row and one column of the values is. */
   columns: string;
+  /** what the values are, a sentence. */
   description: string;
+  /** the numbers. */
   values: Tensor;
 }
 
@@ -361,13 +389,6 @@ export interface LayerDifference {
   rotary: RotaryDifference | null;
 }
 
-/** The digits along the first principal axis of what training wrote into them. */
-export interface Line {
-  scheme: string;
-  along: Tensor;
-  r: number;
-}
-
 /** All that the view of a comparison shows. */
 export interface Measurements {
   /** of the comparison. */
@@ -382,22 +403,22 @@ export interface Measurements {
   trained: number;
   /** median, least and greatest for each scheme. */
   in_length: Tensor;
-  /** by group: median, least and greatest; NaN where a scheme has no row. */
+  /** by group of targets: median, least and greatest, by scheme and length. */
   scores: Record<string, Tensor>;
   /** the score of every run, by scheme, seed and length. */
   each: Tensor;
   /** scores of predictors that ignore positions. */
   baselines: Baseline[];
-  /** of the shift test. */
+  /** by how far every position is shifted. */
   shifts: Tensor;
-  /** "score" and "largest_logit_change": median, least and greatest. */
-  shift: Record<string, Tensor>;
+  /** the shift test, by scheme and shift. */
+  shift: ShiftTest;
   /** one for each scheme. */
   costs: Cost[];
-  /** the token table beside the tutorial's numbers, or null. */
-  story: TextTable | null;
-  /** the digits on a line, by scheme. */
-  lines: Line[];
+  /** its numbers beside those of the tutorial. */
+  token_table: Table | null;
+  /** the ten digits, by scheme. */
+  number_lines: NumberLineView[];
   /** of the schemes that have one. */
   fingerprints: FingerprintView[];
   /** over distance, of the schemes that have some. */
@@ -442,6 +463,16 @@ export interface NeighborsDifference {
   chance: number;
   /** the tokens whose neighbors changed most. */
   least_kept: KeptNeighbors[];
+}
+
+/** The ten digits along the first principal axis of what training added to their embeddings. */
+export interface NumberLineView {
+  /** of the run. */
+  scheme: string;
+  /** coordinates of the digits. */
+  along: Tensor;
+  /** correlation of digit and coordinate, without its sign. */
+  r: number;
 }
 
 /** The inspection as the page shows it. */
@@ -577,11 +608,14 @@ export interface PositionsDifference {
   rows: RowsDifference | Missing;
 }
 
-/** What it takes to repeat the comparison; `command` is null where no command line can. */
+/** What is needed to repeat the comparison. */
 export interface Reproduction {
+  /** null where no command line can express it. */
   command: string | null;
-  settings: string[][];
-  runs: TextTable;
+  /** settings, machine and versions. */
+  settings: Table;
+  /** one row for each run. */
+  runs: Table;
 }
 
 /** Cosines by distance between vectors that are rotated by one rotary and by another. */
@@ -732,6 +766,42 @@ export interface ScalingEntry {
   used_by: string[];
 }
 
+/** A scheme and its curve. */
+export interface SchemeCurve {
+  /** names it in the address of the page. */
+  id: string;
+  /** a short name to read. */
+  name: string;
+  /** where the scheme enters the Transformer. */
+  door: "input" | "query_key" | "score" | null;
+  /** whether it belongs to what is open; else it is an entry of the catalogue. */
+  own: boolean;
+  /** whether it has parameters. */
+  learned: boolean;
+  /** its equation, or "". */
+  formula: string;
+  /** its source. */
+  url: string | null;
+  /** of one head, or why there is none. */
+  curve: DistanceCurve | Missing;
+}
+
+/** The curves of all schemes. */
+export interface SchemeCurves {
+  /** features of a token vector, for the schemes of the catalogue. */
+  dim: number;
+  /** for the schemes of the catalogue. */
+  heads: number;
+  /** whose curves these are. */
+  head: number;
+  /** how many there are, from 0 on. */
+  distances: number;
+  /** of the random parameters. */
+  seed: number;
+  /** those of what is open first. */
+  schemes: SchemeCurve[];
+}
+
 /** The schemes that a view offers. */
 export interface SchemeList {
   /** the entries of the catalogue. */
@@ -750,18 +820,29 @@ export interface Section {
   parts: (Paragraph | Table | Chart)[];
 }
 
-/** What the figures show, in sentences. */
+/** One sentence or two for each part of the view. */
 export interface Sentences {
+  /** which scheme holds best. */
   answer: string;
+  /** what was compared. */
   question: string;
+  /** what the figures and tables show. */
   scores: string;
+  /** what the figures and tables show. */
   groups: string;
+  /** what the figures and tables show. */
   shift: string;
+  /** what the figures and tables show. */
   table: string;
+  /** what the figures and tables show. */
   doors: string;
+  /** what the figures and tables show. */
   distance: string;
+  /** what the figures and tables show. */
   verdicts: string;
+  /** how long the runs took, and where. */
   record: string;
+  /** how to repeat them. */
   repeat: string;
 }
 
@@ -771,6 +852,14 @@ export interface Series {
   name: string;
   /** NaN where there is none. */
   values: (number | null)[];
+}
+
+/** Scores and logits where every position is shifted. */
+export interface ShiftTest {
+  /** of shifted inputs. */
+  score: Tensor;
+  /** the greatest |shifted logit - unshifted logit|. */
+  largest_logit_change: Tensor;
 }
 
 /** One of the two that are compared. */
@@ -837,25 +926,26 @@ export interface TableHeader {
   dtype: string;
 }
 
-/** The task; `scored` is its measure with unit and better side, `groups` begins with "all". */
+/** The task of a comparison. */
 export interface TaskView {
+  /** of the task. */
   name: string;
+  /** what lengths count. */
   unit: string;
+  /** lengths of training. */
   trained: number[];
+  /** the same as text. */
   trained_text: string;
+  /** "accuracy", or a loss. */
   measure: string;
+  /** the measure with its unit and its better side. */
   scored: string;
+  /** whether scores are shares, to be shown in percent. */
   percent: boolean;
-  higher: boolean;
+  /** "all", then the groups of targets that are scored by themselves. */
   groups: string[];
+  /** length of the shift test. */
   shift_length: number;
-}
-
-/** A table whose cells are text. */
-export interface TextTable {
-  caption: string;
-  head: string[];
-  rows: string[][];
 }
 
 /** The first tokens of a text. */
@@ -978,10 +1068,16 @@ export interface UnavailableBias {
 
 /** A claim of the tutorial and its verdict, in the words of the report. */
 export interface VerdictView {
+  /** a sentence. */
   claim: string;
+  /** the tutorial's number. */
   tutorial: string;
+  /** the number of this comparison. */
   measured: string;
+  /** "holds", "fails" or another outcome. */
   verdict: string;
+  /** for the verdict. */
   reason: string;
+  /** of the claim. */
   precondition: string;
 }

@@ -7,7 +7,7 @@ import { How } from "../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../parts/lines";
 import { Answered } from "../parts/states";
 import { register, type ViewProps } from "../register";
-import { look } from "./compare/results";
+import { look } from "./compare/shared";
 import type { Attention, AttentionCurves } from "../types";
 import { runCode, runDefaults, useRun } from "./replay/run";
 

@@ -1,4 +1,4 @@
-/** What a comparison has measured: scores by length with their spread, the shift test, verdicts, and how it was made. */
+/** What a comparison measured: scores by length with their range over seeds, shift test, verdicts, how to repeat. */
 
 import { useMemo } from "preact/hooks";
 import { useQuery } from "../../hooks";
@@ -10,15 +10,16 @@ import type { Cell } from "../../parts/save";
 import { Answered } from "../../parts/states";
 import { type Column, Table } from "../../parts/table";
 import type { ViewProps } from "../../register";
+import type { Measurements } from "../../types";
 import type { Tensor } from "../../wire";
-import { ByDistance, Fingerprints } from "./given";
-import { Learned } from "./learned";
-import { look, type Results, Words } from "./results";
+import { ByDistance, Fingerprints } from "./schemes";
+import { capital, known, look, TextTable } from "./shared";
+import { Learned } from "./token_table";
 
 export function Measured(props: ViewProps) {
-  const asked = useQuery<Results>("compare.results", {});
+  const query = useQuery("compare.results", {});
   return (
-    <Answered query={asked} what="reading the results">
+    <Answered query={query} what="reading the results">
       {(results) => (
         <>
           <p class="answer">{results.sentences.answer}</p>
@@ -31,79 +32,120 @@ export function Measured(props: ViewProps) {
           <Fingerprints results={results} />
           <ByDistance results={results} />
           <Verdicts results={results} />
-          <Made results={results} />
+          <Reproduction results={results} />
         </>
       )}
     </Answered>
   );
 }
 
-/** Give one curve a scheme, with a band from the least seed to the greatest; each has a color and strokes of its own. */
-function curves(results: Results, spreads: Tensor, factor: number): Curve[] {
+type Props = { results: Measurements };
+
+/** Scores are shown in percent where they are shares. */
+function factorOf({ task }: Measurements): number {
+  return task.percent ? 100 : 1;
+}
+
+/** Return one curve for each scheme, with a band from the least seed to the greatest. */
+function curvesOf(results: Measurements, spreads: Tensor, factor: number): Curve[] {
   const count = spreads.shape[1]!;
   return results.schemes.map((name, scheme) => {
-    const part = (which: number) => Array.from({ length: count }, (_, n) => known(spreads.values[(scheme * count + n) * 3 + which]!, factor));
+    const part = (which: number) =>
+      Array.from({ length: count }, (_, n) => known(spreads.values[(scheme * count + n) * 3 + which]!, factor));
     return { name, values: part(0), low: part(1), high: part(2), ...look(scheme) };
   });
 }
 
-function known(value: number, factor = 1): number | null {
-  return Number.isFinite(value) ? value * factor : null;
+/** A score axis of shares ends above 100 %. */
+function scoreAxis({ task }: Measurements): Pick<LinesProps, "y"> {
+  return task.percent ? { y: [0, 103] } : {};
 }
 
-function Scores({ results, settings, change }: ViewProps & { results: Results }) {
-  const { task } = results;
+/** A row of a table: a scheme and one of its lengths or shifts. */
+interface Row {
+  scheme: number;
+  n: number;
+}
+
+function rowsOf(names: string[], values: Tensor): Row[] {
+  return names.flatMap((_, scheme) => Array.from(values.values, (_, n) => ({ scheme, n })));
+}
+
+function scoreCell(value: number | null): string {
+  return value === null ? "no row" : formatNumber(value);
+}
+
+function spreadColumns({ values, shape }: { values: ArrayLike<number>; shape: number[] }, factor: number) {
+  return ["median", "least", "greatest"].map((title, which): Column<Row> => {
+    const value = ({ scheme, n }: Row) => known(values[(scheme * shape[1]! + n) * 3 + which]!, factor);
+    return { title, numeric: true, value, cell: (row) => scoreCell(value(row)) };
+  });
+}
+
+function seedColumns({ seeds, each }: Measurements, factor: number) {
+  const [schemes = 0, count = 0, lengths = 0] = each.shape;
+  return seeds.map((seed, index): Column<Row> => {
+    const value = ({ scheme, n }: Row) => known(each.values[(scheme * count + index) * lengths + n]!, factor);
+    const cell = (row: Row) => (row.scheme < schemes ? scoreCell(value(row)) : "");
+    return { title: `seed ${seed}`, numeric: true, value: (row): Cell => value(row), cell };
+  });
+}
+
+function Scores({ results, settings, change }: ViewProps & Props) {
+  const { task, lengths } = results;
   const group = task.groups.includes(String(settings["group"])) ? String(settings["group"]) : "all";
   const log = Boolean(settings["log"]);
-  const factor = task.percent ? 100 : 1;
-  const title = `${task.measure} by length${group === "all" ? "" : `, ${group} alone`}`.replace(/^./, (letter) => letter.toUpperCase());
-  const most = Math.max(...task.trained);
+  const factor = factorOf(results);
+  const title = capital(`${task.measure} by length${group === "all" ? "" : `, ${group} alone`}`);
+  const trained = Math.max(...task.trained);
+  const scores = results.scores[group]!;
+  const baselines = group === "all" ? results.baselines : [];
   const props: LinesProps = useMemo(() => {
-    const guesses: Curve[] = results.baselines
-      .filter(({ drawn }) => drawn && group === "all")
-      .map(({ name, values }) => ({ name, values: Array.from(values.values, (value) => known(value, factor)), color: 0, dash: [1, 4] }));
+    const dotted = baselines
+      .filter(({ in_chart }) => in_chart)
+      .map(({ name, values }): Curve => {
+        return { name, values: Array.from(values.values, (value) => known(value, factor)), color: 0, dash: [1, 4] };
+      });
     return {
       title,
-      x: results.lengths.values,
-      curves: [...curves(results, results.scores[group]!, factor), ...guesses],
+      x: lengths.values,
+      curves: [...curvesOf(results, scores, factor), ...dotted],
       xLabel: task.unit,
-      yLabel: scoreName(results),
+      yLabel: task.scored,
       logX: log,
       dots: true,
-      marks: [{ x: most, text: `trained up to ${most}` }],
-      ...(task.percent ? { y: [0, 103] as [number, number] } : {}),
+      marks: [{ x: trained, text: `trained up to ${trained}` }],
+      ...scoreAxis(results),
       height: 380,
     };
   }, [results, group, log]);
-  const guesses = group === "all" ? results.baselines : [];
-  const names = [...results.schemes, ...guesses.map(({ name }) => name)];
-  const scores = results.scores[group]!;
-  const all = { ...scores, values: [...scores.values, ...guesses.flatMap(({ values }) => Array.from(values.values, (value) => [value, value, value]).flat())] };
-  const far = guesses.filter(({ drawn }) => !drawn);
+  const names = [...results.schemes, ...baselines.map(({ name }) => name)];
+  // A baseline has one score for each length, which is median, least and greatest.
+  const tripled = baselines.flatMap(({ values }) => Array.from(values.values, (value) => [value, value, value]).flat());
+  const code = `read_results(Path(PATH)).score(${JSON.stringify(names[0])}, ${lengths.values[0]})`;
   return (
     <Figure
       title={title}
       note={results.sentences.scores}
       file={`scores-${group}`}
       svg={() => linesSvg(props, 900, 460)}
-      rows={rowsOf(names, results.lengths)}
+      rows={rowsOf(names, lengths)}
       columns={[
         { title: "scheme", value: ({ scheme }) => names[scheme]! },
-        { title: task.unit, numeric: true, value: ({ place }) => results.lengths.values[place]! },
-        ...spreadColumns(all, factor),
+        { title: task.unit, numeric: true, value: ({ n }) => lengths.values[n]! },
+        ...spreadColumns({ ...scores, values: [...scores.values, ...tripled] }, factor),
         ...(group === "all" ? seedColumns(results, factor) : []),
       ]}
       how={
-        <How code={`read_results(Path(PATH)).score(${JSON.stringify(names[0])}, ${results.lengths.values[0]})  # median, least, greatest; None is in length`}>
+        <How code={`${code}  # median, least, greatest; None is in length`}>
           <p>
-            The same Transformer is trained under each scheme with {results.seeds.length} {results.seeds.length === 1 ? "seed" : "seeds"} on {task.trained_text}{" "}
-            {task.unit}, then tested on new sequences of each length. The curve is the median over the seeds, the band reaches from the least to the greatest.
-            A gap is a length for which the scheme has no row. With fewer than six seeds treat the order of schemes as a hint.
+            The same Transformer is trained under each scheme with {results.seeds.length}{" "}
+            {results.seeds.length === 1 ? "seed" : "seeds"} on {task.trained_text} {task.unit}, then tested on new
+            sequences of each length. The curve is the median over the seeds, the band the range from the least to the
+            greatest. A gap is a length for which the scheme has no row. With fewer than six seeds treat the order of
+            schemes as a hint.
           </p>
-          {guesses.length > 0 && (
-            <p>Dotted, what can be scored without positions: {guesses.map(({ name, description }) => (description ? `${name} (${description})` : name)).join("; ")}.</p>
-          )}
-          {far.length > 0 && <p>Too far away to be drawn, but in the table: {far.map(({ name }) => name).join("; ")}.</p>}
+          <Baselines baselines={baselines} />
         </How>
       }
     >
@@ -119,7 +161,12 @@ function Scores({ results, settings, change }: ViewProps & { results: Results })
           </select>
         </label>
         <label class="choice">
-          <input type="checkbox" checked={log} onChange={(event) => change({ log: event.currentTarget.checked })} /> lengths by their logarithm
+          <input
+            type="checkbox"
+            checked={log}
+            onChange={(event) => change({ log: event.currentTarget.checked })}
+          />{" "}
+          logarithmic lengths
         </label>
       </div>
       <Lines {...props} />
@@ -127,60 +174,42 @@ function Scores({ results, settings, change }: ViewProps & { results: Results })
   );
 }
 
-interface Place {
-  scheme: number;
-  place: number;
+function Baselines({ baselines }: Pick<Measurements, "baselines">) {
+  const far = baselines.filter(({ in_chart }) => !in_chart).map(({ name }) => name);
+  const described = baselines.map(({ name, description }) => (description ? `${name} (${description})` : name));
+  return (
+    <>
+      {described.length > 0 && <p>Dotted, predictors that ignore positions: {described.join("; ")}.</p>}
+      {far.length > 0 && <p>Too far from the schemes for the chart, but in the table: {far.join("; ")}.</p>}
+    </>
+  );
 }
 
-function rowsOf(names: string[], places: Tensor): Place[] {
-  return names.flatMap((_, scheme) => Array.from(places.values, (_, place) => ({ scheme, place })));
-}
-
-function spreadColumns(spreads: { values: ArrayLike<number>; shape: number[] }, factor: number): Column<Place>[] {
-  return ["median", "least", "greatest"].map((title, which) => {
-    const value = ({ scheme, place }: Place): Cell => known(spreads.values[(scheme * spreads.shape[1]! + place) * 3 + which]!, factor);
-    return { title, numeric: true, value, cell: (row: Place) => cell(value(row) as number | null) };
-  });
-}
-
-function seedColumns({ seeds, each }: Results, factor: number): Column<Place>[] {
-  const [, count = 0, places = 0] = each.shape;
-  return seeds.map((seed, n) => {
-    const value = ({ scheme, place }: Place): Cell => known(each.values[(scheme * count + n) * places + place]!, factor);
-    return { title: `seed ${seed}`, numeric: true, value, cell: (row: Place) => (row.scheme < each.shape[0]! ? cell(value(row) as number | null) : "") };
-  });
-}
-
-function cell(value: number | null): string {
-  return value === null ? "no row" : formatNumber(value);
-}
-
-function scoreName({ task }: Results): string {
-  return task.scored;
-}
-
-function Shift({ results }: { results: Results }) {
-  const { task, shifts } = results;
-  const factor = task.percent ? 100 : 1;
+function Shift({ results }: Props) {
+  const { task, shifts, shift } = results;
+  const factor = factorOf(results);
   const score: LinesProps = useMemo(
     () => ({
       title: "The same inputs, every position shifted",
       x: shifts.values,
-      curves: curves(results, results.shift.score, factor),
+      curves: curvesOf(results, shift.score, factor),
       xLabel: "positions shifted by",
-      yLabel: scoreName(results),
+      yLabel: task.scored,
       dots: true,
-      ...(task.percent ? { y: [0, 103] as [number, number] } : {}),
+      ...scoreAxis(results),
     }),
     [results],
   );
   const change: LinesProps = useMemo(() => {
-    const found = curves(results, results.shift.largest_logit_change, 1);
-    const above = (values: Curve["values"] = []) => Array.from(values, (value) => (value !== null && value > 0 ? value : null));
+    const positive = (values: Curve["values"] = []) =>
+      Array.from(values, (value) => (value !== null && value > 0 ? value : null));
+    const curves = curvesOf(results, shift.largest_logit_change, 1).map((curve) => {
+      return { ...curve, values: positive(curve.values), low: positive(curve.low), high: positive(curve.high) };
+    });
     return {
       title: "Largest change of any logit",
       x: shifts.values,
-      curves: found.map((curve) => ({ ...curve, values: above(curve.values), low: above(curve.low), high: above(curve.high) })),
+      curves,
       xLabel: "positions shifted by",
       yLabel: "change, logarithmic",
       logY: true,
@@ -189,9 +218,9 @@ function Shift({ results }: { results: Results }) {
   }, [results]);
   if (!shifts.values.length) return null;
   const rows = rowsOf(results.schemes, shifts);
-  const first: Column<Place>[] = [
+  const first: Column<Row>[] = [
     { title: "scheme", value: ({ scheme }) => results.schemes[scheme]! },
-    { title: "shifted by", numeric: true, value: ({ place }) => shifts.values[place]! },
+    { title: "shifted by", numeric: true, value: ({ n }) => shifts.values[n]! },
   ];
   return (
     <div class="pair">
@@ -201,12 +230,12 @@ function Shift({ results }: { results: Results }) {
         file="shift-scores"
         svg={() => linesSvg(score)}
         rows={rows}
-        columns={[...first, ...spreadColumns(results.shift.score, factor)]}
+        columns={[...first, ...spreadColumns(shift.score, factor)]}
         how={
           <How>
             <p>
-              New inputs of {task.shift_length} {task.unit} are read again with the first token at position 1, 2, 4, … instead of 0. Nothing else changes. A
-              gap is a position for which a table has no row.
+              New inputs of {task.shift_length} {task.unit} are tested again with the first token at position 1, 2, 4, …
+              instead of 0. Nothing else changes. A gap is a position for which a table has no row.
             </p>
           </How>
         }
@@ -219,10 +248,13 @@ function Shift({ results }: { results: Results }) {
         file="shift-logits"
         svg={() => linesSvg(change)}
         rows={rows}
-        columns={[...first, ...spreadColumns(results.shift.largest_logit_change, 1)]}
+        columns={[...first, ...spreadColumns(shift.largest_logit_change, 1)]}
         how={
           <How>
-            <p>The greatest |shifted logit − unshifted logit| over all inputs and answers; median, least and greatest over the seeds. A change of exactly 0 has no place on a logarithmic axis; the table has it.</p>
+            <p>
+              The greatest |shifted logit − unshifted logit| over all inputs and answers; median, least and greatest
+              over the seeds. A logarithmic axis cannot show a change of exactly 0; the table has it.
+            </p>
           </How>
         }
       >
@@ -232,82 +264,110 @@ function Shift({ results }: { results: Results }) {
   );
 }
 
-/** Give the cell of a score, with its range where seeds differ. */
-function spreadCell(results: Results, spreads: Tensor, at: number) {
-  const factor = results.task.percent ? 100 : 1;
-  const [middle, least, greatest] = [0, 1, 2].map((which) => known(spreads.values[3 * at + which]!, factor));
-  if (middle === null) return "no row";
-  const said = (value: number | null | undefined) => fixed(value ?? NaN, results.task.percent ? 1 : 3);
-  const range = `${said(least)} to ${said(greatest)}`;
+/** Return the cell of a score, with its range where seeds differ. */
+function spreadCell(results: Measurements, spreads: Tensor, at: number) {
+  const [median = null, least, greatest] = [0, 1, 2].map((which) =>
+    known(spreads.values[3 * at + which]!, factorOf(results)),
+  );
+  if (median === null) return "no row";
+  const [middle, low, high] = [median, least, greatest].map((value) =>
+    fixed(value ?? Number.NaN, results.task.percent ? 1 : 3),
+  );
   return (
     <>
-      {said(middle)} {said(least) !== said(greatest) && <small>{range}</small>}
+      {middle} {low !== high && <small>{`${low} to ${high}`}</small>}
     </>
   );
 }
 
-function Summary({ results }: { results: Results }) {
-  const { task, lengths, shifts, costs } = results;
-  const factor = task.percent ? 100 : 1;
-  const count = lengths.values.length;
-  const beyond = Array.from({ length: count - results.trained }, (_, n) => results.trained + n);
-  const score = (title: string, spreads: Tensor, at: (scheme: number) => number): Column<number> => ({
+/** Return a column of scores with their ranges; `at` returns the index of a row's spread. */
+function spreadColumn<R>(results: Measurements, title: string, spreads: Tensor, at: (row: R) => number): Column<R> {
+  return {
     title,
     numeric: true,
-    value: (scheme) => known(spreads.values[3 * at(scheme)]!, factor),
-    cell: (scheme) => spreadCell(results, spreads, at(scheme)),
-  });
-  const shifted = (to: number, title: string) => {
-    const place = Array.from(shifts.values).indexOf(to);
-    return place < 0 ? [] : [score(title, results.shift.score, (scheme) => scheme * shifts.values.length + place)];
+    value: (row) => known(spreads.values[3 * at(row)]!, factorOf(results)),
+    cell: (row) => spreadCell(results, spreads, at(row)),
+  };
+}
+
+function Summary({ results }: Props) {
+  const { task, lengths, shifts, costs } = results;
+  const count = lengths.values.length;
+  const beyond = Array.from({ length: count - results.trained }, (_, n) => results.trained + n);
+  const scores = results.scores["all"]!;
+  const shifted = (by: number, title: string) => {
+    const index = Array.from(shifts.values).indexOf(by);
+    const at = (scheme: number) => scheme * shifts.values.length + index;
+    return index < 0 ? [] : [spreadColumn(results, title, results.shift.score, at)];
   };
   return (
     <section class="summary" aria-label="Scores and costs">
       <Table
-        caption={`Scores: ${scoreName(results)}; “at” counts ${task.unit}`}
+        caption={`Scores: ${task.scored}; “at” counts ${task.unit}`}
         rows={results.schemes.map((_, n) => n)}
         columns={[
           { title: "scheme", value: (n) => results.schemes[n]! },
-          score("in length", results.in_length, (scheme) => scheme),
-          ...beyond.map((place) => score(`at ${lengths.values[place]}`, results.scores["all"]!, (scheme) => scheme * count + place)),
+          spreadColumn(results, "in length", results.in_length, (scheme: number) => scheme),
+          ...beyond.map((n) =>
+            spreadColumn(results, `at ${lengths.values[n]}`, scores, (scheme: number) => scheme * count + n),
+          ),
           ...shifted(1, "shifted by 1"),
           ...shifted(0, "unshifted"),
-          { title: "parameters", numeric: true, value: (n) => costs[n]!.parameters, cell: (n) => whole(costs[n]!.parameters) },
-          { title: "of positions", numeric: true, value: (n) => costs[n]!.positions, cell: (n) => whole(costs[n]!.positions) },
-          { title: "ms per step", numeric: true, value: (n) => costs[n]!.milliseconds, cell: (n) => formatNumber(costs[n]!.milliseconds, 3) },
+          {
+            title: "parameters",
+            numeric: true,
+            value: (n) => costs[n]!.parameters,
+            cell: (n) => whole(costs[n]!.parameters),
+          },
+          {
+            title: "of positions",
+            numeric: true,
+            value: (n) => costs[n]!.positions,
+            cell: (n) => whole(costs[n]!.positions),
+          },
+          {
+            title: "ms per step",
+            numeric: true,
+            value: (n) => costs[n]!.milliseconds,
+            cell: (n) => formatNumber(costs[n]!.milliseconds, 3),
+          },
         ]}
       />
       <p class="note">
-        Shifted: the same inputs with every position one higher, and as they are. No row: a learned table ends before such a position.
+        Shifted: the same inputs with every position one higher, and as they are. No row: a learned table ends before
+        such a position.
       </p>
     </section>
   );
 }
 
-/** Every group, which the figure shows one by one, in one table. */
-function Groups({ results }: { results: Results }) {
+/** All groups in one table; the figure shows one at a time. */
+function Groups({ results }: Props) {
   const { task, lengths, schemes, sentences } = results;
   const groups = task.groups.slice(1);
   if (!groups.length) return null;
   const count = lengths.values.length;
   const rows = groups.flatMap((group) => schemes.map((_, scheme) => ({ group, scheme })));
+  const scoreColumn = (length: number, n: number): Column<(typeof rows)[number]> => ({
+    title: String(length),
+    numeric: true,
+    value: ({ group, scheme }) => {
+      return known(results.scores[group]!.values[3 * (scheme * count + n)]!, factorOf(results));
+    },
+    cell: ({ group, scheme }) => spreadCell(results, results.scores[group]!, scheme * count + n),
+  });
   return (
     <section aria-label="Each group by itself">
       <p>{sentences.groups}</p>
       <details class="how">
         <summary>Every group by itself</summary>
         <Table
-          caption={`By group and ${task.unit}: ${scoreName(results)}`}
+          caption={`By group and ${task.unit}: ${task.scored}`}
           rows={rows}
           columns={[
             { title: "group", value: ({ group }) => group },
             { title: "scheme", value: ({ scheme }) => schemes[scheme]! },
-            ...Array.from(lengths.values, (length, place) => ({
-              title: String(length),
-              numeric: true,
-              value: ({ group, scheme }: (typeof rows)[number]) => known(results.scores[group]!.values[3 * (scheme * count + place)]!, task.percent ? 100 : 1),
-              cell: ({ group, scheme }: (typeof rows)[number]) => spreadCell(results, results.scores[group]!, scheme * count + place),
-            })),
+            ...Array.from(lengths.values, scoreColumn),
           ]}
         />
       </details>
@@ -315,9 +375,9 @@ function Groups({ results }: { results: Results }) {
   );
 }
 
-const SIGNS: Record<string, string> = { holds: "✓", fails: "✗", depends: "≈" };
+const SYMBOLS: Record<string, string> = { holds: "✓", fails: "✗", depends: "≈" };
 
-function Verdicts({ results }: { results: Results }) {
+function Verdicts({ results }: Props) {
   return (
     <section class="verdicts apart" aria-labelledby="verdicts">
       <h2 id="verdicts">What tutorials claim</h2>
@@ -330,7 +390,11 @@ function Verdicts({ results }: { results: Results }) {
             { title: "claim", value: (row) => row.claim },
             { title: "the tutorial's number", value: (row) => row.tutorial },
             { title: "measured here", value: (row) => row.measured },
-            { title: "verdict", value: (row) => row.verdict, cell: (row) => <b class={`judged ${row.verdict}`}>{`${SIGNS[row.verdict] ?? "–"} ${row.verdict}`}</b> },
+            {
+              title: "verdict",
+              value: ({ verdict }) => verdict,
+              cell: ({ verdict }) => <b class={`judged ${verdict}`}>{`${SYMBOLS[verdict] ?? "–"} ${verdict}`}</b>,
+            },
             { title: "reason", value: (row) => row.reason },
             { title: "precondition", value: (row) => row.precondition },
           ]}
@@ -340,11 +404,11 @@ function Verdicts({ results }: { results: Results }) {
   );
 }
 
-function Made({ results }: { results: Results }) {
+function Reproduction({ results }: Props) {
   const { command, settings, runs } = results.reproduction;
   return (
-    <section class="apart" aria-labelledby="made">
-      <h2 id="made">How it was made</h2>
+    <section class="apart" aria-labelledby="reproduction">
+      <h2 id="reproduction">How to repeat it</h2>
       <p>{results.sentences.record}</p>
       {command === null ? (
         <p>{results.sentences.repeat}</p>
@@ -358,11 +422,11 @@ function Made({ results }: { results: Results }) {
       )}
       <details class="how">
         <summary>Every run</summary>
-        <Words {...runs} />
+        <TextTable table={runs} />
       </details>
       <details class="how">
         <summary>Settings, machine, versions</summary>
-        <Words caption="As results.json has them" head={["what", "value"]} rows={settings} />
+        <TextTable table={settings} />
       </details>
     </section>
   );

@@ -1,0 +1,27 @@
+/** What the figures of a comparison share: the look of a scheme, scores that may be missing, tables of text. */
+
+import { Table } from "../../parts/table";
+import type { Table as TextTableData } from "../../types";
+
+const DASHES = [undefined, [8, 3], [2, 3], [8, 3, 2, 3], [12, 4], [4, 4], [1, 2]];
+
+/** Return the color and strokes of a scheme, the same in all figures. */
+export function look(scheme: number): { color: number; dash?: number[] } {
+  const dash = DASHES[scheme % DASHES.length];
+  return { color: 1 + (scheme % 7), ...(dash ? { dash } : {}) };
+}
+
+/** Return a number of an array times a factor, or null for NaN. */
+export function known(value: number, factor = 1): number | null {
+  return Number.isFinite(value) ? value * factor : null;
+}
+
+export function TextTable({ table }: { table: TextTableData }) {
+  const { caption, columns, rows } = table;
+  const titled = columns.map((title, n) => ({ title, value: (row: string[]) => row[n]! }));
+  return <Table caption={caption} rows={rows} columns={titled} />;
+}
+
+export function capital(text: string): string {
+  return text.replace(/^./, (letter) => letter.toUpperCase());
+}

@@ -1,0 +1,65 @@
+/** What became of the token table in a comparison: in numbers, and the ten digits on a line. */
+
+import { fixed, formatNumber } from "../../numbers";
+import { Figure } from "../../parts/figure";
+import { How } from "../../parts/how";
+import type { Measurements, NumberLineView } from "../../types";
+import { linesSvg } from "../replay/moving";
+import { StillSvg } from "../replay/still";
+import { TextTable } from "./shared";
+
+export function Learned({ results }: { results: Measurements }) {
+  const { token_table, number_lines, sentences } = results;
+  return (
+    <section class="apart" aria-labelledby="learned">
+      <h2 id="learned">What training changed in the token table</h2>
+      <p>{sentences.table}</p>
+      <p class="note reading">
+        The token table E holds one vector for each token: all that the model is given about the token’s identity. It is
+        random at first, E0, and is trained with the rest of the model. The change E − E0 of each run can be seen{" "}
+        <a href="#/replay">step by step</a>.
+      </p>
+      {token_table && (
+        <div class="verdicts">
+          <TextTable table={token_table} />
+        </div>
+      )}
+      {number_lines.length > 0 && <Digits lines={number_lines} />}
+    </section>
+  );
+}
+
+function Digits({ lines }: { lines: NumberLineView[] }) {
+  const title = "The digits on a line, by scheme";
+  const each = lines.map(({ scheme, along, r }) => ({ name: `${scheme}, |r| ${fixed(r, 2)}`, places: along.values }));
+  const words = `${title}: ${each.map(({ name }) => name).join("; ")}. The table has the coordinates.`;
+  return (
+    <Figure
+      title={title}
+      note="No input tells the model that 3 is between 2 and 4. |r| is 1 if the digits are in order and evenly spaced."
+      file="digits"
+      svg={() => linesSvg(each, title)}
+      rows={lines}
+      columns={[
+        { title: "scheme", value: ({ scheme }) => scheme },
+        ...Array.from({ length: 10 }, (_, digit) => ({
+          title: String(digit),
+          numeric: true,
+          value: ({ along }: NumberLineView) => along.values[digit]!,
+          cell: ({ along }: NumberLineView) => formatNumber(along.values[digit]!, 3),
+        })),
+        { title: "|r|", numeric: true, value: ({ r }) => r, cell: ({ r }) => fixed(r, 2) },
+      ]}
+      how={
+        <How code={"from whatwhere.claims import number_lines\nnumber_lines(read_results(Path(PATH)))"}>
+          <p>
+            The change of the ten digits’ embeddings, E − E0, along its first principal axis, for the first seed of each
+            scheme.
+          </p>
+        </How>
+      }
+    >
+      <StillSvg svg={(width) => linesSvg(each, "", width)} words={words} />
+    </Figure>
+  );
+}
