@@ -1,4 +1,4 @@
-"""Write the generated parts of README.md and docs/ from the catalogue: `make docs`. A test checks that they are current."""
+"""Write the generated parts of README.md and docs/ from the catalogue: `make docs`. A test fails if they are old."""
 
 from pathlib import Path
 

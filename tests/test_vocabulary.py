@@ -33,7 +33,7 @@ BANNED: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "export, exported",
         ("src/whatwhere/what/embedding.py",),  # an argument of nn.Embedding
     ),
-    r"knobs?": ("turn a knob", "parameter", (STUDIO,)),
+    r"knobs?": ("turn a knob", "parameter", ()),
     r"exams?": ("the exam has 1000 questions", "test set", ()),
     r"stretch(?:es|ed)?": ("a stretch of the file", "byte range, or contiguous run of tokens", (KERNELS, STUDIO)),
     r"drawn anew": ("it is drawn anew", "sampled again", (STUDIO,)),
@@ -43,7 +43,7 @@ BANNED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     r"half[_-]split": ("layout='half_split'", "half: rotate_half, NeoX", ()),
     r"told(?! apart)": ("def bind(told): ...", "what it is: settings, message, text, query", (KERNELS, STUDIO)),
     r"asked for": ("the rows that were asked for", "requested, looked up", (KERNELS, STUDIO)),
-    r"meetings?": ("the meeting of two tokens", "attention score, dot product", (STUDIO,)),
+    r"meetings?": ("the meeting of two tokens", "attention score, dot product", ()),
     r"where (?:a|the|each) token stands": ("It says where a token stands.", "position", (STUDIO,)),
 }
 """Each word, as a regular expression: a line that must be found, what to write instead, and where it is fine."""
