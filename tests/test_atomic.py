@@ -21,7 +21,7 @@ from whatwhere.models.checkpoint import write_projector
 
 @contextmanager
 def full_disk(room: int) -> Iterator[None]:
-    """Let no file grow beyond some bytes: the system refuses the rest of a write, as a full disk does."""
+    """Limit the size of files: the system refuses the rest of a write, as a full disk does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
     try:

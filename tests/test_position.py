@@ -231,7 +231,7 @@ def test_a_slice_of_a_slice_is_what_slicing_tensors_gives(recipe, one, other, lo
 
 
 class Counting(TorchDispatchMode):
-    """Note every operation."""
+    """Record every operation."""
 
     def __init__(self) -> None:
         super().__init__()

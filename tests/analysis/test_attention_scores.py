@@ -13,7 +13,7 @@ TOKENS, DIM, HEADS = 7, 24, 2
 
 @pytest.fixture
 def x() -> torch.Tensor:
-    """Give the vectors of a text."""
+    """Return the vectors of a text."""
     return torch.randn(TOKENS, DIM, generator=torch.Generator().manual_seed(5))
 
 

@@ -10,7 +10,7 @@ from whatwhere.errors import ShapeError
 
 
 def trained(rows: int = 3000, dim: int = 64, offset: float = 0.0) -> np.ndarray:
-    """Give rows that training has moved apart."""
+    """Return rows that training has separated."""
     g = np.random.default_rng(0)
     return (g.standard_normal((rows, dim)) * g.uniform(0.7, 1.3, (rows, 1)) + offset).astype(np.float32)
 
@@ -75,7 +75,7 @@ def test_what_is_no_table_is_refused() -> None:
 
 
 def area(score: np.ndarray, truth: np.ndarray) -> float:
-    """Give the area under the curve of true against false alarms, by ranks."""
+    """Return the area under the curve of true against false alarms, by ranks."""
     rank = np.empty(len(score))
     rank[np.argsort(score, kind="stable")] = np.arange(1, len(score) + 1)
     found = truth.sum()

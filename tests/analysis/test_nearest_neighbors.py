@@ -52,7 +52,7 @@ def tables() -> dict[str, np.ndarray]:
 
 
 def asked(table: np.ndarray) -> np.ndarray:
-    """Give rows of the table, between them, opposite, none, and very long and short ones."""
+    """Return rows of the table, some between them, opposite, zero, and of very large and small norm."""
     g = np.random.default_rng(1)
     rows = table[g.integers(0, len(table), 9)].astype(np.float64)
     drawn = g.standard_normal((4, table.shape[1])) * np.abs(rows).max()

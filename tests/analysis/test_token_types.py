@@ -19,7 +19,7 @@ from whatwhere.what.text import byte_alphabet
 
 
 def gpt2_bytes() -> dict[int, str]:
-    """Give transformers' table of byte characters, wherever this version keeps it."""
+    """Return transformers' table of byte characters, wherever this version keeps it."""
     from transformers import convert_slow_tokenizer
 
     for place in (tokenization_gpt2, convert_slow_tokenizer):

@@ -18,7 +18,7 @@ TRAINED = 14  # tokens of the longest expression of the default training, six ar
 
 
 def encoding(tokens, dim=64, start=0):
-    """Give PE of consecutive positions, in float64 from float32 values."""
+    """Return PE of consecutive positions, in float64 from float32 values."""
     return ww.Sinusoidal(dim)(ww.positions(tokens, start=start))[0].double()
 
 
@@ -38,7 +38,7 @@ def ids(*texts):
 
 
 def all_expressions():
-    """Give each of the 5 x 1000 expressions of three digits once."""
+    """Return each of the 5 x 1000 expressions of three digits once."""
     digits = torch.cartesian_prod(*[torch.arange(10)] * 3).repeat(5, 1)
     operators = torch.arange(5).repeat_interleave(1000)
     out = torch.full((5000, 8), 19)

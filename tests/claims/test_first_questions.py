@@ -14,7 +14,7 @@ MAX_1_6_2 = torch.tensor([[15, 17, 3, 19, 8, 19, 4, 18]])
 
 @pytest.fixture
 def layer():
-    """Give the tutorial's input layer: 20 tokens, 64 features, sinusoids."""
+    """Return the tutorial's input layer: 20 tokens, 64 features, sinusoids."""
     torch.manual_seed(0)
     return ww.InputLayer(20, 64, ww.Sinusoidal(64), init=0.15)
 

@@ -20,29 +20,29 @@ SWAP = torch.tensor([0, 4, 2, 3, 1, 5])  # places of the one sentence's tokens i
 
 
 def encoding(tokens, dim=512, start=0):
-    """Give PE of consecutive positions, in float64 from float32 values."""
+    """Return PE of consecutive positions, in float64 from float32 values."""
     return ww.Sinusoidal(dim)(ww.positions(tokens, start=start))[0].double()
 
 
 def printed_frequencies(dim):
-    """Give 10000^(-2i/d), i the dimension 0..d-1, as the tutorial prints it."""
+    """Return 10000^(-2i/d), i the dimension 0..d-1, as the tutorial prints it."""
     return 10_000.0 ** (-2 * np.arange(dim) / dim)
 
 
 def printed(tokens, dim):
-    """Give the tutorial's PE: sine for even i, cosine for odd i, each with its own frequency."""
+    """Return the tutorial's PE: sine for even i, cosine for odd i, each with its own frequency."""
     angles = np.arange(tokens)[:, None] * printed_frequencies(dim)
     return np.where(np.arange(dim) % 2 == 0, np.sin(angles), np.cos(angles))
 
 
 def chase():
-    """Give the ids of both sentences; "The" and "the" are two words."""
+    """Return the ids of both sentences; "The" and "the" are two words."""
     tokenizer = ww.text.words(CHASE[0])
     return torch.tensor([tokenizer.encode(text).ids for text in CHASE])
 
 
 def transformer(layers, direction, scheme="none"):
-    """Make a Transformer with drawn weights, in float64."""
+    """Return a Transformer with random weights, in float64."""
     torch.manual_seed(0)
     settings = Settings(task="expressions", lengths=(), layers=layers, direction=direction, device="cpu")
     where = ww.scheme(scheme, dim=settings.dim, num_heads=settings.heads, max_length=8)

@@ -17,13 +17,13 @@ INTO_HALVES = torch.cat([torch.arange(0, HEAD_DIM, 2), torch.arange(1, HEAD_DIM,
 
 @pytest.fixture
 def qkv():
-    """Give queries, keys and values, (1, 8 heads, 12 tokens, 16 features), in float64."""
+    """Return queries, keys and values, (1, 8 heads, 12 tokens, 16 features), in float64."""
     g = torch.Generator().manual_seed(0)
     return torch.randn(3, 1, HEADS, TOKENS, HEAD_DIM, generator=g, dtype=torch.float64).unbind(0)
 
 
 def its_rotation(x, positions):
-    """Give its vector form: x * cos(m theta_i), each twice, plus (-x_1, x_0, -x_3, x_2, ...) * sin(m theta_i)."""
+    """Return its vector form: x * cos(m theta_i), each twice, plus (-x_1, x_0, -x_3, x_2, ...) * sin(m theta_i)."""
     d = x.shape[-1]
     theta = 10_000 ** (-2 * torch.arange(d // 2, dtype=torch.float64) / d)
     angle = (positions[:, None] * theta).repeat_interleave(2, dim=-1)
@@ -32,7 +32,7 @@ def its_rotation(x, positions):
 
 
 def score(rope, q, k, m, n):
-    """Give the inner product of a query at position m and a key at n."""
+    """Return the inner product of a query at position m and a key at n."""
     q_m, k_n = rope(q, k, torch.tensor([m]), key_positions=torch.tensor([n]))
     return (q_m * k_n).sum().item()
 

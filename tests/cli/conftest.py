@@ -13,7 +13,7 @@ from ..models.tiny import config_of, model_of
 
 
 class Saved(NamedTuple):
-    """Hold a tiny model as a file or folder, and the tables that it was saved with.
+    """A tiny model as a file or folder, and the tables that it was saved with.
 
     Args:
         readout: where it is another than the token table.

@@ -24,7 +24,7 @@ from whatwhere import cli
 from whatwhere.comparison.tasks import expression_tokenizer
 from whatwhere.where.catalogue import describe
 
-from ..running import Said, asked, whatwhere
+from ..running import Output, json_of, whatwhere
 
 TEXT = "The cat sat on the mat."
 COMMANDS = (
@@ -52,7 +52,7 @@ BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHON
 
 def encoded(*words: str | Path) -> dict[str, Any]:
     """Run encode --json."""
-    return asked("encode", *words)
+    return json_of("encode", *words)
 
 
 def python(*words: str, stdout: Any = PIPE) -> subprocess.CompletedProcess[str]:
@@ -197,7 +197,7 @@ def test_schemes_are_the_rows_of_the_catalogue() -> None:
 
 
 def test_a_comparison_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def compare(*words: str) -> Said:
+    def compare(*words: str) -> Output:
         return whatwhere("compare", *words, *TINY.split(), "--out", tmp_path / "out")
 
     monkeypatch.setattr("whatwhere.cli.compare._write_page", lambda folder: None)  # it has its own tests

@@ -14,7 +14,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from ..models.checkpoint import samples
 from ..models.checkpoint.test_models import FORMS, TYPES
 from ..models.tiny import config_of
-from ..running import asked, refused, whatwhere
+from ..running import error_of, json_of, whatwhere
 from .conftest import Saved
 
 Zoo = dict[tuple[str, str], Saved]
@@ -37,7 +37,7 @@ def rows() -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("kind", TYPES)
 def test_one_model_in_two_forms(kind: str, form: str, zoo: Zoo) -> None:
     """Nothing moved; of rows and layers only what GGUF stores in another order differs."""
-    found = asked("diff", zoo[kind, "single"].path, zoo[kind, form].path)
+    found = json_of("diff", zoo[kind, "single"].path, zoo[kind, form].path)
     tokens = found["tokens"]
     assert (tokens["matched_by"], tokens["shared"], tokens["removed"], tokens["new"]) == ("text", 35, [], [])
     assert (tokens["rows"]["equal"], tokens["rows"]["relative_error"], tokens["rows"]["moved_most"]) == (35, 0, [])
@@ -57,7 +57,7 @@ def test_one_model_in_two_forms(kind: str, form: str, zoo: Zoo) -> None:
 
 @pytest.mark.parametrize(("kind", "other"), [("llama", "gpt2"), ("t5", "bloom"), ("gemma", "llama")])
 def test_two_models(kind: str, other: str, zoo: Zoo) -> None:
-    found = asked("diff", zoo[kind, "single"].path, zoo[other, "gguf"].path, "-k", "5")
+    found = json_of("diff", zoo[kind, "single"].path, zoo[other, "gguf"].path, "-k", "5")
     one, two = (zoo[name, "single"].table[:35].astype(np.float64) for name in (kind, other))
     expected = np.sqrt(((one - two) ** 2).sum() / (one**2).sum())
     assert found["tokens"]["rows"]["relative_error"] == pytest.approx(expected, rel=1e-5)
@@ -74,7 +74,7 @@ def test_rows_that_moved_came_and_went(rows: dict[str, np.ndarray], tmp_path: Pa
     other = {word: row.copy() for word, row in reversed(rows.items()) if word != "w7"} | {"w99": np.ones(6)}
     other["w3"] *= -4
     other["w5"] += 0.5
-    found = asked("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other))["tokens"]
+    found = json_of("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other))["tokens"]
     assert (found["shared"], found["removed"], found["new"]) == (59, ["w7"], ["w99"])
     assert found["rows"]["equal"] == 57
     first, second = found["rows"]["moved_most"]
@@ -93,7 +93,7 @@ def test_another_space_is_rotated_onto_the_first(rows: dict[str, np.ndarray], tm
     rotation = np.linalg.qr(np.random.default_rng(1).standard_normal((6, 6)))[0]
     other = {word: row @ rotation for word, row in rows.items()}
     other["w9"] = -other["w9"]
-    found = asked("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other))["tokens"]
+    found = json_of("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other))["tokens"]
     assert found["rows"]["cosine"]["median"] < 0.9
     assert found["rotated"]["held_out_cosine"] > 0.98
     assert found["rotated"]["moved_most"][0]["token"] == "w9"
@@ -104,7 +104,7 @@ def test_another_space_is_rotated_onto_the_first(rows: dict[str, np.ndarray], tm
 def test_tables_of_other_widths(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
     """Rows have no distance then, but neighborhoods do."""
     wide = {word: np.concatenate([row, row]) for word, row in rows.items()}
-    found = asked("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", wide))["tokens"]
+    found = json_of("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", wide))["tokens"]
     assert found["rows"] == {"missing": "rows have 6 and 12 features, so they have no distance"}
     assert found["neighbors"]["kept"] == 1
     assert "rows have 6 and 12 features" in whatwhere("diff", tmp_path / "a.vec", tmp_path / "b.vec").out
@@ -113,14 +113,14 @@ def test_tables_of_other_widths(rows: dict[str, np.ndarray], tmp_path: Path) -> 
 def test_without_words_rows_are_matched_by_id(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
     table = np.stack(list(rows.values()))
     np.save(tmp_path / "a.npy", table[:40])
-    found = asked("diff", tmp_path / "a.npy", vectors(tmp_path / "b.vec", rows))["tokens"]
+    found = json_of("diff", tmp_path / "a.npy", vectors(tmp_path / "b.vec", rows))["tokens"]
     assert (found["matched_by"], found["shared"], found["new"]) == ("id", 40, [f"w{n}" for n in range(40, 60)])
     assert found["rows"]["equal"] == 40
 
 
 def test_nothing_shared(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
     other = {f"v{word}": row for word, row in rows.items()}
-    found = asked("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other))["tokens"]
+    found = json_of("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other))["tokens"]
     assert found["shared"] == 0
     assert "no token is in both" in found["rows"]["missing"]
     assert whatwhere("diff", tmp_path / "a.vec", tmp_path / "b.vec").status == 0
@@ -144,7 +144,7 @@ def test_what_quantisation_did(tmp_path: Path) -> None:
     writer.write_tensors_to_file()
     writer.close()
     wide = gguf.quants.dequantize(quantised, kind).astype(np.float64)
-    found = asked("diff", tmp_path / "a", tmp_path / "b.gguf")["tokens"]["rows"]
+    found = json_of("diff", tmp_path / "a", tmp_path / "b.gguf")["tokens"]["rows"]
     true = table.astype(np.float64)
     cosines = (true * wide).sum(axis=1) / np.linalg.norm(true, axis=1) / np.linalg.norm(wide, axis=1)
     assert found["cosine"]["mean"] == pytest.approx(cosines.mean(), rel=1e-5)
@@ -170,7 +170,7 @@ def test_positions_are_matched_where_rows_precede_them(tmp_path: Path) -> None:
         content = samples.safetensors({tokens: table, wheres: ("F32", rows.shape, rows.tobytes())})
         (tmp_path / name / "model.safetensors").write_bytes(content)
         (tmp_path / name / "config.json").write_text(config.to_json_string())
-    found = asked("diff", tmp_path / "opt", tmp_path / "gpt2")["positions"]
+    found = json_of("diff", tmp_path / "opt", tmp_path / "gpt2")["positions"]
     assert (found["offsets"], found["shared"], found["rows"]["equal"]) == ([2, 0], 10, 9)
     (row,) = found["rows"]["moved_most"]
     assert (row["token"], row["ids"]) == ("position 4", [6, 4])
@@ -190,7 +190,7 @@ def test_rotary_by_position(tmp_path: Path) -> None:
     ]
     for name, config in zip("ab", configs, strict=True):
         (tmp_path / f"{name}.json").write_text(config.to_json_string())
-    found = asked("diff", tmp_path / "a.json", tmp_path / "b.json")
+    found = json_of("diff", tmp_path / "a.json", tmp_path / "b.json")
     assert "a configuration alone" in found["tokens"]["missing"]
     (group,) = found["configuration"]["query_key"]
     rotary = group["rotary"]
@@ -216,7 +216,7 @@ def test_a_configuration_that_is_not_understood_is_compared_by_its_keys(tmp_path
         (tmp_path / name / "model.safetensors").write_bytes(zeros)
         config = {"model_type": "no such model", "rope": {"theta": theta}, "transformers_version": name}
         (tmp_path / name / "config.json").write_text(json.dumps(config))
-    found = asked("diff", tmp_path / "a", tmp_path / "b")["configuration"]
+    found = json_of("diff", tmp_path / "a", tmp_path / "b")["configuration"]
     assert found["keys"] == [{"name": "rope.theta", "first": 1, "second": 2}]
     assert "no such model" in found["not_understood"]
 
@@ -236,7 +236,7 @@ def test_wrong_input(line: str, rows: dict[str, np.ndarray], tmp_path: Path, mon
     vectors(tmp_path / "a.vec", rows)
     np.savez(tmp_path / "v.npz", a=np.ones(3), b=np.ones(4))
     (tmp_path / "model.pt").write_bytes(samples.pickled())
-    assert WRONG[line] in refused("diff", *line.split())
+    assert WRONG[line] in error_of("diff", *line.split())
 
 
 def test_what_is_a_key_and_a_fact_is_listed_once(tmp_path: Path) -> None:
@@ -252,6 +252,6 @@ def test_what_is_a_key_and_a_fact_is_listed_once(tmp_path: Path) -> None:
         (tmp_path / name / "config.json").write_text(json.dumps(base | {"vocab_size": size}))
         table = {"model.embed_tokens.weight": np.ones((size, 16), dtype=np.float32)}
         save_file(table, tmp_path / name / "model.safetensors")
-    found = asked("diff", tmp_path / "a", tmp_path / "b")["configuration"]
+    found = json_of("diff", tmp_path / "a", tmp_path / "b")["configuration"]
     listed = [row["name"] for part in ("facts", "keys") for row in found[part]]
     assert listed == ["vocab_size"]

@@ -12,7 +12,7 @@ import pytest
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.report.html import scatter
 
-from ..running import asked, refused, whatwhere
+from ..running import error_of, json_of, whatwhere
 from .conftest import Saved
 from .test_neighbors import named
 
@@ -20,7 +20,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_every_model(saved: Saved, tmp_path: Path) -> None:
-    found = asked("map", saved.path, "--out", tmp_path / "map.json", "-k", "5")
+    found = json_of("map", saved.path, "--out", tmp_path / "map.json", "-k", "5")
     table = saved.table.astype(np.float64)
     centered = table - table.mean(axis=0)
     _, singular, right = np.linalg.svd(centered, full_matrices=False)
@@ -34,7 +34,7 @@ def test_every_model(saved: Saved, tmp_path: Path) -> None:
 
 def test_the_picture_states_how_many_neighbors_it_preserves(saved: Saved, tmp_path: Path) -> None:
     said = whatwhere("map", saved.path, "--out", tmp_path / "map.svg")
-    found = asked("map", saved.path, "--out", tmp_path / "again.svg")
+    found = json_of("map", saved.path, "--out", tmp_path / "again.svg")
     root = ElementTree.parse(tmp_path / "map.svg").getroot()
     texts = [node.text or "" for node in root.iter(f"{SVG}text")]
     kept = f"{100 * found['kept']:.1f}\u00a0% of the 10 nearest neighbors in the table are nearest neighbors on the map"
@@ -48,7 +48,7 @@ def test_the_picture_states_how_many_neighbors_it_preserves(saved: Saved, tmp_pa
 
 
 def test_coordinates_as_tsv_and_a_sample(minilm: Path, tmp_path: Path) -> None:
-    found = asked("map", minilm, "--out", tmp_path / "map.tsv", "--rows", "200", "--seed", "3")
+    found = json_of("map", minilm, "--out", tmp_path / "map.tsv", "--rows", "200", "--seed", "3")
     lines = [line.split("\t") for line in (tmp_path / "map.tsv").read_text().splitlines()]
     assert lines[0] == ["id", "token", "type", "x", "y"]
     words = Checkpoint.open(minilm).words or []
@@ -59,14 +59,14 @@ def test_coordinates_as_tsv_and_a_sample(minilm: Path, tmp_path: Path) -> None:
 
 def test_points_as_json(saved: Saved, tmp_path: Path) -> None:
     """The file holds what --json prints, and the points with their types."""
-    found = asked("map", saved.path, "--out", tmp_path / "map.json")
+    found = json_of("map", saved.path, "--out", tmp_path / "map.json")
     written = json.loads((tmp_path / "map.json").read_text())
     assert {point["type"] for point in written.pop("points")} <= {"word", "no token", "special"}
     assert written == found
 
 
 def test_the_table_for_the_projector_is_read_back(saved: Saved, tmp_path: Path) -> None:
-    found = asked("map", saved.path, "--out", tmp_path / "map.svg", "--tsv", tmp_path / "projector")
+    found = json_of("map", saved.path, "--out", tmp_path / "map.svg", "--tsv", tmp_path / "projector")
     assert found["files"] == [str(tmp_path / "map.svg"), str(tmp_path / "projector")]
     again = Checkpoint.open(tmp_path / "projector")
     assert again.words == [named(n) for n in range(37)]
@@ -127,7 +127,7 @@ def test_wrong_input(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     Path("projector").mkdir()
     Path("projector/vectors.tsv").write_text("1\t2\n3\t4\n5\t6\n")
     before = Path("projector/vectors.tsv").read_bytes()
-    assert WRONG[line] in refused("map", *line.split())
+    assert WRONG[line] in error_of("map", *line.split())
     assert Path("projector/vectors.tsv").read_bytes() == before
 
 
@@ -135,7 +135,7 @@ def test_wrong_input(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_a_missing_extra_is_named(method: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, {"tsne": "openTSNE", "umap": "umap"}[method], None)
     np.save(tmp_path / "t.npy", np.random.default_rng(0).standard_normal((20, 3)))
-    said = refused("map", tmp_path / "t.npy", "--method", method, "--out", tmp_path / "map.svg")
+    said = error_of("map", tmp_path / "t.npy", "--method", method, "--out", tmp_path / "map.svg")
     assert f'pip install "whatwhere[{extra}]"' in said
 
 

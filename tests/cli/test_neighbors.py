@@ -12,7 +12,7 @@ import pytest
 
 from ..models.checkpoint import samples
 from ..models.checkpoint.test_models import WORDS
-from ..running import asked, refused, whatwhere
+from ..running import error_of, json_of, whatwhere
 from .conftest import Saved
 
 
@@ -46,7 +46,7 @@ def same(found: list[dict[str, Any]], right: list[tuple[int, float]]) -> None:
 
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
 def test_neighbors(saved: Saved, metric: str) -> None:
-    found = asked("neighbors", saved.path, "w3", "#36", "-k", "4", "--metric", metric)
+    found = json_of("neighbors", saved.path, "w3", "#36", "-k", "4", "--metric", metric)
     assert (found["rows"], found["dim"], found["not_finite"]) == (37, 64, [])
     assert [(token["token"], token["id"]) for token in found["tokens"]] == [("w3", 3), ("#36", 36)]
     for token, row in zip(found["tokens"], (3, 36), strict=True):
@@ -54,22 +54,22 @@ def test_neighbors(saved: Saved, metric: str) -> None:
 
 
 def test_neighbors_once_centered(saved: Saved) -> None:
-    found = asked("neighbors", saved.path, "w9", "-k", "50", "--centered")
+    found = json_of("neighbors", saved.path, "w9", "-k", "50", "--centered")
     table = saved.table.astype(np.float64)
     table -= table.mean(axis=0)
     same(found["tokens"][0]["neighbors"], scored(table, table[9], "cosine", [9]))
 
 
 def test_neighbors_among_what_logits_are_read_out_with(saved: Saved) -> None:
-    found = asked("neighbors", saved.path, "w3", "-k", "4", "--table", "readout")
+    found = json_of("neighbors", saved.path, "w3", "-k", "4", "--table", "readout")
     head = saved.table if saved.readout is None else saved.readout
     same(found["tokens"][0]["neighbors"], scored(head, head[3], "cosine", [3])[:4])
-    assert asked("neighbors", saved.path, "w3", "--table", found["table"])["tokens"][0]["neighbors"]
+    assert json_of("neighbors", saved.path, "w3", "--table", found["table"])["tokens"][0]["neighbors"]
 
 
 @pytest.mark.parametrize("rule", ["add", "multiply"])
 def test_analogy(saved: Saved, rule: str) -> None:
-    found = asked("analogy", saved.path, "w4", "w5", "w6", "-k", "5", "--rule", rule)
+    found = json_of("analogy", saved.path, "w4", "w5", "w6", "-k", "5", "--rule", rule)
     units = saved.table.astype(np.float64)
     # GPT-2 and others have a padding row of zeros, which is no direction.
     units /= np.where((size := np.linalg.norm(units, axis=1)) > 0, size, 1)[:, None]
@@ -85,18 +85,18 @@ def test_analogy(saved: Saved, rule: str) -> None:
 
 
 def test_similarity_of_two_tokens(saved: Saved) -> None:
-    found = asked("similarity", saved.path, "w3", "w7")
+    found = json_of("similarity", saved.path, "w3", "w7")
     one, other = (saved.table[n].astype(np.float64) for n in (3, 7))
     assert found["cosine"] == pytest.approx(one @ other / np.linalg.norm(one) / np.linalg.norm(other), abs=1e-12)
     assert f"cosine of w3 and w7: {found['cosine']:.4f}\n" in whatwhere("similarity", saved.path, "w3", "w7").out
 
 
 def test_people_read_what_machines_read(saved: Saved) -> None:
-    found, shown = asked("neighbors", saved.path, "w3"), whatwhere("neighbors", saved.path, "w3").out
+    found, shown = json_of("neighbors", saved.path, "w3"), whatwhere("neighbors", saved.path, "w3").out
     lines = [line.split() for line in shown.splitlines()]
     assert lines[0] == ["w3", "(#3)"]
     assert lines[2:] == [[n["token"], str(n["id"]), f"{n['score']:.4f}"] for n in found["tokens"][0]["neighbors"]]
-    both = asked("analogy", saved.path, "w1", "w2", "w3", "-k", "3")
+    both = json_of("analogy", saved.path, "w1", "w2", "w3", "-k", "3")
     shown = whatwhere("analogy", saved.path, "w1", "w2", "w3", "-k", "3").out
     rows = [line.split() for line in shown.splitlines()[2:]]
     answers = zip(both["without_inputs"], both["with_inputs"], strict=True)
@@ -109,7 +109,7 @@ def test_people_read_what_machines_read(saved: Saved) -> None:
 def test_tables_of_other_formats(name: str, tmp_path: Path) -> None:
     sample = samples.make(tmp_path)[name]
     path = sample.write(tmp_path)
-    found = asked("neighbors", path, "#2", "-k", "3", "--metric", "euclidean")
+    found = json_of("neighbors", path, "#2", "-k", "3", "--metric", "euclidean")
     right = scored(samples.WEIGHT, samples.WEIGHT[2], "euclidean", [2])[:3]
     assert [n["id"] for n in found["tokens"][0]["neighbors"]] == [row for row, _ in right]
 
@@ -118,11 +118,11 @@ def test_tables_of_other_formats(name: str, tmp_path: Path) -> None:
 
 
 def test_a_real_model(minilm: Path) -> None:
-    near = asked("neighbors", minilm, "king", "##ing", "King", "-k", "3")["tokens"]
+    near = json_of("neighbors", minilm, "king", "##ing", "King", "-k", "3")["tokens"]
     assert {"kings", "queen"} <= {n["token"] for n in near[0]["neighbors"]}
     assert near[1]["token"] == "##ing"
     assert near[2]["token"] == "king"
-    found = asked("analogy", minilm, "man", "woman", "king", "-k", "2")
+    found = json_of("analogy", minilm, "man", "woman", "king", "-k", "2")
     assert found["without_inputs"][0]["token"] == "queen"
     assert found["with_inputs"][0]["token"] == "king"
 
@@ -155,7 +155,7 @@ def test_numbers_alone_need_no_torch(minilm: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def planted(tmp_path: Path) -> tuple[Path, Path]:
-    """Make vectors in which some analogies hold, and a file that asks for them."""
+    """Write vectors in which some analogies hold, and a file of such questions."""
     words = ["man", "woman", "king", "queen", "paris", "france", "rome", "italy", "mat"]
     sex, crown, city, one, other = np.eye(5)
     rows = [crown * 0, sex, crown, crown + sex, city + one, one, city + other, other, -crown]
@@ -169,7 +169,7 @@ def planted(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_a_file_of_analogies(planted: tuple[Path, Path]) -> None:
     vectors, questions = planted
-    found = asked("similarity", vectors, "--benchmark", questions)
+    found = json_of("similarity", vectors, "--benchmark", questions)
     table = np.loadtxt(vectors, skiprows=1, usecols=range(1, 6))
     words = [line.split()[0] for line in vectors.read_text().splitlines()[1:]]
     units = table / np.linalg.norm(table, axis=1, keepdims=True)
@@ -200,7 +200,7 @@ def test_a_file_of_judged_pairs(planted: tuple[Path, Path], tmp_path: Path) -> N
         ("a", "b", 5),
     ]
     (tmp_path / "pairs.csv").write_text("one,other,judgment\n" + "\n".join(f"{a},{b},{n}" for a, b, n in judged))
-    found = asked("similarity", planted[0], "--benchmark", tmp_path / "pairs.csv")
+    found = json_of("similarity", planted[0], "--benchmark", tmp_path / "pairs.csv")
     table = np.loadtxt(planted[0], skiprows=1, usecols=range(1, 6))
     words = [line.split()[0] for line in planted[0].read_text().splitlines()[1:]]
     units = dict(zip(words, table / np.linalg.norm(table, axis=1, keepdims=True), strict=True))
@@ -216,7 +216,7 @@ def test_words_of_a_benchmark_are_tokens_that_begin_words(tmp_path: Path) -> Non
     """Where words bear a mark, "king" in a file is "▁king" and not the "king" within a word."""
     (tmp_path / "v.vec").write_text("4 2\nking 1 0\n▁king 0 1\n▁queen 0.1 1\n▁car 1 0\n")
     (tmp_path / "pairs.txt").write_text("king queen 9\nking car 1\nqueen car 2\n")
-    assert asked("similarity", tmp_path / "v.vec", "--benchmark", tmp_path / "pairs.txt")["spearman"] == 1
+    assert json_of("similarity", tmp_path / "v.vec", "--benchmark", tmp_path / "pairs.txt")["spearman"] == 1
 
 
 # What is not well, and what is not to be
@@ -231,7 +231,7 @@ def broken(tmp_path: Path) -> Path:
 
 
 def test_rows_that_are_not_finite_are_omitted_and_reported(broken: Path) -> None:
-    found = asked("neighbors", broken, "king", "-k", "9")
+    found = json_of("neighbors", broken, "king", "-k", "9")
     assert found["not_finite"] == [{"token": "nan", "id": 1}, {"token": "far", "id": 3}]
     assert [(n["token"], n["id"]) for n in found["tokens"][0]["neighbors"]] == [("queen", 2), ("mat", 4)]
     for words in (["neighbors", broken, "king"], ["similarity", broken, "king", "mat"]):
@@ -253,7 +253,7 @@ def test_pickles_are_read_where_they_are_allowed(tmp_path: Path) -> None:
     refused = whatwhere("neighbors", tmp_path / "model.pt", "#2")
     assert refused.status == 1
     assert "allow" in refused.err
-    found = asked("neighbors", tmp_path / "model.pt", "#2", "--allow-pickle", "-k", "1")
+    found = json_of("neighbors", tmp_path / "model.pt", "#2", "--allow-pickle", "-k", "1")
     right = scored(samples.WEIGHT, samples.WEIGHT[2], "cosine", [2])[0]
     assert found["tokens"][0]["neighbors"][0]["id"] == right[0]
 
@@ -304,4 +304,4 @@ def test_wrong_input(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     Path("latin.txt").write_bytes(b"caf\xe9 queen 9\n")
     Path("three.txt").write_text(": a\nking queen mat\n")
     Path("nothing.txt").write_text("# nothing\n")
-    assert WRONG[line] in refused(*[word if word != "''" else "" for word in line.split()])
+    assert WRONG[line] in error_of(*[word if word != "''" else "" for word in line.split()])

@@ -39,7 +39,7 @@ def slow_decay(dim: int, num_heads: int, max_length: int) -> ww.Where:
 
 
 def numbers(found: Comparison) -> list[RunResult]:
-    """Take what must be equal when a comparison is repeated: all but times."""
+    """Return what must be equal when a comparison is repeated: all but times."""
     return [replace(run, seconds=0.0, seconds_per_step=0.0) for run in found.runs]
 
 
@@ -260,7 +260,7 @@ class FailsWhenCalled(ww.ScoreBias):
     calls = 0
 
     def bind(self, queries, keys, *, q=None, k=None, gates=None, causal=True):  # type: ignore[no-untyped-def]
-        """Give no bias, twice."""
+        """Return no bias, twice."""
         FailsWhenCalled.calls += 1
         if FailsWhenCalled.calls > 2:
             raise RuntimeError("the disk is on fire")

@@ -34,7 +34,7 @@ TOLD = make_settings(
 
 @pytest.fixture(scope="module")
 def found() -> Run:
-    """Give one run: learned positions, seed 2."""
+    """Return one run: learned positions, seed 2."""
     return run(Job("learned", 2, TASK, TOLD))
 
 
@@ -44,7 +44,7 @@ def folder(path: Path, *schemes: Any) -> Folder:
 
 @pytest.fixture
 def kept(tmp_path: Path, found: Run) -> Path:
-    """Give a folder with that run in it."""
+    """Return a folder with that run in it."""
     folder(tmp_path / "a").keep(found)
     return tmp_path / "a"
 

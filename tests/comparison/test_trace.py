@@ -37,7 +37,7 @@ def small_settings(**given: Any) -> Settings:
 
 @pytest.fixture(scope="module")
 def traced() -> Run:
-    """Give one run: learned positions, seed 2."""
+    """Return one run: learned positions, seed 2."""
     return run(Job("learned", 2, TASK, small_settings()))
 
 

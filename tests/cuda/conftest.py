@@ -43,7 +43,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> to
 
 
 def interpret(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the interpreted form of each kernel into its place.
+    """Replace each kernel by its interpreted form.
 
     TRITON_INTERPRET=1 would do so for a whole process, and for PyTorch's own compiler in it, too.
     """
@@ -57,7 +57,7 @@ def interpret(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def round_to_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the interpreter round float32 to the nearest bfloat16, as GPUs and PyTorch do: it cuts off."""
+    """Round float32 to the nearest bfloat16 in the interpreter, as GPUs and PyTorch do: it truncates."""
     import triton.language as tl
     from triton.runtime import interpreter
 

@@ -20,7 +20,7 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 
 
 def note_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Note which kernels run."""
+    """Record which kernels run."""
     seen: list[str] = []
 
     def launch(kernel, grid, device, *arguments, **constants):

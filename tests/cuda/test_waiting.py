@@ -16,7 +16,7 @@ from ..laws.model import Model
 
 
 class Waits(TorchFunctionMode):
-    """Note the calls that copy numbers from the CPU to a device and wait for that."""
+    """Record the calls that copy numbers from the CPU to a device and wait for that."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Waits(TorchFunctionMode):
 
 
 def waits(run: Any) -> set[str]:
-    """Give the lines that wait."""
+    """Return the lines that wait."""
     with torch.device("meta"), Waits() as seen:
         run()
     return seen.found

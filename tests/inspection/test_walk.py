@@ -30,5 +30,5 @@ def words(text: str) -> str:
 
 
 def numbers(text: str) -> list[float]:
-    """Give the numbers."""
+    """Return the numbers."""
     return [float(found.replace(",", "").rstrip(".")) for found in NUMBER.findall(text)]

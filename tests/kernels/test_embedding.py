@@ -35,14 +35,14 @@ def threads(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _at_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take the kernel for few numbers too."""
+    """Use the kernel for few numbers too."""
     monkeypatch.setattr(kernel, "_WORTH", 0)
     torch.manual_seed(0)
 
 
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Note each run of the kernel, and whether something was added in it."""
+    """Record each run of the kernel, and whether it added positions."""
     noted: list[bool] = []
     compute = kernel._computed
 

@@ -19,7 +19,7 @@ compiled = pytest.mark.skipif(not backend.COMPILED, reason="no kernels were comp
 
 @pytest.fixture(autouse=True)
 def _at_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take the kernel for few numbers too."""
+    """Use the kernel for few numbers too."""
     monkeypatch.setattr(embedding, "_WORTH", 0)
 
 

@@ -23,7 +23,7 @@ DOCUMENTS = (3, 1, 5)
 
 
 class Wane(ww.ScoreBias):
-    """Let a key fade with the distance, the faster the wider its gate and the less the query cares for it.
+    """A bias that falls with the distance, faster for a larger gate of the key and a smaller score of query and key.
 
     score(h, i, j) += -(i - j) sigmoid(<w_h, x_j>) sigmoid(-<q_i, k_j>)
     """
@@ -45,11 +45,11 @@ class Wane(ww.ScoreBias):
 
     def bind(self, queries, keys, *, q=None, k=None, gates=None, causal=True):
         at_query, at_key = queries.single_axis("Wane"), keys.single_axis("Wane")
-        cares = (q @ k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).mT).sigmoid()
+        score = (q @ k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).mT).sigmoid()
 
         def element(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             distance = at_query[b % len(at_query), i] - at_key[b % len(at_key), j]
-            return -distance * gates[b, h, j] * (1 - cares[b, h, i, j])
+            return -distance * gates[b, h, j] * (1 - score[b, h, i, j])
 
         return element
 
@@ -86,8 +86,8 @@ def test_it_equals_its_formula_in_loops(engine):
         for b, h, i in ((b, h, i) for b in range(2) for h in range(HEADS) for i in range(first, end)):
             group = h * KEY_HEADS // HEADS
             inner = [float(q[b, h, i] @ k[b, group, j]) for j in range(first, i + 1)]
-            cares = torch.tensor(inner).sigmoid().double()
-            faded = torch.tensor([i - j for j in range(first, i + 1)]) * gates[b, first : i + 1, h] * (1 - cares)
+            score = torch.tensor(inner).sigmoid().double()
+            faded = torch.tensor([i - j for j in range(first, i + 1)]) * gates[b, first : i + 1, h] * (1 - score)
             weights = (torch.tensor(inner).double() / HEAD_DIM**0.5 - faded).softmax(0)
             expected[b, h, i] = weights @ v[b, group, first : i + 1]
     assert_close(actual.double(), expected, rtol=0, atol=1e-5)

@@ -16,7 +16,7 @@ TURNS = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotar
 
 @dataclass
 class Seen:
-    """Hold what was seen, by layer: queries and keys before and after they were turned, and the softmax scale."""
+    """What was recorded in each layer: queries and keys before and after the rotation, and the softmax scale."""
 
     before: dict[int, list[Tensor]] = field(default_factory=dict)
     after: dict[int, list[Tensor]] = field(default_factory=dict)
@@ -75,7 +75,7 @@ def looking_into(model: nn.Module) -> Iterator[Seen]:
 
 @dataclass
 class Entered:
-    """Hold what enters the first layer or the norm before it, and the tables that made it besides the tokens'."""
+    """What enters the first layer or the norm before it, and the tables besides the tokens' that it is made of."""
 
     vectors: Tensor | None = None
     table: nn.Parameter | None = None

@@ -44,7 +44,7 @@ def built(model_type: str) -> tuple[PreTrainedConfig, nn.Module, Description]:
 
 @cache
 def ran(model_type: str) -> Seen:
-    """Let it read some tokens, and give what was seen."""
+    """Run a model on some tokens, and return what was recorded inside it."""
     _, model, description = built(model_type)
     others = {"decoder_input_ids": ids()} if description.part else {}
     with torch.no_grad(), looking_into(model) as seen:
@@ -53,7 +53,7 @@ def ran(model_type: str) -> Seen:
 
 
 def ids() -> Tensor:
-    """Give two sequences without special tokens."""
+    """Return two sequences without special tokens."""
     return torch.arange(2 * TOKENS).reshape(2, TOKENS) % (VOCABULARY - 5) + 4
 
 

@@ -10,5 +10,5 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: nothing i
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    """Draw the same numbers whichever tests ran before."""
+    """Seed PyTorch's random state, so that tests do not depend on their order."""
     torch.manual_seed(0)

@@ -18,7 +18,7 @@ ANGLES = LENGTH * 1.2e-7  # both take angles in float32: p * 6e-8 from the angle
 
 
 def queries_and_keys(head_dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw three heads for two sequences."""
+    """Sample three heads for two sequences."""
     return torch.randn(2, 3, LENGTH, head_dim), torch.randn(2, 3, LENGTH, head_dim)
 
 

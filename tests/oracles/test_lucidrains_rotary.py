@@ -21,7 +21,7 @@ FACTORS = 1e-6
 
 
 def queries_and_keys(head_dim: int, tokens: int = LENGTH) -> tuple[Tensor, Tensor]:
-    """Draw three heads for two sequences."""
+    """Sample three heads for two sequences."""
     return torch.randn(2, 3, tokens, head_dim), torch.randn(2, 3, tokens, head_dim)
 
 

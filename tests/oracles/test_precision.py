@@ -11,7 +11,7 @@ POSITIONS = [0, 1, 255, 257, 4_095, 65_537, 131_071, 1_000_000]
 
 
 def exact(dim: int, theta: int) -> tuple[np.ndarray, np.ndarray]:
-    """Give cos and sin of p * theta ** (-2i / dim), (positions, pairs), correct to float64."""
+    """Return cos and sin of p * theta ** (-2i / dim), (positions, pairs), correct to float64."""
     with mpmath.workdps(50):
         turns = [[p * mpmath.power(theta, mpmath.mpf(-2 * i) / dim) for i in range(dim // 2)] for p in POSITIONS]
         cos = np.array([[float(mpmath.cos(turn)) for turn in row] for row in turns])

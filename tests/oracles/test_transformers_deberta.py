@@ -16,7 +16,7 @@ SPANS = [(-1, 6), (-1, 40), (6, 9), (8, 40), (32, 64)]  # position_buckets, max_
 def attention_of(
     terms: list[str], buckets: int = 8, max_distance: int = 40, share: bool = True
 ) -> theirs.DisentangledSelfAttention:
-    """Give a small attention module with random weights."""
+    """Return a small attention module with random weights."""
     config = DebertaV2Config(
         hidden_size=DIM,
         num_attention_heads=HEADS,
@@ -36,7 +36,7 @@ def heads(x: Tensor) -> Tensor:
 
 
 def like(module: theirs.DisentangledSelfAttention, table: Tensor) -> ww.DeBERTa:
-    """Give our scheme with the projections of a table of relative positions."""
+    """Return our scheme with the projections of a table of relative positions."""
     farthest, buckets = module.max_relative_positions, module.position_buckets if module.position_buckets > 0 else None
     scheme = ww.DeBERTa(HEAD_DIM, HEADS, farthest, buckets, terms=module.pos_att_type).double()
     side = farthest if buckets is None else buckets

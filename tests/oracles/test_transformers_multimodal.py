@@ -26,12 +26,12 @@ ANGLES = 5 * FAR * 3e-7
 
 
 def scattered(batch: int = 2, tokens: int = 40) -> Tensor:
-    """Draw time, height and width, (3, batch, tokens)."""
+    """Sample time, height and width, (3, batch, tokens)."""
     return torch.randint(FAR, (3, batch, tokens), generator=torch.Generator().manual_seed(1))
 
 
 def picture() -> Tensor:
-    """Give the numbers of three words, a picture of 4 by 6 patches, and two words, as Qwen2-VL counts them."""
+    """Return the positions of three words, a picture of 4 by 6 patches, and two words, as Qwen2-VL counts them."""
     words = torch.arange(3).expand(3, -1)
     patches = torch.stack([torch.zeros(24).long(), torch.arange(24) // 6, torch.arange(24) % 6]) + 3
     later = (torch.arange(2) + int(patches.max()) + 1).expand(3, -1)
@@ -39,13 +39,13 @@ def picture() -> Tensor:
 
 
 def queries_and_keys(ids: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
-    """Draw four heads of queries and two of keys."""
+    """Sample four heads of queries and two of keys."""
     batch, tokens = ids.shape[1:]
     return torch.randn(batch, 4, tokens, head_dim), torch.randn(batch, 2, tokens, head_dim)
 
 
 def qwen2_config(**parameters: Any) -> Any:
-    """Give the text part of a Qwen2-VL with heads of 128."""
+    """Return the text part of a Qwen2-VL with heads of 128."""
     told = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24], **parameters}
     sizes = {"hidden_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 4096}
     return Qwen2VLConfig(text_config={**sizes, "rope_parameters": told}).get_text_config()

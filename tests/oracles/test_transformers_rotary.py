@@ -17,7 +17,7 @@ ANGLES = LENGTH * 1.2e-7
 
 
 def llama_config(head_dim: int = 16, theta: float = 10_000.0) -> LlamaConfig:
-    """Give a Llama of six heads over two key heads."""
+    """Return a Llama of six heads over two key heads."""
     return LlamaConfig(
         hidden_size=6 * head_dim,
         num_attention_heads=6,
@@ -29,7 +29,7 @@ def llama_config(head_dim: int = 16, theta: float = 10_000.0) -> LlamaConfig:
 
 
 def neox_config(share: float) -> GPTNeoXConfig:
-    """Give a GPT-NeoX whose heads of 32 turn a share of their features."""
+    """Return a GPT-NeoX whose heads of 32 rotate a part of their features."""
     return GPTNeoXConfig(
         hidden_size=128,
         num_attention_heads=4,
@@ -39,17 +39,17 @@ def neox_config(share: float) -> GPTNeoXConfig:
 
 
 def gptj_config(rotary_dim: int) -> GPTJConfig:
-    """Give a GPT-J of four heads of 16."""
+    """Return a GPT-J of four heads of 16."""
     return GPTJConfig(n_embd=64, n_head=4, rotary_dim=rotary_dim, n_positions=LENGTH, attn_pdrop=0.0, resid_pdrop=0.0)
 
 
 def queries_and_keys(head_dim: int, tokens: int = LENGTH) -> tuple[Tensor, Tensor]:
-    """Draw six heads of queries and two of keys for two sequences."""
+    """Sample six heads of queries and two of keys for two sequences."""
     return torch.randn(2, 6, tokens, head_dim), torch.randn(2, 2, tokens, head_dim)
 
 
 def left_padded() -> tuple[ww.Positions, Tensor, Tensor]:
-    """Give 10 tokens of which the first three of one sequence are padding, as positions, ids and additive mask."""
+    """Return 10 tokens of which the first three of one sequence are padding, as positions, ids and additive mask."""
     p = ww.Positions.from_mask(torch.tensor([[0] * 3 + [1] * 7, [1] * 10]))
     added = torch.zeros(2, 1, 10, 10, dtype=torch.float64).masked_fill(~p.mask(), -1e30)
     return p, p.index[0], added

@@ -81,7 +81,7 @@ EACH = pytest.mark.parametrize("name", CASES)
 
 
 def config_of(parameters: dict[str, Any], theta: float) -> LlamaConfig:
-    """Give a Llama with heads of 64 whose max_position_embeddings is the extended length."""
+    """Return a Llama with heads of 64 whose max_position_embeddings is the extended length."""
     return LlamaConfig(
         hidden_size=128,
         num_attention_heads=2,

@@ -10,7 +10,7 @@ import whatwhere as ww
 
 
 def attention_of(left: int, right: int) -> theirs.Wav2Vec2BertSelfAttention:
-    """Give a small attention module with random weights."""
+    """Return a small attention module with random weights."""
     config = Wav2Vec2BertConfig(
         hidden_size=24,
         num_attention_heads=3,
@@ -28,7 +28,7 @@ def heads(x: Tensor) -> Tensor:
 
 
 def like(module: theirs.Wav2Vec2BertSelfAttention, left: int, right: int) -> ww.Shaw:
-    """Give our scheme with a module's table."""
+    """Return our scheme with a module's table."""
     scheme = ww.Shaw(8, 3, left, right).double()
     scheme.load_state_dict(module.distance_embedding.state_dict())
     return scheme

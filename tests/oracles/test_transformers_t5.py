@@ -28,7 +28,7 @@ SETTINGS = [
 
 
 def attention_of(is_decoder: bool, num_buckets: int = 32, max_distance: int = 128) -> T5Attention:
-    """Give a first layer of a small T5, with random weights."""
+    """Return a first layer of a small T5, with random weights."""
     config = T5Config(
         d_model=24,
         d_kv=8,
@@ -42,7 +42,7 @@ def attention_of(is_decoder: bool, num_buckets: int = 32, max_distance: int = 12
 
 
 def like(module: T5Attention) -> ww.T5:
-    """Give our scheme with a module's settings and table."""
+    """Return our scheme with a module's settings and table."""
     scheme = ww.T5(
         module.n_heads,
         module.relative_attention_num_buckets,

@@ -11,7 +11,7 @@ HEADS, DIM, TOKENS, MEMORY = 3, 24, 12, 7
 
 
 def model() -> tuple[XLNetModel, XLNetRelativeAttention]:
-    """Give a small XLNet, for its sinusoid, and its attention with weights of size 1 and no norm at the end."""
+    """Return a small XLNet, for its sinusoid, and its attention with weights of size 1 and no norm at the end."""
     config = XLNetConfig(vocab_size=8, d_model=DIM, n_head=HEADS, n_layer=1, d_inner=8, dropout=0.0, attn_type="bi")
     whole = XLNetModel(config).double().eval()
     module = whole.layer[0].rel_attn
@@ -22,7 +22,7 @@ def model() -> tuple[XLNetModel, XLNetRelativeAttention]:
 
 
 def like(module: XLNetRelativeAttention) -> ww.TransformerXL:
-    """Give our scheme with a module's weights."""
+    """Return our scheme with a module's weights."""
     scheme = ww.TransformerXL(DIM // HEADS, HEADS, DIM).double()
     scheme.load_state_dict({"u": module.r_w_bias, "v": module.r_r_bias, "weight": module.r.permute(1, 2, 0)})
     return scheme

@@ -17,7 +17,7 @@ TOKENS, HEADS, HEAD_DIM, DIM = 40, 4, 16, 24
 
 
 def queries_keys_values() -> tuple[torch.Tensor, ...]:
-    """Draw them for two sequences."""
+    """Sample them for two sequences."""
     return tuple(torch.randn(2, HEADS, TOKENS, HEAD_DIM) for _ in range(3))
 
 

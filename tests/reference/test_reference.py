@@ -205,7 +205,7 @@ def test_alibi(num_heads: int) -> None:
 def attention_case(
     random: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Give q, k, v, g, bias and mask; query 1 may look at no key at all."""
+    """Return q, k, v, g, bias and mask; query 1 may attend to no key."""
     q, k = random.normal(size=(3, 4, 6)), random.normal(size=(3, 5, 6))
     v, g = random.normal(size=(3, 5, 2)), random.normal(size=(3, 4, 2))
     mask = random.random(size=(4, 5)) < 0.7

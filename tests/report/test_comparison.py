@@ -522,7 +522,7 @@ def test_a_task_without_groups_has_no_table_of_them(tmp_path: Path) -> None:
 
 
 def ranked(seeds: int, ahead: int) -> Any:
-    """Let alibi be better than rotary by a hair in so many seeds."""
+    """Make alibi slightly better than rotary in so many seeds."""
 
     def apply(data: dict[str, Any]) -> None:
         for run in data["runs"]:

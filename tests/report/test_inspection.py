@@ -22,7 +22,7 @@ from whatwhere.report.text import number
 from whatwhere.studio import export
 from whatwhere.studio.export import write_inspection
 
-from ..running import refused, whatwhere
+from ..running import error_of, whatwhere
 
 HOSTILE = [
     "<script>alert(1)</script>", "</title><img src=x onerror=alert(1)>", "\u202egnp.exe", "a\u200bb", "\x1b[31mred",
@@ -60,7 +60,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bundled(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Have pages made of a bundle in another folder than the installation's."""
+    """Write pages from a bundle in another folder than the installation's."""
     patch.setattr(export, "PAGE", folder)
 
 
@@ -246,7 +246,7 @@ def test_without_a_bundle_it_is_refused_before_the_work(tmp_path: Path, monkeypa
         raise AssertionError("it began to work")
 
     monkeypatch.setattr("whatwhere.inspection.examine", work)
-    assert "make page" in refused("inspect", tmp_path / "table.npy", "--report", tmp_path / "page.html")
+    assert "make page" in error_of("inspect", tmp_path / "table.npy", "--report", tmp_path / "page.html")
     assert [path.name for path in tmp_path.iterdir()] == ["table.npy"]
 
 
@@ -299,4 +299,4 @@ def test_bad_input_is_an_error_in_words(
     monkeypatch.chdir(tmp_path)
     np.save(tmp_path / "table.npy", np.eye(9, dtype=np.float32))
     (tmp_path / "model.pt").write_bytes(b"PK\x03\x04")
-    assert re.search(said, refused("inspect", *words))
+    assert re.search(said, error_of("inspect", *words))

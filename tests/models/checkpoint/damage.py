@@ -36,7 +36,7 @@ def cut(content: bytes, at: int, value: int) -> bytes:
 
 
 def insert(content: bytes, at: int, value: int) -> bytes:
-    """Put some bytes in."""
+    """Insert some bytes."""
     at %= len(content) + 1
     return content[:at] + struct.pack("<q", value - 2**40)[: value % 8 + 1] + content[at:]
 
@@ -49,7 +49,7 @@ def splice(content: bytes, at: int, value: int) -> bytes:
 
 
 def remove(content: bytes, at: int, value: int) -> bytes:
-    """Take a piece out."""
+    """Remove some bytes."""
     at %= len(content)
     return content[:at] + content[at + value % 64 + 1 :]
 
@@ -63,7 +63,7 @@ def overwrite(content: bytes, at: int, value: int) -> bytes:
 
 
 def renumber(content: bytes, at: int, value: int) -> bytes:
-    """Put another number, or no number at all, where digits stand."""
+    """Replace digits by another number, or by none."""
     found = list(DIGITS.finditer(content[:100_000]))
     if not found:
         return content
@@ -150,7 +150,7 @@ def withstands(sample: Sample, content: bytes, folder: Path) -> bool:
 
 
 def _tried(path: Path) -> tuple[str | None, int]:
-    """Give the words of the refusal, if it was one, and how many bytes were held at most."""
+    """Return the message of the error, if there was one, and the peak of memory in bytes."""
     told = None
     tracemalloc.start()
     try:

@@ -19,7 +19,7 @@ CONFIG = {
 
 @dataclass(frozen=True)
 class Sample:
-    """Hold the files of one checkpoint.
+    """The files of one checkpoint.
 
     Args:
         files: by name.

@@ -275,7 +275,7 @@ def test_a_padded_vocabulary(tmp_path: Path) -> None:
 def tied(
     tmp_path: Path, config: dict[str, Any] | None, readout: np.ndarray | None, name: str = "lm_head.weight"
 ) -> Any:
-    """Tell whether a checkpoint with these parts is tied."""
+    """Return whether a checkpoint with these parts is tied."""
     tensors = {"wte.weight": ("F32", (7, 4), WEIGHT.tobytes())}
     if readout is not None:
         tensors[name] = ("F32", readout.shape, readout.astype("<f4").tobytes())

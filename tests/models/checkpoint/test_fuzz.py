@@ -71,7 +71,7 @@ def test_damaged_files_are_refused_or_read(name: str, samples: dict[str, Sample]
 
 
 def fuzz(names: list[str], seconds: float, place: Path) -> int:
-    """Let libFuzzer damage files; give how many it tried, none of which may have ended the process."""
+    """Run libFuzzer; return how many damaged files it tried, none of which may end the process."""
     pytest.importorskip("atheris", reason="made for Linux on x86-64 alone")
     command = [sys.executable, "-m", "tests.models.checkpoint.fuzz", ",".join(names), f"{seconds:.0f}", str(place)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=seconds + 300)

@@ -54,7 +54,7 @@ def write_gguf(path: Path, model: nn.Module, model_type: str) -> None:
 
 
 def saved(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Give each parameter once."""
+    """Yield each parameter once."""
     return {name: value.detach() for name, value in model.named_parameters()}
 
 

@@ -106,7 +106,7 @@ class Program:
         self.path = path
 
     def __reduce__(self) -> Any:
-        """Say what to run."""
+        """Return what unpickling would run."""
         return os.mkdir, (self.path,)
 
 

@@ -28,7 +28,7 @@ GPT2: dict[str, Any] = {"model_type": "gpt2", "vocab_size": 100, "n_embd": 64, "
 
 
 def of(model_type: str, **keys: Any) -> dict[str, Any]:
-    """Give a small configuration with Llama's names."""
+    """Return a small configuration with Llama's names."""
     return {**LLAMA, "model_type": model_type, **keys}
 
 

@@ -34,13 +34,13 @@ LLAMA3 = {**YARN, "rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_fact
 
 
 def of(model_type: str, **keys: Any) -> dict[str, Any]:
-    """Give a small configuration with Llama's names."""
+    """Return a small configuration with Llama's names."""
     return {**LLAMA, "model_type": model_type, **keys}
 
 
 @cache
 def saved(model_type: str) -> str:
-    """Give a tiny configuration of a type, as it is saved."""
+    """Return a tiny configuration of a type, as it is saved."""
     return config_of(model_type).to_json_string(use_diff=False)
 
 
@@ -48,7 +48,7 @@ def saved(model_type: str) -> str:
 
 
 def slips(name: str) -> Iterator[str]:
-    """Give the name with one letter gone, doubled, replaced, or swapped, in capitals, as a plural and a singular."""
+    """Return the name with one letter gone, doubled, replaced, or swapped, in capitals, as a plural and a singular."""
     chance = random.Random(name)
     at = chance.randrange(1, len(name) - 1)
     yield name[:at] + name[at + 1 :]

@@ -47,7 +47,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def rotary_of(config: PreTrainedConfig) -> nn.Module:
-    """Make the module of a configuration's own model that gives cos and sin."""
+    """Build the module of a configuration's own model that computes cos and sin."""
     package = type(config).__module__.rsplit(".", 1)[0]
     source = import_module(f"{package}.modeling_{package.rsplit('.', 1)[1]}")
     names = [name for name in vars(source) if name.endswith("RotaryEmbedding") and "Vision" not in name]

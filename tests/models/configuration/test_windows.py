@@ -34,12 +34,12 @@ MISTRAL: dict[str, Any] = {
 
 
 def of(model_type: str, **keys: Any) -> dict[str, Any]:
-    """Give a small configuration with Llama's names."""
+    """Return a small configuration with Llama's names."""
     return {**MISTRAL, "model_type": model_type, **keys}
 
 
 def attended(config: Any) -> list[Tensor]:
-    """Give, for each layer with attention, which keys the queries of the model gave any weight, causal part only."""
+    """Return, for each layer with attention, which keys have any weight, in the causal part."""
     model = model_of(config)
     ids = torch.arange(TOKENS)[None] + 4
     with torch.no_grad():
@@ -48,7 +48,7 @@ def attended(config: Any) -> list[Tensor]:
 
 
 def expected(description: Description, layer: int) -> Tensor:
-    """Give which keys a layer may look at, as described."""
+    """Return which keys a layer may attend to, as described."""
     window = description.windows[layer]
     return torch.ones(TOKENS, TOKENS, dtype=torch.bool) if window is None else window.mask(ww.positions(TOKENS))[0, 0]
 

@@ -44,12 +44,12 @@ def made(model_type: str, **settings: object) -> nn.Module:
 
 
 def ids(tokens: int = TOKENS) -> Tensor:
-    """Draw two sequences without special tokens."""
+    """Sample two sequences without special tokens."""
     return torch.randint(4, 30, (2, tokens))
 
 
 def said(model: nn.Module, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Let a model read, and give what it says: logits, or hidden states where there is no head."""
+    """Return a model's logits, or hidden states where it has no head."""
     others = {"decoder_input_ids": tokens} if hasattr(model, "decoder") else {}
     if mask is not None:
         others["attention_mask"] = mask

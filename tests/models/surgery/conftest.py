@@ -30,7 +30,7 @@ def word_tokenizer(words: list[str] | None = None) -> Tokenizer:
 
 @pytest.fixture
 def save(tmp_path: Path) -> Save:
-    """Give what saves a tiny model, and gives its folder and the model."""
+    """Return a function that saves a tiny model and returns its folder and the model."""
 
     def save(model_type: str, size: str = SINGLE, **settings: Any) -> tuple[Path, nn.Module]:
         torch.manual_seed(0)
@@ -56,7 +56,7 @@ def loaded(folder: Path, like: nn.Module) -> nn.Module:
 
 
 def logits(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
-    """Give its logits."""
+    """Return its logits."""
     more = {"decoder_input_ids": ids.flip(1)} if model.config.is_encoder_decoder else {}
     with torch.no_grad():
         found: torch.Tensor = model(input_ids=ids, **more).logits

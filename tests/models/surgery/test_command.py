@@ -9,7 +9,7 @@ import torch
 
 from whatwhere.models.checkpoint import Checkpoint
 
-from ...running import refused, whatwhere
+from ...running import error_of, whatwhere
 from .conftest import Save, digests, tensor
 
 
@@ -22,7 +22,7 @@ def test_resize_prints_what_it_did(save: Save, tmp_path: Path) -> None:
     assert "other tensors are the same byte for byte." in out
     assert "new ids: 35\n" in out
     assert f"Written: {tmp_path / 'out'}, " in out
-    err = refused(*words)
+    err = error_of(*words)
     assert (
         err == f"whatwhere: {tmp_path / 'out'} exists already.\nChoose another path, or pass --force to replace it.\n"
     )
@@ -91,6 +91,6 @@ def test_bad_input_is_a_message(save: Save, tmp_path: Path, our_own_checks: None
         (("convert", folder, out, "--format", "onnx"), "knows only"),
         (("convert", folder, out, "--tokenizer", tmp_path / "none"), "cannot be read"),
     ):
-        assert match in refused(*words)
+        assert match in error_of(*words)
     assert not out.exists()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

@@ -161,7 +161,7 @@ def made(model_type: str, **settings: Any) -> tuple[nn.Module, Tensor]:
 
 
 def logits(model: nn.Module, ids: Tensor) -> Tensor:
-    """Give its logits."""
+    """Return its logits."""
     more = {"decoder_input_ids": ids.flip(1)} if model.config.is_encoder_decoder else {}
     with torch.no_grad():
         found: Tensor = model(input_ids=ids, **more).logits

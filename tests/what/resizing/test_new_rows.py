@@ -12,7 +12,7 @@ TYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.floa
 
 
 def table(rows: int = 50, dim: int = 6, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Draw rows with a mean and spreads of their own, and correlated features."""
+    """Sample rows with a mean, unequal spreads and correlated features."""
     mix = torch.randn(dim, dim, generator=torch.Generator().manual_seed(1))
     normal = torch.randn(rows, dim, generator=torch.Generator().manual_seed(2))
     return (normal @ mix + torch.arange(dim)).to(dtype)

@@ -16,7 +16,7 @@ def draw(*shape, seed=0, dtype=torch.float32):
 
 
 def turned(head_dim, num_heads, theta=10_000.0, dtype=None):
-    """Give a PoPE whose phases are drawn over the whole circle."""
+    """Return a PoPE whose phases are sampled from the whole circle."""
     pope = ww.PoPE(head_dim, num_heads, theta, dtype=dtype)
     with torch.no_grad():
         pope.delta.copy_(-2 * pi * torch.rand(pope.delta.shape, generator=torch.Generator().manual_seed(9)))
@@ -141,7 +141,7 @@ def test_heads_that_do_not_fit_are_refused():
 
 
 class Unscaled(ww.ScoreBias):
-    """Ask for no softmax scale, as T5 does."""
+    """A bias with a softmax scale of 1, as T5 has."""
 
     scale, num_heads = 1.0, 1
 

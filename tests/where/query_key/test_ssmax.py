@@ -17,7 +17,7 @@ def draw(*shape, seed=0, dtype=torch.float32):
 
 
 def scaled(**settings):
-    """Give an SSMax whose heads differ."""
+    """Return an SSMax whose heads differ."""
     scheme = ww.SSMax(8, 3, **settings)
     with torch.no_grad():
         scheme.weight.copy_(torch.tensor([0.2, 0.5, 1.3]))
