@@ -59,7 +59,7 @@ def test_any_strides(place, equal):
 
 def test_rows_of_several_blocks(place, equal, monkeypatch):
     monkeypatch.setattr(embedding, "_NUMBERS_OF_A_PROGRAM", 16)
-    monkeypatch.setattr(embedding, "_LONGEST_BLOCK", 8)
+    monkeypatch.setattr(embedding, "_MAX_BLOCK", 8)
     weight, ids = sampled(VOCAB_SIZE, DIM, device=place), ids_below(VOCAB_SIZE, BATCH, TOKENS, device=place)
     rows = added(ADDED[-1], DIM, partial(sampled, device=place))
     equal(embedding.embed(weight, ids, 2.0, rows), _in_pytorch(weight, ids, 2.0, rows))

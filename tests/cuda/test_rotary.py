@@ -60,7 +60,7 @@ def test_in_place(interleaved, place, equal):
 def test_blocks_of_several_tokens_heads_and_features(place, equal, monkeypatch):
     """As many as a program takes, and more: every axis of the grid is used."""
     monkeypatch.setattr(rotary, "_PAIRS_OF_A_PROGRAM", 16)
-    monkeypatch.setattr(rotary, "_LONGEST_BLOCK", 4)
+    monkeypatch.setattr(rotary, "_MAX_BLOCK", 4)
     for interleaved in (False, True):
         x, (cos, sin) = sampled(2, 3, 5, 40, device=place), rotary_tables(2, 1, 5, 9, device=place)
         equal(rotary.rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))

@@ -157,19 +157,19 @@ def test_steep_heads_have_a_short_effective_range():
     q, k, _ = (x.detach() for x in vectors(8, tokens=2000))
     p = ww.positions(2000)
     (line,) = ww.ALiBi(8).by_blocks(p, causal=True).made_of
-    reaches = Toeplitz(q, k, line, causal=True, scale=SCALE).reaches
-    assert reaches[0].back == 256
-    assert reaches[-1].back == 2000
-    assert [reach.back for reach in reaches] == sorted(reach.back for reach in reaches)
-    assert all(reach.ahead == 0 for reach in reaches)
-    assert [head for reach in reaches for head in range(8)[reach.heads]] == list(range(8))
+    ranges = Toeplitz(q, k, line, causal=True, scale=SCALE).ranges
+    assert ranges[0].back == 256
+    assert ranges[-1].back == 2000
+    assert [of_heads.back for of_heads in ranges] == sorted(of_heads.back for of_heads in ranges)
+    assert all(of_heads.ahead == 0 for of_heads in ranges)
+    assert [head for of_heads in ranges for head in range(8)[of_heads.heads]] == list(range(8))
 
 
 def test_a_high_score_of_each_query_with_itself_keeps_the_range_short():
     """Scores are up to 100, but none exceeds that of the query with its own key."""
     q = torch.nn.functional.normalize(torch.randn(1, 1, 2000, HEAD_DIM), dim=-1) * 20
     (line,) = ww.ALiBi(1, slopes=[0.2]).by_blocks(ww.positions(2000), causal=True).made_of
-    assert Toeplitz(q, q, line, causal=True, scale=SCALE).reaches[0].back == 256
+    assert Toeplitz(q, q, line, causal=True, scale=SCALE).ranges[0].back == 256
 
 
 def test_a_bias_is_not_rounded_to_bfloat16():
@@ -371,7 +371,7 @@ def test_what_blocks_do_not_support_takes_the_table(calls, monkeypatch):
     attend_with_alibi(dropout=0.5)
     with ww.pytorch_only():
         torch.testing.assert_close(attend_with_alibi(), right, rtol=0, atol=1e-5)
-    monkeypatch.setattr(toeplitz, "views", lambda dtype: False)
+    monkeypatch.setattr(toeplitz, "reads_views", lambda dtype: False)
     torch.testing.assert_close(attend_with_alibi(), right, rtol=0, atol=1e-5)
     monkeypatch.undo()  # of the length, too
     attend_with_alibi()
@@ -399,7 +399,7 @@ def test_transforms_take_the_table(calls):
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_this_machine_reads_views_rightly(dtype):
-    assert toeplitz.views(dtype)
+    assert toeplitz.reads_views(dtype)
 
 
 @pytest.mark.parametrize("fault", ["reads it as if it were not", "forgets it", "refuses"])
@@ -416,7 +416,7 @@ def test_a_kernel_that_misreads_a_view_is_detected(kernel, fault, monkeypatch):
         return real(*args, attn_mask=misread if fault.startswith("reads") else 0 * misread, scale=scale)
 
     monkeypatch.setattr(blocks, kernel, faulty)
-    assert not toeplitz.views.__wrapped__(torch.float32)
+    assert not toeplitz.reads_views.__wrapped__(torch.float32)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 5), (3, 7, 2)])

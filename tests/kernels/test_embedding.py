@@ -44,13 +44,13 @@ def _at_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Record each run of the kernel, and whether it added positions."""
     noted: list[bool] = []
-    compute = kernel._computed
+    compute = kernel._run_kernel
 
     def noting(called: Any, weight: Tensor, ids: Tensor, scale: float | None, rows: Rows | None) -> Tensor | None:
         noted.append(rows is not None)
         return compute(called, weight, ids, scale, rows)
 
-    monkeypatch.setattr(kernel, "_computed", noting)
+    monkeypatch.setattr(kernel, "_run_kernel", noting)
     return noted
 
 
@@ -310,7 +310,7 @@ def test_a_compiled_layer_runs_the_kernel(scheme, backend, passes):
     assert torch.equal(x, y)
     for a, b in zip(backward(layer, x), backward(layer, y), strict=True):
         torch.testing.assert_close(a, b)
-    with pytest.raises(IndexError, match=r"an id lies outside of 0\.\.22, or a position"):
+    with pytest.raises(IndexError, match=r"an id is outside of 0\.\.22, or a position"):
         compiled(ids + V)
     passes.clear()
     with ww.pytorch_only():

@@ -56,7 +56,7 @@ def test_cosines_and_sines_may_differ_in_strides(rows):
 def test_only_rows_of_whole_cache_lines_are_written_past_the_caches(features, dtype):
     for layout in ("contiguous", "heads behind tokens", "not on a border"):
         x = LAYOUTS[layout](sampled(2, 4, 9, features, dtype=dtype))
-        assert rotary._is_made_of_lines(torch.empty_like(x)) == (features * x.element_size() % 64 == 0)
+        assert rotary._covers_cache_lines(torch.empty_like(x)) == (features * x.element_size() % 64 == 0)
 
 
 @pytest.mark.parametrize("layout", NOT_SHARED)

@@ -1,6 +1,6 @@
-// Gauss rules of the motion that a row misses while it is skipped: made from the rule before and the steps since.
+// Gauss rules of the updates that a row misses while it is skipped: computed from the previous rule and the steps since.
 //
-// The Python implementation, which makes them from all steps anew, is adamw_catch_up.py; both agree to the rounding of float64.
+// The Python implementation, which computes them from all steps, is adamw_catch_up.py; both agree to the rounding of float64.
 #pragma once
 
 #include "native.h"
@@ -9,27 +9,27 @@ namespace {
 
 // Columns of StepHistory.steps and .rules.
 enum { RATE, ROOT, KEPT, FIRST, HALF, NODES, STEP };
-enum { MADE, COUNT, ENDED, TOLD, RULE };
+enum { MADE, COUNT, ENDED, CACHED, RULE };
 constexpr int MOST = 16;   // nodes of a rule
 constexpr int BATCH = 64;  // steps that are added to a rule at once
 
 struct History {
     const double* steps;
-    double* rules;  // of each slot; see gauss.py
-    float* told;    // D, M, V, nodes, weights, as of `now`, where rules[TOLD] says so
+    double* rules;  // of each slot; see adamw_catch_up.py
+    float* cached;  // D, M, V, nodes, weights, as of the step in rules[CACHED]
     int64_t now;    // the last slot
     double log_tail;
 };
 
-constexpr int64_t RULE_COLUMNS = RULE + 2 * MOST, TOLD_COLUMNS = 3 + 2 * MOST;
+constexpr int64_t RULE_COLUMNS = RULE + 2 * MOST, CACHED_COLUMNS = 3 + 2 * MOST;
 
 // The eigenvalues of a symmetric tridiagonal matrix, and the first components of its eigenvectors, by the implicit QL
-// method: Golub and Welsch 1969. `beside` has one number more than it needs.
+// method: Golub and Welsch 1969. `beside` has one unused number at its end.
 void eigenvalues(int size, double* diagonal, double* beside, double* first) {
     for (int i = 0; i < size; i++) first[i] = i == 0;
     beside[size - 1] = 0;
     for (int l = 0; l < size; l++) {
-        for (int turn = 0; turn < 60; turn++) {
+        for (int pass = 0; pass < 60; pass++) {
             int m = l;
             for (; m < size - 1; m++) {
                 const double around = std::fabs(diagonal[m]) + std::fabs(diagonal[m + 1]);
@@ -69,7 +69,7 @@ void eigenvalues(int size, double* diagonal, double* beside, double* first) {
     }
 }
 
-// Points and masses in, at most `size` nodes and weights out, in their place: the Gauss rule of masses / points^3.
+// Replace points and masses by at most `size` nodes and weights: the Gauss rule of masses / points^3.
 int compress(double* x, double* w, int points, int size) {
     double vectors[MOST][MOST + BATCH], rest[MOST + BATCH], diagonal[MOST], beside[MOST], first[MOST], total = 0;
     for (int i = 0; i < points; i++) total += w[i] / (x[i] * x[i] * x[i]);
@@ -82,7 +82,7 @@ int compress(double* x, double* w, int points, int size) {
         for (int i = 0; i < points; i++) sum += rest[i] * v[i];
         diagonal[found++] = sum;
         if (found == size) break;
-        for (int pass = 0; pass < 2; pass++)  // twice, or vectors lose their right angles
+        for (int pass = 0; pass < 2; pass++)  // twice, or the vectors lose orthogonality
             for (int n = 0; n < found; n++) {
                 double dot = 0;
                 for (int i = 0; i < points; i++) dot += rest[i] * vectors[n][i];
@@ -111,7 +111,7 @@ int compress(double* x, double* w, int points, int size) {
     return kept;
 }
 
-// Add the steps since a rule was made.
+// Add the steps since a rule was computed.
 void make_rule(const History& h, int64_t slot) {
     double* rule = h.rules + slot * RULE_COLUMNS;
     const double* start = h.steps + slot * STEP;
@@ -136,14 +136,14 @@ void make_rule(const History& h, int64_t slot) {
         for (int64_t s = made + 1; s <= last; s++) {
             const double* step = h.steps + s * STEP;
             const double mass = step[RATE] * std::exp(step[FIRST] - start[FIRST] + end[KEPT] - step[KEPT]);
-            const double place = step[ROOT] * std::exp(step[HALF] - start[HALF]);
+            const double point = step[ROOT] * std::exp(step[HALF] - start[HALF]);
             if (!(mass > 0)) continue;
             if (size) {
-                x[points] = place;
+                x[points] = point;
                 w[points++] = mass;
             } else {  // eps is zero, where one node is exact
                 x[0] = 1;
-                w[0] = (points ? w[0] : 0) + mass / place;
+                w[0] = (points ? w[0] : 0) + mass / point;
                 points = 1;
             }
         }
@@ -159,8 +159,8 @@ void make_rule(const History& h, int64_t slot) {
     }
 }
 
-// Bring a rule up to date, and write down what its rows are multiplied by.
-template <class T> void tell(const History& h, int64_t slot, bool moments, T* out) {
+// Bring a rule up to date, and write the coefficients of its rows.
+template <class T> void write_coefficients(const History& h, int64_t slot, bool moments, T* out) {
     double* rule = h.rules + slot * RULE_COLUMNS;
     const double *start = h.steps + slot * STEP, *end = h.steps + h.now * STEP;
     if (moments) make_rule(h, slot);

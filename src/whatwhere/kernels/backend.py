@@ -3,7 +3,7 @@
     CPU      C++ of this folder (native.h), for plain tensors; compiled when the package is installed, if there is a
              compiler, and run on PyTorch's own threads
     GPU      Triton (cuda/), for plain tensors on one NVIDIA GPU
-    else     PyTorch's own operations, which give the same numbers: each kernel's file has them
+    else     PyTorch's own operations, with the same results: they are in each kernel's file
 
 `pytorch_only` and the environment variable WHATWHERE_KERNELS disable the kernels.
 """
@@ -31,7 +31,7 @@ CHOICES = ("auto", "pytorch", "baseline", "avx2", "avx512")
 VARIABLE = "WHATWHERE_KERNELS"
 
 LEVELS = ("baseline", "avx2", "avx512")
-"""Of processors, as the kernels are compiled for; a processor can do its own level and all before it."""
+"""Instruction sets that the kernels are compiled for; a processor supports its own level and all before it."""
 
 _ONLY_LOADED = 4 if sys.platform == "linux" else 0x10  # RTLD_NOLOAD
 
@@ -42,7 +42,8 @@ class Library:
     """The loaded library, at one level.
 
     Args:
-        level: of LEVELS; functions are taken from there.
+        file: of the library.
+        level: one of LEVELS, whose functions are used; None is the best that the processor supports.
     """
 
     def __init__(self, file: Path, level: str | None = None) -> None:
@@ -55,22 +56,25 @@ class Library:
         self._loaded.whatwhere_use_pool(_pool())
 
     def function(self, name: str, *arguments: type) -> Callable[..., None]:
-        """Return a kernel of this level, with the types of its arguments; it returns nothing."""
+        """Return the C++ function of this level, with the types of its arguments; it returns nothing."""
         return self.shared(f"{name}_{self.level}", *arguments)
 
     def shared(self, name: str, *arguments: type) -> Callable[..., None]:
-        """Return a function that all levels share."""
-        found: Any = getattr(self._loaded, name)
-        found.argtypes, found.restype = list(arguments), None
-        kernel: Callable[..., None] = found
+        """Return a C++ function that all levels share."""
+        function: Any = getattr(self._loaded, name)
+        function.argtypes, function.restype = list(arguments), None
+        kernel: Callable[..., None] = function
         return kernel
 
 
-def chosen() -> str:
-    """Return what the environment requests: `auto`, `pytorch` for no kernels, or a level of the compiled library.
+def requested_kernels() -> str:
+    """Return the value of WHATWHERE_KERNELS: `auto`, `pytorch` for no kernels, or a level of the compiled library.
+
+    Raises:
+        SettingError: it is none of these.
 
     Examples:
-        >>> chosen() in CHOICES
+        >>> requested_kernels() in CHOICES
         True
     """
     given = os.environ.get(VARIABLE, "auto") or "auto"
@@ -82,7 +86,7 @@ def chosen() -> str:
 @cache
 def library() -> Library | None:
     """Return the compiled library; None where it was not built or does not load here."""
-    level = chosen()
+    level = requested_kernels()
     if level == "pytorch" or not FILE.exists():
         return None
     try:
@@ -92,7 +96,7 @@ def library() -> Library | None:
 
 
 def _pool() -> int | None:
-    """Return the address of the function that runs work on PyTorch's threads; None where it cannot be found."""
+    """Return the address of the function that runs loops on PyTorch's threads; None where there is none."""
     torch = getattr(sys.modules.get("torch"), "__file__", None)
     if torch is None:
         return None
@@ -101,7 +105,7 @@ def _pool() -> int | None:
     shared = {"linux": ["libgomp.so.1", "libiomp5.so"], "darwin": ["libomp.dylib"]}
     for name in [*shipped, *shared.get(sys.platform, [])]:
         try:
-            # Only a library that is in this process already: another pool is what must not be.
+            # Only a library that this process has loaded: a second pool of threads would compete with PyTorch's.
             loaded = ctypes.CDLL(name, mode=_ONLY_LOADED)
             return ctypes.cast(loaded.GOMP_parallel, ctypes.c_void_p).value
         except (OSError, AttributeError):
@@ -122,9 +126,9 @@ class _Kernel(NamedTuple):
 
 
 _TABLE = (*[c_void_p] * 5, c_int64)
-"""A table with its moments, as row_adamw.cpp takes it."""
+"""A table with its moments, as row_adamw.cpp reads it."""
 _STEPS = (*[c_int64] * 2, c_double)
-"""The number of steps in a history, the step before them, and the weight below which they are ignored."""
+"""Number of steps in a history, the step before them, and the weight below which steps are ignored."""
 
 KERNELS = {
     "rotate": _Kernel((c_char_p,), "rotary"),
@@ -143,18 +147,18 @@ KERNELS = {
 }
 
 COMPILED = library() is not None
-"""Whether there are kernels for the CPU. What is traced cannot find out."""
+"""Whether there are kernels for the CPU: a constant, since a trace cannot load the library."""
 
 _OLDEST_GPU = (8, 0)
 """Compute capability with bfloat16."""
 _FRESH = 32 << 20
-"""Bytes from which glibc takes memory from the system each time."""
+"""Bytes from which glibc requests memory from the system for each allocation."""
 _TENSORS = (Tensor, torch.nn.Parameter)
 
 _disabled: ContextVar[bool] = ContextVar("disabled", default=False)
 _open_contexts = 0
-"""Of `pytorch_only`, in any thread."""
-_DISABLED_BY_ENVIRONMENT = chosen() == "pytorch"
+"""Number of `pytorch_only` blocks that are active, in any thread."""
+_DISABLED_BY_ENVIRONMENT = requested_kernels() == "pytorch"
 
 
 @contextmanager
@@ -190,7 +194,7 @@ def disabled() -> bool:
         ...     disabled()
         True
     """
-    if torch.compiler.is_compiling():  # which reads no context variable, but compiles anew when a number has changed
+    if torch.compiler.is_compiling():  # it reads no context variable, but recompiles when a number has changed
         return _DISABLED_BY_ENVIRONMENT or _open_contexts > 0
     return _DISABLED_BY_ENVIRONMENT or _disabled.get()
 
@@ -202,10 +206,10 @@ def on_cpu(name: str, *tensors: Tensor) -> Callable[..., None] | None:
         >>> on_cpu("rotate", torch.empty(2, device="meta")) is None
         True
     """
-    # A trace would take the result for a constant, and a dual number would lose its tangent, both silently.
+    # A trace would record the result as a constant, and a dual number would lose its tangent, both silently.
     if torch.compiler.is_compiling() or torch._C._is_tracing() or forward_ad._current_level >= 0 or disabled():
         return None
-    # Nor may a mode listen, nor any transform be at work.
+    # Nor may a dispatch mode or a transform of torch.func be active.
     if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
         return None
     # A loop, for this runs at each step of decoding: all(...) costs as much as the conditions.
@@ -238,9 +242,9 @@ def on_gpu(name: str, *tensors: Tensor) -> Callable[..., Any] | None:
 
 
 def as_operator(x: Tensor) -> bool:
-    """Return whether a kernel goes into a trace as an operator: PyTorch's compiler traces x for the CPU, no export.
+    """Return whether a trace should contain a kernel as an operator: torch.compile for the CPU, not torch.export.
 
-    What is exported should run without whatwhere.
+    An exported program should run without whatwhere.
     """
     return (
         torch.compiler.is_compiling()
@@ -258,7 +262,7 @@ _is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lamb
 
 @cache
 def compiled(name: str) -> Callable[..., None] | None:
-    """Return the C++ function of a kernel, whatever it is given; None where the library or the kernel is absent."""
+    """Return the C++ function of a kernel, without checking tensors; None where the library or the kernel is absent."""
     loaded, arguments = library(), KERNELS[name].arguments
     return None if loaded is None or arguments is None else loaded.function(name, *arguments)
 
@@ -268,8 +272,8 @@ def _triton(name: str) -> Callable[..., Any] | None:
     module = KERNELS[name].triton
     if module is None:
         return None
-    found: Callable[..., Any] = getattr(import_module(f"whatwhere.kernels.cuda.{module}"), name)  # loads Triton
-    return found
+    kernel: Callable[..., Any] = getattr(import_module(f"whatwhere.kernels.cuda.{module}"), name)  # loads Triton
+    return kernel
 
 
 @cache
@@ -282,7 +286,7 @@ def in_huge_pages(fresh: Tensor) -> Tensor:
     """Request huge pages for a tensor that was just allocated and has not been written; small ones stay as they are.
 
     The C library takes memory of this size from the system anew for each tensor, and the system fills it with zeros a
-    page at a time. That costs more than the work of a kernel, and less in huge pages.
+    page at a time. That takes longer than the kernel itself, and less time with huge pages.
 
     Examples:
         >>> in_huge_pages(torch.empty(2, 3)).shape
@@ -310,5 +314,5 @@ def full_precision(device: torch.device) -> AbstractContextManager[object]:
         ...     (a @ a).dtype
         torch.float32
     """
-    # Devices without arithmetic, such as meta, have no autocast that could be turned off.
+    # Devices without arithmetic, such as meta, have no autocast to disable.
     return torch.autocast(device.type, enabled=False) if torch.amp.is_autocast_available(device.type) else nullcontext()

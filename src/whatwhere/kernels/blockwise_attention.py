@@ -1,14 +1,13 @@
-"""Attention with a bias that is never a table: some query rows at a time, with the keys that these can see.
+"""Attention with a bias that is never a dense table: a block of query rows at a time, with the keys that they see.
 
     y_i = sum_j a_ij v_j        a_ij = exp(s_ij - l_i)        s_ij = <q_i, k_j> scale + bias(h, i, j)
     dL/ds_ij = a_ij (<g_i, v_j> - <g_i, y_i>)                 l_i = log sum_j exp(s_ij),  g = dL/dy
 
-PyTorch's CPU attention takes a table of all pairs, and where the bias is learned it makes more of the same size. Here a
-bias is told block by block, and takes its gradient back so. The PyTorch implementation is attention with
-the table.
+PyTorch's CPU attention takes a table of all pairs, and where the bias is learned it allocates more of the same size.
+Here the bias is computed block by block, and so is its gradient. The PyTorch implementation is attention with a table.
 
-Rows of a block stand in reverse, the last query first: the distance then falls by one from row to row as from key to
-key, and what depends on it is a view of one line.
+Rows of a block are in reverse, the last query first: the distance then falls by one from row to row, as it does from
+key to key, so that a bias of the distance is a strided view of one line of numbers.
 """
 
 from abc import ABC, abstractmethod
@@ -26,18 +25,18 @@ from whatwhere.errors import SettingError
 from whatwhere.kernels.backend import full_precision
 
 _ROWS = 192
-"""Query rows of a block: with fewer, PyTorch's kernel takes smaller products; with more, it sees more later keys."""
+"""Query rows of a block: with fewer, PyTorch's kernel computes smaller products; with more, more masked pairs."""
 _ROWS_BACK = 64
 _NUMBERS = 1 << 21
-"""Of a block's scores in the backward pass, 8 megabytes: up to there, sequences are taken together."""
+"""Scores of a block in the backward pass, 8 MB in float32: up to there, sequences are computed together."""
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 @dataclass(frozen=True)
-class Reach:
-    """Describe how far some heads look: `back` to earlier keys, `ahead` to later ones."""
+class HeadRange:
+    """How far some heads attend: `back` to earlier keys, `ahead` to later ones, in tokens."""
 
     heads: slice
     back: int
@@ -46,7 +45,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Block:
-    """Name the pairs of a block: heads, query rows from top to bottom, keys from left to right, ends excluded."""
+    """The pairs of a block: heads, query rows from top to bottom, keys from left to right, ends excluded."""
 
     heads: slice
     top: int
@@ -60,51 +59,51 @@ class Block:
         return self.heads.stop - self.heads.start, self.bottom - self.top, self.right - self.left
 
     def rows(self, x: Float[Tensor, "batch heads tokens *size"]) -> Float[Tensor, "batch some rows *size"]:
-        """Take the rows, in reverse."""
+        """Return the query rows of this block, in reverse."""
         return x[:, self.heads, self.top : self.bottom].flip(2)
 
     def put_rows(
         self, x: Float[Tensor, "batch heads tokens *size"], rows: Float[Tensor, "batch some rows *size"]
     ) -> None:
-        """Put reversed rows where they belong."""
+        """Write reversed query rows of this block into x."""
         x[:, self.heads, self.top : self.bottom] = rows.flip(2)
 
     def keys(self, x: Float[Tensor, "batch heads tokens size"]) -> Float[Tensor, "batch some keys size"]:
-        """See the keys."""
+        """Return the keys of this block, as a view."""
         return x[:, self.heads, self.left : self.right]
 
 
 class Bias(ABC):
-    """A bias and a mask, told by blocks, of queries and keys on one plain stretch of tokens."""
+    """A bias and a mask, computed block by block; queries and keys are one contiguous run of tokens."""
 
-    reaches: list[Reach]
-    """Of all heads, in order."""
+    ranges: list[HeadRange]
+    """Effective ranges of all heads, in order."""
 
     @abstractmethod
     def block(self, block: Block) -> Float[Tensor, "1 some rows keys"]:
-        """Return the bias of a block, rows in reverse; minus infinity where attention may not look."""
+        """Return the bias of a block, rows in reverse; minus infinity where a key is masked."""
 
     @abstractmethod
     def totals(self) -> tuple[Tensor, ...]:
-        """Return zeros, in which the gradients of blocks are summed."""
+        """Return zeros, to which the gradients of blocks are added."""
 
     @abstractmethod
     def add(self, totals: tuple[Tensor, ...], block: Block, gradient: Float[Tensor, "batch some rows keys"]) -> None:
-        """Add what the gradient of a block's scores gives; rows are in reverse."""
+        """Add the gradient of a block's scores, rows in reverse, to the totals."""
 
     @abstractmethod
     def gradients(self, totals: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
-        """Turn the totals into gradients of what the bias is made of, in that order."""
+        """Return the gradients of the tensors that the bias was made of, in their order, from the totals."""
 
 
 @dataclass(frozen=True)
 class ByBlocks:
-    """Describe how a bias is told by blocks.
+    """How to make a bias that is computed block by block.
 
     Args:
-        make: gives it, from q, k (of as many heads), what it is made of, and `scale=`.
-        made_of: what its gradients go to.
-        serves: tells whether it can be told for queries of a dtype.
+        make: (q, k, *made_of, scale=) -> the bias; q and k have equally many heads.
+        made_of: the tensors that get its gradients.
+        serves: whether it supports queries of a dtype.
     """
 
     make: Callable[..., Bias]
@@ -119,17 +118,17 @@ def attention_by_blocks(
     bias: ByBlocks,
     scale: float,
 ) -> Float[Tensor, "batch heads tokens value_dim"]:
-    """Attend with a bias.
+    """Compute attention with a bias, block by block.
 
     Args:
-        q, k, v: of one plain stretch of tokens, of one dtype.
+        q, k, v: queries, keys and values of one contiguous run of tokens, of one dtype.
         bias: of these tokens.
-        scale: of the inner product.
+        scale: softmax scale.
     """
     groups, width = q.shape[1] // k.shape[1], v.shape[-1]
     if groups > 1:
         k, v = (x.repeat_interleave(groups, dim=1) for x in (k, v))
-    # The kernel wants one width, and features side by side.
+    # The kernel needs equally many features in q, k and v, contiguous in memory.
     widest = max(q.shape[-1], width)
     q, k, v = (F.pad(x, (0, widest - x.shape[-1])) if x.shape[-1] < widest else x for x in (q, k, v))
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
@@ -138,7 +137,7 @@ def attention_by_blocks(
 
 
 class _Kept(NamedTuple):
-    """What the backward pass needs; logs are l."""
+    """The tensors that the backward pass needs; logs are l, the logarithms of the sums of exp(score)."""
 
     q: Tensor
     k: Tensor
@@ -169,12 +168,12 @@ class _Attention(torch.autograd.Function):
             else:
                 of_inputs = _backward_of_fixed(g, kept, bias, ctx.scale)
             of_bias = bias.gradients(totals) if totals else (None,) * len(learned)
-        found = (*of_inputs, None, None, *of_bias)
-        return tuple(_once(x) for x in found) if torch.is_grad_enabled() else found
+        gradients = (*of_inputs, None, None, *of_bias)
+        return tuple(_differentiable_once(x) for x in gradients) if torch.is_grad_enabled() else gradients
 
 
-class _Once(torch.autograd.Function):
-    """Return a number as it is, and refuse its derivative, which else would be missing in silence."""
+class _DifferentiableOnce(torch.autograd.Function):
+    """Return a tensor as it is, and raise an error for its derivative, which would otherwise be missing silently."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -187,11 +186,11 @@ class _Once(torch.autograd.Function):
         )
 
 
-def _once(x: Tensor | None) -> Tensor | None:
+def _differentiable_once(x: Tensor | None) -> Tensor | None:
     if x is None:
         return None
-    found: Tensor = _Once.apply(x.detach().requires_grad_())  # type: ignore[no-untyped-call]
-    return found
+    same: Tensor = _DifferentiableOnce.apply(x.detach().requires_grad_())  # type: ignore[no-untyped-call]
+    return same
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, bias: Bias, scale: float) -> tuple[Tensor, Tensor]:
@@ -205,7 +204,7 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, bias: Bias, scale: float) -> tuple
 
 
 def _backward_of_fixed(g: Tensor, kept: _Kept, bias: Bias, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Let PyTorch's kernel do it, which gives no gradient of the bias."""
+    """Compute the backward pass with PyTorch's kernel, which returns no gradient of the bias."""
     q, k, v, y, logs = kept
     d_q, d_k, d_v = _empty(q, k, v)
     for block in _blocks(bias, q.shape[2], _ROWS):
@@ -221,23 +220,25 @@ def _backward_of_fixed(g: Tensor, kept: _Kept, bias: Bias, scale: float) -> tupl
 def _backward(
     g: Tensor, kept: _Kept, bias: Bias, scale: float, totals: tuple[Tensor, ...]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Do it in plain products, which leave the gradient of the scores to the bias; in float32 at least."""
+    """Compute it with matrix products in float32 at least, which also gives the gradient of the scores to the bias."""
     q, k, v, _, logs = kept
-    wide, room = _wide(q), _Room(_wide(q))
+    wide, buffers = _wide(q), _Buffers(_wide(q))
     d_q, d_k, d_v = _empty(q, k, v)
-    # The last first: it has the most keys, and its room serves all others.
+    # The last block first: it has the most keys, so its buffers are large enough for all others.
     for block in reversed(list(_blocks(bias, q.shape[2], _ROWS_BACK))):
-        told = bias.block(block)
-        step = max(1, (_NUMBERS if q.dtype == wide else _NUMBERS // 2) // told.numel())  # widened copies need room too
+        of_pairs = bias.block(block)
+        step = max(
+            1, (_NUMBERS if q.dtype == wide else _NUMBERS // 2) // of_pairs.numel()
+        )  # widened copies need memory too
         for some in (slice(first, first + step) for first in range(0, q.shape[0], step)):
             sizes = (len(q[some]), *block.sizes)
             pairs = (sizes[0] * sizes[1], *sizes[2:])
             queries, upstream = (block.rows(x[some]).to(wide).flatten(0, 1) for x in (q, g))
             keys, values = (block.keys(x[some]).to(wide).flatten(0, 1) for x in (k, v))
-            scores = torch.sub(told, block.rows(logs[some])[..., None], out=room.take(0, sizes)).view(pairs)
+            scores = torch.sub(of_pairs, block.rows(logs[some])[..., None], out=buffers.take(0, sizes)).view(pairs)
             weights = torch.baddbmm(scores, queries, keys.mT, alpha=scale, out=scores).exp_()
-            d_scores = torch.bmm(upstream, values.mT, out=room.take(1, pairs)).mul_(weights)
-            # Not <g, y>, whose y is rounded: gradients of a row's scores sum to 0, and a bias for all keys sees it.
+            d_scores = torch.bmm(upstream, values.mT, out=buffers.take(1, pairs)).mul_(weights)
+            # Not <g, y>, whose y is rounded: a row's gradients must sum to 0, else a bias that all keys share drifts.
             d_scores.addcmul_(weights, d_scores.sum(-1, keepdim=True), value=-1)
             if totals:
                 bias.add(totals, block, d_scores.view(sizes))
@@ -247,28 +248,29 @@ def _backward(
     return d_q, d_k.to(k.dtype), d_v.to(v.dtype)
 
 
-class _Room:
-    """Keep the memory of intermediate results: new memory costs more than the work that is done in it."""
+class _Buffers:
+    """Reused buffers for intermediate results: allocating new memory costs more than the arithmetic in it."""
 
     def __init__(self, dtype: torch.dtype) -> None:
-        self._held = [torch.empty(0, dtype=dtype) for _ in range(2)]
+        self._buffers = [torch.empty(0, dtype=dtype) for _ in range(2)]
 
-    def take(self, place: int, shape: tuple[int, ...]) -> Tensor:
+    def take(self, which: int, shape: tuple[int, ...]) -> Tensor:
         size = prod(shape)
-        if self._held[place].numel() < size:
-            self._held[place] = self._held[place].new_empty(size)
-        return self._held[place][:size].view(shape)
+        if self._buffers[which].numel() < size:
+            self._buffers[which] = self._buffers[which].new_empty(size)
+        return self._buffers[which][:size].view(shape)
 
 
 def _blocks(bias: Bias, tokens: int, rows: int) -> Iterator[Block]:
     for top in range(0, tokens, rows):
         bottom = min(top + rows, tokens)
-        for reach in bias.reaches:
-            yield Block(reach.heads, top, bottom, max(0, top - reach.back), min(tokens, bottom + reach.ahead))
+        for of_heads in bias.ranges:
+            left, right = max(0, top - of_heads.back), min(tokens, bottom + of_heads.ahead)
+            yield Block(of_heads.heads, top, bottom, left, right)
 
 
 def _empty(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return room for the gradients; those of k and v are sums over blocks, in float32 at least."""
+    """Allocate the gradients; those of k and v are sums over blocks, in float32 at least."""
     return torch.empty_like(q), torch.zeros_like(k, dtype=_wide(k)), torch.zeros_like(v, dtype=_wide(v))
 
 
@@ -277,6 +279,5 @@ def _wide(x: Tensor) -> torch.dtype:
 
 
 def _has_fast_products(dtype: torch.dtype) -> bool:
-    """Return whether PyTorch's kernel multiplies this type as it is; else its backward pass is slower than in
-    float32."""
+    """Return whether PyTorch's kernel multiplies this dtype natively; else its backward pass is slower than float32."""
     return dtype in (torch.float32, torch.float64) or torch.cpu._is_avx512_bf16_supported()

@@ -1,14 +1,14 @@
 // Cosine and sine of positions times frequencies: angles in float64, each result rounded to float32 once.
 //
-// The PyTorch implementation is `cos_sin` of `angles`, in where/frequencies.py. PyTorch makes angles, cosines, sines and rounded
-// numbers one after another in memory; here nothing but the results leaves the cache.
+// The PyTorch implementation is `cos_sin` of `angles`, in where/frequencies.py. PyTorch writes angles, cosines, sines and rounded
+// numbers to memory one after another; here only the results leave the cache.
 //
-// A position is a whole multiple of STRIDE and a rest, and turns by both, one after the other, as complex numbers:
+// A position is a multiple of STRIDE plus a rest, and rotates by both, one after the other, as complex numbers:
 //
 //     p = m + r        exp(i p w) = exp(i m w) exp(i r w)
 //
-// So a long table needs few cosines: those of the rests, and those of m whenever it changes. A short one takes the same
-// way, since what stands at a position must not depend on how many others are asked for.
+// So a long table needs few cosines: those of the rests, and those of m whenever it changes. A short one is computed the
+// same way, since the result of a position must not depend on how many others are computed.
 #include <cstdlib>
 
 #include "native.h"
@@ -18,11 +18,11 @@ namespace {
 constexpr int64_t STRIDE = 64;                // a power of two
 constexpr int64_t TILE = 128;                 // pairs at a time, in the fastest cache
 constexpr double FAR = 1 << 30;               // up to this angle the first two products below are exact
-constexpr double ROUND = 6755399441055744.0;  // 1.5 * 2 ** 52: added and taken away, it rounds to a whole number
+constexpr double ROUND = 6755399441055744.0;  // 1.5 * 2 ** 52: added and subtracted, it rounds to a whole number
 // pi / 2 in parts of 23, 21 and 53 bits
 constexpr double HALF_PI_1 = 0x1.921fb4p+0, HALF_PI_2 = 0x1.4442d0p-24, HALF_PI_3 = 0x1.8469898cc5170p-48;
 
-struct Turns {  // as cos_sin.py packs it
+struct Job {  // as cos_sin.py packs it
     const int64_t* index;
     const double* frequencies;
     const int64_t* axis_of_pair;  // null where there is one axis
@@ -69,7 +69,7 @@ inline int64_t rest(int64_t position) { return position & (STRIDE - 1); }
 struct Rests {
     double *cos = nullptr, *sin = nullptr;
 
-    Rests(const Turns& job, bool wanted) {
+    Rests(const Job& job, bool wanted) {
         const size_t numbers = size_t(STRIDE * job.pairs);
         if (!wanted || !(cos = static_cast<double*>(std::malloc(2 * numbers * sizeof(double))))) return;
         sin = cos + numbers;
@@ -93,25 +93,25 @@ inline void put(float* to, const float* from, int64_t count, bool stream) {
     for (int64_t i = 0; i < count; i += 16) stream_line(to + i, from + i);
 }
 
-// One tile of pairs, for rows begin .. end. Interleaved, sin and cos of a pair stand side by side.
+// One tile of pairs, for rows begin .. end. Interleaved, sin and cos of a pair are adjacent.
 template <bool interleaved, bool several>
-void tile(const Turns& job, const Rests& rests, int64_t begin, int64_t end, int64_t first, int64_t count) {
+void tile(const Job& job, const Rests& rests, int64_t begin, int64_t end, int64_t first, int64_t count) {
     double angles[TILE], far_cos[TILE], far_sin[TILE], near_cos[TILE], near_sin[TILE];
     alignas(64) float cos[TILE], sin[TILE], both[2 * TILE];
-    int64_t stands[TILE], held[TILE];  // of each pair; held are those that far_cos and far_sin were made of
+    int64_t positions[TILE], held[TILE];  // of each pair; held are those of which far_cos and far_sin were computed
     const double* held_frequencies = nullptr;
     for (int64_t n = begin; n < end; n++) {
         const int64_t b = n / job.tokens, t = n % job.tokens;
         const int64_t* index = job.index + b * job.index_batch + t * job.index_token;
         const double* frequencies = job.frequencies + b * job.frequency_batch + t * job.frequency_token + first;
         const int64_t numbers = several ? count : 1;  // how many positions a row has
-        int64_t moved = held_frequencies != frequencies;
+        int64_t changed = held_frequencies != frequencies;
         for (int64_t i = 0; i < numbers; i++) {
-            stands[i] = several ? index[job.axis_of_pair[first + i] * job.index_axis] : *index;
-            moved |= (stands[i] - rest(stands[i])) ^ (held_frequencies ? held[i] : 0);
+            positions[i] = several ? index[job.axis_of_pair[first + i] * job.index_axis] : *index;
+            changed |= (positions[i] - rest(positions[i])) ^ (held_frequencies ? held[i] : 0);
         }
-        if (moved) {
-            for (int64_t i = 0; i < numbers; i++) held[i] = stands[i] - rest(stands[i]);
+        if (changed) {
+            for (int64_t i = 0; i < numbers; i++) held[i] = positions[i] - rest(positions[i]);
             for (int64_t i = 0; i < count; i++) angles[i] = double(held[several ? i : 0]) * frequencies[i];
             waves(angles, far_cos, far_sin, count);
             for (int64_t i = 0; i < count; i++) far_cos[i] *= job.magnitude, far_sin[i] *= job.magnitude;
@@ -119,15 +119,15 @@ void tile(const Turns& job, const Rests& rests, int64_t begin, int64_t end, int6
         }
         const double *c = near_cos, *s = near_sin;
         if (rests.cos && !several) {
-            c = rests.cos + rest(*stands) * job.pairs + first;
-            s = rests.sin + rest(*stands) * job.pairs + first;
+            c = rests.cos + rest(*positions) * job.pairs + first;
+            s = rests.sin + rest(*positions) * job.pairs + first;
         } else if (rests.cos) {
             for (int64_t i = 0; i < count; i++) {
-                near_cos[i] = rests.cos[rest(stands[i]) * job.pairs + first + i];
-                near_sin[i] = rests.sin[rest(stands[i]) * job.pairs + first + i];
+                near_cos[i] = rests.cos[rest(positions[i]) * job.pairs + first + i];
+                near_sin[i] = rests.sin[rest(positions[i]) * job.pairs + first + i];
             }
         } else {
-            for (int64_t i = 0; i < count; i++) angles[i] = double(rest(stands[several ? i : 0])) * frequencies[i];
+            for (int64_t i = 0; i < count; i++) angles[i] = double(rest(positions[several ? i : 0])) * frequencies[i];
             waves(angles, near_cos, near_sin, count);
         }
         for (int64_t i = 0; i < count; i++) {
@@ -145,7 +145,7 @@ void tile(const Turns& job, const Rests& rests, int64_t begin, int64_t end, int6
 }
 
 template <bool interleaved, bool several>
-void fill(const Turns& job) {
+void fill(const Job& job) {
     const bool shared = job.frequency_batch == 0 && job.frequency_token == 0;
     const Rests rests(job, shared && job.batch * job.tokens > 2 * STRIDE);
     parallel(job.batch * job.tokens, 16384 / (job.pairs + 1) + 1, job.threads, [&](int64_t begin, int64_t end) {
@@ -159,7 +159,7 @@ void fill(const Turns& job) {
 
 }  // namespace
 
-KERNEL(cos_sin)(const Turns* job) {
+KERNEL(cos_sin)(const Job* job) {
     if (job->interleaved) return fill<true, false>(*job);
     job->axis_of_pair ? fill<false, true>(*job) : fill<false, false>(*job);
 }

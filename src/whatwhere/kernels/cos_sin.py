@@ -1,7 +1,7 @@
 """Cosine and sine of positions times frequencies, in one pass: angles in float64, results rounded to float32 once.
 
-The PyTorch implementation is `cos_sin` of `angles`, in where/frequencies.py. Both are as exact as float32 can
-be; where float64 angles leave it open which float32 number is next, they may take different ones.
+The PyTorch implementation is `cos_sin` of `angles`, in where/frequencies.py. Both are as exact as
+float32 can be; where a float64 angle is about halfway between two float32 results, they may round differently.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from whatwhere.kernels import backend
 _STREAM = 16 << 20
 """Bytes from which a table is written past the caches."""
 _JOB = Struct("5Pd12q").pack
-"""The kernel's argument: one string of bytes is handed over faster than 18 numbers."""
+"""The kernel's argument: ctypes passes one string of bytes faster than 18 numbers."""
 
 
 def _kernel(index: Tensor, frequencies: Tensor) -> Callable[[bytes], None] | None:
@@ -34,10 +34,10 @@ def tables(
     """Return magnitude times cosine and sine of each pair's angle, for all heads; None if the kernel cannot be used.
 
     Args:
-        index: positions; of one axis, unless axis_of_pair says which axis each pair turns by.
+        index: positions; of one axis, unless axis_of_pair has the axis of each pair.
         frequencies: of each pair, or of each token and pair.
         magnitude: a factor of both.
-        axis_of_pair: of several axes, the one of each pair.
+        axis_of_pair: of several axes, the one by whose position each pair is rotated.
     """
     if (kernel := _kernel(index, frequencies)) is None:
         return None
@@ -56,9 +56,15 @@ def tables(
 def sinusoid(
     index: Integer[Tensor, "*batch tokens"], frequencies: Float64[Tensor, " pairs"], interleaved: bool
 ) -> Float32[Tensor, "*batch tokens dim"] | None:
-    """Return the sinusoidal vector of each position, sines and cosines side by side or all sines first.
+    """Return the sinusoidal vector of each position.
 
-    None if the kernel cannot be used.
+    Args:
+        index: positions.
+        frequencies: of each pair, in radians per position.
+        interleaved: sine and cosine of a pair side by side; else all sines first.
+
+    Returns:
+        The vectors; None if the kernel cannot be used.
     """
     if (kernel := _kernel(index, frequencies)) is None:
         return None
@@ -80,7 +86,7 @@ def _fill(
     axis_of_pair: Tensor | None = None,
     interleaved: bool = False,
 ) -> None:
-    """Fill tables whose rows have so many numbers."""
+    """Fill tables whose rows are `row` numbers apart."""
     _, rows, tokens = index.shape
     pairs, steps = frequencies.shape[-1], frequencies.stride()
     if steps[-1] != 1:
@@ -98,7 +104,7 @@ def _fill(
         sin.data_ptr(),
         magnitude,
         interleaved,
-        # Whole lines of the caches, in each of which 16 numbers stand.
+        # Whole cache lines, of 16 numbers each.
         large and pairs % 16 == 0 and not (cos.data_ptr() | sin.data_ptr()) % 64,
         rows,
         tokens,

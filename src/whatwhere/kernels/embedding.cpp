@@ -1,20 +1,20 @@
 // Rows of the token table, scaled, plus the rows of their positions, in one pass over the memory.
 //
-// The PyTorch implementation is `_in_pytorch` in embedding.py. Products and sums are rounded as there, so the results are equal to the
-// bit.
+// The PyTorch implementation is `_in_pytorch` in embedding.py. Products and sums are rounded as there, so the results
+// are equal to the bit.
 #include "native.h"
 
 namespace {
 
-constexpr int64_t AHEAD = 4096;  // bytes of rows that are asked for before they are read
-constexpr int64_t CHUNK = 512;   // bytes that are put together before they are streamed
+constexpr int64_t AHEAD = 4096;  // bytes of rows that are prefetched
+constexpr int64_t CHUNK = 512;   // bytes that are assembled before they are streamed
 
 struct Embedding {
     char* out;                                          // (batch, tokens, dim), contiguous
     const char* weight;
     const void* ids;
     const char* added;                                  // null where nothing is
-    const int64_t* index;                               // of its rows; null where these stand as the tokens do
+    const int64_t* index;                               // positions; null where the rows are those of the tokens
     float scale;
     int64_t batch, tokens, dim, vocab, weight_row;      // strides are in elements
     int64_t wide_ids, ids_batch, ids_token;
@@ -22,7 +22,7 @@ struct Embedding {
     int64_t positions, offset, index_batch, index_token;  // 0 <= index < positions
 };
 
-// Two bfloat16 lie in one word of 32 bits: shifts and masks take them apart, where lanes would have to be moved.
+// Two bfloat16 are one word of 32 bits: shifts and masks split them, where lanes would have to be shuffled.
 struct Two { float first, second; };
 inline Two two(const float* x) { return {x[0], x[1]}; }
 inline Two two(const bfloat16* x) {
@@ -107,8 +107,8 @@ inline void sum_row(T* out, const T* e, const P* p, const T* next, float scale, 
     }
 }
 
-// A walk through all places. Where all sequences stand alike it takes the batch first: the row of a position is then
-// read once, and not once for each sequence.
+// A walk through all slots. Where all sequences have the same positions it goes along the batch first: the row of a
+// position is then read once, and not once for each sequence.
 struct Walk {
     int64_t b, t;
     Walk(const Embedding& x, int64_t n, bool alike)
@@ -133,9 +133,9 @@ inline int64_t position(const Embedding& x, const Walk& at) {
     return p >= 0 && p < x.positions ? (p + x.offset) * x.added_row : -1;
 }
 
-// Whether all places from begin to end had their rows; where one has not, nothing is read.
+// Return whether all slots from begin to end have their rows; a missing one is not read.
 template <class T, class P, bool scaled, bool summed>
-bool sum_places(const Embedding& x, int64_t begin, int64_t end, bool alike, bool stream) {
+bool sum_slots(const Embedding& x, int64_t begin, int64_t end, bool alike, bool stream) {
     const T* weight = reinterpret_cast<const T*>(x.weight);
     const P* added = reinterpret_cast<const P*>(summed ? x.added : x.weight);
     const int64_t ahead = 1 + AHEAD / (x.dim * int64_t(sizeof(T)));
@@ -161,7 +161,7 @@ void sum_all(const Embedding& x, int64_t* outside, bool stream, int64_t threads)
     const bool alike = summed && x.added_batch == 0 && x.index_batch == 0;
     const int64_t grain = 1 + (1 << 16) / (x.dim * int64_t(sizeof(T)));
     parallel(x.batch * x.tokens, grain, threads, [&](int64_t begin, int64_t end) {
-        if (!sum_places<T, P, scaled, summed>(x, begin, end, alike, stream))
+        if (!sum_slots<T, P, scaled, summed>(x, begin, end, alike, stream))
             __atomic_store_n(outside, 1, __ATOMIC_RELAXED);
     });
 }

@@ -5,8 +5,8 @@
 The PyTorch implementation, `scaled` and `summed` of what `F.embedding` returns, writes and reads all vectors once more
 for each operation. The kernel reads each row once, prefetches the next ones, and writes a large result past the caches.
 
-What is traced on the CPU takes the kernel too, as an operator: PyTorch's compiler makes one pass of its operations,
-but prefetches no row, and takes about twice as long. What is exported takes these operations, which run without
+A trace for the CPU takes the kernel too, as an operator: PyTorch's compiler fuses its own operations into one pass, but
+prefetches no row, and takes about twice as long. An exported program takes PyTorch's operations, which run without
 whatwhere.
 """
 
@@ -25,22 +25,22 @@ from whatwhere.kernels.group_by_row import group, sum_by_row
 _TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _INDICES = (torch.int64, torch.int32)
 _STREAM = 8 << 20
-"""Bytes from which vectors are written past the caches: fewer may still be there when the next layer reads them."""
+"""Bytes from which vectors are written past the caches: fewer may still be cached when the next layer reads them."""
 _WORTH = 1 << 18
-"""Bytes from which the kernel gains more than it costs to call where a gradient is asked for."""
+"""Bytes from which the kernel gains more than its call costs where a gradient is needed."""
 
 
 class Rows(NamedTuple):
-    """Describe what is added to the vectors of tokens: a table, as it is or read where positions say.
+    """What is added to the token vectors: a vector for each token, or the rows of a table at their positions.
 
     Args:
-        table: (1 or batch, tokens, dim) as it is; (rows, dim) with places.
-        places: (1 or batch, tokens); place p has row p + offset.
-        offset: rows that no place reads.
+        table: (1 or batch, tokens, dim) without positions, (rows, dim) with them.
+        positions: (1 or batch, tokens); position p has row p + offset. None adds the table as it is.
+        offset: rows before that of position 0.
     """
 
     table: Tensor
-    places: Tensor | None = None
+    positions: Tensor | None = None
     offset: int = 0
 
 
@@ -51,41 +51,46 @@ def embed(
     padding_idx: int | None = None,
     rows: Rows | None = None,
 ) -> Float[Tensor, "*shape dim"] | None:
-    """Look tokens up, scale their rows and add those of their positions, if a kernel serves; else give None.
+    """Look up tokens, scale their rows and add those of their positions; return None where no kernel can.
 
-    None is given too where an id or a position has no row: the plain way says which.
+    It also returns None where an id or a position has no row: PyTorch's operations then raise the error that names it.
 
     Args:
         weight: E.
-        ids: of rows of E; (batch, tokens) where something is added.
-        scale: s; the product is rounded to the type of E before anything is added.
+        ids: rows of E; (batch, tokens) where something is added.
+        scale: s; the product is rounded to the dtype of E before anything is added.
         padding_idx: a row that gets no gradient.
         rows: P.
+
+    Returns:
+        The vectors, in the dtype of E; None where PyTorch's operations must be used.
     """
-    if torch._C._are_functorch_transforms_active():  # whose tensors, when traced, do not look like what they are
+    if torch._C._are_functorch_transforms_active():  # traced tensors of a transform look like plain ones
         return None
     if torch.compiler.is_compiling():
         if not _as_operator(weight, ids, rows):
             return None
         traced: Tensor = _embed(weight, ids, scale, padding_idx, *(rows or (None, None, 0)))
         return traced
-    learns = torch.is_grad_enabled() and (weight.requires_grad or (rows is not None and rows.table.requires_grad))
-    if learns and ids.numel() * weight.shape[-1] * weight.element_size() < _WORTH:
+    needs_gradient = torch.is_grad_enabled() and (
+        weight.requires_grad or (rows is not None and rows.table.requires_grad)
+    )
+    if needs_gradient and ids.numel() * weight.shape[-1] * weight.element_size() < _WORTH:
         return None
     if (kernel := _kernel(weight, ids, rows)) is None:
         return None
     ids = ids if ids.dtype in _INDICES else ids.long()
-    if not learns:
-        return _computed(kernel, weight, ids, scale, rows)
+    if not needs_gradient:
+        return _run_kernel(kernel, weight, ids, scale, rows)
     try:
-        found: Tensor = _Embedding.apply(kernel, weight, ids, scale, padding_idx, *(rows or (None, None, 0)))  # type: ignore[no-untyped-call]
+        vectors: Tensor = _Embedding.apply(kernel, weight, ids, scale, padding_idx, *(rows or (None, None, 0)))  # type: ignore[no-untyped-call]
     except IndexError:
         return None
-    return found
+    return vectors
 
 
 def scaled(rows: Float[Tensor, "*shape dim"], scale: float | Tensor | None) -> Float[Tensor, "*shape dim"]:
-    """Multiply rows that nobody else holds, in place where they are plain.
+    """Multiply rows by a factor, in place where they are plain tensors: the caller must own them.
 
     Examples:
         >>> scaled(torch.ones(2), 3.0)
@@ -97,11 +102,12 @@ def scaled(rows: Float[Tensor, "*shape dim"], scale: float | Tensor | None) -> F
 
 
 def summed(x: Float[Tensor, "..."], p: Float[Tensor, "..."], own: bool = False) -> Float[Tensor, "..."]:
-    """Add positions to vectors, in the wider type of both, and give the type of the vectors.
+    """Add position vectors to token vectors, in the wider dtype of both, and cast to that of the token vectors.
 
     Args:
-        x, p: vectors, and what is added to them.
-        own: nobody else holds x, so that the sum may be written there.
+        x: token vectors.
+        p: position vectors.
+        own: the caller owns x, so the sum may be written to it.
 
     Examples:
         >>> summed(torch.ones(1, 2, dtype=torch.bfloat16), torch.ones(1, 2))
@@ -116,9 +122,15 @@ def summed(x: Float[Tensor, "..."], p: Float[Tensor, "..."], own: bool = False) 
 def gradient_of_rows(
     gradient: Float[Tensor, "*shape dim"], index: Integer[Tensor, "*shape"], rows: int, padding_idx: int | None
 ) -> Float[Tensor, "rows dim"]:
-    """Return each row of a table the sum of the gradients at its places, in float32 at least.
+    """Sum the gradients of each row of a table over the slots that looked it up, in float32 at least.
 
-    PyTorch's CPU kernel sums in the table's own type: 4,096 gradients of 1 make 256 in bfloat16.
+    PyTorch's CPU kernel sums in the table's own dtype: 4,096 gradients of 1 become 256 in bfloat16.
+
+    Args:
+        gradient: of each slot.
+        index: row of each slot.
+        rows: rows of the table.
+        padding_idx: a row whose gradient is zero.
 
     Examples:
         >>> gradient_of_rows(torch.ones(3, 1), torch.tensor([1, 1, 0]), 3, None).flatten()
@@ -126,8 +138,8 @@ def gradient_of_rows(
     """
     if gradient.dtype not in (torch.bfloat16, torch.float16) or gradient.device.type != "cpu":
         padding = -1 if padding_idx is None else padding_idx
-        found: Tensor = torch.ops.aten.embedding_dense_backward(gradient, index, rows, padding, False)
-        return found
+        dense: Tensor = torch.ops.aten.embedding_dense_backward(gradient, index, rows, padding, False)
+        return dense
     dim = gradient.shape[-1]
     if not torch.is_grad_enabled() and backend.on_cpu("sum_by_row", gradient, index) is not None:
         total = _sums_of_rows(gradient.reshape(-1, dim), index.reshape(-1).long(), rows)
@@ -140,24 +152,24 @@ def gradient_of_rows(
 
 
 def _sums_of_rows(gradient: Tensor, index: Tensor, rows: int) -> Tensor:
-    """Sum in float32 what is there, and not a whole table of it."""
-    places = group(index, rows)
-    assert places is not None  # the forward pass has found all rows
+    """Sum in float32, but only the rows that occur: no whole table of float32 is made."""
+    slots = group(index, rows)
+    assert slots is not None  # the forward pass has looked up all rows
     total = gradient.new_zeros(rows, gradient.shape[1])
-    total[places.rows] = sum_by_row(gradient, places)
+    total[slots.rows] = sum_by_row(gradient, slots)
     return total
 
 
 def _is_plain(x: Tensor) -> bool:
-    """Return whether x can be written to: nothing is traced or transformed, and no other tensor lies there."""
+    """Return whether x can be overwritten: no trace or transform, and no view of another tensor."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return False
     return type(x) is Tensor and not x._is_view()
 
 
 def _kernel(weight: Tensor, ids: Tensor, rows: Rows | None) -> Callable[..., Any] | None:
-    """Return the kernel that can look these up; else None."""
-    added = () if rows is None else (rows.table,) if rows.places is None else (rows.table, rows.places)
+    """Return the kernel that supports these tensors; None where there is none."""
+    added = () if rows is None else (rows.table,) if rows.positions is None else (rows.table, rows.positions)
     kernel = backend.on_cpu("embed", weight, ids, *added) or backend.on_gpu("embed", weight, ids, *added)
     fits = (
         weight.dtype in _TYPES
@@ -181,36 +193,36 @@ def _as_operator(weight: Tensor, ids: Tensor, rows: Rows | None) -> bool:
 def _fits(weight: Tensor, ids: Tensor, rows: Rows) -> bool:
     """Return whether the kernel can add these rows."""
     table, index, offset = rows
-    like = ids.dim() == 2 and table.dtype in (weight.dtype, torch.float32) and table.stride(-1) == 1
-    if not like or table.shape[-1] != weight.shape[1]:
+    addable = ids.dim() == 2 and table.dtype in (weight.dtype, torch.float32) and table.stride(-1) == 1
+    if not addable or table.shape[-1] != weight.shape[1]:
         return False
     if index is None:
-        return table.dim() == 3 and _stand(table.shape[:2], ids)
-    return table.dim() == 2 and index.dtype == torch.int64 and offset >= 0 and _stand(index.shape, ids)
+        return table.dim() == 3 and _same_tokens(table.shape[:2], ids)
+    return table.dim() == 2 and index.dtype == torch.int64 and offset >= 0 and _same_tokens(index.shape, ids)
 
 
-def _stand(shape: torch.Size, ids: Tensor) -> bool:
+def _same_tokens(shape: torch.Size, ids: Tensor) -> bool:
     return shape in ((1, ids.shape[1]), ids.shape)
 
 
-def _computed(
+def _run_kernel(
     kernel: Callable[..., Any], weight: Tensor, ids: Tensor, scale: float | None, rows: Rows | None
 ) -> Tensor | None:
-    """Run the kernel; None where an id or a position has no row. On a GPU that ends the program."""
+    """Run the kernel; return None where an id or a position has no row. On a GPU such an id stops the program."""
     if weight.is_cuda:
-        found: Tensor = kernel(weight, ids, scale, rows)
-        return found
+        vectors: Tensor = kernel(weight, ids, scale, rows)
+        return vectors
     dim = weight.shape[1]
     out = backend.in_huge_pages(weight.new_empty((*ids.shape, dim)))
     if out.numel() == 0:
         return out
-    places = ids if ids.dim() == 2 else ids.reshape(1, -1)
+    rows_of_ids = ids if ids.dim() == 2 else ids.reshape(1, -1)
     table, index, offset = rows or (None, None, 0)
     outside = c_int64(0)
     kernel(
         out.data_ptr(),
         weight.data_ptr(),
-        places.data_ptr(),
+        rows_of_ids.data_ptr(),
         None if table is None else table.data_ptr(),
         None if index is None else index.data_ptr(),
         byref(outside),
@@ -220,20 +232,20 @@ def _computed(
         table is None or table.dtype == weight.dtype,
         out.numel() * out.element_size() >= _STREAM,
         torch.get_num_threads(),
-        *places.shape,
+        *rows_of_ids.shape,
         *weight.shape[::-1],
         weight.stride(0),
-        places.dtype == torch.int64,
-        *places.stride(),
-        *_steps(table, index, offset),
+        rows_of_ids.dtype == torch.int64,
+        *rows_of_ids.stride(),
+        *_strides(table, index, offset),
     )
     return None if outside.value else out
 
 
-def _steps(table: Tensor | None, index: Tensor | None, offset: int) -> tuple[int, ...]:
-    """Return strides of what is added, rows that places have, the offset, and strides of the index; see embedding.cpp.
+def _strides(table: Tensor | None, index: Tensor | None, offset: int) -> tuple[int, ...]:
+    """Return strides of the table, number of positions, offset, and strides of the index; see embedding.cpp.
 
-    Where all sequences stand alike, the stride from one to the next is 0.
+    Where all sequences have the same positions, the stride from one to the next is 0.
     """
     if table is None:
         return 0, 0, 0, 0, 0, 0
@@ -243,7 +255,7 @@ def _steps(table: Tensor | None, index: Tensor | None, offset: int) -> tuple[int
     return 0, table.stride(0), table.shape[0] - offset, offset, sequence, index.stride(1)
 
 
-def _found(
+def _run_or_raise(
     kernel: Callable[..., Any],
     weight: Tensor,
     ids: Tensor,
@@ -253,14 +265,15 @@ def _found(
     index: Tensor | None,
     offset: int,
 ) -> Tensor:
-    found = _computed(kernel, weight, ids, scale, None if table is None else Rows(table, index, offset))
-    if found is None:
-        raise IndexError(f"an id lies outside of 0..{weight.shape[0] - 1}, or a position outside of its table")
-    return found
+    vectors = _run_kernel(kernel, weight, ids, scale, None if table is None else Rows(table, index, offset))
+    if vectors is None:
+        raise IndexError(f"an id is outside of 0..{weight.shape[0] - 1}, or a position outside of its table")
+    return vectors
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    weight, ids, ctx.scale, ctx.padding_idx, table, index, ctx.offset = inputs[-7:]  # a kernel may stand before them
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    # In eager mode the kernel is before these seven.
+    weight, ids, ctx.scale, ctx.padding_idx, table, index, ctx.offset = inputs[-7:]
     ctx.save_for_backward(ids, index)
     ctx.vocab_size, ctx.table = weight.shape[0], None if table is None else (table.shape, table.dtype)
 
@@ -278,15 +291,15 @@ def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         if index is None:
             to_table = wide.sum_to_size(shape).to(dtype)
         else:
-            of_places = wide.sum_to_size(*index.shape, shape[1]).to(dtype)
-            to_table = gradient_of_rows(of_places, index + ctx.offset, shape[0], None)
+            of_slots = wide.sum_to_size(*index.shape, shape[1]).to(dtype)
+            to_table = gradient_of_rows(of_slots, index + ctx.offset, shape[0], None)
     return to_weight, None, None, None, to_table, None, None
 
 
 class _Embedding(torch.autograd.Function):
-    """The pass with its gradients in eager mode; an operator would cost more to call."""
+    """The lookup with its gradients in eager mode, where an operator would cost more to call."""
 
-    forward, setup_context = staticmethod(_found), staticmethod(_keep)
+    forward, setup_context = staticmethod(_run_or_raise), staticmethod(_setup_context)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -303,10 +316,10 @@ def _embed(
     index: Tensor | None,
     offset: int,
 ) -> Tensor:
-    """Look up, scale and sum; what has no row is an IndexError."""
+    """Look up, scale and sum; an id or a position without a row is an IndexError."""
     rows = None if table is None else Rows(table, index, offset)
     if ids.dtype in _INDICES and (kernel := _kernel(weight, ids, rows)) is not None:
-        return _found(kernel, weight, ids, scale, padding_idx, table, index, offset)
+        return _run_or_raise(kernel, weight, ids, scale, padding_idx, table, index, offset)
     return _in_pytorch(weight, ids, scale, rows)
 
 
@@ -323,4 +336,4 @@ def _(weight: Tensor, ids: Tensor, *_: Any) -> Tensor:
     return weight.new_empty((*ids.shape, weight.shape[1]))
 
 
-_embed.register_autograd(_gradients, setup_context=_keep)
+_embed.register_autograd(_gradients, setup_context=_setup_context)

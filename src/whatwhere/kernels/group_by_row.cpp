@@ -1,6 +1,7 @@
 // Groups the token slots of a batch by embedding row, and sums their gradients by row (segment sum).
 //
-// The PyTorch implementations are in group_by_row.py; sums are taken in the order of the slots, as there, so they are equal to the bit.
+// The PyTorch implementations are in group_by_row.py; sums are in the order of the slots, as there, so they are equal to
+// the bit.
 #include "group_by_row.h"
 
 namespace {
@@ -10,19 +11,19 @@ constexpr int SUM = 512;  // features that are summed at once
 template <class W>
 void sum_rows(const W* gradient, const int64_t* starts, const int64_t* order, W* out, int64_t rows, int64_t dim,
               int64_t threads) {
-    const int64_t places = starts[rows];
-    parallel(places, pieces(dim), threads, [&](int64_t begin, int64_t end) {
+    const int64_t slots = starts[rows];
+    parallel(slots, pieces(dim), threads, [&](int64_t begin, int64_t end) {
         const int64_t until = row_from(starts, rows, end);
         for (int64_t n = row_from(starts, rows, begin); n < until; n++)
             for (int64_t at = 0; at < dim; at += SUM) {
                 const int64_t count = dim - at < SUM ? dim - at : SUM;
                 W* to = out + n * dim + at;
                 float sum[SUM];
-                for (int64_t place = starts[n]; place < starts[n + 1]; place++) {
-                    const W* g = gradient + order[place] * dim + at;
-                    const W* next = gradient + order[place + 1 < places ? place + 1 : place] * dim + at;
+                for (int64_t slot = starts[n]; slot < starts[n + 1]; slot++) {
+                    const W* g = gradient + order[slot] * dim + at;
+                    const W* next = gradient + order[slot + 1 < slots ? slot + 1 : slot] * dim + at;
                     for (int64_t i = 0; i < count; i += 64 / int64_t(sizeof(W))) __builtin_prefetch(next + i);
-                    if (place == starts[n])
+                    if (slot == starts[n])
                         for (int64_t i = 0; i < count; i++) sum[i] = wide(g[i]);
                     else
                         for (int64_t i = 0; i < count; i++) sum[i] += wide(g[i]);
@@ -34,7 +35,7 @@ void sum_rows(const W* gradient, const int64_t* starts, const int64_t* order, W*
 
 }  // namespace
 
-// Sort ids and group their places: rows, ascending and each once; the places of row n are order[starts[n] .. starts[n + 1]].
+// Sort ids and group their slots: rows, ascending and each once; the slots of row n are order[starts[n] .. starts[n + 1]].
 // `spare` has the length of `order`; `found` becomes the number of rows, or -1 where an id is outside the table.
 KERNEL(group_by_row)(const int64_t* ids, int64_t count, int64_t vocab_size, int64_t* rows, int64_t* starts, int64_t* order,
                      int64_t* spare, int64_t* found) {
@@ -75,7 +76,7 @@ KERNEL(group_by_row)(const int64_t* ids, int64_t count, int64_t vocab_size, int6
     *found = row;
 }
 
-// Sum the gradients of the places of each row, in float32.
+// Sum the gradients of the slots of each row, in float32.
 KERNEL(sum_by_row)(const char* gradient, const int64_t* starts, const int64_t* order, char* out, int64_t rows, int64_t dim,
                    int type, int64_t threads) {
 #define ROWS(W) \

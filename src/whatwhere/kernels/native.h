@@ -18,7 +18,7 @@
 #define KERNEL(name) extern "C" __attribute__((visibility("default"))) WHATWHERE_RESULT WHATWHERE_JOIN(name, WHATWHERE_LEVEL)
 #define WHATWHERE_RESULT void
 
-// In front of a loop whose turns do not touch each other's memory, even where a target is also a source.
+// Before a loop whose iterations are independent, even where a target is also a source.
 #if defined(__clang__)
 #define WHATWHERE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -32,7 +32,7 @@ extern "C" void whatwhere_parallel(void (*body)(void*, int64_t, int64_t), void* 
 
 namespace {
 
-// The same for a callable that is not named: parallel(count, grain, threads, [&](int64_t begin, int64_t end) {...}).
+// The same for a lambda: parallel(count, grain, threads, [&](int64_t begin, int64_t end) {...}).
 template <class Body>
 inline void parallel(int64_t count, int64_t grain, int64_t threads, const Body& body) {
     whatwhere_parallel(
@@ -49,13 +49,13 @@ inline uint32_t float_to_bits(float x) { uint32_t bits; std::memcpy(&bits, &x, 4
 inline float wide(float x) { return x; }
 inline double wide(double x) { return x; }
 inline float wide(bfloat16 x) { return bits_to_float(uint32_t(x.bits) << 16); }
-// Without branches, so that loops over it become vector code: the exponent is moved by a product, and infinities and
-// NaN, whose exponent is all ones, are put back.
+// Without branches, so that loops over it become vector code: the exponent is shifted by a product, and infinities and
+// NaN, whose exponent is all ones, are restored.
 inline float wide(float16 x) {
     uint32_t magnitude = uint32_t(x.bits & 0x7fff) << 13, sign = uint32_t(x.bits & 0x8000) << 16;
-    uint32_t moved = float_to_bits(bits_to_float(magnitude) * 5.192296858534828e+33f);  // 2 ** 112
+    uint32_t shifted = float_to_bits(bits_to_float(magnitude) * 5.192296858534828e+33f);  // 2 ** 112
     uint32_t special = magnitude | 0x7f800000;
-    return bits_to_float(sign | (magnitude >= 0x0f800000 ? special : moved));
+    return bits_to_float(sign | (magnitude >= 0x0f800000 ? special : shifted));
 }
 
 // To the nearest, ties to even, as PyTorch rounds.
@@ -63,7 +63,7 @@ template <class To> inline To narrow(float x);
 template <class To> inline To narrow(double x);
 template <> inline float narrow<float>(float x) { return x; }
 template <> inline double narrow<double>(double x) { return x; }
-// The bits of a float, rounded so that its upper sixteen are those of the bfloat16; the lower ones say nothing.
+// The bits of a float, rounded so that its upper sixteen are those of the bfloat16; the lower ones are meaningless.
 inline uint32_t rounded_upper(float x) {
     uint32_t bits = float_to_bits(x), rounded = bits + 0x7fff + ((bits >> 16) & 1);
     return x != x ? 0x7fc00000 : rounded;
@@ -104,7 +104,7 @@ inline void narrow_down(const float* from, float16* to, int64_t count) {
     for (; i < count; i++) to[i] = narrow<float16>(from[i]);
 }
 
-// Stores that go past the caches: a plain store reads the line first, which makes a copy three transfers in place of two.
+// Stores past the caches: a plain store reads the line first, so that a copy takes three transfers instead of two.
 // The address must be aligned to 64 bytes; call `streamed` when a piece of work is done with them.
 inline void streamed() {
 #if defined(__SSE2__)

@@ -1,14 +1,14 @@
-// Pairs of features turned by their angles, (a, b) -> (a cos - b sin, a sin + b cos), in one pass over the memory.
+// Pairs of features rotated by their angles, (a, b) -> (a cos - b sin, a sin + b cos), in one pass over the memory.
 //
-// The PyTorch implementation is `turned` in rotary.py. Products and sums are rounded as there, in float32 at least, so the results
-// are equal to the bit.
+// The PyTorch implementation is `rotate_in_pytorch` in rotary.py. Products and sums are rounded as there, in float32 at
+// least, so the results are equal to the bit.
 #include "native.h"
 
 namespace {
 
-constexpr int64_t ROW = 4096;        // bytes of the row that is put together before it is streamed
+constexpr int64_t ROW = 4096;        // bytes of the row that is assembled before it is streamed
 constexpr int64_t TABLES = 1 << 16;  // bytes of cosines and sines that stay in the cache from head to head
-constexpr int64_t PIECE = 1 << 15;   // bytes that are worth a thread's turn
+constexpr int64_t PIECE = 1 << 15;   // bytes of one piece of a thread
 constexpr int64_t TILE = 256;        // pairs of float16 at a time
 
 struct Rotation {  // as rotary.py packs it
@@ -16,35 +16,35 @@ struct Rotation {  // as rotary.py packs it
     char* y;
     const float *cos, *sin;
     int64_t type, interleaved, back, stream;
-    int64_t batch, heads, tokens, pairs, rest;  // rest: features behind the pairs, which do not turn
+    int64_t batch, heads, tokens, pairs, rest;  // rest: features after the pairs, which are copied
     int64_t x_batch, x_head, x_token;           // strides, in elements
     int64_t y_batch, y_head, y_token;
     int64_t table_batch, table_head, table_token;
     int64_t threads;
 };
 
-template <bool back> inline float turning(float sin) { return back ? -sin : sin; }
+template <bool back> inline float signed_sine(float sin) { return back ? -sin : sin; }
 
 // Pairs first .. pairs of a row. A pair is (2i, 2i + 1) where interleaved, else (i, i + other). `x` may be `y`.
 template <bool interleaved, bool back, class T>
-inline void turn_each(const T* x, T* y, const float* cos, const float* sin, int64_t first, int64_t pairs,
+inline void rotate_each(const T* x, T* y, const float* cos, const float* sin, int64_t first, int64_t pairs,
                       int64_t other) {
     const int64_t step = interleaved ? 2 : 1;
     WHATWHERE_INDEPENDENT
     for (int64_t i = first; i < pairs; i++) {
         auto a = wide(x[step * i]), b = wide(x[step * i + other]);
-        float c = cos[i], s = turning<back>(sin[i]);
+        float c = cos[i], s = signed_sine<back>(sin[i]);
         y[step * i] = narrow<T>(a * c - b * s);
         y[step * i + other] = narrow<T>(a * s + b * c);
     }
 }
 
 template <bool interleaved, bool back, class T>
-inline void turn(const T* x, T* y, const float* cos, const float* sin, int64_t pairs) {
-    turn_each<interleaved, back>(x, y, cos, sin, 0, pairs, interleaved ? 1 : pairs);
+inline void rotate_pairs(const T* x, T* y, const float* cos, const float* sin, int64_t pairs) {
+    rotate_each<interleaved, back>(x, y, cos, sin, 0, pairs, interleaved ? 1 : pairs);
 }
 
-// Two bfloat16 lie in one word of 32 bits: a shift and a mask take them apart, where lanes would have to be moved.
+// Two bfloat16 are one word of 32 bits: a shift and a mask split them, where lanes would have to be shuffled.
 inline uint32_t word(const bfloat16* x) {
     uint32_t both;
     std::memcpy(&both, x, 4);
@@ -58,12 +58,12 @@ inline void put(bfloat16* y, float low, float up) {
 }
 
 template <bool interleaved, bool back>
-inline void turn(const bfloat16* x, bfloat16* y, const float* cos, const float* sin, int64_t pairs) {
+inline void rotate_pairs(const bfloat16* x, bfloat16* y, const float* cos, const float* sin, int64_t pairs) {
     if (interleaved) {
         WHATWHERE_INDEPENDENT
         for (int64_t i = 0; i < pairs; i++) {
             uint32_t pair = word(x + 2 * i);
-            float a = lower(pair), b = upper(pair), c = cos[i], s = turning<back>(sin[i]);
+            float a = lower(pair), b = upper(pair), c = cos[i], s = signed_sine<back>(sin[i]);
             put(y + 2 * i, a * c - b * s, a * s + b * c);
         }
         return;
@@ -73,52 +73,52 @@ inline void turn(const bfloat16* x, bfloat16* y, const float* cos, const float* 
         uint32_t firsts = word(x + 2 * i), seconds = word(x + pairs + 2 * i);
         float a0 = lower(firsts), a1 = upper(firsts), b0 = lower(seconds), b1 = upper(seconds);
         float c0 = cos[2 * i], c1 = cos[2 * i + 1];
-        float s0 = turning<back>(sin[2 * i]), s1 = turning<back>(sin[2 * i + 1]);
+        float s0 = signed_sine<back>(sin[2 * i]), s1 = signed_sine<back>(sin[2 * i + 1]);
         put(y + 2 * i, a0 * c0 - b0 * s0, a1 * c1 - b1 * s1);
         put(y + pairs + 2 * i, a0 * s0 + b0 * c0, a1 * s1 + b1 * c1);
     }
-    turn_each<interleaved, back>(x, y, cos, sin, pairs / 2 * 2, pairs, pairs);
+    rotate_each<interleaved, back>(x, y, cos, sin, pairs / 2 * 2, pairs, pairs);
 }
 
 // float16 is made wide by the processor's own instructions, for a tile.
 template <bool interleaved, bool back>
-inline void turn(const float16* x, float16* y, const float* cos, const float* sin, int64_t pairs) {
+inline void rotate_pairs(const float16* x, float16* y, const float* cos, const float* sin, int64_t pairs) {
     float tile[2 * TILE];
     for (int64_t i = 0; i < pairs; i += TILE) {
         const int64_t n = pairs - i < TILE ? pairs - i : TILE;
         const int64_t first = interleaved ? 2 * i : i, second = interleaved ? 2 * i + n : i + pairs;
         widen(x + first, tile, n);
         widen(x + second, tile + n, n);
-        turn<interleaved, back>(tile, tile, cos + i, sin + i, n);
+        rotate_pairs<interleaved, back>(tile, tile, cos + i, sin + i, n);
         narrow_down(tile, y + first, n);
         narrow_down(tile + n, y + second, n);
     }
 }
 
 template <bool interleaved, bool back, bool stream, class T>
-inline void turn_row(const Rotation& r, const T* x, T* y, const float* cos, const float* sin) {
+inline void rotate_row(const Rotation& r, const T* x, T* y, const float* cos, const float* sin) {
     if (!stream) {
-        turn<interleaved, back>(x, y, cos, sin, r.pairs);
+        rotate_pairs<interleaved, back>(x, y, cos, sin, r.pairs);
         if (x != y) std::memcpy(y + 2 * r.pairs, x + 2 * r.pairs, size_t(r.rest) * sizeof(T));
         return;
     }
     alignas(64) T row[ROW / sizeof(T)];
-    turn<interleaved, back>(x, row, cos, sin, r.pairs);
+    rotate_pairs<interleaved, back>(x, row, cos, sin, r.pairs);
     std::memcpy(row + 2 * r.pairs, x + 2 * r.pairs, size_t(r.rest) * sizeof(T));
     const int64_t bytes = (2 * r.pairs + r.rest) * int64_t(sizeof(T));
     for (int64_t n = 0; n < bytes; n += 64)
         stream_line(reinterpret_cast<char*>(y) + n, reinterpret_cast<const char*>(row) + n);
 }
 
-// Tokens first .. last of one sequence, all heads, in the order in which they lie.
+// Tokens first .. last of one sequence, all heads, in memory order.
 template <bool interleaved, bool back, bool stream, class T>
-void turn_block(const Rotation& r, int64_t b, int64_t first, int64_t last) {
+void rotate_block(const Rotation& r, int64_t b, int64_t first, int64_t last) {
     const T* x = reinterpret_cast<const T*>(r.x) + b * r.x_batch;
     T* y = reinterpret_cast<T*>(r.y) + b * r.y_batch;
     const float *cos = r.cos + b * r.table_batch, *sin = r.sin + b * r.table_batch;
     const auto one = [&](int64_t h, int64_t t) {
         const int64_t row = h * r.table_head + t * r.table_token;
-        turn_row<interleaved, back, stream>(r, x + h * r.x_head + t * r.x_token, y + h * r.y_head + t * r.y_token,
+        rotate_row<interleaved, back, stream>(r, x + h * r.x_head + t * r.x_token, y + h * r.y_head + t * r.y_token,
                                             cos + row, sin + row);
     };
     if (r.x_head < r.x_token) {
@@ -132,7 +132,7 @@ void turn_block(const Rotation& r, int64_t b, int64_t first, int64_t last) {
 }
 
 template <bool interleaved, bool back, bool stream, class T>
-void turn_all(const Rotation& r) {
+void rotate_all(const Rotation& r) {
     const int64_t bytes = r.heads * (2 * r.pairs + r.rest) * int64_t(sizeof(T));  // of one token
     const int64_t enough = r.batch * r.tokens / (4 * r.threads) + 1;              // tokens, that all threads have work
     int64_t block = TABLES / (8 * r.pairs + 1) + 1;
@@ -143,31 +143,31 @@ void turn_all(const Rotation& r) {
     parallel(r.batch * blocks, 1, threads, [&](int64_t begin, int64_t end) {
         for (int64_t n = begin; n < end; n++) {
             const int64_t first = n % blocks * block, last = first + block < r.tokens ? first + block : r.tokens;
-            turn_block<interleaved, back, stream, T>(r, n / blocks, first, last);
+            rotate_block<interleaved, back, stream, T>(r, n / blocks, first, last);
         }
     });
 }
 
 template <bool interleaved, bool back, class T>
-void turn_directed(const Rotation& r) {
-    r.stream ? turn_all<interleaved, back, true, T>(r) : turn_all<interleaved, back, false, T>(r);
+void rotate_directed(const Rotation& r) {
+    r.stream ? rotate_all<interleaved, back, true, T>(r) : rotate_all<interleaved, back, false, T>(r);
 }
 
 template <class T>
-void turn_typed(const Rotation& r) {
+void rotate_typed(const Rotation& r) {
     if (r.interleaved)
-        r.back ? turn_directed<true, true, T>(r) : turn_directed<true, false, T>(r);
+        r.back ? rotate_directed<true, true, T>(r) : rotate_directed<true, false, T>(r);
     else
-        r.back ? turn_directed<false, true, T>(r) : turn_directed<false, false, T>(r);
+        r.back ? rotate_directed<false, true, T>(r) : rotate_directed<false, false, T>(r);
 }
 
 }  // namespace
 
 KERNEL(rotate)(const Rotation* r) {
     switch (r->type) {
-        case 0: return turn_typed<float>(*r);
-        case 1: return turn_typed<bfloat16>(*r);
-        case 2: return turn_typed<float16>(*r);
-        case 3: return turn_typed<double>(*r);
+        case 0: return rotate_typed<float>(*r);
+        case 1: return rotate_typed<bfloat16>(*r);
+        case 2: return rotate_typed<float16>(*r);
+        case 3: return rotate_typed<double>(*r);
     }
 }

@@ -25,15 +25,15 @@ from whatwhere.errors import SettingError
 from whatwhere.kernels import backend
 
 Kernel = Callable[..., Any]
-"""Of the CPU or of a GPU, as `kernel_for` returns it."""
+"""A kernel for the CPU or a GPU, as `kernel_for` returns it."""
 
 _TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.float64: 3}
 _STREAM = 16 << 20
 """Bytes from which a result is written past the caches: measured, with a reader behind it."""
 _ROW = 4096
-"""Bytes of the longest row that is written so."""
+"""Bytes of the longest row that is written past the caches."""
 _JOB = Struct("4P19q").pack
-"""The kernel's argument: one string of bytes is handed over faster than 23 numbers."""
+"""The kernel's argument: ctypes passes one string of bytes faster than 23 numbers."""
 
 
 def rotate(
@@ -43,23 +43,23 @@ def rotate(
     interleaved: bool,
     back: bool = False,
 ) -> Float[Tensor, "batch heads tokens features"]:
-    """Turn as many of the first features as there are angles for, in float32 at least, and copy the rest.
+    """Rotate the first pairs of features by their angles, in float32 at least, and copy features without an angle.
 
     Args:
-        x: of any strides, which the result has too.
+        x: queries or keys, of any strides, which the result has too.
         cos, sin: of each pair's angle, perhaps with a common factor.
         interleaved: pairs are (2i, 2i+1); else (i, i + pairs).
-        back: turn the other way.
+        back: rotate by the opposite angles.
 
     Examples:
         >>> rotate(torch.ones(1, 1, 1, 3), torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1), interleaved=False)
         tensor([[[[-1.,  1.,  1.]]]])
     """
-    learning = torch.is_grad_enabled()
-    if learning and (cos.requires_grad or sin.requires_grad):
+    needs_gradient = torch.is_grad_enabled()
+    if needs_gradient and (cos.requires_grad or sin.requires_grad):
         return rotate_in_pytorch(x, cos, sin, interleaved, back)
     if (kernel := kernel_for(cos, sin, x)) is not None:
-        if not (learning and x.requires_grad):
+        if not (needs_gradient and x.requires_grad):
             return run_kernel(kernel, (x,), cos, sin, interleaved, back)[0]
         y: Tensor = _Rotation.apply(kernel, x, cos, sin, interleaved, back)  # type: ignore[no-untyped-call]
         return y
@@ -76,17 +76,21 @@ def rotate_both(
     sin: Float[Tensor, "#batch #heads tokens pairs"],
     interleaved: bool,
 ) -> tuple[Float[Tensor, "batch heads tokens features"], Float[Tensor, "batch key_heads tokens features"]]:
-    """Turn two tensors by the same tables, of which everything is asked once: it tells while decoding.
+    """Rotate two tensors by the same tables, which are checked once: this saves time in a decoding step.
+
+    Args:
+        q, k: queries and keys.
+        cos, sin, interleaved: as for `rotate`.
 
     Examples:
         >>> one, table = torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 1)
         >>> rotate_both(one, 2 * one, table, 0 * table, interleaved=False)
         (tensor([[[[1., 1.]]]]), tensor([[[[2., 2.]]]]))
     """
-    learning = torch.is_grad_enabled() and (
+    needs_gradient = torch.is_grad_enabled() and (
         q.requires_grad or k.requires_grad or cos.requires_grad or sin.requires_grad
     )
-    if not learning and (kernel := kernel_for(cos, sin, q, k)) is not None:
+    if not needs_gradient and (kernel := kernel_for(cos, sin, q, k)) is not None:
         rotated_q, rotated_k = run_kernel(kernel, (q, k), cos, sin, interleaved)
         return rotated_q, rotated_k
     return rotate(q, cos, sin, interleaved), rotate(k, cos, sin, interleaved)
@@ -98,11 +102,14 @@ def rotate_(
     sin: Float[Tensor, "#batch #heads tokens pairs"],
     interleaved: bool,
 ) -> Float[Tensor, "batch heads tokens features"]:
-    """Turn x where it lies, and give it back.
+    """Rotate x in place, and return it.
 
     Args:
-        x, cos, sin, interleaved: as for rotate; x is no leaf that requires a gradient, and no two of its numbers lie in
-            one place.
+        x, cos, sin, interleaved: as for `rotate`; x is no leaf that requires a gradient, and its elements do not
+            overlap in memory.
+
+    Raises:
+        SettingError: x is such a leaf, or its elements overlap.
 
     Examples:
         >>> x = torch.ones(1, 1, 1, 3)
@@ -113,15 +120,15 @@ def rotate_(
     enabled = torch.is_grad_enabled()
     if enabled and (cos.requires_grad or sin.requires_grad):
         return x.copy_(rotate(x, cos, sin, interleaved))
-    learning = enabled and x.requires_grad
+    needs_gradient = enabled and x.requires_grad
     if (kernel := kernel_for(cos, sin, x)) is not None:
-        if learning:
+        if needs_gradient:
             y: Tensor = _RotationInPlace.apply(kernel, x, cos, sin, interleaved)  # type: ignore[no-untyped-call]
             return y
         run_in_place(kernel, x, cos, sin, interleaved)
         torch.autograd.graph.increment_version(x)
         return x
-    if backend.as_operator(x) and not learning:
+    if backend.as_operator(x) and not needs_gradient:
         rotate_op_(x, cos, sin, interleaved)
         return x
     return x.copy_(rotate(x, cos, sin, interleaved))
@@ -131,34 +138,37 @@ def _require_overwritable(x: Tensor) -> None:
     if _overlaps_itself(x):
         raise SettingError(
             f"in_place=True would rotate numbers more than once: a tensor of shape {tuple(x.shape)} and strides "
-            f"{x.stride()} has several in one place.\nPass x.contiguous(), or in_place=False."
+            f"{x.stride()} has elements that overlap in memory.\nPass x.contiguous(), or in_place=False."
         )
-    learning = torch.is_grad_enabled() and x.requires_grad and not torch.compiler.is_compiling()
-    if learning and (x if x._base is None else x._base).is_leaf:
+    needs_gradient = torch.is_grad_enabled() and x.requires_grad and not torch.compiler.is_compiling()
+    if needs_gradient and (x if x._base is None else x._base).is_leaf:
         raise SettingError(
-            "in_place=True would overwrite a leaf that requires a gradient, so there would be nothing to derive by.\n"
+            "in_place=True would overwrite a leaf that requires a gradient, so its gradient could not be computed.\n"
             "Pass in_place=False; or call it under torch.no_grad(), where no gradient is needed."
         )
 
 
 def _overlaps_itself(x: Tensor) -> bool:
-    if torch.compiler.is_compiling():  # where each comparison of symbols would become a condition of the program
+    if torch.compiler.is_compiling():  # each comparison of symbolic sizes would become a guard
         return any(step == 0 and size > 1 for step, size in zip(x.stride(), x.shape, strict=True))
     return x.numel() > 0 and not is_nested(x.stride(), x.shape)
 
 
 def is_nested(strides: Iterable[int], shape: Iterable[int]) -> bool:
-    """Return whether each stride is longer than all that lies within it, so that no two indices lead to one number.
+    """Return whether each stride is larger than all that is inside it, so that no two indices address one number.
+
+    Args:
+        strides, shape: of a tensor, in any order of its axes.
 
     Examples:
         >>> is_nested((8, 1), (3, 8)), is_nested((4, 1), (3, 8))
         (True, False)
     """
-    reach = 0
+    inside = 0
     for step, size in sorted(zip(strides, shape, strict=True)):
-        if size > 1 and step <= reach:
+        if size > 1 and step <= inside:
             return False
-        reach += step * (size - 1)
+        inside += step * (size - 1)
     return True
 
 
@@ -179,7 +189,7 @@ class _Rotation(torch.autograd.Function):
 
 
 class _RotationInPlace(torch.autograd.Function):
-    """The same where x lies."""
+    """The same in place."""
 
     @staticmethod
     def forward(ctx: Any, kernel: Kernel, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
@@ -196,7 +206,7 @@ class _RotationInPlace(torch.autograd.Function):
 
 @torch.library.custom_op("whatwhere::rotate", mutates_args=())
 def rotate_op(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, back: bool) -> Tensor:
-    """Turn, as an operator; cos and sin get no gradient, so they must not ask for one."""
+    """Rotate, as an operator; cos and sin get no gradient, so they must not require one."""
     if (kernel := kernel_for(cos, sin, x)) is not None:
         return run_kernel(kernel, (x,), cos, sin, interleaved, back)[0]
     return torch.empty_like(x).copy_(rotate_in_pytorch(x, cos, sin, interleaved, back))
@@ -207,24 +217,24 @@ def _(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, back: bool) -> Ten
     return torch.empty_like(x)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     _, cos, sin, ctx.interleaved, ctx.back = inputs
     ctx.save_for_backward(cos, sin)
 
 
-def _turn_back(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+def _gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     cos, sin = ctx.saved_tensors
     return rotate_op(gradient, cos, sin, ctx.interleaved, not ctx.back), None, None, None, None
 
 
-rotate_op.register_autograd(_turn_back, setup_context=_keep)
+rotate_op.register_autograd(_gradient, setup_context=_setup_context)
 
 
 @rotate_op.register_vmap
 def _(
     info: Any, dims: tuple[int | None, ...], x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, back: bool
 ) -> tuple[Tensor, int]:
-    """Lay the mapped axis into the batch."""
+    """Fold the mapped axis into the batch."""
     x, cos, sin = (
         part.expand(info.batch_size, *part.shape) if dim is None else part.movedim(dim, 0)
         for part, dim in zip((x, cos, sin), dims, strict=False)
@@ -236,7 +246,7 @@ def _(
 
 @torch.library.custom_op("whatwhere::rotate_", mutates_args=("x",))
 def rotate_op_(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
-    """Turn x where it lies, as an operator."""
+    """Rotate x in place, as an operator."""
     if (kernel := kernel_for(cos, sin, x)) is not None:
         run_in_place(kernel, x, cos, sin, interleaved)
     else:
@@ -250,7 +260,10 @@ def rotate_in_pytorch(
     interleaved: bool,
     back: bool = False,
 ) -> Float[Tensor, "batch heads tokens features"]:
-    """Rotate the first pairs of features in PyTorch's own operations, and join the rest.
+    """Rotate the first pairs of features with PyTorch's own operations, and copy the rest.
+
+    Args:
+        x, cos, sin, interleaved, back: as for `rotate`.
 
     Examples:
         >>> x, cos, sin = torch.ones(1, 1, 1, 3), torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1)
@@ -273,15 +286,19 @@ def rotate_in_pytorch(
 
 
 def _rotate_as_complex(wide: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn neighbors as complex numbers: one pass where no kernel was compiled, but for a rounding the same numbers."""
+    """Rotate interleaved pairs as complex numbers: one pass where no kernel was compiled; roundings may differ."""
     even = wide.storage_offset() % 2 == 0 and all(step % 2 == 0 for step in wide.stride()[:-1])
     pairs = wide if even and wide.stride(-1) == 1 else wide.clone(memory_format=torch.contiguous_format)
-    turns = torch.view_as_complex(pairs.unflatten(-1, (-1, 2))) * torch.complex(cos, sin)
-    return torch.view_as_real(turns).flatten(-2)
+    rotated = torch.view_as_complex(pairs.unflatten(-1, (-1, 2))) * torch.complex(cos, sin)
+    return torch.view_as_real(rotated).flatten(-2)
 
 
 def kernel_for(cos: Tensor, sin: Tensor, *tensors: Tensor) -> Kernel | None:
-    """Return the kernel that can rotate tensors by these tables: all the memory is there, and as large as it must be.
+    """Return the kernel that can rotate tensors by these tables, after checking dtypes and shapes; None for none.
+
+    Args:
+        cos, sin: tables of four axes, float32.
+        tensors: to rotate, of four axes.
 
     Examples:
         >>> table = torch.ones(1, 1, 3, 2)
@@ -294,12 +311,12 @@ def kernel_for(cos: Tensor, sin: Tensor, *tensors: Tensor) -> Kernel | None:
     shape = cos.shape
     if len(shape) != 4 or shape != sin.shape or cos.dtype != torch.float32 or sin.dtype != torch.float32:
         return None
-    rows, sets, stands, pairs = shape
+    rows, sets, positions, pairs = shape
     for x in tensors:
         if x.dtype not in _TYPES or x.dim() != 4:
             return None
         batch, heads, tokens, features = x.shape
-        if rows not in (1, batch) or sets not in (1, heads) or stands != tokens or 2 * pairs > features:
+        if rows not in (1, batch) or sets not in (1, heads) or positions != tokens or 2 * pairs > features:
             return None
     return kernel
 
@@ -312,8 +329,14 @@ def run_kernel(
     interleaved: bool,
     back: bool = False,
 ) -> list[Tensor]:
-    """Return rotated tensors, of the same strides; the kernel is that of kernel_for."""
-    tables, results = _described(cos, sin), []
+    """Return rotated tensors, of the same strides.
+
+    Args:
+        kernel: what `kernel_for` returned for these tensors.
+        tensors: to rotate.
+        cos, sin, interleaved, back: as for `rotate`.
+    """
+    tables, results = _with_addresses(cos, sin), []
     for x in tensors:
         y = torch.empty_like(x)
         if x.nbytes >= _STREAM:
@@ -323,12 +346,12 @@ def run_kernel(
 
 
 def run_in_place(kernel: Kernel, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
-    """Rotate a tensor in place, and return it; the kernel is that of kernel_for."""
-    return _launch(kernel, x, x, _described(cos, sin), interleaved, False)
+    """Rotate a tensor in place, and return it; arguments as for `run_kernel`."""
+    return _launch(kernel, x, x, _with_addresses(cos, sin), interleaved, False)
 
 
-def _described(cos: Tensor, sin: Tensor) -> tuple[Any, ...]:
-    """Return what the kernel needs to know of the tables, whatever it rotates by them."""
+def _with_addresses(cos: Tensor, sin: Tensor) -> tuple[Any, ...]:
+    """Return the tables with the addresses and strides that the kernel needs."""
     steps = cos.stride()
     if steps != sin.stride() or steps[3] != 1:
         cos, sin = cos.contiguous(), sin.contiguous()
@@ -342,14 +365,14 @@ def _launch(kernel: Kernel, x: Tensor, y: Tensor, tables: tuple[Any, ...], inter
     """Run the kernel from x to y, which may be x."""
     cos, sin, at_cos, at_sin, pairs, by_row, by_head, by_token = tables
     if x.is_cuda:
-        found: Tensor = kernel(x, cos, sin, interleaved, back=back, out=y)
-        return found
+        rotated: Tensor = kernel(x, cos, sin, interleaved, back=back, out=y)
+        return rotated
     (x_row, x_head, x_token, x_step), (y_row, y_head, y_token, y_step) = x.stride(), y.stride()
     if x_step != 1 or y_step != 1:
         dense = x.clone(memory_format=torch.contiguous_format)
         return y.copy_(_launch(kernel, dense, dense, tables, interleaved, back))
     batch, heads, tokens, features = x.shape
-    stream = x.nbytes >= _STREAM and x is not y and _is_made_of_lines(y)
+    stream = x.nbytes >= _STREAM and x is not y and _covers_cache_lines(y)
     job = _JOB(
         *(x.data_ptr(), y.data_ptr(), at_cos, at_sin),
         *(_TYPES[x.dtype], interleaved, back, stream),
@@ -361,8 +384,8 @@ def _launch(kernel: Kernel, x: Tensor, y: Tensor, tables: tuple[Any, ...], inter
     return y
 
 
-def _is_made_of_lines(y: Tensor) -> bool:
-    """Return whether each row covers whole lines of the caches, and not too many of them."""
+def _covers_cache_lines(y: Tensor) -> bool:
+    """Return whether each row covers whole cache lines, and not too many of them."""
     size = y.element_size()
     row = y.shape[3] * size
     return row <= _ROW and not any(n % 64 for n in (y.data_ptr(), row, *(size * step for step in y.stride()[:3])))

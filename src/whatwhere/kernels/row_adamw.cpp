@@ -8,8 +8,8 @@ namespace {
 
 constexpr int CHUNK = 64;  // features that are computed at once
 
-// A table of float32 is its own master; one of sixteen bits has a master in float32, which stands for it as long as it
-// rounds to what is in the table: somebody else may have written there.
+// A float32 table is its own master; a 16-bit one has a master in float32, each number of which is valid as long as it
+// rounds to the number in the table, which other code may have overwritten.
 inline float whole(float w, const float*) { return w; }
 inline float whole(bfloat16 w, const float* master) { return narrow<bfloat16>(*master).bits == w.bits ? *master : wide(w); }
 inline float whole(float16 w, const float* master) { return narrow<float16>(*master).bits == w.bits ? *master : wide(w); }
@@ -31,26 +31,26 @@ template <> inline void store<float16>(float16* w, float* master, int64_t i, flo
     master[i] = p;
 }
 
-// Ask for the same features of a row that is needed soon: the processor looks ahead by itself only within a page.
-template <class W> inline void ask_for(const W* x, int64_t count) {
+// Prefetch the same features of the next row: the processor itself prefetches only within a page.
+template <class W> inline void prefetch(const W* x, int64_t count) {
     for (int64_t i = 0; i < count; i += 64 / int64_t(sizeof(W))) __builtin_prefetch(x + i, 1);
 }
-template <class W> inline void ask_for(const Table<W>& t, int64_t begin, int64_t count) {
-    ask_for(t.weight + begin, count);
-    ask_for(t.first + begin, count);
-    ask_for(t.second + begin, count);
-    if (t.master) ask_for(t.master + begin, count);
+template <class W> inline void prefetch(const Table<W>& t, int64_t begin, int64_t count) {
+    prefetch(t.weight + begin, count);
+    prefetch(t.first + begin, count);
+    prefetch(t.second + begin, count);
+    if (t.master) prefetch(t.master + begin, count);
 }
 
-// p <- D p - m sum_i w_i / (x_i sqrt(v) + eps), m <- M m, v <- V v; what has no momentum does not move.
+// p <- D p - m sum_i w_i / (x_i sqrt(v) + eps), m <- M m, v <- V v; what has no momentum does not change.
 template <class W>
-void catch_up_row(const Table<W>& t, int64_t row, int64_t next, const float* told, int nodes, bool moments, float eps) {
-    const float kept = told[0], decay1 = told[1], decay2 = told[2];
+void catch_up_row(const Table<W>& t, int64_t row, int64_t next, const float* coefficients, int nodes, bool moments, float eps) {
+    const float kept = coefficients[0], decay1 = coefficients[1], decay2 = coefficients[2];
     for (int64_t at = 0; at < t.dim; at += CHUNK) {
         const int64_t count = t.dim - at < CHUNK ? t.dim - at : CHUNK, begin = row * t.dim + at;
         W* weight = t.weight + begin;
         float *master = t.master + begin, *first = t.first + begin, *second = t.second + begin;
-        ask_for(t, next * t.dim + at, count);
+        prefetch(t, next * t.dim + at, count);
         if (!moments) {
             WHATWHERE_INDEPENDENT
             for (int64_t i = 0; i < count; i++) store(weight, master, i, whole(weight[i], master + i) * kept);
@@ -60,13 +60,13 @@ void catch_up_row(const Table<W>& t, int64_t row, int64_t next, const float* tol
         for (int64_t i = 0; i < count; i++) root[i] = std::sqrt(second[i]);
         for (int64_t i = 0; i < count; i++) sum[i] = 0;
         for (int n = 0; n < nodes; n++) {
-            const float x = told[3 + n], w = told[3 + MOST + n];
+            const float x = coefficients[3 + n], w = coefficients[3 + MOST + n];
             for (int64_t i = 0; i < count; i++) sum[i] += w / (x * root[i] + eps);
         }
         WHATWHERE_INDEPENDENT
         for (int64_t i = 0; i < count; i++) {
-            const float m = first[i], move = m == 0 ? 0 : m * sum[i];
-            store(weight, master, i, whole(weight[i], master + i) * kept - move);
+            const float m = first[i], change = m == 0 ? 0 : m * sum[i];
+            store(weight, master, i, whole(weight[i], master + i) * kept - change);
             first[i] = m * decay1;
             second[i] *= decay2;
         }
@@ -80,12 +80,12 @@ void update_row(const Table<W>& t, int64_t row, int64_t next, const W* gradient,
         const int64_t count = t.dim - at < CHUNK ? t.dim - at : CHUNK, begin = row * t.dim + at;
         W* weight = t.weight + begin;
         float *master = t.master + begin, *first = t.first + begin, *second = t.second + begin;
-        ask_for(t, next * t.dim + at, count);
+        prefetch(t, next * t.dim + at, count);
         WHATWHERE_INDEPENDENT
         for (int64_t i = 0; i < count; i++) {
             const float g = wide(gradient[at + i]), m = beta1 * first[i] + rest1 * g;
-            const float v = beta2 * second[i] + rest2 * g * g, move = rate * (m / (std::sqrt(v) * root + eps));
-            store(weight, master, i, whole(weight[i], master + i) * kept - (m == 0 ? 0 : move));
+            const float v = beta2 * second[i] + rest2 * g * g, change = rate * (m / (std::sqrt(v) * root + eps));
+            store(weight, master, i, whole(weight[i], master + i) * kept - (m == 0 ? 0 : change));
             first[i] = m;
             second[i] = v;
         }
@@ -111,14 +111,14 @@ void catch_up_rows(const Table<W>& t, const History& h, const int64_t* rows, int
             const int64_t later = n + 1 < until ? n + 1 : n, row = rows ? rows[n] : n, slot = t.last[row] - base;
             if (slot < h.now) {
                 const bool moments = t.last[row] != 0;
-                const float* told = h.told + slot * TOLD_COLUMNS;
+                const float* coefficients = h.cached + slot * CACHED_COLUMNS;
                 const int nodes = int(h.rules[slot * RULE_COLUMNS + COUNT]);
-                if (moments || told[0] != 1) catch_up_row(t, row, rows ? rows[later] : later, told, nodes, moments, eps);
+                if (moments || coefficients[0] != 1) catch_up_row(t, row, rows ? rows[later] : later, coefficients, nodes, moments, eps);
                 t.last[row] = int32_t(base + h.now);
             }
             if (out)
-                for (int64_t place = starts[n]; place < starts[n + 1]; place++)
-                    copy_row(out + order[place] * t.dim, t.weight + row * t.dim, t.dim, stream);
+                for (int64_t at = starts[n]; at < starts[n + 1]; at++)
+                    copy_row(out + order[at] * t.dim, t.weight + row * t.dim, t.dim, stream);
         }
         if (stream) streamed();
     });
@@ -137,37 +137,37 @@ void update_rows(const Table<W>& t, const int64_t* rows, const W* gradient, int6
 
 }  // namespace
 
-// Make the rules of some slots, and give D, M, V, nodes and weights of each.
+// Compute the rules of some slots, and write D, M, V, nodes and weights of each.
 KERNEL(adamw_rules)(const int64_t* slots, int64_t count, const double* steps, double* rules, int64_t now, int64_t base,
                         double log_tail, double* out, int64_t threads) {
     const History h{steps, rules, nullptr, now, log_tail};
     parallel(count, 4, threads, [&](int64_t begin, int64_t end) {
-        for (int64_t n = begin; n < end; n++) tell(h, slots[n], slots[n] + base != 0, out + n * TOLD_COLUMNS);
+        for (int64_t n = begin; n < end; n++) write_coefficients(h, slots[n], slots[n] + base != 0, out + n * CACHED_COLUMNS);
     });
 }
 
-// Bring rows up to date; with `out`, copy each to its places there. No rows means all. `slots` has room for `now` numbers;
-// `moved` becomes the number of rows that were behind.
+// Bring rows up to date; with `out`, copy each to the token slots there that look it up. No rows means all. `slots` has
+// room for `now` numbers; `changed` becomes the number of rows that were behind.
 KERNEL(adamw_catch_up)(char* weight, float* master, float* first, float* second, int32_t* last, int64_t dim,
-                           const int64_t* rows, int64_t count, const double* steps, double* rules, float* told, int64_t now,
+                           const int64_t* rows, int64_t count, const double* steps, double* rules, float* coefficients, int64_t now,
                            int64_t base, double log_tail, float eps, int64_t* slots, const int64_t* starts,
-                           const int64_t* order, char* out, int64_t* moved, int type, int stream, int64_t threads) {
-    const History h{steps, rules, told, now, log_tail};
+                           const int64_t* order, char* out, int64_t* changed, int type, int stream, int64_t threads) {
+    const History h{steps, rules, coefficients, now, log_tail};
     int64_t wanted = 0;
-    *moved = 0;
+    *changed = 0;
     for (int64_t n = 0; n < count; n++) {
         const int64_t slot = last[rows ? rows[n] : n] - base;
         if (slot >= now) continue;
-        ++*moved;
-        double& mark = rules[slot * RULE_COLUMNS + TOLD];
+        ++*changed;
+        double& mark = rules[slot * RULE_COLUMNS + CACHED];
         if (mark == double(now)) continue;
         mark = double(now);
         slots[wanted++] = slot;
     }
     parallel(wanted, 4, threads, [&](int64_t begin, int64_t end) {
-        for (int64_t n = begin; n < end; n++) tell(h, slots[n], slots[n] + base != 0, told + slots[n] * TOLD_COLUMNS);
+        for (int64_t n = begin; n < end; n++) write_coefficients(h, slots[n], slots[n] + base != 0, coefficients + slots[n] * CACHED_COLUMNS);
     });
-    if (!*moved && !out) return;
+    if (!*changed && !out) return;
 #define ROWS(W)                                                                                                     \
     return catch_up_rows(Table<W>{reinterpret_cast<W*>(weight), master, first, second, last, dim}, h, rows, count, base, \
                          eps, starts, order, reinterpret_cast<W*>(out), stream, threads)
@@ -179,7 +179,7 @@ KERNEL(adamw_catch_up)(char* weight, float* master, float* first, float* second,
 #undef ROWS
 }
 
-// Take step `now` on rows that are up to date. Where some are not, `behind` becomes their number and nothing is done.
+// Update rows that are up to date by step `now`. Where some are not, `behind` becomes their number and nothing is done.
 KERNEL(adamw_update)(char* weight, float* master, float* first, float* second, int32_t* last, int64_t dim,
                          const int64_t* rows, const char* gradient, int64_t count, const float* constants, int64_t now,
                          int64_t* behind, int type, int64_t threads) {

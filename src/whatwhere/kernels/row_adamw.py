@@ -1,7 +1,7 @@
 """AdamW on the rows of a batch: rows brought up to date and looked up, and the step.
 
-Each function has an implementation in PyTorch's operations, which serves every device and type; the kernels compute the
-same numbers to the bit, but for the rules of adamw_catch_up.py, which agree to the rounding of float64.
+Each function has an implementation in PyTorch's operations, for every device and dtype; the kernels return the same
+numbers to the bit, except for the rules of adamw_catch_up.py, which agree to the rounding of float64.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from whatwhere.kernels import backend
 from whatwhere.kernels.adamw_catch_up import StepHistory
-from whatwhere.kernels.group_by_row import TYPES, Places
+from whatwhere.kernels.group_by_row import TYPES, GroupedSlots
 
 _STREAM = 8 << 20
 """Bytes from which looked-up rows are written past the caches."""
@@ -28,13 +28,13 @@ _ROWS = 4096
 
 @dataclass
 class Moments:
-    """A table and what AdamW keeps of it.
+    """A table and its optimizer state.
 
     Args:
         weight: the table.
-        master: float32 values of a table of sixteen bits; an element counts while it rounds to what is in the table.
-        exp_avg, exp_avg_sq: of the gradients, float32 at least, as of the step in `last`.
-        last: the step that each row stands at.
+        master: float32 values of a 16-bit table; an element is valid while it rounds to the number in the table.
+        exp_avg, exp_avg_sq: moving averages of gradients and of their squares, float32 at least, at the step in `last`.
+        last: the step up to which each row is up to date.
     """
 
     weight: Float[Tensor, "vocab_size dim"]
@@ -45,7 +45,7 @@ class Moments:
 
     @classmethod
     def of(cls, weight: Float[Tensor, "vocab_size dim"]) -> "Moments":
-        """Start with moments of zero."""
+        """Return the state before the first step: moments of zero."""
         wide = torch.promote_types(weight.dtype, torch.float32)
         exp_avg, exp_avg_sq = (
             backend.in_huge_pages(torch.zeros(weight.shape, dtype=wide, device=weight.device)) for _ in range(2)
@@ -81,14 +81,14 @@ class Step:
     weight_decay: float
 
     def constants(self) -> tuple[float, ...]:
-        """Return what the kernel multiplies by: beta1, 1 - beta1, beta2, 1 - beta2, kept, rate, root, eps."""
+        """Return the constants of the kernel: beta1, 1 - beta1, beta2, 1 - beta2, kept, rate, root, eps."""
         beta1, beta2 = self.betas
         rate, root = self.lr / (1 - beta1**self.number), 1 / sqrt(1 - beta2**self.number)
         return beta1, 1 - beta1, beta2, 1 - beta2, 1 - self.lr * self.weight_decay, rate, root, self.eps
 
 
 def coefficients(history: StepHistory, since: Int64[np.ndarray, " rows"]) -> Float64[np.ndarray, "rows columns"]:
-    """Return what rows last updated at these steps need to reach the last step; see StepHistory.coefficients."""
+    """Return the coefficients that bring rows last updated at these steps up to date; see StepHistory.coefficients."""
     kernel = None if history.wide else backend.on_cpu("adamw_rules")
     if kernel is None:
         return history.coefficients(since)
@@ -101,7 +101,7 @@ def coefficients(history: StepHistory, since: Int64[np.ndarray, " rows"]) -> Flo
 
 
 def catch_up(table: Moments, history: StepHistory, eps: float, rows: Int64[Tensor, " rows"] | None = None) -> bool:
-    """Bring rows up to date, all where none are given; tell whether any was behind.
+    """Bring rows up to date, all if none are given; return whether any was behind.
 
     p <- D p - m sum_i w_i / (x_i sqrt(v) + eps), m <- M m, v <- V v
     """
@@ -112,8 +112,8 @@ def catch_up(table: Moments, history: StepHistory, eps: float, rows: Int64[Tenso
     behind = behind if rows is None else rows[behind]
     for some in behind.split(_ROWS):
         since, which = table.last[some].unique(return_inverse=True)
-        told = torch.from_numpy(coefficients(history, since.cpu().numpy().astype(np.int64)))
-        numbers = told.to(table.exp_avg)[which]
+        by_step = torch.from_numpy(coefficients(history, since.cpu().numpy().astype(np.int64)))
+        numbers = by_step.to(table.exp_avg)[which]
         if on_gpu is not None:
             on_gpu(*table.values(), some, numbers, eps)
         else:
@@ -123,43 +123,47 @@ def catch_up(table: Moments, history: StepHistory, eps: float, rows: Int64[Tenso
 
 
 def look_up(
-    table: Moments, history: StepHistory, eps: float, ids: Integer[Tensor, "*shape"], places: Places
+    table: Moments, history: StepHistory, eps: float, ids: Integer[Tensor, "*shape"], slots: GroupedSlots
 ) -> tuple[Float[Tensor, "*shape dim"], bool]:
-    """Bring the rows of some ids up to date and give them; tell whether any was behind.
+    """Bring the rows of some ids up to date; return them, and whether any was behind.
 
     Args:
-        places: of the ids.
+        table: the table and its state.
+        history: of the steps.
+        eps: of AdamW.
+        ids: rows to look up.
+        slots: the ids, grouped by row.
     """
     if (kernel := _kernel(backend.on_cpu, "adamw_catch_up", table)) is not None:
         out = backend.in_huge_pages(table.weight.new_empty(*ids.shape, table.weight.shape[1]))
-        return out, _catch_up_on_cpu(kernel, table, history, eps, places.rows, places, out)
-    moved = catch_up(table, history, eps, places.rows)
-    return F.embedding(ids, table.weight.detach()), moved
+        return out, _catch_up_on_cpu(kernel, table, history, eps, slots.rows, slots, out)
+    changed = catch_up(table, history, eps, slots.rows)
+    return F.embedding(ids, table.weight.detach()), changed
 
 
 def update(table: Moments, rows: Int64[Tensor, " rows"], gradient: Float[Tensor, "rows dim"], step: Step) -> int:
-    """Take a step on rows that are up to date; where some are not, give their number and do nothing.
+    """Update rows that are up to date by one step; where some are not, return their number and do nothing.
 
-    m <- beta1 m + (1 - beta1) g        v <- beta2 v + (1 - beta2) g^2
-    p <- (1 - lr weight_decay) p - lr / (1 - beta1^n) m / (sqrt(v) / sqrt(1 - beta2^n) + eps)
+        m <- beta1 m + (1 - beta1) g        v <- beta2 v + (1 - beta2) g^2
+        p <- (1 - lr weight_decay) p - lr / (1 - beta1^n) m / (sqrt(v) / sqrt(1 - beta2^n) + eps)
 
     Args:
         table: of the rows.
         rows: each once.
         gradient: of each row.
-        step: n.
+        step: its number and settings.
     """
-    like = gradient.dtype == table.weight.dtype
-    if like and (kernel := _kernel(backend.on_cpu, "adamw_update", table, rows, gradient)) is not None:
+    same_dtype = gradient.dtype == table.weight.dtype
+    if same_dtype and (kernel := _kernel(backend.on_cpu, "adamw_update", table, rows, gradient)) is not None:
         constants, behind = np.array(step.constants(), np.float32), c_int64()
         rows, gradient = rows.contiguous(), gradient.contiguous()
         tensors = (rows.data_ptr(), gradient.data_ptr())
         numbers = (len(rows), constants.ctypes.data, step.number, byref(behind))
         kernel(*_pointers(table), *tensors, *numbers, TYPES[table.weight.dtype], torch.get_num_threads())
         return behind.value
-    if found := int((table.last[rows] != step.number - 1).sum()):
-        return found
-    if like and (on_gpu := _kernel(backend.on_gpu, "adamw_update", table, rows, gradient)) is not None:
+    if outdated := int((table.last[rows] != step.number - 1).sum()):
+        return outdated
+    if same_dtype and (on_gpu := _kernel(backend.on_gpu, "adamw_update", table, rows, gradient)) is not None:
         on_gpu(*table.values(), rows, gradient, step.constants())
     else:
         _update_in_pytorch(table, rows, gradient.to(table.exp_avg.dtype), step)
@@ -186,8 +190,8 @@ def _catch_up_in_pytorch(table: Moments, rows: Tensor, numbers: Float[Tensor, "r
     root, total = _root(second), torch.zeros_like(second)
     for i in range(used):
         total += weights[:, i] / (nodes[:, i] * root + eps)
-    move = torch.where(first == 0, 0, first * total)
-    _store(table, rows, _whole(table, rows) * kept - move)
+    change = torch.where(first == 0, 0, first * total)
+    _store(table, rows, _whole(table, rows) * kept - change)
     table.exp_avg[rows], table.exp_avg_sq[rows] = first * decay1, second * decay2
 
 
@@ -196,18 +200,18 @@ def _update_in_pytorch(table: Moments, rows: Tensor, gradient: Tensor, step: Ste
     gradient = gradient.to(table.exp_avg.dtype)
     first = table.exp_avg[rows] * beta1 + gradient * rest1
     second = table.exp_avg_sq[rows] * beta2 + gradient * rest2 * gradient
-    move = first / (_root(second) * root + eps) * rate
-    _store(table, rows, _whole(table, rows) * kept - torch.where(first == 0, 0, move))
+    change = first / (_root(second) * root + eps) * rate
+    _store(table, rows, _whole(table, rows) * kept - torch.where(first == 0, 0, change))
     table.exp_avg[rows], table.exp_avg_sq[rows] = first, second
 
 
 def _root(x: Tensor) -> Tensor:
-    """Take the root, rounded to the nearest: PyTorch's own on the CPU is off by a bit in one number of two hundred."""
+    """Return the square root, rounded to nearest: PyTorch's own on the CPU is off by a bit in one number of 200."""
     return x.double().sqrt().to(x.dtype) if x.device.type == "cpu" else x.sqrt()
 
 
 def _whole(table: Moments, rows: Tensor) -> Tensor:
-    """Return rows in full: the master, wherever it rounds to what is in the table."""
+    """Return rows in full precision: the master, wherever it rounds to the number in the table."""
     weight = table.weight.detach()[rows]
     if table.master is None:
         return weight
@@ -227,11 +231,11 @@ def _catch_up_on_cpu(
     history: StepHistory,
     eps: float,
     rows: Tensor | None,
-    places: Places | None,
+    slots: GroupedSlots | None,
     out: Tensor | None,
 ) -> bool:
-    moved, slots = c_int64(), np.empty(history.count + 1, np.int64)
-    arrays = (history.steps, history.rules, history.told)
+    changed, steps = c_int64(), np.empty(history.count + 1, np.int64)
+    arrays = (history.steps, history.rules, history.cached)
     size = table.weight.shape[1] * table.weight.element_size()
     whole_lines = out is not None and out.data_ptr() % 64 == 0 and size % 64 == 0
     kernel(
@@ -243,16 +247,16 @@ def _catch_up_on_cpu(
         history.base,
         history.log_tail,
         eps,
-        slots.ctypes.data,
-        None if places is None else places.starts.data_ptr(),
-        None if places is None else places.order.data_ptr(),
+        steps.ctypes.data,
+        None if slots is None else slots.starts.data_ptr(),
+        None if slots is None else slots.order.data_ptr(),
         None if out is None else out.data_ptr(),
-        byref(moved),
+        byref(changed),
         TYPES[table.weight.dtype],
         out is not None and whole_lines and out.numel() * out.element_size() >= _STREAM,
         torch.get_num_threads(),
     )
-    return moved.value > 0
+    return changed.value > 0
 
 
 def _pointers(table: Moments) -> tuple[Any, ...]:

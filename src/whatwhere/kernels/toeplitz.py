@@ -1,15 +1,15 @@
-"""Biases of the distance alone: one number a distance, seen through a view, and no farther than it matters.
+"""Biases of the distance alone: a strided view of one number for each distance, limited to the effective range.
 
     bias[h, i, j] = line[h, i - j]          a Toeplitz matrix: 2T - 1 numbers fill it
 
-With rows in reverse it is a Hankel matrix: a view of the line with strides (2T - 1, 1, 1). And where the bias falls far
-enough, keys need not be looked at:
+With rows in reverse it is a Hankel matrix: a view of the line with strides (2T - 1, 1, 1). Where the bias falls far
+enough, keys need not be read:
 
     s_ij - s_ii  <=  |q_i| max |k| scale - <q_i, k_i> scale + line[h, i - j] - line[h, 0]
 
-Where the right side is below -ln(8 T / epsilon) for every query, all such keys together have less than an eighth of a
-rounding error of a row's weight: they are left out. For ALiBi's steep heads these are most keys, and weights that small
-are denormal numbers, which processors take many times as long to multiply.
+Where the right side is below -ln(8 T / epsilon) for every query, all such keys together have less weight than an eighth
+of a rounding error, so they are skipped. For ALiBi's steep heads these are most keys, and weights that small are
+denormal numbers, which take processors many times as long to multiply.
 """
 
 from functools import cache, partial
@@ -20,20 +20,20 @@ from jaxtyping import Float
 from torch import Tensor
 
 from whatwhere.kernels.backend import full_precision
-from whatwhere.kernels.blockwise_attention import Bias, Block, ByBlocks, Reach, attention_by_blocks
+from whatwhere.kernels.blockwise_attention import Bias, Block, ByBlocks, HeadRange, attention_by_blocks
 
 _STEP = 256
-"""Keys: reaches are told apart by powers of two of it, so that heads of about one reach are worked on together."""
+"""Keys: ranges are rounded up to powers of two times it, so that heads of similar range are computed together."""
 
 
 class Toeplitz(Bias):
     """A bias that depends on the distance alone.
 
     Args:
-        q, k: the queries and keys that will meet, of as many heads.
+        q, k: queries and keys, of equally many heads.
         line: the bias at distances -(T-1) .. T-1, query minus key.
-        causal: no query looks at a later key.
-        scale: of the inner product.
+        causal: whether keys later than the query are masked.
+        scale: softmax scale.
     """
 
     def __init__(
@@ -46,26 +46,26 @@ class Toeplitz(Bias):
         scale: float,
     ) -> None:
         self._tokens, self._learned_dtype = q.shape[2], line.dtype
-        told = line.to(torch.promote_types(q.dtype, torch.float32))
+        wide = line.to(torch.promote_types(q.dtype, torch.float32))
         if causal:
-            told = told.masked_fill(torch.arange(line.shape[1]) < self._tokens - 1, -torch.inf)
-        told = told.masked_fill(told < _least(q, k, told, scale)[:, None], -torch.inf)
-        self.reaches = _reaches(told)
-        self._line = told.flip(1)  # from distance T - 1 downward
+            wide = wide.masked_fill(torch.arange(line.shape[1]) < self._tokens - 1, -torch.inf)
+        wide = wide.masked_fill(wide < _least(q, k, wide, scale)[:, None], -torch.inf)
+        self.ranges = _ranges(wide)
+        self._line = wide.flip(1)  # from distance T - 1 downward
 
     def block(self, block: Block) -> Float[Tensor, "1 some rows keys"]:
-        """See line[h, T - 1 - (i - j)] as a matrix without making it."""
+        """Return line[h, T - 1 - (i - j)] as a matrix that is a view."""
         width = self._line.shape[1]
         return self._line.as_strided(
             (1, *block.sizes), (0, width, 1, 1), block.heads.start * width + self._start(block)
         )
 
     def totals(self) -> tuple[Tensor, ...]:
-        """Return zeros for each number of the line."""
+        """Return a zero for each number of the line."""
         return (torch.zeros_like(self._line),)
 
     def add(self, totals: tuple[Tensor, ...], block: Block, gradient: Float[Tensor, "batch some rows keys"]) -> None:
-        """Sum along the diagonals."""
+        """Add the sums along the diagonals."""
         sums = sums_of_diagonals(gradient.sum(0) if len(gradient) > 1 else gradient[0])
         start = self._start(block)
         totals[0][block.heads, start : start + sums.shape[1]] += sums
@@ -75,19 +75,24 @@ class Toeplitz(Bias):
         return (totals[0].flip(1).to(self._learned_dtype),)
 
     def _start(self, block: Block) -> int:
-        """Describe where in the line a block begins: with the distance of its last query and first key."""
+        """Return the index in the line at which a block begins: the distance of its last query and first key."""
         return self._tokens - block.bottom + block.left
 
 
 def toeplitz(line: Float[Tensor, "heads distances"], causal: bool) -> ByBlocks:
-    """Describe how the bias of a line is told by blocks."""
-    return ByBlocks(partial(Toeplitz, causal=causal), (line,), views)
+    """Return the bias of a line in the form that blockwise attention reads.
+
+    Args:
+        line: the bias at distances -(T-1) .. T-1, query minus key.
+        causal: whether keys later than the query are masked.
+    """
+    return ByBlocks(partial(Toeplitz, causal=causal), (line,), reads_views)
 
 
 def sums_of_diagonals(block: Float[Tensor, "heads rows columns"]) -> Float[Tensor, "heads diagonals"]:
     """Sum x[i, j] over i + j = c, for every c.
 
-    Rows written one place further each, into a buffer one longer, stand skewed when it is read as if it were not.
+    Each row is written one element further into a buffer one column wider; read without that column, rows are skewed.
 
     Examples:
         >>> sums_of_diagonals(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]))
@@ -101,34 +106,34 @@ def sums_of_diagonals(block: Float[Tensor, "heads rows columns"]) -> Float[Tenso
 
 
 def _least(q: Tensor, k: Tensor, line: Tensor, scale: float) -> Float[Tensor, " heads"]:
-    """Return the least bias of each head that can matter to any row."""
+    """Return the lowest bias of each head at which a key can still affect a row; see the module's bound."""
     tokens, wide = q.shape[2], line.dtype
-    longest = torch.linalg.vector_norm(k, dim=-1, dtype=wide).amax(-1, keepdim=True)
-    most = torch.linalg.vector_norm(q, dim=-1, dtype=wide) * longest * abs(scale)
-    # A hundredth more: products are rounded, in bfloat16 to a 256th.
+    max_norm = torch.linalg.vector_norm(k, dim=-1, dtype=wide).amax(-1, keepdim=True)
+    most = torch.linalg.vector_norm(q, dim=-1, dtype=wide) * max_norm * abs(scale)
+    # One percent more, since products are rounded, in bfloat16 by up to 1/256.
     over_own = 1.01 * most - (q * k).sum(-1, dtype=wide) * scale
     spread = over_own.amax((0, 2)) if over_own.numel() else over_own.new_zeros(q.shape[1])
     least: Tensor = line[:, tokens - 1] - spread - log(8 * tokens / torch.finfo(wide).eps)
     return least
 
 
-def _reaches(line: Float[Tensor, "heads distances"]) -> list[Reach]:
-    """Describe how far heads look, neighbors of about one reach together."""
+def _ranges(line: Float[Tensor, "heads distances"]) -> list[HeadRange]:
+    """Return how far heads attend; neighboring heads of similar range are joined."""
     tokens = (line.shape[1] + 1) // 2
     distance = torch.arange(1 - tokens, tokens)
     seen = torch.where(line == -torch.inf, 0, distance)
-    found: list[Reach] = []
+    ranges: list[HeadRange] = []
     for head, (low, high) in enumerate(zip(seen.amin(1).tolist(), seen.amax(1).tolist(), strict=True)):
         back, ahead = _rounded_up(high, tokens), _rounded_up(-low, tokens)
-        if found and (found[-1].back, found[-1].ahead) == (back, ahead):
-            found[-1] = Reach(slice(found[-1].heads.start, head + 1), back, ahead)
+        if ranges and (ranges[-1].back, ranges[-1].ahead) == (back, ahead):
+            ranges[-1] = HeadRange(slice(ranges[-1].heads.start, head + 1), back, ahead)
         else:
-            found.append(Reach(slice(head, head + 1), back, ahead))
-    return found
+            ranges.append(HeadRange(slice(head, head + 1), back, ahead))
+    return ranges
 
 
 def _rounded_up(distance: int, tokens: int) -> int:
-    """Take the next of 0, 256, 512, 1024, ...; at most all tokens."""
+    """Return the next of 0, 256, 512, 1024, ...; at most all tokens."""
     step = _STEP
     while step < distance:
         step *= 2
@@ -136,15 +141,18 @@ def _rounded_up(distance: int, tokens: int) -> int:
 
 
 @cache
-def views(dtype: torch.dtype) -> bool:
-    """Return whether PyTorch's kernel reads a view whose rows overlap as what it is; tried once, forward and
-    backward."""
+def reads_views(dtype: torch.dtype) -> bool:
+    """Return whether PyTorch's kernel reads a view with overlapping rows correctly; tried once, forward and backward.
+
+    Args:
+        dtype: of queries, keys and values.
+    """
     g = torch.Generator().manual_seed(0)
     tokens = 2 * _STEP
     q, k, v, upstream = (torch.randn(1, 2, tokens, 16, generator=g).to(dtype) for _ in range(4))
     line = torch.randn(2, 2 * tokens - 1, generator=g)
-    places = torch.arange(tokens)
-    bias = line[:, places[:, None] - places + tokens - 1].masked_fill(places > places[:, None], -torch.inf)
+    slots = torch.arange(tokens)
+    bias = line[:, slots[:, None] - slots + tokens - 1].masked_fill(slots > slots[:, None], -torch.inf)
 
     def table(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return (q @ k.mT / 4 + bias).softmax(-1) @ v
@@ -155,7 +163,7 @@ def views(dtype: torch.dtype) -> bool:
     tolerance = 16 * torch.finfo(dtype).eps
     try:
         with torch.enable_grad(), full_precision(q.device):
-            right, found = (
+            expected, actual = (
                 [y, *torch.autograd.grad(y, given, upstream.to(y.dtype))]
                 for attend, wide in ((table, torch.float64), (by_view, dtype))
                 for given in [[x.detach().to(wide).requires_grad_() for x in (q, k, v)]]
@@ -163,4 +171,4 @@ def views(dtype: torch.dtype) -> bool:
             )
     except (RuntimeError, TypeError, AttributeError):  # a kernel of another version
         return False
-    return all(bool((x - y).norm() <= tolerance * y.norm()) for x, y in zip(found, right, strict=True))
+    return all(bool((x - y).norm() <= tolerance * y.norm()) for x, y in zip(actual, expected, strict=True))

@@ -2,7 +2,7 @@
 
 They have been compared with the PyTorch implementations in Triton's interpreter, and compiled for compute capability
 8.0 and 9.0; none has run on a GPU yet. The sizes of blocks are reasoned, not measured: every kernel reads and writes
-each number once, so a program takes a few thousand numbers in accesses of 16 bytes.
+each number once, so a program handles a few thousand numbers, in accesses of 16 bytes.
 
 This file loads neither Triton nor a kernel; the others of this folder do, so kernels/backend.py imports them when used.
 """
@@ -14,20 +14,20 @@ import torch
 
 
 def launch(kernel: Any, grid: tuple[int, ...], device: torch.device, *arguments: object, **constants: object) -> None:
-    """Run a kernel where its tensors lie; a grid with no program runs nothing.
+    """Run a kernel on the device of its tensors; an empty grid runs nothing.
 
     Products and sums are rounded separately, as PyTorch's eager operations do: kernels compute the same numbers to the
     bit.
     """
     if 0 in grid:
         return
-    # Triton launches on the current device, whatever its arguments lie on.
+    # Triton launches on the current device, wherever its arguments are.
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         kernel[grid](*arguments, enable_fp_fusion=False, **constants)
 
 
 def covering(size: int, most: int) -> int:
-    """Return the smallest power of two, as blocks must be, that covers a size, or the most that is allowed.
+    """Return the smallest power of two, as blocks must be, that covers a size, at most `most`.
 
     Examples:
         >>> covering(48, 512), covering(1, 512), covering(5000, 512)

@@ -16,7 +16,7 @@ from whatwhere.kernels.cuda import covering, launch
 _PAIRS_OF_A_PROGRAM = 2048
 """16 pairs for each of 128 threads: in bfloat16, two accesses of 16 bytes to each half. Not measured."""
 
-_LONGEST_BLOCK = 512
+_MAX_BLOCK = 512
 """Pairs of one row; longer rows take several programs."""
 
 
@@ -29,7 +29,7 @@ def rotate(
     back: bool = False,
     out: Float[Tensor, "batch heads tokens features"] | None = None,
 ) -> Float[Tensor, "batch heads tokens features"]:
-    """Turn the first pairs of features by their angles, in float32 at least; copy the features that have none.
+    """Rotate the first pairs of features by their angles, in float32 at least; copy the features that have none.
 
         (x_a, x_b) -> (x_a cos - x_b sin, x_a sin + x_b cos)
 
@@ -37,21 +37,21 @@ def rotate(
         x: of any strides.
         cos, sin: of one dtype: float32, or that of x.
         interleaved: pairs are (2i, 2i+1); else (i, i + pairs).
-        back: turn the other way, which is the gradient.
-        out: where the result is written; x itself turns in place. None makes one like x.
+        back: rotate by the opposite angles, as the gradient does.
+        out: where the result is written; x itself for a rotation in place. None allocates one like x.
     """
     batch, heads, tokens, features = x.shape
     pairs, y = cos.shape[-1], torch.empty_like(x) if out is None else out
     if cos.stride() != sin.stride():
         cos, sin = cos.contiguous(), sin.contiguous()
     steps = cos.expand(batch, heads, tokens, pairs).stride()
-    block = covering(pairs, _LONGEST_BLOCK)
+    block = covering(pairs, _MAX_BLOCK)
     by_heads = covering(heads, _PAIRS_OF_A_PROGRAM // block)
     by_tokens = covering(tokens, _PAIRS_OF_A_PROGRAM // (block * by_heads))
-    turning = triton.cdiv(pairs, block)
-    # In place, what does not turn is where it belongs.
-    still = 0 if y.data_ptr() == x.data_ptr() else triton.cdiv(features - 2 * pairs, 2 * block)
-    grid = (batch * triton.cdiv(tokens, by_tokens), triton.cdiv(heads, by_heads), turning + still)
+    rotated = triton.cdiv(pairs, block)
+    # In place, features that are not rotated need not be copied.
+    copied = 0 if y.data_ptr() == x.data_ptr() else triton.cdiv(features - 2 * pairs, 2 * block)
+    grid = (batch * triton.cdiv(tokens, by_tokens), triton.cdiv(heads, by_heads), rotated + copied)
     constants = {"INTERLEAVED": interleaved, "BACK": back, "BY_HEAD": steps[1] != 0}
     constants |= {"WIDE": tl.float64 if x.dtype == torch.float64 else tl.float32}
     sizes = (tokens, heads, pairs, features)
@@ -82,8 +82,8 @@ def _rotate(
     source = x + batch * x_batch + token * x_token + head * x_head  # (TOKENS, HEADS, 1)
     target = y + batch * y_batch + token * y_token + head * y_head
     part = tl.program_id(2)
-    turning = (pairs + PAIRS - 1) // PAIRS
-    if part < turning:
+    rotated = (pairs + PAIRS - 1) // PAIRS
+    if part < rotated:
         pair = (part * PAIRS + tl.arange(0, PAIRS)).to(tl.int64)[None, None, :]
         at = batch * step_batch + token * step_token + pair * step_pair
         known = (token < tokens) & (pair < pairs)
@@ -94,7 +94,7 @@ def _rotate(
         s = tl.load(sin + at, mask=known, other=0.0).to(WIDE)
         if BACK:
             s = -s
-        if INTERLEAVED:  # read as they lie, and parted in registers
+        if INTERLEAVED:  # read contiguously, and split in registers
             feature = (part * 2 * PAIRS + tl.arange(0, 2 * PAIRS)).to(tl.int64)[None, None, :]
             inside = rows & (feature < 2 * pairs)
             both = tl.load(source + feature * x_feature, mask=inside, other=0.0).to(WIDE)
@@ -108,6 +108,6 @@ def _rotate(
             tl.store(target + pair * y_feature, a * c - b * s, mask=inside)
             tl.store(target + (pair + pairs) * y_feature, a * s + b * c, mask=inside)
     else:
-        rest = (2 * pairs + (part - turning) * 2 * PAIRS + tl.arange(0, 2 * PAIRS)).to(tl.int64)[None, None, :]
+        rest = (2 * pairs + (part - rotated) * 2 * PAIRS + tl.arange(0, 2 * PAIRS)).to(tl.int64)[None, None, :]
         left = rows & (rest < features)
         tl.store(target + rest * y_feature, tl.load(source + rest * x_feature, mask=left), mask=left)

@@ -1,7 +1,7 @@
 """AdamW on the rows of a batch, on a GPU: rows brought up to date, gradients summed by row, the step.
 
 Each reads and writes a row once. The PyTorch implementations are in kernels/row_adamw.py and kernels/group_by_row.py,
-and the numbers are theirs to the bit; sums are in the order of the slots, where PyTorch's own on a GPU are in no order.
+and the numbers are the same to the bit; sums are in the order of the slots, while PyTorch's own order on a GPU varies.
 """
 
 from typing import no_type_check
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from whatwhere.kernels.cuda import covering, launch
 
-_LONGEST_BLOCK = 1024
+_MAX_BLOCK = 1024
 """Numbers of one row that a program takes; longer rows take several programs. Not measured."""
 
 
@@ -32,7 +32,7 @@ def adamw_catch_up(
 
     Args:
         weight: the table, without a gradient.
-        master: of a table of sixteen bits.
+        master: float32 values of a 16-bit table.
         exp_avg, exp_avg_sq: the moments.
         rows: each once.
         numbers: of each row D, M, V, then the nodes x, then the weights w.
@@ -56,14 +56,14 @@ def adamw_update(
     gradient: Float[Tensor, "rows dim"],
     constants: tuple[float, ...],
 ) -> None:
-    """Take a step on rows that are up to date.
+    """Update rows that are up to date by one step.
 
         m <- beta1 m + (1 - beta1) g        v <- beta2 v + (1 - beta2) g^2
         p <- (1 - lr weight_decay) p - lr / (1 - beta1^n) m / (sqrt(v) / sqrt(1 - beta2^n) + eps)
 
     Args:
         weight: the table, without a gradient.
-        master: of a table of sixteen bits.
+        master: float32 values of a 16-bit table.
         exp_avg, exp_avg_sq: the moments.
         rows: each once.
         gradient: of each row.
@@ -83,7 +83,7 @@ def adamw_update(
 def sum_by_row(
     gradient: Float[Tensor, "slots dim"], starts: Int64[Tensor, "borders"], order: Int64[Tensor, "slots"]
 ) -> Float[Tensor, "rows dim"]:
-    """Return the sum of the gradients of each row, in order and in float32.
+    """Sum the gradients of each row, in order and in float32.
 
     Args:
         gradient: of each slot.
@@ -99,14 +99,14 @@ def sum_by_row(
 
 def _blocks(rows: int, dim: int) -> tuple[int, tuple[int, int], int]:
     """Return the block, the grid, and the warps of a program: each thread has up to eight numbers of each tensor."""
-    block = covering(dim, _LONGEST_BLOCK)
+    block = covering(dim, _MAX_BLOCK)
     return block, (rows, triton.cdiv(dim, block)), max(1, block // 256)
 
 
 @triton.jit
 @no_type_check
 def _in_full(p, master, at, inside, MASTER: tl.constexpr):
-    # A float32 master stands for its number of sixteen bits as long as it rounds to that.
+    # A float32 master is valid as long as it rounds to the 16-bit number in the table.
     if MASTER:
         value = tl.load(master + at, mask=inside, other=0.0)
         same = value.to(p.dtype).to(tl.int16, bitcast=True) == p.to(tl.int16, bitcast=True)
@@ -128,7 +128,7 @@ def _catch_up(
     kept = tl.load(numbers)
     decay1 = tl.load(numbers + 1)
     decay2 = tl.load(numbers + 2)
-    # Every load before any arithmetic: they are on their way together.
+    # Every load before any arithmetic, so that all are in flight together.
     p = tl.load(weight + at, mask=inside, other=0.0)
     first = tl.load(exp_avg + at, mask=inside, other=0.0)
     second = tl.load(exp_avg_sq + at, mask=inside, other=0.0)
@@ -163,8 +163,8 @@ def _update(
     whole = _in_full(p, master, at, inside, MASTER)
     first = first * beta1 + g * rest1
     second = second * beta2 + g * rest2 * g
-    move = tl.div_rn(first, tl.sqrt_rn(second) * root + eps) * rate
-    value = whole * kept - tl.where(first == 0.0, 0.0, move)
+    change = tl.div_rn(first, tl.sqrt_rn(second) * root + eps) * rate
+    value = whole * kept - tl.where(first == 0.0, 0.0, change)
     tl.store(weight + at, value.to(p.dtype), mask=inside)
     if MASTER:
         tl.store(master + at, value, mask=inside)
@@ -174,10 +174,10 @@ def _update(
 
 @triton.jit
 @no_type_check
-def _of_place(gradient, order, at, end, dim, feature):
-    # Zeros where there is no such place.
-    place = tl.load(order + tl.minimum(at, end - 1))
-    return tl.load(gradient + place * dim + feature, mask=feature < tl.where(at < end, dim, 0), other=0.0)
+def _of_slot(gradient, order, at, end, dim, feature):
+    # Zeros beyond the last slot.
+    slot = tl.load(order + tl.minimum(at, end - 1))
+    return tl.load(gradient + slot * dim + feature, mask=feature < tl.where(at < end, dim, 0), other=0.0)
 
 
 @triton.jit
@@ -188,10 +188,10 @@ def _sum_by_row(gradient, starts, order, out, dim, BLOCK: tl.constexpr):
     end = tl.load(starts + tl.program_id(0) + 1)
     total = tl.full((BLOCK,), 0.0, tl.float32)
     while at < end:  # four at a time: one read does not wait for the sum before it
-        a = _of_place(gradient, order, at, end, dim, feature)
-        b = _of_place(gradient, order, at + 1, end, dim, feature)
-        c = _of_place(gradient, order, at + 2, end, dim, feature)
-        d = _of_place(gradient, order, at + 3, end, dim, feature)
+        a = _of_slot(gradient, order, at, end, dim, feature)
+        b = _of_slot(gradient, order, at + 1, end, dim, feature)
+        c = _of_slot(gradient, order, at + 2, end, dim, feature)
+        d = _of_slot(gradient, order, at + 3, end, dim, feature)
         total += a.to(tl.float32)
         total += b.to(tl.float32)
         total += c.to(tl.float32)

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from whatwhere.kernels.group_by_row import Places, group, sum_by_row
+from whatwhere.kernels.group_by_row import GroupedSlots, group, sum_by_row
 
 _NORMS = {torch._foreach_norm, torch.linalg.vector_norm, torch.norm, Tensor.norm}
 _SCALINGS = {torch._foreach_mul_, torch._foreach_div_, Tensor.mul_, Tensor.div_}
@@ -82,9 +82,9 @@ def settle(weight: Tensor) -> RowGradient | None:
     rows, values = gradient._indices()[0], gradient._values()
     # Autograd drops the flag that rows are coalesced.
     if not gradient.is_coalesced() and not bool((rows[1:] > rows[:-1]).all()):
-        places = group(rows, gradient.shape[0])
-        assert places is not None  # valid rows, because they have been looked up
-        rows, values = places.rows, sum_by_row(values, places)
+        slots = group(rows, gradient.shape[0])
+        assert slots is not None  # valid rows, because they have been looked up
+        rows, values = slots.rows, sum_by_row(values, slots)
     settled = weight.grad = by_row(rows, values, gradient.shape)
     return settled
 
@@ -99,36 +99,36 @@ def settle_gradient(weight: Tensor) -> None:
 
 
 def with_row_gradient(
-    weight: Tensor, read: Callable[[], Tensor], places: Places, padding_idx: int | None
+    weight: Tensor, read: Callable[[], Tensor], slots: GroupedSlots, padding_idx: int | None
 ) -> Float[Tensor, "*shape dim"]:
     """Return rows of a table with a gradient of these rows alone.
 
     Args:
         weight: the table.
         read: returns the row of each id.
-        places: the ids, grouped by row.
+        slots: the ids, grouped by row.
         padding_idx: a row without gradient.
     """
-    rows: Tensor = _RowLookup.apply(weight, read, places, padding_idx)  # type: ignore[no-untyped-call]
+    rows: Tensor = _RowLookup.apply(weight, read, slots, padding_idx)  # type: ignore[no-untyped-call]
     return rows
 
 
 class _RowLookup(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, weight: Tensor, read: Callable[[], Tensor], places: Places, padding_idx: int | None
+        ctx: Any, weight: Tensor, read: Callable[[], Tensor], slots: GroupedSlots, padding_idx: int | None
     ) -> Tensor:
-        ctx.places, ctx.padding_idx, ctx.shape = places, padding_idx, weight.shape
+        ctx.slots, ctx.padding_idx, ctx.shape = slots, padding_idx, weight.shape
         return read()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        places, padding_idx = ctx.places, ctx.padding_idx
-        values = sum_by_row(gradients[0].reshape(-1, ctx.shape[1]), places)
+        slots, padding_idx = ctx.slots, ctx.padding_idx
+        values = sum_by_row(gradients[0].reshape(-1, ctx.shape[1]), slots)
         if padding_idx is not None:
-            values[places.rows == padding_idx] = 0
-        return by_row(places.rows, values, ctx.shape), None, None, None
+            values[slots.rows == padding_idx] = 0
+        return by_row(slots.rows, values, ctx.shape), None, None, None
 
 
 def _same_for_zeros(function: Callable[..., Any], more: tuple[Any, ...], named: dict[str, Any]) -> bool:

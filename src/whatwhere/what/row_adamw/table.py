@@ -11,7 +11,7 @@ from torch.autograd.graph import increment_version
 
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.kernels.adamw_catch_up import StepHistory
-from whatwhere.kernels.group_by_row import Places, group
+from whatwhere.kernels.group_by_row import GroupedSlots, group
 from whatwhere.kernels.row_adamw import Moments, Step, catch_up, look_up, update
 from whatwhere.what.embedding import TokenEmbedding, lookup
 from whatwhere.what.row_adamw.gradient import settle, settle_gradient, with_row_gradient
@@ -176,18 +176,18 @@ class RowTable:
             return lookup(weight, ids, padding_idx)
         trained = torch.is_grad_enabled() and weight.requires_grad
         behind = self.history is not None and self.history.count > 0
-        places = None
+        slots = None
         if (trained or behind) and ids.dtype in (torch.int64, torch.int32):
-            places = group(ids.reshape(-1).long(), len(weight))
-        if places is None:  # nothing to update, or ids that `lookup` rejects
+            slots = group(ids.reshape(-1).long(), len(weight))
+        if slots is None:  # nothing to update, or ids that `lookup` rejects
             return lookup(weight, ids, padding_idx)
-        read = partial(self._read, ids, places) if behind else partial(lookup, weight.detach(), ids)
+        read = partial(self._read, ids, slots) if behind else partial(lookup, weight.detach(), ids)
         if not trained:
             return read()
-        return with_row_gradient(weight, read, places, padding_idx)
+        return with_row_gradient(weight, read, slots, padding_idx)
 
-    def _read(self, ids: Tensor, places: Places) -> Tensor:
-        rows, moved = look_up(self._kept(), self._steps(), self.eps, ids, places)
+    def _read(self, ids: Tensor, slots: GroupedSlots) -> Tensor:
+        rows, moved = look_up(self._kept(), self._steps(), self.eps, ids, slots)
         self._mark_written(moved)
         return rows
 
