@@ -22,9 +22,11 @@ assert.deepEqual([page.readLink("").view, page.readLink("#/map?x=1?2").given.get
 
 assert.equal(page.ranged([], true)(null, 1.430511474609375e-6, 1.430511474609375e-6)[0], 9e-7);
 const open = { kind: "checkpoint", path: "/a b/\"c" };
-const lines = "from whatwhere.x import f\nf(whatwhere.read(PATH), np.pi)";
-assert.equal(page.runnable(lines, open), 'import numpy as np\nimport whatwhere\nfrom whatwhere.x import f\nf(whatwhere.read("/a b/\\"c"), np.pi)');
-assert.match(page.runnable(lines, { kind: "fresh", path: "" }), /^f\(Session.open\(None\).checkpoint, np.pi\)$/m);
+const lines = 'import torch\nrows = ww.read(PATH).array("tokens.weight", rows=[1, 2])\nnp.sum(rows)';
+const imports = "import numpy as np\nimport whatwhere as ww\nimport torch\n";
+assert.equal(page.runnable(lines, open), `${imports}rows = ww.read("/a b/\\"c").array("tokens.weight", rows=[1, 2])\nnp.sum(rows)`);
+assert.match(page.runnable(lines, { kind: "fresh", path: "" }), /^rows = np\.random.*\.astype\(np\.float32\)\[\[?1, 2\]\]?$/m);
+assert.equal(page.runnable("ww.load_where(PATH)", { kind: "fresh", path: "" }), null);
 assert.match(page.runnable(lines, { kind: "checkpoint", path: "" }), /read\(PATH\)/);
 assert.equal(page.runnable("read_results(Path(PATH))", open), null);
 assert.deepEqual(page.characters("ab c"), [{ text: "ab", replaced: false }, { text: "␣", replaced: true }, { text: "c", replaced: false }]);

@@ -92,6 +92,7 @@ class BiasFindings:
         tensor: name of the learned table of the open model, or None.
         random: whether its parameters are random.
         parameters: controls of its parameters.
+        causal: whether the scheme is for causal attention only.
         heads: how many.
         head: that of the matrix.
         matrix: the bias of each query and key, or the weight; NaN for keys that the scheme excludes.
@@ -112,6 +113,7 @@ class BiasFindings:
     tensor: str | None
     random: bool
     parameters: Sequence[Control]
+    causal: bool
     heads: int
     head: int
     matrix: Float[np.ndarray, "queries keys"]
@@ -157,6 +159,7 @@ def shown(session: Session, settings: Mapping[str, Any]) -> BiasFindings:
         tensor=own[name].tensor if name in own else None,
         random=name in _LEARNED,
         parameters=[parameter.control(values[parameter.name]) for parameter in parameters],
+        causal=scheme.causal_only,
         heads=scheme.num_heads,
         head=head,
         matrix=_matrix(scheme, whole(settings, "tokens", 64, 2, MAX_TOKENS), head, weights),

@@ -125,6 +125,8 @@ export interface BiasFindings {
   random: boolean;
   /** controls of its parameters. */
   parameters: Control[];
+  /** whether the scheme is for causal attention only. */
+  causal: boolean;
   /** how many. */
   heads: number;
   /** that of the matrix. */

@@ -172,6 +172,7 @@ function BiasOf({ bias, settings, change }: Part) {
 
 function Matrix({ bias, weights }: { bias: BiasFindings; weights: boolean }) {
   const [rows = 0, columns = 0] = bias.matrix.shape;
+  const queries = `ww.positions(${rows})${bias.causal ? ", causal=True" : ""}`;
   const props: HeatProps = useMemo(
     () => ({
       title: `${weights ? "Weight" : "Bias"} of head ${bias.head}, query by key`,
@@ -208,7 +209,7 @@ function Matrix({ bias, weights }: { bias: BiasFindings; weights: boolean }) {
         },
       ]}
       how={
-        <How code={`${bias.python}\nscheme(ww.positions(${rows}))[0, ${bias.head}]`}>
+        <How code={`${bias.python}\nscheme(${queries})[0, ${bias.head}]`}>
           <p>
             What the scheme adds to the score of each query and key, by its own formula.{" "}
             {weights && "As weights: exp(bias − the greatest of the matrix)."}

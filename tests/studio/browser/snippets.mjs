@@ -1,0 +1,16 @@
+// The Python below the figures of some views, as a reader would copy it.
+import { browser, given, tell, watched } from "./driving.mjs";
+
+const started = await browser();
+const { page, seen } = await watched(started, { viewport: { width: 1400, height: 1000 } });
+await page.goto(`${given.url}#/${given.views[0]}`);
+const snippets = {};
+for (const view of given.views) {
+  await page.evaluate((hash) => (location.hash = hash), `#/${view}`);
+  await page.waitForSelector("main .how, main .lead, main .note, main [role=alert]");
+  if (given.jobs) for (const button of await page.locator("main button.start").all()) await button.click();
+  await page.waitForFunction(() => !document.querySelector(".waiting, .stale, [aria-busy=true]"), null, { timeout: 120_000 });
+  snippets[view] = await page.locator("main .how pre").allTextContents();
+}
+await started.close();
+tell({ snippets, complaints: seen.complaints });
