@@ -1,1 +1,1 @@
-"""Other people's models: their configurations read and written, their layers replaced and put back."""
+"""Models of other libraries: their files and configurations, patches of loaded models, surgery on checkpoints."""

@@ -41,8 +41,8 @@ def _lines(report: Report) -> list[str]:
     if report.measured is not None:
         lines += [f"{name}: {value}" for name, value in _measurements(report.measured)]
     lines += [f"Note: {note}." for note in report.notes]
-    if report.left_out:
-        lines.append(f"Not copied: {', '.join(report.left_out)}.")
+    if report.not_copied:
+        lines.append(f"Not copied: {', '.join(report.not_copied)}.")
     lines.append(f"Written: {report.out}, {report.bytes:,} bytes of weights.")
     return lines
 

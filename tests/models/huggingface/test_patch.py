@@ -114,9 +114,9 @@ def test_the_rotation_is_that_of_whatwhere(model_type: str) -> None:
     before = said(model, tokens)
     with ww.patch(model):
         (tables,) = (module for module in model.modules() if isinstance(module, RotaryTables))
-        tables.kinds = {
+        tables.schemes = {
             kind: ww.Rotary(scheme.head_dim, scheme.theta / 1000, rotary_dim=scheme.rotary_dim)
-            for kind, scheme in tables.kinds.items()
+            for kind, scheme in tables.schemes.items()
         }
         assert (said(model, tokens) - before).abs().max() > 1e-3 * before.abs().max()
 
@@ -371,7 +371,7 @@ def require_refused(model: nn.Module, match: str, error: type[Exception] = ww.er
 def test_frequencies_changed_by_hand_are_refused(change: Callable[[Tensor], Tensor]) -> None:
     model = made("llama")
     change(model.model.rotary_emb.inv_freq)
-    require_refused(model, "LlamaRotaryEmbedding rotates otherwise than its configuration says.*position")
+    require_refused(model, "LlamaRotaryEmbedding does not rotate as its configuration states.*position")
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])
@@ -381,44 +381,44 @@ def test_each_kind_of_layer_is_compared(model_type: str, kind: str) -> None:
     for name, buffer in model.named_buffers():
         if name.endswith(f"{kind}_inv_freq"):
             buffer.mul_(2)
-    require_refused(model, f"rotates otherwise than its configuration says.*{kind}")
+    require_refused(model, f"does not rotate as its configuration states.*{kind}")
 
 
 def test_a_theta_changed_after_loading_is_refused() -> None:
     model = made("qwen2", rope_parameters={"rope_type": "default", "rope_theta": 1e6})
     model.config.rope_parameters["rope_theta"] = 5e5
-    require_refused(model, "rotates otherwise")
+    require_refused(model, "does not rotate as its configuration states")
 
 
 def test_frequencies_beyond_the_trained_length_are_compared() -> None:
     longer = made("phi3", rope_parameters=LONGROPE, original_max_position_embeddings=16)
     said(longer, ids(24))  # now it keeps its long frequencies
     longer.config.rope_parameters["long_factor"] = [3.0] * 8
-    require_refused(longer, "rotates otherwise.*at position 32")
+    require_refused(longer, "does not rotate as its configuration states.*at position 32")
     grown = made("llama", rope_parameters=DYNAMIC, max_position_embeddings=32)
     grown.model.rotary_emb.config = copy.deepcopy(grown.config)
     grown.model.rotary_emb.config.rope_parameters["factor"] = 2.0
-    require_refused(grown, "rotates otherwise.*at position 64 ")
+    require_refused(grown, "does not rotate as its configuration states.*at position 64 ")
 
 
 def test_a_magnitude_changed_by_hand_is_refused() -> None:
     model = of_kinds("olmo3")
     model.model.rotary_emb.full_attention_attention_scaling *= 1.001
-    require_refused(model, "rotates otherwise")
+    require_refused(model, "does not rotate as its configuration states")
 
 
 def test_axes_of_pairs_are_compared() -> None:
     """Sections changed after loading: text alone would never show them."""
     model = made("qwen2_vl_text")
     model.config.rope_parameters["mrope_section"] = [3, 3, 2]
-    require_refused(model, "rotates otherwise")
+    require_refused(model, "does not rotate as its configuration states")
 
 
 @pytest.mark.parametrize("model_type", OF_KINDS)
 def test_pin_transformers_truncates_against_the_setting_of_each_kind(model_type: str) -> None:
     """It looks for `truncate` beside the kinds of layers; its outputs could not stay the same."""
     model = of_kinds(model_type, truncate=False)
-    require_refused(model, r"rotates otherwise[\s\S]*truncate")
+    require_refused(model, r"does not rotate as its configuration states[\s\S]*truncate")
     del model.config.rope_parameters["full_attention"]["truncate"]  # the way out that the message names
     tokens = ids()
     before = said(model, tokens)
@@ -568,7 +568,7 @@ def test_a_scale_other_than_the_configurations_is_refused() -> None:
     """A cast to bfloat16 and back leaves 8 as it is and makes 55.4256 another number."""
     model = made("gemma3_text", hidden_size=48)
     model.to(torch.bfloat16).to(torch.float32)
-    require_refused(model, "scales its rows otherwise than its configuration says")
+    require_refused(model, "does not scale its rows as its configuration states")
 
 
 def test_a_custom_bias_method_is_refused() -> None:

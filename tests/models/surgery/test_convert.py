@@ -360,7 +360,7 @@ def test_a_table_is_read_back_to_the_bit(save: Save, tmp_path: Path, format: str
         assert found.words == [escaped.get(n, word) for n, word in enumerate(words)]
     with pytest.raises(CheckpointError, match="exists already"):
         convert_format(folder, out, format)  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match="Leave --dtype out"):
+    with pytest.raises(SettingError, match="Omit --dtype"):
         convert_format(folder, out, format, dtype="float16")  # type: ignore[arg-type]
 
 

@@ -208,7 +208,7 @@ def test_a_trimmed_model_answers_as_before(
     out = tmp_path / "out"
     report = trim_checkpoint(folder, out, corpus=[corpus])
     assert report.measured.corpus.encoded_as_before is True
-    assert "vocab.txt" in report.left_out
+    assert "vocab.txt" in report.not_copied
     said = json.loads((out / "id_map.json").read_text())
     assert said["rows_before"] == tokenizer.get_vocab_size()
     old_ids = torch.tensor(said["old_ids"])

@@ -1,4 +1,4 @@
-"""Configurations of Hugging Face, read into a Description and written from it; PyTorch is imported to build only."""
+"""Convert Hugging Face configurations to a Description, and back; PyTorch is imported only when it is built."""
 
 from collections.abc import Mapping
 from json import JSONDecodeError, loads
@@ -16,12 +16,12 @@ __all__ = ["Config", "Description", "HasDict", "Plan", "ScalingPlan", "Window", 
 
 MAX_FILE_SIZE, MAX_KEYS = 10_000_000, 10_000
 ROPE = ("rope", "rotary")
-"""Parts of key names, one of which at least shows that queries and keys are rotated."""
+"""Parts of key names that show that queries and keys are rotated."""
 
 
 @runtime_checkable
 class HasDict(Protocol):
-    """An object with its settings as a dictionary, such as a configuration of transformers."""
+    """An object with `to_dict()`, such as a configuration of transformers."""
 
     def to_dict(self) -> Json:
         """Return the settings."""
@@ -33,24 +33,24 @@ Config = Json | HasDict | str | Path
 def from_huggingface(config: Config, *, part: str | None = None, like: str | None = None) -> Description:
     """Read the tokens and positions of a model from its configuration, without importing PyTorch.
 
-    Every key that affects positions is used or rejected, as is a misspelled name of a key that is read; keys of other
-    matters are ignored. The keys that were read are in `used`, what transformers would take for absent keys in
-    `assumed`. Which features make a pair, and where positions start, is in no key: it is known for each model type. Of
-    a model of text and images the text is read. Malformed values are refused, with the key and its value.
+    Every key that affects positions is used or rejected, and so are misspelled names of such keys; other keys are
+    ignored. The keys that were read are in `used`, defaults of transformers for absent keys in `assumed`. No key states
+    which features make a rotary pair, or at which row positions start: that is known for each model type. Of a model
+    with text and images the text part is read. Malformed values are rejected.
 
     Args:
         config: a dictionary, a configuration of transformers (which need not be installed), or the path of a
             config.json or of a folder with one.
         part: `decoder` or `encoder` of a model that has both; None is the decoder.
-        like: read an unknown model type as this one, to which it must be equal in all that no key says. A key that the
-            other type does not have is refused, unless its name shows that it concerns other matters.
+        like: read an unknown model type as this one, which must agree with it in everything that is in no key. A key
+            that this type does not have is rejected, unless its name shows that it does not concern positions.
 
     Returns:
-        The description.
+        The tokens and positions, as data.
 
     Raises:
         CheckpointError: the file cannot be read, the model type is not known, or a required key is absent.
-        SettingError, ShapeError: a key cannot be read, or contradicts another.
+        SettingError, ShapeError: a value cannot be read, or contradicts another.
 
     Examples:
         >>> description = from_huggingface({
@@ -116,13 +116,13 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
 def to_huggingface(description: Description) -> dict[str, Any]:
     """Return the keys of a configuration that describe tokens and positions, in the form of transformers 5.
 
-    They replace those of an existing configuration: `{**config, **to_huggingface(description)}`.
+    To change an existing configuration, use `{**config, **to_huggingface(description)}`.
 
     Args:
         description: of a model.
 
     Returns:
-        Keys and values; reading them gives the description again.
+        Keys and values, from which `from_huggingface` reads the same description.
 
     Raises:
         SettingError: the configuration has no key for a scheme or scaling of the description.
@@ -142,7 +142,7 @@ def to_huggingface(description: Description) -> dict[str, Any]:
 
 
 def _model_type(name: str, like: str | None) -> ModelType:
-    """Return how a model type is read, or the one that it is to be read as."""
+    """Return the registry's entry for a model type, or for the one that it is read as."""
     if like is None or like == name:
         return find_model_type(name)
     if name in MODEL_TYPES:
@@ -154,7 +154,7 @@ def _model_type(name: str, like: str | None) -> ModelType:
 
 
 def _values(config: Config) -> Json:
-    """Return a configuration as a dictionary, from a file if it is a path."""
+    """Return a configuration as a dictionary; read it if it is a path."""
     if isinstance(config, Mapping):
         return config
     if isinstance(config, HasDict):
@@ -189,7 +189,7 @@ def _values(config: Config) -> Json:
 
 
 def _require_keys(values: Json) -> None:
-    """Raise SettingError unless keys are strings, and not more than a configuration may have."""
+    """Raise SettingError if there are too many keys, or keys that are not strings."""
     if len(values) > MAX_KEYS:
         raise SettingError(f"this configuration has {len(values):,} keys, but at most {MAX_KEYS:,} are read.")
     for name in values:
@@ -198,14 +198,14 @@ def _require_keys(values: Json) -> None:
 
 
 def _text_of(values: Json) -> tuple[Json, Json, str]:
-    """Return the configuration of the text, what is around it in a model of text and images, and its path there."""
+    """Return the configuration of the text, that of the whole model if it is nested in one, and its path there."""
     text, outer = values.get("text_config"), values.get("model_type")
     if isinstance(text, HasDict) and not isinstance(text, Mapping):
         text = text.to_dict()
     if text is not None and not isinstance(text, Mapping):
         raise SettingError(f"text_config is {short_repr(text)}, but must be a dictionary.")
     if text is None:
-        # Older files of these models have the keys of the text beside those of the images.
+        # In older files of these models the keys of the text are not nested.
         renamed = {"model_type": TEXT_TYPES[outer]} if isinstance(outer, str) and outer in TEXT_TYPES else {}
         return {**values, **renamed}, {}, ""
     _require_keys(values)
@@ -221,7 +221,7 @@ def _text_of(values: Json) -> tuple[Json, Json, str]:
 
 
 def _tied(outer: Json, name: str, default: bool) -> bool:
-    """Return whether the output projection is the token table, by the configuration around that of the text."""
+    """Return whether the output projection is tied, as the configuration of the whole model states it."""
     keys = Keys(outer, {}, name)
     tied = keys.flag("tie_word_embeddings", default=default)
     for key, value in outer.items():
@@ -242,7 +242,7 @@ def _part(model_type: ModelType, name: str, part: str | None) -> str | None:
 
 
 def _joined(positions: list[Position]) -> Position:
-    """Join what several readers read; no two of a model type read the same door."""
+    """Merge the results of several readers; the readers of a model type read different doors."""
     return Position(
         input=next((p.input for p in positions if p.input is not None), None),
         query_key=next((p.query_key for p in positions if p.query_key is not None), None),

@@ -1,4 +1,4 @@
-"""Replace the token table and positions of a loaded model of Hugging Face by those of this library, and restore it."""
+"""Replace the token table and positions of a loaded Hugging Face model by modules of this library, reversibly."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from whatwhere.where.score.alibi import ALiBi
 from whatwhere.where.score.t5 import T5
 
 PATCHED = tuple(name for name, model_type in MODEL_TYPES.items() if model_type.patch is not None)
-"""The model types that `patch` knows."""
+"""The model types that `patch` supports."""
 
 TOKENS = ("embed_in", "embed_tokens", "shared", "tok_embeddings", "tokens_embed", "word_embeddings", "wte")
 POSITIONS = ("position_embeddings", "positions_embed", "wpe")
@@ -55,13 +55,13 @@ class Patch:
         self._methods: set[tuple[int, str]] = set()
 
     def undo(self) -> None:
-        """Restore the model's own modules, with the parameters that the model now has."""
+        """Restore the model's own modules, with the current parameters."""
         while self._restore:
             self._restore.pop()()
         self.replaced.clear()
 
     def __enter__(self) -> "Patch":
-        """Return the patch, which is undone when the block ends."""
+        """Return the patch; it is undone at the end of the block."""
         return self
 
     def __exit__(
@@ -71,18 +71,18 @@ class Patch:
         self.undo()
 
     def __repr__(self) -> str:
-        """Return the model type and what was replaced."""
+        """Return the model type and the names of the replaced modules."""
         return f"Patch({self.description.model_type}, replaced={self.replaced})"
 
     def replace_module(self, name: str, make: Callable[[], nn.Module]) -> None:
-        """Replace a module; where it has several names, by one module under all of them.
+        """Replace a module; a module with several names is replaced by one module under all of them.
 
         Args:
             name: of the module.
             make: returns the replacement.
 
         Raises:
-            SettingError: it has hooks or a forward of its own.
+            SettingError: it has hooks, or an overridden forward.
         """
         path, _, attribute = name.rpartition(".")
         parent = self.model.get_submodule(path)
@@ -94,7 +94,7 @@ class Patch:
 
         def restore() -> None:
             if isinstance(module, Learned | TokenEmbedding):
-                original.weight = module.weight  # another parameter, if a state_dict was assigned meanwhile
+                original.weight = module.weight  # a new parameter, if a state_dict was assigned meanwhile
             if isinstance(module, TokenEmbedding):  # which transformers may have resized
                 original.num_embeddings, original.padding_idx = module.num_embeddings, module.padding_idx
             setattr(parent, attribute, original.train(module.training).to(_device(self.model)))
@@ -107,11 +107,11 @@ class Patch:
 
         Args:
             name: of the module.
-            method: its name.
-            function: what is called instead.
+            method: name of the method.
+            function: called instead of it.
 
         Raises:
-            SettingError: it was replaced already.
+            SettingError: the method is overridden in this module already.
         """
         module = self.model.get_submodule(name)
         if (id(module), method) in self._methods:  # the module has another name too
@@ -143,28 +143,28 @@ def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
     """Replace the token table and positions of a loaded Hugging Face model; its outputs stay the same.
 
     Token and position tables are replaced by TokenEmbedding and Learned with the same parameters, so state_dict, tied
-    output projections and optimizers stay valid; rotary modules, ALiBi and T5's buckets by those of this library.
-    Projections, norms and attention are not replaced, nor the parts for images and sound.
+    output projections and optimizers stay valid. Rotary modules, ALiBi and T5's buckets are replaced by those of this
+    library; projections, norms, attention, and the parts for images and sound are not replaced.
 
-    Cosines and sines are within 5e-8 of the formula at positions up to 1e8, and within 2e-7 up to 1e9. No cast of the
-    model rounds them; where a cast has rounded the model's own frequencies, outputs change by as much as that.
+    Cosines and sines are within 5e-8 of the formula at positions up to 1e8, and within 2e-7 up to 1e9, also after a
+    cast of the model. If a cast has rounded the model's own frequencies, outputs change by that rounding error.
 
     Before a rotary module is replaced, its cosines and sines are compared with those of the configuration, for every
     layer type, at positions 1, 64, 4,095 and at twice the original length of a scaling.
 
     Args:
         model: of a type in `whatwhere.models.huggingface.patch.PATCHED`, with or without a head.
-        regime_length: the length that DynamicNTK and LongRoPE assume. None is the longest position of each call, where
-            keys in a KV cache do not follow; set it to generate. (Transformers' dynamic frequencies also keep the
-            longest length of earlier calls until a call is shorter than the original length.)
+        regime_length: the length that DynamicNTK and LongRoPE assume. None is the maximum length of each call, to which
+            keys in a KV cache are not adapted: set it for generation. (Dynamic frequencies of transformers also keep
+            the maximum length of earlier calls until a call is shorter than the original length.)
 
     Returns:
         The patch; its `undo()` restores the model, as does the end of a `with` block.
 
     Raises:
-        SettingError: this is no model of Hugging Face, is patched already, or a module that would be replaced does more
-            than look up: hooks, max_norm, a forward of its own.
-        CheckpointError: the type is unknown, or the model computes otherwise than its configuration says.
+        SettingError: this is not a Hugging Face model, or is patched already; or a module does more than its
+            replacement would: it has hooks, max_norm, or an overridden forward.
+        CheckpointError: the model type is not supported, or the model does not compute what its configuration states.
 
     Examples:
         >>> from types import SimpleNamespace
@@ -182,7 +182,7 @@ def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
     config = getattr(model, "config", None)
     if config is None:
         raise SettingError(
-            f"patch needs a model of Hugging Face, which has a config, but got {_article(type(model).__name__)}.\n"
+            f"patch needs a model of Hugging Face, which has a `config`, but got {_article(type(model).__name__)}.\n"
             "In a model of your own use the parts: from_huggingface(config).wheres()."
         )
     if regime_length is not None:
@@ -213,7 +213,7 @@ def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
 
 
 def _parts(model: nn.Module, model_type: str) -> list[tuple[str, nn.Module]]:
-    """Return the modules of a model of a type, by name: those whose nearest config around them has that type."""
+    """Return the modules of one model type, by name: those whose nearest enclosing config has this type."""
     types: dict[str, str | None] = {}
     parts = []
     for name, module in model.named_modules(remove_duplicate=False):
@@ -226,7 +226,7 @@ def _parts(model: nn.Module, model_type: str) -> list[tuple[str, nn.Module]]:
 
 
 def _replace(made: Patch, name: str, module: nn.Module) -> None:
-    """Replace one module, if it is a token table or has positions."""
+    """Replace a module if it is a token table, or computes positions."""
     attribute, kind, description = name.rpartition(".")[2], type(module).__name__, made.description
     if isinstance(module, nn.Embedding) and attribute in TOKENS:
         _require_lookup(name, module)
@@ -248,7 +248,7 @@ def _replaces_tables(description: Description) -> bool:
 
 
 def _require_bare(name: str, module: nn.Module) -> None:
-    """Raise SettingError if a module has hooks or a forward that its replacement would not have."""
+    """Raise SettingError if a module has hooks, or an overridden forward, that its replacement would not have."""
     hooks = [kind for kind, hooks in vars(module).items() if kind.endswith("_hooks") and hooks]
     if hooks or "forward" in vars(module):
         extra = f"hooks ({', '.join(hooks)})" if hooks else "a forward of its own, as accelerate makes one"
@@ -259,7 +259,7 @@ def _require_bare(name: str, module: nn.Module) -> None:
 
 
 def _require_lookup(name: str, module: nn.Embedding) -> None:
-    """Raise SettingError unless a table only looks rows up, apart from the scale of transformers' own classes."""
+    """Raise SettingError unless a table only looks up rows, and scales them if transformers does."""
     options = ("max_norm", "scale_grad_by_freq", "sparse")
     option = next((option for option in options if getattr(module, option) not in (None, False)), None)
     weight = module.weight
@@ -277,17 +277,17 @@ def _require_lookup(name: str, module: nn.Embedding) -> None:
 
 
 def _scales(module: nn.Embedding) -> bool:
-    """Return whether a table is of a class of transformers that multiplies its rows."""
+    """Return whether a table is of a class in transformers that scales its rows."""
     kind = type(module)
     return kind.__module__.startswith("transformers.") and "Scaled" in kind.__name__
 
 
 def _rotaries(description: Description) -> dict[str, Rotary | MultimodalRotary]:
-    """Return the scheme of each layer type that is rotated; one under "" where layers have no types."""
+    """Return the scheme of each layer type that rotates; one under "" if layers have no types."""
     types = description.layer_types or ("",) * description.layers
-    plans = {kind: plan for kind, plan in zip(types, description.query_key, strict=True) if plan is not None}
-    built = {kind: plan.build() for kind, plan in plans.items()}
-    return {kind: scheme for kind, scheme in built.items() if isinstance(scheme, Rotary | MultimodalRotary)}
+    plans = {name: plan for name, plan in zip(types, description.query_key, strict=True) if plan is not None}
+    built = {name: plan.build() for name, plan in plans.items()}
+    return {name: scheme for name, scheme in built.items() if isinstance(scheme, Rotary | MultimodalRotary)}
 
 
 def _buckets(attention: nn.Module, description: Description) -> T5:
@@ -299,7 +299,7 @@ def _buckets(attention: nn.Module, description: Description) -> T5:
 
 @dataclass
 class _Call:
-    """What the blocks of a model share during one call of it."""
+    """State that the blocks of a model share during one call."""
 
     mask: Tensor | None = None
     past: int = 0
@@ -307,7 +307,7 @@ class _Call:
 
 
 def _replace_alibi(made: Patch, name: str, model: nn.Module) -> None:
-    """Pass every block the bias by distance, which is computed for the first block of each call."""
+    """Pass the bias by distance to every block; it is computed for the first block of each call."""
     scheme = ALiBi(made.description.num_heads)
     call = _Call()
 

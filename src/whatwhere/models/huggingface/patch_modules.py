@@ -1,4 +1,4 @@
-"""Replacements for modules of Hugging Face: the same calls and shapes, with the numbers of this library."""
+"""Replacements for modules of Hugging Face: the same signatures and shapes, computed by this library."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -23,42 +23,42 @@ from whatwhere.where.score.t5 import T5
 from whatwhere.where.score_bias import ScoreBias, tabulate
 
 COMPARED_AT = (1, 64, 4095)
-"""Positions at which a rotary module is compared with its configuration; twice the original length is one more."""
+"""Positions at which a rotary module is compared with its configuration, besides twice the original length."""
 
-# In float32: a cosine, and a frequency, which is a power, a product and a blend, each rounded.
+# Rounding errors in float32 of a cosine, and of a frequency: a power, a product and a blend, each rounded.
 ROUNDED_VALUE, ROUNDED_FREQUENCY = 1e-6, 4e-6
 
 Form = Literal["half", "interleaved", "single", "complex"]
-"""Form of cos and sin: twice for each pair, half a head apart or side by side; once; or as one complex number."""
+"""Form of cos and sin: repeated for both features of a pair (half, interleaved); once (single); as complex numbers."""
 
 
 class RotaryTables(nn.Module):
     """Compute cos and sin as a rotary module of Hugging Face does, multiplied by the magnitude.
 
-    Angles are float64, and cos and sin are rounded once; a cast of the model rounds nothing here.
+    Angles are computed in float64, and cos and sin are rounded once; a cast of the model does not round frequencies.
 
     Args:
-        kinds: the scheme of each layer type, or one under "".
+        schemes: the scheme of each layer type, or one under "".
         form: of cos and sin.
-        regime_length: the length that DynamicNTK and LongRoPE assume; None is the longest of each call.
+        regime_length: the length that DynamicNTK and LongRoPE assume; None is the maximum of each call.
         dtype: of cos and sin; None takes that of x.
     """
 
     def __init__(
         self,
-        kinds: Mapping[str, Rotary | MultimodalRotary],
+        schemes: Mapping[str, Rotary | MultimodalRotary],
         form: Form = "half",
         regime_length: int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.kinds, self.form, self.regime_length, self.dtype = dict(kinds), form, regime_length, dtype
+        self.schemes, self.form, self.regime_length, self.dtype = dict(schemes), form, regime_length, dtype
 
     @torch.no_grad()
     def forward(
         self, x: Tensor, position_ids: Integer[Tensor, "*axes batch tokens"], layer_type: str | None = None
     ) -> tuple[Float[Tensor, "batch tokens features"], Float[Tensor, "batch tokens features"]] | Tensor:
-        """Return cos and sin of positions.
+        """Compute cos and sin of positions.
 
         Args:
             x: of which only the dtype is used.
@@ -68,7 +68,7 @@ class RotaryTables(nn.Module):
         Returns:
             cos and sin, or both as one complex tensor.
         """
-        scheme = self.kinds.get(layer_type or "", next(iter(self.kinds.values())))
+        scheme = self.schemes.get(layer_type or "", next(iter(self.schemes.values())))
         index = position_ids.long()
         index = index if index.dim() == 3 else index[None]
         positions = Positions(index, index[0])
@@ -83,57 +83,59 @@ class RotaryTables(nn.Module):
         return self.repeat(cos.to(dtype)), self.repeat(sin.to(dtype))
 
     def repeat(self, part: Float[Tensor, "*batch pairs"]) -> Float[Tensor, "*batch features"]:
-        """Return the numbers of the pairs for each feature, in this form."""
+        """Repeat the values of pairs for their features, in this form."""
         if self.form == "half":
             return torch.cat([part, part], dim=-1)
         return part.repeat_interleave(2, dim=-1) if self.form == "interleaved" else part
 
     def extra_repr(self) -> str:
         """Return the schemes."""
-        return ", ".join(f"{kind or 'all'}={type(scheme).__name__}" for kind, scheme in self.kinds.items())
+        return ", ".join(
+            f"{layer_type or 'all'}={type(scheme).__name__}" for layer_type, scheme in self.schemes.items()
+        )
 
 
 def rotary_tables(
-    original: nn.Module, kinds: Mapping[str, Rotary | MultimodalRotary], regime_length: int | None
+    original: nn.Module, schemes: Mapping[str, Rotary | MultimodalRotary], regime_length: int | None
 ) -> RotaryTables:
-    """Return the replacement of a rotary module, after comparing the numbers of both.
+    """Return the replacement of a rotary module, after comparing cos and sin of both.
 
     Args:
         original: a rotary module of Hugging Face; a copy of it on the CPU is called, because some have state.
-        kinds: the scheme of each layer type.
+        schemes: of each layer type.
         regime_length: as in RotaryTables.
 
     Returns:
         The replacement.
 
     Raises:
-        CheckpointError: it rotates otherwise than the schemes.
+        CheckpointError: its cos or sin differ from those of the schemes.
     """
     if "layer_type" not in signature(original.forward).parameters:
-        kinds = {"": next(iter(kinds.values()))}
+        schemes = {"": next(iter(schemes.values()))}
     if any(buffer.is_meta for buffer in original.buffers()):
         raise CheckpointError(
-            f"this model's {type(original).__name__} is on the meta device and has no numbers to compare.\n"
+            f"this model's {type(original).__name__} is on the meta device and has no values to compare.\n"
             "Load the model first, then patch it."
         )
-    probe, (kind, scheme) = deepcopy(original).to("cpu"), next(iter(kinds.items()))
+    probe, (layer_type, scheme) = deepcopy(original).to("cpu"), next(iter(schemes.items()))
     with torch.device("cpu"):
         at = torch.ones(1, 1, dtype=torch.long)
-        form = _form(_last(_call(probe, kind, at)), scheme.rotary_dim // 2)
-        dtype = _last(_call(probe, kind, at, torch.bfloat16)).dtype
-        made = RotaryTables(kinds, form, dtype=None if dtype == torch.bfloat16 else dtype)
-        for kind, scheme in kinds.items():
-            _require_same_rotation(probe, made, kind, scheme)
+        form = _form(_last(_call(probe, layer_type, at)), scheme.rotary_dim // 2)
+        dtype = _last(_call(probe, layer_type, at, torch.bfloat16)).dtype
+        made = RotaryTables(schemes, form, dtype=None if dtype == torch.bfloat16 else dtype)
+        for layer_type, scheme in schemes.items():
+            _require_same_rotation(probe, made, layer_type, scheme)
     made.regime_length = regime_length
     return made.train(original.training)
 
 
 def _call(
-    module: nn.Module, kind: str, index: Tensor, dtype: torch.dtype = torch.float32
+    module: nn.Module, layer_type: str, index: Tensor, dtype: torch.dtype = torch.float32
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Call a rotary module or its replacement for a layer type."""
     x = torch.zeros(1, dtype=dtype)
-    out: Tensor | tuple[Tensor, Tensor] = module(x, index, kind) if kind else module(x, index)
+    out: Tensor | tuple[Tensor, Tensor] = module(x, index, layer_type) if layer_type else module(x, index)
     return out
 
 
@@ -151,28 +153,27 @@ def _form(part: Tensor, pairs: int) -> Form:
 
 
 def _require_same_rotation(
-    original: nn.Module, ours: RotaryTables, kind: str, scheme: Rotary | MultimodalRotary
+    original: nn.Module, ours: RotaryTables, layer_type: str, scheme: Rotary | MultimodalRotary
 ) -> None:
-    """Raise CheckpointError where cos or sin of a layer type differ by more than rounding, near, far and beyond the
-    original length."""
+    """Raise CheckpointError if cos or sin of a layer type differ by more than rounding errors at some position."""
     original_length: int | None = getattr(scheme.scaling, "original_length", None)
     axes = torch.arange(1, (scheme.axes if isinstance(scheme, MultimodalRotary) else 1) + 1)
-    # In ascending order: dynamic frequencies are those of the longest call so far.
+    # In ascending order: dynamic frequencies depend on the longest call so far.
     for position in sorted({*COMPARED_AT, *([] if original_length is None else [2 * original_length])}):
         index = (position // axes)[:, None, None] if len(axes) > 1 else torch.tensor([[position]])
-        theirs, expected = (_complex(_call(module, kind, index)) for module in (original, ours))
+        theirs, expected = (_complex(_call(module, layer_type, index)) for module in (original, ours))
         allowed = ours.repeat(_rounding(original, scheme, position))
         if theirs.shape != expected.shape:
             reason = f"it returns {theirs.shape[-1]} features, not {expected.shape[-1]}"
         elif not bool(((theirs - expected).abs() <= allowed).all()):  # False for NaN too
-            of_kind = f" in layers of type {kind!r}" if kind else ""
+            where = f" in layers of type {layer_type!r}" if layer_type else ""
             difference = float((theirs - expected).abs().max())
-            reason = f"at position {position:,}{of_kind} its cos and sin are {difference:.2g} away"
+            reason = f"at position {position:,}{where} its cos and sin are {difference:.2g} away"
         else:
             continue
         raise CheckpointError(
-            f"this model's {type(original).__name__} rotates otherwise than its configuration says: {reason}.\n"
-            + _way_out(kind, scheme)
+            f"this model's {type(original).__name__} does not rotate as its configuration states: {reason}.\n"
+            + _way_out(layer_type, scheme)
         )
 
 
@@ -182,7 +183,7 @@ def _complex(parts: Tensor | tuple[Tensor, Tensor]) -> Tensor:
 
 
 def _rounding(original: nn.Module, scheme: Rotary | MultimodalRotary, position: int) -> Float[Tensor, " pairs"]:
-    """Return how much each pair may differ at a position because its frequency was rounded, as by a cast."""
+    """Return the difference that rounded frequencies, as after a cast, may cause in each pair at a position."""
     types = [torch.finfo(buffer.dtype) for buffer in original.buffers() if buffer.is_floating_point()]
     relative = max([ROUNDED_FREQUENCY, *(info.eps for info in types)])
     absolute = max([0.0, *(info.tiny * info.eps for info in types)])  # the smallest step of float16 is 6e-8
@@ -190,11 +191,11 @@ def _rounding(original: nn.Module, scheme: Rotary | MultimodalRotary, position: 
     return scheme.magnitude * (ROUNDED_VALUE + position * (relative * frequencies + absolute)).float()
 
 
-def _way_out(kind: str, scheme: Rotary | MultimodalRotary) -> str:
-    if kind and isinstance(scheme.scaling, YaRN) and not scheme.scaling.truncate:
+def _way_out(layer_type: str, scheme: Rotary | MultimodalRotary) -> str:
+    if layer_type and isinstance(scheme.scaling, YaRN) and not scheme.scaling.truncate:
         return (
             "Transformers reads YaRN's `truncate` beside the parameters of the layer types, not in them, so it "
-            f"truncates.\nDelete truncate from model.config.rope_parameters[{kind!r}] to describe what it computes."
+            f"truncates.\nDelete truncate from model.config.rope_parameters[{layer_type!r}] to match what it does."
         )
     return (
         "If its frequencies or its configuration were changed after loading, or frequencies were rounded by a cast to "
@@ -207,14 +208,14 @@ def token_table(original: nn.Embedding, scale: EmbeddingScale | None, scaled: bo
 
     Args:
         original: the token table of a Hugging Face model.
-        scale: factor of the token vectors, by the configuration.
-        scaled: whether the table itself multiplies, or the model afterwards.
+        scale: factor of the token vectors in the configuration.
+        scaled: whether the table itself multiplies by it, rather than the model afterwards.
 
     Returns:
         The table.
 
     Raises:
-        CheckpointError: it multiplies by another number.
+        CheckpointError: it multiplies by another factor.
     """
     rows, dim = original.weight.shape
     scale = scale if scaled else None
@@ -226,14 +227,14 @@ def token_table(original: nn.Embedding, scale: EmbeddingScale | None, scaled: bo
             theirs, ours = original(ids), table(ids)
         if not torch.allclose(theirs, ours, rtol=0, atol=0, equal_nan=True):
             raise CheckpointError(
-                f"this model's {type(original).__name__} scales its rows otherwise than its configuration says, by "
+                f"this model's {type(original).__name__} does not scale its rows as its configuration states, by "
                 f"{table.factor}.\nA cast to bfloat16 and back rounds its scale: load the model in the dtype you want."
             )
     return table.train(original.training)
 
 
 def position_table(original: nn.Embedding) -> Learned:
-    """Return a table of positions that shares the parameter of another, and like it does not train the padding row."""
+    """Return a position table that shares the parameter of another; a padding row has no gradient."""
     rows, dim = original.weight.shape
     table = Learned(dim, rows, device="meta")
     table.weight = original.weight
@@ -247,7 +248,7 @@ def _without_gradient(padding: int, module: nn.Module, args: tuple[Tensor], rows
 
 
 def bucket_bias(attention: nn.Module, scheme: T5) -> Callable[..., Tensor]:
-    """Return a replacement for `compute_bias` of T5's attention, which reads the attention's own table.
+    """Return a replacement for `compute_bias` of T5's attention, with the attention's own table.
 
     Args:
         attention: the module.
@@ -277,7 +278,7 @@ def bucket_bias(attention: nn.Module, scheme: T5) -> Callable[..., Tensor]:
 def relative_alibi(
     scheme: ALiBi, mask: Tensor | None, tokens: int, keys: int, past: int, like: Tensor
 ) -> Float[Tensor, "batch_heads queries keys"]:
-    """Compute BLOOM's bias by distance; its own is by the position of the key, which bfloat16 cannot tell apart.
+    """Compute BLOOM's bias from distances; its own uses positions of keys, which become equal in bfloat16.
 
     Args:
         scheme: ALiBi of these heads.
@@ -288,7 +289,7 @@ def relative_alibi(
         like: the bias that it replaces, (batch * heads, 1, keys).
 
     Returns:
-        The bias of every query and key.
+        The bias of every pair of query and key.
     """
     batch = like.shape[0] // scheme.num_heads
     ones = torch.ones(1, keys, dtype=torch.long, device=like.device) if mask is None else mask.long()
@@ -298,7 +299,7 @@ def relative_alibi(
 
 
 def _table(scheme: ScoreBias, queries: Tensor, keys: Tensor) -> Float[Tensor, "batch heads queries keys"]:
-    """Evaluate a bias at every pair, later keys included: the model masks them itself."""
+    """Compute a bias for every pair of query and key, including later keys, which the model masks itself."""
     at_queries, at_keys = Positions(queries[None], queries), Positions(keys[None], keys)
     element = scheme.bind(at_queries, at_keys)
     return tabulate(element, queries.shape[0], scheme.num_heads, queries.shape[1], keys.shape[1], queries.device)

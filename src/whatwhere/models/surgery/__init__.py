@@ -1,6 +1,6 @@
-"""Surgery on files: tokens and positions added, removed, renumbered, cast; other tensors copied byte for byte.
+"""Surgery on checkpoints: add, remove, renumber or cast tokens and positions, and copy other tensors byte for byte.
 
-Output is written atomically, and no input is ever overwritten. For modules in memory: `whatwhere.what.resizing`.
+Output is written atomically, and inputs are never overwritten. For modules in memory see `whatwhere.what.resizing`.
 """
 
 from whatwhere.models.surgery.convert import convert_dtype, convert_format, damage

@@ -49,12 +49,15 @@ def convert_dtype(
 ) -> Report:
     """Write a checkpoint in another floating-point type, and measure the error.
 
-    Values are rounded to the nearest; one that would become infinite or NaN is an error. Only tables and matrices are
-    cast to 8-bit types, without scales. Integers, and tensors of 8-bit types, are kept.
+    Values are rounded to nearest; a value beyond the range of the type is an error. Only tables and matrices are cast
+    to 8-bit types, without scales. Integers and 8-bit tensors are kept.
 
     Args:
         path, out, force, progress: as in `resize_checkpoint`.
         dtype: one of DTYPES.
+
+    Returns:
+        The report, with the relative errors.
 
     Raises:
         SettingError: the type is not known.
@@ -69,13 +72,13 @@ def convert_dtype(
     written = source.write(out, Edits(parts, files), force, progress)
     return Report(
         "convert", str(source.path), str(out), tuple(changed), written.kept, written.bytes, errors.result(), (),
-        written.left_out,
+        written.not_copied,
     )  # fmt: skip
 
 
 @dataclass
 class _CastErrors:
-    """Sums of squares of errors and of values, added up while tensors are cast."""
+    """Sums of squared errors and squared values, accumulated while tensors are cast."""
 
     error: float = 0.0
     size: float = 0.0
@@ -84,13 +87,13 @@ class _CastErrors:
     table: TableDamage | None = None
 
     def result(self) -> Cast:
-        """Return the measurements, once all tensors are written."""
+        """Return the measurements, after all tensors were written."""
         relative = (self.error / self.size) ** 0.5 if self.size else 0.0
         return Cast(relative, self.worst_tensor, self.worst, self.table)
 
 
 def _cast_parts(checkpoint: Checkpoint, dtype: str) -> tuple[dict[str, Part], list[Changed], _CastErrors]:
-    """Return the tensors that are cast, their description, and the errors, which are measured on writing."""
+    """Return the tensors to cast, their description, and the errors, which are measured when they are written."""
     if dtype not in DTYPES:
         raise SettingError(f"convert got dtype={dtype!r}, but knows only: {', '.join(DTYPES)}.")
     errors = _CastErrors()
@@ -111,9 +114,8 @@ def _cast(checkpoint: Checkpoint, entry: Entry, dtype: str, errors: _CastErrors)
     after: Tensor = before.to(getattr(torch, dtype))
     error = size = 0.0
     flat, cast, limits = before.reshape(-1), after.reshape(-1), torch.finfo(after.dtype)
-    largest = limits.max * (
-        1 + limits.eps / 4
-    )  # just above the maximum rounds to it; some types clip what is far above
+    # Values just above the maximum are rounded to it, but some types also clip larger values.
+    largest = limits.max * (1 + limits.eps / 4)
     for begin in range(0, len(flat), _BLOCK):
         x, y = flat[begin : begin + _BLOCK].double(), cast[begin : begin + _BLOCK].double()
         lost = torch.isfinite(x) & (~torch.isfinite(y) | (x.abs() > largest))
@@ -136,10 +138,13 @@ def _cast(checkpoint: Checkpoint, entry: Entry, dtype: str, errors: _CastErrors)
 
 
 def damage(before: np.ndarray, after: np.ndarray) -> TableDamage | None:
-    """Return what a change did to the rows of a table; None if no row is finite.
+    """Measure the difference of a table before and after a cast; None if no row is finite.
 
     Args:
-        before, after: tables of one shape (rows, dim).
+        before, after: tables of the same shape (rows, dim).
+
+    Returns:
+        Errors of values, cosines of rows, and the share of nearest neighbors that remain.
 
     Examples:
         >>> table = np.random.default_rng(0).standard_normal((50, 8)).astype(np.float32)
@@ -153,7 +158,7 @@ def damage(before: np.ndarray, after: np.ndarray) -> TableDamage | None:
     if not len(before):
         return None
     moved = movement(before, after)
-    nonzero = (before**2).sum(1) > 0  # a row of zeros has no direction
+    nonzero = (before**2).sum(1) > 0  # a zero row has no direction
     cosine = moved.cosine[nonzero] if nonzero.any() else np.ones(1)
     kept = float(overlap(before, after).kept.mean()) if len(before) > 10 else None
     return TableDamage(moved.relative_error, float(cosine.min()), float(np.median(cosine)), kept)
@@ -179,31 +184,34 @@ def convert_format(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Report:
-    """Write a checkpoint of any format that is read in another.
+    """Convert a checkpoint of any readable format to another format.
 
-    `safetensors` holds every tensor, in the stored type; quantized types of GGUF become float32. The others hold the
-    token table: `npy` all rows, `word2vec` (text) and `projector` (the TSV pair) a row for each token, with its string.
-    Numbers in text have nine digits, from which float32 is restored to the bit. Spaces in a token are written as
+    `safetensors` has every tensor, in the stored type; quantized types of GGUF become float32. The other formats have
+    the token table: `npy` all rows, `word2vec` (text) and `projector` (the TSV pair) one row for each token, with its
+    text. Numbers in text have nine digits, from which float32 is restored exactly. Spaces in tokens are written as
     escapes.
 
     Args:
         path: a file or folder.
-        out: a file; for `projector` a folder; for `safetensors` a folder too, where the input is a folder and the name
-            does not end in .safetensors: configuration and tokenizer are copied then.
+        out: a file; for `projector` a folder. For `safetensors` a folder too if the input is one and this name does not
+            end in .safetensors; then configuration and tokenizer are copied.
         format: one of FORMATS.
-        dtype: cast to it as well, see `convert_dtype`; with `safetensors` only.
-        allow_pickle: read pickles of PyTorch. Pass True only where you trust the author.
+        dtype: cast tensors to this type, see `convert_dtype`; for `safetensors` only.
+        allow_pickle: read pickles of PyTorch. Pass True only if you trust the author.
         force, progress: as in `resize_checkpoint`.
 
+    Returns:
+        The report.
+
     Raises:
-        SettingError: the format is not known, or has a type of its own.
+        SettingError: the format is not known, or has a fixed type.
         CheckpointError: there is no token table, or there are no tokens as strings.
     """
     path, out = Path(path), Path(out)
     if format not in FORMATS:
         raise SettingError(f"convert got format={format!r}, but knows only: {', '.join(FORMATS)}.")
     if dtype is not None and format != "safetensors":
-        raise SettingError(f"{format} has a type of its own.\nLeave --dtype out, or choose safetensors.")
+        raise SettingError(f"{format} has a fixed type.\nOmit --dtype, or choose safetensors.")
     checkpoint = Checkpoint.open(path, allow_pickle=allow_pickle)
     require_writable_output(out, {path, *(entry.file for entry in checkpoint.tensors.values())}, force)
     if format == "safetensors":
@@ -241,11 +249,11 @@ def _as_safetensors(
         parts |= cast
     metadata = {k: v for k, v in checkpoint.metadata.items() if isinstance(v, str) and len(v) < 1000}
     metadata.setdefault("format", "pt")
-    left_out: list[str] = []
+    not_copied: list[str] = []
     if path.is_dir() and out.suffix != ".safetensors":
         with new_folder(out, force) as unfinished:
             size = write_safetensors(unfinished / "model.safetensors", list(parts.values()), metadata, progress)
-            left_out = copy_other_files(path, unfinished, {"model.safetensors"}, {})
+            not_copied = copy_other_files(path, unfinished, {"model.safetensors"}, {})
     else:
         with new_file(out, force) as unfinished:
             size = write_safetensors(unfinished, list(parts.values()), metadata, progress)
@@ -253,7 +261,7 @@ def _as_safetensors(
     notes = [f"{', '.join(sorted(widened))} became float32"] if widened and dtype is None else []
     return Report(
         "convert", str(path), str(out), tuple(changed), len(parts) - len(changed), size,
-        None if errors is None else errors.result(), tuple(notes), tuple(left_out),
+        None if errors is None else errors.result(), tuple(notes), tuple(not_copied),
     )  # fmt: skip
 
 
@@ -285,7 +293,7 @@ def _write_word2vec(checkpoint: Checkpoint, name: str, words: list[str], out: Pa
 
 
 def _escaped(word: str) -> str:
-    """Return a word with escapes for spaces, which would end it; an unused id needs a word too."""
+    """Return a word with escapes for spaces, which would end it; that of an unused id is an escape."""
     return "".join(f"\\x{ord(char):02x}" if char.isspace() or char == "\0" else char for char in word) or "\\x00"
 
 

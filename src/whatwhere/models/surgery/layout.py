@@ -1,4 +1,4 @@
-"""Convert checkpoints to the other layout of rotary pairs: interleaved or half."""
+"""Convert checkpoints between the two layouts of rotary pairs: interleaved and half."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,12 +52,15 @@ def convert_layout(
     """Write a checkpoint whose query and key projections have their rotary pairs in the other layout.
 
     Weights, biases and the norms over queries and keys are permuted, each by its own number of heads; see
-    `whatwhere.rotary_layout`. The header states the layout, because nothing else does: code that reads the model type's
-    own would run without an error, and wrongly.
+    `whatwhere.rotary_layout`. The layout is recorded in the header, and nowhere else: code that expects the layout of
+    the model type would compute wrong scores without an error.
 
     Args:
         path, out, force, progress: as in `resize_checkpoint`.
         layout: `interleaved` or `half`.
+
+    Returns:
+        The report.
 
     Raises:
         SettingError: the layout is not known.
@@ -69,7 +72,7 @@ def convert_layout(
         raise SettingError(f"convert got layout={layout!r}, but knows only: {', '.join(LAYOUTS)}.")
     permuted = projections(source.checkpoint)
     present: Layout = "interleaved" if permuted[0].interleaved else "half"
-    marked = LAYOUT_KEY in source.checkpoint.metadata  # a header states only a layout that is not the model type's own
+    marked = LAYOUT_KEY in source.checkpoint.metadata  # only a layout that is not the model type's is recorded
     native = _other(present) if marked else present
     if present == layout:
         why = "its header says so" if marked else "as its model type has"
@@ -88,7 +91,7 @@ def convert_layout(
     other_code = f"code for {model_type} expects the {native} layout: this file is for code that does not"
     return Report(
         "convert", str(source.path), str(out), tuple(changed), written.kept, written.bytes,
-        LayoutConverted(sum(restored)), () if layout == native else (other_code,), written.left_out,
+        LayoutConverted(sum(restored)), () if layout == native else (other_code,), written.not_copied,
     )  # fmt: skip
 
 
@@ -110,13 +113,16 @@ def _permuted(source: Source, one: Projection, layout: Layout, restored: list[bo
 
 
 def projections(checkpoint: Checkpoint) -> list[Projection]:
-    """Return every tensor whose rows follow the layout of rotary pairs.
+    """Find every tensor whose rows follow the layout of rotary pairs.
 
     Args:
         checkpoint: to search.
 
+    Returns:
+        Weights and biases of queries and keys, and norms over them.
+
     Raises:
-        CheckpointError: positions are not plainly rotary, or the projections are fused or not known.
+        CheckpointError: positions are not plain rotary ones, or the projections are fused or not known.
     """
     description = checkpoint.description
     plans = [plan for plan in description.query_key if plan is not None]

@@ -1,4 +1,4 @@
-"""What an operation did to a checkpoint, and what it measured."""
+"""Reports of surgery: changed tensors and measurements."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,9 @@ class Changed:
     """A tensor that was changed.
 
     Args:
-        name: of it.
+        name: of the tensor.
         before, after: shape and type, as in "30522 x 384 float32".
-        what: was done, in a few words.
+        what: the change, in a few words.
     """
 
     name: str
@@ -22,13 +22,13 @@ class Changed:
 
     @classmethod
     def of(cls, entry: Entry, shape: tuple[int, ...], what: str, dtype: str | None = None) -> "Changed":
-        """Return the description of a change.
+        """Describe the change of a tensor.
 
         Args:
             entry: of the tensor before.
-            shape: after.
-            what: was done.
-            dtype: after; None if it is the same.
+            shape: after the change.
+            what: the change, in a few words.
+            dtype: after the change; None if it is the same.
         """
         before, after = shape_and_type(entry.shape, entry.dtype), shape_and_type(shape, dtype or entry.dtype)
         return cls(entry.name, before, after, what)
@@ -39,9 +39,9 @@ class RowStatistics:
     """Statistics of some rows of a table.
 
     Args:
-        rows: their number.
+        rows: number of rows.
         median_norm: of up to 2048 of them.
-        standard_deviation: of their values about the mean row.
+        standard_deviation: of their values, after subtracting the mean row.
     """
 
     rows: int
@@ -55,8 +55,8 @@ class TableRows:
 
     Args:
         name: of the table.
-        kept: rows of the old table.
-        new: the others, or None.
+        kept: statistics of the rows of the old table.
+        new: statistics of the other rows, or None.
     """
 
     name: str
@@ -82,9 +82,9 @@ class CorpusCheck:
     """A corpus, encoded by the tokenizer before and after trimming.
 
     Args:
-        tokens: in the corpus.
-        unknown: how many of them are the unknown token.
-        encoded_as_before: whether each token is the same.
+        tokens: number of tokens in the corpus.
+        unknown: number of unknown tokens among them.
+        encoded_as_before: whether every token is the same after trimming.
     """
 
     tokens: int
@@ -98,8 +98,8 @@ class Trimmed:
 
     Args:
         tokens_before, tokens_kept: rows of the token table.
-        tokens_requested: how many of those kept were named, or occur in the corpus.
-        corpus: the check, or None where ids were named.
+        tokens_requested: number of kept tokens whose ids were passed, or that occur in the corpus.
+        corpus: check of the corpus; None if ids were passed.
         tables: of the vocabulary.
     """
 
@@ -115,11 +115,11 @@ class Retokenized:
     """Measurements of `move_to_tokenizer`.
 
     Args:
-        tokens: of the new tokenizer.
-        copied: tokens of both tokenizers.
-        composed: tokens that are sums of old rows.
+        tokens: number of tokens of the new tokenizer.
+        copied: number of tokens in both tokenizers, whose rows are copied.
+        composed: number of tokens whose rows are sums of old rows.
         method: of these, `subtokens` or `omp`.
-        mean_rows: the others.
+        mean_rows: number of other tokens, which have the mean row.
         tables: of the vocabulary.
     """
 
@@ -136,7 +136,7 @@ class LayoutConverted:
     """Measurements of `convert_layout`.
 
     Args:
-        restored_exactly: tensors whose conversion back gives the same bits.
+        restored_exactly: number of tensors that are bitwise the same after converting back.
     """
 
     restored_exactly: int
@@ -144,12 +144,12 @@ class LayoutConverted:
 
 @dataclass(frozen=True)
 class TableDamage:
-    """What a change of type does to the rows of a table.
+    """The error that a change of type causes in the rows of a table.
 
     Args:
         relative_error: of all values.
-        worst_row_cosine, median_row_cosine: of a row and the same row before.
-        nearest_kept: share of the ten nearest rows that remain so, for up to 512 rows; None for few rows.
+        worst_row_cosine, median_row_cosine: of each row before and after.
+        nearest_kept: share of the ten nearest neighbors that remain, of up to 512 rows; None for few rows.
     """
 
     relative_error: float
@@ -164,9 +164,9 @@ class Cast:
 
     Args:
         relative_error: of all values that were cast.
-        worst_tensor: the tensor of the largest relative error; "" if none was cast.
-        worst_relative_error: of that tensor.
-        token_table: the damage to the token table, if it was cast.
+        worst_tensor: the tensor with the largest relative error; "" if none was cast.
+        worst_relative_error: of this tensor.
+        token_table: errors in the token table, if it was cast.
     """
 
     relative_error: float
@@ -177,10 +177,10 @@ class Cast:
 
 @dataclass(frozen=True)
 class Exported:
-    """Measurements of `convert_format`, where the token table alone is written.
+    """Measurements of `convert_format`, if only the token table is written.
 
     Args:
-        rows: that were written.
+        rows: number of rows that were written.
     """
 
     rows: int
@@ -191,17 +191,17 @@ Measured = Resized | Trimmed | Retokenized | LayoutConverted | Cast | Exported
 
 @dataclass(frozen=True)
 class Report:
-    """What was done to a checkpoint.
+    """The result of a command.
 
     Args:
-        command: that did it.
+        command: `resize`, `trim` or `convert`.
         path, out: input and output.
-        changed: tensors.
-        kept: how many others were copied byte for byte.
-        bytes: of the weights that were written.
-        measured: depends on the command; None where nothing was measured.
+        changed: tensors that were changed.
+        kept: number of other tensors, which were copied byte for byte.
+        bytes: size of the weights that were written.
+        measured: measurements of the command; None if there are none.
         notes: for the user.
-        left_out: files of the folder that were not copied.
+        not_copied: files of the folder that were not copied.
     """
 
     command: str
@@ -212,11 +212,11 @@ class Report:
     bytes: int
     measured: Measured | None = None
     notes: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
+    not_copied: tuple[str, ...] = ()
 
 
 def shape_and_type(shape: tuple[int, ...], dtype: str) -> str:
-    """Return shape and type as text.
+    """Return the shape and type of a tensor as text.
 
     Args:
         shape, dtype: of a tensor.

@@ -1,4 +1,4 @@
-"""Resize checkpoints: another number of rows, more tokens, another length."""
+"""Resize the vocabulary or the position table of a checkpoint."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -56,23 +56,26 @@ def resize_checkpoint(
 ) -> Report:
     """Write a checkpoint with another number of tokens, or of learned positions.
 
-    The token table, its copies, an untied output projection and their biases are changed alike; configuration and
-    tokenizer.json with them. All other tensors are copied byte for byte.
+    The token table, its copies, an untied output projection and biases of logits are changed together, and so are
+    config.json and tokenizer.json. All other tensors are copied byte for byte.
 
     Args:
         path: a folder, or one file of safetensors, which then has no tokenizer.
         out: the output, of the same kind; it must not exist.
         vocab_size: rows of the token table.
-        add_tokens: texts that become tokens; their rows are at the ids of the tokenizer, also where a padded vocabulary
-            had rows already.
+        add_tokens: texts that become tokens; their rows are at the ids of the tokenizer, even if a padded vocabulary
+            had such rows already.
         multiple_of: round the number of rows up, which makes products with the table faster.
-        positions: number of learned positions, interpolated; rows before position 0 stay.
+        positions: number of learned positions, which are interpolated; rows before position 0 are kept.
         rows: initial values of new rows: `mean`, `noise` or `covariance` (see Rearrangement), or `subtokens`: the mean
             of the rows of the tokens that the text was split into before.
         seed: of `noise` and `covariance`.
         rule, align: of the interpolation, see `whatwhere.where.input.learned`.
         force: replace an existing output.
         progress: called with the number of bytes of each chunk.
+
+    Returns:
+        The report, with statistics of kept and new rows.
 
     Raises:
         SettingError: no size is given, or they contradict each other.
@@ -115,12 +118,12 @@ def resize_checkpoint(
     written = source.write(out, Edits(parts, files), force, progress)
     return Report(
         "resize", str(source.path), str(out), tuple(changed), written.kept, written.bytes,
-        Resized(new_ids, tuple(measured)), tuple(notes), written.left_out,
+        Resized(new_ids, tuple(measured)), tuple(notes), written.not_copied,
     )  # fmt: skip
 
 
 def with_rows(config: Json, tables: Sequence[Entry], old: int, new: int) -> Json:
-    """Return a configuration for another number of rows of the vocabulary's tables.
+    """Return a configuration with another number of rows of the vocabulary's tables.
 
     Args:
         config: of the model.
@@ -139,13 +142,13 @@ def rearrange(
     changed: list[Changed],
     measured: list[TableRows],
 ) -> None:
-    """Add the rearranged tables of the vocabulary to the parts; they are computed and measured when they are written.
+    """Add the rearranged tables of the vocabulary to `parts`; they are computed and measured when they are written.
 
     Args:
         source: the checkpoint.
         change: of the rows.
         tables: of the vocabulary.
-        parts, changed, measured: are extended.
+        parts, changed, measured: extended in place.
     """
     known = int((change.source != -1).sum())
     what = f"{known:,} rows kept, {len(change.source) - known:,} new"
@@ -179,7 +182,7 @@ def _statistics(table: "Tensor", rows: np.ndarray) -> RowStatistics:
 
 
 def _add(source: Source, texts: Sequence[str], rows: Rows, files: dict[str, bytes | None]) -> dict[int, list[int]]:
-    """Add tokens to the tokenizer's files, and return for each new id the sub-tokens whose mean it is, or none."""
+    """Add tokens to the tokenizer's files; return new id -> subtokens whose mean row it gets, or an empty list."""
     if not texts:
         return {}
     contents = source.json("tokenizer.json")
@@ -216,7 +219,7 @@ def _change(
     draw: "Draw",
     seed: int,
 ) -> "Rearrangement":
-    """Return the rearrangement to the new number of rows."""
+    """Return the rearrangement of rows for the new size."""
     from whatwhere.what.resizing import Rearrangement
 
     rows, words = table.shape[0], len(source.checkpoint.words or ())
@@ -240,7 +243,7 @@ def _change(
 
 
 def _require_space(out: Path, table: Entry, size: int) -> None:
-    """Raise ShapeError where a table of so many rows is larger than the free space of the output's disk."""
+    """Raise ShapeError if a table with so many rows is larger than the free space on the output's disk."""
     folder = next(path for path in out.absolute().parents if path.exists())
     needed, free = size * (table.bytes // max(table.shape[0], 1)), disk_usage(folder).free
     if needed > free:
@@ -264,7 +267,7 @@ def _notes(source: Source, old: Sequence[Entry], change: "Rearrangement") -> lis
 def _interpolate(
     source: Source, positions: int, rule: "Rule", align: "Align", parts: dict[str, Part], changed: list[Changed]
 ) -> tuple[int, int, int]:
-    """Add interpolated tables of positions to the parts; return old and new length, and rows before position 0."""
+    """Add interpolated position tables to `parts`; return the old and new length, and the row of position 0."""
     offset = source.checkpoint.position_offset
     tables = position_tensors(source.checkpoint)
     if offset is None:
@@ -294,7 +297,7 @@ def _interpolate(
 
 
 def _recount(source: Source, old: int, new: int, offset: int, parts: dict[str, Part], changed: list[Changed]) -> None:
-    """Add the buffers of older files that depend on the number of positions: position_ids, and causal masks."""
+    """Add buffers of older files that depend on the number of positions, position_ids and causal masks, to `parts`."""
     import torch
 
     def numbers(dtype: str) -> "Tensor":

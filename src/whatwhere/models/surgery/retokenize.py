@@ -120,7 +120,7 @@ def move_to_tokenizer(
     counts = Retokenized(len(new), len(shared.first), len(mixtures), method, means, tuple(measured))
     return Report(
         "convert", str(source.path), str(out), tuple(changed), written.kept, written.bytes, counts, tuple(notes),
-        written.left_out,
+        written.not_copied,
     )  # fmt: skip
 
 

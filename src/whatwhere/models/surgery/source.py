@@ -1,4 +1,4 @@
-"""A checkpoint as input and output of an operation: unchanged tensors are copied byte for byte."""
+"""Read and write a checkpoint with changes: other tensors are copied byte for byte."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ WEIGHT_SUFFIXES = (
     ".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".npz", ".onnx", ".ot", ".part", ".pt", ".pth", ".safetensors",
     ".tflite", ".bin.index.json", ".safetensors.index.json",
 )  # fmt: skip
-"""Ends of names of weights, which would be outdated if they were copied."""
+"""Suffixes of files of weights, which would be outdated if they were copied."""
 
 _MAX_JSON_BYTES = 200_000_000
 _MAX_MODULES_BYTES = 1 << 20
@@ -57,8 +57,8 @@ class Edits:
 
     Args:
         parts: tensors that replace those of their names.
-        files: small files of the folder: their new content, or None for those that are left out.
-        metadata: keys of the headers' metadata: their new value, or None for those that are removed.
+        files: name of a small file -> its new content, or None to omit it.
+        metadata: key of the headers' metadata -> its new value, or None to remove it.
     """
 
     parts: Mapping[str, Part] = field(default_factory=dict)
@@ -71,14 +71,14 @@ class Written:
     """The output of an operation.
 
     Args:
-        bytes: of all weights.
-        kept: how many tensors were copied byte for byte.
-        left_out: files of the folder that were not copied.
+        bytes: size of all weights.
+        kept: number of tensors that were copied byte for byte.
+        not_copied: files of the folder that were not copied.
     """
 
     bytes: int
     kept: int
-    left_out: tuple[str, ...] = ()
+    not_copied: tuple[str, ...] = ()
 
 
 class Source:
@@ -121,7 +121,7 @@ class Source:
         return read_json(path, _MAX_JSON_BYTES) if path is not None and path.is_file() else None
 
     def require_output(self, out: Path, force: bool) -> None:
-        """Raise CheckpointError unless `out` is of the same kind as the input, and apart from it.
+        """Raise CheckpointError unless `out` is a file or folder, as the input is, and does not overwrite it.
 
         Args:
             out: to be written.
@@ -140,7 +140,7 @@ class Source:
             )
 
     def write(self, out: Path, edits: Edits, force: bool = False, progress: Progress | None = None) -> Written:
-        """Write the checkpoint with some changes, atomically.
+        """Write the checkpoint with changes, atomically.
 
         Args:
             out: a file or folder, as the input is.
@@ -161,8 +161,8 @@ class Source:
             if self.index is not None:
                 (path / self.index.name).write_bytes(self._new_index(edits))
             names = {file.name for file in (*(shard.path for shard in self.shards), self.index) if file is not None}
-            left_out = copy_other_files(self.folder, path, names, edits.files)
-        return Written(size, self._kept(edits), tuple(left_out))
+            not_copied = copy_other_files(self.folder, path, names, edits.files)
+        return Written(size, self._kept(edits), tuple(not_copied))
 
     def _kept(self, edits: Edits) -> int:
         return sum(len(shard.ranges) for shard in self.shards) - len(edits.parts)
@@ -176,7 +176,7 @@ class Source:
     def _parts(self, shard: Shard, edits: Edits) -> Iterator[Part]:
         for name, source in sorted(shard.ranges.items(), key=lambda item: item[1].offset):
             entry = self.checkpoint.tensors.get(name)
-            # A shard may hold a tensor that the index places in another one: that copy is not changed.
+            # A shard may hold a tensor that, by the index, is in another shard: this copy is not changed.
             indexed = entry is not None and entry.file == shard.path
             yield edits.parts[name] if indexed and name in edits.parts else copied(source)
 
@@ -184,7 +184,7 @@ class Source:
         return write_safetensors(path, list(self._parts(shard, edits)), _edited(shard.metadata, edits), progress)
 
     def _new_index(self, edits: Edits) -> bytes:
-        """Return the index, with the totals that its metadata states."""
+        """Return the index, with the totals in its metadata updated."""
         assert self.index is not None
         contents = dict(read_json(self.index, _MAX_JSON_BYTES))
         parts = [part for shard in self.shards for part in self._parts(shard, edits)]
@@ -202,21 +202,21 @@ def _edited(metadata: Json, edits: Edits) -> Json:
 
 
 def copy_other_files(folder: Path, out: Path, written: set[str], files: Mapping[str, bytes | None]) -> list[str]:
-    """Copy the other files of a model, with the modules of sentence-transformers, and return which were left out.
+    """Copy the other files of a model, and the modules of sentence-transformers; return the names of those omitted.
 
     Args:
         folder, out: input and output.
-        written: names that are written elsewhere.
-        files: new contents, or None for files that are left out.
+        written: names of files that are written elsewhere.
+        files: name -> new content, or None to omit the file.
     """
-    modules, left_out = _modules(folder), []
+    modules, not_copied = _modules(folder), []
     for path in sorted(folder.iterdir()):
         name = path.name
         if path == out or name in written or name in modules or files.get(name) is not None:
             continue
-        # Nor is anything read that is no regular file: a pipe would never end.
+        # Only regular files are read: a pipe would never end.
         if name in files or name.endswith(WEIGHT_SUFFIXES) or not path.is_file():
-            left_out.append(name)
+            not_copied.append(name)
         else:
             shutil.copyfile(path, out / name)
     for name in modules:
@@ -227,7 +227,7 @@ def copy_other_files(folder: Path, out: Path, written: set[str], files: Mapping[
     for name, content in files.items():
         if content is not None:
             (out / name).write_bytes(content)
-    return left_out
+    return not_copied
 
 
 def _modules(folder: Path) -> list[str]:
@@ -241,7 +241,7 @@ def _modules(folder: Path) -> list[str]:
 
 
 def as_json(contents: Json) -> bytes:
-    """Return JSON as Hugging Face writes it, but in ASCII, which expresses every string.
+    """Return JSON as Hugging Face writes it, but in ASCII, which can represent every string.
 
     Args:
         contents: of the file.

@@ -116,7 +116,7 @@ def trim_checkpoint(
     return Report(
         "trim", str(source.path), str(out), tuple(changed), written.kept, written.bytes,
         Trimmed(rows, len(ids), len(requested), check, tuple(measured)), tuple(_notes(source, contents, tables)),
-        written.left_out,
+        written.not_copied,
     )  # fmt: skip
 
 
