@@ -1,4 +1,4 @@
-"""The registry of model types: how each is read and written, as data; nothing here imports PyTorch."""
+"""Registry of model types: how the configuration of each is read and written, as data, without PyTorch."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -26,11 +26,11 @@ TEXT_TYPES: Mapping[str, str] = {
     "qwen3_vl": "qwen3_vl_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
 }
-"""Model types of text and images -> the type of their text, where its own dictionary does not name it."""
+"""Model types of text and images -> the type of their text, if `text_config` does not have one."""
 
 
 def find_model_type(name: str) -> ModelType:
-    """Return how a model type is read and written.
+    """Return the registry's entry for a model type.
 
     Args:
         name: the `model_type` of a configuration.
@@ -39,7 +39,7 @@ def find_model_type(name: str) -> ModelType:
         Its entry of the registry.
 
     Raises:
-        CheckpointError: there is none; the message names a near one.
+        CheckpointError: there is none; the message suggests a similar one.
 
     Examples:
         >>> find_model_type("lama")
@@ -61,13 +61,13 @@ def find_model_type(name: str) -> ModelType:
 
 
 def learned_offset(config: Mapping[str, object]) -> int | None:
-    """Return the rows of a learned position table before that of position 0, without reading the whole configuration.
+    """Return the row of position 0 in a learned position table, without reading the whole configuration.
 
     Args:
         config: of which only `model_type` and `pad_token_id` are read.
 
     Returns:
-        The number of rows; None where the model type is unknown, or has no such table.
+        The row; None if the model type is unknown, or has no such table.
 
     Examples:
         >>> learned_offset({"model_type": "opt"}), learned_offset({"model_type": "roberta", "pad_token_id": 1})
@@ -76,6 +76,6 @@ def learned_offset(config: Mapping[str, object]) -> int | None:
     name = config.get("model_type")
     if not isinstance(name, str) or name not in MODEL_TYPES:
         return None
-    found = MODEL_TYPES[name]
-    reader = next((reader for reader in found.readers if isinstance(reader, LearnedKeys)), None)
-    return None if reader is None else position_offset(reader, config, found.defaults)
+    model_type = MODEL_TYPES[name]
+    reader = next((reader for reader in model_type.readers if isinstance(reader, LearnedKeys)), None)
+    return None if reader is None else position_offset(reader, config, model_type.defaults)

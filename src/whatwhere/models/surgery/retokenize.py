@@ -1,4 +1,4 @@
-"""Move a token table to another tokenizer: rows of shared tokens are copied, the others are sums of old rows."""
+"""Adapt a checkpoint to another tokenizer: rows of shared tokens are copied, others are sums of old rows."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -53,23 +53,25 @@ def move_to_tokenizer(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Report:
-    """Write a checkpoint whose tokens are those of another tokenizer.
+    """Write a checkpoint with the tokens of another tokenizer.
 
-    A token of both tokenizers keeps its rows, to the bit; where the two mark words in different ways, tokens are
-    compared by their text and by whether a word begins with it. Another token gets the mean of the rows of the tokens
-    that the old tokenizer splits its text into; if these are only the unknown token, the mean row. The model needs some
-    training then.
+    A token of both tokenizers keeps its rows exactly; if the two mark words differently, tokens are matched by their
+    text, and by whether they begin a word. Any other token gets the mean row of the tokens that the old tokenizer
+    splits its text into; if these are only unknown tokens, the mean of all rows. The model then needs some training.
 
-    Where positions are counted from pad_token_id (as in RoBERTa), the learned position table is shifted with it, so
-    that each position keeps its row; sinusoids (M2M-100) cannot be shifted, so there the padding token must keep its
-    id.
+    If positions are counted from pad_token_id (as in RoBERTa), the learned position table is shifted with it, so that
+    each position keeps its row. Sinusoidal positions (M2M-100) cannot be shifted, so the padding token must keep its id
+    there.
 
     Args:
         path, out, force, progress: as in `resize_checkpoint`.
-        tokenizer: a tokenizer.json, or a folder that holds one.
-        method: `subtokens`, or `omp`: orthogonal matching pursuit, see `whatwhere.what.resizing.pursue`; then the
-            folder must contain a model, in whose token table the shared tokens are the atoms.
-        atoms: of a sum, at most.
+        tokenizer: path of a tokenizer.json, or of a folder with one.
+        method: `subtokens`, as described; or `omp`, orthogonal matching pursuit, see `whatwhere.what.resizing.pursue`.
+            Then the folder must contain a model, whose rows of shared tokens are the atoms.
+        atoms: maximum number of rows in a sum.
+
+    Returns:
+        The report, with the number of copied, composed and mean rows.
 
     Raises:
         SettingError: the method is not known.
@@ -140,7 +142,7 @@ def _by_id(known: Mapping[str, int], path: Path) -> list[str]:
 def _means_of_subtokens(
     contents: Json, old: Sequence[str], new: Sequence[str], missing: Sequence[int], rows: int
 ) -> "dict[int, Mixture]":
-    """Return for each missing token the tokens that the old tokenizer splits its text into, with equal weights."""
+    """Return the tokens that the old tokenizer splits each missing token into, with equal weights."""
     tokenizer = built(contents)
     mixtures: dict[int, Mixture] = {}
     unknown = tokenizer.token_to_id(str(contents["model"].get("unk_token")))
@@ -158,7 +160,7 @@ def _means_of_subtokens(
 
 
 def _shortest(tokenizer: "Tokenizer", text: str) -> list[int]:
-    """Return the shorter encoding of a text with or without its leading space, which some tokenizers add themselves."""
+    """Encode a text with and without its leading space, which some tokenizers add, and return the shorter result."""
     encodings = (tokenizer.encode(one, add_special_tokens=False).ids for one in (text, text.removeprefix(" ")))
     return min((ids for ids in encodings if ids), key=len, default=[])
 
@@ -166,7 +168,7 @@ def _shortest(tokenizer: "Tokenizer", text: str) -> list[int]:
 def _matching_pursuit(
     other: Path, shared: Alignment, missing: Sequence[int], size: int, atoms: int
 ) -> "dict[int, Mixture]":
-    """Return each missing token as a sum of shared ones, found in the table of the other model."""
+    """Express each missing token as a sum of shared tokens, computed in the table of the other model."""
     import torch
 
     from whatwhere.what.resizing import pursue
@@ -226,7 +228,7 @@ def _require_special_tokens(before: Json, after: Json) -> None:
 
 
 def _require_timestamps(config: Json, new_ids: Mapping[int, int], rows: int) -> None:
-    """Raise CheckpointError where the timestamp tokens of Whisper would not stay consecutive."""
+    """Raise CheckpointError if the timestamp tokens of Whisper would not stay consecutive."""
     first = config.get("no_timestamps_token_id")
     if not isinstance(first, int):
         return
@@ -240,7 +242,7 @@ def _require_timestamps(config: Json, new_ids: Mapping[int, int], rows: int) -> 
 
 
 def _with_padding_of(config: Json, tokenizer: Json, folder: Path) -> Json:
-    """Return a configuration with the padding id of the new tokenizer where its own is null."""
+    """Return a configuration with the padding id of the new tokenizer, if its own is null."""
     if config.get("pad_token_id", 0) is not None:
         return config
     number = (tokenizer.get("padding") or {}).get("pad_id")
@@ -253,20 +255,20 @@ def _with_padding_of(config: Json, tokenizer: Json, folder: Path) -> Json:
 
 
 def _padding_shift(source: Source, config: Json, new_ids: Mapping[int, int]) -> int:
-    """Return the rows by which the learned position table must be shifted; 0 if positions do not depend on padding."""
+    """Return by how many rows the position table must be shifted; 0 if positions do not depend on padding."""
     before = with_stated_padding(source) or {}
     if (old := padding_dependence(before)) is None:
         return 0
-    kind, padding = old
+    dependence, padding = old
     new = _stated_padding(config) if _stated_padding(before) in (padding, None) else new_ids.get(padding)
     if new is None:
         raise CheckpointError(
             "positions of this model are counted from pad_token_id, but the new tokenizer has no padding token that "
             "is known.\nState it in tokenizer_config.json, as pad_token, beside tokenizer.json."
         )
-    if kind == "learned":
+    if dependence == "learned":
         return new - padding
-    if new != padding and not (kind == "below two" and new < 2):
+    if new != padding and not (dependence == "below two" and new < 2):
         raise CheckpointError(
             f"the padding token would get the id {new} instead of {padding}, but positions of this model are "
             "counted from it, and have no table that could be shifted.\n"
@@ -280,7 +282,7 @@ def _stated_padding(config: Json) -> int | None:
 
 
 def _move_positions(source: Source, shift: int, config: Json, parts: dict[str, Part], changed: list[Changed]) -> Json:
-    """Add the shifted tables of positions to the parts, and return the configuration with their new number."""
+    """Add the shifted position tables to `parts`, and return the configuration with their new length."""
     tables = position_tensors_after_padding(source.checkpoint) if shift else []
     if not tables:
         return config

@@ -1,7 +1,6 @@
-"""What an operation changes: tensors of the vocabulary and of positions, and configuration keys."""
+"""Select what surgery changes: tensors of the vocabulary and of positions, and keys of configurations."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from whatwhere.errors import CheckpointError, WhatWhereError
 from whatwhere.models.checkpoint.base import Entry
@@ -17,9 +16,6 @@ from whatwhere.models.configuration.keys import Json
 from whatwhere.models.huggingface import from_huggingface
 from whatwhere.models.surgery.source import Source
 from whatwhere.what.token_ids import nested_configs, padding_dependence, shares_vocabulary, token_ids, why_fixed
-
-if TYPE_CHECKING:
-    pass
 
 _BIASES = (
     "final_logits_bias", "lm_head.bias", "predictions.bias", "predictions.decoder.bias", "lm_head.decoder.bias",
@@ -50,7 +46,7 @@ def is_per_layer(table: Entry) -> bool:
 
 
 def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
-    """Return every tensor with one row, or one value, for each token.
+    """Find every tensor with one row, or one value, for each token.
 
     Args:
         checkpoint: to search.
@@ -73,7 +69,9 @@ def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
     def belongs(entry: Entry) -> bool:
         if is_other_modality(entry):
             return False
-        if is_per_layer(entry) or (entry.name == f"{table}_integer" and entry.shape[0] == rows):  # I-BERT's, rounded
+        if is_per_layer(entry) or (
+            entry.name == f"{table}_integer" and entry.shape[0] == rows
+        ):  # the quantized copy in I-BERT
             return True
         if len(entry.shape) == 2 and entry.shape[0] == rows:
             return _has_suffix(entry.name, (*TOKENS, *OUTPUT_PROJECTIONS)) or entry.name in whole
@@ -85,7 +83,7 @@ def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
 
 
 def possibly_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> list[str]:
-    """Return the names of unchanged tensors with as many rows as the vocabulary, which might belong to it.
+    """Return the names of other tensors with as many rows as the vocabulary, which may belong to it.
 
     Args:
         checkpoint: to search.
@@ -100,10 +98,13 @@ def possibly_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> list[st
 
 
 def position_tensors(checkpoint: Checkpoint) -> list[Entry]:
-    """Return the tables of learned positions, of encoder and decoder; not those for images.
+    """Find the learned position tables of encoder and decoder, but not those for images.
 
     Args:
         checkpoint: to search.
+
+    Returns:
+        The tables, at least one.
 
     Raises:
         CheckpointError: there is none.
@@ -123,20 +124,20 @@ def position_tensors(checkpoint: Checkpoint) -> list[Entry]:
 
 
 def position_tensors_after_padding(checkpoint: Checkpoint) -> list[Entry]:
-    """Return the learned tables whose position 0 has the row after pad_token_id: of positions, and of LiLT's boxes.
+    """Find the learned tables in which position 0 is the row after pad_token_id: of positions, and of boxes in LiLT.
 
     Args:
         checkpoint: to search.
 
     Returns:
-        The tables; none in ESM-2, which is rotary.
+        The tables; none in ESM-2, which has rotary positions.
     """
     if checkpoint.position_table is None:
         return []
     rows = checkpoint.entry(checkpoint.position_table).shape[0]
     boxes = [one for one in checkpoint.tensors.values() if _has_suffix(one.name, ["box_position_embeddings.weight"])]
     tables = [*position_tensors(checkpoint), *(entry for entry in boxes if entry.shape[0] == rows)]
-    rounded = [f"{entry.name}_integer" for entry in tables]  # I-BERT's
+    rounded = [f"{entry.name}_integer" for entry in tables]  # the quantized copies in I-BERT
     return [*tables, *(checkpoint.entry(name) for name in rounded if name in checkpoint.tensors)]
 
 
@@ -145,7 +146,7 @@ def _has_suffix(name: str, suffixes: Sequence[str]) -> bool:
 
 
 def is_other_modality(entry: Entry) -> bool:
-    """Return whether a tensor is for images, sound or video rather than text.
+    """Return whether a tensor is for images, sound or video rather than text, by its name.
 
     Args:
         entry: of the tensor.
@@ -157,11 +158,14 @@ def is_other_modality(entry: Entry) -> bool:
 
 
 def with_vocabulary_size(config: Json, old: int, new: int) -> Json:
-    """Return a configuration with another size of the vocabulary, wherever the old one is stated or the default.
+    """Return a configuration with another vocabulary size, wherever the old one is stated or is the default.
 
     Args:
         config: of the model.
         old, new: rows of the token table.
+
+    Returns:
+        A copy with the new size.
 
     Examples:
         >>> with_vocabulary_size({"vocab_size": 5, "text_config": {"vocab_size": 5}}, 5, 8)
@@ -183,7 +187,7 @@ def _with_stated_size(config: Json, size: int) -> Json:
 
 
 def with_per_layer_size(config: Json, new: int) -> Json:
-    """Return a configuration with another number of rows of the token vectors for each layer (Gemma 3n, Gemma 4).
+    """Return a configuration with another size of the token tables of each layer (Gemma 3n, Gemma 4).
 
     Args:
         config: of the model.
@@ -196,7 +200,7 @@ def with_per_layer_size(config: Json, new: int) -> Json:
 
 
 def with_position_count(config: Json, old: int, new: int, offset: int) -> Json:
-    """Return a configuration with another number of positions, which includes the rows before position 0 or not.
+    """Return a configuration with another number of positions, with or without the rows before position 0.
 
     Args:
         config: of the model.
@@ -221,9 +225,9 @@ def _with_sizes(config: Json, keys: tuple[str, ...], sizes: Mapping[int, int]) -
 
 
 def with_stated_padding(source: Source) -> Json | None:
-    """Return config.json with the padding id of the model type where the file leaves it out; None without the file.
+    """Return config.json, with the padding id of the model type if it has none; None without the file.
 
-    Once tokens have other ids, or are fewer, the model type's default is another token, or none at all.
+    After renumbering tokens, the default of the model type would be another token, or none at all.
 
     Args:
         source: a folder.
@@ -245,7 +249,7 @@ def with_stated_padding(source: Source) -> Json | None:
 
 
 def ids_in_configs(source: Source, rows: int) -> dict[str, dict[str, list[int]]]:
-    """Return the ids that the configurations of a folder name: file -> key -> ids.
+    """Return the token ids in the configurations of a folder: file -> key -> ids.
 
     Args:
         source: a folder.
@@ -256,7 +260,7 @@ def ids_in_configs(source: Source, rows: int) -> dict[str, dict[str, list[int]]]
 
 
 def notes_on_other_files(source: Source, rows: int) -> list[str]:
-    """Return notes on other files of the folder that name token ids, which are not renumbered.
+    """Return notes on other files of the folder with token ids, which are not renumbered.
 
     Args:
         source: to be changed.
@@ -270,7 +274,7 @@ def notes_on_other_files(source: Source, rows: int) -> list[str]:
 
 
 def notes_on_size(config: Json, rows: int) -> list[str]:
-    """Return notes on sizes of the vocabulary that are not the table's.
+    """Return notes on vocabulary sizes in a configuration that differ from that of the table.
 
     Args:
         config: of the model.
@@ -285,18 +289,18 @@ def notes_on_size(config: Json, rows: int) -> list[str]:
 
 
 def require_one_vocabulary(source: Source, renumbering: bool = True) -> None:
-    """Raise CheckpointError where token ids mean more than rows of one table.
+    """Raise CheckpointError if token ids are more than row numbers of one table, so that they cannot be changed.
 
     Args:
         source: to be changed.
-        renumbering: whether tokens get other ids, rather than the table more or fewer rows at its end.
+        renumbering: whether tokens get other ids, rather than rows being added or removed at the end.
     """
     if (why := why_fixed(source.checkpoint.config or {}, source.checkpoint.tensors, renumbering)) is not None:
         raise CheckpointError(why)
 
 
 def require_ids_inside(source: Source, rows: int, size: int) -> None:
-    """Raise CheckpointError where a configuration names an id whose row would be cut off.
+    """Raise CheckpointError if a configuration has a token id whose row would be removed.
 
     Args:
         source: to be changed.

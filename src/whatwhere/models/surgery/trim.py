@@ -1,4 +1,4 @@
-"""Trim checkpoints to some tokens: those that are named or occur in a corpus, and those that must stay with them."""
+"""Trim the vocabulary of a checkpoint to tokens by id or by a corpus, and those that these need."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,10 +40,10 @@ class CorpusTokens:
     """The tokens of a corpus.
 
     Args:
-        tokens: their number.
-        ids: each once.
-        unknown: how many are the unknown token.
-        digest: of all ids in their order.
+        tokens: number of tokens.
+        ids: distinct ids.
+        unknown: number of unknown tokens.
+        digest: hash of all ids in order.
     """
 
     tokens: int
@@ -61,21 +61,25 @@ def trim_checkpoint(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Report:
-    """Write a checkpoint without the tokens that are not needed, and its tokenizer and configuration with new ids.
+    """Write a checkpoint with fewer tokens, and its tokenizer and configuration with new ids.
 
-    Kept are the ids that are named or occur in the corpus; those that the configuration names, added tokens and those
-    around each text, the unknown token; the parts from which byte-pair merges build the kept ones; the piece of the
-    least score, by which Unigram scores unknown characters; and, where positions are counted from pad_token_id (as in
-    RoBERTa), all ids up to it, so that positions keep their rows. They keep their order, and `id_map.json` maps new ids
-    to old ones. A text in which only kept tokens occur is encoded as before.
+    Kept are the requested ids, or those of the tokens in the corpus, and with them: ids in the configuration, added
+    tokens, tokens that the tokenizer puts around a text, and the unknown token; the parts from which byte-pair merges
+    build the kept tokens; the piece with the lowest score, by which Unigram scores unknown characters; and, if
+    positions are counted from pad_token_id (as in RoBERTa), all ids up to it, so that positions keep their rows. Tokens
+    keep their order, and `id_map.json` maps new to old ids. A text of kept tokens is encoded to the same tokens as
+    before.
 
     Args:
         path, out, force, progress: as in `resize_checkpoint`.
-        corpus: text files in UTF-8, encoded line by line; needs tokenizer.json.
-        keep_ids: ids to keep, in place of a corpus.
+        corpus: text files in UTF-8, which are encoded line by line; needs tokenizer.json.
+        keep_ids: ids to keep, instead of a corpus.
+
+    Returns:
+        The report, with the number of kept tokens and a check of the corpus.
 
     Raises:
-        SettingError: not exactly one of corpus and keep_ids is given.
+        SettingError: both of corpus and keep_ids are given, or neither.
         TokenError: an id is out of range.
         TextError: the corpus cannot be read, or is empty.
         CheckpointError: the checkpoint cannot be changed, or the output cannot be written.
@@ -121,10 +125,13 @@ def trim_checkpoint(
 
 
 def read_ids(path: str | Path) -> list[int]:
-    """Return ids from a file: a list in JSON, or integers separated by spaces, commas or line breaks.
+    """Read ids from a file: a list in JSON, or integers separated by spaces, commas or line breaks.
 
     Args:
         path: of the file.
+
+    Returns:
+        The ids, in the order of the file.
 
     Raises:
         CheckpointError: it cannot be read, or holds anything else.
@@ -136,12 +143,12 @@ def read_ids(path: str | Path) -> list[int]:
     try:
         return [int(part) for part in text.strip("[]").replace(",", " ").split()]
     except ValueError:
-        raise file.wrong("it holds more than whole numbers", "Write one id on each line, or a list in JSON.") from None
+        raise file.wrong("it holds more than whole numbers", "Write one id per line, or a list in JSON.") from None
 
 
 def _lines(corpus: Sequence[str | Path]) -> Iterator[list[str]]:
     for path in corpus:
-        File(path)  # a device or a pipe may never end
+        File(path)  # raises an error for devices and pipes, which may never end
         try:
             with Path(path).open(encoding="utf-8", newline="") as text:
                 while lines := [line for _, line in zip(range(_LINES), text, strict=False)]:
@@ -159,7 +166,7 @@ def _encoded(tokenizer: Any, corpus: Sequence[str | Path]) -> Iterator[list[int]
 
 
 def _corpus_tokens(contents: Json, corpus: Sequence[str | Path], old: np.ndarray | None) -> CorpusTokens:
-    """Encode a corpus; `old` maps ids to those that enter the digest."""
+    """Encode a corpus; `old` maps ids to the ids that are hashed."""
     tokenizer, model = built(contents), contents["model"]
     unknown: Any = tokenizer.token_to_id(str(model["unk_token"])) if model.get("unk_token") else model.get("unk_id")
     count, unknown_count, digest = 0, 0, sha256()
@@ -194,17 +201,16 @@ def _checked(ids: Iterable[int], rows: int) -> set[int]:
 
 
 def _with_required(source: Source, contents: Json | None, requested: set[int], rows: int) -> list[int]:
-    """Return the requested ids with all that must stay beside them."""
+    """Return the requested ids, and all others that must be kept with them, in ascending order."""
     config = with_stated_padding(source) or {}
     stay = set(requested) | {number for ids in token_ids(config, rows).values() for number in ids}
     for keys in ids_in_configs(source, rows).values():
         stay |= {number for ids in keys.values() for number in ids}
-        for first in keys.get(
-            "no_timestamps_token_id", ()
-        ):  # Whisper counts timestamps from it; the token before means silence
+        # Whisper counts timestamps from this token, and the one before it means silence.
+        for first in keys.get("no_timestamps_token_id", ()):
             stay |= set(range(max(first - 1, 0), rows))
     padding = padding_dependence(config or source.checkpoint.config or {})
-    if padding is not None:  # positions are counted from the padding id, which must stay
+    if padding is not None:  # positions are counted from the padding id, which must not change
         stay |= set(range(min(padding[1] + 1, rows)))
     if contents is not None:
         stay = needed(contents, stay | ids_around(contents.get("post_processor")))
@@ -219,7 +225,7 @@ def _with_required(source: Source, contents: Json | None, requested: set[int], r
 def _files(
     source: Source, contents: Json | None, tables: Sequence[Entry], new_ids: Mapping[int, int], rows: int
 ) -> dict[str, bytes | None]:
-    """Return the small files with new ids; None for those that are left out because they would be outdated."""
+    """Return the small files with new ids; None for files that are omitted because they would be outdated."""
     files: dict[str, bytes | None] = dict.fromkeys(STALE)
     if contents is not None:
         files["tokenizer.json"] = as_json(smaller := trimmed(contents, new_ids))
@@ -264,7 +270,7 @@ def _notes(source: Source, contents: Json | None, tables: Sequence[Entry]) -> li
 
 
 def _position_notes(source: Source) -> list[str]:
-    """Return a note where a table of positions may begin after the padding id, but the model type is not known."""
+    """Return a note if positions may be counted from the padding id, but the model type is not known."""
     if source.checkpoint.position_table is None or source.checkpoint.position_offset is not None:
         return []
     if padding_dependence(source.checkpoint.config or {}) is not None:

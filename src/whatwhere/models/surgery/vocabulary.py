@@ -1,7 +1,7 @@
-"""tokenizer.json with other tokens: some added, or all but some removed and the rest renumbered.
+"""Change tokenizer.json: add tokens, or remove and renumber tokens.
 
-The file is changed as JSON, so that fields that are not known here stay, and is then loaded by the tokenizers library,
-which validates it.
+The file is changed as JSON, so that unknown fields are kept, and then loaded by the tokenizers library, which validates
+it.
 """
 
 import json
@@ -23,11 +23,11 @@ STALE = (
     "added_tokens.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "vocab.json",
     "vocab.txt",
 )  # fmt: skip
-"""Files with the vocabulary for older tokenizers, outdated and left out once it has changed."""
+"""Files of the vocabulary for older tokenizers, which are outdated once it has changed, and omitted."""
 
 
 def built(contents: Json) -> "Tokenizer":
-    """Return the tokenizer of a file, without truncation and padding.
+    """Build the tokenizer of a file, without truncation and padding.
 
     Args:
         contents: of tokenizer.json.
@@ -51,10 +51,13 @@ def built(contents: Json) -> "Tokenizer":
 
 
 def ids_of(contents: Json) -> dict[str, int]:
-    """Return token -> id, added tokens included.
+    """Return token -> id, including added tokens.
 
     Args:
         contents: of tokenizer.json.
+
+    Returns:
+        The vocabulary.
 
     Raises:
         CheckpointError: there is no vocabulary.
@@ -78,16 +81,16 @@ def ids_of(contents: Json) -> dict[str, int]:
 
 
 def with_added(contents: Json, texts: Sequence[str]) -> tuple[Json, list[int]]:
-    """Return tokenizer.json with more tokens, and their ids, which follow the last one.
+    """Add tokens to tokenizer.json, and return it with their ids, which follow the last one.
 
-    They are matched as those of transformers' add_tokens: anywhere, in normalized text.
+    The tokens are matched like those of `add_tokens` in transformers: anywhere in normalized text.
 
     Args:
         contents: of tokenizer.json.
         texts: of the new tokens.
 
     Raises:
-        TokenError: a text is empty, a token already, given twice, or encoded as other added tokens.
+        TokenError: a text is empty, is a token already, occurs twice, or is encoded as other added tokens.
     """
     known = ids_of(contents)
     for text in texts:
@@ -95,7 +98,9 @@ def with_added(contents: Json, texts: Sequence[str]) -> tuple[Json, list[int]]:
             why = f"is token #{known[text]} already" if text else "is empty"
             raise TokenError(f"the token {quoted(text)} {why}.\nChoose others.")
     if len(set(texts)) < len(texts):
-        raise TokenError(f"{quoted(max(texts, key=texts.count))} is to be added twice.\nPass each token once.")
+        raise TokenError(
+            f"{quoted(max(texts, key=texts.count))} occurs twice among the tokens to add.\nPass each token once."
+        )
     first = max(known.values(), default=-1) + 1
     new = [token_entry(text, first + n) for n, text in enumerate(texts)]
     changed = {**contents, "added_tokens": [*(contents.get("added_tokens") or []), *new]}
@@ -121,7 +126,7 @@ def token_entry(text: str, number: int) -> Json:
 
 
 def needed(contents: Json, ids: Iterable[int]) -> set[int]:
-    """Return some ids with those that must stay beside them: unknown and added tokens, bytes, and parts of merges.
+    """Return ids with those that must be kept with them: unknown and added tokens, bytes, and parts of merges.
 
     Args:
         contents: of tokenizer.json.
@@ -141,7 +146,7 @@ def needed(contents: Json, ids: Iterable[int]) -> set[int]:
     stay |= {known[token] for token in (model.get("unk_token"),) if token in known}
     if isinstance(model.get("unk_id"), int):
         stay.add(model["unk_id"])
-    if model_type == "Unigram" and model["vocab"]:  # an unknown character is scored by the least score minus 10
+    if model_type == "Unigram" and model["vocab"]:  # unknown characters are scored by the lowest score minus 10
         stay.add(min(range(len(model["vocab"])), key=lambda number: model["vocab"][number][1]))
     if model.get("byte_fallback"):
         stay |= {known[token] for n in range(256) if (token := f"<0x{n:02X}>") in known}
@@ -149,14 +154,14 @@ def needed(contents: Json, ids: Iterable[int]) -> set[int]:
 
 
 def trimmed(contents: Json, new_ids: Mapping[int, int]) -> Json:
-    """Return tokenizer.json with fewer tokens, renumbered.
+    """Remove tokens from tokenizer.json, and renumber the others.
 
     Args:
         contents: of tokenizer.json.
-        new_ids: old id -> new id, of all that are `needed`.
+        new_ids: old id -> new id of the tokens to keep, as returned by `needed`.
 
     Raises:
-        CheckpointError: ids are kept that are no tokens, or one around each text is not.
+        CheckpointError: an id to keep is not a token, or a token that is put around texts would be removed.
     """
     changed, model = dict(contents), dict(contents["model"])
     vocabulary = model["vocab"]
@@ -168,7 +173,7 @@ def trimmed(contents: Json, new_ids: Mapping[int, int]) -> Json:
         kept_rows.sort(key=lambda pair: pair[0])
         if [number for number, _ in kept_rows] != list(range(len(kept_rows))):
             raise CheckpointError(
-                "pieces of tokenizer.json are numbered by their order, but ids to keep between them are no pieces.\n"
+                "pieces of tokenizer.json are numbered by their order, but some ids to keep are not pieces.\n"
                 "Keep only ids that are tokens."
             )
         model["vocab"] = [row for _, row in kept_rows]
@@ -185,7 +190,7 @@ def trimmed(contents: Json, new_ids: Mapping[int, int]) -> Json:
 
 
 def _processed(processor: Any, new_ids: Mapping[int, int]) -> Any:
-    """Return a post-processor with new ids of the tokens that it puts around a text."""
+    """Return a post-processor with new ids."""
     if not isinstance(processor, Mapping):
         return processor
     changed = dict(processor)
@@ -227,31 +232,30 @@ def ids_around(processor: Any) -> set[int]:
 
 
 def merges_of(model: Json) -> list[Merge]:
-    """Return the merges of a model in their order; older files write each as one string.
+    """Return the merges of a BPE model in their order; older files have strings instead of pairs.
 
     Args:
         model: of tokenizer.json.
 
     Raises:
-        CheckpointError: a merge is no pair.
+        CheckpointError: a merge is not a pair.
     """
     merges: list[Merge] = []
     for merge in model.get("merges") or []:
         parts = merge.split(" ") if isinstance(merge, str) else merge
         if not isinstance(parts, list) or len(parts) != 2:
             raise CheckpointError(
-                f"tokenizer.json has the merge {quoted(str(merge))}, which is no pair.\nCreate the tokenizer again."
+                f"tokenizer.json has the merge {quoted(str(merge))}, which is not a pair.\nCreate the tokenizer again."
             )
         merges.append((str(parts[0]), str(parts[1])))
     return merges
 
 
 def _with_merge_parts(contents: Json, ids: Iterable[int], known: Mapping[str, int]) -> set[int]:
-    """Return some tokens with their parts, so that whatever was encoded to them still is.
+    """Return ids with those of their parts, so that texts are still encoded to them.
 
-    The merges that create a token in a text all lie within it, and are those of its letters alone. So it is enough to
-    merge the letters of each token, and to keep the intermediate tokens. Where letters are bytes, all of them stay: any
-    text can be encoded by them.
+    The merges that create a token depend on its characters alone, so it is enough to merge the characters of each token
+    and to keep the intermediate tokens. If characters represent bytes, all of them are kept, which can encode any text.
     """
     model = contents["model"]
     if model.get("continuing_subword_prefix"):
@@ -266,12 +270,12 @@ def _with_merge_parts(contents: Json, ids: Iterable[int], known: Mapping[str, in
         stay |= {known[token] for letter in byte_alphabet() for token in (letter, letter + suffix) if token in known}
     added = {token["id"] for token in contents.get("added_tokens") or []}
     for number in stay - added:  # added tokens are matched as a whole
-        stay |= {known[part] for part in _intermediate(_letters(tokens[number], suffix), ranks) if part in known}
+        stay |= {known[part] for part in _intermediate(_characters(tokens[number], suffix), ranks) if part in known}
     return stay | {number for number in ids if number not in tokens}
 
 
 def is_byte_level(contents: Json) -> bool:
-    """Return whether the letters of a tokenizer represent bytes, as those of GPT-2 do.
+    """Return whether the characters of a tokenizer represent bytes, as in GPT-2.
 
     Args:
         contents: of tokenizer.json.
@@ -284,16 +288,16 @@ def _trimmed_merges(merges: Sequence[Merge], vocabulary: Mapping[str, int]) -> l
     return [[a, b] for a, b in merges if a in vocabulary and b in vocabulary and a + b in vocabulary]
 
 
-def _letters(token: str, suffix: str) -> list[str]:
+def _characters(token: str, suffix: str) -> list[str]:
     if suffix and token.endswith(suffix) and len(token) > len(suffix):
         word = token.removesuffix(suffix)
         return [*word[:-1], word[-1] + suffix]
     return list(token)
 
 
-def _intermediate(letters: list[str], ranks: Mapping[Merge, int]) -> set[str]:
-    """Return all tokens that occur while letters are merged as the model does, the lowest rank first."""
-    parts, tokens = list(letters), set(letters)
+def _intermediate(characters: list[str], ranks: Mapping[Merge, int]) -> set[str]:
+    """Return all tokens that occur while characters are merged as in BPE, the lowest rank first."""
+    parts, tokens = list(characters), set(characters)
     while len(parts) > 1:
         pairs = [(ranks[pair], n) for n, pair in enumerate(pairwise(parts)) if pair in ranks]
         if not pairs:
