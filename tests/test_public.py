@@ -44,7 +44,17 @@ def test_there_are_at_most_sixty_names():
 
 
 def test_public_modules_load_by_name():
-    for name in ("analysis", "comparison", "errors", "frequencies", "rotary_layout", "scaling", "testing", "text"):
+    for name in (
+        "analysis",
+        "claims",
+        "comparison",
+        "errors",
+        "frequencies",
+        "rotary_layout",
+        "scaling",
+        "testing",
+        "text",
+    ):
         assert isinstance(getattr(ww, name), ModuleType)
     assert ww.scaling.Linear(factor=2.0).factor == 2.0
     for name in ww.analysis.__all__:
@@ -97,7 +107,7 @@ def test_import_loads_none_of_the_heavy_packages():
 
 
 def test_the_library_loads_neither_the_comparison_nor_what_is_optional():
-    findings = ("analysis", "compare", "comparison", "export", "inspect", "parameters", "show")
+    findings = ("analysis", "claims", "compare", "comparison", "export", "inspect", "parameters", "show")
     names = [name for name in ww.__all__ if name not in findings]
     code = f"import sys, whatwhere as ww; [getattr(ww, name) for name in {names}]; print(*sys.modules)"
     loaded = set(python(code).split())

@@ -15,6 +15,7 @@ from whatwhere.errors import WhatWhereError as WhatWhereError
 
 if TYPE_CHECKING:
     from whatwhere import analysis as analysis
+    from whatwhere import claims as claims
     from whatwhere import comparison as comparison
     from whatwhere import testing as testing
     from whatwhere.comparison import compare as compare
@@ -121,6 +122,7 @@ _HOME = {
 }
 _MODULES = {
     "analysis": "analysis",
+    "claims": "claims",
     "comparison": "comparison",
     "frequencies": "where.frequencies",
     "rotary_layout": "models.rotary_layout",

@@ -163,9 +163,10 @@ def test_views_of_a_comparison(look: Callable[..., dict[str, Any]], results: Pat
     session = Session.open(results)
     values = collected(
         look, session, "replay?run=learned-0", "attention?run=learned-0", "biases", "positions?scheme=learned-0",
+        "compare", "distance",
     )  # fmt: skip
     assert all(values.values())
 
 
 def test_views_without_a_file(look: Callable[..., dict[str, Any]], fresh: Session) -> None:
-    collected(look, fresh, "rotary", "positions", "replay", "attention")
+    collected(look, fresh, "rotary", "distance", "positions", "replay", "attention")

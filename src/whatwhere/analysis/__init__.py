@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from whatwhere.analysis.position_table import trained_positions as trained_positions
     from whatwhere.analysis.rotary_frequencies import rotary_agreement as rotary_agreement
     from whatwhere.analysis.rotary_frequencies import rotary_spectrum as rotary_spectrum
+    from whatwhere.analysis.token_map import make_map as make_map
     from whatwhere.analysis.walkthrough import attention_scores as attention_scores
     from whatwhere.analysis.word_benchmarks import analogy as analogy
 
@@ -27,6 +28,7 @@ _HOME = {
     "by_distance": "position_similarity",
     "effective_range": "bias_range",
     "fingerprint": "position_similarity",
+    "make_map": "token_map",
     "neighbors": "nearest_neighbors",
     "principal_components": "pca",
     "rotary_agreement": "rotary_frequencies",

@@ -14,7 +14,7 @@ from whatwhere.report.section import Section, Table
 from whatwhere.report.text import number
 from whatwhere.studio.api.settings import known, whole
 from whatwhere.studio.api.static_tables import ExportedView
-from whatwhere.studio.schemes import layer_names, model_biases, model_positions, model_rotaries
+from whatwhere.studio.schemes import catalogue_python, layer_names, model_biases, model_positions, model_rotaries
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MAX_DISTANCES = 4096
 MAX_HEADS = 64
+_OF_ONES = "bias for a query, keys and vectors of ones"
 _DEFAULTS = {"head": 3, "heads": 8, "head_dim": 64, "distances": 1024, "seed": 0}
 _IN_TABLE = ("sinusoidal", "rotary", "alibi", "sandwich")
 """Entries of the catalogue in the table of an exported page: those that the view shows at first."""
@@ -57,6 +58,7 @@ class SchemeCurve:
         formula: its equation, or "".
         url: its source.
         curve: of one head, or why there is none.
+        python: lines that build `where`; "" where the curve is not that of distances alone, or the model's own.
     """
 
     id: str
@@ -67,6 +69,7 @@ class SchemeCurve:
     formula: str
     url: str | None
     curve: DistanceCurve | Missing
+    python: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +156,8 @@ def _catalogue() -> "Mapping[str, Scheme]":
 def _of_catalogue(dim: int, heads: int, head: int, distances: int, seed: int) -> Iterator[SchemeCurve]:
     for name, entry in _catalogue().items():
         of_heads = _untrained(name, dim, heads, distances, seed)
+        alone = isinstance(of_heads, _HeadCurves) and of_heads.label != _OF_ONES
+        python = catalogue_python(name, dim, heads, distances, seed, learned=entry.learned) if alone else ""
         yield SchemeCurve(
             id=name,
             name=name,
@@ -162,6 +167,7 @@ def _of_catalogue(dim: int, heads: int, head: int, distances: int, seed: int) ->
             formula=entry.formula,
             url=entry.url,
             curve=of_heads if isinstance(of_heads, Missing) else of_heads.of(head),
+            python=python,
         )
 
 
@@ -184,7 +190,7 @@ def _of_heads(where: "Where", distances: int) -> _HeadCurves | Missing:
         return _HeadCurves(similarity.label, np.stack([each.double().numpy() for each in similarity.curves.values()]))
     if where.score is None:
         return Missing("no attention score depends on positions")
-    return _HeadCurves("bias for a query, keys and vectors of ones", _of_content(where.score, distances))
+    return _HeadCurves(_OF_ONES, _of_content(where.score, distances))
 
 
 def _of_content(score: Any, distances: int) -> Float[np.ndarray, "heads distances"]:

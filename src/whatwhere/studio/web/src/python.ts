@@ -7,8 +7,6 @@ const IMPORTS: [RegExp, string][] = [
   [/\btorch\./, "import torch"],
   [/\bww\.\w+/, "import whatwhere as ww"],
   [/(?<!from )\bwhatwhere\.\w+/, "import whatwhere"],
-  [/\bPath\(/, "from pathlib import Path"],
-  [/(?<!\.)\bread_results\(/, "from whatwhere.comparison import read_results"],
 ];
 /** The table of a session without files: whatwhere.studio.session.fresh samples it. */
 const FRESH_TABLE = "np.random.default_rng(0).standard_normal((20, 64)).astype(np.float32)";

@@ -786,6 +786,8 @@ export interface SchemeCurve {
   url: string | null;
   /** of one head, or why there is none. */
   curve: DistanceCurve | Missing;
+  /** lines that build `where`; "" where the curve is not that of distances alone, or the model's own. */
+  python: string;
 }
 
 /** The curves of all schemes. */

@@ -5,7 +5,7 @@ import { useContext } from "preact/hooks";
 import { OpenContext } from "../hooks";
 import { runnable } from "../python";
 
-export function How({ code, children }: { code?: string; children: ComponentChildren }) {
+export function How({ code, children }: { code?: string | null; children: ComponentChildren }) {
   const open = useContext(OpenContext);
   const lines = code && runnable(code, open);
   return (

@@ -301,14 +301,10 @@ function columnsOf(schemes: Chosen[], which: Which) {
   ];
 }
 
-function code(chosen: Chosen[], { dim, heads, distances, seed }: SchemeCurves): string {
-  const name = chosen.find(({ own }) => !own)?.name ?? "rotary";
-  return [
-    "from whatwhere.analysis.position_similarity import by_distance",
-    "from whatwhere.analysis.walkthrough import random_scheme",
-    `where = random_scheme("${name}", dim=${dim}, num_heads=${heads}, max_length=${distances}, seed=${seed})`,
-    `by_distance(where, ${distances}).curves`,
-  ].join("\n");
+/** Return the Python of the first of some schemes that belongs to the catalogue, if there is one. */
+function code(chosen: Chosen[], { distances }: SchemeCurves): string | null {
+  const python = chosen.find((scheme) => scheme.python)?.python;
+  return python ? `${python}\nww.analysis.by_distance(where, ${distances}).curves` : null;
 }
 
 function Together(shown: FigureProps) {

@@ -67,7 +67,7 @@ function Found({ inspected, about, selected }: { inspected: Inspected; about: Ab
           <More about={about} view={MORE[section.name]} />
         </section>
       ))}
-      <How code={"from whatwhere.inspection import inspect\n\ninspect(PATH)  # in a terminal: whatwhere inspect"}>
+      <How code={"ww.inspect(PATH)  # in a terminal: whatwhere inspect"}>
         <p>
           Format: {visible(format)}. Read by whatwhere {whatwhere}; rows sampled with seed {seed}; norms and shares computed in float64.
         </p>

@@ -37,7 +37,8 @@ export function Differences({ about, settings, change, other }: ViewProps & { ot
   useEffect(() => {
     if (starts) job.start();
   }, [starts, table, k]);
-  const code = `from whatwhere.inspection.difference import difference\ndifference(A, B, table="${table}", k=${k})`;
+  const second = /^[\w./-]+$/.test(other) ? other : "OTHER";
+  const code = `whatwhere diff PATH ${second} --table ${table === "readout" ? "output" : "input"} -k ${k} --json`;
   return (
     <>
       <dl>

@@ -122,7 +122,7 @@ function Scores({ results, settings, change }: ViewProps & Props) {
   const names = [...results.schemes, ...baselines.map(({ name }) => name)];
   // A baseline has one score for each length, which is median, least and greatest.
   const tripled = baselines.flatMap(({ values }) => Array.from(values.values, (value) => [value, value, value]).flat());
-  const code = `read_results(Path(PATH)).score(${JSON.stringify(names[0])}, ${lengths.values[0]})`;
+  const code = `ww.comparison.read_results(PATH).score(${JSON.stringify(names[0])}, ${lengths.values[0]})`;
   return (
     <Figure
       title={title}

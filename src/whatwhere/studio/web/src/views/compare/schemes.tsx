@@ -56,7 +56,7 @@ function Fingerprint({ view }: { view: FingerprintView }) {
       rows={Array.from({ length: rows }, (_, row) => row)}
       columns={[{ title: view.rows, numeric: true, value: (row) => row }, ...heatColumns(props)]}
       how={
-        <How code={`read_results(Path(PATH)).record.schemes[${JSON.stringify(view.scheme)}].fingerprint`}>
+        <How code={`ww.comparison.read_results(PATH).record.schemes[${JSON.stringify(view.scheme)}].fingerprint`}>
           <p>Computed from the trained scheme, and stored in results.json.</p>
         </How>
       }
@@ -124,7 +124,7 @@ function Measure({ label, views, schemes }: { label: string; views: CurvesView[]
         })),
       ]}
       how={
-        <How code={`read_results(Path(PATH)).record.schemes[${JSON.stringify(views[0]!.scheme)}].by_distance`}>
+        <How code={`ww.comparison.read_results(PATH).record.schemes[${JSON.stringify(views[0]!.scheme)}].by_distance`}>
           <p>Computed from the trained scheme of the first seed, and stored in results.json.</p>
         </How>
       }

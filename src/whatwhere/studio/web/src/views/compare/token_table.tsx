@@ -51,7 +51,7 @@ function Digits({ lines }: { lines: NumberLineView[] }) {
         { title: "|r|", numeric: true, value: ({ r }) => r, cell: ({ r }) => fixed(r, 2) },
       ]}
       how={
-        <How code={"from whatwhere.claims import number_lines\nnumber_lines(read_results(Path(PATH)))"}>
+        <How code={"ww.claims.number_lines(ww.comparison.read_results(PATH))"}>
           <p>
             The change of the ten digits’ embeddings, E − E0, along its first principal axis, for the first seed of each
             scheme.
