@@ -6,19 +6,24 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Int64
 
-from whatwhere.analysis.table_difference import Alignment, Movement, align, movement, overlap, procrustes, token_keys
+from whatwhere.analysis.table_difference import Alignment, align, movement, token_keys
 from whatwhere.errors import CheckpointError, MissingExtra, SettingError
 from whatwhere.inspection.configurations import ConfigurationDifference, configurations
+from whatwhere.inspection.row_differences import (
+    DifferenceSettings,
+    NeighborsDifference,
+    RotatedDifference,
+    RowsDifference,
+    neighbors_difference,
+    rotated_difference,
+    rows_difference,
+)
 from whatwhere.inspection.subject import Absent, Progress, reason_of
 from whatwhere.models.checkpoint import Checkpoint, read
 from whatwhere.models.checkpoint.lookup import Table, read_table, word_of
-from whatwhere.records import MaybeNaN, Missing
-
-ALIKE = 0.9
-"""Median cosine of the rows, below which the embedding spaces count as different, and one is rotated onto the other."""
-_LEAST_KEPT = 10
+from whatwhere.records import Missing
 
 Part = TypeVar("Part")
 
@@ -52,103 +57,6 @@ class ComparedTable:
     rows: int
     dim: int
     not_finite: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A summary of some numbers; NaN where there are none.
-
-    Args:
-        min, median, mean, max: of the numbers.
-    """
-
-    min: MaybeNaN
-    median: MaybeNaN
-    mean: MaybeNaN
-    max: MaybeNaN
-
-
-@dataclass(frozen=True)
-class MovedRow:
-    """A row that differs.
-
-    Args:
-        token: or position.
-        ids: of the row in both tables.
-        distance: between the two rows, in units of the median norm of the first table's.
-        cosine: of the two.
-        norm_ratio: norm of the second / norm of the first; NaN where the first is 0.
-    """
-
-    token: str
-    ids: tuple[int, int]
-    distance: float
-    cosine: float
-    norm_ratio: MaybeNaN
-
-
-@dataclass(frozen=True)
-class RowsDifference:
-    """The difference between matched rows.
-
-    Args:
-        equal: rows whose numbers are all the same.
-        relative_error: sqrt(sum |y - x|^2 / sum |x|^2); NaN where all x are 0.
-        cosine, distance, norm_ratio: of matched rows, as in `MovedRow`.
-        moved_most: the rows of greatest distance.
-    """
-
-    equal: int
-    relative_error: MaybeNaN
-    cosine: Summary
-    distance: Summary
-    norm_ratio: Summary
-    moved_most: Sequence[MovedRow]
-
-
-@dataclass(frozen=True)
-class RotatedDifference(RowsDifference):
-    """The difference that is left once the first table is rotated onto the second as well as a rotation can.
-
-    Args:
-        fitted: rows that the rotation was fitted to.
-        held_out_cosine: median cosine of the other rows.
-    """
-
-    fitted: int
-    held_out_cosine: float
-
-
-@dataclass(frozen=True)
-class KeptNeighbors:
-    """A token, and the share of its nearest neighbors that is the same in both tables.
-
-    Args:
-        token: its text.
-        kept: the share.
-    """
-
-    token: str
-    kept: float
-
-
-@dataclass(frozen=True)
-class NeighborsDifference:
-    """The difference between the nearest neighbors of tokens.
-
-    Args:
-        k: neighbors of each.
-        queries: tokens that were sampled.
-        kept: mean share of neighbors that are the same.
-        chance: the share that random neighbors would keep.
-        least_kept: the tokens whose neighbors changed most.
-    """
-
-    k: int
-    queries: int
-    kept: float
-    chance: float
-    least_kept: Sequence[KeptNeighbors]
 
 
 @dataclass(frozen=True)
@@ -216,17 +124,6 @@ class Difference:
     configuration: ConfigurationDifference | Missing
 
 
-@dataclass(frozen=True)
-class _Settings:
-    """The settings of a difference, as `difference` documents them."""
-
-    table: str
-    k: int
-    queries: int
-    rows: int
-    seed: int
-
-
 def difference(
     first: str | Path,
     second: str | Path,
@@ -274,7 +171,7 @@ def difference(
         raise SettingError(
             f"a difference got k={k}, queries={queries} and rows={rows}, but needs 1 or more, 1 or more, and 0 or more."
         )
-    settings = _Settings(table, k, queries, rows, seed)
+    settings = DifferenceSettings(table, k, queries, rows, seed)
     one, other = read(first, allow_pickle=allow_pickle), read(second, allow_pickle=allow_pickle)
     tokens: TokensDifference | Missing
     positions: PositionsDifference | Missing
@@ -304,7 +201,9 @@ def _tried(part: Callable[[], Part]) -> Part | Missing:
         return Missing(f"this cannot be read: {reason_of(problem)}")
 
 
-def _tokens(first: Checkpoint, second: Checkpoint, settings: _Settings, progress: Progress) -> TokensDifference:
+def _tokens(
+    first: Checkpoint, second: Checkpoint, settings: DifferenceSettings, progress: Progress
+) -> TokensDifference:
     progress(f"reading {first.path}")
     one = read_table(first, settings.table)
     progress(f"reading {second.path}")
@@ -324,9 +223,9 @@ def _tokens(first: Checkpoint, second: Checkpoint, settings: _Settings, progress
             progress("comparing rows")
             moved = movement(x, y)
             ids = _ids(one, other, alignment)
-            rows = _rows(moved, names, ids, settings.rows)
-            rotated = _rotated(moved, x, y, names, ids, settings, progress)
-        neighbors = _neighbors(x, y, names, settings, progress)
+            rows = rows_difference(moved, names, ids, settings.rows)
+            rotated = rotated_difference(moved, x, y, names, ids, settings, progress)
+        neighbors = neighbors_difference(x, y, names, settings, progress)
     removed = [one.word(row) for row in alignment.removed.tolist()]
     new = [other.word(row) for row in alignment.new.tolist()]
     return TokensDifference(
@@ -343,7 +242,9 @@ def _tokens(first: Checkpoint, second: Checkpoint, settings: _Settings, progress
     )
 
 
-def _positions(first: Checkpoint, second: Checkpoint, settings: _Settings, progress: Progress) -> PositionsDifference:
+def _positions(
+    first: Checkpoint, second: Checkpoint, settings: DifferenceSettings, progress: Progress
+) -> PositionsDifference:
     one, other = (_position_table(checkpoint, progress) for checkpoint in (first, second))
     start, begin = first.position_offset or 0, second.position_offset or 0
     alignment = align(
@@ -358,7 +259,7 @@ def _positions(first: Checkpoint, second: Checkpoint, settings: _Settings, progr
         rows = Missing(f"rows have {x.shape[1]:,} and {y.shape[1]:,} features, so they have no distance")
     else:
         ids = _ids(one, other, alignment)
-        rows = _rows(movement(x, y), [f"position {row - start}" for row, _ in ids], ids, settings.rows)
+        rows = rows_difference(movement(x, y), [f"position {row - start}" for row, _ in ids], ids, settings.rows)
     return PositionsDifference(
         tables=(_described(one), _described(other)),
         offsets=(start, begin),
@@ -402,63 +303,3 @@ def _described(table: Table) -> ComparedTable:
 def _taken(weight: np.ndarray, rows: Int64[np.ndarray, " rows"]) -> np.ndarray:
     """Return some rows; the whole table without a copy."""
     return weight if np.array_equal(rows, np.arange(len(weight))) else weight[rows]
-
-
-def _rows(moved: Movement, names: Sequence[str], ids: Sequence[tuple[int, int]], most: int) -> RowsDifference:
-    order = [row for row in np.argsort(-moved.distance, kind="stable").tolist() if not moved.equal[row]][:most]
-    return RowsDifference(
-        equal=int(moved.equal.sum()),
-        relative_error=moved.relative_error,
-        cosine=_summary(moved.cosine),
-        distance=_summary(moved.distance),
-        norm_ratio=_summary(moved.norm_ratio[np.isfinite(moved.norm_ratio)]),
-        moved_most=[
-            MovedRow(
-                names[row], ids[row], float(moved.distance[row]), float(moved.cosine[row]), float(moved.norm_ratio[row])
-            )
-            for row in order
-        ],
-    )
-
-
-def _summary(values: Float[np.ndarray, " values"]) -> Summary:
-    if not len(values):
-        return Summary(*4 * [float("nan")])
-    return Summary(float(values.min()), float(np.median(values)), float(values.mean()), float(values.max()))
-
-
-def _rotated(
-    moved: Movement,
-    x: Float[np.ndarray, "rows dim"],
-    y: Float[np.ndarray, "rows dim"],
-    names: Sequence[str],
-    ids: Sequence[tuple[int, int]],
-    settings: _Settings,
-    progress: Progress,
-) -> RotatedDifference | Missing:
-    if float(np.median(moved.cosine)) >= ALIKE:
-        return Missing(f"the embedding spaces are alike: the median cosine is at least {ALIKE}")
-    if len(x) < 4 * x.shape[1]:
-        return Missing(f"{len(x):,} shared rows are too few to fit a rotation of {x.shape[1]:,} features")
-    progress("rotating one space onto the other")
-    found = procrustes(x, y, settings.seed)
-    held_out = float(np.median(found.movement.cosine[found.held_out]))
-    rows = _rows(found.movement, names, ids, settings.rows)
-    return RotatedDifference(**vars(rows), fitted=len(found.fitted), held_out_cosine=held_out)
-
-
-def _neighbors(
-    x: np.ndarray, y: np.ndarray, names: Sequence[str], settings: _Settings, progress: Progress
-) -> NeighborsDifference | Missing:
-    if len(x) < 2:
-        return Missing("there are fewer than two shared tokens")
-    progress("comparing nearest neighbors")
-    found = overlap(x, y, settings.k, settings.queries, settings.seed)
-    order = np.argsort(found.kept, kind="stable")[:_LEAST_KEPT].tolist()
-    return NeighborsDifference(
-        k=found.k,
-        queries=len(found.rows),
-        kept=float(found.kept.mean()),
-        chance=found.k / (len(x) - 1),
-        least_kept=[KeptNeighbors(names[int(found.rows[n])], float(found.kept[n])) for n in order if found.kept[n] < 1],
-    )

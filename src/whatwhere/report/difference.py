@@ -5,15 +5,8 @@ from itertools import chain
 
 from whatwhere.escape import cut, visible, visible_token
 from whatwhere.inspection.configurations import ConfigurationDifference, LayerDifference, RotaryDifference, Value
-from whatwhere.inspection.difference import (
-    ComparedTable,
-    Difference,
-    NeighborsDifference,
-    PositionsDifference,
-    RotatedDifference,
-    RowsDifference,
-    TokensDifference,
-)
+from whatwhere.inspection.difference import ComparedTable, Difference, PositionsDifference, TokensDifference
+from whatwhere.inspection.row_differences import NeighborsDifference, RotatedDifference, RowsDifference
 from whatwhere.records import Missing
 from whatwhere.report.positions import layers_text
 from whatwhere.report.section import Paragraph, Part, Section, Table
