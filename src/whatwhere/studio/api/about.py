@@ -1,7 +1,8 @@
-"""What is open: the line at the head of the page, and which views have something to show."""
+"""About: what is open, for the header of the page and for the choice of views."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 from whatwhere import __version__
@@ -11,6 +12,7 @@ from whatwhere.studio.schemes import has_own, runs
 from whatwhere.studio.session import Kind, Session
 
 Which = Literal["input", "readout"]
+_MAX_EXAMPLES = 6
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class About:
 
 
 def about(session: Session, settings: Mapping[str, Any]) -> About:
-    """Describe the source from headers alone."""
+    """Return what is open, by the headers of its files alone."""
     known(settings)
     checkpoint = session.checkpoint
     positions_name = checkpoint.position_table
@@ -122,25 +124,26 @@ def _tables(session: Session) -> dict[Which, TableHeader]:
 
 
 def examples(session: Session) -> list[str]:
-    """Return some tokens to begin with, all of which the vocabulary has."""
-    asked = [*_written("king"), *_written("Paris"), *_written("paris"), "##ing", "ing", "1999", "Max", "First", "("]
-    known_words = set(session.words)
-    found = [word for word in asked if word in known_words][:6]
-    if found or not session.tables:
-        return found
-    return [f"#{n}" for n in session.table().ids[:6].tolist()]  # rows that hold numbers
+    """Return a few tokens of the vocabulary to begin with; ids where it has none of the usual ones."""
+    words = ("king", "Paris", "paris")
+    usual = [*chain.from_iterable(map(_spellings, words)), "##ing", "ing", "1999", "Max", "First", "("]
+    vocabulary = set(session.words)
+    tokens = [word for word in usual if word in vocabulary][:_MAX_EXAMPLES]
+    if tokens or not session.tables:
+        return tokens
+    return [f"#{n}" for n in session.table().ids[:_MAX_EXAMPLES].tolist()]  # finite rows
 
 
 def analogy(session: Session) -> list[str]:
-    """Return the three words of an analogy that the vocabulary has, in one way of writing, or none."""
-    known_words = set(session.words)
+    """Return the three tokens of an analogy that the vocabulary has, spelled alike, or none."""
+    vocabulary = set(session.words)
     for words in (("man", "woman", "king"), ("First", "Last", "Max")):
-        for written in zip(*map(_written, words), strict=True):
-            if known_words.issuperset(written):
-                return list(written)
+        for tokens in zip(*map(_spellings, words), strict=True):
+            if vocabulary.issuperset(tokens):
+                return list(tokens)
     return []
 
 
-def _written(word: str) -> tuple[str, ...]:
-    """Return a word as vocabularies write the beginning of one."""
+def _spellings(word: str) -> tuple[str, ...]:
+    """Return the tokens by which vocabularies spell the beginning of a word."""
     return (f"Ġ{word}", f"▁{word}", word)

@@ -1,6 +1,6 @@
 """Overview: the inspection of what is open, as sections of text, tables and charts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,18 +14,18 @@ from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Session
 
 _STEPS = 10
-"""How often an inspection reports its progress, about."""
+"""Progress reports of an inspection, about."""
 
 
 @dataclass(frozen=True)
 class Overview:
-    """The inspection as the page shows it.
+    """The inspection of what is open.
 
     Args:
-        headline: the main facts in one sentence, without its full stop.
+        headline: the main facts, a sentence without its full stop.
         format: of the checkpoint.
-        whatwhere: the version that made this.
-        seed: random seed of samples of rows.
+        whatwhere: the version that inspected it.
+        seed: for row sampling.
         sections: the findings.
     """
 
@@ -37,7 +37,16 @@ class Overview:
 
 
 def inspected(session: Session, settings: Mapping[str, Any], report: Report) -> Overview:
-    """Return the inspection. It is a job, for a large table takes half a minute."""
+    """Return the inspection. It is a job, for a large table takes half a minute.
+
+    Args:
+        session: what is open.
+        settings: none.
+        report: called with the progress.
+
+    Raises:
+        SettingError: nothing here can be inspected.
+    """
     known(settings)
     if not _inspectable(session):
         raise SettingError("there is no token table here, so there is nothing to inspect.\nOpen a model.")
@@ -46,23 +55,24 @@ def inspected(session: Session, settings: Mapping[str, Any], report: Report) -> 
 
 
 def exported(session: Session) -> ExportedView | None:
-    """Return the inspection for an exported page."""
+    """Return what an exported page needs of this view: the inspection."""
     if not _inspectable(session):
         return None
-    found = _overview(session, lambda step: None)
-    made = f"Format: {found.format}. Read by whatwhere {found.whatwhere}; rows sampled with seed {found.seed}."
-    text = [f"{found.headline}.", made]
-    return ExportedView("Overview", [("overview.inspected", {})], [], said=text, sections=found.sections)
+    made = _overview(session, lambda step: None)
+    origin = f"Format: {made.format}. Read by whatwhere {made.whatwhere}; rows sampled with seed {made.seed}."
+    text = [f"{made.headline}.", origin]
+    return ExportedView("Overview", [("overview.inspected", {})], [], said=text, sections=made.sections)
 
 
 def _inspectable(session: Session) -> bool:
     return bool(session.tables) or session.kind == "checkpoint"
 
 
-def _overview(session: Session, progress: Any) -> Overview:
-    found = session.inspection(progress)
-    sections = [replace(each, parts=[*map(_captioned, each.parts)]) for each in texts.sections(found)]
-    return Overview(capital(texts.headline(found)), found.format, found.whatwhere, found.seed, sections)
+def _overview(session: Session, progress: Callable[[str], None]) -> Overview:
+    inspection = session.inspection(progress)
+    sections = [replace(each, parts=[*map(_captioned, each.parts)]) for each in texts.sections(inspection)]
+    headline = capital(texts.headline(inspection))
+    return Overview(headline, inspection.format, inspection.whatwhere, inspection.seed, sections)
 
 
 def _captioned(part: Part) -> Part:

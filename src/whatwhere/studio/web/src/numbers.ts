@@ -38,9 +38,10 @@ export function ranged(held: number[], log: boolean) {
     const [low, high] = [Math.min(...values), Math.max(...values)];
     if (!values.length) return [1, 10];
     if (log) {
-      // uPlot adds steps to where the axis begins, and never ends where that is 9.5e-7: it rounds past the power of ten.
+      // uPlot adds steps to the start of the axis; from 9.5e-7 it never ends, for it rounds past the power of ten.
       const power = 10 ** Math.floor(Math.log10(low / 1.5));
-      return [Number((Math.max(1, Math.floor(low / 1.5 / power)) * power).toPrecision(1)), Math.max(high, low * 2) * 1.5];
+      const start = Number((Math.max(1, Math.floor(low / 1.5 / power)) * power).toPrecision(1));
+      return [start, Math.max(high, low * 2) * 1.5];
     }
     const room = (high - low || 1) * 0.05;
     return [low - room, high + room];

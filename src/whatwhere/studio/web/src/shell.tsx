@@ -1,4 +1,4 @@
-/** The page around the views: what is open, the way between views, the theme, and what happens when one breaks. */
+/** The page around the views: header, navigation, theme, and the message in place of a view that fails. */
 
 import { Component, type ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -52,13 +52,13 @@ function Opened({ about }: { about: About }) {
     document.title = `${view ? `${view.title} · ` : ""}${about.name} · whatwhere studio`;
     if (before.current === view?.id) return;
     before.current = view?.id;
-    heading.current?.focus(); // who reads by ear or by keyboard goes on where the new view begins
+    heading.current?.focus(); // screen readers and the keyboard continue at the new view
   }, [view?.id]);
   if (!view) {
     return (
       <main>
         <Head about={about} />
-        <Wrong message="Nothing in this file is known as tokens or positions, so there is nothing to show." />
+        <Wrong message="This file has no token table and no positions that whatwhere knows." />
       </main>
     );
   }
@@ -74,7 +74,7 @@ function Opened({ about }: { about: About }) {
         To the view
       </a>
       <Head about={about} />
-      <Ways shown={shown} now={view} />
+      <Navigation shown={shown} now={view} />
       <main id="view">
         <header class="view">
           <h1 ref={heading} tabIndex={-1}>
@@ -85,11 +85,11 @@ function Opened({ about }: { about: About }) {
         {link.view !== "" && link.view !== view.id && (
           <Wrong message={`There is no view ${link.view.slice(0, 40)} of what is open here; this is ${view.title}.`} />
         )}
-        <Fence key={view.id}>
+        <ErrorBoundary key={view.id}>
           <OpenContext.Provider value={about}>
             <view.Page about={about} settings={settings} change={change} />
           </OpenContext.Provider>
-        </Fence>
+        </ErrorBoundary>
       </main>
     </>
   );
@@ -101,8 +101,8 @@ function Head({ about }: { about: About }) {
     about.kind === "fresh" ? "20 tokens with random vectors, to try things out" : (about.model ?? about.format),
     table && about.kind !== "fresh" && `${whole(table.rows)} tokens × ${whole(table.dim)}`,
     about.positions && `${whole(about.positions[0]!)} learned positions`,
-    about.guessed && "token table found by its size",
-    about.exported && "exported: holds some answers",
+    about.guessed && "token table chosen by its size",
+    about.exported && "exported: interactive in part",
   ].filter(Boolean);
   return (
     <header class="head">
@@ -126,10 +126,10 @@ function ThemeButton() {
   );
 }
 
-function Ways({ shown, now }: { shown: View[]; now: View }) {
+function Navigation({ shown, now }: { shown: View[]; now: View }) {
   const list = useRef<HTMLUListElement>(null);
   useEffect(() => {
-    // On a narrow screen they do not all fit.
+    // A narrow screen has no room for all views.
     list.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [now.id]);
   return (
@@ -147,7 +147,7 @@ function Ways({ shown, now }: { shown: View[]; now: View }) {
   );
 }
 
-/** Ctrl+K leads to the field that a view is asked by. */
+/** Ctrl+K focuses the main field of the view. */
 function useMainField(): void {
   useEffect(() => {
     const keys = (event: KeyboardEvent) => {
@@ -162,8 +162,8 @@ function useMainField(): void {
   }, []);
 }
 
-/** Keep what breaks in one view from taking the page with it. */
-class Fence extends Component<{ children: ComponentChildren }, { problem: string | null }> {
+/** Shows a message in place of a view that fails; the rest of the page keeps working. */
+class ErrorBoundary extends Component<{ children: ComponentChildren }, { problem: string | null }> {
   override state = { problem: null as string | null };
 
   static override getDerivedStateFromError(problem: unknown) {

@@ -1,4 +1,4 @@
-/** Where answers come from. Views know this alone, so that the same page serves a live studio and an exported file. */
+/** Sources of answers: views use this interface alone, so the same page serves a live studio and an exported file. */
 
 import type { Answers } from "./types";
 import { unpack } from "./wire";
@@ -14,7 +14,7 @@ export interface Progress {
 }
 
 export interface Source {
-  /** Whether a question can be answered here: on an exported page, few can. */
+  /** Return whether a query can be answered: an exported page has few answers. */
   holds(name: string, settings: Settings): boolean;
   query<N extends keyof Answers>(name: N, settings: Settings, signal?: AbortSignal): Promise<Answers[N]>;
   query<T>(name: string, settings: Settings, signal?: AbortSignal): Promise<T>;
@@ -48,14 +48,19 @@ export class LiveSource implements Source {
     return unpack<T>(await answer.arrayBuffer());
   }
 
-  async run<T>(name: string, settings: Settings, onProgress: (progress: Progress) => void, signal: AbortSignal): Promise<T> {
+  async run<T>(
+    name: string,
+    settings: Settings,
+    onProgress: (progress: Progress) => void,
+    signal: AbortSignal,
+  ): Promise<T> {
     const { id } = (await (await call("POST", `jobs/${name}`, settings)).json()) as Progress;
     const stop = () => void call("DELETE", `jobs/${id}`).catch(() => undefined);
     signal.addEventListener("abort", stop, { once: true });
-    addEventListener("pagehide", stop); // nobody would hear of its end
+    addEventListener("pagehide", stop); // nobody would read its answer
     try {
       if (signal.aborted) {
-        stop(); // it came while the job was being started
+        stop(); // aborted while the job was being started
         throw new DOMException("stopped", "AbortError");
       }
       const last = await this.#follow(id, onProgress, signal);
@@ -97,7 +102,7 @@ async function call(method: string, path: string, settings?: Settings, signal?: 
   let answer: Response;
   try {
     const body = settings === undefined ? null : JSON.stringify(settings);
-    // What stops a job is sent even while the page is left.
+    // A request that stops a job is sent even while the page is closed.
     answer = await fetch(path, { method, body, signal: signal ?? null, keepalive: method === "DELETE" });
   } catch (problem) {
     if (problem instanceof DOMException && problem.name === "AbortError") throw problem;
@@ -110,7 +115,7 @@ async function call(method: string, path: string, settings?: Settings, signal?: 
   try {
     ({ message, error: kind } = JSON.parse(body) as { message: string; error: string });
   } catch {
-    // The guard answers in plain words.
+    // The server's guard answers in plain text.
   }
   throw new Problem(message, kind);
 }

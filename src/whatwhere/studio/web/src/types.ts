@@ -477,15 +477,15 @@ export interface NumberLineView {
   r: number;
 }
 
-/** The inspection as the page shows it. */
+/** The inspection of what is open. */
 export interface Overview {
-  /** the main facts in one sentence, without its full stop. */
+  /** the main facts, a sentence without its full stop. */
   headline: string;
   /** of the checkpoint. */
   format: string;
-  /** the version that made this. */
+  /** the version that inspected it. */
   whatwhere: string;
-  /** random seed of samples of rows. */
+  /** for row sampling. */
   seed: number;
   /** the findings. */
   sections: Section[];

@@ -4,8 +4,7 @@ import { useMemo } from "preact/hooks";
 import { visible } from "../escape";
 import { writeLink } from "../link";
 import { formatNumber } from "../numbers";
-import type { Chart, Section, Table as TableOfText } from "../sections";
-import type { About } from "../types";
+import type { About, Chart, Section, Table as TableOfText } from "../types";
 import { Figure } from "./figure";
 import { How } from "./how";
 import { Lines, type LinesProps, linesSvg } from "./lines";
@@ -20,9 +19,11 @@ const COLORS = [2, 1, 0, 3, 4, 5, 6, 7];
 export function Parts({ section, about }: { section: Section; about: About }) {
   return (
     <>
-      {section.parts.map((part, n) =>
-        "text" in part ? <p key={n}>{visible(part.text)}</p> : "series" in part ? <ChartFigure key={n} chart={part} name={section.name} /> : <TextTable key={n} table={part} about={about} />,
-      )}
+      {section.parts.map((part, n) => {
+        if ("text" in part) return <p key={n}>{visible(part.text)}</p>;
+        if ("series" in part) return <ChartFigure key={n} chart={part} name={section.name} />;
+        return <TextTable key={n} table={part} about={about} />;
+      })}
     </>
   );
 }
@@ -35,13 +36,17 @@ function TextTable({ table, about }: { table: TableOfText; about: About }) {
     title,
     numeric: numeric.includes(n),
     value: (row) => (numeric.includes(n) ? numberOf(row[n]!) : visible(row[n]!)),
-    cell: (row) => (/^#\d+$/.test(row[n]!) && !about.exported ? <a href={writeLink("tokens", { token: row[n]! }, {})}>{row[n]}</a> : <bdi>{visible(row[n]!)}</bdi>),
+    cell: (row) => {
+      if (about.exported || !/^#\d+$/.test(row[n]!)) return <bdi>{visible(row[n]!)}</bdi>;
+      return <a href={writeLink("tokens", { token: row[n]! }, {})}>{row[n]}</a>;
+    },
   }));
+  const save = () => saveCsv(fileOf(caption), head, rows.map((row) => columns.map((column) => column.value(row))));
   const shown = (
     <div>
       <Table caption={caption} columns={columns} rows={rows} />
       <div class="tools">
-        <button type="button" aria-label={`Save ${caption} as CSV`} onClick={() => saveCsv(fileOf(caption), head, rows.map((row) => columns.map((column) => column.value(row))))}>
+        <button type="button" aria-label={`Save ${caption} as CSV`} onClick={save}>
           CSV
         </button>
       </div>
@@ -62,8 +67,11 @@ function ChartFigure({ chart, name }: { chart: Chart; name: string }) {
     () => ({
       title: chart.title,
       x: chart.x,
-      // The last edge has no bin: the step goes down to 0.
-      curves: chart.series.map(({ name, values }, n) => ({ name, values: histogram ? [...values, 0] : values, color: COLORS[n % COLORS.length]! })),
+      curves: chart.series.map(({ name, values }, n) => ({
+        name,
+        values: histogram ? [...values, 0] : values, // the last edge has no bin: the step goes down to 0
+        color: COLORS[n % COLORS.length]!,
+      })),
       xLabel: chart.x_label,
       yLabel: chart.y_label,
       steps: histogram,
@@ -72,13 +80,17 @@ function ChartFigure({ chart, name }: { chart: Chart; name: string }) {
     }),
     [chart],
   );
-  const of = (n: number): Column<number>[] => [{ title: chart.series.length > 1 ? `${chart.series[n]!.name}, ${chart.y_label}` : chart.y_label, numeric: true, value: (k) => chart.series[n]!.values[k] ?? null, cell: (k) => formatNumber(chart.series[n]!.values[k]) }];
-  const at: Column<number>[] = histogram
-    ? [
-        { title: "from", numeric: true, value: (k) => chart.x[k]!, cell: (k) => formatNumber(chart.x[k]) },
-        { title: "to", numeric: true, value: (k) => chart.x[k + 1]!, cell: (k) => formatNumber(chart.x[k + 1]) },
-      ]
-    : [{ title: chart.x_label, numeric: true, value: (k) => chart.x[k]!, cell: (k) => formatNumber(chart.x[k]) }];
+  const numbers = (title: string, value: (k: number) => number | null | undefined): Column<number> => {
+    return { title, numeric: true, value: (k) => value(k) ?? null, cell: (k) => formatNumber(value(k)) };
+  };
+  const columns = [
+    ...(histogram
+      ? [numbers("from", (k) => chart.x[k]), numbers("to", (k) => chart.x[k + 1])]
+      : [numbers(chart.x_label, (k) => chart.x[k])]),
+    ...chart.series.map(({ name, values }) => {
+      return numbers(chart.series.length > 1 ? `${name}, ${chart.y_label}` : chart.y_label, (k) => values[k]);
+    }),
+  ];
   return (
     <Figure
       title={chart.title}
@@ -86,7 +98,7 @@ function ChartFigure({ chart, name }: { chart: Chart; name: string }) {
       file={`${name}-${fileOf(chart.title)}`}
       svg={() => linesSvg(props)}
       rows={chart.x.slice(0, histogram ? -1 : undefined).map((_, k) => k)}
-      columns={[...at, ...chart.series.flatMap((_, n) => of(n))]}
+      columns={columns}
       how={
         <How>
           <p>{visible(chart.method)}</p>
@@ -102,7 +114,7 @@ function fileOf(title: string): string {
   return title.replace(/[^a-z]+/gi, "-").toLowerCase();
 }
 
-/** Return a number that is written for readers, to sort by; or the words that stand in its place. */
+/** Return a number that is written for readers, to sort by; or the text that replaces it. */
 function numberOf(cell: string): Cell {
   const number = Number(cell.replace(/,|\u00A0?%$/g, "").replaceAll("−", "-"));
   return cell === "" ? null : Number.isFinite(number) ? number : visible(cell);

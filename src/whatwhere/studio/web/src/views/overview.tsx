@@ -7,19 +7,18 @@ import { How } from "../parts/how";
 import { JobAnswer } from "../parts/progress";
 import { Parts } from "../parts/sections";
 import { register, type ViewProps, views } from "../register";
-import type { Section } from "../sections";
-import type { About } from "../types";
-
-interface Inspected {
-  headline: string;
-  format: string;
-  whatwhere: string;
-  seed: number;
-  sections: Section[];
-}
+import type { About, Overview as Inspection } from "../types";
 
 /** Views that show more of a section. */
-const MORE: Record<string, string> = { variance: "variance", norms: "tokens", spectrum: "map", diagnostics: "diagnostics", positions: "positions", rotary: "rotary", biases: "biases" };
+const MORE: Record<string, string> = {
+  variance: "variance",
+  norms: "tokens",
+  spectrum: "map",
+  diagnostics: "diagnostics",
+  positions: "positions",
+  rotary: "rotary",
+  biases: "biases",
+};
 
 register({
   id: "overview",
@@ -33,14 +32,21 @@ register({
 
 function Overview({ about, settings }: ViewProps) {
   return (
-    <JobAnswer<Inspected> name="overview.inspected" what="inspecting">
-      {(inspected) => <Found inspected={inspected} about={about} selected={String(settings["section"])} />}
+    <JobAnswer<Inspection> name="overview.inspected" what="inspecting">
+      {(inspection) => <Sections inspection={inspection} about={about} selected={String(settings["section"])} />}
     </JobAnswer>
   );
 }
 
-function Found({ inspected, about, selected }: { inspected: Inspected; about: About; selected: string }) {
-  const { headline, format, whatwhere, seed, sections } = inspected;
+interface SectionsProps {
+  inspection: Inspection;
+  about: About;
+  /** The name of the section to scroll to, or "". */
+  selected: string;
+}
+
+function Sections({ inspection, about, selected }: SectionsProps) {
+  const { headline, format, whatwhere, seed, sections } = inspection;
   const current = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
     current.current?.scrollIntoView();
@@ -69,7 +75,8 @@ function Found({ inspected, about, selected }: { inspected: Inspected; about: Ab
       ))}
       <How code={"ww.inspect(PATH)  # in a terminal: whatwhere inspect"}>
         <p>
-          Format: {visible(format)}. Read by whatwhere {whatwhere}; rows sampled with seed {seed}; norms and shares computed in float64.
+          Format: {visible(format)}. Read by whatwhere {whatwhere}; rows sampled with seed {seed}; norms and shares of
+          variance computed in float64.
         </p>
       </How>
     </>
