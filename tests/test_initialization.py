@@ -25,7 +25,7 @@ from whatwhere.what.row_adamw.optimizer import RowAdamW
 from whatwhere.where.catalogue import Scheme
 
 TASK = Expressions(trained=(2, 3))
-TOLD = make_settings("expressions", [4], dim=16, heads=2, feedforward=16, batch=8, device="cpu")
+SETTINGS = make_settings("expressions", [4], dim=16, heads=2, feedforward=16, batch=8, device="cpu")
 _LONG = 10.0
 _MOMENT = 0.3
 """Seconds that a thread is given to come in between; where a lock keeps it out, the wait ends without it."""
@@ -37,7 +37,7 @@ def own(dim: int, num_heads: int, max_length: int) -> ww.Where:
 
 
 def built(scheme: Any = "learned", seed: int = 3) -> list[Tensor]:
-    return [weight.detach() for weight in build(scheme, seed, TASK, TOLD).parameters()]
+    return [weight.detach() for weight in build(scheme, seed, TASK, SETTINGS).parameters()]
 
 
 DRAWS: dict[str, Callable[[], list[Tensor]]] = {
@@ -49,7 +49,7 @@ DRAWS: dict[str, Callable[[], list[Tensor]]] = {
 
 
 def identity(tmp_path: Any) -> None:
-    Folder(tmp_path / "results", TASK, TOLD, ["learned", ("own", own)])
+    Folder(tmp_path / "results", TASK, SETTINGS, ["learned", ("own", own)])
 
 
 @pytest.mark.parametrize("other", [*DRAWS, "identity"])
@@ -132,19 +132,19 @@ def test_a_table_from_a_generator_is_the_one_from_the_global_state(init: Any, dt
 @pytest.mark.parametrize("scheme", ["learned", "rotary/t5", "fourier+fope", ("own", own)], ids=name_of)
 def test_a_run_starts_as_pytorchs_own_layers_do(scheme: Any, tied: bool) -> None:
     """From two seeds of the one random state, and layers that draw themselves."""
-    told = dataclasses.replace(TOLD, tied=tied)
+    settings = dataclasses.replace(SETTINGS, tied=tied)
     torch.manual_seed(2_000_003 + 3)
     if isinstance(scheme, str):
         parts = [ww.scheme(part, 16, 2, TASK.token_count(3)) for part in scheme.split("/")]
     else:
         parts = [own(16, 2, TASK.token_count(3))]
     torch.manual_seed(3)
-    expected = [TokenEmbedding(TASK.vocab_size, 16, init=told.token_std).weight]
-    for _ in range(told.layers):
+    expected = [TokenEmbedding(TASK.vocab_size, 16, init=settings.token_std).weight]
+    for _ in range(settings.layers):
         layers = [nn.Linear(16, 48, bias=False), nn.Linear(16, 16, bias=False), nn.Linear(16, 16), nn.Linear(16, 16)]
         expected += [weight for layer in layers for weight in layer.parameters()]
     expected += [] if tied else [nn.Linear(16, TASK.vocab_size, bias=False).weight]
-    model = build(scheme, 3, TASK, told)
+    model = build(scheme, 3, TASK, settings)
     norms = {id(w) for part in model.modules() if isinstance(part, nn.LayerNorm) for w in part.parameters()}
     learned = {id(w) for w in model.wheres.parameters()}
     found = [weight for weight in model.parameters() if id(weight) not in norms | learned]
@@ -155,12 +155,12 @@ def test_a_run_starts_as_pytorchs_own_layers_do(scheme: Any, tied: bool) -> None
 
 
 def test_a_model_is_reset_from_a_generator() -> None:
-    model = build("learned+kerple", 0, TASK, TOLD)
+    model = build("learned+kerple", 0, TASK, SETTINGS)
     with torch.no_grad():
         for weight in model.parameters():
             weight.fill_(torch.nan)
     model.reset_parameters(torch.Generator().manual_seed(3))
-    expected = build("learned+kerple", 3, TASK, TOLD)
+    expected = build("learned+kerple", 3, TASK, SETTINGS)
     for (name, weight), other in zip(model.named_parameters(), expected.parameters(), strict=True):
         assert weight.isfinite().all(), name
         assert torch.equal(weight, other) or "where" in name

@@ -13,7 +13,7 @@ LINUX = pytest.mark.skipif(memory._glibc() is None, reason="tells glibc what to 
 MIB = 2**20
 
 
-def told(code: str) -> list[int]:
+def printed_by(code: str) -> list[int]:
     """Run code in a new process, and read the numbers it prints."""
     command = [sys.executable, "-c", textwrap.dedent(code)]
     root = Path(memory.__file__).parents[1]
@@ -24,7 +24,7 @@ def told(code: str) -> list[int]:
 
 @LINUX
 def test_the_peak_counts_what_is_freed_before_the_end() -> None:
-    held, passing, nothing = told(
+    held, passing, nothing = printed_by(
         """
         import numpy as np
         from benchmarks.memory import peak
@@ -44,7 +44,7 @@ def test_the_peak_counts_what_is_freed_before_the_end() -> None:
 @LINUX
 @pytest.mark.parametrize("pooled", [False, True])
 def test_pooled_keeps_freed_memory_and_fresh_returns_it(pooled: bool) -> None:
-    before, after = told(
+    before, after = printed_by(
         f"""
         from benchmarks.memory import _resident, pool_allocations
         assert pool_allocations() if {pooled} else True

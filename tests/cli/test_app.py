@@ -191,8 +191,8 @@ def test_schemes_are_the_rows_of_the_catalogue() -> None:
         words = " ".join(lines[start:end]).split()  # long cells are broken into several lines
         assert {row.door or "none", *row.formula.split(), *", ".join(row.used_by).split()} <= set(words)
         flags = ["yes" if flag else "no" for flag in (row.learned, row.relative)]
-        told = flags[: 1 if row.shift_invariance == "in one regime" else 2]
-        assert [word for word in words if word in ("yes", "no")] == told
+        shown = flags[: 1 if row.shift_invariance == "in one regime" else 2]
+        assert [word for word in words if word in ("yes", "no")] == shown
         assert row.length in words
 
 

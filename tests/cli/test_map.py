@@ -24,9 +24,9 @@ def test_every_model(saved: Saved, tmp_path: Path) -> None:
     table = saved.table.astype(np.float64)
     centered = table - table.mean(axis=0)
     _, singular, right = np.linalg.svd(centered, full_matrices=False)
-    told = json.loads((tmp_path / "map.json").read_text())
-    assert [point["token"] for point in told["points"]] == [named(n) for n in range(37)]
-    places = np.array([[point["x"], point["y"]] for point in told["points"]])
+    written = json.loads((tmp_path / "map.json").read_text())
+    assert [point["token"] for point in written["points"]] == [named(n) for n in range(37)]
+    places = np.array([[point["x"], point["y"]] for point in written["points"]])
     assert np.allclose(np.abs(places), np.abs(centered @ right[:2].T), atol=1e-6)
     assert found["share"] == pytest.approx((singular[:2] ** 2 / (singular**2).sum()).tolist())
     assert (found["shown"], found["k"], found["queries"], found["files"]) == (37, 5, 37, [str(tmp_path / "map.json")])

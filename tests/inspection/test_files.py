@@ -1,4 +1,4 @@
-"""Files that are less than a model, broken ones, and how missing parts are told."""
+"""Files that are less than a model, broken ones, and how missing parts are reported."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Weights in the interleaved and the half layout: converted there and back, and told apart."""
+"""Weights in the interleaved and the half layout: converted there and back, and distinguished."""
 
 import pytest
 import torch
@@ -118,7 +118,7 @@ def test_which_refuses_to_guess() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "heads", "rotary_dim", "told"),
+    ("shape", "heads", "rotary_dim", "message"),
     [
         ((30, 4), 4, None, "30 rows do not divide into 4 heads of equal size"),
         ((12, 4), 4, None, "rotary_layout got rotary_dim=3, but needs an even number"),
@@ -129,6 +129,6 @@ def test_which_refuses_to_guess() -> None:
         ((), 1, None, "a single number"),
     ],
 )
-def test_errors(shape: tuple[int, ...], heads: int, rotary_dim: int | None, told: str) -> None:
-    with pytest.raises(ww.errors.ShapeError, match=told):
+def test_errors(shape: tuple[int, ...], heads: int, rotary_dim: int | None, message: str) -> None:
+    with pytest.raises(ww.errors.ShapeError, match=message):
         rotary_layout.to_interleaved(torch.zeros(shape), heads, rotary_dim)

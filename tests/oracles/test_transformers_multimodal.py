@@ -46,9 +46,9 @@ def queries_and_keys(ids: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
 
 def qwen2_config(**parameters: Any) -> Any:
     """Return the text part of a Qwen2-VL with heads of 128."""
-    told = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24], **parameters}
+    rope_parameters = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24], **parameters}
     sizes = {"hidden_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 4096}
-    return Qwen2VLConfig(text_config={**sizes, "rope_parameters": told}).get_text_config()
+    return Qwen2VLConfig(text_config={**sizes, "rope_parameters": rope_parameters}).get_text_config()
 
 
 IDS = pytest.mark.parametrize("ids", [scattered(), picture()], ids=["scattered", "picture"])

@@ -171,17 +171,17 @@ def test_a_part_of_the_head(name: str) -> None:
 def test_gpt_oss() -> None:
     """Its own configuration, with theta 150,000 and a ramp that is not rounded."""
     config = GptOssConfig()
-    told = config.rope_parameters
-    assert (told["rope_type"], told["truncate"]) == ("yarn", False)
+    rope_parameters = config.rope_parameters
+    assert (rope_parameters["rope_type"], rope_parameters["truncate"]) == ("yarn", False)
     scaling = ww.scaling.YaRN(
-        told["factor"],
-        told["original_max_position_embeddings"],
-        told["beta_fast"],
-        told["beta_slow"],
+        rope_parameters["factor"],
+        rope_parameters["original_max_position_embeddings"],
+        rope_parameters["beta_fast"],
+        rope_parameters["beta_slow"],
         truncate=False,
     )
     ids = torch.arange(9000)[None]
-    rope = ww.Rotary(config.head_dim, told["rope_theta"], scaling=scaling)
+    rope = ww.Rotary(config.head_dim, rope_parameters["rope_theta"], scaling=scaling)
     assert_same_turns(rope.bind(ww.positions(9000)), GptOssRotaryEmbedding(config)(torch.zeros(1), ids), ids, rope)
 
 
@@ -189,11 +189,11 @@ def test_gemma_4() -> None:
     """Layers of full attention turn a quarter of the pairs of wider heads; the others are plain."""
     config = Gemma4TextConfig()
     module, ids = Gemma4TextRotaryEmbedding(config), torch.arange(3000)[None]
-    told = config.rope_parameters["full_attention"]
-    assert (told["rope_type"], told["partial_rotary_factor"]) == ("proportional", 0.25)
+    rope_parameters = config.rope_parameters["full_attention"]
+    assert (rope_parameters["rope_type"], rope_parameters["partial_rotary_factor"]) == ("proportional", 0.25)
     full, sliding = (config.per_layer_config[kind] for kind in ("full_attention", "sliding_attention"))
     assert full.head_dim == 2 * sliding.head_dim
-    wide = ww.Rotary(full.head_dim, told["rope_theta"], scaling=ww.scaling.Proportional(0.25))
+    wide = ww.Rotary(full.head_dim, rope_parameters["rope_theta"], scaling=ww.scaling.Proportional(0.25))
     theirs = module(torch.zeros(1), ids, layer_type="full_attention")
     assert_same_turns(wide.bind(ww.positions(3000)), theirs, ids, wide)
     plain = ww.Rotary(sliding.head_dim, config.rope_parameters["sliding_attention"]["rope_theta"])

@@ -128,10 +128,10 @@ def test_a_causal_bias_is_not_evaluated_for_later_keys():
         causal_only = True
 
     scheme, p, q = Backward(1), ww.positions(2), torch.zeros(1, 1, 2, 4)
-    told = "Backward supports causal attention only, but got causal=False.\nPass causal=True"
-    with pytest.raises(ww.errors.SettingError, match=told):
+    message = "Backward supports causal attention only, but got causal=False.\nPass causal=True"
+    with pytest.raises(ww.errors.SettingError, match=message):
         scheme(p)
-    with pytest.raises(ww.errors.SettingError, match=told):
+    with pytest.raises(ww.errors.SettingError, match=message):
         ww.Where(score=scheme).at(p).attention(q, q, q, causal=False)
     assert scheme(p, causal=True)[0, 0].tolist() == [[0, -torch.inf], [10, 11]]
     assert ww.Where(score=scheme).at(p).attention(q, q, q).shape == q.shape

@@ -128,7 +128,7 @@ def read_all(path: Path) -> dict[str, Any]:
             assert rows is not None or array.shape == entry.shape
     found["words"] = checkpoint.words
     found["tokenizer"] = checkpoint.tokenizer
-    with suppress(WhatWhereError):  # settings that do not fit together are told as such
+    with suppress(WhatWhereError):  # settings that do not fit together are errors
         found["description"] = checkpoint.description
     return found
 
@@ -141,23 +141,23 @@ def withstands(sample: Sample, content: bytes, folder: Path) -> bool:
     """
     path = sample.write(folder, content)
     most = ALLOWANCE + TIMES * (sum(len(kept) for kept in sample.files.values()) + len(content))
-    told, peak = _tried(path)
+    message, peak = _tried(path)
     if peak >= most:
-        told, peak = _tried(path)
+        message, peak = _tried(path)
     assert peak < most, f"{peak:,} bytes were allocated, but for these files at most {most:,} are right"
-    assert told is None or "\n" in told, "an error says the way out in a line of its own"
-    return told is not None
+    assert message is None or "\n" in message, "an error states the way out in a line of its own"
+    return message is not None
 
 
 def _tried(path: Path) -> tuple[str | None, int]:
     """Return the message of the error, if there was one, and the peak of memory in bytes."""
-    told = None
+    message = None
     tracemalloc.start()
     try:
         read_all(path)
     except CheckpointError as problem:
-        told = str(problem)
+        message = str(problem)
     finally:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    return told, peak
+    return message, peak

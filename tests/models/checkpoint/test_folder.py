@@ -62,7 +62,7 @@ def test_the_cache_of_hugging_face_is_made_of_links(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weight_map", "told"),
+    ("weight_map", "message"),
     [
         ({"x": "../secret.safetensors"}, r"refers to the file '../secret\.safetensors', but only a plain name"),
         ({"x": "/secret.safetensors"}, "only a plain name"),
@@ -81,10 +81,10 @@ def test_the_cache_of_hugging_face_is_made_of_links(tmp_path: Path) -> None:
         ({"wte.weight": "a.bin"}, "is not beside it|is a pickle"),
     ],
 )
-def test_what_an_index_may_claim(weight_map: Any, told: str, tmp_path: Path) -> None:
+def test_what_an_index_may_claim(weight_map: Any, message: str, tmp_path: Path) -> None:
     (tmp_path / "secret.safetensors").write_bytes(TABLE)
     path = folder(tmp_path / "f", weight_map)
-    with pytest.raises(ww.errors.CheckpointError, match=told):
+    with pytest.raises(ww.errors.CheckpointError, match=message):
         Checkpoint.open(path)
 
 
@@ -115,7 +115,7 @@ def test_folders_without_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"[]", "holds a list"),
         (b"{", "is not JSON"),
@@ -124,8 +124,8 @@ def test_folders_without_weights(tmp_path: Path) -> None:
         (b" " * 10_000_001, "such a file has at most 10,000,000"),
     ],
 )
-def test_configurations_that_are_none(content: bytes, told: str, tmp_path: Path) -> None:
-    with pytest.raises(ww.errors.CheckpointError, match=told) as caught:
+def test_configurations_that_are_none(content: bytes, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ww.errors.CheckpointError, match=message) as caught:
         Checkpoint.open(folder(tmp_path, config__json=content))
     assert str(tmp_path / "config.json") in str(caught.value)
 
@@ -195,7 +195,7 @@ def test_added_tokens_in_a_file_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("tokenizer.json", b"{}", "no vocabulary where model.vocab should be"),
         ("tokenizer.json", b'{"model": {"vocab": 3}}', "no vocabulary"),
@@ -213,11 +213,11 @@ def test_added_tokens_in_a_file_of_their_own(tmp_path: Path) -> None:
         ("tokenizer.model", b"IQ== 0\nIg== 1\n", "it is no SentencePiece model"),
     ],
 )
-def test_tokenizers_that_are_none(name: str, content: bytes, told: str, tmp_path: Path) -> None:
+def test_tokenizers_that_are_none(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (folder(tmp_path) / name).write_bytes(content)
     checkpoint = Checkpoint.open(tmp_path)
     assert np.array_equal(checkpoint.array("wte.weight"), WEIGHT)  # tables can be read without their words
-    with pytest.raises(ww.errors.CheckpointError, match=told) as caught:
+    with pytest.raises(ww.errors.CheckpointError, match=message) as caught:
         _ = checkpoint.words
     assert str(tmp_path / name) in str(caught.value)
 

@@ -204,7 +204,7 @@ HUGE = 2**62
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (made(tensors=described()), ""),
         (made(tensors=described(), version=1), "its version is 1, but 2 and 3 are read"),
@@ -237,15 +237,15 @@ HUGE = 2**62
         (b"GGUG" + bytes(100), "does not begin with the letters GGUF"),
     ],
 )
-def test_claims(content: bytes, told: str, tmp_path: Path) -> None:
+def test_claims(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
     path.write_bytes(content)
-    if not told:
+    if not message:
         assert Checkpoint.open(path).array("x").shape == (4, 4)
         return
     with pytest.raises(ww.errors.CheckpointError) as caught:
         Checkpoint.open(path)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith(f"{path}: ")
 
 

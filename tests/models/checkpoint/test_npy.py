@@ -78,7 +78,7 @@ def dictionary(shape: str = "(7, 4)", descr: str = "'<f4'", turned: str = "False
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (header(dictionary()), ""),
         (header(dictionary("(7L, 4L)")), ""),
@@ -107,15 +107,15 @@ def dictionary(shape: str = "(7, 4)", descr: str = "'<f4'", turned: str = "False
         (b"", "does not begin as .npy does"),
     ],
 )  # fmt: skip
-def test_claims(content: bytes, told: str, tmp_path: Path) -> None:
+def test_claims(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     path.write_bytes(content)
-    if not told:
+    if not message:
         assert np.array_equal(Checkpoint.open(path).array("x"), np.zeros((7, 4)))
         return
     with pytest.raises(ww.errors.CheckpointError) as caught:
         Checkpoint.open(path)
-    assert told.replace("\\", "") in str(caught.value).replace("\\", "")
+    assert message.replace("\\", "") in str(caught.value).replace("\\", "")
     assert str(caught.value).startswith(f"{path}: ")
 
 

@@ -108,7 +108,7 @@ def test_results(results: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"format": "other"}, "has the format 'other'"),
         ({"version": 1}, "has version '1', but this whatwhere reads version 2"),
@@ -120,12 +120,12 @@ def test_results(results: Path) -> None:
         ({"runs": [{"file": "layers/gone.safetensors"}]}, "cannot be read: No such file"),
     ],
 )
-def test_results_that_claim_otherwise(change: dict[str, object], told: str, results: Path, tmp_path: Path) -> None:
+def test_results_that_claim_otherwise(change: dict[str, object], message: str, results: Path, tmp_path: Path) -> None:
     said = json.loads((results / "results.json").read_text()) | change
     (tmp_path / "results.json").write_text(json.dumps(said))
     (tmp_path / "layers").mkdir()
     (tmp_path.parent / "secret.safetensors").write_bytes((results / "layers" / "none-2.safetensors").read_bytes())
-    with pytest.raises(ww.errors.CheckpointError, match=told):
+    with pytest.raises(ww.errors.CheckpointError, match=message):
         Checkpoint.open(tmp_path)
 
 

@@ -32,14 +32,14 @@ def table(dtype: torch.dtype) -> torch.Tensor:
     return (torch.arange(40).reshape(8, 5) % 7 + 1).to(dtype)
 
 
-def refused(path: Path, *told: str) -> str:
+def refused(path: Path, *message: str) -> str:
     """Open a file, and give the error, which has to say some things."""
     with pytest.raises(ww.errors.CheckpointError) as caught:
         Checkpoint.open(path)
     text = str(caught.value)
     assert str(path) in text
     assert "\n" in text
-    for words in told:
+    for words in message:
         assert words in text
     return text
 
@@ -130,7 +130,7 @@ def tensor(dtype: Any = "F32", shape: Any = (2, 3), offsets: Any = (0, 24)) -> d
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "message"),
     [
         (tensor(), ""),
         (tensor(shape=[2, 4]), "needs 32 bytes, but its data_offsets are 0 to 24 of 24"),
@@ -164,10 +164,10 @@ def tensor(dtype: Any = "F32", shape: Any = (2, 3), offsets: Any = (0, 24)) -> d
         (b'{"x": ' + b"9" * 10_000 + b"}", "is not JSON"),
     ],
 )  # fmt: skip
-def test_claims(said: Any, told: str, tmp_path: Path) -> None:
+def test_claims(said: Any, message: str, tmp_path: Path) -> None:
     path = header(tmp_path / "model.safetensors", said, bytes(24))
-    if told:
-        refused(path, told)
+    if message:
+        refused(path, message)
     else:
         assert Checkpoint.open(path).array("x").shape == (2, 3)
 

@@ -97,7 +97,7 @@ def test_numbers_that_are_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"3000000 300\nking 0.1 0.2\n", "take at least 1,800,000,000 bytes, but 13 follow"),
         (b"400000000 1000\n" + binary()[4:], "claims 400,000,000 vectors of 1,000 numbers"),
@@ -123,7 +123,7 @@ def test_numbers_that_are_none(tmp_path: Path) -> None:
         (binary() + b"x", "2 bytes follow the 7 vectors"),
     ],
 )  # fmt: skip
-def test_claims(content: bytes, told: str, tmp_path: Path) -> None:
+def test_claims(content: bytes, message: str, tmp_path: Path) -> None:
     """A header that claims 3,000,000 x 300 in a file of 40 bytes once made a reader ask for 1.5 TB."""
     path = write(tmp_path / "a.txt", content)
     tracemalloc.start()
@@ -131,7 +131,7 @@ def test_claims(content: bytes, told: str, tmp_path: Path) -> None:
         Checkpoint.open(path).array("vectors")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith(f"{path}: ")
     assert peak < 2 * len(content) + 4_000_000
 
@@ -146,11 +146,11 @@ def test_a_file_of_line_breaks_is_no_hang(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("head", "told"),
+    ("head", "message"),
     [((793_712_314).to_bytes(4, "little"), "a model of fastText"), (b"\x89HDF\r\n\x1a\n", "it is HDF5")],
 )
-def test_formats_that_are_not_read(head: bytes, told: str, tmp_path: Path) -> None:
-    with pytest.raises(ww.errors.CheckpointError, match=told):
+def test_formats_that_are_not_read(head: bytes, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ww.errors.CheckpointError, match=message):
         Checkpoint.open(write(tmp_path / "a.bin", head + bytes(100)))
 
 

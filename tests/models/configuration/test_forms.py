@@ -158,7 +158,7 @@ def test_a_configuration_of_transformers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"{", "is not JSON"),
         (b"\xff\xfe", "is not JSON"),
@@ -167,9 +167,9 @@ def test_a_configuration_of_transformers() -> None:
         (b'{"a":' * 100_000, "is not JSON: maximum recursion depth"),
     ],
 )
-def test_broken_files(tmp_path: Path, content: bytes, told: str) -> None:
+def test_broken_files(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "config.json").write_bytes(content)
-    with pytest.raises(ww.errors.CheckpointError, match=told):
+    with pytest.raises(ww.errors.CheckpointError, match=message):
         ww.read(tmp_path)
 
 
@@ -346,7 +346,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a part of a head": (of("mistral", partial_rotary_factor=0.5), "heads of 'mistral' are rotated whole"),
     "more than a head": (of("phi", partial_rotary_factor=1.5), "at most 1"),
     "an odd part": (of("phi", partial_rotary_factor=0.2), "rotary_dim=3 of head_dim=16, but needs an even number"),
-    "flat where kinds are told apart": (
+    "flat where kinds are message apart": (
         of("gemma3_text", rope_parameters={"rope_type": "default"}), "one set for each layer type",
     ),
     "kinds where there is one": (
@@ -406,14 +406,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused(case: str) -> None:
-    config, told = REFUSED[case]
-    with pytest.raises((ww.errors.SettingError, ww.errors.CheckpointError, ww.errors.ShapeError), match=told):
+    config, message = REFUSED[case]
+    with pytest.raises((ww.errors.SettingError, ww.errors.CheckpointError, ww.errors.ShapeError), match=message):
         ww.from_huggingface(config)
 
 
 @pytest.mark.usefixtures("own_words")
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "message"),
     [
         ({}, "has no model_type"),
         ({**LLAMA, "model_type": 7}, "has no model_type"),
@@ -423,16 +423,16 @@ def test_what_is_refused(case: str) -> None:
         ({"hiden_size" if key == "hidden_size" else key: v for key, v in LLAMA.items()}, "Did you mean 'hiden_size'"),
     ],
 )
-def test_what_is_no_configuration(config: Any, told: str) -> None:
-    with pytest.raises((ww.errors.CheckpointError, ww.errors.SettingError), match=told):
+def test_what_is_no_configuration(config: Any, message: str) -> None:
+    with pytest.raises((ww.errors.CheckpointError, ww.errors.SettingError), match=message):
         ww.from_huggingface(config)
 
 
 @pytest.mark.parametrize(
-    ("heads", "key_heads", "told"), [(5, 5, "64 features do not divide into 5"), (4, 3, "cannot share 3")]
+    ("heads", "key_heads", "message"), [(5, 5, "64 features do not divide into 5"), (4, 3, "cannot share 3")]
 )
-def test_heads_that_do_not_divide(heads: int, key_heads: int, told: str) -> None:
-    with pytest.raises(ww.errors.ShapeError, match=told):
+def test_heads_that_do_not_divide(heads: int, key_heads: int, message: str) -> None:
+    with pytest.raises(ww.errors.ShapeError, match=message):
         ww.from_huggingface(of("llama", num_attention_heads=heads, num_key_value_heads=key_heads))
 
 

@@ -78,7 +78,7 @@ def test_a_misspelled_key_is_refused_or_changes_nothing(model_type: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "message"),
     [
         (of("llama", head_dims=32), r"almost 'head_dim'.*\nDid you mean 'head_dim'"),
         (of("llama", Head_Dim=32), "Did you mean 'head_dim'"),
@@ -98,8 +98,8 @@ def test_a_misspelled_key_is_refused_or_changes_nothing(model_type: str) -> None
         ({"model_type": "llava", "text_config": LLAMA, "tie_word_embedding": True}, "almost 'tie_word_embeddings'"),
     ],
 )  # fmt: skip
-def test_slips_and_false_are_named(config: dict[str, Any], told: str) -> None:
-    with pytest.raises(ww.errors.SettingError, match=told):
+def test_slips_and_false_are_named(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ww.errors.SettingError, match=message):
         ww.from_huggingface(config)
 
 
@@ -197,9 +197,9 @@ MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", MALFORMED)
 def test_what_is_malformed_is_refused_by_its_key(case: str) -> None:
-    config, told = MALFORMED[case]
+    config, message = MALFORMED[case]
     part = "encoder" if config["model_type"] == "bart" else None
-    with pytest.raises(OWN, match=told):
+    with pytest.raises(OWN, match=message):
         ww.from_huggingface(config, part=part)
 
 
@@ -308,7 +308,7 @@ def test_configurations_with_unknown_keys_are_not_read_as_llama(model_type: str)
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "message"),
     [
         ({"attn_layer_period": 8}, "attn_layer_period is 8, which 'llama' does not have.*\n.*config.pop"),
         ({"attention_type": "block_sparse"}, "attention_type is 'block_sparse'"),
@@ -317,8 +317,8 @@ def test_configurations_with_unknown_keys_are_not_read_as_llama(model_type: str)
         ({"model_type": "helium"}, "'helium' is known, so like='llama' is not needed"),
     ],
 )
-def test_why_it_is_not_like_llama(keys: dict[str, Any], told: str) -> None:
-    with pytest.raises(ww.errors.SettingError, match=told):
+def test_why_it_is_not_like_llama(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ww.errors.SettingError, match=message):
         ww.from_huggingface(of("mine", rope_theta=5e5) | keys, like="llama")
 
 

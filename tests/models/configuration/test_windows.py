@@ -164,6 +164,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_windows_that_are_refused(case: str) -> None:
-    config, told = REFUSED[case]
-    with pytest.raises(ww.errors.SettingError, match=told):
+    config, message = REFUSED[case]
+    with pytest.raises(ww.errors.SettingError, match=message):
         ww.from_huggingface(config)

@@ -47,10 +47,10 @@ def save(tmp_path: Path) -> Save:
 
 def loaded(folder: Path, like: nn.Module) -> nn.Module:
     """Load a folder as transformers does, and see that nothing is missing or of another size."""
-    model, told = type(like).from_pretrained(folder, attn_implementation="eager", output_loading_info=True)
-    assert not told["missing_keys"]
-    assert not told["mismatched_keys"]
-    assert not told["unexpected_keys"]
+    model, loading = type(like).from_pretrained(folder, attn_implementation="eager", output_loading_info=True)
+    assert not loading["missing_keys"]
+    assert not loading["mismatched_keys"]
+    assert not loading["unexpected_keys"]
     found: nn.Module = model.eval()
     return found
 

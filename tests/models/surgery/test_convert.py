@@ -1,4 +1,4 @@
-"""Another layout, type, tokenizer or format: the same scores, the damage that is told, the same numbers."""
+"""Another layout, type, tokenizer or format: the same scores, the error that is reported, the same numbers."""
 
 import json
 from dataclasses import replace

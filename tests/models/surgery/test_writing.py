@@ -36,13 +36,13 @@ def test_what_is_copied_is_read_back_by_the_formats_own_reader(tmp_path: Path) -
     }
     save_file(tensors, tmp_path / "in.safetensors", {"format": "pt", "who": "é"})
     stretches, metadata = read_header(tmp_path / "in.safetensors")
-    told: list[int] = []
+    progress: list[int] = []
     parts = [copied(stretch) for stretch in stretches.values()]
-    size = write_safetensors(tmp_path / "out.safetensors", parts, metadata, told.append)
+    size = write_safetensors(tmp_path / "out.safetensors", parts, metadata, progress.append)
     assert size == (tmp_path / "out.safetensors").stat().st_size
     assert digests(tmp_path / "out.safetensors") == digests(tmp_path / "in.safetensors")
     assert read_header(tmp_path / "out.safetensors")[1] == {"format": "pt", "who": "é"}
-    assert sum(told) == sum(stretch.entry.bytes for stretch in stretches.values())
+    assert sum(progress) == sum(stretch.entry.bytes for stretch in stretches.values())
 
 
 def test_wider_numbers_come_first_so_that_all_are_aligned(tmp_path: Path) -> None:
