@@ -1,0 +1,84 @@
+"""The positional encoding of a model's files, with their learned tables, beside the tables themselves."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import whatwhere as ww
+from whatwhere.errors import CheckpointError, SettingError
+
+OPT = {
+    "model_type": "opt", "vocab_size": 9, "hidden_size": 8, "word_embed_proj_dim": 8, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "max_position_embeddings": 4, "ffn_dim": 8,
+}  # fmt: skip
+T5 = {
+    "model_type": "t5", "vocab_size": 9, "d_model": 8, "d_kv": 4, "num_heads": 2, "num_layers": 2,
+    "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128,
+}  # fmt: skip
+BIAS = "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+
+
+def folder(path: Path, config: dict[str, Any] | None, tensors: dict[str, np.ndarray]) -> Path:
+    """Write a small model."""
+    if config is not None:
+        (path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    save_file(tensors, path / "model.safetensors")
+    return path
+
+
+def random(*shape: int) -> np.ndarray:
+    """Return a random tensor."""
+    return np.random.default_rng(4).standard_normal(shape).astype(np.float32)
+
+
+def test_a_learned_table_begins_at_the_offset_of_the_model(tmp_path: Path) -> None:
+    table = random(6, 8)
+    names = {"model.decoder.embed_tokens.weight": random(9, 8), "model.decoder.embed_positions.weight": table}
+    loaded = ww.load_where(folder(tmp_path, OPT, names))
+    assert loaded.where.input is not None
+    np.testing.assert_array_equal(loaded.where.input(ww.positions(4))[0].detach(), table[2:])
+    assert (loaded.dim, loaded.num_heads, loaded.head_dim, loaded.max_length) == (8, 2, 4, 4)
+
+
+def test_a_bias_has_the_table_of_the_file_or_a_note(tmp_path: Path) -> None:
+    tokens, table = {"shared.weight": random(9, 8)}, random(32, 2)
+    loaded = ww.load_where(ww.Checkpoint.open(folder(tmp_path, T5, tokens | {BIAS: table})))
+    bias: Any = loaded.where.score
+    np.testing.assert_array_equal(bias.weight.detach(), table)
+    assert not any("random" in note for note in loaded.notes)
+    assert "shown is layer 0 of 2, counted from 0" in loaded.notes
+    for tensors in (tokens, tokens | {BIAS: random(7, 2)}):
+        notes = ww.load_where(folder(tmp_path, T5, tensors)).notes
+        assert any("the learned numbers of T5 are not in the file" in note for note in notes)
+
+
+def test_a_table_without_a_configuration_is_loaded_and_noted(tmp_path: Path) -> None:
+    table = random(5, 4)
+    path = folder(tmp_path, None, {"wte.weight": random(9, 4), "wpe.weight": table})
+    loaded = ww.load_where(path / "model.safetensors")
+    assert loaded.where.input is not None
+    np.testing.assert_array_equal(loaded.where.input(ww.positions(5))[0].detach(), table)
+    assert loaded.notes == ("there is no configuration: by its name, the table is added to the token vectors",)
+    refused = ww.load_where(
+        folder(tmp_path, {"model_type": "gpt2", "n_embd": "wide"}, {"wte.weight": random(9, 4), "wpe.weight": table})
+    )
+    assert refused.notes[0].startswith("the configuration is not understood: ")
+
+
+def test_what_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
+    path = folder(tmp_path, None, {"wte.weight": random(9, 4)})
+    with pytest.raises(
+        SettingError, match=r"positional encoding of .* is not known: there is no configuration\.\nChoose"
+    ):
+        ww.load_where(path / "model.safetensors")
+    with pytest.raises(
+        SettingError, match=r"has no run 'rotary-0': it is no comparison with trained layers\.\nName one"
+    ):
+        ww.load_where(path / "model.safetensors", run="rotary-0")
+    names = {"model.decoder.embed_tokens.weight": random(9, 8), "model.decoder.embed_positions.weight": random(2, 8)}
+    with pytest.raises(CheckpointError, match=r"shape \(2, 8\), but \(positions, dim\) is needed"):
+        ww.load_where(folder(tmp_path, OPT, names))
