@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("src", "docs", "README.md", "CONTRIBUTING.md", "examples", "benchmarks")
 SUFFIXES = (".py", ".ts", ".tsx", ".md", ".cpp", ".h")
 
-KERNELS, STUDIO = "src/whatwhere/kernels/", "src/whatwhere/studio/"
+STUDIO = "src/whatwhere/studio/"
 
 BANNED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     r"rulers?": ("the ruler of a batch", "positions", ()),
@@ -35,16 +35,16 @@ BANNED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     r"knobs?": ("turn a knob", "parameter", ()),
     r"exams?": ("the exam has 1000 questions", "test set", ()),
-    r"stretch(?:es|ed)?": ("a stretch of the file", "byte range, or contiguous run of tokens", (KERNELS, STUDIO)),
+    r"stretch(?:es|ed)?": ("a stretch of the file", "byte range, or contiguous run of tokens", (STUDIO,)),
     r"drawn anew": ("it is drawn anew", "sampled again", (STUDIO,)),
     r"kinds? of tokens?": ("each kind of token", "token types", ()),
     r"same command goes on": ("Interrupted, the same command goes on.", "run the same command again to resume", ()),
-    r"in silence": ("keys passed over in silence", "ignored silently", (KERNELS,)),
+    r"in silence": ("keys passed over in silence", "ignored silently", ()),
     r"half[_-]split": ("layout='half_split'", "half: rotate_half, NeoX", ()),
-    r"told(?! apart)": ("def bind(told): ...", "what it is: settings, message, text, query", (KERNELS, STUDIO)),
-    r"asked for": ("the rows that were asked for", "requested, looked up", (KERNELS, STUDIO)),
+    r"told(?! apart)": ("def bind(told): ...", "what it is: settings, message, text, query", (STUDIO,)),
+    r"asked for": ("the rows that were asked for", "requested, looked up", (STUDIO,)),
     r"meetings?": ("the meeting of two tokens", "attention score, dot product", ()),
-    r"where (?:a|the|each) token stands": ("It says where a token stands.", "position", (STUDIO,)),
+    r"where (?:a|the|each) token stands": ("It says where a token stands.", "position", ()),
 }
 """Each word, as a regular expression: a line that must be found, what to write instead, and where it is fine."""
 
@@ -111,7 +111,7 @@ def test_each_word_is_found(word: str) -> None:
 def test_no_file_is_allowed_a_word_that_it_does_not_use(word: str) -> None:
     used = {name for name, text in texts().items() if pattern(word).search(text)}
     unused = [part for part in BANNED[word][2] if not any(name.startswith(part) for name in used)]
-    assert not set(unused) - {KERNELS, STUDIO}
+    assert not set(unused) - {STUDIO}
 
 
 def docstrings(source: str) -> Iterator[tuple[int, str]]:
@@ -137,7 +137,7 @@ def test_docstrings_open_with_the_fields_verbs() -> None:
     found = [
         f"{name}:{line}: {text.splitlines()[0]}"
         for name, source in texts().items()
-        if name.endswith(".py") and not name.startswith((KERNELS, STUDIO))
+        if name.endswith(".py") and not name.startswith((STUDIO,))
         for line, text in docstrings(source)
         if opens_badly(text)
     ]
