@@ -1,6 +1,6 @@
-"""The benchmark: whatwhere and its peers on the same work, as ratios to the limit that memory sets.
+"""The benchmark: whatwhere and its peers on the same cases, as ratios to the limit that memory sets.
 
-Run it in the root of a checkout: `python -m benchmarks`. It uses the installed whatwhere, which knows nothing of it.
+Run it in the root of a checkout: `python -m benchmarks`. It uses the installed whatwhere, which does not depend on it.
 
 case.py        what a benchmark is made of: cases, their variants, candidates
 cases/         one file for each case
@@ -13,6 +13,6 @@ run.py         all cases, each regime of allocation in a process of its own (wor
 records.py     what is measured, as types: lines between processes, and the file of results
 store.py       the file of results (results/)
 machine.py     processor, versions, digest of the code
-targets.py     what was aimed at, and whether it was met
-table.py       results as rows of words; __main__.py prints them, speed.py writes docs/speed.md
+targets.py     targets, and whether they are met
+table.py       results as rows of text; __main__.py prints them, speed.py writes docs/speed.md
 """

@@ -30,7 +30,7 @@ def main() -> None:
     app(prog_name="python -m benchmarks")
 
 
-def say(message: str) -> None:
+def print_message(message: str) -> None:
     """Print a message where standard output may be read by a program.
 
     Args:
@@ -48,7 +48,9 @@ def measure(
             help="rotary, lookup, token-step, attention, position-table, decoding, neighbors, start, training; all.",
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small shapes, two rounds: only whether all runs.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small shapes, two rounds: only to see that every case runs.")
+    ] = False,
     threads: Annotated[int, typer.Option(help="Threads of PyTorch.", min=1)] = 2,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     seconds: Annotated[float, typer.Option(help="For the rounds of one variant, at least five.")] = 10.0,
@@ -57,7 +59,7 @@ def measure(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Measure whatwhere and its peers on the same work, as ratios to what memory allows.
+    """Measure whatwhere and its peers on the same cases, as ratios to what memory allows.
 
     All cases take about an hour; --out keeps what is finished.
 
@@ -70,13 +72,13 @@ def measure(
             cases or (), quick=quick, threads=threads, device=device, seconds=seconds, out=out, progress=True
         )
     except WhatWhereError as problem:
-        say(str(problem))
+        print_message(str(problem))
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         kept = "Nothing is kept: pass --out FILE to keep finished cases and to resume."
         if out is not None:
             kept = f"Finished cases are in {out}: run the same command again to resume."
-        say(f"interrupted. {kept}")
+        print_message(f"interrupted. {kept}")
         raise typer.Exit(130) from None
     if as_json:
         print(json.dumps({**results, "verdicts": table.judged(results)}))

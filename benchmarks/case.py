@@ -1,4 +1,4 @@
-"""What a benchmark is made of: cases, their variants, and the candidates that do the same work.
+"""What a benchmark is made of: cases, their variants, and the candidates that compute the same.
 
 Nothing here imports torch: a worker reads it before the regime of allocation is set.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Run = Callable[[], Any]
-"""Does the work once; what it returns is freed within the time that is measured."""
+"""Computes the result once; what it returns is freed within the time that is measured."""
 
 ON_CPU = ("fresh", "pooled")
 """The regimes of allocation on a CPU: the C library's default, and freed memory kept for the next tensor."""
@@ -17,12 +17,12 @@ ON_CUDA = ("caching",)
 
 
 class Absent(Exception):
-    """A candidate is not available here; the message says why, and is shown in its row."""
+    """A candidate is not available here; the message is the reason, which its row shows."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Store how large the inputs are.
+    """How large the inputs are.
 
     Args:
         quick: small shapes, a few rounds.
@@ -39,7 +39,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Describe one way to do the work of a variant.
+    """One implementation of a variant.
 
     Args:
         name: unique among the candidates of a variant.
@@ -55,13 +55,13 @@ class Candidate:
 
     @property
     def ours(self) -> bool:
-        """Return whether it is a part of whatwhere."""
+        """Whether it is a part of whatwhere."""
         return "whatwhere" in self.name
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Describe a case at one size, dtype and pass.
+    """A case at one size, dtype and pass.
 
     Args:
         name: dtype, layout, pass.
@@ -69,7 +69,7 @@ class Variant:
         prepare: makes the inputs and returns the candidates, the limit first.
         error: what the candidates' errors mean; empty where none has any.
         unit: bytes that peaks are compared with, such as those of q and k.
-        steps: how often a run does the work; times are of one.
+        steps: how often a run computes the result; times are of one.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Case:
-    """Describe what is timed.
+    """What is timed: one operation, in several variants.
 
     Args:
         name: as the command line takes it.

@@ -25,7 +25,7 @@ def measure(variant: Variant, scale: Scale, budget: Budget, once: bool) -> Line:
         once: measure errors and peaks too, which one regime does for all.
 
     Returns:
-        A row for each candidate. One that is absent or fails has a note that says why, and no times.
+        A row for each candidate. One that is absent or fails has a note with the reason, and no times.
     """
     _forget_others()
     rows: dict[str, Measured] = {}
@@ -54,8 +54,8 @@ def _measure(
 ) -> None:
     took = time_rounds(runs, budget, scale.device)
     limit = [seconds / variant.steps for seconds in next(iter(took.values()))]
-    for name, found in took.items():
-        rows[name]["times"] = _times([seconds / variant.steps for seconds in found], limit)
+    for name, rounds in took.items():
+        rows[name]["times"] = _times([seconds / variant.steps for seconds in rounds], limit)
         if once and variant.unit:
             rows[name]["peak"] = peak(runs[name], scale.device)
 
@@ -63,7 +63,7 @@ def _measure(
 def _made(candidate: Candidate, scale: Scale, row: Measured, once: bool) -> Run | None:
     try:
         if candidate.compiled and not scale.compiled:
-            raise Absent("left out: it compiles for seconds")
+            raise Absent("not measured: it compiles for seconds")
         run = candidate.make()
         if once and candidate.error is not None:
             # Before anything else: what computes in place changes its inputs.
@@ -73,7 +73,7 @@ def _made(candidate: Candidate, scale: Scale, row: Measured, once: bool) -> Run 
         return run
     except Absent as why:
         row["note"] = str(why)
-    except Exception as problem:  # what fails is a row that says so, and no reason to lose the others
+    except Exception as problem:  # a failure is shown in its row, and the others are measured
         row["note"] = f"failed: {type(problem).__name__}: {str(problem).strip().partition(chr(10))[0]}"
     return None
 
@@ -93,7 +93,7 @@ def _times(seconds: list[float], limit: list[float]) -> Times:
 
 
 def _forget_others() -> None:
-    """Free what other variants left: tensors, and compiled code, for after eight shapes torch.compile would give up."""
+    """Free what other variants left: tensors, and compiled code, since torch.compile gives up after eight shapes."""
     gc.collect()
     trim()
     if "torch._dynamo" in sys.modules:

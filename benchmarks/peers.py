@@ -1,4 +1,4 @@
-"""Other packages, each imported when a case needs it; one that is not there is a row that says so."""
+"""Other packages, each imported when a case needs it; one that is not installed is named in its row."""
 
 import importlib
 import os

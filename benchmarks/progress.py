@@ -9,7 +9,7 @@ class Display:
 
     Args:
         variants: how many there are, over all cases and regimes.
-        show: draw at all.
+        show: whether to show anything.
     """
 
     def __init__(self, variants: int, show: bool) -> None:

@@ -20,7 +20,7 @@ class Times(TypedDict):
 
 
 class Measured(TypedDict):
-    """One candidate under one regime; `times` is None where it is absent or failed, and `note` says why."""
+    """One candidate under one regime; `times` is None where it is absent or failed, and `note` is the reason."""
 
     ours: bool
     note: str

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Unavailable(Exception):
-    """A regime of allocation cannot be set here; the message says why."""
+    """A regime of allocation cannot be set here; the message is the reason."""
 
 
 def bench(
@@ -115,7 +115,7 @@ def choose(names: Sequence[str], device: str) -> list[Case]:
     for name in names:
         require_choice("benchmarks", "case", name, tuple(CASES))
         if device not in CASES[name].devices:
-            raise SettingError(f"{name} is measured on the {CASES[name].devices[0]} only: leave out --device {device}.")
+            raise SettingError(f"{name} is measured on the {CASES[name].devices[0]} only: omit --device {device}.")
     return [case for name, case in CASES.items() if device in case.devices and (not names or name in names)]
 
 
@@ -127,7 +127,7 @@ def _record(case: Case, scale: Scale, seconds: float, display: Display, identity
     date, start = datetime.now(UTC).isoformat(timespec="seconds"), load()
     regimes: dict[str, list[Line]] = {}
     unavailable: dict[str, str] = {}
-    # The first regime finds errors and peaks for all: fresh memory is counted whole.
+    # The first regime measures errors and peaks for all: fresh memory is counted whole.
     for number, regime in enumerate(_regimes(case, scale)):
         display.at(case.name, regime)
         request = Request(case.name, regime, seconds, once=number == 0, scale=scale)
@@ -170,7 +170,7 @@ def joined(regimes: Mapping[str, Sequence[Line]]) -> list[VariantRecord]:
                     "note": row["note"],
                     "error": row["error"],
                     "peak": row["peak"],
-                    "regimes": {regime: found for regime, found in times.items() if found is not None},
+                    "regimes": {regime: each for regime, each in times.items() if each is not None},
                 }
             )
         variants.append(
@@ -231,13 +231,13 @@ def _read(text: str) -> Line:
     line = json.loads(text)
     if "unavailable" in line:
         raise Unavailable(line["unavailable"])
-    found: Line = line
-    return found
+    measured: Line = line
+    return measured
 
 
 def _ended(request: Request, status: int, errors: str) -> ResultsError:
     last = "\n".join(errors.strip().splitlines()[-5:])
-    cause = "Perhaps there was too little memory for it" if status < 0 else "Its last words"
+    cause = "Perhaps there was too little memory for it" if status < 0 else "Its last output"
     return ResultsError(
         f"the process that measures {request.case} ({request.regime}) ended with status {status}. {cause}:\n{last}\n"
         "Finished cases are kept where there is an --out; other cases can be named on the command line."

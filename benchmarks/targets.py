@@ -1,6 +1,6 @@
 """The targets, in one place, and whether they were met.
 
-Every target is a ratio within one run. It is judged with pooled allocation unless it says otherwise.
+Every target is a ratio within one run. It is judged with pooled allocation unless it states otherwise.
 """
 
 import math

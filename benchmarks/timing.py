@@ -1,12 +1,12 @@
 """How a time is measured.
 
 Machines are never quiet: other programs take memory bandwidth, and clocks rise and fall. So all candidates of a variant
-take their turn in every round, beside the limit, and what counts is the ratio to the limit of the same round:
+run in every round, beside the limit, and what counts is the ratio to the limit of the same round:
 
     ratio = median over rounds of  t(candidate, round) / t(limit, round)
 
 The order rotates from round to round and is reversed every other round, so that no candidate always finds the caches as
-the same neighbor left them. What a candidate returns is freed within its time. Short work is repeated until a turn
+the same neighbor left them. What a candidate returns is freed within its time. A short run is repeated until it
 lasts 2 ms. Rounds go on until the seconds are spent, but are never fewer than `Budget.least`.
 """
 
@@ -22,12 +22,12 @@ import torch
 from benchmarks.case import Run
 from benchmarks.records import Spread
 
-_TURN = 2e-3  # seconds
+_MIN_SECONDS = 2e-3
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Store how long a variant may take.
+    """How long a variant may take.
 
     Args:
         seconds: no round begins after these.
@@ -61,7 +61,7 @@ def time_rounds(runs: Mapping[str, Run], budget: Budget, device: str = "cpu") ->
     repeats = {name: _warm(run, device) for name, run in runs.items()}
     took: dict[str, list[float]] = {name: [] for name in runs}
     collecting = gc.isenabled()
-    gc.disable()  # a collection in the middle of a turn would be that candidate's
+    gc.disable()  # a collection during a run would count as that candidate's time
     try:
         began = perf_counter()
         for number in range(budget.most):
@@ -96,11 +96,11 @@ def order(names: Sequence[str], number: int) -> list[str]:
 
 
 def seconds(run: Run, repeats: int, device: str) -> float:
-    """Measure the time of one turn, divided by its repeats.
+    """Measure the time of repeated runs, divided by their number.
 
     Args:
         run: what is timed.
-        repeats: how often it runs in the turn.
+        repeats: how often it runs.
         device: `cpu`, by the clock, or `cuda`, by events.
 
     Returns:
@@ -121,11 +121,11 @@ def seconds(run: Run, repeats: int, device: str) -> float:
 
 
 def _warm(run: Run, device: str) -> int:
-    """Run until pages, caches and compiled code are there; return the repeats of a turn."""
+    """Run until pages, caches and compiled code are there; return how often a run is repeated."""
     fastest = seconds(run, 1, device)
     for _ in range(1 if fastest > 0.1 else 4):
         fastest = min(fastest, seconds(run, 1, device))
-    return max(1, math.ceil(_TURN / max(fastest, 1e-7)))
+    return max(1, math.ceil(_MIN_SECONDS / max(fastest, 1e-7)))
 
 
 def spread(values: Sequence[float]) -> Spread:

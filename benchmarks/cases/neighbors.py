@@ -41,12 +41,12 @@ def variants(scale: Scale) -> list[Variant]:
                 error=f"share of the {_NEAREST} nearest in float64 that are missing",
             )
         )
-    rows, dim, asked = (300, 16, 20) if scale.quick else (30_522, 384, 2048)
+    rows, dim, count = (300, 16, 20) if scale.quick else (30_522, 384, 2048)
     found.append(
         Variant(
-            f"{asked:,} analogies of a file, {rows:,} rows, dim {dim}",
+            f"{count:,} analogies of a file, {rows:,} rows, dim {dim}",
             limit=LIMIT,
-            prepare=_Analogies(rows, dim, asked).candidates,
+            prepare=_Analogies(rows, dim, count).candidates,
             error="difference from float64 in the share of right answers",
         )
     )
@@ -158,15 +158,15 @@ class _Queries(_Rows):
 class _Analogies(_Rows):
     """Questions whose answers were put near where they belong, and the candidates, which score the file."""
 
-    def __init__(self, rows: int, dim: int, asked: int) -> None:
+    def __init__(self, rows: int, dim: int, count: int) -> None:
         super().__init__(rows, dim)
-        self.asked = asked
+        self.count = count
         self.truth = cache(self._truth)
 
     @cached_property
     def questions(self) -> np.ndarray:
         """Ids of a, b, c and the answer; the table gets the answers, so far off that some are not the nearest."""
-        ids = np.random.default_rng(2).permutation(self.rows)[: 4 * self.asked].reshape(-1, 4)
+        ids = np.random.default_rng(2).permutation(self.rows)[: 4 * self.count].reshape(-1, 4)
         a, b, c = (self.table[some] / np.linalg.norm(self.table[some], axis=1, keepdims=True) for some in ids.T[:3])
         answer = b - a + c
         self.table[ids[:, 3]] += answer / np.linalg.norm(answer, axis=1, keepdims=True) * np.sqrt(self.dim) * _NEAR
@@ -190,7 +190,7 @@ class _Analogies(_Rows):
         return [Candidate(LIMIT, self._limit), *(Candidate(name, make, self._otherwise) for name, make in ways)]
 
     def _limit(self) -> Run:
-        return self.multiply(self.table[: self.asked])
+        return self.multiply(self.table[: self.count])
 
     def _ours(self, file: Path) -> Run:
         search, ids = Search(self.table), {f"w{n}": n for n in range(self.rows)}
@@ -201,7 +201,7 @@ class _Analogies(_Rows):
         return lambda: len(made.evaluate_word_analogies(str(file))[1][-1]["correct"])
 
     def _otherwise(self, timed: Run) -> float:
-        return abs(float(timed()) - self.truth()) / self.asked
+        return abs(float(timed()) - self.truth()) / self.count
 
     def _truth(self) -> int:
         rows = np.concatenate([part for _, part in self.units()])

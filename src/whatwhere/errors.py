@@ -42,7 +42,7 @@ class TextError(WhatWhereError, ValueError):
 
 
 class DoorError(WhatWhereError, TypeError):
-    """A scheme is at the wrong door (the place where position enters a model), or two are at one."""
+    """A scheme is at the wrong door (the point at which position enters a model), or two are at one."""
 
 
 class UnknownScheme(WhatWhereError, LookupError):

@@ -51,7 +51,7 @@ def visible_token(text: str, most: int = MAX_TOKEN) -> str:
             shown.append(_BLANKS.get(char) or _code(char))
             on_letter = False
         else:
-            # A combining mark needs something to stand on.
+            # A combining mark needs a character before it.
             shown.append(f"◌{char}" if unicodedata.category(char)[0] == "M" and not on_letter else char)
             on_letter = True
     return _shortened(shown, most)

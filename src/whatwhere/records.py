@@ -1,4 +1,4 @@
-"""Typed results as JSON and back: results are dataclasses, and this is the only place that writes or reads them."""
+"""Typed results as JSON and back: results are dataclasses, and only this file writes or reads them."""
 
 import math
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ from benchmarks.peers import load
 from benchmarks.records import Measured
 
 SCALE = Scale(quick=True, threads=1, compiled=False)
-ABSENT = ("not installed", "does not import", "left out")
+ABSENT = ("not installed", "does not import", "not measured")
 VARIANTS = [
     (case.name, number, variant.name) for case in CASES.values() for number, variant in enumerate(case.variants(SCALE))
 ]

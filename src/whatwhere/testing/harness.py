@@ -1,4 +1,4 @@
-"""Call an implementation and turn its errors into findings: what all checks share.
+"""Call an implementation and convert its errors to findings: what all checks share.
 
 Three tolerances serve all laws. They are derived from the roundings, not tuned, for vectors whose pairs of features
 have norms of at most 1.
@@ -25,7 +25,7 @@ UNIT = 2.0**-24
 """Unit roundoff of float32: the relative error of one rounding."""
 
 LAST_POSITION = 1_000_000
-"""The last position that is checked where nothing is said of the implementation's length."""
+"""The last position that is checked where the implementation's maximum length is not given."""
 
 ROTATION = 6 * UNIT
 ROTATION_WHY = "float32 rounds cosine, product and sum by 2**-24 each, and twice that is allowed; the angle is exact"

@@ -157,7 +157,7 @@ class _Laws:
         return self.compare(torch.arange(NEAR + 1), float32_tolerance(NEAR))
 
     def require_correct(self) -> None:
-        """Raise NotSupported where the formula fails from the start, which says more than any further law."""
+        """Raise NotSupported where the formula fails from the start: further laws would only repeat that."""
         try:
             correct = not self.first.exceeded.any()
         except ImplementationError:

@@ -134,7 +134,7 @@ class Report:
         settings = ", ".join(f"{name}={value}" for name, value in self.settings.items())
         checked = [finding for finding in self.findings if finding.outcome != "does not apply"]
         outcome = f"{len(self.failed)} of {len(checked)} laws fail" if self.failed else f"all {len(checked)} laws pass"
-        # The other laws say little of a bias whose values were not compared with a formula.
+        # The other laws alone do not show that a bias is correct.
         unchecked = any(f.law == "formula" and f.outcome == "does not apply" for f in self.findings)
         return f"{self.check}({settings}): {outcome}{', but the formula was not checked' if unchecked else ''}"
 

@@ -148,7 +148,7 @@ class _Probe:
             return False
 
     def require_correct(self) -> None:
-        """Raise NotSupported where the formula fails from the start, which says more than any further law."""
+        """Raise NotSupported where the formula fails from the start: further laws would only repeat that."""
         if not self.correct:
             raise NotSupported("the law `formula` fails from the first positions on")
 
@@ -299,7 +299,7 @@ class _Laws:
         later = self.probe.call(long, many)[:, :, -12:]
         shifted = self.probe.call(x, few + 7)
         errors = [("the first call has another result when repeated", few, self.probe.call(x, few) - before)]
-        if self.probe.correct:  # what is wrong from the start says nothing about caches
+        if self.probe.correct:  # an implementation that is wrong from the start cannot show a fault of its caches
             error = later.double() - self.probe.formula.rotate(long[:, :, -12:], many[-12:])
             errors.append(("it is wrong in float32 after a call in bfloat16", many[-12:], error))
             error = shifted.double() - self.probe.formula.rotate(x, few + 7)

@@ -260,9 +260,9 @@ def words(text: str, lowercase: bool = False) -> Tokenizer:
 
 @cache
 def byte_alphabet() -> dict[str, int]:
-    """Return the character that stands for each byte in byte-level vocabularies: those of GPT-2, Llama 3 and Qwen.
+    """Return the character that represents each byte in byte-level vocabularies: those of GPT-2, Llama 3 and Qwen.
 
-    Printable bytes stand for themselves; the other 68 take the characters from U+0100 on, in order, so that the space
+    Printable bytes represent themselves; the other 68 take the characters from U+0100 on, in order, so that the space
     is Ġ. This is GPT-2's own table, https://github.com/openai/gpt-2.
 
     Examples:

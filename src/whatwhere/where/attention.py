@@ -179,7 +179,7 @@ def _in_chunks(
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Process the queries in chunks, each with its rows of the table, which the backward pass recomputes.
 
-    Where the mask is plainly causal, a chunk leaves out the keys after its last query.
+    Where the mask is the causal mask alone, a chunk skips the keys after its last query.
     """
 
     def attend(chunk: Tensor, first: int) -> Tensor:

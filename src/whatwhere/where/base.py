@@ -160,7 +160,7 @@ class QueryKeyMap(nn.Module, ABC):
         return self.map_both(q, k, bound, for_keys, in_place)
 
     def _tokens_from_zero(self, q: Tensor, k: Tensor, key_positions: PositionsLike | None) -> int:
-        """Return the number of tokens where the queries are the keys' tokens; else nothing says where they are."""
+        """Return the number of tokens where queries and keys are the same tokens, else raise PositionError."""
         if key_positions is None and q.dim() == k.dim() == 4 and q.shape[2] != k.shape[2]:
             raise PositionError(
                 f"{type(self).__name__} got {q.shape[2]} queries and {k.shape[2]} keys without positions, and the "

@@ -17,7 +17,7 @@ from whatwhere.what.embedding import TokenEmbedding, lookup
 from whatwhere.what.row_adamw.gradient import settle, settle_gradient, with_row_gradient
 
 _MIN_HISTORY = 4096
-"""Steps that a history holds at least before all rows are updated and it starts again."""
+"""Steps that a history has at least before all rows are updated and it starts again."""
 
 
 class RowTable:
@@ -187,8 +187,8 @@ class RowTable:
         return with_row_gradient(weight, read, slots, padding_idx)
 
     def _read(self, ids: Tensor, slots: GroupedSlots) -> Tensor:
-        rows, moved = look_up(self._kept(), self._steps(), self.eps, ids, slots)
-        self._mark_written(moved)
+        rows, changed = look_up(self._kept(), self._steps(), self.eps, ids, slots)
+        self._mark_written(changed)
         return rows
 
     def _steps(self) -> StepHistory:
@@ -215,9 +215,9 @@ class RowTable:
             )
         return self.moments
 
-    def _mark_written(self, moved: bool) -> None:
+    def _mark_written(self, changed: bool) -> None:
         """Increment the version of the table for autograd: results computed from all of it have no valid gradient."""
-        if moved:
+        if changed:
             increment_version(self.weight)
 
     def _start_history(self, number: int, betas: tuple[float, float]) -> None:

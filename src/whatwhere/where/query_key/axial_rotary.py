@@ -23,7 +23,7 @@ class AxialRotary(RotaryMap):
 
     Scores depend on the distance along each axis only. Heo et al. 2024, https://arxiv.org/abs/2403.13298. Each axis has
     the full range of frequencies, from fast to slow, as in rotary-embedding-torch (`get_axial_freqs`), timm, EVA-02 and
-    the vision part of Qwen2-VL; Pixtral instead deals the frequencies of one whole head out to the axes in turn.
+    the vision part of Qwen2-VL; Pixtral instead assigns the frequencies of one whole head to the axes alternately.
     Coordinates are integers: a grid is not rescaled to -1..1 or to the trained size.
 
     Args:
