@@ -13,7 +13,7 @@ import pytest
 import whatwhere
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("src", "docs", "README.md", "CONTRIBUTING.md", "examples", "benchmarks")
+FOLDERS = ("src", "docs", "README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "examples", "benchmarks")
 SUFFIXES = (".py", ".ts", ".tsx", ".md", ".cpp", ".h")
 
 STUDIO = "src/whatwhere/studio/"
