@@ -1,4 +1,4 @@
-"""Comparisons in the studio: beside results.json, beside NumPy for two checkpoints, and both on the page."""
+"""Comparisons in the studio against results.json, two checkpoints against NumPy, and both on the page."""
 
 import csv
 import io
@@ -25,8 +25,8 @@ from whatwhere.studio.session import Session
 WORDS = ["a", "b", "c", "d", "e", "f"]
 
 
-def quiet(share: float, said: str) -> None:
-    """Report to nobody."""
+def quiet(fraction: float, message: str) -> None:
+    """Ignore progress."""
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +38,13 @@ def session(results: Path) -> Session:
 @pytest.fixture(scope="module")
 def written(results: Path) -> dict[str, Any]:
     """Read what the comparison wrote."""
-    found: dict[str, Any] = json.loads((results / "results.json").read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = json.loads((results / "results.json").read_text(encoding="utf-8"))
+    return content
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Write two models of six and five tokens, five of which are the same words; one row is moved."""
+    """Write two models of six and five tokens, four of which they share; one row is moved."""
     rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("pair")
     table = rng.standard_normal((6, 4)).astype(np.float32)
     moved = table[[1, 0, 2, 3, 4]].copy()
@@ -60,44 +60,45 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_scores_are_those_of_the_file(session: Session, written: dict[str, Any]) -> None:
-    found = api.results(session, {})
-    assert found.schemes == ["learned", "rotary+alibi"]
-    assert (found.lengths.tolist(), found.trained, found.seeds) == ([2, 3, 4, 6], 2, [0, 1])
-    assert list(found.scores) == found.task.groups == ["all", "First", "Second", "Last", "Max", "Min"]
-    for scheme, name in enumerate(found.schemes):
-        for place, length in enumerate(found.lengths.tolist()):
-            for group, spreads in found.scores.items():
-                said = written["summary"][name]["scores"][str(length)][group]
-                right = [np.nan] * 3 if said is None else [said[which] for which in ("median", "min", "max")]
-                np.testing.assert_array_equal(spreads[scheme, place], right)
-    assert np.isnan(found.scores["all"][0, 2:]).all(), "learned positions have no row beyond 3 arguments"
+    measured = api.results(session, {})
+    assert measured.schemes == ["learned", "rotary+alibi"]
+    assert (measured.lengths.tolist(), measured.trained, measured.seeds) == ([2, 3, 4, 6], 2, [0, 1])
+    assert list(measured.scores) == measured.task.groups == ["all", "First", "Second", "Last", "Max", "Min"]
+    for scheme, name in enumerate(measured.schemes):
+        for n, length in enumerate(measured.lengths.tolist()):
+            for group, spreads in measured.scores.items():
+                spread = written["summary"][name]["scores"][str(length)][group]
+                right = [np.nan] * 3 if spread is None else [spread[which] for which in ("median", "min", "max")]
+                np.testing.assert_array_equal(spreads[scheme, n], right)
+    assert np.isnan(measured.scores["all"][0, 2:]).all(), "learned positions have no row beyond 3 arguments"
     for run in written["runs"]:
-        row = found.each[found.schemes.index(run["scheme"]), run["seed"]]
-        right = [run["scores"][str(length)]["all"] for length in found.lengths.tolist()]
+        row = measured.each[measured.schemes.index(run["scheme"]), run["seed"]]
+        right = [run["scores"][str(length)]["all"] for length in measured.lengths.tolist()]
         np.testing.assert_array_equal(row, [np.nan if value is None else value for value in right])
-    assert [each.values.tolist() for each in found.baselines] == [
-        [values[str(length)] for length in found.lengths.tolist()] for values in written["task"]["baselines"].values()
+    assert [each.values.tolist() for each in measured.baselines] == [
+        [values[str(length)] for length in measured.lengths.tolist()]
+        for values in written["task"]["baselines"].values()
     ]
 
 
-def test_the_rest_is_that_of_the_file_too(session: Session, written: dict[str, Any]) -> None:
-    found = api.results(session, {})
-    for name, values in vars(found.shift).items():
-        for scheme, each in enumerate(found.schemes):
-            for place, shift in enumerate(found.shifts.tolist()):
-                said = written["summary"][each]["shift"][str(shift)][name]
-                assert values[scheme, place, 0] == pytest.approx(
-                    np.nan if said is None else said["median"], nan_ok=True
+def test_shifts_verdicts_and_costs_are_those_of_the_file(session: Session, written: dict[str, Any]) -> None:
+    measured = api.results(session, {})
+    for name, values in vars(measured.shift).items():
+        for scheme, each in enumerate(measured.schemes):
+            for n, shift in enumerate(measured.shifts.tolist()):
+                spread = written["summary"][each]["shift"][str(shift)][name]
+                assert values[scheme, n, 0] == pytest.approx(
+                    np.nan if spread is None else spread["median"], nan_ok=True
                 )
-    assert [each.claim for each in found.verdicts] == [each.claim for each in verdicts(session.results)]
-    assert found.reproduction.command == written["command"]
-    assert ["steps", "7"] in found.reproduction.settings.rows
-    assert [cost.positions for cost in found.costs] == [8 * 16, 0]
-    assert "learned" in found.sentences.answer
-    assert "<" not in found.sentences.answer
+    assert [each.claim for each in measured.verdicts] == [each.claim for each in verdicts(session.results)]
+    assert measured.reproduction.command == written["command"]
+    assert ["steps", "7"] in measured.reproduction.settings.rows
+    assert [cost.positions for cost in measured.costs] == [8 * 16, 0]
+    assert "learned" in measured.sentences.answer
+    assert "<" not in measured.sentences.answer
 
 
-def test_a_part_that_cannot_be_read_is_said(results: Path, tmp_path: Path) -> None:
+def test_damaged_results_are_refused(results: Path, tmp_path: Path) -> None:
     shutil.copytree(results, tmp_path / "a")
     content = json.loads((tmp_path / "a/results.json").read_text(encoding="utf-8"))
     content["summary"]["learned"]["in_length"] = {"median": "high"}
@@ -106,39 +107,40 @@ def test_a_part_that_cannot_be_read_is_said(results: Path, tmp_path: Path) -> No
         api.results(Session.open(tmp_path / "a"), {})
 
 
-def test_what_is_no_comparison_says_the_way_out(fresh: Session, pair: tuple[Path, Path]) -> None:
+def test_without_a_comparison_the_error_names_the_way_out(fresh: Session, pair: tuple[Path, Path]) -> None:
     with pytest.raises(SettingError, match="no folder of a comparison"):
         api.results(fresh, {})
     with pytest.raises(SettingError, match="whatwhere studio A B"):
         api.difference(Session.open(pair[0]), {}, quiet)
-    for settings, said in (
+    for settings, message in (
         ({"k": 0}, "from 1 to 100"),
         ({"table": "x"}, "input, readout"),
         ({"path": "x"}, "no setting"),
     ):
-        with pytest.raises(SettingError, match=said):
+        with pytest.raises(SettingError, match=message):
             api.difference(Session.open(*pair), settings, quiet)
 
 
-def test_two_checkpoints_are_compared_by_their_words(pair: tuple[Path, Path]) -> None:
-    session, told = Session.open(*pair), []
-    found = api.difference(session, {"k": 2}, lambda share, said: told.append((share, said))).tokens
-    assert (found.matched_by, found.shared) == ("text", 4)
-    assert (found.removed, found.new, found.removed_count, found.new_count) == (["e", "f"], ["z"], 2, 1)
-    assert found.rows.equal == 3
-    (moved,) = found.rows.moved_most
+def test_two_checkpoints_are_matched_by_the_text_of_tokens(pair: tuple[Path, Path]) -> None:
+    session = Session.open(*pair)
+    reports: list[tuple[float, str]] = []
+    tokens = api.difference(session, {"k": 2}, lambda *report: reports.append(report)).tokens
+    assert (tokens.matched_by, tokens.shared) == ("text", 4)
+    assert (tokens.removed, tokens.new, tokens.removed_count, tokens.new_count) == (["e", "f"], ["z"], 2, 1)
+    assert tokens.rows.equal == 3
+    (moved,) = tokens.rows.moved_most
     table = session.table().weight[:4].astype(np.float64)
     assert (moved.token, moved.ids) == ("c", (2, 2))
     assert moved.distance == pytest.approx(2 / np.median(np.linalg.norm(table, axis=1)), rel=1e-5)
-    assert [share for share, _ in told] == sorted(share for share, _ in told)
-    told.clear()
-    api.difference(session, {"k": 2}, lambda share, said: told.append((share, said)))
-    assert told == [], "the second time it is only read"
+    assert [fraction for fraction, _ in reports] == sorted(fraction for fraction, _ in reports)
+    reports.clear()
+    api.difference(session, {"k": 2}, lambda *report: reports.append(report))
+    assert reports == [], "the second time nothing is computed"
     assert about(session, {}).other == str(pair[1])
 
 
 def test_a_comparison_can_be_stopped(pair: tuple[Path, Path]) -> None:
-    def stop(share: float, said: str) -> None:
+    def stop(fraction: float, message: str) -> None:
         raise Stopped
 
     with pytest.raises(Stopped):
@@ -151,49 +153,49 @@ def test_the_command_takes_a_second_file(pair: tuple[Path, Path]) -> None:
     assert "gone" in done.output
 
 
-def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]], session: Session) -> None:
-    found = look(session, "compare.mjs", ready="figure .chart canvas")
-    right = api.results(session, {})
-    assert found["answer"] == right.sentences.answer
-    assert found["titles"][:3] == [
+def test_the_page_shows_what_was_measured(look: Callable[..., dict[str, Any]], session: Session) -> None:
+    shown = look(session, "compare.mjs", ready="figure .chart canvas")
+    measured = api.results(session, {})
+    assert shown["answer"] == measured.sentences.answer
+    assert shown["titles"][:3] == [
         "Accuracy by length",
         "The same inputs, every position shifted",
         "Largest change of any logit",
     ]
-    rows = list(csv.DictReader(io.StringIO(found["csv"].removeprefix("\ufeff"))))
-    guesses = [each.name for each in right.baselines]
+    rows = list(csv.DictReader(io.StringIO(shown["csv"].removeprefix("\ufeff"))))
+    baselines = [each.name for each in measured.baselines]
     assert [(row["scheme"], int(row["arguments"])) for row in rows] == [
-        (name, length) for name in [*right.schemes, *guesses] for length in right.lengths.tolist()
+        (name, length) for name in [*measured.schemes, *baselines] for length in measured.lengths.tolist()
     ]
-    scores = [*right.scores["all"][:, :, 0], *(each.values for each in right.baselines)]
+    scores = [*measured.scores["all"][:, :, 0], *(each.values for each in measured.baselines)]
     medians = 100 * np.concatenate(scores)
     np.testing.assert_allclose([float(row["median"] or "nan") for row in rows], medians, rtol=1e-12)
-    assert {"learned", "rotary+alibi", "trained up to 3"} <= set(found["texts"])
-    assert found["bands"] == sum(2 if name == "learned" else 4 for name in right.schemes) // 2 - 1
-    assert found["group"] == "#/compare?group=Max"
-    assert len(found["verdicts"]) == len(right.verdicts)
-    assert found["wrong"] == found["dark"] == found["complaints"] == []
-    _fits(found)
+    assert {"learned", "rotary+alibi", "trained up to 3"} <= set(shown["texts"])
+    assert shown["bands"] == sum(2 if name == "learned" else 4 for name in measured.schemes) // 2 - 1
+    assert shown["group"] == "#/compare?group=Max"
+    assert len(shown["verdicts"]) == len(measured.verdicts)
+    assert shown["wrong"] == shown["dark"] == shown["complaints"] == []
+    _fits(shown)
 
 
 def test_the_page_compares_two_checkpoints(look: Callable[..., dict[str, Any]], pair: tuple[Path, Path]) -> None:
-    found = look(Session.open(*pair), "compare.mjs", ready=".difference")
-    assert found["titles"][0] == "Tokens whose rows moved most"
-    assert "4, matched by text" in found["facts"]
-    assert found["wrong"] == found["dark"] == found["complaints"] == []
-    _fits(found)
+    shown = look(Session.open(*pair), "compare.mjs", ready=".difference")
+    assert shown["titles"][0] == "Tokens whose rows moved most"
+    assert "4, matched by text" in shown["facts"]
+    assert shown["wrong"] == shown["dark"] == shown["complaints"] == []
+    _fits(shown)
 
 
-def test_with_one_file_the_page_says_how_to_compare(look: Callable[..., dict[str, Any]], fresh: Session) -> None:
-    found = look(fresh, "compare.mjs", ready="main pre")
-    assert "whatwhere studio A B" in found["main"]
-    assert found["titles"] == found["wrong"] == found["dark"] == found["complaints"] == []
-    _fits(found)
+def test_with_one_file_the_page_shows_how_to_compare(look: Callable[..., dict[str, Any]], fresh: Session) -> None:
+    shown = look(fresh, "compare.mjs", ready="main pre")
+    assert "whatwhere studio A B" in shown["main"]
+    assert shown["titles"] == shown["wrong"] == shown["dark"] == shown["complaints"] == []
+    _fits(shown)
 
 
-def _fits(found: dict[str, Any]) -> None:
-    """The page is no wider than a telephone's screen, and nothing was asked of others."""
-    assert (found["small"]["violations"], found["small"]["complaints"]) == ([], [])
-    assert found["small"]["overflow"] <= 0
-    hosts = {urlsplit(url).hostname for url in found["requests"] if not url.startswith(("data:", "blob:"))}
+def _fits(shown: dict[str, Any]) -> None:
+    """Check that the page fits on a phone's screen, and that it loads nothing from other hosts."""
+    assert (shown["small"]["violations"], shown["small"]["complaints"]) == ([], [])
+    assert shown["small"]["overflow"] <= 0
+    hosts = {urlsplit(url).hostname for url in shown["requests"] if not url.startswith(("data:", "blob:"))}
     assert hosts == {"127.0.0.1"}
