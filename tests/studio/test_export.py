@@ -211,16 +211,16 @@ def test_the_page_opens_from_disk_in_a_frame_and_without_scripts(
     )
     assert seen["opened"] == dict.fromkeys(seen["views"], 0)
     assert set(seen["views"]) == {view.title for exported in EXPORTS.values() if (view := exported(fresh)) is not None}
-    near = QUERIES["tokens.neighbors"](fresh, {"token": "Max", "k": 10})["lists"][0]
-    assert seen["near"] == near["words"]
+    near = QUERIES["tokens.neighbors"](fresh, {"token": "Max", "k": 10}).lists[0]
+    assert seen["near"] == near.words
     assert "exported" in seen["head"]
     assert seen["options"][0] == "Last"
     assert seen["refused"].startswith("This is an exported page")
-    assert seen["chips"] == QUERIES["tokens.neighbors"](fresh, {"token": "#15", "k": 10})["lists"][0]["words"]
+    assert seen["chips"] == QUERIES["tokens.neighbors"](fresh, {"token": "#15", "k": 10}).lists[0].words
     assert seen["layouts"] == ["PCA"], "no others were drawn"
     assert seen["violations"] == []
     assert seen["address"].endswith("page.html#/diagnostics")
-    for said in ("Nearest to Max", "Suspicious rows of the token table", near["words"][0]):
+    for said in ("Nearest to Max", "Suspicious rows of the token table", near.words[0]):
         assert said in seen["plain"]
     assert seen["stopped"] == [False, "stopped"]
     assert (seen["framed"], seen["outside"], seen["saved"]) == ("Token map", "about:blank", "map-pca.csv")

@@ -156,26 +156,26 @@ def test_the_token_card_shows_what_the_api_answers(tokens: dict[str, Any], real:
     near = api.neighbors(real, {"token": "king", "k": 5})
     assert tokens["big"] == "king"
     assert {"2332", "6B 69 6E 67", "U+006B latin small letter k"} <= set(tokens["facts"].splitlines())
-    assert f"{card['tables']['input']['percentile']:.1f} %" in tokens["note"]
+    assert f"{card.tables['input'].percentile:.1f} %" in tokens["note"]
     assert [each["name"] for each in tokens["lists"]] == ["input table, as it is", "input table, centered"]
-    for shown, right in zip(tokens["lists"], near["lists"], strict=True):
-        assert shown["words"] == right["words"]
-        assert shown["values"] == [f"{cosine:.3f}" for cosine in right["cosines"]]
+    for shown, right in zip(tokens["lists"], near.lists, strict=True):
+        assert shown["words"] == right.words
+        assert shown["values"] == [f"{cosine:.3f}" for cosine in right.cosines]
     completed = api.analogy(real, {"a": "man", "b": "king", "c": "woman", "k": 5})
-    for shown, side in zip(tokens["analogy"], ("without", "with"), strict=True):
-        assert shown["words"] == completed[side]["words"]
-        assert shown["values"] == [f"{score:.3f}" for score in completed[side]["scores"]]
+    for shown, side in zip(tokens["analogy"], (completed.without, completed.allowed), strict=True):
+        assert shown["words"] == side.words
+        assert shown["values"] == [f"{score:.3f}" for score in side.scores]
 
 
 @built
 @chromium
 def test_files_hold_the_same_numbers(tokens: dict[str, Any], real: Session) -> None:
-    near = api.neighbors(real, {"token": "king", "k": 5})["lists"]
+    near = api.neighbors(real, {"token": "king", "k": 5}).lists
     rows = list(csv.DictReader(io.StringIO(tokens["csv"].removeprefix("\ufeff"))))
-    assert [row["token"] for row in rows] == [word for each in near for word in each["words"]]
-    assert [float(row["cosine"]) for row in rows] == [cosine for each in near for cosine in each["cosines"].tolist()]
+    assert [row["token"] for row in rows] == [word for each in near for word in each.words]
+    assert [float(row["cosine"]) for row in rows] == [cosine for each in near for cosine in each.cosines.tolist()]
     svg = ElementTree.fromstring(tokens["svg"])
-    assert {"queen", f"{near[0]['cosines'][1]:.3f}"} <= set(svg.itertext())
+    assert {"queen", f"{near[0].cosines[1]:.3f}"} <= set(svg.itertext())
     size = [float(svg.attrib[name]) for name in ("width", "height")]
     assert (tokens["png"]["magic"], tokens["png"]["width"], tokens["png"]["height"]) == (
         "PNG",

@@ -136,7 +136,7 @@ def test_every_table_begins_with_a_text_and_a_scheme_that_fit_it(dim: int, tmp_p
     found = api.walk(session, api.begin(session))
     assert found.ids.tolist() == [0, 2, 3, 4, 5, 6]
     np.testing.assert_array_equal(found.rows, rows[found.ids])
-    assert variance.shares(session, variance.begin(session))["missing"] is None
+    assert variance.shares(session, variance.begin(session)).missing is None
 
 
 def test_a_model_of_two_parts_begins_with_its_decoder(tmp_path: Path) -> None:
@@ -165,7 +165,8 @@ def test_the_python_of_an_answer_gives_its_numbers(tmp_path: Path) -> None:
     places = whatwhere.positions(5)
     for lines in (walked.python, shown.python):
         np.testing.assert_array_equal(run(lines)["where"].input(places)[0].detach(), shown.fingerprint.values)
-    assert run(shared["python"])["found"]["token"] == shared["token"]
+    assert shared.shares is not None
+    assert run(shared.shares.python)["found"].token == shared.shares.token
     drawn_one = api.walk(small, split[0] | {"scheme": "learned", "seed": 3, "text": "a a a a a", "tokens": "words"})
     table = run(drawn_one.python)["where"].input(places)[0].detach()
     np.testing.assert_array_equal(table, drawn_one.position_rows)

@@ -30,58 +30,66 @@ def table(minilm: Path) -> np.ndarray:
 
 def texts(packed: Mapping[str, np.ndarray]) -> list[str]:
     """Read texts that stand behind each other."""
-    starts = [0, *packed["ends"].tolist()]
-    raw = packed["bytes"].tobytes()
-    return [raw[a:b].decode() for a, b in zip(starts, packed["ends"].tolist(), strict=False)]
+    starts = [0, *packed.ends.tolist()]
+    raw = packed.bytes.tobytes()
+    return [raw[a:b].decode() for a, b in zip(starts, packed.ends.tolist(), strict=False)]
 
 
 def test_points_are_the_principal_components(real: Session, table: np.ndarray) -> None:
     found = token_map.points(real, {})
+    quality, coordinates = found.quality, found.coordinates
+    assert quality is not None
+    assert quality.explained is not None
+    assert coordinates is not None
+    assert found.ids is not None
     centered = table - table.mean(axis=0)
     values, vectors = np.linalg.eigh(centered.T @ centered)
-    coordinates = found["coordinates"].astype(np.float64)
+    coordinates = coordinates.astype(np.float64)
     # The axes come from 16,384 of the rows: they are those of all rows, but for the chance of the draw.
     for axis in (0, 1):
         assert abs(np.corrcoef(coordinates[:, axis], centered @ vectors[:, -1 - axis])[0, 1]) > 0.98
-        assert found["share"][axis] == pytest.approx(values[-1 - axis] / values.sum(), rel=0.05)
-    assert found["ids"].tolist() == list(range(30522))
-    assert (found["drawn"], found["shown"], found["left_out"], found["asked"]) == (True, 30522, 0, 1000)
-    assert found["chance"] == pytest.approx(10 / 30521)
+        assert quality.explained[axis] == pytest.approx(values[-1 - axis] / values.sum(), rel=0.05)
+    assert found.ids.tolist() == list(range(30522))
+    assert (found.shown, found.not_finite, quality.sampled) == (30522, 0, 1000)
+    assert quality.chance == pytest.approx(10 / 30521)
 
 
 def test_the_trust_is_what_brute_force_finds(fresh: Session) -> None:
     found = token_map.points(fresh, {})
     weight = fresh.table().weight.astype(np.float64)
     unit = weight / np.linalg.norm(weight, axis=1, keepdims=True)
-    coordinates = found["coordinates"].astype(np.float64)
+    assert found.coordinates is not None
+    assert found.quality is not None
+    coordinates = found.coordinates.astype(np.float64)
     same = 0
     for n in range(20):
         cosines, away = unit @ unit[n], np.linalg.norm(coordinates - coordinates[n], axis=1)
         cosines[n], away[n] = -2, np.inf
         same += len(set(np.argsort(-cosines)[:10].tolist()) & set(np.argsort(away)[:10].tolist()))
-    assert found["kept"] == pytest.approx(same / 200)
+    assert found.quality.kept == pytest.approx(same / 200)
 
 
 def test_labels_say_what_the_vocabulary_does(real: Session, table: np.ndarray) -> None:
     found = token_map.labels(real, {})
-    words, meant = texts(found["words"]), texts(found["texts"])
+    words, meant = texts(found.words), texts(found.texts)
     assert words == real.words
     assert [(words[n], meant[n]) for n in (2332, 2075)] == [("king", ""), ("##ing", "ing")]
-    kinds = [found["kind_names"][n] for n in found["kinds"]]
+    kinds = [found.kind_names[n] for n in found.kinds]
     assert kinds == real.kinds
-    assert [found["script_names"][n] for n in found["scripts"]] == real.scripts
-    np.testing.assert_allclose(found["norms"], np.linalg.norm(table, axis=1), rtol=1e-6)
+    assert [found.script_names[n] for n in found.scripts] == real.scripts
+    np.testing.assert_allclose(found.norms, np.linalg.norm(table, axis=1), rtol=1e-6)
 
 
 def test_true_neighbors_of_one_and_of_all(real: Session, fresh: Session, table: np.ndarray) -> None:
     found = token_map.near(real, {"token": "king", "k": 5})
     cosines = table @ table[2332] / np.linalg.norm(table, axis=1) / np.linalg.norm(table[2332])
     cosines[2332] = -2
-    assert found["ids"].tolist() == np.argsort(-cosines)[:5].tolist()
-    np.testing.assert_allclose(found["cosines"], np.sort(cosines)[::-1][:5])
+    assert found.ids.tolist() == np.argsort(-cosines)[:5].tolist()
+    assert found.cosines is not None
+    np.testing.assert_allclose(found.cosines, np.sort(cosines)[::-1][:5])
     every = token_map.neighbors(fresh, {})
-    for row, number in enumerate(every["of"].tolist()):
-        assert every["ids"][row].tolist() == token_map.near(fresh, {"token": f"#{number}"})["ids"].tolist()
+    for row, number in enumerate(every.of.tolist()):
+        assert every.ids[row].tolist() == token_map.near(fresh, {"token": f"#{number}"}).ids.tolist()
 
 
 def test_rows_that_are_left_out_keep_the_ids_of_the_others(tmp_path: Path) -> None:
@@ -90,13 +98,14 @@ def test_rows_that_are_left_out_keep_the_ids_of_the_others(tmp_path: Path) -> No
     np.save(tmp_path / "table.npy", weight)
     session = Session.open(tmp_path / "table.npy")
     found = token_map.points(session, {})
-    assert (found["left_out"], found["rows"]) == (1, 30)
-    assert found["ids"].tolist() == [n for n in range(30) if n != 4]
+    assert (found.not_finite, found.rows) == (1, 30)
+    assert found.ids is not None
+    assert found.ids.tolist() == [n for n in range(30) if n != 4]
     labels = token_map.labels(session, {})
-    assert np.isnan(labels["norms"][4])
-    assert texts(labels["words"]) == []
-    assert {labels["kind_names"][n] for n in labels["kinds"]} == {"no token"}
-    assert 4 not in token_map.neighbors(session, {})["ids"]
+    assert np.isnan(labels.norms[4])
+    assert texts(labels.words) == []
+    assert {labels.kind_names[n] for n in labels.kinds} == {"no token"}
+    assert 4 not in token_map.neighbors(session, {}).ids
 
 
 def test_a_corpus_is_counted(tmp_path: Path) -> None:
@@ -104,10 +113,11 @@ def test_a_corpus_is_counted(tmp_path: Path) -> None:
     text.write_text("Max First\nMax ( Max\n", encoding="utf-8")
     session = Session.open(corpus=text)
     found = token_map.frequencies(session, {})
-    words = session.words
-    assert (found["corpus"], found["whole"], found["total"]) == ("corpus.txt", True, int(found["counts"].sum()))
-    assert [found["counts"][words.index(word)] for word in ("Max", "First", "(", "Last")] == [3, 1, 1, 0]
-    assert token_map.frequencies(Session.open(), {})["counts"] is None
+    words, counts = session.words, found.counts
+    assert counts is not None
+    assert (found.corpus, found.whole, found.total) == ("corpus.txt", True, int(counts.sum()))
+    assert [counts[words.index(word)] for word in ("Max", "First", "(", "Last")] == [3, 1, 1, 0]
+    assert token_map.frequencies(Session.open(), {}).counts is None
     text.write_bytes(b"\xff\xfe")
     with pytest.raises(TextError, match="not UTF-8"):
         Corpus(text)
@@ -123,10 +133,10 @@ def test_a_map_of_another_process_is_kept(fresh: Session, monkeypatch: pytest.Mo
 
     session, drawn = Session.open(), TokenMap("tsne", found.coordinates, 0.5, 10, 20, 0.1, None)
     monkeypatch.setattr(token_map, "run_in_subprocess", lambda work, report, **settings: drawn)
-    assert token_map.points(session, {"method": "tsne"})["drawn"] is False
-    assert JOBS["maps.draw"](session, {"method": "tsne"}, lambda share, said: None)["kept"] == 0.5
-    assert token_map.points(session, {"method": "tsne"})["drawn"] is True
-    assert token_map.points(session, {"method": "umap"})["drawn"] is False
+    assert token_map.points(session, {"method": "tsne"}).quality is None
+    assert JOBS["maps.draw"](session, {"method": "tsne"}, lambda fraction, message: None).quality.kept == 0.5
+    assert token_map.points(session, {"method": "tsne"}).quality is not None
+    assert token_map.points(session, {"method": "umap"}).quality is None
 
 
 def test_stopping_ends_the_process(fresh: Session) -> None:
@@ -185,23 +195,24 @@ def test_the_page_draws_stops_and_selects(
     seen = look(session, "token_map.mjs", token=7)
 
     found, near = token_map.points(session, {}), token_map.near(session, {"token": "#7"})
-    assert seen["printed"][0].startswith(f"keeps {100 * found['kept']:.1g}"[:7])
-    assert seen["near"] == [f"#{n}" for n in near["ids"]]
-    assert seen["cosines"] == [f"{cosine:.3f}" for cosine in near["cosines"]]
-    away = np.linalg.norm(found["coordinates"] - found["coordinates"][7], axis=1)
+    assert found.quality is not None
+    assert found.coordinates is not None
+    assert near.cosines is not None
+    assert seen["printed"][0].startswith(f"keeps {100 * found.quality.kept:.1g}"[:7])
+    assert seen["near"] == [f"#{n}" for n in near.ids]
+    assert seen["cosines"] == [f"{cosine:.3f}" for cosine in near.cosines]
+    away = np.linalg.norm(found.coordinates - found.coordinates[7], axis=1)
     away[7] = np.inf
-    kept = len(set(np.argsort(away)[:10].tolist()) & set(near["ids"].tolist()))
+    kept = len(set(np.argsort(away)[:10].tolist()) & set(near.ids.tolist()))
     assert f"{kept} are among the 10 nearest on this map" in seen["of"]
     assert seen["line"].startswith("#7 · #7 · no token")
     rows = list(csv.DictReader(io.StringIO(seen["csv"].removeprefix("\ufeff"))))
-    np.testing.assert_array_equal(
-        [[float(row["x"]), float(row["y"])] for row in rows], found["coordinates"].astype(float)
-    )
+    np.testing.assert_array_equal([[float(row["x"]), float(row["y"])] for row in rows], found.coordinates.astype(float))
     assert {*seen["printed"], "#7"} <= set(ElementTree.fromstring(seen["svg"]).itertext())
 
     assert seen["all"] == "400 tokens in the rectangle"
     left, right, low, high = map(float, parse_qs(seen["box"].partition("?")[2])["box"][0].split(","))
-    x, y = found["coordinates"].T
+    x, y = found.coordinates.T
     inside = np.flatnonzero((x >= left) & (x <= right) & (y >= low) & (y <= high))
     assert 0 < len(inside) < 400
     assert seen["half"] == f"{len(inside)} tokens in the rectangle"

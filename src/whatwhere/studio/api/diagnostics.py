@@ -1,10 +1,11 @@
 """Diagnostics: under-trained and unreachable tokens, duplicates, hubs, and other suspicious rows, with the evidence."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int, Int64
 
 from whatwhere.errors import SettingError
 from whatwhere.inspection.diagnostics import Duplicates, HubTokens, RowList, TokenDiagnostics, UnreachableRow
@@ -14,7 +15,7 @@ from whatwhere.report.section import Section, Table
 from whatwhere.report.text import number
 from whatwhere.studio.api.settings import known
 from whatwhere.studio.api.static_tables import ExportedView
-from whatwhere.studio.api.tokens import labels
+from whatwhere.studio.api.tokens import Tokens, labels
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Session
 
@@ -35,8 +36,184 @@ _BINS = 60
 _STEPS = 4
 
 
-def examine(session: Session, settings: Mapping[str, Any], report: Report) -> dict[str, Any]:
-    """Return the suspicious rows. It is a job, for a large table takes half a minute."""
+_Fields = tuple[
+    Int[np.ndarray, " tokens"],
+    list[str],
+    list[str | None],
+    list[str],
+    int,
+    str | None,
+    Float[np.ndarray, " tokens"],
+]
+
+
+@dataclass(frozen=True)
+class SuspiciousRows(Tokens):
+    """A list of suspicious rows, of which the first are listed.
+
+    Args:
+        count: of all rows of the list.
+        missing: why they are not known; None where they are.
+        norms: of the rows.
+    """
+
+    count: int
+    missing: str | None
+    norms: Float[np.ndarray, " tokens"]
+
+
+@dataclass(frozen=True)
+class UnderTrainedRows(SuspiciousRows):
+    """Rows that look under-trained.
+
+    Args:
+        cosines: to the mean of the reference.
+        proximity: the distance of the cosine from the median, in robust standard deviations.
+        unreachable: whether each is unreachable too.
+        also_unreachable: how many of all are; None without a tokenizer.
+    """
+
+    cosines: Float[np.ndarray, " tokens"]
+    proximity: Float[np.ndarray, " tokens"]
+    unreachable: Bool[np.ndarray, " tokens"]
+    also_unreachable: int | None
+
+
+@dataclass(frozen=True)
+class UnreachableRows(SuspiciousRows):
+    """Tokens that no text is encoded to.
+
+    Args:
+        texts_tried: the text that was tried, for the first of them.
+        read_as: the tokens that it is encoded as.
+    """
+
+    texts_tried: Sequence[str]
+    read_as: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class DuplicateRows(SuspiciousRows):
+    """Rows that are equal.
+
+    Args:
+        groups: how many groups of equal rows there are.
+        group: of each row, counted from 0.
+    """
+
+    groups: int
+    group: Int[np.ndarray, " tokens"]
+
+
+@dataclass(frozen=True)
+class HubRows(SuspiciousRows):
+    """Rows that are near neighbors of far more tokens than chance.
+
+    Args:
+        times: of how many sampled tokens each is a neighbor.
+        queries: how many tokens were sampled.
+        neighbors: of each.
+        expected: of how many tokens a row is a neighbor on average.
+    """
+
+    times: Sequence[int]
+    queries: int
+    neighbors: int
+    expected: float
+
+
+@dataclass(frozen=True)
+class NonFiniteRows(SuspiciousRows):
+    """Rows with NaN or infinity.
+
+    Args:
+        nan, infinite: how many there are in the row, for the first rows.
+    """
+
+    nan: Sequence[int]
+    infinite: Sequence[int]
+
+
+@dataclass(frozen=True)
+class RowsBeyondVocabulary(SuspiciousRows):
+    """Rows without a token.
+
+    Args:
+        median_norm: of these rows.
+    """
+
+    median_norm: float | None
+
+
+@dataclass(frozen=True)
+class SuspiciousLists:
+    """All lists of suspicious rows."""
+
+    under_trained: UnderTrainedRows
+    unreachable: UnreachableRows
+    duplicates: DuplicateRows
+    hubs: HubRows
+    zero: SuspiciousRows
+    not_finite: NonFiniteRows
+    beyond_vocabulary: RowsBeyondVocabulary
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """A group of rows in a histogram.
+
+    Args:
+        counts: of its rows, by bin.
+    """
+
+    name: str
+    counts: Int[np.ndarray, " bins"]
+
+
+@dataclass(frozen=True)
+class RowHistogram:
+    """A histogram of all rows and of the suspicious ones.
+
+    Args:
+        edges: of the bins.
+        groups: which overlap.
+    """
+
+    edges: Float[np.ndarray, " edges"]
+    groups: Sequence[RowGroup]
+
+
+@dataclass(frozen=True)
+class SuspiciousTokens:
+    """The suspicious rows of a token table, with the evidence.
+
+    Args:
+        rows: of the table.
+        name: of the tensor.
+        reference: how many rows of lowest norm are the reference.
+        threshold: the cosine from which rows are suspected of being under-trained.
+        none_suspected: what was measured where no row is suspected of it; else "".
+        norms, cosines: of the rows that are finite and not zero; the others have lists of their own.
+    """
+
+    rows: int
+    name: str
+    reference: int
+    threshold: float
+    none_suspected: str
+    norms: RowHistogram
+    cosines: RowHistogram
+    lists: SuspiciousLists
+
+
+def examine(session: Session, settings: Mapping[str, Any], report: Report) -> SuspiciousTokens:
+    """Return the suspicious rows. It is a job, for a large table takes half a minute.
+
+    Args:
+        session: what is open.
+        settings: none.
+        report: called with the progress.
+    """
     known(settings)
     if not session.tables:
         raise SettingError("there is no token table here, so there is nothing to diagnose.\nOpen a model.")
@@ -47,22 +224,24 @@ def exported(session: Session) -> ExportedView | None:
     """Return all lists for an exported page."""
     if not session.tables:
         return None
-    lists = examine(session, {}, lambda share, step: None)["lists"]
+    lists = examine(session, {}, lambda fraction, message: None).lists
+    rows_of: Mapping[str, SuspiciousRows] = vars(lists)
     counts = [
-        (title, "not known" if lists[name].get("missing") else f"{lists[name]['count']:,}")
+        (title, "not known" if rows_of[name].missing is not None else f"{rows_of[name].count:,}")
         for name, title in _TITLES.items()
     ]
     tables = [Table("Suspicious rows of the token table", ("list", "rows"), counts, (1,))]
     for name, title in _TITLES.items():
-        rows = zip(lists[name]["words"][:_EXAMPLES], lists[name]["ids"], lists[name]["norms"], strict=False)
-        cells = [(word, str(row), number(float(norm), 4)) for word, row, norm in rows]
+        rows = rows_of[name]
+        each = zip(rows.words[:_EXAMPLES], rows.ids, rows.norms, strict=False)
+        cells = [(word, str(row), number(float(norm), 4)) for word, row, norm in each]
         if cells:
             tables.append(Table(f"{title}: the first {len(cells)}", ("token", "id", "norm"), cells, (1, 2)))
     sections = [Section("lists", "Suspicious rows", tables)]
-    return ExportedView("Diagnostics", [("diagnostics.examine", {})], [], sections=sections)
+    return ExportedView("Diagnostics", [("diagnostics.examine", {})], sections=sections)
 
 
-def _examined(session: Session, report: Report) -> dict[str, Any]:
+def _examined(session: Session, report: Report) -> SuspiciousTokens:
     steps = iter(range(_STEPS))
     found = session.diagnostics(lambda step: report(next(steps, _STEPS - 1) / _STEPS, step))
     if isinstance(found, Missing):
@@ -70,74 +249,85 @@ def _examined(session: Session, report: Report) -> dict[str, Any]:
     computed, usable = session.subject.diagnostics, session.subject.usable
     under, unreachable = found.under_trained, found.unreachable
     lost = np.zeros(0, np.int64) if isinstance(unreachable, Missing) else unreachable.ids
-    # Both histograms are of the rows that are finite and not zero: the others have lists of their own.
     edges = np.histogram_bin_edges(computed.norms[usable], _bins(len(usable)))
     cosines = np.histogram_bin_edges(computed.cosine[usable], _bins(len(usable)))
     groups = {"all rows": usable, "under-trained": under.ids, "unreachable": np.intersect1d(lost, usable)}
-    return {
-        "rows": found.rows,
-        "name": session.table().name,
-        "reference": len(under.reference),
-        "threshold": under.threshold,
-        "none_suspected": "" if under.count else none_suspected(under, found.rows),
-        "norms": {"edges": edges, "groups": _counts(computed.norms, groups, edges)},
-        "cosines": {"edges": cosines, "groups": _counts(computed.cosine, groups, cosines)},
-        "lists": {
-            "under_trained": _under_trained(session, found, lost),
-            "unreachable": _unreachable(session, computed.norms, unreachable),
-            "duplicates": _duplicates(session, computed.norms, found.duplicates),
-            "hubs": _hubs(session, computed.norms, found.hubs),
-            "zero": _rows(session, computed.norms, found.zero.ids),
-            "not_finite": _rows(session, computed.norms, found.not_finite.ids)
-            | {name: [getattr(row, name) for row in found.not_finite.examples] for name in ("nan", "infinite")},
-            "beyond_vocabulary": _beyond(session, computed.norms, computed.beyond_vocabulary, found),
-        },
-    }
+    return SuspiciousTokens(
+        rows=found.rows,
+        name=session.table().name,
+        reference=len(under.reference),
+        threshold=under.threshold,
+        none_suspected="" if under.count else none_suspected(under, found.rows),
+        norms=RowHistogram(edges, _counts(computed.norms, groups, edges)),
+        cosines=RowHistogram(cosines, _counts(computed.cosine, groups, cosines)),
+        lists=_lists(session, found, lost),
+    )
 
 
-def _rows(session: Session, norms: Float[np.ndarray, " rows"], ids: Int64[np.ndarray, " ids"]) -> dict[str, Any]:
+def _lists(session: Session, found: TokenDiagnostics, lost: Int64[np.ndarray, " lost"]) -> SuspiciousLists:
+    norms = session.subject.diagnostics.norms
+    examples = found.not_finite.examples
+    return SuspiciousLists(
+        under_trained=_under_trained(session, found, lost),
+        unreachable=_unreachable(session, norms, found.unreachable),
+        duplicates=_duplicates(session, norms, found.duplicates),
+        hubs=_hubs(session, norms, found.hubs),
+        zero=SuspiciousRows(*_rows(session, norms, found.zero.ids)),
+        not_finite=NonFiniteRows(
+            *_rows(session, norms, found.not_finite.ids),
+            [row.nan for row in examples],
+            [row.infinite for row in examples],
+        ),
+        beyond_vocabulary=_beyond(session, norms, found),
+    )
+
+
+def _rows(
+    session: Session, norms: Float[np.ndarray, " rows"], ids: Int64[np.ndarray, " ids"], missing: str | None = None
+) -> _Fields:
+    """Return the fields of `SuspiciousRows`."""
     shown = ids[:LISTED]
-    return {"count": len(ids), "missing": None, "ids": shown, "norms": norms[shown], **labels(session, shown.tolist())}
+    return (*labels(session, shown.tolist()), len(ids), missing, norms[shown])
 
 
-def _under_trained(session: Session, found: TokenDiagnostics, lost: Int64[np.ndarray, " lost"]) -> dict[str, Any]:
+def _under_trained(session: Session, found: TokenDiagnostics, lost: Int64[np.ndarray, " lost"]) -> UnderTrainedRows:
     computed, listed = session.subject.diagnostics, found.under_trained
     shown = listed.ids[:LISTED]
-    evidence = {"cosines": computed.cosine[shown], "proximity": computed.proximity[shown]}
-    unreachable = {"unreachable": np.isin(shown, lost), "also_unreachable": listed.also_unreachable}
-    return _rows(session, computed.norms, listed.ids) | evidence | unreachable
+    return UnderTrainedRows(
+        *_rows(session, computed.norms, listed.ids),
+        computed.cosine[shown],
+        computed.proximity[shown],
+        np.isin(shown, lost),
+        listed.also_unreachable,
+    )
 
 
 def _unreachable(
     session: Session, norms: Float[np.ndarray, " rows"], found: RowList[UnreachableRow] | Missing
-) -> dict[str, Any]:
-    """Return the ids, and for the first of them the text that was tried and what it is encoded as."""
+) -> UnreachableRows:
+    """Return the tokens, and for the first of them the text that was tried and what it is encoded as."""
     if isinstance(found, Missing):
-        none = _rows(session, norms, np.zeros(0, np.int64))
-        return none | {"missing": found.missing, "texts_tried": [], "read_as": []}
-    tried = {"texts_tried": [row.text for row in found.examples], "read_as": [row.read_as for row in found.examples]}
-    return _rows(session, norms, found.ids) | tried
+        return UnreachableRows(*_rows(session, norms, np.zeros(0, np.int64), found.missing), [], [])
+    tried = [row.text for row in found.examples]
+    return UnreachableRows(*_rows(session, norms, found.ids), tried, [row.read_as for row in found.examples])
 
 
-def _duplicates(session: Session, norms: Float[np.ndarray, " rows"], found: Duplicates) -> dict[str, Any]:
+def _duplicates(session: Session, norms: Float[np.ndarray, " rows"], found: Duplicates) -> DuplicateRows:
     ids = np.array([n for group in found.ids for n in group], np.int64)
     group = np.repeat(np.arange(found.groups), [len(group) for group in found.ids])
-    return _rows(session, norms, ids) | {"groups": found.groups, "group": group[:LISTED]}
+    return DuplicateRows(*_rows(session, norms, ids), found.groups, group[:LISTED])
 
 
-def _hubs(session: Session, norms: Float[np.ndarray, " rows"], found: HubTokens) -> dict[str, Any]:
-    ids = np.array([row.id for row in found.rows], np.int64)
-    numbers = {"queries": found.queries, "neighbors": found.neighbors, "expected": found.expected}
-    return _rows(session, norms, ids) | numbers | {"times": [row.times for row in found.rows]}
+def _hubs(session: Session, norms: Float[np.ndarray, " rows"], found: HubTokens) -> HubRows:
+    rows = _rows(session, norms, np.array([row.id for row in found.rows], np.int64))
+    return HubRows(*rows, [row.times for row in found.rows], found.queries, found.neighbors, found.expected)
 
 
-def _beyond(
-    session: Session, norms: Float[np.ndarray, " rows"], ids: Int64[np.ndarray, " ids"], found: TokenDiagnostics
-) -> dict[str, Any]:
-    beyond = found.beyond_vocabulary
+def _beyond(session: Session, norms: Float[np.ndarray, " rows"], found: TokenDiagnostics) -> RowsBeyondVocabulary:
+    ids, beyond = session.subject.diagnostics.beyond_vocabulary, found.beyond_vocabulary
     if isinstance(beyond, Missing):
-        return _rows(session, norms, ids[:0]) | {"missing": beyond.missing, "median_norm": None}
-    return _rows(session, norms, ids) | {"median_norm": beyond.median_norm}
+        return RowsBeyondVocabulary(*_rows(session, norms, ids[:0], beyond.missing), None)
+    return RowsBeyondVocabulary(*_rows(session, norms, ids), beyond.median_norm)
 
 
 def _bins(rows: int) -> int:
@@ -148,9 +338,9 @@ def _counts(
     values: Float[np.ndarray, " rows"],
     groups: Mapping[str, Int64[np.ndarray, " ids"]],
     edges: Float[np.ndarray, " edges"],
-) -> Sequence[dict[str, Any]]:
+) -> list[RowGroup]:
     return [
-        {"name": name, "counts": np.histogram(values[ids], edges)[0]}
+        RowGroup(name, np.histogram(values[ids], edges)[0])
         for name, ids in groups.items()
         if len(ids) or name == "all rows"
     ]

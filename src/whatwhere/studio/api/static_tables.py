@@ -41,7 +41,7 @@ class ExportedView:
 
     title: str
     queries: Sequence[tuple[str, Mapping[str, Any]]]
-    sheets: Sequence[Sheet]
+    sheets: Sequence[Sheet] = ()
     begin: Mapping[str, Any] | None = None
     said: Sequence[str] = ()
     sections: Sequence[Section] = ()

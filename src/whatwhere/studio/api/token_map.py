@@ -1,35 +1,162 @@
-"""The token map: where each row lies on a plane, what can color it, and the true neighbors of one token."""
+"""The token map: the coordinates of each row on a plane, what can color it, and the true neighbors of one token."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int, UInt8, UInt16
 
 from whatwhere.analysis.table_difference import sample_rows
-from whatwhere.analysis.token_map import METHODS, MINIMUM_ROWS, PACKAGES, Method, TokenMap, make_map
+from whatwhere.analysis.token_map import METHODS, MINIMUM_ROWS, PACKAGES, Method, make_map
 from whatwhere.analysis.token_types import TOKEN_TYPES
 from whatwhere.errors import SettingError
 from whatwhere.models.checkpoint.lookup import find_token
+from whatwhere.report.section import Section, Table
 from whatwhere.report.text import percent
 from whatwhere.studio.api.settings import known, one_of, text, whole
-from whatwhere.studio.api.static_tables import ExportedView, Sheet
+from whatwhere.studio.api.static_tables import ExportedView
 from whatwhere.studio.jobs import Report, run_in_subprocess
 from whatwhere.studio.session import Session
 
 MOST = 50_000
-"""Rows that t-SNE and UMAP lay out; they are drawn at random where there are more, which would take many minutes."""
+"""Rows of a map by t-SNE or UMAP; they are sampled where there are more, which would take many minutes."""
 MOST_NEIGHBORS = 50
-MOST_LEFT = 60_000
+MOST_EXPORTED = 60_000
 """Rows whose neighbors an exported page holds: 0.8 MB for 30,000 tokens."""
 SEED, K = 0, 10
 
 
-def points(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return where each row lies: by PCA at once, by another method once it was drawn as a job.
+@dataclass(frozen=True)
+class MapQuality:
+    """How well a map keeps the neighbors of the full space.
 
     Args:
+        kept: share of the k nearest rows, by cosine, that are among the k nearest on the map.
+        k: how many neighbors were compared.
+        sampled: how many tokens were sampled.
+        chance: the share that random coordinates would keep.
+        explained: share of the variance along each axis of PCA; None for t-SNE and UMAP.
+    """
+
+    kept: float
+    k: int
+    sampled: int
+    chance: float
+    explained: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class MapPoints:
+    """A map of the tokens.
+
+    Args:
+        table: "input" or "readout".
+        name: of the tensor.
+        rows: of the table.
+        shown: how many of them are on the map.
+        not_finite: how many have numbers that are not finite, and are on no map.
+        missing: the extra to install, by method whose package is not installed.
+        quality, ids, coordinates: of the map; None where it is not computed yet.
+    """
+
+    method: Method
+    table: str
+    name: str
+    rows: int
+    shown: int
+    not_finite: int
+    missing: Mapping[Method, str]
+    quality: MapQuality | None
+    ids: Int[np.ndarray, " shown"] | None
+    coordinates: Float[np.ndarray, "shown 2"] | None
+
+
+@dataclass(frozen=True)
+class PackedTexts:
+    """Texts in UTF-8, one after the other.
+
+    Args:
+        bytes: of all texts.
+        ends: where each text ends in them.
+    """
+
+    bytes: UInt8[np.ndarray, " bytes"]
+    ends: Int[np.ndarray, " texts"]
+
+
+@dataclass(frozen=True)
+class TokenLabels:
+    """How each row of a table is named and colored.
+
+    Args:
+        words: as the vocabulary writes them.
+        texts: empty where the text is the word.
+        kinds: the token type of each row, as an index of kind_names.
+        scripts: likewise, of script_names.
+        norms: NaN for a row that is not finite.
+    """
+
+    words: PackedTexts
+    texts: PackedTexts
+    kinds: UInt16[np.ndarray, " rows"]
+    kind_names: Sequence[str]
+    scripts: UInt16[np.ndarray, " rows"]
+    script_names: Sequence[str]
+    norms: Float[np.ndarray, " rows"]
+
+
+@dataclass(frozen=True)
+class TokenFrequencies:
+    """How often each token occurs in the corpus.
+
+    Args:
+        corpus: its name; None where there is none.
+        whole: whether all of it was read.
+        counts: by id.
+        total: of all counts.
+    """
+
+    corpus: str | None
+    whole: bool
+    counts: Int[np.ndarray, " rows"] | None
+    total: int
+
+
+@dataclass(frozen=True)
+class MapNeighbors:
+    """The nearest rows of a token in the full space.
+
+    Args:
+        ids: nearest first.
+        cosines: of each; None on an exported page.
+    """
+
+    id: int
+    ids: Int[np.ndarray, " k"]
+    cosines: Float[np.ndarray, " k"] | None
+
+
+@dataclass(frozen=True)
+class AllNeighbors:
+    """The nearest rows of every token in the full space.
+
+    Args:
+        of: the ids of the tokens.
+        ids: of their neighbors, nearest first.
+    """
+
+    of: Int[np.ndarray, " rows"]
+    ids: Int[np.ndarray, "rows k"]
+
+
+def points(session: Session, settings: Mapping[str, Any]) -> MapPoints:
+    """Return a map: by PCA at once, by another method once a job has computed it.
+
+    Args:
+        session: what is open.
         settings: method ("pca", "tsne", "umap"); table ("input", "readout").
     """
     known(settings, "method", "table")
@@ -37,34 +164,34 @@ def points(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
     table = session.table(which)
     if method == "pca":
         used = np.arange(len(table.weight))
-        made: TokenMap | None = session.once(
-            ("map", which, method), lambda: make_map(table.weight, method, K, seed=SEED)
-        )
+        made = session.once(("map", which, method), lambda: make_map(table.weight, method, K, seed=SEED))
     else:
         used = sample_rows(len(table.weight), MOST, SEED)
         made = session.kept(("map", which, method))
-    told = {
-        "method": method,
-        "table": which,
-        "name": table.name,
-        "rows": table.rows,
-        "shown": len(used),
-        "left_out": len(table.broken),
-        "drawn": made is not None,
-        "missing": {name: extra for name, (module, extra) in PACKAGES.items() if find_spec(module) is None},
-    }
-    if made is None:
-        return told
-    measured = {name: getattr(made, name) for name in ("kept", "k", "chance")}
-    measured |= {"asked": made.queries, "share": made.explained_variance_ratio}
-    return told | measured | {"ids": table.ids[used], "coordinates": made.coordinates.astype(np.float32)}
+    explained = None if made is None or made.explained_variance_ratio is None else made.explained_variance_ratio
+    return MapPoints(
+        method=method,
+        table=which,
+        name=table.name,
+        rows=table.rows,
+        shown=len(used),
+        not_finite=len(table.broken),
+        missing={
+            each: PACKAGES[each][1] for each in METHODS if each in PACKAGES and find_spec(PACKAGES[each][0]) is None
+        },
+        quality=None if made is None else MapQuality(made.kept, made.k, made.queries, made.chance, explained),
+        ids=None if made is None else table.ids[used],
+        coordinates=None if made is None else made.coordinates.astype(np.float32),
+    )
 
 
-def draw(session: Session, settings: Mapping[str, Any], report: Report) -> dict[str, Any]:
+def draw(session: Session, settings: Mapping[str, Any], report: Report) -> MapPoints:
     """Compute a map by t-SNE or UMAP in a process of its own, and keep it for `points`.
 
     Args:
+        session: what is open.
         settings: method ("tsne", "umap"); table ("input", "readout").
+        report: called with the progress.
     """
     known(settings, "method", "table")
     method, which = _method(settings), _which(session, settings)
@@ -77,10 +204,11 @@ def draw(session: Session, settings: Mapping[str, Any], report: Report) -> dict[
     return points(session, settings)
 
 
-def labels(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what can be said of each id: how it is shown, its kind and script, and its length.
+def labels(session: Session, settings: Mapping[str, Any]) -> TokenLabels:
+    """Return the word, text, type, script and norm of every row.
 
     Args:
+        session: what is open.
         settings: table ("input", "readout").
     """
     known(settings, "table")
@@ -89,37 +217,38 @@ def labels(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
     norms = np.full(table.rows, np.nan)
     norms[table.ids] = session.norms(which)
     scripts = sorted(set(session.scripts))
-    return {
-        "words": _packed(session.words[: table.rows]),
-        # A text is sent where it is another than the word.
-        "texts": _packed([_text(session, n) for n in range(min(len(session.words), table.rows))]),
-        "kinds": _numbered(session.kinds, TOKEN_TYPES, table.rows, TOKEN_TYPES.index("no token")),
-        "kind_names": list(TOKEN_TYPES),
-        "scripts": _numbered(session.scripts, scripts, table.rows, len(scripts)),
-        "script_names": [*scripts, "no token"],
-        "norms": norms.astype(np.float32),
-    }
+    return TokenLabels(
+        words=_packed(session.words[: table.rows]),
+        texts=_packed([_text(session, n) for n in range(min(len(session.words), table.rows))]),
+        kinds=_numbered(session.kinds, TOKEN_TYPES, table.rows, TOKEN_TYPES.index("no token")),
+        kind_names=list(TOKEN_TYPES),
+        scripts=_numbered(session.scripts, scripts, table.rows, len(scripts)),
+        script_names=[*scripts, "no token"],
+        norms=norms.astype(np.float32),
+    )
 
 
-def frequencies(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how often each id stands in the corpus, or say that there is none.
+def frequencies(session: Session, settings: Mapping[str, Any]) -> TokenFrequencies:
+    """Return how often each token occurs in the corpus.
 
     Args:
+        session: what is open.
         settings: table ("input", "readout").
     """
     known(settings, "table")
     rows = session.table(_which(session, settings)).rows
     corpus, tokenizer = session.corpus, session.tokenizer
     if corpus is None or tokenizer is None:
-        return {"corpus": None, "whole": True, "counts": None}
+        return TokenFrequencies(None, True, None, 0)
     counts = session.once(("counts", rows), lambda: corpus.counts(tokenizer, rows))
-    return {"corpus": corpus.path.name, "whole": corpus.whole, "counts": counts, "total": int(counts.sum())}
+    return TokenFrequencies(corpus.path.name, corpus.whole, counts, int(counts.sum()))
 
 
-def near(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the true neighbors of a token: the nearest rows by cosine in the full space.
+def near(session: Session, settings: Mapping[str, Any]) -> MapNeighbors:
+    """Return the nearest rows of a token by cosine in the full space.
 
     Args:
+        session: what is open.
         settings: token, as text or #id; k (10); table ("input", "readout").
     """
     known(settings, "token", "k", "table")
@@ -127,56 +256,69 @@ def near(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
     which, k = _which(session, settings), whole(settings, "k", K, 1, MOST_NEIGHBORS)
     table = session.table(which)
     row = table.row(number)
-    found = session.search(which).nearest(table.weight[row][None], k, without=[[row]])
-    return {"id": number, "ids": table.ids[found.ids[0]], "cosines": found.scores[0]}
+    nearest = session.search(which).nearest(table.weight[row][None], k, without=[[row]])
+    return MapNeighbors(number, table.ids[nearest.ids[0]], nearest.scores[0])
 
 
-def neighbors(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the true neighbors of every token, for an exported page; half a minute for 30,000 tokens.
+def neighbors(session: Session, settings: Mapping[str, Any]) -> AllNeighbors:
+    """Return the nearest rows of every token, for an exported page; half a minute for 30,000 tokens.
 
     Args:
+        session: what is open.
         settings: table ("input", "readout").
     """
     known(settings, "table")
     which = _which(session, settings)
     table = session.table(which)
 
-    def search() -> np.ndarray:
+    def search() -> Int[np.ndarray, "rows k"]:
         own = np.arange(len(table.weight))[:, None]
-        found: np.ndarray = table.ids[session.search(which).nearest(table.weight, K, without=own).ids]
-        return found
+        return np.asarray(table.ids[session.search(which).nearest(table.weight, K, without=own).ids])
 
-    ids: np.ndarray = session.once(("all neighbors", which), search)
-    return {"of": table.ids, "ids": ids.astype(np.uint16) if table.rows <= 1 << 16 else ids}
+    ids = session.once(("all neighbors", which), search)
+    return AllNeighbors(table.ids, ids.astype(np.uint16) if table.rows <= 1 << 16 else ids)
 
 
 def exported(session: Session) -> ExportedView | None:
-    """Leave the map by PCA on an exported page, others if they were drawn, and the true neighbors of all tokens."""
+    """Return the map by PCA, others that were computed, and the neighbors of all tokens, for an exported page."""
     if not session.tables or session.table().rows < MINIMUM_ROWS["pca"]:
         return None
     table = {"table": "input"}
-    maps = [found for method in METHODS if (found := points(session, {"method": method, **table}))["drawn"]]
-    asked = [("maps.points", {"method": found["method"], **table}) for found in maps]
-    asked += [("maps.labels", table), ("maps.frequencies", table)]
-    if session.table().rows <= MOST_LEFT:
-        asked.append(("maps.neighbors", table))
-    head = ("method", "tokens", "nearest kept", "by chance", "of tokens asked")
-    rows = [(m["method"], f"{m['shown']:,}", percent(m["kept"]), percent(m["chance"]), f"{m['asked']:,}") for m in maps]
+    maps = [points(session, {"method": method, **table}) for method in METHODS]
+    made = [(each, each.quality) for each in maps if each.quality is not None]
+    queries = [("maps.points", {"method": each.method, **table}) for each, _ in made]
+    queries += [("maps.labels", table), ("maps.frequencies", table)]
+    if session.table().rows <= MOST_EXPORTED:
+        queries.append(("maps.neighbors", table))
+    columns = ("method", "tokens", "nearest kept", "by chance", "tokens sampled")
+    rows = [
+        (each.method, f"{each.shown:,}", percent(quality.kept), percent(quality.chance), f"{quality.sampled:,}")
+        for each, quality in made
+    ]
     counts = Counter(session.kinds)
     kinds = [(kind, f"{counts[kind]:,}") for kind in TOKEN_TYPES if counts[kind]]
-    sheets = [Sheet(f"How many of the {K} nearest tokens of the full space the map keeps", head, rows)]
-    sheets.append(Sheet("Tokens by kind", ("kind", "tokens"), kinds))
-    # Who has had another map drawn wants to see it.
-    return ExportedView("Token map", asked, sheets, {"method": maps[-1]["method"]})
+    tables = [
+        Table(f"Share of the {K} nearest tokens of the full space that the map keeps", columns, rows, (1, 2, 3, 4)),
+        Table("Tokens by type", ("type", "tokens"), kinds, (1,)),
+    ]
+    # Whoever computed another map wants to see it.
+    begin = {"method": made[-1][0].method}
+    return ExportedView("Token map", queries, begin=begin, sections=[Section("map", "Map", tables)])
 
 
 def _method(settings: Mapping[str, Any]) -> Method:
     return METHODS[METHODS.index(one_of(settings, "method", METHODS))]
 
 
+def _missing_extra(method: Method) -> str | None:
+    """Return the extra to install for a method, or None where its package is installed."""
+    module, extra = PACKAGES.get(method, (None, None))
+    return extra if module is not None and find_spec(module) is None else None
+
+
 def _which(session: Session, settings: Mapping[str, Any]) -> str:
     if not session.tables:
-        raise SettingError("there is no table of tokens here, so there is no map of them.")
+        raise SettingError("there is no token table here, so there is no map.\nOpen a model.")
     return one_of(settings, "table", session.tables)
 
 
@@ -185,15 +327,17 @@ def _text(session: Session, number: int) -> str:
     return meant if isinstance(meant, str) and meant != session.words[number] else ""
 
 
-def _packed(texts: Sequence[str]) -> dict[str, np.ndarray]:
-    """Put texts behind each other, as bytes, with the place where each ends: a list of so many is slow to read."""
+def _packed(texts: Sequence[str]) -> PackedTexts:
+    """Concatenate texts as bytes, with the end of each: a list of so many is slow to read."""
     written = [each.encode("utf-8", "replace") for each in texts]
     ends = np.cumsum([len(each) for each in written], dtype=np.int64)
-    return {"bytes": np.frombuffer(b"".join(written), np.uint8), "ends": ends}
+    return PackedTexts(np.frombuffer(b"".join(written), np.uint8), ends)
 
 
-def _numbered(names: Sequence[str], known_names: Sequence[str], rows: int, otherwise: int) -> np.ndarray:
+def _numbered(
+    names: Sequence[str], known_names: Sequence[str], rows: int, otherwise: int
+) -> UInt16[np.ndarray, " rows"]:
     numbers = {name: n for n, name in enumerate(known_names)}
-    found = np.full(rows, otherwise, np.uint16)
-    found[: len(names)] = [numbers[name] for name in names[:rows]]
-    return found
+    numbered = np.full(rows, otherwise, np.uint16)
+    numbered[: len(names)] = [numbers[name] for name in names[:rows]]
+    return numbered

@@ -1,18 +1,22 @@
 """The token card: what one token is, what its row is like, and which rows are near it."""
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int, UInt8
 
 from whatwhere.analysis.diagnostics import unreachable_among
 from whatwhere.analysis.word_benchmarks import RULES, answers
 from whatwhere.models.checkpoint.lookup import Table, find_token, word_of
+from whatwhere.report.section import Section
+from whatwhere.report.section import Table as TextTable
+from whatwhere.studio.api.about import Which, examples
 from whatwhere.studio.api.about import analogy as usual_analogy
-from whatwhere.studio.api.about import examples
 from whatwhere.studio.api.settings import flag, known, one_of, text, whole
-from whatwhere.studio.api.static_tables import ExportedView, Sheet
+from whatwhere.studio.api.static_tables import ExportedView
 from whatwhere.studio.session import Session
 
 MOST_NEIGHBORS, MOST_FOUND = 200, 200
@@ -21,134 +25,293 @@ MOST_ROWS = 20
 _MOST_BINS = 60
 
 
-def find(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Find tokens by a part of their text: equal first, then those that begin so, then those that hold it.
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens by id.
 
     Args:
+        ids: of the tokens.
+        words: as the vocabulary writes them.
+        texts: the text of each; None where its bytes are no text.
+        kinds: the token type of each.
+    """
+
+    ids: Int[np.ndarray, " tokens"]
+    words: Sequence[str]
+    texts: Sequence[str | None]
+    kinds: Sequence[str]
+
+
+@dataclass(frozen=True)
+class FoundTokens(Tokens):
+    """Tokens that match a search, best first.
+
+    Args:
+        count: of all that match, of which the first are listed.
+    """
+
+    count: int
+
+
+@dataclass(frozen=True)
+class Character:
+    """A character of a token.
+
+    Args:
+        code: its code point, such as "U+0041".
+        name: in Unicode.
+        category: in Unicode, such as "Lu".
+    """
+
+    code: str
+    name: str
+    category: str
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """The row of a token in one table, and the histogram of the norms of all rows.
+
+    Args:
+        name: of the tensor.
+        dtype: as it is stored.
+        rows: of the table.
+        counts, edges: the histogram of the norms.
+        median: of the norms.
+        broken: whether the row has numbers that are not finite.
+        norm: of the row.
+        percentile: how many of 100 rows have a lower norm.
+        row: its numbers.
+    """
+
+    name: str
+    dtype: str
+    rows: int
+    counts: Int[np.ndarray, " bins"]
+    edges: Float[np.ndarray, " edges"]
+    median: float
+    broken: bool
+    norm: float | None
+    percentile: float | None
+    row: Float[np.ndarray, " dim"] | None
+
+
+@dataclass(frozen=True)
+class TokenCard:
+    """What a token is.
+
+    Args:
+        word: as the vocabulary writes it.
+        text: None where its bytes are no text.
+        kind: its token type.
+        script: of its characters; None where it has no text.
+        bytes: of its text, the first 256.
+        byte_count: of all.
+        characters: of its text, the first 64.
+        reachable: whether a text is encoded to it; None without a tokenizer.
+        tables: its rows, by table.
+    """
+
+    id: int
+    word: str
+    text: str | None
+    kind: str
+    script: str | None
+    bytes: UInt8[np.ndarray, " bytes"]
+    byte_count: int
+    characters: Sequence[Character]
+    reachable: bool | None
+    tables: Mapping[Which, TokenRow]
+
+
+@dataclass(frozen=True)
+class NeighborList(Tokens):
+    """The nearest rows of a token, nearest first.
+
+    Args:
+        table: "input" or "readout".
+        name: of the tensor.
+        centered: whether the mean row was subtracted first.
+        cosines: to the row of the token.
+        norms: of the rows.
+        rows: of the token and of its first neighbors.
+    """
+
+    table: str
+    name: str
+    centered: bool
+    cosines: Float[np.ndarray, " tokens"]
+    norms: Float[np.ndarray, " tokens"]
+    rows: Float[np.ndarray, "shown dim"]
+
+
+@dataclass(frozen=True)
+class TokenNeighbors:
+    """The nearest rows of a token in each table.
+
+    Args:
+        word: the token as the vocabulary writes it.
+        mean: the norm of the mean row of each table.
+        lists: of each table, as it is and centered.
+    """
+
+    id: int
+    word: str
+    mean: Mapping[Which, float]
+    lists: Sequence[NeighborList]
+
+
+@dataclass(frozen=True)
+class AnalogyAnswers(Tokens):
+    """Answers to an analogy, best first.
+
+    Args:
+        scores: by the rule.
+    """
+
+    scores: Float[np.ndarray, " tokens"]
+
+
+@dataclass(frozen=True)
+class Analogy(Tokens):
+    """The three words of an analogy, and its answers.
+
+    Args:
+        without: answers, the words of the question excluded.
+        allowed: answers, the words of the question allowed.
+    """
+
+    without: AnalogyAnswers
+    allowed: AnalogyAnswers
+
+
+def find(session: Session, settings: Mapping[str, Any]) -> FoundTokens:
+    """Search tokens by a part of their text: equal ones first, then prefixes, then any that contain it.
+
+    Args:
+        session: what is open.
         settings: text, or #id; most (30).
     """
     known(settings, "text", "most")
-    asked, most = text(settings, "text").strip(), whole(settings, "most", 30, 1, MOST_FOUND)
+    query, most = text(settings, "text").strip(), whole(settings, "most", 30, 1, MOST_FOUND)
     folded = session.once("folded", lambda: [_bare(session, n) for n in range(len(session.words))])
-    wanted = asked.casefold()
+    wanted = query.casefold()
     rows = session.table().rows
-    if asked.startswith("#") and asked[1:].isdigit() and len(asked) < 12:
-        found = [n for n in [int(asked[1:])] if n < rows]
+    if query.startswith("#") and query[1:].isdigit() and len(query) < 12:
+        matches = [n for n in [int(query[1:])] if n < rows]
     elif not wanted:
-        found = []
+        matches = []
     else:
         inside = [n for n, word in enumerate(folded[:rows]) if wanted in word]
-        found = sorted(inside, key=lambda n: _distance(session.words[n], folded[n], asked, n))
-    shown = found[:most]
-    return {"count": len(found), "ids": np.array(shown, np.int32), **labels(session, shown)}
+        matches = sorted(inside, key=lambda n: _distance(session.words[n], folded[n], query, n))
+    return FoundTokens(*labels(session, matches[:most]), len(matches))
 
 
-def card(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe what a token is: its text, bytes, kind, whether a text leads to it, and how long its row is among all.
+def card(session: Session, settings: Mapping[str, Any]) -> TokenCard:
+    """Return what a token is: its text, bytes, type, whether it is reachable, and the norm of its row among all.
 
     Args:
+        session: what is open.
         settings: token, as text or #id.
     """
     known(settings, "token")
     number = find_token(session.checkpoint, text(settings, "token"))
     meant = session.texts[number] if number < len(session.texts) else ""
     raw = meant.encode() if isinstance(meant, str) else meant
-    characters = [] if isinstance(meant, bytes) else [_character(char) for char in meant[:64]]
-    named = labels(session, [number])
-    return {
-        "id": number,
-        "word": named["words"][0],
-        "text": named["texts"][0],
-        "kind": named["kinds"][0],
-        "script": session.scripts[number] if number < len(session.scripts) else None,
-        "bytes": np.frombuffer(raw[:256], np.uint8),
-        "byte_count": len(raw),
-        "characters": characters,
-        "reachable": _reachable(session, number),
-        "tables": {which: _row(session.table(which), session.norms(which), number) for which in session.tables},
-    }
+    named = tokens(session, [number])
+    return TokenCard(
+        id=number,
+        word=named.words[0],
+        text=named.texts[0],
+        kind=named.kinds[0],
+        script=session.scripts[number] if number < len(session.scripts) else None,
+        bytes=np.frombuffer(raw[:256], np.uint8),
+        byte_count=len(raw),
+        characters=[] if isinstance(meant, bytes) else [_character(char) for char in meant[:64]],
+        reachable=_reachable(session, number),
+        tables={which: _row(session.table(which), session.norms(which), number) for which in _which(session)},
+    )
 
 
-def neighbors(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
+def neighbors(session: Session, settings: Mapping[str, Any]) -> TokenNeighbors:
     """Return the nearest rows by cosine in the full space: of each table, as it is and less its mean row.
 
     Args:
+        session: what is open.
         settings: token, as text or #id; k (10).
     """
     known(settings, "token", "k")
     number = find_token(session.checkpoint, text(settings, "token"))
     k = whole(settings, "k", 10, 1, MOST_NEIGHBORS)
-    lists = []
-    for which in session.tables:
-        table = session.table(which)
-        row = table.row(number)
-        for centered in (False, True):
-            search = session.search(which, centered)
-            near = search.nearest(table.weight[row][None], k, without=[[row]])
-            ids, rows = table.ids[near.ids[0]], near.ids[0]
-            lists.append(
-                {
-                    "table": which,
-                    "name": table.name,
-                    "centered": centered,
-                    "ids": ids,
-                    "cosines": near.scores[0],
-                    "norms": session.norms(which)[rows],
-                    "rows": table.weight[[row, *rows[:MOST_ROWS]]].astype(np.float32),
-                    **labels(session, ids.tolist()),
-                }
-            )
-    return {"id": number, "word": word_of(session.words, number), "mean": _means(session), "lists": lists}
+    lists = [_neighbors(session, number, k, which, centered) for which in _which(session) for centered in (False, True)]
+    return TokenNeighbors(number, word_of(session.words, number), _mean_norms(session), lists)
 
 
-def analogy(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _neighbors(session: Session, number: int, k: int, which: Which, centered: bool) -> NeighborList:
+    table = session.table(which)
+    row = table.row(number)
+    near = session.search(which, centered).nearest(table.weight[row][None], k, without=[[row]])
+    rows = near.ids[0]
+    return NeighborList(
+        *labels(session, table.ids[rows].tolist()),
+        table=which,
+        name=table.name,
+        centered=centered,
+        cosines=near.scores[0],
+        norms=session.norms(which)[rows],
+        rows=table.weight[[row, *rows[:MOST_ROWS]]].astype(np.float32),
+    )
+
+
+def analogy(session: Session, settings: Mapping[str, Any]) -> Analogy:
     """Complete `a is to b as c is to ...`, with the words of the question among the answers and without.
 
     Args:
+        session: what is open.
         settings: a, b, c as text or #id; k (10); rule ("add" or "multiply"); centered.
     """
     known(settings, "a", "b", "c", "k", "rule", "centered")
-    asked = [find_token(session.checkpoint, text(settings, name)) for name in "abc"]
+    words = [find_token(session.checkpoint, text(settings, name)) for name in "abc"]
     table, k = session.table(), whole(settings, "k", 10, 1, MOST_NEIGHBORS)
     rule = RULES[RULES.index(one_of(settings, "rule", RULES))]
     search = session.search("input", flag(settings, "centered"))
-    question = np.array([[table.row(number) for number in asked]])
-    found = {}
-    for name, inputs in (("without", False), ("with", True)):
+    question = np.array([[table.row(number) for number in words]])
+
+    def answered(inputs: bool) -> AnalogyAnswers:
         near = answers(search, question, k, rule, inputs)
-        ids = table.ids[near.ids[0]]
-        found[name] = {"ids": ids, "scores": near.scores[0], **labels(session, ids.tolist())}
-    return {"ids": np.array(asked), **labels(session, asked), **found}
+        return AnalogyAnswers(*labels(session, table.ids[near.ids[0]].tolist()), near.scores[0])
+
+    return Analogy(*labels(session, words), answered(False), answered(True))
 
 
 def exported(session: Session) -> ExportedView | None:
-    """Leave the cards of the examples on an exported page, and one analogy."""
+    """Return the cards of the examples, and one analogy, for an exported page."""
     if not session.tables:
         return None
-    asked: list[tuple[str, Mapping[str, Any]]] = []
-    sheets = []
-    sound = set(session.table().ids.tolist())
+    queries: list[tuple[str, Mapping[str, Any]]] = []
+    tables = []
+    usable = set(session.table().ids.tolist())
     for token in examples(session):
         number = find_token(session.checkpoint, token)
-        if number not in sound:
+        if number not in usable:
             continue
-        for said in (token, f"#{number}"):  # as it is typed, and as links say it
-            asked += [("tokens.card", {"token": said}), ("tokens.neighbors", {"token": said, "k": 10})]
-        near = neighbors(session, {"token": token, "k": 10})["lists"][0]
-        rows = zip(near["words"], near["ids"], near["cosines"], near["norms"], strict=True)
+        for written in (token, f"#{number}"):  # as it is typed, and as in links
+            queries += [("tokens.card", {"token": written}), ("tokens.neighbors", {"token": written, "k": 10})]
+        near = neighbors(session, {"token": token, "k": 10}).lists[0]
+        rows = zip(near.words, near.ids, near.cosines, near.norms, strict=True)
         cells = [(word, str(each), f"{cosine:.4f}", f"{norm:.4g}") for word, each, cosine, norm in rows]
-        sheets.append(Sheet(f"Nearest to {token}", ("token", "id", "cosine", "length"), cells))
+        tables.append(TextTable(f"Nearest to {token}", ("token", "id", "cosine", "norm"), cells, (1, 2, 3)))
     words = usual_analogy(session)
-    if words and sound.issuperset(find_token(session.checkpoint, word) for word in words):
+    if words and usable.issuperset(find_token(session.checkpoint, word) for word in words):
         named = dict(zip("abc", words, strict=True))
-        asked.append(("tokens.analogy", {**named, "rule": "add", "centered": False, "k": 5}))
-    return ExportedView("Token card", asked, sheets)
+        queries.append(("tokens.analogy", {**named, "rule": "add", "centered": False, "k": 5}))
+    return ExportedView("Token card", queries, sections=[Section("neighbors", "Nearest neighbors", tables)])
 
 
-def _distance(word: str, bare: str, asked: str, number: int) -> tuple[bool, bool, bool, int, int]:
-    """Order what holds a text: the word itself, its other spellings, what begins so; short ones first."""
-    wanted = asked.casefold()
-    return word != asked, bare != wanted, not bare.startswith(wanted), len(bare), number
+def _distance(word: str, bare: str, query: str, number: int) -> tuple[bool, bool, bool, int, int]:
+    """Return the key that sorts matches: the word itself, its other spellings, prefixes; short ones first."""
+    wanted = query.casefold()
+    return word != query, bare != wanted, not bare.startswith(wanted), len(bare), number
 
 
 def _bare(session: Session, number: int) -> str:
@@ -156,22 +319,31 @@ def _bare(session: Session, number: int) -> str:
     return meant.strip().casefold() if isinstance(meant, str) else session.words[number].casefold()
 
 
-def labels(session: Session, ids: list[int]) -> dict[str, Any]:
-    """Return what a reader is shown of tokens: as the vocabulary writes them, and the text that is meant."""
+def labels(
+    session: Session, ids: Sequence[int]
+) -> tuple[Int[np.ndarray, " tokens"], list[str], list[str | None], list[str]]:
+    """Return the fields of `Tokens` for some ids."""
     meant = [session.texts[n] if n < len(session.texts) else "" for n in ids]
-    return {
-        "words": [word_of(session.words, n) for n in ids],
-        "texts": [each if isinstance(each, str) else None for each in meant],
-        "kinds": [session.kinds[n] if n < len(session.kinds) else "no token" for n in ids],
-    }
+    return (
+        np.array(ids, np.int64),
+        [word_of(session.words, n) for n in ids],
+        [each if isinstance(each, str) else None for each in meant],
+        [session.kinds[n] if n < len(session.kinds) else "no token" for n in ids],
+    )
 
 
-def _character(char: str) -> dict[str, str]:
-    return {
-        "code": f"U+{ord(char):04X}",
-        "name": unicodedata.name(char, "no name"),
-        "category": unicodedata.category(char),
-    }
+def tokens(session: Session, ids: Sequence[int]) -> Tokens:
+    """Return how some ids are shown."""
+    return Tokens(*labels(session, ids))
+
+
+def _which(session: Session) -> list[Which]:
+    names: tuple[Which, ...] = ("input", "readout")
+    return [name for name in names if name in session.tables]
+
+
+def _character(char: str) -> Character:
+    return Character(f"U+{ord(char):04X}", unicodedata.name(char, "no name"), unicodedata.category(char))
 
 
 def _reachable(session: Session, number: int) -> bool | None:
@@ -181,19 +353,18 @@ def _reachable(session: Session, number: int) -> bool | None:
     return not len(unreachable_among(tokenizer, [number]))
 
 
-def _row(table: Table, norms: np.ndarray, number: int) -> dict[str, Any]:
-    """Describe how long a row is among all, with the histogram of lengths that it stands in."""
-    here: dict[str, Any] = {"name": table.name, "dtype": table.dtype, "rows": table.rows, "broken": False}
+def _row(table: Table, norms: Float[np.ndarray, " rows"], number: int) -> TokenRow:
+    """Return a row with its norm among all, and the histogram of these."""
     bins = min(_MOST_BINS, int(np.ceil(2 * len(norms) ** (1 / 3))))  # Rice's rule: few tokens make no comb
     counts, edges = np.histogram(norms, bins)
-    here |= {"counts": counts, "edges": edges, "median": float(np.median(norms))}
+    head = (table.name, table.dtype, table.rows, counts, edges, float(np.median(norms)))
     if number in table.broken:
-        return here | {"broken": True, "norm": None, "percentile": None, "row": None}
+        return TokenRow(*head, True, None, None, None)
     row = table.row(number)
     below = np.count_nonzero(norms < norms[row]) / len(norms)
-    return here | {"norm": norms[row], "percentile": 100 * below, "row": table.weight[row]}
+    return TokenRow(*head, False, float(norms[row]), 100 * below, table.weight[row])
 
 
-def _means(session: Session) -> dict[str, float]:
-    """Return the length of the mean row of each table: how much there is to center."""
-    return {which: float(np.linalg.norm(session.search(which, centered=True).mean)) for which in session.tables}
+def _mean_norms(session: Session) -> dict[Which, float]:
+    """Return the norm of the mean row of each table: how much there is to center."""
+    return {which: float(np.linalg.norm(session.search(which, centered=True).mean)) for which in _which(session)}

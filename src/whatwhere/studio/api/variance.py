@@ -1,25 +1,28 @@
-"""The variance split: which part of the first layer's input is the token's, and which the position's."""
+"""The variance split: which shares of the variance of the first layer's input token and position explain."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from whatwhere.analysis.input_variance import variance_split
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.inspection.position_encodings import first_norm
+from whatwhere.report.section import Section, Table
 from whatwhere.studio.api.pipeline import TOKENS
 from whatwhere.studio.api.settings import MOST_FEATURES, flag, known, number, one_of, scheme, text, whole
-from whatwhere.studio.api.static_tables import ExportedView, Sheet
+from whatwhere.studio.api.static_tables import ExportedView
 from whatwhere.studio.schemes import DEFAULT_DIM, MODEL, DoorScheme, default_scheme, runs, token_factor, token_tensor
 from whatwhere.studio.session import Session
 
 MOST_ROWS = 4096
-DRAWN, FEW = 512, 96
-"""Tokens of a fresh table; tokens and positions behind each point of a curve, which then is right to a percent."""
+SAMPLED, FEW = 512, 96
+"""Tokens of a random table; tokens and positions behind each point of a curve, which then is right to a percent."""
 WINDOWS = (0, 8, 32, 128, 512, 2048)
+Rows = Float[np.ndarray, "rows dim"]
 SCALES = tuple(float(2**n) for n in range(-7, 8))
-_AROUND = ("gain", "shift", "norm", "added")
 _SETTINGS = ("tokens", "scheme", "dim", "heads", "rows", "scale", "normalize", "seed")
 
 
@@ -39,31 +42,101 @@ def begin(session: Session) -> dict[str, Any]:
     }
 
 
-def exported(session: Session) -> ExportedView | None:
-    """Leave the first split on an exported page."""
-    first = begin(session)
-    try:
-        found = shares(session, first)
-    except WhatWhereError:
-        return None
-    sheets = []
-    if found["missing"] is None:
-        names = ("token", "position", "interaction")
-        windows = [f"positions {a} to {b - 1}" for a, b in found["windows"]]
-        parts = [[found[name] for name in names], *found["by_window"].tolist()]
-        told = zip(["all positions", *windows], parts, strict=True)
-        cells = [(window, *(f"{100 * share:.1f} %" for share in row)) for window, row in told]
-        sheets.append(Sheet("Shares of the variance", ("among", "token", "position", "both"), cells))
-    return ExportedView("Variance split", [("schemes.list", {}), ("variance.shares", first)], sheets)
+@dataclass(frozen=True)
+class MedianNorms:
+    """The median norms of token vectors, as they are added, and of position vectors."""
+
+    token: float
+    position: float
 
 
-def shares(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Split the variance of the first layer's input into the token's share, the position's, and that of both.
+@dataclass(frozen=True)
+class VarianceShares:
+    """Shares of the variance of the first layer's input.
 
     Args:
-        settings: tokens ("loaded" or "words", which draws a table); scheme ("model", a run, or a name of the
-            catalogue); rows (512), at most so many positions; scale, by which token vectors are multiplied besides
-            what the model does (1); normalize, to mean 0 and variance 1 by vector (true); dim; heads; seed.
+        norm: the first norm of the model, in words; None where there is none.
+        added: whether the row of the first segment is added.
+        factor: by which the model multiplies token vectors.
+        scale: by which they are multiplied besides.
+        tokens, rows: how many tokens and positions were combined.
+        python: code that computes the same.
+        token, position, interaction: the shares, which sum to 1.
+        mean_abs_cosine: of the angle between token and position vectors.
+        windows: ranges of positions, each as its first position and the one after its last.
+        by_window: the three shares within each.
+        scales: further factors of the token vectors.
+        by_scale: the three shares with each.
+        norms: the median norms.
+    """
+
+    norm: str | None
+    added: bool
+    factor: float
+    scale: float
+    tokens: int
+    rows: int
+    python: str
+    token: float
+    position: float
+    interaction: float
+    mean_abs_cosine: float
+    windows: Int[np.ndarray, "windows 2"]
+    by_window: Float[np.ndarray, "windows 3"]
+    scales: Float[np.ndarray, " scales"]
+    by_scale: Float[np.ndarray, "scales 3"]
+    norms: MedianNorms
+
+
+@dataclass(frozen=True)
+class VarianceSplit:
+    """What the variance split was computed from, and its result.
+
+    Args:
+        title: of the encoding.
+        doors: at which it enters.
+        notes: on it.
+        tensor: the token table; None for random vectors.
+        dim: of the vectors.
+        missing: why there is nothing to split; None where there is.
+        shares: the result; None where there is nothing to split.
+    """
+
+    title: str
+    doors: Sequence[DoorScheme]
+    notes: Sequence[str]
+    tensor: str | None
+    dim: int
+    missing: str | None
+    shares: VarianceShares | None
+
+
+def exported(session: Session) -> ExportedView | None:
+    """Return the first split, for an exported page."""
+    first = begin(session)
+    try:
+        found = shares(session, first).shares
+    except WhatWhereError:
+        return None
+    sections = []
+    if found is not None:
+        windows = [f"positions {a} to {b - 1}" for a, b in found.windows]
+        parts = [[found.token, found.position, found.interaction], *found.by_window.tolist()]
+        named = zip(["all positions", *windows], parts, strict=True)
+        cells = [(window, *(f"{100 * share:.1f} %" for share in row)) for window, row in named]
+        table = Table("Share of the variance", ("positions", "token", "position", "both"), cells, (1, 2, 3))
+        sections.append(Section("shares", "Variance explained", [table]))
+    return ExportedView("Variance split", [("schemes.list", {}), ("variance.shares", first)], sections=sections)
+
+
+def shares(session: Session, settings: Mapping[str, Any]) -> VarianceSplit:
+    """Split the variance of the first layer's input into the share of the token, of the position, and of both.
+
+    Args:
+        session: what is open.
+        settings: tokens ("loaded", or "words" for random vectors); scheme ("model", a run, or a name of the
+            catalogue); rows (512), the number of positions at most; scale, a factor of the token vectors besides the
+            model's own (1); normalize, to mean 0 and variance 1 by vector (true); dim; heads; seed.
     """
     known(settings, *_SETTINGS)
     loaded = one_of(settings, "tokens", TOKENS) == "loaded"
@@ -73,113 +146,143 @@ def shares(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
     tensor = token_tensor(session, name) if loaded else None
     width = None if tensor is None else session.checkpoint.entry(tensor).shape[1]
     here = scheme(session, settings, wanted, width or whole(settings, "dim", 0, 0, MOST_FEATURES) or DEFAULT_DIM)
-    facts: dict[str, Any] = {
-        "title": here.title,
-        "doors": here.doors(),
-        "notes": list(here.notes),
-        "tensor": tensor,
-        "dim": here.dim,
-    }
+    head = (here.title, here.doors(), list(here.notes), tensor, here.dim)
     if here.where.input is None:
-        return facts | {"missing": _without(facts["doors"])}
-    tokens, places = _tokens(session, tensor, here.dim, seed), _places(here, min(wanted, here.max_length or wanted))
-    _require_sum(tokens, places)
-    own = _around(session, here.dim, normalize) if name == MODEL and loaded else dict.fromkeys(_AROUND)
+        return VarianceSplit(*head, _without(here.doors()), None)
+    tokens = _tokens(session, tensor, here.dim, seed)
+    positions = _position_vectors(here, min(wanted, here.max_length or wanted))
+    _require_sum(tokens, positions)
+    own = _first_layer(session, here.dim, normalize) if name == MODEL and loaded else _FirstLayer()
     factor = token_factor(session) if loaded else 1.0
-    given: dict[str, Any] = {key: own[key] for key in ("gain", "shift", "added")} | {"normalize": normalize}
-    return facts | {
-        "missing": None,
-        "norm": own["norm"],
-        "added": own["added"] is not None,
-        "factor": factor,
-        "scale": times,
-        "tokens": min(512, len(tokens)),
-        "rows": len(places),
-        "python": _in_python(settings),
-        **_split(tokens, places, factor * times, given, seed),
-    }
+    split = _Splitter(tokens, positions, factor * times, own, normalize, seed)
+    return VarianceSplit(*head, None, split.shares(factor, times, _in_python(settings)))
 
 
 def _in_python(settings: Mapping[str, Any]) -> str:
     return (
         "from whatwhere.studio.api.variance import shares\nfrom whatwhere.studio.session import Session\n"
-        f"found = shares(Session.open(PATH), {dict(sorted(settings.items()))!r})\n"
-        'found["token"], found["position"], found["interaction"]'
+        f"found = shares(Session.open(PATH), {dict(sorted(settings.items()))!r}).shares\n"
+        "found.token, found.position, found.interaction"
     )
 
 
-def _require_sum(tokens: np.ndarray, places: np.ndarray) -> None:
-    if tokens.shape[1] != places.shape[1]:
+def _require_sum(tokens: Rows, positions: Rows) -> None:
+    if tokens.shape[1] != positions.shape[1]:
         raise SettingError(
-            f"tokens have {tokens.shape[1]} features and positions {places.shape[1]}: a projection is between them, "
-            "and they are never added as they are."
+            f"tokens have {tokens.shape[1]} features and positions {positions.shape[1]}: a projection is between them, "
+            "and they are never added as they are.\nChoose another scheme."
         )
-    if not np.isfinite(places).all(axis=1).any() or not np.isfinite(tokens).all(axis=1).any():
-        raise SettingError("no row holds finite numbers, so there is nothing to split.")
+    if not np.isfinite(positions).all(axis=1).any() or not np.isfinite(tokens).all(axis=1).any():
+        raise SettingError("no row has finite numbers only, so there is nothing to split.\nChoose another table.")
 
 
-def _split(tokens: np.ndarray, places: np.ndarray, scale: float, given: dict[str, Any], seed: int) -> dict[str, Any]:
-    def parts(rows: np.ndarray, at: np.ndarray, factor: float, **more: Any) -> list[float]:
-        found = variance_split(rows, at, scale=factor, seed=seed, **given | more)
-        return [found.token, found.position, found.interaction]
+@dataclass(frozen=True)
+class _FirstLayer:
+    """What the model does to the sum of token and position.
 
-    all_of_it = variance_split(tokens, places, scale=scale, seed=seed, **given)
-    few, spread = _some(tokens, seed), _some(places, seed)
-    edges = [edge for edge in WINDOWS if edge < len(places)]
-    windows = [(first, min(last, len(places))) for first, last in zip(edges, [*edges[1:], len(places)], strict=True)]
+    Args:
+        gain, shift: of the first norm.
+        norm: in words.
+        added: the row of the first segment.
+    """
+
+    gain: Any = None
+    shift: Any = None
+    norm: str | None = None
+    added: Any = None
+
+
+@dataclass(frozen=True)
+class _Splitter:
+    """The split of one sum, as a whole and in parts."""
+
+    tokens: Rows
+    positions: Rows
+    scale: float
+    first_layer: _FirstLayer
+    normalize: bool
+    seed: int
+
+    def shares(self, factor: float, times: float, python: str) -> VarianceShares:
+        """Return the shares among all positions, in windows, and with other scales of the tokens."""
+        count = len(self.positions)
+        whole_split = self._split(self.tokens, self.positions, self.scale)
+        few, spread = _some(self.tokens, self.seed), _some(self.positions, self.seed)
+        windows = _windows(count)
+        by_window = [self._parts(few, _some(self.positions[a:b], self.seed), self.scale) for a, b in windows]
+        return VarianceShares(
+            norm=self.first_layer.norm,
+            added=self.first_layer.added is not None,
+            factor=factor,
+            scale=times,
+            tokens=min(SAMPLED, len(self.tokens)),
+            rows=count,
+            python=python,
+            token=whole_split.token,
+            position=whole_split.position,
+            interaction=whole_split.interaction,
+            mean_abs_cosine=whole_split.mean_abs_cosine,
+            windows=np.array(windows),
+            by_window=np.array(by_window),
+            scales=np.array(SCALES),
+            by_scale=np.array([self._parts(few, spread, self.scale * more) for more in SCALES]),
+            norms=MedianNorms(self.scale * _median_norm(self.tokens), _median_norm(self.positions)),
+        )
+
+    def _split(self, tokens: Rows, positions: Rows, scale: float) -> Any:
+        own = self.first_layer
+        given: dict[str, Any] = {"gain": own.gain, "shift": own.shift, "added": own.added, "normalize": self.normalize}
+        return variance_split(tokens, positions, scale=scale, seed=self.seed, **given)
+
+    def _parts(self, tokens: Rows, positions: Rows, scale: float) -> list[float]:
+        split = self._split(tokens, positions, scale)
+        return [split.token, split.position, split.interaction]
+
+
+def _windows(count: int) -> list[tuple[int, int]]:
+    edges = [edge for edge in WINDOWS if edge < count]
+    windows = [(first, min(last, count)) for first, last in zip(edges, [*edges[1:], count], strict=True)]
     windows = [(first, last) for first, last in windows if last - first > 1]
-    if len(places) > 2:
-        windows.append((1, len(places)))
-    return {
-        "token": all_of_it.token,
-        "position": all_of_it.position,
-        "interaction": all_of_it.interaction,
-        "angle": all_of_it.mean_abs_cosine,
-        "windows": np.array(windows),
-        "by_window": np.array([parts(few, _some(places[a:b], seed), scale) for a, b in windows]),
-        "scales": np.array(SCALES),
-        "by_scale": np.array([parts(few, spread, scale * more) for more in SCALES]),
-        "lengths": {"token": scale * _length(tokens), "position": _length(places)},
-    }
+    return [*windows, (1, count)] if count > 2 else windows
 
 
-def _tokens(session: Session, tensor: str | None, dim: int, seed: int) -> np.ndarray:
+def _tokens(session: Session, tensor: str | None, dim: int, seed: int) -> Rows:
     if tensor is None:
         from whatwhere.analysis.walkthrough import random_embedding
 
-        return np.asarray(random_embedding(DRAWN, dim, seed).weight.detach().numpy())
+        return np.asarray(random_embedding(SAMPLED, dim, seed).weight.detach().numpy())
     if session.tables and tensor == session.checkpoint.token_table:
         return session.table().weight
     return session.once(("array", tensor), lambda: np.asarray(session.checkpoint.array(tensor), np.float32))
 
 
-def _places(here: Any, rows: int) -> np.ndarray:
+def _position_vectors(here: Any, rows: int) -> Rows:
     from whatwhere.position import positions
 
     return np.asarray(here.where.input(positions(rows))[0].detach().float().numpy())
 
 
-def _around(session: Session, dim: int, normalize: bool) -> dict[str, Any]:
-    """Find what stands around the sum in the model: the first norm, and the row of the first kind of sentence."""
-    found = dict(zip(_AROUND, first_norm(session.subject, dim) if normalize else (None,) * 3, strict=False))
-    kinds = session.checkpoint.segment_table
-    fits = kinds is not None and session.checkpoint.entry(kinds).shape[1:] == (dim,)
-    return {**found, "added": session.checkpoint.array(str(kinds), rows=[0])[0] if fits else None}
+def _first_layer(session: Session, dim: int, normalize: bool) -> _FirstLayer:
+    gain, shift, norm = first_norm(session.subject, dim)[:3] if normalize else (None, None, None)
+    segments = session.checkpoint.segment_table
+    fits = segments is not None and session.checkpoint.entry(segments).shape[1:] == (dim,)
+    added = session.checkpoint.array(str(segments), rows=[0])[0] if fits else None
+    return _FirstLayer(gain, shift, norm, added)
 
 
-def _without(found: Sequence[DoorScheme]) -> str:
-    names = " and ".join(door.name for door in found)
-    told = f"where it stands is told in the attention, by {names}" if names else "nothing tells where it stands"
-    return f"no position is added to the token vectors: the first layer sees nothing but what a token is; {told}."
+def _without(doors: Sequence[DoorScheme]) -> str:
+    names = " and ".join(door.name for door in doors)
+    other = f"position enters in the attention, by {names}" if names else "no position enters anywhere"
+    return f"no position is added to the token vectors, so the token explains all of the variance; {other}."
 
 
-def _some(rows: np.ndarray, seed: int) -> np.ndarray:
-    sound = np.flatnonzero(np.isfinite(rows).all(axis=1))
-    if len(sound) > FEW:
-        sound = np.sort(np.random.default_rng(seed).choice(sound, FEW, replace=False))
-    return rows[sound]
+def _some(rows: Rows, seed: int) -> Rows:
+    finite = np.flatnonzero(np.isfinite(rows).all(axis=1))
+    if len(finite) > FEW:
+        finite = np.sort(np.random.default_rng(seed).choice(finite, FEW, replace=False))
+    return rows[finite]
 
 
-def _length(rows: np.ndarray) -> float:
-    lengths = np.linalg.norm(rows.astype(np.float64), axis=1)
-    return float(np.median(lengths[np.isfinite(lengths)]))
+def _median_norm(rows: Rows) -> float:
+    norms = np.linalg.norm(rows.astype(np.float64), axis=1)
+    return float(np.median(norms[np.isfinite(norms)]))

@@ -1,7 +1,8 @@
 /** The answers of an exported page: they are in the file itself, gzipped, by query. Written by studio/export.py. */
 
-import { type Labels, Names } from "./views/map/labels";
+import { Names } from "./views/map/labels";
 import { Problem, type Progress, type Settings, type Source } from "./source";
+import type { TokenLabels } from "./types";
 import { unpack } from "./wire";
 
 export interface Exported {
@@ -43,9 +44,9 @@ export class ExportedSource implements Source {
     return this.query<T>(name, settings);
   }
 
-  /** Find tokens as the server does: equal ones first, then what begins so, then what holds it. */
+  /** Search tokens as the server does: equal ones first, then prefixes, then any that contain the text. */
   async #find({ text, most }: Settings): Promise<unknown> {
-    const names = new Names(await this.query<Labels>("maps.labels", { table: "input" }));
+    const names = new Names(await this.query<TokenLabels>("maps.labels", { table: "input" }));
     const wanted = String(text).trim().toLowerCase();
     const rows = names.labels.norms.values.length;
     const found: { id: number; rank: number; length: number }[] = [];

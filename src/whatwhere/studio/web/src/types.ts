@@ -9,6 +9,16 @@ export interface Answers {
   "pipeline.read": TextTokens;
   "pipeline.walk": TextWalkthrough;
   "positions.shown": PositionFindings;
+  "variance.shares": VarianceSplit;
+  "tokens.find": FoundTokens;
+  "tokens.card": TokenCard;
+  "tokens.neighbors": TokenNeighbors;
+  "tokens.analogy": Analogy;
+  "maps.points": MapPoints;
+  "maps.labels": TokenLabels;
+  "maps.frequencies": TokenFrequencies;
+  "maps.near": MapNeighbors;
+  "maps.neighbors": AllNeighbors;
   "rotary.lab": RotaryLab;
   "distance.curves": SchemeCurves;
   "biases.shown": BiasFindings;
@@ -16,6 +26,8 @@ export interface Answers {
   "replay.runs": Runs;
   "replay.frames": Frames;
   "replay.attention": Attention;
+  "maps.draw": MapPoints;
+  "diagnostics.examine": SuspiciousTokens;
   "overview.inspected": Overview;
   "compare.difference": Difference;
   "replay.train": Trained;
@@ -63,6 +75,44 @@ export interface About {
   exported: string[] | null;
   /** in an exported page the view that it opens on. */
   first: string | null;
+}
+
+/** The nearest rows of every token in the full space. */
+export interface AllNeighbors {
+  /** the ids of the tokens. */
+  of: Tensor;
+  /** of their neighbors, nearest first. */
+  ids: Tensor;
+}
+
+/** The three words of an analogy, and its answers. */
+export interface Analogy {
+  /** of the tokens. */
+  ids: Tensor;
+  /** as the vocabulary writes them. */
+  words: string[];
+  /** the text of each; null where its bytes are no text. */
+  texts: (string | null)[];
+  /** the token type of each. */
+  kinds: string[];
+  /** answers, the words of the question excluded. */
+  without: AnalogyAnswers;
+  /** answers, the words of the question allowed. */
+  allowed: AnalogyAnswers;
+}
+
+/** Answers to an analogy, best first. */
+export interface AnalogyAnswers {
+  /** of the tokens. */
+  ids: Tensor;
+  /** as the vocabulary writes them. */
+  words: string[];
+  /** the text of each; null where its bytes are no text. */
+  texts: (string | null)[];
+  /** the token type of each. */
+  kinds: string[];
+  /** by the rule. */
+  scores: Tensor;
 }
 
 /** The heads of a run; `missing` says why there are none, or is null. */
@@ -164,6 +214,16 @@ export interface ChangedValue {
   first: string | number | boolean | null;
   /** its values; null where there is none. */
   second: string | number | boolean | null;
+}
+
+/** A character of a token. */
+export interface Character {
+  /** its code point, such as "U+0041". */
+  code: string;
+  /** in Unicode. */
+  name: string;
+  /** in Unicode, such as "Lu". */
+  category: string;
 }
 
 /** A figure for pages; a terminal prints its table instead. */
@@ -316,6 +376,28 @@ export interface DoorScheme {
   repr: string;
 }
 
+/** Rows that are equal. */
+export interface DuplicateRows {
+  /** of the tokens. */
+  ids: Tensor;
+  /** as the vocabulary writes them. */
+  words: string[];
+  /** the text of each; null where its bytes are no text. */
+  texts: (string | null)[];
+  /** the token type of each. */
+  kinds: string[];
+  /** of all rows of the list. */
+  count: number;
+  /** why they are not known; null where they are. */
+  missing: string | null;
+  /** of the rows. */
+  norms: Tensor;
+  /** how many groups of equal rows there are. */
+  groups: number;
+  /** of each row, counted from 0. */
+  group: Tensor;
+}
+
 /** The effective range of each head, for scores that consist of the bias alone. */
 export interface EffectiveRange {
   /**
@@ -353,6 +435,20 @@ export interface FingerprintView {
   values: Tensor;
 }
 
+/** Tokens that match a search, best first. */
+export interface FoundTokens {
+  /** of the tokens. */
+  ids: Tensor;
+  /** as the vocabulary writes them. */
+  words: string[];
+  /** the text of each; null where its bytes are no text. */
+  texts: (string | null)[];
+  /** the token type of each. */
+  kinds: string[];
+  /** of all that match, of which the first are listed. */
+  count: number;
+}
+
 /** A run step by step. */
 export interface Frames {
   /** its name. */
@@ -369,6 +465,32 @@ export interface Frames {
   frames: TableFrames | null;
   /** why there is no table, or null. */
   missing: string | null;
+}
+
+/** Rows that are near neighbors of far more tokens than chance. */
+export interface HubRows {
+  /** of the tokens. */
+  ids: Tensor;
+  /** as the vocabulary writes them. */
+  words: string[];
+  /** the text of each; null where its bytes are no text. */
+  texts: (string | null)[];
+  /** the token type of each. */
+  kinds: string[];
+  /** of all rows of the list. */
+  count: number;
+  /** why they are not known; null where they are. */
+  missing: string | null;
+  /** of the rows. */
+  norms: Tensor;
+  /** of how many sampled tokens each is a neighbor. */
+  times: number[];
+  /** how many tokens were sampled. */
+  queries: number;
+  /** of each. */
+  neighbors: number;
+  /** of how many tokens a row is a neighbor on average. */
+  expected: number;
 }
 
 /** A token, and the share of its nearest neighbors that is the same in both tables. */
@@ -389,6 +511,52 @@ export interface LayerDifference {
   second: string | null;
   /** the comparison, where both are rotary with as many pairs. */
   rotary: RotaryDifference | null;
+}
+
+/** The nearest rows of a token in the full space. */
+export interface MapNeighbors {
+  id: number;
+  /** nearest first. */
+  ids: Tensor;
+  /** of each; null on an exported page. */
+  cosines: Tensor | null;
+}
+
+/** A map of the tokens. */
+export interface MapPoints {
+  method: "pca" | "tsne" | "umap";
+  /** "input" or "readout". */
+  table: string;
+  /** of the tensor. */
+  name: string;
+  /** of the table. */
+  rows: number;
+  /** how many of them are on the map. */
+  shown: number;
+  /** how many have numbers that are not finite, and are on no map. */
+  not_finite: number;
+  /** the extra to install, by method whose package is not installed. */
+  missing: Partial<Record<"pca" | "tsne" | "umap", string>>;
+  /** of the map; null where it is not computed yet. */
+  quality: MapQuality | null;
+  /** of the map; null where it is not computed yet. */
+  ids: Tensor | null;
+  /** of the map; null where it is not computed yet. */
+  coordinates: Tensor | null;
+}
+
+/** How well a map keeps the neighbors of the full space. */
+export interface MapQuality {
+  /** share of the k nearest rows, by cosine, that are among the k nearest on the map. */
+  kept: number;
+  /** how many neighbors were compared. */
+  k: number;
+  /** how many tokens were sampled. */
+  sampled: number;
+  /** the share that random coordinates would keep. */
+  chance: number;
+  /** share of the variance along each axis of PCA; null for t-SNE and UMAP. */
+  explained: [number, number] | null;
 }
 
 /** All that the view of a comparison shows. */
@@ -433,6 +601,12 @@ export interface Measurements {
   reproduction: Reproduction;
 }
 
+/** The median norms of token vectors, as they are added, and of position vectors. */
+export interface MedianNorms {
+  token: number;
+  position: number;
+}
+
 /** The reason why a part of some results is not there. */
 export interface Missing {
   /** the reason, a sentence without its full stop. */
@@ -453,6 +627,30 @@ export interface MovedRow {
   norm_ratio: number | null;
 }
 
+/** The nearest rows of a token, nearest first. */
+export interface NeighborList {
+  /** of the tokens. */
+  ids: Tensor;
+  /** as the vocabulary writes them. */
+  words: string[];
+  /** the text of each; null where its bytes are no text. */
+  texts: (string | null)[];
+  /** the token type of each. */
+  kinds: string[];
+  /** "input" or "readout". */
+  table: string;
+  /** of the tensor. */
+  name: string;
+  /** whether the mean row was subtracted first. */
+  centered: boolean;
+  /** to the row of the token. */
+  cosines: Tensor;
+  /** of the rows. */
+  norms: Tensor;
+  /** of the token and of its first neighbors. */
+  rows: Tensor;
+}
+
 /** The difference between the nearest neighbors of tokens. */
 export interface NeighborsDifference {
   /** neighbors of each. */
@@ -465,6 +663,28 @@ export interface NeighborsDifference {
   chance: number;
   /** the tokens whose neighbors changed most. */
   least_kept: KeptNeighbors[];
+}
+
+/** Rows with NaN or infinity. */
+export interface NonFiniteRows {
+  /** of the tokens. */
+  ids: Tensor;
+  /** as the vocabulary writes them. */
+  words: string[];
+  /** the text of each; null where its bytes are no text. */
+  texts: (string | null)[];
+  /** the token type of each. */
+  kinds: string[];
+  /** of all rows of the list. */
+  count: number;
+  /** why they are not known; null where they are. */
+  missing: string | null;
+  /** of the rows. */
+  norms: Tensor;
+  /** how many there are in the row, for the first rows. */
+  nan: number[];
+  /** how many there are in the row, for the first rows. */
+  infinite: number[];
 }
 
 /** The ten digits along the first principal axis of what training added to their embeddings. */
@@ -489,6 +709,14 @@ export interface Overview {
   seed: number;
   /** the findings. */
   sections: Section[];
+}
+
+/** Texts in UTF-8, one after the other. */
+export interface PackedTexts {
+  /** of all texts. */
+  bytes: Tensor;
+  /** where each text ends in them. */
+  ends: Tensor;
 }
 
 /** The pairs of one configuration, in their order. */
@@ -728,6 +956,41 @@ export interface RotatedDifference {
   held_out_cosine: number;
 }
 
+/** A group of rows in a histogram. */
+export interface RowGroup {
+  name: string;
+  /** of its rows, by bin. */
+  counts: Tensor;
+}
+
+/** A histogram of all rows and of the suspicious ones. */
+export interface RowHistogram {
+  /** of the bins. */
+  edges: Tensor;
+  /** which overlap. */
+  groups: RowGroup[];
+}
+
+/** Rows without a token. */
+export interface RowsBeyondVocabulary {
+  /** of the tokens. */
+  ids: Tensor;
+  /** as the vocabulary writes them. */
+  words: string[];
+  /** the text of each; null where its bytes are no text. */
+  texts: (string | null)[];
+  /** the token type of each. */
+  kinds: string[];
+  /** of all rows of the list. */
+  count: number;
+  /** why they are not known; null where they are. */
+  missing: string | null;
+  /** of the rows. */
+  norms: Tensor;
+  /** of these rows. */
+  median_norm: number | null;
+}
+
 /** The difference between matched rows. */
 export interface RowsDifference {
   /** rows whose numbers are all the same. */
@@ -886,6 +1149,54 @@ export interface Summary {
   max: number | null;
 }
 
+/** All lists of suspicious rows. */
+export interface SuspiciousLists {
+  under_trained: UnderTrainedRows;
+  unreachable: UnreachableRows;
+  duplicates: DuplicateRows;
+  hubs: HubRows;
+  zero: SuspiciousRows;
+  not_finite: NonFiniteRows;
+  beyond_vocabulary: RowsBeyondVocabulary;
+}
+
+/** A list of suspicious rows, of which the first are listed. */
+export interface SuspiciousRows {
+  /** of the tokens. */
+  ids: Tensor;
+  /** as the vocabulary writes them. */
+  words: string[];
+  /** the text of each; null where its bytes are no text. */
+  texts: (string | null)[];
+  /** the token type of each. */
+  kinds: string[];
+  /** of all rows of the list. */
+  count: number;
+  /** why they are not known; null where they are. */
+  missing: string | null;
+  /** of the rows. */
+  norms: Tensor;
+}
+
+/** The suspicious rows of a token table, with the evidence. */
+export interface SuspiciousTokens {
+  /** of the table. */
+  rows: number;
+  /** of the tensor. */
+  name: string;
+  /** how many rows of lowest norm are the reference. */
+  reference: number;
+  /** the cosine from which rows are suspected of being under-trained. */
+  threshold: number;
+  /** what was measured where no row is suspected of it; else "". */
+  none_suspected: string;
+  /** of the rows that are finite and not zero; the others have lists of their own. */
+  norms: RowHistogram;
+  /** of the rows that are finite and not zero; the others have lists of their own. */
+  cosines: RowHistogram;
+  lists: SuspiciousLists;
+}
+
 /** A table of text. */
 export interface Table {
   /** what it shows. */
@@ -1030,6 +1341,92 @@ export interface TextWalkthrough {
   python: string;
 }
 
+/** What a token is. */
+export interface TokenCard {
+  id: number;
+  /** as the vocabulary writes it. */
+  word: string;
+  /** null where its bytes are no text. */
+  text: string | null;
+  /** its token type. */
+  kind: string;
+  /** of its characters; null where it has no text. */
+  script: string | null;
+  /** of its text, the first 256. */
+  bytes: Tensor;
+  /** of all. */
+  byte_count: number;
+  /** of its text, the first 64. */
+  characters: Character[];
+  /** whether a text is encoded to it; null without a tokenizer. */
+  reachable: boolean | null;
+  /** its rows, by table. */
+  tables: Partial<Record<"input" | "readout", TokenRow>>;
+}
+
+/** How often each token occurs in the corpus. */
+export interface TokenFrequencies {
+  /** its name; null where there is none. */
+  corpus: string | null;
+  /** whether all of it was read. */
+  whole: boolean;
+  /** by id. */
+  counts: Tensor | null;
+  /** of all counts. */
+  total: number;
+}
+
+/** How each row of a table is named and colored. */
+export interface TokenLabels {
+  /** as the vocabulary writes them. */
+  words: PackedTexts;
+  /** empty where the text is the word. */
+  texts: PackedTexts;
+  /** the token type of each row, as an index of kind_names. */
+  kinds: Tensor;
+  kind_names: string[];
+  /** likewise, of script_names. */
+  scripts: Tensor;
+  script_names: string[];
+  /** NaN for a row that is not finite. */
+  norms: Tensor;
+}
+
+/** The nearest rows of a token in each table. */
+export interface TokenNeighbors {
+  id: number;
+  /** the token as the vocabulary writes it. */
+  word: string;
+  /** the norm of the mean row of each table. */
+  mean: Partial<Record<"input" | "readout", number>>;
+  /** of each table, as it is and centered. */
+  lists: NeighborList[];
+}
+
+/** The row of a token in one table, and the histogram of the norms of all rows. */
+export interface TokenRow {
+  /** of the tensor. */
+  name: string;
+  /** as it is stored. */
+  dtype: string;
+  /** of the table. */
+  rows: number;
+  /** the histogram of the norms. */
+  counts: Tensor;
+  /** the histogram of the norms. */
+  edges: Tensor;
+  /** of the norms. */
+  median: number;
+  /** whether the row has numbers that are not finite. */
+  broken: boolean;
+  /** of the row. */
+  norm: number | null;
+  /** how many of 100 rows have a lower norm. */
+  percentile: number | null;
+  /** its numbers. */
+  row: Tensor | null;
+}
+
 /** The difference between two token tables. */
 export interface TokensDifference {
   /** "text", or "id" where one of the two has no tokens. */
@@ -1068,6 +1465,108 @@ export interface UnavailableBias {
   title: string;
   /** why, a sentence without its full stop. */
   missing: string;
+}
+
+/** Rows that look under-trained. */
+export interface UnderTrainedRows {
+  /** of the tokens. */
+  ids: Tensor;
+  /** as the vocabulary writes them. */
+  words: string[];
+  /** the text of each; null where its bytes are no text. */
+  texts: (string | null)[];
+  /** the token type of each. */
+  kinds: string[];
+  /** of all rows of the list. */
+  count: number;
+  /** why they are not known; null where they are. */
+  missing: string | null;
+  /** of the rows. */
+  norms: Tensor;
+  /** to the mean of the reference. */
+  cosines: Tensor;
+  /** the distance of the cosine from the median, in robust standard deviations. */
+  proximity: Tensor;
+  /** whether each is unreachable too. */
+  unreachable: Tensor;
+  /** how many of all are; null without a tokenizer. */
+  also_unreachable: number | null;
+}
+
+/** Tokens that no text is encoded to. */
+export interface UnreachableRows {
+  /** of the tokens. */
+  ids: Tensor;
+  /** as the vocabulary writes them. */
+  words: string[];
+  /** the text of each; null where its bytes are no text. */
+  texts: (string | null)[];
+  /** the token type of each. */
+  kinds: string[];
+  /** of all rows of the list. */
+  count: number;
+  /** why they are not known; null where they are. */
+  missing: string | null;
+  /** of the rows. */
+  norms: Tensor;
+  /** the text that was tried, for the first of them. */
+  texts_tried: string[];
+  /** the tokens that it is encoded as. */
+  read_as: string[][];
+}
+
+/** Shares of the variance of the first layer's input. */
+export interface VarianceShares {
+  /** the first norm of the model, in words; null where there is none. */
+  norm: string | null;
+  /** whether the row of the first segment is added. */
+  added: boolean;
+  /** by which the model multiplies token vectors. */
+  factor: number;
+  /** by which they are multiplied besides. */
+  scale: number;
+  /** how many tokens and positions were combined. */
+  tokens: number;
+  /** how many tokens and positions were combined. */
+  rows: number;
+  /** code that computes the same. */
+  python: string;
+  /** the shares, which sum to 1. */
+  token: number;
+  /** the shares, which sum to 1. */
+  position: number;
+  /** the shares, which sum to 1. */
+  interaction: number;
+  /** of the angle between token and position vectors. */
+  mean_abs_cosine: number;
+  /** ranges of positions, each as its first position and the one after its last. */
+  windows: Tensor;
+  /** the three shares within each. */
+  by_window: Tensor;
+  /** further factors of the token vectors. */
+  scales: Tensor;
+  /** the three shares with each. */
+  by_scale: Tensor;
+  /** the median norms. */
+  norms: MedianNorms;
+}
+
+/** What the variance split was computed from, and its result. */
+export interface VarianceSplit {
+  /** of the encoding. */
+  title: string;
+  /** at which it enters. */
+  doors: DoorScheme[];
+  /** on it. */
+  notes: string[];
+  /** the token table; null for random vectors. */
+  tensor: string | null;
+  /** of the vectors. */
+  dim: number;
+  /** why there is nothing to split; null where there is. */
+  missing: string | null;
+  /** the result; null where there is nothing to split. */
+  shares: VarianceShares | null;
 }
 
 /** A claim of the tutorial and its verdict, in the words of the report. */

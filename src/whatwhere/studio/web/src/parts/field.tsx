@@ -4,16 +4,7 @@ import { useId, useState } from "preact/hooks";
 import { useQuery, useRested } from "../hooks";
 import { whole } from "../numbers";
 import { face, visibleToken } from "../escape";
-import type { Tensor } from "../wire";
 import { TokenLabel } from "./token";
-
-interface Found {
-  count: number;
-  ids: Tensor;
-  words: string[];
-  texts: (string | null)[];
-  kinds: string[];
-}
 
 interface Props {
   label: string;
@@ -30,11 +21,11 @@ export function TokenField({ label, value, choose, main = false, hint }: Props) 
   const [typed, setTyped] = useState<string | null>(null);
   const [at, setAt] = useState(-1);
   const asked = useRested(typed ?? "", 120);
-  const { answer } = useQuery<Found>("tokens.find", asked.trim() === "" ? null : { text: asked, most: 12 });
+  const { answer } = useQuery("tokens.find", asked.trim() === "" ? null : { text: asked, most: 12 });
   const found = typed !== null && typed.trim() !== "" && answer ? answer : null;
   // A token that was chosen is kept as #id, for several may read alike; shown is what it reads.
   const chosen = typed === null && /^#\d+$/.test(value) ? value : null;
-  const { answer: named } = useQuery<Found>("tokens.find", chosen === null ? null : { text: chosen, most: 1 });
+  const { answer: named } = useQuery("tokens.find", chosen === null ? null : { text: chosen, most: 1 });
   const shown = chosen !== null && named?.words.length && `#${named.ids.values[0]}` === chosen ? visibleToken(face(named.words[0]!, named.texts[0] ?? null)) : value;
   const open = found !== null && found.ids.values.length > 0;
   const take = (token: string) => {

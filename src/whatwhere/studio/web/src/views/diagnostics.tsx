@@ -13,7 +13,8 @@ import { saveCsv } from "../parts/save";
 import { box, drawing, label } from "../parts/svg";
 import { Table } from "../parts/table";
 import { register, type ViewProps } from "../register";
-import { columnsOf, type Examined, type Histogram, type ListName, LISTS, NAMES } from "./diagnostics/lists";
+import type { RowHistogram, SuspiciousTokens } from "../types";
+import { columnsOf, type ListName, LISTS, NAMES } from "./diagnostics/lists";
 
 register({
   id: "diagnostics",
@@ -27,13 +28,13 @@ register({
 
 function Diagnostics({ settings, change }: ViewProps) {
   return (
-    <JobAnswer<Examined> name="diagnostics.examine" what="examining the table">
+    <JobAnswer<SuspiciousTokens> name="diagnostics.examine" what="examining the table">
       {(examined) => <Found examined={examined} list={String(settings["list"])} change={change} />}
     </JobAnswer>
   );
 }
 
-function Found({ examined, list, change }: { examined: Examined; list: string; change: ViewProps["change"] }) {
+function Found({ examined, list, change }: { examined: SuspiciousTokens; list: string; change: ViewProps["change"] }) {
   const some = NAMES.filter((name) => examined.lists[name].count > 0);
   const now = NAMES.find((name) => name === list) ?? some[0] ?? "under_trained";
   return (
@@ -60,7 +61,7 @@ function Found({ examined, list, change }: { examined: Examined; list: string; c
           note="Updates that move under-trained rows alike give them one direction. Rows that keep a random initialization, whole or shrunk by weight decay, share none, and are not detected."
         >
           The {examined.reference} rows of lowest norm, half a percent, are the reference; cos(x − m, s − m) with m the mean of all rows and s the mean of the reference, the
-          row itself left out. Suspected are rows above 0.5 and 8 robust standard deviations above the median. After Land and Bartolo 2024, who begin with a list made by hand.
+          row itself excluded. Suspected are rows above 0.5 and 8 robust standard deviations above the median. After Land and Bartolo 2024, who begin with a list made by hand.
         </Spread>
       </div>
     </>
@@ -68,7 +69,7 @@ function Found({ examined, list, change }: { examined: Examined; list: string; c
 }
 
 /** How many rows are in each list, as bars that choose the list. */
-function Summary({ examined, now, choose }: { examined: Examined; now: ListName; choose(name: ListName): void }) {
+function Summary({ examined, now, choose }: { examined: SuspiciousTokens; now: ListName; choose(name: ListName): void }) {
   const most = Math.max(1, ...NAMES.map((name) => examined.lists[name].count));
   const faulty = NAMES.filter((name) => examined.lists[name].count > 0);
   const title = `Suspicious rows among ${whole(examined.rows)}`;
@@ -123,7 +124,7 @@ function Summary({ examined, now, choose }: { examined: Examined; now: ListName;
   );
 }
 
-function List({ examined, name }: { examined: Examined; name: ListName }) {
+function List({ examined, name }: { examined: SuspiciousTokens; name: ListName }) {
   const rows = examined.lists[name];
   const { title, says } = LISTS[name];
   const columns = useMemo(() => columnsOf(examined, name, (id) => writeLink("tokens", { token: `#${id}` }, {}), (id) => writeLink("map", { token: `#${id}` }, {})), [examined, name]);
@@ -153,8 +154,8 @@ function List({ examined, name }: { examined: Examined; name: ListName }) {
 }
 
 interface SpreadProps {
-  examined: Examined;
-  of: Histogram;
+  examined: SuspiciousTokens;
+  of: RowHistogram;
   title: string;
   xLabel: string;
   marks: { x: number; text: string }[];

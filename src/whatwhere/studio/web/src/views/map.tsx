@@ -14,12 +14,11 @@ import { Answered, Wrong } from "../parts/states";
 import { TokenLabel } from "../parts/token";
 import { register, type ViewProps } from "../register";
 import type { Settings } from "../source";
-import type { About } from "../types";
-import type { Tensor } from "../wire";
+import type { About, MapNeighbors, MapPoints } from "../types";
 import { type Followed, useJob } from "../jobs";
-import { coloring, type Frequencies } from "./map/coloring";
-import { type Labels, Names } from "./map/labels";
-import { type Method, METHODS, type Near, type MapPoints, Plane, readBox, trust, writeBox } from "./map/points";
+import { coloring } from "./map/coloring";
+import { Names } from "./map/labels";
+import { type ComputedMap, isComputed, type Method, METHODS, Plane, readBox, trust, writeBox } from "./map/points";
 import { pointColumns, Selected } from "./map/selected";
 import { tableName } from "./tokens/neighbors";
 
@@ -42,11 +41,11 @@ function defaults(about: About): Settings {
 function TokenMap({ about, settings, change }: ViewProps) {
   const method = String(settings["method"]) as Method;
   const table = String(settings["table"]);
-  const wanted = useQuery<MapPoints>("maps.points", { method, table });
-  const first = useQuery<MapPoints>("maps.points", method === "pca" ? null : { method: "pca", table });
-  const labels = useQuery<Labels>("maps.labels", { table });
-  const job = useJob<MapPoints>("maps.draw", method === "pca" ? null : { method, table });
-  const drawn = job.answer ?? (wanted.answer?.drawn && wanted.answer.method === method ? wanted.answer : null);
+  const wanted = useQuery("maps.points", { method, table });
+  const first = useQuery("maps.points", method === "pca" ? null : { method: "pca", table });
+  const labels = useQuery("maps.labels", { table });
+  const job = useJob("maps.draw", method === "pca" ? null : { method, table });
+  const drawn = job.answer ?? (isComputed(wanted.answer) && wanted.answer.method === method ? wanted.answer : null);
   const shown: Query<MapPoints> = drawn ? { ...wanted, answer: drawn } : method === "pca" || wanted.problem !== null ? wanted : first;
   const names = useMemo(() => labels.answer && new Names(labels.answer), [labels.answer]);
   return (
@@ -55,7 +54,7 @@ function TokenMap({ about, settings, change }: ViewProps) {
       {method !== "pca" && !drawn && wanted.answer && <Drawing map={wanted.answer} method={method} job={job} />}
       <Answered query={shown} what="laying the tokens out">
         {(map) =>
-          names ? <Drawn about={about} settings={settings} change={change} map={map} names={names} /> : labels.problem !== null && <Wrong message={labels.problem} />
+          names && isComputed(map) ? <Drawn about={about} settings={settings} change={change} map={map} names={names} /> : labels.problem !== null && <Wrong message={labels.problem} />
         }
       </Answered>
     </>
@@ -65,7 +64,7 @@ function TokenMap({ about, settings, change }: ViewProps) {
 function Controls({ about, settings, change }: ViewProps) {
   const source = useSource();
   const table = String(settings["table"]);
-  const offered = (asked: Settings) => source.holds("maps.points", asked); // all, or what an exported page has
+  const offered = (wanted: Settings) => source.holds("maps.points", wanted); // all, or what an exported page has
   const choose = (name: string) => (event: { currentTarget: HTMLSelectElement }) => change({ [name]: event.currentTarget.value, box: "", only: "" });
   return (
     <search class="ask">
@@ -109,7 +108,7 @@ interface DrawingProps {
   job: Followed<MapPoints>;
 }
 
-/** What stands above the map while the one that was asked for is not drawn yet. */
+/** Shown above the map while the requested one is not computed yet. */
 function Drawing({ map, method, job }: DrawingProps) {
   const name = METHODS[method];
   const extra = map.missing[method];
@@ -123,7 +122,7 @@ function Drawing({ map, method, job }: DrawingProps) {
     );
   }
   if (job.state === "running") return <JobProgress job={job} what={`drawing by ${name}`} stop={job.stop} />;
-  const many = map.shown < map.rows ? `${whole(map.shown)} of ${whole(map.rows)} tokens, drawn at random,` : `${whole(map.shown)} tokens`;
+  const many = map.shown < map.rows ? `${whole(map.shown)} of ${whole(map.rows)} tokens, sampled at random,` : `${whole(map.shown)} tokens`;
   return (
     <>
       {job.problem !== null && <Wrong message={job.problem} />}
@@ -140,14 +139,14 @@ function Drawing({ map, method, job }: DrawingProps) {
 }
 
 interface DrawnProps extends ViewProps {
-  map: MapPoints;
+  map: ComputedMap;
   names: Names;
 }
 
 function Drawn({ about, settings, change, map, names }: DrawnProps) {
   const [selecting, setSelecting] = useState(false);
   const [color, only, token] = ["color", "only", "token"].map((name) => String(settings[name])) as [string, string, string];
-  const counted = useQuery<Frequencies>("maps.frequencies", color === "frequency" ? { table: map.table } : null);
+  const counted = useQuery("maps.frequencies", color === "frequency" ? { table: map.table } : null);
   const near = useNear(about, map.table, token, names);
   const plane = useMemo(() => new Plane(map), [map]);
   const colors = useMemo(() => coloring(color, plane.ids, names, only, counted.answer), [color, plane, names, only, counted.answer]);
@@ -169,7 +168,7 @@ function Drawn({ about, settings, change, map, names }: DrawnProps) {
     ...(colors.amount && { amount: colors.amount }),
     only,
     chooseGroup: (name) => change({ only: name }),
-    printed: trust(map),
+    printed: trust(map.quality),
     chosen,
     choose: (point) => change({ token: point === null ? "" : `#${plane.ids[point]!}` }),
     select: (_, found) => change({ box: writeBox(found) }),
@@ -192,12 +191,12 @@ function Drawn({ about, settings, change, map, names }: DrawnProps) {
   );
 }
 
-/** Ask for the true neighbors of a token; an exported page holds those of all. */
-function useNear(about: About, table: string, token: string, names: Names): Query<Near> {
+/** Query the true neighbors of a token; an exported page holds those of all. */
+function useNear(about: About, table: string, token: string, names: Names): Query<MapNeighbors> {
   const exported = about.exported !== null;
-  const live = useQuery<Near>("maps.near", exported || token === "" ? null : { token, table });
-  const all = useQuery<{ of: Tensor; ids: Tensor }>("maps.neighbors", exported && token !== "" ? { table } : null);
-  const found = useMemo((): Query<Near> | null => {
+  const live = useQuery("maps.near", exported || token === "" ? null : { token, table });
+  const all = useQuery("maps.neighbors", exported && token !== "" ? { table } : null);
+  const found = useMemo((): Query<MapNeighbors> | null => {
     if (!all.answer || token === "") return null;
     const id = names.find(token);
     const row = id === null ? -1 : all.answer.of.values.indexOf(id);
@@ -208,13 +207,13 @@ function useNear(about: About, table: string, token: string, names: Names): Quer
   return exported ? (found ?? { answer: null, problem: null, busy: all.busy }) : live;
 }
 
-function Trust({ map, colors }: { map: MapPoints; colors: string }) {
-  const [kept, asked] = trust(map);
-  const some = map.shown < map.rows - map.left_out ? ` ${whole(map.shown)} of ${whole(map.rows)} tokens are drawn, at random.` : "";
-  const broken = map.left_out ? ` ${whole(map.left_out)} rows with numbers that are not finite are left out.` : "";
+function Trust({ map, colors }: { map: ComputedMap; colors: string }) {
+  const [kept, sampled] = trust(map.quality);
+  const some = map.shown < map.rows - map.not_finite ? ` ${whole(map.shown)} of ${whole(map.rows)} tokens are shown, sampled at random.` : "";
+  const broken = map.not_finite ? ` ${whole(map.not_finite)} rows with numbers that are not finite are not on the map.` : "";
   return (
     <>
-      This map <b>{kept}</b> ({asked}): near on it is not near in the table. {colors}
+      This map <b>{kept}</b> ({sampled}): near on it is not near in the table. {colors}
       {some}
       {broken}
     </>
@@ -222,7 +221,7 @@ function Trust({ map, colors }: { map: MapPoints; colors: string }) {
 }
 
 interface NearProps {
-  near: Near;
+  near: MapNeighbors;
   plane: Plane;
   names: Names;
   link(id: number): string;
@@ -259,8 +258,9 @@ function NearOf({ near, plane, names, link, k, chosen, joined, change }: NearPro
   );
 }
 
-function HowOf({ map }: { map: MapPoints }) {
-  const { method, name, k, asked } = map;
+function HowOf({ map }: { map: ComputedMap }) {
+  const { method, name } = map;
+  const { k, sampled } = map.quality;
   const ways: Record<Method, string> = {
     pca: "The two directions along which the rows differ most: C = X − mean(X) = U S Vᵀ, and the coordinates are C V₂. Where the table is large, V comes from the covariance of 16,384 rows.",
     tsne: "t-SNE, van der Maaten and Hinton 2008, by openTSNE: perplexity 30, cosine, seed 0. Neighbors stay neighbors; distances between groups mean little.",
@@ -271,7 +271,7 @@ function HowOf({ map }: { map: MapPoints }) {
     <How code={code}>
       <p>{ways[method]}</p>
       <p>
-        Kept: the mean over {whole(asked)} tokens of |N(token in the {tableName(map.table)}, by cosine) ∩ N(token on the map)| / {k}, where N are the {k} nearest, found
+        Kept: the mean over {whole(sampled)} tokens of |N(token in the {tableName(map.table)}, by cosine) ∩ N(token on the map)| / {k}, where N are the {k} nearest, found
         exactly. Points are drawn over each other at random, so that no group hides another.
       </p>
     </How>

@@ -15,36 +15,9 @@ import { TokenLabel } from "../parts/token";
 import { register, type ViewProps } from "../register";
 import { face, visibleToken } from "../escape";
 import type { Settings } from "../source";
-import type { About } from "../types";
-import type { Tensor } from "../wire";
+import type { About, NeighborList, TokenCard, TokenNeighbors, TokenRow } from "../types";
 import { Analogies } from "./tokens/analogies";
-import { NeighborLists, type Near, type NearList, neighborsSvg, nearColumns, nearRows, tableName } from "./tokens/neighbors";
-
-interface Row {
-  name: string;
-  dtype: string;
-  rows: number;
-  counts: Tensor;
-  edges: Tensor;
-  median: number;
-  broken: boolean;
-  norm: number | null;
-  percentile: number | null;
-  row: Tensor | null;
-}
-
-interface Card {
-  id: number;
-  word: string;
-  text: string | null;
-  kind: string;
-  script: string | null;
-  bytes: Tensor;
-  byte_count: number;
-  characters: { code: string; name: string; category: string }[];
-  reachable: boolean | null;
-  tables: Record<string, Row>;
-}
+import { NeighborLists, neighborsSvg, nearColumns, nearRows, tableName } from "./tokens/neighbors";
 
 register({
   id: "tokens",
@@ -63,8 +36,8 @@ function defaults(about: About): Settings {
 
 function Tokens({ about, settings, change }: ViewProps) {
   const token = String(settings["token"]);
-  const card = useQuery<Card>("tokens.card", { token });
-  const near = useQuery<Near>("tokens.neighbors", { token, k: Number(settings["k"]) });
+  const card = useQuery("tokens.card", { token });
+  const near = useQuery("tokens.neighbors", { token, k: Number(settings["k"]) });
   const link = (number: number) => writeLink("tokens", { ...settings, token: `#${number}` }, defaults(about));
   return (
     <>
@@ -97,7 +70,7 @@ function Tokens({ about, settings, change }: ViewProps) {
   );
 }
 
-function CardOf({ card }: { card: Card }) {
+function CardOf({ card }: { card: TokenCard }) {
   return (
     <div class="card">
       <h2 class="big">
@@ -131,7 +104,7 @@ function CardOf({ card }: { card: Card }) {
 }
 
 /** What the vocabulary and the tokenizer say of a token. */
-function Written({ card }: { card: Card }) {
+function Written({ card }: { card: TokenCard }) {
   return (
     <>
       <dt>in the vocabulary</dt>
@@ -155,12 +128,12 @@ function Written({ card }: { card: Card }) {
   );
 }
 
-function bytes({ bytes: { values }, byte_count }: Card): string {
+function bytes({ bytes: { values }, byte_count }: TokenCard): string {
   const shown = Array.from(values, (value) => value.toString(16).toUpperCase().padStart(2, "0")).join(" ");
   return byte_count > values.length ? `${shown} …` : shown || "none";
 }
 
-function Characters({ of }: { of: Card["characters"] }) {
+function Characters({ of }: { of: TokenCard["characters"] }) {
   const some = of.slice(0, 12);
   return (
     <ul class="plain">
@@ -179,7 +152,7 @@ function reached(reachable: boolean | null): string {
   return reachable ? "reachable: some text becomes this token" : "unreachable: no text that was tried becomes this token";
 }
 
-function NormOf({ card, which, row }: { card: Card; which: string; row: Row }) {
+function NormOf({ card, which, row }: { card: TokenCard; which: string; row: TokenRow }) {
   const edges = row.edges.values;
   const counts = row.counts.values;
   const shown = visibleToken(face(card.word, card.text));
@@ -234,7 +207,7 @@ function NormOf({ card, which, row }: { card: Card; which: string; row: Row }) {
 }
 
 interface NeighborhoodProps {
-  near: Near;
+  near: TokenNeighbors;
   k: number;
   change: ViewProps["change"];
   link(number: number): string;
@@ -266,13 +239,13 @@ function Neighborhood({ near, k, change, link }: NeighborhoodProps) {
   );
 }
 
-function inPython({ name, centered }: NearList, id: number, k: number): string {
+function inPython({ name, centered }: NeighborList, id: number, k: number): string {
   if (centered) return `whatwhere.analysis.neighbors(table, ${id}, k=${k}, centered=True)`;
   return `table = whatwhere.read(PATH).array("${name}")\nwhatwhere.analysis.neighbors(table, ${id}, k=${k})`;
 }
 
-function RowsOf({ near }: { near: Query<Near> }) {
-  const list: NearList | undefined = near.answer?.lists[0];
+function RowsOf({ near }: { near: Query<TokenNeighbors> }) {
+  const list: NeighborList | undefined = near.answer?.lists[0];
   const props: HeatProps | null = useMemo(() => {
     if (!near.answer || !list) return null;
     const [rows = 0, columns = 0] = list.rows.shape;

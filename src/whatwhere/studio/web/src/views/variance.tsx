@@ -1,4 +1,4 @@
-/** View 9, the variance split: whose variance it is that the first layer sees, the token's or the position's. */
+/** View 9, the variance split: the shares of the variance of the first layer's input that token and position explain. */
 
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
@@ -14,35 +14,7 @@ import { Answered } from "../parts/states";
 import { box, drawing, label } from "../parts/svg";
 import { register, type ViewProps } from "../register";
 import type { Settings } from "../source";
-import type { About } from "../types";
-import type { Tensor } from "../wire";
-
-interface Shares {
-  title: string;
-  notes: string[];
-  doors: { door: string; name: string; repr: string }[];
-  tensor: string | null;
-  dim: number;
-  missing: null;
-  norm: string | null;
-  added: boolean;
-  factor: number;
-  scale: number;
-  tokens: number;
-  rows: number;
-  python: string;
-  token: number;
-  position: number;
-  interaction: number;
-  angle: number;
-  windows: Tensor;
-  by_window: Tensor;
-  scales: Tensor;
-  by_scale: Tensor;
-  lengths: { token: number; position: number };
-}
-
-type Answer = Shares | (Pick<Shares, "title" | "notes" | "doors"> & { missing: string });
+import type { About, VarianceShares } from "../types";
 
 const PARTS = ["token", "position", "both"];
 const COLORS = [2, 1, 0];
@@ -51,18 +23,18 @@ register({
   id: "variance",
   order: 9,
   title: "Variance split",
-  question: "How much of what the first layer sees is which token it is, and how much where it stands?",
+  question: "How much of the variance of the first layer's input does the token explain, and how much its position?",
   defaults,
   shown: () => true,
-  Page: Against,
+  Page: VarianceSplit,
 });
 
 function defaults(about: About): Settings {
   return { ...about.begin["variance"] };
 }
 
-function Against({ about, settings, change }: ViewProps) {
-  const asked = useQuery<Answer>("variance.shares", useRested(settings, 250));
+function VarianceSplit({ about, settings, change }: ViewProps) {
+  const query = useQuery("variance.shares", useRested(settings, 250));
   return (
     <>
       <div class="ask">
@@ -71,7 +43,7 @@ function Against({ about, settings, change }: ViewProps) {
             what{" "}
             <select value={String(settings["tokens"])} onChange={(event) => change({ tokens: event.currentTarget.value })}>
               <option value="loaded">{about.kind === "fresh" ? "the 20 tokens of expressions" : "the tokens of what is open"}</option>
-              <option value="words">512 fresh rows, N(0, 1)</option>
+              <option value="words">512 random rows, N(0, 1)</option>
             </select>
           </label>
         )}
@@ -83,10 +55,10 @@ function Against({ about, settings, change }: ViewProps) {
         <Slider label="token vectors ×" value={Number(settings["scale"])} low={0.01} high={100} base={10} steps={10} whole={false} change={(scale, now) => change({ scale }, now)} />
         <Flag label="normalize each sum, as a LayerNorm does" name="normalize" settings={settings} change={change} />
       </div>
-      <Answered query={asked} what="splitting the variance">
+      <Answered query={query} what="splitting the variance">
         {(answer) => (
           <>
-            {answer.missing === null ? <Split answer={answer} /> : <p class="lead">{sentence(answer.missing)} Choose a scheme above to see what adding one would do.</p>}
+            {answer.shares ? <Split answer={answer.shares} /> : <p class="lead">{sentence(answer.missing ?? "")} Choose a scheme above to see what adding one would do.</p>}
             <SchemeFacts title={answer.title} doors={answer.doors} notes={answer.notes} />
           </>
         )}
@@ -108,25 +80,25 @@ interface Bar {
   parts: number[];
 }
 
-function Split({ answer }: { answer: Shares }) {
+function Split({ answer }: { answer: VarianceShares }) {
   const all: Bar = { name: "all", parts: [answer.token, answer.position, answer.interaction] };
   const bars = useMemo(() => windowsOf(answer), [answer]);
   const around = [
     answer.factor !== 1 && `the model multiplies tokens by ${formatNumber(answer.factor)}`,
     answer.scale !== 1 && `tokens are multiplied by ${formatNumber(answer.scale)} here`,
-    answer.added && "the row of the first kind of sentence is added",
+    answer.added && "the embedding of the first segment is added",
     answer.norm && `then ${answer.norm}`,
   ].filter(Boolean);
   return (
     <>
       <p class="split">
-        <b>{percent(answer.token)}</b> what, <b>{percent(answer.position)}</b> where, <b>{percent(answer.interaction)}</b> both at once.
+        <b>{percent(answer.token)}</b> token, <b>{percent(answer.position)}</b> position, <b>{percent(answer.interaction)}</b> their interaction.
       </p>
       <div class="two even">
         <Stack
-          title="Whose variance it is"
+          title="Variance explained"
           file="shares"
-          note={`${whole(answer.tokens)} tokens at ${whole(answer.rows)} positions. A token's vector has the length ${formatNumber(answer.lengths.token, 3)}, a position's ${formatNumber(answer.lengths.position, 3)} (medians).`}
+          note={`${whole(answer.tokens)} tokens at ${whole(answer.rows)} positions. The median norm of a token vector is ${formatNumber(answer.norms.token, 3)}, of a position vector ${formatNumber(answer.norms.position, 3)}.`}
           bars={[all]}
           how={
             <How code={answer.python}>
@@ -139,19 +111,19 @@ function Split({ answer }: { answer: Shares }) {
           }
         />
         <Stack
-          title="In which positions"
+          title="By range of positions"
           file="shares-by-window"
-          note="The same among the positions of a window alone: what a short text shows of where."
+          note="The same among the positions of a range alone, as in a short text."
           bars={bars}
           how={
             <How>
-              <p>As on the left, with 96 tokens and at most 96 positions of each window, drawn by the seed: right to about a percent.</p>
+              <p>As on the left, with 96 tokens and at most 96 positions of each range, sampled by the seed: right to about a percent.</p>
             </How>
           }
         />
       </div>
       <p class="note">
-        The directions of tokens and of positions, from the mean, meet at a mean |cos| of {formatNumber(answer.angle, 3)}; it would be 0 where they use different
+        The mean |cos| of token and position vectors, each less its mean, is {formatNumber(answer.mean_abs_cosine, 3)}; 0 means orthogonal: they use different
         features altogether.
       </p>
       <ByScale answer={answer} />
@@ -159,7 +131,7 @@ function Split({ answer }: { answer: Shares }) {
   );
 }
 
-function windowsOf(answer: Shares): Bar[] {
+function windowsOf(answer: VarianceShares): Bar[] {
   const { windows, by_window } = answer;
   return Array.from({ length: windows.shape[0] ?? 0 }, (_, n) => ({
     name: windows.values[2 * n] === 1 ? "all but 0" : `${windows.values[2 * n]} to ${windows.values[2 * n + 1]! - 1}`,
@@ -233,12 +205,12 @@ function stackSvg(title: string, bars: Bar[]): string {
   return drawing(760, under + 24, title, [...parts, ...legend]);
 }
 
-function ByScale({ answer }: { answer: Shares }) {
+function ByScale({ answer }: { answer: VarianceShares }) {
   const { scales, by_scale } = answer;
   const props: LinesProps = useMemo(() => {
     const x = Array.from(scales.values, (more) => more * answer.scale);
     return {
-      title: "If token vectors were longer or shorter",
+      title: "With token vectors of another scale",
       x,
       curves: PARTS.map((name, part) => ({ name, values: x.map((_, n) => 100 * by_scale.values[3 * n + part]!), color: COLORS[part]! })),
       xLabel: "token vectors ×",
@@ -250,7 +222,7 @@ function ByScale({ answer }: { answer: Shares }) {
   return (
     <Figure
       title={props.title}
-      note="A table that is drawn small leaves the floor to the positions; √dim in front of the tokens, as in the first Transformer, takes it back."
+      note="In a token table with small initial values, positions explain most of the variance; multiplying it by √dim, as the first Transformer does, reverses that."
       file="shares-by-scale"
       svg={() => linesSvg(props)}
       rows={Array.from({ length: scales.values.length }, (_, n) => n)}
@@ -260,7 +232,7 @@ function ByScale({ answer }: { answer: Shares }) {
       ]}
       how={
         <How>
-          <p>The split above with s times each factor, on 96 tokens and 96 positions, drawn by the seed: right to about a percent.</p>
+          <p>The split above with s times each factor, on 96 tokens and 96 positions, sampled by the seed: right to about a percent.</p>
         </How>
       }
     >

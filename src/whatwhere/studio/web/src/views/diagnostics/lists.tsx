@@ -4,54 +4,15 @@ import { fixed, formatNumber, whole } from "../../numbers";
 import type { Column } from "../../parts/table";
 import { TokenLabel } from "../../parts/token";
 import { face, visibleToken } from "../../escape";
-import type { Tensor } from "../../wire";
+import type { SuspiciousLists, SuspiciousRows, SuspiciousTokens } from "../../types";
 
-export interface Rows {
-  count: number;
-  /** Why the rows are not known, or null. */
-  missing: string | null;
-  ids: Tensor;
-  norms: Tensor;
-  words: string[];
-  texts: (string | null)[];
-  kinds: string[];
-}
-
-export interface Lists {
-  under_trained: Rows & { cosines: Tensor; proximity: Tensor; unreachable: Tensor; also_unreachable: number | null };
-  unreachable: Rows & { texts_tried: string[]; read_as: string[][] };
-  duplicates: Rows & { groups: number; group: Tensor };
-  hubs: Rows & { times: number[]; queries: number; neighbors: number; expected: number };
-  zero: Rows;
-  not_finite: Rows & { nan: number[]; infinite: number[] };
-  beyond_vocabulary: Rows & { median_norm: number | null };
-}
-
-export interface Examined {
-  rows: number;
-  name: string;
-  /** How many rows of lowest norm are the reference. */
-  reference: number;
-  threshold: number;
-  /** What was measured where no row is suspected of being under-trained; else empty. */
-  none_suspected: string;
-  norms: Histogram;
-  cosines: Histogram;
-  lists: Lists;
-}
-
-export interface Histogram {
-  edges: Tensor;
-  groups: { name: string; counts: Tensor }[];
-}
-
-export type ListName = keyof Lists;
+export type ListName = keyof SuspiciousLists;
 
 interface List {
   title: string;
   /** What is suspicious about these rows, and how that is known. */
-  says(examined: Examined): string;
-  more(examined: Examined): Column<number>[];
+  says(examined: SuspiciousTokens): string;
+  more(examined: SuspiciousTokens): Column<number>[];
 }
 
 export const LISTS: Record<ListName, List> = {
@@ -107,8 +68,8 @@ export const LISTS: Record<ListName, List> = {
 
 export const NAMES = Object.keys(LISTS) as ListName[];
 
-export function columnsOf(examined: Examined, name: ListName, card: (id: number) => string, map: (id: number) => string): Column<number>[] {
-  const rows: Rows = examined.lists[name];
+export function columnsOf(examined: SuspiciousTokens, name: ListName, card: (id: number) => string, map: (id: number) => string): Column<number>[] {
+  const rows: SuspiciousRows = examined.lists[name];
   const shown = (n: number) => visibleToken(face(rows.words[n]!, rows.texts[n] ?? null));
   return [
     { title: "token", value: shown, cell: (n) => <TokenLabel word={rows.words[n]!} text={rows.texts[n] ?? null} href={card(rows.ids.values[n]!)} /> },

@@ -2,7 +2,8 @@
 
 import { whole } from "../../numbers";
 import { BEHIND } from "../../parts/raster";
-import type { Numbers, Tensor } from "../../wire";
+import type { TokenFrequencies } from "../../types";
+import type { Numbers } from "../../wire";
 import type { Names } from "./labels";
 
 export interface Coloring {
@@ -11,13 +12,6 @@ export interface Coloring {
   amount?: [number, number];
   /** What is said of the colors. */
   note: string;
-}
-
-export interface Frequencies {
-  corpus: string | null;
-  whole: boolean;
-  counts: Tensor | null;
-  total?: number;
 }
 
 /** The colors of the page, less the gray that stands for all others. */
@@ -60,7 +54,7 @@ export function byAmount(values: Float64Array, note: string, log = false): Color
   return { group, amount: [low, high], note };
 }
 
-export function coloring(by: string, ids: Numbers, names: Names, only: string, frequencies: Frequencies | null): Coloring {
+export function coloring(by: string, ids: Numbers, names: Names, only: string, frequencies: TokenFrequencies | null): Coloring {
   const { labels } = names;
   if (by === "script") return byGroup(ids, labels.scripts.values, labels.script_names, "script", only);
   if (by === "length") return byAmount(Float64Array.from(ids, (id) => names.norm(id)), "Colored by the length of the row.");

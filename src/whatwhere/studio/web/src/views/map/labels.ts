@@ -2,33 +2,18 @@
 
 import { formatNumber, whole } from "../../numbers";
 import { face, visibleToken } from "../../escape";
-import type { Tensor } from "../../wire";
-
-export interface Packed {
-  bytes: Tensor;
-  ends: Tensor;
-}
-
-export interface Labels {
-  words: Packed;
-  texts: Packed;
-  kinds: Tensor;
-  kind_names: string[];
-  scripts: Tensor;
-  script_names: string[];
-  norms: Tensor;
-}
+import type { PackedTexts, TokenLabels } from "../../types";
 
 const DECODER = new TextDecoder();
 
-function unpacked({ bytes, ends }: Packed, n: number): string {
+function unpacked({ bytes, ends }: PackedTexts, n: number): string {
   const end = ends.values[n];
   if (end === undefined) return "";
   return DECODER.decode((bytes.values as Uint8Array).subarray(n ? ends.values[n - 1]! : 0, end));
 }
 
 export class Names {
-  constructor(readonly labels: Labels) {}
+  constructor(readonly labels: TokenLabels) {}
 
   word(id: number): string {
     return unpacked(this.labels.words, id) || `#${id}`;

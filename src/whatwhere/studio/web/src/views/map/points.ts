@@ -1,46 +1,30 @@
-/** Where the tokens lie on the plane, and what the plane has kept. */
+/** The points of the tokens on the plane, and how many neighbors the plane keeps. */
 
 import { fixed, whole } from "../../numbers";
 import { Grid, type Box, type Points } from "../../parts/raster";
+import type { MapPoints, MapQuality } from "../../types";
 import type { Numbers, Tensor } from "../../wire";
 import { percent } from "./labels";
 
-export type Method = "pca" | "tsne" | "umap";
+export type Method = MapPoints["method"];
 
-export interface MapPoints {
-  method: Method;
-  table: string;
-  name: string;
-  rows: number;
-  shown: number;
-  left_out: number;
-  drawn: boolean;
-  missing: Partial<Record<Method, string>>;
-  kept: number;
-  k: number;
-  asked: number;
-  chance: number;
-  share: [number, number] | null;
-  ids: Tensor;
-  coordinates: Tensor;
-}
+/** A map that is computed. */
+export type ComputedMap = MapPoints & { quality: MapQuality; ids: Tensor; coordinates: Tensor };
 
-export interface Near {
-  id: number;
-  ids: Tensor;
-  cosines: Tensor | null;
+export function isComputed(map: MapPoints | null): map is ComputedMap {
+  return map !== null && map.quality !== null;
 }
 
 export const METHODS: Record<Method, string> = { pca: "PCA", tsne: "t-SNE", umap: "UMAP" };
 
-/** Set the two coordinates apart, and find the point of each id. */
+/** The two coordinates of each point, and the point of each id. */
 export class Plane {
   readonly x: Float32Array;
   readonly y: Float32Array;
   readonly ids: Numbers;
   readonly #points: Int32Array;
 
-  constructor(readonly of: MapPoints) {
+  constructor(readonly of: ComputedMap) {
     const { values } = of.coordinates;
     this.ids = of.ids.values;
     this.x = Float32Array.from(this.ids, (_, n) => values[2 * n]!);
@@ -49,7 +33,7 @@ export class Plane {
     this.ids.forEach((id, n) => (this.#points[id] = n));
   }
 
-  /** Give the point of an id, or null where it is not on the map. */
+  /** Return the point of an id, or null where it is not on the map. */
   point(id: number): number | null {
     const point = this.#points[id] ?? -1;
     return point < 0 ? null : point;
@@ -61,7 +45,7 @@ export class Plane {
     return new Grid(points).inside(box);
   }
 
-  /** Give how many of some points are among the nearest on the plane; equal distances count for them. */
+  /** Return how many of some points are among the nearest on the plane, ties included. */
   keeps(point: number, neighbors: number[]): number {
     const away = (n: number) => (this.x[n]! - this.x[point]!) ** 2 + (this.y[n]! - this.y[point]!) ** 2;
     const order = Float64Array.from(this.ids, (_, n) => (n === point ? Infinity : away(n))).sort();
@@ -70,10 +54,10 @@ export class Plane {
   }
 }
 
-/** Say how far a map can be trusted: this stands on the map itself. */
-export function trust({ kept, k, asked, chance, share }: MapPoints): string[] {
-  const lines = [`keeps ${percent(kept)} of the ${k} nearest tokens of the full space`, `${whole(asked)} tokens asked; chance would keep ${percent(chance)}`];
-  if (share) lines.push(`across ${fixed(100 * share[0], 1)} % of the variance, up ${fixed(100 * share[1], 1)} %`);
+/** Return how far a map can be trusted, as it is printed on the map itself. */
+export function trust({ kept, k, sampled, chance, explained }: MapQuality): string[] {
+  const lines = [`keeps ${percent(kept)} of the ${k} nearest tokens of the full space`, `${whole(sampled)} tokens sampled; chance would keep ${percent(chance)}`];
+  if (explained) lines.push(`across ${fixed(100 * explained[0], 1)} % of the variance, up ${fixed(100 * explained[1], 1)} %`);
   return lines;
 }
 

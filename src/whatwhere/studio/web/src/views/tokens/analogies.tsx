@@ -11,36 +11,21 @@ import { TokenLabel } from "../../parts/token";
 import type { ViewProps } from "../../register";
 import { seriesColor } from "../../colors";
 import { face, visibleToken } from "../../escape";
-import type { Tensor } from "../../wire";
-
-interface Answers {
-  ids: Tensor;
-  scores: Tensor;
-  words: string[];
-  texts: (string | null)[];
-}
-
-interface Analogy {
-  words: string[];
-  texts: (string | null)[];
-  ids: Tensor;
-  without: Answers;
-  with: Answers;
-}
+import type { Analogy } from "../../types";
 
 interface Props extends ViewProps {
   link(number: number): string;
 }
 
 const SIDES = [
-  ["without", "words of the question left out"],
-  ["with", "all words allowed"],
+  ["without", "words of the question excluded"],
+  ["allowed", "words of the question allowed"],
 ] as const;
 
 export function Analogies({ about, settings, change, link }: Props) {
   const [a, b, c, rule] = ["a", "b", "c", "rule"].map((name) => String(settings[name])) as [string, string, string, string];
   const centered = Boolean(settings["centered"]);
-  const asked = useQuery<Analogy>("tokens.analogy", a && b && c ? { a, b, c, rule, centered, k: 5 } : null);
+  const query = useQuery("tokens.analogy", a && b && c ? { a, b, c, rule, centered, k: 5 } : null);
   return (
     <section class="analogy" aria-labelledby="analogies">
       <h2 id="analogies">Analogies</h2>
@@ -63,7 +48,7 @@ export function Analogies({ about, settings, change, link }: Props) {
         </label>
       </div>
       {a && b && c ? (
-        <Answered query={asked} what="completing">
+        <Answered query={query} what="completing">
           {(answer) => <Completed table={about.tables.input?.name ?? ""} answer={answer} rule={rule} centered={centered} link={link} />}
         </Answered>
       ) : (
@@ -126,8 +111,8 @@ function Completed({ table, answer, rule, centered, link }: { table: string; ans
 }
 
 /** Give the length of a bar: scores of 3CosMul may pass 1, and all bars keep one measure. */
-function share(answer: Analogy, side: "with" | "without", n: number): number {
-  const most = Math.max(1, ...answer.with.scores.values, ...answer.without.scores.values);
+function share(answer: Analogy, side: "allowed" | "without", n: number): number {
+  const most = Math.max(1, ...answer.allowed.scores.values, ...answer.without.scores.values);
   return Math.max(0, answer[side].scores.values[n]!) / most;
 }
 

@@ -6,31 +6,10 @@ import { box, drawing, label } from "../../parts/svg";
 import type { Column } from "../../parts/table";
 import { TokenLabel } from "../../parts/token";
 import { face, visibleToken } from "../../escape";
-import type { Tensor } from "../../wire";
-
-export interface NearList {
-  table: string;
-  /** Of the tensor. */
-  name: string;
-  centered: boolean;
-  ids: Tensor;
-  cosines: Tensor;
-  norms: Tensor;
-  rows: Tensor;
-  words: string[];
-  texts: (string | null)[];
-  kinds: string[];
-}
-
-export interface Near {
-  id: number;
-  word: string;
-  mean: Record<string, number>;
-  lists: NearList[];
-}
+import type { NeighborList, TokenNeighbors } from "../../types";
 
 export interface NearRow {
-  list: NearList;
+  list: NeighborList;
   rank: number;
 }
 
@@ -38,11 +17,11 @@ export function tableName(which: string): string {
   return which === "readout" ? "output head" : "input table";
 }
 
-function heading(list: NearList): string {
+function heading(list: NeighborList): string {
   return `${tableName(list.table)}, ${list.centered ? "centered" : "as it is"}`;
 }
 
-export function NeighborLists({ near, link }: { near: Near; link(number: number): string }) {
+export function NeighborLists({ near, link }: { near: TokenNeighbors; link(number: number): string }) {
   const everywhere = shared(near);
   return (
     <>
@@ -83,12 +62,12 @@ export function NeighborLists({ near, link }: { near: Near; link(number: number)
 }
 
 /** Give the ids that every list holds. */
-function shared({ lists }: Near): Set<number> {
+function shared({ lists }: TokenNeighbors): Set<number> {
   const [first, ...rest] = lists.map((list) => new Set<number>(list.ids.values));
   return new Set([...(first ?? [])].filter((id) => rest.every((list) => list.has(id))));
 }
 
-export function nearRows(near: Near): NearRow[] {
+export function nearRows(near: TokenNeighbors): NearRow[] {
   return near.lists.flatMap((list) => list.words.map((_, rank) => ({ list, rank })));
 }
 
@@ -109,7 +88,7 @@ export function nearColumns(link: (number: number) => string): Column<NearRow>[]
   ];
 }
 
-export function neighborsSvg(near: Near): string {
+export function neighborsSvg(near: TokenNeighbors): string {
   const [wide, row] = [300, 22];
   const parts = near.lists.flatMap((list, k) => {
     const left = 8 + k * wide;
