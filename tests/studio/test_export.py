@@ -60,15 +60,22 @@ def test_an_exported_page_holds_what_the_api_answers(fresh: Session, bundle: Pat
     assert export.render_page(fresh) == page  # the same bytes, whenever it is written
 
 
-def cells(title: str, session: Session, sheet: int = 0) -> dict[str, list[str]]:
+def cells(title: str, session: Session, table: int = 0) -> dict[str, list[str]]:
     """Give the rows of a table for readers without JavaScript, by their first cells; all are as long as the head."""
     exported = EXPORTS[title](session)
     assert exported is not None
     tables = [part for section in exported.sections for part in section.parts if isinstance(part, Table)]
-    read = [*((each.head, each.rows) for each in exported.sheets), *((each.columns, each.rows) for each in tables)]
-    head, rows = read[sheet]
-    assert {len(row) for row in rows} == {len(head)}
-    return {row[0]: list(row[1:]) for row in rows}
+    read = tables[table]
+    assert {len(row) for row in read.rows} == {len(read.columns)}
+    return {row[0]: list(row[1:]) for row in read.rows}
+
+
+def test_each_view_has_sections_to_read_without_javascript(fresh: Session) -> None:
+    views = {name: view for name, exported in EXPORTS.items() if (view := exported(fresh)) is not None}
+    assert views
+    for name, view in views.items():
+        parts = [part for section in view.sections for part in section.parts]
+        assert parts, name
 
 
 def test_the_rotary_lab_is_left_in_tables(fresh: Session) -> None:

@@ -14,11 +14,10 @@ from whatwhere.atomic import require_writable, write_atomic
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.inspection import Inspection
 from whatwhere.models.checkpoint import Checkpoint
-from whatwhere.report.html import Markup, element, folded, paragraph, sections
-from whatwhere.report.section import Table
+from whatwhere.report.html import Markup, element, paragraph, sections
 from whatwhere.studio.api import EXPORTS, JOBS, QUERIES
 from whatwhere.studio.api.about import about
-from whatwhere.studio.api.static_tables import ExportedView
+from whatwhere.studio.api.settings import ExportedView
 from whatwhere.studio.session import Corpus, Kind, Session
 from whatwhere.studio.wire import pack
 
@@ -256,11 +255,5 @@ def _without_javascript(session: Session, views: Mapping[str, ExportedView]) -> 
 
 def _read(name: str, view: ExportedView) -> Iterator[Markup]:
     """Yield the text and tables of a view."""
-    yield from map(paragraph, view.said)
+    yield from map(paragraph, view.text)
     yield from sections(view.sections, level=3, prefix=f"{name}-")
-    for sheet in view.sheets:
-        if sheet.title:
-            yield element("h3", sheet.title)
-        yield from map(paragraph, sheet.said)
-        if sheet.rows:
-            yield folded(Table(sheet.caption, sheet.head, sheet.rows))

@@ -22,7 +22,7 @@ from whatwhere.studio.api import (
     tokens,
     variance,
 )
-from whatwhere.studio.api.static_tables import ExportedView
+from whatwhere.studio.api.settings import ExportedView
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Session
 

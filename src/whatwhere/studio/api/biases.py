@@ -12,8 +12,7 @@ from whatwhere.errors import SettingError
 from whatwhere.report.section import Section, Table
 from whatwhere.studio.api.distance import as_weights
 from whatwhere.studio.api.parameters import Control, Parameter, Value, parse, with_defaults
-from whatwhere.studio.api.settings import flag, known, one_of, text, whole
-from whatwhere.studio.api.static_tables import ExportedView
+from whatwhere.studio.api.settings import ExportedView, flag, known, one_of, text, whole
 from whatwhere.studio.schemes import ModelBias, catalogue_python, model_biases
 from whatwhere.studio.session import Session
 
@@ -181,7 +180,7 @@ def exported(session: Session) -> ExportedView:
     columns = ("head", "range, to 1 % of the largest weight", "to half of the largest weight")
     table = Table(f"Effective range of each head: {bias.repr}", columns, rows, numeric=(0, 1, 2))
     queries = [("biases.shown", _BEGIN), ("biases.shown", {**_BEGIN, "weights": True})]
-    return ExportedView("Biases", queries, [], sections=[Section("biases", "Effective ranges", [table])])
+    return ExportedView("Biases", queries, sections=[Section("biases", "Effective ranges", [table])])
 
 
 def _own(bias: ModelBias) -> tuple[Any, str]:

@@ -8,8 +8,7 @@ from whatwhere.errors import SettingError
 from whatwhere.inspection.difference import Difference
 from whatwhere.inspection.difference import difference as compute_difference
 from whatwhere.records import Missing
-from whatwhere.studio.api.settings import known, one_of, whole
-from whatwhere.studio.api.static_tables import ExportedView
+from whatwhere.studio.api.settings import ExportedView, known, one_of, whole
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Session
 
@@ -37,7 +36,7 @@ def exported(session: Session) -> ExportedView | None:
     comparison = session.results
     from whatwhere.report.comparison import sections
 
-    return ExportedView("Compare", [("compare.results", {})], [], sections=sections(comparison))
+    return ExportedView("Compare", [("compare.results", {})], sections=sections(comparison))
 
 
 def difference(session: Session, settings: Mapping[str, Any], report: Report) -> Difference:

@@ -13,8 +13,7 @@ from whatwhere.records import Missing
 from whatwhere.report.diagnostics import none_suspected
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import number
-from whatwhere.studio.api.settings import known
-from whatwhere.studio.api.static_tables import ExportedView
+from whatwhere.studio.api.settings import ExportedView, known
 from whatwhere.studio.api.tokens import Tokens, labels
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Session

@@ -12,8 +12,7 @@ from whatwhere.errors import WhatWhereError
 from whatwhere.records import Missing
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import number
-from whatwhere.studio.api.settings import known, whole
-from whatwhere.studio.api.static_tables import ExportedView
+from whatwhere.studio.api.settings import ExportedView, known, whole
 from whatwhere.studio.schemes import catalogue_python, layer_names, model_biases, model_positions, model_rotaries
 from whatwhere.studio.session import Session
 
@@ -136,9 +135,7 @@ def exported(session: Session) -> ExportedView:
             cells.append([number(values[d], 4) if d < len(values) else "" for d in distances])
     rows = [[str(distance), *row] for distance, row in zip(distances, zip(*cells, strict=True), strict=True)]
     table = Table("By distance", columns, rows, numeric=range(len(columns)))
-    return ExportedView(
-        "Distance", [("distance.curves", _DEFAULTS)], [], sections=[Section("curves", "Curves", [table])]
-    )
+    return ExportedView("Distance", [("distance.curves", _DEFAULTS)], sections=[Section("curves", "Curves", [table])])
 
 
 def as_weights(bias: Float[np.ndarray, "*heads distances"]) -> Float[np.ndarray, "*heads distances"]:

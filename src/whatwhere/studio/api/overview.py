@@ -8,8 +8,7 @@ from whatwhere.errors import SettingError
 from whatwhere.report import inspection as texts
 from whatwhere.report.section import Part, Section, Table
 from whatwhere.report.text import capital
-from whatwhere.studio.api.settings import known
-from whatwhere.studio.api.static_tables import ExportedView
+from whatwhere.studio.api.settings import ExportedView, known
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Session
 
@@ -61,7 +60,7 @@ def exported(session: Session) -> ExportedView | None:
     made = _overview(session, lambda step: None)
     origin = f"Format: {made.format}. Read by whatwhere {made.whatwhere}; rows sampled with seed {made.seed}."
     text = [f"{made.headline}.", origin]
-    return ExportedView("Overview", [("overview.inspected", {})], [], said=text, sections=made.sections)
+    return ExportedView("Overview", [("overview.inspected", {})], sections=made.sections, text=text)
 
 
 def _inspectable(session: Session) -> bool:

@@ -11,8 +11,7 @@ from jaxtyping import Float, Int
 from whatwhere.errors import SettingError, TextError, TokenError, WhatWhereError
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import number
-from whatwhere.studio.api.settings import MOST_FEATURES, flag, known, one_of, scheme, text, whole
-from whatwhere.studio.api.static_tables import ExportedView
+from whatwhere.studio.api.settings import MOST_FEATURES, ExportedView, flag, known, one_of, scheme, text, whole
 from whatwhere.studio.schemes import DEFAULT_DIM, DoorScheme, default_scheme, token_factor, token_tensor
 from whatwhere.studio.session import Session
 
@@ -183,7 +182,7 @@ def exported(session: Session) -> ExportedView | None:
     vectors = [", ".join(number(float(value), 4) for value in row[:_SHOWN]) + ", ..." for row in steps.vectors]
     cells = zip(map(str, range(len(steps.ids))), steps.words, map(str, steps.ids.tolist()), vectors, strict=True)
     table = Table(str(first["text"]), ("position", "token", "id", "vector"), [*cells], numeric=(0, 2))
-    return ExportedView("Pipeline", queries, [], sections=[Section("pipeline", "A text and its vectors", [table])])
+    return ExportedView("Pipeline", queries, sections=[Section("pipeline", "A text and its vectors", [table])])
 
 
 def walk(session: Session, settings: Mapping[str, Any]) -> TextWalkthrough:

@@ -11,8 +11,7 @@ from whatwhere.errors import PositionError, SettingError, WhatWhereError
 from whatwhere.records import Missing
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import decimals, number
-from whatwhere.studio.api.settings import known, scheme, text, whole
-from whatwhere.studio.api.static_tables import ExportedView
+from whatwhere.studio.api.settings import ExportedView, known, scheme, text, whole
 from whatwhere.studio.schemes import DOORS, DoorScheme, default_scheme, has_own, runs
 from whatwhere.studio.session import Session
 
@@ -182,7 +181,7 @@ def exported(session: Session) -> ExportedView | None:
         cells = [(str(n), number(norm, 4), decimals(near[n], 4)) for n, norm in enumerate(shown.vectors.norms.tolist())]
         columns = ("position, or distance", "norm of the vector", "mean cosine at this distance")
         parts.append(Table(f"Positions: {shown.title}", columns, cells, numeric=(0, 1, 2), shorten="evenly"))
-    return ExportedView("Positions", queries, [], first, sections=[Section("positions", "Positions", parts)])
+    return ExportedView("Positions", queries, begin=first, sections=[Section("positions", "Positions", parts)])
 
 
 def positions(session: Session, settings: Mapping[str, Any]) -> PositionFindings:

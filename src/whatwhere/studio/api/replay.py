@@ -16,8 +16,7 @@ from whatwhere.errors import SettingError
 from whatwhere.escape import quoted
 from whatwhere.report.section import Paragraph, Part, Section, Table
 from whatwhere.report.text import decimals, number, percent
-from whatwhere.studio.api.settings import known, one_of, text, whole
-from whatwhere.studio.api.static_tables import ExportedView
+from whatwhere.studio.api.settings import ExportedView, known, one_of, text, whole
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Session
 
@@ -224,7 +223,7 @@ def exported(session: Session) -> ExportedView | None:
     if not kept:
         return None
     asked = [("replay.runs", {}), *(("replay.frames", {"run": found.run}) for found in kept)]
-    return ExportedView("Training replay", asked, [], {"run": kept[0].run}, sections=[_frames_section(kept[0])])
+    return ExportedView("Training replay", asked, begin={"run": kept[0].run}, sections=[_frames_section(kept[0])])
 
 
 def exported_attention(session: Session) -> ExportedView | None:
@@ -233,7 +232,7 @@ def exported_attention(session: Session) -> ExportedView | None:
         return None
     best = attention(session, {"run": names[0]})
     asked = [("replay.runs", {}), *(("replay.attention", {"run": name}) for name in names)]
-    return ExportedView("Attention by distance", asked, [], {"run": names[0]}, sections=[_attention_section(best)])
+    return ExportedView("Attention by distance", asked, begin={"run": names[0]}, sections=[_attention_section(best)])
 
 
 def sections(session: Session) -> list[Section]:

@@ -13,8 +13,7 @@ from whatwhere.errors import WhatWhereError
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import number
 from whatwhere.studio.api.parameters import Control, Parameter, Value, parse, with_defaults
-from whatwhere.studio.api.settings import known, text, whole
-from whatwhere.studio.api.static_tables import ExportedView
+from whatwhere.studio.api.settings import ExportedView, known, text, whole
 from whatwhere.studio.schemes import ModelRotary, layer_names, model_rotaries
 from whatwhere.studio.session import Session
 
@@ -258,7 +257,7 @@ def exported(session: Session) -> ExportedView:
             )
             rows = [(str(pair), *(number(float(value), 4) for value in row)) for pair, row in enumerate(numbers)]
             tables.append(Table(f"{name}: {pairs.python}", columns, rows, numeric=range(5), shorten="evenly"))
-    return ExportedView("Rotary lab", [("rotary.lab", begin)], [], sections=[Section("rotary", "Pairs", tables)])
+    return ExportedView("Rotary lab", [("rotary.lab", begin)], sections=[Section("rotary", "Pairs", tables)])
 
 
 def _begin(presets: Sequence[_Preset]) -> tuple[str, str]:

@@ -16,8 +16,7 @@ from whatwhere.errors import SettingError
 from whatwhere.models.checkpoint.lookup import find_token
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import percent
-from whatwhere.studio.api.settings import known, one_of, text, whole
-from whatwhere.studio.api.static_tables import ExportedView
+from whatwhere.studio.api.settings import ExportedView, known, one_of, text, whole
 from whatwhere.studio.jobs import Report, run_in_subprocess
 from whatwhere.studio.session import Session
 

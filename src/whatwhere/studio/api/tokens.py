@@ -15,8 +15,7 @@ from whatwhere.report.section import Section
 from whatwhere.report.section import Table as TextTable
 from whatwhere.studio.api.about import Which, examples
 from whatwhere.studio.api.about import analogy as usual_analogy
-from whatwhere.studio.api.settings import flag, known, one_of, text, whole
-from whatwhere.studio.api.static_tables import ExportedView
+from whatwhere.studio.api.settings import ExportedView, flag, known, one_of, text, whole
 from whatwhere.studio.session import Session
 
 MOST_NEIGHBORS, MOST_FOUND = 200, 200

@@ -12,8 +12,7 @@ from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.inspection.position_encodings import first_norm
 from whatwhere.report.section import Section, Table
 from whatwhere.studio.api.pipeline import TOKENS
-from whatwhere.studio.api.settings import MOST_FEATURES, flag, known, number, one_of, scheme, text, whole
-from whatwhere.studio.api.static_tables import ExportedView
+from whatwhere.studio.api.settings import MOST_FEATURES, ExportedView, flag, known, number, one_of, scheme, text, whole
 from whatwhere.studio.schemes import DEFAULT_DIM, MODEL, DoorScheme, default_scheme, runs, token_factor, token_tensor
 from whatwhere.studio.session import Session
 
