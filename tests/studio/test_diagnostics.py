@@ -106,15 +106,15 @@ def test_the_page_shows_the_evidence(look: Callable[..., dict[str, Any]], sample
     seen, lists = look(sampled, "diagnostics.mjs"), examined(sampled).lists
     names = ("under_trained", "unreachable", "duplicates", "hubs", "zero", "not_finite", "beyond_vocabulary")
     assert [count for _, count in seen["counts"]] == [f"{getattr(lists, name).count:,}" for name in names]
-    for n, row in enumerate(seen.unreachable):
+    for n, row in enumerate(seen["unreachable"]):
         assert int(row[1]) == lists.unreachable.ids[n]
         assert row[4:6] == [lists.unreachable.texts_tried[n], " · ".join(lists.unreachable.read_as[n])]
     for n, row in enumerate(seen["underTrained"]):
         assert int(row[1]) == lists.under_trained.ids[n]
         assert row[4:6] == [f"{getattr(lists.under_trained, name)[n]:.3f}" for name in ("cosines", "proximity")]
     rows = list(csv.DictReader(io.StringIO(seen["csv"].removeprefix("\ufeff"))))
-    assert [int(row.id) for row in rows] == lists.under_trained.ids.tolist()
-    assert [float(row.norm) for row in rows] == lists.under_trained.norms.tolist()
+    assert [int(row["id"]) for row in rows] == lists.under_trained.ids.tolist()
+    assert [float(row["norm"]) for row in rows] == lists.under_trained.norms.tolist()
     assert seen["hash"] == "#/diagnostics?list=under_trained"
     assert "suspected above 0.581" in seen["chart"]
     first = int(lists.under_trained.ids[0])

@@ -8,7 +8,7 @@ await page.goto(`${given.url}#/variance`);
 await page.waitForSelector(".split");
 found.sentence = await page.locator(".split").innerText();
 found.bars = await page.locator(".stack").evaluateAll((bars) => bars.map((bar) => bar.getAttribute("aria-label")));
-found.csv = await saved(page, page.locator("figure", { hasText: "If token vectors" }), "CSV");
+found.csv = await saved(page, page.locator("figure", { hasText: "With token vectors" }), "CSV");
 found.violations = await violations(page);
 
 const exactly = page.getByLabel("token vectors ×, exactly");

@@ -34,13 +34,22 @@ export class ExportedSource implements Source {
     if (name === "tokens.find") return (await this.#find(settings)) as T;
     const block = this.#exported.answers[queryKey(name, settings)];
     if (block === undefined) {
-      throw new Problem("This is an exported page: it holds some answers, and not this one.\nOpen the studio on the file itself: whatwhere studio PATH", "exported");
+      throw new Problem(
+        "This is an exported page: it holds some answers, and not this one.\n" +
+          "Open the studio on the file itself: whatwhere studio PATH",
+        "exported",
+      );
     }
     if (!this.#kept.has(block)) this.#kept.set(block, unzipped(this.#exported.blocks[block]!));
     return unpack<T>(await this.#kept.get(block)!);
   }
 
-  run<T>(name: string, settings: Settings, _onProgress: (progress: Progress) => void, _signal: AbortSignal): Promise<T> {
+  run<T>(
+    name: string,
+    settings: Settings,
+    _onProgress: (progress: Progress) => void,
+    _signal: AbortSignal,
+  ): Promise<T> {
     return this.query<T>(name, settings);
   }
 
@@ -54,7 +63,8 @@ export class ExportedSource implements Source {
     if (number !== null) found.push({ id: number, rank: 0, length: 0 });
     for (let id = 0; id < rows && !wanted.startsWith("#"); id++) {
       const bare = (names.text(id) || names.word(id)).trim().toLowerCase();
-      if (id !== number && bare.includes(wanted)) found.push({ id, rank: bare === wanted ? 1 : bare.startsWith(wanted) ? 2 : 3, length: bare.length });
+      if (id !== number && bare.includes(wanted))
+        found.push({ id, rank: bare === wanted ? 1 : bare.startsWith(wanted) ? 2 : 3, length: bare.length });
     }
     found.sort((a, b) => a.rank - b.rank || a.length - b.length || a.id - b.id);
     const ids = found.slice(0, Number(most)).map(({ id }) => id);

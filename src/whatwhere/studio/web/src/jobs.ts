@@ -25,13 +25,15 @@ class Job {
     if (this.now.state === "running") return;
     this.#leaving = new AbortController();
     this.#set({ ...IDLE, state: "running" });
-    source.run(name, settings, (progress) => this.#set({ ...this.now, progress }), this.#leaving.signal).then(
-      (answer) => this.#set({ ...this.now, state: "done", answer }),
-      (problem: unknown) => {
-        const stopped = problem instanceof DOMException && problem.name === "AbortError";
-        this.#set({ ...IDLE, state: stopped ? "stopped" : "failed", problem: stopped ? null : messageOf(problem) });
-      },
-    );
+    source
+      .run(name, settings, (progress) => this.#set({ ...this.now, progress }), this.#leaving.signal)
+      .then(
+        (answer) => this.#set({ ...this.now, state: "done", answer }),
+        (problem: unknown) => {
+          const stopped = problem instanceof DOMException && problem.name === "AbortError";
+          this.#set({ ...IDLE, state: stopped ? "stopped" : "failed", problem: stopped ? null : messageOf(problem) });
+        },
+      );
   }
 
   stop(): void {

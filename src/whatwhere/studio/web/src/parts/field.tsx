@@ -26,7 +26,10 @@ export function TokenField({ label, value, choose, main = false, hint }: Props) 
   // A token that was chosen is kept as #id, for several may read alike; shown is what it reads.
   const chosen = typed === null && /^#\d+$/.test(value) ? value : null;
   const { answer: named } = useQuery("tokens.find", chosen === null ? null : { text: chosen, most: 1 });
-  const shown = chosen !== null && named?.words.length && `#${named.ids.values[0]}` === chosen ? visibleToken(face(named.words[0]!, named.texts[0] ?? null)) : value;
+  const shown =
+    chosen !== null && named?.words.length && `#${named.ids.values[0]}` === chosen
+      ? visibleToken(face(named.words[0]!, named.texts[0] ?? null))
+      : value;
   const open = found !== null && found.ids.values.length > 0;
   const take = (token: string) => {
     setTyped(null);
@@ -71,7 +74,13 @@ export function TokenField({ label, value, choose, main = false, hint }: Props) 
         onBlur={() => setTyped(null)}
         onKeyDown={keys}
       />
-      <ul id={`${id}-list`} role="listbox" aria-label={`tokens that hold ${visibleToken(asked)}`} hidden={!open} class="found">
+      <ul
+        id={`${id}-list`}
+        role="listbox"
+        aria-label={`tokens that hold ${visibleToken(asked)}`}
+        hidden={!open}
+        class="found"
+      >
         {open &&
           found.words.map((word, n) => (
             // On pointer down: the field loses its focus, and this list with it, before a click would come.

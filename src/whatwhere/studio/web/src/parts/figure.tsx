@@ -24,7 +24,11 @@ export function Figure<Row>({ title, note, file, svg, columns, rows, how, childr
   const [open, setOpen] = useState(false);
   const header = columns.map((column) => column.title);
   const cells = () => rows.map((row) => columns.map((column) => column.value(row)));
-  const png = () => savePng(file, svg()).then(() => announce("PNG saved"), (problem: unknown) => announce(messageOf(problem)));
+  const png = () =>
+    savePng(file, svg()).then(
+      () => announce("PNG saved"),
+      (problem: unknown) => announce(messageOf(problem)),
+    );
   return (
     <figure class="figure">
       <figcaption>

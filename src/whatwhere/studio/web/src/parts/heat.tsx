@@ -71,7 +71,14 @@ export function Heat(props: HeatProps) {
           </ol>
         )}
         <div class="grow" ref={holder}>
-          <div class="chart" role="application" aria-roledescription="heat map" aria-label={words} tabIndex={0} onKeyDown={keys}>
+          <div
+            class="chart"
+            role="application"
+            aria-roledescription="heat map"
+            aria-label={words}
+            tabIndex={0}
+            onKeyDown={keys}
+          >
             <canvas
               ref={canvas}
               width={Math.max(width * devicePixelRatio, 1)}
@@ -99,7 +106,8 @@ export function Bar({ map, range }: { map: MapName; range: [number, number] }) {
   }, [map]);
   return (
     <span class="bar">
-      {formatNumber(range[0], 3)} <canvas ref={canvas} width={256} height={1} aria-hidden="true" /> {formatNumber(range[1], 3)}
+      {formatNumber(range[0], 3)} <canvas ref={canvas} width={256} height={1} aria-hidden="true" />{" "}
+      {formatNumber(range[1], 3)}
     </span>
   );
 }
@@ -172,11 +180,15 @@ export function heatSvg(props: HeatProps, width = 720): string {
   const range = heatRange(props);
   const image = painted(props, range).toDataURL("image/png");
   const every = Math.ceil(12 / cell);
-  const labels = (props.rowLabels ?? []).map((text, n) => (n % every ? "" : label(left - 8, (n + 0.7) * cell, text, "end")));
+  const labels = (props.rowLabels ?? []).map((text, n) =>
+    n % every ? "" : label(left - 8, (n + 0.7) * cell, text, "end"),
+  );
   const bar = document.createElement("canvas");
   bar.width = 256;
   bar.height = 1;
-  bar.getContext("2d")!.putImageData(new ImageData(colorTable(props.map) as Uint8ClampedArray<ArrayBuffer>, 256, 1), 0, 0);
+  bar
+    .getContext("2d")!
+    .putImageData(new ImageData(colorTable(props.map) as Uint8ClampedArray<ArrayBuffer>, 256, 1), 0, 0);
   return drawing(width, height + 34, props.title, [
     ...labels,
     `<image x="${left}" y="0" width="${width - left - 8}" height="${height}" preserveAspectRatio="none" style="image-rendering:pixelated" href="${image}"/>`,

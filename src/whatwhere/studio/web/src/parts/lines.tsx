@@ -50,7 +50,21 @@ export interface LinesProps {
 }
 
 export function Lines(props: LinesProps) {
-  const { title, x, curves, xLabel, yLabel, logX = false, steps = false, logY = false, marks = [], levels = [], y, dots = false, height = 240 } = props;
+  const {
+    title,
+    x,
+    curves,
+    xLabel,
+    yLabel,
+    logX = false,
+    steps = false,
+    logY = false,
+    marks = [],
+    levels = [],
+    y,
+    dots = false,
+    height = 240,
+  } = props;
   const banded = curves.some((curve) => curve.low !== undefined);
   const [holder, width] = useWidth<HTMLDivElement>();
   const plot = useRef<uPlot | null>(null);
@@ -60,31 +74,92 @@ export function Lines(props: LinesProps) {
     const shape = steps ? uPlot.paths.stepped!({ align: 1 }) : uPlot.paths.linear!();
     const muted = pageColor("muted");
     const font = "12px system-ui, sans-serif";
-    const line = { stroke: muted, grid: { stroke: pageColor("grid"), width: 1 }, ticks: { stroke: muted, width: 1, size: 4 }, font, labelFont: font };
+    const line = {
+      stroke: muted,
+      grid: { stroke: pageColor("grid"), width: 1 },
+      ticks: { stroke: muted, width: 1, size: 4 },
+      font,
+      labelFont: font,
+    };
     const options: uPlot.Options = {
       width,
       height,
       padding: [marks.length ? 22 : 8, 16, 0, 0],
       legend: { show: curves.length > 1, markers: { dash: (_, k) => (curves[k - 1]?.dash ? "dashed" : "solid") } },
-      scales: { x: { time: false, distr: logX ? 3 : 1, ...(logX ? { range: (_: uPlot, low: number, high: number): [number, number] => [low, high] } : {}) }, y: { distr: logY ? 3 : 1, ...(y ? { range: y } : logY || levels.length || banded ? { range: ranged([...levels.map((level) => level.y), ...ends(curves)], logY) } : {}) } },
+      scales: {
+        x: {
+          time: false,
+          distr: logX ? 3 : 1,
+          ...(logX ? { range: (_: uPlot, low: number, high: number): [number, number] => [low, high] } : {}),
+        },
+        y: {
+          distr: logY ? 3 : 1,
+          ...(y
+            ? { range: y }
+            : logY || levels.length || banded
+              ? { range: ranged([...levels.map((level) => level.y), ...ends(curves)], logY) }
+              : {}),
+        },
+      },
       axes: [
-        { ...line, label: xLabel, size: 32, labelSize: 22, ...(!logX && Array.from(x).every(Number.isInteger) ? { incrs: WHOLE } : {}) },
-        { ...line, label: yLabel, size: 56, labelSize: 22, ...(logY ? { values: (_: uPlot, splits: (number | null)[]) => splits.map(decade), grid: { ...line.grid, filter: decades } } : {}) },
+        {
+          ...line,
+          label: xLabel,
+          size: 32,
+          labelSize: 22,
+          ...(!logX && Array.from(x).every(Number.isInteger) ? { incrs: WHOLE } : {}),
+        },
+        {
+          ...line,
+          label: yLabel,
+          size: 56,
+          labelSize: 22,
+          ...(logY
+            ? {
+                values: (_: uPlot, splits: (number | null)[]) => splits.map(decade),
+                grid: { ...line.grid, filter: decades },
+              }
+            : {}),
+        },
       ],
       series: [
         { label: xLabel },
         ...curves.map((curve, k): uPlot.Series => {
           const color = seriesColor(curve.color ?? k);
           const fill = steps && curves.length === 1 ? { fill: `${color}40` } : {};
-          return { label: curve.name, stroke: color, width: 2, paths: shape, points: { show: dots, size: 6, fill: color }, spanGaps: false, ...fill, ...(curve.dash ? { dash: curve.dash } : {}) };
+          return {
+            label: curve.name,
+            stroke: color,
+            width: 2,
+            paths: shape,
+            points: { show: dots, size: 6, fill: color },
+            spanGaps: false,
+            ...fill,
+            ...(curve.dash ? { dash: curve.dash } : {}),
+          };
         }),
       ],
-      hooks: { drawAxes: [(drawn) => drawBands(drawn, x, curves)], draw: [(drawn) => drawMarks(drawn, marks), (drawn) => drawLevels(drawn, levels)] },
+      hooks: {
+        drawAxes: [(drawn) => drawBands(drawn, x, curves)],
+        draw: [(drawn) => drawMarks(drawn, marks), (drawn) => drawLevels(drawn, levels)],
+      },
     };
     const data = [Array.from(x), ...curves.map((curve) => Array.from(curve.values))] as uPlot.AlignedData;
     plot.current = new uPlot(options, data, holder.current);
     return () => plot.current?.destroy();
-  }, [props.x, props.curves, width, height, theme, logX, logY, steps, JSON.stringify([marks, levels, y]), xLabel, yLabel]);
+  }, [
+    props.x,
+    props.curves,
+    width,
+    height,
+    theme,
+    logX,
+    logY,
+    steps,
+    JSON.stringify([marks, levels, y]),
+    xLabel,
+    yLabel,
+  ]);
   const at = useRef(-1);
   const step = (event: KeyboardEvent) => {
     const by = { ArrowRight: 1, ArrowLeft: -1, PageUp: 10, PageDown: -10, Home: -Infinity, End: Infinity }[event.key];
@@ -93,28 +168,57 @@ export function Lines(props: LinesProps) {
     at.current = Math.min(Math.max(at.current + by, 0), x.length - 1);
     const here = x[at.current]!;
     plot.current.setCursor({ left: plot.current.valToPos(here, "x"), top: 0 });
-    announce(`${xLabel} ${formatNumber(here)}: ${curves.map((curve) => `${curve.name} ${formatNumber(curve.values[at.current])}`).join(", ")}`);
+    announce(
+      `${xLabel} ${formatNumber(here)}: ${curves.map((curve) => `${curve.name} ${formatNumber(curve.values[at.current])}`).join(", ")}`,
+    );
   };
   const words = `${title}. ${summary(props)} Arrow keys read the values.`;
-  return <div class="chart" role="application" aria-roledescription="line chart" aria-label={words} tabIndex={0} ref={holder} onKeyDown={step} />;
+  return (
+    <div
+      class="chart"
+      role="application"
+      aria-roledescription="line chart"
+      aria-label={words}
+      tabIndex={0}
+      ref={holder}
+      onKeyDown={step}
+    />
+  );
 }
 
 /** Say in words what the curves do. */
 export function summary({ x, curves, xLabel, yLabel, marks = [], levels = [] }: LinesProps): string {
   const range = x.length ? `${xLabel} from ${formatNumber(x[0])} to ${formatNumber(x[x.length - 1])}; ${yLabel}. ` : "";
   const each = curves.map(({ name, values }) => {
-    const known = Array.from(values, (value, k) => ({ value, k })).filter((point) => point.value !== null) as { value: number; k: number }[];
+    const known = Array.from(values, (value, k) => ({ value, k })).filter((point) => point.value !== null) as {
+      value: number;
+      k: number;
+    }[];
     if (!known.length) return `${name}: no values.`;
     const high = known.reduce((best, point) => (point.value > best.value ? point : best));
     const low = known.reduce((best, point) => (point.value < best.value ? point : best));
     return `${name}: greatest ${formatNumber(high.value)} at ${formatNumber(x[high.k])}, least ${formatNumber(low.value)} at ${formatNumber(x[low.k])}.`;
   });
-  const places = [...marks.map((mark) => ({ text: mark.text, at: mark.x })), ...levels.filter(({ text }) => text).map(({ text, y }) => ({ text, at: y }))];
+  const places = [
+    ...marks.map((mark) => ({ text: mark.text, at: mark.x })),
+    ...levels.filter(({ text }) => text).map(({ text, y }) => ({ text, at: y })),
+  ];
   return range + each.join(" ") + places.map(({ text, at }) => ` ${text}: ${formatNumber(at)}.`).join("");
 }
 
 export function linesSvg(props: LinesProps, width = 720, height = 360): string {
-  const { title, x, curves, xLabel, yLabel, logX = false, logY = false, steps = false, marks = [], levels = [] } = props;
+  const {
+    title,
+    x,
+    curves,
+    xLabel,
+    yLabel,
+    logX = false,
+    logY = false,
+    steps = false,
+    marks = [],
+    levels = [],
+  } = props;
   const frame: Frame = { left: 56, top: 30, width: width - 72, height: height - 78 };
   const known = curves.flatMap((curve) => Array.from(curve.values).filter((value) => value !== null)) as number[];
   const all = props.y ?? [...known, ...levels.map((level) => level.y), ...ends(curves)];
@@ -125,7 +229,10 @@ export function linesSvg(props: LinesProps, width = 720, height = 360): string {
   const parts = [axesSvg(frame, across, up, xLabel, yLabel)];
   curves.forEach((curve, k) => {
     for (const places of stretches(curve)) {
-      const there = [...places.map((p) => [p, curve.high![p]!] as const), ...[...places].reverse().map((p) => [p, curve.low![p]!] as const)];
+      const there = [
+        ...places.map((p) => [p, curve.high![p]!] as const),
+        ...[...places].reverse().map((p) => [p, curve.low![p]!] as const),
+      ];
       const path = there.map(([p, value], at) => `${at ? "L" : "M"}${n(across(x[p]!))} ${n(up(value))}`).join("");
       parts.push(`<path d="${path}Z" fill="${seriesColor(curve.color ?? k)}" fill-opacity="0.18"/>`);
     }
@@ -145,7 +252,9 @@ export function linesSvg(props: LinesProps, width = 720, height = 360): string {
     }
     parts.push(`<path d="${path.trim()}" fill="none" stroke="${color}" stroke-width="2"${dashed(curve)}/>`);
     if (props.dots) {
-      const places = Array.from(curve.values, (value, p) => (value === null ? "" : `<circle cx="${n(across(x[p]!))}" cy="${n(up(value))}" r="3" fill="${color}"/>`));
+      const places = Array.from(curve.values, (value, p) =>
+        value === null ? "" : `<circle cx="${n(across(x[p]!))}" cy="${n(up(value))}" r="3" fill="${color}"/>`,
+      );
       parts.push(places.join(""));
     }
     if (curves.length > 1) {
@@ -157,11 +266,17 @@ export function linesSvg(props: LinesProps, width = 720, height = 360): string {
   });
   for (const level of levels) {
     const at = up(level.y);
-    parts.push(line(frame.left, at, frame.left + frame.width, at, pageColor(level.text ? "bad" : "muted")), label(frame.left + 6, at - 4, level.text));
+    parts.push(
+      line(frame.left, at, frame.left + frame.width, at, pageColor(level.text ? "bad" : "muted")),
+      label(frame.left + 6, at - 4, level.text),
+    );
   }
   for (const mark of marks) {
     const at = across(mark.x);
-    parts.push(line(at, frame.top, at, frame.top + frame.height, pageColor("bad"), 2), label(at, frame.top - 4, mark.text, "middle"));
+    parts.push(
+      line(at, frame.top, at, frame.top + frame.height, pageColor("bad"), 2),
+      label(at, frame.top - 4, mark.text, "middle"),
+    );
   }
   return drawing(width, height, title, parts);
 }
@@ -172,7 +287,9 @@ function dashed({ dash }: Curve): string {
 
 /** Give the numbers at the ends of all bands. */
 function ends(curves: Curve[]): number[] {
-  return curves.flatMap(({ low, high }) => [...Array.from(low ?? []), ...Array.from(high ?? [])]).filter((value) => value !== null);
+  return curves
+    .flatMap(({ low, high }) => [...Array.from(low ?? []), ...Array.from(high ?? [])])
+    .filter((value) => value !== null);
 }
 
 /** Give the places where a band is known, in stretches. */
@@ -197,7 +314,8 @@ function drawBands({ ctx, bbox, valToPos }: uPlot, x: ArrayLike<number>, curves:
     for (const places of stretches(curve)) {
       ctx.beginPath();
       for (const place of places) ctx.lineTo(valToPos(x[place]!, "x", true), valToPos(curve.high![place]!, "y", true));
-      for (const place of [...places].reverse()) ctx.lineTo(valToPos(x[place]!, "x", true), valToPos(curve.low![place]!, "y", true));
+      for (const place of [...places].reverse())
+        ctx.lineTo(valToPos(x[place]!, "x", true), valToPos(curve.low![place]!, "y", true));
       ctx.closePath();
       ctx.fillStyle = `${seriesColor(curve.color ?? k)}2e`;
       ctx.fill();

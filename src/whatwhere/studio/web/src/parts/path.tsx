@@ -49,7 +49,15 @@ export function Path(props: PathProps) {
   const heading = `${title}. ${x.length} points, joined in their order. Arrow keys walk along the path.`;
   return (
     <div>
-      <div class="chart" role="application" aria-roledescription="path" aria-label={heading} tabIndex={0} ref={holder} onKeyDown={keys}>
+      <div
+        class="chart"
+        role="application"
+        aria-roledescription="path"
+        aria-label={heading}
+        tabIndex={0}
+        ref={holder}
+        onKeyDown={keys}
+      >
         <canvas
           ref={canvas}
           width={Math.max(1, Math.round(width * devicePixelRatio))}
@@ -99,7 +107,12 @@ function shade(table: Uint8ClampedArray, k: number, count: number): string {
   return `rgb(${table[at]},${table[at + 1]},${table[at + 2]})`;
 }
 
-function draw(canvas: HTMLCanvasElement, { x, y, name, xLabel, yLabel }: PathProps, { frame, across, up }: Plane, at: number): void {
+function draw(
+  canvas: HTMLCanvasElement,
+  { x, y, name, xLabel, yLabel }: PathProps,
+  { frame, across, up }: Plane,
+  at: number,
+): void {
   const context = canvas.getContext("2d");
   if (!context) return;
   const table = colorTable("amount");
@@ -118,7 +131,8 @@ function draw(canvas: HTMLCanvasElement, { x, y, name, xLabel, yLabel }: PathPro
     context.fillText(up.format(tick), frame.left - 6, up(tick) + 4);
   }
   context.textAlign = "center";
-  for (const tick of across.ticks(Math.max(2, Math.floor(frame.width / 90)))) context.fillText(across.format(tick), across(tick), frame.top + frame.height + 18);
+  for (const tick of across.ticks(Math.max(2, Math.floor(frame.width / 90))))
+    context.fillText(across.format(tick), across(tick), frame.top + frame.height + 18);
   context.textAlign = "right";
   context.fillText(xLabel, frame.left + frame.width, frame.top + frame.height + 38);
   context.textAlign = "left";
@@ -153,7 +167,9 @@ export function pathSvg(props: PathProps, width = 720, height = 480): string {
   const parts = [axesSvg(frame, across, up, xLabel, yLabel)];
   for (let k = 1; k < x.length; k++) {
     const [x1, y1, x2, y2] = [across(x[k - 1]!), up(y[k - 1]!), across(x[k]!), up(y[k]!)].map(n);
-    parts.push(`<line x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}" stroke="${shade(table, k, x.length)}" stroke-width="2" stroke-linecap="round"/>`);
+    parts.push(
+      `<line x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}" stroke="${shade(table, k, x.length)}" stroke-width="2" stroke-linecap="round"/>`,
+    );
   }
   for (const k of new Set([0, x.length - 1])) if (k >= 0) parts.push(label(across(x[k]!) + 8, up(y[k]!) - 6, name(k)));
   return drawing(width, height, title, parts);

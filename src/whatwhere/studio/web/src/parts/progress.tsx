@@ -22,7 +22,15 @@ export function JobProgress({ job, what, stop }: { job: JobState<unknown>; what:
 }
 
 /** Start a job without settings where a view needs its answer, and show what is made of that. */
-export function JobAnswer<T>({ name, what, children }: { name: string; what: string; children(answer: T): ComponentChildren }) {
+export function JobAnswer<T>({
+  name,
+  what,
+  children,
+}: {
+  name: string;
+  what: string;
+  children(answer: T): ComponentChildren;
+}) {
   const job = useJob<T>(name, {});
   useEffect(() => {
     if (job.state === "idle") job.start();

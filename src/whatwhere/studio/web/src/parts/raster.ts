@@ -76,7 +76,8 @@ export class Raster {
   /** Mix each color with the ground: the logarithm of the count says how much of it is seen. */
   #paint(pixels: Uint32Array, colors: Uint32Array, ground: number, most: number): void {
     const shares = new Uint16Array(most + 1);
-    for (let n = 1; n <= most; n++) shares[n] = Math.round(256 * (most === 1 ? 0.9 : 0.45 + (0.55 * Math.log(n)) / Math.log(most)));
+    for (let n = 1; n <= most; n++)
+      shares[n] = Math.round(256 * (most === 1 ? 0.9 : 0.45 + (0.55 * Math.log(n)) / Math.log(most)));
     const low = ground & 0xff00ff;
     const middle = (ground >>> 8) & 0xff;
     for (let n = 0; n < pixels.length; n++) {

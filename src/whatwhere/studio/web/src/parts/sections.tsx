@@ -41,7 +41,12 @@ function TextTable({ table, about }: { table: TableOfText; about: About }) {
       return <a href={writeLink("tokens", { token: row[n]! }, {})}>{row[n]}</a>;
     },
   }));
-  const save = () => saveCsv(fileOf(caption), head, rows.map((row) => columns.map((column) => column.value(row))));
+  const save = () =>
+    saveCsv(
+      fileOf(caption),
+      head,
+      rows.map((row) => columns.map((column) => column.value(row))),
+    );
   const shown = (
     <div>
       <Table caption={caption} columns={columns} rows={rows} />

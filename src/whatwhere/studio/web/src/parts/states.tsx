@@ -22,7 +22,15 @@ export function Waiting({ what }: { what: string }) {
 }
 
 /** Show what is made of an answer; while the next one is on its way, the one before, paler. */
-export function Answered<T>({ query, what, children }: { query: Query<T>; what: string; children: (answer: T) => ComponentChildren }) {
+export function Answered<T>({
+  query,
+  what,
+  children,
+}: {
+  query: Query<T>;
+  what: string;
+  children: (answer: T) => ComponentChildren;
+}) {
   if (query.problem !== null) return <Wrong message={query.problem} />;
   if (query.answer === null) return query.busy ? <Waiting what={what} /> : null;
   return (

@@ -7,7 +7,9 @@ export const FONT = "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', 
 export function escaped(text: string): string {
   const names: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
   // XML has no signs for most controls; what cannot be seen was replaced before this.
-  return text.replace(/[&<>"]/g, (sign) => names[sign]!).replace(/[\u0000-\u0008\u000B\u000C\u000E-\u001F\uFFFE\uFFFF]/g, "\uFFFD");
+  return text
+    .replace(/[&<>"]/g, (sign) => names[sign]!)
+    .replace(/[\u0000-\u0008\u000B\u000C\u000E-\u001F\uFFFE\uFFFF]/g, "\uFFFD");
 }
 
 /** Put parts into a drawing with a heading, on the page's ground. */
@@ -26,7 +28,13 @@ export function line(x1: number, y1: number, x2: number, y2: number, color: stri
   return `<line x1="${n(x1)}" y1="${n(y1)}" x2="${n(x2)}" y2="${n(y2)}" stroke="${color}" stroke-width="${width}"/>`;
 }
 
-export function label(x: number, y: number, text: string, anchor: "start" | "middle" | "end" = "start", color = ""): string {
+export function label(
+  x: number,
+  y: number,
+  text: string,
+  anchor: "start" | "middle" | "end" = "start",
+  color = "",
+): string {
   const fill = color ? ` fill="${color}"` : "";
   return `<text x="${n(x)}" y="${n(y)}" text-anchor="${anchor}"${fill}>${escaped(text)}</text>`;
 }

@@ -95,7 +95,11 @@ function Spacer({ rows, columns }: { rows: number; columns: number }) {
   );
 }
 
-function arranged<Row>(rows: Row[], columns: Column<Row>[], sorted: { column: number; down: boolean } | null): number[] {
+function arranged<Row>(
+  rows: Row[],
+  columns: Column<Row>[],
+  sorted: { column: number; down: boolean } | null,
+): number[] {
   const order = rows.map((_, n) => n);
   const column = sorted && columns[sorted.column];
   if (!column) return order;

@@ -20,7 +20,8 @@ register({
   id: "diagnostics",
   order: 4,
   title: "Diagnostics",
-  question: "Which tokens look under-trained, which are unreachable by any text, and which rows of the table are faulty?",
+  question:
+    "Which tokens look under-trained, which are unreachable by any text, and which rows of the table are faulty?",
   defaults: () => ({ list: "" }),
   shown: (about) => about.tables.input !== undefined,
   Page: Diagnostics,
@@ -50,7 +51,8 @@ function Found({ examined, list, change }: { examined: SuspiciousTokens; list: s
           marks={[]}
           note="Under-trained rows often have low norms: weight decay shrinks rows that no update moves."
         >
-          |x| of each row of <code>{examined.name}</code>, in float64. Groups overlap: an unreachable token is often under-trained.
+          |x| of each row of <code>{examined.name}</code>, in float64. Groups overlap: an unreachable token is often
+          under-trained.
         </Spread>
         <Spread
           examined={examined}
@@ -58,10 +60,14 @@ function Found({ examined, list, change }: { examined: SuspiciousTokens; list: s
           title="Cosine to the rows of lowest norm"
           xLabel="cosine to the mean of the rows of lowest norm"
           marks={[{ x: examined.threshold, text: `suspected above ${formatNumber(examined.threshold, 3)}` }]}
-          note="Updates that move under-trained rows alike give them one direction. Rows that keep a random initialization, whole or shrunk by weight decay, share none, and are not detected."
+          note={
+            "Updates that move under-trained rows alike give them one direction. Rows that keep a random " +
+            "initialization, whole or shrunk by weight decay, share none, and are not detected."
+          }
         >
-          The {examined.reference} rows of lowest norm, half a percent, are the reference; cos(x − m, s − m) with m the mean of all rows and s the mean of the reference, the
-          row itself excluded. Suspected are rows above 0.5 and 8 robust standard deviations above the median. After Land and Bartolo 2024, who begin with a list made by hand.
+          The {examined.reference} rows of lowest norm, half a percent, are the reference; cos(x − m, s − m), with m the
+          mean of all rows and s the mean of the reference, the row itself excluded. Suspected are rows above 0.5 and 8
+          robust standard deviations above the median. After Land and Bartolo 2024, who begin with a list made by hand.
         </Spread>
       </div>
     </>
@@ -69,7 +75,15 @@ function Found({ examined, list, change }: { examined: SuspiciousTokens; list: s
 }
 
 /** How many rows are in each list, as bars that choose the list. */
-function Summary({ examined, now, choose }: { examined: SuspiciousTokens; now: ListName; choose(name: ListName): void }) {
+function Summary({
+  examined,
+  now,
+  choose,
+}: {
+  examined: SuspiciousTokens;
+  now: ListName;
+  choose(name: ListName): void;
+}) {
   const most = Math.max(1, ...NAMES.map((name) => examined.lists[name].count));
   const faulty = NAMES.filter((name) => examined.lists[name].count > 0);
   const title = `Suspicious rows among ${whole(examined.rows)}`;
@@ -89,20 +103,30 @@ function Summary({ examined, now, choose }: { examined: SuspiciousTokens; now: L
   return (
     <Figure
       title={title}
-      note={faulty.length ? "Choose a list; a row may be in several." : `No list has a row: all are finite, none is 0 or equal to another. ${examined.none_suspected}`}
+      note={
+        faulty.length
+          ? "Choose a list; a row may be in several."
+          : `No list has a row: all are finite, none is 0 or equal to another. ${examined.none_suspected}`
+      }
       file="diagnostics"
       svg={svg}
       rows={NAMES}
       columns={[
         { title: "list", value: (name) => LISTS[name].title },
-        { title: "rows", numeric: true, value: count, cell: (name) => (count(name) === null ? "not known" : whole(count(name)!)) },
+        {
+          title: "rows",
+          numeric: true,
+          value: count,
+          cell: (name) => (count(name) === null ? "not known" : whole(count(name)!)),
+        },
         { title: "meaning", value: (name) => LISTS[name].says(examined) },
       ]}
       how={
         <How code={"whatwhere inspect PATH --sections diagnostics --json"}>
           <p>
-            Norms and cosines in float64 over all rows of <code>{examined.name}</code>; duplicates by their bytes; hubs by the exact nearest rows of {whole(examined.lists.hubs.queries)}{" "}
-            tokens; unreachable by decoding each token behind seven short texts and encoding what comes out.
+            Norms and cosines in float64 over all rows of <code>{examined.name}</code>; duplicates by their bytes; hubs
+            by the exact nearest rows of {whole(examined.lists.hubs.queries)} tokens; unreachable by decoding each token
+            behind seven short texts and encoding what comes out.
           </p>
         </How>
       }
@@ -127,16 +151,32 @@ function Summary({ examined, now, choose }: { examined: SuspiciousTokens; now: L
 function List({ examined, name }: { examined: SuspiciousTokens; name: ListName }) {
   const rows = examined.lists[name];
   const { title, says } = LISTS[name];
-  const columns = useMemo(() => columnsOf(examined, name, (id) => writeLink("tokens", { token: `#${id}` }, {}), (id) => writeLink("map", { token: `#${id}` }, {})), [examined, name]);
+  const columns = useMemo(
+    () =>
+      columnsOf(
+        examined,
+        name,
+        (id) => writeLink("tokens", { token: `#${id}` }, {}),
+        (id) => writeLink("map", { token: `#${id}` }, {}),
+      ),
+    [examined, name],
+  );
   const shown = Array.from(rows.ids.values, (_, n) => n);
-  const csv = () => saveCsv(`diagnostics-${name}`, columns.slice(0, -1).map((column) => column.title), shown.map((n) => columns.slice(0, -1).map((column) => column.value(n))));
+  const csv = () =>
+    saveCsv(
+      `diagnostics-${name}`,
+      columns.slice(0, -1).map((column) => column.title),
+      shown.map((n) => columns.slice(0, -1).map((column) => column.value(n))),
+    );
   return (
     <section aria-label={`Rows: ${title}`} class="near">
       <h2>
         {whole(rows.count)} {title}
       </h2>
       <p class="note">
-        {rows.count > 0 || rows.missing !== null || name === "under_trained" || name === "unreachable" ? says(examined) : "None."}
+        {rows.count > 0 || rows.missing !== null || name === "under_trained" || name === "unreachable"
+          ? says(examined)
+          : "None."}
         {rows.count > shown.length && ` The first ${whole(shown.length)} are listed.`}
       </p>
       {shown.length > 0 && (
@@ -193,7 +233,11 @@ function Spread({ examined, of, title, xLabel, marks, note, children }: SpreadPr
       columns={[
         { title: "from", numeric: true, value: (n) => edges[n]!, cell: (n) => formatNumber(edges[n]) },
         { title: "to", numeric: true, value: (n) => edges[n + 1]!, cell: (n) => formatNumber(edges[n + 1]) },
-        ...of.groups.map(({ name, counts }) => ({ title: name, numeric: true, value: (n: number) => counts.values[n]! })),
+        ...of.groups.map(({ name, counts }) => ({
+          title: name,
+          numeric: true,
+          value: (n: number) => counts.values[n]!,
+        })),
       ]}
       how={
         <How>

@@ -1,4 +1,4 @@
-/** View 3, the token map: all tokens on a plane, what the plane keeps of their neighborhoods, and the true neighbors of one. */
+/** View 3, the token map: all tokens on a plane, how many neighbors it keeps, and the true neighbors of one token. */
 
 import { useMemo, useState } from "preact/hooks";
 import { type Query, useQuery, useSource } from "../hooks";
@@ -35,7 +35,15 @@ register({
 });
 
 function defaults(about: About): Settings {
-  return { method: "pca", table: "input", color: "kind", only: "", token: about.examples[0] ?? "", box: "", ...about.begin["map"] };
+  return {
+    method: "pca",
+    table: "input",
+    color: "kind",
+    only: "",
+    token: about.examples[0] ?? "",
+    box: "",
+    ...about.begin["map"],
+  };
 }
 
 function TokenMap({ about, settings, change }: ViewProps) {
@@ -46,7 +54,11 @@ function TokenMap({ about, settings, change }: ViewProps) {
   const labels = useQuery("maps.labels", { table });
   const job = useJob("maps.draw", method === "pca" ? null : { method, table });
   const drawn = job.answer ?? (isComputed(wanted.answer) && wanted.answer.method === method ? wanted.answer : null);
-  const shown: Query<MapPoints> = drawn ? { ...wanted, answer: drawn } : method === "pca" || wanted.problem !== null ? wanted : first;
+  const shown: Query<MapPoints> = drawn
+    ? { ...wanted, answer: drawn }
+    : method === "pca" || wanted.problem !== null
+      ? wanted
+      : first;
   const names = useMemo(() => labels.answer && new Names(labels.answer), [labels.answer]);
   return (
     <>
@@ -54,7 +66,11 @@ function TokenMap({ about, settings, change }: ViewProps) {
       {method !== "pca" && !drawn && wanted.answer && <Drawing map={wanted.answer} method={method} job={job} />}
       <Answered query={shown} what="laying the tokens out">
         {(map) =>
-          names && isComputed(map) ? <Drawn about={about} settings={settings} change={change} map={map} names={names} /> : labels.problem !== null && <Wrong message={labels.problem} />
+          names && isComputed(map) ? (
+            <Drawn about={about} settings={settings} change={change} map={map} names={names} />
+          ) : (
+            labels.problem !== null && <Wrong message={labels.problem} />
+          )
         }
       </Answered>
     </>
@@ -65,10 +81,17 @@ function Controls({ about, settings, change }: ViewProps) {
   const source = useSource();
   const table = String(settings["table"]);
   const offered = (wanted: Settings) => source.holds("maps.points", wanted); // all, or what an exported page has
-  const choose = (name: string) => (event: { currentTarget: HTMLSelectElement }) => change({ [name]: event.currentTarget.value, box: "", only: "" });
+  const choose = (name: string) => (event: { currentTarget: HTMLSelectElement }) =>
+    change({ [name]: event.currentTarget.value, box: "", only: "" });
   return (
     <search class="ask">
-      <TokenField main label="Token" value={String(settings["token"])} choose={(token) => change({ token })} hint="text or #id, Ctrl+K" />
+      <TokenField
+        main
+        label="Token"
+        value={String(settings["token"])}
+        choose={(token) => change({ token })}
+        hint="text or #id, Ctrl+K"
+      />
       <label class="choice">
         laid out by{" "}
         <select value={String(settings["method"])} onChange={choose("method")}>
@@ -83,7 +106,10 @@ function Controls({ about, settings, change }: ViewProps) {
       </label>
       <label class="choice">
         colored by{" "}
-        <select value={String(settings["color"])} onChange={(event) => change({ color: event.currentTarget.value, only: "" })}>
+        <select
+          value={String(settings["color"])}
+          onChange={(event) => change({ color: event.currentTarget.value, only: "" })}
+        >
           {COLORS.map((color) => (
             <option key={color}>{color}</option>
           ))}
@@ -116,13 +142,17 @@ function Drawing({ map, method, job }: DrawingProps) {
     return (
       <div class="wrong">
         <p>
-          {name} needs a package that is not installed: <code>pip install "whatwhere[{extra}]"</code>, then start the studio anew. Below is PCA.
+          {name} needs a package that is not installed: <code>pip install "whatwhere[{extra}]"</code>, then start the
+          studio anew. Below is PCA.
         </p>
       </div>
     );
   }
   if (job.state === "running") return <JobProgress job={job} what={`drawing by ${name}`} stop={job.stop} />;
-  const many = map.shown < map.rows ? `${whole(map.shown)} of ${whole(map.rows)} tokens, sampled at random,` : `${whole(map.shown)} tokens`;
+  const many =
+    map.shown < map.rows
+      ? `${whole(map.shown)} of ${whole(map.rows)} tokens, sampled at random,`
+      : `${whole(map.shown)} tokens`;
   return (
     <>
       {job.problem !== null && <Wrong message={job.problem} />}
@@ -131,7 +161,8 @@ function Drawing({ map, method, job }: DrawingProps) {
           Draw by {name}
         </button>
         <span>
-          {many} take {map.shown > 5000 ? "some minutes" : "a while"}; the studio can be used meanwhile. Until then, this is PCA.
+          {many} take {map.shown > 5000 ? "some minutes" : "a while"}; the studio can be used meanwhile. Until then,
+          this is PCA.
         </span>
       </div>
     </>
@@ -145,11 +176,18 @@ interface DrawnProps extends ViewProps {
 
 function Drawn({ about, settings, change, map, names }: DrawnProps) {
   const [selecting, setSelecting] = useState(false);
-  const [color, only, token] = ["color", "only", "token"].map((name) => String(settings[name])) as [string, string, string];
+  const [color, only, token] = ["color", "only", "token"].map((name) => String(settings[name])) as [
+    string,
+    string,
+    string,
+  ];
   const counted = useQuery("maps.frequencies", color === "frequency" ? { table: map.table } : null);
   const near = useNear(about, map.table, token, names);
   const plane = useMemo(() => new Plane(map), [map]);
-  const colors = useMemo(() => coloring(color, plane.ids, names, only, counted.answer), [color, plane, names, only, counted.answer]);
+  const colors = useMemo(
+    () => coloring(color, plane.ids, names, only, counted.answer),
+    [color, plane, names, only, counted.answer],
+  );
   const points = useMemo(() => ({ x: plane.x, y: plane.y, group: colors.group }), [plane, colors]);
   const box = useMemo(() => readBox(String(settings["box"])), [settings["box"]]);
   const inside = useMemo(() => plane.inside(box), [plane, box]);
@@ -157,7 +195,10 @@ function Drawn({ about, settings, change, map, names }: DrawnProps) {
   const columns = useMemo(() => pointColumns(plane.ids, plane.x, plane.y, names, link), [plane, names]);
   const rows = useMemo(() => Array.from(plane.ids, (_, n) => n), [plane]);
   const chosen = near.answer ? plane.point(near.answer.id) : null;
-  const joined = near.answer && chosen !== null ? Array.from(near.answer.ids.values, (id) => plane.point(id)).filter((point) => point !== null) : [];
+  const joined =
+    near.answer && chosen !== null
+      ? Array.from(near.answer.ids.values, (id) => plane.point(id)).filter((point) => point !== null)
+      : [];
   const title = `${whole(map.shown)} tokens by ${METHODS[map.method]}`;
   const scatter: ScatterProps = {
     title,
@@ -178,15 +219,45 @@ function Drawn({ about, settings, change, map, names }: DrawnProps) {
   };
   return (
     <>
-      <Figure title={title} note={<Trust map={map} colors={colors.note} />} file={`map-${map.method}`} svg={() => scatterSvg(scatter)} rows={rows} columns={columns} how={<HowOf map={map} />}>
+      <Figure
+        title={title}
+        note={<Trust map={map} colors={colors.note} />}
+        file={`map-${map.method}`}
+        svg={() => scatterSvg(scatter)}
+        rows={rows}
+        columns={columns}
+        how={<HowOf map={map} />}
+      >
         <label class="choice">
-          <input type="checkbox" checked={selecting} onChange={(event) => setSelecting(event.currentTarget.checked)} /> drag selects
+          <input
+            type="checkbox"
+            checked={selecting}
+            onChange={({ currentTarget }) => setSelecting(currentTarget.checked)}
+          />{" "}
+          drag selects
         </label>
         <Scatter {...scatter} />
       </Figure>
       {near.problem !== null && <Wrong message={near.problem} />}
-      {near.answer && <NearOf near={near.answer} plane={plane} names={names} link={link} k={joined.length} chosen={chosen} joined={joined} change={change} />}
-      {box && <Selected rows={inside} columns={columns} clear={() => (change({ box: "" }), announce("nothing is selected"))} />}
+      {near.answer && (
+        <NearOf
+          near={near.answer}
+          plane={plane}
+          names={names}
+          link={link}
+          k={joined.length}
+          chosen={chosen}
+          joined={joined}
+          change={change}
+        />
+      )}
+      {box && (
+        <Selected
+          rows={inside}
+          columns={columns}
+          clear={() => (change({ box: "" }), announce("nothing is selected"))}
+        />
+      )}
     </>
   );
 }
@@ -202,15 +273,28 @@ function useNear(about: About, table: string, token: string, names: Names): Quer
     const row = id === null ? -1 : all.answer.of.values.indexOf(id);
     if (row < 0) return { answer: null, problem: `No token here is ${token}.`, busy: false };
     const [, k = 0] = all.answer.ids.shape;
-    return { answer: { id: id!, ids: { values: all.answer.ids.values.slice(k * row, k * row + k), shape: [k] }, cosines: null }, problem: null, busy: false };
+    return {
+      answer: {
+        id: id!,
+        ids: { values: all.answer.ids.values.slice(k * row, k * row + k), shape: [k] },
+        cosines: null,
+      },
+      problem: null,
+      busy: false,
+    };
   }, [all.answer, token]);
   return exported ? (found ?? { answer: null, problem: null, busy: all.busy }) : live;
 }
 
 function Trust({ map, colors }: { map: ComputedMap; colors: string }) {
   const [kept, sampled] = trust(map.quality);
-  const some = map.shown < map.rows - map.not_finite ? ` ${whole(map.shown)} of ${whole(map.rows)} tokens are shown, sampled at random.` : "";
-  const broken = map.not_finite ? ` ${whole(map.not_finite)} rows with numbers that are not finite are not on the map.` : "";
+  const some =
+    map.shown < map.rows - map.not_finite
+      ? ` ${whole(map.shown)} of ${whole(map.rows)} tokens are shown, sampled at random.`
+      : "";
+  const broken = map.not_finite
+    ? ` ${whole(map.not_finite)} rows with numbers that are not finite are not on the map.`
+    : "";
   return (
     <>
       This map <b>{kept}</b> ({sampled}): near on it is not near in the table. {colors}
@@ -241,7 +325,8 @@ function NearOf({ near, plane, names, link, k, chosen, joined, change }: NearPro
       <p class="note">
         {chosen === null
           ? "This token is not among those that are drawn. "
-          : `Of its ${k} neighbors that are drawn, ${plane.keeps(chosen, joined)} are among the ${k} nearest on this map; lines lead to them all. `}
+          : `Of its ${k} neighbors that are drawn, ${plane.keeps(chosen, joined)} ` +
+            `are among the ${k} nearest on this map; lines lead to them all. `}
         The nearest in the full space, by cosine:
       </p>
       <ol class="plain chips">
@@ -262,17 +347,28 @@ function HowOf({ map }: { map: ComputedMap }) {
   const { method, name } = map;
   const { k, sampled } = map.quality;
   const ways: Record<Method, string> = {
-    pca: "The two directions along which the rows differ most: C = X − mean(X) = U S Vᵀ, and the coordinates are C V₂. Where the table is large, V comes from the covariance of 16,384 rows.",
-    tsne: "t-SNE, van der Maaten and Hinton 2008, by openTSNE: perplexity 30, cosine, seed 0. Neighbors stay neighbors; distances between groups mean little.",
-    umap: "UMAP, McInnes, Healy and Melville 2018, by umap-learn: 15 neighbors, cosine, seed 0. Neighbors stay neighbors; distances between groups mean little.",
+    pca:
+      "The two directions of largest variance: C = X − mean(X) = U S Vᵀ, and the coordinates are C V₂. " +
+      "Where the table is large, V comes from the covariance of 16,384 rows.",
+    tsne:
+      "t-SNE, van der Maaten and Hinton 2008, by openTSNE: perplexity 30, cosine, seed 0. " +
+      "Neighbors stay neighbors; distances between groups mean little.",
+    umap:
+      "UMAP, McInnes, Healy and Melville 2018, by umap-learn: 15 neighbors, cosine, seed 0. " +
+      "Neighbors stay neighbors; distances between groups mean little.",
   };
-  const code = `from whatwhere.analysis.token_map import make_map\nmade = make_map(whatwhere.read(PATH).array("${name}"), "${method}", k=${k})\nmade.coordinates, made.kept`;
+  const code = [
+    "from whatwhere.analysis.token_map import make_map",
+    `made = make_map(whatwhere.read(PATH).array("${name}"), "${method}", k=${k})`,
+    "made.coordinates, made.kept",
+  ].join("\n");
   return (
     <How code={code}>
       <p>{ways[method]}</p>
       <p>
-        Kept: the mean over {whole(sampled)} tokens of |N(token in the {tableName(map.table)}, by cosine) ∩ N(token on the map)| / {k}, where N are the {k} nearest, found
-        exactly. Points are drawn over each other at random, so that no group hides another.
+        Kept: the mean over {whole(sampled)} tokens of |N(token in the {tableName(map.table)}, by cosine) ∩ N(token on
+        the map)| / {k}, where N are the {k} nearest, found exactly. Points are drawn over each other at random, so that
+        no group hides another.
       </p>
     </How>
   );

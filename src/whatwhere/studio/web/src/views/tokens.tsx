@@ -42,7 +42,13 @@ function Tokens({ about, settings, change }: ViewProps) {
   return (
     <>
       <search class="ask">
-        <TokenField main label="Token" value={token} choose={(asked) => change({ token: asked })} hint="text or #id, Ctrl+K" />
+        <TokenField
+          main
+          label="Token"
+          value={token}
+          choose={(asked) => change({ token: asked })}
+          hint="text or #id, Ctrl+K"
+        />
         <p class="examples">
           for example
           {about.examples.map((example) => (
@@ -149,7 +155,9 @@ function Characters({ of }: { of: TokenCard["characters"] }) {
 
 function reached(reachable: boolean | null): string {
   if (reachable === null) return "not known: there is no tokenizer";
-  return reachable ? "reachable: some text becomes this token" : "unreachable: no text that was tried becomes this token";
+  return reachable
+    ? "reachable: some text becomes this token"
+    : "unreachable: no text that was tried becomes this token";
 }
 
 function NormOf({ card, which, row }: { card: TokenCard; which: string; row: TokenRow }) {
@@ -176,7 +184,8 @@ function NormOf({ card, which, row }: { card: TokenCard; which: string; row: Tok
       "This row holds numbers that are not finite."
     ) : (
       <>
-        <b>{formatNumber(row.norm)}</b>, longer than <b>{fixed(row.percentile, 1)} %</b> of all rows; the median is {formatNumber(row.median)}.
+        <b>{formatNumber(row.norm)}</b>, longer than <b>{fixed(row.percentile, 1)} %</b> of all rows; the median is{" "}
+        {formatNumber(row.median)}.
       </>
     );
   const rows = Array.from(counts, (count, n) => ({ from: edges[n]!, to: edges[n + 1]!, count }));
@@ -193,10 +202,13 @@ function NormOf({ card, which, row }: { card: TokenCard; which: string; row: Tok
         { title: "tokens", numeric: true, value: (bin) => bin.count },
       ]}
       how={
-        <How code={`table = whatwhere.read(PATH).array("${row.name}")\nnp.linalg.norm(table.astype(np.float64), axis=1)`}>
+        <How
+          code={`table = whatwhere.read(PATH).array("${row.name}")\nnp.linalg.norm(table.astype(np.float64), axis=1)`}
+        >
           <p>
-            |x| = √(x₁² + … + x<sub>n</sub>²) of each of the {whole(row.rows)} rows of <code>{row.name}</code> (stored as {row.dtype}), in
-            float64; {counts.length} bins of equal width. The percentage counts the rows that are strictly shorter.
+            |x| = √(x₁² + … + x<sub>n</sub>²) of each of the {whole(row.rows)} rows of <code>{row.name}</code> (stored
+            as {row.dtype}), in float64; {counts.length} bins of equal width. The percentage counts the rows that are
+            strictly shorter.
           </p>
         </How>
       }
@@ -227,8 +239,8 @@ function Neighborhood({ near, k, change, link }: NeighborhoodProps) {
       how={
         <How code={near.lists.map((list) => inPython(list, near.id, k)).join("\n")}>
           <p>
-            cos(x, y) = ⟨x, y⟩ / (|x| |y|) with every other row of the table, in float64, exact: no projection, no index. “Centered” takes the
-            mean of all rows from every row first, a direction that all tokens share.
+            cos(x, y) = ⟨x, y⟩ / (|x| |y|) with every other row of the table, in float64, exact: no projection, no
+            index. “Centered” takes the mean of all rows from every row first, a direction that all tokens share.
           </p>
         </How>
       }
@@ -249,7 +261,9 @@ function RowsOf({ near }: { near: Query<TokenNeighbors> }) {
   const props: HeatProps | null = useMemo(() => {
     if (!near.answer || !list) return null;
     const [rows = 0, columns = 0] = list.rows.shape;
-    const names = [near.answer.word, ...list.words].slice(0, rows).map((word, n) => visibleToken(face(word, n ? (list.texts[n - 1] ?? null) : null)));
+    const names = [near.answer.word, ...list.words]
+      .slice(0, rows)
+      .map((word, n) => visibleToken(face(word, n ? (list.texts[n - 1] ?? null) : null)));
     const title = "The row of the token, and below it those of its neighbors";
     return {
       title,
@@ -273,15 +287,12 @@ function RowsOf({ near }: { near: Query<TokenNeighbors> }) {
       file={`rows-${near.answer.id}`}
       svg={() => heatSvg(props, 1000)}
       rows={rows}
-      columns={[
-        { title: "token", value: (row) => props.rowName(row) },
-        ...heatColumns(props),
-      ]}
+      columns={[{ title: "token", value: (row) => props.rowName(row) }, ...heatColumns(props)]}
       how={
         <How>
           <p>
-            The numbers of the {tableName(list.table)} as they are stored. The colors end at three standard deviations of what is shown, so that
-            a few large features do not pale the rest.
+            The numbers of the {tableName(list.table)} as they are stored. The colors end at three standard deviations
+            of what is shown, so that a few large features do not pale the rest.
           </p>
         </How>
       }

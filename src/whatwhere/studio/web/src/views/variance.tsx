@@ -1,4 +1,4 @@
-/** View 9, the variance split: the shares of the variance of the first layer's input that token and position explain. */
+/** View 9, the variance split: how much of the first layer's input variance token and position explain. */
 
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
@@ -41,24 +41,57 @@ function VarianceSplit({ about, settings, change }: ViewProps) {
         {about.tables.input && (
           <label class="choice">
             what{" "}
-            <select value={String(settings["tokens"])} onChange={(event) => change({ tokens: event.currentTarget.value })}>
-              <option value="loaded">{about.kind === "fresh" ? "the 20 tokens of expressions" : "the tokens of what is open"}</option>
+            <select
+              value={String(settings["tokens"])}
+              onChange={(event) => change({ tokens: event.currentTarget.value })}
+            >
+              <option value="loaded">
+                {about.kind === "fresh" ? "the 20 tokens of expressions" : "the tokens of what is open"}
+              </option>
               <option value="words">512 random rows, N(0, 1)</option>
             </select>
           </label>
         )}
         <SchemeChoice about={about} settings={settings} change={change} doors={["input"]} />
-        <SizeChoice label="positions" name="rows" sizes={[16, 64, 128, 512, 1024, 4096]} settings={settings} change={change} />
+        <SizeChoice
+          label="positions"
+          name="rows"
+          sizes={[16, 64, 128, 512, 1024, 4096]}
+          settings={settings}
+          change={change}
+        />
         {settings["tokens"] === "words" && settings["scheme"] !== "model" && (
-          <SizeChoice label="features" name="dim" sizes={[16, 64, 256, 768]} settings={settings} change={change} usual="as open" />
+          <SizeChoice
+            label="features"
+            name="dim"
+            sizes={[16, 64, 256, 768]}
+            settings={settings}
+            change={change}
+            usual="as open"
+          />
         )}
-        <Slider label="token vectors ×" value={Number(settings["scale"])} low={0.01} high={100} base={10} steps={10} whole={false} change={(scale, now) => change({ scale }, now)} />
+        <Slider
+          label="token vectors ×"
+          value={Number(settings["scale"])}
+          low={0.01}
+          high={100}
+          base={10}
+          steps={10}
+          whole={false}
+          change={(scale, now) => change({ scale }, now)}
+        />
         <Flag label="normalize each sum, as a LayerNorm does" name="normalize" settings={settings} change={change} />
       </div>
       <Answered query={query} what="splitting the variance">
         {(answer) => (
           <>
-            {answer.shares ? <Split answer={answer.shares} /> : <p class="lead">{sentence(answer.missing ?? "")} Choose a scheme above to see what adding one would do.</p>}
+            {answer.shares ? (
+              <Split answer={answer.shares} />
+            ) : (
+              <p class="lead">
+                {sentence(answer.missing ?? "")} Choose a scheme above to see what adding one would do.
+              </p>
+            )}
             <SchemeFacts title={answer.title} doors={answer.doors} notes={answer.notes} />
           </>
         )}
@@ -92,20 +125,26 @@ function Split({ answer }: { answer: VarianceShares }) {
   return (
     <>
       <p class="split">
-        <b>{percent(answer.token)}</b> token, <b>{percent(answer.position)}</b> position, <b>{percent(answer.interaction)}</b> their interaction.
+        <b>{percent(answer.token)}</b> token, <b>{percent(answer.position)}</b> position,{" "}
+        <b>{percent(answer.interaction)}</b> their interaction.
       </p>
       <div class="two even">
         <Stack
           title="Variance explained"
           file="shares"
-          note={`${whole(answer.tokens)} tokens at ${whole(answer.rows)} positions. The median norm of a token vector is ${formatNumber(answer.norms.token, 3)}, of a position vector ${formatNumber(answer.norms.position, 3)}.`}
+          note={
+            `${whole(answer.tokens)} tokens at ${whole(answer.rows)} positions. ` +
+            `The median norm of a token vector is ${formatNumber(answer.norms.token, 3)}, ` +
+            `of a position vector ${formatNumber(answer.norms.position, 3)}.`
+          }
           bars={[all]}
           how={
             <How code={answer.python}>
               <p>
-                x(t, p) = norm(s E[t] + P[p]) for every token with every position: x − mean = token(t) + position(p) + the rest, a two-way analysis of
-                variance. The three parts are orthogonal, so that their variances sum to that of x. {around.length > 0 && `${sentence(around.join(", "))}.`} Each token counts
-                alike, as rare ones do not in a text.
+                x(t, p) = norm(s E[t] + P[p]) for every token with every position: x − mean = token(t) + position(p) +
+                the rest, a two-way analysis of variance. The three parts are orthogonal, so that their variances sum to
+                that of x. {around.length > 0 && `${sentence(around.join(", "))}.`} Each token counts alike, as rare
+                ones do not in a text.
               </p>
             </How>
           }
@@ -117,14 +156,17 @@ function Split({ answer }: { answer: VarianceShares }) {
           bars={bars}
           how={
             <How>
-              <p>As on the left, with 96 tokens and at most 96 positions of each range, sampled by the seed: right to about a percent.</p>
+              <p>
+                As on the left, with 96 tokens and at most 96 positions of each range, sampled by the seed: right to
+                about a percent.
+              </p>
             </How>
           }
         />
       </div>
       <p class="note">
-        The mean |cos| of token and position vectors, each less its mean, is {formatNumber(answer.mean_abs_cosine, 3)}; 0 means orthogonal: they use different
-        features altogether.
+        The mean |cos| of token and position vectors, each less its mean, is {formatNumber(answer.mean_abs_cosine, 3)};
+        0 means orthogonal: they use different features altogether.
       </p>
       <ByScale answer={answer} />
     </>
@@ -157,7 +199,12 @@ function Stack({ title, file, note, bars, how }: StackProps) {
       rows={bars}
       columns={[
         { title: "positions", value: ({ name }) => name },
-        ...PARTS.map((part, n) => ({ title: part, numeric: true, value: ({ parts }: Bar) => parts[n]!, cell: ({ parts }: Bar) => percent(parts[n]!) })),
+        ...PARTS.map((part, n) => ({
+          title: part,
+          numeric: true,
+          value: ({ parts }: Bar) => parts[n]!,
+          cell: ({ parts }: Bar) => percent(parts[n]!),
+        })),
       ]}
       how={how}
     >
@@ -165,7 +212,11 @@ function Stack({ title, file, note, bars, how }: StackProps) {
         {bars.map(({ name, parts }) => (
           <li key={name}>
             <span>{name}</span>
-            <span class="stack" role="img" aria-label={PARTS.map((part, n) => `${part} ${percent(parts[n]!)}`).join(", ")}>
+            <span
+              class="stack"
+              role="img"
+              aria-label={PARTS.map((part, n) => `${part} ${percent(parts[n]!)}`).join(", ")}
+            >
               {parts.map((share, n) => (
                 <i key={n} style={{ width: `${100 * share}%`, background: `var(--c${COLORS[n]})` }} />
               ))}
@@ -201,7 +252,10 @@ function stackSvg(title: string, bars: Bar[]): string {
     return [label(100, y + 15, name, "end"), ...drawn, label(560, y + 15, shares.map(percent).join(" · "))];
   });
   const under = 24 + 30 * bars.length;
-  const legend = PARTS.flatMap((part, n) => [box(110 + 90 * n, under, 12, 12, seriesColor(COLORS[n]!)), label(128 + 90 * n, under + 11, part, "start", pageColor("muted"))]);
+  const legend = PARTS.flatMap((part, n) => [
+    box(110 + 90 * n, under, 12, 12, seriesColor(COLORS[n]!)),
+    label(128 + 90 * n, under + 11, part, "start", pageColor("muted")),
+  ]);
   return drawing(760, under + 24, title, [...parts, ...legend]);
 }
 
@@ -212,7 +266,11 @@ function ByScale({ answer }: { answer: VarianceShares }) {
     return {
       title: "With token vectors of another scale",
       x,
-      curves: PARTS.map((name, part) => ({ name, values: x.map((_, n) => 100 * by_scale.values[3 * n + part]!), color: COLORS[part]! })),
+      curves: PARTS.map((name, part) => ({
+        name,
+        values: x.map((_, n) => 100 * by_scale.values[3 * n + part]!),
+        color: COLORS[part]!,
+      })),
       xLabel: "token vectors ×",
       yLabel: "percent",
       logX: true,
@@ -222,17 +280,28 @@ function ByScale({ answer }: { answer: VarianceShares }) {
   return (
     <Figure
       title={props.title}
-      note="In a token table with small initial values, positions explain most of the variance; multiplying it by √dim, as the first Transformer does, reverses that."
+      note={
+        "In a token table with small initial values, positions explain most of the variance; " +
+        "multiplying it by √dim, as the first Transformer does, reverses that."
+      }
       file="shares-by-scale"
       svg={() => linesSvg(props)}
       rows={Array.from({ length: scales.values.length }, (_, n) => n)}
       columns={[
         { title: "times", numeric: true, value: (n) => props.x[n]!, cell: (n) => formatNumber(props.x[n]) },
-        ...props.curves.map(({ name, values }) => ({ title: name, numeric: true, value: (n: number) => values[n] ?? null, cell: (n: number) => `${formatNumber(values[n])} %` })),
+        ...props.curves.map(({ name, values }) => ({
+          title: name,
+          numeric: true,
+          value: (n: number) => values[n] ?? null,
+          cell: (n: number) => `${formatNumber(values[n])} %`,
+        })),
       ]}
       how={
         <How>
-          <p>The split above with s times each factor, on 96 tokens and 96 positions, sampled by the seed: right to about a percent.</p>
+          <p>
+            The split above with s times each factor, on 96 tokens and 96 positions, sampled by the seed: right to about
+            a percent.
+          </p>
         </How>
       }
     >

@@ -20,35 +20,63 @@ export const LISTS: Record<ListName, List> = {
     title: "under-trained",
     says: ({ lists: { under_trained }, reference, threshold, none_suspected }) =>
       none_suspected ||
-      `Suspected (“glitch tokens”), nearest to the mean of the ${reference} rows of lowest norm first: cosine above ${formatNumber(threshold, 3)}, which is 8 robust standard deviations from the median, and at least 0.5.` +
-      (under_trained.also_unreachable === null ? "" : ` ${whole(under_trained.also_unreachable)} of them are unreachable.`),
+      `Suspected (“glitch tokens”), nearest to the mean of the ${reference} rows of lowest norm first: ` +
+        `cosine above ${formatNumber(threshold, 3)}, which is 8 robust standard deviations from the median, and at least 0.5.` +
+        (under_trained.also_unreachable === null
+          ? ""
+          : ` ${whole(under_trained.also_unreachable)} of them are unreachable.`),
     more: ({ lists: { under_trained } }) => [
       number("cosine to the reference", (n) => under_trained.cosines.values[n]!),
       number("proximity", (n) => under_trained.proximity.values[n]!),
-      ...(under_trained.also_unreachable === null ? [] : [{ title: "from text", value: (n: number) => (under_trained.unreachable.values[n] ? "unreachable" : "reachable") }]),
+      ...(under_trained.also_unreachable === null
+        ? []
+        : [
+            {
+              title: "from text",
+              value: (n: number) => (under_trained.unreachable.values[n] ? "unreachable" : "reachable"),
+            },
+          ]),
     ],
   },
   unreachable: {
     title: "unreachable",
     says: ({ lists: { unreachable } }) =>
-      unreachable.missing ?? "No text that was tried is encoded to this token: its own text, behind seven beginnings, is encoded as other tokens.",
-    more: ({ lists: { unreachable: { texts_tried, read_as } } }) => [
+      unreachable.missing ??
+      "No text that was tried is encoded to this token: its own text, behind seven beginnings, " +
+        "is encoded as other tokens.",
+    more: ({
+      lists: {
+        unreachable: { texts_tried, read_as },
+      },
+    }) => [
       { title: "text tried", value: (n) => (n < texts_tried.length ? visibleToken(texts_tried[n]!) : null) },
-      { title: "encoded as", value: (n) => (n < read_as.length ? read_as[n]!.map((part) => visibleToken(part)).join(" · ") : null) },
+      {
+        title: "encoded as",
+        value: (n) => (n < read_as.length ? read_as[n]!.map((part) => visibleToken(part)).join(" · ") : null),
+      },
     ],
   },
   duplicates: {
     title: "duplicates",
-    says: ({ lists: { duplicates } }) => `Rows that are equal to the last bit, in ${whole(duplicates.groups)} groups: the model cannot distinguish these tokens at its input.`,
-    more: ({ lists: { duplicates } }) => [{ title: "group", numeric: true, value: (n) => duplicates.group.values[n]! + 1 }],
+    says: ({ lists: { duplicates } }) =>
+      `Rows that are equal to the last bit, in ${whole(duplicates.groups)} groups: ` +
+      "the model cannot distinguish these tokens at its input.",
+    more: ({ lists: { duplicates } }) => [
+      { title: "group", numeric: true, value: (n) => duplicates.group.values[n]! + 1 },
+    ],
   },
   hubs: {
     title: "hubs",
     says: ({ lists: { hubs } }) =>
-      `Among the ${hubs.neighbors} nearest neighbors of far more tokens than chance: of ${whole(hubs.queries)} tokens sampled, a row is a neighbor of ${formatNumber(hubs.expected, 3)} on average.`,
+      `Among the ${hubs.neighbors} nearest neighbors of far more tokens than chance: ` +
+      `of ${whole(hubs.queries)} tokens sampled, a row is a neighbor of ${formatNumber(hubs.expected, 3)} on average.`,
     more: ({ lists: { hubs } }) => [{ title: "neighbor of", numeric: true, value: (n) => hubs.times[n]! }],
   },
-  zero: { title: "zero", says: () => "Every number of the row is 0: such a token has no direction, and no nearest neighbors by cosine.", more: () => [] },
+  zero: {
+    title: "zero",
+    says: () => "Every number of the row is 0: such a token has no direction, and no nearest neighbors by cosine.",
+    more: () => [],
+  },
   not_finite: {
     title: "NaN or infinite",
     says: () => "The row holds NaN or infinity, which spreads to every number computed from it.",
@@ -61,23 +89,48 @@ export const LISTS: Record<ListName, List> = {
     title: "beyond the vocabulary",
     says: ({ lists: { beyond_vocabulary } }) =>
       beyond_vocabulary.missing ??
-      `Rows without a token, often added to round the size of the table up${beyond_vocabulary.median_norm === null ? "" : `; their median norm is ${formatNumber(beyond_vocabulary.median_norm)}`}.`,
+      "Rows without a token, often added to round the size of the table up" +
+        (beyond_vocabulary.median_norm === null
+          ? "."
+          : `; their median norm is ${formatNumber(beyond_vocabulary.median_norm)}.`),
     more: () => [],
   },
 };
 
 export const NAMES = Object.keys(LISTS) as ListName[];
 
-export function columnsOf(examined: SuspiciousTokens, name: ListName, card: (id: number) => string, map: (id: number) => string): Column<number>[] {
+export function columnsOf(
+  examined: SuspiciousTokens,
+  name: ListName,
+  card: (id: number) => string,
+  map: (id: number) => string,
+): Column<number>[] {
   const rows: SuspiciousRows = examined.lists[name];
   const shown = (n: number) => visibleToken(face(rows.words[n]!, rows.texts[n] ?? null));
   return [
-    { title: "token", value: shown, cell: (n) => <TokenLabel word={rows.words[n]!} text={rows.texts[n] ?? null} href={card(rows.ids.values[n]!)} /> },
+    {
+      title: "token",
+      value: shown,
+      cell: (n) => <TokenLabel word={rows.words[n]!} text={rows.texts[n] ?? null} href={card(rows.ids.values[n]!)} />,
+    },
     { title: "id", numeric: true, value: (n) => rows.ids.values[n]! },
     { title: "type", value: (n) => rows.kinds[n] ?? "" },
-    { title: "norm", numeric: true, value: (n) => rows.norms.values[n]!, cell: (n) => formatNumber(rows.norms.values[n]) },
+    {
+      title: "norm",
+      numeric: true,
+      value: (n) => rows.norms.values[n]!,
+      cell: (n) => formatNumber(rows.norms.values[n]),
+    },
     ...LISTS[name].more(examined),
-    { title: "on the map", value: () => null, cell: (n) => <a href={map(rows.ids.values[n]!)} aria-label={`${shown(n)} on the map`}>map</a> },
+    {
+      title: "on the map",
+      value: () => null,
+      cell: (n) => (
+        <a href={map(rows.ids.values[n]!)} aria-label={`${shown(n)} on the map`}>
+          map
+        </a>
+      ),
+    },
   ];
 }
 

@@ -10,7 +10,7 @@ export interface Coloring {
   group: Uint8Array;
   groups?: string[];
   amount?: [number, number];
-  /** What is said of the colors. */
+  /** How to read the colors. */
   note: string;
 }
 
@@ -54,18 +54,33 @@ export function byAmount(values: Float64Array, note: string, log = false): Color
   return { group, amount: [low, high], note };
 }
 
-export function coloring(by: string, ids: Numbers, names: Names, only: string, frequencies: TokenFrequencies | null): Coloring {
+export function coloring(
+  by: string,
+  ids: Numbers,
+  names: Names,
+  only: string,
+  frequencies: TokenFrequencies | null,
+): Coloring {
   const { labels } = names;
   if (by === "script") return byGroup(ids, labels.scripts.values, labels.script_names, "script", only);
-  if (by === "length") return byAmount(Float64Array.from(ids, (id) => names.norm(id)), "Colored by the length of the row.");
+  if (by === "length")
+    return byAmount(
+      Float64Array.from(ids, (id) => names.norm(id)),
+      "Colored by the length of the row.",
+    );
   if (by !== "frequency") return byGroup(ids, labels.kinds.values, labels.kind_names, "kind", only);
   const counts = frequencies?.counts?.values;
   if (counts) {
     const part = frequencies.whole ? "" : " the beginning of";
-    const note = `Colored by how often a token stands in${part} ${frequencies.corpus} (${whole(frequencies.total ?? 0)} tokens), by logarithm.`;
-    return byAmount(Float64Array.from(ids, (id) => counts[id]!), note, true);
+    const note = `Colored by frequency in${part} ${frequencies.corpus} (${whole(frequencies.total)}), logarithmic.`;
+    return byAmount(
+      Float64Array.from(ids, (id) => counts[id]!),
+      note,
+      true,
+    );
   }
   const note =
-    "No text was given to count tokens in (whatwhere studio PATH --corpus TEXT), so this is colored by id, which stands in for frequency: many vocabularies list frequent tokens first. It is a proxy, no count.";
+    "No text was given to count tokens in (whatwhere studio PATH --corpus TEXT), " +
+    "so this is colored by id, a proxy for frequency: many vocabularies list frequent tokens first.";
   return byAmount(Float64Array.from(ids), note);
 }

@@ -1,4 +1,4 @@
-/** What is said of each id: packed texts, kinds, scripts and lengths, as the map is colored and named by them. */
+/** The labels of each id: packed texts, types, scripts and norms, by which the map is named and colored. */
 
 import { formatNumber, whole } from "../../numbers";
 import { face, visibleToken } from "../../escape";
@@ -41,7 +41,7 @@ export class Names {
 
   /** Say what is known of a token in one line. */
   line(id: number): string {
-    return `${this.shown(id)} · #${id} · ${this.kind(id)} · ${this.script(id)} · length ${formatNumber(this.norm(id), 3)}`;
+    return `${this.shown(id)} · #${id} · ${this.kind(id)} · ${this.script(id)} · norm ${formatNumber(this.norm(id), 3)}`;
   }
 
   /** Find the id of a text, or of #id. */

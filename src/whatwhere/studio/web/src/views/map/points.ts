@@ -56,8 +56,12 @@ export class Plane {
 
 /** Return how far a map can be trusted, as it is printed on the map itself. */
 export function trust({ kept, k, sampled, chance, explained }: MapQuality): string[] {
-  const lines = [`keeps ${percent(kept)} of the ${k} nearest tokens of the full space`, `${whole(sampled)} tokens sampled; chance would keep ${percent(chance)}`];
-  if (explained) lines.push(`across ${fixed(100 * explained[0], 1)} % of the variance, up ${fixed(100 * explained[1], 1)} %`);
+  const lines = [
+    `keeps ${percent(kept)} of the ${k} nearest tokens of the full space`,
+    `${whole(sampled)} tokens sampled; chance would keep ${percent(chance)}`,
+  ];
+  if (explained)
+    lines.push(`across ${fixed(100 * explained[0], 1)} % of the variance, up ${fixed(100 * explained[1], 1)} %`);
   return lines;
 }
 

@@ -20,7 +20,11 @@ export function Selected({ rows, columns, clear }: Props) {
     <section aria-label="Selected tokens">
       <h2>{rows.length === 1 ? "1 token" : `${whole(rows.length)} tokens`} in the rectangle</h2>
       <div class="tools">
-        <button type="button" onClick={() => saveCsv("selected", header, cells())} aria-label="Save the selected tokens as CSV">
+        <button
+          type="button"
+          onClick={() => saveCsv("selected", header, cells())}
+          aria-label="Save the selected tokens as CSV"
+        >
           CSV
         </button>
         <button type="button" onClick={clear}>
@@ -32,17 +36,30 @@ export function Selected({ rows, columns, clear }: Props) {
   );
 }
 
-export function pointColumns(ids: ArrayLike<number>, x: ArrayLike<number>, y: ArrayLike<number>, names: Names, link: (id: number) => string): Column<number>[] {
+export function pointColumns(
+  ids: ArrayLike<number>,
+  x: ArrayLike<number>,
+  y: ArrayLike<number>,
+  names: Names,
+  link: (id: number) => string,
+): Column<number>[] {
   return [
     {
       title: "token",
       value: (point) => names.shown(ids[point]!),
-      cell: (point) => <TokenLabel word={names.word(ids[point]!)} text={names.text(ids[point]!)} href={link(ids[point]!)} />,
+      cell: (point) => (
+        <TokenLabel word={names.word(ids[point]!)} text={names.text(ids[point]!)} href={link(ids[point]!)} />
+      ),
     },
     { title: "id", numeric: true, value: (point) => ids[point]! },
     { title: "kind", value: (point) => names.kind(ids[point]!) },
     { title: "script", value: (point) => names.script(ids[point]!) },
-    { title: "length", numeric: true, value: (point) => names.norm(ids[point]!), cell: (point) => formatNumber(names.norm(ids[point]!)) },
+    {
+      title: "length",
+      numeric: true,
+      value: (point) => names.norm(ids[point]!),
+      cell: (point) => formatNumber(names.norm(ids[point]!)),
+    },
     { title: "x", numeric: true, value: (point) => x[point]!, cell: (point) => fixed(x[point]!, 4) },
     { title: "y", numeric: true, value: (point) => y[point]!, cell: (point) => fixed(y[point]!, 4) },
   ];

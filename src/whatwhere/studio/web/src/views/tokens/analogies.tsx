@@ -23,7 +23,12 @@ const SIDES = [
 ] as const;
 
 export function Analogies({ about, settings, change, link }: Props) {
-  const [a, b, c, rule] = ["a", "b", "c", "rule"].map((name) => String(settings[name])) as [string, string, string, string];
+  const [a, b, c, rule] = ["a", "b", "c", "rule"].map((name) => String(settings[name])) as [
+    string,
+    string,
+    string,
+    string,
+  ];
   const centered = Boolean(settings["centered"]);
   const query = useQuery("tokens.analogy", a && b && c ? { a, b, c, rule, centered, k: 5 } : null);
   return (
@@ -44,12 +49,25 @@ export function Analogies({ about, settings, change, link }: Props) {
           </select>
         </label>
         <label class="choice">
-          <input type="checkbox" checked={centered} onChange={(event) => change({ centered: event.currentTarget.checked })} /> centered
+          <input
+            type="checkbox"
+            checked={centered}
+            onChange={(event) => change({ centered: event.currentTarget.checked })}
+          />{" "}
+          centered
         </label>
       </div>
       {a && b && c ? (
         <Answered query={query} what="completing">
-          {(answer) => <Completed table={about.tables.input?.name ?? ""} answer={answer} rule={rule} centered={centered} link={link} />}
+          {(answer) => (
+            <Completed
+              table={about.tables.input?.name ?? ""}
+              answer={answer}
+              rule={rule}
+              centered={centered}
+              link={link}
+            />
+          )}
         </Answered>
       ) : (
         <p class="note">Give three tokens, such as man, woman, king.</p>
@@ -58,7 +76,19 @@ export function Analogies({ about, settings, change, link }: Props) {
   );
 }
 
-function Completed({ table, answer, rule, centered, link }: { table: string; answer: Analogy; rule: string; centered: boolean; link(number: number): string }) {
+function Completed({
+  table,
+  answer,
+  rule,
+  centered,
+  link,
+}: {
+  table: string;
+  answer: Analogy;
+  rule: string;
+  centered: boolean;
+  link(number: number): string;
+}) {
   const [a, b, c] = answer.words.map((word, n) => visibleToken(face(word, answer.texts[n] ?? null)));
   const title = `${a} : ${b} = ${c} : ?`;
   const rows = SIDES.flatMap(([side, name]) => answer[side].words.map((word, rank) => ({ side, name, word, rank })));
@@ -74,12 +104,25 @@ function Completed({ table, answer, rule, centered, link }: { table: string; ans
         { title: "rank", numeric: true, value: (row) => row.rank + 1 },
         { title: "token", value: (row) => visibleToken(row.word) },
         { title: "id", numeric: true, value: (row) => answer[row.side].ids.values[row.rank]! },
-        { title: "score", numeric: true, value: (row) => answer[row.side].scores.values[row.rank]!, cell: (row) => fixed(answer[row.side].scores.values[row.rank]!, 4) },
+        {
+          title: "score",
+          numeric: true,
+          value: (row) => answer[row.side].scores.values[row.rank]!,
+          cell: (row) => fixed(answer[row.side].scores.values[row.rank]!, 4),
+        },
       ]}
       how={
-        <How code={`table = whatwhere.read(PATH).array(${JSON.stringify(table)})\nwhatwhere.analysis.analogy(table, ${ids}, k=5, rule="${rule}", centered=${centered ? "True" : "False"})`}>
+        <How
+          code={[
+            `table = whatwhere.read(PATH).array(${JSON.stringify(table)})`,
+            `whatwhere.analysis.analogy(table, ${ids}, k=5, rule="${rule}", centered=${centered ? "True" : "False"})`,
+          ].join("\n")}
+        >
           {rule === "add" ? (
-            <p>argmax over x of cos(x, b/|b| − a/|a| + c/|c|): Mikolov et al. 2013. With the words of the question allowed, the answer is often one of them.</p>
+            <p>
+              argmax over x of cos(x, b/|b| − a/|a| + c/|c|): Mikolov et al. 2013. With the words of the question
+              allowed, the answer is often one of them.
+            </p>
           ) : (
             <p>argmax over x of s(x, b) s(x, c) / (s(x, a) + 0.001) with s = (cos + 1) / 2: Levy and Goldberg 2014.</p>
           )}
@@ -94,7 +137,11 @@ function Completed({ table, answer, rule, centered, link }: { table: string; ans
               {answer[side].words.map((word, n) => (
                 <li key={answer[side].ids.values[n]}>
                   <span class="name">
-                    <TokenLabel word={word} text={answer[side].texts[n] ?? null} href={link(answer[side].ids.values[n]!)} />
+                    <TokenLabel
+                      word={word}
+                      text={answer[side].texts[n] ?? null}
+                      href={link(answer[side].ids.values[n]!)}
+                    />
                   </span>
                   <span class="track" aria-hidden="true">
                     <i style={{ width: `${100 * share(answer, side, n)}%`, background: "var(--c6)" }} />

@@ -39,7 +39,12 @@ export function NeighborLists({ near, link }: { near: TokenNeighbors; link(numbe
                       <TokenLabel word={word} text={list.texts[n] ?? null} href={link(number)} />
                     </span>
                     <span class="track" aria-hidden="true">
-                      <i style={{ width: `${100 * Math.max(0, Math.min(1, cosine))}%`, background: `var(--c${k % 2 ? 1 : 2})` }} />
+                      <i
+                        style={{
+                          width: `${100 * Math.max(0, Math.min(1, cosine))}%`,
+                          background: `var(--c${k % 2 ? 1 : 2})`,
+                        }}
+                      />
                     </span>
                     <span class="value">{fixed(cosine, 3)}</span>
                     <span class="sign" title={everywhere.has(number) ? "in every list" : "not in every list"}>
@@ -79,12 +84,24 @@ export function nearColumns(link: (number: number) => string): Column<NearRow>[]
     {
       title: "token",
       value: ({ list, rank }) => visibleToken(list.words[rank]!),
-      cell: (row) => <TokenLabel word={row.list.words[row.rank]!} text={row.list.texts[row.rank] ?? null} href={link(number(row))} />,
+      cell: (row) => (
+        <TokenLabel word={row.list.words[row.rank]!} text={row.list.texts[row.rank] ?? null} href={link(number(row))} />
+      ),
     },
     { title: "id", numeric: true, value: number },
     { title: "kind", value: ({ list, rank }) => list.kinds[rank] ?? "" },
-    { title: "cosine", numeric: true, value: ({ list, rank }) => list.cosines.values[rank]!, cell: ({ list, rank }) => fixed(list.cosines.values[rank]!, 4) },
-    { title: "length", numeric: true, value: ({ list, rank }) => list.norms.values[rank]!, cell: ({ list, rank }) => formatNumber(list.norms.values[rank]) },
+    {
+      title: "cosine",
+      numeric: true,
+      value: ({ list, rank }) => list.cosines.values[rank]!,
+      cell: ({ list, rank }) => fixed(list.cosines.values[rank]!, 4),
+    },
+    {
+      title: "length",
+      numeric: true,
+      value: ({ list, rank }) => list.norms.values[rank]!,
+      cell: ({ list, rank }) => formatNumber(list.norms.values[rank]),
+    },
   ];
 }
 
@@ -104,5 +121,10 @@ export function neighborsSvg(near: TokenNeighbors): string {
     return [label(left, 16, heading(list), "start", pageColor("muted")), ...bars];
   });
   const rows = Math.max(...near.lists.map((list) => list.words.length), 1);
-  return drawing(near.lists.length * wide + 16, 40 + rows * row, `Nearest to ${visibleToken(near.word)}, by cosine`, parts);
+  return drawing(
+    near.lists.length * wide + 16,
+    40 + rows * row,
+    `Nearest to ${visibleToken(near.word)}, by cosine`,
+    parts,
+  );
 }
