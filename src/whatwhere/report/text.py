@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 MINUS = "\u2212"
 NARROW = "\u00a0"
@@ -13,6 +13,7 @@ _EXACT = Context(prec=2000)
 """Holds every digit of a float64, of which there are at most 1,075 after the point and 309 before it."""
 
 
+@runtime_checkable  # the tests check annotations at run time
 class Spread(Protocol):
     """The median of some values, with their range."""
 
