@@ -60,12 +60,12 @@ class Parameter:
 
     name: str
     default: Value
-    low: float = 0
-    high: float = 0
-    least: float | None = None
-    most: float | None = None
+    low: float | int = 0
+    high: float | int = 0
+    least: float | int | None = None
+    most: float | int | None = None
     base: int | None = None
-    steps: float = 1
+    steps: float | int = 1
     choices: tuple[str, ...] = ()
     help: str = ""
     rare: bool = False
