@@ -166,7 +166,7 @@ def test_the_python_of_an_answer_gives_its_numbers(tmp_path: Path) -> None:
     for lines in (walked.python, shown.python):
         np.testing.assert_array_equal(run(lines)["where"].input(places)[0].detach(), shown.fingerprint.values)
     assert shared.shares is not None
-    assert run(shared.shares.python)["found"].token == shared.shares.token
+    assert run(shared.shares.python)["split"].token == shared.shares.token
     drawn_one = api.walk(small, split[0] | {"scheme": "learned", "seed": 3, "text": "a a a a a", "tokens": "words"})
     table = run(drawn_one.python)["where"].input(places)[0].detach()
     np.testing.assert_array_equal(table, drawn_one.position_rows)

@@ -146,10 +146,15 @@ class Subject:
 
     def optional(self, suffixes: Iterable[str]) -> Float[np.ndarray, "*shape"] | None:
         """Return the first tensor whose name ends with one of some suffixes, or None."""
+        name = self.tensor_name(suffixes)
+        return None if name is None else self._read(name)
+
+    def tensor_name(self, suffixes: Iterable[str]) -> str | None:
+        """Return the name of the first tensor that ends with one of some suffixes, or None."""
         for end in suffixes:
             names = [name for name in self.checkpoint.tensors if name == end or name.endswith(f".{end}")]
             if names:
-                return self._read(min(names, key=lambda name: ("decoder" not in name and "encoder" in name, len(name))))
+                return min(names, key=lambda name: ("decoder" not in name and "encoder" in name, len(name)))
         return None
 
     def _read(self, name: str) -> Float[np.ndarray, "*shape"]:

@@ -1,7 +1,7 @@
 """The variance split: which shares of the variance of the first layer's input token and position explain."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,16 @@ from whatwhere.inspection.position_encodings import first_norm
 from whatwhere.report.section import Section, Table
 from whatwhere.studio.api.pipeline import TOKENS
 from whatwhere.studio.api.settings import MOST_FEATURES, ExportedView, flag, known, number, one_of, scheme, text, whole
-from whatwhere.studio.schemes import DEFAULT_DIM, MODEL, DoorScheme, default_scheme, runs, token_factor, token_tensor
+from whatwhere.studio.schemes import (
+    DEFAULT_DIM,
+    MODEL,
+    DoorScheme,
+    ShownScheme,
+    default_scheme,
+    runs,
+    token_factor,
+    token_tensor,
+)
 from whatwhere.studio.session import Session
 
 MOST_ROWS = 4096
@@ -154,14 +163,26 @@ def shares(session: Session, settings: Mapping[str, Any]) -> VarianceSplit:
     own = _first_layer(session, here.dim, normalize) if name == MODEL and loaded else _FirstLayer()
     factor = token_factor(session) if loaded else 1.0
     split = _Splitter(tokens, positions, factor * times, own, normalize, seed)
-    return VarianceSplit(*head, None, split.shares(factor, times, _in_python(settings)))
+    return VarianceSplit(*head, None, split.shares(factor, times, _in_python(here, tensor, split)))
 
 
-def _in_python(settings: Mapping[str, Any]) -> str:
-    return (
-        "from whatwhere.studio.api.variance import shares\nfrom whatwhere.studio.session import Session\n"
-        f"found = shares(Session.open(PATH), {dict(sorted(settings.items()))!r}).shares\n"
-        "found.token, found.position, found.interaction"
+def _in_python(shown: ShownScheme, tensor: str | None, split: "_Splitter") -> str:
+    """Return lines that compute the split in public names; PATH stands for the path of what is open."""
+    tokens = f"torch.randn({SAMPLED}, {shown.dim}, generator=torch.Generator().manual_seed({split.seed})).numpy()"
+    if tensor is not None:
+        tokens = f"np.float32(ww.read(PATH).array({tensor!r}))"
+    own = split.first_layer.tensors
+    arrays = [f"{name} = ww.read(PATH).array({source})" for name, source in own.items()]
+    settings = f"scale={split.scale!r}, normalize={split.normalize}, seed={split.seed}"
+    return "\n".join(
+        [
+            f"import numpy as np\n{shown.python}",
+            f"tokens = {tokens}",
+            f"positions = where.input(ww.positions({len(split.positions)}))[0].detach().numpy()",
+            *arrays,
+            f"split = ww.analysis.variance_split(tokens, positions, {settings}{''.join(f', {n}={n}' for n in own)})",
+            "split.token, split.position, split.interaction",
+        ]
     )
 
 
@@ -183,12 +204,14 @@ class _FirstLayer:
         gain, shift: of the first norm.
         norm: in words.
         added: the row of the first segment.
+        tensors: by these names, what reads them from the file.
     """
 
     gain: Any = None
     shift: Any = None
     norm: str | None = None
     added: Any = None
+    tensors: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -266,7 +289,14 @@ def _first_layer(session: Session, dim: int, normalize: bool) -> _FirstLayer:
     segments = session.checkpoint.segment_table
     fits = segments is not None and session.checkpoint.entry(segments).shape[1:] == (dim,)
     added = session.checkpoint.array(str(segments), rows=[0])[0] if fits else None
-    return _FirstLayer(gain, shift, norm, added)
+    tensors = {}
+    if norm is not None:
+        tensors["gain"] = repr(session.subject.tensor_name([norm]))
+    if norm is not None and shift is not None:
+        tensors["shift"] = repr(session.subject.tensor_name([norm.removesuffix("weight") + "bias"]))
+    if fits:
+        tensors["added"] = f"{segments!r}, rows=[0]"
+    return _FirstLayer(gain, shift, norm, added, tensors)
 
 
 def _without(doors: Sequence[DoorScheme]) -> str:

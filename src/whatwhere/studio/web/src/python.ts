@@ -6,7 +6,6 @@ const IMPORTS: [RegExp, string][] = [
   [/\bnp\./, "import numpy as np"],
   [/\btorch\./, "import torch"],
   [/\bww\.\w+/, "import whatwhere as ww"],
-  [/(?<!from )\bwhatwhere\.\w+/, "import whatwhere"],
 ];
 /** The table of a session without files: whatwhere.studio.session.fresh samples it. */
 const FRESH_TABLE = "np.random.default_rng(0).standard_normal((20, 64)).astype(np.float32)";

@@ -358,8 +358,7 @@ function HowOf({ map }: { map: ComputedMap }) {
       "Neighbors stay neighbors; distances between groups mean little.",
   };
   const code = [
-    "from whatwhere.analysis.token_map import make_map",
-    `made = make_map(whatwhere.read(PATH).array("${name}"), "${method}", k=${k})`,
+    `made = ww.analysis.make_map(ww.read(PATH).array("${name}"), "${method}", k=${k})`,
     "made.coordinates, made.kept",
   ].join("\n");
   return (

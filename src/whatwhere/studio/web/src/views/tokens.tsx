@@ -203,7 +203,7 @@ function NormOf({ card, which, row }: { card: TokenCard; which: string; row: Tok
       ]}
       how={
         <How
-          code={`table = whatwhere.read(PATH).array("${row.name}")\nnp.linalg.norm(table.astype(np.float64), axis=1)`}
+          code={`table = ww.read(PATH).array("${row.name}")\nnp.linalg.norm(table.astype(np.float64), axis=1)`}
         >
           <p>
             |x| = √(x₁² + … + x<sub>n</sub>²) of each of the {whole(row.rows)} rows of <code>{row.name}</code> (stored
@@ -252,8 +252,8 @@ function Neighborhood({ near, k, change, link }: NeighborhoodProps) {
 }
 
 function inPython({ name, centered }: NeighborList, id: number, k: number): string {
-  if (centered) return `whatwhere.analysis.neighbors(table, ${id}, k=${k}, centered=True)`;
-  return `table = whatwhere.read(PATH).array("${name}")\nwhatwhere.analysis.neighbors(table, ${id}, k=${k})`;
+  if (centered) return `ww.analysis.neighbors(table, ${id}, k=${k}, centered=True)`;
+  return `table = ww.read(PATH).array("${name}")\nww.analysis.neighbors(table, ${id}, k=${k})`;
 }
 
 function RowsOf({ near }: { near: Query<TokenNeighbors> }) {

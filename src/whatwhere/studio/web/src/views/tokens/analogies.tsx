@@ -114,8 +114,8 @@ function Completed({
       how={
         <How
           code={[
-            `table = whatwhere.read(PATH).array(${JSON.stringify(table)})`,
-            `whatwhere.analysis.analogy(table, ${ids}, k=5, rule="${rule}", centered=${centered ? "True" : "False"})`,
+            `table = ww.read(PATH).array(${JSON.stringify(table)})`,
+            `ww.analysis.analogy(table, ${ids}, k=5, rule="${rule}", centered=${centered ? "True" : "False"})`,
           ].join("\n")}
         >
           {rule === "add" ? (
