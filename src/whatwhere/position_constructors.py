@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, SupportsIndex
+from typing import Any, SupportsIndex, TypeVar
 
 import torch
 from jaxtyping import Bool, Int64, Integer
@@ -24,6 +24,8 @@ from whatwhere.coordinates import (
     slots_of,
 )
 from whatwhere.errors import PositionError, ShapeError
+
+Made = TypeVar("Made", bound="PositionConstructors")  # Self, which run-time checks of annotations do not know
 
 _FIELDS = ("index", "order", "segment", "run", "max_length")
 
@@ -64,7 +66,7 @@ class PositionConstructors:
         return self.index.device
 
     @classmethod
-    def packed(cls, lengths: Iterable[SupportsIndex], device: torch.device | str | None = None) -> Self:
+    def packed(cls: type[Made], lengths: Iterable[SupportsIndex], device: torch.device | str | None = None) -> Made:
         """Return positions of documents packed into one sequence; each counts from 0 and attends to itself alone.
 
         Args:
@@ -98,7 +100,7 @@ class PositionConstructors:
         return cls(index[None], order, segment if len(sizes) > 1 else None, len(sizes) == 1, max(sizes))
 
     @classmethod
-    def from_mask(cls, mask: Bool[Tensor, "*batch tokens"] | Integer[Tensor, "*batch tokens"]) -> Self:
+    def from_mask(cls: type[Made], mask: Bool[Tensor, "*batch tokens"] | Integer[Tensor, "*batch tokens"]) -> Made:
         """Return positions that count the real tokens of padded sequences, wherever the padding is.
 
         Padding gets coordinate 0 or its last neighbor's, and no query attends to it. While decoding, append new tokens
@@ -135,7 +137,7 @@ class PositionConstructors:
         return cls(index[None], index, real.long() - 1, False, max_length)
 
     @classmethod
-    def from_position_ids(cls, ids: Integer[Tensor, "*axes_batch tokens"]) -> Self:
+    def from_position_ids(cls: type[Made], ids: Integer[Tensor, "*axes_batch tokens"]) -> Made:
         """Return positions that are given as the `position_ids` of Hugging Face models.
 
         With one axis a new document begins wherever the number does not grow, and order is the number itself, so packed
@@ -167,11 +169,11 @@ class PositionConstructors:
 
     @classmethod
     def from_coordinates(
-        cls,
+        cls: type[Made],
         index: Integer[Tensor, "*axes_batch tokens"],
         order: Integer[Tensor, "*batch tokens"] | None = None,
         segment: Integer[Tensor, "*batch tokens"] | None = None,
-    ) -> Self:
+    ) -> Made:
         """Return positions with any coordinates; they may repeat, fall and jump without beginning a new document.
 
         Position coupling (Cho et al. 2024, https://arxiv.org/abs/2405.20671), for example, gives digits of equal
@@ -207,7 +209,7 @@ class PositionConstructors:
         )
 
     @classmethod
-    def grid(cls, *sizes: SupportsIndex, device: torch.device | str | None = None) -> Self:
+    def grid(cls: type[Made], *sizes: SupportsIndex, device: torch.device | str | None = None) -> Made:
         """Return positions on a grid, the last axis fastest: grid(height, width), grid(frames, height, width).
 
         Args:
@@ -234,7 +236,9 @@ class PositionConstructors:
         return cls(index, slots_of(index), None, True, max(whole))
 
     @classmethod
-    def randomized(cls, n: int, max_length: int, batch: int = 1, generator: torch.Generator | None = None) -> Self:
+    def randomized(
+        cls: type[Made], n: int, max_length: int, batch: int = 1, generator: torch.Generator | None = None
+    ) -> Made:
         """Return n positions sampled from 0..max_length-1 without repetition, in increasing order, for each sequence.
 
         A model trained this way has seen every position and every distance up to `max_length`, though it reads short
@@ -262,7 +266,9 @@ class PositionConstructors:
         return cls(index, slots_of(index), None, True, max_length)
 
     @classmethod
-    def random_offset(cls, n: int, max_length: int, batch: int = 1, generator: torch.Generator | None = None) -> Self:
+    def random_offset(
+        cls: type[Made], n: int, max_length: int, batch: int = 1, generator: torch.Generator | None = None
+    ) -> Made:
         """Return n positions that count from a random start, sampled for each sequence, all within 0..max_length-1.
 
         A model trained this way has seen every position up to `max_length`, but no other distances than those of short
@@ -291,11 +297,11 @@ class PositionConstructors:
 
     @classmethod
     def abacus(
-        cls,
+        cls: type[Made],
         ids: Integer[Tensor, "*batch tokens"],
         digit_ids: Sequence[int] | Integer[Tensor, " digits"],
         offset: int | Integer[Tensor, " batch"] = 0,
-    ) -> Self:
+    ) -> Made:
         """Return positions that count the digits of each number from its first: 1, 2, 3, ...; other tokens are at 0.
 
         With the least significant digit first, digits of equal significance share a position (McLeish et al. 2024,
@@ -319,7 +325,7 @@ class PositionConstructors:
         """
         return cls.from_coordinates(count_digits(ids, digit_ids, offset))
 
-    def __getitem__(self, tokens: slice) -> Self:
+    def __getitem__(self: Made, tokens: slice) -> Made:
         """Return the positions of a slice of the tokens, `p[a:b]`: a step of decoding is at `p[t : t + 1]`.
 
         Raises:
