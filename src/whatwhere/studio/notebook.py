@@ -118,9 +118,9 @@ def live(model: "nn.Module", tokenizer: Any = None) -> Checkpoint:
     if len(entries) == 1 and table is None:
         table = next(iter(entries))
     config = getattr(model, "config", None)
-    told: dict[str, Any] | None = config.to_dict() if config is not None and hasattr(config, "to_dict") else None
+    settings: dict[str, Any] | None = config.to_dict() if config is not None and hasattr(config, "to_dict") else None
     words = None if tokenizer is None else _words(tokenizer)
-    return Checkpoint(path, Contents("memory", entries, _Live(tensors), lambda: words, told, token_table=table))
+    return Checkpoint(path, Contents("memory", entries, _Live(tensors), lambda: words, settings, token_table=table))
 
 
 def _words(tokenizer: Any) -> list[str]:

@@ -108,8 +108,8 @@ class Guard:
         if not opened and headers.get("sec-fetch-site") not in (None, "same-origin", "none"):
             return PlainTextResponse("The studio answers to its own page alone.\n", 403)
         if not opened and not self._key.known(headers.get("cookie", "")):
-            said = "Open the studio by the address that `whatwhere studio` printed: it holds a key.\n"
-            return PlainTextResponse(said, 403)
+            message = "Open the studio by the address that `whatwhere studio` printed: it holds a key.\n"
+            return PlainTextResponse(message, 403)
         return None
 
 
