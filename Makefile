@@ -55,6 +55,8 @@ cuda: $(VENV)/dev.stamp ## the tests for an NVIDIA GPU (WHATWHERE_CUDA=1 make cu
 format: $(VENV)/dev.stamp ## format the code and fix what lint can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	@if [ -d $(PAGE)/node_modules/prettier ]; then cd $(PAGE) && npm run --silent format; \
+	else echo "TypeScript is not formatted without prettier: make page"; fi
 
 docs: $(VENV)/dev.stamp ## write the generated parts of README.md and docs/
 	$(BIN)/python docs/generate.py

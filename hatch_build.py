@@ -30,7 +30,7 @@ import hatch_page
 KERNELS = Path(__file__).parent / "src" / "whatwhere" / "kernels"
 LIBRARY = KERNELS / "_native.so"
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math"]
-# Products and sums are rounded separately, as PyTorch's eager operations do: kernels equal their twins to the bit.
+# Products and sums are rounded separately, as PyTorch's eager operations do: kernels equal these to the bit.
 FLAGS += ["-ffp-contract=off"]
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512"]
@@ -43,7 +43,7 @@ class Hook(BuildHookInterface):
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """Ask for Node only where neither it nor a page of these sources is there."""
+        """Return Node, only where neither it nor a page of these sources is there."""
         return hatch_page.dependencies()
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
@@ -52,14 +52,16 @@ class Hook(BuildHookInterface):
             hatch_page.build()
             build_data["artifacts"].append("src/whatwhere/studio/web/dist/*")
         except (OSError, subprocess.CalledProcessError) as problem:
-            self.app.display_warning(f"whatwhere is built without the page of its studio. {told(problem)}")
+            self.app.display_warning(f"whatwhere is built without the page of its studio. {reason(problem)}")
         if self.target_name != "wheel":
             return
         try:
             build()
         except (OSError, subprocess.CalledProcessError) as problem:
             LIBRARY.unlink(missing_ok=True)
-            self.app.display_warning(f"whatwhere is built without compiled kernels: plain paths serve. {told(problem)}")
+            self.app.display_warning(
+                f"whatwhere is built without compiled kernels: PyTorch runs instead. {reason(problem)}"
+            )
             return
         build_data["artifacts"].append("src/whatwhere/kernels/_native.so")
         build_data["pure_python"] = False
@@ -92,7 +94,7 @@ def build() -> Path:
 
 
 def sources() -> str:
-    """Give a hash of everything that the library is made of."""
+    """Return a hash of everything that the library is made of."""
     digest = hashlib.sha256(Path(__file__).read_bytes())
     for path in sorted([*KERNELS.glob("*.cpp"), *KERNELS.glob("*.h")]):
         digest.update(path.name.encode() + path.read_bytes())
@@ -100,22 +102,22 @@ def sources() -> str:
 
 
 def run(command: list[str]) -> None:
-    """Run a command; what it says is in the error."""
+    """Run a command; its output is in the error."""
     subprocess.run(command, check=True, capture_output=True, text=True)
 
 
-def told(problem: Exception) -> str:
-    """Say what a program said, or why there was none."""
-    said = (
+def reason(problem: Exception) -> str:
+    """Return why a step failed: the end of its program's output, or why no program ran."""
+    text = (
         (problem.stderr.strip() or problem.stdout.strip())[-2000:]
         if isinstance(problem, subprocess.CalledProcessError)
         else str(problem)
     )
-    return f"Reason: {said}"
+    return f"Reason: {text}"
 
 
 if __name__ == "__main__":
     try:
         print(f"compiled {build().name}")
     except (OSError, subprocess.CalledProcessError) as problem:
-        sys.exit(f"not compiled. {told(problem)}")
+        sys.exit(f"not compiled. {reason(problem)}")

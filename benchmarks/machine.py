@@ -25,7 +25,7 @@ def machine(device: str) -> Machine:
         What numbers depend on; `kernels` is `fallback` where there are no compiled ones.
     """
     compiled = library()
-    found: Machine = {
+    facts: Machine = {
         "processor": _processor(),
         "cores": _cores(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -34,8 +34,8 @@ def machine(device: str) -> Machine:
         "kernels": "fallback" if compiled is None else compiled.level,
     }
     if device == "cuda":
-        found["gpu"] = torch.cuda.get_device_name()
-    return found
+        facts["gpu"] = torch.cuda.get_device_name()
+    return facts
 
 
 def versions() -> dict[str, str]:
@@ -56,12 +56,12 @@ def code(*packages: Path) -> str:
         >>> len(code())
         12
     """
-    found = sha256()
+    digest = sha256()
     for package in packages or (Path(whatwhere.__file__).parent, Path(__file__).parent):
         files = (path for path in package.rglob("*") if path.suffix in (".py", ".cpp", ".h"))
         for file in sorted(path for path in files if path.name != "speed.py"):
-            found.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes())
-    return found.hexdigest()[:12]
+            digest.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def caches(folder: Path) -> dict[str, str]:
@@ -77,14 +77,14 @@ def caches(folder: Path) -> dict[str, str]:
         >>> caches(Path("/no/such/folder"))
         {}
     """
-    found = {}
+    sizes = {}
     for cache in sorted(folder.glob("index*")):
         try:
             level, kind, size = ((cache / name).read_text().strip() for name in ("level", "type", "size"))
         except OSError:  # not every virtual machine has them
             continue
-        found[f"L{level}{'' if kind == 'Unified' else kind[0].lower()}"] = size
-    return found
+        sizes[f"L{level}{'' if kind == 'Unified' else kind[0].lower()}"] = size
+    return sizes
 
 
 def load() -> list[float] | None:

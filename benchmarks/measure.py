@@ -52,9 +52,9 @@ def measure(variant: Variant, scale: Scale, budget: Budget, once: bool) -> Line:
 def _measure(
     runs: Mapping[str, Run], rows: Mapping[str, Measured], variant: Variant, scale: Scale, budget: Budget, once: bool
 ) -> None:
-    took = time_rounds(runs, budget, scale.device)
-    limit = [seconds / variant.steps for seconds in next(iter(took.values()))]
-    for name, rounds in took.items():
+    times = time_rounds(runs, budget, scale.device)
+    limit = [seconds / variant.steps for seconds in next(iter(times.values()))]
+    for name, rounds in times.items():
         rows[name]["times"] = _times([seconds / variant.steps for seconds in rounds], limit)
         if once and variant.unit:
             rows[name]["peak"] = peak(runs[name], scale.device)

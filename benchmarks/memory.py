@@ -35,7 +35,7 @@ def pool_allocations() -> bool:
 
 @contextmanager
 def settled() -> Iterator[None]:
-    """Collect once, and let collections inside look at new objects only: the packages' are a million."""
+    """Collect garbage once, and exempt the million objects of the packages from later collections."""
     gc.collect()
     gc.freeze()
     try:

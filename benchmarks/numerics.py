@@ -12,13 +12,13 @@ from whatwhere import pytorch_only
 
 
 def fallback(run: Run) -> Run:
-    """Return the same work without compiled kernels, in PyTorch's or NumPy's own operations.
+    """Wrap a run so that it uses PyTorch's or NumPy's own operations instead of compiled kernels.
 
     Args:
-        run: work of whatwhere.
+        run: a run of whatwhere.
 
     Returns:
-        A run with the kernels switched off inside.
+        The same run, with kernels disabled.
     """
 
     def run_without_kernels() -> Any:

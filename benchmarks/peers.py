@@ -75,10 +75,10 @@ def compiled(function: F) -> F:
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages that are installed."""
-    found = {}
+    installed = {}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return installed

@@ -91,8 +91,8 @@ def bench(
             began = perf_counter()
             store.keep(case.name, _record(case, scale, seconds, display, identity))
             display.finished_case(case.name, number + 1, len(missing), perf_counter() - began)
-    wanted = {case.name for case in chosen}
-    kept = {name: record for name, record in store.results["cases"].items() if name in wanted}
+    selected = {case.name for case in chosen}
+    kept = {name: record for name, record in store.results["cases"].items() if name in selected}
     return {**store.results, "cases": kept}
 
 

@@ -14,7 +14,7 @@ from whatwhere.report.html import Markup, element
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "benchmarks" / "results"
 DEVICES = {"cpu": "CPU", "cuda": "GPU"}
-DRAWN = {
+IN_FIGURE = {
     "rotary": "float32, half, forward",
     "lookup": "float32, dim 768, sinusoidal",
     "token-step": "262,144 rows, uniform ids",
@@ -23,7 +23,7 @@ DRAWN = {
     "decoding": "float32, 4,095 keys in the cache",
     "training": "2 threads",
 }
-"""One variant of each case that has a ratio to show."""
+"""The variant of each case that the figure shows."""
 NOT_MEASURED = "not measured"
 WIDTH, LEFT, RIGHT, TOP, STEP = 840, 410, 20, 10, 20
 """Of the figure: ratios begin at LEFT, and each line is STEP high."""
@@ -61,8 +61,8 @@ decoding, starting and training are compared with plain PyTorch or Python. A rat
 - **Interleaved.** All candidates of a variant run in one process and take their turn in every round, beside the
   limit, in an order that changes. The ratio is the median over rounds of the time divided by the limit's time *of the
   same round*, with its quartiles. Load that comes and goes hits all alike.
-- **The same work.** Every candidate gets the same tensors, and its result is compared with float64. What can be
-  prepared once for all layers (tables of angles) is prepared beforehand for everybody, unless a row says otherwise.
+- **The same computation.** Every candidate gets the same tensors, and its result is compared with float64. What can be
+  prepared once for all layers (tables of angles) is prepared beforehand for everybody, unless a row notes otherwise.
 - **Fresh and pooled.** The C library maps a large tensor anew, touches it page by page and unmaps it again; on a
   virtual machine that costs several times the arithmetic. A faster kernel does not change that, and an allocator is
   no kernel. So each case is timed in two processes: `fresh` with the C library's default, `pooled` with freed memory
@@ -71,12 +71,12 @@ decoding, starting and training are compared with plain PyTorch or Python. A rat
 - **Fallback** is whatwhere without its compiled kernels, in PyTorch's own operations (for neighbors in NumPy's).
 - **Memory.** The peak of resident memory of one call beyond what was allocated before, results included, in a pass
   of its own with fresh allocation.
-- **Errors** are those of the row's own result against float64; each table says of what, and whether they are absolute.
+- **Errors** are those of the row's own result against float64; each table states which, absolute or relative.
 
 `benchmarks/timing.py` is the whole of the timing, on one page; every round is in the JSON.
 """
 
-LEFT_OUT = """## Who is not here
+LEFT_OUT = """## Packages without a row
 
 - **torchtune** 0.6.1 does not import beside a current torchao (`torchao.dtypes.nf4tensor` is gone), so it is in no
   extra; where it does import, its row is measured.
@@ -93,7 +93,7 @@ def page(results: Sequence[Results]) -> str:
     Args:
         results: one for each device that was measured.
     """
-    by_device = {found["settings"]["device"]: found for found in results}
+    by_device = {result["settings"]["device"]: result for result in results}
     parts = [HEAD, HOW, "![Ratios to the limit, by case and candidate](speed.svg)\n", _targets(by_device)]
     parts += [_case(name, by_device) for name in CASES]
     parts += [LEFT_OUT, *(_machine(device, by_device.get(device)) for device in DEVICES)]
@@ -102,7 +102,7 @@ def page(results: Sequence[Results]) -> str:
 
 def _targets(by_device: Mapping[str, Results]) -> str:
     """Return the targets, each with the worst of its variants."""
-    judged = {device: list(verdicts(found)) for device, found in by_device.items()}
+    judged = {device: list(verdicts(result)) for device, result in by_device.items()}
     lines = ["## Targets", "", "Of several variants the worst one is shown; the tables below have them all.", ""]
     lines += [
         f"| case | candidate | target | {' | '.join(DEVICES.values())} |",
@@ -111,23 +111,23 @@ def _targets(by_device: Mapping[str, Results]) -> str:
     for target in TARGETS:
         cells = []
         for device in DEVICES:
-            found = [verdict for verdict in judged.get(device, []) if verdict.target == target]
-            cells.append(_worst(found))
+            own = [verdict for verdict in judged.get(device, []) if verdict.target == target]
+            cells.append(_worst(own))
         lines.append(_line([target.case, target.candidate, target.words, *cells]))
-    return "\n".join([*lines, "", *_floors(verdict for found in judged.values() for verdict in found)]) + "\n"
+    return "\n".join([*lines, "", *_floors(verdict for each in judged.values() for verdict in each)]) + "\n"
 
 
-def _floors(found: Iterable[Verdict]) -> list[str]:
+def _floors(judged: Iterable[Verdict]) -> list[str]:
     """Return the floor of each target that was missed."""
-    missed = {verdict.target: None for verdict in found if verdict.met is False}
+    missed = {verdict.target: None for verdict in judged if verdict.met is False}
     if not missed:
         return []
     lines = [f"- **{one.case}, {one.candidate}, {one.words}**: {one.floor or 'no floor is known.'}" for one in missed]
     return ["What was missed, and the floor:", "", *lines]
 
 
-def _worst(found: Sequence[Verdict]) -> str:
-    measured = [verdict for verdict in found if verdict.value is not None]
+def _worst(judged: Sequence[Verdict]) -> str:
+    measured = [verdict for verdict in judged if verdict.value is not None]
     if not measured:
         return NOT_MEASURED
     worst = max(measured, key=lambda verdict: verdict.strain)
@@ -140,7 +140,7 @@ def _case(name: str, by_device: Mapping[str, Results]) -> str:
     """Return the section of a case: what it is, then a table for each variant."""
     case = CASES[name]
     parts = [f"## {name}: {case.title}\n", case.about + "\n"]
-    measured = {device: found["cases"][name] for device, found in by_device.items() if name in found["cases"]}
+    measured = {device: result["cases"][name] for device, result in by_device.items() if name in result["cases"]}
     if not measured:
         return "\n".join([*parts, f"{NOT_MEASURED.capitalize()} yet.\n"])
     for device, record in measured.items():
@@ -172,22 +172,22 @@ def _variant(variant: VariantRecord, rows: Sequence[table.Row], regimes: Sequenc
     return "\n".join(lines) + "\n"
 
 
-def _machine(device: str, found: Results | None) -> str:
+def _machine(device: str, result: Results | None) -> str:
     title = f"## The {DEVICES[device]} of these numbers"
-    if found is None:
+    if result is None:
         absent = f"{NOT_MEASURED.capitalize()}: no {DEVICES[device]} was at hand."
         return f"{title}\n\n{absent} `python -m benchmarks --device {device}` measures one.\n"
-    machine = found["machine"]
+    machine = result["machine"]
     caches = ", ".join(f"{name} {size}" for name, size in machine["caches"].items())
     facts = {
-        "command": f"`{found['command']}`",
-        "processor": f"{machine['processor']}, {machine['cores']} cores, {found['settings']['threads']} threads used",
+        "command": f"`{result['command']}`",
+        "processor": f"{machine['processor']}, {machine['cores']} cores, {result['settings']['threads']} threads used",
         "GPU": machine.get("gpu", ""),
         "caches": caches,
         "memory": "" if machine["memory"] is None else f"{machine['memory'] / 2**30:.1f} GiB",
         "system": machine["system"],
         "kernels": machine["kernels"],
-        "versions": ", ".join(f"{name} {version}" for name, version in found["versions"].items()),
+        "versions": ", ".join(f"{name} {version}" for name, version in result["versions"].items()),
     }
     return "\n".join([title, "", *(f"- {name}: {fact}" for name, fact in facts.items() if fact)]) + "\n"
 
@@ -210,10 +210,10 @@ def figure(results: Results) -> str:
         docs/speed.svg.
     """
     lines: list[tuple[str, CandidateRecord | None]] = []
-    shown = {name: variant for name, variant in table.variants(results) if DRAWN.get(name) == variant["variant"]}
-    for name in (name for name in DRAWN if name in shown):
+    shown = {name: variant for name, variant in table.variants(results) if IN_FIGURE.get(name) == variant["variant"]}
+    for name in (name for name in IN_FIGURE if name in shown):
         lines += [("", None)] if lines else []
-        lines.append((f"{name}: {DRAWN[name]}", None))
+        lines.append((f"{name}: {IN_FIGURE[name]}", None))
         lines += [(row["candidate"], row) for row in shown[name]["rows"] if row["regimes"]]
     every = [value for _, row in lines if row for value in _medians(row).values()]
     low, high = min(every) / 1.3, max(every) * 1.3
@@ -274,9 +274,9 @@ def main() -> None:
     """Write the page and its figure."""
     results = committed()
     (ROOT / "docs" / "speed.md").write_text(page(results), encoding="utf-8")
-    for found in results:
-        if found["settings"]["device"] == "cpu":
-            (ROOT / "docs" / "speed.svg").write_text(figure(found), encoding="utf-8")
+    for result in results:
+        if result["settings"]["device"] == "cpu":
+            (ROOT / "docs" / "speed.svg").write_text(figure(result), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def as_text(results: object) -> str:
         }
     """
     text = json.dumps(results, indent=1, allow_nan=False)
-    return _NUMBERS.sub(lambda found: "[" + ", ".join(re.split(r",\s+", found[1])) + "]", text) + "\n"
+    return _NUMBERS.sub(lambda match: "[" + ", ".join(re.split(r",\s+", match[1])) + "]", text) + "\n"
 
 
 def read(path: Path) -> Results:
@@ -111,18 +111,18 @@ def read(path: Path) -> Results:
         ResultsError: it cannot be read, is something else, or of another version.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        results = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
         raise ResultsError(
             f"{path} cannot be read as JSON: {problem}.\nMove it away, or choose another file."
         ) from problem
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    if not isinstance(results, dict) or results.get("format") != FORMAT:
         raise ResultsError(f"{path} is no file of benchmark results.\nMove it away, or choose another file.")
-    if found.get("version") != VERSION:
+    if results.get("version") != VERSION:
         raise ResultsError(
-            f"{path} is of version {found.get('version')}, but version {VERSION} is needed.\n"
+            f"{path} is of version {results.get('version')}, but version {VERSION} is needed.\n"
             "Measure again into another file."
         )
-    if missing := sorted({*_SAME, "cases", "command"} - found.keys()):
+    if missing := sorted({*_SAME, "cases", "command"} - results.keys()):
         raise ResultsError(f"{path} lacks {', '.join(missing)}.\nMove it away, or choose another file.")
-    return cast(Results, found)
+    return cast(Results, results)

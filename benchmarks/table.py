@@ -9,11 +9,11 @@ from benchmarks.targets import as_seconds, verdicts
 
 @dataclass(frozen=True)
 class Row:
-    """Store one candidate of one variant, as a reader reads it.
+    """A row of the table: one candidate of one variant, its numbers formatted.
 
     Args:
         case, variant, candidate: their names.
-        ours: it is a part of whatwhere.
+        ours: whether it is a part of whatwhere.
         ratios: to the limit, by regime; a regime that was not measured is missing.
         spreads: lower and upper quartile of the same.
         time: the median, under the last regime.
@@ -42,8 +42,8 @@ def regimes(results: Results) -> list[str]:
     Args:
         results: of a benchmark.
     """
-    found = [name for _, variant in variants(results) for row in variant["rows"] for name in row["regimes"]]
-    return list(dict.fromkeys(found))
+    names = [name for _, variant in variants(results) for row in variant["rows"] for name in row["regimes"]]
+    return list(dict.fromkeys(names))
 
 
 def variants(results: Results) -> Iterator[tuple[str, VariantRecord]]:
@@ -101,8 +101,8 @@ def _row(case: str, variant: str, row: CandidateRecord, verdicts: tuple[str, ...
         variant,
         row["candidate"],
         row["ours"],
-        {name: ratio(found["median"]) for name, found in measured.items()},
-        {name: f"{ratio(found['low'])}-{ratio(found['high'])}" for name, found in measured.items()},
+        {name: ratio(summary["median"]) for name, summary in measured.items()},
+        {name: f"{ratio(summary['low'])}-{ratio(summary['high'])}" for name, summary in measured.items()},
         "" if last is None else as_seconds(last["seconds"]["median"]),
         "" if row["peak"] is None else f"{row['peak'] / 2**20:,.0f}",
         "" if row["error"] is None else f"{row['error']:.1e}",

@@ -1,4 +1,4 @@
-"""The targets, in one place, and whether they were met.
+"""The targets, all in this file, and whether they were met.
 
 Every target is a ratio within one run. It is judged with pooled allocation unless it states otherwise.
 """
@@ -20,14 +20,14 @@ Rows = Mapping[str, CandidateRecord]
 
 @dataclass(frozen=True)
 class Target:
-    """Describe what a candidate should reach.
+    """A bound on what is measured of a candidate.
 
     Args:
         case: its name.
         variant: a regular expression of the variants' names.
         candidate: whose row.
         kind: one of KINDS.
-        bound: what the kind's number shall not pass.
+        bound: the limit of the kind's number.
         against: another candidate, where the kind needs one.
         regime: of allocation.
         floor: what limits it where it is missed, and what was tried.
@@ -44,14 +44,14 @@ class Target:
 
     @property
     def words(self) -> str:
-        """The target as a reader reads it."""
+        """The target in words."""
         words = KINDS[self.kind].words.format(bound=KINDS[self.kind].show(self.bound), against=self.against)
         return words + (", fresh allocation" if self.regime == "fresh" and self.case != start.CASE.name else "")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Store a target and what was measured.
+    """A target, and what was measured.
 
     Args:
         target: one of TARGETS.
@@ -95,13 +95,13 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Kind:
-    """Describe how a target's number is computed from a variant.
+    """A kind of target: which number it bounds, and how that is computed from a variant.
 
     Args:
         words: with slots for `bound` and `against`.
         value: takes the target, the variant's rows by candidate, and the variant.
         show: writes the number.
-        least: the bound is the least it shall be, not the most.
+        least: the bound is a minimum, not a maximum.
     """
 
     words: str
@@ -145,23 +145,23 @@ def _both(target: Target, rows: Rows, other: str) -> tuple[Sequence[float], Sequ
 
 
 def _slower(target: Target, rows: Rows, variant: VariantRecord) -> float | None:
-    found = _both(target, rows, target.against or variant["rows"][0]["candidate"])
-    return None if found is None else median(ratios(*found))
+    pair = _both(target, rows, target.against or variant["rows"][0]["candidate"])
+    return None if pair is None else median(ratios(*pair))
 
 
 def _faster(target: Target, rows: Rows, variant: VariantRecord) -> float | None:
-    found = _both(target, rows, target.against)
-    return None if found is None else median(ratios(found[1], found[0]))
+    pair = _both(target, rows, target.against)
+    return None if pair is None else median(ratios(pair[1], pair[0]))
 
 
 def _over(target: Target, rows: Rows, variant: VariantRecord) -> float | None:
-    found = _both(target, rows, target.against)
-    return None if found is None else median(a - b for a, b in zip(*found, strict=True))
+    pair = _both(target, rows, target.against)
+    return None if pair is None else median(a - b for a, b in zip(*pair, strict=True))
 
 
 def _seconds(target: Target, rows: Rows, variant: VariantRecord) -> float | None:
-    found = _rounds(target, rows[target.candidate])
-    return None if found is None else median(found)
+    rounds = _rounds(target, rows[target.candidate])
+    return None if rounds is None else median(rounds)
 
 
 def _error(target: Target, rows: Rows, variant: VariantRecord) -> float | None:

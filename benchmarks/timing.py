@@ -59,21 +59,21 @@ def time_rounds(runs: Mapping[str, Run], budget: Budget, device: str = "cpu") ->
         (3, 3)
     """
     repeats = {name: _warm(run, device) for name, run in runs.items()}
-    took: dict[str, list[float]] = {name: [] for name in runs}
+    times: dict[str, list[float]] = {name: [] for name in runs}
     collecting = gc.isenabled()
     gc.disable()  # a collection during a run would count as that candidate's time
     try:
         began = perf_counter()
         for number in range(budget.most):
             for name in order(list(runs), number):
-                took[name].append(seconds(runs[name], repeats[name], device))
+                times[name].append(seconds(runs[name], repeats[name], device))
             gc.collect()
             if number + 1 >= budget.least and perf_counter() - began > budget.seconds:
                 break
     finally:
         if collecting:
             gc.enable()
-    return took
+    return times
 
 
 def order(names: Sequence[str], number: int) -> list[str]:
@@ -145,11 +145,11 @@ def spread(values: Sequence[float]) -> Spread:
     return {"median": _short(median(values)), "low": _short(low), "high": _short(high)}
 
 
-def ratios(took: Sequence[float], beside: Sequence[float]) -> list[float]:
+def ratios(times: Sequence[float], beside: Sequence[float]) -> list[float]:
     """Divide the times of one candidate by those of another, round by round.
 
     Args:
-        took: seconds of the one.
+        times: seconds of the one.
         beside: seconds of the other.
 
     Returns:
@@ -162,7 +162,7 @@ def ratios(took: Sequence[float], beside: Sequence[float]) -> list[float]:
         >>> ratios([2.0, 9.0], [1.0, 3.0])
         [2.0, 3.0]
     """
-    return [mine / theirs for mine, theirs in zip(took, beside, strict=True)]
+    return [mine / theirs for mine, theirs in zip(times, beside, strict=True)]
 
 
 def _short(value: float) -> float:

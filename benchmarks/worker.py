@@ -17,7 +17,7 @@ from benchmarks.memory import pool_allocations
 
 @dataclass(frozen=True)
 class Request:
-    """Store what a worker shall measure.
+    """A request to a worker: what to measure, and under which conditions.
 
     Args:
         case: its name.
@@ -34,7 +34,7 @@ class Request:
     scale: Scale
 
     def as_json(self) -> str:
-        """Return it as the argument of the process."""
+        """Return the request as the argument of the process."""
         return json.dumps(asdict(self))
 
 
@@ -52,8 +52,8 @@ def read_request(text: str) -> Request:
         >>> read_request(request.as_json()) == request
         True
     """
-    found = json.loads(text)
-    return Request(**(found | {"scale": Scale(**found["scale"])}))
+    settings = json.loads(text)
+    return Request(**(settings | {"scale": Scale(**settings["scale"])}))
 
 
 def main(request: Request) -> None:

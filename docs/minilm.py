@@ -63,7 +63,7 @@ of the table, a property that the sinusoidal encoding has by design, and that th
 
 def page() -> str:
     """Return the page: the text, with the output of every command below it."""
-    return re.sub(r"^```console\n\$ (.*)\n```$", lambda found: "\n".join(_ran(found[1])), TEXT, flags=re.MULTILINE)
+    return re.sub(r"^```console\n\$ (.*)\n```$", lambda match: "\n".join(_ran(match[1])), TEXT, flags=re.MULTILINE)
 
 
 def _ran(command: str) -> Iterator[str]:

@@ -93,10 +93,10 @@ def _take(path: Path, pictures: list[Picture], folder: Path) -> None:
 
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     with served(Session.open(path)) as url:
-        asked = [asdict(picture) | {"to": str(folder / f"{picture.file}.png")} for picture in pictures]
-        said = {"web": str(WEB), "chromium": chromium, "url": url, "width": WIDTH, "pictures": asked}
+        wanted = [asdict(picture) | {"to": str(folder / f"{picture.file}.png")} for picture in pictures]
+        settings = {"web": str(WEB), "chromium": chromium, "url": url, "width": WIDTH, "pictures": wanted}
         script = Path(__file__).with_suffix(".mjs")
-        subprocess.run(["node", str(script), json.dumps(said)], check=True, timeout=600)
+        subprocess.run(["node", str(script), json.dumps(settings)], check=True, timeout=600)
     for picture in pictures:
         (PICTURES / f"{picture.file}.png").write_bytes(_small((folder / f"{picture.file}.png").read_bytes()))
 

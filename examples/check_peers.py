@@ -71,7 +71,7 @@ The largest error is given. Only some runs of positions are checked, so a fault 
 
 
 def check_all() -> dict[str, dict[str, Report]]:
-    """Return the report of every peer: section -> name -> report."""
+    """Check every peer, and return the reports: section -> name -> report."""
     torch.manual_seed(0)
     return {section: {peer.name: peer.check() for peer in group} for section, group in SECTIONS.items()}
 
@@ -82,7 +82,7 @@ def laws_of(reports: dict[str, Report]) -> list[str]:
 
 
 def table(reports: dict[str, Report]) -> str:
-    """Return a Markdown table: one row for each law, one column for each peer."""
+    """Format a Markdown table: one row for each law, one column for each peer."""
     lines = ["| law | " + " | ".join(reports) + " |", "|---|" + "---|" * len(reports)]
     lines += [
         f"| {law} | " + " | ".join(MARKS[report[law].outcome] for report in reports.values()) + " |"
@@ -125,7 +125,7 @@ def amount(finding: Finding) -> str:
 
 
 def item(text: str) -> str:
-    """Return an item of a list, wrapped."""
+    """Format an item of a Markdown list, wrapped."""
     return fill(" ".join(text.split()), 120, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
 
 

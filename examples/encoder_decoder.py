@@ -33,14 +33,14 @@ class Attention(nn.Module):
         self.out = nn.Linear(dim, dim, bias=False)
 
     def forward(self, x: Tensor, source: Tensor, here: Here, causal: bool) -> Tensor:
-        """Return attention from the tokens of x to those of the source (x itself in self-attention)."""
+        """Attend from the tokens of x to those of the source, which is x itself in self-attention."""
         q, k, v = (self.heads(part) for part in (self.to_q(x), *self.to_kv(source).chunk(2, -1)))
         q, k = here.query_key(q, k)
         y = here.attention(q, k, v, causal=causal)
         return self.out(y.transpose(1, 2).flatten(-2))
 
     def heads(self, x: Tensor) -> Tensor:
-        """Return (batch, heads, tokens, head_dim) of (batch, tokens, dim)."""
+        """Split (batch, tokens, dim) into heads: (batch, heads, tokens, head_dim)."""
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
 
@@ -55,7 +55,7 @@ class Layer(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(3 if decoder else 2))
 
     def forward(self, x: Tensor, here: Here, memory: Tensor | None = None, across: Here | None = None) -> Tensor:
-        """Return x plus self-attention, cross-attention (decoder) and feed-forward, each of normalized vectors."""
+        """Add self-attention, cross-attention (decoder) and feed-forward to x, each of normalized vectors."""
         y = self.norms[0](x)
         x = x + self.attention(y, y, here, causal=self.cross is not None)
         if self.cross is not None and memory is not None and across is not None:
@@ -75,7 +75,7 @@ class EncoderDecoder(nn.Module):
         self.norm_memory, self.norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
 
     def encode(self, source: Tensor) -> tuple[Tensor, ww.Positions]:
-        """Return the memory (batch, tokens, dim) of a source (batch, tokens), and its positions."""
+        """Encode a source (batch, tokens) as the memory (batch, tokens, dim); return it with its positions."""
         positions = ww.Positions.from_mask(source != PAD)
         here = self.where.at(positions)
         x = here.input(self.tokens(source))
@@ -84,7 +84,7 @@ class EncoderDecoder(nn.Module):
         return self.norm_memory(x), positions
 
     def decode(self, target: Tensor, memory: Tensor, source_positions: ww.Positions) -> Tensor:
-        """Return the logits of the token after each token of the target."""
+        """Compute the logits of the token after each token of the target."""
         positions = ww.positions(target.shape[1])
         here, across = self.where.at(positions), self.where.at(positions, source_positions)
         x = here.input(self.tokens(target))
@@ -94,7 +94,7 @@ class EncoderDecoder(nn.Module):
 
     @torch.no_grad()
     def write(self, source: Tensor, max_length: int) -> Tensor:
-        """Return the target, decoded greedily."""
+        """Decode the target greedily."""
         memory, positions = self.encode(source)
         target = source.new_full((source.shape[0], 1), BEGIN)
         for _ in range(max_length):
@@ -131,7 +131,7 @@ def train(model: EncoderDecoder, steps: int, generator: torch.Generator) -> floa
 
 
 def accuracy(model: EncoderDecoder, generator: torch.Generator) -> float:
-    """Return the share of fresh words that are written backwards without a mistake."""
+    """Measure the share of fresh words that are written backwards without a mistake."""
     source, target = words(500, generator)
     written, wanted = model.write(source, target.shape[1] - 1), target[:, 1:]
     return ((written == wanted) | (wanted == PAD)).all(-1).float().mean().item()

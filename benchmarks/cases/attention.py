@@ -74,18 +74,18 @@ class _Inputs:
         self.truth = cache(self._truth)
 
     def candidates(self) -> list[Candidate]:
-        made = [Candidate(_FLOOR, partial(self._run, lambda: _plain, ()))]
+        candidates = [Candidate(_FLOOR, partial(self._run, lambda: _plain, ()))]
         for name, scheme in self.schemes.items():
             weights = tuple(scheme.parameters())
             for way, attend in self._ways(name, scheme):
                 make = partial(self._run, attend, weights)
-                made.append(Candidate(f"{name}: {way}", make, partial(self._error, name), "compile" in way))
+                candidates.append(Candidate(f"{name}: {way}", make, partial(self._error, name), "compile" in way))
             if self._few:
                 ours = partial(self._run, partial(self._ours, scheme), weights)
-                made.append(
+                candidates.append(
                     Candidate(f"{name}: whatwhere, fallback", partial(_fallback, ours), partial(self._error, name))
                 )
-        return made
+        return candidates
 
     def _ways(self, name: str, scheme: ScoreBias) -> list[tuple[str, Callable[[], Attend]]]:
         ways: list[tuple[str, Callable[[], Attend]]] = [("whatwhere", partial(self._ours, scheme))]
@@ -107,24 +107,24 @@ class _Inputs:
 
     def _run(self, make: Callable[[], Attend], weights: Sequence[Tensor]) -> Run:
         attend = make()
-        given = [x.detach().requires_grad_(self.backward) for x in (self.q, self.k, self.v)]
+        inputs = [x.detach().requires_grad_(self.backward) for x in (self.q, self.k, self.v)]
 
         def run() -> Any:
             if self.backward:
-                return torch.autograd.grad(attend(*given), [*given, *weights], self.upstream)
+                return torch.autograd.grad(attend(*inputs), [*inputs, *weights], self.upstream)
             with torch.no_grad():
-                return [attend(*given)]
+                return [attend(*inputs)]
 
         return run
 
     def _error(self, name: str, run: Run) -> float:
-        found = run()
+        result = run()
         if not self._few:
-            return largest_relative_difference(found[0][:, :, -_BLOCK:], self.truth(name))
-        return largest_relative_difference(_gathered(found), self.truth(name))
+            return largest_relative_difference(result[0][:, :, -_BLOCK:], self.truth(name))
+        return largest_relative_difference(_gathered(result), self.truth(name))
 
     def _truth(self, name: str) -> list[Tensor]:
-        """Attend in float64, a block of queries at a time, with the bias by its formula.
+        """Compute attention in float64, a block of queries at a time, with the bias by its formula.
 
         For many tokens only the last block: the rest would take a minute for each scheme.
         """
@@ -164,12 +164,12 @@ class _Inputs:
         return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, table)
 
     def _eager_alibi(self) -> Attend:
-        """Attend as transformers' BLOOM does; its bias and mask are made once for all layers."""
+        """Compute attention as transformers' BLOOM does; its bias and mask are made once for all layers."""
         bias = self._slopes()[:, None, None] * torch.arange(self.tokens, device=self.device)
         return partial(_eager, bias=bias.to(self.dtype), mask=self._later())
 
     def _eager_t5(self, scheme: ScoreBias) -> Attend:
-        """Attend as transformers' T5 does; here the buckets are kept, and only the table is read in each call."""
+        """Compute attention as transformers' T5 does; here buckets are kept, and each call only reads the table."""
         assert isinstance(scheme, T5)
         slots = torch.arange(self.tokens, device=self.device)
         buckets, mask = scheme.buckets((slots[:, None] - slots).clamp(min=0)), self._later()

@@ -29,11 +29,11 @@ def variants(scale: Scale) -> list[Variant]:
         scale: quick or full, and the device.
     """
     rows, dim = (300, 16) if scale.quick else (128_256, 1024)
-    found = []
+    tables = []
     for queries in (1, 20 if scale.quick else 1000):
         inputs = _Queries(rows, dim, queries)
         named = "one query" if queries == 1 else f"{queries:,} queries"
-        found.append(
+        tables.append(
             Variant(
                 f"{named}, {rows:,} rows, dim {dim:,}",
                 limit=LIMIT,
@@ -42,7 +42,7 @@ def variants(scale: Scale) -> list[Variant]:
             )
         )
     rows, dim, count = (300, 16, 20) if scale.quick else (30_522, 384, 2048)
-    found.append(
+    tables.append(
         Variant(
             f"{count:,} analogies of a file, {rows:,} rows, dim {dim}",
             limit=LIMIT,
@@ -50,7 +50,7 @@ def variants(scale: Scale) -> list[Variant]:
             error="difference from float64 in the share of right answers",
         )
     )
-    return found
+    return tables
 
 
 class _Rows:
@@ -65,12 +65,12 @@ class _Rows:
 
     def vectors(self) -> Any:
         """Return gensim's table; its norms are computed here, as ours are when a search is made."""
-        made = load("gensim.models").KeyedVectors(self.dim, count=self.rows, dtype=np.float32)
-        made.index_to_key = [f"w{n}" for n in range(self.rows)]
-        made.key_to_index = {word: n for n, word in enumerate(made.index_to_key)}
-        made.vectors = self.table
-        made.fill_norms()
-        return made
+        vectors = load("gensim.models").KeyedVectors(self.dim, count=self.rows, dtype=np.float32)
+        vectors.index_to_key = [f"w{n}" for n in range(self.rows)]
+        vectors.key_to_index = {word: n for n, word in enumerate(vectors.index_to_key)}
+        vectors.vectors = self.table
+        vectors.fill_norms()
+        return vectors
 
     def units(self) -> Iterator[tuple[int, np.ndarray]]:
         """Return rows of norm 1 in float64, a block at a time, with the number of the first."""
@@ -112,8 +112,8 @@ class _Queries(_Rows):
             (GENSIM, self._gensim),
             ("plain torch, product and topk", self._torch),
         ]
-        made = [Candidate(LIMIT, lambda: self.multiply(self.queries))]
-        return made + [Candidate(name, make, self._missing) for name, make in ways]
+        listed = [Candidate(LIMIT, lambda: self.multiply(self.queries))]
+        return listed + [Candidate(name, make, self._missing) for name, make in ways]
 
     def _ours(self) -> Run:
         search = Search(self.table)
@@ -123,12 +123,12 @@ class _Queries(_Rows):
         return lambda: Search(self.table).nearest(self.queries, _NEAREST).ids
 
     def _gensim(self) -> Run:
-        made = self.vectors()
-        ids = made.key_to_index
+        vectors = self.vectors()
+        ids = vectors.key_to_index
 
         def run() -> np.ndarray:
-            found = [made.most_similar(positive=[query], topn=_NEAREST) for query in self.queries]
-            return np.array([[ids[word] for word, _ in words] for words in found])
+            answers = [vectors.most_similar(positive=[query], topn=_NEAREST) for query in self.queries]
+            return np.array([[ids[word] for word, _ in words] for words in answers])
 
         return run
 
@@ -141,7 +141,7 @@ class _Queries(_Rows):
 
     def _missing(self, timed: Run) -> float:
         pairs = zip(timed(), self.truth(), strict=True)
-        return 1 - float(np.mean([len(set(found) & set(true)) / _NEAREST for found, true in pairs]))
+        return 1 - float(np.mean([len(set(answer) & set(true)) / _NEAREST for answer, true in pairs]))
 
     def _truth(self) -> np.ndarray:
         queries = self.queries.astype(np.float64)
@@ -197,8 +197,8 @@ class _Analogies(_Rows):
         return lambda: score_analogies(search, ids, file).total.correct
 
     def _gensim(self, file: Path) -> Run:
-        made = self.vectors()
-        return lambda: len(made.evaluate_word_analogies(str(file))[1][-1]["correct"])
+        vectors = self.vectors()
+        return lambda: len(vectors.evaluate_word_analogies(str(file))[1][-1]["correct"])
 
     def _otherwise(self, timed: Run) -> float:
         return abs(float(timed()) - self.truth()) / self.count

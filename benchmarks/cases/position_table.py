@@ -17,7 +17,7 @@ _THETA = 10_000.0
 
 
 def variants(scale: Scale) -> list[Variant]:
-    """Return one table, as long as the longest models read.
+    """Return one table, as long as the context of the models with the longest.
 
     Args:
         scale: quick or full, and the device.
@@ -49,9 +49,9 @@ class _Inputs:
             ("plain torch, float64 angles", partial(self._plain, torch.float64)),
             ("transformers (each number twice)", self._transformers),
         ]
-        made = [Candidate("copy of the table", self._copy)]
-        made += [Candidate(name, partial(make, 0), partial(self._error, make)) for name, make in makers]
-        return made
+        listed = [Candidate("copy of the table", self._copy)]
+        listed += [Candidate(name, partial(make, 0), partial(self._error, make)) for name, make in makers]
+        return listed
 
     def _error(self, make: Callable[[int], Run], timed: Run) -> float:
         far = make(_LAST + 1 - self.tokens)()

@@ -113,8 +113,8 @@ class _Inputs:
         """Rotate the first sequence in float64; a gradient is rotated back."""
         sign = -1 if self.backward else 1
         cos, sin = (part.cpu() for part in _angles(self.tokens, self.head_dim))
-        given = self.upstream if self.backward else [self.q, self.k]
-        return [_rotate64(x[:1].cpu().double(), cos, sign * sin, self.interleaved) for x in given]
+        inputs = self.upstream if self.backward else [self.q, self.k]
+        return [_rotate64(x[:1].cpu().double(), cos, sign * sin, self.interleaved) for x in inputs]
 
     def _copy(self) -> Run:
         passes = 2 if self.backward else 1

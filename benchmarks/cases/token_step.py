@@ -32,7 +32,7 @@ _TRIAL_ROWS, _TRIAL_DIM, _TRIAL_TOKENS, _TRIAL_STEPS = 512, 16, 64, 100
 
 @dataclass(frozen=True)
 class Trained:
-    """Store a table in training.
+    """A table in training.
 
     Args:
         step: takes ids and the gradient of their vectors.
@@ -82,17 +82,17 @@ class _Inputs:
         self.moments: dict[str, Any] | None = {} if device == "cpu" else None
 
     def candidates(self, few: int | None) -> list[Candidate]:
-        made = [
+        listed = [
             Candidate("copy of (3 U + N) rows", self._copy),
             self._candidate(_OURS, row_adamw, self._table),
         ]
         if few is not None:
-            made.append(Candidate(FEW_ROWS, partial(self._few, few)))
+            listed.append(Candidate(FEW_ROWS, partial(self._few, few)))
         for name, options in _DENSE.items():
-            made.append(self._candidate(name, partial(dense, options, self.moments), self.table))
-        made.append(self._candidate(_SPARSE, partial(sparse, self.moments), self.table))
-        made.append(Candidate("fbgemm, row-wise Adagrad (computes something else)", self._fbgemm))
-        return made
+            listed.append(self._candidate(name, partial(dense, options, self.moments), self.table))
+        listed.append(self._candidate(_SPARSE, partial(sparse, self.moments), self.table))
+        listed.append(Candidate("fbgemm, row-wise Adagrad (computes something else)", self._fbgemm))
+        return listed
 
     def _candidate(self, name: str, train: Train, table: Callable[[], nn.Parameter]) -> Candidate:
         return Candidate(name, lambda: self._steps(train(table())), lambda _: trial_error(name, self.device))
@@ -259,10 +259,10 @@ def trial_error(name: str, device: str) -> float:
     trains |= {dense_name: partial(dense, options, None) for dense_name, options in _DENSE.items()}
 
     def trained(train: Train, dtype: torch.dtype) -> Tensor:
-        found = train(nn.Parameter(start.to(dtype, copy=True)))
+        trainer = train(nn.Parameter(start.to(dtype, copy=True)))
         for batch, gradient in zip(ids, upstream.to(dtype), strict=True):
-            found.step(batch, gradient)
-        return found.table().detach().double()
+            trainer.step(batch, gradient)
+        return trainer.table().detach().double()
 
     truth = trained(partial(dense, {"foreach": False}, None), torch.float64)
     away = (trained(trains[name], torch.float32) - truth).abs().max()

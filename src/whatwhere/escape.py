@@ -15,7 +15,7 @@ _UNSEEN = frozenset("\u115f\u1160\u3164\uffa0\u2800") | {chr(n) for n in range(0
 """Characters of other categories that have no ink: fillers, the empty Braille pattern, variation selectors."""
 
 MAX_TOKEN = 48
-"""Characters of a token that are shown; the middle of a longer one is left out."""
+"""Characters of a token that are shown; the middle of a longer one is omitted."""
 
 
 def visible(text: object) -> str:
@@ -38,7 +38,7 @@ def visible_token(text: str, most: int = MAX_TOKEN) -> str:
 
     Args:
         text: the token.
-        most: characters to show; the middle of a longer one is left out.
+        most: characters to show; the middle of a longer one is omitted.
 
     Examples:
         >>> visible_token(" a\\u202e")

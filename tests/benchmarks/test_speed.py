@@ -66,7 +66,7 @@ def test_a_gpu_has_a_column_of_its_own(found: dict[str, Any]) -> None:
 
 def test_the_figure_has_a_line_for_each_candidate(found: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     (variant,) = found["cases"]["position-table"]["variants"]
-    monkeypatch.setattr(speed, "DRAWN", {"position-table": variant["variant"]})
+    monkeypatch.setattr(speed, "IN_FIGURE", {"position-table": variant["variant"]})
     drawn = ElementTree.fromstring(speed.figure(found))
     texts = {node.text for node in drawn.iter("{http://www.w3.org/2000/svg}text")}
     assert {row["candidate"] for row in variant["rows"]} <= texts

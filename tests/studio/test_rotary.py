@@ -153,7 +153,7 @@ def test_models_without_a_rotary_say_so_and_the_lab_is_plain(real: Session, fres
 
 def test_a_configuration_that_is_refused_leaves_a_plain_lab(tmp_path: Path) -> None:
     found = api.lab(opened(tmp_path, GEMMA | {"num_key_value_heads": 3}), {})
-    assert "cannot share 3 heads" in found.missing
+    assert "cannot share 3 key heads" in found.missing
     assert found.sides[0].preset == "plain"
 
 

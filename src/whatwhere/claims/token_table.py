@@ -36,7 +36,7 @@ TUTORIAL: dict[Quantity, str] = {
     "within_syntax": "syntax tokens cluster",
     "number_line": "not mentioned",
 }
-"""What the first tutorial says of its table of 20 x 64, at 0, 10 and 50 epochs of 50."""
+"""What the first tutorial reports of its table of 20 x 64, at 0, 10 and 50 epochs of 50."""
 
 _DIGITS = "0123456789"
 
@@ -49,7 +49,7 @@ class TableRow:
         quantity: its name; of a range, `low` and `high` are the two ends.
         low: by snapshot, the spread over all runs; None where no run has it.
         high: likewise; equal to `low` where the quantity is a single number.
-        tutorial: what the tutorial says of it.
+        tutorial: what the tutorial reports of it.
     """
 
     quantity: Quantity
@@ -84,7 +84,7 @@ class NumberLine:
     Args:
         scheme: of the run, which is that of the first seed.
         coordinates: of the digits 0 to 9; greater digits tend to the right.
-        r: |r| between digit and coordinate.
+        r: absolute correlation of digit and coordinate.
     """
 
     scheme: str
@@ -93,13 +93,13 @@ class NumberLine:
 
 
 def token_table(results: Comparison) -> TokenTable | None:
-    """Return what became of the token table.
+    """Summarize the token table through the training, over all runs.
 
     Args:
         results: of a comparison.
 
     Returns:
-        The table; None where the task is not the expressions.
+        The summary; None where the task is not the expressions.
     """
     runs = [run.token_table for run in results.runs if run.token_table]
     if not runs:
@@ -115,7 +115,7 @@ def token_table(results: Comparison) -> TokenTable | None:
 
 
 def number_lines(results: Comparison) -> list[NumberLine]:
-    """Return the number line of the first seed of each scheme; none for a run whose tables are not saved.
+    """Compute the number line of the first seed of each scheme, except for runs whose tables are not saved.
 
     Args:
         results: of a comparison.

@@ -1,7 +1,7 @@
 """Claims of the first tutorial, each judged by the runs of a comparison that meet its precondition.
 
 A verdict states what was measured and in how many runs the claim's line was crossed, and nothing else. A claim whose
-precondition no run meets is not judged, and says what it needs.
+precondition no run meets is not judged, and its verdict states what is lacking.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ class Verdict:
 
     Args:
         claim: in a sentence.
-        tutorial: the number or words of the tutorial.
+        tutorial: the tutorial's number or words.
         precondition: what a run must meet to be judged.
         measured: the quantity that decides.
         line: the condition under which the claim holds in a run, such as "above 0.3".
@@ -113,7 +113,7 @@ def _cosine_verdicts(results: Comparison) -> list[Verdict]:
             beside=(("before training", started), ("of what training wrote, E − E0", changed)),
         )
 
-    found = [verdict(name, *texts) for name, texts in claims.items()]
+    clusters = [verdict(name, *texts) for name, texts in claims.items()]
     line = _judge(
         results,
         ("The digits come to lie on a number line", "not claimed by the tutorial"),
@@ -122,7 +122,7 @@ def _cosine_verdicts(results: Comparison) -> list[Verdict]:
         lambda run: _at_end(run, lambda end: end.number_line),
         (lambda value: value > 0.8, "above 0.8"),
     )
-    return [*found, line]
+    return [*clusters, line]
 
 
 def _size_verdicts(results: Comparison) -> list[Verdict]:
@@ -317,7 +317,7 @@ def _judge(
     beside: Sequence[tuple[str, Callable[[RunResult], float | None]]] = (),
     lacking: str = "",
 ) -> Verdict:
-    """Judge a claim; quantities that lie beside it are measured on the runs that were judged."""
+    """Judge a claim; the quantities beside it are measured on the same runs."""
     admitted = [run for run in results.runs if precondition.met(run)]
     judged = [run for run in admitted if read(run) is not None]
     values = [value for run in judged if (value := read(run)) is not None]

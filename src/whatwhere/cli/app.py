@@ -44,11 +44,11 @@ def main() -> None:
         app(prog_name="whatwhere")  # also as python -m whatwhere
     except OSError as problem:
         _leave(sys.stdout)  # where the disk is full, Python would complain again while it ends
-        say(f"the system refused: {problem}.")
+        print_message(f"the system refused: {problem}.")
         sys.exit(1)
 
 
-def say(message: str) -> None:
+def print_message(message: str) -> None:
     """Print a message for the user on standard error: standard output may be read by a program.
 
     Args:
@@ -76,10 +76,10 @@ def exit_on_error(command: Callable[P, R]) -> Callable[P, R]:
             result = command(*args, **kwargs)
             sys.stdout.flush()
         except WhatWhereError as problem:
-            say(str(problem))
+            print_message(str(problem))
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
-            say("interrupted. What is finished is kept; run the same command again to resume.")
+            print_message("interrupted. What is finished is kept; run the same command again to resume.")
             raise typer.Exit(130) from None
         except BrokenPipeError:
             _leave(sys.stdout)  # the reader has gone, as `| head` does
@@ -88,7 +88,7 @@ def exit_on_error(command: Callable[P, R]) -> Callable[P, R]:
             # PyTorch's allocators raise RuntimeError.
             if isinstance(problem, RuntimeError) and not re.search("allocate|out of memory", str(problem)):
                 raise
-            say(f"too little memory: {problem}.\nChoose smaller sizes, shorter lengths, or a shorter text.")
+            print_message(f"too little memory: {problem}.\nChoose smaller sizes, shorter lengths, or a shorter text.")
             raise typer.Exit(1) from None
         return result
 
@@ -111,12 +111,12 @@ def _options(
     pass
 
 
-def whole_numbers(option: str, given: str) -> list[int]:
-    """Return the whole numbers of a comma-separated list.
+def whole_numbers(option: str, text: str) -> list[int]:
+    """Parse a comma-separated list of whole numbers.
 
     Args:
         option: that it was given to, for the message.
-        given: the text.
+        text: the list.
 
     Raises:
         SettingError: a part is no whole number.
@@ -127,6 +127,6 @@ def whole_numbers(option: str, given: str) -> list[int]:
     """
     try:
         # A comma may end the list: "7," is a list of one.
-        return [int(part) for part in given.strip().removesuffix(",").split(",")] if given.strip(" ,") else []
+        return [int(part) for part in text.strip().removesuffix(",").split(",")] if text.strip(" ,") else []
     except ValueError:
-        raise SettingError(f"{option} got {given!r}, but needs comma-separated whole numbers, as in 8,16,32.") from None
+        raise SettingError(f"{option} got {text!r}, but needs comma-separated whole numbers, as in 8,16,32.") from None

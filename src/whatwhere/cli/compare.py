@@ -78,7 +78,7 @@ def compare(
     from whatwhere.comparison import compare as run_compare
     from whatwhere.where.catalogue import catalogue
 
-    given = _settings(setting or [], {"steps": steps, "dim": dim, "layers": layers, "heads": heads})
+    settings = _settings(setting or [], {"steps": steps, "dim": dim, "layers": layers, "heads": heads})
     requested, numbers = schemes or list(catalogue), _seeds(seeds)
     count = numbers if isinstance(numbers, int) else len(numbers)
     if not schemes:  # all of them take a quarter of an hour
@@ -92,7 +92,7 @@ def compare(
         files=file or [],
         recipe=recipe,
         workers=workers,
-        **given,
+        **settings,
     )
     _show(comparison, as_json)
 
@@ -135,15 +135,15 @@ def _write_page(folder: Path) -> Path | None:
         return None
 
 
-def _seeds(given: str) -> int | list[int]:
-    numbers = whole_numbers("--seeds", given)
-    return numbers[0] if len(numbers) == 1 and "," not in given else numbers
+def _seeds(text: str) -> int | list[int]:
+    numbers = whole_numbers("--seeds", text)
+    return numbers[0] if len(numbers) == 1 and "," not in text else numbers
 
 
-def _settings(given: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what --set names, with the settings that have options of their own."""
+def _settings(assignments: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Combine the settings of --set with those that have options of their own."""
     settings = {name: value for name, value in options.items() if value is not None}
-    for part in given:
+    for part in assignments:
         name, equals, value = (word.strip() for word in part.partition("="))
         if not equals:
             raise SettingError(f"--set got {part!r}, but needs name=value, as in --set direction=encoder.")

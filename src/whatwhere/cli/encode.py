@@ -50,11 +50,11 @@ def encode(
 
     if text is not None and file is not None:
         raise TextError("encode got a text and a file, but encodes one of them: pass only one.")
-    given = texts.read_text(file) if file is not None else text
-    if given is None and ids is None:
+    content = texts.read_text(file) if file is not None else text
+    if content is None and ids is None:
         raise TextError('encode needs a text, a file or ids: whatwhere encode "The cat sat on the mat."')
-    found = walk(
-        given,
+    walkthrough = walk(
+        content,
         ids=None if ids is None else whole_numbers("--ids", ids),
         tokenizer=None if tokenizer is None else _load(tokenizer),
         scheme=scheme,
@@ -63,11 +63,11 @@ def encode(
         seed=seed,
     )
     if save is not None:
-        found.save(save)
+        walkthrough.save(save)
     if as_json:
-        print(json.dumps(found.as_dict()))
+        print(json.dumps(walkthrough.as_dict()))
     else:
-        _print_walk(found)
+        _print_walk(walkthrough)
         if save is not None:
             print(f"\nSaved: {visible(save)}")
 
@@ -93,29 +93,31 @@ def schemes(as_json: AsJson = False) -> None:
     new_console().print(table)
 
 
-def _print_walk(found: "Walkthrough") -> None:
+def _print_walk(walkthrough: "Walkthrough") -> None:
     from whatwhere.where.catalogue import catalogue
 
     console = new_console()
-    tokens = found.tokens or [""] * len(found.ids)
-    adds = found.position_rows is not None
+    tokens = walkthrough.tokens or [""] * len(walkthrough.ids)
+    adds = walkthrough.position_rows is not None
     title = "tokens, ids, and the row of each: E[id]" if adds else "tokens, ids, and their vectors: x_i = E[id]"
-    _print_rows(console, title, [*zip(range(len(tokens)), tokens, found.ids, strict=True)], found.rows)
+    _print_rows(console, title, [*zip(range(len(tokens)), tokens, walkthrough.ids, strict=True)], walkthrough.rows)
     numbered = [(n,) for n in range(len(tokens))]
-    if found.position_rows is not None:
-        _print_rows(console, f"position: {found.scheme}, the vector added at each", numbered, found.position_rows)
-        _print_rows(console, "sum: x_i = E[id_i] + position_i", numbered, found.vectors)
-    if found.angles is not None:
+    if walkthrough.position_rows is not None:
+        _print_rows(
+            console, f"position: {walkthrough.scheme}, the vector added at each", numbered, walkthrough.position_rows
+        )
+        _print_rows(console, "sum: x_i = E[id_i] + position_i", numbered, walkthrough.vectors)
+    if walkthrough.angles is not None:
         title = "queries and keys at this position are rotated by these angles (radians), one column for each frequency"
-        _print_rows(console, title, numbered, found.angles)
-    if found.bias is not None:
+        _print_rows(console, title, numbered, walkthrough.angles)
+    if walkthrough.bias is not None:
         title = "the score of a key at this distance gets this bias, one column for each head"
-        _print_rows(console, title, numbered, found.bias)
+        _print_rows(console, title, numbered, walkthrough.bias)
     if not adds:
         console.print("\nNo position is added to the vectors.", end="")
-        if all(catalogue[part.strip()].door is None for part in found.scheme.split("+")):
+        if all(catalogue[part.strip()].door is None for part in walkthrough.scheme.split("+")):
             console.print(" Without a positional encoding, only the causal mask depends on the order of the tokens.")
-        elif found.angles is None and found.bias is None:
+        elif walkthrough.angles is None and walkthrough.bias is None:
             console.print(" The scheme acts in the attention, by queries and keys, which a text alone does not have.")
         else:
             console.print()

@@ -52,20 +52,20 @@ def inspect(
 
             check_file(report, checkpoint)  # before the work
         subject = Subject(checkpoint, seed, show_step)
-        found = examine(subject, requested)
+        inspection = examine(subject, requested)
         if report is not None:
             from whatwhere.studio.export import write_inspection
 
-            write_inspection(checkpoint, found, report, show_step)
+            write_inspection(checkpoint, inspection, report, show_step)
     if as_json:
-        data: dict[str, Any] = to_json(found)
+        data: dict[str, Any] = to_json(inspection)
         unrequested = set(SECTIONS) - set(requested)
-        print(json.dumps({"headline": texts.headline(found)} | {k: data[k] for k in data if k not in unrequested}))
+        print(json.dumps({"headline": texts.headline(inspection)} | {k: data[k] for k in data if k not in unrequested}))
         return
     console = new_console()
-    console.print(visible(found.path), style="bold", soft_wrap=True)
-    console.print(f"{visible(texts.headline(found))}.")
-    print_sections(texts.sections(found), console, rows)
+    console.print(visible(inspection.path), style="bold", soft_wrap=True)
+    console.print(f"{visible(texts.headline(inspection))}.")
+    print_sections(texts.sections(inspection), console, rows)
     if report is not None:
         console.print(f"\nReport: {visible(report.resolve())}", soft_wrap=True)
 
@@ -96,7 +96,7 @@ def diff(
     from whatwhere.report import difference as texts
 
     with progress() as show_step:
-        found = difference(
+        changes = difference(
             first,
             second,
             table=table,
@@ -108,10 +108,10 @@ def diff(
             progress=show_step,
         )
     if as_json:
-        print(json.dumps({"headline": texts.headline(found)} | to_json(found)))
+        print(json.dumps({"headline": texts.headline(changes)} | to_json(changes)))
         return
     console = new_console()
-    for name, side in (("A", found.first), ("B", found.second)):
+    for name, side in (("A", changes.first), ("B", changes.second)):
         console.print(f"{name}  {visible(side.path)} ({visible(side.format)})", soft_wrap=True)
-    console.print(f"{visible(texts.headline(found))}.")
-    print_sections(texts.sections(found), console, max(rows, 1))
+    console.print(f"{visible(texts.headline(changes))}.")
+    print_sections(texts.sections(changes), console, max(rows, 1))

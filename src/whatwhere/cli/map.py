@@ -105,11 +105,11 @@ def draw(
         source = read_table(checkpoint, table)
         used = sample_rows(len(source.weight), rows or (len(source.weight) if method == "pca" else MOST), seed)
         show_step(f"computing the map of {count(len(used), 'token')} by {method}")
-        made = make_map(source.weight[used], cast("Method", method), k, seed=seed)
+        token_map = make_map(source.weight[used], cast("Method", method), k, seed=seed)
         names = [source.word(row) for row in used.tolist()]
         files = [str(file) for file in (out, tsv) if file is not None]
-        facts = _facts(path, source, made, seed, files)
-        _write(out, facts, names, source.ids[used].tolist(), made, source)
+        facts = _facts(path, source, token_map, seed, files)
+        _write(out, facts, names, source.ids[used].tolist(), token_map, source)
         if tsv is not None:
             show_step("writing the table")
             write_projector(tsv, source.weight[used], names)
@@ -124,7 +124,7 @@ def draw(
 
 
 def describe(facts: MapFacts) -> list[str]:
-    """Return lines on what a map shows, and how far it can be trusted.
+    """Describe in lines what a map shows, and how far it can be trusted.
 
     Args:
         facts: of the map.
@@ -143,7 +143,7 @@ def describe(facts: MapFacts) -> list[str]:
     return lines
 
 
-def _facts(path: Path, source: "Table", made: "TokenMap", seed: int, files: "Sequence[str]") -> MapFacts:
+def _facts(path: Path, source: "Table", token_map: "TokenMap", seed: int, files: "Sequence[str]") -> MapFacts:
     from whatwhere.models.checkpoint.lookup import word_of
 
     return MapFacts(
@@ -152,13 +152,13 @@ def _facts(path: Path, source: "Table", made: "TokenMap", seed: int, files: "Seq
         rows=source.rows,
         dim=source.weight.shape[1],
         not_finite=[NamedRow(word_of(source.words, n), n) for n in source.broken.tolist()],
-        method=made.method,
-        kept=float(made.kept),
-        k=made.k,
-        queries=made.queries,
-        chance=float(made.chance),
-        share=made.explained_variance_ratio,
-        shown=len(made.coordinates),
+        method=token_map.method,
+        kept=float(token_map.kept),
+        k=token_map.k,
+        queries=token_map.queries,
+        chance=float(token_map.chance),
+        share=token_map.explained_variance_ratio,
+        shown=len(token_map.coordinates),
         seed=seed,
         files=files,
     )
@@ -178,7 +178,9 @@ def _check_targets(out: Path, tsv: Path | None, checkpoint: "Checkpoint") -> Non
             raise SettingError(f"{target} is the model itself, which is not overwritten.\nName another file.")
 
 
-def _write(out: Path, facts: MapFacts, names: list[str], ids: list[int], made: "TokenMap", source: "Table") -> None:
+def _write(
+    out: Path, facts: MapFacts, names: list[str], ids: list[int], token_map: "TokenMap", source: "Table"
+) -> None:
     from whatwhere.analysis.token_types import marking, token_types
     from whatwhere.records import to_json
 
@@ -188,11 +190,13 @@ def _write(out: Path, facts: MapFacts, names: list[str], ids: list[int], made: "
         if words
         else ["token"] * len(ids)
     )
-    points = zip(ids, names, types, made.coordinates.tolist(), strict=True)
+    points = zip(ids, names, types, token_map.coordinates.tolist(), strict=True)
     if out.suffix.lower() == ".svg":
         from whatwhere.report.html import scatter
 
-        text: str = scatter(made.coordinates, names, types, f"{Path(facts.path).name}: {facts.table}", describe(facts))
+        text: str = scatter(
+            token_map.coordinates, names, types, f"{Path(facts.path).name}: {facts.table}", describe(facts)
+        )
     elif out.suffix.lower() == ".tsv":
         lines = (f"{n}\t{visible(name)}\t{kind}\t{x:.6g}\t{y:.6g}\n" for n, name, kind, (x, y) in points)
         text = "id\ttoken\ttype\tx\ty\n" + "".join(lines)

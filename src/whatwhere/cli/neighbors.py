@@ -185,15 +185,15 @@ def neighbors(
         TokenNeighbors(token.token, token.id, _neighbors_of(near, n, matrix))
         for n, token in enumerate(_named(matrix, rows))
     ]
-    found = Neighbors(**vars(_searched(path, matrix, centered)), metric=metric, tokens=listed)
+    result = Neighbors(**vars(_searched(path, matrix, centered)), metric=metric, tokens=listed)
     if as_json:
-        print(json.dumps(to_json(found, digits=None)))
+        print(json.dumps(to_json(result, digits=None)))
         return
     console = new_console()
-    for n, token in enumerate(found.tokens):
+    for n, token in enumerate(result.tokens):
         console.print(f"{'' if n == 0 else chr(10)}{visible(token.token)} (#{token.id})", soft_wrap=True)
         _print_columns(console, [metric], [token.neighbors])
-    _print_excluded(console, found)
+    _print_excluded(console, result)
 
 
 @app.command()
@@ -227,7 +227,7 @@ def analogy(
         show("searching")
         one, other, third = rows
         answer = complete(matrix.weight, one, other, third, k, rule=cast("Rule", rule), centered=centered)
-    found = AnalogyAnswers(
+    result = AnalogyAnswers(
         **vars(_searched(path, matrix, centered)),
         rule=rule,
         question=_named(matrix, rows),
@@ -235,13 +235,13 @@ def analogy(
         with_inputs=_neighbors_of(answer.with_inputs, 0, matrix),
     )
     if as_json:
-        print(json.dumps(to_json(found, digits=None)))
+        print(json.dumps(to_json(result, digits=None)))
         return
     console = new_console()
-    names = [visible(token.token) for token in found.question]
+    names = [visible(token.token) for token in result.question]
     console.print(f"{names[0]} is to {names[1]} as {names[2]} is to", soft_wrap=True)
-    _print_columns(console, ["without the three words", "all rows"], [found.without_inputs, found.with_inputs])
-    _print_excluded(console, found)
+    _print_columns(console, ["without the three words", "all rows"], [result.without_inputs, result.with_inputs])
+    _print_excluded(console, result)
 
 
 @app.command()
@@ -274,18 +274,18 @@ def similarity(
         show("comparing")
         search = Search(matrix.weight, "cosine", centered)
         if benchmark is not None:
-            found: AnalogyAccuracy | RatedPairs | TokenSimilarity
-            found = _scored(search, matrix, benchmark, rule, _searched(path, matrix, centered))
+            result: AnalogyAccuracy | RatedPairs | TokenSimilarity
+            result = _scored(search, matrix, benchmark, rule, _searched(path, matrix, centered))
         else:
             rows = _rows(checkpoint, matrix, tokens or ())
             named, cosine = _named(matrix, rows), _cosine(search, *rows)
-            found = TokenSimilarity(**vars(_searched(path, matrix, centered)), tokens=named, cosine=cosine)
+            result = TokenSimilarity(**vars(_searched(path, matrix, centered)), tokens=named, cosine=cosine)
     if as_json:
-        print(json.dumps(to_json(found, digits=None)))
+        print(json.dumps(to_json(result, digits=None)))
         return
     console = new_console()
-    _print_similarity(console, found)
-    _print_excluded(console, found)
+    _print_similarity(console, result)
+    _print_excluded(console, result)
 
 
 def _read(path: Path, which: str, allow_pickle: bool) -> "tuple[Checkpoint, Table]":
@@ -345,8 +345,8 @@ def _scored(
         )
     try:
         if not is_analogies(file):
-            found = score_similarity(search, matrix.plain_words(), file)
-            return RatedPairs(**vars(searched), benchmark=str(file), **vars(found))
+            scores = score_similarity(search, matrix.plain_words(), file)
+            return RatedPairs(**vars(searched), benchmark=str(file), **vars(scores))
         score = score_analogies(search, matrix.plain_words(), file, cast("Rule", rule))
     except OSError as problem:
         raise TextError(f"{file} cannot be read: {problem.strerror}.\nPass a text file.") from None
@@ -367,14 +367,14 @@ def _print_columns(console: "Console", heads: Sequence[str], lists: Sequence[Seq
     print_table(ReportTable("", columns, rows, numeric, shorten="never"), console)
 
 
-def _print_similarity(console: "Console", found: AnalogyAccuracy | RatedPairs | TokenSimilarity) -> None:
-    match found:
+def _print_similarity(console: "Console", result: AnalogyAccuracy | RatedPairs | TokenSimilarity) -> None:
+    match result:
         case TokenSimilarity():
-            one, other = (visible(token.token) for token in found.tokens)
-            console.print(f"cosine of {one} and {other}: {found.cosine:.4f}", soft_wrap=True)
+            one, other = (visible(token.token) for token in result.tokens)
+            console.print(f"cosine of {one} and {other}: {result.cosine:.4f}", soft_wrap=True)
         case RatedPairs():
-            spearman, pearson = ("-" if n is None else f"{n:.4f}" for n in (found.spearman, found.pearson))
-            console.print(f"{found.scored:,} of {count(found.pairs, 'pair')} are in the vocabulary.")
+            spearman, pearson = ("-" if n is None else f"{n:.4f}" for n in (result.spearman, result.pearson))
+            console.print(f"{result.scored:,} of {count(result.pairs, 'pair')} are in the vocabulary.")
             console.print(f"Correlation of cosine and rating: Spearman {spearman}, Pearson {pearson}.")
         case AnalogyAccuracy():
             columns = ("section", "questions", "not in vocabulary", "scored", "correct", "accuracy")
@@ -384,14 +384,14 @@ def _print_similarity(console: "Console", found: AnalogyAccuracy | RatedPairs | 
                     *(f"{n:,}" for n in (part.questions, part.questions - part.scored, part.scored, part.correct)),
                     "-" if part.accuracy is None else percent(part.accuracy),
                 ]
-                for part in (*found.sections, found.total)
+                for part in (*result.sections, result.total)
             ]
             print_table(ReportTable("", columns, rows, range(1, 6), shorten="never"), console)
 
 
-def _print_excluded(console: "Console", found: SearchedTable) -> None:
-    if not found.not_finite:
+def _print_excluded(console: "Console", searched: SearchedTable) -> None:
+    if not searched.not_finite:
         return
-    some = ", ".join(visible(row.token) for row in found.not_finite[:5])
-    more = f" and {len(found.not_finite) - 5:,} more" if len(found.not_finite) > 5 else ""
+    some = ", ".join(visible(row.token) for row in searched.not_finite[:5])
+    more = f" and {len(searched.not_finite) - 5:,} more" if len(searched.not_finite) > 5 else ""
     console.print(f"\nExcluded, because they contain NaN or infinity: {some}{more}.", soft_wrap=True)

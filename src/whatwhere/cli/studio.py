@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, exit_on_error, say
+from whatwhere.cli.app import AsJson, app, exit_on_error, print_message
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import progress
@@ -64,7 +64,7 @@ def studio(
             print(json.dumps({"url": address, "port": number, "name": session.name}), flush=True)
         else:
             print(address, flush=True)
-            say(f"{visible(session.name)} is open at the address above. Ctrl-C ends it.")
+            print_message(f"{visible(session.name)} is open at the address above. Ctrl-C ends it.")
 
     serve(session, port, not no_browser, on_start)
 
@@ -84,4 +84,4 @@ def _export(
     else:
         print(file)
         name = "a fresh table, no model loaded" if path is None else visible(str(path))
-        say(f"Wrote {visible(str(file))}, {size / 1e6:.1f} MB: {name}.")
+        print_message(f"Wrote {visible(str(file))}, {size / 1e6:.1f} MB: {name}.")

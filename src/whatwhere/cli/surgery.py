@@ -1,4 +1,4 @@
-"""resize, trim and convert: change checkpoints."""
+"""The commands resize, trim and convert, which write changed checkpoints."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, exit_on_error, say
+from whatwhere.cli.app import AsJson, app, exit_on_error, print_message
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 from whatwhere.records import to_json
@@ -146,23 +146,23 @@ def convert(
     """
     from whatwhere.models import surgery
 
-    given = [name for name, value in (("layout", layout), ("tokenizer", tokenizer), ("format", format)) if value]
-    if len(given) + (dtype is not None and "format" not in given) != 1:
+    chosen = [name for name, value in (("layout", layout), ("tokenizer", tokenizer), ("format", format)) if value]
+    if len(chosen) + (dtype is not None and "format" not in chosen) != 1:
         raise SettingError(
             "convert does one thing.\nPass --layout, --dtype, --tokenizer or --format; --dtype can be combined with "
             "--format safetensors."
         )
     with _writing() as count:
-        others: dict[str, Any] = {"force": force, "progress": count}
+        options: dict[str, Any] = {"force": force, "progress": count}
         if layout is not None:
-            report = surgery.convert_layout(path, out, cast("Layout", layout), **others)
+            report = surgery.convert_layout(path, out, cast("Layout", layout), **options)
         elif tokenizer is not None:
-            report = surgery.move_to_tokenizer(path, out, tokenizer, method=cast("Method", method), **others)
+            report = surgery.move_to_tokenizer(path, out, tokenizer, method=cast("Method", method), **options)
         elif format is not None:
             kind = cast("Format", format)
-            report = surgery.convert_format(path, out, kind, dtype=dtype, allow_pickle=allow_pickle, **others)
+            report = surgery.convert_format(path, out, kind, dtype=dtype, allow_pickle=allow_pickle, **options)
         else:
-            report = surgery.convert_dtype(path, out, dtype or "", **others)
+            report = surgery.convert_dtype(path, out, dtype or "", **options)
     _print(report, as_json)
 
 
@@ -180,7 +180,7 @@ def _writing() -> Iterator[Callable[[int], None]]:
 
             yield count
     except KeyboardInterrupt:
-        say("interrupted. Nothing was written: run the same command again to start over.")
+        print_message("interrupted. Nothing was written: run the same command again to start over.")
         raise typer.Exit(130) from None
 
 

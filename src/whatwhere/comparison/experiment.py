@@ -88,8 +88,8 @@ def compare(
     Examples:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as out:
-        ...     found = compare(["none", "alibi"], lengths=[8], seeds=1, out=out, steps=2, workers=1, progress=False)
-        >>> found.schemes, found.summary["none"].parameters.positions
+        ...     results = compare(["none", "alibi"], lengths=[8], seeds=1, out=out, steps=2, workers=1, progress=False)
+        >>> results.schemes, results.summary["none"].parameters.positions
         (['none', 'alibi'], 0)
     """
     began = perf_counter()
@@ -232,14 +232,14 @@ def _checked(task: Task, settings: Settings, files: Sequence[Path]) -> Task:
 
 def _rehearse(schemes: Sequence[SchemeLike], task: Task, settings: Settings) -> None:
     """Raise before any training what would be raised after it."""
-    longest = task.test_set(max(task.trained), 1)
+    test_set = task.test_set(max(task.trained), 1)
     for scheme in schemes:
         model = build_model(scheme, 0, task, settings)
         if settings.direction == "encoder":
             _require_later_keys(scheme, model)
         with torch.no_grad():
-            ids = longest.ids.to(settings.resolved_device)
-            model(ids, longest.at, evaluation_positions(settings, ids, evaluation_generator(ids.shape[1])))
+            ids = test_set.ids.to(settings.resolved_device)
+            model(ids, test_set.at, evaluation_positions(settings, ids, evaluation_generator(ids.shape[1])))
     for length in {*task.tested_in_length, *settings.lengths, task.shift_length}:
         task.test_set(length, 1)
 

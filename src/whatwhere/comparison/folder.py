@@ -226,7 +226,7 @@ def _part(name: str, array: np.ndarray) -> Part:
 
 def _file_name(scheme: str) -> str:
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", scheme)
-    # Two names must not share a file, also where a disk does not distinguish a from A: a digest tells them apart.
+    # Two names must not share a file, also where a disk does not distinguish a from A: a digest distinguishes them.
     return plain if plain == scheme.lower() else f"{plain}-{hashlib.sha256(scheme.encode()).hexdigest()[:6]}"
 
 
@@ -252,8 +252,8 @@ def _source(definition: object) -> str:
 def _first_difference(before: object, now: object, name: str = "") -> tuple[str, object, object] | None:
     if isinstance(before, dict) and isinstance(now, dict):
         for key in {**now, **before}:
-            found = _first_difference(before.get(key), now.get(key), key)
-            if found is not None:
-                return found
+            inner = _first_difference(before.get(key), now.get(key), key)
+            if inner is not None:
+                return inner
         return None
     return None if before == now else (name, before, now)

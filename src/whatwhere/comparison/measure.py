@@ -40,7 +40,7 @@ def evaluation_set(task: Task, length: int, settings: Settings) -> Batch:
 
 @torch.no_grad()
 def scores(model: Transformer, task: Task, length: int, settings: Settings) -> Scores:
-    """Return the scores of a model at a length, of all targets and of each group.
+    """Compute the scores of a model at a length, of all targets and of each group.
 
     Args:
         model: trained.
@@ -86,7 +86,7 @@ def shift_test(model: Transformer, task: Task, settings: Settings) -> dict[int, 
 
 
 def in_length(by_length: Mapping[int, Scores], task: Task) -> float:
-    """Return the mean score over the trained lengths that can be tested on unseen sequences.
+    """Compute the mean score over the trained lengths that can be tested on unseen sequences.
 
     Raises:
         PositionError: a scheme has no row for one of them.
@@ -183,7 +183,7 @@ def attention(model: Transformer, task: Task, settings: Settings) -> dict[str, n
         settings: of the comparison.
 
     Returns:
-        Tensors by name; a length for which the scheme has no rows is left out.
+        Tensors by name; lengths for which the scheme has no rows are omitted.
     """
     tensors: dict[str, np.ndarray] = {}
     for length in sorted({max(task.trained), max((*task.tested_in_length, *settings.lengths))}):
@@ -205,7 +205,7 @@ def attention(model: Transformer, task: Task, settings: Settings) -> dict[str, n
 def attention_by_distance(
     model: Transformer, task: Task, length: int, settings: Settings
 ) -> Float[np.ndarray, "layers heads distances"]:
-    """Return the mean attention weight of the key d tokens before the query, over queries and 100 sequences.
+    """Compute the mean attention weight of the key d tokens before the query, over queries and 100 sequences.
 
         weight(h, d) = mean of a(h, i, i - d) over i >= d        d = i - j, counted in tokens
 
@@ -238,7 +238,7 @@ def attention_by_distance(
 
 
 def uniform_attention(tokens: int, at: int | None, causal: bool) -> Float[np.ndarray, " distances"]:
-    """Return the weights by distance of uniform attention.
+    """Compute the weights by distance of uniform attention.
 
     Args:
         tokens: of a sequence.
@@ -275,11 +275,11 @@ def _score(logits: Tensor, test_set: Batch, task: Task) -> Scores:
     else:
         each = torch.nn.functional.cross_entropy(logits.flatten(0, -2), test_set.targets.flatten(), reduction="none")
         each = each.view_as(test_set.targets)
-    found: dict[str, float | None] = {ALL: each.mean().item()}
+    by_group: dict[str, float | None] = {ALL: each.mean().item()}
     for number, name in enumerate(task.groups):
         chosen = each[test_set.groups == number]
-        found[name] = chosen.mean().item() if chosen.numel() else None
-    return found
+        by_group[name] = chosen.mean().item() if chosen.numel() else None
+    return by_group
 
 
 def _known(value: float | None) -> float:
@@ -294,7 +294,7 @@ def _statistics(values: Tensor) -> Statistics:
 
 
 def _token_cosines(table: Float[Tensor, "tokens dim"]) -> TokenCosines:
-    """Return the cosines of the expressions' vocabulary: digits 2-11, operators 12-16, brackets and comma 17-19."""
+    """Compute the cosines of the expressions' vocabulary: digits 2-11, operators 12-16, brackets and comma 17-19."""
     return TokenCosines(
         max_min=_finite(similarity(table[15], table[16]).item()),
         first_last=_finite(similarity(table[12], table[14]).item()),

@@ -57,7 +57,7 @@ class Block(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch tokens dim"], here: Here, at: int | None = None
     ) -> Float[Tensor, "batch queries dim"]:
-        """Return the block's output.
+        """Apply the block.
 
         Args:
             x: token vectors.
@@ -75,14 +75,14 @@ class Block(nn.Module):
     def weights(
         self, x: Float[Tensor, "batch tokens dim"], here: Here, at: int | None = None
     ) -> Float[Tensor, "batch heads queries tokens"]:
-        """Return the attention weights; arguments as for `forward`."""
+        """Compute the attention weights; arguments as for `forward`."""
         q, k, v, gates = self._project(x, here, at)
         # Attention of one-hot values returns its weights, whatever the schemes add to the scores.
         ones = torch.eye(k.shape[2], dtype=v.dtype, device=v.device).expand(*k.shape[:2], -1, -1)
         return here.attention(q, k, ones, causal=self.causal, gates=gates, engine="dense")
 
     def _project(self, x: Tensor, here: Here, at: int | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return queries and keys as the query_key scheme maps them, values, and gates."""
+        """Compute queries and keys as the query_key scheme maps them, values, and gates."""
         y = self.norm_attention(x)
         gates = here.gates(y)
         q, k, v = self._heads(y, at)
@@ -90,7 +90,7 @@ class Block(nn.Module):
         return q, k, v, gates
 
     def _heads(self, y: Tensor, at: int | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values by head; the query of one token only, where `at` is given."""
+        """Project to queries, keys and values by head; the query of one token only, where `at` is given."""
         if at is None:
             # (batch, tokens, 3 dim) -> 3 x (batch, heads, tokens, head_dim)
             q, k, v = self.qkv(y).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
@@ -145,7 +145,7 @@ class Transformer(nn.Module):
     def forward(
         self, ids: Int64[Tensor, "batch tokens"], at: int | None = None, p: Positions | None = None
     ) -> Float[Tensor, "batch *tokens vocab_size"]:
-        """Return logits.
+        """Compute logits.
 
         Args:
             ids: the tokens.
@@ -165,7 +165,7 @@ class Transformer(nn.Module):
     def weights(
         self, ids: Int64[Tensor, "batch tokens"], at: int | None = None, p: Positions | None = None
     ) -> list[Float[Tensor, "batch heads queries tokens"]]:
-        """Return the attention weights of every layer; arguments as for `forward`."""
+        """Compute the attention weights of every layer; arguments as for `forward`."""
         heres, queries = self._bind(ids, at, p)
         x, weights = self.input(ids, heres[0]), []
         for block, here, query in zip(self._layers, heres[1:], queries, strict=True):
@@ -174,7 +174,7 @@ class Transformer(nn.Module):
         return weights
 
     def _bind(self, ids: Tensor, at: int | None, p: Positions | None) -> tuple[list[Here], list[int | None]]:
-        """Return the Here of the input and of each layer, and the only query of each layer, None for all tokens."""
+        """Bind the input and each layer; return these, and the only query of each layer, None for all tokens."""
         p = positions(ids.shape[1], device=ids.device) if p is None else p
         wheres = self.layer_wheres
         heres = bind(wheres, p)
@@ -267,14 +267,16 @@ def evaluation_positions(
     """
     if settings.positions == "plain" or settings.test_positions == "plain":
         return positions(ids.shape[1], start=shift, device=ids.device)
-    found = _sampled(settings, ids, generator)
+    sampled = _sampled(settings, ids, generator)
     return replace(
-        found, index=found.index + shift, max_length=None if found.max_length is None else found.max_length + shift
+        sampled,
+        index=sampled.index + shift,
+        max_length=None if sampled.max_length is None else sampled.max_length + shift,
     )
 
 
 def evaluation_generator(tokens: int) -> torch.Generator:
-    """Return the random numbers of a test: the same for every run, every shift and every scheme."""
+    """Create the random numbers of a test: the same for every run, every shift and every scheme."""
     return torch.Generator().manual_seed(7_770_000 + tokens)
 
 

@@ -245,10 +245,10 @@ def read_json(path: Path) -> Mapping[str, object]:
     return content
 
 
-def _cell(found: Spread | None) -> str:
-    if found is None:
+def _cell(values: Spread | None) -> str:
+    if values is None:
         return "no row"
-    median, low, high = (f"{value:.3f}" for value in (found.median, found.min, found.max))
+    median, low, high = (f"{value:.3f}" for value in (values.median, values.min, values.max))
     return median if low == high else f"{median} ({low} to {high})"
 
 

@@ -130,7 +130,7 @@ def view_of(where: Where, task: Task, settings: Settings) -> SchemeView:
 
     Args:
         where: the first layer's, as its training left it.
-        task: which knows how many tokens the longest sequence has.
+        task: whose longest sequence determines the number of positions.
         settings: of the comparison.
     """
     where = where.cpu()

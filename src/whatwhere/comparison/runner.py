@@ -40,7 +40,7 @@ def run_all(jobs: Sequence[Job], keep: Keep, *, executor: Executor | None, worke
     Raises:
         ResultsError: some runs failed; the others are kept.
         SettingError: the runs cannot be sent to the requested processes.
-        KeyboardInterrupt: after the runs in progress were asked to stop.
+        KeyboardInterrupt: after the runs in progress were signaled to stop.
     """
     if not jobs:
         return
@@ -159,7 +159,7 @@ def _collect(executor: Executor, jobs: Sequence[Job], keep: Keep, display: _Disp
             if channels is not None:
                 display.in_progress(_steps_in_progress(channels))
     except BaseException:
-        # Nobody will read the remaining runs: they are cancelled, or asked to stop.
+        # Nobody will read the remaining runs: they are cancelled, or signaled to stop.
         if channels is not None:
             (channels / STOP).touch()
         for future in waiting:

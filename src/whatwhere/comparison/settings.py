@@ -126,7 +126,7 @@ class Settings:
 
 
 def make_settings(task: str, lengths: Sequence[int] | None, recipe: str = "quick", **given: Any) -> Settings:
-    """Return settings: the task's defaults, overridden by a recipe's, overridden by what is passed.
+    """Combine settings: the task's defaults, overridden by a recipe's, overridden by what is passed.
 
     Args:
         task: name of the task.

@@ -76,10 +76,10 @@ class Task(Protocol):
     identity: str
 
     def token_count(self, length: int) -> int:
-        """Return how many tokens a sequence of this length has."""
+        """Return the number of tokens of a sequence of this length."""
 
     def sample(self, batch: int, generator: torch.Generator) -> Batch:
-        """Return so many training sequences, sampled from the generator."""
+        """Sample so many training sequences from the generator."""
 
     def test_set(self, length: int, count: int) -> Batch:
         """Return so many sequences that training never shows, the same at every call."""
@@ -158,7 +158,7 @@ class Expressions:
         return 2 * length + 2
 
     def sample(self, batch: int, generator: torch.Generator) -> Batch:
-        """Return expressions of one of the trained numbers of arguments; held-out ones have no target."""
+        """Sample expressions of one of the trained numbers of arguments; held-out ones have no target."""
         length = self.trained[int(torch.randint(len(self.trained), (1,), generator=generator))]
         sampled = self._expressions(length, batch, generator)
         return Batch(sampled.ids, sampled.targets.masked_fill(_reserved(sampled.ids), -100), sampled.groups, sampled.at)
@@ -217,7 +217,7 @@ def _reserved(expressions: Int64[Tensor, "batch tokens"]) -> Bool[Tensor, " batc
 
 
 def expression_tokenizer() -> Tokenizer:
-    """Return the tokenizer of the tutorial's expressions, with its ids.
+    """Create the tokenizer of the tutorial's expressions, with its ids.
 
     [PAD] 0, [EOS] 1, digits 2-11, First 12, Second 13, Last 14, Max 15, Min 16, ( 17, ) 18, comma 19. White space is
     ignored; anything else is an error.
@@ -277,7 +277,7 @@ class Recall:
         return 2 * length + 2
 
     def sample(self, batch: int, generator: torch.Generator) -> Batch:
-        """Return sequences of one of the trained numbers of pairs; held-out ones have no target."""
+        """Sample sequences of one of the trained numbers of pairs; held-out ones have no target."""
         length = self.trained[int(torch.randint(len(self.trained), (1,), generator=generator))]
         sampled = self._pairs(length, batch, generator)
         return Batch(sampled.ids, sampled.targets.masked_fill(held_out(sampled.ids), -100), sampled.groups, sampled.at)
@@ -356,7 +356,7 @@ class Text:
         return length
 
     def sample(self, batch: int, generator: torch.Generator) -> Batch:
-        """Return random windows of the training text."""
+        """Sample windows of the training text."""
         window = self.trained[0]
         starts = torch.randint(0, len(self._train) - window, (batch, 1), generator=generator)
         return self._windows(self._train[starts + torch.arange(window + 1)])

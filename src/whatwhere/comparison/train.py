@@ -160,7 +160,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _share(step: int, settings: Settings) -> float:
-    """Return the factor of the learning rate: linear warm-up over a twelfth of the steps, then a cosine to 5 %."""
+    """Compute the factor of the learning rate: linear warm-up over a twelfth of the steps, then a cosine to 5 %."""
     if settings.schedule == "constant":
         return 1.0
     warmup = max(1, settings.steps // 12)

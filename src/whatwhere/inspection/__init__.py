@@ -113,7 +113,7 @@ def inspect(
 def examine(
     subject: Subject, sections: Sequence[str] = SECTIONS, known: TokenDiagnostics | Missing | None = None
 ) -> Inspection:
-    """Return the findings on a checkpoint whose tables may have been read already.
+    """Inspect a checkpoint whose tables may have been read already.
 
     Args:
         subject: what is inspected.
@@ -122,7 +122,7 @@ def examine(
     """
     checkpoint = subject.checkpoint
     table = checkpoint.token_table
-    found = {
+    findings = {
         name: known if name == "diagnostics" and known is not None else tried(_SECTIONS[name], subject)
         for name in sections
     }
@@ -132,12 +132,12 @@ def examine(
         whatwhere=__version__,
         seed=subject.seed,
         shape=None if table is None else checkpoint.entry(table).shape,
-        **found,  # type: ignore[arg-type]
+        **findings,  # type: ignore[arg-type]
     )
 
 
 def check_sections(sections: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the requested sections in their order.
+    """Check the names of sections, and return them in their order.
 
     Args:
         sections: some of SECTIONS; None is all.

@@ -172,8 +172,8 @@ def _curves(scheme: Any, max_length: int | None) -> BiasCurves:
 def _ranges(bias: Float[np.ndarray, "heads distances"]) -> list[HeadRange]:
     if not np.isfinite(bias).all():
         raise Absent("the bias holds numbers that are not finite")
-    found = effective_range(bias)
-    rows = zip(found.distance.tolist(), found.half.tolist(), found.peak.tolist(), found.mean.tolist(), strict=True)
+    ranges = effective_range(bias)
+    rows = zip(ranges.distance.tolist(), ranges.half.tolist(), ranges.peak.tolist(), ranges.mean.tolist(), strict=True)
     return [
         HeadRange(head, None if far < 0 else far, None if half < 0 else half, peak, mean)
         for head, (far, half, peak, mean) in enumerate(rows)

@@ -187,16 +187,16 @@ def _differing(
     first: "tuple[Plan | None, ...]", second: "tuple[Plan | None, ...]"
 ) -> "list[tuple[Plan | None, Plan | None, list[int]]]":
     """Group the layers that both have, and whose plans differ, by these plans."""
-    found: list[tuple[Plan | None, Plan | None, list[int]]] = []
+    groups: list[tuple[Plan | None, Plan | None, list[int]]] = []
     for layer, (a, b) in enumerate(zip(first, second, strict=False)):
         if a == b:
             continue
-        same = next((layers for x, y, layers in found if x == a and y == b), None)
+        same = next((layers for x, y, layers in groups if x == a and y == b), None)
         if same is None:
-            found.append((a, b, [layer]))
+            groups.append((a, b, [layer]))
         else:
             same.append(layer)
-    return found
+    return groups
 
 
 def _rotary(first: "Plan | None", second: "Plan | None", length: int) -> RotaryDifference | None:

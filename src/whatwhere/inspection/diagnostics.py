@@ -67,7 +67,7 @@ class HubRow(TokenRow):
     """A row that is among the nearest neighbors of unusually many.
 
     Args:
-        times: it is among them.
+        times: how often it is among them.
     """
 
     times: int
@@ -78,7 +78,7 @@ class NotFiniteRow(TokenRow):
     """A row with NaN or infinity.
 
     Args:
-        nan, infinite: how many of its numbers are.
+        nan, infinite: how many of its numbers are NaN, and how many infinite.
     """
 
     nan: int
@@ -124,9 +124,9 @@ class Duplicates:
     """Rows that are equal to the last bit.
 
     Args:
-        groups: of equal rows.
-        rows: in all groups.
-        ids: of each group.
+        groups: number of groups.
+        rows: number of rows in all groups.
+        ids: of the rows of each group.
         examples: the first rows of the first groups.
     """
 
@@ -189,18 +189,18 @@ class TokenDiagnostics:
 
 def diagnostics(subject: Subject) -> TokenDiagnostics:
     """Return the suspicious rows of the token table, list by list."""
-    found, hubs = subject.diagnostics, subject.hubs
+    computed, hubs = subject.diagnostics, subject.hubs
     lost = _unreachable(subject)
     row = _reader(subject)
     return TokenDiagnostics(
-        rows=len(found.norms),
+        rows=len(computed.norms),
         under_trained=_under_trained(subject, lost),
         unreachable=lost,
         duplicates=Duplicates(
-            groups=len(found.duplicates),
-            rows=sum(map(len, found.duplicates)),
-            ids=found.duplicates,
-            examples=[[row(n) for n in group[:10]] for group in found.duplicates[:EXAMPLES]],
+            groups=len(computed.duplicates),
+            rows=sum(map(len, computed.duplicates)),
+            ids=computed.duplicates,
+            examples=[[row(n) for n in group[:10]] for group in computed.duplicates[:EXAMPLES]],
         ),
         hubs=HubTokens(
             queries=hubs.queries,
@@ -208,7 +208,7 @@ def diagnostics(subject: Subject) -> TokenDiagnostics:
             expected=hubs.expected,
             rows=[HubRow(**vars(row(n)), times=times) for n, times in hubs.rows],
         ),
-        zero=RowList(len(found.zero), found.zero, [row(n) for n in found.zero[:EXAMPLES].tolist()]),
+        zero=RowList(len(computed.zero), computed.zero, [row(n) for n in computed.zero[:EXAMPLES].tolist()]),
         not_finite=_not_finite(subject),
         beyond_vocabulary=_beyond(subject),
     )
@@ -224,24 +224,24 @@ def _beyond(subject: Subject) -> BeyondVocabulary | Missing:
 
 
 def _under_trained(subject: Subject, lost: RowList[UnreachableRow] | Missing) -> UnderTrained:
-    found, row = subject.diagnostics, _reader(subject)
+    computed, row = subject.diagnostics, _reader(subject)
     ids = None if isinstance(lost, Missing) else set(lost.ids.tolist())
     return UnderTrained(
-        count=len(found.under_trained),
-        ids=found.under_trained,
-        reference=found.reference_rows,
-        threshold=found.threshold,
-        decisive=found.decisive,
-        highest=found.highest,
-        also_unreachable=None if ids is None else len(ids.intersection(found.under_trained.tolist())),
+        count=len(computed.under_trained),
+        ids=computed.under_trained,
+        reference=computed.reference_rows,
+        threshold=computed.threshold,
+        decisive=computed.decisive,
+        highest=computed.highest,
+        also_unreachable=None if ids is None else len(ids.intersection(computed.under_trained.tolist())),
         examples=[
             UnderTrainedRow(
                 **vars(row(n)),
-                cosine=float(found.cosine[n]),
-                proximity=float(found.proximity[n]),
+                cosine=float(computed.cosine[n]),
+                proximity=float(computed.proximity[n]),
                 reachable=None if ids is None else n not in ids,
             )
-            for n in found.under_trained[:EXAMPLES].tolist()
+            for n in computed.under_trained[:EXAMPLES].tolist()
         ],
     )
 

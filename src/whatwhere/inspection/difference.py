@@ -30,7 +30,7 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two that are compared.
+    """One of the two checkpoints that are compared.
 
     Args:
         path: of the file or folder.
@@ -163,8 +163,8 @@ def difference(
         >>> folder = Path(mkdtemp())
         >>> for name, offset in (("a", 0.0), ("b", 1.0)):
         ...     np.save(folder / f"{name}.npy", offset + np.eye(4))
-        >>> found = difference(folder / "a.npy", folder / "b.npy")
-        >>> found.tokens.shared, found.tokens.rows.equal, found.positions.missing[:26]
+        >>> changes = difference(folder / "a.npy", folder / "b.npy")
+        >>> changes.tokens.shared, changes.tokens.rows.equal, changes.positions.missing[:26]
         (4, 0, 'there is no position table')
     """
     if k < 1 or queries < 1 or rows < 0:

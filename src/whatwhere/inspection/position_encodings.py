@@ -76,7 +76,7 @@ class InputVariance(VarianceSplit):
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """How alike two rotations are.
+    """The agreement of two rotations.
 
     Args:
         distances: between two tokens.
@@ -89,7 +89,7 @@ class Agreement:
 
 @dataclass(frozen=True, eq=False)
 class LayerAgreement(Agreement):
-    """How alike the rotations of two groups of layers are.
+    """The agreement of the rotations of two groups of layers.
 
     Args:
         first, second: the groups, numbered as in `RotaryReport.groups`.
@@ -148,7 +148,7 @@ class RotaryReport:
 
 
 def positions(subject: Subject) -> PositionTable:
-    """Return what was computed of the position embedding."""
+    """Compute the similarities, norms and spectrum of the position embedding."""
     try:
         table = subject.positions
     except Absent as problem:
@@ -157,18 +157,18 @@ def positions(subject: Subject) -> PositionTable:
     if finite < len(table) or len(table) < 2:
         raise Absent(f"the position table has {len(table)} rows, {len(table) - finite} of them not finite")
     subject.progress("examining positions")
-    found = trained_positions(table[:_MAX_POSITIONS])
+    trained = trained_positions(table[:_MAX_POSITIONS])
     name = subject.checkpoint.position_table
-    spectrum = table_spectrum(found.spectrum, table[:_MAX_POSITIONS])
+    spectrum = table_spectrum(trained.spectrum, table[:_MAX_POSITIONS])
     return PositionTable(
-        **vars(found) | {"spectrum": spectrum, "by_distance": found.by_distance[:_MAX_DISTANCES]},
+        **vars(trained) | {"spectrum": spectrum, "by_distance": trained.by_distance[:_MAX_DISTANCES]},
         learned=name is not None,
         tensor=name,
         positions=len(table),
         offset=subject.checkpoint.position_offset,
         examined=min(len(table), _MAX_POSITIONS),
         dim=table.shape[1],
-        median_norm=float(np.median(found.norms)),
+        median_norm=float(np.median(trained.norms)),
     )
 
 
@@ -189,9 +189,9 @@ def variance(subject: Subject) -> InputVariance:
     types = subject.checkpoint.segment_table
     first_type = None if types is None else subject.checkpoint.array(types, rows=[0])[0]
     scale, known = token_scale(subject, table.shape[1])
-    found = variance_split(table, added, scale=scale, gain=gain, shift=shift, added=first_type, seed=subject.seed)
+    split = variance_split(table, added, scale=scale, gain=gain, shift=shift, added=first_type, seed=subject.seed)
     return InputVariance(
-        **vars(found),
+        **vars(split),
         norm=norm,
         scale=scale,
         scale_known=known,
@@ -242,12 +242,12 @@ def rotary(subject: Subject) -> RotaryReport:
     if not rotations:
         raise Absent("no layer of this model rotates queries and keys")
     subject.progress("examining rotary")
-    found = [_examined(plan, layers, description) for plan, layers in rotations]
+    examined = [_examined(plan, layers, description) for plan, layers in rotations]
     return RotaryReport(
         layers=description.layers,
         without=[n for n, plan in enumerate(description.query_key) if plan is None],
-        groups=[group for group, _ in found],
-        between=_between(found),
+        groups=[group for group, _ in examined],
+        between=_between(examined),
     )
 
 
@@ -257,17 +257,17 @@ def layers_of(plans: "tuple[Plan | None, ...]") -> "list[tuple[Plan, list[int]]]
     Args:
         plans: of the layers; None for one without.
     """
-    found: list[tuple[Plan, list[int]]] = []
+    groups: list[tuple[Plan, list[int]]] = []
     for layer, plan in enumerate(plans):
         if plan is None:
             continue
         # Plans compare equal but are not hashable.
-        same = next((layers for other, layers in found if other == plan), None)
+        same = next((layers for other, layers in groups if other == plan), None)
         if same is None:
-            found.append((plan, [layer]))
+            groups.append((plan, [layer]))
         else:
             same.append(layer)
-    return found
+    return groups
 
 
 def _adds_none(subject: Subject) -> bool:
@@ -282,8 +282,8 @@ def _instead(subject: Subject, reason: str) -> str:
     """Return why there is no position embedding, and what encodes positions instead."""
     if not _adds_none(subject):
         return reason
-    found = subject.description
-    names = {plan.class_name for plan in (*found.query_key, *found.score) if plan is not None}
+    description = subject.description
+    names = {plan.class_name for plan in (*description.query_key, *description.score) if plan is not None}
     if not names:
         return "this model has no positional encoding: every position is treated alike"
     return f"{reason}: positions enter its attention, by {' and '.join(sorted(names))}"
@@ -333,9 +333,9 @@ def _lengths(scaling: Any, max_length: int | None) -> tuple[int, int, str]:
     return max_length, max_length, "the configuration names one length, which is assumed to be the trained one"
 
 
-def _between(found: list[tuple[RotaryLayers, np.ndarray]]) -> list[LayerAgreement]:
+def _between(examined: list[tuple[RotaryLayers, np.ndarray]]) -> list[LayerAgreement]:
     """Compare the rotation of each group of layers with that of the first, by distance."""
-    (first, frequencies), *others = found
+    (first, frequencies), *others = examined
     compared = []
     for n, (group, other) in enumerate(others, 1):
         if len(other) == len(frequencies):

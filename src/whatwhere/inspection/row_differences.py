@@ -132,7 +132,7 @@ class DifferenceSettings:
 
 
 def rows_difference(moved: Movement, names: Sequence[str], ids: Sequence[tuple[int, int]], most: int) -> RowsDifference:
-    """Return the difference between matched rows, with those that moved most.
+    """Summarize the difference between matched rows, and list those that moved most.
 
     Args:
         moved: the difference of each row.
@@ -171,7 +171,7 @@ def rotated_difference(
     settings: DifferenceSettings,
     progress: Progress,
 ) -> RotatedDifference | Missing:
-    """Return the difference after a rotation; Missing where the spaces are alike, or there are too few rows to fit one.
+    """Rotate one space onto the other and compare again; Missing where they are alike, or rows are too few to fit.
 
     Args:
         moved: the difference of each row before the rotation.
@@ -186,16 +186,16 @@ def rotated_difference(
     if len(x) < 4 * x.shape[1]:
         return Missing(f"{len(x):,} shared rows are too few to fit a rotation of {x.shape[1]:,} features")
     progress("rotating one space onto the other")
-    found = procrustes(x, y, settings.seed)
-    held_out = float(np.median(found.movement.cosine[found.held_out]))
-    rows = rows_difference(found.movement, names, ids, settings.rows)
-    return RotatedDifference(**vars(rows), fitted=len(found.fitted), held_out_cosine=held_out)
+    fit = procrustes(x, y, settings.seed)
+    held_out = float(np.median(fit.movement.cosine[fit.held_out]))
+    rows = rows_difference(fit.movement, names, ids, settings.rows)
+    return RotatedDifference(**vars(rows), fitted=len(fit.fitted), held_out_cosine=held_out)
 
 
 def neighbors_difference(
     x: np.ndarray, y: np.ndarray, names: Sequence[str], settings: DifferenceSettings, progress: Progress
 ) -> NeighborsDifference | Missing:
-    """Return the difference between the nearest neighbors of sampled tokens; Missing where there are fewer than two.
+    """Compare the nearest neighbors of sampled tokens; Missing where there are fewer than two.
 
     Args:
         x, y: the matched rows, whose numbers of features may differ.
@@ -206,12 +206,14 @@ def neighbors_difference(
     if len(x) < 2:
         return Missing("there are fewer than two shared tokens")
     progress("comparing nearest neighbors")
-    found = overlap(x, y, settings.k, settings.queries, settings.seed)
-    order = np.argsort(found.kept, kind="stable")[:_LEAST_KEPT].tolist()
+    shared = overlap(x, y, settings.k, settings.queries, settings.seed)
+    order = np.argsort(shared.kept, kind="stable")[:_LEAST_KEPT].tolist()
     return NeighborsDifference(
-        k=found.k,
-        queries=len(found.rows),
-        kept=float(found.kept.mean()),
-        chance=found.k / (len(x) - 1),
-        least_kept=[KeptNeighbors(names[int(found.rows[n])], float(found.kept[n])) for n in order if found.kept[n] < 1],
+        k=shared.k,
+        queries=len(shared.rows),
+        kept=float(shared.kept.mean()),
+        chance=shared.k / (len(x) - 1),
+        least_kept=[
+            KeptNeighbors(names[int(shared.rows[n])], float(shared.kept[n])) for n in order if shared.kept[n] < 1
+        ],
     )

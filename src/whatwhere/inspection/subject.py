@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str], None]
 """A function that is called with each step that takes a while, in words."""
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 LARGE = 1 << 27
 """Numbers in a token table, from which on fewer rows are sampled for hubs: 512 MB of float32."""
-ASKED, ASKED_OF_LARGE = 4096, 512
+HUB_QUERIES, HUB_QUERIES_OF_LARGE = 4096, 512
 
 
 class Absent(Exception):
@@ -68,7 +68,7 @@ class Subject:
     def hubs(self) -> Hubs:
         """The rows that are nearest neighbors of unusually many."""
         self.progress("looking for hubs")
-        queries = ASKED_OF_LARGE if self.table.size > LARGE else ASKED
+        queries = HUB_QUERIES_OF_LARGE if self.table.size > LARGE else HUB_QUERIES
         return hubs(self.table, self.usable, self.seed, queries)
 
     @cached_property
@@ -123,7 +123,7 @@ class Subject:
             raise Absent(f"the configuration is not understood: {reason_of(problem)}") from None
 
     @cached_property
-    def positions(self) -> Float[np.ndarray, "places dim"]:
+    def positions(self) -> Float[np.ndarray, "positions dim"]:
         """The vector added at each position: a row of the learned table, from position 0 on, or a fixed scheme's."""
         name = self.checkpoint.position_table
         if name is not None:
@@ -165,7 +165,7 @@ class Subject:
 
 
 def reason_of(problem: Exception) -> str:
-    """Return an error as a part of a sentence: on one line, without its full stop.
+    """Format an error as a part of a sentence: on one line, without its full stop.
 
     Args:
         problem: the error.
@@ -177,8 +177,8 @@ def reason_of(problem: Exception) -> str:
     return " ".join(str(problem).splitlines()).removesuffix(".")
 
 
-def tried(section: Callable[[Subject], Found], subject: Subject) -> Found | Missing:
-    """Return a section, or why it cannot be computed."""
+def tried(section: Callable[[Subject], Result], subject: Subject) -> Result | Missing:
+    """Compute a section, or return why it cannot be computed."""
     try:
         return section(subject)
     except Absent as problem:

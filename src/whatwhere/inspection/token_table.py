@@ -108,7 +108,7 @@ class Norms:
 
     Args:
         rows: of the table.
-        finite: rows whose numbers are finite; the others are left out of what follows.
+        finite: rows whose numbers are finite; the others are ignored in what follows.
         mean: of the norms.
         percentiles: "0" to "100".
         histogram: of the norms.
@@ -205,14 +205,14 @@ def token_spectrum(subject: Subject) -> TableSpectrum:
     )
 
 
-def table_spectrum(found: Spectrum, table: Float[np.ndarray, "rows dim"]) -> TableSpectrum:
-    """Return a spectrum together with the size of its table, and no more than its first 64 axes."""
-    first = vars(found) | {"explained_variance_ratio": found.explained_variance_ratio[:_AXES]}
-    return TableSpectrum(**first, dim=table.shape[1], sampled=found.rows < len(table))
+def table_spectrum(computed: Spectrum, table: Float[np.ndarray, "rows dim"]) -> TableSpectrum:
+    """Add the size of its table to a spectrum, and limit it to the first 64 axes."""
+    first = vars(computed) | {"explained_variance_ratio": computed.explained_variance_ratio[:_AXES]}
+    return TableSpectrum(**first, dim=table.shape[1], sampled=computed.rows < len(table))
 
 
 def _count(entries: Iterable[Entry]) -> tuple[int, int]:
-    """Return the parameters and bytes of some tensors."""
+    """Count the parameters and bytes of some tensors."""
     listed = list(entries)
     return sum(prod(entry.shape) for entry in listed), sum(entry.bytes for entry in listed)
 
@@ -233,7 +233,7 @@ def _size(part: str, name: str | None, group: Sequence[Entry], total: tuple[int,
 
 def _initial(subject: Subject) -> InitialScale | None:
     try:
-        table, found = subject.table, subject.diagnostics
+        table, computed = subject.table, subject.diagnostics
     except Absent:
         return None
     if not len(subject.usable):
@@ -242,16 +242,16 @@ def _initial(subject: Subject) -> InitialScale | None:
     number = configured if isinstance(configured, float | int) and configured > 0 else None
     rows = table if len(subject.usable) == len(table) else table[subject.usable]
     # The nearest to the reference rows alone: training has moved farther ones, if little.
-    nearest = np.searchsorted(subject.usable, found.under_trained[: max(8, len(found.reference_rows))])
+    nearest = np.searchsorted(subject.usable, computed.under_trained[: max(8, len(computed.reference_rows))])
     return initial_scale(rows, nearest, number)
 
 
 def _grouped(norms: Float[np.ndarray, " rows"], names: Sequence[str]) -> list[NormsOfGroup]:
-    """Return the norms of each group, the largest group first."""
+    """Summarize the norms of each group, the largest group first."""
     groups = np.array(names)
-    found = []
+    result = []
     for name in sorted(set(names)):
         own = norms[(groups == name) & np.isfinite(norms)]
         if len(own):
-            found.append(NormsOfGroup(name, len(own), *np.percentile(own, (5, 50, 95)).tolist()))
-    return sorted(found, key=lambda group: -group.rows)
+            result.append(NormsOfGroup(name, len(own), *np.percentile(own, (5, 50, 95)).tolist()))
+    return sorted(result, key=lambda group: -group.rows)

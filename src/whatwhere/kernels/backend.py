@@ -77,10 +77,10 @@ def requested_kernels() -> str:
         >>> requested_kernels() in CHOICES
         True
     """
-    given = os.environ.get(VARIABLE, "auto") or "auto"
-    if given not in CHOICES:
-        raise SettingError(f"{VARIABLE} is {given!r}, but knows only: {', '.join(CHOICES)}.")
-    return given
+    value = os.environ.get(VARIABLE, "auto") or "auto"
+    if value not in CHOICES:
+        raise SettingError(f"{VARIABLE} is {value!r}, but knows only: {', '.join(CHOICES)}.")
+    return value
 
 
 @cache

@@ -196,8 +196,8 @@ def _differentiable_once(x: Tensor | None) -> Tensor | None:
 def _forward(q: Tensor, k: Tensor, v: Tensor, bias: Bias, scale: float) -> tuple[Tensor, Tensor]:
     y, logs = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=_wide(q))
     for block in _blocks(bias, q.shape[2], _ROWS):
-        given = (block.rows(q), block.keys(k), block.keys(v))
-        part, part_logs = _flash(*given, 0.0, False, attn_mask=bias.block(block), scale=scale)
+        inputs = (block.rows(q), block.keys(k), block.keys(v))
+        part, part_logs = _flash(*inputs, 0.0, False, attn_mask=bias.block(block), scale=scale)
         block.put_rows(y, part)
         block.put_rows(logs, part_logs)
     return y, logs
@@ -209,8 +209,8 @@ def _backward_of_fixed(g: Tensor, kept: _Kept, bias: Bias, scale: float) -> tupl
     d_q, d_k, d_v = _empty(q, k, v)
     for block in _blocks(bias, q.shape[2], _ROWS):
         of_g, of_q, of_y, of_logs = (block.rows(x) for x in (g, q, y, logs))
-        given = (of_g, of_q, block.keys(k), block.keys(v), of_y, of_logs)
-        parts = _flash_backward(*given, 0.0, False, attn_mask=bias.block(block), scale=scale)
+        inputs = (of_g, of_q, block.keys(k), block.keys(v), of_y, of_logs)
+        parts = _flash_backward(*inputs, 0.0, False, attn_mask=bias.block(block), scale=scale)
         block.put_rows(d_q, parts[0])
         block.keys(d_k).add_(parts[1])
         block.keys(d_v).add_(parts[2])

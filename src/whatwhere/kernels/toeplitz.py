@@ -164,10 +164,10 @@ def reads_views(dtype: torch.dtype) -> bool:
     try:
         with torch.enable_grad(), full_precision(q.device):
             expected, actual = (
-                [y, *torch.autograd.grad(y, given, upstream.to(y.dtype))]
+                [y, *torch.autograd.grad(y, inputs, upstream.to(y.dtype))]
                 for attend, wide in ((table, torch.float64), (by_view, dtype))
-                for given in [[x.detach().to(wide).requires_grad_() for x in (q, k, v)]]
-                for y in [attend(*given)]
+                for inputs in [[x.detach().to(wide).requires_grad_() for x in (q, k, v)]]
+                for y in [attend(*inputs)]
             )
     except (RuntimeError, TypeError, AttributeError):  # a kernel of another version
         return False

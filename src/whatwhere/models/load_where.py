@@ -28,7 +28,7 @@ class LoadedWhere:
     """The positional encoding of one layer.
 
     Args:
-        title: a short name for it.
+        title: a short name.
         where: its schemes, with the learned tables of the file.
         dim: features of a token vector.
         num_heads, head_dim: of the attention.
@@ -106,7 +106,7 @@ def bias_tables(checkpoint: Checkpoint, part: str | None, count: int) -> list[st
     Args:
         checkpoint: of the model.
         part: "decoder", "encoder", or None for a model with one part.
-        count: tables at most: 1 where all layers share the first one's.
+        count: the maximum number of names: 1 where all layers share the first one's table.
     """
     prefixes = {"decoder": ("decoder.", "dec."), "encoder": ("encoder.", "enc."), None: ("",)}[part]
     names = [
@@ -174,7 +174,7 @@ def _of_description(checkpoint: Checkpoint, description: Description) -> LoadedW
 
 
 def _of_table(checkpoint: Checkpoint, problem: WhatWhereError) -> LoadedWhere:
-    """Return the position table of a checkpoint without a configuration that is understood."""
+    """Build the encoding of a position table that comes without a configuration that is understood."""
     from whatwhere.where.binding import Where
 
     why = "there is no configuration"
@@ -192,7 +192,7 @@ def _of_table(checkpoint: Checkpoint, problem: WhatWhereError) -> LoadedWhere:
 
 
 def _learned(checkpoint: Checkpoint) -> Any:
-    """Return the position table as a scheme."""
+    """Load the position table into a Learned encoding."""
     import torch
 
     from whatwhere.where.input.learned import Learned
@@ -225,7 +225,7 @@ def _load_bias(checkpoint: Checkpoint, description: Description, layer: int, sch
 
 
 def _of_run(checkpoint: Checkpoint, name: str) -> LoadedWhere:
-    """Return the first layer of a run, with the tables that were saved of it."""
+    """Build the encoding of the first layer of a run, with the tables that were saved."""
     import torch
 
     from whatwhere.analysis.walkthrough import random_scheme

@@ -80,8 +80,8 @@ def dynamic_ntk_frequencies(dim: int, theta: float, factor: float, original_leng
         >>> dynamic_ntk_frequencies(4, 10_000.0, factor=2.0, original_length=100, length=70)
         [1.0, 0.01]
     """
-    longest = max(length, original_length)
-    return ntk_frequencies(dim, theta, factor * longest / original_length - (factor - 1))
+    context = max(length, original_length)
+    return ntk_frequencies(dim, theta, factor * context / original_length - (factor - 1))
 
 
 def yarn_frequencies(

@@ -10,7 +10,7 @@ from whatwhere.reference.frequencies import inverse_frequencies, tensor2tensor_f
 
 @arrays(positions=...)
 def sinusoid(positions: np.ndarray, dim: int, theta: float = 10_000.0, layout: str = "interleaved") -> np.ndarray:
-    """Return the sinusoidal vector of each position.
+    """Compute the sinusoidal vector of each position.
 
         interleaved     PE[p, 2i] = sin(p w_i)   PE[p, 2i+1] = cos(p w_i)        w_i = theta ** (-2i / dim)
         half            PE[p, i]  = sin(p w_i)   PE[p, dim/2 + i] = cos(p w_i)   the same w_i
@@ -51,7 +51,7 @@ def sinusoid(positions: np.ndarray, dim: int, theta: float = 10_000.0, layout: s
 
 @arrays(positions=...)
 def axial_sinusoid(positions: np.ndarray, dim: int, theta: float = 10_000.0, layout: str = "interleaved") -> np.ndarray:
-    """Return one sinusoid for each axis, side by side.
+    """Compute one sinusoid for each axis, side by side.
 
         PE[p] = (S(p_1), ..., S(p_A))        S: of F features, F = 2 ceil(dim / 2A)
 
@@ -93,7 +93,7 @@ def fourier(
     weight_out: np.ndarray,
     bias_out: np.ndarray,
 ) -> np.ndarray:
-    """Return learned Fourier features of each position, through a two-layer perceptron.
+    """Compute learned Fourier features of each position, through a two-layer perceptron.
 
         r = (cos(W_r p / L), sin(W_r p / L)) / sqrt(D)        x = W_2 gelu(W_1 r + b_1) + b_2
         gelu(z) = z (1 + erf(z / sqrt(2))) / 2
@@ -131,7 +131,7 @@ def fourier(
 
 @arrays(weight=2, positions=...)
 def learned(weight: np.ndarray, positions: np.ndarray, offset: int = 0) -> np.ndarray:
-    """Return the trained row of each position.
+    """Look up the trained row of each position.
 
         x_n = P[p_n + offset]
 
@@ -161,7 +161,7 @@ def learned(weight: np.ndarray, positions: np.ndarray, offset: int = 0) -> np.nd
 
 @arrays(g=..., positions=...)
 def learned_gradient(g: np.ndarray, positions: np.ndarray, max_length: int, offset: int = 0) -> np.ndarray:
-    """Return dL/dP: each row sums the gradients of all tokens at its position.
+    """Compute dL/dP: each row sums the gradients of all tokens at its position.
 
         dL/dP[r] = sum over n with p_n + offset = r of g_n
 
@@ -188,7 +188,7 @@ def learned_gradient(g: np.ndarray, positions: np.ndarray, max_length: int, offs
 
 @arrays(rows=2)
 def resized_rows(rows: np.ndarray, length: int, rule: str = "linear", align: str = "ends") -> np.ndarray:
-    """Return a table of positions, interpolated to another length.
+    """Interpolate a table of positions to another length.
 
         ends     new row n is read at t = n (L - 1) / (L' - 1)          first and last row stay
         cells    new row n is read at t = (n + 1/2) L / L' - 1/2        rows are cell centers
@@ -226,7 +226,7 @@ def resized_rows(rows: np.ndarray, length: int, rule: str = "linear", align: str
 def resized_grid(
     rows: np.ndarray, old: tuple[int, int], new: tuple[int, int], rule: str = "cubic", align: str = "cells"
 ) -> np.ndarray:
-    """Return a table of grid positions, interpolated to another grid: along its height, then along its width.
+    """Interpolate a table of grid positions to another grid: along its height, then along its width.
 
     Args:
         rows: (old[0] * old[1], dim), the width fastest.

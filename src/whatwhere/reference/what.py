@@ -9,7 +9,7 @@ from whatwhere.reference.checks import arrays, require_rows
 
 @arrays(weight=2, ids=...)
 def lookup(weight: np.ndarray, ids: np.ndarray, scale: float = 1.0) -> np.ndarray:
-    """Return the row of each id.
+    """Look up the row of each id.
 
         x_n = s E[id_n]        the same numbers as s onehot(id_n) E
 
@@ -41,7 +41,7 @@ def lookup(weight: np.ndarray, ids: np.ndarray, scale: float = 1.0) -> np.ndarra
 def lookup_gradient(
     g: np.ndarray, ids: np.ndarray, vocab_size: int, scale: float = 1.0, padding_idx: int | None = None
 ) -> np.ndarray:
-    """Return dL/dE of a lookup: each row sums the gradients of all slots that hold its token.
+    """Compute dL/dE of a lookup: each row sums the gradients of all slots that hold its token.
 
         dL/dE[v] = s sum over n with id_n = v of g_n        zero for a token that does not occur
 
@@ -70,7 +70,7 @@ def lookup_gradient(
 
 @arrays(hidden=..., weight=2)
 def readout(hidden: np.ndarray, weight: np.ndarray, padding_idx: int | None = None) -> np.ndarray:
-    """Return the tied output projection (lm_head): one logit for each token of the vocabulary, from the same table.
+    """Compute the tied output projection (lm_head): one logit for each token of the vocabulary, from the same table.
 
         logits[n, v] = <h_n, E[v]>        logits = h E^T
 
@@ -100,7 +100,7 @@ def readout(hidden: np.ndarray, weight: np.ndarray, padding_idx: int | None = No
 def readout_gradient(
     g: np.ndarray, hidden: np.ndarray, weight: np.ndarray, padding_idx: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return dL/dh and dL/dE of the output projection.
+    """Compute dL/dh and dL/dE of the output projection.
 
         dL/dh_n = sum_v g[n, v] E[v]        dL/dE[v] = sum_n g[n, v] h_n
 
@@ -139,7 +139,7 @@ def adamw(
     eps: float = 1e-8,
     weight_decay: float = 0.01,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return weights and moments after one step of AdamW.
+    """Compute weights and moments after one step of AdamW.
 
         m <- beta1 m + (1 - beta1) g        v <- beta2 v + (1 - beta2) g^2
         p <- (1 - lr weight_decay) p - lr m / (1 - beta1^n) / (sqrt(v / (1 - beta2^n)) + eps)
@@ -180,7 +180,7 @@ def skipped_motion(
     eps: float = 1e-8,
     weight_decay: float = 0.01,
 ) -> np.ndarray:
-    """Return the sum of the updates by momentum alone, over steps without a gradient.
+    """Sum the updates by momentum alone, over steps without a gradient.
 
         m sum_s B_s / (x_s sqrt(v) + eps)      s = t + 1 .. n
         B_s = lr_s / (1 - beta1^s)  beta1^(s - t)  product over u = s + 1 .. n of (1 - lr_u weight_decay)

@@ -34,26 +34,26 @@ VERDICTS = ("claim", "the tutorial's number", "measured here", "verdict", "reaso
 
 
 def sections(verdicts: Sequence[Verdict], table: TokenTable | None, lines: Sequence[NumberLine]) -> list[Section]:
-    """Return what was found of the claims, as sections of a report.
+    """Write the verdicts on the claims as sections of a report.
 
     Args:
         verdicts: as `whatwhere.claims.verdicts` returns them.
         table: as `whatwhere.claims.token_table` returns it.
         lines: as `whatwhere.claims.number_lines` returns them.
     """
-    found = []
+    written = []
     if table is not None:
         parts: list[Part] = [Paragraph(table_sentence(table)), token_table(table)]
         parts += [number_lines(lines)] if lines else []
-        found.append(Section("token-table", "What training wrote into the token table", parts))
+        written.append(Section("token-table", "What training wrote into the token table", parts))
     if verdicts:
         table_of = Table("Each claim is judged by these runs alone", VERDICTS, [verdict_row(v) for v in verdicts])
-        found.append(Section("claims", "What tutorials claim", [Paragraph(verdicts_sentence(verdicts)), table_of]))
-    return found
+        written.append(Section("claims", "What tutorials claim", [Paragraph(verdicts_sentence(verdicts)), table_of]))
+    return written
 
 
 def verdicts_sentence(verdicts: Sequence[Verdict]) -> str:
-    """Return how many of the claims hold, in a sentence."""
+    """Count in a sentence how many of the claims hold."""
     if not verdicts:
         return "This task belongs to no tutorial, so there are no claims to judge."
     outcomes = Counter(verdict.outcome for verdict in verdicts)
@@ -74,7 +74,7 @@ def verdict_row(verdict: Verdict) -> list[str]:
 
 
 def reason(verdict: Verdict) -> str:
-    """Return why a verdict is what it is: the measured numbers, or what is lacking."""
+    """Explain a verdict: the measured numbers, or what is lacking."""
     if verdict.reason:
         return f"{verdict.reason}."
     beside = [f"{each.quantity}: {_number(each)}" for each in verdict.beside if each.spread is not None]
@@ -88,7 +88,7 @@ def measurement(measured: Measurement) -> str:
 
 
 def table_sentence(table: TokenTable) -> str:
-    """Return in a sentence what training did to the token table."""
+    """Describe in a sentence what training did to the token table."""
     std, cosine, line = (table[name].low for name in ("std", "max_min", "number_line"))
     parts = []
     if std[0] is not None and std[-1] is not None:
@@ -139,8 +139,8 @@ def _number(measured: Measurement) -> str:
     if measured.spread is None:
         return ABSENT
     write = percent if measured.unit == "share" else _significant
-    found = measured.spread
-    median, low, high = (write(value) for value in (found.median, found.min, found.max))
+    values = measured.spread
+    median, low, high = (write(value) for value in (values.median, values.min, values.max))
     return median if low == high else f"{median} ({low} to {high})"
 
 

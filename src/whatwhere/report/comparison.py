@@ -93,9 +93,9 @@ def costs(results: Comparison) -> Table:
     """Return the parameters and the training time of each scheme."""
     rows = []
     for scheme in results.schemes:
-        found = results.summary[scheme]
-        counts = [_whole(found.parameters.total), _whole(found.parameters.positions)]
-        rows.append([name_text(scheme), *counts, spread(found.seconds_per_step, 1, 1000.0)])
+        cost = results.summary[scheme]
+        counts = [_whole(cost.parameters.total), _whole(cost.parameters.positions)]
+        rows.append([name_text(scheme), *counts, spread(cost.seconds_per_step, 1, 1000.0)])
     columns = ["scheme", "parameters", "of positions", "ms per step"]
     return Table("Costs", columns, rows, numeric=range(1, 4), shorten="never")
 
@@ -140,9 +140,9 @@ def baselines_near(results: Comparison, lengths: Sequence[int]) -> set[str]:
     }
 
 
-def score_cell(results: Comparison, found: Spread | None) -> str:
+def score_cell(results: Comparison, values: Spread | None) -> str:
     """Return a score for a cell, without its unit, which the caption names."""
-    return spread(found, *((1, 100.0) if results.percent else (3, 1.0)), absent=NO_ROW)
+    return spread(values, *((1, 100.0) if results.percent else (3, 1.0)), absent=NO_ROW)
 
 
 def _by_length(results: Comparison) -> list[Part]:
@@ -189,19 +189,19 @@ def _by_shift(results: Comparison) -> list[Part]:
 
 def _by_distance(results: Comparison) -> list[Part]:
     parts: list[Part] = [Paragraph(doors_sentence(results)), Paragraph(distance_sentence(results))]
-    for scheme, found in distance_curves(results).items():
-        columns = ["distance", *map(name_text, found.curves)]
-        cells = zip(found.distances, *found.curves.values(), strict=False)
+    for scheme, curves in distance_curves(results).items():
+        columns = ["distance", *map(name_text, curves.curves)]
+        cells = zip(curves.distances, *curves.curves.values(), strict=False)
         rows = [[str(distance), *("" if v is None else decimals(v) for v in row)] for distance, *row in cells]
-        caption = f"{name_text(scheme)}: {name_text(found.label)}, by distance in tokens"
+        caption = f"{name_text(scheme)}: {name_text(curves.label)}, by distance in tokens"
         parts.append(Table(caption, columns, rows, range(1, len(columns)), shorten="evenly"))
     return parts
 
 
-def _change_cell(found: Spread | None) -> str:
-    if found is None:
+def _change_cell(values: Spread | None) -> str:
+    if values is None:
         return NO_ROW
-    middle, least, greatest = (number(value, 2) for value in (found.median, found.min, found.max))
+    middle, least, greatest = (number(value, 2) for value in (values.median, values.min, values.max))
     return middle if least == greatest else f"{middle} ({least} to {greatest})"
 
 

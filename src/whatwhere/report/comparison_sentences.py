@@ -47,8 +47,8 @@ def headline(results: Comparison) -> str:
         text += f"; {listed(absent)} {'has' if len(absent) == 1 else 'have'} no row there"
     holding = _holding(results)
     if 0 < len(holding) < len(results.beyond):
-        longest = listed([scheme_name(scheme) for scheme in holding[-1]])
-        text += f". Longest to hold: {longest}, to {results.beyond[len(holding) - 1]}"
+        lasting = listed([scheme_name(scheme) for scheme in holding[-1]])
+        text += f". Longest to hold: {lasting}, to {results.beyond[len(holding) - 1]}"
     elif results.beyond and not holding:
         text += f". Not one holds even at {results.beyond[0]}"
     return " ".join(filter(None, (f"{text}.", order_caution(results, order, last))))
@@ -77,7 +77,7 @@ def order_caution(results: Comparison, order: Sequence[tuple[str, float]], lengt
 
 
 def question(results: Comparison) -> str:
-    """Return what was compared, and what the terms of the report mean."""
+    """Describe what was compared, and what the terms of the report mean."""
     seeds = len(results.record.seeds)
     trained = f"{lengths_text(results.task.trained)} {unit_of(results)}"
     text = (
@@ -92,7 +92,7 @@ def question(results: Comparison) -> str:
 
 
 def scores_sentence(results: Comparison) -> str:
-    """Return between which scores the schemes lie, and where seeds differ most."""
+    """Describe between which scores the schemes are, and where seeds differ most."""
     parts: list[str] = []
     if inside := ranking(results, None):
         low, high = (score_text(results, end) for end in sorted((inside[0][1], inside[-1][1])))
@@ -114,7 +114,7 @@ def groups_sentence(results: Comparison) -> str:
         return ""
     sign = 1.0 if results.task.higher_is_better else -1.0
     for length in results.beyond:
-        medians = {group: median(found) for group in groups if (found := _medians(results, group, length))}
+        medians = {group: median(values) for group in groups if (values := _medians(results, group, length))}
         order = sorted(medians, key=lambda group: sign * medians[group])
         if len(order) > 1 and abs(medians[order[0]] - medians[order[-1]]) >= _APART:
             first, last = (score_text(results, medians[order[end]]) for end in (0, -1))
@@ -147,7 +147,7 @@ def shift_sentence(results: Comparison) -> str:
 
 
 def doors_sentence(results: Comparison) -> str:
-    """Return where each scheme enters the Transformer."""
+    """Describe where each scheme enters the Transformer."""
     doors = {scheme: tuple(view.doors) for scheme, view in results.record.schemes.items() if scheme in results.schemes}
     parts: list[str] = []
     for door in dict.fromkeys(doors.values()):
@@ -171,7 +171,7 @@ def distance_sentence(results: Comparison) -> str:
 
 
 def change_sentence(results: Comparison) -> str:
-    """Return how far training moved the token table, in one run of the scheme that scores best.
+    """Describe how far training moved the token table, in one run of the scheme that scores best.
 
     Raises:
         ResultsError: a file of the folder is damaged.
@@ -192,7 +192,7 @@ def change_sentence(results: Comparison) -> str:
 
 
 def record_sentence(results: Comparison) -> str:
-    """Return how long the runs took, on which machine, with which versions."""
+    """Describe how long the runs took, on which machine, with which versions."""
     record = results.record
     versions = [f"{name} {name_text(record.versions.get(name, '?'))}" for name in ("whatwhere", "torch")]
     return (
@@ -202,7 +202,7 @@ def record_sentence(results: Comparison) -> str:
 
 
 def repeat_sentence(results: Comparison) -> str:
-    """Return how to repeat the comparison."""
+    """Describe how to repeat the comparison."""
     if results.record.command is None:
         return (
             "To repeat it, call whatwhere.compare again in Python: a scheme or task of your own took part, which no "
@@ -212,14 +212,14 @@ def repeat_sentence(results: Comparison) -> str:
 
 
 def ranking(results: Comparison, length: int | None) -> list[tuple[str, float]]:
-    """Return the schemes that have a finite score at a length, with their medians, the best first.
+    """Rank the schemes that have a finite score at a length, with their medians, the best first.
 
     Args:
         results: of the comparison.
         length: a tested length; None is in length.
     """
-    found = [(scheme, results.score(scheme, length)) for scheme in results.schemes]
-    medians = [(scheme, score.median) for scheme, score in found if score is not None and math.isfinite(score.median)]
+    scores = [(scheme, results.score(scheme, length)) for scheme in results.schemes]
+    medians = [(scheme, score.median) for scheme, score in scores if score is not None and math.isfinite(score.median)]
     return sorted(medians, key=lambda pair: -pair[1] if results.task.higher_is_better else pair[1])
 
 
@@ -230,14 +230,14 @@ def best_scheme(results: Comparison) -> str:
 
 
 def distance_curves(results: Comparison) -> dict[str, DistanceCurves]:
-    """Return the curves over distance, by scheme; a scheme that has none is left out."""
+    """Return the curves over distance, by scheme; schemes without any are ignored."""
     views = ((name, results.record.schemes.get(name)) for name in results.schemes)
-    found = {name: view.by_distance for name, view in views if view is not None and view.by_distance is not None}
-    return {name: curves for name, curves in found.items() if curves.curves and curves.distances}
+    by_scheme = {name: view.by_distance for name, view in views if view is not None and view.by_distance is not None}
+    return {name: curves for name, curves in by_scheme.items() if curves.curves and curves.distances}
 
 
 def name_text(name: str) -> str:
-    """Return a name from a file, every character visible, the middle of a long one left out."""
+    """Return a name from a file, every character visible, the middle of a long one omitted."""
     return cut(visible(name))
 
 
@@ -252,7 +252,7 @@ def scheme_name(name: str) -> str:
 
 
 def unit_of(results: Comparison) -> str:
-    """Return what lengths count."""
+    """Return the unit of lengths."""
     return name_text(results.task.unit)
 
 
@@ -320,8 +320,8 @@ def _sign_test(ahead: int, pairs: int) -> float:
 def _widest(results: Comparison) -> list[str]:
     """Return where seeds differ most."""
     scores = [(s, n, results.score(s, n)) for s in results.schemes for n in results.beyond]
-    found = [(f.max - f.min, s, n, f) for s, n, f in scores if f is not None and math.isfinite(f.max - f.min)]
-    if not found or (widest := max(found, key=lambda each: each[:3]))[0] == 0:
+    widths = [(f.max - f.min, s, n, f) for s, n, f in scores if f is not None and math.isfinite(f.max - f.min)]
+    if not widths or (widest := max(widths, key=lambda each: each[:3]))[0] == 0:
         return []
     _, scheme, length, score = widest
     between = f"{score_text(results, score.min)} to {score_text(results, score.max)}"
@@ -329,8 +329,8 @@ def _widest(results: Comparison) -> list[str]:
 
 
 def _medians(results: Comparison, group: str, length: int) -> list[float]:
-    found = [results.score(scheme, length, group) for scheme in results.schemes]
-    return [score.median for score in found if score is not None and math.isfinite(score.median)]
+    scores = [results.score(scheme, length, group) for scheme in results.schemes]
+    return [score.median for score in scores if score is not None and math.isfinite(score.median)]
 
 
 def _shift_effect(results: Comparison, scheme: str, first: int) -> tuple[str, str]:
@@ -351,13 +351,13 @@ def _clause(names: Sequence[str], one: str, several: str, rest: str) -> list[str
     return [f"{listed(names)} {one if len(names) == 1 else several} {rest}"] if names else []
 
 
-def _first_rise(found: DistanceCurves) -> int | None:
+def _first_rise(curves: DistanceCurves) -> int | None:
     """Return the first distance at which the first curve rises by more than rounding."""
-    curve = np.array(next(iter(found.curves.values()))[: len(found.distances)], np.float64)
+    curve = np.array(next(iter(curves.curves.values()))[: len(curves.distances)], np.float64)
     known = curve[np.isfinite(curve)]
     slack = 1e-4 * (float(np.ptp(known)) if known.size else 0.0) or 1e-4
     rises = np.flatnonzero(curve[1:] > curve[:-1] + slack)
-    return found.distances[1 + int(rises[0])] if rises.size else None
+    return curves.distances[1 + int(rises[0])] if rises.size else None
 
 
 def _duration(seconds: float) -> str:

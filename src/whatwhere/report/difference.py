@@ -18,22 +18,22 @@ _VALUE = 60
 """Characters of a configuration's value in a table."""
 
 
-def headline(found: Difference) -> str:
+def headline(findings: Difference) -> str:
     """Return the main facts of a difference in one sentence, without its full stop.
 
     Args:
-        found: the difference, with A the first and B the second.
+        findings: the difference, with A the first and B the second.
     """
-    return "; ".join(filter(None, (_tokens_fact(found.tokens), _configuration_fact(found.configuration))))
+    return "; ".join(filter(None, (_tokens_fact(findings.tokens), _configuration_fact(findings.configuration))))
 
 
-def sections(found: Difference) -> list[Section]:
+def sections(findings: Difference) -> list[Section]:
     """Return the sections on tokens, positions and configuration.
 
     Args:
-        found: the difference, with A the first and B the second.
+        findings: the difference, with A the first and B the second.
     """
-    tokens, positions, configuration = found.tokens, found.positions, found.configuration
+    tokens, positions, configuration = findings.tokens, findings.positions, findings.configuration
     return [
         Section("tokens", "Tokens", _missing(tokens) if isinstance(tokens, Missing) else _tokens(tokens)),
         Section(
@@ -47,73 +47,76 @@ def sections(found: Difference) -> list[Section]:
     ]
 
 
-def describe_rows(found: RowsDifference) -> str:
+def describe_rows(rows: RowsDifference) -> str:
     """Return a sentence on how far matched rows differ.
 
     Args:
-        found: the difference.
+        rows: the difference.
     """
-    cosine = found.cosine
+    cosine = rows.cosine
     return (
         f"Cosine of matched rows: median {number(cosine.median, 6)}, mean {number(cosine.mean, 6)}, least "
-        f"{number(cosine.min, 6)}; relative error {number(found.relative_error)}; {count(found.equal, 'row')} equal."
+        f"{number(cosine.min, 6)}; relative error {number(rows.relative_error)}; {count(rows.equal, 'row')} equal."
     )
 
 
-def _missing(found: Missing) -> list[Part]:
-    return [Paragraph(f"{capital(found.missing)}.")]
+def _missing(missing: Missing) -> list[Part]:
+    return [Paragraph(f"{capital(missing.missing)}.")]
 
 
-def _tokens_fact(found: TokensDifference | Missing) -> str:
-    if isinstance(found, Missing):
+def _tokens_fact(tokens: TokensDifference | Missing) -> str:
+    if isinstance(tokens, Missing):
         return ""
-    facts = [f"{count(found.shared, 'token')} in both"]
-    if isinstance(found.rows, RowsDifference):
-        facts.append(f"{count(found.rows.equal, 'row')} equal, median cosine {number(found.rows.cosine.median, 6)}")
-    if isinstance(found.neighbors, NeighborsDifference):
-        facts.append(f"{percent(found.neighbors.kept)} of the nearest neighbors the same")
+    facts = [f"{count(tokens.shared, 'token')} in both"]
+    if isinstance(tokens.rows, RowsDifference):
+        facts.append(f"{count(tokens.rows.equal, 'row')} equal, median cosine {number(tokens.rows.cosine.median, 6)}")
+    if isinstance(tokens.neighbors, NeighborsDifference):
+        facts.append(f"{percent(tokens.neighbors.kept)} of the nearest neighbors the same")
     return ", ".join(facts)
 
 
-def _configuration_fact(found: ConfigurationDifference | Missing) -> str:
-    if isinstance(found, Missing):
+def _configuration_fact(configuration: ConfigurationDifference | Missing) -> str:
+    if isinstance(configuration, Missing):
         return ""
-    settings = len(found.keys) + len(found.facts)
-    layers = len({layer for part in (*found.query_key, *found.score) for layer in part.layers})
+    settings = len(configuration.keys) + len(configuration.facts)
+    layers = len({layer for part in (*configuration.query_key, *configuration.score) for layer in part.layers})
     if not settings and not layers:
         return "no difference between the configurations"
     differing = f", and the positional encodings of {count(layers, 'layer')}" if layers else ""
     return f"{count(settings, 'setting')} of the configurations{differing} differ"
 
 
-def _tokens(found: TokensDifference) -> list[Part]:
-    text = [f"{count(found.shared, 'token')} in both, matched by {found.matched_by}."]
-    for side, total, names in (("A", found.removed_count, found.removed), ("B", found.new_count, found.new)):
+def _tokens(tokens: TokensDifference) -> list[Part]:
+    text = [f"{count(tokens.shared, 'token')} in both, matched by {tokens.matched_by}."]
+    for side, total, names in (("A", tokens.removed_count, tokens.removed), ("B", tokens.new_count, tokens.new)):
         if total:
             text.append(f"{count(total, 'token')} in {side} alone: {_some(names)}.")
-    parts: list[Part] = [_tables(found.tables), *_ignored(found.tables), *map(Paragraph, text)]
-    one, other = found.tables
-    if one.dtype != other.dtype and isinstance(found.rows, RowsDifference):
+    parts: list[Part] = [_tables(tokens.tables), *_ignored(tokens.tables), *map(Paragraph, text)]
+    one, other = tokens.tables
+    if one.dtype != other.dtype and isinstance(tokens.rows, RowsDifference):
         parts.append(
             Paragraph(f"A stores {one.dtype} and B {other.dtype}: rounding is a part of the differences that follow.")
         )
-    parts += _rows(found.rows, "Tokens that moved most")
-    parts += _neighbors(found.neighbors)
-    if isinstance(found.rotated, RotatedDifference):
-        parts += _rotated(found.rotated)
+    parts += _rows(tokens.rows, "Tokens that moved most")
+    parts += _neighbors(tokens.neighbors)
+    if isinstance(tokens.rotated, RotatedDifference):
+        parts += _rotated(tokens.rotated)
     return parts
 
 
-def _positions(found: PositionsDifference) -> list[Part]:
+def _positions(positions: PositionsDifference) -> list[Part]:
     offsets = [
-        f"In {side} position 0 reads row {offset}." for side, offset in zip("AB", found.offsets, strict=True) if offset
+        f"In {side} position 0 reads row {offset}."
+        for side, offset in zip("AB", positions.offsets, strict=True)
+        if offset
     ]
     text = [
         *offsets,
-        f"{count(found.shared, 'position')} in both; {found.removed:,} in A alone, {found.new:,} in B alone.",
+        f"{count(positions.shared, 'position')} in both; {positions.removed:,} in A alone, "
+        f"{positions.new:,} in B alone.",
     ]
-    rows = _rows(found.rows, "Positions that moved most")
-    return [_tables(found.tables), *_ignored(found.tables), *map(Paragraph, text), *rows]
+    rows = _rows(positions.rows, "Positions that moved most")
+    return [_tables(positions.tables), *_ignored(positions.tables), *map(Paragraph, text), *rows]
 
 
 def _tables(tables: tuple[ComparedTable, ComparedTable]) -> Table:
@@ -133,14 +136,14 @@ def _ignored(tables: tuple[ComparedTable, ComparedTable]) -> list[Part]:
     ]
 
 
-def _rows(found: RowsDifference | Missing, caption: str) -> list[Part]:
-    if isinstance(found, Missing):
-        return [Paragraph(f"Rows: {found.missing}.")]
-    return [Paragraph(describe_rows(found)), *_moved(found, caption)]
+def _rows(rows: RowsDifference | Missing, caption: str) -> list[Part]:
+    if isinstance(rows, Missing):
+        return [Paragraph(f"Rows: {rows.missing}.")]
+    return [Paragraph(describe_rows(rows)), *_moved(rows, caption)]
 
 
-def _moved(found: RowsDifference, caption: str) -> list[Part]:
-    if not found.moved_most:
+def _moved(difference: RowsDifference, caption: str) -> list[Part]:
+    if not difference.moved_most:
         return []
     columns = ("row", "id in A", "id in B", "distance", "cosine", "norm B / A")
     rows = [
@@ -151,47 +154,48 @@ def _moved(found: RowsDifference, caption: str) -> list[Part]:
             decimals(row.cosine, 4),
             decimals(row.norm_ratio, 4),
         ]
-        for row in found.moved_most
+        for row in difference.moved_most
     ]
     return [
         Table(f"{caption} (distance in units of the median norm of A)", columns, rows, range(1, 6), shorten="never")
     ]
 
 
-def _neighbors(found: NeighborsDifference | Missing) -> list[Part]:
-    if isinstance(found, Missing):
-        return [Paragraph(f"Nearest neighbors: {found.missing}.")]
+def _neighbors(neighbors: NeighborsDifference | Missing) -> list[Part]:
+    if isinstance(neighbors, Missing):
+        return [Paragraph(f"Nearest neighbors: {neighbors.missing}.")]
     text = (
-        f"{percent(found.kept)} of the {found.k} nearest neighbors are the same, of {count(found.queries, 'token')} "
-        f"sampled; random neighbors would keep {percent(found.chance)}."
+        f"{percent(neighbors.kept)} of the {neighbors.k} nearest neighbors are the same, of "
+        f"{count(neighbors.queries, 'token')} sampled; random neighbors would keep {percent(neighbors.chance)}."
     )
-    rows = [[visible_token(row.token), percent(row.kept)] for row in found.least_kept]
+    rows = [[visible_token(row.token), percent(row.kept)] for row in neighbors.least_kept]
     table = Table("Tokens whose nearest neighbors changed most", ("token", "kept"), rows, (1,))
     return [Paragraph(text), *([table] if rows else [])]
 
 
-def _rotated(found: RotatedDifference) -> list[Part]:
+def _rotated(rotated: RotatedDifference) -> list[Part]:
     text = (
-        f"The embedding spaces differ. Once A is rotated onto B, by a rotation fitted to {count(found.fitted, 'row')}, "
-        f"the other rows have a median cosine of {decimals(found.held_out_cosine, 4)}."
+        "The embedding spaces differ. Once A is rotated onto B, by a rotation fitted to "
+        f"{count(rotated.fitted, 'row')}, the other rows have a median cosine of "
+        f"{decimals(rotated.held_out_cosine, 4)}."
     )
-    return [Paragraph(text), *_moved(found, "Tokens that moved most once A is rotated onto B")]
+    return [Paragraph(text), *_moved(rotated, "Tokens that moved most once A is rotated onto B")]
 
 
-def _configuration(found: ConfigurationDifference) -> list[Part]:
+def _configuration(configuration: ConfigurationDifference) -> list[Part]:
     parts: list[Part] = []
-    if found.not_understood is not None:
-        parts.append(Paragraph(f"Compared by keys alone: {found.not_understood}."))
-    changed = [*found.facts, *found.keys]
-    if not changed and not found.query_key and not found.score:
+    if configuration.not_understood is not None:
+        parts.append(Paragraph(f"Compared by keys alone: {configuration.not_understood}."))
+    changed = [*configuration.facts, *configuration.keys]
+    if not changed and not configuration.query_key and not configuration.score:
         parts.append(Paragraph("No difference that affects tokens and positions."))
     if changed:
         rows = [[each.name, *map(_value, (each.first, each.second))] for each in changed]
         parts.append(Table("Settings that differ", ("setting", "A", "B"), rows, shorten="never"))
     return [
         *parts,
-        *chain.from_iterable(_layers(each, "queries and keys") for each in found.query_key),
-        *chain.from_iterable(_layers(each, "attention scores") for each in found.score),
+        *chain.from_iterable(_layers(each, "queries and keys") for each in configuration.query_key),
+        *chain.from_iterable(_layers(each, "attention scores") for each in configuration.score),
     ]
 
 
@@ -199,28 +203,28 @@ def _value(value: Value) -> str:
     return cut(visible("none" if value is None else value), _VALUE)
 
 
-def _layers(found: LayerDifference, of: str) -> list[Part]:
-    caption = f"{layers_text(found.layers)}: {of}"
-    rows = [["A", found.first or "none"], ["B", found.second or "none"]]
+def _layers(layers: LayerDifference, of: str) -> list[Part]:
+    caption = f"{layers_text(layers.layers)}: {of}"
+    rows = [["A", layers.first or "none"], ["B", layers.second or "none"]]
     table = Table(caption, ("", "scheme"), rows, shorten="never")
-    return [table, *(_rotary(found.rotary) if found.rotary is not None else [])]
+    return [table, *(_rotary(layers.rotary) if layers.rotary is not None else [])]
 
 
-def _rotary(found: RotaryDifference) -> list[Part]:
+def _rotary(rotary: RotaryDifference) -> list[Part]:
     text = []
-    if found.interleaved[0] != found.interleaved[1]:
+    if rotary.interleaved[0] != rotary.interleaved[1]:
         text.append("They pair features differently: the weights of queries and keys must be stored accordingly.")
-    if found.magnitudes[0] != found.magnitudes[1]:
-        one, other = (number(each, 6) for each in found.magnitudes)
+    if rotary.magnitudes[0] != rotary.magnitudes[1]:
+        one, other = (number(each, 6) for each in rotary.magnitudes)
         text.append(f"Queries and keys are multiplied by {one} and {other}.")
     text.append(
-        f"{found.differing} of {count(found.pairs, 'pair')} have other frequencies, at a length of {found.length:,}."
+        f"{rotary.differing} of {count(rotary.pairs, 'pair')} have other frequencies, at a length of {rotary.length:,}."
     )
     parts: list[Part] = [*map(Paragraph, text)]
-    if found.differing:
+    if rotary.differing:
         caption = "Cosine of a vector rotated by A and by B, by distance"
-        columns = ("distance", *(f"{n:,}" for n in found.distances))
-        rows = [["cosine", *map(decimals, found.cosine)]]
+        columns = ("distance", *(f"{n:,}" for n in rotary.distances))
+        rows = [["cosine", *map(decimals, rotary.cosine)]]
         parts.append(Table(caption, columns, rows, range(1, len(columns)), shorten="never"))
     return parts
 

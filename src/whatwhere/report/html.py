@@ -65,11 +65,11 @@ def element(tag: str, *children: str, attributes: Mapping[str, str] | None = Non
     return Markup(f"<{tag}{written}>" if tag in _VOID else f"<{tag}{written}>{join(*children)}</{tag}>")
 
 
-def sections(found: Iterable[Section], level: int = 2, prefix: str = "") -> Iterator[Markup]:
+def sections(written: Iterable[Section], level: int = 2, prefix: str = "") -> Iterator[Markup]:
     """Yield each section as an element with its heading.
 
     Args:
-        found: the sections.
+        written: the sections.
         level: of their headings, 1 to 6.
         prefix: begins the ids of the elements, where one page has sections of several reports.
 
@@ -77,7 +77,7 @@ def sections(found: Iterable[Section], level: int = 2, prefix: str = "") -> Iter
         >>> list(sections([Section("sizes", "Sizes", [Paragraph("3 < 4.")])]))
         ['<section id="sizes"><h2>Sizes</h2><p>3 &lt; 4.</p></section>']
     """
-    for section in found:
+    for section in written:
         heading = element(f"h{level}", section.title)
         yield element("section", heading, *map(_part, section.parts), id=f"{prefix}{section.name}")
 
@@ -87,23 +87,23 @@ def paragraph(*children: str) -> Markup:
     return element("p", *children)
 
 
-def table(found: Table) -> Markup:
-    """Return a table whose first column names its rows. A wide one scrolls by itself, also with the keyboard."""
-    top = element("tr", *(element("th", cell, scope="col") for cell in found.columns))
+def table(shown: Table) -> Markup:
+    """Write a table, whose first column names its rows, as HTML. A wide one scrolls, also with the keyboard."""
+    top = element("tr", *(element("th", cell, scope="col") for cell in shown.columns))
     whole = element(
         "table",
-        element("caption", element("span", found.caption)),
+        element("caption", element("span", shown.caption)),
         element("thead", top),
-        element("tbody", *(_row(row, found.numeric) for row in found.rows)),
+        element("tbody", *(_row(row, shown.numeric) for row in shown.rows)),
     )
-    return element("div", whole, class_="scroll", role="region", aria_label=found.caption, tabindex="0")
+    return element("div", whole, class_="scroll", role="region", aria_label=shown.caption, tabindex="0")
 
 
-def folded(found: Table) -> Markup:
-    """Return a table; a long one is hidden below its caption, which opens it."""
-    if len(found.rows) <= _OPEN_ROWS:
-        return table(found)
-    return element("details", element("summary", found.caption), table(found))
+def folded(shown: Table) -> Markup:
+    """Write a table as HTML; a long one is hidden below its caption, which opens it."""
+    if len(shown.rows) <= _OPEN_ROWS:
+        return table(shown)
+    return element("details", element("summary", shown.caption), table(shown))
 
 
 def scatter(

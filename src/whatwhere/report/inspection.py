@@ -32,7 +32,7 @@ def headline(inspection: Inspection) -> str:
     """Return the main facts of an inspection in one sentence, without its full stop.
 
     Args:
-        inspection: the findings; sections that were not requested are left out.
+        inspection: the findings; sections that were not requested are omitted.
 
     Examples:
         >>> headline(Inspection("m", "npy", "0", 0, (500, 64), variance=InputVariance(0.86, 0.136, 0.004, 0.1,
@@ -52,71 +52,71 @@ def sections(inspection: Inspection) -> list[Section]:
         inspection: the findings.
 
     Examples:
-        >>> found = Inspection("m", "npy", "0", 0, None, rotary=Missing("no layer rotates"))
-        >>> sections(found)[0].parts
+        >>> inspection = Inspection("m", "npy", "0", 0, None, rotary=Missing("no layer rotates"))
+        >>> sections(inspection)[0].parts
         [Paragraph(text='No layer rotates.')]
     """
     writers: Mapping[str, Callable[[Any], list[Part]]] = {
         "sizes": sizes,
         "variance": variance,
         "norms": norms,
-        "spectrum": lambda found: spectrum(found, inspection.positions),
+        "spectrum": lambda section: spectrum(section, inspection.positions),
         "diagnostics": diagnostics,
         "positions": positions,
         "rotary": rotary,
         "biases": biases,
     }
-    found: list[Section] = []
+    written: list[Section] = []
     for name in SECTIONS:
         section = getattr(inspection, name)
         if isinstance(section, Missing):
-            found.append(Section(name, TITLES[name], [Paragraph(f"{capital(section.missing)}.")]))
+            written.append(Section(name, TITLES[name], [Paragraph(f"{capital(section.missing)}.")]))
         elif section is not None:
-            found.append(Section(name, TITLES[name], writers[name](section)))
-    return found
+            written.append(Section(name, TITLES[name], writers[name](section)))
+    return written
 
 
-def sizes(found: Sizes) -> list[Part]:
+def sizes(findings: Sizes) -> list[Part]:
     """Return the parameters and bytes of the parts.
 
     Args:
-        found: the section.
+        findings: the section.
     """
-    tables = sum((part.share or 0.0 for part in found.parts if part.part != OTHER), 0.0)
+    tables = sum((part.share or 0.0 for part in findings.parts if part.part != OTHER), 0.0)
     text = [
-        f"{found.parameters:,} parameters, {percent(tables)} of them in the tables named below.",
-        _tied(found),
-        *(["The token table was found by its number of rows, not by its name."] if found.guessed else []),
-        *([_initialization(found.initial_scale)] if found.initial_scale else []),
+        f"{findings.parameters:,} parameters, {percent(tables)} of them in the tables named below.",
+        _tied(findings),
+        *(["The token table was found by its number of rows, not by its name."] if findings.guessed else []),
+        *([_initialization(findings.initial_scale)] if findings.initial_scale else []),
     ]
-    total = f"{found.parameters:,}", "", number(found.bytes), "", count(found.tensors, "tensor")
+    total = f"{findings.parameters:,}", "", number(findings.bytes), "", count(findings.tensors, "tensor")
     columns = ("part", "shape", "type", "parameters", "share", "bytes", "of bytes", "tensor")
-    rows = [*map(_size, found.parts), ["all", "", "", *total]]
+    rows = [*map(_size, findings.parts), ["all", "", "", *total]]
     return [*map(Paragraph, text), Table("Parameters and bytes by part", columns, rows, (3, 4, 5, 6), shorten="never")]
 
 
-def variance(found: InputVariance) -> list[Part]:
+def variance(findings: InputVariance) -> list[Part]:
     """Return the shares of the variance that tokens and positions explain.
 
     Args:
-        found: the section.
+        findings: the section.
     """
-    after = f"the normalization {found.norm}" if found.norm else (
+    after = f"the normalization {findings.norm}" if findings.norm else (
         "a normalization to mean 0 and variance 1 (that of the model was not found)"
     )  # fmt: skip
-    scale = "" if found.scale == 1 else f", token embeddings multiplied by {number(found.scale, 4)}"
-    unknown = "" if found.scale_known else ", their factor not known and taken as 1"
-    rows = [("token identity", found.token), ("position", found.position), ("interaction", found.interaction)]
+    scale = "" if findings.scale == 1 else f", token embeddings multiplied by {number(findings.scale, 4)}"
+    unknown = "" if findings.scale_known else ", their factor not known and taken as 1"
+    rows = [("token identity", findings.token), ("position", findings.position), ("interaction", findings.interaction)]
     return [
         Paragraph(
-            f"Token identity explains {percent(found.token)} of the variance of the first layer's input, position "
-            f"{percent(found.position)}, and their interaction, which the normalization causes, "
-            f"{percent(found.interaction)}."
+            f"Token identity explains {percent(findings.token)} of the variance of the first layer's input, position "
+            f"{percent(findings.position)}, and their interaction, which the normalization causes, "
+            f"{percent(findings.interaction)}."
         ),
         Paragraph(
-            f"Computed after {after}{scale}{unknown}, over {found.tokens:,} tokens at {found.positions:,} positions, "
-            "sampled uniformly. The deviations that a token and a position cause have a mean absolute cosine of "
-            f"{decimals(found.mean_abs_cosine)}."
+            f"Computed after {after}{scale}{unknown}, over {findings.tokens:,} tokens at {findings.positions:,} "
+            "positions, sampled uniformly. The deviations that a token and a position cause have a mean absolute "
+            f"cosine of {decimals(findings.mean_abs_cosine)}."
         ),
         Table(
             "Shares of the variance",
@@ -128,13 +128,13 @@ def variance(found: InputVariance) -> list[Part]:
     ]
 
 
-def norms(found: Norms) -> list[Part]:
+def norms(findings: Norms) -> list[Part]:
     """Return the distribution of the norms.
 
     Args:
-        found: the section.
+        findings: the section.
     """
-    each = found.percentiles
+    each = findings.percentiles
     parts: list[Part] = [
         Paragraph(
             f"The median norm is {number(each['50'])}; 90\u00a0% are between {number(each['5'])} and "
@@ -146,35 +146,35 @@ def norms(found: Norms) -> list[Part]:
             [["norm", *map(number, each.values())]],
             range(1, len(each) + 1),
         ),
-        _histogram(found.histogram, each["50"]),
+        _histogram(findings.histogram, each["50"]),
     ]
-    if isinstance(found.by_type, Missing) or isinstance(found.by_script, Missing):
-        reason = next(part.missing for part in (found.by_type, found.by_script) if isinstance(part, Missing))
+    if isinstance(findings.by_type, Missing) or isinstance(findings.by_script, Missing):
+        reason = next(part.missing for part in (findings.by_type, findings.by_script) if isinstance(part, Missing))
         return [*parts, Paragraph(f"By token type and script: {reason}.")]
     return [
         *parts,
-        _groups("Norms by token type", "type", found.by_type),
-        _groups("Norms by script", "script", found.by_script),
+        _groups("Norms by token type", "type", findings.by_type),
+        _groups("Norms by script", "script", findings.by_script),
     ]
 
 
-def spectrum(found: TableSpectrum, of_positions: PositionTable | Missing | None = None) -> list[Part]:
+def spectrum(findings: TableSpectrum, of_positions: PositionTable | Missing | None = None) -> list[Part]:
     """Return how the variance of the rows is distributed over principal axes.
 
     Args:
-        found: the section.
+        findings: the section.
         of_positions: the position table, whose spectrum is drawn besides.
     """
-    shares = {"token embeddings": found.explained_variance_ratio.tolist()}
+    shares = {"token embeddings": findings.explained_variance_ratio.tolist()}
     if isinstance(of_positions, PositionTable):
         shares["positions"] = of_positions.spectrum.explained_variance_ratio.tolist()
     axes = range(max(map(len, shares.values())))
     rows = [
         [str(axis + 1), *(percent(each[axis]) if axis < len(each) else "" for each in shares.values())] for axis in axes
     ]
-    top = found.explained_variance_ratio[0] or 1.0
+    top = findings.explained_variance_ratio[0] or 1.0
     bars = [
-        float(found.explained_variance_ratio[axis] / top) if axis < len(found.explained_variance_ratio) else 0.0
+        float(findings.explained_variance_ratio[axis] / top) if axis < len(findings.explained_variance_ratio) else 0.0
         for axis in axes
     ]
     title = "Share of the variance by principal axis"
@@ -195,65 +195,65 @@ def spectrum(found: TableSpectrum, of_positions: PositionTable | Missing | None 
         method="Principal components of the rows less their mean, in float64: each axis has its share of the sum of "
         "squares.",
     )
-    return [Paragraph(describe_spectrum(found)), chart]
+    return [Paragraph(describe_spectrum(findings)), chart]
 
 
 def _encodings(inspection: Inspection) -> list[str]:
-    found = []
+    texts = []
     if isinstance(inspection.positions, PositionTable):
         own = inspection.positions
-        found.append(f"{own.positions:,} {'learned' if own.learned else 'fixed'} positions")
+        texts.append(f"{own.positions:,} {'learned' if own.learned else 'fixed'} positions")
         if own.trained < own.examined:
-            found.append(f"trained up to {own.trained:,}")
+            texts.append(f"trained up to {own.trained:,}")
     if isinstance(inspection.rotary, RotaryReport):
         first, *others = inspection.rotary.groups
         several = f", one of {len(others) + 1} kinds" if others else ""
         claimed = f", claimed {first.claimed:,}" if first.claimed != first.trained else ""
-        found.append(f"{first.scheme} of theta {first.theta:,.0f}{several}, trained length {first.trained:,}{claimed}")
+        texts.append(f"{first.scheme} of theta {first.theta:,.0f}{several}, trained length {first.trained:,}{claimed}")
     if inspection.biases is not None and not isinstance(inspection.biases, Missing):
         bias = inspection.biases.groups[0]
         heads = "" if isinstance(bias.curves, Missing) else f" of {count(bias.curves.heads, 'head')}"
-        found.append(f"{bias.scheme} biases{heads}")
-    return found
+        texts.append(f"{bias.scheme} biases{heads}")
+    return texts
 
 
-def _explained(found: InputVariance | Missing | None) -> str:
-    if not isinstance(found, InputVariance):
+def _explained(findings: InputVariance | Missing | None) -> str:
+    if not isinstance(findings, InputVariance):
         return ""
     return (
-        f"token identity explains {percent(found.token, 0)} of the variance of the first layer's input, position "
-        f"{percent(found.position, 0)}"
+        f"token identity explains {percent(findings.token, 0)} of the variance of the first layer's input, position "
+        f"{percent(findings.position, 0)}"
     )
 
 
-def _suspicious(found: TokenDiagnostics | Missing | None) -> str:
-    if not isinstance(found, TokenDiagnostics):
+def _suspicious(findings: TokenDiagnostics | Missing | None) -> str:
+    if not isinstance(findings, TokenDiagnostics):
         return ""
-    if not isinstance(found.unreachable, Missing) and found.unreachable.count:
-        return f"{count(found.unreachable.count, 'unreachable token')}"
-    suspected = found.under_trained.count
+    if not isinstance(findings.unreachable, Missing) and findings.unreachable.count:
+        return f"{count(findings.unreachable.count, 'unreachable token')}"
+    suspected = findings.under_trained.count
     return f"{count(suspected, 'token')} suspected of being under-trained" if suspected else ""
 
 
-def _tied(found: Sizes) -> str:
-    if found.tied is None:
+def _tied(findings: Sizes) -> str:
+    if findings.tied is None:
         return "Tied or not: the file does not show it, and stores no output projection."
-    if not found.tied:
+    if not findings.tied:
         return "Not tied: the output projection is a table of its own."
-    stored = any(part.part == "output projection" for part in found.parts)
+    stored = any(part.part == "output projection" for part in findings.parts)
     return f"Tied: the output projection is the token table{', stored twice' if stored else ''}."
 
 
-def _initialization(found: InitialScale) -> str:
+def _initialization(scale: InitialScale) -> str:
     rows = (
-        f"the {found.rows:,} rows that are suspected of being under-trained"
-        if found.under_trained
-        else f"all {found.rows:,} rows (none is suspected of being under-trained)"
+        f"the {scale.rows:,} rows that are suspected of being under-trained"
+        if scale.under_trained
+        else f"all {scale.rows:,} rows (none is suspected of being under-trained)"
     )
-    text = f"Initialization: the numbers of {rows} have a standard deviation of {number(found.std)} about their mean"
-    if found.rule is None or found.expected_std is None:
+    text = f"Initialization: the numbers of {rows} have a standard deviation of {number(scale.std)} about their mean"
+    if scale.rule is None or scale.expected_std is None:
         return f"{text} row, which is near no usual initialization; weight decay may have shrunk them."
-    return f"{text} row, near {number(found.expected_std)}: {found.rule}."
+    return f"{text} row, near {number(scale.expected_std)}: {scale.rule}."
 
 
 def _size(part: SizeOfPart) -> list[str]:
@@ -262,9 +262,9 @@ def _size(part: SizeOfPart) -> list[str]:
     return [part.part, shape, part.dtype, *numbers, part.tensor or ""]
 
 
-def _histogram(found: Histogram, median: float) -> Chart:
+def _histogram(histogram: Histogram, median: float) -> Chart:
     title = "Histogram of the norms"
-    counts, edges = found.counts.tolist(), found.edges.tolist()
+    counts, edges = histogram.counts.tolist(), histogram.edges.tolist()
     few, ends = _merged(counts, edges)
     rows = [[f"{number(low)} to {number(high)}", f"{n:,}"] for n, (low, high) in zip(few, pairwise(ends), strict=True)]
     bars = [n / max(few) for n in few]

@@ -15,21 +15,21 @@ _DISTANCES = tuple(2**n for n in range(10))
 _OUTLIERS = 20
 
 
-def positions(found: PositionTable) -> list[Part]:
+def positions(findings: PositionTable) -> list[Part]:
     """Return the sections on the position embedding.
 
     Args:
-        found: the section.
+        findings: the section.
     """
-    kind = "Learned" if found.learned else "Fixed"
+    kind = "Learned" if findings.learned else "Fixed"
     text = [
-        f"{kind}: {found.positions:,} positions × {found.dim:,}; median norm {number(found.median_norm)}.",
-        _trained(found),
-        _shift(found),
-        describe_spectrum(found.spectrum),
-        _outliers(found),
+        f"{kind}: {findings.positions:,} positions × {findings.dim:,}; median norm {number(findings.median_norm)}.",
+        _trained(findings),
+        _shift(findings),
+        describe_spectrum(findings.spectrum),
+        _outliers(findings),
     ]
-    near = [(n, float(found.by_distance[n])) for n in _DISTANCES if n < len(found.by_distance)]
+    near = [(n, float(findings.by_distance[n])) for n in _DISTANCES if n < len(findings.by_distance)]
     table = Table(
         "Mean cosine of two positions, by their distance",
         ("distance", "mean cosine"),
@@ -40,15 +40,15 @@ def positions(found: PositionTable) -> list[Part]:
     return [*(Paragraph(each) for each in text if each), table]
 
 
-def rotary(found: RotaryReport) -> list[Part]:
+def rotary(findings: RotaryReport) -> list[Part]:
     """Return the sections on rotations.
 
     Args:
-        found: the section.
+        findings: the section.
     """
     parts: list[Part] = []
-    for n, group in enumerate(found.groups):
-        layers = layers_text(group.layers, found.layers)
+    for n, group in enumerate(findings.groups):
+        layers = layers_text(group.layers, findings.layers)
         text = [
             f"{layers}: {group.scheme}, theta {group.theta:,.6g}, {_pairs(group)} of {group.head_dim} features, "
             f"{group.scaling or 'no scaling'}.",
@@ -56,24 +56,24 @@ def rotary(found: RotaryReport) -> list[Part]:
             *([_agreement("with and without the scaling", group.effect)] if group.scaling else []),
             *(
                 _agreement("as in these layers and as in the first group", other)
-                for other in found.between
+                for other in findings.between
                 if other.second == n
             ),
         ]
         parts += [*map(Paragraph, text), _pair_table(layers, group)]
-    if found.without:
-        parts.append(Paragraph(f"{layers_text(found.without, found.layers)}: no rotation."))
+    if findings.without:
+        parts.append(Paragraph(f"{layers_text(findings.without, findings.layers)}: no rotation."))
     return parts
 
 
-def biases(found: BiasReport) -> list[Part]:
+def biases(findings: BiasReport) -> list[Part]:
     """Return the sections on biases by distance.
 
     Args:
-        found: the section.
+        findings: the section.
     """
-    parts: list[Part] = [Paragraph(_ranges(found))]
-    for group in found.groups:
+    parts: list[Part] = [Paragraph(_ranges(findings))]
+    for group in findings.groups:
         part = f"{group.part}, " if group.part else ""
         title = f"{group.scheme}, {part}{layers_text(group.layers).lower()}"
         if isinstance(group.curves, Missing):
@@ -83,31 +83,31 @@ def biases(found: BiasReport) -> list[Part]:
     return parts
 
 
-def describe_spectrum(found: TableSpectrum) -> str:
+def describe_spectrum(findings: TableSpectrum) -> str:
     """Return a sentence on how many axes hold the variance, and how alike rows are.
 
     Args:
-        found: the spectrum of a table.
+        findings: the spectrum of a table.
     """
     ninety = (
         ""
-        if found.axes_for_90 is None
-        else f"{found.axes_for_90:,} of {found.dim:,} principal axes hold 90\u00a0% of the variance; "
+        if findings.axes_for_90 is None
+        else f"{findings.axes_for_90:,} of {findings.dim:,} principal axes hold 90\u00a0% of the variance; "
     )
-    sampled = f", from a sample of {found.rows:,} rows" if found.sampled else ""
+    sampled = f", from a sample of {findings.rows:,} rows" if findings.sampled else ""
     return capital(
-        f"{ninety}the participation ratio is {number(found.participation_ratio, 4)}; two rows have a mean cosine of "
-        f"{decimals(found.mean_cosine)}, and the norm of the mean row is {decimals(found.mean_row_norm, 2)} of the "
-        f"mean norm{sampled}."
+        f"{ninety}the participation ratio is {number(findings.participation_ratio, 4)}; two rows have a mean cosine of "
+        f"{decimals(findings.mean_cosine)}, and the norm of the mean row is {decimals(findings.mean_row_norm, 2)} of "
+        f"the mean norm{sampled}."
     )
 
 
 def layers_text(layers: Sequence[int], total: int | None = None) -> str:
-    """Return the name of some layers.
+    """Format the numbers of some layers as a name.
 
     Args:
         layers: their numbers, ascending.
-        total: of the model's layers; None leaves it out.
+        total: of the model's layers; None omits it.
 
     Examples:
         >>> layers_text([0, 1, 2, 4], 8), layers_text([0, 1], 2), layers_text([3])
@@ -119,25 +119,25 @@ def layers_text(layers: Sequence[int], total: int | None = None) -> str:
     return named if total is None else f"{named} of {total}"
 
 
-def _trained(found: PositionTable) -> str:
-    if found.trained < found.examined:
+def _trained(findings: PositionTable) -> str:
+    if findings.trained < findings.examined:
         return (
-            f"From position {found.trained:,} on, rows are not similar to their neighbors, while the rows before are: "
-            "training seems to have stopped there."
+            f"From position {findings.trained:,} on, rows are not similar to their neighbors, while the rows before "
+            "are: training seems to have stopped there."
         )
-    return "No position was found from which on rows are less similar to their neighbors." if found.learned else ""
+    return "No position was found from which on rows are less similar to their neighbors." if findings.learned else ""
 
 
-def _shift(found: PositionTable) -> str:
-    if found.shift is None:
+def _shift(findings: PositionTable) -> str:
+    if findings.shift is None:
         return "There are too few positions to fit a linear map from each position to the next."
-    explained = percent(max(found.shift, 0.0))
+    explained = percent(max(findings.shift, 0.0))
     return f"One linear map from each position to the next explains {explained} of the variance of held-out positions."
 
 
-def _outliers(found: PositionTable) -> str:
-    listed = [f"{n} ({number(float(found.norms[n]))})" for n in found.outliers[:_OUTLIERS].tolist()]
-    more = f" and {len(found.outliers) - _OUTLIERS:,} more" if len(found.outliers) > _OUTLIERS else ""
+def _outliers(findings: PositionTable) -> str:
+    listed = [f"{n} ({number(float(findings.norms[n]))})" for n in findings.outliers[:_OUTLIERS].tolist()]
+    more = f" and {len(findings.outliers) - _OUTLIERS:,} more" if len(findings.outliers) > _OUTLIERS else ""
     return f"Positions of unusual norm: {', '.join(listed) or 'none'}{more}."
 
 
@@ -172,10 +172,10 @@ def _lengths(group: RotaryLayers) -> list[str]:
     return lines
 
 
-def _agreement(how: str, found: Agreement) -> str:
+def _agreement(how: str, agreement: Agreement) -> str:
     """Return the cosine at a few distances: those that begin a decade, their eightfold, and the last."""
-    chosen = {factor * 10**power for factor in (1, 8) for power in range(9)} | {found.distances[-1]}
-    each = zip(found.distances, found.cosine.tolist(), strict=True)
+    chosen = {factor * 10**power for factor in (1, 8) for power in range(9)} | {agreement.distances[-1]}
+    each = zip(agreement.distances, agreement.cosine.tolist(), strict=True)
     listed = ", ".join(f"{decimals(cosine)} at {distance:,}" for distance, cosine in each if distance in chosen)
     return f"Cosine of a vector rotated {how}, by distance: {listed}."
 
@@ -196,10 +196,10 @@ def _pair_table(layers: str, group: RotaryLayers) -> Table:
     return Table(f"{layers}: pairs, the highest frequency first", names, rows, range(len(names)), shorten="evenly")
 
 
-def _ranges(found: BiasReport) -> str:
+def _ranges(findings: BiasReport) -> str:
     known = [
         head.effective_range
-        for group in found.groups
+        for group in findings.groups
         if not isinstance(group.curves, Missing)
         for head in group.curves.past
     ]

@@ -99,7 +99,7 @@ def _kept(table: Table, rows: int) -> Sequence[int]:
 
 
 def _bar(share: float, width: int = _BAR) -> str:
-    """Return a share as a bar, to an eighth of a character where the terminal's encoding has such characters."""
+    """Draw a share as a bar, to an eighth of a character where the terminal's encoding has such characters."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     if not encoding.lower().replace("-", "").startswith("utf"):

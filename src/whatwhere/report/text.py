@@ -31,7 +31,7 @@ class Spread(Protocol):
 
 
 def capital(sentence: str) -> str:
-    """Return a sentence that begins with a capital letter.
+    """Capitalize the first letter of a sentence.
 
     Examples:
         >>> capital("no layer rotates")
@@ -41,7 +41,7 @@ def capital(sentence: str) -> str:
 
 
 def count(number: int, one: str, several: str = "") -> str:
-    """Return a number of things, with the noun in its number.
+    """Format a number of things, with the noun in singular or plural.
 
     Args:
         number: how many.
@@ -56,7 +56,7 @@ def count(number: int, one: str, several: str = "") -> str:
 
 
 def listed(parts: Sequence[str], last: str = "and") -> str:
-    """Return parts as a list in a sentence.
+    """Join parts as a list in a sentence.
 
     Examples:
         >>> listed(["a", "b", "c"]), listed(["a", "b"], "or")
@@ -66,7 +66,7 @@ def listed(parts: Sequence[str], last: str = "and") -> str:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Return whole numbers in ascending order, consecutive ones by their ends.
+    """Format whole numbers in ascending order, consecutive ones by their ends.
 
     Examples:
         >>> ranges([0, 1, 2, 4]), ranges([64])
@@ -82,7 +82,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def number(value: float | int | None, digits: int = 3, absent: str = "") -> str:
-    """Return a number of any size with so many significant digits, its whole part in full.
+    """Format a number of any size with so many significant digits, its whole part in full.
 
     Zeros at the end of a fraction are dropped. Below 0.0001 and from 1e15 on, powers of ten are written.
 
@@ -104,7 +104,7 @@ def number(value: float | int | None, digits: int = 3, absent: str = "") -> str:
 
 
 def decimals(value: float | int, places: int = 3) -> str:
-    """Return a number with so many decimal places.
+    """Format a number with so many decimal places.
 
     Examples:
         >>> decimals(-0.21), decimals(-0.0004)
@@ -125,12 +125,12 @@ def _exact(value: float | int) -> Decimal:
 
 
 def _rounded(value: Decimal, places: int) -> Decimal:
-    """Return a number rounded to decimal places, a tie away from zero, as JavaScript's toFixed does."""
+    """Round a number to decimal places, a tie away from zero, as JavaScript's toFixed does."""
     return value.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, _EXACT)
 
 
 def percent(share: float | int | None, places: int = 1) -> str:
-    """Return a share in percent; a small one with two significant digits.
+    """Format a share in percent; a small one with two significant digits.
 
     Examples:
         >>> percent(0.5), percent(0.0002), percent(None)
@@ -143,11 +143,11 @@ def percent(share: float | int | None, places: int = 1) -> str:
     return f"{written}{NARROW}%" if math.isfinite(share) else written
 
 
-def spread(found: Spread | None, places: int = 3, factor: float = 1.0, absent: str = "") -> str:
-    """Return a median, and the range where the values differ.
+def spread(values: Spread | None, places: int = 3, factor: float = 1.0, absent: str = "") -> str:
+    """Format a median, with the range where the values differ.
 
     Args:
-        found: median and range, or None.
+        values: median and range, or None.
         places: decimal places.
         factor: multiplies the values first, such as 100 for percent.
         absent: the text where there is no value.
@@ -157,7 +157,7 @@ def spread(found: Spread | None, places: int = 3, factor: float = 1.0, absent: s
         >>> spread(Spread(0.5, -0.25, 1.0), 2)
         '0.50 (−0.25 to 1.00)'
     """
-    if found is None:
+    if values is None:
         return absent
-    median, least, greatest = (decimals(value * factor, places) for value in (found.median, found.min, found.max))
+    median, least, greatest = (decimals(value * factor, places) for value in (values.median, values.min, values.max))
     return median if least == greatest else f"{median} ({least} to {greatest})"

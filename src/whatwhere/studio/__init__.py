@@ -1,1 +1,1 @@
-"""The studio: a local page on which one looks at what a token is, and where it stands."""
+"""The studio: a local page to look at token vectors (what) and positions (where)."""

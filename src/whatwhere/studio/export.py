@@ -138,7 +138,7 @@ def write_page(session: Session, file: str | Path, progress: Callable[[str], Non
 
 
 def write_inspection(
-    checkpoint: Checkpoint, found: Inspection, file: str | Path, progress: Callable[[str], None] = lambda _: None
+    checkpoint: Checkpoint, inspection: Inspection, file: str | Path, progress: Callable[[str], None] = lambda _: None
 ) -> Path:
     """Write the studio's page on an inspected checkpoint as one file, which opens on the findings.
 
@@ -147,7 +147,7 @@ def write_inspection(
 
     Args:
         checkpoint: what was inspected.
-        found: its inspection.
+        inspection: of this checkpoint.
         file: to write; an existing one is replaced.
         progress: called with each step that takes a while, in words.
 
@@ -159,7 +159,7 @@ def write_inspection(
         SettingError: the file cannot be written, or is the checkpoint itself.
     """
     session = Session(checkpoint)
-    session.keep_inspection(found)
+    session.keep_inspection(inspection)
     return write_page(session, file, progress)
 
 
@@ -187,7 +187,7 @@ def check_page(page: Path | None = None) -> None:
     if not ((page or PAGE) / "index.html").is_file():
         raise MissingExtra(
             "this installation has no page for the studio: it was built without Node.js.\n"
-            "In a checkout: make page. Else install Node.js 20 or later and build anew: "
+            "In a checkout: make page. Else install Node.js 20 or later and build again: "
             "pip install --force-reinstall --no-deps --no-binary whatwhere whatwhere"
         )
 

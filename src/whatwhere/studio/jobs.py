@@ -51,7 +51,7 @@ class Job:
         return {"id": self.id, "state": self.state, "fraction": self.fraction, "message": self.message}
 
     def change(self, **fields: Any) -> None:
-        """Set fields; `changes` is counted last, so that who sees it grown sees them."""
+        """Set fields, then count the change: a reader who sees the new count sees the new fields."""
         for name, value in fields.items():
             setattr(self, name, value)
         self.changes += 1
@@ -117,7 +117,7 @@ def _run(job: Job, function: Callable[[Report], Any]) -> None:
     except MemoryError:
         job.change(state="failed", message="There is too little memory for this.")
     except BaseException:
-        job.change(state="failed", message="This went wrong; the terminal that runs the studio says how.")
+        job.change(state="failed", message="This failed; the terminal that runs the studio has the error.")
         raise  # the thread's own report goes to the terminal
     else:
         job.change(state="done", fraction=1.0, answer=answer)

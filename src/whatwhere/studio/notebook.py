@@ -98,7 +98,7 @@ def _session(model: Any, tokenizer: Any) -> Session:
 
 
 def live(model: "nn.Module", tokenizer: Any = None) -> Checkpoint:
-    """Return the tensors of a module as a checkpoint, read where they are when they are asked for.
+    """Return the tensors of a module as a checkpoint, read from the module when they are needed.
 
     Examples:
         >>> import torch
@@ -138,13 +138,13 @@ class _Live(Reader):
         self._tensors = tensors
 
     def array(self, name: str, rows: Chosen | None) -> np.ndarray:
-        found = self.tensor(name, rows)
-        narrow = found.is_floating_point() and found.element_size() < 4
-        array: np.ndarray = (found.float() if narrow else found).numpy()
+        tensor = self.tensor(name, rows)
+        narrow = tensor.is_floating_point() and tensor.element_size() < 4
+        array: np.ndarray = (tensor.float() if narrow else tensor).numpy()
         return array
 
     def tensor(self, name: str, rows: Chosen | None) -> "Tensor":
-        found = self._tensors[name].detach()
+        tensor = self._tensors[name].detach()
         if isinstance(rows, range):
-            return found[rows.start : rows.stop].cpu()
-        return (found if rows is None else found[rows.tolist()]).cpu()
+            return tensor[rows.start : rows.stop].cpu()
+        return (tensor if rows is None else tensor[rows.tolist()]).cpu()

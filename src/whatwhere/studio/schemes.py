@@ -61,7 +61,7 @@ class ShownScheme:
         num_heads, head_dim: of the attention.
         max_length: number of positions that a table or a configuration has; None for any number.
         notes: sentences on what differs from the model: tables that are not in the file, norms that are not built.
-        python: lines that build `where`; PATH stands for the path of what is open.
+        python: lines that build `where`; PATH is the path of what is open.
     """
 
     name: str
@@ -86,7 +86,7 @@ class ShownScheme:
 
 @dataclass(frozen=True, eq=False)
 class ModelRotary:
-    """A rotary of the open model: the scheme, and what the inspection says of the layers that have it."""
+    """A rotary of the open model: its scheme, and the inspection of its layers."""
 
     scheme: Any
     group: RotaryLayers
@@ -101,7 +101,7 @@ class ModelBias:
         scheme: with its learned table; None where that cannot be shown.
         missing: why there is no scheme, or None.
         tensor: name of the learned table, or None.
-        python: lines that build it as `scheme`; PATH stands for the path of what is open.
+        python: lines that build it as `scheme`; PATH is the path of what is open.
     """
 
     title: str

@@ -1,6 +1,6 @@
-"""Who may ask the studio: this machine's user, through the address that the program printed, and nobody else.
+"""Who may query the studio: this machine's user, through the address that the program printed, and nobody else.
 
-A page of any other site can make the user's browser send requests to 127.0.0.1. What stands against that:
+A page of any other site can make the user's browser send requests to 127.0.0.1. The studio prevents that:
 
 - the Host must be a name of this machine: a foreign name that was made to resolve to 127.0.0.1 is refused;
 - a cookie is needed, which only the start address gives, and which the browser sends from our own page alone;
@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from whatwhere.errors import SettingError
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
-"""The port is not asked: tunnels lead another one of this machine here."""
+"""The port is not checked: a tunnel may lead another port of this machine here."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -57,7 +57,7 @@ class Key:
         return f"{self.name}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"
 
     def opens(self, token: str) -> bool:
-        """Return whether a token is this one, in a time that tells nothing."""
+        """Return whether a token is this one, in constant time."""
         return secrets.compare_digest(token.encode(), self.token.encode())
 
     def known(self, header: str) -> bool:
@@ -71,7 +71,7 @@ class Key:
 
 @final
 class Guard:
-    """Stand before the application, and let in whoever may come in."""
+    """ASGI middleware that lets only authorized requests reach the application."""
 
     def __init__(self, app: ASGIApp, key: Key) -> None:
         self._app, self._key = app, key

@@ -82,7 +82,7 @@ class _Server:
         except SettingError:
             raise HTTPException(404, "There is no such page.") from None
         kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-        # The system's own table, which guess_type reads, may say anything of these two.
+        # guess_type reads the system's own table, which may be wrong for these two.
         kind = {".js": "text/javascript", ".css": "text/css"}.get(path.suffix, kind)
         return FileResponse(path, media_type=kind)
 
@@ -146,12 +146,12 @@ async def _settings(request: Request) -> dict[str, Any]:
     except ClientDisconnect:
         raise HTTPException(400, "The query broke off.") from None
     try:
-        found = json.loads(body or b"{}")
+        settings = json.loads(body or b"{}")
     except (ValueError, RecursionError):
         raise HTTPException(400, "The settings of a query are a JSON object; these are no JSON.") from None
-    if not isinstance(found, dict):
+    if not isinstance(settings, dict):
         raise HTTPException(400, "The settings of a query are a JSON object.")
-    return found
+    return settings
 
 
 async def _ours(request: Request, problem: WhatWhereError) -> Response:
@@ -164,7 +164,7 @@ async def _http(request: Request, problem: HTTPException) -> Response:
 
 async def _unexpected(request: Request, problem: Exception) -> Response:
     # Starlette raises it again behind this answer, so that the terminal shows where it happened.
-    message = "The studio could not answer this; the terminal that runs it says why."
+    message = "The studio could not answer this; the terminal that runs it has the error."
     if isinstance(problem, MemoryError):
         message = "There is too little memory for this. Choose a smaller number."
     return JSONResponse({"error": "internal", "message": message}, 500)
@@ -221,7 +221,7 @@ def serve(session: Session, port: int | None, browser: bool, on_start: Callable[
         lifespan="off",
         ws="none",
     )
-    # What the first view needs is read while the browser starts; what is wrong with it, the view will say.
+    # What the first view needs is read while the browser starts; the view itself reports what is wrong with it.
     threading.Thread(target=_warm, args=(session,), daemon=True).start()
     on_start(address, listening.getsockname()[1])
     if browser:

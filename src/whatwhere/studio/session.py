@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from whatwhere.comparison.read import Comparison
 
 Kind = Literal["checkpoint", "results", "fresh"]
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 FRESH_DIM, FRESH_SEED = 64, 0
 INSPECTION_SEED = 0
@@ -66,14 +66,14 @@ class _ProgressByThread:
 
 @final
 class Session:
-    """What is open, and keep what has been read or computed of it.
+    """A cache of what has been read or computed of the open checkpoint or results.
 
-    Every view uses the same session, from several threads; each thing is made once, when it is first asked for.
+    Every view uses the same session, from several threads; each value is computed once, when it is first needed.
 
     Attributes:
         kind: "checkpoint", "results" or "fresh".
         checkpoint: its tensors; those of a fresh table are in memory.
-        corpus: a text that says how frequent tokens are, or None.
+        corpus: a text in which token frequencies are counted, or None.
         other: a second checkpoint, which the first is compared with, or None.
     """
 
@@ -101,18 +101,18 @@ class Session:
         second = None if other is None else Checkpoint.open(other, allow_pickle=allow_pickle)
         return cls(checkpoint, None if corpus is None else Corpus(corpus), second)
 
-    def once(self, key: Hashable, make: Callable[[], Found]) -> Found:
-        """Return what is kept under a key, made by the first who asks; others wait for it."""
+    def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Return what is kept under a key, computed by the first caller; concurrent callers wait for it."""
         with self._door:
             lock = self._locks.setdefault(key, threading.RLock())
         with lock:
             if key not in self._kept:
                 self._kept[key] = make()
-            found: Found = self._kept[key]
-            return found
+            value: Value = self._kept[key]
+            return value
 
     def kept(self, key: Hashable) -> Any:
-        """Return what is kept under a key, or None where nobody has made it yet; nobody waits."""
+        """Return what is kept under a key, or None if it has not been computed yet; never waits."""
         return self._kept.get(key)
 
     @property
@@ -145,12 +145,12 @@ class Session:
 
     @property
     def marking(self) -> Marking:
-        """How the vocabulary says where words begin."""
+        """How the vocabulary marks the beginning of words."""
         return self.once("marking", lambda: marking(self.words))
 
     @property
     def texts(self) -> list[str | bytes]:
-        """The text that each token stands for."""
+        """The text of each token, or its bytes."""
         return self.once("texts", lambda: texts(self.words, self.marking))
 
     @property
@@ -170,13 +170,13 @@ class Session:
 
     @cached_property
     def tables(self) -> tuple[str, ...]:
-        """Which tables of tokens there are: "input", and "readout" where that is another one."""
+        """Which tables of tokens there are: "input", and "readout" where that is a table of its own."""
         names = self.checkpoint
-        found = ["input"] if names.token_table else []
-        return tuple(found + (["readout"] if names.output_projection and not names.tied else []))
+        tables = ["input"] if names.token_table else []
+        return tuple(tables + (["readout"] if names.output_projection and not names.tied else []))
 
     def table(self, which: str = "input") -> Table:
-        """Return a table of tokens, read when it is first asked for."""
+        """Return a table of tokens, which is read at the first call."""
         if which not in TABLES:
             raise SettingError(f"the studio got table={which!r}, but knows only: {', '.join(TABLES)}.")
         tensor = table_name(self.checkpoint, which)
@@ -193,7 +193,7 @@ class Session:
         return self.once(("norms", table.name), lambda: norms(table.weight))
 
     def unreachable(self) -> Int64[np.ndarray, " ids"] | None:
-        """Return the ids that no text leads to; None without a tokenizer. It takes about a second for 50,000 tokens."""
+        """Return the ids that the tokenizer produces for no text, or None without a tokenizer (1 s for 50,000 ids)."""
         tokenizer = self.tokenizer
         if tokenizer is None:
             return None
@@ -227,7 +227,7 @@ class Session:
             self.once("diagnostics", lambda: known)
 
     def warm(self) -> None:
-        """Read what the first view asks for."""
+        """Read what the first view needs."""
         if self.tables:
             self.search()
             self.search(centered=True)
@@ -248,11 +248,11 @@ class Session:
             from whatwhere.comparison.tasks import expression_tokenizer
 
             return expression_tokenizer()
-        found = self.checkpoint.tokenizer
-        if found is not None:
-            found.no_truncation()
-            found.no_padding()
-        return found
+        tokenizer = self.checkpoint.tokenizer
+        if tokenizer is not None:
+            tokenizer.no_truncation()
+            tokenizer.no_padding()
+        return tokenizer
 
 
 class _InMemory(Reader):

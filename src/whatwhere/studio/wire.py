@@ -1,10 +1,10 @@
-"""An answer on its way to the page: a header in JSON, then arrays as they stand in memory, little-endian.
+"""An answer on its way to the page: a header in JSON, then arrays as they are in memory, little-endian.
 
     bytes 0-3          length of the header, unsigned
     then               the header, padded with blanks so that what follows starts at a multiple of 8
     then               the arrays, each at a multiple of 8
 
-The header is {"answer": ..., "arrays": [{"dtype", "shape", "at"}]}; where the answer holds an array, it says
+The header is {"answer": ..., "arrays": [{"dtype", "shape", "at"}]}; an array of the answer is replaced by
 {"$array": its number}.
 """
 
@@ -26,20 +26,20 @@ _DTYPES = {"f4": "<f4", "f8": "<f8", "i4": "<i4", "u4": "<u4", "u2": "<u2", "u1"
 def pack(answer: object) -> bytes:
     """Write an answer as bytes.
 
-    Numbers that are not finite become null, outside of arrays: JSON cannot say them. Whole numbers of 64 bits become
-    32 where they fit, else float64, which is exact below 2^53.
+    Numbers that are not finite become null, outside of arrays: JSON has no such numbers. Integers of 64 bits become
+    int32 where they fit, else float64, which is exact below 2^53.
 
     Examples:
         >>> unpack(pack({"norms": np.array([1.0, 2.0], np.float32), "k": 3}))
         {'norms': array([1., 2.], dtype=float32), 'k': 3}
     """
     arrays: list[np.ndarray] = []
-    said = _told(answer, arrays)
-    at, places = 0, []
+    encoded = _to_json(answer, arrays)
+    at, headers = 0, []
     for array in arrays:
-        places.append({"dtype": _code(array), "shape": list(array.shape), "at": at})
+        headers.append({"dtype": _code(array), "shape": list(array.shape), "at": at})
         at += array.nbytes + -array.nbytes % _ALIGN
-    header = json.dumps({"answer": said, "arrays": places}, allow_nan=False, separators=(",", ":")).encode()
+    header = json.dumps({"answer": encoded, "arrays": headers}, allow_nan=False, separators=(",", ":")).encode()
     header += b" " * (-(4 + len(header)) % _ALIGN)
     body = [len(header).to_bytes(4, "little"), header]
     for array in arrays:
@@ -52,16 +52,16 @@ def unpack(message: bytes) -> dict[str, Any]:
     size = int.from_bytes(message[:4], "little")
     header = json.loads(message[4 : 4 + size])
     arrays = []
-    for place in header["arrays"]:
-        dtype, count = np.dtype(_DTYPES[place["dtype"]]), math.prod(place["shape"])
-        flat = np.frombuffer(message, dtype, count, 4 + size + place["at"])
-        arrays.append(flat.reshape(place["shape"]))
-    found: dict[str, Any] = _placed(header["answer"], arrays)
-    return found
+    for entry in header["arrays"]:
+        dtype, count = np.dtype(_DTYPES[entry["dtype"]]), math.prod(entry["shape"])
+        flat = np.frombuffer(message, dtype, count, 4 + size + entry["at"])
+        arrays.append(flat.reshape(entry["shape"]))
+    answer: dict[str, Any] = _with_arrays(header["answer"], arrays)
+    return answer
 
 
-def _told(value: Any, arrays: list[np.ndarray]) -> Any:
-    """Return what JSON can say, and put arrays aside."""
+def _to_json(value: Any, arrays: list[np.ndarray]) -> Any:
+    """Return a value as JSON can hold it, its arrays moved to a list."""
     if isinstance(value, np.ndarray):
         arrays.append(_narrow(value))
         return {"$array": len(arrays) - 1}
@@ -72,11 +72,11 @@ def _told(value: Any, arrays: list[np.ndarray]) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if is_dataclass(value):
-        return {field.name: _told(getattr(value, field.name), arrays) for field in fields(value)}
+        return {field.name: _to_json(getattr(value, field.name), arrays) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _told(inner, arrays) for key, inner in value.items()}
+        return {str(key): _to_json(inner, arrays) for key, inner in value.items()}
     if isinstance(value, Sequence):
-        return [_told(inner, arrays) for inner in value]
+        return [_to_json(inner, arrays) for inner in value]
     raise TypeError(f"an answer holds a {type(value).__name__}, which has no form on the wire.")
 
 
@@ -100,9 +100,9 @@ def _code(array: np.ndarray) -> str:
     return f"{array.dtype.kind}{array.dtype.itemsize}"
 
 
-def _placed(value: Any, arrays: list[np.ndarray]) -> Any:
+def _with_arrays(value: Any, arrays: list[np.ndarray]) -> Any:
     if isinstance(value, dict):
         if value.keys() == {"$array"}:
             return arrays[value["$array"]]
-        return {key: _placed(inner, arrays) for key, inner in value.items()}
-    return [_placed(inner, arrays) for inner in value] if isinstance(value, list) else value
+        return {key: _with_arrays(inner, arrays) for key, inner in value.items()}
+    return [_with_arrays(inner, arrays) for inner in value] if isinstance(value, list) else value

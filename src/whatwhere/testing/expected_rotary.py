@@ -144,7 +144,7 @@ def _mistakes(formula: Formula, x: Tensor, positions: Tensor) -> Iterator[tuple[
 
 
 def _explain_frequencies(formula: Formula, x: Tensor, positions: Tensor, result: Tensor) -> str:
-    """Return what the angles of the result at position 1 show, in both layouts."""
+    """Explain a wrong result by its angles at position 1: another theta or layout, or a pair that differs."""
     at = (positions == 1).nonzero().flatten()
     if not len(at) or not result.isfinite().all() or formula.scaling is not None:
         return ""

@@ -20,7 +20,7 @@ INITS: tuple[Init, ...] = ("normal", "glorot_uniform", "glorot_normal", "fan_in_
 
 
 class Keeper(Protocol):
-    """What a table calls before its rows are read: RowAdamW, whose rows are updated when they are next read."""
+    """What a table calls before its rows are read: a table of RowAdamW, which updates rows when they are read."""
 
     def lookup(self, weight: Tensor, ids: Tensor, padding_idx: int | None) -> Tensor:
         """Return the rows of ids."""
@@ -37,9 +37,9 @@ class TokenEmbedding(nn.Embedding):
     A lookup is the product of a one-hot row with E, and its gradient is the sum over all slots of a token. Sharing
     the weight with the output projection is Press and Wolf 2017, https://arxiv.org/abs/1608.05859.
 
-    It is an nn.Embedding, with its arguments and attributes, so what looks for one finds it: resizing by transformers,
-    adapters, tensor parallelism. What differs: `init` and `scale`, ids that are checked, `readout`, and the options
-    that are refused below.
+    It is an nn.Embedding, with its arguments and attributes, so code that looks for one accepts it: resizing in
+    transformers, adapters, tensor parallelism. What differs: `init` and `scale`, ids that are checked, `readout`, and
+    the options that are refused below.
 
     Args:
         num_embeddings: V, rows; the size of the vocabulary.
@@ -60,7 +60,7 @@ class TokenEmbedding(nn.Embedding):
     also where E is bfloat16 or float16.
 
     Raises:
-        SettingError: where a size, `init` or `scale` makes no sense, or an option of nn.Embedding is not supported.
+        SettingError: where a size, `init` or `scale` is out of range or unknown, or an option is not supported.
         TokenError: where padding_idx is no row.
 
     Examples:
@@ -123,7 +123,7 @@ class TokenEmbedding(nn.Embedding):
     def from_weight(
         cls, weight: Float[Tensor, "vocab_size dim"], padding_idx: int | None = None, freeze: bool = False
     ) -> "TokenEmbedding":
-        """Return a table with given values.
+        """Create a table from a matrix of vectors.
 
         Args:
             weight: the rows; a tensor is shared, not copied, unless its padding row must be made zero.
@@ -166,7 +166,7 @@ class TokenEmbedding(nn.Embedding):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> "TokenEmbedding":
-        """Return a table with given values, by the name and the defaults of nn.Embedding: frozen unless freeze=False.
+        """Create a table from pretrained vectors, with the defaults of nn.Embedding: frozen unless freeze=False.
 
         Args:
             embeddings, freeze, padding_idx: as in `from_weight`, which trains by default.
@@ -180,7 +180,7 @@ class TokenEmbedding(nn.Embedding):
         return cls.from_weight(embeddings, padding_idx, freeze)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Sample the table anew; the padding row stays zero.
+        """Initialize the table again, as `init` describes; the padding row stays zero.
 
         Args:
             generator: to sample with; None is PyTorch's global random state.
@@ -192,23 +192,23 @@ class TokenEmbedding(nn.Embedding):
         if self.keeper is not None:
             with torch.no_grad():
                 self.keeper.before_readout()  # updates that are due belong to the old rows
-        span = self.num_embeddings + self.embedding_dim
+        fans = self.num_embeddings + self.embedding_dim
         if not isinstance(self.init, str):
             nn.init.normal_(self.weight, std=self.init, generator=generator)
         elif self.init == "glorot_uniform":
-            nn.init.uniform_(self.weight, -sqrt(6 / span), sqrt(6 / span), generator=generator)
+            nn.init.uniform_(self.weight, -sqrt(6 / fans), sqrt(6 / fans), generator=generator)
         elif self.init == "fan_in_uniform":
             bound = sqrt(1 / self.embedding_dim)
             nn.init.uniform_(self.weight, -bound, bound, generator=generator)
         else:
-            stds = {"normal": 0.02, "glorot_normal": sqrt(2 / span), "torch": 1.0}
+            stds = {"normal": 0.02, "glorot_normal": sqrt(2 / fans), "torch": 1.0}
             nn.init.normal_(self.weight, std=stds[self.init], generator=generator)
         if self.padding_idx is not None:
             with torch.no_grad():
                 self.weight[self.padding_idx].zero_()
 
     def forward(self, ids: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
-        """Return the row of each id, times the scale.
+        """Look up the row of each id and multiply it by the scale.
 
         Args:
             ids: whole numbers of any dtype.
@@ -248,7 +248,7 @@ class TokenEmbedding(nn.Embedding):
         _refuse(sparse=sparse)
 
     def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
-        """Return logits, the output projection with the table's own weight: <hidden, E[token]> for each token.
+        """Compute logits, with the table as the output projection: <hidden, E[token]> for each token.
 
         Args:
             hidden: vectors of the last layer.
@@ -275,7 +275,7 @@ class TokenEmbedding(nn.Embedding):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TokenEmbedding":
         """Convert as every module does, but keep the parameter object also when it leaves the meta device.
 
-        PyTorch makes a new one there, and an output projection that is tied to the table would lose its weight.
+        PyTorch would create another one, and an output projection tied to the table would lose its weight.
         """
         weight, materialized = self.weight, False
         if weight.is_meta and type(weight.data) is Tensor:
@@ -288,7 +288,7 @@ class TokenEmbedding(nn.Embedding):
         return converted
 
     def extra_repr(self) -> str:
-        """Show the settings."""
+        """Return the settings, for `repr`."""
         settings = f"num_embeddings={self.num_embeddings}, embedding_dim={self.embedding_dim}, init={self.init!r}"
         settings += "" if self.scale is None else f", scale={self.scale:.6g}{' rounded' if self.scale_rounded else ''}"
         return settings + ("" if self.padding_idx is None else f", padding_idx={self.padding_idx}")
@@ -325,7 +325,7 @@ def _refuse(**options: Any) -> None:
 def lookup(
     weight: Float[Tensor, "rows dim"], index: Integer[Tensor, "*shape"], padding_idx: int | None = None
 ) -> Float[Tensor, "*shape dim"]:
-    """Return rows of a table; the gradient of a repeated row is summed in float32 at least.
+    """Look up rows of a table; the gradient of a repeated row is summed in float32 at least.
 
     PyTorch's CPU kernel sums in the dtype of the table: 4,096 gradients of 1 make 256 in bfloat16.
 

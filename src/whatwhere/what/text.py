@@ -30,7 +30,7 @@ def train(
     vocab_size: int = 30_000,
     lowercase: bool = False,
 ) -> Tokenizer:
-    """Return a tokenizer, trained on texts or files.
+    """Train a tokenizer on texts or files.
 
     Args:
         kind: `word` splits at white space and between words and punctuation, which it keeps; unknown words become
@@ -38,7 +38,7 @@ def train(
             alone: for both no text is unknown. `character` makes a token of each character; unknown ones become [UNK].
         texts: one string or several.
         files: UTF-8 files, read whole.
-        vocab_size: the most tokens; rare ones are left out. `byte` always has 256.
+        vocab_size: the maximum number of tokens; the rarest are dropped. `byte` always has 256.
         lowercase: make `The` and `the` the same token.
 
     Raises:
@@ -76,7 +76,7 @@ def train(
 
 
 def from_vocabulary(vocabulary: Mapping[str, int], *, lowercase: bool = False, unknown: str | None = None) -> Tokenizer:
-    """Return a word tokenizer with given ids, as tutorials list them.
+    """Create a word tokenizer from words and their ids, as tutorials list them.
 
     Args:
         vocabulary: the id of each word; ids are whole numbers, each used once.
@@ -84,7 +84,7 @@ def from_vocabulary(vocabulary: Mapping[str, int], *, lowercase: bool = False, u
         unknown: the token of unknown words; None makes an unknown word an error (see `encode`).
 
     Raises:
-        TextError: for an empty vocabulary, ids that are used twice or are no ids, or words that can never occur.
+        TextError: for an empty vocabulary, ids that are used twice or are not valid, or words that can never occur.
 
     Examples:
         >>> tokenizer = from_vocabulary({"The": 0, "cat": 1, "sat": 2, ".": 3})
@@ -195,7 +195,7 @@ def read_text(file: str | Path) -> str:
 
 
 def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[str]]:
-    """Return ids and tokens of a text; nothing of it is dropped silently.
+    """Encode a text as ids and tokens, or raise TextError: no part of it is dropped silently.
 
     Args:
         tokenizer: of the `tokenizers` library.
@@ -238,10 +238,10 @@ def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[str]]:
 
 
 def words(text: str, lowercase: bool = False) -> Tokenizer:
-    """Return the word tokenizer of one text alone, ids in order of first appearance, as tutorials do by hand.
+    """Create the word tokenizer of a single text, with ids in order of first appearance, as tutorials do by hand.
 
     Args:
-        text: with the words.
+        text: whose words become the vocabulary.
         lowercase: make `The` and `the` the same token.
 
     Raises:
@@ -319,7 +319,7 @@ def _require_unicode(text: str) -> None:
 
 
 def _first_lost(text: str, spans: Sequence[tuple[int, int]]) -> int | None:
-    """Return where the first character is that no token covers, but white space and controls; None if all are."""
+    """Return the index of the first character that no token covers, except white space and controls, or None."""
     covered = bytearray(len(text))
     for start, end in spans:
         covered[start:end] = b"\1" * (end - start)

@@ -169,7 +169,7 @@ class QueryKeyMap(nn.Module, ABC):
             )
         if key_positions is not None:
             raise PositionError(
-                f"{type(self).__name__} got key_positions without positions, so nothing says where the queries are.\n"
+                f"{type(self).__name__} got key_positions without positions, so those of the queries are not known.\n"
                 "Pass positions of both: rope(q, k, positions, key_positions)."
             )
         return q.shape[-2] if q.dim() == 4 else 0

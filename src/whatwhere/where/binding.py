@@ -103,7 +103,7 @@ class Where(nn.Module):
     def at(
         self, queries: PositionsLike, keys: PositionsLike | None = None, *, regime_length: int | None = None
     ) -> "Here":
-        """Return the schemes, bound to positions for a forward pass.
+        """Bind the schemes to the positions of a forward pass.
 
         Args:
             queries: positions of the queries: Positions, an integer tensor, or a number of tokens, counted from 0.
@@ -125,7 +125,7 @@ class Where(nn.Module):
         return bind([self], queries, keys, regime_length=regime_length)[0]
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Sample all parameters of the schemes anew: first the input's, then the queries' and keys', then the scores'.
+        """Initialize all parameters again: those of `input` first, then of `query_key`, then of `score`.
 
         Args:
             generator: to sample with; None is PyTorch's global random state.
@@ -176,7 +176,7 @@ class Here:
         return self.where.scale
 
     def input(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch tokens dim"]:
-        """Return token vectors plus the input scheme's: added in float32 at least where it is fixed, and cast back.
+        """Add the input scheme's vectors to token vectors: in float32 at least where they are fixed, then cast back.
 
         Args:
             x: the token vectors.
@@ -187,7 +187,7 @@ class Here:
         return self._plus_position(x, own=False)
 
     def embed(self, tokens: TokenEmbedding, ids: Integer[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens dim"]:
-        """Return `input(tokens(ids))`: tokens looked up and position added, in one pass where there is a kernel for it.
+        """Compute `input(tokens(ids))`: look tokens up and add position, in one pass where there is a kernel for it.
 
         Hooks are kept: where the table has one, it is called as usual, and position is added after.
 
@@ -237,7 +237,7 @@ class Here:
         *,
         in_place: bool = False,
     ) -> tuple[Float[Tensor, "batch heads queries mapped_dim"], Float[Tensor, "batch key_heads new_keys mapped_dim"]]:
-        """Return queries and keys, mapped by their positions; a KV cache stores the k that is returned.
+        """Map queries and keys by their positions; a KV cache stores the k that is returned.
 
         As many keys as are bound are at the positions of the keys (cross-attention, or no cache); fewer are the new
         rows of a KV cache, at the positions of the queries.
@@ -265,7 +265,7 @@ class Here:
         return scheme.map_both(q, k, bound, for_keys, in_place)
 
     def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens"] | None:
-        """Return the gates of a gated bias, such as FoX, to be cached beside k; None where nothing is gated."""
+        """Compute the gates of a gated bias, such as FoX, to be cached beside k; None where nothing is gated."""
         return None if self.where.score is None else self.where.score.gates(x)
 
     def attention(
@@ -280,7 +280,7 @@ class Here:
         dropout: float = 0.0,
         engine: Engine = "auto",
     ) -> Float[Tensor, "batch heads queries value_dim"]:
-        """Return softmax attention with the bound bias and mask. It does not map q and k: call `query_key` before.
+        """Compute softmax attention with the bound bias and mask. It does not map q and k: call `query_key` before.
 
         Args:
             q: queries, mapped.
@@ -332,14 +332,14 @@ def bind(
     *,
     regime_length: int | None = None,
 ) -> list[Here]:
-    """Return the schemes of all layers, bound to positions for a forward pass; each distinct scheme is bound once.
+    """Bind the schemes of all layers to the positions of a forward pass; each distinct scheme is bound once.
 
     Args:
         wheres: one Where for each layer; the same or different ones, in any mixture.
         queries: positions of the queries: Positions, an integer tensor, or a number of tokens, counted from 0.
         keys: positions of the keys; None is the queries'. While decoding, those of all keys in the KV cache.
         regime_length: the length to assume for DynamicNTK and LongRoPE; None is that of each token's own sequence.
-            State one where keys are cached: those that are in the cache were mapped for the length at their time.
+            Pass one where keys are cached: those in the cache were mapped for the length at their time.
 
     Returns:
         One Here for each layer.
@@ -369,7 +369,8 @@ def bind(
     tensors = isinstance(queries, Tensor) or isinstance(keys, Tensor)
     if at_queries.axes > 1 and at_queries.tokens != at_keys.tokens and tensors:
         raise PositionError(
-            "position ids of several axes do not say which keys are later than these queries; the mask needs that.\n"
+            "position ids of several axes do not determine which keys are later than these queries, but the mask needs "
+            "that.\n"
             "Make positions of all tokens and slice them: p = Positions.from_position_ids(ids); where.at(p[t:], p)."
         )
     if regime_length is not None:
@@ -379,7 +380,7 @@ def bind(
 
 
 def require_door(owner: str, door: str, scheme: object) -> None:
-    """Raise DoorError unless a scheme is one of this door; None is none.
+    """Check that a scheme belongs to a door; None is no scheme.
 
     Args:
         owner: named in the error.
@@ -422,7 +423,7 @@ def _door_of(scheme: object) -> str:
 
 
 def _described(given: object) -> str:
-    """Return what was given in place of a scheme, and the way out."""
+    """Describe what was passed instead of a scheme, with the way out."""
     if isinstance(given, type):
         return f"the class {given.__name__}.\nPass an object, not the class: {given.__name__}(...)."
     if isinstance(given, str):

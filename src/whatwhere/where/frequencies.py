@@ -154,8 +154,8 @@ def rotary_tables(
         >>> cos.flatten()
         tensor([1.0000, 0.5403])
     """
-    if (found := kernel.tables(index, frequencies, magnitude, axis_of_pair)) is not None:
-        return found
+    if (tables := kernel.tables(index, frequencies, magnitude, axis_of_pair)) is not None:
+        return tables
     if axis_of_pair is None:
         radians = angles(index[0], frequencies)
     else:  # (axes, batch, tokens) -> (batch, tokens, pairs): each pair takes the coordinate of its axis
@@ -184,8 +184,8 @@ def sinusoid(
         tensor([[0.8415, 0.5403, 0.0100, 0.9999]])
     """
     frequencies = layout_frequencies(dim, theta, layout, index.device)
-    if (found := kernel.sinusoid(index, frequencies, interleaved=layout == "interleaved")) is not None:
-        return found
+    if (vectors := kernel.sinusoid(index, frequencies, interleaved=layout == "interleaved")) is not None:
+        return vectors
     cos, sin = cos_sin(angles(index, frequencies))
     if layout == "interleaved":
         return torch.stack([sin, cos], dim=-1).flatten(-2)  # (..., pairs, 2) -> (..., dim)

@@ -167,7 +167,7 @@ def test_impossible_requests_are_refused(save: Save, tmp_path: Path, our_own_che
         ({"vocab_size": 40, "rows": "subtokens"}, SettingError, "Add some: --add-token"),
         ({"add_tokens": ["w3"]}, TokenError, "'w3' is token #3 already"),
         ({"add_tokens": [""]}, TokenError, "is empty"),
-        ({"add_tokens": ["a", "a"]}, TokenError, "added twice"),
+        ({"add_tokens": ["a", "a"]}, TokenError, "occurs twice among the tokens to add"),
         ({"add_tokens": ["a", "b", "c"], "vocab_size": 37}, SettingError, "is too small for the tokens"),
         ({"positions": 9}, CheckpointError, "no table of learned positions"),
         ({"multiple_of": 0}, SettingError, "--multiple-of got 0"),

@@ -12,7 +12,9 @@ found.address = page.url();
 found.title = await page.title();
 found.big = await page.textContent(".card .big");
 found.facts = await page.locator(".card dl").first().innerText();
+await page.waitForSelector(".two .lists section");
 found.lists = await lists(".two .lists section");
+await page.waitForSelector(".analogy .lists section");
 found.analogy = await lists(".analogy .lists section");
 found.note = await page.locator(".card figcaption p").first().innerText();
 found.colors = await page.evaluate(() => {
@@ -58,6 +60,8 @@ found.field = await page.locator("input[data-main]").inputValue();
 await page.goBack();
 await page.waitForFunction(() => document.querySelector(".card .big")?.textContent === "king");
 found.back = new URL(page.url()).hash;
+// Until they are answered, the rows are still those of the token before.
+await page.waitForFunction(() => document.querySelector(".two .lists .name")?.textContent.startsWith("king"));
 
 // The picture of rows is read by arrow keys.
 await page.locator(".heat .chart").focus();

@@ -73,9 +73,9 @@ class TextVectors(Reader):
                 f"its header claims {self._claimed:,} vectors, but {len(offsets) - 1:,} lines follow",
                 "It is truncated, or the header is of another file: correct the first line.",
             )
-        longest = int(np.diff(offsets).argmax()) if len(offsets) > 1 else 0
-        if len(offsets) > 1 and offsets[longest + 1] - offsets[longest] > 64 * self.dim + _MAX_WORD_BYTES:
-            raise self._wrong(f"it is too long for {self.dim:,} numbers", longest)
+        longest_line = int(np.diff(offsets).argmax()) if len(offsets) > 1 else 0
+        if len(offsets) > 1 and offsets[longest_line + 1] - offsets[longest_line] > 64 * self.dim + _MAX_WORD_BYTES:
+            raise self._wrong(f"it is too long for {self.dim:,} numbers", longest_line)
         return offsets
 
     def array(self, name: str, rows: Chosen | None) -> Float32[np.ndarray, "rows dim"]:

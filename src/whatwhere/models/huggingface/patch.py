@@ -197,19 +197,19 @@ def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
         )
     if any(isinstance(module, OURS) for module in model.modules()):
         raise SettingError("this model is patched already: call undo() on the first patch.")
-    made = Patch(model, description, regime_length)
+    patched = Patch(model, description, regime_length)
     try:
         for name, module in _parts(model, description.model_type):
-            _replace(made, name, module)
+            _replace(patched, name, module)
     except Exception:
-        made.undo()
+        patched.undo()
         raise
-    if not made.replaced:
+    if not patched.replaced:
         raise CheckpointError(
             f"patch found no part of {description.model_type!r} in this {type(model).__name__}: under its config no "
             f"module is called {', '.join(TOKENS)}.\nPass the model of transformers itself."
         )
-    return made
+    return patched
 
 
 def _parts(model: nn.Module, model_type: str) -> list[tuple[str, nn.Module]]:
@@ -225,22 +225,22 @@ def _parts(model: nn.Module, model_type: str) -> list[tuple[str, nn.Module]]:
     return parts
 
 
-def _replace(made: Patch, name: str, module: nn.Module) -> None:
+def _replace(patched: Patch, name: str, module: nn.Module) -> None:
     """Replace a module if it is a token table, or computes positions."""
-    attribute, kind, description = name.rpartition(".")[2], type(module).__name__, made.description
+    attribute, kind, description = name.rpartition(".")[2], type(module).__name__, patched.description
     if isinstance(module, nn.Embedding) and attribute in TOKENS:
         _require_lookup(name, module)
-        made.replace_module(name, lambda: token_table(module, description.embedding_scale, _scales(module)))
+        patched.replace_module(name, lambda: token_table(module, description.embedding_scale, _scales(module)))
     elif isinstance(module, nn.Embedding) and attribute in POSITIONS and _replaces_tables(description):
         _require_lookup(name, module)
-        made.replace_module(name, lambda: position_table(module))
+        patched.replace_module(name, lambda: position_table(module))
     elif kind.endswith("RotaryEmbedding"):
         if schemes := _rotaries(description):
-            made.replace_module(name, lambda: rotary_tables(module, schemes, made.regime_length))
+            patched.replace_module(name, lambda: rotary_tables(module, schemes, patched.regime_length))
     elif kind.endswith("Attention") and hasattr(module, "compute_bias") and hasattr(module, "relative_attention_bias"):
-        made.replace_method(name, "compute_bias", bucket_bias(module, _buckets(module, description)))
+        patched.replace_method(name, "compute_bias", bucket_bias(module, _buckets(module, description)))
     elif kind == "BloomModel":
-        _replace_alibi(made, name, module)
+        _replace_alibi(patched, name, module)
 
 
 def _replaces_tables(description: Description) -> bool:
@@ -306,16 +306,16 @@ class _Call:
     bias: Tensor | None = None
 
 
-def _replace_alibi(made: Patch, name: str, model: nn.Module) -> None:
+def _replace_alibi(patched: Patch, name: str, model: nn.Module) -> None:
     """Pass the bias by distance to every block; it is computed for the first block of each call."""
-    scheme = ALiBi(made.description.num_heads)
+    scheme = ALiBi(patched.description.num_heads)
     call = _Call()
 
     def before_model(module: nn.Module, args: tuple[Any, ...], others: dict[str, Any]) -> None:
         names = ("input_ids", "past_key_values", "attention_mask", "inputs_embeds")
-        given = {**dict(zip(names, args, strict=False)), **others}
-        cache = given.get("past_key_values")
-        call.mask, call.past = given.get("attention_mask"), 0 if cache is None else int(cache.get_seq_length())
+        arguments = {**dict(zip(names, args, strict=False)), **others}
+        cache = arguments.get("past_key_values")
+        call.mask, call.past = arguments.get("attention_mask"), 0 if cache is None else int(cache.get_seq_length())
         call.bias = None
 
     def before_block(module: nn.Module, args: tuple[Any, ...], others: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -326,9 +326,9 @@ def _replace_alibi(made: Patch, name: str, model: nn.Module) -> None:
             call.bias = relative_alibi(scheme, call.mask, **sizes, like=replaced)
         return args, {**others, "alibi": call.bias}
 
-    made.before(name, before_model)
+    patched.before(name, before_model)
     for path, _ in _blocks(name, model):
-        made.before(path, before_block)
+        patched.before(path, before_block)
 
 
 def _blocks(name: str, model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -123,11 +123,11 @@ def rotary_tables(
         at = torch.ones(1, 1, dtype=torch.long)
         form = _form(_last(_call(probe, layer_type, at)), scheme.rotary_dim // 2)
         dtype = _last(_call(probe, layer_type, at, torch.bfloat16)).dtype
-        made = RotaryTables(schemes, form, dtype=None if dtype == torch.bfloat16 else dtype)
+        tables = RotaryTables(schemes, form, dtype=None if dtype == torch.bfloat16 else dtype)
         for layer_type, scheme in schemes.items():
-            _require_same_rotation(probe, made, layer_type, scheme)
-    made.regime_length = regime_length
-    return made.train(original.training)
+            _require_same_rotation(probe, tables, layer_type, scheme)
+    tables.regime_length = regime_length
+    return tables.train(original.training)
 
 
 def _call(

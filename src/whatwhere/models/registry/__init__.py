@@ -46,7 +46,7 @@ def find_model_type(name: str) -> ModelType:
         Traceback (most recent call last):
         whatwhere.errors.CheckpointError: model_type 'lama' is not one that whatwhere reads.
         Did you mean 'llama'?
-        No key of a configuration says which features make a pair, nor in which row of a table position 0 is: if you
+        No key of a configuration states which features make a pair, nor in which row of a table position 0 is: if you
         know a type that does both alike, name it, from_huggingface(config, like='llama').
     """
     if name in MODEL_TYPES:
@@ -55,8 +55,8 @@ def find_model_type(name: str) -> ModelType:
     hint = f"\nDid you mean {near[0]!r}?" if near else ""
     raise CheckpointError(
         f"model_type {name!r} is not one that whatwhere reads.{hint}\n"
-        "No key of a configuration says which features make a pair, nor in which row of a table position 0 is: if you\n"
-        "know a type that does both alike, name it, from_huggingface(config, like='llama')."
+        "No key of a configuration states which features make a pair, nor in which row of a table position 0 is: if "
+        "you\nknow a type that does both alike, name it, from_huggingface(config, like='llama')."
     )
 
 

@@ -50,8 +50,8 @@ def gemma3_rope(layers: LayerRule) -> RopeKeys:
 
 def latent_attention(head: Head, aliases: Mapping[str, str] | None = None, **others: Any) -> ModelType:
     """Return a model type with latent attention (MLA), whose heads keep rotated and other features apart."""
-    made = llama_like(rope(head=head), scale=Latent(), **others)
-    return replace(made, head_dim_parts=("qk_nope_head_dim", "qk_rope_head_dim"), aliases=aliases or {})
+    model_type = llama_like(rope(head=head), scale=Latent(), **others)
+    return replace(model_type, head_dim_parts=("qk_nope_head_dim", "qk_rope_head_dim"), aliases=aliases or {})
 
 
 def multimodal(

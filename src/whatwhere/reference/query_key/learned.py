@@ -11,7 +11,7 @@ from whatwhere.reference.query_key.rotary import feature_pairs
 
 @arrays(x=3, positions=1, delta=2)
 def pope(x: np.ndarray, positions: np.ndarray, theta: float = 10_000.0, delta: np.ndarray | None = None) -> np.ndarray:
-    """Return each feature of a query or key in polar form: a magnitude and an angle.
+    """Compute each feature of a query or key in polar form: a magnitude and an angle.
 
         y_c = softplus(x_c) cos(p w_c - delta_c)        y_(d+c) = softplus(x_c) sin(p w_c - delta_c)
         w_c = theta ** (-c / d),  c = 0 .. d-1
@@ -47,7 +47,7 @@ def pope(x: np.ndarray, positions: np.ndarray, theta: float = 10_000.0, delta: n
 def pope_gradient(
     g: np.ndarray, x: np.ndarray, positions: np.ndarray, theta: float, delta: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return dL/dx and dL/d(delta) of polar queries; the derivative of softplus is the logistic function.
+    """Compute dL/dx and dL/d(delta) of polar queries; the derivative of softplus is the logistic function.
 
         dL/dx_c     = (g_c cos a + g_(d+c) sin a) / (1 + exp(-x_c))        a = p w_c - delta_c
         dL/ddelta_c = sum over tokens of softplus(x_c) (g_c sin a - g_(d+c) cos a)
@@ -84,7 +84,7 @@ def fope(
     theta: float = 10_000.0,
     interleaved: bool = False,
 ) -> np.ndarray:
-    """Return queries or keys with each pair rotated by a mixture of waves; pairs beyond the mixed ones stay.
+    """Rotate each pair of queries or keys by a mixture of waves; pairs beyond the mixed ones stay.
 
         y_a = x_a c - x_b s        y_b = x_a s + x_b c
         c_n = sum_m cos(p w_m) C[m, n]        s_n = sum_m sin(p w_m) S[m, n]        w_m as in rotary
@@ -129,7 +129,7 @@ def fope_gradient(
     theta: float = 10_000.0,
     interleaved: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return dL/dx, dL/dC and dL/dS of mixed waves.
+    """Compute dL/dx, dL/dC and dL/dS of mixed waves.
 
         dL/dx_a = g_a c + g_b s        dL/dx_b = -g_a s + g_b c
         dL/dC[m, n] = sum over tokens of cos(p w_m) (g_a x_a + g_b x_b)
@@ -166,7 +166,7 @@ def fope_gradient(
 
 @arrays(q=3, positions=1, weight=1)
 def ssmax(q: np.ndarray, positions: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return each query times the logarithm of the number of tokens that it attends to.
+    """Multiply each query by the logarithm of the number of tokens that it attends to.
 
         y = s_h ln(p + 1) q
 
@@ -195,7 +195,7 @@ def ssmax(q: np.ndarray, positions: np.ndarray, weight: np.ndarray) -> np.ndarra
 def ssmax_gradient(
     g: np.ndarray, q: np.ndarray, positions: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return dL/dq and dL/ds of scaled queries.
+    """Compute dL/dq and dL/ds of scaled queries.
 
         dL/dq = s_h ln(p + 1) g        dL/ds_h = sum over tokens of ln(p + 1) <g, q>
 

@@ -23,7 +23,7 @@ def rotary(
     frequencies: list[float] | None = None,
     magnitude: float = 1.0,
 ) -> np.ndarray:
-    """Return queries or keys with each pair of features rotated by the angle p w_i.
+    """Rotate each pair of features of queries or keys by the angle p w_i.
 
         y_a = x_a cos - x_b sin        y_b = x_a sin + x_b cos        angle = p w_i,  w_i = theta ** (-2i / rotary_dim)
 
@@ -67,7 +67,7 @@ def rotary_gradient(
     frequencies: list[float] | None = None,
     magnitude: float = 1.0,
 ) -> np.ndarray:
-    """Return dL/dx of a rotation: the gradient, rotated back.
+    """Compute dL/dx of a rotation: the gradient, rotated back.
 
         dL/dx_a = g_a cos + g_b sin        dL/dx_b = -g_a sin + g_b cos        both times the magnitude
 
@@ -97,7 +97,7 @@ def axial_rotary(
     theta: float = 10_000.0,
     interleaved: bool = False,
 ) -> np.ndarray:
-    """Return queries or keys with the first pairs rotated by the first coordinate, the next by the second, and so on.
+    """Rotate the first pairs of queries or keys by the first coordinate, the next by the second, and so on.
 
         pair i of axis a rotates by p_a w_i        w_i = theta ** (-i / n_a),  i = 0 .. n_a - 1
 
@@ -159,7 +159,7 @@ def multimodal_rotary(
     frequencies: list[float] | None = None,
     magnitude: float = 1.0,
 ) -> np.ndarray:
-    """Return queries or keys with each pair rotated by the coordinate of its axis, as in multimodal_axes.
+    """Rotate each pair of queries or keys by the coordinate of its axis, as in multimodal_axes.
 
         pair i rotates by p_a(i) w_i        w_i = theta ** (-2i / rotary_dim)
 
@@ -196,7 +196,7 @@ def xpos(
     scale_base: float = 512.0,
     center: int = 0,
 ) -> np.ndarray:
-    """Return queries or keys rotated as by rotary; queries shrink with their position, and keys grow.
+    """Rotate queries or keys as rotary does; queries shrink with their position, and keys grow.
 
         query    R_p x zeta_i ** ((p - c) / 512)        zeta_i = (2i + 0.4 head_dim) / (1.4 head_dim)
         key      R_p x / zeta_i ** ((p - c) / 512)
@@ -264,7 +264,7 @@ def _angles(
 
 
 def _rotate(x: np.ndarray, angles: list[list[float]], interleaved: bool, magnitude: float = 1.0) -> np.ndarray:
-    """Return x with each pair of each token rotated by its angle, times the magnitude; other features unchanged."""
+    """Rotate each pair of each token by its angle and multiply by the magnitude; other features stay."""
     heads, tokens, head_dim = x.shape
     out = np.array(x, dtype=np.float64)
     for head in range(heads):

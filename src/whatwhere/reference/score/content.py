@@ -16,7 +16,7 @@ def shaw_bias(
     key_positions: np.ndarray,
     max_distance: int,
 ) -> np.ndarray:
-    """Return the dot product of each query with the vector of each clipped distance.
+    """Compute the dot product of each query with the vector of each clipped distance.
 
         bias[h, i, j] = <q_hi, E[clip(p_j - p_i, -max_distance, F) + max_distance]> / sqrt(head_dim)
 
@@ -55,7 +55,7 @@ def shaw_gradient(
     key_positions: np.ndarray,
     max_distance: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return dL/dq and dL/dE: a row sums the queries of all pairs at its distance.
+    """Compute dL/dq and dL/dE: a row sums the queries of all pairs at its distance.
 
         dL/dq_hi = sum_j g_hij E[r_ij] / sqrt(head_dim)
         dL/dE[r] = sum over r_ij = r of g_hij q_hi / sqrt(head_dim)
@@ -87,7 +87,7 @@ def deberta_row(distance: int, span: int, max_distance: int | None = None) -> in
                     sign(n) (M + ceil((M-1) ln(|n|/M) / ln((D-1)/M)))     else, D = max_distance
 
     He et al. 2021, https://arxiv.org/abs/2006.03654; buckets as in the code of its second version. The ceiling is
-    found in whole numbers: it is the first c with (|n| / M) ** (M - 1) <= ((D - 1) / M) ** c.
+    computed in whole numbers: it is the first c with (|n| / M) ** (M - 1) <= ((D - 1) / M) ** c.
 
     Examples:
         >>> [deberta_row(n, 4) for n in (-9, -4, 0, 3, 9)]
@@ -114,7 +114,7 @@ def deberta_bias(
     position_queries: np.ndarray | None,
     max_distance: int | None = None,
 ) -> np.ndarray:
-    """Return the terms content-to-position (c2p) and position-to-content (p2c) of disentangled attention.
+    """Compute the terms content-to-position (c2p) and position-to-content (p2c) of disentangled attention.
 
         bias[h, i, j] = (<q_hi, K[r, h]> + <k_hj, Q[r, h]>) / sqrt(s head_dim)        r = row(p_i - p_j)
 
@@ -170,7 +170,7 @@ def deberta_gradient(
     position_queries: np.ndarray,
     max_distance: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return dL/dq, dL/dk, dL/dK and dL/dQ of both terms.
+    """Compute dL/dq, dL/dk, dL/dK and dL/dQ of both terms.
 
         dL/dq_hi   = sum_j g_hij K[r_ij, h] f            dL/dk_hj   = sum_i g_hij Q[r_ij, h] f
         dL/dK[r, h] = sum over r_ij = r of g_hij q_hi f    dL/dQ[r, h] = sum over r_ij = r of g_hij k_hj f
@@ -211,7 +211,7 @@ def transformer_xl_bias(
     weight: np.ndarray,
     theta: float = 10_000.0,
 ) -> np.ndarray:
-    """Return terms b, c and d of a score; term a is <q_hi, k_hj>.
+    """Compute terms b, c and d of a score; term a is <q_hi, k_hj>.
 
         bias[h, i, j] = (<u_h, k_hj> + <q_hi + v_h, W_h R(p_i - p_j)>) / sqrt(head_dim)
 
@@ -256,7 +256,7 @@ def transformer_xl_gradient(
     weight: np.ndarray,
     theta: float = 10_000.0,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return dL/dq, dL/dk, dL/du, dL/dv and dL/dW.
+    """Compute dL/dq, dL/dk, dL/du, dL/dv and dL/dW.
 
         dL/dq_hi = sum_j g_hij W_h R_ij f        dL/dv_h = sum_i dL/dq_hi
         dL/dk_hj = sum_i g_hij u_h f             dL/du_h = sum_ij g_hij k_hj f

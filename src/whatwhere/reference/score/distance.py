@@ -9,7 +9,7 @@ from whatwhere.reference.frequencies import inverse_frequencies
 
 
 def alibi_slopes(num_heads: int) -> list[float]:
-    """Return the slope of each head, by the authors' rule for any number of heads.
+    """Compute the slope of each head, by the authors' rule for any number of heads.
 
         H = 2^a     m_h = 2 ** (-8 h / H),  h = 1 .. H
         else        the slopes of n, the power of two below H; then the 1st, 3rd, 5th, ... of the slopes of 2n
@@ -40,7 +40,7 @@ def alibi_slopes(num_heads: int) -> list[float]:
 
 @arrays(query_positions=1, key_positions=1)
 def alibi_bias(query_positions: np.ndarray, key_positions: np.ndarray, num_heads: int) -> np.ndarray:
-    """Return the penalty of each pair of positions, in each head.
+    """Compute the penalty of each pair of positions, in each head.
 
         bias[h, i, j] = -m_h |p_i - p_j|
 
@@ -104,7 +104,7 @@ def t5_bias(
     max_distance: int = 128,
     bidirectional: bool = False,
 ) -> np.ndarray:
-    """Return the learned bias of each pair's bucket, in each head.
+    """Compute the learned bias of each pair's bucket, in each head.
 
         bias[h, i, j] = W[bucket(p_i - p_j), h]
 
@@ -138,7 +138,7 @@ def t5_gradient(
     max_distance: int = 128,
     bidirectional: bool = False,
 ) -> np.ndarray:
-    """Return dL/dW: each row sums the gradients of all pairs in its bucket.
+    """Compute dL/dW: each row sums the gradients of all pairs in its bucket.
 
         dL/dW[b, h] = sum over bucket(p_i - p_j) = b of g_hij
 
@@ -165,7 +165,7 @@ def t5_gradient(
 def kerple_bias(
     query_positions: np.ndarray, key_positions: np.ndarray, p: np.ndarray, a: np.ndarray, kind: str = "log"
 ) -> np.ndarray:
-    """Return a learned kernel of the distance d = |p_i - p_j|, in each head.
+    """Compute a learned kernel of the distance d = |p_i - p_j|, in each head.
 
         log      bias = -p_h ln(1 + a_h d)
         power    bias = -a_h d ** p_h
@@ -202,7 +202,7 @@ def kerple_gradient(
     a: np.ndarray,
     kind: str = "log",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return dL/dp and dL/da of kerple_bias.
+    """Compute dL/dp and dL/da of kerple_bias.
 
         log      dL/dp_h = -sum g ln(1 + a_h d)         dL/da_h = -sum g p_h d / (1 + a_h d)
         power    dL/dp_h = -sum g a_h d ** p_h ln d     dL/da_h = -sum g d ** p_h               no term for d = 0
@@ -238,7 +238,7 @@ def sandwich_bias(
     sinusoid_dim: int = 128,
     theta: float = 10_000.0,
 ) -> np.ndarray:
-    """Return the inner product of the sinusoids of each pair of positions, divided by a ratio of each head.
+    """Compute the inner product of the sinusoids of each pair of positions, divided by a ratio of each head.
 
         bias[h, i, j] = sum_n cos((p_i - p_j) w_n) / (8 h / H)        h = 1 .. H
 
@@ -290,7 +290,7 @@ def fire_bias(
     first: tuple[np.ndarray, np.ndarray],
     second: tuple[np.ndarray, np.ndarray],
 ) -> np.ndarray:
-    """Return a learned function of fire_ratio (a two-layer perceptron), in each head.
+    """Compute a learned function of fire_ratio (a two-layer perceptron), in each head.
 
         bias[h, i, j] = b_h + sum_n V_hn max(0, U_n ratio + a_n)
 
@@ -330,7 +330,7 @@ def fire_gradient(
     first: tuple[np.ndarray, np.ndarray],
     second: tuple[np.ndarray, np.ndarray],
 ) -> tuple[float, float, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return dL/dc, dL/dthreshold, dL/dU, dL/da, dL/dV and dL/db of fire_bias, for c and threshold above 0.
+    """Compute dL/dc, dL/dthreshold, dL/dU, dL/da, dL/dV and dL/db of fire_bias, for c and threshold above 0.
 
         ratio = N / D        dL/dratio = sum_n V_hn U_n g, over the n of a positive hidden unit
         dN/dc = d / (1 + c d)        dD/dc = r / (1 + c r)        r = max(i, threshold)

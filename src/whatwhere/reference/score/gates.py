@@ -19,7 +19,7 @@ def sigmoid(y: float) -> float:
 
 @arrays(x=2, weight=2, bias=1)
 def fox_gates(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Return the logarithm of each token's forget gate, in each head.
+    """Compute the logarithm of each token's forget gate, in each head.
 
         ln f_t = ln sigmoid(<w_h, x_t> + b_h)
 
@@ -47,7 +47,7 @@ def fox_gates(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray
 def fox_gates_gradient(
     g: np.ndarray, x: np.ndarray, weight: np.ndarray, bias: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return dL/dx, dL/dw and dL/db of fox_gates: the derivative of ln sigmoid(y) is 1 - sigmoid(y).
+    """Compute dL/dx, dL/dw and dL/db of fox_gates: the derivative of ln sigmoid(y) is 1 - sigmoid(y).
 
     Args:
         g: (heads, tokens).
@@ -68,7 +68,7 @@ def fox_gates_gradient(
 
 @arrays(gates=2)
 def fox_bias(gates: np.ndarray) -> np.ndarray:
-    """Return the sum of the log gates after each key, up to each query.
+    """Compute the sum of the log gates after each key, up to each query.
 
         bias[h, i, j] = sum_{t = j+1 .. i} ln f_t        j <= i
 
@@ -94,7 +94,7 @@ def fox_bias(gates: np.ndarray) -> np.ndarray:
 
 @arrays(g=3)
 def fox_gradient(g: np.ndarray) -> np.ndarray:
-    """Return dL/d(ln f): a gate sums the gradients of all pairs that it lies between.
+    """Compute dL/d(ln f): a gate sums the gradients of all pairs that it lies between.
 
         dL/d(ln f_t) = sum over j < t <= i of g_hij
 
@@ -117,7 +117,7 @@ def fox_gradient(g: np.ndarray) -> np.ndarray:
 
 @arrays(q=2, k=2)
 def cope_counts(q: np.ndarray, k: np.ndarray, rows: int, scale: float) -> np.ndarray:
-    """Return the contextual position of each key: the sum of the gates from the key up to the query.
+    """Compute the contextual position of each key: the sum of the gates from the key up to the query.
 
         p_ij = min(sum_{t = j .. i} sigmoid(<q_i, k_t> scale), rows - 1)        j <= i
 
@@ -145,7 +145,7 @@ def cope_counts(q: np.ndarray, k: np.ndarray, rows: int, scale: float) -> np.nda
 
 @arrays(q=3, k=3, weight=2)
 def cope_bias(q: np.ndarray, k: np.ndarray, weight: np.ndarray, scale: float) -> np.ndarray:
-    """Return the dot product of each query with the vector of each key's count, interpolated between whole counts.
+    """Compute the dot product of each query with the vector of each key's count, interpolated between whole counts.
 
         bias[h, i, j] = <q_i, (1 - r) e[floor p_ij] + r e[ceil p_ij]>        r = p_ij - floor p_ij,  j <= i
 
@@ -178,7 +178,7 @@ def cope_bias(q: np.ndarray, k: np.ndarray, weight: np.ndarray, scale: float) ->
 def cope_gradient(
     g: np.ndarray, q: np.ndarray, k: np.ndarray, weight: np.ndarray, scale: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return dL/dq, dL/dk and dL/de of cope_bias.
+    """Compute dL/dq, dL/dk and dL/de of cope_bias.
 
         dL/de[floor] = (1 - r) g q_i      dL/de[ceil] = r g q_i      dL/dp_ij = g <q_i, e[ceil] - e[floor]>
         dL/dq_i = g e[p_ij] + ...         through each gate s = sigmoid(y) from j to i, unless p_ij was clipped:

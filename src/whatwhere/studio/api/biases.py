@@ -87,7 +87,7 @@ class BiasFindings:
         choices: those that can, and the catalogue's.
         scheme: the name of the one that is shown.
         repr: the scheme as Python writes it.
-        python: lines that build it as `scheme`; PATH stands for the path of what is open.
+        python: lines that build it as `scheme`; PATH is the path of what is open.
         tensor: name of the learned table of the open model, or None.
         random: whether its parameters are random.
         parameters: controls of its parameters.

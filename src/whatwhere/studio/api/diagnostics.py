@@ -242,42 +242,42 @@ def exported(session: Session) -> ExportedView | None:
 
 def _examined(session: Session, report: Report) -> SuspiciousTokens:
     steps = iter(range(_STEPS))
-    found = session.diagnostics(lambda step: report(next(steps, _STEPS - 1) / _STEPS, step))
-    if isinstance(found, Missing):
-        raise SettingError(f"{found.missing}.")
+    findings = session.diagnostics(lambda step: report(next(steps, _STEPS - 1) / _STEPS, step))
+    if isinstance(findings, Missing):
+        raise SettingError(f"{findings.missing}.")
     computed, usable = session.subject.diagnostics, session.subject.usable
-    under, unreachable = found.under_trained, found.unreachable
+    under, unreachable = findings.under_trained, findings.unreachable
     lost = np.zeros(0, np.int64) if isinstance(unreachable, Missing) else unreachable.ids
     edges = np.histogram_bin_edges(computed.norms[usable], _bins(len(usable)))
     cosines = np.histogram_bin_edges(computed.cosine[usable], _bins(len(usable)))
     groups = {"all rows": usable, "under-trained": under.ids, "unreachable": np.intersect1d(lost, usable)}
     return SuspiciousTokens(
-        rows=found.rows,
+        rows=findings.rows,
         name=session.table().name,
         reference=len(under.reference),
         threshold=under.threshold,
-        none_suspected="" if under.count else none_suspected(under, found.rows),
+        none_suspected="" if under.count else none_suspected(under, findings.rows),
         norms=RowHistogram(edges, _counts(computed.norms, groups, edges)),
         cosines=RowHistogram(cosines, _counts(computed.cosine, groups, cosines)),
-        lists=_lists(session, found, lost),
+        lists=_lists(session, findings, lost),
     )
 
 
-def _lists(session: Session, found: TokenDiagnostics, lost: Int64[np.ndarray, " lost"]) -> SuspiciousLists:
+def _lists(session: Session, findings: TokenDiagnostics, lost: Int64[np.ndarray, " lost"]) -> SuspiciousLists:
     norms = session.subject.diagnostics.norms
-    examples = found.not_finite.examples
+    examples = findings.not_finite.examples
     return SuspiciousLists(
-        under_trained=_under_trained(session, found, lost),
-        unreachable=_unreachable(session, norms, found.unreachable),
-        duplicates=_duplicates(session, norms, found.duplicates),
-        hubs=_hubs(session, norms, found.hubs),
-        zero=SuspiciousRows(*_rows(session, norms, found.zero.ids)),
+        under_trained=_under_trained(session, findings, lost),
+        unreachable=_unreachable(session, norms, findings.unreachable),
+        duplicates=_duplicates(session, norms, findings.duplicates),
+        hubs=_hubs(session, norms, findings.hubs),
+        zero=SuspiciousRows(*_rows(session, norms, findings.zero.ids)),
         not_finite=NonFiniteRows(
-            *_rows(session, norms, found.not_finite.ids),
+            *_rows(session, norms, findings.not_finite.ids),
             [row.nan for row in examples],
             [row.infinite for row in examples],
         ),
-        beyond_vocabulary=_beyond(session, norms, found),
+        beyond_vocabulary=_beyond(session, norms, findings),
     )
 
 
@@ -289,8 +289,8 @@ def _rows(
     return (*labels(session, shown.tolist()), len(ids), missing, norms[shown])
 
 
-def _under_trained(session: Session, found: TokenDiagnostics, lost: Int64[np.ndarray, " lost"]) -> UnderTrainedRows:
-    computed, listed = session.subject.diagnostics, found.under_trained
+def _under_trained(session: Session, findings: TokenDiagnostics, lost: Int64[np.ndarray, " lost"]) -> UnderTrainedRows:
+    computed, listed = session.subject.diagnostics, findings.under_trained
     shown = listed.ids[:LISTED]
     return UnderTrainedRows(
         *_rows(session, computed.norms, listed.ids),
@@ -302,28 +302,28 @@ def _under_trained(session: Session, found: TokenDiagnostics, lost: Int64[np.nda
 
 
 def _unreachable(
-    session: Session, norms: Float[np.ndarray, " rows"], found: RowList[UnreachableRow] | Missing
+    session: Session, norms: Float[np.ndarray, " rows"], findings: RowList[UnreachableRow] | Missing
 ) -> UnreachableRows:
     """Return the tokens, and for the first of them the text that was tried and what it is encoded as."""
-    if isinstance(found, Missing):
-        return UnreachableRows(*_rows(session, norms, np.zeros(0, np.int64), found.missing), [], [])
-    tried = [row.text for row in found.examples]
-    return UnreachableRows(*_rows(session, norms, found.ids), tried, [row.read_as for row in found.examples])
+    if isinstance(findings, Missing):
+        return UnreachableRows(*_rows(session, norms, np.zeros(0, np.int64), findings.missing), [], [])
+    tried = [row.text for row in findings.examples]
+    return UnreachableRows(*_rows(session, norms, findings.ids), tried, [row.read_as for row in findings.examples])
 
 
-def _duplicates(session: Session, norms: Float[np.ndarray, " rows"], found: Duplicates) -> DuplicateRows:
-    ids = np.array([n for group in found.ids for n in group], np.int64)
-    group = np.repeat(np.arange(found.groups), [len(group) for group in found.ids])
-    return DuplicateRows(*_rows(session, norms, ids), found.groups, group[:LISTED])
+def _duplicates(session: Session, norms: Float[np.ndarray, " rows"], findings: Duplicates) -> DuplicateRows:
+    ids = np.array([n for group in findings.ids for n in group], np.int64)
+    group = np.repeat(np.arange(findings.groups), [len(group) for group in findings.ids])
+    return DuplicateRows(*_rows(session, norms, ids), findings.groups, group[:LISTED])
 
 
-def _hubs(session: Session, norms: Float[np.ndarray, " rows"], found: HubTokens) -> HubRows:
-    rows = _rows(session, norms, np.array([row.id for row in found.rows], np.int64))
-    return HubRows(*rows, [row.times for row in found.rows], found.queries, found.neighbors, found.expected)
+def _hubs(session: Session, norms: Float[np.ndarray, " rows"], findings: HubTokens) -> HubRows:
+    rows = _rows(session, norms, np.array([row.id for row in findings.rows], np.int64))
+    return HubRows(*rows, [row.times for row in findings.rows], findings.queries, findings.neighbors, findings.expected)
 
 
-def _beyond(session: Session, norms: Float[np.ndarray, " rows"], found: TokenDiagnostics) -> RowsBeyondVocabulary:
-    ids, beyond = session.subject.diagnostics.beyond_vocabulary, found.beyond_vocabulary
+def _beyond(session: Session, norms: Float[np.ndarray, " rows"], findings: TokenDiagnostics) -> RowsBeyondVocabulary:
+    ids, beyond = session.subject.diagnostics.beyond_vocabulary, findings.beyond_vocabulary
     if isinstance(beyond, Missing):
         return RowsBeyondVocabulary(*_rows(session, norms, ids[:0], beyond.missing), None)
     return RowsBeyondVocabulary(*_rows(session, norms, ids), beyond.median_norm)

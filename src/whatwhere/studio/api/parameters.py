@@ -33,10 +33,10 @@ class Control:
     name: str
     kind: Kind
     value: Value
-    low: float
-    high: float
+    low: float | int
+    high: float | int
     base: int | None
-    steps: float
+    steps: float | int
     choices: Sequence[str]
     help: str
     rare: bool
@@ -96,7 +96,7 @@ class Parameter:
         known = ", ".join(self.choices or ("true", "false"))
         raise SettingError(f"{self.name} must be one of {known}, but is {text[:40]!r}.")
 
-    def control(self, value: Value, high: float | None = None) -> Control:
+    def control(self, value: Value, high: float | int | None = None) -> Control:
         """Return the control that shows a value.
 
         Args:

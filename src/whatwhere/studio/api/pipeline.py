@@ -40,7 +40,7 @@ class TextTokens:
         count: number of tokens of the whole text.
         ids: of the tokens that are shown.
         words: the tokens, as the vocabulary writes them.
-        texts: the text that each stands for; None where its bytes are no text.
+        texts: the text of each; None where its bytes are no text.
         kinds: the type of each: word, special, number ...
     """
 
@@ -91,7 +91,7 @@ class TextWalkthrough(TextTokens):
         scores: the attention scores.
         pairs: of features that are rotated; None without a rotary.
         seed: of random numbers.
-        python: lines that build the encoding as `where`; PATH stands for the path of what is open.
+        python: lines that build the encoding as `where`; PATH is the path of what is open.
     """
 
     tensor: str | None
@@ -353,7 +353,7 @@ def _of_words(words: Sequence[str], meant: Sequence[str | bytes]) -> "Tokenizer"
 
 
 def _numbers(written: str) -> tuple[list[int], list[str]]:
-    """Read ids, where nothing says which token is which."""
+    """Read token ids, for files without a vocabulary."""
     parts = written.replace(",", " ").split()
     if not parts or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
         raise SettingError(

@@ -122,7 +122,7 @@ class PositionFindings:
         rows: positions that are shown.
         max_length: number of positions that a table or a configuration has; None for any number.
         num_heads: of the attention.
-        python: lines that build the encoding as `where`; PATH stands for the path of what is open.
+        python: lines that build the encoding as `where`; PATH is the path of what is open.
         fingerprint: None where the scheme depends on queries and keys.
         by_distance: None where nothing depends on the distance alone.
         vectors: None where positions have no vectors.

@@ -158,8 +158,8 @@ def runs(session: Session, settings: Mapping[str, Any]) -> Runs:
     known(settings)
     from whatwhere.where.catalogue import catalogue
 
-    found = [] if session.kind != "results" else session.results.runs
-    names = [RunName(_name(run), _shown(run.scheme), run.seed, bool(run.trace)) for run in found]
+    results = [] if session.kind != "results" else session.results.runs
+    names = [RunName(_name(run), _shown(run.scheme), run.seed, bool(run.trace)) for run in results]
     return Runs(names, list(catalogue), list(STEPS))
 
 
@@ -215,15 +215,15 @@ def exported(session: Session) -> ExportedView | None:
     """Return what an exported page needs of the replay: the first run of each scheme, as far as there is room."""
     kept, room = [], MOST_LEFT
     for name in _first_names(session):
-        found = frames(session, {"run": name})
-        size = found.frames.tables.nbytes if found.frames else 0
+        view = frames(session, {"run": name})
+        size = view.frames.tables.nbytes if view.frames else 0
         if size <= room:
             room -= size
-            kept.append(found)
+            kept.append(view)
     if not kept:
         return None
-    asked = [("replay.runs", {}), *(("replay.frames", {"run": found.run}) for found in kept)]
-    return ExportedView("Training replay", asked, begin={"run": kept[0].run}, sections=[_frames_section(kept[0])])
+    queries = [("replay.runs", {}), *(("replay.frames", {"run": view.run}) for view in kept)]
+    return ExportedView("Training replay", queries, begin={"run": kept[0].run}, sections=[_frames_section(kept[0])])
 
 
 def exported_attention(session: Session) -> ExportedView | None:
@@ -231,8 +231,8 @@ def exported_attention(session: Session) -> ExportedView | None:
     if not (names := _first_names(session)):
         return None
     best = attention(session, {"run": names[0]})
-    asked = [("replay.runs", {}), *(("replay.attention", {"run": name}) for name in names)]
-    return ExportedView("Attention by distance", asked, begin={"run": names[0]}, sections=[_attention_section(best)])
+    queries = [("replay.runs", {}), *(("replay.attention", {"run": name}) for name in names)]
+    return ExportedView("Attention by distance", queries, begin={"run": names[0]}, sections=[_attention_section(best)])
 
 
 def sections(session: Session) -> list[Section]:
@@ -258,39 +258,37 @@ def _first_names(session: Session) -> list[str]:
     return [_name(run) for run in sorted(first_runs(session.results), key=lambda run: run.scheme != best)]
 
 
-def _frames_section(found: Frames) -> Section:
+def _frames_section(view: Frames) -> Section:
     """Return where the tokens of a run are at the beginning and at the end, and its loss."""
-    parts: list[Part] = (
-        [] if found.missing is None else [Paragraph(f"There is no token table to show: {found.missing}")]
-    )
-    if found.frames is not None:
-        parts += _plane_parts(found, found.frames)
-    losses = zip(found.loss_steps, found.losses, strict=True)
+    parts: list[Part] = [] if view.missing is None else [Paragraph(f"There is no token table to show: {view.missing}")]
+    if view.frames is not None:
+        parts += _plane_parts(view, view.frames)
+    losses = zip(view.loss_steps, view.losses, strict=True)
     rows = [(number(step), number(loss, 4)) for step, loss in losses]
-    caption = f"{found.run}: cross-entropy of the batch"
+    caption = f"{view.run}: cross-entropy of the batch"
     parts.append(Table(caption, ("step", "loss"), rows, numeric=(0, 1), shorten="evenly"))
     return Section("replay", "Training replay", parts)
 
 
-def _plane_parts(found: Frames, tables: TableFrames) -> list[Part]:
+def _plane_parts(view: Frames, tables: TableFrames) -> list[Part]:
     columns = ("token", "E0, x", "E0, y", "E, x", "E, y", "E − E0, x", "E − E0, y", "norm of E0", "norm of E")
     table, change = tables.planes["table"], tables.planes["change"]
     shown = (table.points[0], table.points[-1], change.points[-1])  # E - E0 is zero at step 0
     rows = []
-    for token, word in enumerate(found.words[:_SHOWN]):
+    for token, word in enumerate(view.words[:_SHOWN]):
         values = [value for points in shown for value in points[token]] + [tables.norms[n, token] for n in (0, -1)]
         rows.append((word, *(number(float(value)) for value in values)))
     shares = [percent(float(np.sum(plane.variance_explained)), 0) for plane in (table, change)]
     text = f"At the end the planes show {shares[0]} of the variance of the rows and {shares[1]} of that of the changes."
-    caption = f"{found.run}: its tokens on planes"
+    caption = f"{view.run}: its tokens on planes"
     return [Paragraph(text), Table(caption, columns, rows, numeric=range(1, len(columns)))]
 
 
-def _attention_section(found: Attention) -> Section:
+def _attention_section(view: Attention) -> Section:
     parts: list[Part] = []
-    if found.missing is not None:
-        parts.append(Paragraph(f"There is no attention to show: {found.missing}"))
-    for each in found.lengths:
+    if view.missing is not None:
+        parts.append(Paragraph(f"There is no attention to show: {view.missing}"))
+    for each in view.lengths:
         layers, heads, _ = each.layers.shape
         columns = ["tokens back", *(f"layer {n // heads}, head {n % heads}" for n in range(layers * heads))]
         weights = each.layers.reshape(layers * heads, -1).T
@@ -299,7 +297,7 @@ def _attention_section(found: Attention) -> Section:
             for n, back in enumerate(each.distances.tolist())
             if abs(back) & (abs(back) - 1) == 0  # powers of two
         ]
-        caption = f"{found.run}: mean weight by tokens back, at {each.length} {found.unit}"
+        caption = f"{view.run}: mean weight by tokens back, at {each.length} {view.unit}"
         parts.append(Table(caption, columns, rows, numeric=range(len(columns))))
     return Section("attention", "Attention by distance", parts)
 
@@ -317,11 +315,11 @@ def _trained(scheme: str, steps: int, seed: int, report: Report) -> Trained:
     def on_step(done: int) -> None:
         report(0.9 * done / steps, f"step {done} of {steps}" if done < steps else "measuring")
 
-    found = run(Job(scheme, seed, task, chosen), on_step)
-    scores = {length: groups[ALL] for length, groups in found.result.scores.items()}
+    trained = run(Job(scheme, seed, task, chosen), on_step)
+    scores = {length: groups[ALL] for length, groups in trained.result.scores.items()}
     return Trained(
-        frames=_frames(found.result, found.trace, list(task.tokens)),
-        attention=_attention(found.result, found.trace, task.unit),
+        frames=_frames(trained.result, trained.trace, list(task.tokens)),
+        attention=_attention(trained.result, trained.trace, task.unit),
         lengths=np.array(list(scores), np.int32),
         scores=np.array([np.nan if value is None else value for value in scores.values()], np.float64),
     )
@@ -359,17 +357,17 @@ def _shown(name: str) -> str:
 def _frames(run: "RunResult", trace: Trace, tokens: list[str]) -> Frames:
     losses = np.array(run.losses, np.float64).reshape(-1, 2)
 
-    def found(words: list[str], tables: TableFrames | None, missing: str | None = None) -> Frames:
+    def make(words: list[str], tables: TableFrames | None, missing: str | None = None) -> Frames:
         return Frames(_name(run), run.steps, words, losses[:, 0], losses[:, 1], tables, missing)
 
     if set(_TABLES) - trace.keys() or trace["tables"].ndim != 3 or len(trace["steps"]) != len(trace["tables"]):
-        return found(tokens, None, "the tables of this run are not in its folder, or hold numbers that are not finite.")
+        return make(tokens, None, "the tables of this run are not in its folder, or hold numbers that are not finite.")
     tables = trace["tables"].astype(np.float64)
     if not np.isfinite(tables).all():
-        return found(tokens, None, "the tables of this run hold numbers that are not finite: the training diverged.")
+        return make(tokens, None, "the tables of this run hold numbers that are not finite: the training diverged.")
     words = [tokens[n] if n < len(tokens) else f"#{n}" for n in range(tables.shape[1])]
     digits = [tokens.index(digit) for digit in "0123456789" if digit in tokens] if run.token_table else []
-    return found(
+    return make(
         words,
         TableFrames(
             steps=trace["steps"].astype(np.int64),

@@ -375,7 +375,7 @@ def _python(rotary: Any) -> str:
     Examples:
         >>> from whatwhere import Rotary, scaling
         >>> _python(Rotary(4, scaling=scaling.Linear(2.0)))
-        'ww.Rotary(head_dim=4, theta=10000.0, scaling=ww.scaling.Linear(factor=2.0), interleaved=False, rotary_dim=4)'
+        'ww.Rotary(head_dim=4, theta=10000.0, interleaved=False, rotary_dim=4, scaling=ww.scaling.Linear(factor=2.0))'
     """
     return "ww." + re.sub(r"scaling=(?=\w+\()", "scaling=ww.scaling.", str(rotary))
 

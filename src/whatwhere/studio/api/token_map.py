@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8, UInt16
+from jaxtyping import Float, Int, Integer, UInt8, UInt16
 
 from whatwhere.analysis.table_difference import sample_rows
 from whatwhere.analysis.token_map import METHODS, MINIMUM_ROWS, PACKAGES, Method, make_map
@@ -148,7 +148,7 @@ class AllNeighbors:
     """
 
     of: Int[np.ndarray, " rows"]
-    ids: Int[np.ndarray, "rows k"]
+    ids: Integer[np.ndarray, "rows k"]
 
 
 def points(session: Session, settings: Mapping[str, Any]) -> MapPoints:

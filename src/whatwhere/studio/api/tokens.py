@@ -42,7 +42,7 @@ class Tokens:
 
 
 @dataclass(frozen=True)
-class FoundTokens(Tokens):
+class MatchingTokens(Tokens):
     """Tokens that match a search, best first.
 
     Args:
@@ -184,7 +184,7 @@ class Analogy(Tokens):
     allowed: AnalogyAnswers
 
 
-def find(session: Session, settings: Mapping[str, Any]) -> FoundTokens:
+def find(session: Session, settings: Mapping[str, Any]) -> MatchingTokens:
     """Search tokens by a part of their text: equal ones first, then prefixes, then any that contain it.
 
     Args:
@@ -203,7 +203,7 @@ def find(session: Session, settings: Mapping[str, Any]) -> FoundTokens:
     else:
         inside = [n for n, word in enumerate(folded[:rows]) if wanted in word]
         matches = sorted(inside, key=lambda n: _distance(session.words[n], folded[n], query, n))
-    return FoundTokens(*labels(session, matches[:most]), len(matches))
+    return MatchingTokens(*labels(session, matches[:most]), len(matches))
 
 
 def card(session: Session, settings: Mapping[str, Any]) -> TokenCard:

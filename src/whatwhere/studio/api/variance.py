@@ -29,7 +29,8 @@ MOST_ROWS = 4096
 SAMPLED, FEW = 512, 96
 """Tokens of a random table; tokens and positions behind each point of a curve, which then is right to a percent."""
 WINDOWS = (0, 8, 32, 128, 512, 2048)
-Rows = Float[np.ndarray, "rows dim"]
+Rows = Float[np.ndarray, "_ _"]
+"""Rows of a table of float vectors; two arguments of this type may differ in both sizes."""
 SCALES = tuple(float(2**n) for n in range(-7, 8))
 _SETTINGS = ("tokens", "scheme", "dim", "heads", "rows", "scale", "normalize", "seed")
 
@@ -123,13 +124,13 @@ def exported(session: Session) -> ExportedView | None:
     """Return the first split, for an exported page."""
     first = begin(session)
     try:
-        found = shares(session, first).shares
+        split = shares(session, first).shares
     except WhatWhereError:
         return None
     sections = []
-    if found is not None:
-        windows = [f"positions {a} to {b - 1}" for a, b in found.windows]
-        parts = [[found.token, found.position, found.interaction], *found.by_window.tolist()]
+    if split is not None:
+        windows = [f"positions {a} to {b - 1}" for a, b in split.windows]
+        parts = [[split.token, split.position, split.interaction], *split.by_window.tolist()]
         named = zip(["all positions", *windows], parts, strict=True)
         cells = [(window, *(f"{100 * share:.1f} %" for share in row)) for window, row in named]
         table = Table("Share of the variance", ("positions", "token", "position", "both"), cells, (1, 2, 3))
@@ -167,12 +168,12 @@ def shares(session: Session, settings: Mapping[str, Any]) -> VarianceSplit:
 
 
 def _in_python(shown: ShownScheme, tensor: str | None, split: "_Splitter") -> str:
-    """Return lines that compute the split in public names; PATH stands for the path of what is open."""
+    """Return lines that compute the split in public names; PATH is the path of what is open."""
     tokens = f"torch.randn({SAMPLED}, {shown.dim}, generator=torch.Generator().manual_seed({split.seed})).numpy()"
     if tensor is not None:
         tokens = f"np.float32(ww.read(PATH).array({tensor!r}))"
     own = split.first_layer.tensors
-    arrays = [f"{name} = ww.read(PATH).array({source})" for name, source in own.items()]
+    arrays = [f"{name} = ww.read(PATH).array({source}){'[0]' * (name == 'added')}" for name, source in own.items()]
     settings = f"scale={split.scale!r}, normalize={split.normalize}, seed={split.seed}"
     return "\n".join(
         [

@@ -43,7 +43,7 @@ def resize(
         module: a TokenEmbedding or nn.Embedding; a module with one TokenEmbedding; a model of transformers. Where
             another module shares the weight, as a tied output projection does, pass the module that contains both.
         vocab_size: the new number of rows.
-        optimizer: that trains the table; see `rearrange`.
+        optimizer: the one that trains the table, if any; see `rearrange`.
         pieces: new row -> old ids whose mean it is, such as the sub-tokens of a new word.
         draw, seed: how other new rows are initialized, see Rearrangement.
         head: an untied output projection, if get_output_embeddings() of the module does not return it.
@@ -103,8 +103,8 @@ def rearrange(
 
     Args:
         module, head: as in `resize`.
-        change: of the rows.
-        optimizer: one of torch.optim whose state starts from zero (AdamW, SGD, ...), or RowAdamW. If it is left out, an
+        change: how the rows are rearranged.
+        optimizer: one of torch.optim whose state starts from zero (AdamW, SGD, ...), or RowAdamW. Without it, an
             optimizer that trains the table would continue with the old parameter, which no module uses.
 
     Raises:

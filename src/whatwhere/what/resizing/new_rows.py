@@ -88,7 +88,7 @@ class Rearrangement:
         seed: int = 0,
         known: int | None = None,
     ) -> "Rearrangement":
-        """Return a change of the number of rows: the first stay, the last are cut off or new.
+        """Create a change of the number of rows: the first ones stay, the last ones are removed or new.
 
         Args:
             rows, vocab_size: old and new.
@@ -120,7 +120,7 @@ class Rearrangement:
 
     @classmethod
     def kept(cls, rows: int, ids: Sequence[int] | np.ndarray) -> "Rearrangement":
-        """Return a change that keeps some rows, in the given order.
+        """Create a change that keeps some rows, in the given order.
 
         Args:
             rows: of the old table.
@@ -144,7 +144,7 @@ class Rearrangement:
 
     @classmethod
     def shifted(cls, rows: int, shift: int) -> "Rearrangement":
-        """Return a change that shifts all rows: rows before the first are cut off, or new.
+        """Create a change that shifts all rows: those at the beginning are removed, or new.
 
         Args:
             rows: of the old table.
@@ -173,23 +173,23 @@ class Rearrangement:
         return replace(self, source=source, rows=rows, mixtures=mixtures, known=known)
 
     @property
-    def drawn(self) -> Bool[np.ndarray, " new_rows"]:
-        """Which new rows are neither old ones nor mixtures."""
+    def sampled(self) -> Bool[np.ndarray, " new_rows"]:
+        """Which new rows are initialized by `draw`: those that are neither old rows nor mixtures."""
         mask: np.ndarray = self.source == -1
         mask[list(self.mixtures)] = False
         return mask
 
     def new_id(self, old: int) -> int | None:
-        """Return the new row of an old one, or None.
+        """Return the new id of a token, or None where it is removed.
 
         Args:
-            old: row.
+            old: its id in the old table.
         """
         rows = np.flatnonzero(self.source == old)
         return int(rows[0]) if len(rows) else None
 
     def apply(self, table: Float[Tensor, "rows ..."]) -> Float[Tensor, "new_rows ..."]:
-        """Return the new table, in the type of the old one.
+        """Compute the new table, in the dtype of the old one.
 
         Args:
             table: the old one; a bias is a table of one column.
@@ -201,16 +201,16 @@ class Rearrangement:
         flat = table.detach().reshape(self.rows, -1)
         new = self._copied(flat)
         if new.device.type != "meta":
-            if self.drawn.any():
-                rows = torch.from_numpy(np.flatnonzero(self.drawn)).to(new.device)
-                _put(new, rows, self._draw(flat, len(rows)))
+            if self.sampled.any():
+                rows = torch.from_numpy(np.flatnonzero(self.sampled)).to(new.device)
+                _put(new, rows, self._sample(flat, len(rows)))
             for begin in range(0, len(self.mixtures), _BLOCK):
                 some = dict(list(self.mixtures.items())[begin : begin + _BLOCK])
                 _put(new, torch.tensor(list(some), device=new.device), _mixed(flat, some))
         return new.reshape(-1, *table.shape[1:])
 
     def carry(self, state: Float[Tensor, "rows ..."]) -> Float[Tensor, "new_rows ..."]:
-        """Return optimizer state for the new table; that of new rows is zero.
+        """Rearrange optimizer state like the table; that of new rows is zero.
 
         Args:
             state: of the old rows.
@@ -232,7 +232,7 @@ class Rearrangement:
             new[target] = bits[origin]
         return new.view(flat.dtype)
 
-    def _draw(self, flat: Tensor, count: int) -> Float64[Tensor, "count dim"]:
+    def _sample(self, flat: Tensor, count: int) -> Float64[Tensor, "count dim"]:
         zero = torch.zeros(flat.shape[1], dtype=torch.float64, device=flat.device)
         blocks = list(flat[: self.known].split(_BLOCK))
         number, total = 0, zero
@@ -303,7 +303,7 @@ def _mixed(flat: Float[Tensor, "rows dim"], mixtures: Mapping[int, Mixture]) -> 
 def pursue(
     atoms: Float[Tensor, "atoms dim"], targets: Float[Tensor, "targets dim"], most: int = 64
 ) -> tuple[Int64[Tensor, "targets most"], Float64[Tensor, "targets most"]]:
-    """Return each target as a sum of at most `most` atoms: greedy selection, least squares over the selected ones.
+    """Decompose each target into at most `most` atoms, by orthogonal matching pursuit.
 
         r <- t;  repeat: n = argmax |<r, a_n>| / |a_n|;  c = argmin |t - sum_i c_i a_i|;  r = t - sum_i c_i a_i
 

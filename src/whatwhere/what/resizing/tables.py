@@ -16,7 +16,7 @@ from whatwhere.what.token_ids import lost_id, padding_dependence, renumbered, sh
 _POSITIONS = ("position_embeddings", "box_position_embeddings")
 
 Owner = tuple[nn.Module, str]
-"""A module and the name under which it holds a tensor."""
+"""A module and the name under which it registers a tensor."""
 
 
 @dataclass(eq=False)
@@ -25,7 +25,7 @@ class Table:
 
     Args:
         tensor: a parameter or buffer.
-        owners: modules and the names under which they hold it.
+        owners: modules and the names under which they register it.
         column: its shape is (1, vocab_size) rather than (vocab_size, ...).
         per_layer: it contains vectors for each layer (Gemma 3n), possibly of the first tokens only.
     """
@@ -113,10 +113,11 @@ def _other_biases(module: nn.Module, heads: list[nn.Module], rows: int) -> Itera
 
 
 def plain(module: nn.Module, name: str) -> Tensor:
-    """Return a plain parameter, which another one can replace.
+    """Return a parameter, checked to be a plain one that another can replace.
 
     Args:
-        module, name: of the parameter.
+        module: that registers it.
+        name: of the parameter in the module.
 
     Raises:
         SettingError: it is wrapped, sharded, quantized or parametrized.
@@ -131,7 +132,7 @@ def plain(module: nn.Module, name: str) -> Tensor:
 
 
 def find_owners(module: nn.Module, head: nn.Module | None, tensor: Tensor) -> Iterator[Owner]:
-    """Yield the modules that hold a tensor, and the names under which they do.
+    """Yield the modules that register a tensor, with its name in each.
 
     Args:
         module: with all modules in it.
@@ -140,8 +141,8 @@ def find_owners(module: nn.Module, head: nn.Module | None, tensor: Tensor) -> It
     """
     for root in (module, head) if head is not None else (module,):
         for other in root.modules():
-            for name, held in (*other._parameters.items(), *other._buffers.items()):
-                if held is tensor:
+            for name, registered in (*other._parameters.items(), *other._buffers.items()):
+                if registered is tensor:
                     yield other, name
 
 

@@ -53,7 +53,7 @@ class RowGradient(Tensor):
 
 
 def by_row(rows: Tensor, values: Float[Tensor, "rows dim"], shape: torch.Size) -> RowGradient:
-    """Return a gradient.
+    """Create a gradient from rows and their values.
 
     Args:
         rows: ascending, each once.
@@ -65,7 +65,7 @@ def by_row(rows: Tensor, values: Float[Tensor, "rows dim"], shape: torch.Size) -
     return gradient
 
 
-def settle(weight: Tensor) -> RowGradient | None:
+def coalesce(weight: Tensor) -> RowGradient | None:
     """Coalesce the gradient of a table, where several lookups may have added a row twice, and return it.
 
     Args:
@@ -85,23 +85,23 @@ def settle(weight: Tensor) -> RowGradient | None:
         slots = group(rows, gradient.shape[0])
         assert slots is not None  # valid rows, because they have been looked up
         rows, values = slots.rows, sum_by_row(values, slots)
-    settled = weight.grad = by_row(rows, values, gradient.shape)
-    return settled
+    coalesced = weight.grad = by_row(rows, values, gradient.shape)
+    return coalesced
 
 
-def settle_gradient(weight: Tensor) -> None:
-    """Hook after the accumulation of a gradient: it must be coalesced before it is clipped.
+def coalesce_hook(weight: Tensor) -> None:
+    """Coalesce the gradient as soon as it is accumulated, because it must be coalesced before it is clipped.
 
     Args:
         weight: the table.
     """
-    settle(weight)
+    coalesce(weight)
 
 
 def with_row_gradient(
     weight: Tensor, read: Callable[[], Tensor], slots: GroupedSlots, padding_idx: int | None
 ) -> Float[Tensor, "*shape dim"]:
-    """Return rows of a table with a gradient of these rows alone.
+    """Look up rows of a table, with a gradient of these rows alone.
 
     Args:
         weight: the table.

@@ -76,8 +76,8 @@ class RowAdamW(Optimizer):
         self._tables: dict[Tensor, RowTable] = {}
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         _checked_settings(defaults)
-        given: list[Any] = [embedding] if isinstance(embedding, nn.Module) else list(embedding)
-        super().__init__(given if given and isinstance(given[0], dict) else [{"params": given}], defaults)
+        groups: list[Any] = [embedding] if isinstance(embedding, nn.Module) else list(embedding)
+        super().__init__(groups if groups and isinstance(groups[0], dict) else [{"params": groups}], defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add tables with their own settings.
@@ -105,7 +105,7 @@ class RowAdamW(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step.
+        """Update the tables from their gradients: one step for each table that has one.
 
         Args:
             closure: computes the loss and its gradients again, and returns the loss.
@@ -170,9 +170,9 @@ class RowAdamW(Optimizer):
         """Replace a parameter, which the groups and the modules have replaced already.
 
         Args:
-            old: after `flush`.
-            new: with any number of rows.
-            state: of the new one, as PyTorch's optimizers have it; empty before the first step.
+            old: the parameter before, after `flush`.
+            new: the parameter now, with any number of rows.
+            state: of the new one, as PyTorch's optimizers store it; empty before the first step.
         """
         table = self._tables.pop(old)
         modules = list(table.modules)
@@ -220,7 +220,7 @@ class RowAdamW(Optimizer):
         self._publish(weight)
 
     def _publish(self, weight: Tensor) -> None:
-        """Write the state to where PyTorch's optimizers have it."""
+        """Write the state to where PyTorch's optimizers store it."""
         table, state = self._tables[weight], self.state[weight]
         moments = table.moments
         assert moments is not None

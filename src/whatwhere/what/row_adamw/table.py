@@ -14,7 +14,7 @@ from whatwhere.kernels.adamw_catch_up import StepHistory
 from whatwhere.kernels.group_by_row import GroupedSlots, group
 from whatwhere.kernels.row_adamw import Moments, Step, catch_up, look_up, update
 from whatwhere.what.embedding import TokenEmbedding, lookup
-from whatwhere.what.row_adamw.gradient import settle, settle_gradient, with_row_gradient
+from whatwhere.what.row_adamw.gradient import coalesce, coalesce_hook, with_row_gradient
 
 _MIN_HISTORY = 4096
 """Steps that a history has at least before all rows are updated and it starts again."""
@@ -36,7 +36,7 @@ class RowTable:
         self.moments: Moments | None = None
         self.history: StepHistory | None = None
         self.eps = 0.0
-        self._hooks = [weight.register_post_accumulate_grad_hook(settle_gradient)]
+        self._hooks = [weight.register_post_accumulate_grad_hook(coalesce_hook)]
         # It cannot be traced: torch.compile breaks its graph here and continues after the lookup.
         self.lookup: Callable[[Tensor, Tensor, int | None], Tensor] = torch.compiler.disable(self._lookup)
 
@@ -49,7 +49,7 @@ class RowTable:
         """Route the lookups of a module through this table.
 
         Args:
-            module: whose weight the table is.
+            module: a module with this weight.
         """
         if any(module is other for other in self.modules):
             return
@@ -78,7 +78,7 @@ class RowTable:
         """Update all rows."""
         if self.history is None or self.history.count == 0:
             return
-        self._mark_written(catch_up(self._kept(), self.history, self.eps))
+        self._mark_written(catch_up(self._checked_moments(), self.history, self.eps))
         self._start_history(self.history.now, self.history.betas)
 
     def before_readout(self) -> None:
@@ -105,7 +105,7 @@ class RowTable:
                 "the table belongs to another optimizer now, or its module has another weight.\n"
                 "Create RowAdamW again, after the last change of the module."
             )
-        gradient = settle(self.weight)
+        gradient = coalesce(self.weight)
         if gradient is None:
             raise tied_error()
         if gradient.rest is not None and gradient.rest != 0:
@@ -119,7 +119,7 @@ class RowTable:
             self.flush()
             self.eps = step.eps
             self._start_history(self.number, step.betas)
-        self._take(gradient._indices()[0], gradient._values(), step)
+        self._update(gradient._indices()[0], gradient._values(), step)
 
     def forget(self) -> None:
         """Reset to the state before the first step."""
@@ -152,8 +152,8 @@ class RowTable:
             )
         return type(None), ()
 
-    def _take(self, rows: Integer[Tensor, " rows"], values: Float[Tensor, "rows dim"], step: Step) -> None:
-        table, history = self._kept(), self._steps()
+    def _update(self, rows: Integer[Tensor, " rows"], values: Float[Tensor, "rows dim"], step: Step) -> None:
+        table, history = self._checked_moments(), self._steps()
         if behind := update(table, rows, values, step):
             # The other processes of a group read other rows, whose gradient comes to all.
             if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
@@ -171,7 +171,7 @@ class RowTable:
     def _lookup(
         self, weight: Float[Tensor, "vocab_size dim"], ids: Integer[Tensor, "*shape"], padding_idx: int | None
     ) -> Float[Tensor, "*shape dim"]:
-        """Return updated rows, whose gradient has these rows alone."""
+        """Look up rows after updating them, with a gradient of these rows alone."""
         if weight is not self.weight:  # replaced for one call by torch.func.functional_call
             return lookup(weight, ids, padding_idx)
         trained = torch.is_grad_enabled() and weight.requires_grad
@@ -187,7 +187,7 @@ class RowTable:
         return with_row_gradient(weight, read, slots, padding_idx)
 
     def _read(self, ids: Tensor, slots: GroupedSlots) -> Tensor:
-        rows, changed = look_up(self._kept(), self._steps(), self.eps, ids, slots)
+        rows, changed = look_up(self._checked_moments(), self._steps(), self.eps, ids, slots)
         self._mark_written(changed)
         return rows
 
@@ -195,7 +195,7 @@ class RowTable:
         assert self.history is not None
         return self.history
 
-    def _kept(self) -> Moments:
+    def _checked_moments(self) -> Moments:
         assert self.moments is not None
         weight, average = self.weight, self.moments.exp_avg
         if weight.shape != average.shape:

@@ -2,7 +2,7 @@
 
 export const SERIES = 8;
 
-/** Give a color of the page's style, such as "ink" or "c1", in the theme that is shown. */
+/** Return a color of the page's style, such as "ink" or "c1", in the theme that is shown. */
 export function pageColor(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
@@ -11,7 +11,7 @@ export function seriesColor(number: number): string {
   return pageColor(`c${number % SERIES}`);
 }
 
-/** Give #rrggbb as three numbers. */
+/** Return the red, green and blue of #rrggbb, each 0 to 255. */
 export function channels(color: string): [number, number, number] {
   const value = Number.parseInt(color.slice(1), 16);
   return [value >> 16, (value >> 8) & 255, value & 255];
@@ -19,13 +19,13 @@ export function channels(color: string): [number, number, number] {
 
 export type MapName = "signed" | "amount";
 
-// Signed: blue, white, orange-brown (PuOr turned; safe for all common color blindness). Amount: viridis.
+// Signed: blue, white, orange-brown (PuOr reversed; safe for all common color blindness). Amount: viridis.
 const STOPS: Record<MapName, string[]> = {
   signed: ["#0b3f7c", "#3f7fbf", "#9cc3e6", "#f7f7f7", "#f3c08a", "#d9822b", "#8a4300"],
   amount: ["#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725"],
 };
 
-/** Give a table of 256 colors, four bytes each. */
+/** Return a table of 256 colors, four bytes each. */
 export function colorTable(name: MapName): Uint8ClampedArray {
   const stops = STOPS[name].map(channels);
   const table = new Uint8ClampedArray(256 * 4);

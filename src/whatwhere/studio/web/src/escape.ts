@@ -1,4 +1,4 @@
-/** Text that a file brings, made safe to show: the rules of escape.py, character by character. A test compares the two. */
+/** Text of a file made safe to show, by the rules of escape.py, character by character. A test compares the two. */
 
 /** A character of a token as it is shown. */
 export interface Shown {
@@ -11,12 +11,14 @@ const BLANKS: Record<string, string> = { " ": "␣", "\n": "↵", "\t": "⇥", "
 const UNSEEN = /[\p{C}\p{Z}\u115F\u1160\u3164\uFFA0\u2800\uFE00-\uFE0F\u{E0100}-\u{E01EF}]/u;
 const MARK = /^\p{M}$/u;
 
-/** Characters of a token that are shown; the middle of a longer one is left out. */
+/** The most characters of a token that are shown; of a longer one, the middle is replaced by an ellipsis. */
 export const MAX_TOKEN = 48;
 
 /** Return text in which every character can be seen: others are written as their code points. Spaces stay. */
 export function visible(text: string): string {
-  return Array.from(text, (char) => (char !== " " && char !== "\u00A0" && UNSEEN.test(char) ? code(char) : char)).join("");
+  return Array.from(text, (char) => (char !== " " && char !== "\u00A0" && UNSEEN.test(char) ? code(char) : char)).join(
+    "",
+  );
 }
 
 /** Return a token in which every character can be seen, blanks and combining marks included. */
@@ -28,22 +30,22 @@ export function visibleToken(text: string, most = MAX_TOKEN): string {
 
 /** Return the same in parts: runs of the token's own characters, and what replaces the others. */
 export function characters(text: string, most = MAX_TOKEN): Shown[] {
-  const found: Shown[] = [];
+  const parts: Shown[] = [];
   for (const shown of shortened(escaped(text), most)) {
-    const last = found.at(-1);
+    const last = parts.at(-1);
     if (last && !last.replaced && !shown.replaced) last.text += shown.text;
-    else found.push({ ...shown });
+    else parts.push({ ...shown });
   }
-  return found;
+  return parts;
 }
 
-/** Return what to show of a token: its text, or as the vocabulary writes it where that says more. */
+/** Return what to show of a token: its text, or the vocabulary's spelling where that is more informative. */
 export function face(word: string, text: string | null): string {
   return text === null || word.startsWith("##") || text === "" ? word : text;
 }
 
 function escaped(text: string): Shown[] {
-  let onLetter = false; // a combining mark needs something to stand on
+  let onLetter = false; // a combining mark needs a letter before it
   return Array.from(text, (char) => {
     const blank = BLANKS[char];
     if (blank !== undefined || UNSEEN.test(char)) {

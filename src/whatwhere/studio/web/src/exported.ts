@@ -58,18 +58,18 @@ export class ExportedSource implements Source {
     const names = new Names(await this.query<TokenLabels>("maps.labels", { table: "input" }));
     const wanted = String(text).trim().toLowerCase();
     const rows = names.labels.norms.values.length;
-    const found: { id: number; rank: number; length: number }[] = [];
+    const matches: { id: number; rank: number; length: number }[] = [];
     const number = names.find(String(text).trim());
-    if (number !== null) found.push({ id: number, rank: 0, length: 0 });
+    if (number !== null) matches.push({ id: number, rank: 0, length: 0 });
     for (let id = 0; id < rows && !wanted.startsWith("#"); id++) {
       const bare = (names.text(id) || names.word(id)).trim().toLowerCase();
       if (id !== number && bare.includes(wanted))
-        found.push({ id, rank: bare === wanted ? 1 : bare.startsWith(wanted) ? 2 : 3, length: bare.length });
+        matches.push({ id, rank: bare === wanted ? 1 : bare.startsWith(wanted) ? 2 : 3, length: bare.length });
     }
-    found.sort((a, b) => a.rank - b.rank || a.length - b.length || a.id - b.id);
-    const ids = found.slice(0, Number(most)).map(({ id }) => id);
+    matches.sort((a, b) => a.rank - b.rank || a.length - b.length || a.id - b.id);
+    const ids = matches.slice(0, Number(most)).map(({ id }) => id);
     return {
-      count: found.length,
+      count: matches.length,
       ids: { values: Int32Array.from(ids), shape: [ids.length] },
       words: ids.map((id) => names.word(id)),
       texts: ids.map((id) => names.text(id) || names.word(id)),

@@ -12,12 +12,12 @@ export const OpenContext = createContext<Pick<About, "kind" | "path">>({ kind: "
 
 export function useSource(): Source {
   const source = useContext(SourceContext);
-  if (!source) throw new Error("a view stands outside of the page");
+  if (!source) throw new Error("a view is outside of the page");
   return source;
 }
 
 export interface Query<T> {
-  /** The last answer; while a new one is on its way, the one before. */
+  /** The last answer, also while a new one is pending. */
   answer: T | null;
   problem: string | null;
   busy: boolean;
@@ -36,7 +36,7 @@ export function useQuery(name: string, settings: Settings | null): Query<unknown
       return;
     }
     const leaving = new AbortController();
-    setQuery((before) => ({ ...before, problem: null, busy: true })); // what was wrong with the last one is no more
+    setQuery((before) => ({ ...before, problem: null, busy: true })); // the last query's problem is no longer shown
     source.query<unknown>(name, settings, leaving.signal).then(
       (answer) => setQuery({ answer, problem: null, busy: false }),
       (problem: unknown) => {
@@ -51,7 +51,7 @@ export function useQuery(name: string, settings: Settings | null): Query<unknown
 export function messageOf(problem: unknown): string {
   if (problem instanceof Problem) return problem.message;
   console.error(problem);
-  return "The page went wrong here; the browser's console says how.";
+  return "This part of the page failed; the browser's console has the error.";
 }
 
 export function useTheme(): Theme {
@@ -60,7 +60,7 @@ export function useTheme(): Theme {
   return theme;
 }
 
-/** Give the width of an element, as it changes. */
+/** Return a reference to an element and its width, which follows every resize. */
 export function useWidth<E extends HTMLElement>(): [{ current: E | null }, number] {
   const element = useRef<E>(null);
   const [width, setWidth] = useState(0);

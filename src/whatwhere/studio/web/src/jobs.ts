@@ -1,4 +1,4 @@
-/** Jobs that outlive the view which started them: who comes back finds them as far as they have come. */
+/** Jobs that outlive the view which started them: a reader who returns to the view sees their progress. */
 
 import { useEffect, useState } from "preact/hooks";
 import { messageOf, useSource } from "./hooks";

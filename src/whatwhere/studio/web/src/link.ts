@@ -18,7 +18,7 @@ export function writeLink(view: string, settings: Settings, defaults: Settings):
   return `#/${view}${query ? `?${query}` : ""}`;
 }
 
-/** Give settings of the types that the defaults have; what does not fit stays as it was by default. */
+/** Return settings of the defaults' types; a value that cannot be converted keeps its default. */
 export function fitted(given: URLSearchParams, defaults: Settings): Settings {
   const settings: Settings = { ...defaults };
   for (const [name, usual] of Object.entries(defaults)) {

@@ -9,11 +9,14 @@ import { startTheme } from "./theme";
 import "./studio.css";
 import "./views";
 
-// The key has done its work: it need not stand in the address, nor in the history.
+// The key is no longer needed: remove it from the address and the history.
 if (new URLSearchParams(location.search).has("token")) {
   history.replaceState(null, "", location.pathname + location.hash);
 }
 startTheme();
 startAddress();
 const exported = exportedHere();
-render(<Studio source={exported ? new ExportedSource(exported) : new LiveSource()} />, document.getElementById("studio")!);
+render(
+  <Studio source={exported ? new ExportedSource(exported) : new LiveSource()} />,
+  document.getElementById("studio")!,
+);

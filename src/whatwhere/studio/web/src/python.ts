@@ -29,6 +29,6 @@ export function runnable(code: string, { kind, path }: Pick<About, "kind" | "pat
 function withFreshTable(code: string): string {
   return code.replaceAll(
     /ww\.read\(PATH\)\.array\(['"]tokens\.weight['"](?:, rows=(\[[^\]]*\]))?\)/g,
-    (_, rows: string | undefined) => `${FRESH_TABLE}${rows ?? ""}`,
+    (_, rows: string | undefined) => `${FRESH_TABLE}${rows ? `[${rows}]` : ""}`,
   );
 }

@@ -7,14 +7,14 @@ import type { About } from "./types";
 export interface ViewProps {
   about: About;
   settings: Settings;
-  /** Change some settings; the address follows. What a slider says replaces the last address, rather than adding one. */
+  /** Change some settings; the address follows. A slider's value replaces the last address in the history. */
   change(some: Settings, replace?: boolean): void;
 }
 
 export interface View {
   /** Names it in the address. */
   id: string;
-  /** Its place in the navigation, 1 to 12. */
+  /** Its position in the navigation, 1 to 12. */
   order: number;
   title: string;
   /** What it answers, in one sentence. */

@@ -1,4 +1,4 @@
-/** The page around the views: header, navigation, theme, and the message in place of a view that fails. */
+/** The page around the views: header, navigation, theme, and the message instead of a view that fails. */
 
 import { Component, type ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -162,7 +162,7 @@ function useMainField(): void {
   }, []);
 }
 
-/** Shows a message in place of a view that fails; the rest of the page keeps working. */
+/** Shows a message instead of a view that fails; the rest of the page keeps working. */
 class ErrorBoundary extends Component<{ children: ComponentChildren }, { problem: string | null }> {
   override state = { problem: null as string | null };
 

@@ -1,2 +1,2 @@
-/** Styles are bundled by esbuild; to TypeScript they are nothing. */
+/** Styles are bundled by esbuild; TypeScript ignores them. */
 declare module "*.css";

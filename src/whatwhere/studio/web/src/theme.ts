@@ -1,4 +1,4 @@
-/** Light or dark: what was chosen here, else what the system asks for. */
+/** Light or dark: the user's choice, else the system's preference. */
 
 export type Theme = "light" | "dark";
 

@@ -10,7 +10,7 @@ export interface Answers {
   "pipeline.walk": TextWalkthrough;
   "positions.shown": PositionFindings;
   "variance.shares": VarianceSplit;
-  "tokens.find": FoundTokens;
+  "tokens.find": MatchingTokens;
   "tokens.card": TokenCard;
   "tokens.neighbors": TokenNeighbors;
   "tokens.analogy": Analogy;
@@ -167,7 +167,7 @@ export interface BiasFindings {
   scheme: string;
   /** the scheme as Python writes it. */
   repr: string;
-  /** lines that build it as `scheme`; PATH stands for the path of what is open. */
+  /** lines that build it as `scheme`; PATH is the path of what is open. */
   python: string;
   /** name of the learned table of the open model, or null. */
   tensor: string | null;
@@ -435,20 +435,6 @@ export interface FingerprintView {
   values: Tensor;
 }
 
-/** Tokens that match a search, best first. */
-export interface FoundTokens {
-  /** of the tokens. */
-  ids: Tensor;
-  /** as the vocabulary writes them. */
-  words: string[];
-  /** the text of each; null where its bytes are no text. */
-  texts: (string | null)[];
-  /** the token type of each. */
-  kinds: string[];
-  /** of all that match, of which the first are listed. */
-  count: number;
-}
-
 /** A run step by step. */
 export interface Frames {
   /** its name. */
@@ -557,6 +543,20 @@ export interface MapQuality {
   chance: number;
   /** share of the variance along each axis of PCA; null for t-SNE and UMAP. */
   explained: [number, number] | null;
+}
+
+/** Tokens that match a search, best first. */
+export interface MatchingTokens {
+  /** of the tokens. */
+  ids: Tensor;
+  /** as the vocabulary writes them. */
+  words: string[];
+  /** the text of each; null where its bytes are no text. */
+  texts: (string | null)[];
+  /** the token type of each. */
+  kinds: string[];
+  /** of all that match, of which the first are listed. */
+  count: number;
 }
 
 /** All that the view of a comparison shows. */
@@ -786,7 +786,7 @@ export interface PositionFindings {
   max_length: number | null;
   /** of the attention. */
   num_heads: number;
-  /** lines that build the encoding as `where`; PATH stands for the path of what is open. */
+  /** lines that build the encoding as `where`; PATH is the path of what is open. */
   python: string;
   /** null where the scheme depends on queries and keys. */
   fingerprint: Fingerprint | null;
@@ -1129,7 +1129,7 @@ export interface ShiftTest {
   largest_logit_change: Tensor;
 }
 
-/** One of the two that are compared. */
+/** One of the two checkpoints that are compared. */
 export interface Side {
   /** of the file or folder. */
   path: string;
@@ -1271,7 +1271,7 @@ export interface TextTokens {
   ids: Tensor;
   /** the tokens, as the vocabulary writes them. */
   words: string[];
-  /** the text that each stands for; null where its bytes are no text. */
+  /** the text of each; null where its bytes are no text. */
   texts: (string | null)[];
   /** the type of each: word, special, number ... */
   kinds: string[];
@@ -1285,7 +1285,7 @@ export interface TextWalkthrough {
   ids: Tensor;
   /** the tokens, as the vocabulary writes them. */
   words: string[];
-  /** the text that each stands for; null where its bytes are no text. */
+  /** the text of each; null where its bytes are no text. */
   texts: (string | null)[];
   /** the type of each: word, special, number ... */
   kinds: string[];
@@ -1337,7 +1337,7 @@ export interface TextWalkthrough {
   pairs: RotaryPairs | null;
   /** of random numbers. */
   seed: number;
-  /** lines that build the encoding as `where`; PATH stands for the path of what is open. */
+  /** lines that build the encoding as `where`; PATH is the path of what is open. */
   python: string;
 }
 

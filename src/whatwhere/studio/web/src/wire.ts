@@ -1,14 +1,14 @@
-/** Read an answer of the server: a header in JSON, then arrays as they stand in memory. Written by studio/wire.py. */
+/** Read an answer of the server: a header in JSON, then arrays as they are in memory. Written by studio/wire.py. */
 
 export type Numbers = Float32Array | Float64Array | Int32Array | Uint32Array | Uint16Array | Uint8Array;
 
-/** An array of the server; `shape` says how its numbers stand. */
+/** An array of the server, its values in row-major order. */
 export interface Tensor {
   values: Numbers;
   shape: number[];
 }
 
-interface Place {
+interface ArrayHeader {
   dtype: "f4" | "f8" | "i4" | "u4" | "u2" | "u1";
   shape: number[];
   at: number;
@@ -26,19 +26,19 @@ const ARRAYS = {
 export function unpack<T>(message: ArrayBuffer): T {
   const size = new DataView(message).getUint32(0, true);
   const text = new TextDecoder().decode(new Uint8Array(message, 4, size));
-  const header = JSON.parse(text) as { answer: unknown; arrays: Place[] };
+  const header = JSON.parse(text) as { answer: unknown; arrays: ArrayHeader[] };
   const tensors = header.arrays.map(({ dtype, shape, at }): Tensor => {
     const count = shape.reduce((product, each) => product * each, 1);
     return { values: new ARRAYS[dtype](message, 4 + size + at, count), shape };
   });
-  return placed(header.answer, tensors) as T;
+  return withArrays(header.answer, tensors) as T;
 }
 
-function placed(value: unknown, tensors: Tensor[]): unknown {
-  if (Array.isArray(value)) return value.map((each) => placed(each, tensors));
+function withArrays(value: unknown, tensors: Tensor[]): unknown {
+  if (Array.isArray(value)) return value.map((each) => withArrays(each, tensors));
   if (value === null || typeof value !== "object") return value;
   const entries = Object.entries(value);
   const first = entries[0];
   if (entries.length === 1 && first?.[0] === "$array") return tensors[first[1] as number];
-  return Object.fromEntries(entries.map(([key, inner]) => [key, placed(inner, tensors)]));
+  return Object.fromEntries(entries.map(([key, inner]) => [key, withArrays(inner, tensors)]));
 }

@@ -1,4 +1,4 @@
-/** One place that tells a screen reader what has changed. */
+/** A live region that announces changes to screen readers. */
 
 import { useEffect, useState } from "preact/hooks";
 

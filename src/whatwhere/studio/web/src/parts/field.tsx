@@ -1,4 +1,4 @@
-/** Where a token is asked for: type a part of it, or #id; the list below is walked with the arrow keys. */
+/** A field to look up a token: by a part of its text, or by #id; the arrow keys move through the list of matches. */
 
 import { useId, useState } from "preact/hooks";
 import { useQuery, useRested } from "../hooks";
@@ -8,7 +8,7 @@ import { TokenLabel } from "./token";
 
 interface Props {
   label: string;
-  /** The token that is asked for now, as text or #id. */
+  /** The chosen token, as text or #id. */
   value: string;
   choose(token: string): void;
   /** Whether Ctrl+K leads here. */
@@ -20,27 +20,27 @@ export function TokenField({ label, value, choose, main = false, hint }: Props) 
   const id = useId();
   const [typed, setTyped] = useState<string | null>(null);
   const [at, setAt] = useState(-1);
-  const asked = useRested(typed ?? "", 120);
-  const { answer } = useQuery("tokens.find", asked.trim() === "" ? null : { text: asked, most: 12 });
-  const found = typed !== null && typed.trim() !== "" && answer ? answer : null;
-  // A token that was chosen is kept as #id, for several may read alike; shown is what it reads.
+  const query = useRested(typed ?? "", 120);
+  const { answer } = useQuery("tokens.find", query.trim() === "" ? null : { text: query, most: 12 });
+  const matches = typed !== null && typed.trim() !== "" && answer ? answer : null;
+  // A chosen token is kept as #id, since several may have the same text; its text is shown.
   const chosen = typed === null && /^#\d+$/.test(value) ? value : null;
   const { answer: named } = useQuery("tokens.find", chosen === null ? null : { text: chosen, most: 1 });
   const shown =
     chosen !== null && named?.words.length && `#${named.ids.values[0]}` === chosen
       ? visibleToken(face(named.words[0]!, named.texts[0] ?? null))
       : value;
-  const open = found !== null && found.ids.values.length > 0;
+  const open = matches !== null && matches.ids.values.length > 0;
   const take = (token: string) => {
     setTyped(null);
     setAt(-1);
     if (token !== "") choose(token);
   };
   const keys = (event: KeyboardEvent) => {
-    const count = found?.ids.values.length ?? 0;
+    const count = matches?.ids.values.length ?? 0;
     if (event.key === "ArrowDown" && count) setAt((at + 1) % count);
     else if (event.key === "ArrowUp" && count) setAt((at + count - (at < 0 ? 0 : 1)) % count);
-    else if (event.key === "Enter") take(at >= 0 && found ? `#${found.ids.values[at]}` : (typed ?? value));
+    else if (event.key === "Enter") take(at >= 0 && matches ? `#${matches.ids.values[at]}` : (typed ?? value));
     else if (event.key === "Escape") {
       setTyped(null);
       setAt(-1);
@@ -77,33 +77,33 @@ export function TokenField({ label, value, choose, main = false, hint }: Props) 
       <ul
         id={`${id}-list`}
         role="listbox"
-        aria-label={`tokens that hold ${visibleToken(asked)}`}
+        aria-label={`tokens that contain ${visibleToken(query)}`}
         hidden={!open}
-        class="found"
+        class="matches"
       >
         {open &&
-          found.words.map((word, n) => (
-            // On pointer down: the field loses its focus, and this list with it, before a click would come.
+          matches.words.map((word, n) => (
+            // On pointer down: before a click arrives, the field has lost its focus and hidden this list.
             <li
-              key={found.ids.values[n]}
+              key={matches.ids.values[n]}
               id={`${id}-${n}`}
               role="option"
               aria-selected={n === at}
               onPointerDown={(event) => {
                 event.preventDefault();
-                take(`#${found.ids.values[n]}`);
+                take(`#${matches.ids.values[n]}`);
                 (document.activeElement as HTMLElement | null)?.blur();
               }}
             >
-              <TokenLabel word={word} text={found.texts[n] ?? null} />
+              <TokenLabel word={word} text={matches.texts[n] ?? null} />
               <small>
-                {found.kinds[n]} · #{found.ids.values[n]}
+                {matches.kinds[n]} · #{matches.ids.values[n]}
               </small>
             </li>
           ))}
-        {open && found.count > found.words.length && (
+        {open && matches.count > matches.words.length && (
           <li role="presentation" class="more">
-            and {whole(found.count - found.words.length)} more: type on
+            and {whole(matches.count - matches.words.length)} more: type on
           </li>
         )}
       </ul>

@@ -1,4 +1,4 @@
-/** Heat maps on a canvas: one cell for each number, read by mouse or by arrow keys, with a bar that says which is which. */
+/** Heat maps on a canvas: one cell for each number, read by mouse or by arrow keys, with a color bar. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { colorTable, type MapName, pageColor } from "../colors";
@@ -116,7 +116,7 @@ function cellWords({ values, columns, rowName, columnName }: HeatProps, row: num
   return `${rowName(row)}, ${columnName(column)}: ${formatNumber(values[row * columns + column])}`;
 }
 
-/** Give the numbers at the ends of the colors: around 0 for signed maps, else from least to greatest. */
+/** Return the range of the colors: symmetric about 0 for signed maps, else from least to greatest. */
 export function heatRange({ values, limit, map }: Pick<HeatProps, "values" | "limit" | "map">): [number, number] {
   let low = Infinity;
   let high = -Infinity;
@@ -133,7 +133,7 @@ export function heatRange({ values, limit, map }: Pick<HeatProps, "values" | "li
   return [low, limit ?? (high > low ? high : low + 1)];
 }
 
-/** Give a number for the ends of the colors: three standard deviations about 0 of all that is finite. */
+/** Return a limit for the colors: three root mean squares of the finite values. */
 export function spread(...parts: ArrayLike<number>[]): number {
   let squares = 0;
   let count = 0;
@@ -147,7 +147,7 @@ export function spread(...parts: ArrayLike<number>[]): number {
   return 3 * Math.sqrt(squares / Math.max(count, 1)) || 1;
 }
 
-/** Give the columns of a table of the same numbers, whose rows are numbered as the map's. */
+/** Return the columns of a table of the same numbers, whose rows are numbered as the map's. */
 export function heatColumns({ values, columns }: Pick<HeatProps, "values" | "columns">): Column<number>[] {
   return Array.from({ length: columns }, (_, column) => ({
     title: String(column),

@@ -1,4 +1,4 @@
-/** How a figure was computed: the formula, what went in, and the lines that give the same numbers in Python. */
+/** How a figure was computed: the formula, its inputs, and Python lines that compute the same numbers. */
 
 import type { ComponentChildren } from "preact";
 import { useContext } from "preact/hooks";

@@ -13,7 +13,7 @@ import { drawing, label, line, n } from "./svg";
 export interface Curve {
   name: string;
   values: ArrayLike<number | null>;
-  /** Which color of the page, 0 to 7; without, its place. */
+  /** Which color of the page, 0 to 7; without, the curve's index. */
   color?: number;
   /** Lengths of strokes and gaps; without, the line is whole. */
   dash?: number[];
@@ -34,13 +34,13 @@ export interface LinesProps {
   xLabel: string;
   yLabel: string;
   logX?: boolean;
-  /** Values of 0 or less have no place on such an axis: give null for them. */
+  /** A logarithmic axis cannot show values of 0 or less: pass null for them. */
   logY?: boolean;
   /** Whether each value holds from its x to the next, as in a histogram. */
   steps?: boolean;
-  /** Places on the x axis with a word. */
+  /** Labeled points on the x axis. */
   marks?: { x: number; text: string }[];
-  /** Places on the y axis with a word, or without one. */
+  /** Points on the y axis, with a label or without one. */
   levels?: Level[];
   /** The ends of the y axis; without, what is there decides. */
   y?: [number, number];
@@ -140,8 +140,8 @@ export function Lines(props: LinesProps) {
         }),
       ],
       hooks: {
-        drawAxes: [(drawn) => drawBands(drawn, x, curves)],
-        draw: [(drawn) => drawMarks(drawn, marks), (drawn) => drawLevels(drawn, levels)],
+        drawAxes: [(chart) => drawBands(chart, x, curves)],
+        draw: [(chart) => drawMarks(chart, marks), (chart) => drawLevels(chart, levels)],
       },
     };
     const data = [Array.from(x), ...curves.map((curve) => Array.from(curve.values))] as uPlot.AlignedData;
@@ -186,7 +186,7 @@ export function Lines(props: LinesProps) {
   );
 }
 
-/** Say in words what the curves do. */
+/** Describe the curves in words. */
 export function summary({ x, curves, xLabel, yLabel, marks = [], levels = [] }: LinesProps): string {
   const range = x.length ? `${xLabel} from ${formatNumber(x[0])} to ${formatNumber(x[x.length - 1])}; ${yLabel}. ` : "";
   const each = curves.map(({ name, values }) => {
@@ -199,11 +199,11 @@ export function summary({ x, curves, xLabel, yLabel, marks = [], levels = [] }: 
     const low = known.reduce((best, point) => (point.value < best.value ? point : best));
     return `${name}: greatest ${formatNumber(high.value)} at ${formatNumber(x[high.k])}, least ${formatNumber(low.value)} at ${formatNumber(x[low.k])}.`;
   });
-  const places = [
+  const labeled = [
     ...marks.map((mark) => ({ text: mark.text, at: mark.x })),
     ...levels.filter(({ text }) => text).map(({ text, y }) => ({ text, at: y })),
   ];
-  return range + each.join(" ") + places.map(({ text, at }) => ` ${text}: ${formatNumber(at)}.`).join("");
+  return range + each.join(" ") + labeled.map(({ text, at }) => ` ${text}: ${formatNumber(at)}.`).join("");
 }
 
 export function linesSvg(props: LinesProps, width = 720, height = 360): string {
@@ -228,10 +228,10 @@ export function linesSvg(props: LinesProps, width = 720, height = 360): string {
   const up = axis(low, high === low ? low + 1 : high, frame.top + frame.height, frame.top, logY);
   const parts = [axesSvg(frame, across, up, xLabel, yLabel)];
   curves.forEach((curve, k) => {
-    for (const places of stretches(curve)) {
+    for (const run of contiguousRuns(curve)) {
       const there = [
-        ...places.map((p) => [p, curve.high![p]!] as const),
-        ...[...places].reverse().map((p) => [p, curve.low![p]!] as const),
+        ...run.map((p) => [p, curve.high![p]!] as const),
+        ...[...run].reverse().map((p) => [p, curve.low![p]!] as const),
       ];
       const path = there.map(([p, value], at) => `${at ? "L" : "M"}${n(across(x[p]!))} ${n(up(value))}`).join("");
       parts.push(`<path d="${path}Z" fill="${seriesColor(curve.color ?? k)}" fill-opacity="0.18"/>`);
@@ -252,10 +252,10 @@ export function linesSvg(props: LinesProps, width = 720, height = 360): string {
     }
     parts.push(`<path d="${path.trim()}" fill="none" stroke="${color}" stroke-width="2"${dashed(curve)}/>`);
     if (props.dots) {
-      const places = Array.from(curve.values, (value, p) =>
+      const circles = Array.from(curve.values, (value, p) =>
         value === null ? "" : `<circle cx="${n(across(x[p]!))}" cy="${n(up(value))}" r="3" fill="${color}"/>`,
       );
-      parts.push(places.join(""));
+      parts.push(circles.join(""));
     }
     if (curves.length > 1) {
       const top = frame.top + 8 + 18 * k;
@@ -285,24 +285,24 @@ function dashed({ dash }: Curve): string {
   return dash ? ` stroke-dasharray="${dash.join(" ")}"` : "";
 }
 
-/** Give the numbers at the ends of all bands. */
+/** Return the lower and upper ends of all bands. */
 function ends(curves: Curve[]): number[] {
   return curves
     .flatMap(({ low, high }) => [...Array.from(low ?? []), ...Array.from(high ?? [])])
     .filter((value) => value !== null);
 }
 
-/** Give the places where a band is known, in stretches. */
-function stretches({ low, high }: Curve): number[][] {
-  const found: number[][] = [];
+/** Return the contiguous runs of indices where a band is known. */
+function contiguousRuns({ low, high }: Curve): number[][] {
+  const runs: number[][] = [];
   let before = -2;
   for (let k = 0; low && high && k < low.length; k++) {
     if (low[k] === null || high[k] === null) continue;
-    if (before === k - 1) found.at(-1)!.push(k);
-    else found.push([k]);
+    if (before === k - 1) runs.at(-1)!.push(k);
+    else runs.push([k]);
     before = k;
   }
-  return found;
+  return runs;
 }
 
 function drawBands({ ctx, bbox, valToPos }: uPlot, x: ArrayLike<number>, curves: Curve[]): void {
@@ -311,11 +311,11 @@ function drawBands({ ctx, bbox, valToPos }: uPlot, x: ArrayLike<number>, curves:
   ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
   ctx.clip();
   curves.forEach((curve, k) => {
-    for (const places of stretches(curve)) {
+    for (const run of contiguousRuns(curve)) {
       ctx.beginPath();
-      for (const place of places) ctx.lineTo(valToPos(x[place]!, "x", true), valToPos(curve.high![place]!, "y", true));
-      for (const place of [...places].reverse())
-        ctx.lineTo(valToPos(x[place]!, "x", true), valToPos(curve.low![place]!, "y", true));
+      for (const index of run) ctx.lineTo(valToPos(x[index]!, "x", true), valToPos(curve.high![index]!, "y", true));
+      for (const index of [...run].reverse())
+        ctx.lineTo(valToPos(x[index]!, "x", true), valToPos(curve.low![index]!, "y", true));
       ctx.closePath();
       ctx.fillStyle = `${seriesColor(curve.color ?? k)}2e`;
       ctx.fill();
@@ -324,7 +324,7 @@ function drawBands({ ctx, bbox, valToPos }: uPlot, x: ArrayLike<number>, curves:
   ctx.restore();
 }
 
-/** Steps between ticks where x counts something: none stands between two. */
+/** Steps between ticks where x counts something: there is nothing between two. */
 const WHOLE = Array.from({ length: 10 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
 
 /** Keep the lines of powers of ten, where there are so many that all would be a gray field. */

@@ -80,7 +80,7 @@ interface Plane {
   up: Axis;
 }
 
-/** Give both axes one scale, so that a circle is round. */
+/** Return a plane whose axes share one scale, so that a circle is round. */
 function fitted({ x, y }: PathProps, width: number, height: number): Plane {
   const frame: Frame = { left: 56, top: 24, width: Math.max(width - 72, 40), height: height - 72 };
   const [left, right] = ends(x);

@@ -1,4 +1,4 @@
-/** How far a job has come, and the button that ends it. */
+/** The progress of a job, and the button that stops it. */
 
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";

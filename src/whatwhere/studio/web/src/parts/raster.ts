@@ -7,7 +7,7 @@ export interface Points {
   group: Uint8Array | null;
 }
 
-/** The group of points that stand behind all others, whatever their order. */
+/** The group of points that are drawn behind all others, whatever their order. */
 export const BEHIND = 255;
 
 /** A rectangle of the plane. */
@@ -25,7 +25,7 @@ export interface Sight {
   scale: number;
 }
 
-/** Draw points where they are; where several fall on a pixel, one of them, drawn at random, gives the color. */
+/** Draw points where they are; where several fall on a pixel, a random one gives the color. */
 export class Raster {
   #count = new Uint16Array(0);
   #group = new Uint8Array(0);
@@ -73,7 +73,7 @@ export class Raster {
     return most;
   }
 
-  /** Mix each color with the ground: the logarithm of the count says how much of it is seen. */
+  /** Blend each color with the background: its opacity grows with the logarithm of the count. */
   #paint(pixels: Uint32Array, colors: Uint32Array, ground: number, most: number): void {
     const shares = new Uint16Array(most + 1);
     for (let n = 1; n <= most; n++)
@@ -95,7 +95,7 @@ export class Raster {
   }
 }
 
-/** Find the point that is nearest to a place, by a grid that is made once. */
+/** A grid over the points, built once, which finds the point nearest to a position. */
 export class Grid {
   readonly #points: Points;
   readonly #start: Uint32Array;
@@ -127,12 +127,12 @@ export class Grid {
   }
 
   inside({ left, bottom, right, top }: Box): number[] {
-    const found: number[] = [];
+    const inside: number[] = [];
     this.#each(left, bottom, right, top, (n) => {
       const [x, y] = [this.#points.x[n]!, this.#points.y[n]!];
-      if (x >= left && x <= right && y >= bottom && y <= top) found.push(n);
+      if (x >= left && x <= right && y >= bottom && y <= top) inside.push(n);
     });
-    return found.sort((a, b) => a - b);
+    return inside.sort((a, b) => a - b);
   }
 
   #each(left: number, bottom: number, right: number, top: number, visit: (n: number) => void): void {
@@ -147,9 +147,9 @@ export class Grid {
   }
 
   #cell(x: number, y: number): number {
-    const place = (value: number, low: number, size: number) =>
+    const cell = (value: number, low: number, size: number) =>
       Math.min(this.#side - 1, Math.max(0, Math.floor(((value - low) / size) * this.#side)));
-    return place(y, this.box.y, this.box.height) * this.#side + place(x, this.box.x, this.box.width);
+    return cell(y, this.box.y, this.box.height) * this.#side + cell(x, this.box.x, this.box.width);
   }
 }
 
@@ -159,7 +159,7 @@ export function whole(box: Grid["box"], width: number, height: number): Sight {
   return { x: box.x + box.width / 2, y: box.y + box.height / 2, scale };
 }
 
-/** Give #rrggbb as a pixel, in the order of bytes that canvases have on every machine that runs a browser. */
+/** Return #rrggbb as a pixel, in the order of bytes that canvases have on every machine that runs a browser. */
 export function pixel(color: string): number {
   const value = Number.parseInt(color.slice(1), 16);
   return (0xff000000 | ((value & 255) << 16) | (value & 0xff00) | (value >> 16)) >>> 0;
@@ -177,7 +177,7 @@ function bounds({ x, y }: Points): Grid["box"] {
   return { x: left, y: bottom, width: right - left || 1, height: top - bottom || 1 };
 }
 
-/** Give the size of a point: few points are larger. */
+/** Return the radius of a point in pixels: the fewer the points, the larger. */
 function radius(count: number, ratio: number): number {
   const base = count > 20_000 ? 1 : count > 2_000 ? 2 : 3;
   return Math.max(1, Math.round(base * (ratio > 1.5 ? 1.5 : 1)));

@@ -1,4 +1,4 @@
-/** Files for the reader: SVG as it is, PNG drawn from it, CSV from a table. */
+/** Files to download: SVG as it is, PNG rendered from it, CSV from a table. */
 
 export type Cell = string | number | null;
 
@@ -28,7 +28,7 @@ export async function savePng(name: string, svg: string, scale = 2): Promise<voi
   save(`${name}.png`, blob);
 }
 
-/** Write a table as RFC 4180 says, in UTF-8; a text that a spreadsheet would run as a formula is kept from it. */
+/** Write a table as CSV (RFC 4180) in UTF-8; a text that a spreadsheet would run as a formula is escaped. */
 export function csv(header: string[], rows: Cell[][]): string {
   return [header, ...rows].map((row) => row.map(quoted).join(",")).join("\r\n") + "\r\n";
 }

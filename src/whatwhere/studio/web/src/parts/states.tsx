@@ -1,4 +1,4 @@
-/** What stands where an answer is not there yet, or will not come. */
+/** What a view shows while an answer is pending, or when it failed. */
 
 import type { ComponentChildren } from "preact";
 import type { Query } from "../hooks";
@@ -21,7 +21,7 @@ export function Waiting({ what }: { what: string }) {
   );
 }
 
-/** Show what is made of an answer; while the next one is on its way, the one before, paler. */
+/** Show a view of an answer; while the next one is pending, the last one, paler. */
 export function Answered<T>({
   query,
   what,

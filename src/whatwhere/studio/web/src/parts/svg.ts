@@ -1,4 +1,4 @@
-/** Drawings as text: what a reader takes away, and what PNGs are made from. */
+/** SVG as text: for files to download, and to render PNGs from. */
 
 import { pageColor } from "../colors";
 
@@ -6,7 +6,7 @@ export const FONT = "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', 
 
 export function escaped(text: string): string {
   const names: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
-  // XML has no signs for most controls; what cannot be seen was replaced before this.
+  // XML has no characters for most controls; invisible ones were replaced before this.
   return text
     .replace(/[&<>"]/g, (sign) => names[sign]!)
     .replace(/[\u0000-\u0008\u000B\u000C\u000E-\u001F\uFFFE\uFFFF]/g, "\uFFFD");

@@ -7,9 +7,9 @@ import type { Cell } from "./save";
 
 export interface Column<Row> {
   title: string;
-  /** What the column is sorted by, and what a CSV holds. */
+  /** What the column is sorted by, and what is written to a CSV. */
   value(row: Row): Cell;
-  /** What is shown, where that is not the value. */
+  /** What is shown, if not the value. */
   cell?(row: Row): ComponentChildren;
   numeric?: boolean;
 }
@@ -18,7 +18,7 @@ interface Props<Row> {
   caption: string;
   columns: Column<Row>[];
   rows: Row[];
-  /** Rows of which more than this would be slow are drawn as they come into sight. */
+  /** With more rows than this, only those in sight are drawn. */
   most?: number;
 }
 
@@ -35,12 +35,14 @@ export function Table<Row>({ caption, columns, rows, most = 100 }: Props<Row>) {
   const first = virtual ? Math.max(0, Math.floor(top / HEIGHT) - SPARE) : 0;
   const last = Math.min(rows.length, first + seen + 2 * SPARE);
   const sort = (column: number) => {
-    // Numbers are asked for the greatest first; a second press turns it round, a third gives the order of the rows.
+    // The first press sorts numbers from the greatest, a second reverses the order, a third restores the original one.
     const usual = columns[column]?.numeric ?? false;
     const down = sorted?.column === column ? !sorted.down : usual;
     const next = sorted?.column === column && sorted.down !== usual ? null : { column, down };
     setSorted(next);
-    announce(next ? `sorted by ${columns[column]?.title}, ${down ? "descending" : "ascending"}` : "in the first order");
+    announce(
+      next ? `sorted by ${columns[column]?.title}, ${down ? "descending" : "ascending"}` : "in the original order",
+    );
   };
   return (
     <div
@@ -57,9 +59,9 @@ export function Table<Row>({ caption, columns, rows, most = 100 }: Props<Row>) {
           <tr aria-rowindex={1}>
             {columns.map(({ title, numeric }, n) => {
               const down = sorted?.column === n ? sorted.down : null;
-              const said = down === null ? "none" : down ? "descending" : "ascending";
+              const direction = down === null ? "none" : down ? "descending" : "ascending";
               return (
-                <th key={title} scope="col" aria-sort={said} class={numeric ? "number" : undefined}>
+                <th key={title} scope="col" aria-sort={direction} class={numeric ? "number" : undefined}>
                   <button type="button" onClick={() => sort(n)}>
                     {title}
                     <span aria-hidden="true">{down === null ? " ↕" : down ? " ↓" : " ↑"}</span>
@@ -108,7 +110,7 @@ function arranged<Row>(
   return order.sort((a, b) => compared(values[a]!, values[b]!, sign) || a - b);
 }
 
-/** Compare cells; what is missing stands last, whichever way round. */
+/** Compare cells; missing values are last in either direction. */
 function compared(one: Cell, other: Cell, sign: number): number {
   if (one === null || other === null) return Number(one === null) - Number(other === null);
   if (typeof one === "number" && typeof other === "number") return sign * (one - other);

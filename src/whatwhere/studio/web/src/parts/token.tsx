@@ -1,4 +1,4 @@
-/** A token as a reader can see it: code points for what has no shape, and a direction of its own. */
+/** A token made visible: code points for invisible characters, and a writing direction of its own. */
 
 import { characters, face, visibleToken } from "../escape";
 
@@ -13,7 +13,7 @@ interface Props {
 export function TokenLabel({ word, text, href }: Props) {
   const parts = characters(face(word, text)).map((shown, n) =>
     shown.replaced ? (
-      <span key={n} class="stands">
+      <span key={n} class="replaced">
         {shown.text}
       </span>
     ) : (

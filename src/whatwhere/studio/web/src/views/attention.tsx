@@ -1,4 +1,4 @@
-/** View 12, attention by distance: how far the heads of a trained comparison model look. */
+/** View 12, attention by distance: the mean attention weights of a trained comparison model's heads. */
 
 import { useMemo } from "preact/hooks";
 import { formatNumber } from "../numbers";
@@ -15,19 +15,19 @@ register({
   id: "attention",
   order: 12,
   title: "Attention by distance",
-  question: "How much does each head of a trained model look at the token so many points back?",
+  question: "How much attention does each head of a trained model pay to tokens at each distance?",
   defaults: (about) => ({ ...runDefaults(about), log: false, ...about.begin["attention"] }),
   shown: () => true,
   Page: Page,
 });
 
 function Page(props: ViewProps) {
-  const { asked, choice } = useRun<Attention>(props, "attention");
+  const { query, choice } = useRun<Attention>(props, "attention");
   const log = Boolean(props.settings["log"]);
   return (
     <>
       {choice}
-      <Answered query={asked} what="reading the run">
+      <Answered query={query} what="reading the run">
         {(answer) =>
           answer.missing !== null ? (
             <p class="note">There is no attention to show: {answer.missing}</p>
@@ -48,7 +48,7 @@ function Page(props: ViewProps) {
                   </h2>
                   <div class="pair">
                     {Array.from({ length: each.layers.shape[0]! }, (_, layer) => (
-                      <Layer key={layer} found={answer} of={each} layer={layer} log={log} />
+                      <Layer key={layer} answer={answer} of={each} layer={layer} log={log} />
                     ))}
                   </div>
                 </section>
@@ -62,19 +62,19 @@ function Page(props: ViewProps) {
 }
 
 interface LayerProps {
-  found: Attention;
+  answer: Attention;
   of: AttentionCurves;
   layer: number;
   log: boolean;
 }
 
-function Layer({ found, of, layer, log }: LayerProps) {
+function Layer({ answer, of, layer, log }: LayerProps) {
   const { distances, layers, uniform } = of;
   const [, heads = 0, points = 0] = layers.shape;
   const weight = (head: number, point: number) => layers.values[(layer * heads + head) * points + point]!;
   const plain = (point: number) => (uniform ? uniform.values[layer * points + point]! : NaN);
   const shown = (value: number) => (Number.isFinite(value) && (!log || value > 0) ? value : null);
-  const title = `Layer ${layer}, ${of.length} ${found.unit}`;
+  const title = `Layer ${layer}, ${of.length} ${answer.unit}`;
   const props: LinesProps = useMemo(() => {
     const each = (name: string, value: (point: number) => number, seen: ReturnType<typeof look>): Curve => ({
       name,
@@ -93,17 +93,17 @@ function Layer({ found, of, layer, log }: LayerProps) {
       logY: log,
       height: 280,
     };
-  }, [found, of, layer, log]);
-  const one = uniform !== null && isOne(uniform.values.subarray(layer * points, (layer + 1) * points));
+  }, [answer, of, layer, log]);
+  const one = uniform !== null && isOneQuery(uniform.values.subarray(layer * points, (layer + 1) * points));
   return (
     <Figure
       title={title}
       note={
         one
-          ? "One token alone asks here: the one whose answer is read. So each distance is one point."
-          : "Averaged over all tokens that have one so far back."
+          ? "Only the query of the token whose answer is read is recorded, so each distance has one weight."
+          : "Averaged over all queries with a key at that distance."
       }
-      file={`attention-${found.run}-${of.length}-${layer}`}
+      file={`attention-${answer.run}-${of.length}-${layer}`}
       svg={() => linesSvg(props)}
       rows={Array.from({ length: points }, (_, point) => point)}
       columns={[
@@ -122,11 +122,11 @@ function Layer({ found, of, layer, log }: LayerProps) {
         },
       ]}
       how={
-        <How code={`${runCode(found.run)}\nresults.trace(run)["attention@${of.length}"]  # layers, heads, distances`}>
+        <How code={`${runCode(answer.run)}\nresults.trace(run)["attention@${of.length}"]  # layers, heads, distances`}>
           <p>
             weight(h, d) = mean of a(h, i, i − d) over the queries i ≥ d and 100 new sequences, measured when the run
-            ended. Distance is counted in tokens, whatever their positions. Dotted: uniform attention would give, which
-            is more for near ones, as early tokens see few.
+            ended. Distance is counted in tokens, whatever their positions. Dotted: uniform attention. It is larger for
+            near keys, since early queries have few keys.
           </p>
         </How>
       }
@@ -140,8 +140,8 @@ function finite(value: number): number | null {
   return Number.isFinite(value) ? value : null;
 }
 
-/** Tell whether one query asks: looking at all alike, it gives each point the same weight. */
-function isOne(weights: ArrayLike<number>): boolean {
+/** Return whether only one query was recorded: uniform attention then has the same weight at each distance. */
+function isOneQuery(weights: ArrayLike<number>): boolean {
   const known = Array.from(weights).filter(Number.isFinite);
   return known.every((value) => Math.abs(value - known[0]!) < 1e-6);
 }

@@ -52,8 +52,8 @@ register({
 });
 
 function Biases({ settings, change }: ViewProps) {
-  const { log: _, ...asked } = settings;
-  const answer = useQuery("biases.shown", asked);
+  const { log: _, ...query } = settings;
+  const answer = useQuery("biases.shown", query);
   return (
     <Answered query={answer} what="reading biases">
       {(bias) => <BiasOf bias={bias} settings={settings} change={change} />}
@@ -66,7 +66,7 @@ type Part = { bias: BiasFindings; settings: Settings; change: ViewProps["change"
 function BiasOf({ bias, settings, change }: Part) {
   const row = bias.choices.find(({ name }) => name === bias.scheme);
   const own = bias.scheme.startsWith("own-");
-  const turn = (name: string) => (value: number, now: boolean) => change({ [name]: value }, now);
+  const setting = (name: string) => (value: number, now: boolean) => change({ [name]: value }, now);
   return (
     <>
       {bias.missing !== null && (
@@ -77,7 +77,7 @@ function BiasOf({ bias, settings, change }: Part) {
           Not shown is {title}: {missing}.
         </p>
       ))}
-      <div class="ask">
+      <div class="controls">
         <label class="choice">
           bias{" "}
           <select
@@ -131,7 +131,7 @@ function BiasOf({ bias, settings, change }: Part) {
             base={null}
             steps={1}
             whole
-            change={turn("head")}
+            change={setting("head")}
           />
           {!own && (
             <Slider
@@ -142,7 +142,7 @@ function BiasOf({ bias, settings, change }: Part) {
               base={null}
               steps={1}
               whole
-              change={turn("heads")}
+              change={setting("heads")}
             />
           )}
           <Slider
@@ -153,7 +153,7 @@ function BiasOf({ bias, settings, change }: Part) {
             base={2}
             steps={2}
             whole
-            change={turn("tokens")}
+            change={setting("tokens")}
           />
         </div>
         <Parameters
@@ -222,7 +222,7 @@ function Matrix({ bias, weights }: { bias: BiasFindings; weights: boolean }) {
   );
 }
 
-/** Return the heads that are drawn: all, or as many as can be distinguished, with the chosen one. */
+/** Return the heads to draw: all, or as many as can be distinguished, with the chosen one. */
 function headsShown({ heads, head }: BiasFindings): number[] {
   if (heads <= MOST_CURVES) return Array.from({ length: heads }, (_, n) => n);
   const even = Array.from({ length: MOST_CURVES - 1 }, (_, k) => Math.round((k * (heads - 1)) / (MOST_CURVES - 2)));
@@ -352,8 +352,8 @@ function Ranges({ bias, settings, change }: Part) {
         <How code={`${bias.python}\n${curves}\nww.analysis.effective_range(curves, share=${share})`}>
           <p>
             weight(h, d) = exp(bias(h, d)); the range is the least d from which on every weight is below {percent} of
-            the head’s greatest, among {whole(examined)} distances. What queries and keys say comes on top: a strong
-            match is seen farther.
+            the head’s greatest, among {whole(examined)} distances. The dot products of queries and keys are added to
+            it: a strong match is seen farther.
           </p>
         </How>
       }

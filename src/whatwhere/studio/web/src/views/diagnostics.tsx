@@ -30,12 +30,20 @@ register({
 function Diagnostics({ settings, change }: ViewProps) {
   return (
     <JobAnswer<SuspiciousTokens> name="diagnostics.examine" what="examining the table">
-      {(examined) => <Found examined={examined} list={String(settings["list"])} change={change} />}
+      {(examined) => <SuspiciousLists examined={examined} list={String(settings["list"])} change={change} />}
     </JobAnswer>
   );
 }
 
-function Found({ examined, list, change }: { examined: SuspiciousTokens; list: string; change: ViewProps["change"] }) {
+function SuspiciousLists({
+  examined,
+  list,
+  change,
+}: {
+  examined: SuspiciousTokens;
+  list: string;
+  change: ViewProps["change"];
+}) {
   const some = NAMES.filter((name) => examined.lists[name].count > 0);
   const now = NAMES.find((name) => name === list) ?? some[0] ?? "under_trained";
   return (
@@ -119,7 +127,7 @@ function Summary({
           value: count,
           cell: (name) => (count(name) === null ? "not known" : whole(count(name)!)),
         },
-        { title: "meaning", value: (name) => LISTS[name].says(examined) },
+        { title: "meaning", value: (name) => LISTS[name].describe(examined) },
       ]}
       how={
         <How code={"whatwhere inspect PATH --sections diagnostics --json"}>
@@ -150,7 +158,7 @@ function Summary({
 
 function List({ examined, name }: { examined: SuspiciousTokens; name: ListName }) {
   const rows = examined.lists[name];
-  const { title, says } = LISTS[name];
+  const { title, describe } = LISTS[name];
   const columns = useMemo(
     () =>
       columnsOf(
@@ -175,7 +183,7 @@ function List({ examined, name }: { examined: SuspiciousTokens; name: ListName }
       </h2>
       <p class="note">
         {rows.count > 0 || rows.missing !== null || name === "under_trained" || name === "unreachable"
-          ? says(examined)
+          ? describe(examined)
           : "None."}
         {rows.count > shown.length && ` The first ${whole(shown.length)} are listed.`}
       </p>

@@ -133,13 +133,9 @@ function Schemes({ answer, settings, change }: SchemesProps) {
   return (
     <div class="two chooser">
       <section aria-label="Schemes">
-        <div class="ask">
+        <div class="controls">
           <label class="choice">
-            <input
-              type="checkbox"
-              checked={log}
-              onChange={(event) => change({ log: event.currentTarget.checked })}
-            />{" "}
+            <input type="checkbox" checked={log} onChange={(event) => change({ log: event.currentTarget.checked })} />{" "}
             logarithmic distance
           </label>
           <button type="button" onClick={() => change({ seed: Number(settings["seed"]) + 1 })}>
@@ -178,20 +174,23 @@ function Chooser({ answer, chosen, log, choose }: ChooserProps) {
   ] as const;
   return (
     <>
-      {groups.map(([title, schemes]) => schemes.length > 0 && (
-        <fieldset key={title} class="schemes">
-          <legend>{title}</legend>
-          {schemes.map((scheme) => (
-            <Choice
-              key={scheme.id}
-              scheme={scheme}
-              index={chosen.findIndex(({ id }) => id === scheme.id)}
-              log={log}
-              choose={choose}
-            />
-          ))}
-        </fieldset>
-      ))}
+      {groups.map(
+        ([title, schemes]) =>
+          schemes.length > 0 && (
+            <fieldset key={title} class="schemes">
+              <legend>{title}</legend>
+              {schemes.map((scheme) => (
+                <Choice
+                  key={scheme.id}
+                  scheme={scheme}
+                  index={chosen.findIndex(({ id }) => id === scheme.id)}
+                  log={log}
+                  choose={choose}
+                />
+              ))}
+            </fieldset>
+          ),
+      )}
     </>
   );
 }

@@ -28,7 +28,7 @@ register({
   id: "map",
   order: 3,
   title: "Token map",
-  question: "How do all tokens lie beside each other, and how much of that can a flat picture show?",
+  question: "How are all tokens arranged, and how much of that does a map in two dimensions keep?",
   defaults,
   shown: (about) => (about.tables.input?.rows ?? 0) >= 3,
   Page: TokenMap,
@@ -53,9 +53,9 @@ function TokenMap({ about, settings, change }: ViewProps) {
   const first = useQuery("maps.points", method === "pca" ? null : { method: "pca", table });
   const labels = useQuery("maps.labels", { table });
   const job = useJob("maps.draw", method === "pca" ? null : { method, table });
-  const drawn = job.answer ?? (isComputed(wanted.answer) && wanted.answer.method === method ? wanted.answer : null);
-  const shown: Query<MapPoints> = drawn
-    ? { ...wanted, answer: drawn }
+  const layout = job.answer ?? (isComputed(wanted.answer) && wanted.answer.method === method ? wanted.answer : null);
+  const shown: Query<MapPoints> = layout
+    ? { ...wanted, answer: layout }
     : method === "pca" || wanted.problem !== null
       ? wanted
       : first;
@@ -63,11 +63,11 @@ function TokenMap({ about, settings, change }: ViewProps) {
   return (
     <>
       <Controls about={about} settings={settings} change={change} />
-      {method !== "pca" && !drawn && wanted.answer && <Drawing map={wanted.answer} method={method} job={job} />}
+      {method !== "pca" && !layout && wanted.answer && <Drawing map={wanted.answer} method={method} job={job} />}
       <Answered query={shown} what="laying the tokens out">
         {(map) =>
           names && isComputed(map) ? (
-            <Drawn about={about} settings={settings} change={change} map={map} names={names} />
+            <MapFigure about={about} settings={settings} change={change} map={map} names={names} />
           ) : (
             labels.problem !== null && <Wrong message={labels.problem} />
           )
@@ -84,7 +84,7 @@ function Controls({ about, settings, change }: ViewProps) {
   const choose = (name: string) => (event: { currentTarget: HTMLSelectElement }) =>
     change({ [name]: event.currentTarget.value, box: "", only: "" });
   return (
-    <search class="ask">
+    <search class="controls">
       <TokenField
         main
         label="Token"
@@ -142,8 +142,8 @@ function Drawing({ map, method, job }: DrawingProps) {
     return (
       <div class="wrong">
         <p>
-          {name} needs a package that is not installed: <code>pip install "whatwhere[{extra}]"</code>, then start the
-          studio anew. Below is PCA.
+          {name} needs a package that is not installed: <code>pip install "whatwhere[{extra}]"</code>, then restart the
+          studio. Below is PCA.
         </p>
       </div>
     );
@@ -169,12 +169,12 @@ function Drawing({ map, method, job }: DrawingProps) {
   );
 }
 
-interface DrawnProps extends ViewProps {
+interface MapFigureProps extends ViewProps {
   map: ComputedMap;
   names: Names;
 }
 
-function Drawn({ about, settings, change, map, names }: DrawnProps) {
+function MapFigure({ about, settings, change, map, names }: MapFigureProps) {
   const [selecting, setSelecting] = useState(false);
   const [color, only, token] = ["color", "only", "token"].map((name) => String(settings[name])) as [
     string,
@@ -212,7 +212,7 @@ function Drawn({ about, settings, change, map, names }: DrawnProps) {
     printed: trust(map.quality),
     chosen,
     choose: (point) => change({ token: point === null ? "" : `#${plane.ids[point]!}` }),
-    select: (_, found) => change({ box: writeBox(found) }),
+    select: (_, area) => change({ box: writeBox(area) }),
     selecting,
     framed: box,
     joined,
@@ -262,12 +262,12 @@ function Drawn({ about, settings, change, map, names }: DrawnProps) {
   );
 }
 
-/** Query the true neighbors of a token; an exported page holds those of all. */
+/** Return the true neighbors of a token; an exported page holds those of all. */
 function useNear(about: About, table: string, token: string, names: Names): Query<MapNeighbors> {
   const exported = about.exported !== null;
   const live = useQuery("maps.near", exported || token === "" ? null : { token, table });
   const all = useQuery("maps.neighbors", exported && token !== "" ? { table } : null);
-  const found = useMemo((): Query<MapNeighbors> | null => {
+  const stored = useMemo((): Query<MapNeighbors> | null => {
     if (!all.answer || token === "") return null;
     const id = names.find(token);
     const row = id === null ? -1 : all.answer.of.values.indexOf(id);
@@ -283,7 +283,7 @@ function useNear(about: About, table: string, token: string, names: Names): Quer
       busy: false,
     };
   }, [all.answer, token]);
-  return exported ? (found ?? { answer: null, problem: null, busy: all.busy }) : live;
+  return exported ? (stored ?? { answer: null, problem: null, busy: all.busy }) : live;
 }
 
 function Trust({ map, colors }: { map: ComputedMap; colors: string }) {
@@ -366,8 +366,8 @@ function HowOf({ map }: { map: ComputedMap }) {
       <p>{ways[method]}</p>
       <p>
         Kept: the mean over {whole(sampled)} tokens of |N(token in the {tableName(map.table)}, by cosine) ∩ N(token on
-        the map)| / {k}, where N are the {k} nearest, found exactly. Points are drawn over each other at random, so that
-        no group hides another.
+        the map)| / {k}, where N are the {k} nearest, computed exactly. Points are drawn over each other at random, so
+        that no group hides another.
       </p>
     </How>
   );

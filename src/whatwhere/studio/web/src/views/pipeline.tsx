@@ -1,4 +1,4 @@
-/** View 1, the pipeline: a text on its way through the input layer, step by step, in the reader's own words. */
+/** View 1, the pipeline: a text of the reader's through the input layer, step by step. */
 
 import { useEffect, useState } from "preact/hooks";
 import { type Query, useQuery, useRested } from "../hooks";
@@ -34,11 +34,11 @@ function Pipeline({ about, settings, change }: ViewProps) {
   const empty = text.trim() === "";
   const read = useQuery("pipeline.read", empty ? null : { text, tokens });
   const { scheme, head, causal, dim, heads, seed } = settings as Record<string, string | number | boolean>;
-  const asked = { text, tokens, scheme, head, causal, dim, heads, seed } as Settings;
-  const walk = useQuery("pipeline.walk", empty ? null : asked);
+  const query = { text, tokens, scheme, head, causal, dim, heads, seed } as Settings;
+  const walk = useQuery("pipeline.walk", empty ? null : query);
   return (
     <>
-      <div class="ask" role="search">
+      <div class="controls" role="search">
         <TextField value={text} choose={(next) => change({ text: next }, true)} />
         {about.tables.input && (
           <label class="choice">

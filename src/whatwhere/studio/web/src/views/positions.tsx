@@ -38,7 +38,7 @@ function Positions({ about, settings, change }: ViewProps) {
   const link = (to: string) => writeLink(to, {}, {});
   return (
     <>
-      <div class="ask">
+      <div class="controls">
         <SchemeChoice about={about} settings={settings} change={(some) => change({ ...some, door: "" })} />
         <SizeChoice
           label="positions"

@@ -31,30 +31,30 @@ register({
 const PAUSE = 350;
 
 function Replay(props: ViewProps) {
-  const { asked, trained, choice } = useRun<Frames>(props, "frames");
+  const { query, trained, choice } = useRun<Frames>(props, "frames");
   return (
     <>
       {choice}
-      <Answered query={asked} what="reading the run">
+      <Answered query={query} what="reading the run">
         {(answer) =>
-          answer.frames ? <Film {...props} found={answer} trained={trained} /> : <WithoutTables found={answer} />
+          answer.frames ? <Film {...props} answer={answer} trained={trained} /> : <WithoutTables answer={answer} />
         }
       </Answered>
     </>
   );
 }
 
-function WithoutTables({ found }: { found: Frames }) {
+function WithoutTables({ answer }: { answer: Frames }) {
   return (
     <>
-      <p class="note">The token table cannot be replayed: {found.missing} The loss is there.</p>
-      <Loss found={found} step={null} />
+      <p class="note">The token table cannot be replayed: {answer.missing} The loss is there.</p>
+      <Loss answer={answer} step={null} />
     </>
   );
 }
 
-function Film({ found, trained, settings, change }: ViewProps & { found: Frames; trained: Trained | null }) {
-  const frames = found.frames!;
+function Film({ answer, trained, settings, change }: ViewProps & { answer: Frames; trained: Trained | null }) {
+  const frames = answer.frames!;
   const steps = frames.steps.values;
   const last = steps.length - 1;
   const at = Math.min(Math.max(Number(settings["at"]), 0), last);
@@ -69,15 +69,15 @@ function Film({ found, trained, settings, change }: ViewProps & { found: Frames;
           <option value="table">the table E</option>
         </select>
       </label>
-      <Controls steps={steps} at={at} go={go} loss={lossAt(found, steps[at]!)} />
+      <Controls steps={steps} at={at} go={go} loss={lossAt(answer, steps[at]!)} />
       <div class="pair">
-        <Points found={found} at={at} of={of} />
+        <Points answer={answer} at={at} of={of} />
         <div>
-          <Loss found={found} step={steps[at]!} />
-          {frames.line && <Line found={found} at={at} />}
+          <Loss answer={answer} step={steps[at]!} />
+          {frames.line && <Line answer={answer} at={at} />}
         </div>
       </div>
-      <Rows found={found} at={at} of={of} />
+      <Rows answer={answer} at={at} of={of} />
       {trained && <p class="note">{scoresText(trained)}</p>}
     </>
   );
@@ -94,20 +94,20 @@ function scoresText({ lengths, scores }: Trained): string {
 
 /** Return the last loss that was recorded up to a step. */
 function lossAt({ loss_steps, losses }: Frames, step: number): number | null {
-  let found: number | null = null;
-  for (let n = 0; n < loss_steps.values.length && loss_steps.values[n]! <= step; n++) found = losses.values[n]!;
-  return found;
+  let last: number | null = null;
+  for (let n = 0; n < loss_steps.values.length && loss_steps.values[n]! <= step; n++) last = losses.values[n]!;
+  return last;
 }
 
 /** Return whether the browser prefers reduced motion: then nothing plays by itself. */
 function useStill(): boolean {
-  const asked = useMemo(() => matchMedia("(prefers-reduced-motion: reduce)"), []);
-  const [still, setStill] = useState(asked.matches);
+  const preference = useMemo(() => matchMedia("(prefers-reduced-motion: reduce)"), []);
+  const [still, setStill] = useState(preference.matches);
   useEffect(() => {
-    const follow = () => setStill(asked.matches);
-    asked.addEventListener("change", follow);
-    return () => asked.removeEventListener("change", follow);
-  }, [asked]);
+    const follow = () => setStill(preference.matches);
+    preference.addEventListener("change", follow);
+    return () => preference.removeEventListener("change", follow);
+  }, [preference]);
   return still;
 }
 
@@ -183,8 +183,8 @@ function Controls({
   );
 }
 
-function Loss({ found, step }: { found: Frames; step: number | null }) {
-  const { loss_steps, losses } = found;
+function Loss({ answer, step }: { answer: Frames; step: number | null }) {
+  const { loss_steps, losses } = answer;
   const props: LinesProps = useMemo(
     () => ({
       title: "Loss",
@@ -195,14 +195,14 @@ function Loss({ found, step }: { found: Frames; step: number | null }) {
       marks: step === null ? [] : [{ x: Math.max(step, loss_steps.values[0] ?? 0), text: `step ${whole(step)}` }],
       height: 220,
     }),
-    [found, step],
+    [answer, step],
   );
   if (!losses.values.length) return <p class="note">No loss of this run was recorded.</p>;
   return (
     <Figure
       title="Loss"
-      note="Of the batch at that step, which is drawn anew each time: it trembles."
-      file={`loss-${found.run}`}
+      note="One random batch per point, so the curve is noisy."
+      file={`loss-${answer.run}`}
       svg={() => linesSvg(props)}
       rows={Array.from(loss_steps.values, (each, n) => ({ step: each, loss: losses.values[n]! }))}
       columns={[
@@ -221,17 +221,17 @@ function Loss({ found, step }: { found: Frames; step: number | null }) {
 }
 
 interface Shown {
-  found: Frames;
+  answer: Frames;
   at: number;
   of: "table" | "change";
 }
 
-function tablesCode(found: Frames): string {
-  return `${runCode(found.run)}\ntables = results.trace(run)["tables"]`;
+function tablesCode(answer: Frames): string {
+  return `${runCode(answer.run)}\ntables = results.trace(run)["tables"]`;
 }
 
-function digitsCode(found: Frames, at: number): string {
-  const digits = Array.from("0123456789", (digit) => found.words.indexOf(digit)).join(", ");
+function digitsCode(answer: Frames, at: number): string {
+  const digits = Array.from("0123456789", (digit) => answer.words.indexOf(digit)).join(", ");
   return [
     `changes = (tables[${at}] - tables[0])[[${digits}]]`,
     "line = ww.analysis.principal_components(changes, 1).coordinates[:, 0]",
@@ -239,13 +239,13 @@ function digitsCode(found: Frames, at: number): string {
   ].join("\n");
 }
 
-function Points({ found, at, of }: Shown) {
-  const { planes, norms, steps } = found.frames!;
+function Points({ answer, at, of }: Shown) {
+  const { planes, norms, steps } = answer.frames!;
   const { points, variance_explained: share } = planes[of]!;
   const title = of === "table" ? "The tokens on a plane" : "The change on a plane";
   const table = of === "table" ? "tables[-1]" : "tables[-1] - tables[0]";
   const explained = fixed(100 * (share.values[0]! + share.values[1]!), 0);
-  const laid = useMemo(() => scene(found.words, points), [found, of]);
+  const laid = useMemo(() => scene(answer.words, points), [answer, of]);
   const count = points.shape[1]!;
   const rows = Array.from({ length: count }, (_, token) => token);
   const coordinate = (token: number, axis: number) => points.values[(at * count + token) * 2 + axis]!;
@@ -253,14 +253,14 @@ function Points({ found, at, of }: Shown) {
     <Figure
       title={title}
       note={`The axes are those of the end, where they explain ${explained} % of the variance.`}
-      file={`tokens-${found.run}-${steps.values[at]}`}
+      file={`tokens-${answer.run}-${steps.values[at]}`}
       svg={() => mapSvg(laid, at, title)}
       rows={rows}
       columns={[
         {
           title: "token",
-          value: (token) => visibleToken(found.words[token]!),
-          cell: (token) => <TokenLabel word={found.words[token]!} text={null} />,
+          value: (token) => visibleToken(answer.words[token]!),
+          cell: (token) => <TokenLabel word={answer.words[token]!} text={null} />,
         },
         {
           title: "x",
@@ -282,7 +282,7 @@ function Points({ found, at, of }: Shown) {
         },
       ]}
       how={
-        <How code={`${tablesCode(found)}\nww.analysis.principal_components(${table}, 2).coordinates`}>
+        <How code={`${tablesCode(answer)}\nww.analysis.principal_components(${table}, 2).coordinates`}>
           <p>
             Principal components of {of === "table" ? "the table E" : "E − E0"} after the last step; every other step,
             less the mean of the last, is projected onto these two axes. Lines show the path of a token since step 0.
@@ -298,8 +298,8 @@ function Points({ found, at, of }: Shown) {
   );
 }
 
-function Line({ found, at }: { found: Frames; at: number }) {
-  const { line, steps } = found.frames!;
+function Line({ answer, at }: { answer: Frames; at: number }) {
+  const { line, steps } = answer.frames!;
   const { along, r } = line!;
   const title = "The digits on a line";
   const straight = r.values[at]!;
@@ -313,7 +313,7 @@ function Line({ found, at }: { found: Frames; at: number }) {
           where they are in order and evenly spaced.
         </>
       }
-      file={`digits-${found.run}-${steps.values[at]}`}
+      file={`digits-${answer.run}-${steps.values[at]}`}
       svg={() => lineSvg(along, at, title)}
       rows={Array.from({ length: 10 }, (_, digit) => digit)}
       columns={[
@@ -326,7 +326,7 @@ function Line({ found, at }: { found: Frames; at: number }) {
         },
       ]}
       how={
-        <How code={`${tablesCode(found)}\n${digitsCode(found, at)}`}>
+        <How code={`${tablesCode(answer)}\n${digitsCode(answer, at)}`}>
           <p>
             The change of the ten digits, E − E0, along its first principal axis at the end, less its mean. |r| is
             measured on each step&apos;s own first axis, as in the report.
@@ -342,15 +342,15 @@ function Line({ found, at }: { found: Frames; at: number }) {
   );
 }
 
-function Rows({ found, at, of }: Shown) {
-  const { tables, steps } = found.frames!;
+function Rows({ answer, at, of }: Shown) {
+  const { tables, steps } = answer.frames!;
   const [, rows = 0, columns = 0] = tables.shape;
   const part = (step: number) => {
     const table = Float32Array.from(tables.values.subarray(step * rows * columns, (step + 1) * rows * columns));
     return of === "table" ? table : table.map((value, n) => value - tables.values[n]!);
   };
-  const limit = useMemo(() => spread(part(steps.values.length - 1)), [found, of]);
-  const names = useMemo(() => found.words.map((word) => visibleToken(word)), [found]);
+  const limit = useMemo(() => spread(part(steps.values.length - 1)), [answer, of]);
+  const names = useMemo(() => answer.words.map((word) => visibleToken(word)), [answer]);
   const props: HeatProps = useMemo(
     () => ({
       title: `${of === "table" ? "The table" : "The change"} after step ${whole(steps.values[at]!)}`,
@@ -364,14 +364,14 @@ function Rows({ found, at, of }: Shown) {
       map: "signed",
       limit,
     }),
-    [found, at, of],
+    [answer, at, of],
   );
   const which = Array.from({ length: rows }, (_, row) => row);
   return (
     <Figure
       title={props.title}
-      note="One row a token; the colors mean the same at every step."
-      file={`table-${found.run}-${steps.values[at]}`}
+      note="One row per token; all steps share one color scale."
+      file={`table-${answer.run}-${steps.values[at]}`}
       svg={() => heatSvg(props, 1000)}
       rows={which}
       columns={[{ title: "token", value: (row) => names[row] ?? "" }, ...heatColumns(props)]}

@@ -26,9 +26,9 @@ register({
 });
 
 function Rotary({ settings, change }: ViewProps) {
-  const asked = useQuery("rotary.lab", settings);
+  const query = useQuery("rotary.lab", settings);
   return (
-    <Answered query={asked} what="rotating pairs">
+    <Answered query={query} what="rotating pairs">
       {(lab) => <LabOf lab={lab} settings={settings} change={change} />}
     </Answered>
   );
@@ -92,7 +92,7 @@ function Configuration({ side, of, lab, text, change }: ConfigurationProps) {
       <h2>
         {name} <small>{text ? `${of.title}, changed` : of.title}</small>
       </h2>
-      <div class="ask">
+      <div class="controls">
         <label class="choice">
           preset{" "}
           <select value={of.preset} onChange={(event) => change({ [side]: `from=${event.currentTarget.value}` })}>
@@ -128,7 +128,7 @@ function Configuration({ side, of, lab, text, change }: ConfigurationProps) {
           {of.own_lists && "; the factors of each pair are this model’s own"}
           {of.scaling === "longrope" &&
             !of.own_lists &&
-            "; in place of searched factors, these rise evenly from 1 to the factor"}
+            "; instead of searched factors, these rise evenly from 1 to the factor"}
         </p>
       )}
       {of.problem !== null && <Wrong message={of.problem} />}

@@ -1,4 +1,4 @@
-/** View 2, the token card: what one token is, how long its row is, which rows are near it, and analogies. */
+/** View 2, the token card: one token's properties, the norm of its row, its nearest rows, and analogies. */
 
 import { useMemo } from "preact/hooks";
 import { type Query, useQuery } from "../hooks";
@@ -23,7 +23,7 @@ register({
   id: "tokens",
   order: 2,
   title: "Token card",
-  question: "What is a token, how long is its vector, and which tokens stand near it in the full space?",
+  question: "What is a token, what is the norm of its vector, and which tokens are near it in the full space?",
   defaults,
   shown: (about) => about.tables.input !== undefined,
   Page: Tokens,
@@ -41,12 +41,12 @@ function Tokens({ about, settings, change }: ViewProps) {
   const link = (number: number) => writeLink("tokens", { ...settings, token: `#${number}` }, defaults(about));
   return (
     <>
-      <search class="ask">
+      <search class="controls">
         <TokenField
           main
           label="Token"
           value={token}
-          choose={(asked) => change({ token: asked })}
+          choose={(text) => change({ token: text })}
           hint="text or #id, Ctrl+K"
         />
         <p class="examples">
@@ -109,7 +109,7 @@ function CardOf({ card }: { card: TokenCard }) {
   );
 }
 
-/** What the vocabulary and the tokenizer say of a token. */
+/** A token's properties in the vocabulary and the tokenizer. */
 function Written({ card }: { card: TokenCard }) {
   return (
     <>
@@ -202,13 +202,11 @@ function NormOf({ card, which, row }: { card: TokenCard; which: string; row: Tok
         { title: "tokens", numeric: true, value: (bin) => bin.count },
       ]}
       how={
-        <How
-          code={`table = ww.read(PATH).array("${row.name}")\nnp.linalg.norm(table.astype(np.float64), axis=1)`}
-        >
+        <How code={`table = ww.read(PATH).array("${row.name}")\nnp.linalg.norm(table.astype(np.float64), axis=1)`}>
           <p>
             |x| = √(x₁² + … + x<sub>n</sub>²) of each of the {whole(row.rows)} rows of <code>{row.name}</code> (stored
-            as {row.dtype}), in float64; {counts.length} bins of equal width. The percentage counts the rows that are
-            strictly shorter.
+            as {row.dtype}), in float64; {counts.length} bins of equal width. The percentage counts the rows whose norm
+            is strictly smaller.
           </p>
         </How>
       }
@@ -240,7 +238,7 @@ function Neighborhood({ near, k, change, link }: NeighborhoodProps) {
         <How code={near.lists.map((list) => inPython(list, near.id, k)).join("\n")}>
           <p>
             cos(x, y) = ⟨x, y⟩ / (|x| |y|) with every other row of the table, in float64, exact: no projection, no
-            index. “Centered” takes the mean of all rows from every row first, a direction that all tokens share.
+            approximate index. “Centered” subtracts the mean of all rows first, a direction that all tokens share.
           </p>
         </How>
       }
@@ -283,7 +281,7 @@ function RowsOf({ near }: { near: Query<TokenNeighbors> }) {
   return (
     <Figure
       title={props.title}
-      note="Columns of one color are what these tokens share; the rows are as they stand in the table, not centered."
+      note="Columns of one color show what these tokens share; the rows are those of the table, not centered."
       file={`rows-${near.answer.id}`}
       svg={() => heatSvg(props, 1000)}
       rows={rows}
@@ -292,7 +290,7 @@ function RowsOf({ near }: { near: Query<TokenNeighbors> }) {
         <How>
           <p>
             The numbers of the {tableName(list.table)} as they are stored. The colors end at three standard deviations
-            of what is shown, so that a few large features do not pale the rest.
+            of what is shown, so that a few large features do not wash out the rest.
           </p>
         </How>
       }

@@ -37,7 +37,7 @@ function VarianceSplit({ about, settings, change }: ViewProps) {
   const query = useQuery("variance.shares", useRested(settings, 250));
   return (
     <>
-      <div class="ask">
+      <div class="controls">
         {about.tables.input && (
           <label class="choice">
             what{" "}
@@ -166,7 +166,7 @@ function Split({ answer }: { answer: VarianceShares }) {
       </div>
       <p class="note">
         The mean |cos| of token and position vectors, each less its mean, is {formatNumber(answer.mean_abs_cosine, 3)};
-        0 means orthogonal: they use different features altogether.
+        0 means orthogonal: the two lie in separate subspaces.
       </p>
       <ByScale answer={answer} />
     </>
@@ -244,12 +244,12 @@ function stackSvg(title: string, bars: Bar[]): string {
   const parts = bars.flatMap(({ name, parts: shares }, row) => {
     let left = 110;
     const y = 8 + 30 * row;
-    const drawn = shares.map((share, n) => {
+    const boxes = shares.map((share, n) => {
       const part = box(left, y, 440 * share, 20, seriesColor(COLORS[n]!));
       left += 440 * share;
       return part;
     });
-    return [label(100, y + 15, name, "end"), ...drawn, label(560, y + 15, shares.map(percent).join(" · "))];
+    return [label(100, y + 15, name, "end"), ...boxes, label(560, y + 15, shares.map(percent).join(" · "))];
   });
   const under = 24 + 30 * bars.length;
   const legend = PARTS.flatMap((part, n) => [

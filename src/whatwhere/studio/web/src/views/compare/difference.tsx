@@ -51,7 +51,7 @@ export function Differences({ about, settings, change, other }: ViewProps & { ot
           <code>{other}</code>
         </dd>
       </dl>
-      <div class="ask">
+      <div class="controls">
         <label class="choice">
           rows of{" "}
           <select value={table} onChange={(event) => change({ table: event.currentTarget.value })}>
@@ -82,11 +82,7 @@ function Parts({ difference, code }: { difference: Difference; code: string }) {
       <h2>Positions</h2>
       {"missing" in positions ? <Reason of={positions} /> : <OfPositions positions={positions} code={code} />}
       <h2>Configuration</h2>
-      {"missing" in configuration ? (
-        <Reason of={configuration} />
-      ) : (
-        <OfConfiguration difference={configuration} />
-      )}
+      {"missing" in configuration ? <Reason of={configuration} /> : <OfConfiguration difference={configuration} />}
     </>
   );
 }
@@ -386,9 +382,7 @@ function OfRotary({ rotary }: { rotary: RotaryDifference }) {
   return (
     <>
       {interleaved[0] !== interleaved[1] && (
-        <p class="note">
-          They pair features differently: the weights of queries and keys must be stored accordingly.
-        </p>
+        <p class="note">They pair features differently: the weights of queries and keys must be stored accordingly.</p>
       )}
       {magnitudes[0] !== magnitudes[1] && (
         <p class="note">

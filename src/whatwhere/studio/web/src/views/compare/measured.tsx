@@ -149,7 +149,7 @@ function Scores({ results, settings, change }: ViewProps & Props) {
         </How>
       }
     >
-      <div class="ask">
+      <div class="controls">
         <label class="choice">
           scores of{" "}
           <select value={group} onChange={(event) => change({ group: event.currentTarget.value })}>
@@ -161,11 +161,7 @@ function Scores({ results, settings, change }: ViewProps & Props) {
           </select>
         </label>
         <label class="choice">
-          <input
-            type="checkbox"
-            checked={log}
-            onChange={(event) => change({ log: event.currentTarget.checked })}
-          />{" "}
+          <input type="checkbox" checked={log} onChange={(event) => change({ log: event.currentTarget.checked })} />{" "}
           logarithmic lengths
         </label>
       </div>

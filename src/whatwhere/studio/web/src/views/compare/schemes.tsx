@@ -19,7 +19,7 @@ export function Fingerprints({ results }: { results: Measurements }) {
       <p>{results.sentences.doors}</p>
       <p class="note reading">
         Each row of a figure is one position, or one distance, of the trained model of the first seed. Positions whose
-        rows are similar are hard to tell apart.{without.length > 0 && ` Without a figure: ${without.join(", ")}.`}
+        rows are similar are hard to distinguish.{without.length > 0 && ` Without a figure: ${without.join(", ")}.`}
       </p>
       <div class="pair">
         {results.fingerprints.map((view) => (

@@ -1,4 +1,4 @@
-/** What became of the token table in a comparison: in numbers, and the ten digits on a line. */
+/** The token tables after training in a comparison: in numbers, and the ten digits on a line. */
 
 import { fixed, formatNumber } from "../../numbers";
 import { Figure } from "../../parts/figure";
@@ -31,7 +31,7 @@ export function Learned({ results }: { results: Measurements }) {
 
 function Digits({ lines }: { lines: NumberLineView[] }) {
   const title = "The digits on a line, by scheme";
-  const each = lines.map(({ scheme, along, r }) => ({ name: `${scheme}, |r| ${fixed(r, 2)}`, places: along.values }));
+  const each = lines.map(({ scheme, along, r }) => ({ name: `${scheme}, |r| ${fixed(r, 2)}`, points: along.values }));
   const words = `${title}: ${each.map(({ name }) => name).join("; ")}. The table has the coordinates.`;
   return (
     <Figure

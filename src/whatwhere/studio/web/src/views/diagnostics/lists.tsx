@@ -11,14 +11,14 @@ export type ListName = keyof SuspiciousLists;
 interface List {
   title: string;
   /** What is suspicious about these rows, and how that is known. */
-  says(examined: SuspiciousTokens): string;
+  describe(examined: SuspiciousTokens): string;
   more(examined: SuspiciousTokens): Column<number>[];
 }
 
 export const LISTS: Record<ListName, List> = {
   under_trained: {
     title: "under-trained",
-    says: ({ lists: { under_trained }, reference, threshold, none_suspected }) =>
+    describe: ({ lists: { under_trained }, reference, threshold, none_suspected }) =>
       none_suspected ||
       `Suspected (“glitch tokens”), nearest to the mean of the ${reference} rows of lowest norm first: ` +
         `cosine above ${formatNumber(threshold, 3)}, which is 8 robust standard deviations from the median, and at least 0.5.` +
@@ -40,7 +40,7 @@ export const LISTS: Record<ListName, List> = {
   },
   unreachable: {
     title: "unreachable",
-    says: ({ lists: { unreachable } }) =>
+    describe: ({ lists: { unreachable } }) =>
       unreachable.missing ??
       "No text that was tried is encoded to this token: its own text, behind seven beginnings, " +
         "is encoded as other tokens.",
@@ -58,7 +58,7 @@ export const LISTS: Record<ListName, List> = {
   },
   duplicates: {
     title: "duplicates",
-    says: ({ lists: { duplicates } }) =>
+    describe: ({ lists: { duplicates } }) =>
       `Rows that are equal to the last bit, in ${whole(duplicates.groups)} groups: ` +
       "the model cannot distinguish these tokens at its input.",
     more: ({ lists: { duplicates } }) => [
@@ -67,19 +67,19 @@ export const LISTS: Record<ListName, List> = {
   },
   hubs: {
     title: "hubs",
-    says: ({ lists: { hubs } }) =>
+    describe: ({ lists: { hubs } }) =>
       `Among the ${hubs.neighbors} nearest neighbors of far more tokens than chance: ` +
       `of ${whole(hubs.queries)} tokens sampled, a row is a neighbor of ${formatNumber(hubs.expected, 3)} on average.`,
     more: ({ lists: { hubs } }) => [{ title: "neighbor of", numeric: true, value: (n) => hubs.times[n]! }],
   },
   zero: {
     title: "zero",
-    says: () => "Every number of the row is 0: such a token has no direction, and no nearest neighbors by cosine.",
+    describe: () => "Every number of the row is 0: such a token has no direction, and no nearest neighbors by cosine.",
     more: () => [],
   },
   not_finite: {
     title: "NaN or infinite",
-    says: () => "The row holds NaN or infinity, which spreads to every number computed from it.",
+    describe: () => "The row holds NaN or infinity, which spreads to every number computed from it.",
     more: ({ lists: { not_finite } }) => [
       { title: "NaN", numeric: true, value: (n) => not_finite.nan[n] ?? null },
       { title: "infinite", numeric: true, value: (n) => not_finite.infinite[n] ?? null },
@@ -87,7 +87,7 @@ export const LISTS: Record<ListName, List> = {
   },
   beyond_vocabulary: {
     title: "beyond the vocabulary",
-    says: ({ lists: { beyond_vocabulary } }) =>
+    describe: ({ lists: { beyond_vocabulary } }) =>
       beyond_vocabulary.missing ??
       "Rows without a token, often added to round the size of the table up" +
         (beyond_vocabulary.median_norm === null

@@ -14,7 +14,7 @@ export interface Coloring {
   note: string;
 }
 
-/** The colors of the page, less the gray that stands for all others. */
+/** The colors of the page, without the gray of all other groups. */
 const COLORED = 7;
 const LEVELS = 254;
 
@@ -27,19 +27,19 @@ export function byGroup(ids: Numbers, numbers: Numbers, names: string[], what: s
   const others = order.slice(COLORED);
   const gray = others.length > 1 ? [`other ${what}s`] : others.map((n) => names[n]!);
   const groups = [...gray, ...colored.map((n) => names[n]!)];
-  const place = new Uint8Array(names.length); // what has no color of its own is 0, the gray
-  colored.forEach((n, k) => (place[n] = k + gray.length));
+  const colors = new Uint8Array(names.length); // what has no color of its own is 0, the gray
+  colored.forEach((n, k) => (colors[n] = k + gray.length));
   const chosen = groups.indexOf(only);
   const group = new Uint8Array(ids.length);
   ids.forEach((id, n) => {
-    const own = place[numbers[id]!]!;
+    const own = colors[numbers[id]!]!;
     group[n] = chosen >= 0 && own !== chosen ? BEHIND : own;
   });
-  const told = order.slice(0, 4).map((n) => `${names[n]} ${whole(counts[n]!)}`);
-  return { group, groups, note: `Colored by ${what}: ${told.join(", ")}${order.length > 4 ? ", and others" : ""}.` };
+  const largest = order.slice(0, 4).map((n) => `${names[n]} ${whole(counts[n]!)}`);
+  return { group, groups, note: `Colored by ${what}: ${largest.join(", ")}${order.length > 4 ? ", and others" : ""}.` };
 }
 
-/** Color by an amount; the colors end where 1 in 200 lies beyond, so that a few large numbers do not pale the rest. */
+/** Color by an amount; the range is from the 0.5 % to the 99.5 % quantile, so that outliers do not dominate it. */
 export function byAmount(values: Float64Array, note: string, log = false): Coloring {
   const sorted = values.filter(Number.isFinite).sort();
   const low = sorted[Math.floor(0.005 * (sorted.length - 1))] ?? 0;
@@ -66,7 +66,7 @@ export function coloring(
   if (by === "length")
     return byAmount(
       Float64Array.from(ids, (id) => names.norm(id)),
-      "Colored by the length of the row.",
+      "Colored by the norm of the row.",
     );
   if (by !== "frequency") return byGroup(ids, labels.kinds.values, labels.kind_names, "kind", only);
   const counts = frequencies?.counts?.values;

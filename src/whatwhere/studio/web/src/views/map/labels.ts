@@ -39,7 +39,7 @@ export class Names {
     return this.labels.norms.values[id]!;
   }
 
-  /** Say what is known of a token in one line. */
+  /** Return a token, its id, type, script and norm in one line. */
   line(id: number): string {
     return `${this.shown(id)} · #${id} · ${this.kind(id)} · ${this.script(id)} · norm ${formatNumber(this.norm(id), 3)}`;
   }
@@ -55,6 +55,6 @@ export class Names {
 }
 
 export function percent(share: number): string {
-  const said = 100 * share;
-  return `${said >= 10 || said === 0 ? whole(Math.round(said)) : formatNumber(said, 2)} %`;
+  const hundredths = 100 * share;
+  return `${hundredths >= 10 || hundredths === 0 ? whole(Math.round(hundredths)) : formatNumber(hundredths, 2)} %`;
 }

@@ -142,7 +142,7 @@ export function RowsStep({
         file="position-rows"
         note={`P[${at}] = ${vectorWords(row(walk.position_rows!, at), 6)}: the same for every token.`}
         code={`${walk.python}\nwhere.input(ww.positions(${walk.words.length}))`}
-        how={`${scheme} says a vector for each position 0, 1, 2, …; learned tables are those of the file.`}
+        how={`${scheme} computes a vector for each position 0, 1, 2, …; learned tables are read from the file.`}
       />
     );
   return (

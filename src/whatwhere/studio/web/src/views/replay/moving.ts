@@ -1,4 +1,4 @@
-/** Drawings of one step: tokens on a plane with the ways they came, and the digits on a line. */
+/** Drawings of one step: tokens on a plane with their trajectories, and the digits on a line. */
 
 import { pageColor, seriesColor } from "../../colors";
 import { drawing, label, line, n } from "../../parts/svg";
@@ -12,7 +12,7 @@ const OPERATORS = new Set(["First", "Second", "Last", "Max", "Min"]);
 export interface Scene {
   names: string[];
   groups: number[];
-  /** Places: (step, token, 2). */
+  /** Coordinates: (step, token, 2). */
   points: Tensor;
   /** The least and the greatest of each axis, over all steps. */
   low: [number, number];
@@ -77,12 +77,12 @@ export function lineSvg({ values }: Tensor, at: number, title: string, width = 6
 }
 
 /** Several such lines, each under its name. */
-export function linesSvg(lines: { name: string; places: ArrayLike<number> }[], title: string, width = 640): string {
+export function linesSvg(lines: { name: string; points: ArrayLike<number> }[], title: string, width = 640): string {
   const step = TALL + 22;
   const parts = lines.map(
-    ({ name, places }, k) =>
+    ({ name, points }, k) =>
       `<g transform="translate(0 ${step * k})">${label(8, 16, name)}` +
-      `<g transform="translate(0 16)">${digitLine(places, width).join("")}</g></g>`,
+      `<g transform="translate(0 16)">${digitLine(points, width).join("")}</g></g>`,
   );
   return drawing(width, step * lines.length, title, parts, title ? 28 : 0);
 }

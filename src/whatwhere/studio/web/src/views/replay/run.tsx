@@ -21,7 +21,7 @@ export function runDefaults(about: About): Settings {
 }
 
 interface Watched<T> {
-  asked: Query<T>;
+  query: Query<T>;
   /** Of a run that was trained here: its scores. */
   trained: Trained | null;
   choice: preact.ComponentChildren;
@@ -36,7 +36,7 @@ export function useRun<T extends Frames | Attention>(
   const source = useSource();
   const listed = useQuery("replay.runs", {});
   const name = String(settings["run"]);
-  const found = useQuery<T>(`replay.${part}`, kept ? { run: name } : null);
+  const query = useQuery<T>(`replay.${part}`, kept ? { run: name } : null);
   const [scheme, steps, seed] = [String(settings["scheme"]), Number(settings["steps"]), Number(settings["seed"])];
   const job = useJob("replay.train", kept ? null : { scheme, steps, seed });
   if (kept) {
@@ -56,7 +56,7 @@ export function useRun<T extends Frames | Attention>(
         </select>
       </label>
     );
-    return { asked: found, trained: null, choice: <div class="ask">{choice}</div> };
+    return { query, trained: null, choice: <div class="controls">{choice}</div> };
   }
   const running = job.state === "running";
   const choice = (
@@ -65,7 +65,7 @@ export function useRun<T extends Frames | Attention>(
         A small Transformer of two layers is trained here, in memory, to answer expressions such as Max(1,6,2): for as
         long as it takes to watch. Nothing is written.
       </p>
-      <div class="ask">
+      <div class="controls">
         <label class="choice">
           scheme{" "}
           <select value={scheme} disabled={running} onChange={(event) => change({ scheme: event.currentTarget.value })}>
@@ -118,5 +118,5 @@ export function useRun<T extends Frames | Attention>(
     </>
   );
   const answer = job.answer ? (job.answer[part] as unknown as T) : null;
-  return { asked: { answer, problem: null, busy: false }, trained: job.answer, choice };
+  return { query: { answer, problem: null, busy: false }, trained: job.answer, choice };
 }

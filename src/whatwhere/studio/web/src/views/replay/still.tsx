@@ -1,4 +1,4 @@
-/** A drawing on the page, as wide as there is room: the text of the file that a reader may take away. */
+/** A drawing as wide as the page allows: the same SVG as in the file to download. */
 
 import { useTheme, useWidth } from "../../hooks";
 
@@ -10,7 +10,7 @@ interface Props {
 
 export function StillSvg({ svg, words }: Props) {
   const [holder, width] = useWidth<HTMLDivElement>();
-  void useTheme(); // a new theme draws anew
+  void useTheme(); // draws again when the theme changes
   const shown = width ? `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg(Math.min(width, 760)))}` : undefined;
   return (
     <div ref={holder} class="still">

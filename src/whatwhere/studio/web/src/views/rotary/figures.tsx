@@ -43,8 +43,8 @@ function cellOf(value: number): number | null {
 const HOW_LENGTHS = (
   <p>
     wavelength = 2π / w, the positions of one full rotation; rotations in a length L = L w / 2π. Pairs are counted from
-    0, the fastest. A pair that made no full rotation in training meets new angles beyond the trained length, unless a
-    scaling slows it.
+    0, the fastest. A pair that made no full rotation in training reaches unseen angles beyond the trained length,
+    unless a scaling slows it.
   </p>
 );
 

@@ -34,7 +34,7 @@ export function Analogies({ about, settings, change, link }: Props) {
   return (
     <section class="analogy" aria-labelledby="analogies">
       <h2 id="analogies">Analogies</h2>
-      <div class="ask">
+      <div class="controls">
         <TokenField label="a" value={a} choose={(token) => change({ a: token })} />
         <span class="word">is to</span>
         <TokenField label="b" value={b} choose={(token) => change({ b: token })} />
@@ -70,7 +70,7 @@ export function Analogies({ about, settings, change, link }: Props) {
           )}
         </Answered>
       ) : (
-        <p class="note">Give three tokens, such as man, woman, king.</p>
+        <p class="note">Enter three tokens, such as man, woman, king.</p>
       )}
     </section>
   );
@@ -157,7 +157,7 @@ function Completed({
   );
 }
 
-/** Give the length of a bar: scores of 3CosMul may pass 1, and all bars keep one measure. */
+/** Return the length of a bar: scores of 3CosMul may exceed 1, and all bars share one scale. */
 function share(answer: Analogy, side: "allowed" | "without", n: number): number {
   const most = Math.max(1, ...answer.allowed.scores.values, ...answer.without.scores.values);
   return Math.max(0, answer[side].scores.values[n]!) / most;

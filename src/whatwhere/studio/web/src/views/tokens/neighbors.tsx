@@ -47,7 +47,7 @@ export function NeighborLists({ near, link }: { near: TokenNeighbors; link(numbe
                       />
                     </span>
                     <span class="value">{fixed(cosine, 3)}</span>
-                    <span class="sign" title={everywhere.has(number) ? "in every list" : "not in every list"}>
+                    <span class="mark" title={everywhere.has(number) ? "in every list" : "not in every list"}>
                       {everywhere.has(number) ? "" : "◦"}
                     </span>
                   </li>
@@ -59,14 +59,14 @@ export function NeighborLists({ near, link }: { near: TokenNeighbors; link(numbe
       </div>
       {near.lists.length > 1 && (
         <p class="note">
-          {everywhere.size} of {near.lists[0]?.words.length ?? 0} stand in every list; ◦ marks those that do not.
+          {everywhere.size} of {near.lists[0]?.words.length ?? 0} are in every list; ◦ marks those that are not.
         </p>
       )}
     </>
   );
 }
 
-/** Give the ids that every list holds. */
+/** Return the ids that are in every list. */
 function shared({ lists }: TokenNeighbors): Set<number> {
   const [first, ...rest] = lists.map((list) => new Set<number>(list.ids.values));
   return new Set([...(first ?? [])].filter((id) => rest.every((list) => list.has(id))));
@@ -97,7 +97,7 @@ export function nearColumns(link: (number: number) => string): Column<NearRow>[]
       cell: ({ list, rank }) => fixed(list.cosines.values[rank]!, 4),
     },
     {
-      title: "length",
+      title: "norm",
       numeric: true,
       value: ({ list, rank }) => list.norms.values[rank]!,
       cell: ({ list, rank }) => formatNumber(list.norms.values[rank]),
