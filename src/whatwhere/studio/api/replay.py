@@ -235,18 +235,6 @@ def exported_attention(session: Session) -> ExportedView | None:
     return ExportedView("Attention by distance", queries, begin={"run": names[0]}, sections=[_attention_section(best)])
 
 
-def sections(session: Session) -> list[Section]:
-    """Return the run of the scheme that holds best as sections, for readers without JavaScript.
-
-    Args:
-        source: what is open; anything but a comparison has none.
-    """
-    if not (names := _first_names(session)):
-        return []
-    settings = {"run": names[0]}
-    return [_frames_section(frames(session, settings)), _attention_section(attention(session, settings))]
-
-
 def _first_names(session: Session) -> list[str]:
     """Return the run of the first seed of each scheme, that of the scheme that holds best first."""
     if session.kind != "results":
