@@ -329,7 +329,7 @@ CASES = {
         "floating-point",
         "weight.float()",
     ),
-    "a readout of another dim": (
+    "hidden states of another dim": (
         lambda: ww.TokenEmbedding(20, 8).readout(torch.zeros(2, 4)),
         ww.errors.ShapeError,
         "(2, 4)",

@@ -32,10 +32,8 @@ BANNED: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "the readout is tied",
         "output projection; only the method is `readout`",
         (
-            "src/whatwhere/models/checkpoint/lookup.py",
             "src/whatwhere/reference/",
             "src/whatwhere/what/",
-            "src/whatwhere/studio/",
         ),
     ),
     r"twins?": ("its plain twin in PyTorch", "PyTorch implementation", ()),

@@ -109,7 +109,7 @@ class PlainTransformer(nn.Module):
         options: dict[str, Any] = {"activation": "gelu", "batch_first": True, "norm_first": True, "dropout": 0.0}
         layer = nn.TransformerEncoderLayer(dim, settings.heads, settings.feedforward, **options)
         self.layers = nn.TransformerEncoder(layer, settings.layers, nn.LayerNorm(dim), enable_nested_tensor=False)
-        self.readout = nn.Linear(dim, vocab_size, bias=False)
+        self.lm_head = nn.Linear(dim, vocab_size, bias=False)
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(tokens), persistent=False)
 
     def forward(self, ids: Int64[Tensor, "batch tokens"], at: int | None) -> Float[Tensor, "batch *tokens vocab_size"]:
@@ -120,7 +120,7 @@ class PlainTransformer(nn.Module):
             at: the position of the answer; None returns those of all positions.
         """
         x = self.layers(self.tokens(ids) + self.positions, mask=self.mask, is_causal=True)
-        logits: Tensor = self.readout(x if at is None else x[:, at])
+        logits: Tensor = self.lm_head(x if at is None else x[:, at])
         return logits
 
 

@@ -230,9 +230,9 @@ def test_longer_sequences_have_vectors_that_training_never_showed():
 
 
 def test_50_000_words_fit_in_512_features():
-    """50,000 words are represented in 512 features. True: 25.6 million numbers, and each row wins its own readout."""
+    """50,000 words are represented in 512 features. True: of 25.6 million numbers, each row is nearest to itself."""
     torch.manual_seed(0)
-    table, asked = ww.TokenEmbedding(50_000, 512), torch.arange(0, 50_000, 499)
+    table, ids = ww.TokenEmbedding(50_000, 512), torch.arange(0, 50_000, 499)
     assert ww.parameters(table).total == 25_600_000
     with torch.no_grad():
-        assert torch.equal(table.readout(table(asked)).argmax(-1), asked)
+        assert torch.equal(table.readout(table(ids)).argmax(-1), ids)

@@ -16,14 +16,14 @@ class Saved(NamedTuple):
     """A tiny model as a file or folder, and the tables that it was saved with.
 
     Args:
-        readout: where it is another than the token table.
+        lm_head: the output projection, where it is another than the token table.
     """
 
     type: str
     form: str
     path: Path
     table: np.ndarray
-    readout: np.ndarray | None
+    lm_head: np.ndarray | None
     positions: np.ndarray | None
 
 
@@ -35,8 +35,8 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Saved
         torch.manual_seed(0)
         model = model_of(config_of(model_type))
         table, head = (part.weight.detach() for part in (model.get_input_embeddings(), model.get_output_embeddings()))
-        places = model.transformer.wpe.weight.detach().numpy() if model_type == "gpt2" else None
-        readout = None if model_type != "llama" else head.numpy()
+        positions = model.transformer.wpe.weight.detach().numpy() if model_type == "gpt2" else None
+        lm_head = None if model_type != "llama" else head.numpy()
         for form in FORMS:
             folder = tmp_path_factory.mktemp(f"{model_type}-{form}")
             if form == "gguf":
@@ -46,7 +46,7 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Saved
                 words = models.WordLevel({word: n for n, word in enumerate(WORDS)})
                 Tokenizer(words).save(str(folder / "tokenizer.json"))
             path = folder / "model.gguf" if form == "gguf" else folder
-            made[model_type, form] = Saved(model_type, form, path, table.numpy(), readout, places)
+            made[model_type, form] = Saved(model_type, form, path, table.numpy(), lm_head, positions)
     return made
 
 

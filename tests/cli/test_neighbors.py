@@ -61,8 +61,8 @@ def test_neighbors_once_centered(saved: Saved) -> None:
 
 
 def test_neighbors_among_what_logits_are_read_out_with(saved: Saved) -> None:
-    found = json_of("neighbors", saved.path, "w3", "-k", "4", "--table", "readout")
-    head = saved.table if saved.readout is None else saved.readout
+    found = json_of("neighbors", saved.path, "w3", "-k", "4", "--table", "output")
+    head = saved.table if saved.lm_head is None else saved.lm_head
     same(found["tokens"][0]["neighbors"], scored(head, head[3], "cosine", [3])[:4])
     assert json_of("neighbors", saved.path, "w3", "--table", found["table"])["tokens"][0]["neighbors"]
 
@@ -266,7 +266,7 @@ WRONG = {
     "neighbors v.vec ''": "the text is empty",
     "neighbors v.vec king --metric taxi": "knows only: cosine, dot, euclidean",
     "neighbors v.vec king --table other": "has no tensor 'other'",
-    "neighbors v.vec king --table readout": "has no output projection",
+    "neighbors v.vec king --table output": "has no output projection",
     "neighbors one.npz king --table one": "a table has (rows, dim)",
     "neighbors t.npy king": "has no tokens as text",
     "neighbors nan.npy #0": "every row",

@@ -94,7 +94,7 @@ def forward(model: Transformer, ids: Tensor, layers: list[str], causal: bool) ->
         y = y * 0.5 * (1 + np.vectorize(erf)(y / sqrt(2)))
         x = x + y @ w[f"blocks.{n}.feed.2.weight"].T + w[f"blocks.{n}.feed.2.bias"]
     x = norm(x, w["norm.weight"], w["norm.bias"])
-    return x @ w.get("readout.weight", w["input.tokens.weight"]).T
+    return x @ w.get("lm_head.weight", w["input.tokens.weight"]).T
 
 
 @pytest.mark.parametrize("direction", ["decoder", "encoder"])
@@ -122,7 +122,7 @@ def test_the_logits_are_the_equations(scheme: Any, layers: list[str], direction:
 @torch.no_grad()
 def test_tied_logits_are_read_with_the_token_table() -> None:
     model = made("alibi", tied=True)
-    assert model.readout is None
+    assert model.lm_head is None
     expected = torch.from_numpy(forward(model, drawn(), ["alibi"] * 2, causal=True))
     torch.testing.assert_close(model(drawn()).double(), expected, rtol=0, atol=1e-4)
 

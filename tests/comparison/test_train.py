@@ -61,7 +61,7 @@ def test_the_learning_rate_of_the_demo(watched: list[Watched], monkeypatch: pyte
     monkeypatch.setattr(
         jaxtyping.config, "jaxtyping_disable", True
     )  # checks would make 800 steps long, as would layers
-    monkeypatch.setattr(Transformer, "forward", lambda self, ids, *_: self.readout(self.input.tokens(ids[:, 0])))
+    monkeypatch.setattr(Transformer, "forward", lambda self, ids, *_: self.lm_head(self.input.tokens(ids[:, 0])))
     settings = small_settings(steps=800, dim=2, heads=1, layers=1, feedforward=1, batch=1)
     trained(build("none", 0, Expressions(), settings), settings)
     rates = dict(enumerate(watched[0].rates, start=1))

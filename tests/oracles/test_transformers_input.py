@@ -34,7 +34,7 @@ def test_gpt2_input_and_readout() -> None:
 
 
 def test_gpt2_gradients() -> None:
-    """The tied table collects from lookup and readout; each position row from every sequence."""
+    """The tied table collects from lookup and output projection; each position row from every sequence."""
     config = GPT2Config(vocab_size=50, n_embd=12, n_head=2, n_layer=0, n_positions=16, embd_pdrop=0.0)
     model = GPT2LMHeadModel(config).double().train()
     body = model.transformer

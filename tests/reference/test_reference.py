@@ -106,9 +106,9 @@ def test_tied_table_collects_both_gradients(random: np.random.Generator) -> None
     weight, g = random.normal(size=(7, 5)), random.normal(size=(2, 4, 7))
     tokens = table(weight)
     tokens.readout(tokens(torch.tensor(IDS))).backward(torch.tensor(g))
-    d_hidden, of_readout = reference.readout_gradient(g, reference.lookup(weight, IDS), weight)
+    d_hidden, of_logits = reference.readout_gradient(g, reference.lookup(weight, IDS), weight)
     assert tokens.weight.grad is not None
-    assert_close(tokens.weight.grad, reference.lookup_gradient(d_hidden, IDS, 7) + of_readout)
+    assert_close(tokens.weight.grad, reference.lookup_gradient(d_hidden, IDS, 7) + of_logits)
 
 
 # Door 1

@@ -114,7 +114,7 @@ def test_without_a_comparison_the_error_names_the_way_out(fresh: Session, pair: 
         api.difference(Session.open(pair[0]), {}, quiet)
     for settings, message in (
         ({"k": 0}, "from 1 to 100"),
-        ({"table": "x"}, "input, readout"),
+        ({"table": "x"}, "input, output"),
         ({"path": "x"}, "no setting"),
     ):
         with pytest.raises(SettingError, match=message):

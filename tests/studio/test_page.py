@@ -172,7 +172,7 @@ def test_the_token_card_shows_what_the_api_answers(tokens: dict[str, Any], real:
     assert tokens["big"] == "king"
     assert {"2332", "6B 69 6E 67", "U+006B latin small letter k"} <= set(tokens["facts"].splitlines())
     assert f"{card.tables['input'].percentile:.1f} %" in tokens["note"]
-    assert [each["name"] for each in tokens["lists"]] == ["input table, as it is", "input table, centered"]
+    assert [each["name"] for each in tokens["lists"]] == ["token table, as it is", "token table, centered"]
     for shown, right in zip(tokens["lists"], near.lists, strict=True):
         assert shown["words"] == right.words
         assert shown["values"] == [f"{cosine:.3f}" for cosine in right.cosines]

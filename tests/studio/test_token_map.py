@@ -165,7 +165,7 @@ def test_a_map_tells_how_far_it_is(method: str) -> None:
     ("name", "settings", "message"),
     [
         ("maps.points", {"method": "mds"}, "pca, tsne, umap"),
-        ("maps.points", {"table": "readout"}, "one of input"),
+        ("maps.points", {"table": "output"}, "one of input"),
         ("maps.near", {"token": "king", "k": 51}, "from 1 to 50"),
         ("maps.labels", {"path": "/"}, "no setting 'path'"),
     ],

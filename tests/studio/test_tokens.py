@@ -73,7 +73,7 @@ def test_neighbors_are_those_of_the_full_space(real: Session, table: np.ndarray,
     assert found.mean["input"] == pytest.approx(np.linalg.norm(table.mean(axis=0)))
 
 
-def test_the_readout_has_lists_of_its_own_where_it_is_another_table(tmp_path: Path) -> None:
+def test_the_output_projection_has_lists_of_its_own_where_it_is_another_table(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     from safetensors.numpy import save_file
 
@@ -84,11 +84,11 @@ def test_the_readout_has_lists_of_its_own_where_it_is_another_table(tmp_path: Pa
     (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 9}', encoding="utf-8")
     session = Session.open(tmp_path)
     found = api.neighbors(session, {"token": "#2", "k": 3})
-    assert [each.table for each in found.lists] == ["input", "input", "readout", "readout"]
+    assert [each.table for each in found.lists] == ["input", "input", "output", "output"]
     right = np.argsort(-cosines(tensors["lm_head.weight"].astype(np.float64), 2))[:3]
     assert found.lists[2].ids.tolist() == right.tolist()
     card = api.card(session, {"token": "#2"})
-    assert (card.word, card.reachable, set(card.tables)) == ("#2", None, {"input", "readout"})
+    assert (card.word, card.reachable, set(card.tables)) == ("#2", None, {"input", "output"})
 
 
 @pytest.mark.parametrize("rule", ["add", "multiply"])

@@ -72,7 +72,7 @@ def test_ids_have_any_shape(shape, dtype):
 
 
 @pytest.mark.parametrize(("scale", "factor"), [(None, 1.0), ("sqrt_dim", 4.0), (2.5, 2.5)])
-def test_scale_multiplies_rows_and_not_the_readout(scale, factor):
+def test_scale_multiplies_rows_and_not_the_logits(scale, factor):
     table = ww.TokenEmbedding(5, 16, scale=scale)
     assert torch.allclose(table(torch.tensor([1, 4])), factor * table.weight[[1, 4]])
     hidden = torch.randn(2, 16)
@@ -108,7 +108,7 @@ def test_the_padding_row_is_zero_and_stays_out_of_every_gradient(dtype):
     assert bool((x[0, :2] == 0).all())
     logits = table.readout(x + 1)
     assert bool((logits[..., 0] == 0).all())
-    # Through the readout, the cross-entropy pushes every row; the padding row alone must not move.
+    # Through the logits, the cross-entropy pushes every row; the padding row alone must not move.
     F.cross_entropy(logits.float().flatten(0, 1), torch.tensor([0, 1, 2])).backward()
     assert bool((table.weight.grad[0] == 0).all())
     assert bool((table.weight.grad[1:] != 0).any(-1).all())

@@ -123,9 +123,9 @@ class Transformer(nn.Module):
             Block(dim, settings.heads, settings.feedforward, settings.direction == "decoder", generator) for _ in wheres
         )
         self.norm = nn.LayerNorm(dim)
-        self.readout = None if settings.tied else skip_init(nn.Linear, dim, vocab_size, bias=False)
-        if self.readout is not None:
-            reset_linear(self.readout, generator)
+        self.lm_head = None if settings.tied else skip_init(nn.Linear, dim, vocab_size, bias=False)
+        if self.lm_head is not None:
+            reset_linear(self.lm_head, generator)
         self.wheres = nn.ModuleList(wheres)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -138,8 +138,8 @@ class Transformer(nn.Module):
         for block in self._layers:
             block.reset_parameters(generator)
         self.norm.reset_parameters()
-        if self.readout is not None:
-            reset_linear(self.readout, generator)
+        if self.lm_head is not None:
+            reset_linear(self.lm_head, generator)
         reset(self.wheres, generator)
 
     def forward(
@@ -159,7 +159,7 @@ class Transformer(nn.Module):
         if at is not None:
             x = x[:, 0]
         x = self.norm(x)
-        logits: Tensor = self.input.tokens.readout(x) if self.readout is None else self.readout(x)
+        logits: Tensor = self.input.tokens.readout(x) if self.lm_head is None else self.lm_head(x)
         return logits
 
     def weights(

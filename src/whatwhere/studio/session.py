@@ -170,10 +170,10 @@ class Session:
 
     @cached_property
     def tables(self) -> tuple[str, ...]:
-        """Which tables of tokens there are: "input", and "readout" where that is a table of its own."""
+        """Which tables of tokens there are: "input", and "output" where that is a table of its own."""
         names = self.checkpoint
         tables = ["input"] if names.token_table else []
-        return tuple(tables + (["readout"] if names.output_projection and not names.tied else []))
+        return tuple(tables + (["output"] if names.output_projection and not names.tied else []))
 
     def table(self, which: str = "input") -> Table:
         """Return a table of tokens, which is read at the first call."""

@@ -44,7 +44,7 @@ class TokenEmbedding(nn.Embedding):
     Args:
         num_embeddings: V, rows; the size of the vocabulary.
         embedding_dim: d, features of a row.
-        padding_idx: a token whose row is zero, gets no gradient from lookup or readout, and has logit zero; counted
+        padding_idx: a token whose row is zero, gets no gradient from lookup or `readout`, and has logit zero; counted
             from the first row, 0.
         max_norm, scale_grad_by_freq, sparse: refused unless None and False, with the reason; norm_type belongs to
             max_norm.

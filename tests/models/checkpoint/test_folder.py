@@ -273,12 +273,12 @@ def test_a_padded_vocabulary(tmp_path: Path) -> None:
 
 
 def tied(
-    tmp_path: Path, config: dict[str, Any] | None, readout: np.ndarray | None, name: str = "lm_head.weight"
+    tmp_path: Path, config: dict[str, Any] | None, lm_head: np.ndarray | None, name: str = "lm_head.weight"
 ) -> Any:
     """Return whether a checkpoint with these parts is tied."""
     tensors = {"wte.weight": ("F32", (7, 4), WEIGHT.tobytes())}
-    if readout is not None:
-        tensors[name] = ("F32", readout.shape, readout.astype("<f4").tobytes())
+    if lm_head is not None:
+        tensors[name] = ("F32", lm_head.shape, lm_head.astype("<f4").tobytes())
     (tmp_path / "model.safetensors").write_bytes(safetensors(tensors))
     (tmp_path / "config.json").unlink(missing_ok=True)
     if config is not None:
@@ -298,5 +298,5 @@ def test_tied_and_untied(tmp_path: Path) -> None:
     assert tied(tmp_path, {"tie_word_embeddings": True}, WEIGHT + 1) is False
     assert tied(tmp_path, None, np.where(np.arange(7)[:, None] == 6, 0, WEIGHT)) is False
     assert tied(tmp_path, None, WEIGHT[:, :3]) is False
-    assert tied(tmp_path, None, WEIGHT[:5]) is None  # no readout of these tokens
+    assert tied(tmp_path, None, WEIGHT[:5]) is None  # no output projection of these tokens
     assert tied(tmp_path, None, np.full_like(WEIGHT, np.nan)) is False

@@ -17,7 +17,7 @@ from .samples import safetensors
 
 
 def test_every_model_type() -> None:
-    """The token table is that of `get_input_embeddings`, the readout that of `get_output_embeddings`."""
+    """The token table is that of `get_input_embeddings`, the output projection that of `get_output_embeddings`."""
     for model_type in MODEL_TYPES:
         with warnings.catch_warnings(), torch.device("meta"):
             warnings.simplefilter("ignore")

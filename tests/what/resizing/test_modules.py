@@ -31,7 +31,7 @@ BATCHES = [torch.tensor([[3, 5, 3], [1, 0, 7]]), torch.tensor([[2, 5, 6], [7, 7,
 
 
 class Model(nn.Module):
-    """A table and a readout that is another."""
+    """A table and an output projection of its own."""
 
     def __init__(self, rows: int) -> None:
         super().__init__()
@@ -39,8 +39,8 @@ class Model(nn.Module):
         self.head = nn.Linear(6, rows)
 
     def forward(self, ids: Tensor) -> Tensor:
-        found: Tensor = self.head(self.layer(ids).tanh())
-        return found
+        logits: Tensor = self.head(self.layer(ids).tanh())
+        return logits
 
 
 def train(model: nn.Module, optimizer: Optimizer, batches: list[Tensor]) -> None:

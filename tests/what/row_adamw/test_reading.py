@@ -14,7 +14,7 @@ from whatwhere import RowAdamW, TokenEmbedding
 from .race import OPTIONS, D, Race, V, batches, sampled
 
 
-def test_a_trained_readout_is_refused():
+def test_a_trained_output_projection_is_refused():
     table = TokenEmbedding(V, D)
     optimizer = RowAdamW(table)
     with pytest.raises(ww.errors.SettingError, match=r"tied.*\n.*torch.optim.AdamW\(\.\.\., fused=True\)"):
@@ -25,7 +25,7 @@ def test_a_trained_readout_is_refused():
         optimizer.step()
 
 
-def test_a_readout_that_is_not_trained_reads_rows_that_are_up_to_date():
+def test_an_output_projection_that_is_not_trained_reads_rows_that_are_up_to_date():
     race = Race(sampled(V, D), **OPTIONS)
     race.run(20)
     hidden = sampled(3, D)

@@ -19,8 +19,8 @@ from whatwhere.what.text import byte_alphabet
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-TABLES = ("input", "readout")
-"""The token table, and the output projection, which `table_name` also accepts as "output"."""
+TABLES = ("input", "output")
+"""The token table, and the output projection (`lm_head`)."""
 
 _BLOCK = 8192
 _MAX_SIMILAR = 5000
@@ -167,8 +167,8 @@ def table_name(checkpoint: Checkpoint, which: str) -> str:
 
     Args:
         checkpoint: that contains it.
-        which: "input" is the token table; "output" (or "readout") the output projection, which is the same tensor if
-            the two are tied; or the name of a matrix.
+        which: "input" is the token table; "output" the output projection, which is the same tensor if the two are
+            tied; or the name of a matrix.
 
     Raises:
         CheckpointError: there is no such tensor.
@@ -183,7 +183,7 @@ def table_name(checkpoint: Checkpoint, which: str) -> str:
                 f"Pass its name: --table NAME, of {_first_names(tables)}."
             )
         return table
-    if which in ("output", "readout"):
+    if which == "output":
         output = checkpoint.output_projection or (table if checkpoint.tied else None)
         if output is None:
             raise CheckpointError(

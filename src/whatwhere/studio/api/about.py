@@ -11,7 +11,7 @@ from whatwhere.studio.api.settings import known
 from whatwhere.studio.schemes import has_own, runs
 from whatwhere.studio.session import Kind, Session
 
-Which = Literal["input", "readout"]
+Which = Literal["input", "output"]
 _MAX_EXAMPLES = 6
 
 
@@ -114,7 +114,7 @@ def about(session: Session, settings: Mapping[str, Any]) -> About:
 
 def _tables(session: Session) -> dict[Which, TableHeader]:
     checkpoint = session.checkpoint
-    names: dict[Which, str | None] = {"input": checkpoint.token_table, "readout": checkpoint.output_projection}
+    names: dict[Which, str | None] = {"input": checkpoint.token_table, "output": checkpoint.output_projection}
     entries = {
         which: checkpoint.entry(name) for which, name in names.items() if which in session.tables and name is not None
     }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from whatwhere.errors import SettingError
 from whatwhere.inspection.difference import Difference
 from whatwhere.inspection.difference import difference as compute_difference
+from whatwhere.models.checkpoint.lookup import TABLES
 from whatwhere.records import Missing
 from whatwhere.studio.api.settings import ExportedView, known, one_of, whole
 from whatwhere.studio.jobs import Report
@@ -15,7 +16,6 @@ from whatwhere.studio.session import Session
 if TYPE_CHECKING:
     from whatwhere.studio.api.measurements import Measurements
 
-_TABLES = ("input", "readout")
 _STEPS = 6
 _MAX_NAMED = 200
 
@@ -44,14 +44,14 @@ def difference(session: Session, settings: Mapping[str, Any], report: Report) ->
 
     Args:
         session: with two checkpoints.
-        settings: table ("input", "readout"); k (10), neighbors that are compared; most (20), rows that are listed.
+        settings: table ("input", "output"); k (10), neighbors that are compared; most (20), rows that are listed.
         report: called with the progress.
 
     Raises:
         SettingError: one checkpoint is open.
     """
     known(settings, "table", "k", "most")
-    table, k = one_of(settings, "table", _TABLES), whole(settings, "k", 10, 1, 100)
+    table, k = one_of(settings, "table", TABLES), whole(settings, "k", 10, 1, 100)
     most = whole(settings, "most", 20, 0, _MAX_NAMED)
     other = session.other
     if other is None:

@@ -52,7 +52,7 @@ class MapPoints:
     """A map of the tokens.
 
     Args:
-        table: "input" or "readout".
+        table: "input" or "output".
         name: of the tensor.
         rows: of the table.
         shown: how many of them are on the map.
@@ -156,7 +156,7 @@ def points(session: Session, settings: Mapping[str, Any]) -> MapPoints:
 
     Args:
         session: what is open.
-        settings: method ("pca", "tsne", "umap"); table ("input", "readout").
+        settings: method ("pca", "tsne", "umap"); table ("input", "output").
     """
     known(settings, "method", "table")
     method, which = _method(settings), _which(session, settings)
@@ -189,7 +189,7 @@ def draw(session: Session, settings: Mapping[str, Any], report: Report) -> MapPo
 
     Args:
         session: what is open.
-        settings: method ("tsne", "umap"); table ("input", "readout").
+        settings: method ("tsne", "umap"); table ("input", "output").
         report: called with the progress.
     """
     known(settings, "method", "table")
@@ -208,7 +208,7 @@ def labels(session: Session, settings: Mapping[str, Any]) -> TokenLabels:
 
     Args:
         session: what is open.
-        settings: table ("input", "readout").
+        settings: table ("input", "output").
     """
     known(settings, "table")
     which = _which(session, settings)
@@ -232,7 +232,7 @@ def frequencies(session: Session, settings: Mapping[str, Any]) -> TokenFrequenci
 
     Args:
         session: what is open.
-        settings: table ("input", "readout").
+        settings: table ("input", "output").
     """
     known(settings, "table")
     rows = session.table(_which(session, settings)).rows
@@ -248,7 +248,7 @@ def near(session: Session, settings: Mapping[str, Any]) -> MapNeighbors:
 
     Args:
         session: what is open.
-        settings: token, as text or #id; k (10); table ("input", "readout").
+        settings: token, as text or #id; k (10); table ("input", "output").
     """
     known(settings, "token", "k", "table")
     number = find_token(session.checkpoint, text(settings, "token"))
@@ -264,7 +264,7 @@ def neighbors(session: Session, settings: Mapping[str, Any]) -> AllNeighbors:
 
     Args:
         session: what is open.
-        settings: table ("input", "readout").
+        settings: table ("input", "output").
     """
     known(settings, "table")
     which = _which(session, settings)

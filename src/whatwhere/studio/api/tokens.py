@@ -128,7 +128,7 @@ class NeighborList(Tokens):
     """The nearest rows of a token, nearest first.
 
     Args:
-        table: "input" or "readout".
+        table: "input" or "output".
         name: of the tensor.
         centered: whether the mean row was subtracted first.
         cosines: to the row of the token.
@@ -337,7 +337,7 @@ def tokens(session: Session, ids: Sequence[int]) -> Tokens:
 
 
 def _which(session: Session) -> list[Which]:
-    names: tuple[Which, ...] = ("input", "readout")
+    names: tuple[Which, ...] = ("input", "output")
     return [name for name in names if name in session.tables]
 
 

@@ -229,8 +229,8 @@ def tied_error() -> SettingError:
     """Return the error for a table with a dense gradient."""
     return SettingError(
         "RowAdamW got a dense gradient: a table that is also the output projection (tied) has one in every row, so no "
-        "row can be skipped.\nTrain it with torch.optim.AdamW(..., fused=True). Call a readout that is not trained "
-        "under torch.no_grad()."
+        "row can be skipped.\nTrain it with torch.optim.AdamW(..., fused=True). Compute logits that are not "
+        "trained under torch.no_grad()."
     )
 
 

@@ -48,7 +48,7 @@ export interface About {
   /** the model type of the configuration. */
   model: string | null;
   /** the token tables, input and output. */
-  tables: Partial<Record<"input" | "readout", TableHeader>>;
+  tables: Partial<Record<"input" | "output", TableHeader>>;
   /** whether both are the same; null where that is unknown. */
   tied: boolean | null;
   /** whether the token table was chosen by its size, for no name is known. */
@@ -511,7 +511,7 @@ export interface MapNeighbors {
 /** A map of the tokens. */
 export interface MapPoints {
   method: "pca" | "tsne" | "umap";
-  /** "input" or "readout". */
+  /** "input" or "output". */
   table: string;
   /** of the tensor. */
   name: string;
@@ -637,7 +637,7 @@ export interface NeighborList {
   texts: (string | null)[];
   /** the token type of each. */
   kinds: string[];
-  /** "input" or "readout". */
+  /** "input" or "output". */
   table: string;
   /** of the tensor. */
   name: string;
@@ -1361,7 +1361,7 @@ export interface TokenCard {
   /** whether a text is encoded to it; null without a tokenizer. */
   reachable: boolean | null;
   /** its rows, by table. */
-  tables: Partial<Record<"input" | "readout", TokenRow>>;
+  tables: Partial<Record<"input" | "output", TokenRow>>;
 }
 
 /** How often each token occurs in the corpus. */
@@ -1398,7 +1398,7 @@ export interface TokenNeighbors {
   /** the token as the vocabulary writes it. */
   word: string;
   /** the norm of the mean row of each table. */
-  mean: Partial<Record<"input" | "readout", number>>;
+  mean: Partial<Record<"input" | "output", number>>;
   /** of each table, as it is and centered. */
   lists: NeighborList[];
 }

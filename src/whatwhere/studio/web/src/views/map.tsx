@@ -115,12 +115,12 @@ function Controls({ about, settings, change }: ViewProps) {
           ))}
         </select>
       </label>
-      {about.tables.readout && offered({ method: "pca", table: "readout" }) && (
+      {about.tables.output && offered({ method: "pca", table: "output" }) && (
         <label class="choice">
           rows of the{" "}
           <select value={String(settings["table"])} onChange={choose("table")}>
-            <option value="input">input table</option>
-            <option value="readout">output head</option>
+            <option value="input">token table</option>
+            <option value="output">output projection</option>
           </select>
         </label>
       )}

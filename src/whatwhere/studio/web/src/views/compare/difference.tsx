@@ -31,14 +31,14 @@ import { useJob } from "../../jobs";
 const MAX_LISTED = 12;
 
 export function Differences({ about, settings, change, other }: ViewProps & { other: string }) {
-  const [table, k] = [settings["table"] === "readout" ? "readout" : "input", Number(settings["k"])];
+  const [table, k] = [settings["table"] === "output" ? "output" : "input", Number(settings["k"])];
   const job = useJob("compare.difference", { table, k });
   const starts = job.state === "idle";
   useEffect(() => {
     if (starts) job.start();
   }, [starts, table, k]);
   const second = /^[\w./-]+$/.test(other) ? other : "OTHER";
-  const code = `whatwhere diff PATH ${second} --table ${table === "readout" ? "output" : "input"} -k ${k} --json`;
+  const code = `whatwhere diff PATH ${second} --table ${table} -k ${k} --json`;
   return (
     <>
       <dl>
@@ -55,8 +55,8 @@ export function Differences({ about, settings, change, other }: ViewProps & { ot
         <label class="choice">
           rows of{" "}
           <select value={table} onChange={(event) => change({ table: event.currentTarget.value })}>
-            <option value="input">the token embeddings</option>
-            <option value="readout">the output projections</option>
+            <option value="input">the token tables</option>
+            <option value="output">the output projections</option>
           </select>
         </label>
         <SizeChoice label="neighbors" name="k" sizes={[1, 5, 10, 20, 50]} settings={settings} change={change} />

@@ -14,7 +14,7 @@ export interface NearRow {
 }
 
 export function tableName(which: string): string {
-  return which === "readout" ? "output head" : "input table";
+  return which === "output" ? "output projection" : "token table";
 }
 
 function heading(list: NeighborList): string {
