@@ -25,7 +25,7 @@ def main() -> None:
     """Run the command line.
 
     Raises:
-        SystemExit: always, with the exit status of the command.
+        SystemExit: When the command ends, with its exit status.
     """
     app(prog_name="python -m benchmarks")
 

@@ -39,8 +39,8 @@ def largest_difference(results: Any, truth: Sequence[Tensor]) -> float:
         max |result - truth|.
 
     Raises:
-        RuntimeError: a result has another number of elements than its truth.
-        ValueError: there are more or fewer results than truths.
+        RuntimeError: If a result has another number of elements than its truth.
+        ValueError: If there are more or fewer results than truths.
 
     Examples:
         >>> largest_difference(torch.tensor([1.0, 2.5, 9.0]), [torch.tensor([1.0, 2.0], dtype=torch.float64)])
@@ -60,8 +60,8 @@ def largest_relative_difference(results: Any, truth: Sequence[Tensor]) -> float:
         The maximum over tensors of max |result - truth| / max |truth|.
 
     Raises:
-        RuntimeError: a result has another number of elements than its truth.
-        ValueError: there are more or fewer results than truths.
+        RuntimeError: If a result has another number of elements than its truth.
+        ValueError: If there are more or fewer results than truths.
 
     Examples:
         >>> largest_relative_difference([torch.tensor([1.0, 2.5])], [torch.tensor([1.0, 2.0], dtype=torch.float64)])

@@ -40,7 +40,7 @@ def load(module: str) -> Any:
         The module.
 
     Raises:
-        Absent: it is not installed, or does not import here.
+        Absent: If it is not installed, or does not import here.
 
     Examples:
         >>> load("a_package_that_nobody_wrote")

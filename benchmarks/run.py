@@ -59,9 +59,9 @@ def bench(
         What the file of results holds, of these cases.
 
     Raises:
-        ResultsError: the file is of another machine or of other settings, or a process ended early.
-        SettingError: an unknown case or device, or one that is not available; seconds that are not positive.
-        ShapeError: threads below 1.
+        ResultsError: If the file is of another machine or of other settings, or a process ended early.
+        SettingError: If a case or device is unknown or not available, or seconds are not positive.
+        ShapeError: If threads is below 1.
     """
     require_whole("benchmarks", threads=threads)
     require_positive("benchmarks", seconds=seconds)
@@ -107,7 +107,7 @@ def choose(names: Sequence[str], device: str) -> list[Case]:
         The cases.
 
     Raises:
-        SettingError: an unknown name or device, or a case that is not measured on this device.
+        SettingError: If a name or device is unknown, or a case is not measured on this device.
     """
     require_choice("benchmarks", "device", device, ("cpu", "cuda"))
     if device == "cuda" and not torch.cuda.is_available():

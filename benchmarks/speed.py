@@ -264,7 +264,7 @@ def committed() -> list[Results]:
     """Return the results in benchmarks/results.
 
     Raises:
-        ResultsError: a file cannot be read, or is of another version.
+        ResultsError: If a file cannot be read, or is of another version.
     """
     files = [FOLDER / f"{device}.json" for device in DEVICES]
     return [read(file) for file in files if file.is_file()]

@@ -21,7 +21,7 @@ class Store:
         results: command, settings, machine and versions, and no cases yet.
 
     Raises:
-        ResultsError: the file has other settings, machine or versions, so that its numbers are not comparable; or it
+        ResultsError: If the file has other settings, machine or versions, so that its numbers are not comparable; or it
             cannot be read or written.
     """
 
@@ -58,7 +58,7 @@ class Store:
             record: what was measured.
 
         Raises:
-            ResultsError: the file cannot be written.
+            ResultsError: If the file cannot be written.
         """
         self.results["cases"][case] = record
         if self.path is not None:
@@ -86,7 +86,7 @@ def as_text(results: object) -> str:
         Text that ends with a line break.
 
     Raises:
-        ValueError: a number is not finite.
+        ValueError: If a number is not finite.
 
     Examples:
         >>> print(as_text({"rounds": [1.5, 2.0]}), end="")
@@ -108,7 +108,7 @@ def read(path: Path) -> Results:
         What it holds.
 
     Raises:
-        ResultsError: it cannot be read, is something else, or of another version.
+        ResultsError: If it cannot be read, is something else, or of another version.
     """
     try:
         results = json.loads(path.read_text(encoding="utf-8"))

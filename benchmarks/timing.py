@@ -156,7 +156,7 @@ def ratios(times: Sequence[float], beside: Sequence[float]) -> list[float]:
         A ratio for each round.
 
     Raises:
-        ValueError: the rounds are not as many.
+        ValueError: If the rounds are not as many.
 
     Examples:
         >>> ratios([2.0, 9.0], [1.0, 3.0])

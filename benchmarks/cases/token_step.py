@@ -221,7 +221,7 @@ def fbgemm(weight: nn.Parameter) -> Trained:
         The table in training.
 
     Raises:
-        Absent: fbgemm is not installed, or does not import here.
+        Absent: If fbgemm is not installed, or does not import here.
     """
     load("fbgemm_gpu")
     codegen: Any = load("fbgemm_gpu.split_table_batched_embeddings_ops_training")

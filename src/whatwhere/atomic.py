@@ -26,8 +26,8 @@ def atomic_file(out: str | Path, *, replace: bool = True, sync: bool = True) -> 
         The path to write to.
 
     Raises:
-        FileExistsError: `out` exists at the end and may not be replaced.
-        OSError: it cannot be written.
+        FileExistsError: If `out` exists at the end and may not be replaced.
+        OSError: If it cannot be written.
 
     Examples:
         >>> from tempfile import mkdtemp
@@ -69,7 +69,7 @@ def write_atomic(out: str | Path, content: bytes | str, *, sync: bool = True) ->
         sync: as `atomic_file` takes it.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: If it cannot be written.
     """
     with atomic_file(out, sync=sync) as path:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -90,7 +90,7 @@ def atomic_folder(out: str | Path, *, replace: bool = False) -> Iterator[Path]:
         The folder to write into.
 
     Raises:
-        OSError: it cannot be written, or exists and may not be replaced.
+        OSError: If it cannot be written, or exists and may not be replaced.
     """
     out = Path(out)
     path = _unfinished(out)

@@ -39,7 +39,7 @@ def require_range(values: Tensor, limit: int, error: Callable[[int, tuple[int, .
     Where the values cannot be read, the check runs on the device and stops the program there.
 
     Raises:
-        Exception: what `error` returns.
+        Exception: If a value is out of range; it is what `error` returns.
 
     Examples:
         >>> require_range(torch.tensor([0, 7]), 5, lambda value, slot: IndexError(f"{value} at {slot}"))
@@ -76,7 +76,7 @@ def require_device(name: str, x: Tensor, device: torch.device) -> None:
         device: of the positions.
 
     Raises:
-        SettingError: they are on different devices.
+        SettingError: If they are on different devices.
 
     Examples:
         >>> require_device("q", torch.empty(1, device="meta"), torch.device("cpu"))
@@ -100,7 +100,7 @@ def require_generator(owner: str, generator: torch.Generator | None, parameter: 
         parameter: to be sampled.
 
     Raises:
-        SettingError: they are on different devices.
+        SettingError: If they are on different devices.
 
     Examples:
         >>> require_generator("Learned", torch.Generator(), torch.empty(2))
@@ -121,7 +121,7 @@ def require_whole(owner: str, **sizes: int) -> None:
         sizes: by name.
 
     Raises:
-        ShapeError: one is not.
+        ShapeError: If one is not.
 
     Examples:
         >>> require_whole("ALiBi", num_heads=0)
@@ -141,7 +141,7 @@ def require_floating(owner: str, **tensors: Tensor) -> None:
         tensors: by name.
 
     Raises:
-        ShapeError: one is not.
+        ShapeError: If one is not.
 
     Examples:
         >>> require_floating("Rotary", q=torch.tensor([1, 2]))
@@ -185,7 +185,7 @@ def require_even(owner: str, reason: str, **sizes: int) -> None:
         sizes: by name.
 
     Raises:
-        ShapeError: one is not.
+        ShapeError: If one is not.
 
     Examples:
         >>> require_even("Rotary", "it rotates pairs of features", head_dim=5)
@@ -209,7 +209,7 @@ def require_positive(owner: str, **settings: float) -> None:
         settings: by name.
 
     Raises:
-        SettingError: one is not.
+        SettingError: If one is not.
 
     Examples:
         >>> require_positive("Sinusoidal", theta=-1.0)
@@ -229,7 +229,7 @@ def require_magnitude(owner: str, **settings: float) -> None:
         settings: by name.
 
     Raises:
-        SettingError: one is not.
+        SettingError: If one is not.
 
     Examples:
         >>> require_magnitude("YaRN", attention_factor=1e300)
@@ -256,7 +256,7 @@ def require_choice(owner: str, setting: str, value: object, choices: tuple[str, 
         choices: all that are allowed.
 
     Raises:
-        SettingError: it is not.
+        SettingError: If it is not.
 
     Examples:
         >>> require_choice("attention", "engine", "fast", ("auto", "dense"))

@@ -29,8 +29,8 @@ def checked_coordinates(ids: Integer[Tensor, "*axes_batch tokens"]) -> Int64[Ten
         ids: (tokens), (batch, tokens) or (axes, batch, tokens), each 0..2**63-2; integers of any type.
 
     Raises:
-        PositionError: an id is negative or too large, or they are no tensor of integers.
-        ShapeError: they have more than three dimensions, or none.
+        PositionError: If an id is negative or too large, or they are not a tensor of integers.
+        ShapeError: If they have more than three dimensions, or none.
 
     Examples:
         >>> checked_coordinates(torch.tensor([3, 4])).shape
@@ -57,8 +57,8 @@ def rows_like(index: Int64[Tensor, "axes batch tokens"], name: str, given: Tenso
         given: (tokens), or (batch, tokens) where batch may be 1; integers of any type.
 
     Raises:
-        PositionError: it has no integer dtype.
-        ShapeError: it has other tokens or sequences.
+        PositionError: If it has no integer dtype.
+        ShapeError: If it has other tokens or sequences.
     """
     _, batch, tokens = index.shape
     rows = given if given.dim() > 1 else given[None]
@@ -236,7 +236,7 @@ def next_coordinate(
     """Return the coordinate after the last of each sequence's last document, whose coordinates must count on by 1.
 
     Raises:
-        PositionError: the coordinates of some sequence do not count on by 1.
+        PositionError: If the coordinates of some sequence do not count on by 1.
 
     Examples:
         >>> next_coordinate(torch.tensor([[[0, 1, 2, 0, 1]]]), torch.tensor([[0, 0, 0, 1, 1]]))
@@ -273,8 +273,8 @@ def sample_increasing(
         generator: to sample with, on its device; None is PyTorch's global random state.
 
     Raises:
-        PositionError: n is no whole number of 0..max_length, or there are more than 2**27 numbers to sample.
-        ShapeError: max_length or batch is not a whole number of at least 1.
+        PositionError: If n is not a whole number in 0..max_length, or there are more than 2**27 numbers to sample.
+        ShapeError: If max_length or batch is not a whole number of at least 1.
 
     Examples:
         >>> sample_increasing(3, max_length=3)
@@ -302,8 +302,8 @@ def sample_starts(
         generator: to sample with, on its device; None is PyTorch's global random state.
 
     Raises:
-        PositionError: n is no whole number of 0..max_length.
-        ShapeError: max_length or batch is not a whole number of at least 1.
+        PositionError: If n is not a whole number in 0..max_length.
+        ShapeError: If max_length or batch is not a whole number of at least 1.
 
     Examples:
         >>> sample_starts(5, max_length=5, batch=2)
@@ -326,9 +326,9 @@ def count_digits(
         offset: added at digits, 0 or more; a tensor has one for each sequence.
 
     Raises:
-        TokenError: digit_ids are empty or not whole numbers.
-        PositionError: the offset is negative.
-        ShapeError: ids are no tensor of these shapes, or the offset is for other sequences.
+        TokenError: If digit_ids are empty or not whole numbers.
+        PositionError: If the offset is negative.
+        ShapeError: If ids are not a tensor of these shapes, or the offset is for other sequences.
 
     Examples:
         >>> count_digits(torch.tensor([7, 0, 5, 99, 3, 1]), digit_ids=range(10))

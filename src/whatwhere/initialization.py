@@ -47,7 +47,7 @@ def reset(module: nn.Module, generator: torch.Generator | None = None) -> None:
             generator samples with the global state, seeded from this one.
 
     Raises:
-        SettingError: a part has parameters, but no `reset_parameters`.
+        SettingError: If a part has parameters, but no `reset_parameters`.
 
     Examples:
         >>> first, second = nn.Linear(2, 2), nn.Linear(2, 2)

@@ -74,7 +74,7 @@ class Positions(PositionConstructors):
             Positions of the new tokens alone; `append` joins them to those of the cache.
 
         Raises:
-            PositionError: the coordinates do not count on by 1, such as sampled ones or a grid, so how they continue
+            PositionError: If the coordinates do not count on by 1, such as sampled ones or a grid, so how they continue
                 is unknown.
 
         Examples:
@@ -110,8 +110,8 @@ class Positions(PositionConstructors):
                 short for `next(n)`. Tokens without a segment join the last document of their sequence.
 
         Raises:
-            PositionError: the tokens are not later.
-            ShapeError: they have another number of axes or sequences.
+            PositionError: If the tokens are not later.
+            ShapeError: If they have another number of axes or sequences.
 
         Examples:
             >>> positions(3).append(positions(1, start=3)).index
@@ -158,7 +158,7 @@ class Positions(PositionConstructors):
             scheme: named in the error.
 
         Raises:
-            PositionError: there are several axes.
+            PositionError: If there are several axes.
         """
         if self.axes != 1:
             raise PositionError(
@@ -175,7 +175,7 @@ class Positions(PositionConstructors):
             axes: how many.
 
         Raises:
-            PositionError: there are several axes, but another number of them.
+            PositionError: If there are several axes, but another number of them.
         """
         if self.axes == axes:
             return self.index
@@ -206,7 +206,7 @@ class Positions(PositionConstructors):
             present: further positions with tokens of these documents, such as the keys of a cache.
 
         Raises:
-            ShapeError: batches differ, and none of them is 1.
+            ShapeError: If batches differ, and none of them is 1.
 
         Examples:
             >>> Positions.packed([3, 2]).lengths()
@@ -230,7 +230,7 @@ class Positions(PositionConstructors):
             causal: whether keys later than the query are masked.
 
         Raises:
-            ShapeError: batches differ, and none of them is 1.
+            ShapeError: If batches differ, and none of them is 1.
         """
         if not causal and self.segment is None and keys.segment is None:
             return None
@@ -247,7 +247,7 @@ class Positions(PositionConstructors):
             causal: whether keys later than the query are masked.
 
         Raises:
-            ShapeError: batches differ, and none of them is 1.
+            ShapeError: If batches differ, and none of them is 1.
 
         Examples:
             >>> Positions.packed([2, 1]).mask()[0, 0].int()
@@ -314,8 +314,8 @@ def positions(
         Positions of one sequence, or of one for each start.
 
     Raises:
-        PositionError: a number is not whole, or not in 0..2**63-2.
-        ShapeError: a tensor of starts does not have one dimension.
+        PositionError: If a number is not whole, or not in 0..2**63-2.
+        ShapeError: If a tensor of starts does not have one dimension.
 
     Examples:
         >>> positions(3, start=40).index
@@ -351,7 +351,7 @@ def as_positions(given: PositionsLike, device: torch.device | str | None = None)
         device: for positions made of a number.
 
     Raises:
-        PositionError: positions are negative, or none of these forms.
+        PositionError: If positions are negative, or have none of these forms.
 
     Examples:
         >>> as_positions(3).index
@@ -377,7 +377,7 @@ def common_batch(queries: Positions, keys: Positions) -> int:
         keys: positions of the keys.
 
     Raises:
-        ShapeError: they differ and neither is 1.
+        ShapeError: If they differ and neither is 1.
 
     Examples:
         >>> common_batch(positions(3), positions(3, start=torch.tensor([0, 5, 7, 9])))

@@ -74,7 +74,7 @@ class PositionConstructors:
             device: device of the positions.
 
         Raises:
-            PositionError: there is no document, one is empty, or the lengths are no list of integers.
+            PositionError: If there is no document, one is empty, or the lengths are no list of integers.
 
         Examples:
             >>> from whatwhere import Positions
@@ -111,8 +111,8 @@ class PositionConstructors:
                 the left, on the right or between; (tokens) or (batch, tokens).
 
         Raises:
-            PositionError: the mask has other values than 0 and 1.
-            ShapeError: the mask has neither one nor two dimensions.
+            PositionError: If the mask has other values than 0 and 1.
+            ShapeError: If the mask has neither one nor two dimensions.
 
         Examples:
             >>> from whatwhere import Positions
@@ -148,8 +148,8 @@ class PositionConstructors:
             ids: (tokens), (batch, tokens) or (axes, batch, tokens), each 0 or more; integers of any type.
 
         Raises:
-            PositionError: a position is negative, or no whole number.
-            ShapeError: there are more than three dimensions, or none.
+            PositionError: If a position is negative, or no whole number.
+            ShapeError: If there are more than three dimensions, or none.
 
         Examples:
             >>> from whatwhere import Positions
@@ -186,8 +186,8 @@ class PositionConstructors:
                 order and segment of `Positions.from_mask(mask)`.
 
         Raises:
-            PositionError: a coordinate is negative, a segment below -1, or a value no whole number.
-            ShapeError: order or segment have other tokens or sequences than the index.
+            PositionError: If a coordinate is negative, a segment below -1, or a value no whole number.
+            ShapeError: If order or segment have other tokens or sequences than the index.
 
         Examples:
             >>> from whatwhere import Positions
@@ -217,7 +217,7 @@ class PositionConstructors:
             device: device of the positions.
 
         Raises:
-            ShapeError: there is no size, or one is not a whole number of at least 1.
+            ShapeError: If there is no size, or one is not a whole number of at least 1.
 
         Examples:
             >>> from whatwhere import Positions
@@ -253,8 +253,8 @@ class PositionConstructors:
             generator: to sample with, on its device; None is PyTorch's global random state.
 
         Raises:
-            PositionError: there are more tokens than positions, or more than 2**27 numbers to sample.
-            ShapeError: max_length or batch is not a whole number of at least 1.
+            PositionError: If there are more tokens than positions, or more than 2**27 numbers to sample.
+            ShapeError: If max_length or batch is not a whole number of at least 1.
 
         Examples:
             >>> from whatwhere import Positions
@@ -282,8 +282,8 @@ class PositionConstructors:
             generator: to sample with, on its device; None is PyTorch's global random state.
 
         Raises:
-            PositionError: there are more tokens than positions.
-            ShapeError: max_length or batch is not a whole number of at least 1.
+            PositionError: If there are more tokens than positions.
+            ShapeError: If max_length or batch is not a whole number of at least 1.
 
         Examples:
             >>> from whatwhere import Positions
@@ -314,9 +314,9 @@ class PositionConstructors:
             offset: added to the digits' positions, 0 or more; a tensor has one for each sequence.
 
         Raises:
-            TokenError: digit_ids are empty or not whole numbers.
-            PositionError: the offset is negative.
-            ShapeError: ids are no tensor of these shapes, or the offset is for other sequences.
+            TokenError: If digit_ids are empty or not whole numbers.
+            PositionError: If the offset is negative.
+            ShapeError: If ids are not a tensor of these shapes, or the offset is for other sequences.
 
         Examples:
             >>> from whatwhere import Positions
@@ -329,7 +329,7 @@ class PositionConstructors:
         """Return the positions of a slice of the tokens, `p[a:b]`: a step of decoding is at `p[t : t + 1]`.
 
         Raises:
-            PositionError: the index is no slice, or its step is below 1.
+            PositionError: If the index is no slice, or its step is below 1.
 
         Examples:
             >>> from whatwhere import positions

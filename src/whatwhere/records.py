@@ -50,7 +50,7 @@ def from_json(kind: type[Record], value: object, source: str) -> Record:
         source: what was read, for the message.
 
     Raises:
-        ResultsError: a value is missing or has another type.
+        ResultsError: If a value is missing or has another type.
 
     Examples:
         >>> from_json(Missing, {"missing": "no tokenizer"}, "results.json")

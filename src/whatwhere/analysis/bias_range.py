@@ -42,8 +42,8 @@ def effective_range(bias: Float[np.ndarray, "heads distances"], share: float = 0
         The range of each head, and further statistics.
 
     Raises:
-        ShapeError: the bias is not (heads, distances).
-        SettingError: share is out of range, or a head has no finite maximum.
+        ShapeError: If the bias is not (heads, distances).
+        SettingError: If share is out of range, or a head has no finite maximum.
 
     Examples:
         >>> slopes = np.array([[0.5], [0.25]])

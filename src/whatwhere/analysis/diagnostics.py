@@ -106,7 +106,7 @@ def diagnostics(
         The rows, and the numbers by which they were chosen.
 
     Raises:
-        ShapeError: the table is not two-dimensional, or empty.
+        ShapeError: If the table is not two-dimensional, or empty.
 
     Examples:
         >>> rng = np.random.default_rng(0)
@@ -307,7 +307,7 @@ def initial_scale(
         The estimate, and the nearest usual initialization.
 
     Raises:
-        ShapeError: the table is not two-dimensional, or empty.
+        ShapeError: If the table is not two-dimensional, or empty.
 
     Examples:
         >>> g = np.random.default_rng(0)

@@ -57,7 +57,7 @@ def variance_split(
         The share of each part.
 
     Raises:
-        ShapeError: the tables are not two-dimensional, or have different dims.
+        ShapeError: If the tables are not two-dimensional, or have different dims.
 
     Examples:
         >>> e = np.array([[1.0, 0.0, 0.0, 0.0], [-1.0, 0.0, 0.0, 0.0]])

@@ -65,8 +65,8 @@ class Search:
             all cosines large.
 
     Raises:
-        ShapeError: the table is not two-dimensional, or empty.
-        SettingError: the metric is unknown, or a row is not finite or its norm above 1e150.
+        ShapeError: If the table is not two-dimensional, or empty.
+        SettingError: If the metric is unknown, or a row is not finite or its norm above 1e150.
 
     Examples:
         >>> search = Search(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], dtype=np.float32))
@@ -110,8 +110,8 @@ class Search:
             Ids and scores of the nearest rows, nearest first.
 
         Raises:
-            ShapeError: the queries do not fit the table, or `without` the queries.
-            SettingError: k is below 1, or a query is not finite or its norm above 1e150.
+            ShapeError: If the queries do not fit the table, or `without` the queries.
+            SettingError: If k is below 1, or a query is not finite or its norm above 1e150.
         """
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise SettingError(f"nearest got k={k!r}, but needs a whole number of at least 1.")
@@ -318,8 +318,8 @@ def neighbors(
         Ids and scores of the nearest rows, nearest first.
 
     Raises:
-        TokenError: an id is no row of the table.
-        ShapeError, SettingError: as Search does.
+        TokenError: If an id is not a row of the table.
+        ShapeError, SettingError: As Search raises them.
 
     Examples:
         >>> table = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], dtype=np.float32)

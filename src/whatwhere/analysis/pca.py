@@ -55,8 +55,8 @@ def principal_components(table: Float[np.ndarray, "rows dim"], count: int = 2, s
         Coordinates, axes, and the share of the variance along each axis.
 
     Raises:
-        ShapeError: the table is not two-dimensional, or empty.
-        SettingError: count is below 1, or a number not finite.
+        ShapeError: If the table is not two-dimensional, or empty.
+        SettingError: If count is below 1, or a number not finite.
 
     Cost: O(rows * dim * min(rows, dim)) for a small table; else O(min(rows, 16,384) * dim^2), and above 1,536 features
     the leading axes alone.
@@ -121,8 +121,8 @@ def spectrum(table: Float[np.ndarray, "rows dim"], seed: int = 0) -> Spectrum:
         The variance along each axis, and statistics of how evenly rows fill the space (isotropy).
 
     Raises:
-        ShapeError: the table is not two-dimensional, or has fewer than two rows.
-        SettingError: a number is not finite.
+        ShapeError: If the table is not two-dimensional, or has fewer than two rows.
+        SettingError: If a number is not finite.
 
     Examples:
         >>> flat = spectrum(np.array([[1.0, 0.0], [-1.0, 0.0], [3.0, 0.0]]))

@@ -28,7 +28,7 @@ def similarity(u: Float[Tensor, "*#shape dim"], v: Float[Tensor, "*#shape dim"])
         One number from -1 to 1 for each pair of vectors.
 
     Raises:
-        ShapeError: the dims differ.
+        ShapeError: If the dims differ.
 
     Examples:
         >>> cat, dog, car = torch.tensor([[0.2, -0.4, 0.7], [0.6, 0.1, 0.5], [-0.2, 0.4, -0.7]])

@@ -43,7 +43,7 @@ def trained_positions(table: Float[np.ndarray, "rows dim"]) -> TrainedPositions:
         Norms, spectrum, mean cosine by distance, and how many positions seem to be trained.
 
     Raises:
-        ShapeError: the table is not two-dimensional, or has fewer than two rows.
+        ShapeError: If the table is not two-dimensional, or has fewer than two rows.
 
     Examples:
         >>> angles = np.arange(200)[:, None] * np.array([[0.1, 0.02]])

@@ -61,8 +61,8 @@ def rotary_spectrum(
         One value for each pair.
 
     Raises:
-        ShapeError: there is not one frequency for each pair.
-        SettingError: a frequency is negative or not finite, or a length is below 1.
+        ShapeError: If there is not one frequency for each pair.
+        SettingError: If a frequency is negative or not finite, or a length is below 1.
 
     Examples:
         >>> spectrum = rotary_spectrum(np.array([1.0, 0.001]), np.array([1.0, 0.01]), trained=100, claimed=1000)
@@ -109,8 +109,8 @@ def rotary_agreement(
         The cosine at each distance.
 
     Raises:
-        ShapeError: the two differ in the number of pairs.
-        SettingError: a frequency is negative or not finite.
+        ShapeError: If the two differ in the number of pairs.
+        SettingError: If a frequency is negative or not finite.
 
     Examples:
         >>> rotary_agreement(np.array([1.0, 0.01]), np.array([1.0, 0.02]), [0, 100]).round(4).tolist()

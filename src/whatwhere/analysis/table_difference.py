@@ -150,7 +150,7 @@ def movement(first: Float[np.ndarray, "rows dim"], second: Float[np.ndarray, "ro
         Cosine, distance and ratio of norms of each pair of rows.
 
     Raises:
-        ShapeError: the shapes differ, or are empty.
+        ShapeError: If the shapes differ, or are empty.
 
     Examples:
         >>> change = movement(np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[1.0, 0.0], [2.0, 0.0]]))
@@ -194,8 +194,8 @@ def procrustes(
         The rotation, and the difference of every row after it.
 
     Raises:
-        ShapeError: the shapes differ.
-        SettingError: there are too few rows.
+        ShapeError: If the shapes differ.
+        SettingError: If there are too few rows.
 
     Examples:
         >>> x = np.random.default_rng(0).standard_normal((50, 3))
@@ -248,8 +248,8 @@ def overlap(
         The share of common neighbors of each sampled row.
 
     Raises:
-        ShapeError: the tables differ in their number of rows.
-        SettingError: there are fewer than 2 rows, or k or queries is below 1.
+        ShapeError: If the tables differ in their number of rows.
+        SettingError: If there are fewer than 2 rows, or k or queries is below 1.
 
     Examples:
         >>> x = np.random.default_rng(0).standard_normal((30, 4))

@@ -99,9 +99,9 @@ def make_map(
         progress: callback of t-SNE and UMAP.
 
     Raises:
-        SettingError: the method is unknown, or a number not finite.
-        ShapeError: the table has too few rows, or is not two-dimensional.
-        MissingExtra: the package of the method is not installed.
+        SettingError: If the method is unknown, or a number not finite.
+        ShapeError: If the table has too few rows, or is not two-dimensional.
+        MissingExtra: If the package of the method is not installed.
 
     Returns:
         The coordinates of each row, and how many of its nearest neighbors are preserved.

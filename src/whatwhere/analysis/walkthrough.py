@@ -69,7 +69,7 @@ class Walkthrough:
             file: path of the file; an existing one is replaced.
 
         Raises:
-            SettingError: the file cannot be written.
+            SettingError: If the file cannot be written.
         """
         tensors = {name: value.contiguous() for name, value in self._tensors().items() if value is not None}
         path = Path(file)
@@ -112,9 +112,9 @@ def walk(
         The vectors after each step.
 
     Raises:
-        TextError: both text and ids are passed, or neither.
-        TokenError: an id is negative, or not in the tokenizer.
-        SettingError: the seed is out of range, or the table is too large.
+        TextError: If both text and ids are passed, or neither.
+        TokenError: If an id is negative, or not in the tokenizer.
+        SettingError: If the seed is out of range, or the table is too large.
 
     Examples:
         >>> steps = walk("The cat sat on the mat.", dim=4)
@@ -287,8 +287,8 @@ def attention_scores(
         Queries, keys, products, bias and scores.
 
     Raises:
-        ShapeError: num_heads or head_dim is below 1.
-        SettingError: the scheme supports causal attention only, but causal is False.
+        ShapeError: If num_heads or head_dim is below 1.
+        SettingError: If the scheme supports causal attention only, but causal is False.
 
     Examples:
         >>> from whatwhere import scheme

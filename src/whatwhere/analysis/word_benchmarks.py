@@ -58,8 +58,8 @@ def analogy(weight: Any, a: int, b: int, c: int, k: int = 10, *, rule: Rule = "a
         The nearest rows, with and without a, b and c.
 
     Raises:
-        TokenError: an id is no row of the table.
-        SettingError: the rule is unknown.
+        TokenError: If an id is not a row of the table.
+        SettingError: If the rule is unknown.
 
     Examples:
         >>> table = np.array([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
@@ -89,9 +89,9 @@ def answers(
         inputs: whether the words of a question are candidates for its answer.
 
     Raises:
-        SettingError: the rule is unknown, or the search is not by cosine.
-        ShapeError: the questions are not (questions, 3).
-        TokenError: an id is no row of the table.
+        SettingError: If the rule is unknown, or the search is not by cosine.
+        ShapeError: If the questions are not (questions, 3).
+        TokenError: If an id is not a row of the table.
     """
     if rule not in RULES:
         raise SettingError(f"analogies got rule={rule!r}, but need one of: {', '.join(RULES)}.")
@@ -219,7 +219,7 @@ def score_analogies(search: Search, ids: Mapping[str, int], file: Path, rule: Ru
         rule: as in `analogy`.
 
     Raises:
-        TextError: a line does not have four words, or the file has no analogies.
+        TextError: If a line does not have four words, or the file has no analogies.
     """
     sections: dict[str, list[tuple[str, ...]]] = {}
     name = ""
@@ -260,7 +260,7 @@ def score_similarity(search: Search, ids: Mapping[str, int], file: Path) -> Simi
         file: UTF-8 text.
 
     Raises:
-        TextError: a line has no number, or the file has no pairs.
+        TextError: If a line has no number, or the file has no pairs.
     """
     judged: list[tuple[str, str, float]] = []
     for number, line in _lines(file):

@@ -121,7 +121,7 @@ def number_lines(results: Comparison) -> list[NumberLine]:
         results: of a comparison.
 
     Raises:
-        ResultsError: a file of the folder is damaged.
+        ResultsError: If a file of the folder is damaged.
     """
     tokens = list(results.task.tokens)
     digits = [tokens.index(digit) for digit in _DIGITS if digit in tokens]

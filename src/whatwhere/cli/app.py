@@ -119,7 +119,7 @@ def whole_numbers(option: str, text: str) -> list[int]:
         text: the list.
 
     Raises:
-        SettingError: a part is no whole number.
+        SettingError: If a part is not a whole number.
 
     Examples:
         >>> whole_numbers("--lengths", "8,16")

@@ -79,11 +79,11 @@ def compare(
         What was measured, as `read_results(out)` reads it again.
 
     Raises:
-        SettingError: a scheme, task, seed or setting that does not exist or does not fit the others.
-        ShapeError: sizes that do not fit.
-        PositionError: a scheme has too few positions for the trained lengths.
-        TextError: a file that is missing, empty or too short.
-        ResultsError: the folder holds something else or cannot be written, or a run failed.
+        SettingError: If a scheme, task, seed or setting does not exist or does not fit the others.
+        ShapeError: If sizes do not fit.
+        PositionError: If a scheme has too few positions for the trained lengths.
+        TextError: If a file is missing, empty or too short.
+        ResultsError: If the folder holds something else or cannot be written, or a run failed.
 
     Examples:
         >>> import tempfile
@@ -133,7 +133,7 @@ def demo(out: str | Path = "whatwhere-demo", *, workers: int | None = None, prog
         progress: show the progress on standard error.
 
     Raises:
-        ResultsError: the folder holds something else or cannot be written, or a run failed.
+        ResultsError: If the folder holds something else or cannot be written, or a run failed.
     """
     return compare(DEMO_SCHEMES, out=out, workers=workers, progress=progress)
 
@@ -188,8 +188,8 @@ def make_task(name: str, direction: str, trained: Sequence[int] | None, files: S
         files: texts, for `text` alone; without any it is the Python documentation.
 
     Raises:
-        SettingError: an unknown name, or options that the task does not take.
-        TextError: a file that is missing, empty, or too short.
+        SettingError: If the name is unknown, or the task does not take an option.
+        TextError: If a file is missing, empty or too short.
     """
     if files and name != "text":
         raise SettingError(f"files are read by task='text' only, but task={name!r}.")

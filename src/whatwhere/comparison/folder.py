@@ -69,7 +69,7 @@ class Folder:
         schemes: the requested schemes.
 
     Raises:
-        ResultsError: the folder holds something else, or cannot be written.
+        ResultsError: If the folder holds something else, or cannot be written.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Folder:
             The run; None where there is none yet.
 
         Raises:
-            ResultsError: the file is damaged, or the scheme has changed since it was written.
+            ResultsError: If the file is damaged, or the scheme has changed since it was written.
         """
         path = self._run_path(scheme, seed)
         if not path.is_file():
@@ -129,7 +129,7 @@ class Folder:
             run: the outcome.
 
         Raises:
-            ResultsError: a file cannot be written.
+            ResultsError: If a file cannot be written.
         """
         scheme, seed = run.result.scheme, run.result.seed
         name = f"{_file_name(scheme)}-{seed}.safetensors"
@@ -155,7 +155,7 @@ class Folder:
             record: its content.
 
         Raises:
-            ResultsError: it cannot be written.
+            ResultsError: If it cannot be written.
         """
         write_json(self.path / RESULTS, record)
         return Comparison(self.path, record)
@@ -196,7 +196,7 @@ def write_json(path: Path, record: object) -> None:
         record: a dataclass.
 
     Raises:
-        ResultsError: the file cannot be written.
+        ResultsError: If the file cannot be written.
     """
     try:
         write_atomic(path, json.dumps(to_json(record, None), indent=1, allow_nan=False) + "\n")

@@ -89,7 +89,7 @@ def in_length(by_length: Mapping[int, Scores], task: Task) -> float:
     """Compute the mean score over the trained lengths that can be tested on unseen sequences.
 
     Raises:
-        PositionError: a scheme has no row for one of them.
+        PositionError: If a scheme has no row for one of them.
     """
     return statistics.fmean(_known(by_length[length][ALL]) for length in task.tested_in_length)
 
@@ -219,7 +219,7 @@ def attention_by_distance(
         settings: of the comparison.
 
     Raises:
-        PositionError: the scheme has no row for a position.
+        PositionError: If the scheme has no row for a position.
     """
     model.eval()
     test_set = to_device(evaluation_set(task, length, settings), settings.resolved_device)

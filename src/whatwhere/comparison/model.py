@@ -208,7 +208,7 @@ def with_max_length(settings: Settings, task: Task) -> Settings:
         task: which knows how many tokens its sequences have.
 
     Raises:
-        SettingError: max_length is shorter than the longest sequence.
+        SettingError: If max_length is shorter than the longest sequence.
     """
     if settings.positions == "plain":
         return settings

@@ -127,7 +127,7 @@ class Comparison:
             By name; nothing where the file is absent, no table whose numbers are not finite.
 
         Raises:
-            ResultsError: the file is damaged or outside the folder.
+            ResultsError: If the file is damaged or outside the folder.
         """
         path = self._file(run.file)
         if path is None:
@@ -149,7 +149,7 @@ class Comparison:
             By name; nothing where the file is absent.
 
         Raises:
-            ResultsError: the file is damaged or outside the folder.
+            ResultsError: If the file is damaged or outside the folder.
         """
         path = self._file(run.trace)
         return {} if path is None else _read_tensors(path, lambda name: True)
@@ -194,7 +194,7 @@ def read_results(folder: str | Path) -> Comparison:
         folder: what `whatwhere compare` wrote. Nothing in it is unpickled.
 
     Raises:
-        ResultsError: results.json is missing, damaged, of another format or of another version.
+        ResultsError: If results.json is missing, damaged, of another format or of another version.
 
     Examples:
         >>> read_results("no-such-folder")
@@ -232,7 +232,7 @@ def read_json(path: Path) -> Mapping[str, object]:
         path: to read.
 
     Raises:
-        ResultsError: the file cannot be read, or holds something else.
+        ResultsError: If the file cannot be read, or holds something else.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

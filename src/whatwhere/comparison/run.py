@@ -79,8 +79,8 @@ def run(job: Job, on_step: Callable[[int], None] | None = None) -> Run:
             to the job's channel.
 
     Raises:
-        SettingError: the training diverged.
-        Stopped: the file `stop` is beside the job's channel.
+        SettingError: If the training diverged.
+        Stopped: If the file `stop` is beside the job's channel.
     """
     with train.one_thread():
         return _run(job, on_step or _channel_writer(job.channel))

@@ -38,9 +38,9 @@ def run_all(jobs: Sequence[Job], keep: Keep, *, executor: Executor | None, worke
         show: show the progress on standard error.
 
     Raises:
-        ResultsError: some runs failed; the others are kept.
-        SettingError: the runs cannot be sent to the requested processes.
-        KeyboardInterrupt: after the runs in progress were signaled to stop.
+        ResultsError: If some runs failed; the others are kept.
+        SettingError: If the runs cannot be sent to the requested processes.
+        KeyboardInterrupt: When interrupted, after the runs in progress were signaled to stop.
     """
     if not jobs:
         return

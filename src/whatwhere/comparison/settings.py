@@ -67,8 +67,8 @@ class Settings:
         device: `cpu`, `cuda` or `auto`; on CUDA the training runs in bfloat16.
 
     Raises:
-        SettingError: an option outside its range, or two that exclude each other.
-        ShapeError: a size that is no whole number above 0, or heads that do not divide dim.
+        SettingError: If an option is outside its range, or two exclude each other.
+        ShapeError: If a size is not a whole number above 0, or heads do not divide dim.
 
     Examples:
         >>> Settings("recall", lengths=(12, 16), steps=100).layers
@@ -138,8 +138,8 @@ def make_settings(task: str, lengths: Sequence[int] | None, recipe: str = "quick
         The settings, checked.
 
     Raises:
-        SettingError: an unknown setting, an option outside its range, or a device that is not there.
-        ShapeError: a size that is no whole number above 0, or heads that do not divide dim.
+        SettingError: If a setting is unknown, an option outside its range, or the device not there.
+        ShapeError: If a size is not a whole number above 0, or heads do not divide dim.
 
     Examples:
         >>> make_settings("expressions", [8, 16], steps=100).batch
@@ -175,7 +175,7 @@ def name_of(scheme: SchemeLike) -> str:
         scheme: a name of the catalogue, or a pair of a name and a function that builds it.
 
     Raises:
-        SettingError: neither of the two.
+        SettingError: If it is neither of the two.
 
     Examples:
         >>> name_of("rotary"), name_of(("mine", lambda dim, num_heads, max_length: Where()))
@@ -211,7 +211,7 @@ def build_wheres(
         One for each layer; layers of one part share it.
 
     Raises:
-        SettingError: no Where was built, there are more parts than layers, or a later layer has an input scheme.
+        SettingError: If no Where was built, there are more parts than layers, or a later layer has an input scheme.
 
     Examples:
         >>> [where.query_key is not None for where in build_wheres("rotary/none", 32, 2, 16, layers=4)]

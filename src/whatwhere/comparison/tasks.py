@@ -127,7 +127,7 @@ class Expressions:
         direction: a decoder predicts the answer at `)`, an encoder at the operator, as the tutorial does.
 
     Raises:
-        SettingError: no number of arguments, or one below 1.
+        SettingError: If the number of arguments is missing or below 1.
 
     Examples:
         >>> task = Expressions(trained=(1, 2, 3))
@@ -250,7 +250,7 @@ class Recall:
         trained: numbers of pairs to train on, at most 26; each batch has one of them.
 
     Raises:
-        SettingError: no number of pairs, or one outside 1..26.
+        SettingError: If the number of pairs is missing or outside 1..26.
 
     Examples:
         >>> task = Recall()
@@ -286,7 +286,7 @@ class Recall:
         """Return held-out sequences.
 
         Raises:
-            SettingError: a length outside 1..26.
+            SettingError: If a length is outside 1..26.
         """
         if not 1 <= length <= 26:
             raise SettingError(f"recall has 1 to 26 pairs, one a letter, but got the length {length}: pass 1 to 26.")
@@ -320,8 +320,8 @@ class Text:
         trained: the window to train on, in bytes.
 
     Raises:
-        SettingError: not exactly one window of at least 2 bytes.
-        TextError: a text that is too short for the window.
+        SettingError: If there is not exactly one window, or it is below 2 bytes.
+        TextError: If a text is too short for the window.
 
     Examples:
         >>> Text(b"the cat sat on the mat. " * 200, trained=(16,)).test_set(32, 4).ids.shape
@@ -365,7 +365,7 @@ class Text:
         """Return windows of the held-out text that do not overlap, as many as there are up to count.
 
         Raises:
-            TextError: the held-out text is shorter than a window.
+            TextError: If the held-out text is shorter than a window.
         """
         whole = (len(self._test) - 1) // length
         if whole < 1:

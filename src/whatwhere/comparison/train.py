@@ -75,7 +75,7 @@ def train(
         on_step: called after each step with the number of steps done; it may raise to stop.
 
     Raises:
-        SettingError: a loss or a weight is not finite.
+        SettingError: If a loss or a weight is not finite.
     """
     generator = torch.Generator().manual_seed(1000 + seed)
     # Positions have a generator of their own, so that batches are the same wherever their tokens are.

@@ -94,8 +94,8 @@ def inspect(
         The findings. Print them with `whatwhere inspect`; `whatwhere.records.to_json` writes them as JSON.
 
     Raises:
-        SettingError: a section is unknown, or none is requested.
-        CheckpointError: the file cannot be read.
+        SettingError: If a section is unknown, or none is requested.
+        CheckpointError: If the file cannot be read.
 
     Examples:
         >>> from tempfile import mkdtemp
@@ -143,7 +143,7 @@ def check_sections(sections: Sequence[str] | None) -> tuple[str, ...]:
         sections: some of SECTIONS; None is all.
 
     Raises:
-        SettingError: one is unknown, or none is requested.
+        SettingError: If one is unknown, or none is requested.
     """
     requested = tuple(SECTIONS if sections is None else sections)
     known = f"Sections are: {', '.join(SECTIONS)}."

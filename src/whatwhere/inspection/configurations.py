@@ -113,7 +113,7 @@ def configurations(first: "Checkpoint | Description", second: "Checkpoint | Desc
         first, second: checkpoints, or what their configurations describe.
 
     Raises:
-        Absent: one of them is not understood, and they have no keys to compare.
+        Absent: If one of them is not understood, and they have no keys to compare.
     """
     keys = _keys(first, second)
     if keys == [] and _raw(first) is not None:

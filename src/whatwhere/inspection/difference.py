@@ -155,8 +155,8 @@ def difference(
         The findings. Print them with `whatwhere diff`; `whatwhere.records.to_json` writes them as JSON.
 
     Raises:
-        SettingError: k or queries is below 1, or rows below 0.
-        CheckpointError: a file cannot be read, or nothing can be compared.
+        SettingError: If k or queries is below 1, or rows below 0.
+        CheckpointError: If a file cannot be read, or nothing can be compared.
 
     Examples:
         >>> from tempfile import mkdtemp

@@ -232,7 +232,7 @@ def require_betas(beta1: float, beta2: float) -> None:
         beta1, beta2: of AdamW.
 
     Raises:
-        SettingError: they are out of this range.
+        SettingError: If they are out of this range.
 
     Examples:
         >>> require_betas(0.9, 0.8)

@@ -71,7 +71,7 @@ def requested_kernels() -> str:
     """Return the value of WHATWHERE_KERNELS: `auto`, `pytorch` for no kernels, or a level of the compiled library.
 
     Raises:
-        SettingError: it is none of these.
+        SettingError: If it is none of these.
 
     Examples:
         >>> requested_kernels() in CHOICES

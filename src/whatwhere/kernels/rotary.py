@@ -109,7 +109,7 @@ def rotate_(
             overlap in memory.
 
     Raises:
-        SettingError: x is such a leaf, or its elements overlap.
+        SettingError: If x is such a leaf, or its elements overlap.
 
     Examples:
         >>> x = torch.ones(1, 1, 1, 3)

@@ -58,8 +58,8 @@ def load_where(source: Checkpoint | str | Path, run: str | None = None) -> Loade
         The encoding, with the sizes of the layer.
 
     Raises:
-        CheckpointError: the files cannot be read, or a table has the wrong shape.
-        SettingError: there is neither a configuration that is understood nor a position table; or the comparison has
+        CheckpointError: If the files cannot be read, or a table has the wrong shape.
+        SettingError: If there is neither a configuration that is understood nor a position table; or the comparison has
             no such run, or its scheme is not in the catalogue.
 
     Examples:
@@ -127,7 +127,7 @@ def fill_bias(scheme: Any, checkpoint: Checkpoint, table: str) -> None:
         table: name of the tensor.
 
     Raises:
-        CheckpointError: its shape is not that of the weight.
+        CheckpointError: If its shape is not that of the weight.
     """
     from torch import from_numpy, no_grad
 

@@ -57,7 +57,8 @@ def parameters(config_or_layer: "Config | nn.Module", *, part: str | None = None
         The number of parameters of each table.
 
     Raises:
-        SettingError, ShapeError, CheckpointError: the configuration cannot be read, or the layer is not an input layer.
+        SettingError, ShapeError, CheckpointError: If the configuration cannot be read, or the layer is not an input
+            layer.
 
     Examples:
         >>> gpt2 = parameters({"vocab_size": 50_257, "dim": 768, "max_length": 1024})

@@ -34,7 +34,7 @@ def to_interleaved(
         A new tensor of the same shape.
 
     Raises:
-        ShapeError: the tensor does not divide into this number of heads, or a head has fewer features.
+        ShapeError: If the tensor does not divide into this number of heads, or a head has fewer features.
 
     Examples:
         >>> import torch
@@ -54,7 +54,7 @@ def to_half(weight: Float[Tensor, "*shape"], num_heads: int, rotary_dim: int | N
         A new tensor of the same shape.
 
     Raises:
-        ShapeError: the tensor does not divide into this number of heads, or a head has fewer features.
+        ShapeError: If the tensor does not divide into this number of heads, or a head has fewer features.
 
     Examples:
         >>> import torch
@@ -79,9 +79,9 @@ def which(
         are equal, which does not determine the layout.
 
     Raises:
-        CheckpointError: neither is a permutation of the other.
-        SettingError: both layouts are possible, as with four rotated features.
-        ShapeError: the two have different shapes, or do not divide into heads.
+        CheckpointError: If neither is a permutation of the other.
+        SettingError: If both layouts are possible, as with four rotated features.
+        ShapeError: If the two have different shapes, or do not divide into heads.
 
     Examples:
         >>> import torch

@@ -28,7 +28,7 @@ def sinusoid(positions: np.ndarray, dim: int, theta: float = 10_000.0, layout: s
         Shape (*positions.shape, dim).
 
     Raises:
-        ValueError: the layout is unknown, or dim is odd.
+        ValueError: If the layout is unknown, or dim is odd.
 
     Examples:
         >>> sinusoid(np.array([0]), 4), sinusoid(np.array([0]), 4, layout="half")
@@ -146,7 +146,7 @@ def learned(weight: np.ndarray, positions: np.ndarray, offset: int = 0) -> np.nd
         Shape (*positions.shape, dim).
 
     Raises:
-        IndexError: a position is not below max_length.
+        IndexError: If a position is not below max_length.
 
     Examples:
         >>> learned(np.array([[0.5], [0.7]]), np.array([0, 1, 1])).T

@@ -22,7 +22,7 @@ def lookup(weight: np.ndarray, ids: np.ndarray, scale: float = 1.0) -> np.ndarra
         Shape (*ids.shape, dim).
 
     Raises:
-        IndexError: an id is not a row of the table.
+        IndexError: If an id is not a row of the table.
 
     Examples:
         >>> lookup(np.array([[0.1, 0.2], [0.4, 0.5]]), np.array([1, 0, 1]))

@@ -49,7 +49,7 @@ def sections(results: Comparison) -> list[Section]:
         results: as `compare` or `read_results` returns them.
 
     Raises:
-        ResultsError: a file of the folder is damaged.
+        ResultsError: If a file of the folder is damaged.
     """
     judged = claims.sections(verdicts(results), token_table(results), number_lines(results))
     return [

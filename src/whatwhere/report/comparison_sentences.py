@@ -174,7 +174,7 @@ def change_sentence(results: Comparison) -> str:
     """Describe how far training moved the token table, in one run of the scheme that scores best.
 
     Raises:
-        ResultsError: a file of the folder is damaged.
+        ResultsError: If a file of the folder is damaged.
     """
     best = best_scheme(results)
     for run in sorted(results.runs, key=lambda run: (run.scheme != best, run.seed)):

@@ -123,7 +123,7 @@ def scatter(
         lines: further lines, which stay with the picture wherever it is copied.
 
     Raises:
-        ShapeError: there is no point, or not one name and one group for each.
+        ShapeError: If there is no point, or not one name and one group for each.
 
     Examples:
         >>> scatter(np.zeros((1, 2)), ["the"], ["word"], "tokens", [])[:4]

@@ -54,9 +54,9 @@ def export(
         The path of the file.
 
     Raises:
-        MissingExtra: this installation has no page, or lacks the package of the map.
-        CheckpointError: the checkpoint cannot be read.
-        SettingError: the map has no such method, or the file cannot be written or is the checkpoint itself.
+        MissingExtra: If this installation has no page, or lacks the package of the map.
+        CheckpointError: If the checkpoint cannot be read.
+        SettingError: If the map has no such method, or the file cannot be written or is the checkpoint itself.
 
     Examples:
         >>> export("path/to/model", "model.html", map_method="umap")  # doctest: +SKIP
@@ -155,8 +155,8 @@ def write_inspection(
         The path of the file.
 
     Raises:
-        MissingExtra: this installation has no page.
-        SettingError: the file cannot be written, or is the checkpoint itself.
+        MissingExtra: If this installation has no page.
+        SettingError: If the file cannot be written, or is the checkpoint itself.
     """
     session = Session(checkpoint)
     session.keep_inspection(inspection)

@@ -70,9 +70,9 @@ def check_bias(
         A report with one finding for each law.
 
     Raises:
-        ShapeError: num_heads is below 1, or `expected` returns a wrong shape.
-        SettingError: `expected` is not one of the above, or max_length below 64.
-        DoorError: `expected` names a scheme that is no score bias, or one that depends on queries and keys.
+        ShapeError: If num_heads is below 1, or `expected` returns a wrong shape.
+        SettingError: If `expected` is not one of the above, or max_length below 64.
+        DoorError: If `expected` names a scheme that is no score bias, or one that depends on queries and keys.
 
     Examples:
         >>> from whatwhere import ALiBi
@@ -149,7 +149,7 @@ class _Probe:
         """Call the implementation with copies on its device, and return the table on the CPU, cast to `dtype`.
 
         Raises:
-            ImplementationError: it raised, or the result has a wrong shape, or is not of floating point.
+            ImplementationError: If it raised, or the result has a wrong shape, or is not of floating point.
         """
         inputs = (index.to(self.device, copy=True) for index in (queries, keys))
         cast_by_fn = dtype is not None and _takes_dtype(self.fn)

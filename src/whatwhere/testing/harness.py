@@ -138,8 +138,8 @@ def call(fn: Callable[..., Tensor], *inputs: Tensor, gradient: bool = False) -> 
         gradient: whether to record a graph for autograd.
 
     Raises:
-        NotSupported: it raised NotImplementedError.
-        ImplementationError: it raised anything else, or did not return a tensor.
+        NotSupported: If it raised NotImplementedError.
+        ImplementationError: If it raised anything else, or did not return a tensor.
     """
     try:
         with torch.set_grad_enabled(gradient):
@@ -172,7 +172,7 @@ def last_position(check: str, max_length: int | None) -> int:
         max_length: how many positions the implementation supports; None is more than 1,000,000.
 
     Raises:
-        SettingError: max_length is not a whole number of at least 64.
+        SettingError: If max_length is not a whole number of at least 64.
     """
     if max_length is None:
         return LAST_POSITION

@@ -71,8 +71,8 @@ def check_input_encoding(
         A report with one finding for each law.
 
     Raises:
-        ShapeError: dim is odd, or too small for the layout.
-        SettingError: a setting is out of its range, or max_length below 64.
+        ShapeError: If dim is odd, or too small for the layout.
+        SettingError: If a setting is out of its range, or max_length below 64.
 
     Examples:
         >>> from whatwhere import Sinusoidal
@@ -241,7 +241,7 @@ def _check_layout(formula: _Sinusoid, row: Float[Tensor, " dim"]) -> Verdict:
     """Return whether the layout is the expected one, from position 0: every sine is 0 there, and every cosine 1.
 
     Raises:
-        NotSupported: the vector of position 0 fits no layout.
+        NotSupported: If the vector of position 0 fits no layout.
     """
     if (row.double() - formula.at(torch.tensor([0]))[0]).abs().amax() <= ROTATION:
         return Verdict(True)

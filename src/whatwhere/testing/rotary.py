@@ -75,8 +75,8 @@ def check_rotary(
         A report with one finding for each law.
 
     Raises:
-        ShapeError: the sizes do not fit a rotation.
-        SettingError: a setting is out of its range, or max_length below 64.
+        ShapeError: If the sizes do not fit a rotation.
+        SettingError: If a setting is out of its range, or max_length below 64.
 
     Examples:
         >>> from whatwhere import Rotary

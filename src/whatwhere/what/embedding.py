@@ -60,8 +60,8 @@ class TokenEmbedding(nn.Embedding):
     also where E is bfloat16 or float16.
 
     Raises:
-        SettingError: where a size, `init` or `scale` is out of range or unknown, or an option is not supported.
-        TokenError: where padding_idx is no row.
+        SettingError: If a size, `init` or `scale` is out of range or unknown, or an option is not supported.
+        TokenError: If padding_idx is not a row.
 
     Examples:
         >>> table = TokenEmbedding(num_embeddings=20, embedding_dim=64)
@@ -131,7 +131,7 @@ class TokenEmbedding(nn.Embedding):
             freeze: exclude it from training.
 
         Raises:
-            ShapeError: where weight is no matrix of floating-point numbers.
+            ShapeError: If weight is not a matrix of floating-point numbers.
 
         Examples:
             >>> table = TokenEmbedding.from_weight(torch.tensor([[0.1, 0.2], [0.4, 0.5]]))
@@ -186,7 +186,7 @@ class TokenEmbedding(nn.Embedding):
             generator: to sample with; None is PyTorch's global random state.
 
         Raises:
-            SettingError: the generator is on another device.
+            SettingError: If the generator is on another device.
         """
         require_generator("TokenEmbedding", generator, self.weight)
         if self.keeper is not None:
@@ -214,7 +214,7 @@ class TokenEmbedding(nn.Embedding):
             ids: whole numbers of any dtype.
 
         Raises:
-            TokenError: for ids outside the vocabulary, or that are no whole numbers.
+            TokenError: If an id is outside the vocabulary, or ids are not whole numbers.
         """
         self._require_whole(ids)
         # Narrow types, common in files of tokens, have no kernels for range checks and lookups.
@@ -257,7 +257,7 @@ class TokenEmbedding(nn.Embedding):
             Logits; those of the padding token are zero.
 
         Raises:
-            ShapeError: for vectors of another dim.
+            ShapeError: If the vectors have another dim.
         """
         if hidden.shape[-1] != self.embedding_dim:
             raise ShapeError(

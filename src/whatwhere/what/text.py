@@ -42,8 +42,8 @@ def train(
         lowercase: make `The` and `the` the same token.
 
     Raises:
-        SettingError: for an unknown kind, or too small a vocabulary.
-        TextError: for texts that are all empty, or files that cannot be read.
+        SettingError: If the kind is unknown, or the vocabulary too small.
+        TextError: If all texts are empty, or a file cannot be read.
 
     Examples:
         >>> tokenizer = train("word", "The cat sat on the mat.")
@@ -84,7 +84,7 @@ def from_vocabulary(vocabulary: Mapping[str, int], *, lowercase: bool = False, u
         unknown: the token of unknown words; None makes an unknown word an error (see `encode`).
 
     Raises:
-        TextError: for an empty vocabulary, ids that are used twice or are not valid, or words that can never occur.
+        TextError: If the vocabulary is empty, an id is used twice or not valid, or a word can never occur.
 
     Examples:
         >>> tokenizer = from_vocabulary({"The": 0, "cat": 1, "sat": 2, ".": 3})
@@ -125,7 +125,7 @@ def load(file: str | Path) -> Tokenizer:
         file: its path.
 
     Raises:
-        TextError: for a file that cannot be read, or is no tokenizer.
+        TextError: If the file cannot be read, or is not a tokenizer.
 
     Examples:
         >>> import tempfile
@@ -154,7 +154,7 @@ def read_bytes(file: str | Path) -> bytes:
         file: its path.
 
     Raises:
-        TextError: for a file that cannot be read, is empty, or has more than LARGEST_FILE bytes.
+        TextError: If a file cannot be read, is empty, or has more than LARGEST_FILE bytes.
     """
     path = Path(file)
     try:
@@ -182,7 +182,7 @@ def read_text(file: str | Path) -> str:
         file: its path.
 
     Raises:
-        TextError: for a file that cannot be read, is empty, or is not UTF-8.
+        TextError: If a file cannot be read, is empty, or is not UTF-8.
     """
     content = read_bytes(file)
     try:
@@ -205,7 +205,7 @@ def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[str]]:
         The ids, and the tokens of the same number.
 
     Raises:
-        TextError: for a text that is empty, or has a part for which the tokenizer has no token.
+        TextError: If a text is empty, or has a part for which the tokenizer has no token.
 
     Examples:
         >>> encode(from_vocabulary({"the": 0, "cat": 1}), "the cat")
@@ -245,7 +245,7 @@ def words(text: str, lowercase: bool = False) -> Tokenizer:
         lowercase: make `The` and `the` the same token.
 
     Raises:
-        TextError: for an empty text.
+        TextError: If the text is empty.
 
     Examples:
         >>> words("The cat sat on the mat.").encode("The cat sat on the mat.").ids

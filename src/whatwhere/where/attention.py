@@ -94,8 +94,9 @@ def attention(
         is added in float32 at least, also to 16-bit queries; on other devices sdpa needs it in their dtype.
 
     Raises:
-        SettingError: an unknown engine, dropout out of range, or dropout or training where FlexAttention has none.
-        ShapeError: the shapes do not match.
+        SettingError: If the engine is unknown, dropout is out of range, or FlexAttention is chosen for dropout or
+            training that it does not support.
+        ShapeError: If the shapes do not match.
     """
     require_choice("attention", "engine", engine, ENGINES)
     if not 0 <= dropout < 1:

@@ -44,7 +44,7 @@ class InputEncoding(nn.Module, ABC):
             Vectors of shape (batch, tokens, dim); batch is 1 where all sequences have the same positions.
 
         Raises:
-            PositionError: the scheme is not defined at some position.
+            PositionError: If the scheme is not defined at some position.
         """
 
     def rows(self, positions: Positions) -> Rows | None:
@@ -88,7 +88,7 @@ class QueryKeyMap(nn.Module, ABC):
             Tensors for `map_query` and `map_key`, with an axis of heads of size 1 or more.
 
         Raises:
-            PositionError: the map is not defined at some position.
+            PositionError: If the map is not defined at some position.
         """
 
     @abstractmethod
@@ -144,10 +144,10 @@ class QueryKeyMap(nn.Module, ABC):
             The mapped queries and keys; in place q and k themselves.
 
         Raises:
-            ShapeError: q or k do not match the positions or head_dim.
-            PositionError: the map is not defined at some position, or positions are missing and there are other numbers
-                of queries and of keys.
-            SettingError: in_place=True, but the map cannot work in place.
+            ShapeError: If q or k do not match the positions or head_dim.
+            PositionError: If the map is not defined at some position, or positions are missing and there are other
+                numbers of queries and of keys.
+            SettingError: If in_place=True, but the map cannot work in place.
         """
         if positions is None:
             positions = self._tokens_from_zero(q, k, key_positions)
@@ -193,7 +193,7 @@ class QueryKeyMap(nn.Module, ABC):
             The mapped queries and keys; in place q and k themselves.
 
         Raises:
-            SettingError: in_place=True, but the map cannot work in place.
+            SettingError: If in_place=True, but the map cannot work in place.
         """
         if not in_place:
             return self.map_query(q, at_queries), self.map_key(k, at_keys)
@@ -216,7 +216,7 @@ class QueryKeyMap(nn.Module, ABC):
             What `bind` returns.
 
         Raises:
-            ShapeError: regime_length is not a positive whole number.
+            ShapeError: If regime_length is not a positive whole number.
         """
         if not self.follows_length:
             return self.bind(positions)
@@ -232,7 +232,7 @@ class QueryKeyMap(nn.Module, ABC):
             causal: whether attention is causal.
 
         Raises:
-            SettingError: attention is bidirectional, but the scheme supports causal attention only.
+            SettingError: If attention is bidirectional, but the scheme supports causal attention only.
         """
         require_direction(self, self.causal_only, causal, "Rotary")
 
@@ -245,7 +245,7 @@ class QueryKeyMap(nn.Module, ABC):
             positions: their positions.
 
         Raises:
-            ShapeError: x is not (batch, heads, tokens, head_dim) with the tokens of these positions.
+            ShapeError: If x is not (batch, heads, tokens, head_dim) with the tokens of these positions.
         """
         owner, shape = type(self).__name__, x.shape
         if len(shape) != 4:
@@ -283,8 +283,8 @@ def of_queries_and_keys(
         device: for positions made of a number.
 
     Raises:
-        PositionError: for a number of queries beside another number of keys: the queries may be the last tokens of the
-            keys, or another sequence.
+        PositionError: If queries and keys are two different numbers: the queries may be the last tokens of the keys, or
+            another sequence.
 
     Examples:
         >>> from whatwhere import positions

@@ -50,8 +50,9 @@ class Where(nn.Module):
             whose default is 1 / sqrt(head_dim).
 
     Raises:
-        DoorError: for two schemes at one door, a scheme at the wrong door, or what is no scheme.
-        SettingError: for softmax scales that differ, or one that is not above 0.
+        DoorError: If two schemes belong to one door, a scheme is passed to the wrong door, or an argument is not a
+            scheme.
+        SettingError: If softmax scales differ, or one is not above 0.
 
     Examples:
         >>> from whatwhere import ALiBi, Rotary
@@ -111,7 +112,7 @@ class Where(nn.Module):
             regime_length: the length to assume for DynamicNTK and LongRoPE; None is that of each sequence.
 
         Raises:
-            PositionError: for what are no positions, or a number of queries beside another number of keys.
+            PositionError: If an argument is not positions, or queries and keys are two different numbers.
 
         Examples:
             Decode one token, with eight in the KV cache:
@@ -131,7 +132,7 @@ class Where(nn.Module):
             generator: to sample with; None is PyTorch's global random state.
 
         Raises:
-            SettingError: a scheme of your own has parameters, but no `reset_parameters`.
+            SettingError: If a scheme of your own has parameters, but no `reset_parameters`.
         """
         for scheme in self.children():
             reset(scheme, generator)
@@ -182,7 +183,7 @@ class Here:
             x: the token vectors.
 
         Raises:
-            ShapeError: for vectors of other tokens, sequences or features.
+            ShapeError: If x has another number of tokens, sequences or features.
         """
         return self._plus_position(x, own=False)
 
@@ -196,8 +197,8 @@ class Here:
             ids: token ids.
 
         Raises:
-            TokenError: for ids outside the table.
-            ShapeError: for ids of other tokens or sequences.
+            TokenError: If an id is outside the table.
+            ShapeError: If ids have another number of tokens or sequences.
         """
         bare = _is_bare_table(tokens)
         scheme = self.where.input
@@ -248,8 +249,8 @@ class Here:
             in_place: write the results over q and k.
 
         Raises:
-            ShapeError: for tensors of other tokens, sequences or features.
-            SettingError: for in_place=True where the map cannot.
+            ShapeError: If q or k has another number of tokens, sequences or features.
+            SettingError: If in_place=True, but the map cannot work in place.
         """
         scheme = self.where.query_key
         if scheme is None:
@@ -293,8 +294,8 @@ class Here:
             engine: `auto`, `dense`, `sdpa` or `flex`.
 
         Raises:
-            ShapeError: for tensors or a mask of other tokens, sequences, heads or features.
-            SettingError: for gates or options that the scheme or the engine cannot use.
+            ShapeError: If a tensor or the mask has another number of tokens, sequences, heads or features.
+            SettingError: If the scheme or the engine cannot use the gates or an option.
         """
         for name, x, p in (("q", q, self.queries), ("k", k, self.keys)):
             if x.dim() != 4 or x.shape[2] != p.tokens or p.batch not in (1, x.shape[0]):
@@ -345,8 +346,8 @@ def bind(
         One Here for each layer.
 
     Raises:
-        DoorError: for anything but a Where for each layer.
-        PositionError: for what are no positions, or a number of queries beside another number of keys.
+        DoorError: If there is not one Where for each layer.
+        PositionError: If an argument is not positions, or queries and keys are two different numbers.
 
     Examples:
         >>> from whatwhere import Rotary
@@ -388,7 +389,7 @@ def require_door(owner: str, door: str, scheme: object) -> None:
         scheme: to check.
 
     Raises:
-        DoorError: the scheme is one of another door, or no scheme.
+        DoorError: If the scheme is one of another door, or no scheme.
 
     Examples:
         >>> from whatwhere import ALiBi

@@ -25,8 +25,8 @@ class InputLayer(nn.Module):
         init, scale, padding_idx, device, dtype: of the token table, see TokenEmbedding.
 
     Raises:
-        DoorError: for a scheme that is not added to the token vectors.
-        ShapeError: for a scheme of another dim.
+        DoorError: If the scheme is not added to the token vectors.
+        ShapeError: If the scheme has another dim.
 
     Examples:
         >>> layer = InputLayer(vocab_size=100, dim=8)
@@ -60,7 +60,7 @@ class InputLayer(nn.Module):
             generator: to sample with; None is PyTorch's global random state.
 
         Raises:
-            SettingError: an input scheme of your own has parameters, but no `reset_parameters`.
+            SettingError: If an input scheme of your own has parameters, but no `reset_parameters`.
 
         Examples:
             >>> layer = InputLayer(vocab_size=100, dim=8, device="meta").to_empty(device="cpu")
@@ -80,10 +80,10 @@ class InputLayer(nn.Module):
                 (a Where that the model has bound to positions) adds its own input scheme.
 
         Raises:
-            ShapeError: for ids that are not (batch, tokens), or positions of other tokens.
-            TokenError: for ids outside the vocabulary.
-            PositionError: for positions that the scheme does not have.
-            DoorError: for a Here of another input scheme.
+            ShapeError: If ids are not (batch, tokens), or positions have another number of tokens.
+            TokenError: If an id is outside the vocabulary.
+            PositionError: If the scheme does not have a position.
+            DoorError: If the Here belongs to another input scheme.
 
         Examples:
             >>> from whatwhere import Learned, Positions

@@ -73,7 +73,7 @@ class RotaryMap(QueryKeyMap):
             The rotated queries and keys; in place q and k themselves.
 
         Raises:
-            SettingError: in place, q and k overlap in memory.
+            SettingError: If in_place=True, and q and k overlap in memory.
         """
         cos, sin = self._query_tables(at_queries, q.dtype)
         key_cos, key_sin = self._key_tables(at_keys, k.dtype)

@@ -68,9 +68,9 @@ class ScoreBias(nn.Module, ABC):
             the head of the query, also with grouped queries.
 
         Raises:
-            DoorError: content is needed, but missing.
-            ShapeError: q, k or gates have the wrong shape.
-            PositionError: the positions have several axes.
+            DoorError: If content is needed, but missing.
+            ShapeError: If q, k or gates have the wrong shape.
+            PositionError: If the positions have several axes.
         """
 
     def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens"] | None:
@@ -101,8 +101,8 @@ class ScoreBias(nn.Module, ABC):
             The bias; batch is 1 where all sequences have the same positions.
 
         Raises:
-            DoorError: the bias depends on queries and keys.
-            SettingError: causal=False, but the scheme supports causal attention only.
+            DoorError: If the bias depends on queries and keys.
+            SettingError: If causal=False, but the scheme supports causal attention only.
         """
         self._require_no_content()
         self.require_direction(causal)
@@ -128,7 +128,7 @@ class ScoreBias(nn.Module, ABC):
             `score_mod(score, batch, head, query_slot, key_slot)`.
 
         Raises:
-            DoorError: the bias depends on queries and keys.
+            DoorError: If the bias depends on queries and keys.
         """
         self._require_no_content()
         return as_score_mod(self.bind(*of_queries_and_keys(positions, keys, device_of(self))))
@@ -140,7 +140,7 @@ class ScoreBias(nn.Module, ABC):
             causal: whether attention is causal.
 
         Raises:
-            SettingError: attention is bidirectional, but the scheme supports causal attention only.
+            SettingError: If attention is bidirectional, but the scheme supports causal attention only.
         """
         require_direction(self, self.causal_only, causal, "ALiBi")
 
@@ -257,8 +257,8 @@ def require_content(
     """Return queries or keys unchanged, after checking that they are there and have head_dim features.
 
     Raises:
-        DoorError: they are missing.
-        ShapeError: they have another number of features.
+        DoorError: If they are missing.
+        ShapeError: If they have another number of features.
 
     Examples:
         >>> require_content("Shaw", "q", None, 16)

@@ -42,9 +42,9 @@ def read(
         of a configuration, or of a folder that has nothing else.
 
     Raises:
-        CheckpointError: the path cannot be read, is damaged, or its format is not supported; or the model type of a
+        CheckpointError: If the path cannot be read, is damaged, or its format is not supported; or the model type of a
             configuration is not known.
-        SettingError: the configuration has a key that is not supported.
+        SettingError: If the configuration has a key that is not supported.
 
     Examples:
         >>> read({"model_type": "bloom", "vocab_size": 100, "hidden_size": 32, "n_layer": 2, "n_head": 4}).score[0]

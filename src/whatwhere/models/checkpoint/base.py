@@ -100,7 +100,7 @@ def checked_rows(entry: Entry, rows: Rows) -> Chosen | None:
         rows: as a caller selects them.
 
     Raises:
-        TokenError: they are not integers, or out of range, or the tensor is a scalar.
+        TokenError: If they are not integers, or out of range, or the tensor is a scalar.
     """
     if not entry.shape:
         if rows is not None:

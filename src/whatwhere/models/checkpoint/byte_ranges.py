@@ -54,7 +54,7 @@ def checked_size(file: File, name: str, stored_type: StoredType, shape: tuple[in
         shape: not trusted.
 
     Raises:
-        CheckpointError: the shape is larger than any memory, or its rows are no multiple of the type's blocks.
+        CheckpointError: If the shape is larger than any memory, or its rows are no multiple of the type's blocks.
     """
     # A zero among the dimensions must not hide an overflow: NumPy multiplies the others.
     if len(shape) > MAX_DIMENSIONS or prod(n for n in shape if n) * 16 >= 2**63:
@@ -80,7 +80,7 @@ def check_disjoint(file: File, ranges: Iterable[ByteRange]) -> None:
         ranges: of one file.
 
     Raises:
-        CheckpointError: two of them overlap.
+        CheckpointError: If two of them overlap.
     """
     end, before = 0, ""
     for one in sorted(ranges, key=lambda one: (one.offset, one.entry.bytes)):
@@ -112,7 +112,7 @@ class ByteRangeReader(Reader):
             rows: to read; None for a scalar.
 
         Raises:
-            CheckpointError: its type is not supported, or the file has changed since it was opened.
+            CheckpointError: If its type is not supported, or the file has changed since it was opened.
         """
         source = self._ranges[name]
         stored_type = source.stored_type
@@ -182,7 +182,7 @@ def allocate(source: ByteRange, shape: tuple[int, ...], dtype: str | np.dtype) -
         shape, dtype: of the array.
 
     Raises:
-        CheckpointError: there is too little memory.
+        CheckpointError: If there is too little memory.
     """
     try:
         return np.empty(shape, dtype=dtype)

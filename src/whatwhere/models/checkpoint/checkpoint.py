@@ -103,7 +103,7 @@ class Checkpoint:
             The checkpoint; no tensor has been read.
 
         Raises:
-            CheckpointError: it cannot be read, is damaged, or its format is not supported; or it is a pickle, and
+            CheckpointError: If it cannot be read, is damaged, or its format is not supported; or it is a pickle, and
                 `allow_pickle` is not set.
         """
         try:
@@ -128,9 +128,9 @@ class Checkpoint:
             A new array.
 
         Raises:
-            CheckpointError: there is no such tensor, or the file is damaged.
-            TokenError: a row is out of range.
-            MissingExtra: the type needs a package that is not installed.
+            CheckpointError: If there is no such tensor, or the file is damaged.
+            TokenError: If a row is out of range.
+            MissingExtra: If the type needs a package that is not installed.
         """
         entry = self.entry(name)
         return self._contents.reader.array(name, checked_rows(entry, rows))
@@ -145,7 +145,7 @@ class Checkpoint:
             A new tensor on the CPU.
 
         Raises:
-            CheckpointError, TokenError, MissingExtra: as in `array`.
+            CheckpointError, TokenError, MissingExtra: As `array` raises them.
         """
         entry = self.entry(name)
         return self._contents.reader.tensor(name, checked_rows(entry, rows))
@@ -157,7 +157,7 @@ class Checkpoint:
             name: one of `tensors`.
 
         Raises:
-            CheckpointError: there is no such tensor; the message suggests a similar name.
+            CheckpointError: If there is no such tensor; the message suggests a similar name.
         """
         if name not in self.tensors:
             similar = get_close_matches(name, list(self.tensors)[:2000], n=1)

@@ -27,7 +27,7 @@ class File:
         path: of the file.
 
     Raises:
-        CheckpointError: it cannot be read, or is not a regular file.
+        CheckpointError: If it cannot be read, or is not a regular file.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -51,7 +51,7 @@ class File:
             A stream that reads at any offset.
 
         Raises:
-            CheckpointError: the operating system refuses to read.
+            CheckpointError: If the operating system refuses to read.
         """
         try:
             with self.path.open("rb", buffering=0) as raw:
@@ -132,7 +132,7 @@ def parse_json(text: bytes, where: str) -> Json:
         where: the file, and the part of it, for messages.
 
     Raises:
-        CheckpointError: it is not a JSON object, has a key twice, or is nested too deeply.
+        CheckpointError: If it is not a JSON object, has a key twice, or is nested too deeply.
 
     Examples:
         >>> parse_json(b'{"a": 1, "a": 2}', "config.json")
@@ -177,7 +177,7 @@ def read_json(path: str | Path, max_bytes: int) -> Json:
         max_bytes: a larger file is rejected.
 
     Raises:
-        CheckpointError: it cannot be read, is larger, or is not a JSON object.
+        CheckpointError: If it cannot be read, is larger, or is not a JSON object.
     """
     file = File(path)
     if file.size > max_bytes:
@@ -205,7 +205,7 @@ def plain_name(name: object, where: str) -> str:
         where: this other file, for messages.
 
     Raises:
-        CheckpointError: it is not a string, or not a plain name.
+        CheckpointError: If it is not a string, or not a plain name.
     """
     if not isinstance(name, str) or name in ("", ".", "..") or any(char in name for char in "/\\:\0"):
         given = quoted(name) if isinstance(name, str) else repr(name)[:80]

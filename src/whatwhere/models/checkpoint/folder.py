@@ -45,7 +45,7 @@ def weight_files(folder: Path) -> list[Path]:
         folder: of a model.
 
     Raises:
-        CheckpointError: there are several GGUF models.
+        CheckpointError: If there are several GGUF models.
     """
     for name in _SAFETENSORS:
         if (folder / name).is_file():
@@ -75,7 +75,7 @@ def open_folder(folder: str | Path, allow_pickle: bool) -> Contents:
         allow_pickle: read pickles too, whose author you trust.
 
     Raises:
-        CheckpointError: there are no weights, or they cannot be read.
+        CheckpointError: If there are no weights, or they cannot be read.
     """
     folder = Path(folder)
     weights = weight_files(folder)
@@ -98,7 +98,7 @@ def open_with_config_and_tokenizer(format: str, weights: list[Path], allow_pickl
         allow_pickle: read pickles too.
 
     Raises:
-        CheckpointError: they cannot be read, or are pickles and `allow_pickle` is not set.
+        CheckpointError: If they cannot be read, or are pickles and `allow_pickle` is not set.
     """
     folder = weights[0].parent
     metadata: Json = {}
@@ -325,7 +325,7 @@ def open_results(folder: str | Path) -> Contents:
         folder: written by `whatwhere compare`.
 
     Raises:
-        CheckpointError: it has another format or version, or a file is missing or damaged.
+        CheckpointError: If it has another format or version, or a file is missing or damaged.
     """
     path = Path(folder) / RESULTS
     results = read_json(path, _MAX_RESULTS_BYTES)

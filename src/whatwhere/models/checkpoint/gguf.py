@@ -108,7 +108,7 @@ def open_gguf(path: str | Path) -> Contents:
         path: of the file.
 
     Raises:
-        CheckpointError: it is damaged, has another version, or is a later part of a split model.
+        CheckpointError: If it is damaged, has another version, or is a later part of a split model.
     """
     file = File(path)
     metadata, ranges = _read_header(file)

@@ -63,7 +63,7 @@ class Table:
             number: the id.
 
         Raises:
-            TokenError: the id is out of range, or its row is not finite.
+            TokenError: If the id is out of range, or its row is not finite.
         """
         row = int(np.searchsorted(self.ids, number))
         if row < len(self.ids) and self.ids[row] == number:
@@ -126,8 +126,8 @@ def find_token(checkpoint: Checkpoint, text: str, rows: int | None = None) -> in
         The id.
 
     Raises:
-        TokenError: there is no such token, or it has no row.
-        CheckpointError: there is no token table.
+        TokenError: If there is no such token, or it has no row.
+        CheckpointError: If there is no token table.
 
     Examples:
         >>> from pathlib import Path
@@ -171,8 +171,8 @@ def table_name(checkpoint: Checkpoint, which: str) -> str:
             tied; or the name of a matrix.
 
     Raises:
-        CheckpointError: there is no such tensor.
-        SettingError: it does not have two dimensions.
+        CheckpointError: If there is no such tensor.
+        SettingError: If it does not have two dimensions.
     """
     table = checkpoint.token_table
     if which == "input":
@@ -211,8 +211,8 @@ def read_table(checkpoint: Checkpoint, which: str = "input") -> Table:
         The finite rows, and their tokens.
 
     Raises:
-        CheckpointError: there is no such table, it does not hold real numbers, or no row is finite.
-        SettingError: it does not have two dimensions.
+        CheckpointError: If there is no such table, it does not hold real numbers, or no row is finite.
+        SettingError: If it does not have two dimensions.
     """
     name = table_name(checkpoint, which)
     entry = checkpoint.entry(name)

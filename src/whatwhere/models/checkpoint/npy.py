@@ -58,7 +58,7 @@ def open_npy(path: str | Path) -> Contents:
         path: of the file.
 
     Raises:
-        CheckpointError: it is damaged, or holds objects.
+        CheckpointError: If it is damaged, or holds objects.
     """
     file = File(path)
     array = _byte_range(file, file.path.stem, file.head(_MAX_HEADER_BYTES), 0, file.size)
@@ -72,7 +72,7 @@ def open_npz(path: str | Path) -> Contents:
         path: of the file.
 
     Raises:
-        CheckpointError: it is damaged, or holds other things than arrays of numbers.
+        CheckpointError: If it is damaged, or holds other things than arrays of numbers.
     """
     file = File(path)
     entries: dict[str, Entry] = {}

@@ -80,7 +80,7 @@ class Pickled(Reader):
             rows: to read; None for a scalar.
 
         Raises:
-            CheckpointError: the tensor claims more bytes than the file has.
+            CheckpointError: If the tensor claims more bytes than the file has.
         """
         import torch
 
@@ -123,7 +123,7 @@ def open_pickled(path: str | Path) -> Contents:
         path: of the file.
 
     Raises:
-        CheckpointError: as in `load`.
+        CheckpointError: As `load` raises it.
     """
     file = File(path)
     tensors = load(file)
@@ -149,7 +149,7 @@ def load(file: File) -> "dict[str, Tensor]":
         file: whose author the caller trusts.
 
     Raises:
-        CheckpointError: torch is too old, or cannot read the file, or there are no tensors, or it is damaged.
+        CheckpointError: If torch is too old, or cannot read the file, or there are no tensors, or it is damaged.
     """
     import torch
 

@@ -46,7 +46,7 @@ def open_projector(path: str | Path) -> Contents:
         path: of the file of vectors, or of its folder.
 
     Raises:
-        CheckpointError: the first line holds no numbers between tabs.
+        CheckpointError: If the first line holds no numbers between tabs.
     """
     path = Path(path)
     path = (_first(path, _VECTOR_NAMES) or path) if path.is_dir() else path
@@ -84,8 +84,8 @@ def write_projector(
         The paths of the two files.
 
     Raises:
-        ShapeError: the number of words is not that of rows, or the table does not hold real numbers.
-        CheckpointError: the folder cannot be written.
+        ShapeError: If the number of words is not that of rows, or the table does not hold real numbers.
+        CheckpointError: If the folder cannot be written.
 
     Examples:
         >>> from tempfile import mkdtemp

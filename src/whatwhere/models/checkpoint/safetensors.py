@@ -62,7 +62,7 @@ def read_header(path: str | Path) -> tuple[dict[str, ByteRange], Json]:
         The byte ranges by name, and the metadata.
 
     Raises:
-        CheckpointError: the file cannot be read, or its header is invalid.
+        CheckpointError: If the file cannot be read, or its header is invalid.
     """
     with paused_collector():
         return _read_header(path)
@@ -204,7 +204,7 @@ def write_safetensors(
         The size in bytes.
 
     Raises:
-        CheckpointError: two tensors have the same name, a type cannot be stored, or an input has changed meanwhile.
+        CheckpointError: If two tensors have the same name, a type cannot be stored, or an input has changed meanwhile.
     """
     ordered = sorted(parts, key=lambda part: -STORED_TYPES[part.dtype].bytes)
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
@@ -272,7 +272,7 @@ def new_file(out: Path, force: bool = False) -> Iterator[Path]:
         The path to write to.
 
     Raises:
-        CheckpointError: it cannot be written.
+        CheckpointError: If it cannot be written.
     """
     with _own_errors(out), atomic_file(out, replace=force) as path:
         yield path
@@ -290,7 +290,7 @@ def new_folder(out: Path, force: bool = False) -> Iterator[Path]:
         The folder to write into.
 
     Raises:
-        CheckpointError: it cannot be written, or would replace something other than a model.
+        CheckpointError: If it cannot be written, or would replace something other than a model.
     """
     with _own_errors(out):
         if force and os.path.lexists(out):

@@ -86,7 +86,7 @@ class TextVectors(Reader):
             rows: to read; None is all.
 
         Raises:
-            CheckpointError: a line has another number of values, or a value that is not a number.
+            CheckpointError: If a line has another number of values, or a value that is not a number.
         """
         rows = range(self.rows) if rows is None else rows
         out = np.empty((len(rows), self.dim), dtype=np.float32)
@@ -215,7 +215,8 @@ def open_text_vectors(path: str | Path) -> Contents:
         path: of the file.
 
     Raises:
-        CheckpointError: the header claims more than the file can hold, or its lines are not words followed by numbers.
+        CheckpointError: If the header claims more than the file can hold, or its lines are not words followed by
+            numbers.
     """
     file = File(path)
     counts = read_counts(file)
@@ -324,7 +325,7 @@ class BinaryVectors(Reader):
             rows: to read; None is all.
 
         Raises:
-            CheckpointError: the file is damaged.
+            CheckpointError: If the file is damaged.
         """
         rows = range(self.rows) if rows is None else rows
         starts, row_bytes = self._starts, 4 * self.dim
@@ -368,7 +369,7 @@ def open_binary_vectors(path: str | Path) -> Contents:
         path: of the file.
 
     Raises:
-        CheckpointError: the header claims more than the file can hold.
+        CheckpointError: If the header claims more than the file can hold.
     """
     file = File(path)
     rows, dim, begin = counts = read_counts(file) or (0, 0, 0)

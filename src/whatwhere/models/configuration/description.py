@@ -246,7 +246,7 @@ class Description:
         """The softmax scale, if it is the same in all layers.
 
         Raises:
-            SettingError: layers have different scales.
+            SettingError: If layers have different scales.
         """
         if len(set(self.scales)) != 1:
             raise SettingError(f"the layers have different softmax scales, {self.scales}: see `scales`.")
@@ -279,7 +279,7 @@ class Description:
             One Where for each layer.
 
         Raises:
-            SettingError: layers have sliding windows, but `ignore_windows` is not set.
+            SettingError: If layers have sliding windows, but `ignore_windows` is not set.
 
         Examples:
             >>> from whatwhere import bind, from_huggingface, positions
@@ -328,7 +328,7 @@ class Description:
             The layer; its tables have random initial values.
 
         Raises:
-            SettingError: a projection follows the token table, before positions are added.
+            SettingError: If a projection follows the token table, before positions are added.
 
         Examples:
             >>> import torch

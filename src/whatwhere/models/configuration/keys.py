@@ -107,8 +107,8 @@ class Keys:
             default: if neither the configuration nor transformers has a value; without it the key is required.
 
         Raises:
-            SettingError: two names of one key have different values.
-            CheckpointError: a required key is absent.
+            SettingError: If two names of one key have different values.
+            CheckpointError: If a required key is absent.
         """
         names = (*names, *(alias for alias, key in self.aliases.items() if key in names))
         self.known |= set(names)

@@ -340,7 +340,7 @@ def read_layer_types(keys: Keys, layers: int) -> tuple[str, ...] | None:
         The type of each layer, by its current name.
 
     Raises:
-        SettingError: the list has another length, or an unknown type.
+        SettingError: If the list has another length, or an unknown type.
     """
     value = keys.take("layer_types", default=None)
     if value is None:

@@ -239,8 +239,8 @@ class ModelType:
             The sizes, and notes.
 
         Raises:
-            SettingError, ShapeError: sizes cannot be read, or contradict one another.
-            CheckpointError: a size is absent and has no default.
+            SettingError, ShapeError: If sizes cannot be read, or contradict one another.
+            CheckpointError: If a size is absent and has no default.
         """
         names = self.names_of(part)
         dim, num_heads = keys.whole(*names["dim"]), keys.whole(*names["num_heads"], most=MAX_HEADS)

@@ -38,8 +38,8 @@ def read_scaling(rope_type: str, rope: Keys, context: Context) -> ScalingPlan | 
         The scaling, or None for `default`.
 
     Raises:
-        SettingError: parameters cannot be read, or contradict one another.
-        CheckpointError: a required parameter is absent.
+        SettingError: If parameters cannot be read, or contradict one another.
+        CheckpointError: If a required parameter is absent.
 
     Examples:
         >>> read_scaling("linear", Keys({"factor": 4.0}, {}, "llama"), Context(4096, None, 1.0))
@@ -58,8 +58,8 @@ def require_fit(scaling: ScalingPlan | None, path: str, rotary_dim: int, theta: 
         theta: base of the frequencies.
 
     Raises:
-        ShapeError: it needs more features, or another number of them.
-        SettingError: it needs a larger theta, or rotates no pair.
+        ShapeError: If it needs more features, or another number of them.
+        SettingError: If it needs a larger theta, or rotates no pair.
     """
     if scaling is None:
         return
@@ -96,7 +96,7 @@ def write_scaling(scaling: ScalingPlan | None) -> Mapping[str, object]:
         The parameters, without theta.
 
     Raises:
-        SettingError: there is no rope_type for it.
+        SettingError: If there is no rope_type for it.
 
     Examples:
         >>> write_scaling(ScalingPlan("rotary-linear", {"factor": 4.0}))

@@ -330,7 +330,7 @@ def require_rotary_dim(path: str, head_dim: int, rotary_dim: int | None) -> None
         rotary_dim: rotated features; None is all.
 
     Raises:
-        ShapeError: it is odd, below 2, or too large.
+        ShapeError: If it is odd, below 2, or too large.
 
     Examples:
         >>> require_rotary_dim("", 16, 3)

@@ -277,7 +277,7 @@ def read_terms(keys: Keys) -> tuple[str, ...]:
         `c2p`, `p2c`, both or none.
 
     Raises:
-        SettingError: there are other terms.
+        SettingError: If there are other terms.
     """
     value = keys.values.get("pos_att_type")
     if isinstance(value, str):

@@ -49,8 +49,8 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
         The tokens and positions, as data.
 
     Raises:
-        CheckpointError: the file cannot be read, the model type is not known, or a required key is absent.
-        SettingError, ShapeError: a value cannot be read, or contradicts another.
+        CheckpointError: If the file cannot be read, the model type is not known, or a required key is absent.
+        SettingError, ShapeError: If a value cannot be read, or contradicts another.
 
     Examples:
         >>> description = from_huggingface({
@@ -125,7 +125,7 @@ def to_huggingface(description: Description) -> dict[str, Any]:
         Keys and values, from which `from_huggingface` reads the same description.
 
     Raises:
-        SettingError: the configuration has no key for a scheme or scaling of the description.
+        SettingError: If the configuration has no key for a scheme or scaling of the description.
 
     Examples:
         >>> config = {"model_type": "gptj", "vocab_size": 100, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4}

@@ -82,7 +82,7 @@ class Patch:
             make: returns the replacement.
 
         Raises:
-            SettingError: it has hooks, or an overridden forward.
+            SettingError: If it has hooks, or an overridden forward.
         """
         path, _, attribute = name.rpartition(".")
         parent = self.model.get_submodule(path)
@@ -111,7 +111,7 @@ class Patch:
             function: called instead of it.
 
         Raises:
-            SettingError: the method is overridden in this module already.
+            SettingError: If the method is overridden in this module already.
         """
         module = self.model.get_submodule(name)
         if (id(module), method) in self._methods:  # the module has another name too
@@ -162,9 +162,10 @@ def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
         The patch; its `undo()` restores the model, as does the end of a `with` block.
 
     Raises:
-        SettingError: this is not a Hugging Face model, or is patched already; or a module does more than its
+        SettingError: If this is not a Hugging Face model, or is patched already; or a module does more than its
             replacement would: it has hooks, max_norm, or an overridden forward.
-        CheckpointError: the model type is not supported, or the model does not compute what its configuration states.
+        CheckpointError: If the model type is not supported, or the model does not compute what its configuration
+            states.
 
     Examples:
         >>> from types import SimpleNamespace

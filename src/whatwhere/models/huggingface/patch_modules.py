@@ -109,7 +109,7 @@ def rotary_tables(
         The replacement.
 
     Raises:
-        CheckpointError: its cos or sin differ from those of the schemes.
+        CheckpointError: If its cos or sin differ from those of the schemes.
     """
     if "layer_type" not in signature(original.forward).parameters:
         schemes = {"": next(iter(schemes.values()))}
@@ -215,7 +215,7 @@ def token_table(original: nn.Embedding, scale: EmbeddingScale | None, scaled: bo
         The table.
 
     Raises:
-        CheckpointError: it multiplies by another factor.
+        CheckpointError: If it multiplies by another factor.
     """
     rows, dim = original.weight.shape
     scale = scale if scaled else None

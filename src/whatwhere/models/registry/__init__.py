@@ -39,7 +39,7 @@ def find_model_type(name: str) -> ModelType:
         Its entry of the registry.
 
     Raises:
-        CheckpointError: there is none; the message suggests a similar one.
+        CheckpointError: If there is none; the message suggests a similar one.
 
     Examples:
         >>> find_model_type("lama")

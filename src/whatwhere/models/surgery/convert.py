@@ -60,8 +60,8 @@ def convert_dtype(
         The report, with the relative errors.
 
     Raises:
-        SettingError: the type is not known.
-        CheckpointError: a value is beyond its range.
+        SettingError: If the type is not known.
+        CheckpointError: If a value is beyond its range.
     """
     source, out = Source(path), Path(out)
     source.require_output(out, force)
@@ -204,8 +204,8 @@ def convert_format(
         The report.
 
     Raises:
-        SettingError: the format is not known, or has a fixed type.
-        CheckpointError: there is no token table, or there are no tokens as strings.
+        SettingError: If the format is not known, or has a fixed type.
+        CheckpointError: If there is no token table, or there are no tokens as strings.
     """
     path, out = Path(path), Path(out)
     if format not in FORMATS:

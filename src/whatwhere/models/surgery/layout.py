@@ -63,8 +63,8 @@ def convert_layout(
         The report.
 
     Raises:
-        SettingError: the layout is not known.
-        CheckpointError: the checkpoint has the layout already, or its projections are not known.
+        SettingError: If the layout is not known.
+        CheckpointError: If the checkpoint has the layout already, or its projections are not known.
     """
     source, out = Source(path), Path(out)
     source.require_output(out, force)
@@ -122,7 +122,7 @@ def projections(checkpoint: Checkpoint) -> list[Projection]:
         Weights and biases of queries and keys, and norms over them.
 
     Raises:
-        CheckpointError: positions are not plain rotary ones, or the projections are fused or not known.
+        CheckpointError: If positions are not plain rotary ones, or the projections are fused or not known.
     """
     description = checkpoint.description
     plans = [plan for plan in description.query_key if plan is not None]

@@ -78,10 +78,10 @@ def resize_checkpoint(
         The report, with statistics of kept and new rows.
 
     Raises:
-        SettingError: no size is given, or they contradict each other.
-        ShapeError: there are too few rows for the tokenizer, or more than fit on the disk.
-        CheckpointError: the checkpoint cannot be changed, or the output cannot be written.
-        TokenError: a text cannot become a token.
+        SettingError: If no size is given, or they contradict each other.
+        ShapeError: If there are too few rows for the tokenizer, or more than fit on the disk.
+        CheckpointError: If the checkpoint cannot be changed, or the output cannot be written.
+        TokenError: If a text cannot become a token.
     """
     source, out = Source(path), Path(out)
     source.require_output(out, force)

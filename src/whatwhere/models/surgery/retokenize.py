@@ -74,8 +74,8 @@ def move_to_tokenizer(
         The report, with the number of copied, composed and mean rows.
 
     Raises:
-        SettingError: the method is not known.
-        CheckpointError: there is no tokenizer.json, or the vocabulary cannot be changed, or a special token that the
+        SettingError: If the method is not known.
+        CheckpointError: If there is no tokenizer.json, or the vocabulary cannot be changed, or a special token that the
             model needs is not in the new tokenizer.
     """
     source, out, other = Source(path), Path(out), Path(tokenizer)

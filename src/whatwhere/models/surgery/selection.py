@@ -55,7 +55,7 @@ def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
         The token table first, then its copies, the output projection, and biases of logits.
 
     Raises:
-        CheckpointError: no token table is known.
+        CheckpointError: If no token table is known.
     """
     table = checkpoint.token_table
     if table is None:
@@ -107,7 +107,7 @@ def position_tensors(checkpoint: Checkpoint) -> list[Entry]:
         The tables, at least one.
 
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: If there is none.
     """
     table = checkpoint.position_table
     if table is None:

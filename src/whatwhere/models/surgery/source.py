@@ -88,7 +88,7 @@ class Source:
         path: of a folder, of an index in it, or of one file.
 
     Raises:
-        CheckpointError: it cannot be read, or is of another format.
+        CheckpointError: If it cannot be read, or is of another format.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -115,7 +115,7 @@ class Source:
             name: of the file.
 
         Raises:
-            CheckpointError: it is no JSON object.
+            CheckpointError: If it is no JSON object.
         """
         path = None if self.folder is None else self.folder / name
         return read_json(path, _MAX_JSON_BYTES) if path is not None and path.is_file() else None
@@ -149,7 +149,7 @@ class Source:
             progress: called with the number of bytes of each chunk.
 
         Raises:
-            CheckpointError: it cannot be written.
+            CheckpointError: If it cannot be written.
         """
         self.require_output(out, force)
         if self.folder is None:

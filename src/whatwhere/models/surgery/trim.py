@@ -79,10 +79,10 @@ def trim_checkpoint(
         The report, with the number of kept tokens and a check of the corpus.
 
     Raises:
-        SettingError: both of corpus and keep_ids are given, or neither.
-        TokenError: an id is out of range.
-        TextError: the corpus cannot be read, or is empty.
-        CheckpointError: the checkpoint cannot be changed, or the output cannot be written.
+        SettingError: If both of corpus and keep_ids are given, or neither.
+        TokenError: If an id is out of range.
+        TextError: If the corpus cannot be read, or is empty.
+        CheckpointError: If the checkpoint cannot be changed, or the output cannot be written.
     """
     source, out = Source(path), Path(out)
     source.require_output(out, force)
@@ -134,7 +134,7 @@ def read_ids(path: str | Path) -> list[int]:
         The ids, in the order of the file.
 
     Raises:
-        CheckpointError: it cannot be read, or holds anything else.
+        CheckpointError: If it cannot be read, or holds anything else.
     """
     file = File(path)
     if file.size > _MAX_IDS_BYTES:

@@ -33,7 +33,7 @@ def built(contents: Json) -> "Tokenizer":
         contents: of tokenizer.json.
 
     Raises:
-        CheckpointError: the tokenizers library cannot read it.
+        CheckpointError: If the tokenizers library cannot read it.
     """
     from tokenizers import Tokenizer
 
@@ -60,7 +60,7 @@ def ids_of(contents: Json) -> dict[str, int]:
         The vocabulary.
 
     Raises:
-        CheckpointError: there is no vocabulary.
+        CheckpointError: If there is no vocabulary.
 
     Examples:
         >>> ids_of({"model": {"type": "Unigram", "vocab": [["a", -1.0]]}, "added_tokens": [{"id": 1, "content":
@@ -90,7 +90,7 @@ def with_added(contents: Json, texts: Sequence[str]) -> tuple[Json, list[int]]:
         texts: of the new tokens.
 
     Raises:
-        TokenError: a text is empty, is a token already, occurs twice, or is encoded as other added tokens.
+        TokenError: If a text is empty, is a token already, occurs twice, or is encoded as other added tokens.
     """
     known = ids_of(contents)
     for text in texts:
@@ -133,7 +133,7 @@ def needed(contents: Json, ids: Iterable[int]) -> set[int]:
         ids: to keep.
 
     Raises:
-        CheckpointError: the tokenizer's model is not supported.
+        CheckpointError: If the tokenizer's model is not supported.
     """
     model, known = contents["model"], ids_of(contents)
     model_type = model.get("type")
@@ -161,7 +161,7 @@ def trimmed(contents: Json, new_ids: Mapping[int, int]) -> Json:
         new_ids: old id -> new id of the tokens to keep, as returned by `needed`.
 
     Raises:
-        CheckpointError: an id to keep is not a token, or a token that is put around texts would be removed.
+        CheckpointError: If an id to keep is not a token, or a token that is put around texts would be removed.
     """
     changed, model = dict(contents), dict(contents["model"])
     vocabulary = model["vocab"]
@@ -238,7 +238,7 @@ def merges_of(model: Json) -> list[Merge]:
         model: of tokenizer.json.
 
     Raises:
-        CheckpointError: a merge is not a pair.
+        CheckpointError: If a merge is not a pair.
     """
     merges: list[Merge] = []
     for merge in model.get("merges") or []:

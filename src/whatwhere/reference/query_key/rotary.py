@@ -47,7 +47,7 @@ def rotary(
         Shape (heads, tokens, head_dim).
 
     Raises:
-        ValueError: rotary_dim is odd or above head_dim, or the frequencies are not one for each pair.
+        ValueError: If rotary_dim is odd or above head_dim, or the frequencies are not one for each pair.
 
     Examples:
         >>> rotary(np.array([[[1.0, 0.0]]]), np.array([1])).round(4)

@@ -133,7 +133,7 @@ def deberta_bias(
         Shape (heads, queries, keys).
 
     Raises:
-        ValueError: both tables are None, or their shapes do not fit.
+        ValueError: If both tables are None, or their shapes do not fit.
 
     Examples:
         >>> one, at = np.ones((1, 1, 1)), np.array([0])

@@ -17,7 +17,7 @@ def alibi_slopes(num_heads: int) -> list[float]:
     Press, Smith and Lewis 2022, section 3, https://arxiv.org/abs/2108.12409; the second line is in their code only.
 
     Raises:
-        ValueError: num_heads is below 1.
+        ValueError: If num_heads is below 1.
 
     Examples:
         >>> alibi_slopes(4)

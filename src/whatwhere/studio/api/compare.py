@@ -48,7 +48,7 @@ def difference(session: Session, settings: Mapping[str, Any], report: Report) ->
         report: called with the progress.
 
     Raises:
-        SettingError: one checkpoint is open.
+        SettingError: If only one checkpoint is open.
     """
     known(settings, "table", "k", "most")
     table, k = one_of(settings, "table", TABLES), whole(settings, "k", 10, 1, 100)

@@ -275,7 +275,7 @@ def measurements(results: Comparison) -> Measurements:
         results: of a comparison.
 
     Raises:
-        ResultsError: a file of the folder is damaged.
+        ResultsError: If a file of the folder is damaged.
     """
     schemes, lengths = results.schemes, [*results.trained, *results.beyond]
     seeds = sorted({run.seed for run in results.runs})

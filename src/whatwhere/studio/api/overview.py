@@ -44,7 +44,7 @@ def inspected(session: Session, settings: Mapping[str, Any], report: Report) -> 
         report: called with the progress.
 
     Raises:
-        SettingError: nothing here can be inspected.
+        SettingError: If nothing here can be inspected.
     """
     known(settings)
     if not _inspectable(session):

@@ -49,9 +49,9 @@ def resize(
         head: an untied output projection, if get_output_embeddings() of the module does not return it.
 
     Raises:
-        SettingError: no table is found, or the optimizer does not train it.
-        ShapeError: table and output projection have different numbers of rows.
-        TokenError: the padding token would lose its row.
+        SettingError: If no table is found, or the optimizer does not train it.
+        ShapeError: If table and output projection have different numbers of rows.
+        TokenError: If the padding token would lose its row.
 
     Examples:
         >>> from whatwhere import TokenEmbedding
@@ -76,7 +76,7 @@ def keep(
         ids: each once, in any order.
 
     Raises:
-        SettingError, ShapeError, TokenError: as `resize` does.
+        SettingError, ShapeError, TokenError: As `resize` raises them.
 
     Examples:
         >>> from whatwhere import TokenEmbedding
@@ -108,7 +108,7 @@ def rearrange(
             optimizer that trains the table would continue with the old parameter, which no module uses.
 
     Raises:
-        SettingError, ShapeError, TokenError: as `resize` does.
+        SettingError, ShapeError, TokenError: As `resize` raises them.
     """
     tables = find_tables(module, head)
     require_changeable(module, change)

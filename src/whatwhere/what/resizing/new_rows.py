@@ -48,8 +48,8 @@ class Rearrangement:
         known: the number of old rows that enter mean and covariance; later ones are padding. None is all.
 
     Raises:
-        ShapeError: a mixture has no ids, or not as many weights.
-        TokenError: an id is not in the old table.
+        ShapeError: If a mixture has no ids, or not as many weights.
+        TokenError: If an id is not in the old table.
 
     Examples:
         >>> table = torch.tensor([[1.0, 0.0], [3.0, 2.0]])
@@ -97,8 +97,8 @@ class Rearrangement:
             draw, seed, known: as above.
 
         Raises:
-            ShapeError: there are more than 2^31 - 1 rows.
-            TokenError: an id is out of range.
+            ShapeError: If there are more than 2^31 - 1 rows.
+            TokenError: If an id is out of range.
 
         Examples:
             >>> Rearrangement.enlarged(2, 3, pieces={2: [0, 0, 1]}).apply(torch.tensor([[0.0], [3.0]])).flatten()
@@ -127,7 +127,7 @@ class Rearrangement:
             ids: to keep, each once.
 
         Raises:
-            TokenError: there are no ids, or an id is out of range or occurs twice.
+            TokenError: If there are no ids, or an id is out of range or occurs twice.
 
         Examples:
             >>> Rearrangement.kept(4, [3, 1]).apply(torch.arange(4.0)[:, None]).flatten()
@@ -195,7 +195,7 @@ class Rearrangement:
             table: the old one; a bias is a table of one column.
 
         Raises:
-            ShapeError: it has another number of rows, or none that is finite.
+            ShapeError: If it has another number of rows, or none that is finite.
         """
         self._require_fit(table)
         flat = table.detach().reshape(self.rows, -1)
@@ -216,7 +216,7 @@ class Rearrangement:
             state: of the old rows.
 
         Raises:
-            ShapeError: it has another number of rows.
+            ShapeError: If it has another number of rows.
         """
         self._require_fit(state)
         return self._copied(state.detach().reshape(self.rows, -1)).reshape(-1, *state.shape[1:])
@@ -320,7 +320,7 @@ def pursue(
         Ids and coefficients. Where fewer atoms are enough, the other coefficients are zero.
 
     Raises:
-        ShapeError: atoms and targets are no matrices of one dim, or there are no atoms.
+        ShapeError: If atoms and targets are no matrices of one dim, or there are no atoms.
 
     Examples:
         >>> ids, coefficients = pursue(torch.eye(3), torch.tensor([[0.0, 2.0, -5.0]]), most=2)

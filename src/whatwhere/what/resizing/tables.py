@@ -54,8 +54,8 @@ def find_tables(module: nn.Module, head: nn.Module | None = None) -> list[Table]
         head: an untied output projection, if get_output_embeddings() of the module does not return it.
 
     Raises:
-        SettingError: there is not exactly one token table, or a table is no plain parameter.
-        ShapeError: token table and output projection have different numbers of rows.
+        SettingError: If there is not exactly one token table, or a table is no plain parameter.
+        ShapeError: If token table and output projection have different numbers of rows.
     """
     table = _input_of(module)
     heads = [head] if head is not None else _heads_of(module)
@@ -120,7 +120,7 @@ def plain(module: nn.Module, name: str) -> Tensor:
         name: of the parameter in the module.
 
     Raises:
-        SettingError: it is wrapped, sharded, quantized or parametrized.
+        SettingError: If it is wrapped, sharded, quantized or parametrized.
     """
     tensor = module._parameters.get(name)
     if tensor is None or type(tensor) is not nn.Parameter or type(tensor.data) is not Tensor:
@@ -157,8 +157,8 @@ def require_changeable(module: nn.Module, change: Rearrangement) -> None:
         change: of its tokens.
 
     Raises:
-        SettingError: ids mean more than rows of one table.
-        TokenError: the model type needs the id of a token that would be removed.
+        SettingError: If ids mean more than rows of one table.
+        TokenError: If the model type needs the id of a token that would be removed.
     """
     config: Any = getattr(module, "config", None)
     if hasattr(config, "to_dict"):
@@ -185,8 +185,8 @@ def position_tables(module: nn.Module, change: Rearrangement) -> list[tuple[Tabl
         Each table and the change of its rows; none if positions do not depend on the padding id, or it stays.
 
     Raises:
-        TokenError: the padding token would lose its row, or a sinusoid would have to be shifted.
-        SettingError: the table of positions is not found.
+        TokenError: If the padding token would lose its row, or a sinusoid would have to be shifted.
+        SettingError: If the table of positions is not found.
     """
     config: Any = getattr(module, "config", None)
     if not hasattr(config, "to_dict") or (dependence := padding_dependence(config.to_dict())) is None:

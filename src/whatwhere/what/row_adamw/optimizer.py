@@ -48,8 +48,8 @@ class RowAdamW(Optimizer):
     rejected, because its gradient is dense.
 
     Raises:
-        SettingError: a setting is out of range, an option is not supported, or a module is no plain embedding.
-        ShapeError: a table is empty, or has no values yet.
+        SettingError: If a setting is out of range, an option is not supported, or a module is no plain embedding.
+        ShapeError: If a table is empty, or has no values yet.
 
     Examples:
         >>> table = TokenEmbedding(1000, 8)
@@ -86,7 +86,7 @@ class RowAdamW(Optimizer):
             param_group: settings, with modules as "params".
 
         Raises:
-            SettingError, ShapeError: as the constructor does.
+            SettingError, ShapeError: As the constructor raises them.
         """
         modules = param_group["params"]
         modules = [modules] if isinstance(modules, nn.Module) else list(modules)
@@ -111,7 +111,7 @@ class RowAdamW(Optimizer):
             closure: computes the loss and its gradients again, and returns the loss.
 
         Raises:
-            SettingError: a gradient is dense or not finite, or its rows were not read through the embedding.
+            SettingError: If a gradient is dense or not finite, or its rows were not read through the embedding.
         """
         loss = None
         if closure is not None:
@@ -152,8 +152,8 @@ class RowAdamW(Optimizer):
             state_dict: of such an optimizer.
 
         Raises:
-            SettingError: it lacks a key, or is of another optimizer.
-            ShapeError: it is of other tables or groups.
+            SettingError: If it lacks a key, or is of another optimizer.
+            ShapeError: If it is of other tables or groups.
         """
         self._require_state(state_dict)
         self.flush()

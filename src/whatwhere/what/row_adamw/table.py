@@ -85,7 +85,7 @@ class RowTable:
         """Update all rows before a product with the whole table.
 
         Raises:
-            SettingError: the product is trained, so the gradient would be dense.
+            SettingError: If the product is trained, so the gradient would be dense.
         """
         if torch.is_grad_enabled() and self.weight.requires_grad:
             raise tied_error()
@@ -98,7 +98,7 @@ class RowTable:
             step: its number and settings.
 
         Raises:
-            SettingError: the gradient is dense or not finite, or rows were not read through the embedding.
+            SettingError: If the gradient is dense or not finite, or rows were not read through the embedding.
         """
         if not self.modules or any(module.weight is not self.weight for module in self.modules):
             raise SettingError(

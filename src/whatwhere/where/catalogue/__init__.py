@@ -41,8 +41,8 @@ def scheme(
         A Where with the scheme at its door.
 
     Raises:
-        UnknownScheme: the catalogue has no such entry.
-        SettingError: the scheme does not take these options, or two schemes of a mixture have the same door.
+        UnknownScheme: If the catalogue has no such entry.
+        SettingError: If the scheme does not take these options, or two schemes of a mixture have the same door.
 
     Examples:
         >>> scheme("rotary", dim=64, num_heads=4, max_length=128)

@@ -77,7 +77,7 @@ class Learned(InputEncoding):
         """Return the row of each position.
 
         Raises:
-            PositionError: a position is not in 0..max_length-1.
+            PositionError: If a position is not in 0..max_length-1.
         """
         positions = as_positions(positions, self.weight.device)
         index = positions.single_axis("Learned")
@@ -181,8 +181,8 @@ def resized_rows(
         align: which points correspond.
 
     Raises:
-        ShapeError: the length is not a positive whole number.
-        SettingError: an unknown rule or alignment.
+        ShapeError: If the length is not a positive whole number.
+        SettingError: If the rule or alignment is unknown.
 
     Examples:
         >>> resized_rows(torch.tensor([[0.0], [2.0]]), 3).flatten()
@@ -209,8 +209,8 @@ def resized_grid(
         antialias: widen the kernel where the grid shrinks, and use a = -1/2 for `cubic`, as timm does.
 
     Raises:
-        ShapeError: the table does not have the rows of the old grid, or a size is not a positive whole number.
-        SettingError: an unknown rule or alignment.
+        ShapeError: If the table does not have the rows of the old grid, or a size is not a positive whole number.
+        SettingError: If the rule or alignment is unknown.
 
     Examples:
         >>> resized_grid(torch.tensor([[0.0], [1.0], [2.0], [3.0]]), (2, 2), (2, 3), "linear", "ends").flatten()

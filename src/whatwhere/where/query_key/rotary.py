@@ -63,7 +63,7 @@ class Rotary(ScaledRotaryMap):
             lengths: length of each token's sequence, for a scaling that follows it; None takes the positions' own.
 
         Raises:
-            PositionError: the positions have several axes.
+            PositionError: If the positions have several axes.
         """
         return rotary_tables(positions.on_axes("Rotary", 1), self._frequencies_at(positions, lengths), self.magnitude)
 

@@ -104,7 +104,7 @@ class XPos(RotaryMap):
             lengths: not used.
 
         Raises:
-            PositionError: a position is too far from the center.
+            PositionError: If a position is too far from the center.
         """
         index = positions.single_axis("XPos")
         max_length = positions.max_length

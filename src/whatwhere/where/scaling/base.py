@@ -37,8 +37,8 @@ class Scaling(ABC):
             One frequency for each pair, or for each length and pair where the scaling follows the length.
 
         Raises:
-            ShapeError: the rule is not defined for this number of features.
-            SettingError: the rule is not defined for this theta.
+            ShapeError: If the rule is not defined for this number of features.
+            SettingError: If the rule is not defined for this theta.
         """
 
     def frequencies_at(

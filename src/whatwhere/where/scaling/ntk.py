@@ -47,7 +47,7 @@ def ntk_exponent(owner: str, dim: int) -> float:
     """Return the exponent of the factor by which theta is raised, dim / (dim - 2).
 
     Raises:
-        ShapeError: fewer than four features are rotated, so that there is no slowest pair beside the fastest.
+        ShapeError: If fewer than four features are rotated, so that there is no slowest pair beside the fastest.
 
     Examples:
         >>> ntk_exponent("NTK", 4)

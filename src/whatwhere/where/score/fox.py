@@ -76,7 +76,7 @@ class FoX(ScoreBias):
             x: the input of the query and key projections.
 
         Raises:
-            ShapeError: x does not have dim features.
+            ShapeError: If x does not have dim features.
         """
         if x.shape[-1] != self.dim:
             raise ShapeError(f"FoX was made for dim={self.dim}, but the token vectors have shape {tuple(x.shape)}.")

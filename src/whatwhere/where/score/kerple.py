@@ -91,8 +91,8 @@ class KERPLE(DistanceBias):
             a: above 0.
 
         Raises:
-            ShapeError: there is not one number for each head.
-            SettingError: a number is out of range.
+            ShapeError: If there is not one number for each head.
+            SettingError: If a number is out of range.
         """
         for name, values, end in (("p", p, 2 if self.kind == "power" else inf), ("a", a, inf)):
             if values.shape != (self.num_heads,):

@@ -110,7 +110,7 @@ class T5(DistanceBias):
             causal: whether attention is causal.
 
         Raises:
-            SettingError: causal=False, but the scheme has no buckets for later keys.
+            SettingError: If causal=False, but the scheme has no buckets for later keys.
         """
         if self.causal_only and not causal:
             raise SettingError(
