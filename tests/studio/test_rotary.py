@@ -77,9 +77,11 @@ def test_every_scaling_rotates_as_the_reference_does(fresh: Session, said: str, 
     found = api.lab(fresh, {"a": f"{SETTINGS} {said}", "b": f"{SETTINGS} scaling=none", "claimed": 2000})
     side, plain = found.sides[0], reference.inverse_frequencies(40, 20_000.0)
     assert side.problem is None
-    np.testing.assert_allclose(side.rotations.wavelengths, [2 * pi / w if w else inf for w in right], rtol=1e-12)
     np.testing.assert_allclose(
-        side.rotations.slowdown, [p / w if w else inf for p, w in zip(plain, right, strict=True)]
+        side.rotations.spectrum.wavelengths, [2 * pi / w if w else inf for w in right], rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        side.rotations.spectrum.slowdown, [p / w if w else inf for p, w in zip(plain, right, strict=True)]
     )
     assert side.rotations.partial_count == sum(512 * w / (2 * pi) < 1 for w in plain)
     assert side.rotations.partial_claimed_count == sum(2000 * w / (2 * pi) < 1 for w in right)
@@ -105,7 +107,7 @@ def test_the_lab_begins_with_the_models_own_settings_and_the_same_unscaled(llama
         "low_frequency_factor": 1.0, "high_frequency_factor": 4.0,
     }  # fmt: skip
     right = reference.llama3_frequencies(128, 500_000.0, 8.0, 8192, 1.0, 4.0)
-    np.testing.assert_allclose(one.rotations.wavelengths, 2 * pi / np.array(right), rtol=1e-12)
+    np.testing.assert_allclose(one.rotations.spectrum.wavelengths, 2 * pi / np.array(right), rtol=1e-12)
     # By hand: pair i of 64 needs 2 pi 500000^(i/64) positions for a rotation.
     wavelengths = [2 * pi * 500_000 ** (i / 64) for i in range(64)]
     assert other.rotations.partial_count == one.rotations.partial_count == sum(each > 8192 for each in wavelengths)
@@ -126,11 +128,11 @@ def test_lists_of_factors_are_the_models_own(tmp_path: Path) -> None:
     found = api.lab(opened(tmp_path, PHI), {"claimed": 2000})
     one = found.sides[0]
     plain = np.array(reference.inverse_frequencies(8, 10_000.0))
-    np.testing.assert_allclose(one.rotations.slowdown, [2, 3, 5, 9])
+    np.testing.assert_allclose(one.rotations.spectrum.slowdown, [2, 3, 5, 9])
     assert (one.own_lists, one.rotations.follows_length, one.rotations.trained) == (True, True, 1024)
     assert one.rotations.magnitude == pytest.approx(reference.longrope_magnitude(8.0, 1024))
     short = api.lab(opened(tmp_path, PHI), {"claimed": 1000}).sides[0]
-    np.testing.assert_allclose(short.rotations.wavelengths, 2 * pi / plain * [1, 1.1, 1.2, 1.3])
+    np.testing.assert_allclose(short.rotations.spectrum.wavelengths, 2 * pi / plain * [1, 1.1, 1.2, 1.3])
 
 
 def test_kinds_of_layers_are_laid_over_each_other(tmp_path: Path) -> None:
@@ -212,14 +214,14 @@ def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]]
     assert found["address"] == "#/rotary"
     rows = list(csv.DictReader(io.StringIO(found["csv"].removeprefix("\ufeff"))))
     assert [float(row["wavelength"]) for row in rows] == [
-        *one.rotations.wavelengths.tolist(),
-        *other.rotations.wavelengths.tolist(),
+        *one.rotations.spectrum.wavelengths.tolist(),
+        *other.rotations.spectrum.wavelengths.tolist(),
     ]
     assert "trained 8,192" in found["svg"]
     said: dict[str, Any] = {}
     *lines, last = found["how"].splitlines()
     exec("\n".join(lines), said)  # the Python of the page gives the same numbers
-    np.testing.assert_array_equal(eval(last, said).wavelengths, other.rotations.wavelengths)
+    np.testing.assert_array_equal(eval(last, said).wavelengths, other.rotations.spectrum.wavelengths)
     turned_to = found["turned"]["parameters"]["factor, exactly"]
     assert 8 < turned_to < 16
     assert found["turned"]["address"] == f"#/rotary?a=factor%3D{turned_to:g}"

@@ -143,8 +143,8 @@ def test_rotaries(look: Callable[..., dict[str, Any]], fresh: Session) -> None:
         pairs = lab.sides[1].rotations
         assert pairs is not None
         assert lab.cosines.between is not None
-        same(wavelengths.wavelengths, pairs.wavelengths)
-        same(slowdown, pairs.slowdown)
+        same(wavelengths.wavelengths, pairs.spectrum.wavelengths)
+        same(slowdown, pairs.spectrum.slowdown)
         same(agreement[[0, -1]], lab.cosines.between[[0, -1]])
 
 

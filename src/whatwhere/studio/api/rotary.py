@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
-from whatwhere.analysis.rotary_frequencies import rotary_agreement, rotary_spectrum
+from whatwhere.analysis.rotary_frequencies import RotarySpectrum, rotary_agreement, rotary_spectrum
 from whatwhere.errors import WhatWhereError
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import number
@@ -120,11 +120,7 @@ class PairRotations:
         pairs: how many.
         frequencies: radians per position.
         unscaled_frequencies: the same without the scaling.
-        wavelengths: positions for one rotation; infinite for a frequency of 0.
-        unscaled: the wavelengths without the scaling.
-        slowdown: unscaled frequency divided by the scaled one.
-        rotations_trained, rotations_claimed: within the trained and the claimed length.
-        unseen: whether a pair reaches angles that training never did.
+        spectrum: wavelengths and rotations.
         partial_count: pairs without a full rotation in the trained length.
         partial_claimed_count: the same in the claimed length.
         unseen_count: pairs that reach new angles.
@@ -138,12 +134,7 @@ class PairRotations:
     pairs: int
     frequencies: Float[np.ndarray, " pairs"]
     unscaled_frequencies: Float[np.ndarray, " pairs"]
-    wavelengths: Float[np.ndarray, " pairs"]
-    unscaled: Float[np.ndarray, " pairs"]
-    slowdown: Float[np.ndarray, " pairs"]
-    rotations_trained: Float[np.ndarray, " pairs"]
-    rotations_claimed: Float[np.ndarray, " pairs"]
-    unseen: Bool[np.ndarray, " pairs"]
+    spectrum: RotarySpectrum
     partial_count: int
     partial_claimed_count: int
     unseen_count: int
@@ -252,9 +243,8 @@ def exported(session: Session) -> ExportedView:
     tables = []
     for name, side in zip("AB", lab(session, begin).sides, strict=True):
         if (pairs := side.rotations) is not None:
-            numbers = zip(
-                pairs.wavelengths, pairs.slowdown, pairs.rotations_trained, pairs.rotations_claimed, strict=True
-            )
+            of = pairs.spectrum
+            numbers = zip(of.wavelengths, of.slowdown, of.rotations_trained, of.rotations_claimed, strict=True)
             rows = [(str(pair), *(number(float(value), 4) for value in row)) for pair, row in enumerate(numbers)]
             tables.append(Table(f"{name}: {pairs.python}", columns, rows, numeric=range(5), shorten="evenly"))
     return ExportedView("Rotary lab", [("rotary.lab", begin)], sections=[Section("rotary", "Pairs", tables)])
@@ -356,12 +346,7 @@ def _rotations(rotary: Any, trained: int, claimed: int) -> PairRotations:
         pairs=len(frequencies),
         frequencies=frequencies,
         unscaled_frequencies=unscaled,
-        wavelengths=spectrum.wavelengths,
-        unscaled=spectrum.unscaled,
-        slowdown=spectrum.slowdown,
-        rotations_trained=spectrum.rotations_trained,
-        rotations_claimed=spectrum.rotations_claimed,
-        unseen=spectrum.unseen,
+        spectrum=spectrum,
         partial_count=int(spectrum.partial.sum()),
         partial_claimed_count=int((spectrum.rotations_claimed < 1).sum()),
         unseen_count=int(spectrum.unseen.sum()),

@@ -735,18 +735,8 @@ export interface PairRotations {
   frequencies: Tensor;
   /** the same without the scaling. */
   unscaled_frequencies: Tensor;
-  /** positions for one rotation; infinite for a frequency of 0. */
-  wavelengths: Tensor;
-  /** the wavelengths without the scaling. */
-  unscaled: Tensor;
-  /** unscaled frequency divided by the scaled one. */
-  slowdown: Tensor;
-  /** within the trained and the claimed length. */
-  rotations_trained: Tensor;
-  /** within the trained and the claimed length. */
-  rotations_claimed: Tensor;
-  /** whether a pair reaches angles that training never did. */
-  unseen: Tensor;
+  /** wavelengths and rotations. */
+  spectrum: RotarySpectrum;
   /** pairs without a full rotation in the trained length. */
   partial_count: number;
   /** the same in the claimed length. */
@@ -934,6 +924,29 @@ export interface RotaryPreset {
   name: string;
   /** a short name to read. */
   title: string;
+}
+
+/** Wavelengths and rotations of rotary pairs, in their order. */
+export interface RotarySpectrum {
+  /** positions for one rotation, 2 pi / w; infinite for a frequency of 0. */
+  wavelengths: Tensor;
+  /** the same without the scaling. */
+  unscaled: Tensor;
+  /** unscaled frequency divided by the scaled one; infinite if the scaled one is 0. */
+  slowdown: Tensor;
+  /** rotations within the trained length, at the frequencies of training. */
+  rotations_trained: Tensor;
+  /** rotations within the claimed length, at the frequencies used there. */
+  rotations_claimed: Tensor;
+  /** pairs without a full rotation in training, for which larger angles are out of distribution. */
+  partial: Tensor;
+  /**
+   * pairs whose angles within the claimed length exceed those of training: those of `partial` that rotate farther than
+   * in training.
+   */
+  unseen: Tensor;
+  /** pairs of frequency 0, which never rotate. */
+  constant: Tensor;
 }
 
 /** The difference that is left once the first table is rotated onto the second as well as a rotation can. */

@@ -78,7 +78,7 @@ export function Wavelengths({ lab }: { lab: RotaryLab }) {
       x: Array.from({ length: pairs }, (_, pair) => pair),
       curves: sides.map(({ name, n, of }): Curve => ({
         name,
-        values: drawable(of.wavelengths, pairs),
+        values: drawable(of.spectrum.wavelengths, pairs),
         color: COLORS[n]!,
         ...dash(n),
       })),
@@ -113,10 +113,10 @@ export function Wavelengths({ lab }: { lab: RotaryLab }) {
         ).map(([title, name]) => ({
           title,
           numeric: true,
-          value: (row: PairRow) => cellOf(row.of[name].values[row.pair]!),
-          cell: (row: PairRow) => formatNumber(row.of[name].values[row.pair]),
+          value: (row: PairRow) => cellOf(row.of.spectrum[name].values[row.pair]!),
+          cell: (row: PairRow) => formatNumber(row.of.spectrum[name].values[row.pair]),
         })),
-        { title: "new angles", value: (row) => (row.of.unseen.values[row.pair] ? "yes" : "no") },
+        { title: "new angles", value: (row) => (row.of.spectrum.unseen.values[row.pair] ? "yes" : "no") },
       ]}
       how={<How code={spectra(lab)}>{HOW_LENGTHS}</How>}
     >
@@ -139,7 +139,7 @@ export function Slowdown({ lab }: { lab: RotaryLab }) {
       x: Array.from({ length: pairs }, (_, pair) => pair),
       curves: sides.map(({ name, n, of }): Curve => ({
         name,
-        values: drawable(of.slowdown, pairs),
+        values: drawable(of.spectrum.slowdown, pairs),
         color: COLORS[n]!,
         ...dash(n),
       })),
@@ -161,8 +161,8 @@ export function Slowdown({ lab }: { lab: RotaryLab }) {
         {
           title: "slowdown",
           numeric: true,
-          value: (row) => cellOf(row.of.slowdown.values[row.pair]!),
-          cell: (row) => formatNumber(row.of.slowdown.values[row.pair]),
+          value: (row) => cellOf(row.of.spectrum.slowdown.values[row.pair]!),
+          cell: (row) => formatNumber(row.of.spectrum.slowdown.values[row.pair]),
         },
       ]}
       how={
