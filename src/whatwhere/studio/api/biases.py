@@ -12,7 +12,7 @@ from whatwhere.errors import SettingError
 from whatwhere.report.section import Section, Table
 from whatwhere.studio.api.distance import as_weights
 from whatwhere.studio.api.parameters import Control, Parameter, Value, parse, with_defaults
-from whatwhere.studio.api.settings import ExportedView, flag, known, one_of, text, whole
+from whatwhere.studio.api.settings import MOST_HEADS, ExportedView, flag, known, one_of, text, whole
 from whatwhere.studio.schemes import ModelBias, catalogue_python, model_biases
 from whatwhere.studio.session import Session
 
@@ -191,7 +191,7 @@ def _of_catalogue(settings: Mapping[str, Any], name: str, values: Mapping[str, V
     """Return a scheme of the catalogue with as many heads as the settings have, and the Python that builds it."""
     from whatwhere.analysis.walkthrough import random_scheme
 
-    heads, seed = whole(settings, "heads", 8, 1, 64), whole(settings, "seed", 0, 0, 1 << 31)
+    heads, seed = whole(settings, "heads", 8, 1, MOST_HEADS), whole(settings, "seed", 0, 0, 1 << 31)
     where = random_scheme(name, heads, heads, EXAMINED, seed, **values)
     python = catalogue_python(name, heads, heads, EXAMINED, seed, learned=name in _LEARNED, options=values)
     return where.score, f"{python}\nscheme = where.score"

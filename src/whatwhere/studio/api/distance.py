@@ -12,7 +12,7 @@ from whatwhere.errors import WhatWhereError
 from whatwhere.records import Missing
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import number
-from whatwhere.studio.api.settings import ExportedView, known, whole
+from whatwhere.studio.api.settings import MOST_HEADS, ExportedView, known, whole
 from whatwhere.studio.schemes import catalogue_python, layer_names, model_biases, model_positions, model_rotaries
 from whatwhere.studio.session import Session
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from whatwhere.where.catalogue.entry import Door, Scheme
 
 MAX_DISTANCES = 4096
-MAX_HEADS = 64
 _OF_ONES = "bias for a query, keys and vectors of ones"
 _DEFAULTS = {"head": 3, "heads": 8, "head_dim": 64, "distances": 1024, "seed": 0}
 _IN_TABLE = ("sinusoidal", "rotary", "alibi", "sandwich")
@@ -114,8 +113,8 @@ def curves(session: Session, settings: Mapping[str, Any]) -> SchemeCurves:
         settings: head_dim (64), heads (8), head (0), distances (1024), seed (0).
     """
     known(settings, "head_dim", "heads", "head", "distances", "seed")
-    heads = whole(settings, "heads", 8, 1, MAX_HEADS)
-    head = min(whole(settings, "head", 0, 0, MAX_HEADS - 1), heads - 1)
+    heads = whole(settings, "heads", 8, 1, MOST_HEADS)
+    head = min(whole(settings, "head", 0, 0, MOST_HEADS - 1), heads - 1)
     dim = whole(settings, "head_dim", 64, 2, 512) * heads
     distances = whole(settings, "distances", 1024, 2, MAX_DISTANCES)
     seed = whole(settings, "seed", 0, 0, 1 << 31)

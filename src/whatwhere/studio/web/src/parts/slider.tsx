@@ -71,6 +71,29 @@ export function valueAt(step: number, { base, steps, low, high, whole }: Scale):
   return Math.min(Math.max(rounded, low), high);
 }
 
+type OneProps = Pick<Props, "value" | "change">;
+
+/** The slider of one head of a bias among some. */
+export function HeadSlider({ heads, ...props }: OneProps & { heads: number }) {
+  return (
+    <Slider
+      label="head"
+      help="of biases, counted from 0"
+      low={0}
+      high={Math.max(heads - 1, 1)}
+      base={null}
+      steps={1}
+      whole
+      {...props}
+    />
+  );
+}
+
+/** The slider of the number of heads; it ends lower where every head costs time. */
+export function HeadsSlider(props: OneProps & { high: number }) {
+  return <Slider label="heads" help="of the schemes of the catalogue" low={1} base={null} steps={1} whole {...props} />;
+}
+
 interface ParametersProps {
   of: Control[];
   /** Set one of them. */

@@ -8,7 +8,7 @@ import { Figure } from "../parts/figure";
 import { Heat, heatSvg, type HeatProps } from "../parts/heat";
 import { How } from "../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../parts/lines";
-import { Parameters, Slider, withParameter } from "../parts/slider";
+import { HeadSlider, HeadsSlider, Parameters, Slider, withParameter } from "../parts/slider";
 import { Answered } from "../parts/states";
 import { box, drawing, label } from "../parts/svg";
 import { register, type ViewProps } from "../register";
@@ -123,28 +123,8 @@ function BiasOf({ bias, settings, change }: Part) {
       </p>
       <div class="pair">
         <div>
-          <Slider
-            label="head"
-            value={bias.head}
-            low={0}
-            high={Math.max(bias.heads - 1, 1)}
-            base={null}
-            steps={1}
-            whole
-            change={setting("head")}
-          />
-          {!own && (
-            <Slider
-              label="heads"
-              value={bias.heads}
-              low={1}
-              high={64}
-              base={null}
-              steps={1}
-              whole
-              change={setting("heads")}
-            />
-          )}
+          <HeadSlider value={bias.head} heads={bias.heads} change={setting("head")} />
+          {!own && <HeadsSlider value={bias.heads} high={64} change={setting("heads")} />}
           <Slider
             label="tokens of the matrix"
             value={Number(settings["tokens"])}

@@ -8,7 +8,7 @@ import { announce } from "../parts/announce";
 import { Figure } from "../parts/figure";
 import { How } from "../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../parts/lines";
-import { Slider } from "../parts/slider";
+import { HeadSlider, HeadsSlider, Slider } from "../parts/slider";
 import { Answered } from "../parts/states";
 import { register, type ViewProps } from "../register";
 import type { Settings } from "../source";
@@ -68,30 +68,10 @@ function Distance({ settings, change }: ViewProps) {
             whole
             change={set("distances")}
           />
-          <Slider
-            label="head"
-            help="of biases, counted from 0"
-            value={head}
-            low={0}
-            high={Math.max(heads - 1, 1)}
-            base={null}
-            steps={1}
-            whole
-            change={set("head")}
-          />
+          <HeadSlider value={head} heads={heads} change={set("head")} />
         </div>
         <div>
-          <Slider
-            label="heads"
-            help="of the schemes of the catalogue"
-            value={heads}
-            low={1}
-            high={32}
-            base={null}
-            steps={1}
-            whole
-            change={set("heads")}
-          />
+          <HeadsSlider value={heads} high={32} change={set("heads")} />
           <Slider
             label="head_dim"
             help="features of each of these heads"
