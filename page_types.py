@@ -42,19 +42,27 @@ def typescript(answers: Mapping[str, Callable[..., Any]]) -> str:
     """Return the content of types.ts.
 
     Args:
-        answers: functions by the name that the page calls them by. One whose return annotation is no dataclass is
-            ignored.
+        answers: functions by the name that the page calls them by.
 
     Raises:
-        TypeError: a type has no TypeScript type here, or two dataclasses have the same name.
+        TypeError: If an answer is not annotated as a dataclass, a type has no TypeScript type here, or two dataclasses
+            have the same name.
     """
     interfaces = _Interfaces()
-    returned = {name: _hints(function)["return"] for name, function in answers.items()}
-    lines = [f'  "{name}": {interfaces.of(kind)};' for name, kind in returned.items() if is_dataclass(kind)]
+    lines = [f'  "{name}": {interfaces.of(_returned(name, function))};' for name, function in answers.items()]
     table = ["/** Types of answers, by the name of the query or job. */", "export interface Answers {", *lines, "}"]
     uses = ['import type { Tensor } from "./wire";\n'] if interfaces.tensors else []
     written = [interfaces.written[name] for name in sorted(interfaces.written)]
     return "\n".join([HEAD, *uses, *table, "", "\n\n".join(written), ""])
+
+
+def _returned(name: str, function: Callable[..., Any]) -> type:
+    """Return the dataclass that a function returns."""
+    kind = _hints(function).get("return")
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        annotated = "has no return annotation" if kind is None else f"returns {kind}"
+        raise TypeError(f"{name} {annotated}, but every answer is a dataclass: define one in whatwhere/studio/api.")
+    return kind
 
 
 class _Interfaces:

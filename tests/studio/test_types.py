@@ -51,10 +51,6 @@ def tree() -> Tree:
     raise NotImplementedError
 
 
-def untyped() -> dict[str, Any]:
-    raise NotImplementedError
-
-
 @pytest.fixture(scope="module")
 def page_types() -> ModuleType:
     return script(PROGRAM)
@@ -66,7 +62,7 @@ def test_types_of_the_page_are_those_of_the_answers(page_types: ModuleType) -> N
 
 
 def test_each_python_type_has_one_of_typescript(page_types: ModuleType) -> None:
-    written = page_types.typescript({"trees.one": tree, "trees.other": untyped})
+    written = page_types.typescript({"trees.one": tree})
     assert (
         written.partition("\n\n")[2]
         == """\
@@ -108,6 +104,26 @@ export interface Tree {
 }
 """
     )
+
+
+def test_an_answer_that_is_no_dataclass_is_refused_by_its_name(page_types: ModuleType) -> None:
+    def untyped() -> dict[str, Any]:
+        raise NotImplementedError
+
+    def sometimes() -> Leaf | None:
+        raise NotImplementedError
+
+    def unknown():  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+    for function, reason in (
+        (untyped, "returns dict[str, typing.Any]"),
+        (sometimes, "returns tests.studio.test_types.Leaf | None"),
+        (unknown, "has no return annotation"),
+    ):
+        with pytest.raises(TypeError) as refused:
+            page_types.typescript({"trees.one": tree, "trees.other": function})
+        assert str(refused.value).startswith(f"trees.other {reason}, but every answer is a dataclass")
 
 
 def test_long_comments_and_unions_are_written_in_lines_of_120(page_types: ModuleType) -> None:

@@ -1,7 +1,7 @@
 """The answers of the studio: one file a view, plain functions of a session and settings.
 
-A function takes (session, settings), with settings as JSON has them. None knows of the server, and none repeats a
-formula: these are in analysis.
+A function takes (session, settings), with settings as JSON has them, and returns a dataclass, of which page_types.py
+makes a type of the page. None knows of the server, and none repeats a formula: these are in analysis.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,6 @@ from whatwhere.studio.session import Session
 
 Query = Callable[[Session, Mapping[str, Any]], Any]
 JobFunction = Callable[[Session, Mapping[str, Any], Report], Any]
-"""Answers are dataclasses, or dicts."""
 
 QUERIES: Mapping[str, Query] = {
     "about": about.about,

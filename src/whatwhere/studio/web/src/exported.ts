@@ -1,8 +1,8 @@
 /** The answers of an exported page: they are in the file itself, gzipped, by query. Written by studio/export.py. */
 
 import { Names } from "./views/map/labels";
-import { Problem, type Progress, type Settings, type Source } from "./source";
-import type { TokenLabels } from "./types";
+import { Problem, type Settings, type Source } from "./source";
+import type { Answers, MatchingTokens } from "./types";
 import { unpack } from "./wire";
 
 export interface Exported {
@@ -26,12 +26,12 @@ export class ExportedSource implements Source {
     this.#exported = exported;
   }
 
-  holds(name: string, settings: Settings): boolean {
+  holds(name: keyof Answers, settings: Settings): boolean {
     return queryKey(name, settings) in this.#exported.answers;
   }
 
-  async query<T>(name: string, settings: Settings): Promise<T> {
-    if (name === "tokens.find") return (await this.#find(settings)) as T;
+  async query<N extends keyof Answers>(name: N, settings: Settings): Promise<Answers[N]> {
+    if (name === "tokens.find") return (await this.#find(settings)) as Answers[N];
     const block = this.#exported.answers[queryKey(name, settings)];
     if (block === undefined) {
       throw new Problem(
@@ -41,21 +41,16 @@ export class ExportedSource implements Source {
       );
     }
     if (!this.#kept.has(block)) this.#kept.set(block, unzipped(this.#exported.blocks[block]!));
-    return unpack<T>(await this.#kept.get(block)!);
+    return unpack<Answers[N]>(await this.#kept.get(block)!);
   }
 
-  run<T>(
-    name: string,
-    settings: Settings,
-    _onProgress: (progress: Progress) => void,
-    _signal: AbortSignal,
-  ): Promise<T> {
-    return this.query<T>(name, settings);
+  run<N extends keyof Answers>(name: N, settings: Settings): Promise<Answers[N]> {
+    return this.query(name, settings);
   }
 
   /** Search tokens as the server does: equal ones first, then prefixes, then any that contain the text. */
-  async #find({ text, most }: Settings): Promise<unknown> {
-    const names = new Names(await this.query<TokenLabels>("maps.labels", { table: "input" }));
+  async #find({ text, most }: Settings): Promise<MatchingTokens> {
+    const names = new Names(await this.query("maps.labels", { table: "input" }));
     const wanted = String(text).trim().toLowerCase();
     const rows = names.labels.norms.values.length;
     const matches: { id: number; rank: number; length: number }[] = [];

@@ -24,11 +24,9 @@ export interface Query<T> {
 }
 
 /** Send a query whenever its settings change; null sends none. */
-export function useQuery<N extends keyof Answers>(name: N, settings: Settings | null): Query<Answers[N]>;
-export function useQuery<T>(name: string, settings: Settings | null): Query<T>;
-export function useQuery(name: string, settings: Settings | null): Query<unknown> {
+export function useQuery<N extends keyof Answers>(name: N, settings: Settings | null): Query<Answers[N]> {
   const source = useSource();
-  const [query, setQuery] = useState<Query<unknown>>({ answer: null, problem: null, busy: settings !== null });
+  const [query, setQuery] = useState<Query<Answers[N]>>({ answer: null, problem: null, busy: settings !== null });
   const key = JSON.stringify([name, settings]);
   useEffect(() => {
     if (settings === null) {
@@ -37,7 +35,7 @@ export function useQuery(name: string, settings: Settings | null): Query<unknown
     }
     const leaving = new AbortController();
     setQuery((before) => ({ ...before, problem: null, busy: true })); // the last query's problem is no longer shown
-    source.query<unknown>(name, settings, leaving.signal).then(
+    source.query(name, settings, leaving.signal).then(
       (answer) => setQuery({ answer, problem: null, busy: false }),
       (problem: unknown) => {
         if (!leaving.signal.aborted) setQuery({ answer: null, problem: messageOf(problem), busy: false });

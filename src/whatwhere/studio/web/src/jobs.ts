@@ -21,7 +21,7 @@ class Job {
   readonly listeners = new Set<() => void>();
   #leaving = new AbortController();
 
-  start(source: Source, name: string, settings: Settings): void {
+  start(source: Source, name: keyof Answers, settings: Settings): void {
     if (this.now.state === "running") return;
     this.#leaving = new AbortController();
     this.#set({ ...IDLE, state: "running" });
@@ -49,9 +49,7 @@ class Job {
 const jobs = new Map<string, Job>();
 
 /** Follow the job of a name and settings, whoever started it; null follows none. */
-export function useJob<N extends keyof Answers>(name: N, settings: Settings | null): Followed<Answers[N]>;
-export function useJob<T>(name: string, settings: Settings | null): Followed<T>;
-export function useJob(name: string, settings: Settings | null): Followed<unknown> {
+export function useJob<N extends keyof Answers>(name: N, settings: Settings | null): Followed<Answers[N]> {
   const source = useSource();
   const key = settings && JSON.stringify([name, settings]);
   const [, redraw] = useState({});
@@ -64,7 +62,7 @@ export function useJob(name: string, settings: Settings | null): Followed<unknow
     return () => void job.listeners.delete(follow);
   }, [job]);
   return {
-    ...(job?.now ?? IDLE),
+    ...((job?.now ?? IDLE) as JobState<Answers[N]>), // the key holds the name
     start: () => job?.start(source, name, settings!),
     stop: () => job?.stop(),
   };

@@ -15,9 +15,8 @@ export interface Progress {
 
 export interface Source {
   /** Return whether a query can be answered: an exported page has few answers. */
-  holds(name: string, settings: Settings): boolean;
+  holds(name: keyof Answers, settings: Settings): boolean;
   query<N extends keyof Answers>(name: N, settings: Settings, signal?: AbortSignal): Promise<Answers[N]>;
-  query<T>(name: string, settings: Settings, signal?: AbortSignal): Promise<T>;
   /** Run a job to its end and return its answer; aborting the signal stops it. */
   run<N extends keyof Answers>(
     name: N,
@@ -25,7 +24,6 @@ export interface Source {
     onProgress: (progress: Progress) => void,
     signal: AbortSignal,
   ): Promise<Answers[N]>;
-  run<T>(name: string, settings: Settings, onProgress: (progress: Progress) => void, signal: AbortSignal): Promise<T>;
 }
 
 /** An error of the server, in its words. */
@@ -43,17 +41,17 @@ export class LiveSource implements Source {
     return true;
   }
 
-  async query<T>(name: string, settings: Settings, signal?: AbortSignal): Promise<T> {
+  async query<N extends keyof Answers>(name: N, settings: Settings, signal?: AbortSignal): Promise<Answers[N]> {
     const answer = await call("POST", `query/${name}`, settings, signal);
-    return unpack<T>(await answer.arrayBuffer());
+    return unpack<Answers[N]>(await answer.arrayBuffer());
   }
 
-  async run<T>(
-    name: string,
+  async run<N extends keyof Answers>(
+    name: N,
     settings: Settings,
     onProgress: (progress: Progress) => void,
     signal: AbortSignal,
-  ): Promise<T> {
+  ): Promise<Answers[N]> {
     const { id } = (await (await call("POST", `jobs/${name}`, settings)).json()) as Progress;
     const stop = () => void call("DELETE", `jobs/${id}`).catch(() => undefined);
     signal.addEventListener("abort", stop, { once: true });
@@ -65,7 +63,7 @@ export class LiveSource implements Source {
       }
       const last = await this.#follow(id, onProgress, signal);
       if (last.state !== "done") throw new Problem(last.message || `This was ${last.state}.`, last.state);
-      return unpack<T>(await (await call("GET", `jobs/${id}`, undefined, signal)).arrayBuffer());
+      return unpack<Answers[N]>(await (await call("GET", `jobs/${id}`, undefined, signal)).arrayBuffer());
     } finally {
       signal.removeEventListener("abort", stop);
       removeEventListener("pagehide", stop);

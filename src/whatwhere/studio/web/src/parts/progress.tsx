@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { useJob, type JobState } from "../jobs";
+import type { Answers } from "../types";
 import { Waiting, Wrong } from "./states";
 
 export function JobProgress({ job, what, stop }: { job: JobState<unknown>; what: string; stop(): void }) {
@@ -22,16 +23,16 @@ export function JobProgress({ job, what, stop }: { job: JobState<unknown>; what:
 }
 
 /** Start a job without settings where a view needs its answer, and show what is made of that. */
-export function JobAnswer<T>({
+export function JobAnswer<N extends keyof Answers>({
   name,
   what,
   children,
 }: {
-  name: string;
+  name: N;
   what: string;
-  children(answer: T): ComponentChildren;
+  children(answer: Answers[N]): ComponentChildren;
 }) {
-  const job = useJob<T>(name, {});
+  const job = useJob(name, {});
   useEffect(() => {
     if (job.state === "idle") job.start();
   }, []);

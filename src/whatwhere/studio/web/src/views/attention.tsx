@@ -22,7 +22,7 @@ register({
 });
 
 function Page(props: ViewProps) {
-  const { query, choice } = useRun<Attention>(props, "attention");
+  const { query, choice } = useRun(props, "replay.attention", ({ attention }) => attention);
   const log = Boolean(props.settings["log"]);
   return (
     <>

@@ -29,7 +29,7 @@ register({
 
 function Diagnostics({ settings, change }: ViewProps) {
   return (
-    <JobAnswer<SuspiciousTokens> name="diagnostics.examine" what="examining the table">
+    <JobAnswer name="diagnostics.examine" what="examining the table">
       {(examined) => <SuspiciousLists examined={examined} list={String(settings["list"])} change={change} />}
     </JobAnswer>
   );

@@ -32,7 +32,7 @@ register({
 
 function Overview({ about, settings }: ViewProps) {
   return (
-    <JobAnswer<Inspection> name="overview.inspected" what="inspecting">
+    <JobAnswer name="overview.inspected" what="inspecting">
       {(inspection) => <Sections inspection={inspection} about={about} selected={String(settings["section"])} />}
     </JobAnswer>
   );

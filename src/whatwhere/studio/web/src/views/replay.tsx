@@ -31,7 +31,7 @@ register({
 const PAUSE = 350;
 
 function Replay(props: ViewProps) {
-  const { query, trained, choice } = useRun<Frames>(props, "frames");
+  const { query, trained, choice } = useRun(props, "replay.frames", ({ frames }) => frames);
   return (
     <>
       {choice}

@@ -6,7 +6,7 @@ import { JobProgress } from "../../parts/progress";
 import { Wrong } from "../../parts/states";
 import type { ViewProps } from "../../register";
 import type { Settings } from "../../source";
-import type { About, Attention, Frames, Trained } from "../../types";
+import type { About, Answers, Trained } from "../../types";
 import { useJob } from "../../jobs";
 
 /** Return the Python that reads a run of the open folder; one that was trained here is in no folder. */
@@ -20,37 +20,42 @@ export function runDefaults(about: About): Settings {
   return { run: about.runs[0] ?? "", scheme: "rotary", steps: 200, seed: 0 };
 }
 
-interface Watched<T> {
-  query: Query<T>;
+interface Watched<N extends keyof Answers> {
+  query: Query<Answers[N]>;
   /** Of a run that was trained here: its scores. */
   trained: Trained | null;
   choice: preact.ComponentChildren;
 }
 
-/** Return the query of the chosen run, and the control that chooses another. */
-export function useRun<T extends Frames | Attention>(
+/**
+ * Return the query of the chosen run, and the control that chooses another.
+ *
+ * `ofTrained` takes the same answer from a run that was trained here.
+ */
+export function useRun<N extends "replay.frames" | "replay.attention">(
   { about, settings, change }: ViewProps,
-  part: "frames" | "attention",
-): Watched<T> {
+  name: N,
+  ofTrained: (trained: Trained) => Answers[N],
+): Watched<N> {
   const kept = about.kind === "results";
   const source = useSource();
   const listed = useQuery("replay.runs", {});
-  const name = String(settings["run"]);
-  const query = useQuery<T>(`replay.${part}`, kept ? { run: name } : null);
+  const run = String(settings["run"]);
+  const query = useQuery(name, kept ? { run } : null);
   const [scheme, steps, seed] = [String(settings["scheme"]), Number(settings["steps"]), Number(settings["seed"])];
   const job = useJob("replay.train", kept ? null : { scheme, steps, seed });
   if (kept) {
     const choice = (
       <label class="choice">
         run{" "}
-        <select value={name} onChange={(event) => change({ run: event.currentTarget.value })}>
+        <select value={run} onChange={(event) => change({ run: event.currentTarget.value })}>
           {(
-            listed.answer?.runs.filter((run) => source.holds(`replay.${part}`, { run: run.name })) ?? [
-              { name, scheme: name, seed: null },
+            listed.answer?.runs.filter((each) => source.holds(name, { run: each.name })) ?? [
+              { name: run, scheme: run, seed: null },
             ]
-          ).map((run) => (
-            <option key={run.name} value={run.name}>
-              {run.seed === null ? run.name : `${run.scheme}, seed ${run.seed}`}
+          ).map((each) => (
+            <option key={each.name} value={each.name}>
+              {each.seed === null ? each.name : `${each.scheme}, seed ${each.seed}`}
             </option>
           ))}
         </select>
@@ -117,6 +122,6 @@ export function useRun<T extends Frames | Attention>(
       {job.problem !== null && <Wrong message={job.problem} />}
     </>
   );
-  const answer = job.answer ? (job.answer[part] as unknown as T) : null;
+  const answer = job.answer && ofTrained(job.answer);
   return { query: { answer, problem: null, busy: false }, trained: job.answer, choice };
 }
