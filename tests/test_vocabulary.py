@@ -4,7 +4,8 @@ import ast
 import inspect
 import re
 import subprocess
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -212,3 +213,106 @@ def test_missing_documentation_is_found() -> None:
         return ids
 
     assert missing_parts("lookup", lookup) == ["Args: scale", "Returns:", "Examples:"]
+
+
+def raised(function: Callable[..., object]) -> set[str]:
+    """Return the errors of whatwhere that a function itself raises, without those of what it calls."""
+    names, nodes = set(), list(ast.parse(textwrap.dedent(inspect.getsource(function))).body[0].body)  # type: ignore[attr-defined]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            names.add(ast.unparse(node.exc.func).rpartition(".")[2])
+        if not isinstance(node, ast.FunctionDef | ast.Lambda):
+            nodes.extend(ast.iter_child_nodes(node))
+    return names & vars(whatwhere.errors).keys()
+
+
+def raises(text: str) -> list[tuple[str, str]]:
+    """Return the errors of a docstring's `Raises:` section, each with the first line of its sentence."""
+    entries: list[tuple[str, str]] = []
+    for line in inspect.cleandoc(text).partition("\nRaises:\n")[2].splitlines():
+        if not line.startswith("    "):
+            break
+        if line[4] != " ":
+            errors, _, sentence = line.strip().partition(": ")
+            entries.append((errors, sentence))
+    return entries
+
+
+def unnamed_errors(value: object) -> list[str]:
+    """Return what a public function, or a class in its constructor and public methods, raises without naming it."""
+    parts = [("", value)]
+    if isinstance(value, type):
+        parts = [
+            part for each in value.__mro__ if each.__module__.startswith("whatwhere") for part in vars(each).items()
+        ]
+    unnamed = []
+    for name, part in parts:
+        function = inspect.unwrap(
+            getattr(part, "fget", None) or getattr(part, "func", None) or getattr(part, "__func__", part)
+        )
+        constructs = name in ("__init__", "__post_init__")
+        if not inspect.isfunction(function) or not Path(function.__code__.co_filename).is_file():  # a dataclass's own
+            continue
+        if constructs or not name.startswith("_"):
+            text = inspect.getdoc(value if constructs or not name else getattr(value, name)) or ""
+            named = {each for errors, _ in raises(text) for each in errors.split(", ")}
+            unnamed += [f"{function.__qualname__}: {error}" for error in sorted(raised(function) - named)]
+    return unnamed
+
+
+@pytest.mark.parametrize("name", sorted(callables()))
+def test_errors_are_documented_where_they_are_raised(name: str) -> None:
+    assert not unnamed_errors(callables()[name])
+
+
+def test_errors_that_are_not_documented_are_found() -> None:
+    class Table:
+        """Store rows.
+
+        Raises:
+            ShapeError: If there is none.
+        """
+
+        def __init__(self, rows: int) -> None:
+            if not rows:
+                raise whatwhere.errors.ShapeError("no rows")
+
+        def row(self, number: int) -> int:
+            """Return a row.
+
+            Raises:
+                SettingError, ShapeError: As the constructor raises them.
+            """
+            if number < 0:
+                raise whatwhere.errors.TokenError("out of range")
+            return number
+
+    Table.__module__ = "whatwhere.table"
+    assert [each.rpartition(".")[2] for each in unnamed_errors(Table)] == ["row: TokenError"]
+
+
+def test_a_condition_follows_each_error() -> None:
+    found = [
+        f"{name}:{line}: {errors}: {sentence}"
+        for name, source in texts().items()
+        if name.endswith(".py")
+        for line, text in docstrings(source)
+        for errors, sentence in raises(text)
+        if not sentence.startswith(("If ", "When ", "As "))
+    ]
+    assert not found
+
+
+def test_errors_and_their_conditions_are_read() -> None:
+    text = """Return rows.
+
+    Raises:
+        ShapeError, TokenError: If an id
+            is: out of range.
+        OSError: for no file.
+
+    Examples:
+        >>> 1
+    """
+    assert raises(text) == [("ShapeError, TokenError", "If an id"), ("OSError", "for no file.")]

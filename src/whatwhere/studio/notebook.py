@@ -52,14 +52,17 @@ class Shown:
 def show(model: Any = None, tokenizer: Any = None, *, height: int = 820) -> Shown:
     """Show the studio on a model inside a notebook, as an exported page, which needs no server.
 
-    The last line of a cell shows what this gives. The map holds the neighbors of all tokens, which for 30,000 tokens
-    take half a minute to find.
+    A notebook shows the result where it is the last line of a cell. The map holds the neighbors of all tokens, which
+    for 30,000 tokens take half a minute to find.
 
     Args:
-        model: a path, what `whatwhere.read` gave, or a module of PyTorch; None is a small fresh table.
+        model: a path, what `whatwhere.read` returns, or a module of PyTorch; None is a small fresh table.
         tokenizer: of a module, to name its tokens: one of the `tokenizers` library, or one of transformers that has it
             inside.
         height: of the frame, in pixels, 200 to 10,000.
+
+    Raises:
+        SettingError: If height is out of range, or model or tokenizer is something else.
 
     Examples:
         >>> shown = show()  # doctest: +SKIP
@@ -80,7 +83,7 @@ def _session(model: Any, tokenizer: Any) -> Session:
         return Session(model) if isinstance(model, Checkpoint) else Session.open(model)
     if not hasattr(model, "state_dict"):
         raise SettingError(
-            f"show got a {type(model).__name__}, but takes a path, what whatwhere.read gives, or a module of PyTorch."
+            f"show got a {type(model).__name__}, but takes a path, what whatwhere.read returns, or a module of PyTorch."
         )
     inner = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if inner is not None and not hasattr(inner, "decode_batch"):

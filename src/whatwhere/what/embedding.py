@@ -60,8 +60,9 @@ class TokenEmbedding(nn.Embedding):
     also where E is bfloat16 or float16.
 
     Raises:
-        SettingError: If a size, `init` or `scale` is out of range or unknown, or an option is not supported.
+        SettingError: If `init` or `scale` is out of range or unknown, or an option is not supported.
         TokenError: If padding_idx is not a row.
+        ShapeError: If a size is not a whole number of at least 1, or `_weight` has another shape.
 
     Examples:
         >>> table = TokenEmbedding(num_embeddings=20, embedding_dim=64)

@@ -255,7 +255,11 @@ class Checkpoint:
 
     @cached_property
     def description(self) -> Description:
-        """The tokens and positions that the configuration describes; raises CheckpointError without one."""
+        """The tokens and positions that the configuration describes.
+
+        Raises:
+            CheckpointError: If there is no configuration, or the layout of rotary pairs in the header is unknown.
+        """
         if self.config is None:
             raise CheckpointError(
                 f"{self.path} has no configuration that is known, so its positional encoding is unknown.\n"

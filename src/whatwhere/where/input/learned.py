@@ -39,6 +39,10 @@ class Learned(InputEncoding):
     Learned: one parameter, `weight`. Length: max_length; `resized` and `resized_grid` return a longer table. Used by:
     GPT-2, BERT, OPT, ViT.
 
+    Raises:
+        ShapeError: If dim or max_length is not a whole number of at least 1, or offset is negative.
+        SettingError: If std is not above 0.
+
     Examples:
         >>> Learned(dim=8, max_length=16)(torch.tensor([0, 1, 2])).shape
         torch.Size([1, 3, 8])
@@ -99,6 +103,10 @@ class Learned(InputEncoding):
             rule: `linear` or `cubic`.
             align: `ends` keeps the first and the last row, `cells` treats rows as centers of cells, as for images.
 
+        Raises:
+            ShapeError: If max_length is not a whole number of at least 1.
+            SettingError: If the rule or alignment is unknown.
+
         Examples:
             >>> short = Learned(dim=4, max_length=16)
             >>> long = short.resized(31)
@@ -126,6 +134,11 @@ class Learned(InputEncoding):
             old, new: number of patches, (height, width); positions count them row by row.
             prefix: positions before the first patch, such as 1 for [CLS]; their rows are kept.
             rule, align, antialias: see `whatwhere.where.input.learned.resized_grid`.
+
+        Raises:
+            ShapeError: If prefix is not below the number of positions, or the table does not have the rows of the old
+                grid.
+            SettingError: If the rule or alignment is unknown.
 
         Examples:
             >>> Learned(dim=4, max_length=1 + 14 * 14).resized_grid((14, 14), (16, 16), prefix=1).max_length

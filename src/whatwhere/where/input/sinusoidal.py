@@ -30,6 +30,10 @@ class Sinusoidal(InputEncoding):
 
     Fixed: no parameters, no state. Any length. Used by: the original Transformer, Transformer-XL, fairseq.
 
+    Raises:
+        ShapeError: If dim is odd, below 2, or too small for the layout.
+        SettingError: If theta, layout or offset is out of range or unknown.
+
     Examples:
         >>> import torch
         >>> Sinusoidal(dim=4)(torch.tensor([0, 1]))

@@ -46,6 +46,10 @@ class FoPE(QueryKeyMap):
     Learned: `cosines` C and `sines` S, (sets, waves, waves). Any length. Engines: dense, sdpa, flex. Used by: the
     paper's language models, InternS1 Pro.
 
+    Raises:
+        ShapeError: If a size is not a whole number of at least 1, or head_dim is odd.
+        SettingError: If theta or gain is out of range, or original_length is below 7.
+
     Examples:
         >>> rope = FoPE(head_dim=4, original_length=1000, gain=0.0)
         >>> q = torch.ones(1, 1, 2, 4)

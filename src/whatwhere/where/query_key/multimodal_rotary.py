@@ -45,6 +45,10 @@ class MultimodalRotary(ScaledRotaryMap):
     axis. The rotated features are multiplied by the scaling's `magnitude`. Used by: Qwen2-VL, Qwen2.5-VL, Qwen3-VL,
     GLM-4V.
 
+    Raises:
+        ShapeError: If head_dim or rotary_dim is odd or out of range, or sections do not give each pair one axis.
+        SettingError: If theta is out of range, the layout is unknown, or scaling is not a scaling.
+
     Examples:
         >>> MultimodalRotary(head_dim=12, sections=(2, 2, 2)).axis_of_pair
         (0, 0, 1, 1, 2, 2)

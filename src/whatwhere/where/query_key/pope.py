@@ -97,7 +97,11 @@ class PoPE(QueryKeyMap):
     def map_query(
         self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
     ) -> Float[Tensor, "batch heads tokens mapped_dim"]:
-        """Return softplus(q) (cos, sin) of p w - delta."""
+        """Return softplus(q) (cos, sin) of p w - delta.
+
+        Raises:
+            ShapeError: If q has another number of heads.
+        """
         if q.shape[1] != self.num_heads:
             raise ShapeError(
                 f"PoPE was made for num_heads={self.num_heads}, but q has {q.shape[1]} heads: shape {tuple(q.shape)}."

@@ -34,6 +34,10 @@ class Rotary(ScaledRotaryMap):
     the rotation is done in float32 and cast back. The rotated features are multiplied by the scaling's `magnitude`,
     which is 1 for all but YaRN and LongRoPE. Used by: Llama, Qwen, Mistral, GPT-NeoX (partial), GPT-J.
 
+    Raises:
+        ShapeError: If head_dim or rotary_dim is odd or out of range, or the scaling is not defined for it.
+        SettingError: If theta is out of range, or scaling is not a scaling that is defined for it.
+
     Examples:
         >>> import torch
         >>> rope = Rotary(head_dim=4)

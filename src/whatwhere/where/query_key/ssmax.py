@@ -42,6 +42,10 @@ class SSMax(QueryKeyMap):
     Learned: `weight`, s of each head; the fixed form has no state. Any length. Engines: dense, sdpa, flex. Used by:
     the paper's language models; the fixed form by Qwen (first generation).
 
+    Raises:
+        DoorError: If `then` is not a map of queries and keys.
+        ShapeError: If a size is not a whole number of at least 1, original_length is 1, or `then` has another head_dim.
+
     Examples:
         >>> scaled = SSMax(head_dim=1, num_heads=1, original_length=4, learned=False)
         >>> q = k = torch.ones(1, 1, 2, 1)
@@ -98,7 +102,11 @@ class SSMax(QueryKeyMap):
     def map_query(
         self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
     ) -> Float[Tensor, "batch heads tokens mapped_dim"]:
-        """Map queries by `then`, and multiply them."""
+        """Map queries by `then`, and multiply them.
+
+        Raises:
+            ShapeError: If q has another number of heads.
+        """
         if q.shape[1] != self.num_heads:
             raise ShapeError(
                 f"SSMax was made for num_heads={self.num_heads}, but q has {q.shape[1]} heads: shape {tuple(q.shape)}."

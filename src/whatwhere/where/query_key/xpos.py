@@ -42,6 +42,10 @@ class XPos(RotaryMap):
 
     Fixed: no parameters, no state. Causal only: scores would grow with the distance of a later key. Used by: Kosmos-1.
 
+    Raises:
+        ShapeError: If head_dim is odd or below 2.
+        SettingError: If theta, scale_base or center is out of range.
+
     Examples:
         >>> xpos, ones = XPos(head_dim=2), torch.ones(1, 1, 2, 2)
         >>> q, k = xpos(ones, ones, torch.tensor([0, 512]))

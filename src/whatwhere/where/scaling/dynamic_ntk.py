@@ -31,6 +31,10 @@ class DynamicNTK(Scaling):
         factor: how fast theta grows with the length, at least 1.
         original_length: L_0, the trained length; Hugging Face reads it from `max_position_embeddings`.
 
+    Raises:
+        ShapeError: If original_length is not a whole number of at least 1.
+        SettingError: If factor is below 1.
+
     Examples:
         >>> dynamic = DynamicNTK(factor=2.0, original_length=100)
         >>> dynamic.frequencies(4, 10_000.0, lengths=torch.tensor([50, 100, 200]))[:, 1]

@@ -29,6 +29,10 @@ class Llama3(Scaling):
         original_length: L_0, the trained length; `max_position_embeddings` of a configuration is the extended length.
         low_frequency_factor, high_frequency_factor: full rotations within L_0 at the two bounds.
 
+    Raises:
+        ShapeError: If original_length is not a whole number of at least 1.
+        SettingError: If a factor is out of range, or high_frequency_factor is not above low_frequency_factor.
+
     Examples:
         >>> Llama3().frequencies(64, 500_000.0)[[0, -1]]
         tensor([1.0000e+00, 3.7673e-07], dtype=torch.float64)

@@ -36,6 +36,11 @@ class LongRoPE(Scaling):
         factor: new length over trained length; enters the magnitude only.
         attention_factor: the magnitude itself, in place of the formula.
 
+    Raises:
+        ShapeError: If original_length is not a whole number of at least 1.
+        SettingError: If a factor is out of range, short_factor or long_factor is not a list, or original_length is 1
+            without attention_factor.
+
     Examples:
         >>> scaling = LongRoPE((1.0, 1.0), (1.0, 8.0), original_length=100, factor=8.0)
         >>> scaling.frequencies(4, 10_000.0, lengths=torch.tensor([100, 101]))[:, 1]

@@ -29,6 +29,9 @@ class Proportional(Scaling):
         share: share of the pairs that are rotated, above 0 and at most 1.
         factor: the frequencies are divided by it.
 
+    Raises:
+        SettingError: If share or factor is out of range.
+
     Examples:
         >>> Proportional(0.5).frequencies(4, 10_000.0)
         tensor([1., 0.], dtype=torch.float64)
@@ -46,7 +49,11 @@ class Proportional(Scaling):
     def frequencies(
         self, dim: int, theta: float, device: Device = None, lengths: Int64[Tensor, "*batch"] | None = None
     ) -> Float64[Tensor, " pairs"]:
-        """Return the frequencies, zero for pairs that are not rotated."""
+        """Return the frequencies, zero for pairs that are not rotated.
+
+        Raises:
+            SettingError: If the share of these features is less than one pair.
+        """
         rotated = int(self.share * dim // 2)
         if rotated == 0:
             raise SettingError(f"Proportional(share={self.share}) of {dim} features rotates no pair: raise the share.")

@@ -37,6 +37,10 @@ class YaRN(Scaling):
             both or neither, where 0 counts as not passed.
         truncate: round low down and high up to whole pairs, as all models but gpt-oss do.
 
+    Raises:
+        ShapeError: If original_length is not a whole number of at least 1.
+        SettingError: If a parameter is out of range, or one of mscale and mscale_all_dim is passed alone.
+
     Examples:
         >>> YaRN(factor=4.0, original_length=4096).magnitude
         1.138629436111989
@@ -77,7 +81,11 @@ class YaRN(Scaling):
     def frequencies(
         self, dim: int, theta: float, device: Device = None, lengths: Int64[Tensor, "*batch"] | None = None
     ) -> Float64[Tensor, " pairs"]:
-        """Return the frequencies, kept, divided or interpolated."""
+        """Return the frequencies, kept, divided or interpolated.
+
+        Raises:
+            SettingError: If theta is at most 1.
+        """
         if theta <= 1:
             raise SettingError(
                 f"YaRN got theta={theta}, but needs a value above 1: the pairs must have different frequencies."

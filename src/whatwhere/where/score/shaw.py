@@ -35,6 +35,10 @@ class Shaw(ScoreBias):
     Learned: one parameter, `weight`, in the layout of Hugging Face's `distance_embedding`. Any length. Engines: dense,
     sdpa, flex. Used by: Wav2Vec2-BERT.
 
+    Raises:
+        ShapeError: If a size or max_distance is not a whole number of at least 1.
+        SettingError: If max_future_distance or std is out of range.
+
     Examples:
         >>> Shaw(head_dim=16, num_heads=4, max_distance=8, max_future_distance=0).weight.shape
         torch.Size([9, 16])
