@@ -25,7 +25,7 @@ class Missing:
 
 
 def to_json(record: object, digits: int | None = 6) -> Any:
-    """Return a dataclass as what JSON holds: arrays become lists, numbers that are not finite None.
+    """Return a dataclass as what JSON holds: arrays and tensors become lists, numbers that are not finite None.
 
     Args:
         record: a dataclass, or lists and dictionaries of such.
@@ -66,12 +66,9 @@ def from_json(kind: type[Record], value: object, source: str) -> Record:
 
 
 def _array(value: object) -> Any:
-    import numpy as np  # the command line imports this module, and starts without NumPy
-
-    if isinstance(value, np.ndarray):
+    # Arrays and scalars of NumPy, tensors of PyTorch: the command line imports this module, and starts without them.
+    if hasattr(value, "tolist"):
         return value.tolist()
-    if isinstance(value, np.generic):
-        return value.item()
     raise NotImplementedError(f"results hold a {type(value).__name__}, which JSON cannot hold.")
 
 

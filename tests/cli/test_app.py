@@ -22,6 +22,7 @@ from tokenizers import Tokenizer, models
 import whatwhere as ww
 from whatwhere import cli
 from whatwhere.comparison.tasks import expression_tokenizer
+from whatwhere.records import to_json
 from whatwhere.where.catalogue import describe
 
 from ..running import Output, json_of, whatwhere
@@ -183,7 +184,7 @@ def test_no_escape_reaches_the_terminal(tmp_path: Path) -> None:
 
 def test_schemes_are_the_rows_of_the_catalogue() -> None:
     said = whatwhere("schemes", "--json")
-    assert (said.status, json.loads(said.out)) == (0, [describe(row) for row in ww.catalogue.values()])
+    assert (said.status, json.loads(said.out)) == (0, [to_json(describe(row)) for row in ww.catalogue.values()])
     lines = whatwhere("schemes").out.splitlines()[1:]
     first = [n for n, line in enumerate(lines) if line[1] != " "]
     assert [lines[n].split()[0] for n in first] == list(ww.catalogue)

@@ -57,11 +57,6 @@ class Walkthrough:
     angles: Float[Tensor, "tokens pairs"] | None
     bias: Float[Tensor, "distances heads"] | None
 
-    def as_dict(self) -> dict[str, object]:
-        """Return all fields as JSON values: tensors become lists."""
-        facts: dict[str, object] = {"scheme": self.scheme, "tokens": self.tokens, "ids": self.ids}
-        return facts | {name: None if value is None else value.tolist() for name, value in self._tensors().items()}
-
     def save(self, file: str | Path) -> None:
         """Write ids and tensors as safetensors.
 
@@ -71,7 +66,7 @@ class Walkthrough:
         Raises:
             SettingError: If the file cannot be written.
         """
-        tensors = {name: value.contiguous() for name, value in self._tensors().items() if value is not None}
+        tensors = {name: value.contiguous() for name, value in vars(self).items() if isinstance(value, Tensor)}
         path = Path(file)
         try:
             # save_file of the library writes in place, and replaces a link or a device by a file.
@@ -79,10 +74,6 @@ class Walkthrough:
         except (OSError, ValueError) as error:  # ValueError: a path with a null byte
             reason = getattr(error, "strerror", None) or error
             raise SettingError(f"{path} cannot be written: {reason}.\nChoose another file.") from error
-
-    def _tensors(self) -> dict[str, Tensor | None]:
-        names = ("rows", "position_rows", "vectors", "angles", "bias")
-        return {name: getattr(self, name) for name in names}
 
 
 def walk(

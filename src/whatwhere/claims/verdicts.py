@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from whatwhere.comparison.read import Comparison
-from whatwhere.comparison.results import ALL, RunResult, Spread, TableSnapshot, TokenCosines, spread
+from whatwhere.comparison.results import ALL, ComparisonRecord, RunResult, Spread, TableSnapshot, TokenCosines, spread
 from whatwhere.comparison.settings import make_settings
 from whatwhere.where.catalogue import catalogue
 
@@ -62,6 +62,13 @@ class Verdict:
     outcome: Outcome
     reason: str
     beside: Sequence[Measurement] = ()
+
+
+@dataclass(frozen=True)
+class JudgedRecord(ComparisonRecord):
+    """What `compare --json` prints: the content of results.json, and the verdicts on it."""
+
+    verdicts: Sequence[Verdict]
 
 
 def verdicts(results: Comparison) -> list[Verdict]:

@@ -1,12 +1,14 @@
 """The command line: parse, call, print. Modules that take long to import are imported in the commands."""
 
 import functools
+import json
 import os
 import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Annotated, ParamSpec, TextIO, TypeVar
 
 import typer
@@ -14,6 +16,7 @@ import typer
 from whatwhere import __version__
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.escape import visible
+from whatwhere.records import to_json
 
 app = typer.Typer(
     name="whatwhere",
@@ -28,6 +31,11 @@ app = typer.Typer(
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Model = Annotated[Path, typer.Argument(help="File or folder of a model, in any format.")]
+Which = Annotated[str, typer.Option(help="Table: input, output (lm_head), or the name of a tensor.")]
+Pickles = Annotated[
+    bool, typer.Option("--allow-pickle", help="Read pickles too, which can run code: only if you trust the author.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
@@ -55,6 +63,16 @@ def print_message(message: str) -> None:
         message: its lines; characters that a terminal would obey are shown as code points.
     """
     print("whatwhere: " + "\n".join(map(visible, message.split("\n"))), file=sys.stderr)
+
+
+def print_json(result: object, digits: int | None = None) -> None:
+    """Print a result as one line of JSON on standard output.
+
+    Args:
+        result: a dataclass, or a sequence of them.
+        digits: significant digits of the numbers; None keeps all.
+    """
+    print(json.dumps(to_json(result, digits)), flush=True)  # the studio runs on after its line
 
 
 def _leave(stream: TextIO) -> None:

@@ -1,15 +1,14 @@
 """demo and compare: train the same model with several positional encodings."""
 
-import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, exit_on_error, whole_numbers
+from whatwhere.cli.app import AsJson, app, exit_on_error, print_json, whole_numbers
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, print_table
@@ -17,6 +16,9 @@ from whatwhere.report.terminal import new_console, print_table
 if TYPE_CHECKING:
     from whatwhere.comparison import Comparison
 
+Scalar = bool | int | float | str
+Setting = Scalar | Sequence[Scalar]
+"""The value of a setting on the command line."""
 OPTIONS = ("schemes", "task", "lengths", "seeds", "out", "files", "recipe", "executor", "workers", "progress")
 """Parameters of compare that are no settings."""
 Workers = Annotated[int | None, typer.Option(help="Worker processes. Default: one for each core.", min=1)]
@@ -91,7 +93,9 @@ def compare(
         out,
         files=file or [],
         recipe=recipe,
+        executor=None,
         workers=workers,
+        progress=True,
         **settings,
     )
     _show(comparison, as_json)
@@ -99,16 +103,13 @@ def compare(
 
 def _show(comparison: "Comparison", as_json: bool) -> None:
     """Write the page, and print the scores or everything as JSON."""
-    from whatwhere.claims import verdicts
-    from whatwhere.records import to_json
+    from whatwhere.claims.verdicts import JudgedRecord, verdicts
     from whatwhere.report.comparison import summary
     from whatwhere.report.comparison_sentences import headline
 
     page = _write_page(comparison.folder)
     if as_json:
-        # The record keeps every bit, as results.json does.
-        verdicts_json = to_json(verdicts(comparison), None)
-        print(json.dumps(to_json(comparison.record, None) | {"verdicts": verdicts_json}, allow_nan=False))
+        print_json(JudgedRecord(**vars(comparison.record), verdicts=verdicts(comparison)))
         return
     console = new_console()
     console.print(visible(headline(comparison)))
@@ -140,7 +141,7 @@ def _seeds(text: str) -> int | list[int]:
     return numbers[0] if len(numbers) == 1 and "," not in text else numbers
 
 
-def _settings(assignments: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(assignments: Sequence[str], options: Mapping[str, Setting | None]) -> dict[str, Setting]:
     """Combine the settings of --set with those that have options of their own."""
     settings = {name: value for name, value in options.items() if value is not None}
     for part in assignments:
@@ -155,11 +156,15 @@ def _settings(assignments: Sequence[str], options: Mapping[str, Any]) -> dict[st
     return settings
 
 
-def _value(name: str, value: str) -> Any:
+def _value(name: str, value: str) -> Setting:
     if name == "trained":
         return whole_numbers("--set trained", value)
     if "," in value:
-        return [_value("", part) for part in value.split(",")]
+        return [_scalar(part) for part in value.split(",")]
+    return _scalar(value)
+
+
+def _scalar(value: str) -> Scalar:
     if value in ("True", "true", "False", "false"):
         return value.lower() == "true"
     for kind in (int, float):

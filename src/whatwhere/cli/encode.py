@@ -1,13 +1,12 @@
 """encode and schemes: the vectors of a text, and the catalogue of positional encodings."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, exit_on_error, whole_numbers
+from whatwhere.cli.app import AsJson, app, exit_on_error, print_json, whole_numbers
 from whatwhere.errors import TextError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, new_table
@@ -65,7 +64,7 @@ def encode(
     if save is not None:
         walkthrough.save(save)
     if as_json:
-        print(json.dumps(walkthrough.as_dict()))
+        print_json(walkthrough)
     else:
         _print_walk(walkthrough)
         if save is not None:
@@ -83,13 +82,13 @@ def schemes(as_json: AsJson = False) -> None:
 
     rows = [describe(row) for row in catalogue.values()]
     if as_json:
-        print(json.dumps(rows, indent=1))
+        print_json(rows)
         return
     header = ("scheme", "door", "formula", "learned", "relative", "up to", "used by")
     table = new_table(*header)
     for row in rows:
-        facts = ("yes" if row["learned"] else "no", row["shift_invariance"], row["length"])
-        table.add_row(row["name"], row["door"] or "none", row["formula"], *facts, ", ".join(row["used_by"]))
+        facts = ("yes" if row.learned else "no", row.shift_invariance, row.length)
+        table.add_row(row.name, row.door or "none", row.formula, *facts, ", ".join(row.used_by))
     new_console().print(table)
 
 

@@ -1,13 +1,11 @@
 """inspect and diff: findings on the input layer of a checkpoint, and on the difference between two."""
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, exit_on_error
-from whatwhere.cli.neighbors import Model, Pickles, Which
+from whatwhere.cli.app import AsJson, Model, Pickles, Which, app, exit_on_error, print_json
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, print_sections, progress
 
@@ -15,7 +13,7 @@ from whatwhere.report.terminal import new_console, print_sections, progress
 @app.command()
 @exit_on_error
 def inspect(
-    path: Annotated[Path, typer.Argument(help="Model file or folder, in any supported format.")],
+    path: Model,
     sections: Annotated[
         str | None,
         typer.Option(
@@ -26,9 +24,7 @@ def inspect(
     report: Annotated[Path | None, typer.Option(help="Also export the studio's page as one HTML file.")] = None,
     rows: Annotated[int, typer.Option(help="Rows of long tables to print.", min=1)] = 12,
     seed: Annotated[int, typer.Option(help="Random seed for row sampling.", min=0)] = 0,
-    allow_pickle: Annotated[
-        bool, typer.Option("--allow-pickle", help="Read pickles too, which can run code: only if you trust the author.")
-    ] = False,
+    allow_pickle: Pickles = False,
     as_json: AsJson = False,
 ) -> None:
     """Inspect a checkpoint: parameters, token norms, under-trained tokens, position embeddings, RoPE, biases.
@@ -37,10 +33,9 @@ def inspect(
 
     For scripts: whatwhere inspect path/to/model --sections norms,diagnostics --json
     """
-    from whatwhere.inspection import SECTIONS, check_sections, examine
+    from whatwhere.inspection import check_sections, examine
     from whatwhere.inspection.subject import Subject
     from whatwhere.models.checkpoint import Checkpoint
-    from whatwhere.records import to_json
     from whatwhere.report import inspection as texts
 
     names = None if sections is None else [name.strip() for name in sections.split(",") if name.strip()]
@@ -58,9 +53,7 @@ def inspect(
 
             write_inspection(checkpoint, inspection, report, show_step)
     if as_json:
-        data: dict[str, Any] = to_json(inspection)
-        unrequested = set(SECTIONS) - set(requested)
-        print(json.dumps({"headline": texts.headline(inspection)} | {k: data[k] for k in data if k not in unrequested}))
+        print_json(texts.InspectionRecord(texts.headline(inspection), **vars(inspection)), digits=6)
         return
     console = new_console()
     console.print(visible(inspection.path), style="bold", soft_wrap=True)
@@ -92,7 +85,6 @@ def diff(
     For scripts: whatwhere diff path/to/model path/to/other --json
     """
     from whatwhere.inspection.difference import difference
-    from whatwhere.records import to_json
     from whatwhere.report import difference as texts
 
     with progress() as show_step:
@@ -108,7 +100,7 @@ def diff(
             progress=show_step,
         )
     if as_json:
-        print(json.dumps({"headline": texts.headline(changes)} | to_json(changes)))
+        print_json(texts.DifferenceRecord(texts.headline(changes), **vars(changes)), digits=6)
         return
     console = new_console()
     for name, side in (("A", changes.first), ("B", changes.second)):

@@ -3,13 +3,13 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from whatwhere.atomic import write_atomic
-from whatwhere.cli.app import AsJson, app, exit_on_error
-from whatwhere.cli.neighbors import Model, NamedRow, Pickles, Which
+from whatwhere.cli.app import AsJson, Model, Pickles, Which, app, exit_on_error, print_json
+from whatwhere.cli.neighbors import NamedRow
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, progress
@@ -63,6 +63,30 @@ class MapFacts:
     files: "Sequence[str]"
 
 
+@dataclass(frozen=True)
+class MapPoint:
+    """A token of a map.
+
+    Args:
+        id, token: which one.
+        type: of the token, such as "word".
+        x, y: its coordinates.
+    """
+
+    id: int
+    token: str
+    type: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
+class MapFile(MapFacts):
+    """The content of a map that is written as .json."""
+
+    points: "Sequence[MapPoint]"
+
+
 @app.command(name="map")
 @exit_on_error
 def draw(
@@ -96,7 +120,6 @@ def draw(
     from whatwhere.analysis.token_map import make_map
     from whatwhere.models.checkpoint import Checkpoint, write_projector
     from whatwhere.models.checkpoint.lookup import read_table
-    from whatwhere.records import to_json
 
     with progress() as show_step:
         checkpoint = Checkpoint.open(path, allow_pickle=allow_pickle)
@@ -114,7 +137,7 @@ def draw(
             show_step("writing the table")
             write_projector(tsv, source.weight[used], names)
     if as_json:
-        print(json.dumps(to_json(facts, digits=None)))
+        print_json(facts)
         return
     console = new_console()
     for line in describe(facts):
@@ -201,10 +224,8 @@ def _write(
         lines = (f"{n}\t{visible(name)}\t{kind}\t{x:.6g}\t{y:.6g}\n" for n, name, kind, (x, y) in points)
         text = "id\ttoken\ttype\tx\ty\n" + "".join(lines)
     else:
-        listed: list[dict[str, Any]] = [
-            {"id": n, "token": name, "type": kind, "x": x, "y": y} for n, name, kind, (x, y) in points
-        ]
-        text = json.dumps(to_json(facts, digits=None) | {"points": listed}) + "\n"
+        listed = [MapPoint(n, name, kind, x, y) for n, name, kind, (x, y) in points]
+        text = json.dumps(to_json(MapFile(**vars(facts), points=listed), digits=None)) + "\n"
     try:
         write_atomic(out, text.encode("utf-8", "replace"))
     except OSError as problem:

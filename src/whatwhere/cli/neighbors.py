@@ -1,18 +1,19 @@
 """neighbors, analogy and similarity: compare the rows of a token table."""
 
-import json
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from inspect import Signature, signature
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, exit_on_error
+from whatwhere.cli.app import AsJson, Model, Pickles, Which, app, exit_on_error, print_json
 from whatwhere.errors import SettingError, TextError
 from whatwhere.escape import visible
-from whatwhere.records import to_json
 from whatwhere.report.section import Table as ReportTable
 from whatwhere.report.terminal import new_console, print_table, progress
 from whatwhere.report.text import count, percent
@@ -25,14 +26,8 @@ if TYPE_CHECKING:
     from whatwhere.models.checkpoint import Checkpoint
     from whatwhere.models.checkpoint.lookup import Table
 
-Model = Annotated[Path, typer.Argument(help="File or folder of a model, in any format.")]
 Token = typer.Argument(help="Token by its text, or by its id as in '#123'.")
 Count = Annotated[int, typer.Option("-k", help="Number of results.", min=1)]
-Centered = Annotated[bool, typer.Option("--centered", help="Subtract the mean embedding first.")]
-Which = Annotated[str, typer.Option(help="Table: input, output (lm_head), or the name of a tensor.")]
-Pickles = Annotated[
-    bool, typer.Option("--allow-pickle", help="Read pickles too, which can run code: only if you trust the author.")
-]
 
 
 @dataclass(frozen=True)
@@ -157,107 +152,166 @@ class AnalogyAccuracy(SearchedTable):
     total: SectionAccuracy
 
 
-@app.command()
-@exit_on_error
+@dataclass(frozen=True)
+class Source:
+    """The table that a command searches; it is read when it is first used, after the arguments were checked.
+
+    Args:
+        path: of the checkpoint.
+        which: "input", "output" or the name of a tensor.
+        allow_pickle: read pickles too.
+        centered: subtract the mean row first.
+        show: called with each step that takes a while, in words.
+    """
+
+    path: Path
+    which: str
+    allow_pickle: bool
+    centered: bool
+    show: Callable[[str], None]
+
+    @cached_property
+    def checkpoint(self) -> "Checkpoint":
+        """The checkpoint."""
+        from whatwhere.models.checkpoint import Checkpoint
+
+        return Checkpoint.open(self.path, allow_pickle=self.allow_pickle)
+
+    @cached_property
+    def table(self) -> "Table":
+        """Its table."""
+        from whatwhere.models.checkpoint.lookup import read_table
+
+        return read_table(self.checkpoint, self.which)
+
+    def searched(self) -> SearchedTable:
+        """Return what is printed of the table."""
+        from whatwhere.models.checkpoint.lookup import word_of
+
+        table = self.table
+        return SearchedTable(
+            path=str(self.path),
+            table=table.name,
+            rows=table.rows,
+            dim=table.weight.shape[1],
+            dtype=table.dtype,
+            not_finite=[NamedRow(word_of(table.words, n), n) for n in table.broken.tolist()],
+            centered=self.centered,
+        )
+
+    def rows(self, tokens: Sequence[str]) -> list[int]:
+        """Return the rows of tokens."""
+        from whatwhere.models.checkpoint.lookup import find_token
+
+        return [self.table.row(find_token(self.checkpoint, text, self.table.rows)) for text in tokens]
+
+    def named(self, rows: Sequence[int]) -> list[NamedRow]:
+        """Return the tokens of rows."""
+        return [NamedRow(self.table.word(row), int(self.table.ids[row])) for row in rows]
+
+    def neighbors(self, near: "Nearest", query: int = 0) -> list[Neighbor]:
+        """Return the rows that were found for a query."""
+        named, scores = self.named(near.ids[query].tolist()), near.scores[query].tolist()
+        return [Neighbor(row.token, row.id, score) for row, score in zip(named, scores, strict=True)]
+
+
+def _on_a_table(search: Callable[..., SearchedTable]) -> Callable[..., None]:
+    """Make a command of a function: it gets the path and options of all searches, and its result is printed.
+
+    Args:
+        search: what the command computes of a Source; its further parameters are the command's own.
+    """
+
+    def command(
+        path: Model,
+        centered: Annotated[bool, typer.Option("--centered", help="Subtract the mean embedding first.")] = False,
+        table: Which = "input",
+        allow_pickle: Pickles = False,
+        as_json: AsJson = False,
+        **own: Any,
+    ) -> None:
+        with progress() as show:
+            result = search(Source(path, table, allow_pickle, centered, show), **own)
+        if as_json:
+            print_json(result)
+        else:
+            _print(result)
+
+    # Typer reads the signature: the path, what the command alone takes, and the options of all.
+    path, *options, _ = signature(command).parameters.values()
+    _, *own = signature(search).parameters.values()
+    parameters = [path, *own, *options]
+    functools.update_wrapper(command, search)
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return app.command()(exit_on_error(command))
+
+
+@_on_a_table
 def neighbors(
-    path: Model,
+    source: Source,
     tokens: Annotated[list[str], Token],
     k: Count = 10,
     metric: Annotated[str, typer.Option(help="Metric: cosine, dot or euclidean.")] = "cosine",
-    centered: Centered = False,
-    table: Which = "input",
-    allow_pickle: Pickles = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Neighbors:
     """Print the nearest neighbors of tokens: exact, in all dimensions.
 
     Example: whatwhere neighbors path/to/model king paris -k 5
     """
     from whatwhere.analysis.nearest_neighbors import Search
 
-    with progress() as show:
-        checkpoint, matrix = _read(path, table, allow_pickle)
-        rows = _rows(checkpoint, matrix, tokens)
-        show("searching")
-        search = Search(matrix.weight, cast("Metric", metric), centered)
-        near = search.nearest(matrix.weight[rows], k, [[row] for row in rows])
+    rows, weight = source.rows(tokens), source.table.weight
+    source.show("searching")
+    near = Search(weight, cast("Metric", metric), source.centered).nearest(weight[rows], k, [[row] for row in rows])
     listed = [
-        TokenNeighbors(token.token, token.id, _neighbors_of(near, n, matrix))
-        for n, token in enumerate(_named(matrix, rows))
+        TokenNeighbors(token.token, token.id, source.neighbors(near, n)) for n, token in enumerate(source.named(rows))
     ]
-    result = Neighbors(**vars(_searched(path, matrix, centered)), metric=metric, tokens=listed)
-    if as_json:
-        print(json.dumps(to_json(result, digits=None)))
-        return
-    console = new_console()
-    for n, token in enumerate(result.tokens):
-        console.print(f"{'' if n == 0 else chr(10)}{visible(token.token)} (#{token.id})", soft_wrap=True)
-        _print_columns(console, [metric], [token.neighbors])
-    _print_excluded(console, result)
+    return Neighbors(**vars(source.searched()), metric=metric, tokens=listed)
 
 
-@app.command()
-@exit_on_error
+@_on_a_table
 def analogy(
-    path: Model,
+    source: Source,
     a: Annotated[str, Token],
     b: Annotated[str, Token],
     c: Annotated[str, Token],
     k: Count = 10,
     rule: Annotated[str, typer.Option(help="Scoring: add (3CosAdd) or multiply (3CosMul).")] = "add",
-    centered: Centered = False,
-    table: Which = "input",
-    allow_pickle: Pickles = False,
-    as_json: AsJson = False,
-) -> None:
+) -> AnalogyAnswers:
     """Complete "A is to B as C is to ...": with the three words excluded from the answers, and with all rows.
 
     Example: whatwhere analogy path/to/model man woman king
     """
     from whatwhere.analysis.word_benchmarks import analogy as complete
 
-    with progress() as show:
-        checkpoint, matrix = _read(path, table, allow_pickle)
-        if len(matrix.weight) < 4:
-            raise SettingError(
-                f"an analogy needs an answer beside its three words, but {path} has {len(matrix.weight)} rows.\n"
-                "Choose a larger table."
-            )
-        rows = _rows(checkpoint, matrix, (a, b, c))
-        show("searching")
-        one, other, third = rows
-        answer = complete(matrix.weight, one, other, third, k, rule=cast("Rule", rule), centered=centered)
-    result = AnalogyAnswers(
-        **vars(_searched(path, matrix, centered)),
+    weight = source.table.weight
+    if len(weight) < 4:
+        raise SettingError(
+            f"an analogy needs an answer beside its three words, but {source.path} has {len(weight)} rows.\n"
+            "Choose a larger table."
+        )
+    rows = source.rows((a, b, c))
+    source.show("searching")
+    one, other, third = rows
+    answer = complete(weight, one, other, third, k, rule=cast("Rule", rule), centered=source.centered)
+    return AnalogyAnswers(
+        **vars(source.searched()),
         rule=rule,
-        question=_named(matrix, rows),
-        without_inputs=_neighbors_of(answer.without_inputs, 0, matrix),
-        with_inputs=_neighbors_of(answer.with_inputs, 0, matrix),
+        question=source.named(rows),
+        without_inputs=source.neighbors(answer.without_inputs),
+        with_inputs=source.neighbors(answer.with_inputs),
     )
-    if as_json:
-        print(json.dumps(to_json(result, digits=None)))
-        return
-    console = new_console()
-    names = [visible(token.token) for token in result.question]
-    console.print(f"{names[0]} is to {names[1]} as {names[2]} is to", soft_wrap=True)
-    _print_columns(console, ["without the three words", "all rows"], [result.without_inputs, result.with_inputs])
-    _print_excluded(console, result)
 
 
-@app.command()
-@exit_on_error
+@_on_a_table
 def similarity(
-    path: Model,
+    source: Source,
     tokens: Annotated[list[str] | None, typer.Argument(help="Two tokens, as text or as '#123'.")] = None,
     benchmark: Annotated[
         Path | None, typer.Option(help="File of analogies (questions-words) or rated pairs (WordSim-353, SimLex-999).")
     ] = None,
     rule: Annotated[str, typer.Option(help="Scoring of analogies: add (3CosAdd) or multiply (3CosMul).")] = "add",
-    centered: Centered = False,
-    table: Which = "input",
-    allow_pickle: Pickles = False,
-    as_json: AsJson = False,
-) -> None:
+) -> AnalogyAccuracy | RatedPairs | TokenSimilarity:
     """Print the cosine similarity of two tokens, or score the table on a file of analogies or rated pairs.
 
     Example: whatwhere similarity path/to/model --benchmark questions-words.txt
@@ -269,61 +323,13 @@ def similarity(
             "similarity takes two tokens, or a file.\nRun whatwhere similarity path/to/model king queen, or "
             "whatwhere similarity path/to/model --benchmark questions-words.txt"
         )
-    with progress() as show:
-        checkpoint, matrix = _read(path, table, allow_pickle)
-        show("comparing")
-        search = Search(matrix.weight, "cosine", centered)
-        if benchmark is not None:
-            result: AnalogyAccuracy | RatedPairs | TokenSimilarity
-            result = _scored(search, matrix, benchmark, rule, _searched(path, matrix, centered))
-        else:
-            rows = _rows(checkpoint, matrix, tokens or ())
-            named, cosine = _named(matrix, rows), _cosine(search, *rows)
-            result = TokenSimilarity(**vars(_searched(path, matrix, centered)), tokens=named, cosine=cosine)
-    if as_json:
-        print(json.dumps(to_json(result, digits=None)))
-        return
-    console = new_console()
-    _print_similarity(console, result)
-    _print_excluded(console, result)
-
-
-def _read(path: Path, which: str, allow_pickle: bool) -> "tuple[Checkpoint, Table]":
-    from whatwhere.models.checkpoint import Checkpoint
-    from whatwhere.models.checkpoint.lookup import read_table
-
-    checkpoint = Checkpoint.open(path, allow_pickle=allow_pickle)
-    return checkpoint, read_table(checkpoint, which)
-
-
-def _rows(checkpoint: "Checkpoint", matrix: "Table", tokens: Sequence[str]) -> list[int]:
-    from whatwhere.models.checkpoint.lookup import find_token
-
-    return [matrix.row(find_token(checkpoint, text, matrix.rows)) for text in tokens]
-
-
-def _searched(path: Path, matrix: "Table", centered: bool) -> SearchedTable:
-    from whatwhere.models.checkpoint.lookup import word_of
-
-    return SearchedTable(
-        path=str(path),
-        table=matrix.name,
-        rows=matrix.rows,
-        dim=matrix.weight.shape[1],
-        dtype=matrix.dtype,
-        not_finite=[NamedRow(word_of(matrix.words, n), n) for n in matrix.broken.tolist()],
-        centered=centered,
-    )
-
-
-def _named(matrix: "Table", rows: Sequence[int]) -> list[NamedRow]:
-    return [NamedRow(matrix.word(row), int(matrix.ids[row])) for row in rows]
-
-
-def _neighbors_of(near: "Nearest", query: int, matrix: "Table") -> list[Neighbor]:
-    named = _named(matrix, near.ids[query].tolist())
-    scores = near.scores[query].tolist()
-    return [Neighbor(row.token, row.id, score) for row, score in zip(named, scores, strict=True)]
+    weight = source.table.weight
+    source.show("comparing")
+    search = Search(weight, "cosine", source.centered)
+    if benchmark is not None:
+        return _scored(search, source, benchmark, rule)
+    rows = source.rows(tokens or ())
+    return TokenSimilarity(**vars(source.searched()), tokens=source.named(rows), cosine=_cosine(search, *rows))
 
 
 def _cosine(search: "Search", a: int, b: int) -> float:
@@ -333,21 +339,20 @@ def _cosine(search: "Search", a: int, b: int) -> float:
     return float(movement(one, other).cosine[0])
 
 
-def _scored(
-    search: "Search", matrix: "Table", file: Path, rule: str, searched: SearchedTable
-) -> AnalogyAccuracy | RatedPairs:
+def _scored(search: "Search", source: Source, file: Path, rule: str) -> AnalogyAccuracy | RatedPairs:
     from whatwhere.analysis.word_benchmarks import is_analogies, score_analogies, score_similarity
 
-    if not matrix.words:
+    if not source.table.words:
         raise TextError(
             "a benchmark needs words, but this table comes without tokens as strings.\n"
             "Put the tokenizer's files beside the weights."
         )
+    words, searched = source.table.plain_words(), source.searched()
     try:
         if not is_analogies(file):
-            scores = score_similarity(search, matrix.plain_words(), file)
+            scores = score_similarity(search, words, file)
             return RatedPairs(**vars(searched), benchmark=str(file), **vars(scores))
-        score = score_analogies(search, matrix.plain_words(), file, cast("Rule", rule))
+        score = score_analogies(search, words, file, cast("Rule", rule))
     except OSError as problem:
         raise TextError(f"{file} cannot be read: {problem.strerror}.\nPass a text file.") from None
     *sections, total = (
@@ -367,8 +372,19 @@ def _print_columns(console: "Console", heads: Sequence[str], lists: Sequence[Seq
     print_table(ReportTable("", columns, rows, numeric, shorten="never"), console)
 
 
-def _print_similarity(console: "Console", result: AnalogyAccuracy | RatedPairs | TokenSimilarity) -> None:
+def _print(result: SearchedTable) -> None:
+    """Print what was found, and which rows were excluded."""
+    console = new_console()
     match result:
+        case Neighbors():
+            for n, token in enumerate(result.tokens):
+                console.print(f"{'' if n == 0 else chr(10)}{visible(token.token)} (#{token.id})", soft_wrap=True)
+                _print_columns(console, [result.metric], [token.neighbors])
+        case AnalogyAnswers():
+            a, b, c = (visible(token.token) for token in result.question)
+            console.print(f"{a} is to {b} as {c} is to", soft_wrap=True)
+            heads = ["without the three words", "all rows"]
+            _print_columns(console, heads, [result.without_inputs, result.with_inputs])
         case TokenSimilarity():
             one, other = (visible(token.token) for token in result.tokens)
             console.print(f"cosine of {one} and {other}: {result.cosine:.4f}", soft_wrap=True)
@@ -387,11 +403,7 @@ def _print_similarity(console: "Console", result: AnalogyAccuracy | RatedPairs |
                 for part in (*result.sections, result.total)
             ]
             print_table(ReportTable("", columns, rows, range(1, 6), shorten="never"), console)
-
-
-def _print_excluded(console: "Console", searched: SearchedTable) -> None:
-    if not searched.not_finite:
-        return
-    some = ", ".join(visible(row.token) for row in searched.not_finite[:5])
-    more = f" and {len(searched.not_finite) - 5:,} more" if len(searched.not_finite) > 5 else ""
-    console.print(f"\nExcluded, because they contain NaN or infinity: {some}{more}.", soft_wrap=True)
+    if result.not_finite:
+        some = ", ".join(visible(row.token) for row in result.not_finite[:5])
+        more = f" and {len(result.not_finite) - 5:,} more" if len(result.not_finite) > 5 else ""
+        console.print(f"\nExcluded, because they contain NaN or infinity: {some}{more}.", soft_wrap=True)

@@ -1,16 +1,36 @@
 """studio: the local page."""
 
-import json
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, exit_on_error, print_message
+from whatwhere.cli.app import AsJson, Pickles, app, exit_on_error, print_json, print_message
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import progress
+
+if TYPE_CHECKING:
+    from whatwhere.analysis.token_map import Method
+
+
+@dataclass(frozen=True)
+class OpenedPage:
+    """What `studio --json` prints: where the page is, and what it shows."""
+
+    url: str
+    port: int
+    name: str
+
+
+@dataclass(frozen=True)
+class ExportedPage:
+    """What `studio --export --json` prints: the file, and its size."""
+
+    file: str
+    bytes: int
 
 
 @app.command()
@@ -29,9 +49,7 @@ def studio(
         str | None, typer.Option("--map", help="Add a map by tsne or umap to the exported page, which has one by pca.")
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address only.")] = False,
-    allow_pickle: Annotated[
-        bool, typer.Option("--allow-pickle", help="Read pickles too, which can run code: only if you trust the author.")
-    ] = False,
+    allow_pickle: Pickles = False,
     as_json: AsJson = False,
 ) -> None:
     """Open a local page on a model's tokens and positions, or on the results of a comparison. Ctrl-C ends it.
@@ -61,7 +79,7 @@ def studio(
 
     def on_start(address: str, number: int) -> None:
         if as_json:
-            print(json.dumps({"url": address, "port": number, "name": session.name}), flush=True)
+            print_json(OpenedPage(address, number, session.name))
         else:
             print(address, flush=True)
             print_message(f"{visible(session.name)} is open at the address above. Ctrl-C ends it.")
@@ -76,11 +94,11 @@ def _export(
     from whatwhere.studio.export import export
 
     with progress() as show_step:
-        method: Any = map_method or "pca"
+        method = cast("Method", map_method or "pca")
         export(path, file, map_method=method, corpus=corpus, allow_pickle=allow_pickle, progress=show_step)
     size = file.stat().st_size
     if as_json:
-        print(json.dumps({"file": str(file), "bytes": size}))
+        print_json(ExportedPage(str(file), size))
     else:
         print(file)
         name = "a fresh table, no model loaded" if path is None else visible(str(path))

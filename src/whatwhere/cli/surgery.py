@@ -1,17 +1,15 @@
 """The commands resize, trim and convert, which write changed checkpoints."""
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, exit_on_error, print_message
+from whatwhere.cli.app import AsJson, Pickles, app, exit_on_error, print_json, print_message
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
-from whatwhere.records import to_json
 from whatwhere.report.terminal import new_console, new_table, progress
 
 if TYPE_CHECKING:
@@ -132,9 +130,7 @@ def convert(
         str, typer.Option(help="New rows with --tokenizer: subtokens or omp (matching pursuit).")
     ] = "subtokens",
     format: Annotated[str | None, typer.Option(help="Output format: safetensors, npy, word2vec or projector.")] = None,
-    allow_pickle: Annotated[
-        bool, typer.Option("--allow-pickle", help="Read pickles too, which can run code: only if you trust the author.")
-    ] = False,
+    allow_pickle: Pickles = False,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -153,16 +149,18 @@ def convert(
             "--format safetensors."
         )
     with _writing() as count:
-        options: dict[str, Any] = {"force": force, "progress": count}
         if layout is not None:
-            report = surgery.convert_layout(path, out, cast("Layout", layout), **options)
+            report = surgery.convert_layout(path, out, cast("Layout", layout), force=force, progress=count)
         elif tokenizer is not None:
-            report = surgery.move_to_tokenizer(path, out, tokenizer, method=cast("Method", method), **options)
+            chosen_method = cast("Method", method)
+            report = surgery.move_to_tokenizer(path, out, tokenizer, method=chosen_method, force=force, progress=count)
         elif format is not None:
             kind = cast("Format", format)
-            report = surgery.convert_format(path, out, kind, dtype=dtype, allow_pickle=allow_pickle, **options)
+            report = surgery.convert_format(
+                path, out, kind, dtype=dtype, allow_pickle=allow_pickle, force=force, progress=count
+            )
         else:
-            report = surgery.convert_dtype(path, out, dtype or "", **options)
+            report = surgery.convert_dtype(path, out, dtype or "", force=force, progress=count)
     _print(report, as_json)
 
 
@@ -189,7 +187,7 @@ def _print(report: "Report", as_json: bool) -> None:
     from whatwhere.report.surgery import sections
 
     if as_json:
-        print(json.dumps(to_json(report, digits=None)))
+        print_json(report)
         return
     console = new_console()
     for part in (part for section in sections(report) for part in section.parts):

@@ -1,6 +1,7 @@
 """The difference between two checkpoints as sections."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from whatwhere.escape import cut, visible, visible_token
@@ -9,13 +10,18 @@ from whatwhere.inspection.difference import ComparedTable, Difference, Positions
 from whatwhere.inspection.row_differences import NeighborsDifference, RotatedDifference, RowsDifference
 from whatwhere.records import Missing
 from whatwhere.report.positions import layers_text
-from whatwhere.report.section import Paragraph, Part, Section, Table
+from whatwhere.report.section import Headline, Paragraph, Part, Section, Table
 from whatwhere.report.text import capital, count, decimals, number, percent
 
 _NAMES = 10
 """Tokens that a sentence lists."""
 _VALUE = 60
 """Characters of a configuration's value in a table."""
+
+
+@dataclass(frozen=True, eq=False)
+class DifferenceRecord(Difference, Headline):
+    """What `diff --json` prints."""
 
 
 def headline(findings: Difference) -> str:

@@ -1,6 +1,7 @@
 """An inspection as sections: what the token table, the positions and the configuration of a checkpoint show."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ from whatwhere.inspection.token_table import OTHER, Histogram, Norms, NormsOfGro
 from whatwhere.records import Missing
 from whatwhere.report.diagnostics import diagnostics
 from whatwhere.report.positions import biases, describe_spectrum, positions, rotary
-from whatwhere.report.section import Chart, Paragraph, Part, Section, Series, Table
+from whatwhere.report.section import Chart, Headline, Paragraph, Part, Section, Series, Table
 from whatwhere.report.text import capital, count, decimals, number, percent
 
 TITLES: Mapping[str, str] = {
@@ -26,6 +27,11 @@ TITLES: Mapping[str, str] = {
     "biases": "Biases by distance",
 }
 _BARS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class InspectionRecord(Inspection, Headline):
+    """What `inspect --json` prints."""
 
 
 def headline(inspection: Inspection) -> str:

@@ -10,6 +10,13 @@ Shorten = Literal["first", "evenly", "never"]
 
 
 @dataclass(frozen=True)
+class Headline:
+    """The main facts of some findings in one sentence, without its full stop: where a record of them begins."""
+
+    headline: str
+
+
+@dataclass(frozen=True)
 class Paragraph:
     """A passage of text."""
 

@@ -12,6 +12,7 @@ from whatwhere.checks import require_whole
 from whatwhere.errors import SettingError, UnknownScheme
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue.entry import Scheme as Scheme
+from whatwhere.where.catalogue.entry import SchemeDescription, SchemeFacts
 from whatwhere.where.catalogue.schemes import ENTRIES
 
 catalogue: Mapping[str, Scheme] = MappingProxyType({entry.name: entry for entry in ENTRIES})
@@ -65,19 +66,15 @@ def scheme(
     return parts[0] if len(parts) == 1 else _mix(name, parts)
 
 
-def describe(entry: Scheme) -> dict[str, Any]:
-    """Return the facts of an entry as JSON values.
+def describe(entry: Scheme) -> SchemeDescription:
+    """Return the facts of an entry without what builds it, as `schemes --json` prints them.
 
     Examples:
-        >>> describe(catalogue["alibi"])["door"]
-        'score'
+        >>> describe(catalogue["alibi"]).shift_invariance
+        'yes'
     """
-    facts = {
-        field.name: list(value) if isinstance(value := getattr(entry, field.name), tuple) else value
-        for field in fields(entry)
-        if field.name not in ("build", "variants")
-    }
-    return facts | {"shift_invariance": entry.shift_invariance, "length": entry.length}
+    facts = {field.name: getattr(entry, field.name) for field in fields(SchemeFacts)}
+    return SchemeDescription(**facts, shift_invariance=entry.shift_invariance, length=entry.length)
 
 
 def _built(

@@ -1,7 +1,7 @@
 """One entry of the catalogue: the facts of a scheme, and how to build it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from whatwhere.errors import ShapeError
@@ -14,9 +14,9 @@ _ANY = 1_000_000
 """Positions up to which schemes that are defined everywhere are tested."""
 
 
-@dataclass(frozen=True)
-class Scheme:
-    """The facts of one scheme: what it is, which properties it has, and how to build it.
+@dataclass(frozen=True, kw_only=True)
+class SchemeFacts:
+    """The facts of one scheme: what it is, and which properties it has.
 
     Args:
         name: the name that `scheme(name)` takes.
@@ -24,7 +24,6 @@ class Scheme:
         formula: the equation, in one line.
         paper, url, year: the source.
         used_by: models that were trained with it.
-        build: (dim, num_heads, max_length, **options) -> Where.
         learned: it has parameters.
         relative: shifting all positions by one offset changes no score.
         relative_below: where it is not relative: while all positions stay below this, shifting them changes no score.
@@ -35,7 +34,6 @@ class Scheme:
         keeps_norms: it does not change the norms of queries and keys, except by one constant, its `magnitude`.
         tested_up_to: the laws are tested for positions up to here.
         distinct_up_to: distances up to here have different biases in bfloat16; None where there is no table.
-        variants: further options with which the laws are tested.
     """
 
     name: str
@@ -45,7 +43,6 @@ class Scheme:
     url: str
     year: int
     used_by: tuple[str, ...]
-    build: Callable[..., Where]
     learned: bool = False
     relative: bool = False
     relative_below: int = 0
@@ -55,7 +52,27 @@ class Scheme:
     keeps_norms: bool = True
     tested_up_to: int = _ANY
     distinct_up_to: int | None = None
-    variants: tuple[Mapping[str, Any], ...] = field(default=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemeDescription(SchemeFacts):
+    """The facts of a scheme, and those that follow from them in words: see the properties of Scheme."""
+
+    shift_invariance: str
+    length: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheme(SchemeFacts):
+    """An entry of the catalogue: the facts of one scheme, and how to build it.
+
+    Args:
+        build: (dim, num_heads, max_length, **options) -> Where.
+        variants: further options with which the laws are tested.
+    """
+
+    build: Callable[..., Where]
+    variants: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def shift_invariance(self) -> str:
