@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,12 +18,18 @@ from typer.testing import CliRunner
 from whatwhere.claims import verdicts
 from whatwhere.cli import app
 from whatwhere.errors import ResultsError, SettingError
+from whatwhere.report.section import Chart, Paragraph, Section
 from whatwhere.studio.api import compare as api
 from whatwhere.studio.api.about import about
 from whatwhere.studio.jobs import Stopped
 from whatwhere.studio.session import Session
 
 WORDS = ["a", "b", "c", "d", "e", "f"]
+
+
+def paragraphs(section: Section) -> list[str]:
+    """Return the sentences of a section."""
+    return [part.text for part in section.parts if isinstance(part, Paragraph)]
 
 
 def quiet(fraction: float, message: str) -> None:
@@ -44,17 +51,21 @@ def written(results: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Write two models of six and five tokens, four of which they share; one row is moved."""
+    """Write two models of six and five tokens, four of which they share; one row is moved, and theta is another."""
     rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("pair")
     table = rng.standard_normal((6, 4)).astype(np.float32)
     moved = table[[1, 0, 2, 3, 4]].copy()
     moved[2] += 1
-    for name, rows, words in (("one", table, WORDS), ("other", moved, ["b", "a", "c", "d", "z"])):
+    other_words = ["b", "a", "c", "d", "z"]
+    for name, rows, words, theta in (("one", table, WORDS, 1e4), ("other", moved, other_words, 1e6)):
         (folder / name).mkdir()
         save_file({"embed_tokens.weight": rows}, folder / name / "model.safetensors")
         vocab = {word: n for n, word in enumerate(words)}
         (folder / name / "vocab.json").write_text(json.dumps(vocab), encoding="utf-8")
-        config = {"model_type": "llama", "vocab_size": len(words), "hidden_size": 4}
+        config = {
+            "model_type": "llama", "vocab_size": len(words), "hidden_size": 4, "num_attention_heads": 1,
+            "num_hidden_layers": 2, "rope_theta": theta, "max_position_embeddings": 64,
+        }  # fmt: skip
         (folder / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder / "one", folder / "other"
 
@@ -124,14 +135,23 @@ def test_without_a_comparison_the_error_names_the_way_out(fresh: Session, pair: 
 def test_two_checkpoints_are_matched_by_the_text_of_tokens(pair: tuple[Path, Path]) -> None:
     session = Session.open(*pair)
     reports: list[tuple[float, str]] = []
-    tokens = api.difference(session, {"k": 2}, lambda *report: reports.append(report)).tokens
-    assert (tokens.matched_by, tokens.shared) == ("text", 4)
-    assert (tokens.removed, tokens.new, tokens.removed_count, tokens.new_count) == (["e", "f"], ["z"], 2, 1)
-    assert tokens.rows.equal == 3
-    (moved,) = tokens.rows.moved_most
+    answer = api.difference(session, {"k": 2}, lambda *report: reports.append(report))
+    assert answer.headline.startswith("4 tokens in both, 3 rows equal, ")
+    texts = paragraphs(answer.sections[0])
+    assert texts[:3] == ["4 tokens in both, matched by text.", "2 tokens in A alone: e, f.", "1 token in B alone: z."]
+    moved = next(part for part in answer.sections[0].parts if isinstance(part, Chart))
     table = session.table().weight[:4].astype(np.float64)
-    assert (moved.token, moved.ids) == ("c", (2, 2))
-    assert moved.distance == pytest.approx(2 / np.median(np.linalg.norm(table, axis=1)), rel=1e-5)
+    row = table[2]
+    exact = {
+        "distance": 2 / np.median(np.linalg.norm(table, axis=1)),
+        "cosine": row @ (row + 1) / np.linalg.norm(row) / np.linalg.norm(row + 1),
+        "norm B / A": np.linalg.norm(row + 1) / np.linalg.norm(row),
+    }
+    assert {each.name: each.values for each in moved.series} == {
+        name: [pytest.approx(value, rel=1e-5)] for name, value in exact.items()
+    }
+    assert moved.table.columns == ("row", "id in A", "id in B", *exact)
+    assert moved.table.rows == [["c", "2", "2", *(f"{value:.4f}".replace("-", "−") for value in exact.values())]]
     assert [fraction for fraction, _ in reports] == sorted(fraction for fraction, _ in reports)
     reports.clear()
     api.difference(session, {"k": 2}, lambda *report: reports.append(report))
@@ -179,9 +199,20 @@ def test_the_page_shows_what_was_measured(look: Callable[..., dict[str, Any]], s
 
 
 def test_the_page_compares_two_checkpoints(look: Callable[..., dict[str, Any]], pair: tuple[Path, Path]) -> None:
-    shown = look(Session.open(*pair), "compare.mjs", ready=".difference")
-    assert shown["titles"][0] == "Tokens whose rows moved most"
-    assert "4, matched by text" in shown["facts"]
+    session = Session.open(*pair)
+    shown = look(session, "compare.mjs", ready=".difference")
+    answer = api.difference(session, {"k": 10}, quiet)
+    assert shown["paragraphs"] == [f"{answer.headline}.", *chain.from_iterable(map(paragraphs, answer.sections))]
+    moved, rotated = (part for section in answer.sections for part in section.parts if isinstance(part, Chart))
+    assert shown["titles"] == [moved.title, rotated.title]
+    assert [bar.split() for bar in shown["bars"]] == [["c", moved.table.rows[0][3]]]
+    assert {"c", moved.table.rows[0][3]} <= set(shown["texts"])
+    (row,) = csv.DictReader(io.StringIO(shown["csv"].removeprefix("\ufeff")))
+    assert [float(row[each.name]) for each in moved.series] == [each.values[0] for each in moved.series]
+    rows = list(csv.DictReader(io.StringIO(shown["rotated"].removeprefix("\ufeff"))))
+    assert [float(row["distance"]) for row in rows] == [*rotated.x]
+    assert [float(row["cosine"]) for row in rows] == [*rotated.series[0].values]
+    assert rotated.series[0].values == pytest.approx([np.cos(d * (1e4**-0.5 - 1e6**-0.5)) / 2 + 0.5 for d in rotated.x])
     assert shown["wrong"] == shown["dark"] == shown["complaints"] == []
     _fits(shown)
 

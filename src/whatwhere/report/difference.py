@@ -10,7 +10,7 @@ from whatwhere.inspection.difference import ComparedTable, Difference, Positions
 from whatwhere.inspection.row_differences import NeighborsDifference, RotatedDifference, RowsDifference
 from whatwhere.records import Missing
 from whatwhere.report.positions import layers_text
-from whatwhere.report.section import Headline, Paragraph, Part, Section, Table
+from whatwhere.report.section import Chart, Headline, Paragraph, Part, Section, Series, Table
 from whatwhere.report.text import capital, count, decimals, number, percent
 
 _NAMES = 10
@@ -129,7 +129,7 @@ def _tables(tables: tuple[ComparedTable, ComparedTable]) -> Table:
     rows = [
         [side, each.name, f"{each.rows:,} × {each.dim:,}", each.dtype] for side, each in zip("AB", tables, strict=True)
     ]
-    return Table("Tables that are compared", ("", "tensor", "shape", "type"), rows, shorten="never")
+    return Table("Tables that are compared", ("checkpoint", "tensor", "shape", "type"), rows, shorten="never")
 
 
 def _ignored(tables: tuple[ComparedTable, ComparedTable]) -> list[Part]:
@@ -142,16 +142,21 @@ def _ignored(tables: tuple[ComparedTable, ComparedTable]) -> list[Part]:
     ]
 
 
-def _rows(rows: RowsDifference | Missing, caption: str) -> list[Part]:
+def _rows(rows: RowsDifference | Missing, title: str) -> list[Part]:
     if isinstance(rows, Missing):
         return [Paragraph(f"Rows: {rows.missing}.")]
-    return [Paragraph(describe_rows(rows)), *_moved(rows, caption)]
+    return [Paragraph(describe_rows(rows)), *_moved(rows, title)]
 
 
-def _moved(difference: RowsDifference, caption: str) -> list[Part]:
+def _moved(difference: RowsDifference, title: str) -> list[Part]:
     if not difference.moved_most:
         return []
-    columns = ("row", "id in A", "id in B", "distance", "cosine", "norm B / A")
+    exact = {
+        "distance": [row.distance for row in difference.moved_most],
+        "cosine": [row.cosine for row in difference.moved_most],
+        "norm B / A": [row.norm_ratio for row in difference.moved_most],
+    }
+    columns = ("row", "id in A", "id in B", *exact)
     rows = [
         [
             visible_token(row.token),
@@ -162,9 +167,20 @@ def _moved(difference: RowsDifference, caption: str) -> list[Part]:
         ]
         for row in difference.moved_most
     ]
-    return [
-        Table(f"{caption} (distance in units of the median norm of A)", columns, rows, range(1, 6), shorten="never")
-    ]
+    caption = f"{title} (distance in units of the median norm of A)"
+    chart = Chart(
+        kind="bars",
+        title=title,
+        x_label="distance",
+        y_label="",
+        x=(0.0, max(exact["distance"])),
+        series=[Series(name, values) for name, values in exact.items()],
+        table=Table(caption, columns, rows, range(1, 6), shorten="never"),
+        note="Distance of the two rows, in units of the median norm of A; the median of all distances is "
+        f"{number(difference.distance.median)}.",
+        method="|y \u2212 x| / median |x| for the row x of A and the row y of B that is matched with it, in float64.",
+    )
+    return [chart]
 
 
 def _neighbors(neighbors: NeighborsDifference | Missing) -> list[Part]:
@@ -174,9 +190,23 @@ def _neighbors(neighbors: NeighborsDifference | Missing) -> list[Part]:
         f"{percent(neighbors.kept)} of the {neighbors.k} nearest neighbors are the same, of "
         f"{count(neighbors.queries, 'token')} sampled; random neighbors would keep {percent(neighbors.chance)}."
     )
+    if not neighbors.least_kept:
+        return [Paragraph(text)]
+    title = "Tokens whose nearest neighbors changed most"
     rows = [[visible_token(row.token), percent(row.kept)] for row in neighbors.least_kept]
-    table = Table("Tokens whose nearest neighbors changed most", ("token", "kept"), rows, (1,))
-    return [Paragraph(text), *([table] if rows else [])]
+    chart = Chart(
+        kind="bars",
+        title=title,
+        x_label="share that is kept",
+        y_label="",
+        x=(0.0, 1.0),
+        series=[Series("kept", [row.kept for row in neighbors.least_kept])],
+        table=Table(title, ("token", "kept"), rows, (1,)),
+        note=f"Share of the {neighbors.k} nearest neighbors that are the same in both.",
+        method=f"The {neighbors.k} nearest rows by cosine among the shared tokens, exact, in A and in B, for "
+        f"{count(neighbors.queries, 'token')} sampled uniformly.",
+    )
+    return [Paragraph(text), chart]
 
 
 def _rotated(rotated: RotatedDifference) -> list[Part]:
@@ -212,7 +242,7 @@ def _value(value: Value) -> str:
 def _layers(layers: LayerDifference, of: str) -> list[Part]:
     caption = f"{layers_text(layers.layers)}: {of}"
     rows = [["A", layers.first or "none"], ["B", layers.second or "none"]]
-    table = Table(caption, ("", "scheme"), rows, shorten="never")
+    table = Table(caption, ("checkpoint", "scheme"), rows, shorten="never")
     return [table, *(_rotary(layers.rotary) if layers.rotary is not None else [])]
 
 
@@ -228,10 +258,21 @@ def _rotary(rotary: RotaryDifference) -> list[Part]:
     )
     parts: list[Part] = [*map(Paragraph, text)]
     if rotary.differing:
-        caption = "Cosine of a vector rotated by A and by B, by distance"
+        title = "Cosine of a vector rotated by A and by B, by distance"
         columns = ("distance", *(f"{n:,}" for n in rotary.distances))
         rows = [["cosine", *map(decimals, rotary.cosine)]]
-        parts.append(Table(caption, columns, rows, range(1, len(columns)), shorten="never"))
+        chart = Chart(
+            kind="lines",
+            title=title,
+            x_label="distance",
+            y_label="cosine",
+            x=[*map(float, rotary.distances)],
+            series=[Series("cosine", rotary.cosine)],
+            table=Table(title, columns, rows, range(1, len(columns)), shorten="never"),
+            method="The cosine between a vector rotated by the frequencies of A and by those of B, over all pairs.",
+            log_x=True,
+        )
+        parts.append(chart)
     return parts
 
 

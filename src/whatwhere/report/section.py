@@ -51,7 +51,7 @@ class Series:
     """One line or one set of bars of a chart.
 
     Args:
-        name: what the legend calls it.
+        name: what the legend calls it; of horizontal bars, the column of the table that holds the same numbers as text.
         values: NaN where there is none.
     """
 
@@ -64,18 +64,20 @@ class Chart:
     """A figure for pages; a terminal prints its table instead.
 
     Args:
-        kind: a histogram has one more x than values: the edges of its bins.
+        kind: a histogram has one more x than values: the edges of its bins. Bars are horizontal, one for each row of
+            the table, as long as the first series has it.
         title: what it shows.
         x_label, y_label: the axes, with units.
-        x: positions on the horizontal axis.
+        x: positions on the horizontal axis; of bars its two ends, the first 0.
         series: what is drawn above them.
         table: the same numbers to read.
         note: one sentence on how to read it, or "".
         method: how the numbers were computed, or "".
         marks: vertical lines, each a position on the horizontal axis and its label.
+        log_x: whether the horizontal axis is logarithmic.
     """
 
-    kind: Literal["histogram", "lines"]
+    kind: Literal["histogram", "lines", "bars"]
     title: str
     x_label: str
     y_label: str
@@ -85,6 +87,7 @@ class Chart:
     note: str = ""
     method: str = ""
     marks: Sequence[tuple[float, str]] = ()
+    log_x: bool = False
 
 
 Part = Paragraph | Table | Chart

@@ -9,8 +9,15 @@ await page.waitForSelector(given.ready);
 found.main = await page.locator("main").innerText();
 found.titles = await page.locator("figure h3").allInnerTexts();
 found.wrong = await violations(page);
-if (await page.locator(".difference").count()) found.facts = await page.locator(".difference dd").allInnerTexts();
-if (await page.locator(".answer").count()) {
+if (await page.locator(".difference").count()) {
+  found.paragraphs = await page.locator(".difference > p, .beside > p").allTextContents();
+  const moved = page.locator("figure", { hasText: "Tokens that moved most" }).first();
+  found.bars = await moved.locator(".bars li").allInnerTexts();
+  found.csv = await saved(page, moved, "CSV");
+  found.texts = [...(await saved(page, moved, "SVG")).matchAll(/<text[^>]*>([^<]*)/g)].map((match) => match[1]);
+  const rotated = page.locator("figure", { hasText: "Cosine of a vector rotated by A and by B" });
+  found.rotated = await saved(page, rotated, "CSV");
+} else if (await page.locator(".answer").count()) {
   found.answer = await page.locator(".answer").textContent();
   const figure = page.locator("figure", { hasText: "Accuracy by length" });
   found.csv = await saved(page, figure, "CSV");

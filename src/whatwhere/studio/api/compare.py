@@ -1,14 +1,15 @@
 """Compare: the results of a comparison, or the difference between two checkpoints."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from whatwhere.errors import SettingError
-from whatwhere.inspection.difference import Difference
 from whatwhere.inspection.difference import difference as compute_difference
 from whatwhere.models.checkpoint.lookup import TABLES
-from whatwhere.records import Missing
+from whatwhere.report import difference as texts
+from whatwhere.report.section import Section
+from whatwhere.report.text import capital
 from whatwhere.studio.api.settings import ExportedView, known, one_of, whole
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Session
@@ -17,7 +18,20 @@ if TYPE_CHECKING:
     from whatwhere.studio.api.measurements import Measurements
 
 _STEPS = 6
-_MAX_NAMED = 200
+_MAX_LISTED = 200
+
+
+@dataclass(frozen=True)
+class DifferenceReport:
+    """The difference between the two open checkpoints, A and B.
+
+    Args:
+        headline: the main facts, a sentence without its full stop.
+        sections: the findings on tokens, positions and configuration.
+    """
+
+    headline: str
+    sections: Sequence[Section]
 
 
 def results(session: Session, settings: Mapping[str, Any]) -> "Measurements":
@@ -39,7 +53,7 @@ def exported(session: Session) -> ExportedView | None:
     return ExportedView("Compare", [("compare.results", {})], sections=sections(comparison))
 
 
-def difference(session: Session, settings: Mapping[str, Any], report: Report) -> Difference:
+def difference(session: Session, settings: Mapping[str, Any], report: Report) -> DifferenceReport:
     """Return the difference between the two open checkpoints. It is a job, for large tables take a minute.
 
     Args:
@@ -52,7 +66,7 @@ def difference(session: Session, settings: Mapping[str, Any], report: Report) ->
     """
     known(settings, "table", "k", "most")
     table, k = one_of(settings, "table", TABLES), whole(settings, "k", 10, 1, 100)
-    most = whole(settings, "most", 20, 0, _MAX_NAMED)
+    most = whole(settings, "most", 20, 0, _MAX_LISTED)
     other = session.other
     if other is None:
         raise SettingError("one file is open, but two are compared.\nOpen both: whatwhere studio A B.")
@@ -63,13 +77,9 @@ def difference(session: Session, settings: Mapping[str, Any], report: Report) ->
 
     paths = session.checkpoint.path, other.path
     pickles = "pickle" in (session.checkpoint.format, other.format)  # the command allowed it when it opened them
-    whole_difference = session.once(
-        ("difference", table, k, most),
-        lambda: compute_difference(*paths, table=table, k=k, rows=most, allow_pickle=pickles, progress=progress),
-    )
-    tokens = whole_difference.tokens
-    if isinstance(tokens, Missing):
-        return whole_difference
-    # The counts stay; nobody reads a list of 100,000 tokens.
-    shortened = replace(tokens, removed=tokens.removed[:_MAX_NAMED], new=tokens.new[:_MAX_NAMED])
-    return replace(whole_difference, tokens=shortened)
+
+    def compared() -> DifferenceReport:
+        findings = compute_difference(*paths, table=table, k=k, rows=most, allow_pickle=pickles, progress=progress)
+        return DifferenceReport(capital(texts.headline(findings)), texts.sections(findings))
+
+    return session.once(("difference", table, k, most), compared)

@@ -29,7 +29,7 @@ export interface Answers {
   "maps.draw": MapPoints;
   "diagnostics.examine": SuspiciousTokens;
   "overview.inspected": Overview;
-  "compare.difference": Difference;
+  "compare.difference": DifferenceReport;
   "replay.train": Trained;
 }
 
@@ -206,16 +206,6 @@ export interface CatalogueEntry {
   url: string;
 }
 
-/** A setting that differs. */
-export interface ChangedValue {
-  /** of the setting; nested keys are joined by dots. */
-  name: string;
-  /** its values; null where there is none. */
-  first: string | number | boolean | null;
-  /** its values; null where there is none. */
-  second: string | number | boolean | null;
-}
-
 /** A character of a token. */
 export interface Character {
   /** its code point, such as "U+0041". */
@@ -228,15 +218,18 @@ export interface Character {
 
 /** A figure for pages; a terminal prints its table instead. */
 export interface Chart {
-  /** a histogram has one more x than values: the edges of its bins. */
-  kind: "histogram" | "lines";
+  /**
+   * a histogram has one more x than values: the edges of its bins. Bars are horizontal, one for each row of the table,
+   * as long as the first series has it.
+   */
+  kind: "histogram" | "lines" | "bars";
   /** what it shows. */
   title: string;
   /** the axes, with units. */
   x_label: string;
   /** the axes, with units. */
   y_label: string;
-  /** positions on the horizontal axis. */
+  /** positions on the horizontal axis; of bars its two ends, the first 0. */
   x: number[];
   /** what is drawn above them. */
   series: Series[];
@@ -248,34 +241,8 @@ export interface Chart {
   method: string;
   /** vertical lines, each a position on the horizontal axis and its label. */
   marks: [number, string][];
-}
-
-/** One of two tables that are compared. */
-export interface ComparedTable {
-  /** of the tensor. */
-  name: string;
-  /** the stored type. */
-  dtype: string;
-  /** its shape. */
-  rows: number;
-  /** its shape. */
-  dim: number;
-  /** the rows that are ignored, for they hold NaN or infinity. */
-  not_finite: string[];
-}
-
-/** The difference between two configurations. */
-export interface ConfigurationDifference {
-  /** that differ, where both are Hugging Face's own. */
-  keys: ChangedValue[];
-  /** that differ in this library's terms, where no key has the same name and values. */
-  facts: ChangedValue[];
-  /** layers whose maps of queries and keys differ. */
-  query_key: LayerDifference[];
-  /** layers whose biases differ. */
-  score: LayerDifference[];
-  /** why keys alone are compared; null where both are understood. */
-  not_understood: string | null;
+  /** whether the horizontal axis is logarithmic. */
+  log_x: boolean;
 }
 
 /** A control of the page. */
@@ -326,18 +293,12 @@ export interface CurvesView {
   values: Tensor;
 }
 
-/** The difference between two checkpoints. */
-export interface Difference {
-  /** what was compared. */
-  first: Side;
-  /** what was compared. */
-  second: Side;
-  /** of the token tables. */
-  tokens: TokensDifference | Missing;
-  /** of the position tables. */
-  positions: PositionsDifference | Missing;
-  /** of the configurations. */
-  configuration: ConfigurationDifference | Missing;
+/** The difference between the two open checkpoints, A and B. */
+export interface DifferenceReport {
+  /** the main facts, a sentence without its full stop. */
+  headline: string;
+  /** the findings on tokens, positions and configuration. */
+  sections: Section[];
 }
 
 /** The digits along their first principal axis at the end, by step; `r` of each step's own axis. */
@@ -479,26 +440,6 @@ export interface HubRows {
   expected: number;
 }
 
-/** A token, and the share of its nearest neighbors that is the same in both tables. */
-export interface KeptNeighbors {
-  /** its text. */
-  token: string;
-  /** the share. */
-  kept: number;
-}
-
-/** The schemes of some layers, which differ. */
-export interface LayerDifference {
-  /** their numbers. */
-  layers: number[];
-  /** the schemes as code; null for none. */
-  first: string | null;
-  /** the schemes as code; null for none. */
-  second: string | null;
-  /** the comparison, where both are rotary with as many pairs. */
-  rotary: RotaryDifference | null;
-}
-
 /** The nearest rows of a token in the full space. */
 export interface MapNeighbors {
   id: number;
@@ -613,20 +554,6 @@ export interface Missing {
   missing: string;
 }
 
-/** A row that differs. */
-export interface MovedRow {
-  /** or position. */
-  token: string;
-  /** of the row in both tables. */
-  ids: [number, number];
-  /** between the two rows, in units of the median norm of the first table's. */
-  distance: number;
-  /** of the two. */
-  cosine: number;
-  /** norm of the second / norm of the first; NaN where the first is 0. */
-  norm_ratio: number | null;
-}
-
 /** The nearest rows of a token, nearest first. */
 export interface NeighborList {
   /** of the tokens. */
@@ -649,20 +576,6 @@ export interface NeighborList {
   norms: Tensor;
   /** of the token and of its first neighbors. */
   rows: Tensor;
-}
-
-/** The difference between the nearest neighbors of tokens. */
-export interface NeighborsDifference {
-  /** neighbors of each. */
-  k: number;
-  /** tokens that were sampled. */
-  queries: number;
-  /** mean share of neighbors that are the same. */
-  kept: number;
-  /** the share that random neighbors would keep. */
-  chance: number;
-  /** the tokens whose neighbors changed most. */
-  least_kept: KeptNeighbors[];
 }
 
 /** Rows with NaN or infinity. */
@@ -812,22 +725,6 @@ export interface PositionVectors {
   variance_explained: Tensor;
 }
 
-/** The difference between two position tables. */
-export interface PositionsDifference {
-  /** both. */
-  tables: [ComparedTable, ComparedTable];
-  /** the row that position 0 reads, in both. */
-  offsets: [number, number];
-  /** positions of both. */
-  shared: number;
-  /** how many positions one of them alone has. */
-  removed: number;
-  /** how many positions one of them alone has. */
-  new: number;
-  /** matched position by position. */
-  rows: RowsDifference | Missing;
-}
-
 /** What is needed to repeat the comparison. */
 export interface Reproduction {
   /** null where no command line can express it. */
@@ -866,28 +763,6 @@ export interface RotaryConfiguration {
   problem: string | null;
   /** of its pairs; null where it cannot be built. */
   rotations: PairRotations | null;
-}
-
-/** Two rotary embeddings compared. */
-export interface RotaryDifference {
-  /** rotated pairs of features. */
-  pairs: number;
-  /** pairs whose frequencies differ. */
-  differing: number;
-  /** that the frequencies hold for, where they follow the length. */
-  length: number;
-  /** of both, radians per position. */
-  frequencies: [Tensor, Tensor];
-  /** of the frequencies, second / first; NaN where the first is 0. */
-  ratio: Tensor;
-  /** factors of queries and keys. */
-  magnitudes: [number, number];
-  /** how features are paired, as in `Rotary`. */
-  interleaved: [boolean, boolean];
-  /** between two tokens. */
-  distances: number[];
-  /** of a vector rotated by the one and by the other, at each distance. */
-  cosine: number[];
 }
 
 /** Two configurations of rotary. */
@@ -949,26 +824,6 @@ export interface RotarySpectrum {
   constant: Tensor;
 }
 
-/** The difference that is left once the first table is rotated onto the second as well as a rotation can. */
-export interface RotatedDifference {
-  /** rows whose numbers are all the same. */
-  equal: number;
-  /** sqrt(sum |y - x|^2 / sum |x|^2); NaN where all x are 0. */
-  relative_error: number | null;
-  /** of matched rows, as in `MovedRow`. */
-  cosine: Summary;
-  /** of matched rows, as in `MovedRow`. */
-  distance: Summary;
-  /** of matched rows, as in `MovedRow`. */
-  norm_ratio: Summary;
-  /** the rows of greatest distance. */
-  moved_most: MovedRow[];
-  /** rows that the rotation was fitted to. */
-  fitted: number;
-  /** median cosine of the other rows. */
-  held_out_cosine: number;
-}
-
 /** A group of rows in a histogram. */
 export interface RowGroup {
   name: string;
@@ -1002,22 +857,6 @@ export interface RowsBeyondVocabulary {
   norms: Tensor;
   /** of these rows. */
   median_norm: number | null;
-}
-
-/** The difference between matched rows. */
-export interface RowsDifference {
-  /** rows whose numbers are all the same. */
-  equal: number;
-  /** sqrt(sum |y - x|^2 / sum |x|^2); NaN where all x are 0. */
-  relative_error: number | null;
-  /** of matched rows, as in `MovedRow`. */
-  cosine: Summary;
-  /** of matched rows, as in `MovedRow`. */
-  distance: Summary;
-  /** of matched rows, as in `MovedRow`. */
-  norm_ratio: Summary;
-  /** the rows of greatest distance. */
-  moved_most: MovedRow[];
 }
 
 /** A run that can be watched; `traced` where it recorded the steps between the first and the last. */
@@ -1128,7 +967,7 @@ export interface Sentences {
 
 /** One line or one set of bars of a chart. */
 export interface Series {
-  /** what the legend calls it. */
+  /** what the legend calls it; of horizontal bars, the column of the table that holds the same numbers as text. */
   name: string;
   /** NaN where there is none. */
   values: (number | null)[];
@@ -1140,26 +979,6 @@ export interface ShiftTest {
   score: Tensor;
   /** the greatest |shifted logit - unshifted logit|. */
   largest_logit_change: Tensor;
-}
-
-/** One of the two checkpoints that are compared. */
-export interface Side {
-  /** of the file or folder. */
-  path: string;
-  /** of the checkpoint; "configuration" for a configuration alone. */
-  format: string;
-}
-
-/** A summary of some numbers; NaN where there are none. */
-export interface Summary {
-  /** of the numbers. */
-  min: number | null;
-  /** of the numbers. */
-  median: number | null;
-  /** of the numbers. */
-  mean: number | null;
-  /** of the numbers. */
-  max: number | null;
 }
 
 /** All lists of suspicious rows. */
@@ -1438,30 +1257,6 @@ export interface TokenRow {
   percentile: number | null;
   /** its numbers. */
   row: Tensor | null;
-}
-
-/** The difference between two token tables. */
-export interface TokensDifference {
-  /** "text", or "id" where one of the two has no tokens. */
-  matched_by: string;
-  /** both. */
-  tables: [ComparedTable, ComparedTable];
-  /** tokens of both. */
-  shared: number;
-  /** tokens of the first alone. */
-  removed_count: number;
-  /** tokens of the first alone. */
-  removed: string[];
-  /** tokens of the second alone. */
-  new_count: number;
-  /** tokens of the second alone. */
-  new: string[];
-  /** matched row by row. */
-  rows: RowsDifference | Missing;
-  /** the same after a rotation. */
-  rotated: RotatedDifference | Missing;
-  /** of the matched tokens. */
-  neighbors: NeighborsDifference | Missing;
 }
 
 /** A run that was trained here, with its score at each length. */

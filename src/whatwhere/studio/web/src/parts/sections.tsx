@@ -1,10 +1,12 @@
 /** The parts of a report: paragraphs, tables and charts. Every text may come from a file, so each is escaped. */
 
+import { Fragment } from "preact";
 import { useMemo } from "preact/hooks";
 import { visible } from "../escape";
 import { writeLink } from "../link";
 import { formatNumber } from "../numbers";
-import type { About, Chart, Section, Table as TableOfText } from "../types";
+import type { About, Chart, Section, Series, Table as TableOfText } from "../types";
+import { Bars, barsSvg } from "./bars";
 import { Figure } from "./figure";
 import { How } from "./how";
 import { Lines, type LinesProps, linesSvg } from "./lines";
@@ -13,6 +15,8 @@ import { type Column, Table } from "./table";
 
 /** Rows of a table that is shown open; a longer one is folded. */
 const OPEN = 20;
+/** Points of a line that are marked, so that each can be seen. */
+const FEW = 20;
 /** Blues come first: as in the other views, the first color is that of all rows. */
 const COLORS = [2, 1, 0, 3, 4, 5, 6, 7];
 
@@ -20,31 +24,56 @@ export function Parts({ section, about }: { section: Section; about: About }) {
   return (
     <>
       {section.parts.map((part, n) => {
-        if ("text" in part) return <p key={n}>{visible(part.text)}</p>;
-        if ("series" in part) return <ChartFigure key={n} chart={part} name={section.name} />;
-        return <TextTable key={n} table={part} about={about} />;
+        if ("text" in part) return <Prose key={n} text={part.text} />;
+        if (!("series" in part)) return <TextTable key={n} table={part} about={about} />;
+        if (part.kind === "bars") return <BarsFigure key={n} chart={part} name={section.name} about={about} />;
+        return <ChartFigure key={n} chart={part} name={section.name} />;
       })}
     </>
   );
 }
 
+/** A paragraph; tokens that it lists may be written from right to left, and change the order of no others. */
+function Prose({ text }: { text: string }) {
+  return (
+    <p>
+      {visible(text)
+        .split(", ")
+        .map((piece, n) => (
+          <Fragment key={n}>
+            {n > 0 && ", "}
+            <span class="isolated">{piece}</span>
+          </Fragment>
+        ))}
+    </p>
+  );
+}
+
+/** Return the columns of a table, over the numbers of its rows; series have the exact numbers of those they name. */
+function columnsOf({ columns, numeric, rows }: TableOfText, about: About, series: Series[] = []): Column<number>[] {
+  return columns.map((name, n) => {
+    const exact = series.find((each) => each.name === name);
+    const text = (row: number) => rows[row]![n]!;
+    return {
+      title: visible(name),
+      numeric: numeric.includes(n),
+      value: (row) => (exact ? exact.values[row]! : numeric.includes(n) ? numberOf(text(row)) : visible(text(row))),
+      cell: (row) => {
+        if (about.exported || !/^#\d+$/.test(text(row))) return <bdi>{visible(text(row))}</bdi>;
+        return <a href={writeLink("tokens", { token: text(row) }, {})}>{text(row)}</a>;
+      },
+    };
+  });
+}
+
 function TextTable({ table, about }: { table: TableOfText; about: About }) {
-  const { numeric, rows } = table;
   const caption = visible(table.caption);
-  const head = table.columns.map(visible);
-  const columns: Column<string[]>[] = head.map((title, n) => ({
-    title,
-    numeric: numeric.includes(n),
-    value: (row) => (numeric.includes(n) ? numberOf(row[n]!) : visible(row[n]!)),
-    cell: (row) => {
-      if (about.exported || !/^#\d+$/.test(row[n]!)) return <bdi>{visible(row[n]!)}</bdi>;
-      return <a href={writeLink("tokens", { token: row[n]! }, {})}>{row[n]}</a>;
-    },
-  }));
+  const columns = columnsOf(table, about);
+  const rows = table.rows.map((_, row) => row);
   const save = () =>
     saveCsv(
       fileOf(caption),
-      head,
+      columns.map(({ title }) => title),
       rows.map((row) => columns.map((column) => column.value(row))),
     );
   const shown = (
@@ -66,6 +95,35 @@ function TextTable({ table, about }: { table: TableOfText; about: About }) {
   );
 }
 
+function BarsFigure({ chart, name, about }: { chart: Chart; name: string; about: About }) {
+  const { table, title, series } = chart;
+  const [drawn] = series as [Series];
+  const most = chart.x[1]!;
+  const written = table.columns.indexOf(drawn.name);
+  const bars = table.rows.map((row, n) => ({
+    name: visible(row[0]!),
+    value: drawn.values[n] ?? 0,
+    text: row[written]!,
+  }));
+  return (
+    <Figure
+      title={title}
+      note={visible(chart.note)}
+      file={`${name}-${fileOf(title)}`}
+      svg={() => barsSvg(title, bars, most)}
+      rows={table.rows.map((_, row) => row)}
+      columns={columnsOf(table, about, series)}
+      how={
+        <How>
+          <p>{visible(chart.method)}</p>
+        </How>
+      }
+    >
+      <Bars bars={bars} most={most} />
+    </Figure>
+  );
+}
+
 function ChartFigure({ chart, name }: { chart: Chart; name: string }) {
   const histogram = chart.kind === "histogram";
   const props: LinesProps = useMemo(
@@ -79,7 +137,9 @@ function ChartFigure({ chart, name }: { chart: Chart; name: string }) {
       })),
       xLabel: chart.x_label,
       yLabel: chart.y_label,
+      logX: chart.log_x,
       steps: histogram,
+      dots: !histogram && chart.x.length <= FEW,
       marks: chart.marks.map(([x, text]) => ({ x, text })),
       height: 220,
     }),
