@@ -6,8 +6,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import whatwhere
-from whatwhere.checks import readable, require_choice, require_even, require_positive, require_range, require_whole
+from whatwhere.checks import require_choice, require_even, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
+from whatwhere.tensor_checks import readable, require_range
 
 
 @pytest.fixture(autouse=True)

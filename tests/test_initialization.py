@@ -14,12 +14,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import whatwhere as ww
 from whatwhere.analysis.walkthrough import random_embedding, random_scheme
-from whatwhere.checks import require_generator
 from whatwhere.comparison.folder import Folder
-from whatwhere.comparison.settings import make_settings, name_of
+from whatwhere.comparison.model import name_of
+from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build
 from whatwhere.position import as_positions
+from whatwhere.tensor_checks import require_generator
 from whatwhere.what.embedding import INITS, TokenEmbedding
 from whatwhere.what.row_adamw.optimizer import RowAdamW
 from whatwhere.where.catalogue import Scheme

@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Int64, Integer
 from torch import Tensor
 
-from whatwhere.checks import as_whole, require_range, require_whole
+from whatwhere.checks import require_whole
 from whatwhere.errors import PositionError, ShapeError, TokenError
+from whatwhere.tensor_checks import as_whole, require_range
 
 Allowed = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """`allowed(batch, head, query_slot, key_slot)` -> bool: may this query attend to this key?"""

@@ -12,7 +12,6 @@ from jaxtyping import Bool, Int64, Integer
 from torch import Tensor
 from torch.utils import _pytree
 
-from whatwhere.checks import as_whole, readable
 from whatwhere.coordinates import (
     LIMIT,
     Allowed,
@@ -29,6 +28,7 @@ from whatwhere.coordinates import (
 )
 from whatwhere.errors import PositionError, ShapeError
 from whatwhere.position_constructors import PositionConstructors
+from whatwhere.tensor_checks import as_whole, readable
 
 
 class Positions(PositionConstructors):

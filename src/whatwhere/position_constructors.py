@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Int64, Integer
 from torch import Tensor
 
-from whatwhere.checks import as_whole, readable, require_range, require_whole
+from whatwhere.checks import require_whole
 from whatwhere.coordinates import (
     checked_coordinates,
     count_digits,
@@ -24,6 +24,7 @@ from whatwhere.coordinates import (
     slots_of,
 )
 from whatwhere.errors import PositionError, ShapeError
+from whatwhere.tensor_checks import as_whole, readable, require_range
 
 Made = TypeVar("Made", bound="PositionConstructors")  # Self, which run-time checks of annotations do not know
 

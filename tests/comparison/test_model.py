@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 import whatwhere as ww
-from whatwhere.comparison.model import Transformer
-from whatwhere.comparison.settings import Settings, build_wheres, make_settings
+from whatwhere.comparison.model import Transformer, build_wheres
+from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.train import build
 
 VOCAB, DIM, HEADS, FEED, TOKENS = 20, 32, 4, 48, 9

@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -30,6 +32,20 @@ TASK = Expressions(trained=(2, 3))
 TOLD = make_settings(
     "expressions", [4], dim=16, heads=2, feedforward=16, batch=8, test_sequences=20, steps=3, device="cpu"
 )
+
+
+LIGHT = """
+import sys
+from whatwhere import comparison
+results = comparison.read_results(sys.argv[1])
+print(len(results.tables(results.runs[0])), len(str(results).splitlines()), "torch" in sys.modules)
+"""
+
+
+def test_reading_results_needs_no_torch(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LIGHT, str(made_up.made_up_folder(tmp_path, schemes=("none", "alibi"), seeds=1))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr) == ("3 4 False\n", "")
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +257,7 @@ def test_the_command_repeats_the_comparison(given: Any, seeds: list[int], monkey
     asked: list[Any] = []
 
     def compare(schemes: Any, task: str, lengths: Any, seeds: Any, out: Path, **options: Any) -> None:
-        for name in ("files", "workers", "progress"):
+        for name in ("files", "executor", "workers", "progress"):
             options.pop(name, None)
         repeated = list(range(seeds)) if isinstance(seeds, int) else seeds
         asked.extend([list(schemes), repeated, out, make_settings(task, lengths, **options)])

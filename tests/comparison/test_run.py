@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 import whatwhere as ww
-from whatwhere.comparison.model import Transformer
+from whatwhere.comparison.model import Transformer, build_wheres
 from whatwhere.comparison.results import SchemeView
 from whatwhere.comparison.run import STOP, Job, Stopped, run, view_of
-from whatwhere.comparison.settings import Settings, build_wheres, make_settings
+from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Expressions, Recall
 from whatwhere.comparison.train import build, one_thread, train
 

@@ -9,7 +9,8 @@ import torch
 
 import whatwhere as ww
 from whatwhere.comparison import DEMO_SCHEMES
-from whatwhere.comparison.settings import Settings, build_wheres, make_settings, name_of
+from whatwhere.comparison.model import build_wheres, name_of
+from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.records import from_json, to_json
 
 FEATURES, HEADS, ROWS = 32, 2, 9

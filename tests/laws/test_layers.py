@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere.comparison.settings import build_wheres
+from whatwhere.comparison.model import build_wheres
 
 from . import laws
 from .cases import DIM, HEADS, MAX_LENGTH

@@ -15,9 +15,11 @@ import torch
 from whatwhere.comparison import measure
 from whatwhere.comparison.folder import FinishedRun, Folder
 from whatwhere.comparison.model import (
+    SchemeLike,
     Transformer,
     evaluation_generator,
     evaluation_positions,
+    name_of,
     warn_of_plain_tests,
     with_max_length,
 )
@@ -33,7 +35,7 @@ from whatwhere.comparison.results import (
 )
 from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.runner import run_all
-from whatwhere.comparison.settings import SchemeLike, Settings, make_settings, name_of
+from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Expressions, Recall, Task, Text
 from whatwhere.comparison.train import build as build_model
 from whatwhere.errors import SettingError

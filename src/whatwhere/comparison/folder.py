@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from whatwhere.atomic import atomic_file, is_unfinished, write_atomic
+from whatwhere.comparison.model import SchemeLike, build_wheres, name_of
 from whatwhere.comparison.read import RESULTS, Comparison, read_json
 from whatwhere.comparison.results import (
     VERSION,
@@ -21,7 +22,7 @@ from whatwhere.comparison.results import (
     versions,
 )
 from whatwhere.comparison.run import Run
-from whatwhere.comparison.settings import SchemeLike, Settings, build_wheres, name_of
+from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import ResultsError
 from whatwhere.models.checkpoint.safetensors import Part, computed, write_safetensors

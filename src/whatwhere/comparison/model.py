@@ -1,7 +1,7 @@
-"""The Transformer that is trained under every scheme, and the positions of its tokens in training and in the tests."""
+"""The Transformer that is trained, its schemes, and the positions of its tokens in training and in the tests."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -13,10 +13,90 @@ from torch.nn.utils import skip_init
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import RandomPositionsWarning, SettingError
-from whatwhere.initialization import reset, reset_linear
+from whatwhere.initialization import reset, reset_linear, seeded
 from whatwhere.position import Positions, positions
 from whatwhere.where.binding import Here, Where, bind
+from whatwhere.where.catalogue import scheme as build_scheme
 from whatwhere.where.input_layer import InputLayer
+
+Build = Callable[[int, int, int], Where | Sequence[Where]]
+"""`build(dim, num_heads, max_length)` -> the Where of all layers, or one for each layer."""
+SchemeLike = str | tuple[str, Build]
+
+
+def name_of(scheme: SchemeLike) -> str:
+    """Return the name that a scheme has in results.
+
+    Args:
+        scheme: a name of the catalogue, or a pair of a name and a function that builds it.
+
+    Raises:
+        SettingError: If it is neither of the two.
+
+    Examples:
+        >>> name_of("rotary"), name_of(("mine", lambda dim, num_heads, max_length: Where()))
+        ('rotary', 'mine')
+    """
+    if isinstance(scheme, str):
+        return scheme
+    is_pair = isinstance(scheme, tuple) and len(scheme) == 2 and isinstance(scheme[0], str)
+    # A module is callable too, but it returns tensors, not a scheme.
+    if is_pair and callable(scheme[1]) and not isinstance(scheme[1], nn.Module):
+        return scheme[0]
+    raise SettingError(
+        f"compare got the scheme {scheme!r}, but needs a name of the catalogue, or a pair of your own name and a "
+        'function that builds it:\n("mine", lambda dim, num_heads, max_length: Where(score=ALiBi(num_heads))).'
+    )
+
+
+def build_wheres(
+    scheme: SchemeLike, dim: int, num_heads: int, max_length: int, layers: int, seed: int = 0
+) -> list[Where]:
+    """Build the Where of each layer: one for all, or a mixture by layer such as "rotary/none".
+
+    Args:
+        scheme: a name, or a pair of a name and the function that builds it, which samples from PyTorch's global random
+            state.
+        dim: features of a token vector.
+        num_heads: attention heads.
+        max_length: positions that a learned table has rows for.
+        layers: how many to build for.
+        seed: all that determines the initial parameters of the schemes.
+
+    Returns:
+        One for each layer; layers of one part share it.
+
+    Raises:
+        SettingError: If no Where was built, there are more parts than layers, or a later layer has an input scheme.
+
+    Examples:
+        >>> [where.query_key is not None for where in build_wheres("rotary/none", 32, 2, 16, layers=4)]
+        [True, False, True, False]
+    """
+    if isinstance(scheme, str):
+        generator = torch.Generator().manual_seed(seed)
+        names, sizes = scheme.split("/"), (dim, num_heads, max_length)
+        parts: Sequence[Where] = [build_scheme(part, *sizes, generator=generator) for part in names]
+    else:
+        with seeded(seed):
+            built = scheme[1](dim, num_heads, max_length)
+        parts = [built] if isinstance(built, Where) else list(built) if isinstance(built, Sequence) else []
+        if not parts or not all(isinstance(part, Where) for part in parts):
+            raise SettingError(
+                f"the scheme {scheme[0]!r} built {type(built).__name__}, but must build a Where, or a list of them."
+            )
+    if len(parts) > layers:
+        raise SettingError(
+            f"the scheme {name_of(scheme)!r} has {len(parts)} parts, but the model only {layers} layers: "
+            f"pass layers={len(parts)}, or leave parts out."
+        )
+    wheres = [parts[n % len(parts)] for n in range(layers)]
+    if any(where.input is not None and where.input is not wheres[0].input for where in wheres):
+        raise SettingError(
+            f"the scheme {name_of(scheme)!r} has an input scheme in a later layer, but token vectors are "
+            "computed once: put it into the first part."
+        )
+    return wheres
 
 
 class Block(nn.Module):

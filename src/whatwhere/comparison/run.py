@@ -11,7 +11,7 @@ from torch import Tensor
 from whatwhere.analysis.position_similarity import by_distance, fingerprint
 from whatwhere.atomic import write_atomic
 from whatwhere.comparison import measure, train
-from whatwhere.comparison.model import Transformer
+from whatwhere.comparison.model import SchemeLike, Transformer, name_of
 from whatwhere.comparison.results import (
     DistanceCurves,
     Fingerprint,
@@ -20,7 +20,7 @@ from whatwhere.comparison.results import (
     SchemeView,
     TableSnapshot,
 )
-from whatwhere.comparison.settings import SchemeLike, Settings, name_of
+from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import PositionError
 from whatwhere.where.binding import Where

@@ -18,9 +18,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from whatwhere.comparison.model import name_of
 from whatwhere.comparison.results import cores
 from whatwhere.comparison.run import STOP, Job, Run, Stopped, run
-from whatwhere.comparison.settings import name_of
 from whatwhere.errors import ResultsError, SettingError, WhatWhereError
 
 _POLL_EVERY = 0.25  # seconds

@@ -1,21 +1,12 @@
-"""The settings of a comparison, checked when they are made; and how schemes are named and built."""
+"""The settings of a comparison, checked when they are made. Reading them needs no PyTorch."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-import torch
-
 from whatwhere.checks import require_choice, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.initialization import seeded
-from whatwhere.where.binding import Where
-from whatwhere.where.catalogue import scheme as build_scheme
-
-Build = Callable[[int, int, int], Where | Sequence[Where]]
-"""`build(dim, num_heads, max_length)` -> the Where of all layers, or one for each layer."""
-SchemeLike = str | tuple[str, Build]
 
 _BY_TASK: Mapping[str, Mapping[str, Any]] = {
     "expressions": {"steps": 800, "batch": 64, "lengths": (8, 12, 16, 24, 32)},
@@ -122,7 +113,7 @@ class Settings:
     @property
     def resolved_device(self) -> str:
         """The device that the runs use: "cpu" or "cuda"."""
-        return ("cuda" if torch.cuda.is_available() else "cpu") if self.device == "auto" else self.device
+        return ("cuda" if _has_cuda() else "cpu") if self.device == "auto" else self.device
 
 
 def make_settings(task: str, lengths: Sequence[int] | None, recipe: str = "quick", **given: Any) -> Settings:
@@ -163,84 +154,15 @@ def make_settings(task: str, lengths: Sequence[int] | None, recipe: str = "quick
             chosen[name] = tuple(value)
     settings = Settings(task=task, **chosen)
     # Checked here and not with the other settings: results of another machine are read where there is no such device.
-    if settings.device == "cuda" and not torch.cuda.is_available():
+    if settings.device == "cuda" and not _has_cuda():
         raise SettingError("compare got device='cuda', but PyTorch finds no CUDA device: pass device='auto'.")
     return settings
 
 
-def name_of(scheme: SchemeLike) -> str:
-    """Return the name that a scheme has in results.
+def _has_cuda() -> bool:
+    import torch
 
-    Args:
-        scheme: a name of the catalogue, or a pair of a name and a function that builds it.
-
-    Raises:
-        SettingError: If it is neither of the two.
-
-    Examples:
-        >>> name_of("rotary"), name_of(("mine", lambda dim, num_heads, max_length: Where()))
-        ('rotary', 'mine')
-    """
-    if isinstance(scheme, str):
-        return scheme
-    is_pair = isinstance(scheme, tuple) and len(scheme) == 2 and isinstance(scheme[0], str)
-    # A module is callable too, but it returns tensors, not a scheme.
-    if is_pair and callable(scheme[1]) and not isinstance(scheme[1], torch.nn.Module):
-        return scheme[0]
-    raise SettingError(
-        f"compare got the scheme {scheme!r}, but needs a name of the catalogue, or a pair of your own name and a "
-        'function that builds it:\n("mine", lambda dim, num_heads, max_length: Where(score=ALiBi(num_heads))).'
-    )
-
-
-def build_wheres(
-    scheme: SchemeLike, dim: int, num_heads: int, max_length: int, layers: int, seed: int = 0
-) -> list[Where]:
-    """Build the Where of each layer: one for all, or a mixture by layer such as "rotary/none".
-
-    Args:
-        scheme: a name, or a pair of a name and the function that builds it, which samples from PyTorch's global random
-            state.
-        dim: features of a token vector.
-        num_heads: attention heads.
-        max_length: positions that a learned table has rows for.
-        layers: how many to build for.
-        seed: all that determines the initial parameters of the schemes.
-
-    Returns:
-        One for each layer; layers of one part share it.
-
-    Raises:
-        SettingError: If no Where was built, there are more parts than layers, or a later layer has an input scheme.
-
-    Examples:
-        >>> [where.query_key is not None for where in build_wheres("rotary/none", 32, 2, 16, layers=4)]
-        [True, False, True, False]
-    """
-    if isinstance(scheme, str):
-        generator = torch.Generator().manual_seed(seed)
-        names, sizes = scheme.split("/"), (dim, num_heads, max_length)
-        parts: Sequence[Where] = [build_scheme(part, *sizes, generator=generator) for part in names]
-    else:
-        with seeded(seed):
-            built = scheme[1](dim, num_heads, max_length)
-        parts = [built] if isinstance(built, Where) else list(built) if isinstance(built, Sequence) else []
-        if not parts or not all(isinstance(part, Where) for part in parts):
-            raise SettingError(
-                f"the scheme {scheme[0]!r} built {type(built).__name__}, but must build a Where, or a list of them."
-            )
-    if len(parts) > layers:
-        raise SettingError(
-            f"the scheme {name_of(scheme)!r} has {len(parts)} parts, but the model only {layers} layers: "
-            f"pass layers={len(parts)}, or leave parts out."
-        )
-    wheres = [parts[n % len(parts)] for n in range(layers)]
-    if any(where.input is not None and where.input is not wheres[0].input for where in wheres):
-        raise SettingError(
-            f"the scheme {name_of(scheme)!r} has an input scheme in a later layer, but token vectors are "
-            "computed once: put it into the first part."
-        )
-    return wheres
+    return torch.cuda.is_available()
 
 
 def _is_from_zero(value: object, below: float) -> bool:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from whatwhere.comparison.model import Transformer, table_rows, training_positions
-from whatwhere.comparison.settings import SchemeLike, Settings, build_wheres
+from whatwhere.comparison.model import SchemeLike, Transformer, build_wheres, table_rows, training_positions
+from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Batch, Task
 from whatwhere.errors import SettingError
 

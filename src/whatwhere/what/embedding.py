@@ -9,9 +9,10 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from whatwhere.checks import require_choice, require_generator, require_positive, require_range, require_whole
+from whatwhere.checks import require_choice, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.kernels.embedding import embed, gradient_of_rows, scaled
+from whatwhere.tensor_checks import require_generator, require_range
 
 Init = Literal["normal", "glorot_uniform", "glorot_normal", "fan_in_uniform", "torch"]
 Scale = Literal["sqrt_dim", "sqrt_dim_rounded"]

@@ -13,10 +13,11 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from whatwhere.checks import require_device, require_floating, require_whole
+from whatwhere.checks import require_whole
 from whatwhere.errors import PositionError, SettingError, ShapeError
 from whatwhere.kernels.embedding import Rows
 from whatwhere.position import Positions, PositionsLike, as_positions, is_number
+from whatwhere.tensor_checks import require_device, require_floating
 
 Bound = tuple[Tensor, ...]
 """What a query-key map computes from positions: tables that all layers may share."""

@@ -12,11 +12,12 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
-from whatwhere.checks import require_device, require_floating, require_positive, require_whole
+from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
 from whatwhere.initialization import reset
 from whatwhere.kernels.embedding import Rows, embed, summed
 from whatwhere.position import Positions, PositionsLike
+from whatwhere.tensor_checks import require_device, require_floating
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.attention import Engine, attention
 from whatwhere.where.base import InputEncoding, QueryKeyMap, device_of, of_queries_and_keys

@@ -8,9 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from whatwhere.checks import require_even, require_generator, require_positive, require_whole
+from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.kernels.backend import full_precision
 from whatwhere.position import PositionsLike, as_positions
+from whatwhere.tensor_checks import require_generator
 from whatwhere.where.base import InputEncoding
 
 

@@ -7,10 +7,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from whatwhere.checks import require_choice, require_generator, require_positive, require_range, require_whole
+from whatwhere.checks import require_choice, require_positive, require_whole
 from whatwhere.errors import PositionError, ShapeError
 from whatwhere.kernels.embedding import Rows
 from whatwhere.position import Positions, PositionsLike, as_positions
+from whatwhere.tensor_checks import require_generator, require_range
 from whatwhere.what.embedding import lookup
 from whatwhere.where.base import InputEncoding
 

@@ -8,10 +8,11 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from whatwhere.checks import require_even, require_generator, require_positive, require_whole
+from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.kernels.rotary import rotate
 from whatwhere.position import Positions
+from whatwhere.tensor_checks import require_generator
 from whatwhere.where.base import Bound, QueryKeyMap
 from whatwhere.where.frequencies import angles, inverse_frequencies
 

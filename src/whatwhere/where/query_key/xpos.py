@@ -7,9 +7,10 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from whatwhere.checks import require_even, require_positive, require_range, require_whole
+from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.errors import PositionError, SettingError
 from whatwhere.position import Positions
+from whatwhere.tensor_checks import require_range
 from whatwhere.where.base import Bound
 from whatwhere.where.frequencies import angles, inverse_frequencies
 from whatwhere.where.rotary_map import RotaryMap, Tables

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from whatwhere.checks import readable
 from whatwhere.position import Positions
+from whatwhere.tensor_checks import readable
 from whatwhere.where.frequencies import inverse_frequencies
 
 Device = torch.device | str | None

@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from whatwhere.checks import require_generator, require_positive, require_whole
+from whatwhere.checks import require_positive, require_whole
 from whatwhere.position import Positions
+from whatwhere.tensor_checks import require_generator
 from whatwhere.where.score_bias import Element, ScoreBias, contract, for_each_head, require_content
 
 

@@ -8,9 +8,10 @@ import torch
 from jaxtyping import Float, Int64, Integer
 from torch import Tensor, nn
 
-from whatwhere.checks import require_choice, require_even, require_generator, require_positive, require_whole
+from whatwhere.checks import require_choice, require_even, require_positive, require_whole
 from whatwhere.errors import SettingError
 from whatwhere.position import Positions
+from whatwhere.tensor_checks import require_generator
 from whatwhere.where.frequencies import to_device
 from whatwhere.where.score_bias import Element, ScoreBias, contract, distances, for_each_head, require_content
 

@@ -7,9 +7,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from whatwhere.checks import readable, require_generator, require_whole
+from whatwhere.checks import require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.position import Positions
+from whatwhere.tensor_checks import readable, require_generator
 from whatwhere.where.score_bias import Element, ScoreBias, contract
 
 

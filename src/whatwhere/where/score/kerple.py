@@ -8,8 +8,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from whatwhere.checks import require_choice, require_generator, require_whole
+from whatwhere.checks import require_choice, require_whole
 from whatwhere.errors import SettingError, ShapeError
+from whatwhere.tensor_checks import require_generator
 from whatwhere.where.score_bias import Curve, DistanceBias
 
 Kind = Literal["log", "power"]

@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from whatwhere.checks import require_even, require_generator, require_positive, require_whole
+from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.position import Positions
+from whatwhere.tensor_checks import require_generator
 from whatwhere.where.frequencies import sinusoid
 from whatwhere.where.score_bias import Element, ScoreBias, contract, for_each_head, require_content
 

@@ -1,0 +1,155 @@
+"""Checks of tensors: exact where values can be read, asynchronous where reading would stall a device."""
+
+import operator
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from whatwhere.errors import SettingError, ShapeError
+
+
+def readable(values: Tensor) -> bool:
+    """Return whether the values may be read here: on the CPU, eagerly, outside of any transform.
+
+    Elsewhere a read costs a synchronization (accelerators) or breaks the trace (compile, export, vmap).
+
+    Examples:
+        >>> readable(torch.tensor([1, 2])), readable(torch.empty(2, device="meta"))
+        (True, False)
+    """
+    return (
+        values.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and not isinstance(values, FakeTensor)
+        and not torch._C._functorch.is_functorch_wrapped_tensor(values)
+    )
+
+
+def require_range(values: Tensor, limit: int, error: Callable[[int, tuple[int, ...]], Exception]) -> None:
+    """Raise unless 0 <= value < limit for every value.
+
+    Args:
+        values: whole numbers, any shape.
+        limit: one more than the largest value allowed.
+        error: makes the error from the first offending value and its index.
+
+    Where the values cannot be read, the check runs on the device and stops the program there.
+
+    Raises:
+        Exception: If a value is out of range; it is what `error` returns.
+
+    Examples:
+        >>> require_range(torch.tensor([0, 7]), 5, lambda value, slot: IndexError(f"{value} at {slot}"))
+        Traceback (most recent call last):
+        IndexError: 7 at (1,)
+    """
+    if values.device.type == "meta" or isinstance(values, FakeTensor):
+        return
+    # Under vmap no check can run, but a lookup raises its own error. `is_functorch_wrapped_tensor` cannot be
+    # compiled, hence the order of the two.
+    if not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(values):
+        return
+    if readable(values):
+        if values.numel() == 0:
+            return
+        if not values.is_signed() and values.dtype != torch.uint8:
+            values = values.long()  # PyTorch has no aminmax of its wider unsigned dtypes
+        low, high = values.aminmax()
+        if low < 0 or high >= limit:
+            values = values.full_tensor() if hasattr(values, "full_tensor") else values  # a DTensor has no nonzero()
+            slot = tuple(int(n) for n in ((values < 0) | (values >= limit)).nonzero()[0])
+            raise error(int(values[slot]), slot)
+        return
+    inside = ((values >= 0) & (values < limit)).all()
+    torch._assert_async(inside, f"a value lies outside 0..{limit - 1}" if isinstance(limit, int) else "out of range")
+
+
+def require_device(name: str, x: Tensor, device: torch.device) -> None:
+    """Raise SettingError unless a tensor is on the device of the positions.
+
+    Args:
+        name: of the tensor, for the error.
+        x: the tensor.
+        device: of the positions.
+
+    Raises:
+        SettingError: If they are on different devices.
+
+    Examples:
+        >>> require_device("q", torch.empty(1, device="meta"), torch.device("cpu"))
+        Traceback (most recent call last):
+        whatwhere.errors.SettingError: q is on meta, but the positions on cpu.
+        Make them there, or move them: positions.to(q.device).
+    """
+    if x.device != device:
+        raise SettingError(
+            f"{name} is on {x.device}, but the positions on {device}.\n"
+            f"Make them there, or move them: positions.to({name}.device)."
+        )
+
+
+def require_generator(owner: str, generator: torch.Generator | None, parameter: Tensor) -> None:
+    """Raise SettingError unless a generator can sample a parameter: both on one device, or the parameter on meta.
+
+    Args:
+        owner: whose parameter it is.
+        generator: None is PyTorch's global random state, which each device has.
+        parameter: to be sampled.
+
+    Raises:
+        SettingError: If they are on different devices.
+
+    Examples:
+        >>> require_generator("Learned", torch.Generator(), torch.empty(2))
+    """
+    if generator is None or parameter.is_meta or generator.device.type == parameter.device.type:
+        return
+    raise SettingError(
+        f"{owner} has its parameters on {parameter.device}, but got a generator on {generator.device}.\n"
+        f"Pass torch.Generator({parameter.device.type!r}), or sample on {generator.device} and move them afterwards."
+    )
+
+
+def require_floating(owner: str, **tensors: Tensor) -> None:
+    """Raise ShapeError unless every tensor is floating-point: into integers, results would be truncated silently.
+
+    Args:
+        owner: named in the error.
+        tensors: by name.
+
+    Raises:
+        ShapeError: If one is not.
+
+    Examples:
+        >>> require_floating("Rotary", q=torch.tensor([1, 2]))
+        Traceback (most recent call last):
+        whatwhere.errors.ShapeError: Rotary got q of dtype torch.int64, but needs a floating-point dtype.
+        Pass q.float().
+    """
+    for name, x in tensors.items():
+        if not x.is_floating_point():
+            raise ShapeError(
+                f"{owner} got {name} of dtype {x.dtype}, but needs a floating-point dtype.\nPass {name}.float()."
+            )
+
+
+def as_whole(value: object) -> int | None:
+    """Return an integer of any type (NumPy's, a tensor of one number) as a Python int; None for anything else.
+
+    A symbolic size of a trace is returned as it is.
+
+    Examples:
+        >>> import numpy as np
+        >>> as_whole(np.int64(3)), as_whole(3.0), as_whole(True)
+        (3, None, None)
+    """
+    if isinstance(value, int | torch.SymInt) and not isinstance(value, bool):
+        return value  # type: ignore[return-value]
+    if isinstance(value, bool) or getattr(value, "dtype", None) == torch.bool:
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except (TypeError, RuntimeError):  # PyTorch raises the latter for a tensor of several numbers
+        return None
