@@ -74,7 +74,7 @@ def test_the_page_writes_the_same(tmp_path: Path) -> None:
     (tmp_path / "numbers").write_bytes(struct.pack(f"<{len(values)}d", *values))
     shown = conftest.driven("numbers.mjs", numbers=str(tmp_path / "numbers"), digits=DIGITS, places=PLACES)
     expected = {
-        "numbers": [[number(value, digits) for digits in DIGITS] for value in values],
+        "numbers": [[number(value), *(number(value, digits) for digits in DIGITS)] for value in values],
         "decimals": [[decimals(value, places) for places in PLACES] for value in values],
     }
     for name, rows in expected.items():

@@ -96,7 +96,7 @@ def describe_spectrum(findings: TableSpectrum) -> str:
     )
     sampled = f", from a sample of {findings.rows:,} rows" if findings.sampled else ""
     return capital(
-        f"{ninety}the participation ratio is {number(findings.participation_ratio, 4)}; two rows have a mean cosine of "
+        f"{ninety}the participation ratio is {number(findings.participation_ratio)}; two rows have a mean cosine of "
         f"{decimals(findings.mean_cosine)}, and the norm of the mean row is {decimals(findings.mean_row_norm, 2)} of "
         f"the mean norm{sampled}."
     )

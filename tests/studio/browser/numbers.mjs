@@ -7,6 +7,6 @@ const page = await import(await bundle(join(import.meta.dirname, "units.ts"), "e
 const bytes = readFileSync(given.numbers);
 const values = [...new Float64Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length))];
 tell({
-  numbers: values.map((value) => given.digits.map((digits) => page.formatNumber(value, digits))),
+  numbers: values.map((value) => [page.formatNumber(value), ...given.digits.map((digits) => page.formatNumber(value, digits))]),
   decimals: values.map((value) => given.places.map((places) => page.fixed(value, places))),
 });

@@ -33,7 +33,7 @@ assert.deepEqual(page.characters("ab c"), [{ text: "ab", replaced: false }, { te
 assert.deepEqual([page.face("##ing", "ing"), page.face("Ġthe", " the"), page.face("Ã", null)], ["##ing", " the", "Ã"]);
 
 // Numbers and files.
-assert.deepEqual([page.formatNumber(0.000123456), page.formatNumber(1234567), page.formatNumber(-0), page.formatNumber(null), page.formatNumber(0.5)], ["0.0001235", "1,234,567", "0", "–", "0.5"]);
+assert.deepEqual([page.formatNumber(0.000123456), page.formatNumber(1234567), page.formatNumber(-0), page.formatNumber(null), page.formatNumber(0.5)], ["0.000123", "1,234,567", "0", "–", "0.5"]);
 assert.deepEqual([page.fixed(-0.0001, 2), page.fixed(-1.5, 1)], ["0.00", "−1.5"]);
 assert.equal(page.csv(["a", "b"], [['x"y', 1], [null, "=1+1"]]), 'a,b\r\n"x""y",1\r\n,\'=1+1\r\n');
 

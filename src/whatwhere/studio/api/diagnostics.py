@@ -233,7 +233,7 @@ def exported(session: Session) -> ExportedView | None:
     for name, title in _TITLES.items():
         rows = rows_of[name]
         each = zip(rows.words[:_EXAMPLES], rows.ids, rows.norms, strict=False)
-        cells = [(word, str(row), number(float(norm), 4)) for word, row, norm in each]
+        cells = [(word, str(row), number(float(norm))) for word, row, norm in each]
         if cells:
             tables.append(Table(f"{title}: the first {len(cells)}", ("token", "id", "norm"), cells, (1, 2)))
     sections = [Section("lists", "Suspicious rows", tables)]

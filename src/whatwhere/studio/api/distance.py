@@ -131,7 +131,7 @@ def exported(session: Session) -> ExportedView:
         if isinstance(scheme.curve, DistanceCurve) and (scheme.own or scheme.id in _IN_TABLE):
             columns.append(f"{scheme.name}: {scheme.curve.label}")
             values = scheme.curve.values.tolist()
-            cells.append([number(values[d], 4) if d < len(values) else "" for d in distances])
+            cells.append([number(values[d]) if d < len(values) else "" for d in distances])
     rows = [[str(distance), *row] for distance, row in zip(distances, zip(*cells, strict=True), strict=True)]
     table = Table("By distance", columns, rows, numeric=range(len(columns)))
     return ExportedView("Distance", [("distance.curves", _DEFAULTS)], sections=[Section("curves", "Curves", [table])])

@@ -179,7 +179,7 @@ def exported(session: Session) -> ExportedView | None:
         return None
     reading = {name: first[name] for name in ("text", "tokens")}
     queries = [("schemes.list", {}), ("pipeline.read", reading), ("pipeline.walk", first)]
-    vectors = [", ".join(number(float(value), 4) for value in row[:_SHOWN]) + ", ..." for row in steps.vectors]
+    vectors = [", ".join(number(float(value)) for value in row[:_SHOWN]) + ", ..." for row in steps.vectors]
     cells = zip(map(str, range(len(steps.ids))), steps.words, map(str, steps.ids.tolist()), vectors, strict=True)
     table = Table(str(first["text"]), ("position", "token", "id", "vector"), [*cells], numeric=(0, 2))
     return ExportedView("Pipeline", queries, sections=[Section("pipeline", "A text and its vectors", [table])])

@@ -178,7 +178,7 @@ def exported(session: Session) -> ExportedView | None:
     parts = []
     if isinstance(shown.vectors, PositionVectors):
         near = shown.vectors.mean_by_distance
-        cells = [(str(n), number(norm, 4), decimals(near[n], 4)) for n, norm in enumerate(shown.vectors.norms.tolist())]
+        cells = [(str(n), number(norm), decimals(near[n], 4)) for n, norm in enumerate(shown.vectors.norms.tolist())]
         columns = ("position, or distance", "norm of the vector", "mean cosine at this distance")
         parts.append(Table(f"Positions: {shown.title}", columns, cells, numeric=(0, 1, 2), shorten="evenly"))
     return ExportedView("Positions", queries, begin=first, sections=[Section("positions", "Positions", parts)])

@@ -252,7 +252,7 @@ def _frames_section(view: Frames) -> Section:
     if view.frames is not None:
         parts += _plane_parts(view, view.frames)
     losses = zip(view.loss_steps, view.losses, strict=True)
-    rows = [(number(step), number(loss, 4)) for step, loss in losses]
+    rows = [(number(step), number(loss)) for step, loss in losses]
     caption = f"{view.run}: cross-entropy of the batch"
     parts.append(Table(caption, ("step", "loss"), rows, numeric=(0, 1), shorten="evenly"))
     return Section("replay", "Training replay", parts)

@@ -245,7 +245,7 @@ def exported(session: Session) -> ExportedView:
         if (pairs := side.rotations) is not None:
             of = pairs.spectrum
             numbers = zip(of.wavelengths, of.slowdown, of.rotations_trained, of.rotations_claimed, strict=True)
-            rows = [(str(pair), *(number(float(value), 4) for value in row)) for pair, row in enumerate(numbers)]
+            rows = [(str(pair), *(number(float(value)) for value in row)) for pair, row in enumerate(numbers)]
             tables.append(Table(f"{name}: {pairs.python}", columns, rows, numeric=range(5), shorten="evenly"))
     return ExportedView("Rotary lab", [("rotary.lab", begin)], sections=[Section("rotary", "Pairs", tables)])
 

@@ -1,9 +1,9 @@
-/** Numbers as text, as report/text.py writes them. */
+/** Numbers as text, as report/text.py writes them, with as many digits where none are chosen. */
 
 const MINUS = "\u2212";
 
 /** Return a number of any size with so many significant digits, its whole part in full. */
-export function formatNumber(value: number | null | undefined, digits = 4): string {
+export function formatNumber(value: number | null | undefined, digits = 3): string {
   if (value === null || value === undefined) return "–";
   if (!Number.isFinite(value)) return notFinite(value);
   const [mantissa = "", power] = value.toExponential(digits - 1).split("e");

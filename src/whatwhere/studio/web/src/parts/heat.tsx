@@ -106,8 +106,8 @@ export function Bar({ map, range }: { map: MapName; range: [number, number] }) {
   }, [map]);
   return (
     <span class="bar">
-      {formatNumber(range[0], 3)} <canvas ref={canvas} width={256} height={1} aria-hidden="true" />{" "}
-      {formatNumber(range[1], 3)}
+      {formatNumber(range[0])} <canvas ref={canvas} width={256} height={1} aria-hidden="true" />{" "}
+      {formatNumber(range[1])}
     </span>
   );
 }
@@ -194,7 +194,7 @@ export function heatSvg(props: HeatProps, width = 720): string {
     `<image x="${left}" y="0" width="${width - left - 8}" height="${height}" preserveAspectRatio="none" style="image-rendering:pixelated" href="${image}"/>`,
     label(left, height + 22, props.xLabel, "start", pageColor("muted")),
     `<image x="${width - 220}" y="${height + 12}" width="120" height="10" preserveAspectRatio="none" href="${bar.toDataURL("image/png")}"/>`,
-    label(width - 226, height + 22, formatNumber(range[0], 3), "end"),
-    label(width - 94, height + 22, formatNumber(range[1], 3)),
+    label(width - 226, height + 22, formatNumber(range[0]), "end"),
+    label(width - 94, height + 22, formatNumber(range[1])),
   ]);
 }

@@ -29,7 +29,7 @@ export function Path(props: PathProps) {
   useEffect(() => {
     if (width) draw(canvas.current!, props, plane, Math.min(at, x.length - 1));
   }, [plane, at, theme]);
-  const words = (point: number) => `${name(point)}: ${formatNumber(x[point], 3)}, ${formatNumber(y[point], 3)}`;
+  const words = (point: number) => `${name(point)}: ${formatNumber(x[point])}, ${formatNumber(y[point])}`;
   const keys = (event: KeyboardEvent) => {
     const by = { ArrowRight: 1, ArrowLeft: -1, PageUp: 10, PageDown: -10, Home: -Infinity, End: Infinity }[event.key];
     if (by === undefined) return;

@@ -67,7 +67,7 @@ function SuspiciousLists({
           of={examined.cosines}
           title="Cosine to the rows of lowest norm"
           xLabel="cosine to the mean of the rows of lowest norm"
-          marks={[{ x: examined.threshold, text: `suspected above ${formatNumber(examined.threshold, 3)}` }]}
+          marks={[{ x: examined.threshold, text: `suspected above ${formatNumber(examined.threshold)}` }]}
           note={
             "Updates that move under-trained rows alike give them one direction. Rows that keep a random " +
             "initialization, whole or shrunk by weight decay, share none, and are not detected."

@@ -274,7 +274,7 @@ function PathOf({ shown, vectors, axes, change }: OfVectors & { axes: string; ch
   return (
     <Figure
       title={props.title}
-      note={`The principal axes. The participation ratio is ${formatNumber(vectors.participation, 3)}${ninety}.`}
+      note={`The principal axes. The participation ratio is ${formatNumber(vectors.participation)}${ninety}.`}
       file="path"
       svg={() => pathSvg(props)}
       rows={Array.from({ length: rows }, (_, row) => row)}

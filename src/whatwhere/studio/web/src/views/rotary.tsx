@@ -155,7 +155,7 @@ function Facts({ of, lengths, claimed }: { of: PairRotations; lengths: string; c
       </li>
       {of.magnitude !== 1 && (
         <li>
-          queries and keys times <b>{formatNumber(of.magnitude)}</b>
+          queries and keys times <b>{formatNumber(of.magnitude, 4)}</b>
         </li>
       )}
       {of.follows_length && <li>the frequencies follow the length; shown are those of a text of {whole(claimed)}</li>}

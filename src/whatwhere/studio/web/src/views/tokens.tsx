@@ -228,7 +228,7 @@ function Neighborhood({ near, k, change, link }: NeighborhoodProps) {
     <Figure
       title="Nearest tokens in the full space"
       note={`By cosine, over all rows; ${Object.entries(near.mean)
-        .map(([which, size]) => `the mean row of the ${tableName(which)} has length ${formatNumber(size, 3)}`)
+        .map(([which, size]) => `the mean row of the ${tableName(which)} has length ${formatNumber(size)}`)
         .join(", ")}.`}
       file={`neighbors-${near.id}`}
       svg={() => neighborsSvg(near)}

@@ -117,8 +117,8 @@ function Split({ answer }: { answer: VarianceShares }) {
   const all: Bar = { name: "all", parts: [answer.token, answer.position, answer.interaction] };
   const bars = useMemo(() => windowsOf(answer), [answer]);
   const around = [
-    answer.factor !== 1 && `the model multiplies tokens by ${formatNumber(answer.factor)}`,
-    answer.scale !== 1 && `tokens are multiplied by ${formatNumber(answer.scale)} here`,
+    answer.factor !== 1 && `the model multiplies tokens by ${formatNumber(answer.factor, 4)}`,
+    answer.scale !== 1 && `tokens are multiplied by ${formatNumber(answer.scale, 4)} here`,
     answer.added && "the embedding of the first segment is added",
     answer.norm && `then ${answer.norm}`,
   ].filter(Boolean);
@@ -134,8 +134,8 @@ function Split({ answer }: { answer: VarianceShares }) {
           file="shares"
           note={
             `${whole(answer.tokens)} tokens at ${whole(answer.rows)} positions. ` +
-            `The median norm of a token vector is ${formatNumber(answer.norms.token, 3)}, ` +
-            `of a position vector ${formatNumber(answer.norms.position, 3)}.`
+            `The median norm of a token vector is ${formatNumber(answer.norms.token)}, ` +
+            `of a position vector ${formatNumber(answer.norms.position)}.`
           }
           bars={[all]}
           how={
@@ -165,8 +165,8 @@ function Split({ answer }: { answer: VarianceShares }) {
         />
       </div>
       <p class="note">
-        The mean |cos| of token and position vectors, each less its mean, is {formatNumber(answer.mean_abs_cosine, 3)};
-        0 means orthogonal: the two lie in separate subspaces.
+        The mean |cos| of token and position vectors, each less its mean, is {formatNumber(answer.mean_abs_cosine)}; 0
+        means orthogonal: the two lie in separate subspaces.
       </p>
       <ByScale answer={answer} />
     </>

@@ -325,7 +325,7 @@ function Summary({ results }: Props) {
             title: "ms per step",
             numeric: true,
             value: (n) => costs[n]!.milliseconds,
-            cell: (n) => formatNumber(costs[n]!.milliseconds, 3),
+            cell: (n) => formatNumber(costs[n]!.milliseconds),
           },
         ]}
       />

@@ -46,7 +46,7 @@ function Digits({ lines }: { lines: NumberLineView[] }) {
           title: String(digit),
           numeric: true,
           value: ({ along }: NumberLineView) => along.values[digit]!,
-          cell: ({ along }: NumberLineView) => formatNumber(along.values[digit]!, 3),
+          cell: ({ along }: NumberLineView) => formatNumber(along.values[digit]!),
         })),
         { title: "|r|", numeric: true, value: ({ r }) => r, cell: ({ r }) => fixed(r, 2) },
       ]}

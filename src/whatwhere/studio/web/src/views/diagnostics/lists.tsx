@@ -21,7 +21,7 @@ export const LISTS: Record<ListName, List> = {
     describe: ({ lists: { under_trained }, reference, threshold, none_suspected }) =>
       none_suspected ||
       `Suspected (“glitch tokens”), nearest to the mean of the ${reference} rows of lowest norm first: ` +
-        `cosine above ${formatNumber(threshold, 3)}, which is 8 robust standard deviations from the median, and at least 0.5.` +
+        `cosine above ${formatNumber(threshold)}, which is 8 robust standard deviations from the median, and at least 0.5.` +
         (under_trained.also_unreachable === null
           ? ""
           : ` ${whole(under_trained.also_unreachable)} of them are unreachable.`),
@@ -69,7 +69,7 @@ export const LISTS: Record<ListName, List> = {
     title: "hubs",
     describe: ({ lists: { hubs } }) =>
       `Among the ${hubs.neighbors} nearest neighbors of far more tokens than chance: ` +
-      `of ${whole(hubs.queries)} tokens sampled, a row is a neighbor of ${formatNumber(hubs.expected, 3)} on average.`,
+      `of ${whole(hubs.queries)} tokens sampled, a row is a neighbor of ${formatNumber(hubs.expected)} on average.`,
     more: ({ lists: { hubs } }) => [{ title: "neighbor of", numeric: true, value: (n) => hubs.times[n]! }],
   },
   zero: {

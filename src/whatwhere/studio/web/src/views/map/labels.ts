@@ -41,7 +41,7 @@ export class Names {
 
   /** Return a token, its id, type, script and norm in one line. */
   line(id: number): string {
-    return `${this.shown(id)} · #${id} · ${this.kind(id)} · ${this.script(id)} · norm ${formatNumber(this.norm(id), 3)}`;
+    return `${this.shown(id)} · #${id} · ${this.kind(id)} · ${this.script(id)} · norm ${formatNumber(this.norm(id))}`;
   }
 
   /** Find the id of a text, or of #id. */

@@ -27,7 +27,7 @@ export function Equation({ walk, at, other, step, go }: Props) {
   return (
     <section class="equation" aria-label="The equation">
       <p>
-        {term("sum", <>x({word(at)})</>, "The sum")} = {walk.factor !== 1 && `${formatNumber(walk.factor)} · `}
+        {term("sum", <>x({word(at)})</>, "The sum")} = {walk.factor !== 1 && `${formatNumber(walk.factor, 4)} · `}
         {term("rows", <>what({word(at)})</>, "The token's row")} +{" "}
         {term("positions", input ? <>where({at})</> : "0", "The position's row")}
       </p>
@@ -48,7 +48,7 @@ export function Equation({ walk, at, other, step, go }: Props) {
           </>,
           "The score",
         )}{" "}
-        = {formatNumber(walk.scale, 3)} ·{" "}
+        = {formatNumber(walk.scale)} ·{" "}
         {term(
           "rotation",
           <>

@@ -174,7 +174,7 @@ function Dials({
                 <circle cx={after[0]} cy={after[1]} r={4} class="tip" />
               </svg>
               <bdi>{dial.name}</bdi>
-              <small>{dial.angle === null ? "" : `${formatNumber(dial.angle, 3)} rad`}</small>
+              <small>{dial.angle === null ? "" : `${formatNumber(dial.angle)} rad`}</small>
             </li>
           );
         })}
@@ -207,13 +207,7 @@ function dialsSvg(dials: Dial[], title: string, end: (at: [number, number]) => [
       line(middle, 48, after[0], after[1], seriesColor(2), 3) +
       `<circle cx="${short(after[0])}" cy="${short(after[1])}" r="4" fill="${seriesColor(2)}"/>` +
       label(middle, 108, dial.name, "middle") +
-      label(
-        middle,
-        124,
-        dial.angle === null ? "" : `${formatNumber(dial.angle, 3)} rad`,
-        "middle",
-        pageColor("muted"),
-      ) +
+      label(middle, 124, dial.angle === null ? "" : `${formatNumber(dial.angle)} rad`, "middle", pageColor("muted")) +
       "</g>"
     );
   });

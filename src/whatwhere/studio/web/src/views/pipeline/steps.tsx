@@ -128,7 +128,7 @@ export function RowsStep({
         how={
           walk.tensor === null
             ? "Random rows, N(0, 1), of this seed."
-            : `The rows of ${walk.tensor}${walk.factor === 1 ? "" : `, times ${formatNumber(walk.factor)}`}.`
+            : `The rows of ${walk.tensor}${walk.factor === 1 ? "" : `, times ${formatNumber(walk.factor, 4)}`}.`
         }
       />
     );

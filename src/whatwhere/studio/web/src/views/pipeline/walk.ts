@@ -39,5 +39,5 @@ export function cell({ values, shape }: Tensor, i: number, j: number): number {
 export function vectorWords(values: ArrayLike<number>, most = 4): string {
   const first = Array.from(values).slice(0, most);
   const rest = values.length - first.length;
-  return `(${first.map((value) => formatNumber(value, 3)).join(", ")}${rest > 0 ? ", …" : ""})`;
+  return `(${first.map((value) => formatNumber(value)).join(", ")}${rest > 0 ? ", …" : ""})`;
 }
