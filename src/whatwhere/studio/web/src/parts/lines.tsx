@@ -49,6 +49,23 @@ export interface LinesProps {
   height?: number;
 }
 
+const STROKES: (number[] | undefined)[] = [
+  undefined,
+  [8, 4],
+  [2, 3],
+  [8, 3, 2, 3],
+  [14, 4],
+  [5, 2],
+  [2, 6],
+  [12, 3, 3, 3, 3, 3],
+];
+
+/** Return the strokes of one of some curves: eight that differ without their color. */
+export function strokeOf(curve: number): { dash?: number[] } {
+  const dash = STROKES[curve % STROKES.length];
+  return dash ? { dash } : {};
+}
+
 export function Lines(props: LinesProps) {
   const {
     title,

@@ -7,7 +7,7 @@ import { formatNumber, whole } from "../numbers";
 import { announce } from "../parts/announce";
 import { Figure } from "../parts/figure";
 import { How } from "../parts/how";
-import { type Curve, Lines, type LinesProps, linesSvg } from "../parts/lines";
+import { type Curve, Lines, type LinesProps, linesSvg, strokeOf } from "../parts/lines";
 import { HeadSlider, HeadsSlider, Slider } from "../parts/slider";
 import { Answered } from "../parts/states";
 import { register, type ViewProps } from "../register";
@@ -223,17 +223,6 @@ function sparkline(values: ArrayLike<number>, log: boolean): string {
     .join("");
 }
 
-const STROKES: (number[] | undefined)[] = [
-  undefined,
-  [8, 4],
-  [2, 3],
-  [8, 3, 2, 3],
-  [14, 4],
-  [5, 2],
-  [2, 6],
-  [12, 3, 3, 3, 3, 3],
-];
-
 interface FigureProps {
   chosen: Chosen[];
   log: boolean;
@@ -253,12 +242,11 @@ function linesOf(
   const curves = schemes.map((scheme): Curve => {
     const index = chosen.indexOf(scheme);
     const { values } = scheme.curve[which];
-    const stroke = STROKES[index % STROKES.length];
     return {
       name: scheme.name,
       values: x.map((distance) => (Number.isFinite(values[distance]) ? values[distance]! : null)),
       color: index,
-      ...(stroke ? { dash: stroke } : {}),
+      ...strokeOf(index),
     };
   });
   return { title, x, curves, xLabel: "distance", yLabel, logX: log, height: 300, levels: [{ y: 0, text: "" }] };

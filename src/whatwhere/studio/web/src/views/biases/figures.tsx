@@ -1,0 +1,250 @@
+/** The figures of biases: the matrix of one head, the curves of all by distance, and the effective range of each. */
+
+import { useMemo } from "preact/hooks";
+import { pageColor, seriesColor } from "../../colors";
+import { formatNumber, whole } from "../../numbers";
+import { Figure } from "../../parts/figure";
+import { Heat, heatSvg, type HeatProps } from "../../parts/heat";
+import { How } from "../../parts/how";
+import { type Curve, Lines, type LinesProps, linesSvg, strokeOf } from "../../parts/lines";
+import { box, drawing, label } from "../../parts/svg";
+import type { ViewProps } from "../../register";
+import type { Settings } from "../../source";
+import type { BiasFindings } from "../../types";
+import type { Tensor } from "../../wire";
+
+const MOST_CURVES = 8;
+
+const SHARES = ["0.5", "0.1", "0.01", "0.001"];
+
+export type BiasProps = { bias: BiasFindings; settings: Settings; change: ViewProps["change"] };
+
+export function Matrix({ bias, weights }: { bias: BiasFindings; weights: boolean }) {
+  const [rows = 0, columns = 0] = bias.matrix.shape;
+  const queries = `ww.positions(${rows})${bias.causal ? ", causal=True" : ""}`;
+  const props: HeatProps = useMemo(
+    () => ({
+      title: `${weights ? "Weight" : "Bias"} of head ${bias.head}, query by key`,
+      values: bias.matrix.values,
+      rows,
+      columns,
+      rowName: (row) => `query ${row}`,
+      columnName: (column) => `key ${column}`,
+      xLabel: "keys from left to right, queries from top to bottom",
+      map: weights ? "amount" : "signed",
+      cell: 7,
+    }),
+    [bias],
+  );
+  const cells = useMemo(
+    () => Array.from(bias.matrix.values, (_, n) => n).filter((n) => Number.isFinite(bias.matrix.values[n])),
+    [bias],
+  );
+  return (
+    <Figure
+      title={props.title}
+      note="Empty are keys that the scheme excludes; a causal mask hides all above the diagonal."
+      file={`bias-matrix-${bias.scheme}`}
+      svg={() => heatSvg(props, 520)}
+      rows={cells}
+      columns={[
+        { title: "query", numeric: true, value: (n) => Math.floor(n / columns) },
+        { title: "key", numeric: true, value: (n) => n % columns },
+        {
+          title: weights ? "weight" : "bias",
+          numeric: true,
+          value: (n) => bias.matrix.values[n]!,
+          cell: (n) => formatNumber(bias.matrix.values[n]),
+        },
+      ]}
+      how={
+        <How code={`${bias.python}\nscheme(${queries})[0, ${bias.head}]`}>
+          <p>
+            What the scheme adds to the score of each query and key, by its own formula.{" "}
+            {weights && "As weights: exp(bias − the greatest of the matrix)."}
+          </p>
+        </How>
+      }
+    >
+      <Heat {...props} />
+    </Figure>
+  );
+}
+
+/** Return the heads to draw: all, or as many as can be distinguished, with the chosen one. */
+function headsShown({ heads, head }: BiasFindings): number[] {
+  if (heads <= MOST_CURVES) return Array.from({ length: heads }, (_, n) => n);
+  const even = Array.from({ length: MOST_CURVES - 1 }, (_, k) => Math.round((k * (heads - 1)) / (MOST_CURVES - 2)));
+  return [...new Set([...even, head])].sort((a, b) => a - b);
+}
+
+export function CurvesOf({ bias, settings, change }: BiasProps) {
+  const log = settings["log"] === true;
+  const count = bias.distances.values.length;
+  const at = (tensor: Tensor, head: number, n: number) => tensor.values[head * count + n]!;
+  const props: LinesProps = useMemo(() => {
+    const first = log ? 1 : 0;
+    const x = Array.from(bias.distances.values).slice(first);
+    const curves = headsShown(bias).map((head, k): Curve => {
+      const values = x.map((_, n) => at(bias.past, head, n + first));
+      return { name: `head ${head}`, values, color: k, ...strokeOf(k) };
+    });
+    if (bias.later) {
+      const later = bias.later;
+      curves.push({
+        name: `head ${bias.head}, later keys`,
+        values: x.map((_, n) => at(later, bias.head, n + first)),
+        color: 0,
+        dash: [1, 3],
+      });
+    }
+    const reached = bias.ranges.distance.values[bias.head]!;
+    return {
+      title: `${settings["weights"] ? "Weight" : "Bias"} by distance`,
+      x,
+      curves,
+      xLabel: "distance",
+      yLabel: settings["weights"] ? "weight" : "bias",
+      logX: log,
+      marks: reached > 0 ? [{ x: reached, text: `range of head ${bias.head}` }] : [],
+      height: 420,
+    };
+  }, [bias, log]);
+  const rows = Array.from({ length: count }, (_, n) => n);
+  const each = Array.from({ length: bias.heads }, (_, head) => head);
+  const column = (tensor: Tensor, head: number, title: string) => ({
+    title,
+    numeric: true,
+    value: (n: number) => at(tensor, head, n),
+    cell: (n: number) => formatNumber(at(tensor, head, n)),
+  });
+  const { later } = bias;
+  return (
+    <Figure
+      title={props.title}
+      note={
+        bias.heads > MOST_CURVES
+          ? `${headsShown(bias).length} of ${bias.heads} heads are drawn; the table has all.`
+          : undefined
+      }
+      file={`bias-curves-${bias.scheme}`}
+      svg={() => linesSvg(props)}
+      rows={rows}
+      columns={[
+        { title: "distance", numeric: true, value: (n) => bias.distances.values[n]! },
+        ...each.map((head) => column(bias.past, head, `head ${head}`)),
+        ...(later ? each.map((head) => column(later, head, `head ${head}, later keys`)) : []),
+      ]}
+      how={
+        <How code={`${bias.python}\nww.analysis.by_distance(ww.Where(score=scheme), ${bias.examined}).curves`}>
+          <p>
+            The bias that the query at position {whole(bias.examined - 1)} gives to each key before it, at {count} of
+            these distances. FIRE alone also depends on the position of the query.
+            {Boolean(settings["weights"]) && " As weights: exp(bias − the head’s greatest)."}
+          </p>
+        </How>
+      }
+    >
+      <label class="choice">
+        <input type="checkbox" checked={log} onChange={(event) => change({ log: event.currentTarget.checked })} />{" "}
+        logarithmic distance
+      </label>
+      <Lines {...props} />
+    </Figure>
+  );
+}
+
+export function Ranges({ bias, settings, change }: BiasProps) {
+  const share = String(settings["share"]);
+  const percent = `${100 * Number(share)} %`;
+  const heads = Array.from({ length: bias.heads }, (_, head) => head);
+  const title = `Effective range of each head, to ${percent} of its largest weight`;
+  const { ranges, ranges_later: later, examined } = bias;
+  const curves = `curves = np.stack([*ww.analysis.by_distance(ww.Where(score=scheme), ${examined}).curves.values()])`;
+  const text = (distance: number) => (distance < 0 ? `beyond ${whole(examined)}` : whole(distance));
+  const cellOf = (tensor: Tensor, head: number) => (tensor.values[head]! < 0 ? null : tensor.values[head]!);
+  const width = (head: number) =>
+    ranges.distance.values[head]! < 0 ? 1 : Math.log(ranges.distance.values[head]! + 1) / Math.log(examined + 1);
+  const column = (name: string, tensor: Tensor) => ({
+    title: name,
+    numeric: true,
+    value: (head: number) => cellOf(tensor, head),
+    cell: (head: number) => text(tensor.values[head]!),
+  });
+  return (
+    <Figure
+      title={title}
+      note="By the bias alone: from there on every weight is below that share. The bars are logarithmic."
+      file={`bias-ranges-${bias.scheme}`}
+      svg={() =>
+        rangesSvg(
+          title,
+          heads.map((head) => ({ head, text: text(ranges.distance.values[head]!), width: width(head) })),
+        )
+      }
+      rows={heads}
+      columns={[
+        { title: "head", numeric: true, value: (head) => head },
+        column("range", ranges.distance),
+        column("half", ranges.half),
+        { title: "largest at", numeric: true, value: (head) => ranges.peak.values[head]! },
+        {
+          title: "mean distance",
+          numeric: true,
+          value: (head) => ranges.mean.values[head]!,
+          cell: (head) => formatNumber(ranges.mean.values[head]),
+        },
+        ...(later ? [column("range to later keys", later.distance), column("half of later keys", later.half)] : []),
+      ]}
+      how={
+        <How code={`${bias.python}\n${curves}\nww.analysis.effective_range(curves, share=${share})`}>
+          <p>
+            weight(h, d) = exp(bias(h, d)); the range is the least d from which on every weight is below {percent} of
+            the head’s greatest, among {whole(examined)} distances. The dot products of queries and keys are added to
+            it: a strong match is seen farther.
+          </p>
+        </How>
+      }
+    >
+      <label class="choice">
+        ends at{" "}
+        <select value={share} onChange={(event) => change({ share: event.currentTarget.value })}>
+          {SHARES.map((each) => (
+            <option key={each} value={each}>
+              {100 * Number(each)} %
+            </option>
+          ))}
+        </select>
+      </label>
+      <ul class="bars ranges">
+        {heads.map((head) => (
+          <li key={head}>
+            <span class="name">
+              <button type="button" aria-pressed={head === bias.head} onClick={() => change({ head })}>
+                head {head}
+              </button>
+            </span>
+            <span class="track" aria-hidden="true">
+              <i
+                style={{ width: `${100 * width(head)}%`, background: head === bias.head ? "var(--c1)" : "var(--c2)" }}
+              />
+            </span>
+            <span class="value">{text(ranges.distance.values[head]!)}</span>
+          </li>
+        ))}
+      </ul>
+    </Figure>
+  );
+}
+
+function rangesSvg(title: string, heads: { head: number; text: string; width: number }[]): string {
+  const parts = heads.flatMap(({ head, text, width }, n) => {
+    const y = 8 + 20 * n;
+    return [
+      label(64, y + 12, `head ${head}`, "end"),
+      box(72, y, 440 * width, 14, seriesColor(2)),
+      label(80 + 440 * width, y + 12, text, "start", pageColor("muted")),
+    ];
+  });
+  return drawing(620, 20 * heads.length + 16, title, parts);
+}

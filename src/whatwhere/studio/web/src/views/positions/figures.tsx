@@ -1,0 +1,292 @@
+/** The figures of positions: what a scheme has for each, how similar they are, and the path that they take. */
+
+import { useMemo } from "preact/hooks";
+import { fixed, formatNumber, whole } from "../../numbers";
+import { Figure } from "../../parts/figure";
+import { Heat, heatColumns, type HeatProps, heatSvg, spread } from "../../parts/heat";
+import { How } from "../../parts/how";
+import { Lines, type LinesProps, linesSvg } from "../../parts/lines";
+import { Path, type PathProps, pathSvg } from "../../parts/path";
+import type { ViewProps } from "../../register";
+import type { PositionFindings, PositionVectors } from "../../types";
+
+export function vectorsOf({ vectors }: PositionFindings): PositionVectors | null {
+  return vectors === null || "missing" in vectors ? null : vectors;
+}
+
+/** Return the Python that builds the shown door alone, and then what a line computes of it. */
+function inPython({ python, door }: PositionFindings, line: string): string {
+  return `${python}\nwhere = ww.Where(${door}=where.${door})\n${line}`;
+}
+
+function rowsCode({ rows }: PositionFindings): string {
+  return `rows = ww.analysis.vectors(where, ${rows}).double().numpy()`;
+}
+
+export function Fingerprint({ shown }: { shown: PositionFindings }) {
+  const { label, values: tensor } = shown.fingerprint!;
+  const [rows = 0, columns = 0] = tensor.shape;
+  const heads = shown.door === "score";
+  const of = heads ? "distance" : "position";
+  const props: HeatProps = useMemo(
+    () => ({
+      title: heads ? "The bias of each distance" : "The fingerprint of each position",
+      values: tensor.values,
+      rows,
+      columns,
+      rowName: (row) => `${of} ${row}`,
+      columnName: (column) => `${heads ? "head" : "column"} ${column}`,
+      rowLabels: Array.from({ length: rows }, (_, row) =>
+        rows <= 40 || row % Math.ceil(rows / 20) === 0 ? String(row) : "",
+      ),
+      xLabel: `${label}; ${whole(columns)} columns, left to right`,
+      map: "signed",
+      ...(shown.door === "input" ? { limit: spread(tensor.values) } : {}),
+    }),
+    [shown],
+  );
+  return (
+    <Figure
+      title={props.title}
+      note={`Rows are ${of}s 0 to ${rows - 1}, columns ${shown.door === "input" ? "the features" : label}.`}
+      file="fingerprint"
+      svg={() => heatSvg(props, 1000)}
+      rows={Array.from({ length: rows }, (_, row) => row)}
+      columns={[{ title: of, numeric: true, value: (row) => row }, ...heatColumns(props)]}
+      how={
+        <How code={inPython(shown, `ww.analysis.fingerprint(where, ${rows}).values`)}>
+          <p>
+            What the scheme itself gives.{" "}
+            {shown.door === "input" &&
+              "The colors end at three standard deviations, so that an outlier does not fade the rest."}
+          </p>
+        </How>
+      }
+    >
+      <Heat {...props} />
+    </Figure>
+  );
+}
+
+interface OfVectors {
+  shown: PositionFindings;
+  vectors: PositionVectors;
+}
+
+const COSINES = "units = rows / np.linalg.norm(rows, axis=1, keepdims=True)\nunits @ units.T";
+
+export function Similarity({ shown, vectors }: OfVectors) {
+  const at = vectors.compared.values;
+  const count = at.length;
+  const every = count < shown.rows ? `One position in ${at[1]! - at[0]!}. ` : "";
+  const props: HeatProps = useMemo(
+    () => ({
+      title: "Cosine of each pair of positions",
+      values: vectors.cosines.values,
+      rows: count,
+      columns: count,
+      rowName: (row) => `position ${at[row]}`,
+      columnName: (column) => `position ${at[column]}`,
+      xLabel: `position 0 to ${at[count - 1]}, left to right and top to bottom`,
+      map: "signed",
+      limit: 1,
+    }),
+    [vectors],
+  );
+  const pairs = useMemo(
+    () =>
+      Array.from(
+        { length: Math.min(count, 64) ** 2 },
+        (_, k) => [Math.floor(k / Math.min(count, 64)), k % Math.min(count, 64)] as const,
+      ),
+    [count],
+  );
+  return (
+    <Figure
+      title={props.title}
+      note={`${every}A diagonal band: near positions are similar.`}
+      file="similarity"
+      svg={() => heatSvg(props, 640)}
+      rows={[...pairs]}
+      columns={[
+        { title: "position", numeric: true, value: ([i]) => at[i]! },
+        { title: "other", numeric: true, value: ([, j]) => at[j]! },
+        {
+          title: "cosine",
+          numeric: true,
+          value: ([i, j]) => vectors.cosines.values[i * count + j]!,
+          cell: ([i, j]) => fixed(vectors.cosines.values[i * count + j]!, 4),
+        },
+      ]}
+      how={
+        <How code={inPython(shown, `${rowsCode(shown)}\n${COSINES}`)}>
+          <p>
+            cos(u, v) = ⟨u, v⟩ / (|u| |v|) of{" "}
+            {shown.door === "query_key" ? "a query of ones, mapped at each position" : "the vectors that are added"}, in
+            float64.
+            {count > 64 && " The table holds the first 64 of those shown; the picture all."}
+          </p>
+        </How>
+      }
+    >
+      <Heat {...props} />
+    </Figure>
+  );
+}
+
+const AXES = ["1,2", "1,3", "2,3"];
+
+export function PathOf({ shown, vectors, axes, change }: OfVectors & { axes: string; change: ViewProps["change"] }) {
+  const chosen = AXES.includes(axes) ? axes : AXES[0]!;
+  const [a, b] = chosen.split(",").map((each) => Number(each) - 1) as [number, number];
+  const columns = vectors.path.shape[1] ?? 3;
+  const rows = vectors.path.shape[0] ?? 0;
+  const coordinate = (row: number, axis: number) => vectors.path.values[row * columns + axis]!;
+  const share = (axis: number) => `${fixed(100 * vectors.variance_explained.values[axis]!, 1)} %`;
+  const ninety = vectors.axes_for_90 === null ? "" : `; ${vectors.axes_for_90} axes explain 90 % of the variance`;
+  const props: PathProps = useMemo(
+    () => ({
+      title: "The path of the positions",
+      x: Array.from({ length: rows }, (_, row) => coordinate(row, a)),
+      y: Array.from({ length: rows }, (_, row) => coordinate(row, b)),
+      name: (row) => `position ${row}`,
+      xLabel: `component ${a + 1}, ${share(a)} of the variance`,
+      yLabel: `component ${b + 1}, ${share(b)}`,
+    }),
+    [vectors, chosen],
+  );
+  return (
+    <Figure
+      title={props.title}
+      note={`The principal axes. The participation ratio is ${formatNumber(vectors.participation)}${ninety}.`}
+      file="path"
+      svg={() => pathSvg(props)}
+      rows={Array.from({ length: rows }, (_, row) => row)}
+      columns={[
+        { title: "position", numeric: true, value: (row) => row },
+        ...[0, 1, 2].map((axis) => ({
+          title: `component ${axis + 1}`,
+          numeric: true,
+          value: (row: number) => coordinate(row, axis),
+          cell: (row: number) => fixed(coordinate(row, axis), 4),
+        })),
+      ]}
+      how={
+        <How code={inPython(shown, `${rowsCode(shown)}\nww.analysis.principal_components(rows, 3).coordinates`)}>
+          <p>
+            The centered rows on their principal axes, by singular value decomposition in float64. Both axes have one
+            scale, so that a circle is round.
+          </p>
+        </How>
+      }
+    >
+      <label class="choice">
+        components{" "}
+        <select value={chosen} onChange={(event) => change({ axes: event.currentTarget.value })}>
+          {AXES.map((each) => (
+            <option key={each}>{each}</option>
+          ))}
+        </select>
+      </label>
+      <Path {...props} />
+    </Figure>
+  );
+}
+
+export function ByDistance({ shown }: { shown: PositionFindings }) {
+  const { label, names, values } = shown.by_distance!;
+  const own = shown.door === "input" ? (vectorsOf(shown)?.mean_by_distance ?? null) : null;
+  const count = values.shape[1] ?? 0;
+  const props: LinesProps = useMemo(() => {
+    const some = names
+      .slice(0, 8)
+      .map((name, n) => ({ name, values: values.values.subarray(n * count, (n + 1) * count) as ArrayLike<number> }));
+    const mean = own
+      ? [{ name: "mean of all pairs", values: own.values.subarray(0, count) as ArrayLike<number>, color: 2 }]
+      : [];
+    return {
+      title: "By distance",
+      x: Array.from({ length: count }, (_, n) => n),
+      curves: [...mean, ...some.map((curve, n) => ({ ...curve, color: own ? 1 : n }))],
+      xLabel: "distance",
+      yLabel: shown.door === "score" ? "bias" : "similarity",
+    };
+  }, [shown]);
+  return (
+    <Figure
+      title={props.title}
+      note={`${label}${names.length > 8 ? `; the first 8 of ${names.length} heads` : ""}.`}
+      file="by-distance"
+      svg={() => linesSvg(props)}
+      rows={Array.from({ length: count }, (_, n) => n)}
+      columns={[
+        { title: "distance", numeric: true, value: (n) => n },
+        ...props.curves.map(({ name, values: curve }) => ({
+          title: name,
+          numeric: true,
+          value: (n: number) => curve[n] ?? null,
+          cell: (n: number) => formatNumber(curve[n]),
+        })),
+      ]}
+      how={
+        <How code={inPython(shown, `ww.analysis.by_distance(where, ${shown.rows}).curves`)}>
+          <p>
+            {label}.{own && " The mean is that of the cosines of all pairs of rows at a distance."}
+          </p>
+        </How>
+      }
+    >
+      <Lines {...props} />
+    </Figure>
+  );
+}
+
+export function Norms({ shown, vectors }: OfVectors) {
+  const values = vectors.norms.values;
+  const out = Array.from(vectors.outliers.values);
+  const props: LinesProps = useMemo(
+    () => ({
+      title: "The norm of each position's vector",
+      x: Array.from({ length: values.length }, (_, n) => n),
+      // Without the rounding of float32, a scheme of constant norm is a straight line.
+      curves: [{ name: "norm", values: Array.from(values, (value) => Number(value.toPrecision(5))), color: 2 }],
+      xLabel: "position",
+      yLabel: "norm |P|",
+      marks: vectors.trained < values.length ? [{ x: vectors.trained, text: "training seems to end here" }] : [],
+    }),
+    [vectors],
+  );
+  const facts = [
+    out.length
+      ? `${out.length === 1 ? "outlier" : "outliers"}: ${out.slice(0, 6).join(", ")}${out.length > 6 ? ", …" : ""}`
+      : "no position is an outlier",
+    vectors.shift !== null &&
+      `a linear map from row to next row explains ${fixed(100 * vectors.shift, 1)} % of the variance of held-out rows`,
+    vectors.trained < values.length
+      ? `rows from ${vectors.trained} on are like no neighbor, and those before are: training seems to end there`
+      : null,
+  ].filter(Boolean);
+  return (
+    <Figure
+      title={props.title}
+      note={`${facts.join("; ")}.`}
+      file="position-norms"
+      svg={() => linesSvg(props)}
+      rows={Array.from({ length: values.length }, (_, n) => n)}
+      columns={[
+        { title: "position", numeric: true, value: (n) => n },
+        { title: "norm", numeric: true, value: (n) => values[n]!, cell: (n) => formatNumber(values[n]) },
+      ]}
+      how={
+        <How code={inPython(shown, `${rowsCode(shown)}\nww.analysis.trained_positions(rows).norms`)}>
+          <p>
+            |P[p]|; a position is an outlier if its norm is off the median by more than half of it, and by 6 robust
+            standard deviations. The linear map is fitted on three quarters of the rows and tested on the others.
+          </p>
+        </How>
+      }
+    >
+      <Lines {...props} />
+    </Figure>
+  );
+}
