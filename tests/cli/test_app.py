@@ -307,3 +307,23 @@ def test_a_terminal_that_lacks_characters_and_none_at_all(monkeypatch: pytest.Mo
         assert not ended.value.code
         sys.stdout.flush() if stream else sys.stdout.close()
     assert b"\\U0001f600" in plain.buffer.getvalue()
+
+
+def test_an_empty_path_is_not_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a variable of the shell is that was not set: each path of each command is refused, before anything is read."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "table.vec").write_text("2 3\na 1 2 3\nb 2 3 4\n")
+    lines = (
+        "inspect ''", "inspect table.vec --report ''", "neighbors '' a", "analogy '' a b c", "similarity '' a b",
+        "similarity table.vec --benchmark ''", "map ''", "map table.vec --out ''", "map table.vec --tsv ''",
+        "diff '' table.vec", "diff table.vec ''", "resize '' out --positions 4", "resize table.vec '' --positions 4",
+        "trim '' out --keep-ids ids", "trim table.vec out --corpus ''", "trim table.vec out --keep-ids ''",
+        "convert table.vec '' --format npy", "convert table.vec out --tokenizer ''", "encode --file ''",
+        "encode a --tokenizer ''", "encode a --save ''", "compare none --out ''", "compare none --task text --file ''",
+        "demo --out ''", "studio ''", "studio table.vec ''", "studio --corpus ''", "studio --export ''",
+    )  # fmt: skip
+    for line in lines:
+        status, out, err = whatwhere(*shlex.split(line))
+        assert (status, out) == (2, ""), line
+        assert "the path is empty. Pass the path of a file or folder" in err, line
+    assert [path.name for path in tmp_path.iterdir()] == ["table.vec"]

@@ -31,7 +31,27 @@ app = typer.Typer(
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Model = Annotated[Path, typer.Argument(help="File or folder of a model, in any format.")]
+
+
+def to_path(text: str | Path) -> Path:
+    """Return the path of an argument; an empty one, as of a variable that is not set, would be the current folder.
+
+    Args:
+        text: of the command line; or the default.
+
+    Raises:
+        BadParameter: If it is empty.
+
+    Examples:
+        >>> to_path("model.gguf").suffix
+        '.gguf'
+    """
+    if not text:
+        raise typer.BadParameter("the path is empty. Pass the path of a file or folder; the current folder is '.'.")
+    return Path(text)
+
+
+Model = Annotated[Path, typer.Argument(parser=to_path, help="File or folder of a model, in any format.")]
 Which = Annotated[str, typer.Option(help="Table: input, output (lm_head), or the name of a tensor.")]
 Pickles = Annotated[
     bool, typer.Option("--allow-pickle", help="Read pickles too, which can run code: only if you trust the author.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, exit_on_error, print_json, whole_numbers
+from whatwhere.cli.app import AsJson, app, exit_on_error, print_json, to_path, whole_numbers
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, print_table
@@ -27,7 +27,7 @@ Workers = Annotated[int | None, typer.Option(help="Worker processes. Default: on
 @app.command()
 @exit_on_error
 def demo(
-    out: Annotated[Path, typer.Option(help="The results folder.")] = Path("whatwhere-demo"),
+    out: Annotated[Path, typer.Option(parser=to_path, help="The results folder.")] = Path("whatwhere-demo"),
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
@@ -53,7 +53,7 @@ def compare(
     ] = None,
     task: Annotated[str, typer.Option(help="Task: expressions, recall or text.")] = "expressions",
     file: Annotated[
-        list[Path] | None, typer.Option(help="File to train on, with --task text; may be repeated.")
+        list[Path] | None, typer.Option(parser=to_path, help="File to train on, with --task text; may be repeated.")
     ] = None,
     lengths: Annotated[str | None, typer.Option(help="Lengths to test beyond the trained ones, as in 8,16,32.")] = None,
     seeds: Annotated[str, typer.Option(help='Number of seeds, or a list: 5, or "0,7,8"; "7," is a list of one.')] = "3",
@@ -67,7 +67,7 @@ def compare(
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Any other setting, as in --set direction=encoder.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The results folder.")] = Path("whatwhere-results"),
+    out: Annotated[Path, typer.Option(parser=to_path, help="The results folder.")] = Path("whatwhere-results"),
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:

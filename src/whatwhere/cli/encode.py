@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, exit_on_error, print_json, whole_numbers
+from whatwhere.cli.app import AsJson, app, exit_on_error, print_json, to_path, whole_numbers
 from whatwhere.errors import TextError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, new_table
@@ -26,10 +26,10 @@ MOST_ROWS = 1000
 @exit_on_error
 def encode(
     text: Annotated[str | None, typer.Argument(help="Text to encode.")] = None,
-    file: Annotated[Path | None, typer.Option(help="UTF-8 file to encode instead.")] = None,
+    file: Annotated[Path | None, typer.Option(parser=to_path, help="UTF-8 file to encode instead.")] = None,
     ids: Annotated[str | None, typer.Option(help="Token ids instead of a text, as in 105,6587,12.")] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="A tokenizer.json. Default: each new word gets the next id.")
+        Path | None, typer.Option(parser=to_path, help="A tokenizer.json. Default: each new word gets the next id.")
     ] = None,
     scheme: Annotated[
         str, typer.Option(help="Positional encoding: a name of `whatwhere schemes`, or a mixture.")
@@ -37,7 +37,7 @@ def encode(
     dim: Annotated[int, typer.Option(help="Features of a vector.")] = 8,
     heads: Annotated[int, typer.Option(help="Attention heads, for schemes of queries, keys or scores.")] = 2,
     seed: Annotated[int, typer.Option(help="Random seed of the token table.", min=0)] = 0,
-    save: Annotated[Path | None, typer.Option(help="Write ids and vectors as safetensors.")] = None,
+    save: Annotated[Path | None, typer.Option(parser=to_path, help="Write ids and vectors as safetensors.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print how a text becomes vectors: tokens, ids, token embeddings, positional encodings and their sum.

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from whatwhere.cli.app import AsJson, Model, Pickles, Which, app, exit_on_error, print_json
+from whatwhere.cli.app import AsJson, Model, Pickles, Which, app, exit_on_error, print_json, to_path
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, print_sections, progress
 
@@ -21,7 +21,9 @@ def inspect(
             "Default: all."
         ),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Also export the studio's page as one HTML file.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(parser=to_path, help="Also export the studio's page as one HTML file.")
+    ] = None,
     rows: Annotated[int, typer.Option(help="Rows of long tables to print.", min=1)] = 12,
     seed: Annotated[int, typer.Option(help="Random seed for row sampling.", min=0)] = 0,
     allow_pickle: Pickles = False,
@@ -67,7 +69,7 @@ def inspect(
 @exit_on_error
 def diff(
     first: Model,
-    second: Annotated[Path, typer.Argument(help="Another one, in any supported format.")],
+    second: Annotated[Path, typer.Argument(parser=to_path, help="Another one, in any supported format.")],
     k: Annotated[int, typer.Option("-k", help="Nearest neighbors to compare.", min=1)] = 10,
     sample: Annotated[int, typer.Option(help="Tokens to sample, whose neighbors are compared.", min=1)] = 512,
     rows: Annotated[int, typer.Option(help="Rows that moved most to list.", min=0)] = 10,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from whatwhere.atomic import write_atomic
-from whatwhere.cli.app import AsJson, Model, Pickles, Which, app, exit_on_error, print_json
+from whatwhere.cli.app import AsJson, Model, Pickles, Which, app, exit_on_error, print_json, to_path
 from whatwhere.cli.neighbors import NamedRow
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
@@ -94,11 +94,12 @@ def draw(
     method: Annotated[
         str, typer.Option(help="Method: pca, tsne (needs the extra map) or umap (needs the extra umap).")
     ] = "pca",
-    out: Annotated[Path, typer.Option(help="File to write: .svg a picture, .tsv or .json coordinates.")] = Path(
-        "map.svg"
-    ),
+    out: Annotated[
+        Path, typer.Option(parser=to_path, help="File to write: .svg a picture, .tsv or .json coordinates.")
+    ] = Path("map.svg"),
     tsv: Annotated[
-        Path | None, typer.Option(help="Folder to write the table to as well, for the Embedding Projector.")
+        Path | None,
+        typer.Option(parser=to_path, help="Folder to write the table to as well, for the Embedding Projector."),
     ] = None,
     rows: Annotated[
         int | None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from whatwhere.cli.app import AsJson, Model, Pickles, Which, app, exit_on_error, print_json
+from whatwhere.cli.app import AsJson, Model, Pickles, Which, app, exit_on_error, print_json, to_path
 from whatwhere.errors import SettingError, TextError
 from whatwhere.escape import visible
 from whatwhere.report.section import Table as ReportTable
@@ -308,7 +308,10 @@ def similarity(
     source: Source,
     tokens: Annotated[list[str] | None, typer.Argument(help="Two tokens, as text or as '#123'.")] = None,
     benchmark: Annotated[
-        Path | None, typer.Option(help="File of analogies (questions-words) or rated pairs (WordSim-353, SimLex-999).")
+        Path | None,
+        typer.Option(
+            parser=to_path, help="File of analogies (questions-words) or rated pairs (WordSim-353, SimLex-999)."
+        ),
     ] = None,
     rule: Annotated[str, typer.Option(help="Scoring of analogies: add (3CosAdd) or multiply (3CosMul).")] = "add",
 ) -> AnalogyAccuracy | RatedPairs | TokenSimilarity:

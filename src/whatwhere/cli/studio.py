@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from whatwhere.cli.app import AsJson, Pickles, app, exit_on_error, print_json, print_message
+from whatwhere.cli.app import AsJson, Pickles, app, exit_on_error, print_json, print_message, to_path
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import progress
@@ -37,14 +37,21 @@ class ExportedPage:
 @exit_on_error
 def studio(
     path: Annotated[
-        Path | None, typer.Argument(help="A model, a file of vectors, or a results folder; without it, a random table.")
+        Path | None,
+        typer.Argument(
+            parser=to_path, help="A model, a file of vectors, or a results folder; without it, a random table."
+        ),
     ] = None,
-    other: Annotated[Path | None, typer.Argument(help="A second model or file to compare with the first.")] = None,
+    other: Annotated[
+        Path | None, typer.Argument(parser=to_path, help="A second model or file to compare with the first.")
+    ] = None,
     port: Annotated[int | None, typer.Option(help="Port. Default: a free one.", min=1024, max=65535)] = None,
     corpus: Annotated[
-        Path | None, typer.Option(help="UTF-8 text, to color the map by the frequency of tokens.")
+        Path | None, typer.Option(parser=to_path, help="UTF-8 text, to color the map by the frequency of tokens.")
     ] = None,
-    export: Annotated[Path | None, typer.Option(help="Export the page as one HTML file, and exit.")] = None,
+    export: Annotated[
+        Path | None, typer.Option(parser=to_path, help="Export the page as one HTML file, and exit.")
+    ] = None,
     map_method: Annotated[
         str | None, typer.Option("--map", help="Add a map by tsne or umap to the exported page, which has one by pca.")
     ] = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from whatwhere.cli.app import AsJson, Pickles, app, exit_on_error, print_json, print_message
+from whatwhere.cli.app import AsJson, Pickles, app, exit_on_error, print_json, print_message, to_path
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, new_table, progress
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from whatwhere.models.surgery.retokenize import Method
     from whatwhere.where.input.learned import Align, Rule
 
-Model = Annotated[Path, typer.Argument(help="Folder of a model, or one file of safetensors.")]
+Model = Annotated[Path, typer.Argument(parser=to_path, help="Folder of a model, or one file of safetensors.")]
 Source = Annotated[
-    Path, typer.Argument(help="Folder of a model, or one file of safetensors; with --format any format.")
+    Path,
+    typer.Argument(parser=to_path, help="Folder of a model, or one file of safetensors; with --format any format."),
 ]
-Out = Annotated[Path, typer.Argument(help="Output; it must not exist yet.")]
+Out = Annotated[Path, typer.Argument(parser=to_path, help="Output; it must not exist yet.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output, but never the input.")]
 _MAX_ROWS = 12
 
@@ -85,10 +86,10 @@ def trim(
     path: Model,
     out: Out,
     corpus: Annotated[
-        list[Path] | None, typer.Option(help="Keep the tokens of this text file; may be repeated.")
+        list[Path] | None, typer.Option(parser=to_path, help="Keep the tokens of this text file; may be repeated.")
     ] = None,
     keep_ids: Annotated[
-        Path | None, typer.Option(help="Keep the ids in this file: one on each line, or a JSON list.")
+        Path | None, typer.Option(parser=to_path, help="Keep the ids in this file: one on each line, or a JSON list.")
     ] = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -124,7 +125,8 @@ def convert(
         str | None, typer.Option(help="Type: float32, bfloat16, float16, float8_e4m3fn or float8_e5m2.")
     ] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="Move the token table to this tokenizer.json, or that of a folder.")
+        Path | None,
+        typer.Option(parser=to_path, help="Move the token table to this tokenizer.json, or that of a folder."),
     ] = None,
     method: Annotated[
         str, typer.Option(help="New rows with --tokenizer: subtokens or omp (matching pursuit).")

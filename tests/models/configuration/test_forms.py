@@ -1,8 +1,10 @@
 """Configurations in every form: older and newer, nested and flat, whole files; and all that is refused."""
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -180,6 +182,17 @@ def test_missing_files(tmp_path: Path) -> None:
         ww.from_huggingface(tmp_path)
     with pytest.raises(ww.errors.CheckpointError, match="cannot be read"):
         ww.read("meta-llama/Llama-3.1-8B")
+
+
+@pytest.mark.parametrize("read", [ww.read, ww.from_huggingface])
+def test_what_never_ends_is_not_read(read: Callable[[Path], object], tmp_path: Path) -> None:
+    """A pipe without a writer would wait for ever, and a device fill the memory."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "folder" / "config.json")
+    for path in (tmp_path / "pipe", tmp_path / "folder", Path("/dev/null")):
+        with pytest.raises(ww.errors.CheckpointError, match="is no regular file"):
+            read(path)
 
 
 def test_text_with_images() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from json import JSONDecodeError, loads
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Protocol, runtime_checkable
 
 from whatwhere.errors import CheckpointError, SettingError
@@ -170,8 +171,11 @@ def _values(config: Config) -> Json:
     path = Path(config)
     path = path / "config.json" if path.is_dir() else path
     try:
-        if path.stat().st_size > MAX_FILE_SIZE:
-            raise CheckpointError(f"{path} has {path.stat().st_size:,} bytes, which is no configuration.")
+        status = path.stat()
+        if not S_ISREG(status.st_mode):  # a pipe or a device may never end
+            raise CheckpointError(f"{path} is no regular file.\nPass a config.json, or a folder with one.")
+        if status.st_size > MAX_FILE_SIZE:
+            raise CheckpointError(f"{path} has {status.st_size:,} bytes, which is no configuration.")
         values = loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as problem:
         if isinstance(problem, CheckpointError):
