@@ -762,6 +762,11 @@ HALF = "\ud800"
             "token vectors have batch 1, but the positions 3",
         ),
         (lambda: attend((2, 2, 3, 4), (1, 2, 3, 4)), ww.errors.ShapeError, "need one batch"),
+        *(
+            (lambda score=score, sizes=sizes: attend(*sizes, score=score), ww.errors.ShapeError, "need one batch")
+            for score in (ww.TransformerXL(num_heads=2, head_dim=4), ww.CoPE(num_heads=2, head_dim=4, max_distance=3))
+            for sizes in (((2, 2, 3, 4), (0, 2, 3, 4)), ((2, 2, 3, 4), (3, 2, 3, 4)), ((1, 2, 3, 4), (2, 2, 3, 4)))
+        ),
         (
             lambda: attend((2, 2, 3, 4), mask=torch.ones(2, 3, dtype=torch.bool)),
             ww.errors.ShapeError,

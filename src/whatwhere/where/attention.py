@@ -102,7 +102,7 @@ def attention(
     require_choice("attention", "engine", engine, ENGINES)
     if not 0 <= dropout < 1:
         raise SettingError(f"attention got dropout={dropout}, but needs a probability of at least 0 and below 1.")
-    _require_heads(q, k, v)
+    require_heads(q, k, v)
     if not (q.dtype == k.dtype == v.dtype or torch.is_autocast_enabled(q.device.type)):
         # For example float32 queries with a bfloat16 KV cache, which sdpa refuses.
         wide = torch.promote_types(q.dtype, torch.promote_types(k.dtype, v.dtype))
@@ -263,7 +263,8 @@ def _flex(
     return y
 
 
-def _require_heads(q: Tensor, k: Tensor, v: Tensor) -> None:
+def require_heads(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Raise ShapeError unless queries, keys and values have one batch, and heads, features and tokens that fit."""
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
     if not q.dim() == k.dim() == v.dim() == 4:
         raise ShapeError(f"attention takes (batch, heads, tokens, head_dim), but got {shapes}.")

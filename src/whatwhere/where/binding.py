@@ -19,7 +19,7 @@ from whatwhere.kernels.embedding import Rows, embed, summed
 from whatwhere.position import Positions, PositionsLike
 from whatwhere.tensor_checks import require_device, require_floating
 from whatwhere.what.embedding import TokenEmbedding
-from whatwhere.where.attention import Engine, attention
+from whatwhere.where.attention import Engine, attention, require_heads
 from whatwhere.where.base import InputEncoding, QueryKeyMap, device_of, of_queries_and_keys
 from whatwhere.where.pass_cache import PassCache, require_mask
 from whatwhere.where.score_bias import ScoreBias
@@ -323,6 +323,8 @@ class Here:
         for door in (self.where.query_key, scheme):
             if door is not None:
                 door.require_direction(causal)
+        if scheme is not None and scheme.by_content:
+            require_heads(q, k, v)  # which its scores are computed from
         scores = self._cache.scores(scheme, q, k, causal, mask, gates)
         return attention(q, k, v, scores, scale=self.scale, dropout=dropout, engine=engine)
 

@@ -147,6 +147,8 @@ MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
     "a head beyond reason": (of("llama", head_dim=1e300), "head_dim is .*at most 1,048,576 are read"),
     "a model beyond reason": (of("llama", hidden_size=1e300), "hidden_size is .*are read"),
     "a theta beyond reason": (of("llama", rope_theta=1e300), "rope_theta is 1e.300, but only numbers from"),
+    "a head that is no number": (of("llama", head_dim=float("nan")), "head_dim is nan, but must be a whole number"),
+    "a theta that is no number": (of("llama", rope_theta=float("nan")), "rope_theta is nan, but must be a finite"),
     "no scaling": (of("llama", rope_scaling=False), "rope_scaling is False, but must be a dictionary or null"),
     "an empty list for parameters": (of("llama", rope_parameters=[]), r"rope_parameters is \[\], but must be a dict"),
     "one for true": (of("gptj", rotary=1, rotary_dim=8), "rotary is 1, but whatwhere reads"),

@@ -115,7 +115,7 @@ class Keys:
         present = {name: self.values[name] for name in names if self.values.get(name) is not None}
         if present:
             name, value = next(iter(present.items()))
-            if not all(equal_values(value, other) for other in present.values()):
+            if not all(equal_values(value, other) for other in list(present.values())[1:]):
                 raise SettingError(
                     f"this configuration of {self.owner!r} has {len(present)} names of one key, with different values: "
                     + ", ".join(f"{self.path}{name}={short_repr(value)}" for name, value in present.items())
