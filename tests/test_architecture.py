@@ -39,7 +39,7 @@ def imports() -> dict[str, frozenset[str]]:
 
 
 def _imported(path: Path) -> set[str]:
-    found: set[str] = set()
+    result: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import"
@@ -52,8 +52,8 @@ def _imported(path: Path) -> set[str]:
             name = target.removeprefix("whatwhere.") if target.startswith("whatwhere.") else ""
             while name and name not in modules():
                 name = name.rpartition(".")[0]
-            found |= {name} - {""}
-    return found
+            result |= {name} - {""}
+    return result
 
 
 def layer_of(name: str) -> int:
@@ -137,7 +137,7 @@ def described() -> set[str]:
     """Return the paths of the tree in ARCHITECTURE.md, below src/whatwhere."""
     block = re.search(r"```text\nsrc/whatwhere/\n(.*?)```", ARCHITECTURE, re.DOTALL)
     assert block is not None, "ARCHITECTURE.md has no tree"
-    found: set[str] = set()
+    result: set[str] = set()
     folders: list[str] = []
     for line in block.group(1).splitlines():
         if not line.strip():
@@ -147,10 +147,10 @@ def described() -> set[str]:
         names = next(part for part in names if part.strip()).split()
         if names[0].endswith("/"):
             folders = [*folders[:depth], names[0]]
-            found.add("".join(folders))
+            result.add("".join(folders))
             continue
-        found |= {"".join(folders[:depth]) + name for name in names}
-    return found
+        result |= {"".join(folders[:depth]) + name for name in names}
+    return result
 
 
 def test_every_file_is_in_the_tree() -> None:

@@ -21,7 +21,7 @@ def example() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def found(example):
+def checked(example):
     return example.check_all()
 
 
@@ -32,39 +32,39 @@ def test_the_page_was_made_with_what_is_installed(example):
     assert example.COMMAND in PAGE
 
 
-def test_the_page_is_what_the_command_writes(example, found):
+def test_the_page_is_what_the_command_writes(example, checked):
     """Word for word; of the errors one digit is given, and another processor may round it to the next."""
-    now = example.page(found)
+    now = example.page(checked)
     assert NUMBER.sub("#", now) == NUMBER.sub("#", PAGE), f"run {example.COMMAND}"
     assert [float(n) for n in NUMBER.findall(now)] == pytest.approx([float(n) for n in NUMBER.findall(PAGE)], rel=0.6)
 
 
-def test_whatwhere_passes_every_law(found):
-    for reports in found.values():
+def test_whatwhere_passes_every_law(checked):
+    for reports in checked.values():
         name, own = next(iter(reports.items()))
         assert name.startswith("whatwhere")
         own.require()
 
 
-def test_every_failure_is_explained_and_nothing_else(example, found):
-    for section, reports in found.items():
+def test_every_failure_is_explained_and_nothing_else(example, checked):
+    for section, reports in checked.items():
         failing = {finding.law for report in reports.values() for finding in report.failed}
         assert failing == set(example.MEANING.get(section, {}))
 
 
-def test_known_faults_of_peers_are_detected(found):
+def test_known_faults_of_peers_are_detected(checked):
     """Pinned elsewhere too, one by one: tests/oracles."""
-    rotary = found["Rotary"]["rotary-embedding-torch `RotaryEmbedding`"]
+    rotary = checked["Rotary"]["rotary-embedding-torch `RotaryEmbedding`"]
     assert rotary["bfloat16 input"].first == 257
     assert not rotary["call order"].holds
-    assert not found["Rotary"]["transformers `LlamaRotaryEmbedding`"]["bfloat16 module"].holds
-    assert not found["ALiBi"]["transformers BLOOM"]["near in bfloat16"].holds
+    assert not checked["Rotary"]["transformers `LlamaRotaryEmbedding`"]["bfloat16 module"].holds
+    assert not checked["ALiBi"]["transformers BLOOM"]["near in bfloat16"].holds
 
 
-def test_the_command_prints_the_tables_and_writes_the_page(example, found, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(example, "check_all", lambda: found)
+def test_the_command_prints_the_tables_and_writes_the_page(example, checked, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(example, "check_all", lambda: checked)
     example.main(["--reports", "--write", str(tmp_path / "page.md")])
-    assert (tmp_path / "page.md").read_text(encoding="utf-8") == example.page(found)
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == example.page(checked)
     printed = capsys.readouterr().out
     assert all(f"{section}\n\n| law | whatwhere" in printed for section in example.SECTIONS)
     assert "check_rotary(head_dim=64" in printed

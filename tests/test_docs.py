@@ -78,8 +78,8 @@ def commands_in(text: str) -> set[str]:
     code = re.findall(r"```(?:text|sh|bash|console)?\n(.*?)```", text, re.DOTALL)
     lines = [line.removeprefix("$ ").strip() for block in code for line in block.splitlines()]
     lines += [part.strip() for part in re.findall(r"`([^`\n]+)`", text)]
-    found = [re.match(r"(?:python -m )?whatwhere +([A-Za-z][\w-]*)", line) for line in lines]
-    return {match.group(1) for match in found if match}
+    result = [re.match(r"(?:python -m )?whatwhere +([A-Za-z][\w-]*)", line) for line in lines]
+    return {match.group(1) for match in result if match}
 
 
 def test_commands_are_found_anywhere_in_a_page() -> None:

@@ -82,13 +82,13 @@ def test_the_seed_alone_decides_whatever_another_thread_samples(
 
         monkeypatch.setattr(kind, "reset_parameters", draws)
     try:
-        found = DRAWS[name]()
+        result = DRAWS[name]()
     finally:
         may_end.set()
         thread.join(_LONG)
     assert first.is_set()
     assert not thread.is_alive()
-    assert all(map(torch.equal, found, expected))
+    assert all(map(torch.equal, result, expected))
     assert torch.equal(torch.get_rng_state(), before), "the caller's random state stays"
 
 
@@ -104,9 +104,9 @@ def test_a_scheme_from_a_generator_is_the_one_from_the_global_state(name: str, o
     torch.manual_seed(2_000_003 + 4)
     expected = ww.scheme(name, 48, 2, 40, **options).state_dict()
     before = torch.get_rng_state()
-    found = random_scheme(name, 48, 2, 40, seed=4, **options).state_dict()
+    result = random_scheme(name, 48, 2, 40, seed=4, **options).state_dict()
     assert torch.equal(torch.get_rng_state(), before)
-    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    torch.testing.assert_close(result, expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("row", [row for row in ww.catalogue.values() if row.learned], ids=lambda row: row.name)
@@ -148,9 +148,9 @@ def test_a_run_starts_as_pytorchs_own_layers_do(scheme: Any, tied: bool) -> None
     model = build(scheme, 3, TASK, settings)
     norms = {id(w) for part in model.modules() if isinstance(part, nn.LayerNorm) for w in part.parameters()}
     learned = {id(w) for w in model.wheres.parameters()}
-    found = [weight for weight in model.parameters() if id(weight) not in norms | learned]
-    assert len(found) == len(expected)
-    assert all(map(torch.equal, found, expected))
+    result = [weight for weight in model.parameters() if id(weight) not in norms | learned]
+    assert len(result) == len(expected)
+    assert all(map(torch.equal, result, expected))
     by_schemes = [weight for part in parts for weight in part.parameters()]
     assert all(map(torch.equal, model.wheres.parameters(), by_schemes))
 

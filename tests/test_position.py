@@ -279,8 +279,8 @@ def test_steps_of_decoding_share_two_graphs():
     fast = torch.compile(step, fullgraph=True, backend=counter)
     for n in range(5, 11):
         q, k = torch.randn(1, 2, 1, 8), torch.randn(1, 2, n + 1, 8)
-        found, wanted = fast(q, k, p[n : n + 1], p[: n + 1]), step(q, k, p[n : n + 1], p[: n + 1])
-        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+        result, wanted = fast(q, k, p[n : n + 1], p[: n + 1]), step(q, k, p[n : n + 1], p[: n + 1])
+        torch.testing.assert_close(result, wanted, rtol=0, atol=1e-5)
     assert 1 <= counter.frame_count <= 2
 
 

@@ -169,13 +169,13 @@ def test_bad_openings_of_comments_are_found() -> None:
 
 def callables() -> dict[str, object]:
     """Return the public classes and functions by name: of whatwhere, its analysis, its errors and its scaling rules."""
-    found = {name: getattr(whatwhere, name) for name in whatwhere.__all__}
-    found |= {f"analysis.{name}": getattr(whatwhere.analysis, name) for name in whatwhere.analysis.__all__}
-    found |= {f"errors.{name}": value for name, value in vars(whatwhere.errors).items() if isinstance(value, type)}
+    result = {name: getattr(whatwhere, name) for name in whatwhere.__all__}
+    result |= {f"analysis.{name}": getattr(whatwhere.analysis, name) for name in whatwhere.analysis.__all__}
+    result |= {f"errors.{name}": value for name, value in vars(whatwhere.errors).items() if isinstance(value, type)}
     base = whatwhere.scaling.Scaling
     rules = {name: value for name, value in vars(whatwhere.scaling).items() if isinstance(value, type)}
-    found |= {f"scaling.{name}": value for name, value in rules.items() if issubclass(value, base)}
-    return {name: value for name, value in found.items() if callable(value)}
+    result |= {f"scaling.{name}": value for name, value in rules.items() if issubclass(value, base)}
+    return {name: value for name, value in result.items() if callable(value)}
 
 
 def missing_parts(name: str, value: object) -> list[str]:

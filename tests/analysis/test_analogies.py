@@ -35,19 +35,19 @@ def test_answers_are_those_of_the_definition(rule: Rule, centered: bool) -> None
     table = g.standard_normal((300, 16)) + 0.4
     seen = table - table.mean(0) if centered else table
     for question in g.integers(0, 300, (10, 3)).tolist():
-        found = analogy(table, *question, k=4, rule=rule, centered=centered)
+        result = analogy(table, *question, k=4, rule=rule, centered=centered)
         expected = brute(seen, *question, rule)
-        assert found.with_inputs.ids[0].tolist() == np.argsort(-expected)[:4].tolist()
-        assert np.allclose(found.with_inputs.scores[0], -np.sort(-expected)[:4], atol=1e-9)
+        assert result.with_inputs.ids[0].tolist() == np.argsort(-expected)[:4].tolist()
+        assert np.allclose(result.with_inputs.scores[0], -np.sort(-expected)[:4], atol=1e-9)
         expected[question] = -np.inf
-        assert found.without_inputs.ids[0].tolist() == np.argsort(-expected)[:4].tolist()
+        assert result.without_inputs.ids[0].tolist() == np.argsort(-expected)[:4].tolist()
 
 
 def test_the_nearest_row_is_often_a_word_of_the_question() -> None:
     man, woman, king, queen = [1.0, 0.0, 0.0], [1.0, 0.1, 0.0], [0.0, 0.0, 1.0], [0.0, 0.3, 1.0]
-    found = analogy(np.array([man, woman, king, queen]), 0, 1, 2, k=1)
-    assert found.with_inputs.ids.tolist() == [[2]]
-    assert found.without_inputs.ids.tolist() == [[3]]
+    result = analogy(np.array([man, woman, king, queen]), 0, 1, 2, k=1)
+    assert result.with_inputs.ids.tolist() == [[2]]
+    assert result.without_inputs.ids.tolist() == [[3]]
 
 
 def test_files_of_analogies_are_scored(tmp_path: Path) -> None:

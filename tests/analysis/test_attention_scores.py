@@ -20,18 +20,18 @@ def x() -> torch.Tensor:
 @pytest.mark.parametrize("name", [*ww.catalogue, "sinusoidal+rotary+alibi"])
 def test_their_softmax_is_what_attention_gathers_by(x: torch.Tensor, name: str) -> None:
     where = random_scheme(name, DIM, HEADS, TOKENS)
-    found = attention_scores(x, where, HEADS)
+    result = attention_scores(x, where, HEADS)
     here = where.at(ww.positions(TOKENS))
     with torch.no_grad():
         q = x.view(TOKENS, HEADS, -1).transpose(0, 1)[None]
         turned = here.query_key(q, q.clone())
         # A value that is 1 for one key alone brings that key's weight.
         gathered = here.attention(*turned, torch.eye(TOKENS).expand(1, HEADS, -1, -1), gates=here.gates(x[None]))
-    torch.testing.assert_close(found.scores.softmax(-1), gathered[0], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(result.scores.softmax(-1), gathered[0], rtol=1e-4, atol=1e-6)
 
 
 def test_rotary_and_alibi_are_the_formula_by_hand(x: torch.Tensor) -> None:
-    found = attention_scores(x, random_scheme("rotary+alibi", DIM, HEADS, TOKENS), HEADS)
+    result = attention_scores(x, random_scheme("rotary+alibi", DIM, HEADS, TOKENS), HEADS)
     size = DIM // HEADS
     speeds = 10_000.0 ** (-np.arange(0, size, 2) / size)
     for head in range(HEADS):
@@ -40,9 +40,9 @@ def test_rotary_and_alibi_are_the_formula_by_hand(x: torch.Tensor) -> None:
         products = (turned[:, None] * turned[None].conj()).real.sum(-1) / np.sqrt(size)
         bias = -(2.0 ** (-8 * (head + 1) / HEADS)) * np.abs(np.subtract.outer(np.arange(TOKENS), np.arange(TOKENS)))
         seen = np.tril(np.ones((TOKENS, TOKENS), bool))
-        np.testing.assert_allclose(found.scores[head].numpy()[seen], (products + bias)[seen], rtol=1e-4, atol=1e-5)
-        assert np.isneginf(found.scores[head].numpy()[~seen]).all()
-        np.testing.assert_allclose(found.products[head].numpy(), part @ part.T / np.sqrt(size), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(result.scores[head].numpy()[seen], (products + bias)[seen], rtol=1e-4, atol=1e-5)
+        assert np.isneginf(result.scores[head].numpy()[~seen]).all()
+        np.testing.assert_allclose(result.products[head].numpy(), part @ part.T / np.sqrt(size), rtol=1e-5, atol=1e-6)
 
 
 def test_bidirectional_scores_mask_nothing_and_causal_schemes_refuse_them(x: torch.Tensor) -> None:
@@ -52,8 +52,8 @@ def test_bidirectional_scores_mask_nothing_and_causal_schemes_refuse_them(x: tor
 
 
 def test_heads_wider_than_their_slice_wrap_around_to_the_first_features(x: torch.Tensor) -> None:
-    found = attention_scores(x, ww.Where(), HEADS, head_dim=16)
-    assert torch.equal(found.q[1], torch.cat([x[:, 12:], x[:, :4]], dim=1))
+    result = attention_scores(x, ww.Where(), HEADS, head_dim=16)
+    assert torch.equal(result.q[1], torch.cat([x[:, 12:], x[:, :4]], dim=1))
 
 
 @pytest.mark.parametrize("name", ["rotary", "rotary-yarn", "rotary-axial", "rotary-multimodal", "xpos"])

@@ -21,20 +21,20 @@ def test_untrained_rows_are_found(offset: float) -> None:
     planted = np.arange(500, 560)
     g = np.random.default_rng(1)
     table[planted] = 0.15 * g.standard_normal(256) + 0.05 * g.standard_normal((60, 256))
-    found = diagnostics(table)
-    assert set(found.under_trained.tolist()) == set(planted.tolist())
-    assert found.proximity[planted].min() > np.delete(found.proximity, planted).max()
+    result = diagnostics(table)
+    assert set(result.under_trained.tolist()) == set(planted.tolist())
+    assert result.proximity[planted].min() > np.delete(result.proximity, planted).max()
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.5])
 @pytest.mark.parametrize("rows", [20, 300, 5000])
 def test_where_all_rows_are_trained_none_is_suspected(rows: int, offset: float) -> None:
-    found = diagnostics(trained(rows, offset=offset))
-    assert found.under_trained.size == 0
-    assert found.zero.size == found.non_finite.size == found.beyond_vocabulary.size == 0
-    assert found.duplicates == ()
+    result = diagnostics(trained(rows, offset=offset))
+    assert result.under_trained.size == 0
+    assert result.zero.size == result.non_finite.size == result.beyond_vocabulary.size == 0
+    assert result.duplicates == ()
     if not offset:  # a direction that all rows share makes real hubs
-        assert found.hubs.rows == ()
+        assert result.hubs.rows == ()
 
 
 def test_zero_nan_duplicate_and_padding_rows_are_reported() -> None:
@@ -43,13 +43,13 @@ def test_zero_nan_duplicate_and_padding_rows_are_reported() -> None:
     table[8, 3], table[9, 0] = np.nan, -np.inf
     table[[20, 150]] = table[4]
     table[30] = table[31]
-    found = diagnostics(table, tokens=190)
-    assert found.zero.tolist() == [7]
-    assert found.non_finite.tolist() == [8, 9]
-    assert found.duplicates == ((4, 20, 150), (30, 31))
-    assert found.beyond_vocabulary.tolist() == list(range(190, 200))
-    assert np.isnan(found.norms[8])
-    assert found.proximity[7] == found.cosine[7] == 0
+    result = diagnostics(table, tokens=190)
+    assert result.zero.tolist() == [7]
+    assert result.non_finite.tolist() == [8, 9]
+    assert result.duplicates == ((4, 20, 150), (30, 31))
+    assert result.beyond_vocabulary.tolist() == list(range(190, 200))
+    assert np.isnan(result.norms[8])
+    assert result.proximity[7] == result.cosine[7] == 0
 
 
 def test_a_row_that_is_everybodys_neighbor_is_a_hub() -> None:
@@ -57,9 +57,9 @@ def test_a_row_that_is_everybodys_neighbor_is_a_hub() -> None:
     common = g.standard_normal(32)
     table = g.standard_normal((1000, 32)) + 2 * common
     table[12] = common
-    found = diagnostics(table)
-    assert found.hubs.rows[0][0] == 12
-    assert found.hubs.rows[0][1] > 10 * found.hubs.expected
+    result = diagnostics(table)
+    assert result.hubs.rows[0][0] == 12
+    assert result.hubs.rows[0][1] > 10 * result.hubs.expected
 
 
 def test_small_and_empty_tables() -> None:
@@ -78,8 +78,8 @@ def area(score: np.ndarray, truth: np.ndarray) -> float:
     """Return the area under the curve of true against false alarms, by ranks."""
     rank = np.empty(len(score))
     rank[np.argsort(score, kind="stable")] = np.arange(1, len(score) + 1)
-    found = truth.sum()
-    return float((rank[truth].sum() - found * (found + 1) / 2) / (found * (len(truth) - found)))
+    result = truth.sum()
+    return float((rank[truth].sum() - result * (result + 1) / 2) / (result * (len(truth) - result)))
 
 
 def test_a_real_models_unreachable_tokens_are_found_by_its_table_alone(minilm: Path) -> None:
@@ -98,9 +98,9 @@ def test_a_real_models_unreachable_tokens_are_found_by_its_table_alone(minilm: P
     assert {tokenizer.token_to_id(word) for word in ("king", "##ing", "a", "[CLS]", "[MASK]")}.isdisjoint(lost.tolist())
     truth = np.zeros(len(table), bool)
     truth[lost] = True
-    found = diagnostics(table, tokenizer.get_vocab_size())
-    assert area(found.proximity, truth) >= 0.998
-    assert np.isin(lost, found.under_trained).mean() > 0.99
+    result = diagnostics(table, tokenizer.get_vocab_size())
+    assert area(result.proximity, truth) >= 0.998
+    assert np.isin(lost, result.under_trained).mean() > 0.99
 
 
 def test_every_token_of_a_tokenizer_that_cuts_bytes_is_reachable() -> None:

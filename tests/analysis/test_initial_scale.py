@@ -17,12 +17,12 @@ def test_untrained_rows_show_how_they_were_initialized(spread: float, rule: str)
     idle = np.arange(50, 90)
     push = 0.5 * g.standard_normal(256)  # what moved all idle rows alike
     table[idle] = spread * g.standard_normal((40, 256)) + push
-    found = initial_scale(table.astype(np.float32), idle)
-    assert found.rule is not None
-    assert rule in found.rule
-    assert (found.rows, found.under_trained) == (40, True)
-    assert found.std == pytest.approx(spread, rel=0.02)
-    assert found.expected_std == pytest.approx(spread)
+    result = initial_scale(table.astype(np.float32), idle)
+    assert result.rule is not None
+    assert rule in result.rule
+    assert (result.rows, result.under_trained) == (40, True)
+    assert result.std == pytest.approx(spread, rel=0.02)
+    assert result.expected_std == pytest.approx(spread)
 
 
 def test_the_configuration_takes_precedence_and_unusual_spreads_have_no_rule() -> None:

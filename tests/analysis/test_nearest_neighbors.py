@@ -93,11 +93,11 @@ def test_answers_are_those_of_scoring_every_row(
     require_first(search.nearest(queries, len(table) + 1), ranked, nothing)
 
 
-def require_first(found: Nearest, ranked: list[tuple[np.ndarray, np.ndarray]], without: list[list[int]]) -> None:
+def require_first(result: Nearest, ranked: list[tuple[np.ndarray, np.ndarray]], without: list[list[int]]) -> None:
     for n, (ids, exact) in enumerate(ranked):
         allowed = ~np.isin(ids, without[n])
-        assert found.ids[n].tolist() == ids[allowed][: found.ids.shape[1]].tolist()
-        assert found.scores[n].tolist() == exact[allowed][: found.ids.shape[1]].tolist()  # to the bit
+        assert result.ids[n].tolist() == ids[allowed][: result.ids.shape[1]].tolist()
+        assert result.scores[n].tolist() == exact[allowed][: result.ids.shape[1]].tolist()  # to the bit
 
 
 @pytest.mark.parametrize("centered", [False, True])
@@ -113,15 +113,15 @@ def test_no_float32_score_is_off_by_more_than_its_bound(name: str, metric: Metri
     middle, errors = search._bounds(directions.astype(np.float32), norms, slice(None))
     longest = units(rows)[1].max()
     for n, query in enumerate(directions if metric == "cosine" else queries):
-        found = pair_scores(metric, np.broadcast_to(query, rows.shape), rows)
+        result = pair_scores(metric, np.broadcast_to(query, rows.shape), rows)
         with np.errstate(all="ignore"):
             if metric == "dot":
-                found = found / norms[n] / longest
+                result = result / norms[n] / longest
             if metric == "euclidean":
                 largest = max(norms[n], longest)
-                found = ((norms[n] / largest) * norms[n] / longest - (found / largest) * (found / longest)) / 2
-        known = np.isfinite(found) & np.isfinite(errors[n])
-        assert (np.abs(middle[n] - found)[known] <= np.broadcast_to(errors[n], found.shape)[known]).all()
+                result = ((norms[n] / largest) * norms[n] / longest - (result / largest) * (result / longest)) / 2
+        known = np.isfinite(result) & np.isfinite(errors[n])
+        assert (np.abs(middle[n] - result)[known] <= np.broadcast_to(errors[n], result.shape)[known]).all()
     if name in ("drawn", "many numbers a row"):  # else the bounds would hold, and exclude nothing
         assert (errors[:-1] < 2e-3).all() or metric == "euclidean"
 
@@ -137,9 +137,9 @@ def test_scores_are_those_of_their_definitions() -> None:
     wanted = {"cosine": [x / s / length for x, s in zip(inner, size, strict=True)], "dot": inner}
     wanted["euclidean"] = [-x for x in apart]
     for metric in METRICS:
-        found = Search(table, metric).nearest(query[None], 50)
-        assert np.allclose(found.scores[0], np.array(wanted[metric])[found.ids[0]], rtol=1e-14, atol=1e-15)
-        assert (np.diff(found.scores[0]) <= 0).all()
+        result = Search(table, metric).nearest(query[None], 50)
+        assert np.allclose(result.scores[0], np.array(wanted[metric])[result.ids[0]], rtol=1e-14, atol=1e-15)
+        assert (np.diff(result.scores[0]) <= 0).all()
 
 
 @pytest.mark.usefixtures("our_own_checks")
@@ -147,9 +147,9 @@ def test_answers_do_not_depend_on_how_a_table_is_stored() -> None:
     table = tables()["small whole numbers"]
     wanted = Search(table).nearest(table[:5], 9)
     for other in (table.astype(np.int64), table.astype(np.float16), table.astype(">f4"), np.asfortranarray(table)):
-        found = Search(other).nearest(table[:5], 9)
-        assert np.array_equal(found.ids, wanted.ids)
-        assert np.array_equal(found.scores, wanted.scores)
+        result = Search(other).nearest(table[:5], 9)
+        assert np.array_equal(result.ids, wanted.ids)
+        assert np.array_equal(result.scores, wanted.scores)
 
 
 def test_a_search_does_not_load_torch() -> None:
@@ -189,9 +189,9 @@ def test_the_nearest_are_those_of_a_full_sort(metric: Metric, centered: bool, mo
     table[3] = 0
     queries = table[:20] + 0.3 * g.standard_normal((20, 12)).astype(np.float32)
     expected = sorted_scores(table, queries, metric, centered)
-    found = Search(table, metric, centered).nearest(queries, k=9)
-    assert np.array_equal(found.ids, np.argsort(-expected, axis=1, kind="stable")[:, :9])
-    assert np.allclose(found.scores, -np.sort(-expected, axis=1)[:, :9], rtol=0, atol=1e-12)
+    result = Search(table, metric, centered).nearest(queries, k=9)
+    assert np.array_equal(result.ids, np.argsort(-expected, axis=1, kind="stable")[:, :9])
+    assert np.allclose(result.scores, -np.sort(-expected, axis=1)[:, :9], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -200,8 +200,8 @@ def test_scores_that_are_equal_in_float32_are_ordered_in_float64(metric: Metric)
     base = g.standard_normal(64)
     table = base + 1e-9 * g.standard_normal((500, 64))  # all one row, in float32
     expected = sorted_scores(table, base[None], metric, False)
-    found = Search(table, metric).nearest(base[None], k=5)
-    assert np.allclose(found.scores, -np.sort(-expected)[:, :5], rtol=0, atol=1e-15 * 64**2)
+    result = Search(table, metric).nearest(base[None], k=5)
+    assert np.allclose(result.scores, -np.sort(-expected)[:, :5], rtol=0, atol=1e-15 * 64**2)
 
 
 def test_the_nearest_rows_are_found_when_later_rows_are_always_nearer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,21 +218,21 @@ def test_equal_scores_are_ordered_by_id(rows: int, dim: int, k: int, metric: Met
     table = g.integers(-1, 2, (rows, dim)).astype(np.float32)
     query = g.integers(-1, 2, (1, dim)).astype(np.float32)
     expected = sorted_scores(table, query, metric, False)[0]
-    found = Search(table, metric).nearest(query, k)
-    assert found.ids.shape == (1, min(k, rows))
-    assert sorted(found.ids[0]) == sorted(set(found.ids[0]))
-    assert np.allclose(found.scores[0], -np.sort(-expected)[:k], atol=1e-12)
-    pairs = list(zip(-found.scores[0], found.ids[0], strict=True))
+    result = Search(table, metric).nearest(query, k)
+    assert result.ids.shape == (1, min(k, rows))
+    assert sorted(result.ids[0]) == sorted(set(result.ids[0]))
+    assert np.allclose(result.scores[0], -np.sort(-expected)[:k], atol=1e-12)
+    pairs = list(zip(-result.scores[0], result.ids[0], strict=True))
     assert pairs == sorted(pairs)
 
 
 def test_excluded_rows_are_no_answer() -> None:
     table = np.eye(4, dtype=np.float32)
     search = Search(table)
-    found = search.nearest(table[:2], k=4, without=[[0, 1], [3]])
-    assert found.ids.shape == (2, 2)  # as many as every query has
-    assert not {0, 1} & set(found.ids[0].tolist())
-    assert 3 not in found.ids[1]
+    result = search.nearest(table[:2], k=4, without=[[0, 1], [3]])
+    assert result.ids.shape == (2, 2)  # as many as every query has
+    assert not {0, 1} & set(result.ids[0].tolist())
+    assert 3 not in result.ids[1]
     assert search.nearest(table[:1], 3, without=[[0, 1, 2, 3]]).ids.shape == (1, 0)
 
 

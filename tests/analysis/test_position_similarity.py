@@ -30,17 +30,17 @@ def frequencies(dim: int, theta: float = 10_000.0) -> np.ndarray:
 
 def test_similarity_is_the_cosine_of_numpy() -> None:
     u, v = drawn(5, 12), drawn(5, 12, seed=1)
-    found = similarity(u, v)
-    assert found.dtype == torch.float64
-    assert found.tolist() == pytest.approx([cosine(a, b) for a, b in zip(u, v, strict=True)], abs=1e-15)
+    result = similarity(u, v)
+    assert result.dtype == torch.float64
+    assert result.tolist() == pytest.approx([cosine(a, b) for a, b in zip(u, v, strict=True)], abs=1e-15)
 
 
 def test_shapes_broadcast_to_all_pairs_of_rows() -> None:
     table = drawn(4, 6)
-    found = similarity(table[:, None], table)
-    assert found.shape == (4, 4)
+    result = similarity(table[:, None], table)
+    assert result.shape == (4, 4)
     expected = [[cosine(a, b) for b in table] for a in table]
-    np.testing.assert_allclose(found.numpy(), expected, atol=1e-15)
+    np.testing.assert_allclose(result.numpy(), expected, atol=1e-15)
     assert similarity(table[0], table).tolist() == pytest.approx(expected[0], abs=1e-15)
 
 
@@ -96,41 +96,41 @@ class ByContent(ww.ScoreBias):
 
 
 def test_the_fingerprint_of_the_sinusoid_is_its_table() -> None:
-    found = fingerprint(ww.Where(input=ww.Sinusoidal(6)), 7)
-    assert found is not None
+    result = fingerprint(ww.Where(input=ww.Sinusoidal(6)), 7)
+    assert result is not None
     angles = np.outer(PLACES, frequencies(6))
     expected = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(7, 6)
-    np.testing.assert_allclose(found.values.numpy(), expected, atol=1e-7)
-    assert "dimension" in found.label
+    np.testing.assert_allclose(result.values.numpy(), expected, atol=1e-7)
+    assert "dimension" in result.label
 
 
 def test_the_fingerprint_of_learned_rows_is_the_rows() -> None:
     learned = ww.Learned(4, 9)
-    found = fingerprint(ww.Where(input=learned), 7)
-    assert found is not None
-    assert torch.equal(found.values, learned.weight[:7])
-    assert not found.values.requires_grad
+    result = fingerprint(ww.Where(input=learned), 7)
+    assert result is not None
+    assert torch.equal(result.values, learned.weight[:7])
+    assert not result.values.requires_grad
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_the_fingerprint_of_rotary_is_the_cosine_of_each_angle(interleaved: bool) -> None:
     rotary = ww.Rotary(8, theta=500.0, interleaved=interleaved, rotary_dim=6)
-    found = fingerprint(ww.Where(query_key=rotary), 7)
-    assert found is not None
-    np.testing.assert_allclose(found.values.numpy(), np.cos(np.outer(PLACES, frequencies(6, 500.0))), atol=1e-14)
+    result = fingerprint(ww.Where(query_key=rotary), 7)
+    assert result is not None
+    np.testing.assert_allclose(result.values.numpy(), np.cos(np.outer(PLACES, frequencies(6, 500.0))), atol=1e-14)
 
 
 def test_the_fingerprint_of_another_map_is_its_image_of_ones() -> None:
-    found = fingerprint(ww.Where(query_key=Tilt(3)), 7)
-    assert found is not None
-    np.testing.assert_allclose(found.values.numpy(), np.repeat(2.0**-PLACES, 3).reshape(7, 3))
-    assert "query of ones" in found.label
+    result = fingerprint(ww.Where(query_key=Tilt(3)), 7)
+    assert result is not None
+    np.testing.assert_allclose(result.values.numpy(), np.repeat(2.0**-PLACES, 3).reshape(7, 3))
+    assert "query of ones" in result.label
 
 
 def test_the_fingerprint_of_alibi_is_its_bias_by_distance() -> None:
-    found = fingerprint(ww.Where(score=ww.ALiBi(4)), 7)
-    assert found is not None
-    np.testing.assert_array_equal(found.values.numpy(), -np.outer(PLACES, [2**-2, 2**-4, 2**-6, 2**-8]))
+    result = fingerprint(ww.Where(score=ww.ALiBi(4)), 7)
+    assert result is not None
+    np.testing.assert_array_equal(result.values.numpy(), -np.outer(PLACES, [2**-2, 2**-4, 2**-6, 2**-8]))
 
 
 @pytest.mark.parametrize("where", [ww.Where(), ww.Where(score=ByContent())], ids=["none", "by content"])
@@ -141,42 +141,42 @@ def test_schemes_without_a_picture_are_none(where: ww.Where) -> None:
 
 def test_by_distance_the_sinusoid_is_a_mean_of_cosines() -> None:
     """<PE(0), PE(d)> = sum_n cos(d w_n), and every row has length sqrt(dim / 2)."""
-    found = by_distance(ww.Where(input=ww.Sinusoidal(8)), 7)
-    assert found is not None
-    (curve,) = found.curves.values()
+    result = by_distance(ww.Where(input=ww.Sinusoidal(8)), 7)
+    assert result is not None
+    (curve,) = result.curves.values()
     expected = np.cos(np.outer(PLACES, frequencies(8))).mean(1)
     np.testing.assert_allclose(curve.numpy(), expected, atol=1e-7)
 
 
 def test_by_distance_learned_rows_are_compared_with_the_first() -> None:
     learned = ww.Learned(4, 7)
-    found = by_distance(ww.Where(input=learned), 7)
-    assert found is not None
-    (curve,) = found.curves.values()
+    result = by_distance(ww.Where(input=learned), 7)
+    assert result is not None
+    (curve,) = result.curves.values()
     assert curve.tolist() == pytest.approx([cosine(learned.weight.detach()[0], row) for row in learned.weight.detach()])
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_by_distance_rotary_is_a_mean_of_cosines_and_other_features_stay(interleaved: bool) -> None:
     rotary = ww.Rotary(8, interleaved=interleaved, rotary_dim=6)
-    found = by_distance(ww.Where(query_key=rotary), 7)
-    assert found is not None
-    (curve,) = found.curves.values()
+    result = by_distance(ww.Where(query_key=rotary), 7)
+    assert result is not None
+    (curve,) = result.curves.values()
     expected = (2 * np.cos(np.outer(PLACES, frequencies(6))).sum(1) + 2) / 8
     np.testing.assert_allclose(curve.numpy(), expected, atol=1e-6)
 
 
 def test_by_distance_a_map_is_evaluated_with_the_query_after_the_key() -> None:
-    found = by_distance(ww.Where(query_key=Tilt(4)), 5)
-    assert found is not None
-    (curve,) = found.curves.values()
+    result = by_distance(ww.Where(query_key=Tilt(4)), 5)
+    assert result is not None
+    (curve,) = result.curves.values()
     assert curve.tolist() == pytest.approx([2.0**-d for d in range(5)])
 
 
 def test_by_distance_alibi_is_one_line_a_head() -> None:
-    found = by_distance(ww.Where(score=ww.ALiBi(2)), 4)
-    assert found is not None
-    assert {name: curve.tolist() for name, curve in found.curves.items()} == {
+    result = by_distance(ww.Where(score=ww.ALiBi(2)), 4)
+    assert result is not None
+    assert {name: curve.tolist() for name, curve in result.curves.items()} == {
         "head 0": [-d / 16 for d in range(4)],
         "head 1": [-d / 256 for d in range(4)],
     }
@@ -197,9 +197,9 @@ def test_a_mixture_shows_the_first_of_its_doors() -> None:
 
 def test_a_rotation_by_half_a_circle_is_the_opposite() -> None:
     """A theta of pi^-2 makes the second pair of four features turn by pi at each step."""
-    found = fingerprint(ww.Where(query_key=ww.Rotary(4, theta=pi**-2)), 3)
-    assert found is not None
-    assert found.values[:, 1].tolist() == pytest.approx([1.0, -1.0, 1.0])
+    result = fingerprint(ww.Where(query_key=ww.Rotary(4, theta=pi**-2)), 3)
+    assert result is not None
+    assert result.values[:, 1].tolist() == pytest.approx([1.0, -1.0, 1.0])
 
 
 @pytest.mark.parametrize("name", ["pope", "fope", "ssmax"])

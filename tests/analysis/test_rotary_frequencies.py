@@ -24,8 +24,8 @@ def theirs(parameters: dict[str, Any], head_dim: int = 128) -> np.ndarray:
     config = LlamaConfig(
         hidden_size=head_dim, num_attention_heads=1, max_position_embeddings=131_072, rope_parameters=parameters
     )
-    found, _ = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, torch.device("cpu"))
-    return found.double().numpy()
+    result, _ = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, torch.device("cpu"))
+    return result.double().numpy()
 
 
 def unscaled(head_dim: int = 128, theta: float = 500_000.0) -> np.ndarray:
@@ -35,33 +35,33 @@ def unscaled(head_dim: int = 128, theta: float = 500_000.0) -> np.ndarray:
 def test_llama_3_1_against_transformers() -> None:
     """29 pairs of 64 never finish a turn in 8,192 tokens; 15 exceed 131,072 unscaled, and 25 scaled."""
     frequencies = theirs(LLAMA3)
-    found = rotary_spectrum(frequencies, unscaled(), 8192, 131_072)
+    result = rotary_spectrum(frequencies, unscaled(), 8192, 131_072)
     ours = Rotary(128, 500_000.0, scaling=Llama3()).inverse_frequencies.numpy()
     assert np.allclose(ours, frequencies, rtol=1e-6)
-    assert np.allclose(found.wavelengths, 2 * np.pi / frequencies)
-    assert (int(found.partial.sum()), int((found.wavelengths > 131_072).sum())) == (29, 25)
-    assert int((found.unscaled > 131_072).sum()) == 15
-    assert found.slowdown[0] == pytest.approx(1.0)
-    assert found.slowdown[-1] == pytest.approx(8.0)
-    assert np.allclose(found.rotations_trained * found.unscaled, 8192)
-    assert np.allclose(found.rotations_claimed * found.wavelengths, 131_072)
+    assert np.allclose(result.wavelengths, 2 * np.pi / frequencies)
+    assert (int(result.partial.sum()), int((result.wavelengths > 131_072).sum())) == (29, 25)
+    assert int((result.unscaled > 131_072).sum()) == 15
+    assert result.slowdown[0] == pytest.approx(1.0)
+    assert result.slowdown[-1] == pytest.approx(8.0)
+    assert np.allclose(result.rotations_trained * result.unscaled, 8192)
+    assert np.allclose(result.rotations_claimed * result.wavelengths, 131_072)
     # 131,072 is sixteen times 8,192, and the slow pairs are slowed eight times.
-    assert np.array_equal(found.unseen, found.partial)
+    assert np.array_equal(result.unseen, result.partial)
 
 
 def test_a_factor_that_compensates_the_length_has_no_new_angles() -> None:
     plain = unscaled()
-    found = rotary_spectrum(plain / 4, plain, 2048, 8192)
-    assert found.partial.any()
-    assert not found.unseen.any()
-    assert np.array_equal(rotary_spectrum(plain, plain, 2048, 8192).unseen, found.partial)
+    result = rotary_spectrum(plain / 4, plain, 2048, 8192)
+    assert result.partial.any()
+    assert not result.unseen.any()
+    assert np.array_equal(rotary_spectrum(plain, plain, 2048, 8192).unseen, result.partial)
 
 
 def test_pairs_that_never_rotate() -> None:
-    found = rotary_spectrum(np.array([1.0, 0.0]), np.array([1.0, 0.5]), 100)
-    assert found.constant.tolist() == [False, True]
-    assert found.wavelengths[1] == found.slowdown[1] == np.inf
-    assert found.rotations_claimed[1] == 0
+    result = rotary_spectrum(np.array([1.0, 0.0]), np.array([1.0, 0.5]), 100)
+    assert result.constant.tolist() == [False, True]
+    assert result.wavelengths[1] == result.slowdown[1] == np.inf
+    assert result.rotations_claimed[1] == 0
     assert rotary_spectrum(np.zeros(1), np.zeros(1), 10).slowdown[0] == 1
 
 
@@ -72,8 +72,8 @@ def test_agreement_is_the_cosine_of_rotated_vectors() -> None:
     places = torch.tensor(distances)
     turned = [rope(x, x, places)[0][0, 0].double() for rope in (one, other)]
     expected = torch.nn.functional.cosine_similarity(*turned, dim=-1).numpy()
-    found = rotary_agreement(theirs(LLAMA3), unscaled(), distances)
-    assert np.allclose(found, expected, atol=2e-3)  # theirs are float32: at 60,000 that is seen
+    result = rotary_agreement(theirs(LLAMA3), unscaled(), distances)
+    assert np.allclose(result, expected, atol=2e-3)  # theirs are float32: at 60,000 that is seen
     ours = [rope.inverse_frequencies.numpy() for rope in (one, other)]
     assert np.allclose(rotary_agreement(*ours, distances), expected, atol=1e-6)
 

@@ -13,14 +13,14 @@ from whatwhere.where.frequencies import sinusoid
 
 def test_the_spectrum_is_that_of_the_singular_values() -> None:
     table = np.random.default_rng(0).standard_normal((500, 12)) * np.arange(1, 13) + 1.0
-    found = spectrum(table)
+    result = spectrum(table)
     singular = np.linalg.svd(table - table.mean(0), compute_uv=False) ** 2
-    assert np.allclose(found.explained_variance_ratio, singular / singular.sum())
-    assert found.participation_ratio == pytest.approx(singular.sum() ** 2 / (singular**2).sum())
-    assert found.axes_for_90 == next(n for n in range(1, 13) if singular[:n].sum() >= 0.9 * singular.sum())
+    assert np.allclose(result.explained_variance_ratio, singular / singular.sum())
+    assert result.participation_ratio == pytest.approx(singular.sum() ** 2 / (singular**2).sum())
+    assert result.axes_for_90 == next(n for n in range(1, 13) if singular[:n].sum() >= 0.9 * singular.sum())
     units = table / np.linalg.norm(table, axis=1, keepdims=True)
     pairs = units @ units.T
-    assert found.mean_cosine == pytest.approx((pairs.sum() - 500) / (500 * 499))
+    assert result.mean_cosine == pytest.approx((pairs.sum() - 500) / (500 * 499))
 
 
 def test_even_axes_all_count_and_one_axis_alone() -> None:
@@ -43,9 +43,9 @@ def test_the_largest_axes_of_a_wide_table(monkeypatch: pytest.MonkeyPatch) -> No
 def test_large_tables_are_sampled_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_ROWS", 2000)
     table = np.random.default_rng(0).standard_normal((20_000, 8)) * np.arange(1, 9)
-    found = spectrum(table)
-    assert found.rows == 2000
-    assert np.allclose(found.explained_variance_ratio, np.arange(8, 0, -1) ** 2 / 204, atol=0.03)
+    result = spectrum(table)
+    assert result.rows == 2000
+    assert np.allclose(result.explained_variance_ratio, np.arange(8, 0, -1) ** 2 / 204, atol=0.03)
 
 
 def test_shares_are_those_of_a_two_way_analysis_of_variance() -> None:
@@ -57,17 +57,17 @@ def test_shares_are_those_of_a_two_way_analysis_of_variance() -> None:
     x -= x.mean((0, 1))
     what, where = x.mean(1, keepdims=True), x.mean(0, keepdims=True)
     total = (x**2).sum()
-    found = variance_split(tokens, places, gain=gain, shift=shift, added=added)
-    assert found.token == pytest.approx(20 * (what**2).sum() / total)
-    assert found.position == pytest.approx(30 * (where**2).sum() / total)
-    assert found.interaction == pytest.approx(((x - what - where) ** 2).sum() / total)
+    result = variance_split(tokens, places, gain=gain, shift=shift, added=added)
+    assert result.token == pytest.approx(20 * (what**2).sum() / total)
+    assert result.position == pytest.approx(30 * (where**2).sum() / total)
+    assert result.interaction == pytest.approx(((x - what - where) ** 2).sum() / total)
 
 
 def test_without_normalization_nothing_interacts() -> None:
     g = np.random.default_rng(0)
-    found = variance_split(g.standard_normal((50, 8)), g.standard_normal((40, 8)), normalize=False, scale=2.0)
-    assert found.interaction == pytest.approx(0, abs=1e-12)
-    assert found.token == pytest.approx(0.8, abs=0.05)
+    result = variance_split(g.standard_normal((50, 8)), g.standard_normal((40, 8)), normalize=False, scale=2.0)
+    assert result.interaction == pytest.approx(0, abs=1e-12)
+    assert result.token == pytest.approx(0.8, abs=0.05)
 
 
 def test_a_table_of_equal_rows_has_no_shares() -> None:
@@ -75,9 +75,9 @@ def test_a_table_of_equal_rows_has_no_shares() -> None:
 
 
 def test_one_map_shifts_sinusoids_and_no_map_shifts_noise() -> None:
-    found = trained_positions(sinusoid(__import__("torch").arange(400), 32).double().numpy())
-    assert found.shift is not None
-    assert found.shift > 0.999
+    result = trained_positions(sinusoid(__import__("torch").arange(400), 32).double().numpy())
+    assert result.shift is not None
+    assert result.shift > 0.999
     noise = trained_positions(np.random.default_rng(0).standard_normal((400, 32)))
     assert noise.shift is not None
     assert noise.shift < 0.1

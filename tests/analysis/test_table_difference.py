@@ -14,11 +14,11 @@ def table() -> np.ndarray:
 
 def test_alignment_by_key() -> None:
     first, second = ["a", "b", "", "c", "b", ""], ["", "c", "d", "b", "d"]
-    found = align(first, second)
-    assert {(first[a], second[b]) for a, b in zip(found.first, found.second, strict=True)} == {("b", "b"), ("c", "c")}
-    assert found.first.tolist() == [1, 3]
-    assert [first[row] for row in found.removed] == ["a"]
-    assert [second[row] for row in found.new] == ["d"]
+    result = align(first, second)
+    assert {(first[a], second[b]) for a, b in zip(result.first, result.second, strict=True)} == {("b", "b"), ("c", "c")}
+    assert result.first.tolist() == [1, 3]
+    assert [first[row] for row in result.removed] == ["a"]
+    assert [second[row] for row in result.new] == ["d"]
     none = align(["a"], ["b"])
     assert (len(none.first), none.removed.tolist(), none.new.tolist()) == (0, [0], [0])
 
@@ -47,45 +47,45 @@ def test_movement_is_what_was_done(table: np.ndarray) -> None:
     other[5] *= 3
     other[6] = -table[6]
     other[7] = 0
-    found = movement(table, other)
+    result = movement(table, other)
     typical = np.median(np.linalg.norm(table.astype(np.float64), axis=1))
     length = np.linalg.norm(table.astype(np.float64), axis=1)
-    assert np.flatnonzero(~found.equal).tolist() == [5, 6, 7]
-    assert found.cosine[[4, 5, 6, 7]] == pytest.approx([1, 1, -1, 0])
-    assert found.norm_ratio[[4, 5, 6, 7]] == pytest.approx([1, 3, 1, 0])
-    assert found.distance[[4, 5, 6, 7]] == pytest.approx(np.array([0, 2, 2, 1]) * length[[4, 5, 6, 7]] / typical)
+    assert np.flatnonzero(~result.equal).tolist() == [5, 6, 7]
+    assert result.cosine[[4, 5, 6, 7]] == pytest.approx([1, 1, -1, 0])
+    assert result.norm_ratio[[4, 5, 6, 7]] == pytest.approx([1, 3, 1, 0])
+    assert result.distance[[4, 5, 6, 7]] == pytest.approx(np.array([0, 2, 2, 1]) * length[[4, 5, 6, 7]] / typical)
     wrong = (table - other).astype(np.float64)
-    assert found.relative_error == pytest.approx(np.linalg.norm(wrong) / np.linalg.norm(table), rel=1e-6)
+    assert result.relative_error == pytest.approx(np.linalg.norm(wrong) / np.linalg.norm(table), rel=1e-6)
 
 
 def test_rows_of_zeros_that_stay_have_not_moved() -> None:
-    found = movement(np.zeros((3, 2)), np.zeros((3, 2)))
-    assert found.cosine.tolist() == [1, 1, 1]
-    assert np.isnan(found.norm_ratio).all()
-    assert np.isnan(found.relative_error)
+    result = movement(np.zeros((3, 2)), np.zeros((3, 2)))
+    assert result.cosine.tolist() == [1, 1, 1]
+    assert np.isnan(result.norm_ratio).all()
+    assert np.isnan(result.relative_error)
 
 
 def test_a_rotation_is_recovered(table: np.ndarray) -> None:
     rng = np.random.default_rng(1)
     rotation = np.linalg.qr(rng.standard_normal((12, 12)))[0]
     turned = (table @ rotation + 0.05 * rng.standard_normal(table.shape)).astype(np.float32)
-    found = procrustes(table, turned)
-    assert np.allclose(found.rotation @ found.rotation.T, np.eye(12), atol=1e-12)
-    assert np.abs(found.rotation - rotation).max() < 0.05
+    result = procrustes(table, turned)
+    assert np.allclose(result.rotation @ result.rotation.T, np.eye(12), atol=1e-12)
+    assert np.abs(result.rotation - rotation).max() < 0.05
     assert np.median(movement(table, turned).cosine) < 0.5
-    assert np.median(found.movement.cosine[found.held_out]) > 0.99
-    assert found.held_out.sum() + len(found.fitted) == len(table)
+    assert np.median(result.movement.cosine[result.held_out]) > 0.99
+    assert result.held_out.sum() + len(result.fitted) == len(table)
 
 
 def test_no_rotation_is_better(table: np.ndarray) -> None:
     other = np.random.default_rng(1).standard_normal(table.shape)
-    found = procrustes(table, other)
-    rows = found.fitted
-    best = np.linalg.norm(table[rows] @ found.rotation - other[rows])
+    result = procrustes(table, other)
+    rows = result.fitted
+    best = np.linalg.norm(table[rows] @ result.rotation - other[rows])
     for seed in range(50):
         step = np.random.default_rng(seed).standard_normal((12, 12)) * 0.02
-        near = found.rotation @ np.linalg.qr(np.eye(12) + step - step.T)[0]
-        near *= np.sign(np.diag(near.T @ found.rotation))
+        near = result.rotation @ np.linalg.qr(np.eye(12) + step - step.T)[0]
+        near *= np.sign(np.diag(near.T @ result.rotation))
         assert np.linalg.norm(table[rows] @ near - other[rows]) >= best
 
 
@@ -98,8 +98,8 @@ def test_what_fits_anything_is_not_fitted(table: np.ndarray, our_own_checks: Non
 
 def test_overlap_by_brute_force(table: np.ndarray) -> None:
     other = table[:, :7] + np.float32(0.1)
-    found = overlap(table, other, k=5, queries=40, seed=3)
-    assert (found.k, len(found.rows)) == (5, 40)
+    result = overlap(table, other, k=5, queries=40, seed=3)
+    assert (result.k, len(result.rows)) == (5, 40)
 
     def nearest(rows: np.ndarray, row: int) -> set[int]:
         unit = rows.astype(np.float64) / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
@@ -107,8 +107,8 @@ def test_overlap_by_brute_force(table: np.ndarray) -> None:
         scores[row] = -2
         return set(np.argsort(-scores)[:5].tolist())
 
-    right = [len(nearest(table, row) & nearest(other, row)) / 5 for row in found.rows.tolist()]
-    assert found.kept.tolist() == right
+    right = [len(nearest(table, row) & nearest(other, row)) / 5 for row in result.rows.tolist()]
+    assert result.kept.tolist() == right
     assert 0 < np.mean(right) < 1
 
 
@@ -131,8 +131,8 @@ def test_few_rows_and_wrong_settings(table: np.ndarray, our_own_checks: None) ->
 
 
 def test_rows_are_sampled_without_replacement_and_by_seed() -> None:
-    found = sample_rows(1000, 100, seed=1)
-    assert len(set(found.tolist())) == 100
-    assert (np.diff(found) > 0).all()
-    assert np.array_equal(found, sample_rows(1000, 100, seed=1))
-    assert not np.array_equal(found, sample_rows(1000, 100, seed=2))
+    result = sample_rows(1000, 100, seed=1)
+    assert len(set(result.tolist())) == 100
+    assert (np.diff(result) > 0).all()
+    assert np.array_equal(result, sample_rows(1000, 100, seed=1))
+    assert not np.array_equal(result, sample_rows(1000, 100, seed=2))

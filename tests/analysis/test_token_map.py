@@ -31,13 +31,13 @@ def kept(table: np.ndarray, places: np.ndarray, k: int) -> float:
 
 
 def test_a_map_by_principal_components(table: np.ndarray) -> None:
-    found = make_map(table, k=7)
+    result = make_map(table, k=7)
     _, singular, right = np.linalg.svd(table - table.mean(axis=0, dtype=np.float64), full_matrices=False)
     expected = (table - table.mean(axis=0, dtype=np.float64)) @ right[:2].T
-    assert np.allclose(np.abs(found.coordinates), np.abs(expected), atol=1e-6)
-    assert found.explained_variance_ratio == pytest.approx(tuple(singular[:2] ** 2 / (singular**2).sum()))
-    assert found.kept == pytest.approx(kept(table, found.coordinates, 7))
-    assert (found.k, found.queries, found.chance) == (7, 400, 7 / 399)
+    assert np.allclose(np.abs(result.coordinates), np.abs(expected), atol=1e-6)
+    assert result.explained_variance_ratio == pytest.approx(tuple(singular[:2] ** 2 / (singular**2).sum()))
+    assert result.kept == pytest.approx(kept(table, result.coordinates, 7))
+    assert (result.k, result.queries, result.chance) == (7, 400, 7 / 399)
 
 
 def test_neighbors_of_a_sample(table: np.ndarray) -> None:
@@ -55,21 +55,21 @@ def test_large_tables_use_their_covariance(table: np.ndarray, wide: int, monkeyp
     whole = principal_components(table, 3)
     monkeypatch.setattr(pca, "_DECOMPOSED", 0)
     monkeypatch.setattr(pca, "_WIDE", wide)
-    found = principal_components(table, 3)
-    assert np.allclose(found.axes, whole.axes, atol=1e-4)
-    assert np.allclose(found.coordinates, whole.coordinates, atol=1e-4)
-    assert np.allclose(found.explained_variance_ratio, whole.explained_variance_ratio, rtol=1e-5)
+    result = principal_components(table, 3)
+    assert np.allclose(result.axes, whole.axes, atol=1e-4)
+    assert np.allclose(result.coordinates, whole.coordinates, atol=1e-4)
+    assert np.allclose(result.explained_variance_ratio, whole.explained_variance_ratio, rtol=1e-5)
 
 
 def test_larger_ones_by_a_sample(table: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pca, "_DECOMPOSED", 0)
     monkeypatch.setattr(pca, "_ROWS", 300)
-    found = principal_components(table, 2)
-    assert found.coordinates.shape == (400, 2)
+    result = principal_components(table, 2)
+    assert result.coordinates.shape == (400, 2)
     whole = np.linalg.eigh(np.cov(table.astype(np.float64), rowvar=False))[1][:, -1]
-    assert abs(found.axes[0] @ whole) > 0.97
-    assert np.array_equal(found.axes, principal_components(table, 2).axes)
-    assert not np.array_equal(found.axes, principal_components(table, 2, seed=1).axes)
+    assert abs(result.axes[0] @ whole) > 0.97
+    assert np.array_equal(result.axes, principal_components(table, 2).axes)
+    assert not np.array_equal(result.axes, principal_components(table, 2, seed=1).axes)
 
 
 def test_half_precision_by_its_covariance(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,17 +81,17 @@ def test_half_precision_by_its_covariance(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_rows_on_a_line_by_their_covariance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pca, "_DECOMPOSED", 0)
-    found = principal_components(np.outer(np.arange(6.0), [3.0, 4.0, 0.0]), 3)
-    assert found.explained_variance_ratio[0] == pytest.approx(1)
-    assert not found.coordinates[:, 1:].any()
+    result = principal_components(np.outer(np.arange(6.0), [3.0, 4.0, 0.0]), 3)
+    assert result.explained_variance_ratio[0] == pytest.approx(1)
+    assert not result.coordinates[:, 1:].any()
 
 
 def test_the_greatest_eigenvalues() -> None:
     rows = np.random.default_rng(0).standard_normal((500, 90)) * 0.9 ** np.arange(90)
     covariance = rows.T @ rows
     values, vectors = np.linalg.eigh(covariance)
-    found, axes = leading_eigenvectors(covariance, 4)
-    assert found == pytest.approx(values[::-1][:4], rel=1e-9)
+    result, axes = leading_eigenvectors(covariance, 4)
+    assert result == pytest.approx(values[::-1][:4], rel=1e-9)
     assert np.abs((axes * vectors.T[::-1][:4]).sum(axis=1)) == pytest.approx([1, 1, 1, 1], abs=1e-6)
 
 
@@ -106,12 +106,12 @@ def test_maps_by_neighbors_keep_more_of_them(method: str, package: str) -> None:
     table = (10 * rng.standard_normal((12, 30))[np.arange(240) % 12] + rng.standard_normal((240, 30))).astype(
         np.float32
     )
-    found = make_map(table, method)  # type: ignore[arg-type]
-    assert found.coordinates.shape == (240, 2)
-    assert found.explained_variance_ratio is None
-    assert found.kept == pytest.approx(kept(table, found.coordinates, 10))
-    assert found.kept > make_map(table).kept
-    assert np.array_equal(found.coordinates, make_map(table, method).coordinates)  # type: ignore[arg-type]
+    result = make_map(table, method)  # type: ignore[arg-type]
+    assert result.coordinates.shape == (240, 2)
+    assert result.explained_variance_ratio is None
+    assert result.kept == pytest.approx(kept(table, result.coordinates, 10))
+    assert result.kept > make_map(table).kept
+    assert np.array_equal(result.coordinates, make_map(table, method).coordinates)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("method", "package", "extra"), [("tsne", "openTSNE", "map"), ("umap", "umap", "umap")])

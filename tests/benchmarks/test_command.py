@@ -38,9 +38,9 @@ def test_the_table_and_its_json(tmp_path: Path) -> None:
     assert "position-table  32 positions, 4 pairs" in shown
     status, written, said = program(main, *words, "--json")
     assert (status, said) == (0, "")  # the file had it all
-    found = json.loads(written)
-    assert found["verdicts"] == []
-    for row in found["cases"]["position-table"]["variants"][0]["rows"]:
+    result = json.loads(written)
+    assert result["verdicts"] == []
+    for row in result["cases"]["position-table"]["variants"][0]["rows"]:
         (line,) = [line for line in shown.splitlines() if f" {row['candidate']}  " in line]
         assert f" {ratio(row['regimes']['fresh']['ratio']['median'])} " in line
 

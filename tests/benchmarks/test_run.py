@@ -54,12 +54,12 @@ def test_regimes_have_results_of_their_own(trial: dict[str, int], monkeypatch: p
             yield run.measure(variant, request.scale, run.QUICK, request.once)
 
     monkeypatch.setattr(run, "_in_a_process", in_a_process)
-    found = bench(["first"], threads=1)
+    result = bench(["first"], threads=1)
     assert requested == [("fresh", True), ("pooled", False)]
-    limit, ours = found["cases"]["first"]["variants"][0]["rows"]
+    limit, ours = result["cases"]["first"]["variants"][0]["rows"]
     assert [set(row["regimes"]) for row in (limit, ours)] == [{"fresh", "pooled"}] * 2
     assert ours["peak"] is None or ours["peak"] < 2**20
-    assert table.regimes(found) == ["fresh", "pooled"]
+    assert table.regimes(result) == ["fresh", "pooled"]
 
 
 def test_a_regime_that_is_not_available_is_recorded(trial: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,10 +94,10 @@ def test_finished_cases_are_kept_and_the_same_command_resumes(
         with pytest.raises(KeyboardInterrupt):
             bench(quick=True, threads=1, out=out)
     assert list(json.loads(out.read_text())["cases"]) == ["first"]
-    found = bench(quick=True, threads=1, out=out)
+    result = bench(quick=True, threads=1, out=out)
     assert trial == {"first": 1, "second": 1}
-    assert list(found["cases"]) == ["first", "second"]
-    assert json.loads(out.read_text()) == json.loads(json.dumps(found))
+    assert list(result["cases"]) == ["first", "second"]
+    assert json.loads(out.read_text()) == json.loads(json.dumps(result))
     # What other code measured is measured again, and only what is asked for.
     monkeypatch.setattr(run, "code", lambda: "another code")
     bench(["second"], quick=True, threads=1, out=out)
@@ -144,10 +144,10 @@ def test_a_result_that_is_not_finite_is_no_result(monkeypatch: pytest.MonkeyPatc
         return [*candidates(), Candidate("whatwhere too", lambda: lambda: None, lambda _: float("nan"))]
 
     monkeypatch.setattr(run, "CASES", {"bad": case("bad", bad)})
-    found = bench(quick=True, threads=1)
-    *_, row = table.rows(found)
+    result = bench(quick=True, threads=1)
+    *_, row = table.rows(result)
     assert (row.candidate, row.note) == ("whatwhere too", "failed: ArithmeticError: its result is not finite")
-    assert json.loads(as_text(found)) == json.loads(json.dumps(found))
+    assert json.loads(as_text(result)) == json.loads(json.dumps(result))
 
 
 def test_the_digest_changes_with_what_is_measured_and_not_with_the_page(tmp_path: Path) -> None:

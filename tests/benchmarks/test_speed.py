@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def measured() -> dict[str, Any]:
     """Measure two small cases once."""
     return bench(["position-table", "decoding"], quick=True, threads=1)
 
@@ -32,42 +32,42 @@ def test_the_figure_of_the_page_is_there_and_reads_in_light_and_dark() -> None:
     assert "](speed.svg)" in (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
 
 
-def test_the_page_has_every_case_and_lists_what_is_not_measured(found: dict[str, Any]) -> None:
-    page = speed.page([found])
+def test_the_page_has_every_case_and_lists_what_is_not_measured(measured: dict[str, Any]) -> None:
+    page = speed.page([measured])
     sections = {part.split(":")[0]: part for part in page.split("\n## ")[1:]}
     for name in CASES:
-        assert ("Not measured yet." in sections[name]) is (name not in found["cases"])
+        assert ("Not measured yet." in sections[name]) is (name not in measured["cases"])
     assert "Not measured: no GPU was at hand." in page
-    for row in found["cases"]["decoding"]["variants"][0]["rows"]:
+    for row in measured["cases"]["decoding"]["variants"][0]["rows"]:
         (line, *_) = [
             line for line in sections["decoding"].splitlines() if line.startswith("| ") and row["candidate"] in line
         ]
         assert f"{ratio(row['regimes']['fresh']['ratio']['median'])} (" in line
-    assert found["command"] in page
-    assert found["versions"]["torch"] in page
+    assert measured["command"] in page
+    assert measured["versions"]["torch"] in page
 
 
-def test_a_gpu_has_a_column_of_its_own(found: dict[str, Any]) -> None:
-    record = found["cases"]["decoding"]
+def test_a_gpu_has_a_column_of_its_own(measured: dict[str, Any]) -> None:
+    record = measured["cases"]["decoding"]
     variants = [
         {**variant, "rows": [{**row, "regimes": {ON_CUDA[0]: row["regimes"]["fresh"]}} for row in variant["rows"]]}
         for variant in record["variants"]
     ]
-    gpu = found | {
-        "settings": found["settings"] | {"device": "cuda"},
-        "machine": found["machine"] | {"gpu": "a card"},
+    gpu = measured | {
+        "settings": measured["settings"] | {"device": "cuda"},
+        "machine": measured["machine"] | {"gpu": "a card"},
         "cases": {"decoding": record | {"variants": variants}},
     }
-    page = speed.page([found, gpu])
+    page = speed.page([measured, gpu])
     assert "| candidate | caching | time |" in page
     assert "- GPU: a card" in page
     assert "no GPU was at hand" not in page
 
 
-def test_the_figure_has_a_line_for_each_candidate(found: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    (variant,) = found["cases"]["position-table"]["variants"]
+def test_the_figure_has_a_line_for_each_candidate(measured: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    (variant,) = measured["cases"]["position-table"]["variants"]
     monkeypatch.setattr(speed, "IN_FIGURE", {"position-table": variant["variant"]})
-    drawn = ElementTree.fromstring(speed.figure(found))
+    drawn = ElementTree.fromstring(speed.figure(measured))
     texts = {node.text for node in drawn.iter("{http://www.w3.org/2000/svg}text")}
     assert {row["candidate"] for row in variant["rows"]} <= texts
     assert f"position-table: {variant['variant']}" in texts

@@ -73,9 +73,9 @@ def test_a_target_of_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     (verdict,) = verdicts(results())
     assert verdict.met is False
     assert verdict.strain > 1
-    found = results()
-    found["cases"]["trial"]["variants"][0]["rows"] = [{**row, "error": 0.0} for row in ROWS]
-    (verdict,) = verdicts(found)
+    result = results()
+    result["cases"]["trial"]["variants"][0]["rows"] = [{**row, "error": 0.0} for row in ROWS]
+    (verdict,) = verdicts(result)
     assert verdict.met is True
     assert verdict.strain <= 1
 
@@ -91,10 +91,10 @@ def test_nothing_is_judged_that_was_not_measured(monkeypatch: pytest.MonkeyPatch
         ),
     )
     assert list(verdicts(results())) == []
-    found = results()
+    result = results()
     monkeypatch.setattr("benchmarks.targets.TARGETS", (Target("trial", "one", "whatwhere", "slower", 1.0),))
-    found["cases"]["trial"]["variants"][0]["rows"] = [{**ROWS[0]}, {**ROWS[1], "regimes": {}, "peak": None}]
-    (verdict,) = verdicts(found)
+    result["cases"]["trial"]["variants"][0]["rows"] = [{**ROWS[0]}, {**ROWS[1], "regimes": {}, "peak": None}]
+    (verdict,) = verdicts(result)
     assert (verdict.value, verdict.met, verdict.words) == (None, None, "not measured")
 
 

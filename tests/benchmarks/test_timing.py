@@ -34,8 +34,8 @@ def test_every_candidate_is_at_every_position_and_after_every_other() -> None:
     names = "abcde"
     rounds = [order(names, number) for number in range(2 * len(names))]
     for place in range(len(names)):
-        assert Counter(found[place] for found in rounds) == dict.fromkeys(names, 2)
-    assert {(a, b) for found in rounds for a, b in pairwise(found)} >= {("a", "b"), ("b", "a")}
+        assert Counter(result[place] for result in rounds) == dict.fromkeys(names, 2)
+    assert {(a, b) for result in rounds for a, b in pairwise(result)} >= {("a", "b"), ("b", "a")}
 
 
 def test_rounds_go_on_until_the_seconds_are_spent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,10 +70,10 @@ def test_the_nearest_word_is_king_itself():
     e = torch.stack([KING, MAN, WOMAN, other])
     cosines = ww.analysis.similarity(KING - MAN + WOMAN, e)
     assert cosines.tolist()[:3] == pytest.approx([0.9671, 0.8553, 0.9655], abs=5e-5)
-    found = ww.analysis.analogy(e, 1, 0, 2, k=1)
+    result = ww.analysis.analogy(e, 1, 0, 2, k=1)
     assert cosines.argmax() == 0
-    assert found.with_inputs.ids.tolist() == [[2]]  # woman, of vectors of norm 1
-    assert found.without_inputs.ids.tolist() == [[3]]
+    assert result.with_inputs.ids.tolist() == [[2]]  # woman, of vectors of norm 1
+    assert result.without_inputs.ids.tolist() == [[3]]
 
 
 @pytest.mark.parametrize(

@@ -46,11 +46,11 @@ def test_6_pe_2_4():
 
     The tutorial's own factor, 1.37, would give 0.994.
     """
-    found = ww.Sinusoidal(64)(torch.tensor([2]))[0, 0, 4].item()
+    result = ww.Sinusoidal(64)(torch.tensor([2]))[0, 0, 4].item()
     assert 1 / inverse_frequencies(64)[2].item() == pytest.approx(1.7783, abs=5e-5)
-    assert found == pytest.approx(0.9021, abs=5e-5)
-    assert found == pytest.approx(sin(1.1247), abs=5e-5)
-    assert found != pytest.approx(sin(2 / 1.37), abs=0.05)
+    assert result == pytest.approx(0.9021, abs=5e-5)
+    assert result == pytest.approx(sin(1.1247), abs=5e-5)
+    assert result != pytest.approx(sin(2 / 1.37), abs=0.05)
 
 
 def test_7_position_zero():

@@ -158,10 +158,10 @@ def test_its_sums(layer):
 def test_i_counts_pairs():
     """i is "the dimension". It counts pairs: feature 2 has i = 1 and frequency 1/100, as its own table shows."""
     assert inverse_frequencies(4).tolist() == pytest.approx([1, 1 / 100])
-    found = ww.Sinusoidal(4)(ww.positions(6))[0, :, 2]
-    torch.testing.assert_close(found, (torch.arange(6) / 100).sin())
+    result = ww.Sinusoidal(4)(ww.positions(6))[0, :, 2]
+    torch.testing.assert_close(result, (torch.arange(6) / 100).sin())
     by_dimension = (torch.arange(6) / 10_000 ** (2 * 2 / 4)).sin()  # i = 2 in its formula
-    assert (found - by_dimension)[1:].abs().min() > 0.009
+    assert (result - by_dimension)[1:].abs().min() > 0.009
 
 
 def test_its_function_for_even_dimensions():

@@ -140,9 +140,9 @@ def test_the_rotation_between_query_and_key(qkv, interleaved):
     """
     q, k = (x[:, :1, :1] for x in qkv[:2])
     rope = ww.Rotary(HEAD_DIM, interleaved=interleaved)
-    found = score(rope, q, k, m=3, n=7)
-    assert found == pytest.approx(score(rope, q, k, m=0, n=4), abs=1e-5)
-    assert found != pytest.approx(score(rope, q, k, m=4, n=0), abs=0.1)
+    result = score(rope, q, k, m=3, n=7)
+    assert result == pytest.approx(score(rope, q, k, m=0, n=4), abs=1e-5)
+    assert result != pytest.approx(score(rope, q, k, m=4, n=0), abs=0.1)
 
 
 def test_the_rotation_by_hand():
@@ -187,8 +187,8 @@ def test_rotated_keys_can_be_cached(qkv):
     cached = where.at(p[:-1]).query_key(q[:, :, :-1], k[:, :, :-1])[1]
     step = where.at(p[-1:], p)
     last, new = step.query_key(q[:, :, -1:], k[:, :, -1:])
-    found = step.attention(last, torch.cat([cached, new], dim=2), v)
-    torch.testing.assert_close(found, whole[:, :, -1:], atol=1e-12, rtol=0)
+    result = step.attention(last, torch.cat([cached, new], dim=2), v)
+    torch.testing.assert_close(result, whole[:, :, -1:], atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("engine", ["dense", "sdpa"])
@@ -200,15 +200,15 @@ def test_its_alibi(qkv, engine):
     q, k, _ = qkv
     values = torch.eye(TOKENS, dtype=torch.float64).expand(1, HEADS, -1, -1)  # attention gives its weights back
     alibi = ww.ALiBi(HEADS)
-    found = ww.Where(score=alibi).at(ww.positions(TOKENS)).attention(q, k, values, engine=engine)[0]
+    result = ww.Where(score=alibi).at(ww.positions(TOKENS)).attention(q, k, values, engine=engine)[0]
     for i in (1, 5, TOKENS):
         bias = alibi.slopes.double()[:, None] * torch.arange(-(i - 1), 1)
         scores = (k[0, :, :i] @ q[0, :, i - 1, :, None])[..., 0]
-        torch.testing.assert_close(found[:, i - 1, :i], (scores / sqrt(HEAD_DIM) + bias).softmax(-1))
-        assert not found[:, i - 1, i:].any()
+        torch.testing.assert_close(result[:, i - 1, :i], (scores / sqrt(HEAD_DIM) + bias).softmax(-1))
+        assert not result[:, i - 1, i:].any()
     as_printed, all_scaled = (scores + bias).softmax(-1), ((scores + bias) / sqrt(HEAD_DIM)).softmax(-1)
-    assert (found[:, -1] - as_printed).abs().max() > 0.01
-    assert (found[:, -1] - all_scaled).abs().max() > 0.01
+    assert (result[:, -1] - as_printed).abs().max() > 0.01
+    assert (result[:, -1] - all_scaled).abs().max() > 0.01
 
 
 def test_alibi_learns_nothing_and_adds_no_vectors():

@@ -65,8 +65,8 @@ def judged(folder: Path, claim: str, scheme: str, *changes: Change, whole: Chang
         whole(data)
 
     path = folder / f"{len(list(folder.iterdir()))}"
-    found = verdicts(read_results(change(made_up_folder(path, schemes=(scheme,), seeds=len(changes)), apply)))
-    (verdict,) = [each for each in found if claim in each.claim]
+    result = verdicts(read_results(change(made_up_folder(path, schemes=(scheme,), seeds=len(changes)), apply)))
+    (verdict,) = [each for each in result if claim in each.claim]
     return verdict
 
 
@@ -119,8 +119,8 @@ def test_a_verdict_changes_with_its_numbers(
 def test_what_is_claimed_of_50_epochs_is_judged_by_such_a_training_alone(
     claim: str, good: Change, bad: Change, tmp_path: Path
 ) -> None:
-    found = [judged(tmp_path, claim, "rotary", change, whole=author) for change in (good, bad)]
-    assert [verdict.outcome for verdict in found] == ["holds", "fails"]
+    result = [judged(tmp_path, claim, "rotary", change, whole=author) for change in (good, bad)]
+    assert [verdict.outcome for verdict in result] == ["holds", "fails"]
     other = judged(tmp_path, claim, "rotary", good)
     assert (other.outcome, other.measured.spread) == ("not judged", None)
     assert reason(other) == "these runs are another training, of 800 steps of 64: whatwhere compare --recipe author."
@@ -133,16 +133,16 @@ def test_runs_that_did_not_learn_the_task_are_not_judged(claim: str, tmp_path: P
     def unlearned(run: dict[str, Any]) -> None:
         run["in_length"] = 0.98
 
-    found = judged(tmp_path, claim, "rotary", unlearned, unlearned)
-    assert (found.outcome, found.runs) == ("not judged", 0)
-    assert "98.0 % right in length at best, 99 % needed" in reason(found)
+    result = judged(tmp_path, claim, "rotary", unlearned, unlearned)
+    assert (result.outcome, result.runs) == ("not judged", 0)
+    assert "98.0 % right in length at best, 99 % needed" in reason(result)
     assert judged(tmp_path, claim, "rotary", unlearned, lambda run: None).runs == 1
 
 
 def test_the_reason_is_what_was_measured(tmp_path: Path) -> None:
     """Of the cosine at the end, what the random start had of it, and what training wrote."""
-    found = judged(tmp_path, "Max and Min", "rotary", at_end(-0.5, "change_cosines", "max_min"))
-    assert reason(found) == "above 0.3 in 0 of 1 run; before training: 0; of what training wrote, E − E0: −0.5."
+    result = judged(tmp_path, "Max and Min", "rotary", at_end(-0.5, "change_cosines", "max_min"))
+    assert reason(result) == "above 0.3 in 0 of 1 run; before training: 0; of what training wrote, E − E0: −0.5."
 
 
 def test_every_claim_has_been_tested_both_ways(tmp_path: Path) -> None:
@@ -165,16 +165,16 @@ def test_every_claim_has_been_tested_both_ways(tmp_path: Path) -> None:
     ],
 )
 def test_a_scheme_that_did_not_run_is_not_judged(claim: str, scheme: str, tmp_path: Path) -> None:
-    found = judged(tmp_path, claim, "mine", lambda run: None)
-    assert (found.outcome, verdict_row(found)[2]) == ("not judged", "–")
-    assert scheme in found.precondition
-    assert "in this comparison" in reason(found)
+    result = judged(tmp_path, claim, "mine", lambda run: None)
+    assert (result.outcome, verdict_row(result)[2]) == ("not judged", "–")
+    assert scheme in result.precondition
+    assert "in this comparison" in reason(result)
 
 
 @pytest.mark.parametrize("scheme", ["rotary+alibi", "rotary-dynamic-ntk", "rotary-longrope"])
 def test_mixtures_and_what_follows_the_length_are_not_judged_as_relative(scheme: str, tmp_path: Path) -> None:
-    found = judged(tmp_path, "Relative schemes", scheme, shifted("60", largest_logit_change=5.0))
-    assert found.outcome == "not judged"
+    result = judged(tmp_path, "Relative schemes", scheme, shifted("60", largest_logit_change=5.0))
+    assert result.outcome == "not judged"
 
 
 @pytest.mark.parametrize(
@@ -183,11 +183,11 @@ def test_mixtures_and_what_follows_the_length_are_not_judged_as_relative(scheme:
 def test_what_was_not_tested_beyond_is_not_judged(claim: str, scheme: str, tmp_path: Path) -> None:
     def cut(data: dict[str, Any]) -> None:
         for part in [*data["runs"], *data["summary"].values()]:
-            part["scores"] = {n: found for n, found in part["scores"].items() if int(n) <= 6}
+            part["scores"] = {n: result for n, result in part["scores"].items() if int(n) <= 6}
 
-    found = judged(tmp_path, claim, scheme, lambda run: None, whole=cut)
-    assert found.outcome == "not judged"
-    assert "beyond" in reason(found)
+    result = judged(tmp_path, claim, scheme, lambda run: None, whole=cut)
+    assert result.outcome == "not judged"
+    assert "beyond" in reason(result)
 
 
 def test_missing_numbers_are_omitted(tmp_path: Path) -> None:
@@ -210,5 +210,5 @@ def test_other_tasks_have_no_claims(name: str, tmp_path: Path) -> None:
 
 
 def test_verdicts_are_json(tmp_path: Path) -> None:
-    found = json.loads(json.dumps(to_json(verdicts(read_results(made_up_folder(tmp_path)))), allow_nan=False))
-    assert {"claim", "precondition", "measured", "outcome", "reason"} <= found[0].keys()
+    result = json.loads(json.dumps(to_json(verdicts(read_results(made_up_folder(tmp_path)))), allow_nan=False))
+    assert {"claim", "precondition", "measured", "outcome", "reason"} <= result[0].keys()

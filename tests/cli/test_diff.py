@@ -37,35 +37,35 @@ def rows() -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("kind", TYPES)
 def test_one_model_in_two_forms(kind: str, form: str, zoo: Zoo) -> None:
     """Nothing moved; of rows and layers only what GGUF stores in another order differs."""
-    found = json_of("diff", zoo[kind, "single"].path, zoo[kind, form].path)
-    tokens = found["tokens"]
+    result = json_of("diff", zoo[kind, "single"].path, zoo[kind, form].path)
+    tokens = result["tokens"]
     assert (tokens["matched_by"], tokens["shared"], tokens["removed"], tokens["new"]) == ("text", 35, [], [])
     assert (tokens["rows"]["equal"], tokens["rows"]["relative_error"], tokens["rows"]["moved_most"]) == (35, 0, [])
     assert tokens["neighbors"]["kept"] == 1
-    assert ("missing" in found["positions"]) is (kind != "gpt2")
+    assert ("missing" in result["positions"]) is (kind != "gpt2")
     if kind == "gpt2":
-        assert (found["positions"]["shared"], found["positions"]["rows"]["equal"]) == (64, 64)
-    layers = found["configuration"]["query_key"]
+        assert (result["positions"]["shared"], result["positions"]["rows"]["equal"]) == (64, 64)
+    layers = result["configuration"]["query_key"]
     if kind == "llama" and form == "gguf":
         (group,) = layers
         assert group["layers"] == [0, 1, 2, 3]
         assert group["rotary"]["interleaved"] == [False, True]
         assert (group["rotary"]["differing"], set(group["rotary"]["cosine"])) == (0, {1.0})
     else:
-        assert layers == found["configuration"]["score"] == []
+        assert layers == result["configuration"]["score"] == []
 
 
 @pytest.mark.parametrize(("kind", "other"), [("llama", "gpt2"), ("t5", "bloom"), ("gemma", "llama")])
 def test_two_models(kind: str, other: str, zoo: Zoo) -> None:
-    found = json_of("diff", zoo[kind, "single"].path, zoo[other, "gguf"].path, "-k", "5")
+    result = json_of("diff", zoo[kind, "single"].path, zoo[other, "gguf"].path, "-k", "5")
     one, two = (zoo[name, "single"].table[:35].astype(np.float64) for name in (kind, other))
     expected = np.sqrt(((one - two) ** 2).sum() / (one**2).sum())
-    assert found["tokens"]["rows"]["relative_error"] == pytest.approx(expected, rel=1e-5)
+    assert result["tokens"]["rows"]["relative_error"] == pytest.approx(expected, rel=1e-5)
     norms = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
     cosines = (one * two).sum(axis=1) / np.where(norms > 0, norms, 1)
     cosines[(one == two).all(axis=1)] = 1
-    assert found["tokens"]["rows"]["cosine"]["median"] == pytest.approx(np.median(cosines), rel=1e-4)
-    assert found["configuration"]["facts"][0]["name"] == "model_type"
+    assert result["tokens"]["rows"]["cosine"]["median"] == pytest.approx(np.median(cosines), rel=1e-4)
+    assert result["configuration"]["facts"][0]["name"] == "model_type"
     said = whatwhere("diff", zoo[kind, "single"].path, zoo[other, "gguf"].path)
     assert (said.status, said.err) == (0, "")
 
@@ -74,10 +74,10 @@ def test_rows_that_moved_came_and_went(rows: dict[str, np.ndarray], tmp_path: Pa
     other = {word: row.copy() for word, row in reversed(rows.items()) if word != "w7"} | {"w99": np.ones(6)}
     other["w3"] *= -4
     other["w5"] += 0.5
-    found = json_of("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other))["tokens"]
-    assert (found["shared"], found["removed"], found["new"]) == (59, ["w7"], ["w99"])
-    assert found["rows"]["equal"] == 57
-    first, second = found["rows"]["moved_most"]
+    result = json_of("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other))["tokens"]
+    assert (result["shared"], result["removed"], result["new"]) == (59, ["w7"], ["w99"])
+    assert result["rows"]["equal"] == 57
+    first, second = result["rows"]["moved_most"]
     assert (first["token"], first["ids"], first["cosine"], first["norm_ratio"]) == ("w3", [3, 55], -1, 4)
     assert second["token"] == "w5"
     typical = np.median([np.linalg.norm(row.astype(float)) for word, row in rows.items() if word != "w7"])
@@ -93,10 +93,10 @@ def test_another_space_is_rotated_onto_the_first(rows: dict[str, np.ndarray], tm
     rotation = np.linalg.qr(np.random.default_rng(1).standard_normal((6, 6)))[0]
     other = {word: row @ rotation for word, row in rows.items()}
     other["w9"] = -other["w9"]
-    found = json_of("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other))["tokens"]
-    assert found["rows"]["cosine"]["median"] < 0.9
-    assert found["rotated"]["held_out_cosine"] > 0.98
-    assert found["rotated"]["moved_most"][0]["token"] == "w9"
+    result = json_of("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other))["tokens"]
+    assert result["rows"]["cosine"]["median"] < 0.9
+    assert result["rotated"]["held_out_cosine"] > 0.98
+    assert result["rotated"]["moved_most"][0]["token"] == "w9"
     shown = whatwhere("diff", tmp_path / "a.vec", tmp_path / "b.vec").out
     assert "Tokens that moved most once A is rotated onto B" in shown
 
@@ -104,25 +104,25 @@ def test_another_space_is_rotated_onto_the_first(rows: dict[str, np.ndarray], tm
 def test_tables_of_other_widths(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
     """Rows have no distance then, but neighborhoods do."""
     wide = {word: np.concatenate([row, row]) for word, row in rows.items()}
-    found = json_of("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", wide))["tokens"]
-    assert found["rows"] == {"missing": "rows have 6 and 12 features, so they have no distance"}
-    assert found["neighbors"]["kept"] == 1
+    result = json_of("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", wide))["tokens"]
+    assert result["rows"] == {"missing": "rows have 6 and 12 features, so they have no distance"}
+    assert result["neighbors"]["kept"] == 1
     assert "rows have 6 and 12 features" in whatwhere("diff", tmp_path / "a.vec", tmp_path / "b.vec").out
 
 
 def test_without_words_rows_are_matched_by_id(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
     table = np.stack(list(rows.values()))
     np.save(tmp_path / "a.npy", table[:40])
-    found = json_of("diff", tmp_path / "a.npy", vectors(tmp_path / "b.vec", rows))["tokens"]
-    assert (found["matched_by"], found["shared"], found["new"]) == ("id", 40, [f"w{n}" for n in range(40, 60)])
-    assert found["rows"]["equal"] == 40
+    result = json_of("diff", tmp_path / "a.npy", vectors(tmp_path / "b.vec", rows))["tokens"]
+    assert (result["matched_by"], result["shared"], result["new"]) == ("id", 40, [f"w{n}" for n in range(40, 60)])
+    assert result["rows"]["equal"] == 40
 
 
 def test_nothing_shared(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
     other = {f"v{word}": row for word, row in rows.items()}
-    found = json_of("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other))["tokens"]
-    assert found["shared"] == 0
-    assert "no token is in both" in found["rows"]["missing"]
+    result = json_of("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other))["tokens"]
+    assert result["shared"] == 0
+    assert "no token is in both" in result["rows"]["missing"]
     assert whatwhere("diff", tmp_path / "a.vec", tmp_path / "b.vec").status == 0
 
 
@@ -144,12 +144,12 @@ def test_what_quantisation_did(tmp_path: Path) -> None:
     writer.write_tensors_to_file()
     writer.close()
     wide = gguf.quants.dequantize(quantised, kind).astype(np.float64)
-    found = json_of("diff", tmp_path / "a", tmp_path / "b.gguf")["tokens"]["rows"]
+    result = json_of("diff", tmp_path / "a", tmp_path / "b.gguf")["tokens"]["rows"]
     true = table.astype(np.float64)
     cosines = (true * wide).sum(axis=1) / np.linalg.norm(true, axis=1) / np.linalg.norm(wide, axis=1)
-    assert found["cosine"]["mean"] == pytest.approx(cosines.mean(), rel=1e-5)
-    assert found["cosine"]["min"] == pytest.approx(cosines.min(), rel=1e-5)
-    assert found["relative_error"] == pytest.approx(np.linalg.norm(true - wide) / np.linalg.norm(true), rel=1e-5)
+    assert result["cosine"]["mean"] == pytest.approx(cosines.mean(), rel=1e-5)
+    assert result["cosine"]["min"] == pytest.approx(cosines.min(), rel=1e-5)
+    assert result["relative_error"] == pytest.approx(np.linalg.norm(true - wide) / np.linalg.norm(true), rel=1e-5)
     assert (
         "A stores float32 and B Q4_0: rounding is a part of the differences that follow."
         in whatwhere("diff", tmp_path / "a", tmp_path / "b.gguf").out
@@ -170,9 +170,9 @@ def test_positions_are_matched_where_rows_precede_them(tmp_path: Path) -> None:
         content = samples.safetensors({tokens: table, wheres: ("F32", rows.shape, rows.tobytes())})
         (tmp_path / name / "model.safetensors").write_bytes(content)
         (tmp_path / name / "config.json").write_text(config.to_json_string())
-    found = json_of("diff", tmp_path / "opt", tmp_path / "gpt2")["positions"]
-    assert (found["offsets"], found["shared"], found["rows"]["equal"]) == ([2, 0], 10, 9)
-    (row,) = found["rows"]["moved_most"]
+    result = json_of("diff", tmp_path / "opt", tmp_path / "gpt2")["positions"]
+    assert (result["offsets"], result["shared"], result["rows"]["equal"]) == ([2, 0], 10, 9)
+    (row,) = result["rows"]["moved_most"]
     assert (row["token"], row["ids"]) == ("position 4", [6, 4])
 
 
@@ -190,9 +190,9 @@ def test_rotary_by_position(tmp_path: Path) -> None:
     ]
     for name, config in zip("ab", configs, strict=True):
         (tmp_path / f"{name}.json").write_text(config.to_json_string())
-    found = json_of("diff", tmp_path / "a.json", tmp_path / "b.json")
-    assert "a configuration alone" in found["tokens"]["missing"]
-    (group,) = found["configuration"]["query_key"]
+    result = json_of("diff", tmp_path / "a.json", tmp_path / "b.json")
+    assert "a configuration alone" in result["tokens"]["missing"]
+    (group,) = result["configuration"]["query_key"]
     rotary = group["rotary"]
     scaled = ROPE_INIT_FUNCTIONS["llama3"](configs[1], "cpu")[0].double()
     unscaled = 500_000.0 ** (-torch.arange(0, 128, 2, dtype=torch.float64) / 128)
@@ -216,9 +216,9 @@ def test_a_configuration_that_is_not_understood_is_compared_by_its_keys(tmp_path
         (tmp_path / name / "model.safetensors").write_bytes(zeros)
         config = {"model_type": "no such model", "rope": {"theta": theta}, "transformers_version": name}
         (tmp_path / name / "config.json").write_text(json.dumps(config))
-    found = json_of("diff", tmp_path / "a", tmp_path / "b")["configuration"]
-    assert found["keys"] == [{"name": "rope.theta", "first": 1, "second": 2}]
-    assert "no such model" in found["not_understood"]
+    result = json_of("diff", tmp_path / "a", tmp_path / "b")["configuration"]
+    assert result["keys"] == [{"name": "rope.theta", "first": 1, "second": 2}]
+    assert "no such model" in result["not_understood"]
 
 
 WRONG = {
@@ -252,6 +252,6 @@ def test_what_is_a_key_and_a_fact_is_listed_once(tmp_path: Path) -> None:
         (tmp_path / name / "config.json").write_text(json.dumps(base | {"vocab_size": size}))
         table = {"model.embed_tokens.weight": np.ones((size, 16), dtype=np.float32)}
         save_file(table, tmp_path / name / "model.safetensors")
-    found = json_of("diff", tmp_path / "a", tmp_path / "b")["configuration"]
-    listed = [row["name"] for part in ("facts", "keys") for row in found[part]]
+    result = json_of("diff", tmp_path / "a", tmp_path / "b")["configuration"]
+    listed = [row["name"] for part in ("facts", "keys") for row in result[part]]
     assert listed == ["vocab_size"]

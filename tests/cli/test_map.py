@@ -20,7 +20,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_every_model(saved: Saved, tmp_path: Path) -> None:
-    found = json_of("map", saved.path, "--out", tmp_path / "map.json", "-k", "5")
+    result = json_of("map", saved.path, "--out", tmp_path / "map.json", "-k", "5")
     table = saved.table.astype(np.float64)
     centered = table - table.mean(axis=0)
     _, singular, right = np.linalg.svd(centered, full_matrices=False)
@@ -28,16 +28,23 @@ def test_every_model(saved: Saved, tmp_path: Path) -> None:
     assert [point["token"] for point in written["points"]] == [named(n) for n in range(37)]
     places = np.array([[point["x"], point["y"]] for point in written["points"]])
     assert np.allclose(np.abs(places), np.abs(centered @ right[:2].T), atol=1e-6)
-    assert found["share"] == pytest.approx((singular[:2] ** 2 / (singular**2).sum()).tolist())
-    assert (found["shown"], found["k"], found["queries"], found["files"]) == (37, 5, 37, [str(tmp_path / "map.json")])
+    assert result["share"] == pytest.approx((singular[:2] ** 2 / (singular**2).sum()).tolist())
+    assert (result["shown"], result["k"], result["queries"], result["files"]) == (
+        37,
+        5,
+        37,
+        [str(tmp_path / "map.json")],
+    )
 
 
 def test_the_picture_states_how_many_neighbors_it_preserves(saved: Saved, tmp_path: Path) -> None:
     said = whatwhere("map", saved.path, "--out", tmp_path / "map.svg")
-    found = json_of("map", saved.path, "--out", tmp_path / "again.svg")
+    result = json_of("map", saved.path, "--out", tmp_path / "again.svg")
     root = ElementTree.parse(tmp_path / "map.svg").getroot()
     texts = [node.text or "" for node in root.iter(f"{SVG}text")]
-    kept = f"{100 * found['kept']:.1f}\u00a0% of the 10 nearest neighbors in the table are nearest neighbors on the map"
+    kept = (
+        f"{100 * result['kept']:.1f}\u00a0% of the 10 nearest neighbors in the table are nearest neighbors on the map"
+    )
     assert any(text.startswith(kept) for text in texts)
     assert kept in said.out
     drawn = [path.attrib["d"].count("M") for path in root.iter(f"{SVG}path")]
@@ -48,26 +55,26 @@ def test_the_picture_states_how_many_neighbors_it_preserves(saved: Saved, tmp_pa
 
 
 def test_coordinates_as_tsv_and_a_sample(minilm: Path, tmp_path: Path) -> None:
-    found = json_of("map", minilm, "--out", tmp_path / "map.tsv", "--rows", "200", "--seed", "3")
+    result = json_of("map", minilm, "--out", tmp_path / "map.tsv", "--rows", "200", "--seed", "3")
     lines = [line.split("\t") for line in (tmp_path / "map.tsv").read_text().splitlines()]
     assert lines[0] == ["id", "token", "type", "x", "y"]
     words = Checkpoint.open(minilm).words or []
-    assert len(lines) == 201 == found["shown"] + 1
+    assert len(lines) == 201 == result["shown"] + 1
     assert all(words[int(line[0])] == line[1] for line in lines[1:])
     assert {"word start", "continuation"} <= {line[2] for line in lines[1:]}
 
 
 def test_points_as_json(saved: Saved, tmp_path: Path) -> None:
     """The file holds what --json prints, and the points with their types."""
-    found = json_of("map", saved.path, "--out", tmp_path / "map.json")
+    result = json_of("map", saved.path, "--out", tmp_path / "map.json")
     written = json.loads((tmp_path / "map.json").read_text())
     assert {point["type"] for point in written.pop("points")} <= {"word", "no token", "special"}
-    assert written == found
+    assert written == result
 
 
 def test_the_table_for_the_projector_is_read_back(saved: Saved, tmp_path: Path) -> None:
-    found = json_of("map", saved.path, "--out", tmp_path / "map.svg", "--tsv", tmp_path / "projector")
-    assert found["files"] == [str(tmp_path / "map.svg"), str(tmp_path / "projector")]
+    result = json_of("map", saved.path, "--out", tmp_path / "map.svg", "--tsv", tmp_path / "projector")
+    assert result["files"] == [str(tmp_path / "map.svg"), str(tmp_path / "projector")]
     again = Checkpoint.open(tmp_path / "projector")
     assert again.words == [named(n) for n in range(37)]
     assert np.array_equal(again.array("vectors"), saved.table)

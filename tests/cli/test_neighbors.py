@@ -34,11 +34,11 @@ def scored(table: np.ndarray, query: np.ndarray, metric: str, without: list[int]
     return [(int(n), float(scores[n])) for n in order if n not in without]
 
 
-def same(found: list[dict[str, Any]], right: list[tuple[int, float]]) -> None:
+def same(result: list[dict[str, Any]], right: list[tuple[int, float]]) -> None:
     """Compare answers with what they should be."""
-    assert [answer["id"] for answer in found] == [row for row, _ in right]
-    assert [answer["token"] for answer in found] == [named(row) for row, _ in right]
-    assert [answer["score"] for answer in found] == pytest.approx([score for _, score in right], abs=1e-9)
+    assert [answer["id"] for answer in result] == [row for row, _ in right]
+    assert [answer["token"] for answer in result] == [named(row) for row, _ in right]
+    assert [answer["score"] for answer in result] == pytest.approx([score for _, score in right], abs=1e-9)
 
 
 # Every model, in every form
@@ -46,30 +46,30 @@ def same(found: list[dict[str, Any]], right: list[tuple[int, float]]) -> None:
 
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
 def test_neighbors(saved: Saved, metric: str) -> None:
-    found = json_of("neighbors", saved.path, "w3", "#36", "-k", "4", "--metric", metric)
-    assert (found["rows"], found["dim"], found["not_finite"]) == (37, 64, [])
-    assert [(token["token"], token["id"]) for token in found["tokens"]] == [("w3", 3), ("#36", 36)]
-    for token, row in zip(found["tokens"], (3, 36), strict=True):
+    result = json_of("neighbors", saved.path, "w3", "#36", "-k", "4", "--metric", metric)
+    assert (result["rows"], result["dim"], result["not_finite"]) == (37, 64, [])
+    assert [(token["token"], token["id"]) for token in result["tokens"]] == [("w3", 3), ("#36", 36)]
+    for token, row in zip(result["tokens"], (3, 36), strict=True):
         same(token["neighbors"], scored(saved.table, saved.table[row], metric, [row])[:4])
 
 
 def test_neighbors_once_centered(saved: Saved) -> None:
-    found = json_of("neighbors", saved.path, "w9", "-k", "50", "--centered")
+    result = json_of("neighbors", saved.path, "w9", "-k", "50", "--centered")
     table = saved.table.astype(np.float64)
     table -= table.mean(axis=0)
-    same(found["tokens"][0]["neighbors"], scored(table, table[9], "cosine", [9]))
+    same(result["tokens"][0]["neighbors"], scored(table, table[9], "cosine", [9]))
 
 
 def test_neighbors_among_what_logits_are_read_out_with(saved: Saved) -> None:
-    found = json_of("neighbors", saved.path, "w3", "-k", "4", "--table", "output")
+    result = json_of("neighbors", saved.path, "w3", "-k", "4", "--table", "output")
     head = saved.table if saved.lm_head is None else saved.lm_head
-    same(found["tokens"][0]["neighbors"], scored(head, head[3], "cosine", [3])[:4])
-    assert json_of("neighbors", saved.path, "w3", "--table", found["table"])["tokens"][0]["neighbors"]
+    same(result["tokens"][0]["neighbors"], scored(head, head[3], "cosine", [3])[:4])
+    assert json_of("neighbors", saved.path, "w3", "--table", result["table"])["tokens"][0]["neighbors"]
 
 
 @pytest.mark.parametrize("rule", ["add", "multiply"])
 def test_analogy(saved: Saved, rule: str) -> None:
-    found = json_of("analogy", saved.path, "w4", "w5", "w6", "-k", "5", "--rule", rule)
+    result = json_of("analogy", saved.path, "w4", "w5", "w6", "-k", "5", "--rule", rule)
     units = saved.table.astype(np.float64)
     # GPT-2 and others have a padding row of zeros, which is no direction.
     units /= np.where((size := np.linalg.norm(units, axis=1)) > 0, size, 1)[:, None]
@@ -80,22 +80,22 @@ def test_analogy(saved: Saved, rule: str) -> None:
         a, b, c = ((1 + units @ units[n]) / 2 for n in (4, 5, 6))
         scores = b * c / (a + 0.001)
     order = [(int(n), float(scores[n])) for n in np.lexsort((np.arange(37), -scores))]
-    same(found["with_inputs"], order[:5])
-    same(found["without_inputs"], [(n, score) for n, score in order if n not in (4, 5, 6)][:5])
+    same(result["with_inputs"], order[:5])
+    same(result["without_inputs"], [(n, score) for n, score in order if n not in (4, 5, 6)][:5])
 
 
 def test_similarity_of_two_tokens(saved: Saved) -> None:
-    found = json_of("similarity", saved.path, "w3", "w7")
+    result = json_of("similarity", saved.path, "w3", "w7")
     one, other = (saved.table[n].astype(np.float64) for n in (3, 7))
-    assert found["cosine"] == pytest.approx(one @ other / np.linalg.norm(one) / np.linalg.norm(other), abs=1e-12)
-    assert f"cosine of w3 and w7: {found['cosine']:.4f}\n" in whatwhere("similarity", saved.path, "w3", "w7").out
+    assert result["cosine"] == pytest.approx(one @ other / np.linalg.norm(one) / np.linalg.norm(other), abs=1e-12)
+    assert f"cosine of w3 and w7: {result['cosine']:.4f}\n" in whatwhere("similarity", saved.path, "w3", "w7").out
 
 
 def test_people_read_what_machines_read(saved: Saved) -> None:
-    found, shown = json_of("neighbors", saved.path, "w3"), whatwhere("neighbors", saved.path, "w3").out
+    result, shown = json_of("neighbors", saved.path, "w3"), whatwhere("neighbors", saved.path, "w3").out
     lines = [line.split() for line in shown.splitlines()]
     assert lines[0] == ["w3", "(#3)"]
-    assert lines[2:] == [[n["token"], str(n["id"]), f"{n['score']:.4f}"] for n in found["tokens"][0]["neighbors"]]
+    assert lines[2:] == [[n["token"], str(n["id"]), f"{n['score']:.4f}"] for n in result["tokens"][0]["neighbors"]]
     both = json_of("analogy", saved.path, "w1", "w2", "w3", "-k", "3")
     shown = whatwhere("analogy", saved.path, "w1", "w2", "w3", "-k", "3").out
     rows = [line.split() for line in shown.splitlines()[2:]]
@@ -109,9 +109,9 @@ def test_people_read_what_machines_read(saved: Saved) -> None:
 def test_tables_of_other_formats(name: str, tmp_path: Path) -> None:
     sample = samples.make(tmp_path)[name]
     path = sample.write(tmp_path)
-    found = json_of("neighbors", path, "#2", "-k", "3", "--metric", "euclidean")
+    result = json_of("neighbors", path, "#2", "-k", "3", "--metric", "euclidean")
     right = scored(samples.WEIGHT, samples.WEIGHT[2], "euclidean", [2])[:3]
-    assert [n["id"] for n in found["tokens"][0]["neighbors"]] == [row for row, _ in right]
+    assert [n["id"] for n in result["tokens"][0]["neighbors"]] == [row for row, _ in right]
 
 
 # A real model
@@ -122,9 +122,9 @@ def test_a_real_model(minilm: Path) -> None:
     assert {"kings", "queen"} <= {n["token"] for n in near[0]["neighbors"]}
     assert near[1]["token"] == "##ing"
     assert near[2]["token"] == "king"
-    found = json_of("analogy", minilm, "man", "woman", "king", "-k", "2")
-    assert found["without_inputs"][0]["token"] == "queen"
-    assert found["with_inputs"][0]["token"] == "king"
+    result = json_of("analogy", minilm, "man", "woman", "king", "-k", "2")
+    assert result["without_inputs"][0]["token"] == "queen"
+    assert result["with_inputs"][0]["token"] == "king"
 
 
 def test_numbers_alone_need_no_torch(minilm: Path, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def planted(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_a_file_of_analogies(planted: tuple[Path, Path]) -> None:
     vectors, questions = planted
-    found = json_of("similarity", vectors, "--benchmark", questions)
+    result = json_of("similarity", vectors, "--benchmark", questions)
     table = np.loadtxt(vectors, skiprows=1, usecols=range(1, 6))
     words = [line.split()[0] for line in vectors.read_text().splitlines()[1:]]
     units = table / np.linalg.norm(table, axis=1, keepdims=True)
@@ -180,12 +180,12 @@ def test_a_file_of_analogies(planted: tuple[Path, Path]) -> None:
         scores[[a, b, c]] = -np.inf
         right += int(scores.argmax()) == d
     assert 0 < right < 4
-    parts = {part["name"]: part for part in found["sections"]}
+    parts = {part["name"]: part for part in result["sections"]}
     assert {name: (part["questions"], part["scored"]) for name, part in parts.items()} == {
         "capitals": (2, 1),
         "family": (3, 3),
     }
-    assert (found["total"]["questions"], found["total"]["scored"], found["total"]["correct"]) == (5, 4, right)
+    assert (result["total"]["questions"], result["total"]["scored"], result["total"]["correct"]) == (5, 4, right)
     shown = whatwhere("similarity", vectors, "--benchmark", questions).out.splitlines()
     assert shown[1].split() == ["capitals", "2", "1", "1", "1", "100.0", "%"]
     assert shown[-1].split() == ["all", "5", "1", "4", str(right), f"{25 * right}.0", "%"]
@@ -200,15 +200,15 @@ def test_a_file_of_judged_pairs(planted: tuple[Path, Path], tmp_path: Path) -> N
         ("a", "b", 5),
     ]
     (tmp_path / "pairs.csv").write_text("one,other,judgment\n" + "\n".join(f"{a},{b},{n}" for a, b, n in judged))
-    found = json_of("similarity", planted[0], "--benchmark", tmp_path / "pairs.csv")
+    result = json_of("similarity", planted[0], "--benchmark", tmp_path / "pairs.csv")
     table = np.loadtxt(planted[0], skiprows=1, usecols=range(1, 6))
     words = [line.split()[0] for line in planted[0].read_text().splitlines()[1:]]
     units = dict(zip(words, table / np.linalg.norm(table, axis=1, keepdims=True), strict=True))
     cosines = np.array([units[a] @ units[b] for a, b, _ in judged[:-1]])
     ranks = [values.argsort().argsort() for values in (cosines, np.array([n for *_, n in judged[:-1]]))]
-    assert (found["pairs"], found["scored"]) == (5, 4)
-    assert found["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
-    assert f"Spearman {found['spearman']:.4f}" in whatwhere(
+    assert (result["pairs"], result["scored"]) == (5, 4)
+    assert result["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
+    assert f"Spearman {result['spearman']:.4f}" in whatwhere(
         "similarity", planted[0], "--benchmark", tmp_path / "pairs.csv").out  # fmt: skip
 
 
@@ -231,9 +231,9 @@ def broken(tmp_path: Path) -> Path:
 
 
 def test_rows_that_are_not_finite_are_omitted_and_reported(broken: Path) -> None:
-    found = json_of("neighbors", broken, "king", "-k", "9")
-    assert found["not_finite"] == [{"token": "nan", "id": 1}, {"token": "far", "id": 3}]
-    assert [(n["token"], n["id"]) for n in found["tokens"][0]["neighbors"]] == [("queen", 2), ("mat", 4)]
+    result = json_of("neighbors", broken, "king", "-k", "9")
+    assert result["not_finite"] == [{"token": "nan", "id": 1}, {"token": "far", "id": 3}]
+    assert [(n["token"], n["id"]) for n in result["tokens"][0]["neighbors"]] == [("queen", 2), ("mat", 4)]
     for words in (["neighbors", broken, "king"], ["similarity", broken, "king", "mat"]):
         assert "Excluded, because they contain NaN or infinity: nan, far." in whatwhere(*words).out
     said = whatwhere("neighbors", broken, "far")
@@ -253,9 +253,9 @@ def test_pickles_are_read_where_they_are_allowed(tmp_path: Path) -> None:
     refused = whatwhere("neighbors", tmp_path / "model.pt", "#2")
     assert refused.status == 1
     assert "allow" in refused.err
-    found = json_of("neighbors", tmp_path / "model.pt", "#2", "--allow-pickle", "-k", "1")
+    result = json_of("neighbors", tmp_path / "model.pt", "#2", "--allow-pickle", "-k", "1")
     right = scored(samples.WEIGHT, samples.WEIGHT[2], "cosine", [2])[0]
-    assert found["tokens"][0]["neighbors"][0]["id"] == right[0]
+    assert result["tokens"][0]["neighbors"][0]["id"] == right[0]
 
 
 WRONG = {

@@ -178,8 +178,8 @@ def _snapshots(draw: np.random.Generator) -> list[dict[str, Any]]:
 
 
 def _spread(values: list[Any]) -> dict[str, float] | None:
-    found = spread(values)
-    return None if found is None else to_json(found, None)
+    result = spread(values)
+    return None if result is None else to_json(result, None)
 
 
 def _summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
         },
         "in_length": _spread([r["in_length"] for r in runs]),
         "shift": {
-            s: {m: _spread([r["shift"][s][m] for r in runs]) for m in found} for s, found in first["shift"].items()
+            s: {m: _spread([r["shift"][s][m] for r in runs]) for m in result} for s, result in first["shift"].items()
         },
         "parameters": first["parameters"],
         "seconds_per_step": _spread([r["seconds_per_step"] for r in runs]),

@@ -38,9 +38,9 @@ def slow_decay(dim: int, num_heads: int, max_length: int) -> ww.Where:
     return ww.Where(score=ww.ALiBi(num_heads), query_key=ww.Rotary(dim // num_heads))
 
 
-def numbers(found: Comparison) -> list[RunResult]:
+def numbers(result: Comparison) -> list[RunResult]:
     """Return what must be equal when a comparison is repeated: all but times."""
-    return [replace(run, seconds=0.0, seconds_per_step=0.0) for run in found.runs]
+    return [replace(run, seconds=0.0, seconds_per_step=0.0) for run in result.runs]
 
 
 def test_the_same_seed_has_the_same_results(tmp_path: Path) -> None:
@@ -81,9 +81,9 @@ def test_all_schemes_start_from_the_same_tokens_and_layers() -> None:
 
 def test_learned_positions_have_exactly_the_trained_rows(tmp_path: Path) -> None:
     report = compare(["learned", "none"], out=tmp_path / "a", seeds=1, **QUICK)
-    found = report.summary["learned"].scores
-    assert found[8] == dict.fromkeys(("all", *Expressions.groups))
-    assert found[6]["all"] is not None
+    result = report.summary["learned"].scores
+    assert result[8] == dict.fromkeys(("all", *Expressions.groups))
+    assert result[6]["all"] is not None
     run_ = report.runs[0]
     assert run_.parameters.positions == Expressions().token_count(6) * 64
     shift = run_.shift
@@ -333,14 +333,14 @@ def test_what_cannot_be_pickled_is_reported(tmp_path: Path) -> None:
 
 def test_results_are_complete_and_finite(tmp_path: Path) -> None:
     report = compare(["sinusoidal", "alibi"], out=tmp_path / "a", seeds=2, **QUICK)
-    found = json.loads((tmp_path / "a" / "results.json").read_text())
-    assert found == json.loads(json.dumps(to_json(report.record, None)))
-    assert read_results(tmp_path / "a").record == from_json(ComparisonRecord, found, "results.json")
+    result = json.loads((tmp_path / "a" / "results.json").read_text())
+    assert result == json.loads(json.dumps(to_json(report.record, None)))
+    assert read_results(tmp_path / "a").record == from_json(ComparisonRecord, result, "results.json")
     assert to_json(read_results(tmp_path / "a").record, None) == to_json(report.record, None), "to the last bit"
-    assert (found["format"], found["version"]) == ("whatwhere-results", 2)
-    assert found["settings"]["steps"] == 3
-    assert found["command"].startswith("whatwhere compare sinusoidal alibi --task expressions --lengths 8 --seeds 0,1")
-    run_ = found["runs"][0]
+    assert (result["format"], result["version"]) == ("whatwhere-results", 2)
+    assert result["settings"]["steps"] == 3
+    assert result["command"].startswith("whatwhere compare sinusoidal alibi --task expressions --lengths 8 --seeds 0,1")
+    run_ = result["runs"][0]
     assert sorted(run_["scores"], key=int) == ["2", "3", "4", "5", "6", "8"]
     mean = sum(run_["scores"][n]["all"] for n in ("2", "3", "4", "5", "6")) / 5
     assert run_["in_length"] == pytest.approx(mean)

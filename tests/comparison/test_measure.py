@@ -58,7 +58,7 @@ def says(tokens: Tensor, vocab_size: int = 20) -> Tensor:
 
 def test_scores_of_a_model_that_always_repeats_the_first_digit() -> None:
     task, settings = Expressions(), small_settings(test_sequences=300)
-    found = measure.scores(Stub(lambda ids, _: says(ids[:, 2])), task, 4, settings)
+    result = measure.scores(Stub(lambda ids, _: says(ids[:, 2])), task, 4, settings)
     exam, right, asked = (
         measure.evaluation_set(task, 4, settings),
         dict.fromkeys(task.groups, 0),
@@ -69,15 +69,15 @@ def test_scores_of_a_model_that_always_repeats_the_first_digit() -> None:
         operator, digits = task.tokens[ids[0]], [token - 2 for token in ids[2:-1:2]]
         asked[operator] += 1
         right[operator] += rules[operator](digits) == digits[0]
-    assert found["First"] == 1.0
-    assert found == pytest.approx(
+    assert result["First"] == 1.0
+    assert result == pytest.approx(
         {"all": sum(right.values()) / 300} | {name: right[name] / asked[name] for name in task.groups}
     )
 
 
 def test_a_group_without_queries_has_no_score() -> None:
-    found = measure.scores(Stub(lambda ids, _: says(ids[:, 1], 53)), Recall(), 1, small_settings(test_sequences=20))
-    assert found == {"all": 1.0, "first third": 1.0, "middle third": None, "last third": None}
+    result = measure.scores(Stub(lambda ids, _: says(ids[:, 1], 53)), Recall(), 1, small_settings(test_sequences=20))
+    assert result == {"all": 1.0, "first third": 1.0, "middle third": None, "last third": None}
 
 
 def test_a_loss_is_the_mean_of_minus_log_p_at_all_positions_and_in_the_last_quarter() -> None:
@@ -90,9 +90,9 @@ def test_a_loss_is_the_mean_of_minus_log_p_at_all_positions_and_in_the_last_quar
         logits[:, 12:] = logits[:, 12:].scatter(-1, known[..., None], log(255))
         return logits
 
-    found = measure.scores(Stub(answer), task, 16, settings)
-    assert found["last quarter"] == pytest.approx(log(2))
-    assert found["all"] == pytest.approx((12 * log(256) + 4 * log(2)) / 16)
+    result = measure.scores(Stub(answer), task, 16, settings)
+    assert result["last quarter"] == pytest.approx(log(2))
+    assert result["all"] == pytest.approx((12 * log(256) + 4 * log(2)) / 16)
 
 
 def test_the_test_set_is_the_same_each_time_and_shorter_where_sequences_are_long() -> None:
@@ -136,23 +136,23 @@ def test_the_shift_test_of_a_model_that_depends_on_absolute_position() -> None:
         targets = torch.tensor([right[tuple(row)] for row in ids.tolist()])
         return says(targets) - start * 0.75 * says(targets)
 
-    found = measure.shift_test(Stub(answer), task, settings)
-    assert tuple(found) == SHIFTS
-    assert [found[s].score for s in SHIFTS] == [1.0, 1.0, 0.0, 0.0, 0.0, None, None, None]
-    changes = [found[s].largest_logit_change for s in SHIFTS]
+    result = measure.shift_test(Stub(answer), task, settings)
+    assert tuple(result) == SHIFTS
+    assert [result[s].score for s in SHIFTS] == [1.0, 1.0, 0.0, 0.0, 0.0, None, None, None]
+    changes = [result[s].largest_logit_change for s in SHIFTS]
     assert changes == [0.0, 0.75, 1.5, 3.0, 6.0, None, None, None]
 
 
 @pytest.mark.parametrize("scheme", [*DEMO_SCHEMES, "rotary+alibi", "sinusoidal/rotary"])
 def test_only_absolute_schemes_depend_on_the_start(scheme: str) -> None:
     task, settings = Expressions(), small_settings(token_std=0.3)
-    found = measure.shift_test(build(scheme, 0, task, settings), task, settings)
-    assert found[0].largest_logit_change == 0
+    result = measure.shift_test(build(scheme, 0, task, settings), task, settings)
+    assert result[0].largest_logit_change == 0
     parts = scheme.replace("/", "+").split("+")
-    seen = [found[s].largest_logit_change for s in SHIFTS[1:]]
+    seen = [result[s].largest_logit_change for s in SHIFTS[1:]]
     if all(ww.catalogue[part].relative for part in parts):
         assert max(seen) < 1e-5
-        assert {found[s].score for s in SHIFTS} == {found[0].score}
+        assert {result[s].score for s in SHIFTS} == {result[0].score}
     else:
         assert min(change for change in seen if change is not None) > 1e-3
     # 3 arguments are 8 tokens, 6 are 14: a learned table holds them moved by 6 at most.
@@ -180,43 +180,43 @@ def with_table(table: np.ndarray, scheme: str = "none") -> Transformer:
 
 def snapshot(table: np.ndarray, first: np.ndarray | None = None, scheme: str = "none") -> TableSnapshot:
     before = None if first is None else torch.from_numpy(first).float()
-    found = measure.table_snapshot(with_table(table, scheme), Expressions(), small_settings(), 20, before)
-    assert found is not None
-    return found
+    result = measure.table_snapshot(with_table(table, scheme), Expressions(), small_settings(), 20, before)
+    assert result is not None
+    return result
 
 
 def cosine(u: np.ndarray, v: np.ndarray) -> float:
     return float(u @ v / np.sqrt((u @ u) * (v @ v)))
 
 
-def require_statistics(found: Statistics | None, values: np.ndarray) -> None:
-    assert found is not None
+def require_statistics(result: Statistics | None, values: np.ndarray) -> None:
+    assert result is not None
     expected = values.mean(), values.std(), values.min(), values.max()
-    assert (found.mean, found.std, found.min, found.max) == pytest.approx(expected, rel=1e-4)
+    assert (result.mean, result.std, result.min, result.max) == pytest.approx(expected, rel=1e-4)
 
 
-def require_cosines(found: TokenCosines | None, table: np.ndarray) -> None:
+def require_cosines(result: TokenCosines | None, table: np.ndarray) -> None:
     """The ids of the first tutorial: digits 2 to 11, First 12, Second 13, Last 14, Max 15, Min 16, brackets, comma."""
-    assert found is not None
-    assert found.max_min == pytest.approx(cosine(table[15], table[16]), abs=1e-6)
-    assert found.first_last == pytest.approx(cosine(table[12], table[14]), abs=1e-6)
+    assert result is not None
+    assert result.max_min == pytest.approx(cosine(table[15], table[16]), abs=1e-6)
+    assert result.first_last == pytest.approx(cosine(table[12], table[14]), abs=1e-6)
     for name, ids in {"digits": range(2, 12), "operators": range(12, 17), "syntax": range(17, 20)}.items():
         pairs = [cosine(table[a], table[b]) for a, b in combinations(ids, 2)]
-        assert getattr(found, f"within_{name}") == pytest.approx(np.mean(pairs), abs=1e-6)
+        assert getattr(result, f"within_{name}") == pytest.approx(np.mean(pairs), abs=1e-6)
 
 
 def test_a_snapshot_of_a_table() -> None:
-    found = snapshot(table := drawn(0))
-    require_statistics(found.table, table)
-    require_cosines(found.cosines, table)
-    assert (found.percent, found.number_line, found.change_cosines) == (20, None, None)
+    result = snapshot(table := drawn(0))
+    require_statistics(result.table, table)
+    require_cosines(result.cosines, table)
+    assert (result.percent, result.number_line, result.change_cosines) == (20, None, None)
 
 
 def test_the_cosines_of_what_training_wrote() -> None:
     """Of E - E0: those of E itself are mostly those of the random table that it started from."""
     first, change = 10 * drawn(0), drawn(1)
-    found = snapshot(first + change, first)
-    require_cosines(found.change_cosines, (first + change).astype(np.float32) - first.astype(np.float32))
+    result = snapshot(first + change, first)
+    require_cosines(result.change_cosines, (first + change).astype(np.float32) - first.astype(np.float32))
 
 
 def test_a_snapshot_after_adding_positions() -> None:
@@ -279,16 +279,20 @@ def made_up(score: float | None, change: float | None) -> RunResult:
 
 
 def test_seeds_are_summarized_by_median_and_range() -> None:
-    found = summarize([made_up(0.9, 3.0), made_up(0.2, 1.0), made_up(0.3, None)])
-    assert found.scores[2] == {"all": Spread(0.5, 0.5, 0.5), "Max": Spread(0.3, 0.2, 0.9)}
-    assert found.shift[1] == ShiftSummary(Spread(0.3, 0.2, 0.9), None)
-    assert found.parameters.total == 7
+    result = summarize([made_up(0.9, 3.0), made_up(0.2, 1.0), made_up(0.3, None)])
+    assert result.scores[2] == {"all": Spread(0.5, 0.5, 0.5), "Max": Spread(0.3, 0.2, 0.9)}
+    assert result.shift[1] == ShiftSummary(Spread(0.3, 0.2, 0.9), None)
+    assert result.parameters.total == 7
 
 
 @pytest.mark.parametrize("values", [[3.0], [1.0, 2.0], [4.0, 1.0, 3.0], [0.1, 0.2, 0.7, 0.4]])
 def test_the_spread_is_that_of_numpy(values: list[float]) -> None:
-    found = spread(values)
-    assert found is not None
-    assert (found.median, found.min, found.max) == (pytest.approx(float(np.median(values))), min(values), max(values))
+    result = spread(values)
+    assert result is not None
+    assert (result.median, result.min, result.max) == (
+        pytest.approx(float(np.median(values))),
+        min(values),
+        max(values),
+    )
     assert spread([None, *values]) is None
     assert spread([]) is None

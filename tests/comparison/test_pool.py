@@ -113,6 +113,6 @@ def test_what_was_typed_into_a_session_runs_here(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(typed, "__module__", "__main__")
     monkeypatch.setattr(runner, "ProcessPoolExecutor", None)
     jobs = [job(("typed", typed)), job("none")]
-    assert [found.result.scheme for found in run_all(jobs, None)] == ["typed", "none"]
+    assert [result.result.scheme for result in run_all(jobs, None)] == ["typed", "none"]
     with pytest.raises(ww.errors.SettingError, match=r"interactive session(.|\n)*pass workers=1"):
         run_all(jobs, workers=2)

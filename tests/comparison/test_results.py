@@ -49,7 +49,7 @@ def test_reading_results_needs_no_torch(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def found() -> Run:
+def learned_run() -> Run:
     """Return one run: learned positions, seed 2."""
     return run(Job("learned", 2, TASK, TOLD))
 
@@ -59,27 +59,27 @@ def folder(path: Path, *schemes: Any) -> Folder:
 
 
 @pytest.fixture
-def kept(tmp_path: Path, found: Run) -> Path:
+def kept(tmp_path: Path, learned_run: Run) -> Path:
     """Return a folder with that run in it."""
-    folder(tmp_path / "a").keep(found)
+    folder(tmp_path / "a").keep(learned_run)
     return tmp_path / "a"
 
 
-def test_a_run_that_is_kept_is_read_again_as_it_was(kept: Path, found: Run) -> None:
+def test_a_run_that_is_kept_is_read_again_as_it_was(kept: Path, learned_run: Run) -> None:
     again = folder(kept).finished("learned", 2)
     assert again is not None
     files = {"file": "layers/learned-2.safetensors", "trace": "traces/learned-2.safetensors"}
-    assert again.result == replace(found.result, **files), "every number to the last bit"
-    assert again.view == found.view
+    assert again.result == replace(learned_run.result, **files), "every number to the last bit"
+    assert again.view == learned_run.view
     assert folder(kept).finished("learned", 3) is None
     assert not list(kept.rglob("*.part"))
 
 
-def test_equal_runs_are_equal_files(tmp_path: Path, found: Run) -> None:
+def test_equal_runs_are_equal_files(tmp_path: Path, learned_run: Run) -> None:
     """Byte for byte: the names in their headers have one order."""
     again = run(Job("learned", 2, TASK, TOLD))
     turned = replace(again, tensors=dict(reversed(again.tensors.items())), trace=dict(reversed(again.trace.items())))
-    for name, kept_run in (("a", found), ("b", turned)):
+    for name, kept_run in (("a", learned_run), ("b", turned)):
         folder(tmp_path / name).keep(kept_run)
     for file in ("layers/learned-2.safetensors", "traces/learned-2.safetensors"):
         content = (tmp_path / "a" / file).read_bytes()
@@ -203,11 +203,11 @@ def test_opening_a_folder_leaves_the_random_state(tmp_path: Path) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_names_that_are_no_file_names_do_not_collide(tmp_path: Path, found: Run) -> None:
+def test_names_that_are_no_file_names_do_not_collide(tmp_path: Path, learned_run: Run) -> None:
     names = ["a/b", "a:b", "a_b", "A_b", "../b", "a b", "ä"]
     opened = folder(tmp_path / "a", *((name, lambda d, h, m: ww.Where()) for name in names))
     for name in names:
-        opened.keep(replace(found, result=replace(found.result, scheme=name)))
+        opened.keep(replace(learned_run, result=replace(learned_run.result, scheme=name)))
     for part in ("runs", "layers"):  # on any disk, also on one that does not know a from A
         assert len({path.name.lower() for path in (tmp_path / "a" / part).iterdir()}) == len(names)
     assert [opened.finished(name, 2).result.scheme for name in names] == names  # type: ignore[union-attr]
@@ -287,31 +287,31 @@ def test_a_comparison_prints_medians_ranges_and_what_has_no_row(tmp_path: Path) 
                 for length, v in scores.items()
             }
 
-    found = read_results(made_up.change(made_up.made_up_folder(tmp_path, schemes=("rotary", "learned")), score))
-    cells = [line.split("  ") for line in str(found).splitlines()[1:]]
+    learned_run = read_results(made_up.change(made_up.made_up_folder(tmp_path, schemes=("rotary", "learned")), score))
+    cells = [line.split("  ") for line in str(learned_run).splitlines()[1:]]
     assert [[cell.strip() for cell in line if cell.strip()] for line in cells] == [
         ["scheme", "in length", "8"],
         ["rotary", "1.000", "0.625 (0.500 to 0.750)"],
         ["learned", "1.000", "no row"],
     ]
-    assert len(repr(found)) < 200, "the last line of a notebook's cell"
+    assert len(repr(learned_run)) < 200, "the last line of a notebook's cell"
 
 
 def test_names_of_a_comparison_are_shown_and_not_interpreted(tmp_path: Path) -> None:
-    found = read_results(made_up.hostile_folder(tmp_path))
-    for text in (str(found), repr(found)):
+    learned_run = read_results(made_up.hostile_folder(tmp_path))
+    for text in (str(learned_run), repr(learned_run)):
         assert "\u202e" not in text
         assert "⟨U+202E⟩" in text
 
 
 def test_queries_of_a_comparison(tmp_path: Path) -> None:
-    found = read_results(made_up.made_up_folder(tmp_path, schemes=("alibi", "learned"), seeds=2))
-    assert found.schemes == ["alibi", "learned"]
-    assert (found.trained, found.beyond) == ([1, 2, 3, 4, 5, 6], [8, 12, 16, 24, 32])
-    assert found.shifts == list(made_up.SHIFTS)
-    assert found.score("learned", 8) is None
-    assert found.score("alibi", 8, "gone") is None
-    assert found.score("alibi", None) == found.summary["alibi"].in_length
+    learned_run = read_results(made_up.made_up_folder(tmp_path, schemes=("alibi", "learned"), seeds=2))
+    assert learned_run.schemes == ["alibi", "learned"]
+    assert (learned_run.trained, learned_run.beyond) == ([1, 2, 3, 4, 5, 6], [8, 12, 16, 24, 32])
+    assert learned_run.shifts == list(made_up.SHIFTS)
+    assert learned_run.score("learned", 8) is None
+    assert learned_run.score("alibi", 8, "gone") is None
+    assert learned_run.score("alibi", None) == learned_run.summary["alibi"].in_length
 
 
 def test_schemes_are_compared_seed_by_seed(tmp_path: Path) -> None:
@@ -320,10 +320,12 @@ def test_schemes_are_compared_seed_by_seed(tmp_path: Path) -> None:
             better = each["seed"] != 1 if each["scheme"] == "alibi" else each["seed"] == 1
             each["scores"]["8"]["all"] = 0.5 if each["seed"] == 2 else 0.6 if better else 0.4
 
-    found = read_results(made_up.change(made_up.made_up_folder(tmp_path, schemes=("alibi", "none"), seeds=4), score))
-    assert found.ahead("alibi", "none", 8) == (2, 3), "seed 2 is a tie"
-    assert found.ahead("none", "alibi", 8) == (1, 3)
-    found = read_results(made_up.made_up_folder(tmp_path / "text", "text", schemes=("alibi", "none"), seeds=4))
-    wins, pairs = found.ahead("alibi", "none", 128)
-    losses = {(run.scheme, run.seed): run.scores[128]["all"] for run in found.runs}
+    learned_run = read_results(
+        made_up.change(made_up.made_up_folder(tmp_path, schemes=("alibi", "none"), seeds=4), score)
+    )
+    assert learned_run.ahead("alibi", "none", 8) == (2, 3), "seed 2 is a tie"
+    assert learned_run.ahead("none", "alibi", 8) == (1, 3)
+    learned_run = read_results(made_up.made_up_folder(tmp_path / "text", "text", schemes=("alibi", "none"), seeds=4))
+    wins, pairs = learned_run.ahead("alibi", "none", 128)
+    losses = {(run.scheme, run.seed): run.scores[128]["all"] for run in learned_run.runs}
     assert (wins, pairs) == (sum(losses["alibi", n] < losses["none", n] for n in range(4)), 4)  # type: ignore[operator]

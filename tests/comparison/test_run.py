@@ -67,11 +67,11 @@ def test_the_tables_are_those_before_after_a_fifth_and_after_all_steps() -> None
 
     with one_thread():
         train(model, 1, TASK, settings, look, lambda step: None)
-    found = run(Job("learned", 1, TASK, settings)).tensors
-    assert set(found) == {"tokens.weight@0", "tokens.weight@20", "tokens.weight", "where.input.weight"}
+    result = run(Job("learned", 1, TASK, settings)).tensors
+    assert set(result) == {"tokens.weight@0", "tokens.weight@20", "tokens.weight", "where.input.weight"}
     for name, (table, _) in zip(("tokens.weight@0", "tokens.weight@20", "tokens.weight"), tables, strict=True):
-        assert torch.equal(torch.from_numpy(found[name]), table)
-    assert torch.equal(torch.from_numpy(found["where.input.weight"]), tables[-1][1])
+        assert torch.equal(torch.from_numpy(result[name]), table)
+    assert torch.equal(torch.from_numpy(result["where.input.weight"]), tables[-1][1])
     assert not torch.equal(tables[0][0], tables[1][0])
 
 
@@ -85,32 +85,32 @@ def view(scheme: Any, **given: Any) -> SchemeView:
 
 
 def test_the_drawing_of_sinusoids() -> None:
-    found = view("sinusoidal")
+    result = view("sinusoidal")
     angle = np.arange(10)[:, None] * 10_000.0 ** (-np.arange(0, DIM, 2) / DIM)
     rows = np.stack([np.sin(angle), np.cos(angle)], -1).reshape(10, DIM)
-    assert found.doors == ("input",)
-    np.testing.assert_allclose(found.fingerprint.values, rows, atol=1e-6)
+    assert result.doors == ("input",)
+    np.testing.assert_allclose(result.fingerprint.values, rows, atol=1e-6)
     # Each pair has length 1, so the cosine of two rows is the mean of the cosines of the angles between them.
-    (curve,) = found.by_distance.curves.values()
+    (curve,) = result.by_distance.curves.values()
     np.testing.assert_allclose(curve, np.cos(angle).mean(1), atol=1e-6)
-    assert found.by_distance.distances == tuple(range(10))
+    assert result.by_distance.distances == tuple(range(10))
 
 
 def test_the_drawing_of_rotary() -> None:
-    found = view("rotary")
+    result = view("rotary")
     angle = np.arange(10)[:, None] * 10_000.0 ** (-np.arange(4) / 4)
-    assert found.doors == ("query_key",)
-    np.testing.assert_allclose(found.fingerprint.values, np.cos(angle), atol=1e-6)
-    (curve,) = found.by_distance.curves.values()
+    assert result.doors == ("query_key",)
+    np.testing.assert_allclose(result.fingerprint.values, np.cos(angle), atol=1e-6)
+    (curve,) = result.by_distance.curves.values()
     np.testing.assert_allclose(curve, np.cos(angle).mean(1), atol=1e-6)
 
 
 def test_the_drawing_of_alibi() -> None:
-    found = view("alibi")
-    assert found.doors == ("score",)
+    result = view("alibi")
+    assert result.doors == ("score",)
     expected = -np.arange(10)[:, None] * np.array([2.0**-4, 2.0**-8])
-    np.testing.assert_allclose(found.fingerprint.values, expected, atol=1e-7)
-    np.testing.assert_allclose(np.array(list(found.by_distance.curves.values())).T, expected, atol=1e-7)
+    np.testing.assert_allclose(result.fingerprint.values, expected, atol=1e-7)
+    np.testing.assert_allclose(np.array(list(result.by_distance.curves.values())).T, expected, atol=1e-7)
 
 
 def test_a_scheme_without_positions_has_no_picture() -> None:
@@ -134,9 +134,9 @@ class Short(ww.InputEncoding):
 
 @pytest.mark.parametrize("scheme", ["learned", ("short", lambda d, h, m: ww.Where(input=Short()))])
 def test_a_table_is_drawn_to_its_end(scheme: Any) -> None:
-    found = view(scheme)
-    assert len(found.fingerprint.values) == 8
-    assert found.by_distance.distances == tuple(range(8))
+    result = view(scheme)
+    assert len(result.fingerprint.values) == 8
+    assert result.by_distance.distances == tuple(range(8))
 
 
 @pytest.mark.parametrize(("lengths", "rows"), [([], 8), ([2], 8), ([5], 12)])

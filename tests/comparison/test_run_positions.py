@@ -90,12 +90,12 @@ def test_drawing_leaves_the_batches_as_they_are(positions: str) -> None:
             read.append(ids)
             return super().forward(ids, at, p)
 
-    found = []
+    result = []
     for settings in (small_settings(), small_settings(positions=positions)):
         read: list[Tensor] = []
         train(Reading(settings), 3, TASK, settings, lambda percent, model: None, lambda step: None)
-        found.append(read)
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+        result.append(read)
+    assert all(torch.equal(a, b) for a, b in zip(*result, strict=True))
 
 
 @pytest.mark.parametrize("positions", DRAWN)
@@ -156,9 +156,9 @@ def test_a_learned_table_has_a_row_for_every_position_that_is_sampled() -> None:
     settings = small_settings(positions="randomized", max_length=50)
     model = build("learned", 0, TASK, settings)
     assert model.wheres[0].input.weight.shape[0] == 50
-    found = measure.shift_test(model, TASK, settings)
-    assert found[0].score is not None
-    assert found[60].score is None
+    result = measure.shift_test(model, TASK, settings)
+    assert result[0].score is not None
+    assert result[60].score is None
     assert measure.scores(model, TASK, 12, settings)["all"] is not None
 
 
@@ -191,8 +191,8 @@ def test_settings_that_do_not_fit_are_refused(given: dict[str, Any], words: str)
 def test_compare_records_how_positions_are_sampled(positions: str, tmp_path: Path) -> None:
     settings = SMALL | {"steps": 2, "trained": (1, 2), "positions": positions, "workers": 1, "progress": False}
     report = ww.compare(["learned", "rotary", "ssmax"], lengths=[4], seeds=1, out=tmp_path / "a", **settings)
-    found = report.record.settings
-    assert (found.positions, found.max_length, found.test_positions) == (positions, 20, "same")
+    result = report.record.settings
+    assert (result.positions, result.max_length, result.test_positions) == (positions, 20, "same")
     assert f"--set positions={positions}" in str(report.record.command)
     assert "--set max_length=20" in str(report.record.command)
     again = ww.compare(

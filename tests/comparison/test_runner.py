@@ -30,8 +30,8 @@ def job(scheme: Any = "none", seed: int = 0, steps: int = 2) -> Job:
 JOBS = [job("none"), job("rotary"), job("alibi", 1)]
 
 
-def identity(found: Run) -> tuple[str, int]:
-    return found.result.scheme, found.result.seed
+def identity(result: Run) -> tuple[str, int]:
+    return result.result.scheme, result.result.seed
 
 
 class Kept(list[Run]):
@@ -39,7 +39,7 @@ class Kept(list[Run]):
 
     @property
     def names(self) -> list[tuple[str, int]]:
-        return [identity(found) for found in self]
+        return [identity(result) for result in self]
 
 
 def on(executor: Executor | None, jobs: list[Job], keep: Callable[[Run], None], **given: Any) -> None:
@@ -87,8 +87,8 @@ def test_runs_use_the_given_executor() -> None:
 def test_a_run_is_kept_as_soon_as_it_is_done_in_whatever_order() -> None:
     executor, kept = ByHand(), Kept()
 
-    def keep(found: Run) -> None:
-        kept.append(found)
+    def keep(result: Run) -> None:
+        kept.append(result)
         if len(kept) < 3:
             executor.finish([1, 0][len(kept) - 1])  # only now: who waits for all, waits for ever
 
@@ -166,7 +166,7 @@ def test_where_keeping_fails_nothing_else_is_waited_for(error: BaseException) ->
     executor = ByHand()
     executor.submitted = lambda: executor.finish(0) if len(executor.futures) == 3 else None  # type: ignore[method-assign]
 
-    def keep(found: Run) -> None:
+    def keep(result: Run) -> None:
         raise error
 
     with pytest.raises(type(error)):

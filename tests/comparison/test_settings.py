@@ -80,10 +80,10 @@ def test_a_custom_task_starts_without_lengths() -> None:
 
 def test_settings_are_json_and_equal_by_value() -> None:
     settings = make_settings("expressions", (8, 12), trained=(1, 2), device="cpu")
-    found = to_json(settings, None)
-    assert (found["lengths"], found["trained"], found["betas"]) == ([8, 12], [1, 2], [0.9, 0.98])
-    assert from_json(Settings, found, "results.json") == settings
-    again = make_settings(found.pop("task"), found.pop("lengths"), **found)
+    result = to_json(settings, None)
+    assert (result["lengths"], result["trained"], result["betas"]) == ([8, 12], [1, 2], [0.9, 0.98])
+    assert from_json(Settings, result, "results.json") == settings
+    again = make_settings(result.pop("task"), result.pop("lengths"), **result)
     assert again == settings
 
 

@@ -91,7 +91,7 @@ def test_what_is_held_out_follows_no_pattern() -> None:
 def test_baselines_of_expressions_equal_counts() -> None:
     task = Expressions()
     exam = task.test_set(8, 2000)
-    found = task.baselines(8, exam)
+    result = task.baselines(8, exam)
     constant = ceiling = 0.0
     for ids, target in zip(exam.ids.tolist(), exam.targets.tolist(), strict=True):
         tokens = [task.tokens[i] for i in ids]
@@ -99,9 +99,9 @@ def test_baselines_of_expressions_equal_counts() -> None:
         constant += guess == task.tokens[target]
         digits = tokens[2:-1:2]
         ceiling += 1 if tokens[0] in ("Max", "Min") else max(Counter(digits).values()) / len(digits)
-    assert found["chance"] == 0.1
-    assert found["always 9 or 0"] == pytest.approx(constant / 2000)
-    assert found["order-free ceiling"] == pytest.approx(ceiling / 2000)
+    assert result["chance"] == 0.1
+    assert result["always 9 or 0"] == pytest.approx(constant / 2000)
+    assert result["order-free ceiling"] == pytest.approx(ceiling / 2000)
 
 
 def test_the_order_free_ceiling_of_the_tutorial() -> None:
@@ -158,10 +158,10 @@ def test_text_predicts_the_next_byte_of_text_that_was_held_back() -> None:
 def test_baselines_of_text_are_cross_entropies() -> None:
     content = b"aab" * 3000
     task = Text(content, trained=(8,))
-    found = task.baselines(8, task.test_set(8, 100))
-    assert found["all bytes alike"] == pytest.approx(math.log(256))
+    result = task.baselines(8, task.test_set(8, 100))
+    assert result["all bytes alike"] == pytest.approx(math.log(256))
     # Two thirds a, one third b: the entropy of that, up to the count of one given to unseen bytes.
-    assert found["frequency of bytes"] == pytest.approx(-(2 / 3) * math.log(2 / 3) - math.log(1 / 3) / 3, abs=0.05)
+    assert result["frequency of bytes"] == pytest.approx(-(2 / 3) * math.log(2 / 3) - math.log(1 / 3) / 3, abs=0.05)
 
 
 def test_the_default_text_is_the_documentation_of_python() -> None:

@@ -46,11 +46,11 @@ def test_a_few_dozen_tables_are_kept_evenly(steps: int, kept: int) -> None:
     recorder = measure.Recorder(torch.zeros(2, 3), steps)
     for step in range(1, steps + 1):
         recorder.record(step, torch.full((2, 3), float(step)))
-    found = recorder.tensors()
-    at = found["steps"].tolist()
+    result = recorder.tensors()
+    at = result["steps"].tolist()
     assert (at[0], at[-1], len(at)) == (0, steps, kept)
     assert len(set(np.diff(at[:-1]).tolist())) <= 1
-    assert found["tables"].tolist() == [[[float(step)] * 3] * 2 for step in at]
+    assert result["tables"].tolist() == [[[float(step)] * 3] * 2 for step in at]
 
 
 def test_tables_that_are_too_large_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,10 +78,10 @@ def test_the_trace_of_a_run_joins_its_losses_and_its_tables(traced: Run) -> None
 def test_a_trace_is_kept_read_again_and_not_looked_for_elsewhere(traced: Run, tmp_path: Path) -> None:
     kept = Folder(tmp_path / "a", TASK, small_settings(), ["learned"]).keep(traced)
     comparison = replace(read_results(made_up_folder(tmp_path / "made up")), folder=tmp_path / "a")
-    found = comparison.trace(kept.result)
-    assert set(found) == set(traced.trace)
+    result = comparison.trace(kept.result)
+    assert set(result) == set(traced.trace)
     for name, values in traced.trace.items():
-        np.testing.assert_array_equal(found[name], values)
+        np.testing.assert_array_equal(result[name], values)
     assert comparison.trace(replace(kept.result, trace="")) == {}
     assert comparison.trace(replace(kept.result, trace="traces/gone.safetensors")) == {}
     with pytest.raises(ResultsError, match="outside its own folder"):
@@ -105,12 +105,12 @@ def averaged(weights: np.ndarray, tokens: int) -> list[float]:
 
 def test_attention_of_alibi_follows_its_slopes() -> None:
     model, settings = blind("alibi")
-    found = measure.attention_by_distance(model, TASK, 4, settings)
+    result = measure.attention_by_distance(model, TASK, 4, settings)
     for head, slope in enumerate((2.0**-4, 2.0**-8)):
         scores = np.exp([[-slope * (i - j) if j <= i else -np.inf for j in range(10)] for i in range(10)])
         weights = scores / scores.sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(found[0, head], averaged(weights, 10), rtol=1e-5)
-        np.testing.assert_allclose(found[1, head], weights[9, ::-1], rtol=1e-5)  # the last token alone is asked
+        np.testing.assert_allclose(result[0, head], averaged(weights, 10), rtol=1e-5)
+        np.testing.assert_allclose(result[1, head], weights[9, ::-1], rtol=1e-5)  # the last token alone is asked
 
 
 def test_heads_without_content_or_positions_attend_uniformly() -> None:
@@ -118,11 +118,11 @@ def test_heads_without_content_or_positions_attend_uniformly() -> None:
         model, settings = blind("none", direction=direction)
         task = Expressions(trained=(2, 3), direction=direction)
         causal = direction == "decoder"
-        found = measure.attention_by_distance(model, task, 4, settings)
+        result = measure.attention_by_distance(model, task, 4, settings)
         for layer, place in ((0, None), (1, at)):
             even = measure.uniform_attention(10, place, causal)
             assert len(even) == (10 if causal else 19)
-            np.testing.assert_allclose(found[layer], [even] * HEADS, rtol=1e-5)
+            np.testing.assert_allclose(result[layer], [even] * HEADS, rtol=1e-5)
     assert np.isnan(even[10:]).all(), "an encoder's first token has nothing before it"
     np.testing.assert_allclose(even[:10], 0.1)
 

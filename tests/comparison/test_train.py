@@ -87,8 +87,8 @@ def gradients_by_hand(model: Transformer, batch: Batch) -> tuple[float, list[Ten
     assert 0 < int(asked.sum()) < len(asked), "some are held out"
     logits = model(batch.ids)[:, -1]
     loss = -logits.log_softmax(-1)[asked].gather(1, batch.targets[asked][:, None]).mean()
-    found = torch.autograd.grad(loss, list(model.parameters()))
-    return loss.item(), list(found), float(torch.cat([g.flatten() for g in found]).double().norm())
+    result = torch.autograd.grad(loss, list(model.parameters()))
+    return loss.item(), list(result), float(torch.cat([g.flatten() for g in result]).double().norm())
 
 
 @pytest.mark.parametrize(("loudness", "clips"), [(30.0, True), (0.1, False)])
@@ -100,8 +100,8 @@ def test_gradients_are_clipped_at_norm_one(loudness: float, clips: bool, watched
     batch = Expressions().sample(64, torch.Generator().manual_seed(1005))
     loss, expected, norm = gradients_by_hand(copy.deepcopy(model), batch)
     assert norm > 1.5 if clips else norm < 0.9
-    found = trained(model, settings, seed=5)
-    assert found.losses == [(1, pytest.approx(loss, rel=1e-5))]
+    result = trained(model, settings, seed=5)
+    assert result.losses == [(1, pytest.approx(loss, rel=1e-5))]
     for actual, raw in zip(watched[0].gradients[0], expected, strict=True):
         torch.testing.assert_close(actual, raw / norm if clips else raw, rtol=1e-4, atol=1e-6)
 
@@ -152,8 +152,8 @@ def test_models_that_are_built_in_threads_are_those_built_one_by_one() -> None:
 
     seeds = list(range(4)) * 4
     with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(table, seeds))
-    assert all(torch.equal(a, table(seed)) for a, seed in zip(found, seeds, strict=True))
+        result = list(threads.map(table, seeds))
+    assert all(torch.equal(a, table(seed)) for a, seed in zip(result, seeds, strict=True))
 
 
 def test_batches_are_the_same_for_all_schemes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,20 +184,20 @@ def test_snapshots_are_taken_at_0_20_and_100_percent(steps: int, expected: dict[
     def on_snapshot(percent: int, model: Transformer) -> None:
         taken[percent] = 0 if torch.equal(model.input.tokens.weight, start) else done[-1] + 1
 
-    found = train(model, 0, Expressions(), settings, on_snapshot, done.append)
+    result = train(model, 0, Expressions(), settings, on_snapshot, done.append)
     assert taken == expected
     assert done == list(range(steps + 1))
-    assert found.seconds > 0
+    assert result.seconds > 0
 
 
 def test_losses_hold_the_first_and_the_last_step_and_start_at_chance() -> None:
     settings = small_settings(steps=120, token_std=0.01)
-    found = trained(build("none", 0, Expressions(), settings), settings)
-    steps = [step for step, _ in found.losses]
+    result = trained(build("none", 0, Expressions(), settings), settings)
+    steps = [step for step, _ in result.losses]
     assert (steps[0], steps[-1]) == (1, 120)
     assert 50 <= len(steps) <= 62
-    assert found.losses[0][1] == pytest.approx(log(20), abs=0.5)
-    assert found.losses[-1][1] < found.losses[0][1] - 0.3
+    assert result.losses[0][1] == pytest.approx(log(20), abs=0.5)
+    assert result.losses[-1][1] < result.losses[0][1] - 0.3
 
 
 @pytest.mark.parametrize("steps", [1, 2, 60])

@@ -75,10 +75,10 @@ def round_to_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
 def equal() -> Callable[[Tensor, Tensor], None]:
     """Require two results to be equal to the bit."""
 
-    def require_equal(found: Tensor, wanted: Tensor) -> None:
-        assert found.dtype == wanted.dtype
-        assert found.shape == wanted.shape
+    def require_equal(result: Tensor, wanted: Tensor) -> None:
+        assert result.dtype == wanted.dtype
+        assert result.shape == wanted.shape
         assert wanted.isfinite().all(), "the test compares numbers"
-        assert torch.equal(found, wanted), f"{(found - wanted).abs().max():.1e} apart"
+        assert torch.equal(result, wanted), f"{(result - wanted).abs().max():.1e} apart"
 
     return require_equal

@@ -42,9 +42,9 @@ def test_positions_in_float32(dtype, kind, place, equal):
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
 def test_ids_of_any_shape_and_type(dtype, shape, place, equal):
     weight, ids = sampled(VOCAB_SIZE, DIM, device=place), ids_below(VOCAB_SIZE, *shape, dtype=dtype, device=place)
-    found = embedding.embed(weight, ids, 2.0)
-    assert found.shape == (*shape, DIM)
-    equal(found, _in_pytorch(weight, ids, 2.0, None))
+    result = embedding.embed(weight, ids, 2.0)
+    assert result.shape == (*shape, DIM)
+    equal(result, _in_pytorch(weight, ids, 2.0, None))
 
 
 def test_any_strides(place, equal):
@@ -72,8 +72,8 @@ def test_nothing_is_read_outside_the_table(wrong, place):
         pytest.skip("it would end this process: see test_what_ends_the_program.py")
     held = torch.full((3 * VOCAB_SIZE, DIM), torch.nan)
     weight = held[VOCAB_SIZE : 2 * VOCAB_SIZE].zero_()
-    found = embedding.embed(weight, torch.tensor([0, wrong, 1]))
-    assert not found[[0, 2]].any()
+    result = embedding.embed(weight, torch.tensor([0, wrong, 1]))
+    assert not result[[0, 2]].any()
 
 
 @pytest.mark.cuda

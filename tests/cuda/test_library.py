@@ -52,13 +52,13 @@ def real(p: ww.Positions) -> Tensor:
     return laws.real_tokens(p, batch=2).cpu()
 
 
-def require_close(found: dict[str, Tensor | None], wanted: dict[str, Tensor | None], tolerance: float = 1e-4) -> None:
+def require_close(result: dict[str, Tensor | None], wanted: dict[str, Tensor | None], tolerance: float = 1e-4) -> None:
     """Gradients agree, each to a share of itself and of the largest, for one may be zero but for rounding."""
-    assert set(found) == set(wanted)
+    assert set(result) == set(wanted)
     largest = max(float(slope.norm()) for slope in wanted.values() if slope is not None)
     for name, slope in wanted.items():
         if slope is not None:
-            apart = float((found[name].to(slope) - slope).norm())
+            apart = float((result[name].to(slope) - slope).norm())
             assert apart <= tolerance * float(slope.norm()) + 1e-5 * largest, f"the gradient of {name}: {apart:.1e}"
 
 
@@ -70,9 +70,9 @@ def require_same_training(case, p: ww.Positions, engine: str, device: torch.devi
     """Vectors and gradients of a model on the device are those of the plain formula on the CPU."""
     there, ids = model(case), random_ids(2, 8)
     here = copy.deepcopy(there).to(device)
-    found, wanted = here(ids.to(device), p.to(device), engine=engine), there(ids, p, engine="dense")
-    torch.testing.assert_close(found.cpu()[real(p)], wanted[real(p)], **TOLERANCE)
-    for y in (found, wanted):
+    result, wanted = here(ids.to(device), p.to(device), engine=engine), there(ids, p, engine="dense")
+    torch.testing.assert_close(result.cpu()[real(p)], wanted[real(p)], **TOLERANCE)
+    for y in (result, wanted):
         y[real(p).to(y.device)].square().sum().backward()
     require_close(gradients(here), gradients(there))
 
@@ -102,8 +102,8 @@ def test_schemes_equal_those_on_the_cpu(start, case, device):
     if not case.row.any_length:
         p = ww.positions(9)
     wanted = numbers(where, p)
-    found = numbers(copy.deepcopy(where).to(device), p.to(device))
-    for one, other in zip(found, wanted, strict=True):
+    result = numbers(copy.deepcopy(where).to(device), p.to(device))
+    for one, other in zip(result, wanted, strict=True):
         torch.testing.assert_close(one.cpu(), other, rtol=1e-6, atol=1e-6)
 
 
@@ -158,10 +158,10 @@ def test_compiled_models_with_their_gradients(case, device):
     small, ids = model(case).to(device), random_ids(2, 9).to(device)
     torch._dynamo.reset()
     compiled = torch.compile(small, fullgraph=True)
-    found, wanted = compiled(ids), small(ids)
-    torch.testing.assert_close(found, wanted, **TOLERANCE)
+    result, wanted = compiled(ids), small(ids)
+    torch.testing.assert_close(result, wanted, **TOLERANCE)
     slopes = []
-    for y in (found, wanted):
+    for y in (result, wanted):
         small.zero_grad()
         y.square().sum().backward()
         slopes.append({name: None if slope is None else slope.clone() for name, slope in gradients(small).items()})

@@ -29,11 +29,11 @@ def _correctly_rounded(monkeypatch):
     monkeypatch.setattr(Tensor, "sqrt", lambda x: torch.from_numpy(np.sqrt(x.numpy())))
 
 
-def require_equal(found: row_adamw.Moments, wanted: row_adamw.Moments) -> None:
+def require_equal(result: row_adamw.Moments, wanted: row_adamw.Moments) -> None:
     for name, x in vars(wanted).items():
         if x is not None:
             assert x.isfinite().all()
-            assert torch.equal(getattr(found, name).cpu(), x), name
+            assert torch.equal(getattr(result, name).cpu(), x), name
 
 
 def coefficients(since: list[int], betas: tuple[float, float] = (0.9, 0.98), eps: float = 1e-8) -> Tensor:
@@ -50,10 +50,10 @@ def coefficients(since: list[int], betas: tuple[float, float] = (0.9, 0.98), eps
 @pytest.mark.parametrize("since", [[5, 39, 1], [0, 40, 38]], ids=["long ago", "never, and just now"])
 def test_catching_up(since, dtype, shape, place):
     given, numbers = moments(*shape, dtype), coefficients(since)
-    found = moved(given, place)
-    kernels.adamw_catch_up(*found.values(), ROWS.to(place), numbers.to(place), 1e-8)
+    result = moved(given, place)
+    kernels.adamw_catch_up(*result.values(), ROWS.to(place), numbers.to(place), 1e-8)
     row_adamw._catch_up_in_pytorch(given, ROWS, numbers, 1e-8)
-    require_equal(found, given)
+    require_equal(result, given)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -62,10 +62,10 @@ def test_catching_up(since, dtype, shape, place):
 def test_a_step(step, dtype, shape, place):
     given, gradient = moments(*shape, dtype), sampled(3, shape[1], seed=7)
     gradient = torch.where(sampled(3, shape[1], seed=8) > 1, 0, gradient)
-    found = moved(given, place)
-    kernels.adamw_update(*found.values(), ROWS.to(place), gradient.to(place), step.constants())
+    result = moved(given, place)
+    kernels.adamw_update(*result.values(), ROWS.to(place), gradient.to(place), step.constants())
     row_adamw._update_in_pytorch(given, ROWS, gradient, step)
-    require_equal(found, given)
+    require_equal(result, given)
 
 
 @pytest.mark.parametrize("dim", [20, 1030])
@@ -74,8 +74,8 @@ def test_sums_by_row(dtype, dim, place, equal):
     """One slot, some, and more than are read ahead; in order, so that the sums equal the CPU's to the bit."""
     ids = torch.tensor([3, 5, 3, 0, 5] + [5] * 20 + [3])
     slots, gradient = grouping.group(ids, 8), sampled(len(ids), dim).to(dtype)
-    found = kernels.sum_by_row(gradient.to(place), slots.starts.to(place), slots.order.to(place))
-    equal(found.cpu(), grouping.sum_by_row(gradient, slots))
+    result = kernels.sum_by_row(gradient.to(place), slots.starts.to(place), slots.order.to(place))
+    equal(result.cpu(), grouping.sum_by_row(gradient, slots))
 
 
 def test_no_rows(place):

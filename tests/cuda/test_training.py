@@ -117,8 +117,8 @@ def test_row_adamw_is_dense_adamw(dtype, size, device):
     rows.flush()
     moved = (dense - start.double()).abs().max()
     assert moved > 0.03, "nothing was trained"
-    found = table.weight if dtype == torch.float32 else rows.state[table.weight]["master"]
-    apart = (found.detach().cpu().double() - dense).abs().max()
+    result = table.weight if dtype == torch.float32 else rows.state[table.weight]["master"]
+    apart = (result.detach().cpu().double() - dense).abs().max()
     # The gradient of a repeated token is a sum that is rounded to bfloat16 once, by 2**-9 of itself.
     assert apart < (1e-6 if dtype == torch.float32 else 2e-3 * moved)
 

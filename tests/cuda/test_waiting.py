@@ -20,17 +20,17 @@ class Waits(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: set[str] = set()
+        self.lines: set[str] = set()
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = kwargs or {}
-        made = function(*args, **given)
-        if isinstance(made, Tensor) and made.device.type == "meta" and self._waits(function, args, given):
+        keywords = kwargs or {}
+        result = function(*args, **keywords)
+        if isinstance(result, Tensor) and result.device.type == "meta" and self._waits(function, args, keywords):
             line = traceback.extract_stack()[-2]
-            self.found.add(f"{line.filename}:{line.lineno}: {line.line}")
-        return made
+            self.lines.add(f"{line.filename}:{line.lineno}: {line.line}")
+        return result
 
-    def _waits(self, function: Any, args: Any, given: Any) -> bool:
+    def _waits(self, function: Any, args: Any, keywords: Any) -> bool:
         if function in (torch.tensor, torch.as_tensor):
             return True
         first = args[0] if args else None
@@ -39,14 +39,14 @@ class Waits(TorchFunctionMode):
         if function is Tensor.__getitem__:
             indices = args[1] if isinstance(args[1], tuple) else (args[1],)
             return any(isinstance(n, list) or (isinstance(n, Tensor) and n.device != first.device) for n in indices)
-        return first.device.type == "cpu" and not given.get("non_blocking", False)
+        return first.device.type == "cpu" and not keywords.get("non_blocking", False)
 
 
 def waits(run: Any) -> set[str]:
     """Return the lines that wait."""
-    with torch.device("meta"), Waits() as seen:
+    with torch.device("meta"), Waits() as mode:
         run()
-    return seen.found
+    return mode.lines
 
 
 @each()

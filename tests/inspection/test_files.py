@@ -31,24 +31,24 @@ def vectors(file: Path, words: list[str], rows: np.ndarray = ROWS) -> Path:
 
 def test_word_vectors(tmp_path: Path) -> None:
     words = [f"word{n}" for n in range(200)] + [f"слово{n}" for n in range(98)] + ["1,000", "..."]
-    found = inspect(vectors(tmp_path / "words.vec", words))
-    assert headline(found) == "300 tokens × 24"
-    assert {group.name: group.rows for group in found.norms.by_script} == {
+    result = inspect(vectors(tmp_path / "words.vec", words))
+    assert headline(result) == "300 tokens × 24"
+    assert {group.name: group.rows for group in result.norms.by_script} == {
         "Latin": 200, "Cyrillic": 98, "no letters": 2
     }  # fmt: skip
-    assert {group.name: group.rows for group in found.norms.by_type} == {"word": 298, "number": 1, "punctuation": 1}
+    assert {group.name: group.rows for group in result.norms.by_type} == {"word": 298, "number": 1, "punctuation": 1}
     for name in ("variance", "positions", "rotary", "biases"):
-        assert "configuration" in getattr(found, name).missing
-    assert "tokenizer.json" in found.diagnostics.unreachable.missing
-    assert found.diagnostics.under_trained.examples == []
+        assert "configuration" in getattr(result, name).missing
+    assert "tokenizer.json" in result.diagnostics.unreachable.missing
+    assert result.diagnostics.under_trained.examples == []
 
 
 def test_a_table_alone(tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", ROWS)
-    found = inspect(tmp_path / "table.npy")
-    assert found.sizes.rows == 300
-    assert "tokens of the rows are not known" in found.norms.by_type.missing
-    assert found.norms.percentiles["100"] == pytest.approx(
+    result = inspect(tmp_path / "table.npy")
+    assert result.sizes.rows == 300
+    assert "tokens of the rows are not known" in result.norms.by_type.missing
+    assert result.norms.percentiles["100"] == pytest.approx(
         np.linalg.norm(ROWS.astype(np.float64), axis=1).max(), rel=1e-5
     )
 
@@ -67,16 +67,16 @@ def test_suspicious_rows_are_listed_with_evidence(tmp_path: Path) -> None:
     rows[9, 3], rows[9, 4], rows[11, 0] = np.nan, np.inf, np.nan
     rows[[20, 30]] = rows[5]
     np.save(tmp_path / "table.npy", rows)
-    found = inspect(tmp_path / "table.npy")
-    suspicious = found.diagnostics
+    result = inspect(tmp_path / "table.npy")
+    suspicious = result.diagnostics
     assert suspicious.zero.ids.tolist() == [7]
     assert [(row.id, row.nan, row.infinite) for row in suspicious.not_finite.examples] == [(9, 1, 1), (11, 1, 0)]
     assert suspicious.duplicates.ids == ((5, 20, 30),)
-    assert (found.norms.rows, found.norms.finite) == (300, 298)
+    assert (result.norms.rows, result.norms.finite) == (300, 298)
     sound = np.delete(rows, [7, 9, 11], axis=0).astype(np.float64)
     variances = np.linalg.eigvalsh(np.cov(sound.T, bias=True))
-    assert found.spectrum.participation_ratio == pytest.approx(variances.sum() ** 2 / (variances**2).sum(), rel=1e-4)
-    json.dumps(to_json(found), allow_nan=False)
+    assert result.spectrum.participation_ratio == pytest.approx(variances.sum() ** 2 / (variances**2).sum(), rel=1e-4)
+    json.dumps(to_json(result), allow_nan=False)
 
 
 STRANGE: dict[str, np.ndarray] = {
@@ -97,15 +97,15 @@ STRANGE: dict[str, np.ndarray] = {
 def test_unusual_tables_are_reported(name: str, tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", STRANGE[name])
     try:
-        found = inspect(tmp_path / "table.npy")
+        result = inspect(tmp_path / "table.npy")
     except CheckpointError:
         assert name in ("empty", "a cube")
         return
-    json.dumps(to_json(found), allow_nan=False)
+    json.dumps(to_json(result), allow_nan=False)
     for section in SECTIONS:
-        part = getattr(found, section)
+        part = getattr(result, section)
         assert not isinstance(part, Missing) or len(part.missing) > 10
-    assert [section.name for section in sections(found)] == list(SECTIONS)
+    assert [section.name for section in sections(result)] == list(SECTIONS)
 
 
 def test_wrong_inputs(tmp_path: Path) -> None:
@@ -129,10 +129,10 @@ def test_a_configuration_that_contradicts_itself(tmp_path: Path) -> None:
     config = {"model_type": "llama", "vocab_size": len(ROWS), "hidden_size": ROWS.shape[1], "num_hidden_layers": 1}
     config |= {"num_attention_heads": 4, "num_key_value_heads": 3}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    found = inspect(tmp_path)
+    result = inspect(tmp_path)
     why = "the configuration is not understood: 4 query heads cannot share 3 key heads evenly"
-    assert found.rotary.missing == why
-    assert found.norms.percentiles
+    assert result.rotary.missing == why
+    assert result.norms.percentiles
 
 
 def test_a_reason_of_two_lines_is_one_sentence(tmp_path: Path) -> None:
@@ -147,12 +147,12 @@ def test_a_reason_of_two_lines_is_one_sentence(tmp_path: Path) -> None:
 def test_an_unknown_configuration(tmp_path: Path) -> None:
     save_file({"wte.weight": ROWS, "wpe.weight": ROWS[:50]}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "never-heard-of", "vocab_size": 300}))
-    found = inspect(tmp_path)
-    assert "not understood" in found.rotary.missing
-    assert found.positions.positions == 50
-    assert found.positions.offset is None
-    assert found.variance.scale_known is False
-    assert found.variance.norm is None
+    result = inspect(tmp_path)
+    assert "not understood" in result.rotary.missing
+    assert result.positions.positions == 50
+    assert result.positions.offset is None
+    assert result.variance.scale_known is False
+    assert result.variance.norm is None
 
 
 def test_samples_are_seeded(tmp_path: Path) -> None:
@@ -192,9 +192,9 @@ def test_the_token_table_of_a_model_needs_no_torch(tmp_path: Path) -> None:
     assert imported(tmp_path, "sizes norms spectrum diagnostics positions") == ""
 
 
-def text(found: Inspection, name: str) -> str:
+def text(result: Inspection, name: str) -> str:
     """Return the paragraphs of a section."""
-    (section,) = (section for section in sections(found) if section.name == name)
+    (section,) = (section for section in sections(result) if section.name == name)
     return " ".join(part.text for part in section.parts if isinstance(part, Paragraph))
 
 
@@ -214,8 +214,8 @@ def test_a_random_table_is_not_called_trained(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((2000, 256)).astype(np.float32)
     rows[:100] *= 0.1
     np.save(tmp_path / "table.npy", rows)
-    found = inspect(tmp_path / "table.npy")
-    said, under_trained = text(found, "diagnostics"), found.diagnostics.under_trained
+    result = inspect(tmp_path / "table.npy")
+    said, under_trained = text(result, "diagnostics"), result.diagnostics.under_trained
     assert under_trained.decisive
     assert (
         f"no cosine to the mean of the 10 rows of lowest norm is above {under_trained.highest:.2f}, and suspicious is "
@@ -227,9 +227,9 @@ def test_a_random_table_is_not_called_trained(tmp_path: Path) -> None:
 
 def test_too_few_rows_are_not_judged(tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", np.eye(3, dtype=np.float32))
-    found = inspect(tmp_path / "table.npy")
-    assert found.diagnostics.under_trained.highest is None
-    assert "cannot be detected in 3 rows" in text(found, "diagnostics")
+    result = inspect(tmp_path / "table.npy")
+    assert result.diagnostics.under_trained.highest is None
+    assert "cannot be detected in 3 rows" in text(result, "diagnostics")
 
 
 def test_hubs_of_too_few_rows_are_not_judged(tmp_path: Path) -> None:
@@ -242,8 +242,8 @@ def test_a_missing_table_is_not_no_position_embedding(tmp_path: Path) -> None:
     save_file({"wte.weight": ROWS}, tmp_path / "model.safetensors")
     config = {"model_type": "gpt2", "vocab_size": 300, "n_embd": 24, "n_head": 2, "n_layer": 1, "n_positions": 50}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    found = inspect(tmp_path, ["variance", "positions"])
-    for section in (found.variance, found.positions):
+    result = inspect(tmp_path, ["variance", "positions"])
+    for section in (result.variance, result.positions):
         assert "no table of it is in the file" in section.missing
         assert "alone" not in section.missing
         assert "alike" not in section.missing
@@ -256,15 +256,15 @@ def test_a_model_without_positional_encoding_is_reported_as_such(
     save_file({"model.embed_tokens.weight": ROWS}, tmp_path / "model.safetensors")
     config = {"model_type": "llama", "vocab_size": len(ROWS), "hidden_size": ROWS.shape[1], "num_hidden_layers": 1}
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_attention_heads": 4}))
-    found = inspect(tmp_path, ["variance"])
-    assert found.variance.missing == (
+    result = inspect(tmp_path, ["variance"])
+    assert result.variance.missing == (
         "this model adds no position embedding to its token embeddings: positions enter its attention, by Rotary; "
         "so the first layer's input is the token embedding alone"
     )
     without = replace(Checkpoint.open(tmp_path).description, query_key=(None,), score=(None,))
     monkeypatch.setattr(Checkpoint, "description", without)
-    found = inspect(tmp_path, ["positions"])
-    assert found.positions.missing == "this model has no positional encoding: every position is treated alike"
+    result = inspect(tmp_path, ["positions"])
+    assert result.positions.missing == "this model has no positional encoding: every position is treated alike"
 
 
 def test_tokens_and_positions_of_results_are_of_one_run(tmp_path: Path) -> None:
@@ -280,8 +280,8 @@ def test_tokens_and_positions_of_results_are_of_one_run(tmp_path: Path) -> None:
     results = {"format": "whatwhere-results", "version": 2}
     for order, paired in (((*runs,), False), ((*reversed(runs),), True)):
         (tmp_path / "results.json").write_text(json.dumps(results | {"runs": [runs[run] for run in order]}))
-        found = inspect(tmp_path)
-        assert isinstance(found.variance, Missing) != paired
-        assert isinstance(found.positions, Missing) != paired
+        result = inspect(tmp_path)
+        assert isinstance(result.variance, Missing) != paired
+        assert isinstance(result.positions, Missing) != paired
         if paired:
-            assert found.positions.tensor == "learned-0/where.input.weight"
+            assert result.positions.tensor == "learned-0/where.input.weight"

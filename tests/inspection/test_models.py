@@ -37,7 +37,7 @@ def model(request: pytest.FixtureRequest) -> tuple[str, nn.Module]:
 
 
 @pytest.fixture(params=FORMS)
-def found(request: pytest.FixtureRequest, model: tuple[str, nn.Module], tmp_path: Path) -> Inspection:
+def inspection(request: pytest.FixtureRequest, model: tuple[str, nn.Module], tmp_path: Path) -> Inspection:
     """Save the model in one of three forms, and inspect it."""
     model_type, made = model
     path = tmp_path
@@ -48,47 +48,47 @@ def found(request: pytest.FixtureRequest, model: tuple[str, nn.Module], tmp_path
         made.save_pretrained(tmp_path, max_shard_size="40KB" if request.param == "shards" else "5GB")
         vocabulary = {word: n for n, word in enumerate(WORDS)}
         Tokenizer(models.WordLevel(vocabulary, unk_token=WORDS[0])).save(str(tmp_path / "tokenizer.json"))
-    found = inspect(path)
-    json.dumps(to_json(found), allow_nan=False)
-    assert [section.name for section in sections(found)] == list(SECTIONS)
-    return found
+    inspection = inspect(path)
+    json.dumps(to_json(inspection), allow_nan=False)
+    assert [section.name for section in sections(inspection)] == list(SECTIONS)
+    return inspection
 
 
-def test_every_section_exists_or_states_why_not(found: Inspection, model: tuple[str, nn.Module]) -> None:
+def test_every_section_exists_or_states_why_not(inspection: Inspection, model: tuple[str, nn.Module]) -> None:
     model_type, made = model
-    absent = {name for name in SECTIONS if isinstance(getattr(found, name), Missing)}
+    absent = {name for name in SECTIONS if isinstance(getattr(inspection, name), Missing)}
     assert absent == {"positions", "variance", "rotary", "biases"} - HAS[model_type]
-    assert all(len(getattr(found, name).missing) > 20 for name in absent)
-    _sizes(found.sizes, made)
+    assert all(len(getattr(inspection, name).missing) > 20 for name in absent)
+    _sizes(inspection.sizes, made)
     table = made.get_input_embeddings().weight.detach().double().numpy()
     norms = np.sort(np.sqrt((table**2).sum(axis=1)))
-    assert found.norms.percentiles["50"] == pytest.approx(np.median(norms), rel=1e-5)
-    assert sum(found.norms.histogram.counts) == VOCABULARY
-    beyond = found.diagnostics.beyond_vocabulary
+    assert inspection.norms.percentiles["50"] == pytest.approx(np.median(norms), rel=1e-5)
+    assert sum(inspection.norms.histogram.counts) == VOCABULARY
+    beyond = inspection.diagnostics.beyond_vocabulary
     assert (beyond.count, beyond.first) == (2, VOCABULARY - 2)
-    types = {group.name: group.rows for group in found.norms.by_type}
+    types = {group.name: group.rows for group in inspection.norms.by_type}
     assert types == {"word": VOCABULARY - 2, "no token": 2}
 
 
-def _sizes(found: Sizes, made: nn.Module) -> None:
+def _sizes(sizes: Sizes, made: nn.Module) -> None:
     table = made.get_input_embeddings().weight
     head = made.get_output_embeddings().weight
-    assert (found.rows, found.dim, found.tokens) == (*table.shape, VOCABULARY - 2)
-    assert found.tied is (head is table)
-    parts = {part.part: part.parameters for part in found.parts}
+    assert (sizes.rows, sizes.dim, sizes.tokens) == (*table.shape, VOCABULARY - 2)
+    assert sizes.tied is (head is table)
+    parts = {part.part: part.parameters for part in sizes.parts}
     assert parts["token table"] == table.numel()
     assert ("output projection" in parts) is (head is not table)
-    assert sum(parts.values()) == found.parameters
-    assert sum(part.share for part in found.parts) == pytest.approx(1, abs=1e-4)
+    assert sum(parts.values()) == sizes.parameters
+    assert sum(part.share for part in sizes.parts) == pytest.approx(1, abs=1e-4)
     # A GGUF of the tests may lack tensors that its naming has no place for.
-    assert found.parameters <= sum(parameter.numel() for parameter in made.parameters())
+    assert sizes.parameters <= sum(parameter.numel() for parameter in made.parameters())
 
 
-def test_rotary_is_that_of_the_model(found: Inspection, model: tuple[str, nn.Module]) -> None:
+def test_rotary_is_that_of_the_model(inspection: Inspection, model: tuple[str, nn.Module]) -> None:
     model_type, made = model
     if "rotary" not in HAS[model_type]:
         pytest.skip("it has no rotary")
-    (own,) = found.rotary.groups
+    (own,) = inspection.rotary.groups
     theirs = made.model.rotary_emb.inv_freq.double().numpy()
     assert own.layers == list(range(LAYERS))
     assert np.allclose(own.wavelengths, 2 * np.pi / theirs, rtol=1e-5)
@@ -96,16 +96,16 @@ def test_rotary_is_that_of_the_model(found: Inspection, model: tuple[str, nn.Mod
     assert own.effect.cosine.tolist() == [1.0] * len(own.effect.distances)
 
 
-def test_biases_are_those_of_the_model(found: Inspection, model: tuple[str, nn.Module]) -> None:
+def test_biases_are_those_of_the_model(inspection: Inspection, model: tuple[str, nn.Module]) -> None:
     model_type, made = model
     if model_type == "bloom":
-        (own,) = found.biases.groups
+        (own,) = inspection.biases.groups
         mask = torch.ones(1, 2)
         slopes = build_alibi_tensor(mask, 4, torch.float64)[:, 0, 1].double().numpy()
         assert np.allclose(own.curves.slopes, slopes)
         assert [head.effective_range for head in own.curves.past] == [int(np.log(100) / slope) + 1 for slope in slopes]
     elif model_type == "t5":
-        decoder, encoder = found.biases.groups
+        decoder, encoder = inspection.biases.groups
         for own, part in ((decoder, made.decoder), (encoder, made.encoder)):
             attention = part.block[0].layer[0].SelfAttention
             table = attention.compute_bias(300, 300)[0, :, -1].detach().double().numpy()  # of the last query
@@ -114,15 +114,15 @@ def test_biases_are_those_of_the_model(found: Inspection, model: tuple[str, nn.M
         ahead = made.encoder.block[0].layer[0].SelfAttention.compute_bias(300, 300)[0, :, 0].detach()
         assert [head.peak for head in encoder.curves.future] == ahead.argmax(dim=1).tolist()
     else:
-        assert isinstance(found.biases, Missing)
+        assert isinstance(inspection.biases, Missing)
 
 
-def test_positions_are_those_of_the_model(found: Inspection, model: tuple[str, nn.Module]) -> None:
+def test_positions_are_those_of_the_model(inspection: Inspection, model: tuple[str, nn.Module]) -> None:
     model_type, made = model
     if model_type != "gpt2":
-        assert isinstance(found.positions, Missing)
+        assert isinstance(inspection.positions, Missing)
         return
-    own = found.positions
+    own = inspection.positions
     table = made.transformer.wpe.weight.detach().double()
     assert np.allclose(own.norms, table.norm(dim=1), rtol=1e-5)
     units = table / table.norm(dim=1, keepdim=True)
@@ -130,7 +130,7 @@ def test_positions_are_those_of_the_model(found: Inspection, model: tuple[str, n
         expected = (units[distance:] * units[:-distance]).sum(dim=1).mean().item()
         assert own.by_distance[distance] == pytest.approx(expected, abs=1e-5)
     # Both tables are initialized alike, so that positions explain as much of the variance as tokens.
-    split = found.variance
+    split = inspection.variance
     assert split.norm in ("h.0.ln_1.weight", "blk.0.attn_norm.weight")
     assert split.token + split.position + split.interaction == pytest.approx(1, abs=1e-4)
     assert split.token == pytest.approx(0.5, abs=0.05)
@@ -144,11 +144,11 @@ def test_layers_of_different_rotations(tmp_path: Path) -> None:
     types = ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"]
     config = config_of("gemma3_text", rope_parameters=parameters, layer_types=types)
     model_of(config).save_pretrained(tmp_path)
-    found = inspect(tmp_path, ["rotary"])
-    near, far = found.rotary.groups
+    inspection = inspect(tmp_path, ["rotary"])
+    near, far = inspection.rotary.groups
     assert (near.layers, far.layers) == ([0, 1, 2], [3])
     assert np.allclose(far.slowdown, 8)
-    (between,) = found.rotary.between
+    (between,) = inspection.rotary.between
     pairs = np.arange(8) / 8
     apart = 10_000.0**-pairs - 1_000_000.0**-pairs / 8
     expected = np.cos(np.array(between.distances)[:, None] * apart).mean(axis=1)
@@ -158,10 +158,10 @@ def test_layers_of_different_rotations(tmp_path: Path) -> None:
 def test_the_first_two_rows_of_opt_are_no_positions(tmp_path: Path) -> None:
     made = model_of(config_of("opt"))
     made.save_pretrained(tmp_path)
-    found = inspect(tmp_path, ["positions"]).positions
+    positions = inspect(tmp_path, ["positions"]).positions
     table = made.model.decoder.embed_positions.weight.detach()
-    assert (found.offset, found.positions) == (2, len(table) - 2)
-    assert np.allclose(found.norms, table[2:].norm(dim=1), rtol=1e-5)
+    assert (positions.offset, positions.positions) == (2, len(table) - 2)
+    assert np.allclose(positions.norms, table[2:].norm(dim=1), rtol=1e-5)
 
 
 # A model that people use

@@ -31,4 +31,4 @@ def words(text: str) -> str:
 
 def numbers(text: str) -> list[float]:
     """Return the numbers."""
-    return [float(found.replace(",", "").rstrip(".")) for found in NUMBER.findall(text)]
+    return [float(result.replace(",", "").rstrip(".")) for result in NUMBER.findall(text)]

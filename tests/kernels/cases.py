@@ -25,50 +25,50 @@ from .inputs import BATCH, LAYOUTS, NOT_SHARED, THREE_DTYPES, TOKENS, VOCAB_SIZE
 Results = dict[str, Tensor]
 
 
-def require_same_bits(found: Results, wanted: Results) -> None:
+def require_same_bits(result: Results, wanted: Results) -> None:
     """Raise AssertionError unless all bits are equal; one NaN is as good as another."""
-    assert found.keys() == wanted.keys()
+    assert result.keys() == wanted.keys()
     for name, right in wanted.items():
-        result = found[name]
-        assert (result.dtype, result.shape) == (right.dtype, right.shape), name
+        actual = result[name]
+        assert (actual.dtype, actual.shape) == (right.dtype, right.shape), name
         if not right.is_floating_point():
-            assert torch.equal(result, right), name
+            assert torch.equal(actual, right), name
             continue
         bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[right.element_size()]
-        assert torch.equal(result.isnan(), right.isnan()), name
-        assert torch.equal(result.nan_to_num().view(bits), right.nan_to_num().view(bits)), name
+        assert torch.equal(actual.isnan(), right.isnan()), name
+        assert torch.equal(actual.nan_to_num().view(bits), right.nan_to_num().view(bits)), name
 
 
-def require_equal_numbers(found: Results, wanted: Results) -> None:
+def require_equal_numbers(result: Results, wanted: Results) -> None:
     """Raise AssertionError unless all numbers are finite and equal; -0 equals 0."""
-    assert found.keys() == wanted.keys()
+    assert result.keys() == wanted.keys()
     for name, right in wanted.items():
         assert right.isfinite().all(), name
-        assert found[name].dtype == right.dtype, name
-        assert torch.equal(found[name], right), name
+        assert result[name].dtype == right.dtype, name
+        assert torch.equal(result[name], right), name
 
 
-def require_near_tables(found: Results, wanted: Results, farthest: float = 1e4) -> None:
+def require_near_tables(result: Results, wanted: Results, farthest: float = 1e4) -> None:
     """Raise AssertionError unless float32 tables are equal but for what float64 angles leave open.
 
     Args:
-        found, wanted: cosines and sines.
+        result, wanted: cosines and sines.
         farthest: the largest angle.
     """
     apart = 2**-51 * farthest  # two roundings of the angle here, one there
-    assert found.keys() == wanted.keys()
+    assert result.keys() == wanted.keys()
     for name, right in wanted.items():
-        assert found[name].shape == right.shape, name
-        assert found[name].dtype == right.dtype == torch.float32, name
-        torch.testing.assert_close(found[name], right, rtol=0, atol=1e-7 + apart)
-        assert (found[name] != right).sum() <= max(1, (1e-4 + apart * 2**26) * right.numel()), name
+        assert result[name].shape == right.shape, name
+        assert result[name].dtype == right.dtype == torch.float32, name
+        torch.testing.assert_close(result[name], right, rtol=0, atol=1e-7 + apart)
+        assert (result[name] != right).sum() <= max(1, (1e-4 + apart * 2**26) * right.numel()), name
 
 
-def require_near_rules(found: Results, wanted: Results) -> None:
+def require_near_rules(result: Results, wanted: Results) -> None:
     """Raise AssertionError unless decays agree to 1e-14 and motions to 1e-11."""
-    assert found.keys() == wanted.keys()
+    assert result.keys() == wanted.keys()
     for name, right in wanted.items():
-        torch.testing.assert_close(found[name], right, rtol=1e-14 if name == "decays" else 1e-11, atol=0)
+        torch.testing.assert_close(result[name], right, rtol=1e-14 if name == "decays" else 1e-11, atol=0)
 
 
 @dataclass(frozen=True)
@@ -216,8 +216,8 @@ def _embed(
     sample = partial(inputs.of_all_sizes, dtype=torch.float32 if wide else dtype)
     rows = inputs.added(kind, *shape, lambda *size, seed: layout(sample(*size, seed=seed)))
     ids = layout(ids_below(VOCAB_SIZE, BATCH, TOKENS))
-    found = embed(weight, ids, scale, rows=rows)
-    return {"vectors": embedding._in_pytorch(weight, ids, scale, rows) if found is None else found}
+    result = embed(weight, ids, scale, rows=rows)
+    return {"vectors": embedding._in_pytorch(weight, ids, scale, rows) if result is None else result}
 
 
 def _embed_many(dtype: torch.dtype, shape: tuple[int, ...], layout: Layout, by_index: bool) -> Results:
@@ -226,8 +226,8 @@ def _embed_many(dtype: torch.dtype, shape: tuple[int, ...], layout: Layout, by_i
     weight, ids = layout(inputs.of_all_sizes(50, dim, dtype=dtype)), ids_below(50, batch, tokens)
     table = layout(inputs.of_all_sizes(90, dim, seed=1, dtype=dtype))
     rows = Rows(table, ids_below(90, batch, tokens, seed=4)) if by_index else Rows(table[None, :tokens])
-    found = embed(weight, ids, 0.3, rows=rows)
-    return {"vectors": embedding._in_pytorch(weight, ids, 0.3, rows) if found is None else found}
+    result = embed(weight, ids, 0.3, rows=rows)
+    return {"vectors": embedding._in_pytorch(weight, ids, 0.3, rows) if result is None else result}
 
 
 def _embed_strided(dtype: torch.dtype, shape: tuple[int, ...], layout: Layout, positions: str) -> Results:
@@ -244,8 +244,8 @@ def _embed_strided(dtype: torch.dtype, shape: tuple[int, ...], layout: Layout, p
         "transposed": Rows(sample(TOKENS, BATCH, dim + 22, seed=1)[:, :, 9 : dim + 9].transpose(0, 1)),
         "by index": Rows(sample(9, dim + 22, seed=1)[:, 1 : dim + 1], ids_below(9, TOKENS, BATCH, seed=4).mT),
     }[positions]
-    found = embed(weight, ids, 3.0, rows=rows)
-    return {"vectors": embedding._in_pytorch(weight, ids, 3.0, rows) if found is None else found}
+    result = embed(weight, ids, 3.0, rows=rows)
+    return {"vectors": embedding._in_pytorch(weight, ids, 3.0, rows) if result is None else result}
 
 
 INPUT_SCHEMES: dict[str, Callable[[int, torch.dtype], ww.InputEncoding]] = {

@@ -67,8 +67,8 @@ def ours(path: Path) -> Iterator[str]:
             folder = node.module.removeprefix("whatwhere.kernels").strip(".").replace(".", "/")
             for alias in node.names:
                 inner = KERNELS / folder / alias.name
-                found = inner.with_suffix(".py").exists() or inner.is_dir()
-                yield f"{folder}/{alias.name}".strip("/") if found else folder
+                result = inner.with_suffix(".py").exists() or inner.is_dir()
+                yield f"{folder}/{alias.name}".strip("/") if result else folder
 
 
 def padded(x: Tensor) -> Tensor:
@@ -76,19 +76,19 @@ def padded(x: Tensor) -> Tensor:
     return torch.cat([x, x.new_zeros(-len(x) % 13)])
 
 
-def require_same(found: Tensor, wanted: Tensor) -> None:
+def require_same(result: Tensor, wanted: Tensor) -> None:
     """Every bit, but for which NaN it is."""
-    assert torch.equal(found.isnan(), wanted.isnan())
-    kind = torch.int16 if found.element_size() == 2 else torch.int32
-    assert torch.equal(found.nan_to_num().view(kind), wanted.nan_to_num().view(kind))
+    assert torch.equal(result.isnan(), wanted.isnan())
+    kind = torch.int16 if result.element_size() == 2 else torch.int32
+    assert torch.equal(result.nan_to_num().view(kind), wanted.nan_to_num().view(kind))
 
 
 @compiled
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_every_number_of_sixteen_bits_is_read(dtype, level):
     numbers = padded(torch.arange(-(2**15), 2**15, dtype=torch.int16).view(dtype))
-    found = through(numbers, torch.ones(len(numbers)))
-    require_same(found, numbers.float().to(dtype))
+    result = through(numbers, torch.ones(len(numbers)))
+    require_same(result, numbers.float().to(dtype))
 
 
 @compiled
@@ -100,8 +100,8 @@ def test_numbers_are_rounded_to_the_nearest_ties_to_even(dtype, kept, level):
     heads = torch.arange(-(2 ** (kept - 1)), 2 ** (kept - 1), dtype=torch.int64) * 2**rest
     for tail in tails:
         numbers = padded((heads + tail).to(torch.int32).view(torch.float32))
-        found = through(torch.ones(len(numbers), dtype=dtype), numbers)
-        require_same(found, numbers.to(dtype))
+        result = through(torch.ones(len(numbers), dtype=dtype), numbers)
+        require_same(result, numbers.to(dtype))
 
 
 @compiled

@@ -78,9 +78,9 @@ def exact(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, causal: bool) -> Tensor
     return (scores.masked_fill(later, -torch.inf) if causal else scores).softmax(-1) @ v
 
 
-def error(found: Tensor, right: Tensor) -> float:
-    found, right = found.detach().double(), right.detach().double()
-    return float((found - right).norm() / right.norm())
+def error(result: Tensor, right: Tensor) -> float:
+    result, right = result.detach().double(), right.detach().double()
+    return float((result - right).norm() / right.norm())
 
 
 def gradients(y: Tensor, inputs: list[Tensor]) -> list[Tensor]:
@@ -94,9 +94,9 @@ def assert_alike(fast: Tensor, right: Tensor, leaves: list[Tensor], exact_leaves
     One measure for all gradients: where a bias is the same for all keys, its own gradient is rounding alone.
     """
     assert error(fast, right) < tolerance
-    found, wanted = gradients(fast, leaves), gradients(right, exact_leaves)
+    result, wanted = gradients(fast, leaves), gradients(right, exact_leaves)
     measure = sum(float(one.double().norm()) for one in wanted) / len(wanted)
-    for one, other in zip(found, wanted, strict=True):
+    for one, other in zip(result, wanted, strict=True):
         assert float((one.double() - other.double()).norm()) < 3 * tolerance * max(measure, float(other.norm()))
 
 
@@ -264,10 +264,10 @@ def test_any_strides(scheme, laid):
 def test_an_expanded_gradient():
     q, k, v = vectors(2)
     here = ww.Where(score=ww.ALiBi(2)).at(ww.positions(TOKENS))
-    found, right = (
+    result, right = (
         torch.autograd.grad(here.attention(q, k, v, engine=engine).sum(), v)[0] for engine in ("sdpa", "dense")
     )
-    torch.testing.assert_close(found, right, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(result, right, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("value_dim", [8, 24])
@@ -289,9 +289,9 @@ def test_an_empty_batch(scheme):
     where = ww.Where(score=scheme(2))
     y = where.at(ww.positions(TOKENS)).attention(q, k, v)
     assert y.shape == q.shape
-    found = torch.autograd.grad(y.sum(), [q, k, v, *where.parameters()])
-    assert found[0].shape == q.shape
-    assert not any(one.any() for one in found)
+    result = torch.autograd.grad(y.sum(), [q, k, v, *where.parameters()])
+    assert result[0].shape == q.shape
+    assert not any(one.any() for one in result)
 
 
 @pytest.mark.parametrize("learned", ["q", "k", "v", "weight", "nothing"])
@@ -344,8 +344,8 @@ def test_autocast_does_not_change_the_backward_pass():
     g = torch.randn_like(y)
     right = torch.autograd.grad(y, leaves, g, retain_graph=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = torch.autograd.grad(y, leaves, g)
-    assert all(torch.equal(one, other) for one, other in zip(found, right, strict=True))
+        result = torch.autograd.grad(y, leaves, g)
+    assert all(torch.equal(one, other) for one, other in zip(result, right, strict=True))
 
 
 def test_layers_share_the_curve():
@@ -390,11 +390,11 @@ def test_transforms_take_the_table(calls):
         held.bias, held.forward = bias, lambda: attend(held.bias)
         return torch.func.functional_call(held, weights)
 
-    found = torch.func.grad(mean)({"bias.weight": bias.weight.detach()}, q)
+    result = torch.func.grad(mean)({"bias.weight": bias.weight.detach()}, q)
     assert not calls
     mean({"bias.weight": bias.weight}, q).backward()
     assert calls
-    torch.testing.assert_close(found["bias.weight"], bias.weight.grad, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(result["bias.weight"], bias.weight.grad, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

@@ -28,8 +28,8 @@ def in_pytorch(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
 
 
-def require_near(found: tuple[Tensor, ...], wanted: tuple[Tensor, ...], farthest: float = 1e4) -> None:
-    require_near_tables(dict(enumerate(found)), dict(enumerate(wanted)), farthest)
+def require_near(result: tuple[Tensor, ...], wanted: tuple[Tensor, ...], farthest: float = 1e4) -> None:
+    require_near_tables(dict(enumerate(result)), dict(enumerate(wanted)), farthest)
 
 
 @pytest.mark.parametrize("theta", [10_000.0, 500_000.0, 0.5])
@@ -50,10 +50,10 @@ def test_tables_of_the_longest_contexts(level):
     """Within 3e-8 of float64 at the last of 1,048,576 positions, as the benchmark's."""
     index = torch.arange(LAST - 999, LAST + 1)
     turned = angles(index, inverse_frequencies(128))
-    for found, exact in zip(
+    for result, exact in zip(
         cos_sin.tables(index[None, None], inverse_frequencies(128)), (turned.cos(), turned.sin()), strict=True
     ):
-        assert (found[0, 0] - exact).abs().max() < 3e-8
+        assert (result[0, 0] - exact).abs().max() < 3e-8
 
 
 def test_angles_near_multiples_of_a_quarter_turn(level):
@@ -63,8 +63,8 @@ def test_angles_near_multiples_of_a_quarter_turn(level):
     near = torch.cat([torch.nextafter(near, -near), near, torch.nextafter(near, 2 * near)])
     cos, sin = cos_sin.tables(torch.ones(1, 1, 1, dtype=torch.int64), near)
     for angle, c, s in zip(near.tolist(), cos.flatten().tolist(), sin.flatten().tolist(), strict=True):
-        for found, exact in ((c, mpmath.cos(angle)), (s, mpmath.sin(angle))):
-            assert abs(found - exact) <= 2**-24 * abs(exact) + 1e-16
+        for result, exact in ((c, mpmath.cos(angle)), (s, mpmath.sin(angle))):
+            assert abs(result - exact) <= 2**-24 * abs(exact) + 1e-16
 
 
 @pytest.mark.parametrize("start", [0, 2**20, 2**30 - 100, 2**33, -150])
@@ -127,16 +127,16 @@ def test_schemes_use_the_kernel(monkeypatch):
     ):
         calls.clear()
         q = torch.randn(1, 2, 6, 8)
-        found = scheme(q, q, ww.positions(6, start=4))
+        result = scheme(q, q, ww.positions(6, start=4))
         assert calls
         with ww.pytorch_only():
-            torch.testing.assert_close(found, scheme(q, q, ww.positions(6, start=4)), rtol=0, atol=1e-6)
+            torch.testing.assert_close(result, scheme(q, q, ww.positions(6, start=4)), rtol=0, atol=1e-6)
     for scheme in (ww.Sinusoidal(8), ww.AxialSinusoidal(8)):
         calls.clear()
-        found = scheme(ww.positions(6, start=4))
+        result = scheme(ww.positions(6, start=4))
         assert calls
         with ww.pytorch_only():
-            require_near((found,), (scheme(ww.positions(6, start=4)),))
+            require_near((result,), (scheme(ww.positions(6, start=4)),))
 
 
 def test_changed_settings_change_the_tables():

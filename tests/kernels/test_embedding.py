@@ -122,13 +122,13 @@ def test_many_gradients_of_few_rows(dtype):
     """Sums of thousands of gradients equal PyTorch's to the bit, and the padding row gets none."""
     table, ids = ww.TokenEmbedding(V, 40, padding_idx=2, dtype=dtype), torch.randint(0, 5, (16, 256))
     g = torch.randn(16, 256, 40).to(dtype)
-    (found,) = torch.autograd.grad(table(ids), table.weight, g)
+    (result,) = torch.autograd.grad(table(ids), table.weight, g)
     with ww.pytorch_only():
         (right,) = torch.autograd.grad(table(ids), table.weight, g)
-    assert torch.equal(found, right)
+    assert torch.equal(result, right)
     exact = reference_tokens.lookup_gradient(g.double().numpy(), ids.numpy(), V, padding_idx=2)
     tolerance = 2 * torch.finfo(dtype).eps * np.abs(exact).max() + 1e-4
-    np.testing.assert_allclose(found.double().numpy(), exact, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(result.double().numpy(), exact, rtol=0, atol=tolerance)
 
 
 def test_gradients_of_gradients():
@@ -139,9 +139,9 @@ def test_gradients_of_gradients():
         first = torch.autograd.grad(layer(ids).pow(3).sum(), list(layer.parameters()), create_graph=True)
         return list(torch.autograd.grad(sum(g.square().sum() for g in first), list(layer.parameters())))
 
-    found = second()
+    result = second()
     with ww.pytorch_only():
-        assert all(torch.equal(a, b) for a, b in zip(found, second(), strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(result, second(), strict=True))
 
 
 def test_only_ids_and_positions_are_saved_for_the_gradient():

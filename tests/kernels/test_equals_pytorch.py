@@ -73,10 +73,10 @@ def test_a_compiled_kernel_computes_what_pytorch_does(case, dtype, shape, layout
             for threads in THREADS:
                 torch.set_num_threads(threads)
                 served.clear()
-                found = case.run(*given, **options)
+                result = case.run(*given, **options)
                 assert case.kernel in served, f"PyTorch's operations are compared with themselves: {options}"
                 try:
-                    case.require(found, wanted)
+                    case.require(result, wanted)
                 except AssertionError as error:
                     error.add_note(f"with {options}, past the caches: {streamed}, {threads} threads")
                     raise

@@ -119,16 +119,16 @@ def test_a_gradient_of_any_strides():
     """sum() passes one number for all elements, transposed layers another order."""
     x, (cos, sin) = sampled(2, 4, 5, 8).requires_grad_(), rotary_tables(1, 1, 5, 4)
     for g in (torch.ones(()).expand(2, 4, 5, 8), sampled(2, 5, 8, 4).permute(0, 3, 1, 2)):
-        (found,) = torch.autograd.grad(rotate(x, cos, sin, False), x, g)
-        assert torch.equal(found, rotate_in_pytorch(g, cos, -sin, False))
+        (result,) = torch.autograd.grad(rotate(x, cos, sin, False), x, g)
+        assert torch.equal(result, rotate_in_pytorch(g, cos, -sin, False))
 
 
 def test_learned_tables_get_a_gradient():
     x, tables_ = sampled(2, 4, 5, 8), [part.requires_grad_() for part in rotary_tables(1, 4, 5, 3)]
-    found = torch.autograd.grad(rotate(x, *tables_, True).square().sum(), tables_)
+    result = torch.autograd.grad(rotate(x, *tables_, True).square().sum(), tables_)
     wanted = torch.autograd.grad(rotate_in_pytorch(x, *tables_, True).square().sum(), tables_)
-    assert all(map(torch.equal, found, wanted))
-    assert found[0].any()
+    assert all(map(torch.equal, result, wanted))
+    assert result[0].any()
     with torch.no_grad():
         assert torch.equal(rotate(x, *tables_, True), rotate_in_pytorch(x, *tables_, True))
 
@@ -157,8 +157,8 @@ def test_in_place_passes_the_gradient_on(pytorch_only):
 
     wanted = run(in_place=False)
     with ww.pytorch_only() if pytorch_only else torch.enable_grad():
-        found = run(in_place=True)
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-3)
+        result = run(in_place=True)
+    torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.parametrize("learning", [False, True])
@@ -197,9 +197,9 @@ def test_schemes_in_place(name):
     wanted = scheme(q, k, p)
     for rotation in (scheme, lambda q, k, p, **args: ww.Where(query_key=scheme).at(p).query_key(q, k, **args)):
         given = q.clone(), k.clone()
-        found = rotation(*given, p, in_place=True)
-        assert all(x is y for x, y in zip(found, given, strict=True))
-        assert all(map(torch.equal, found, wanted))
+        result = rotation(*given, p, in_place=True)
+        assert all(x is y for x, y in zip(result, given, strict=True))
+        assert all(map(torch.equal, result, wanted))
 
 
 @pytest.mark.parametrize(
@@ -240,14 +240,14 @@ def test_overlap_of_two_views_is_decided_exactly():
     def view(strides: tuple[int, ...]) -> Tensor:
         return line.as_strided([random.randint(1, 3) for _ in strides], strides, random.randint(0, 20))
 
-    found = {True: 0, False: 0}
+    result = {True: 0, False: 0}
     for _ in range(3000):
         strides, others = (tuple(random.randint(0, 12) for _ in range(4)) for _ in range(2))
         q, k = view(strides), view(random.choice((strides, others)))
         shared = not set(q.flatten().tolist()).isdisjoint(k.flatten().tolist())
         assert rotary_map._overlap(q, k) == shared
-        found[shared] += 1
-    assert min(found.values()) > 1000
+        result[shared] += 1
+    assert min(result.values()) > 1000
 
 
 def test_queries_and_keys_of_one_product_are_rotated_in_place():
@@ -262,9 +262,9 @@ def test_queries_and_keys_of_one_product_are_rotated_in_place():
     }
     for q, k in apart.values():
         wanted = rope(q, k, p)
-        found = rope(q, k, p, in_place=True)
-        assert all(x is y for x, y in zip(found, (q, k), strict=True))
-        assert all(map(torch.equal, found, wanted))
+        result = rope(q, k, p, in_place=True)
+        assert all(x is y for x, y in zip(result, (q, k), strict=True))
+        assert all(map(torch.equal, result, wanted))
 
 
 def test_windows_that_overlap_are_not_rotated_in_place(our_own_checks):
@@ -325,9 +325,9 @@ def test_batched_gradients(pairs, interleaved):
     """Batched gradients run the backward pass under a vmap of their own kind, which knows few operations."""
     x, (cos, sin) = sampled(2, 2, 3, 8).requires_grad_(), rotary_tables(1, 1, 3, pairs)
     g = sampled(4, 2, 2, 3, 8, seed=5)
-    (found,) = torch.autograd.grad(rotate(x, cos, sin, interleaved), x, g, is_grads_batched=True)
+    (result,) = torch.autograd.grad(rotate(x, cos, sin, interleaved), x, g, is_grads_batched=True)
     assert all(
-        torch.equal(one, rotate_in_pytorch(row, cos, -sin, interleaved)) for one, row in zip(found, g, strict=True)
+        torch.equal(one, rotate_in_pytorch(row, cos, -sin, interleaved)) for one, row in zip(result, g, strict=True)
     )
 
 
@@ -338,9 +338,9 @@ def test_without_a_compiled_kernel_interleaved_pairs_rotate_as_complex_numbers(l
     x, (cos, sin) = LAYOUTS[layout](sampled(2, 5, 6, 12, dtype=dtype)), rotary_tables(1, 1, 6, 4)
     wanted = rotate_in_pytorch(x, cos, sin, True)
     monkeypatch.setattr(backend, "COMPILED", False)
-    found = rotate_in_pytorch(x, cos, sin, True)
-    torch.testing.assert_close(found, wanted, rtol=0, atol=8 * torch.finfo(dtype).eps)
-    assert torch.equal(found[..., 8:], x[..., 8:])
+    result = rotate_in_pytorch(x, cos, sin, True)
+    torch.testing.assert_close(result, wanted, rtol=0, atol=8 * torch.finfo(dtype).eps)
+    assert torch.equal(result[..., 8:], x[..., 8:])
 
 
 def test_pytorch_only_runs_no_kernel(monkeypatch):

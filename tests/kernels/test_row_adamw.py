@@ -178,23 +178,23 @@ def test_the_reference_is_torch_adamw():
     generator = np.random.default_rng(0)
     p = torch.tensor(generator.normal(size=6), requires_grad=True)
     optimizer = torch.optim.AdamW([p], lr=0.02, betas=(0.8, 0.99), eps=1e-3, weight_decay=0.3)
-    found = (p.detach().numpy().copy(), np.zeros(6), np.zeros(6))
+    result = (p.detach().numpy().copy(), np.zeros(6), np.zeros(6))
     for n in range(1, 6):
         g = generator.normal(size=6)
         p.grad = torch.tensor(g)
         optimizer.step()
-        found = adamw(*found, g, n, 0.02, (0.8, 0.99), 1e-3, 0.3)
-    np.testing.assert_allclose(found[0], p.detach().numpy(), rtol=1e-12)
+        result = adamw(*result, g, n, 0.02, (0.8, 0.99), 1e-3, 0.3)
+    np.testing.assert_allclose(result[0], p.detach().numpy(), rtol=1e-12)
 
 
 # Rows.
 
 
-def require_equal(found: Moments, wanted: Moments) -> None:
+def require_equal(result: Moments, wanted: Moments) -> None:
     for name, x in vars(wanted).items():
         if x is not None:
             assert x.isfinite().all(), name
-            assert torch.equal(getattr(found, name), x), name
+            assert torch.equal(getattr(result, name), x), name
 
 
 def test_a_step_advances_its_rows(either):
@@ -205,31 +205,31 @@ def test_a_step_advances_its_rows(either):
 
 
 def test_a_step_on_rows_that_are_behind_does_nothing(either):
-    found, before = moments(ROWS, 8, torch.float32), moments(ROWS, 8, torch.float32)
-    found.last[3] = 30
+    result, before = moments(ROWS, 8, torch.float32), moments(ROWS, 8, torch.float32)
+    result.last[3] = 30
     before.last[3] = 30
-    assert update(found, torch.tensor([1, 2, 3]), sampled(3, 8), Step(31, 1e-3, (0.9, 0.99), 1e-8, 0.1)) == 2
-    require_equal(found, before)
+    assert update(result, torch.tensor([1, 2, 3]), sampled(3, 8), Step(31, 1e-3, (0.9, 0.99), 1e-8, 0.1)) == 2
+    require_equal(result, before)
 
 
 @pytest.mark.parametrize("count", [1, 5, 700])
 @pytest.mark.parametrize("size", [1, 50, 3000, 5_000_000])
 def test_slots_are_grouped(size, count, either):
     ids = torch.randint(0, size, (count,), generator=torch.Generator().manual_seed(count))
-    found = group(ids, size)
-    assert found.rows.tolist() == sorted(set(ids.tolist()))
-    for n, row in enumerate(found.rows.tolist()):
-        begin, end = found.starts[n : n + 2].tolist()
-        assert found.order[begin:end].tolist() == (ids == row).nonzero().flatten().tolist()
-    assert len(found.starts) == len(found.rows) + 1
-    assert int(found.starts[-1]) == count
+    result = group(ids, size)
+    assert result.rows.tolist() == sorted(set(ids.tolist()))
+    for n, row in enumerate(result.rows.tolist()):
+        begin, end = result.starts[n : n + 2].tolist()
+        assert result.order[begin:end].tolist() == (ids == row).nonzero().flatten().tolist()
+    assert len(result.starts) == len(result.rows) + 1
+    assert int(result.starts[-1]) == count
 
 
 def test_no_slots(either):
-    found = group(torch.empty(0, dtype=torch.int64), 5)
-    assert found.rows.tolist() == []
-    assert found.starts.tolist() == [0]
-    assert sum_by_row(torch.empty(0, 4), found).shape == (0, 4)
+    result = group(torch.empty(0, dtype=torch.int64), 5)
+    assert result.rows.tolist() == []
+    assert result.starts.tolist() == [0]
+    assert sum_by_row(torch.empty(0, 4), result).shape == (0, 4)
 
 
 @pytest.mark.parametrize("ids", [[1, 5], [-1, 2]])
@@ -243,10 +243,10 @@ def test_gradients_are_summed_by_row(dtype, dim, either):
     ids = torch.tensor([3, 5, 3, 0, 5] + [5] * 20 + [3, 39])
     gradient = sampled(len(ids), dim).to(dtype)
     grouped = group(ids, ROWS)
-    found = sum_by_row(gradient, grouped)
+    result = sum_by_row(gradient, grouped)
     right = torch.zeros(ROWS, dim, dtype=torch.float64).index_add(0, ids, gradient.double())[grouped.rows]
     ulp = {torch.float32: 1e-6, torch.bfloat16: 8e-3, torch.float16: 1e-3}[dtype]
-    torch.testing.assert_close(found.double(), right, rtol=ulp, atol=1e-5)
+    torch.testing.assert_close(result.double(), right, rtol=ulp, atol=1e-5)
 
 
 def test_many_small_gradients_are_not_lost_in_sixteen_bits(either):
@@ -258,17 +258,17 @@ def test_many_small_gradients_are_not_lost_in_sixteen_bits(either):
 def test_tables_that_the_kernel_does_not_support_are_left_to_pytorch(make):
     """A table that is not contiguous, and one of float64."""
     weight = make(sampled(ROWS, 8)).clone(memory_format=torch.preserve_format)
-    found = Moments.of(weight)
+    result = Moments.of(weight)
     rows, gradient = torch.tensor([1, 5]), sampled(2, 8, seed=1).to(weight.dtype)
     step = Step(1, 1e-3, (0.9, 0.99), 1e-8, 0.1)
     p, m, v = adamw(
         weight[rows].numpy(), np.zeros((2, 8)), np.zeros((2, 8)), gradient.numpy(), 1, 1e-3, (0.9, 0.99), 1e-8, 0.1
     )
-    assert update(found, rows, gradient, step) == 0
-    np.testing.assert_allclose(found.weight[rows].numpy(), p, rtol=1e-6)
+    assert update(result, rows, gradient, step) == 0
+    np.testing.assert_allclose(result.weight[rows].numpy(), p, rtol=1e-6)
     skipped = StepHistory(0, (0.9, 0.99), wide=weight.dtype == torch.float64)
     for _ in range(3):
         skipped.record(1e-3, (0.9, 0.99), 0.1)
-    catch_up(found, skipped, 1e-8)
+    catch_up(result, skipped, 1e-8)
     right = (1 - 1e-4) ** 2 * p - skipped_motion(m, v, 1, [1e-3] * 2, (0.9, 0.99), 1e-8, 0.1)
-    np.testing.assert_allclose(found.weight[rows].numpy(), right, rtol=1e-6)
+    np.testing.assert_allclose(result.weight[rows].numpy(), right, rtol=1e-6)

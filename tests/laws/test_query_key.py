@@ -67,9 +67,9 @@ def test_in_place_is_the_same_map(case):
     wanted = query_key(*given, p, regime_length=case.regime)
     mine = [x.clone() for x in given]
     if type(query_key) in (ww.Rotary, ww.AxialRotary, ww.MultimodalRotary, ww.XPos):
-        found = query_key(*mine, p, regime_length=case.regime, in_place=True)
-        laws.require_equal(list(found), list(wanted))
-        assert all(x is y for x, y in zip(found, mine, strict=True))
+        result = query_key(*mine, p, regime_length=case.regime, in_place=True)
+        laws.require_equal(list(result), list(wanted))
+        assert all(x is y for x, y in zip(result, mine, strict=True))
     else:
         with pytest.raises(ww.errors.SettingError, match="cannot write its results over q and k"):
             query_key(*mine, p, regime_length=case.regime, in_place=True)

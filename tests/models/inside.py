@@ -55,8 +55,8 @@ def looking_into(model: nn.Module) -> Iterator[Seen]:
 
     with ExitStack() as stack:
         for name, module in model.named_modules():
-            if found := LAYER.search(name):
-                index = int(found[1])
+            if result := LAYER.search(name):
+                index = int(result[1])
                 hook = module.register_forward_pre_hook(
                     lambda m, a, k, i=index: layer.__setitem__(0, i), with_kwargs=True
                 )

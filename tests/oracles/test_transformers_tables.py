@@ -35,8 +35,8 @@ def test_opt_has_two_rows_more_than_max_position_embeddings() -> None:
     ours = learned(theirs.weight, config.max_position_embeddings, offset=2)
     mask = torch.tensor([[1] * 12, [0] * 5 + [1] * 7])
     wanted = theirs(mask, 0)
-    found = ours(ww.Positions.from_mask(mask))
-    assert torch.equal(found[mask.bool()], wanted[mask.bool()])
+    result = ours(ww.Positions.from_mask(mask))
+    assert torch.equal(result[mask.bool()], wanted[mask.bool()])
 
 
 def test_roberta_counts_its_two_rows_in() -> None:

@@ -76,18 +76,18 @@ class Page(HTMLParser):
 
     def cell(self, caption: str, row: str, column: str) -> str:
         """Find the one cell of this row and column in the tables whose caption starts so."""
-        found = []
+        result = []
         for title, (head, *rows) in self.tables:
             if title.startswith(caption) and column in head:
-                found += [line[head.index(column)] for line in rows if line[0] == row]
-        assert len(found) == 1, f"{caption}: {row}, {column}: {found}"
-        return found[0]
+                result += [line[head.index(column)] for line in rows if line[0] == row]
+        assert len(result) == 1, f"{caption}: {row}, {column}: {result}"
+        return result[0]
 
 
 def results_of(folder: Path) -> dict[str, Any]:
     """Read results.json."""
-    found: dict[str, Any] = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    return found
+    result: dict[str, Any] = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    return result
 
 
 def answers(page: str) -> dict[str, dict[str, Any]]:
@@ -126,14 +126,14 @@ def test_the_page_contains_what_the_views_request(tmp_path: Path, bundle: Path) 
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     path = write_report(folder)
     written = path.read_text(encoding="utf-8")
-    found = answers(written)
-    about = found["about?{}"]
+    result = answers(written)
+    about = result["about?{}"]
     assert (about["first"], about["exported"][0], about["path"]) == ("compare", "compare", "")
     assert {"compare", "replay", "attention", "tokens", "map", "diagnostics"} <= set(about["exported"])
     right = shown(folder)
-    assert found["compare.results?{}"]["sentences"] == asdict(right.sentences)
-    np.testing.assert_array_equal(found["compare.results?{}"]["scores"]["all"], right.scores["all"])
-    assert [key for key in found if key.startswith("replay.frames")] == [
+    assert result["compare.results?{}"]["sentences"] == asdict(right.sentences)
+    np.testing.assert_array_equal(result["compare.results?{}"]["scores"]["all"], right.scores["all"])
+    assert [key for key in result if key.startswith("replay.frames")] == [
         f'replay.frames?{{"run":"{scheme}-0"}}' for scheme in _best_first(right)
     ]
     assert about["begin"]["replay"] == {"run": f"{_best_first(right)[0]}-0"}
@@ -147,18 +147,18 @@ def test_the_page_contains_what_the_views_request(tmp_path: Path, bundle: Path) 
     assert not list(folder.glob("*.part"))
 
 
-def _best_first(found: Measurements) -> list[str]:
-    medians = dict(zip(found.schemes, found.scores["all"][:, -1, 0], strict=True))
+def _best_first(result: Measurements) -> list[str]:
+    medians = dict(zip(result.schemes, result.scores["all"][:, -1, 0], strict=True))
     best = max((name for name in medians if not math.isnan(medians[name])), key=medians.__getitem__)
     return sorted(medians, key=lambda name: name != best)
 
 
-def cell_of(found: dict[str, float] | None, factor: float, digits: int) -> str:
+def cell_of(result: dict[str, float] | None, factor: float, digits: int) -> str:
     """Write a spread as a reader expects it."""
-    if found is None:
+    if result is None:
         return "no row"
     middle, least, greatest = (
-        f"{found[part] * factor:.{digits}f}".replace("-", "\u2212") for part in ("median", "min", "max")
+        f"{result[part] * factor:.{digits}f}".replace("-", "\u2212") for part in ("median", "min", "max")
     )
     return middle if least == greatest else f"{middle} ({least} to {greatest})"
 
@@ -179,26 +179,26 @@ def test_every_number_of_the_summary_is_in_its_table_cell(made: tuple[dict[str, 
                 assert page.cell(f"{group} alone", scheme, length) == cell_of(groups[group], *form)
             if int(length) > max(data["task"]["trained"]):
                 assert page.cell("Scores", scheme, f"at {length}") == cell_of(groups["all"], *form)
-        for shift, found in summary["shift"].items():
-            assert page.cell("By how far", scheme, shift) == cell_of(found["score"], *form)
-            assert_change(page.cell("Largest change", scheme, shift), found["largest_logit_change"])
+        for shift, result in summary["shift"].items():
+            assert page.cell("By how far", scheme, shift) == cell_of(result["score"], *form)
+            assert_change(page.cell("Largest change", scheme, shift), result["largest_logit_change"])
 
 
-def assert_change(cell: str, found: dict[str, float] | None) -> None:
+def assert_change(cell: str, result: dict[str, float] | None) -> None:
     """Compare a cell such as "8.1e−6 (7.2e−6 to 9.0e−6)", written with two digits."""
-    if found is None:
+    if result is None:
         assert cell == "no row"
         return
     middle, _, rest = cell.rstrip(")").partition(" (")
     least, _, greatest = rest.partition(" to ") if rest else (middle, "", middle)
     for text, part in ((middle, "median"), (least, "min"), (greatest, "max")):
-        assert float(text.replace("\u2212", "-")) == pytest.approx(found[part], rel=0.06)
+        assert float(text.replace("\u2212", "-")) == pytest.approx(result[part], rel=0.06)
 
 
 def test_what_can_be_scored_without_positions_is_listed(made: tuple[dict[str, Any], Path]) -> None:
     data, folder = made
-    page, unit, found = report(folder), data["task"]["unit"], shown(folder)
-    far = {each.name for each in found.baselines if not each.in_chart}
+    page, unit, result = report(folder), data["task"]["unit"], shown(folder)
+    far = {each.name for each in result.baselines if not each.in_chart}
     assert far == {"all bytes alike"} & data["task"]["baselines"].keys()
     for name, scores in data["task"]["baselines"].items():
         assert f"{name}: " in page.words
@@ -209,29 +209,29 @@ def test_what_can_be_scored_without_positions_is_listed(made: tuple[dict[str, An
 
 def test_every_run_setting_and_verdict_is_reported(made: tuple[dict[str, Any], Path]) -> None:
     data, folder = made
-    page, found = report(folder), shown(folder)
+    page, result = report(folder), shown(folder)
     for run in data["runs"]:
         assert page.cell("One row", f"{run['scheme']}, seed {run['seed']}", "trained input layer") == run["file"]
         assert page.cell("One row", f"{run['scheme']}, seed {run['seed']}", "last loss") == "0.01"
     for name in data["settings"]:
         assert page.cell("Settings", name, "value")
-    assert page.tables[-1][1][1:] == found.reproduction.settings.rows
-    assert data["command"] in found.sentences.repeat == found.sentences.repeat
-    assert f"{len(data['runs'])} runs took 1 min 46 s on 2 cores of made-up processor" in found.sentences.record
+    assert page.tables[-1][1][1:] == result.reproduction.settings.rows
+    assert data["command"] in result.sentences.repeat == result.sentences.repeat
+    assert f"{len(data['runs'])} runs took 1 min 46 s on 2 cores of made-up processor" in result.sentences.record
     judged = verdicts(read_results(folder))
-    assert [verdict.claim for verdict in found.verdicts] == [verdict.claim for verdict in judged]
-    for verdict in found.verdicts:
+    assert [verdict.claim for verdict in result.verdicts] == [verdict.claim for verdict in judged]
+    for verdict in result.verdicts:
         assert page.cell("Each claim", verdict.claim, "reason") == verdict.reason
         assert page.cell("Each claim", verdict.claim, "verdict") == verdict.verdict
 
 
 def test_results_are_compared_with_the_tutorials_numbers(made: tuple[dict[str, Any], Path]) -> None:
     data, folder = made
-    page, found = report(folder), shown(folder)
+    page, result = report(folder), shown(folder)
     stories = [run["token_table"] for run in data["runs"] if run["token_table"]]
     if not stories:
-        assert (found.token_table, found.number_lines) == (None, [])
-        assert "% of that of E0" in found.sentences.table
+        assert (result.token_table, result.number_lines) == (None, [])
+        assert "% of that of E0" in result.sentences.table
         return
     for place, percent in enumerate((0, 20, 100)):
         column = f"at {percent} %"
@@ -248,12 +248,12 @@ def test_results_are_compared_with_the_tutorials_numbers(made: tuple[dict[str, A
             assert same == written or float(same) == 0 == round(spread["median"], digits)
     assert page.cell("The token table after", "standard deviation", "the tutorial") == "0.15, then 0.5, then 0.8"
     lines = [story[2]["number_line"] for story in stories]
-    assert f"|r| {np.median(lines):.2f} ({min(lines):.2f} to {max(lines):.2f})" in found.sentences.table
+    assert f"|r| {np.median(lines):.2f} ({min(lines):.2f} to {max(lines):.2f})" in result.sentences.table
     # The digits along the direction in which what was written into them differs most.
     from safetensors.numpy import load_file
 
-    assert [line.scheme for line in found.number_lines] == found.schemes
-    for line in found.number_lines:
+    assert [line.scheme for line in result.number_lines] == result.schemes
+    for line in result.number_lines:
         tables = load_file(folder / f"layers/{line.scheme}-0.safetensors")
         moves = (tables["tokens.weight"] - tables["tokens.weight@0"]).astype(np.float64)[2:12]
         values, axes = np.linalg.eigh(np.cov(moves.T))
@@ -265,22 +265,22 @@ def test_results_are_compared_with_the_tutorials_numbers(made: tuple[dict[str, A
 
 def test_the_positions_setting_is_reported(made: tuple[dict[str, Any], Path]) -> None:
     data, folder = made
-    found, page = shown(folder), report(folder)
+    result, page = shown(folder), report(folder)
     drawn = {name: scheme for name, scheme in data["schemes"].items() if scheme["fingerprint"]}
-    assert [each.scheme for each in found.fingerprints] == list(drawn)
-    for each in found.fingerprints:
+    assert [each.scheme for each in result.fingerprints] == list(drawn)
+    for each in result.fingerprints:
         np.testing.assert_allclose(each.values, drawn[each.scheme]["fingerprint"]["values"], rtol=1e-6)
-    assert found.sentences.doors == (
+    assert result.sentences.doors == (
         "\u201cnone\u201d has no positional encoding; sinusoidal and learned add to the token's vector; rotary "
         "transforms queries and keys; alibi adds to attention scores."
     )
-    for each in found.curves:
+    for each in result.curves:
         curves = drawn[each.scheme]["by_distance"]["curves"]
         assert each.names == list(curves)
         np.testing.assert_array_equal(each.values, list(curves.values()))
         caption = f"{each.scheme}: {each.label}"
         assert page.cell(caption, "1", each.names[0]) == f"{each.values[0, 1]:.3f}".replace("-", "\u2212")
-    assert found.sentences.distance.startswith("Never rising with distance: alibi; rising again: sinusoidal (first at")
+    assert result.sentences.distance.startswith("Never rising with distance: alibi; rising again: sinusoidal (first at")
 
 
 def test_hostile_names_stay_text(tmp_path: Path, bundle: Path) -> None:
@@ -370,7 +370,7 @@ def test_which_schemes_change_under_a_shift_is_reported(tmp_path: Path) -> None:
 def test_one_scheme_one_seed_and_no_test_beyond(tmp_path: Path) -> None:
     def cut(data: dict[str, Any]) -> None:
         summary = data["summary"]["rotary"]
-        summary["scores"] = {n: found for n, found in summary["scores"].items() if int(n) <= 6}
+        summary["scores"] = {n: result for n, result in summary["scores"].items() if int(n) <= 6}
         summary["shift"], data["schemes"] = {}, {}
         data["runs"][0]["losses"] = []
 
@@ -401,11 +401,11 @@ def test_scores_that_are_not_finite_are_named_so(tmp_path: Path) -> None:
 def test_without_the_trained_tables_the_page_lacks_their_pictures_alone(tmp_path: Path, bundle: Path) -> None:
     folder = made_up_folder(tmp_path, seeds=1)
     shutil.rmtree(folder / "layers")
-    found = answers(write_report(folder).read_text(encoding="utf-8"))
-    assert found["compare.results?{}"]["number_lines"] == []
-    assert found["compare.results?{}"]["token_table"]["rows"]
-    assert "tokens" not in found["about?{}"]["exported"]
-    loss = next(value for key, value in found.items() if key.startswith("replay.frames"))
+    result = answers(write_report(folder).read_text(encoding="utf-8"))
+    assert result["compare.results?{}"]["number_lines"] == []
+    assert result["compare.results?{}"]["token_table"]["rows"]
+    assert "tokens" not in result["about?{}"]["exported"]
+    loss = next(value for key, value in result.items() if key.startswith("replay.frames"))
     assert (loss["frames"], loss["losses"].tolist()) == (None, [2.3, 0.01])
 
 
@@ -557,9 +557,9 @@ def test_an_order_is_claimed_where_the_seeds_show_it_alone(
 
 def test_a_comparison_of_a_custom_scheme_has_no_command(tmp_path: Path) -> None:
     folder = change(made_up_folder(tmp_path, seeds=1), lambda data: data.update(command=None))
-    found = shown(folder)
-    assert found.reproduction.command is None
-    assert "whatwhere.compare again in Python" in found.sentences.repeat
+    result = shown(folder)
+    assert result.reproduction.command is None
+    assert "whatwhere.compare again in Python" in result.sentences.repeat
 
 
 def test_compare_continues_without_a_page(tmp_path: Path, bundle: Path) -> None:

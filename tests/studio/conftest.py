@@ -29,8 +29,8 @@ def driven(script: str, **given: Any) -> dict[str, Any]:
     command = ["node", str(Path(__file__).parent / "browser" / script), said]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 @pytest.fixture(scope="session")

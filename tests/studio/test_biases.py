@@ -45,66 +45,66 @@ def learned(session: Session, part: str) -> np.ndarray:
 
 
 def test_alibi_by_the_papers_slopes(fresh: Session) -> None:
-    found = api.shown(fresh, {"head": 2, "tokens": 7})
+    result = api.shown(fresh, {"head": 2, "tokens": 7})
     slopes = reference.alibi_slopes(8)
-    assert (found.scheme, found.heads, found.missing) == ("alibi", 8, "nothing is loaded")
+    assert (result.scheme, result.heads, result.missing) == ("alibi", 8, "nothing is loaded")
     right = reference.alibi_bias(np.arange(7), np.arange(7), 8)[2]
-    np.testing.assert_allclose(found.matrix, right, rtol=1e-6)
-    np.testing.assert_allclose(found.past, -np.outer(slopes, found.distances), rtol=1e-6)
-    assert found.ranges.distance.tolist() == [ceil(log(100) / slope) for slope in slopes]
-    assert found.ranges.half.tolist() == [ceil(log(2) / slope) for slope in slopes]
+    np.testing.assert_allclose(result.matrix, right, rtol=1e-6)
+    np.testing.assert_allclose(result.past, -np.outer(slopes, result.distances), rtol=1e-6)
+    assert result.ranges.distance.tolist() == [ceil(log(100) / slope) for slope in slopes]
+    assert result.ranges.half.tolist() == [ceil(log(2) / slope) for slope in slopes]
     tenth = api.shown(fresh, {"share": "0.1"}).ranges.distance
     assert tenth.tolist() == [ceil(log(10) / slope) for slope in slopes]
 
 
 def test_weights_are_shares_of_each_heads_greatest(fresh: Session) -> None:
-    found = api.shown(fresh, {"scheme": "sandwich", "weights": True, "tokens": 9, "heads": 4, "head": 1})
+    result = api.shown(fresh, {"scheme": "sandwich", "weights": True, "tokens": 9, "heads": 4, "head": 1})
     bias = reference.sandwich_bias(np.arange(9), np.arange(9), 4)[1]
-    np.testing.assert_allclose(found.matrix, np.exp(bias - bias.max()), rtol=1e-4)
-    assert found.past.max(axis=1).tolist() == [1.0] * 4
+    np.testing.assert_allclose(result.matrix, np.exp(bias - bias.max()), rtol=1e-4)
+    assert result.past.max(axis=1).tolist() == [1.0] * 4
 
 
 @pytest.mark.parametrize(("number", "part"), [(0, "decoder"), (1, "encoder")])
 def test_the_models_own_table_first(t5: Session, number: int, part: str) -> None:
-    found = api.shown(t5, {"scheme": f"own-{number}", "tokens": 30, "head": 1} | ({} if number else {"scheme": ""}))
+    result = api.shown(t5, {"scheme": f"own-{number}", "tokens": 30, "head": 1} | ({} if number else {"scheme": ""}))
     table, both = learned(t5, part), part == "encoder"
-    assert found.choices[number].title == f"this model: T5, {part}, layers 0–1"
-    assert found.tensor == f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    assert result.choices[number].title == f"this model: T5, {part}, layers 0–1"
+    assert result.tensor == f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     right = reference.t5_bias(table, np.arange(30), np.arange(30), FAR, both)[1]
     if not both:
         right[np.triu_indices(30, 1)] = np.nan  # a decoder's table says nothing of later keys
-    np.testing.assert_array_equal(found.matrix, right.astype(np.float32))
-    buckets = [reference.t5_bucket(d, BUCKETS, FAR, both) for d in found.distances.tolist()]
-    np.testing.assert_array_equal(found.past, table[buckets].T)
+    np.testing.assert_array_equal(result.matrix, right.astype(np.float32))
+    buckets = [reference.t5_bucket(d, BUCKETS, FAR, both) for d in result.distances.tolist()]
+    np.testing.assert_array_equal(result.past, table[buckets].T)
     if both:
-        later = [reference.t5_bucket(-d, BUCKETS, FAR, both) for d in found.distances.tolist()]
-        np.testing.assert_array_equal(found.later, table[later].T)
+        later = [reference.t5_bucket(-d, BUCKETS, FAR, both) for d in result.distances.tolist()]
+        np.testing.assert_array_equal(result.later, table[later].T)
     else:
-        assert found.later is found.ranges_later is None
+        assert result.later is result.ranges_later is None
 
 
 def test_the_reach_of_a_learned_table(t5: Session) -> None:
     """By hand: the last distance at which any weight is a hundredth of the greatest, and the one behind it."""
-    found = api.shown(t5, {})
+    result = api.shown(t5, {})
     table = learned(t5, "decoder").astype(np.float64)
     for head in range(HEADS):
         bias = [table[reference.t5_bucket(d, BUCKETS, FAR), head] for d in range(64)]  # all alike from 20 on
         seen = [d for d, value in enumerate(bias) if np.exp(value - max(bias)) >= 0.01]
-        assert found.ranges.distance[head] == (seen[-1] + 1 if seen[-1] < 63 else -1)
-    assert (found.ranges.distance > 0).any()
+        assert result.ranges.distance[head] == (seen[-1] + 1 if seen[-1] < 63 else -1)
+    assert (result.ranges.distance > 0).any()
 
 
 def test_learned_schemes_are_drawn_from_the_seed_and_turned_by_their_settings(fresh: Session) -> None:
-    found = api.shown(fresh, {"scheme": "kerple", "options": "kind=power", "heads": 2, "tokens": 6, "seed": 4})
+    result = api.shown(fresh, {"scheme": "kerple", "options": "kind=power", "heads": 2, "tokens": 6, "seed": 4})
     kerple = random_scheme("kerple", 2, 2, 4096, 4, kind="power").score
     assert isinstance(kerple, KERPLE)
     p, a = (value.detach().double().numpy() for value in (kerple.p, kerple.a))
     right = reference.kerple_bias(np.arange(6), np.arange(6), p, a, "power")[0]
-    np.testing.assert_allclose(found.matrix, right, rtol=1e-5)
+    np.testing.assert_allclose(result.matrix, right, rtol=1e-5)
     other = api.shown(fresh, {"scheme": "kerple", "options": "kind=power", "heads": 2, "tokens": 6, "seed": 5})
-    assert not np.allclose(other.matrix, found.matrix)
+    assert not np.allclose(other.matrix, result.matrix)
 
-    found = api.shown(fresh, {"scheme": "fire", "options": "threshold=3 c=0.5 width=4", "heads": 2, "tokens": 6})
+    result = api.shown(fresh, {"scheme": "fire", "options": "threshold=3 c=0.5 width=4", "heads": 2, "tokens": 6})
     fire = random_scheme("fire", 2, 2, 4096, 0, threshold=3.0, c=0.5, width=4).score
     assert isinstance(fire, FIRE)
     first, second = (
@@ -113,10 +113,10 @@ def test_learned_schemes_are_drawn_from_the_seed_and_turned_by_their_settings(fr
     )
     right = reference.fire_bias(np.arange(6), np.arange(6), 0.5, 3.0, first, second)[0]
     lower = np.tril_indices(6)
-    np.testing.assert_allclose(found.matrix[lower], right[lower], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(result.matrix[lower], right[lower], rtol=1e-4, atol=1e-6)
 
     said: dict[str, Any] = {}
-    exec(found.python, said)
+    exec(result.python, said)
     assert repr(said["scheme"]) == repr(fire)
     assert (said["scheme"].weight_in == fire.weight_in).all()
 
@@ -138,17 +138,17 @@ def test_biases_that_depend_on_what_tokens_say_are_left_out_and_said(tmp_path: P
         "max_relative_positions": -1, "share_att_key": True, "position_biased_input": False,
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    found = api.shown(Session.open(tmp_path), {})
-    assert found.scheme == "alibi"
-    assert [each.title for each in found.unavailable] == ["this model: DeBERTa, layers 0–1"]
-    assert "queries and keys" in found.unavailable[0].missing
+    result = api.shown(Session.open(tmp_path), {})
+    assert result.scheme == "alibi"
+    assert [each.title for each in result.unavailable] == ["this model: DeBERTa, layers 0–1"]
+    assert "queries and keys" in result.unavailable[0].missing
 
 
 def test_the_runs_of_a_comparison_have_their_biases(results: Path) -> None:
-    found = api.shown(Session.open(results), {"tokens": 5, "head": 1})
-    assert found.choices[0].title == "trained: rotary+alibi, seed 0"
-    assert (found.scheme, found.heads, found.missing) == ("own-0", 2, None)
-    np.testing.assert_allclose(found.matrix, reference.alibi_bias(np.arange(5), np.arange(5), 2)[1], rtol=1e-6)
+    result = api.shown(Session.open(results), {"tokens": 5, "head": 1})
+    assert result.choices[0].title == "trained: rotary+alibi, seed 0"
+    assert (result.scheme, result.heads, result.missing) == ("own-0", 2, None)
+    np.testing.assert_allclose(result.matrix, reference.alibi_bias(np.arange(5), np.arange(5), 2)[1], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -170,34 +170,34 @@ def test_what_the_page_sends_is_checked(fresh: Session, settings: dict[str, Any]
 
 
 def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]], t5: Session) -> None:
-    found = look(t5, "biases.mjs")
+    result = look(t5, "biases.mjs")
     own = api.shown(t5, {"tokens": 8})
-    assert found["choices"][:3] == [
+    assert result["choices"][:3] == [
         "this model: T5, decoder, layers 0–1",
         "this model: T5, encoder, layers 0–1",
         "alibi",
     ]
-    assert "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight" in found["own"]
+    assert "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight" in result["own"]
     cells = {
         (int(row["query"]), int(row["key"])): float(row["bias"])
-        for row in csv.DictReader(io.StringIO(found["matrix"].removeprefix("\ufeff")))
+        for row in csv.DictReader(io.StringIO(result["matrix"].removeprefix("\ufeff")))
     }
     assert cells == {(i, j): own.matrix[i, j] for i in range(8) for j in range(i + 1)}
-    assert found["cell"].startswith("query 2, key 1: ")
+    assert result["cell"].startswith("query 2, key 1: ")
     alibi = api.shown(t5, {"scheme": "alibi"})
-    assert found["reach"] == [f"{distance:,}" for distance in alibi.ranges.distance.tolist()]
-    rows = list(csv.DictReader(io.StringIO(found["csv"].removeprefix("\ufeff"))))
+    assert result["reach"] == [f"{distance:,}" for distance in alibi.ranges.distance.tolist()]
+    rows = list(csv.DictReader(io.StringIO(result["csv"].removeprefix("\ufeff"))))
     assert [int(row["half"]) for row in rows] == alibi.ranges.half.tolist()
-    assert "1,179" in found["svg"]
+    assert "1,179" in result["svg"]
     said: dict[str, Any] = {}
-    *lines, last = found["how"].splitlines()
+    *lines, last = result["how"].splitlines()
     exec("\n".join(lines), said)  # what the page says gives the same numbers
     right = reference.alibi_bias(np.arange(8), np.arange(8), 8)[3]
     np.testing.assert_allclose(eval(last, said).numpy(), right, rtol=1e-6)
-    assert found["address"] == "#/biases?scheme=alibi&head=3&tokens=8"
-    assert found["seed"] == "#/biases?scheme=t5&tokens=8&seed=1"
-    assert found["light"] == found["complaints"] == []
-    assert (found["small"]["violations"], found["small"]["complaints"]) == ([], [])
-    assert found["small"]["overflow"] <= 0
-    hosts = {urlsplit(url).hostname for url in found["requests"] if not url.startswith(("data:", "blob:"))}
+    assert result["address"] == "#/biases?scheme=alibi&head=3&tokens=8"
+    assert result["seed"] == "#/biases?scheme=t5&tokens=8&seed=1"
+    assert result["light"] == result["complaints"] == []
+    assert (result["small"]["violations"], result["small"]["complaints"]) == ([], [])
+    assert result["small"]["overflow"] <= 0
+    hosts = {urlsplit(url).hostname for url in result["requests"] if not url.startswith(("data:", "blob:"))}
     assert hosts == {"127.0.0.1"}

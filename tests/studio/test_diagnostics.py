@@ -32,8 +32,8 @@ def test_what_was_spoiled_is_found(tmp_path: Path) -> None:
     table[12, 3] = np.nan
     table[13, :2] = np.inf
     np.save(tmp_path / "table.npy", table)
-    found = examined(Session.open(tmp_path / "table.npy"))
-    lists = found.lists
+    result = examined(Session.open(tmp_path / "table.npy"))
+    lists = result.lists
     assert sorted(lists.under_trained.ids.tolist()) == list(range(40, 60))
     assert lists.under_trained.also_unreachable is None
     assert lists.zero.ids.tolist() == [7]
@@ -45,9 +45,9 @@ def test_what_was_spoiled_is_found(tmp_path: Path) -> None:
         [0, 2],
     )
     assert "tokenizer" in lists.unreachable.missing
-    everyone = found.norms.groups[0]
+    everyone = result.norms.groups[0]
     assert (everyone.name, everyone.counts.sum()) == ("all rows", 1997)  # less the zero and the broken ones
-    assert found.cosines.groups[1].counts.sum() == 20
+    assert result.cosines.groups[1].counts.sum() == 20
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +60,9 @@ def sampled(minilm: Path) -> Iterator[Session]:
 
 def test_a_real_model(sampled: Session, minilm: Path) -> None:
     reports: list[tuple[float, str]] = []
-    found = JOBS["diagnostics.examine"](sampled, {}, lambda share, said: reports.append((share, said)))
+    result = JOBS["diagnostics.examine"](sampled, {}, lambda share, said: reports.append((share, said)))
     assert [share for share, _ in reports] == sorted(share for share, _ in reports)
-    lists = found.lists
+    lists = result.lists
     table = load_file(minilm / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
     never = lists.under_trained
     np.testing.assert_allclose(never.norms, np.linalg.norm(table[never.ids], axis=1))
@@ -93,9 +93,9 @@ def test_long_lists_are_cut_and_padding_is_found(tmp_path: Path) -> None:
 
 
 def test_with_nothing_loaded_all_is_well(fresh: Session) -> None:
-    found = examined(fresh)
-    assert found.lists.unreachable.missing is None
-    assert {name: each.count for name, each in vars(found.lists).items() if name != "unreachable"} == dict.fromkeys(
+    result = examined(fresh)
+    assert result.lists.unreachable.missing is None
+    assert {name: each.count for name, each in vars(result.lists).items() if name != "unreachable"} == dict.fromkeys(
         ("under_trained", "duplicates", "hubs", "zero", "not_finite", "beyond_vocabulary"), 0
     )
     with pytest.raises(SettingError, match="no setting"):

@@ -199,23 +199,23 @@ def test_the_exported_table_has_the_curves_at_powers_of_two(t5: Session) -> None
 
 
 def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]], t5: Session) -> None:
-    found = look(t5, "distance.mjs")
+    result = look(t5, "distance.mjs")
     right = by_name(api.curves(t5, {"distances": 64, "head": 1}))
     own = [f"this model: T5, {part}, layers 0–1" for part in ("decoder", "encoder")]
-    assert found["groups"][0] == "Of what is open"
-    assert found["chosen"] == [*own, "sinusoidal", "rotary", "alibi", "sandwich"]
-    assert found["figures"][0].startswith("All on one axis")
-    assert len(found["figures"]) == 4
-    rows = list(csv.DictReader(io.StringIO(found["csv"].removeprefix("\ufeff"))))
-    for name in found["chosen"]:
+    assert result["groups"][0] == "Of what is open"
+    assert result["chosen"] == [*own, "sinusoidal", "rotary", "alibi", "sandwich"]
+    assert result["figures"][0].startswith("All on one axis")
+    assert len(result["figures"]) == 4
+    rows = list(csv.DictReader(io.StringIO(result["csv"].removeprefix("\ufeff"))))
+    for name in result["chosen"]:
         np.testing.assert_array_equal(
             [float(row[name]) for row in rows], curve(right[name]).relative.astype(np.float64)
         )
-    assert found["then"] == [*own, "sinusoidal", "rotary", "alibi", "sandwich", "fox"]
-    assert "fox" in found["address"]
-    assert f"rotary {number(float(curve(right['rotary']).relative[1]))}" in found["read"]
-    assert found["light"] == found["complaints"] == []
-    assert (found["small"]["violations"], found["small"]["complaints"]) == ([], [])
-    assert found["small"]["overflow"] <= 0
-    hosts = {urlsplit(url).hostname for url in found["requests"] if not url.startswith(("data:", "blob:"))}
+    assert result["then"] == [*own, "sinusoidal", "rotary", "alibi", "sandwich", "fox"]
+    assert "fox" in result["address"]
+    assert f"rotary {number(float(curve(right['rotary']).relative[1]))}" in result["read"]
+    assert result["light"] == result["complaints"] == []
+    assert (result["small"]["violations"], result["small"]["complaints"]) == ([], [])
+    assert result["small"]["overflow"] <= 0
+    hosts = {urlsplit(url).hostname for url in result["requests"] if not url.startswith(("data:", "blob:"))}
     assert hosts == {"127.0.0.1"}

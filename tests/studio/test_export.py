@@ -47,16 +47,16 @@ def answers(page: str) -> dict[str, dict[str, Any]]:
 
 def test_an_exported_page_holds_what_the_api_answers(fresh: Session, bundle: Path) -> None:
     page = export.render_page(fresh)
-    found = answers(page)
-    assert set(found["about?{}"]["exported"]) == set(EXPORTS) - {"compare", "replay", "attention"}
-    asked = {key: parts for key in found if (parts := key.partition("?"))[0] in QUERIES and key != "about?{}"}
+    result = answers(page)
+    assert set(result["about?{}"]["exported"]) == set(EXPORTS) - {"compare", "replay", "attention"}
+    asked = {key: parts for key in result if (parts := key.partition("?"))[0] in QUERIES and key != "about?{}"}
     for key, (name, _, settings) in asked.items():
         right = pack(QUERIES[name](fresh, json.loads(settings)))
-        assert pack(found[key]) == right, key
+        assert pack(result[key]) == right, key
     assert {"tokens.card", "tokens.neighbors", "tokens.analogy", "maps.points", "maps.labels", "maps.neighbors"} <= {
         name for name, _, _ in asked.values()
     }
-    assert 'tokens.card?{"token":"Max"}' in found
+    assert 'tokens.card?{"token":"Max"}' in result
     assert export.render_page(fresh) == page  # the same bytes, whenever it is written
 
 
@@ -112,14 +112,14 @@ def test_biases_are_left_in_a_table(fresh: Session) -> None:
 def test_an_exported_page_begins_with_as_many_positions_as_it_holds(bundle: Path) -> None:
     layer = ww.InputLayer(vocab_size=30, dim=8, input=ww.Learned(dim=8, max_length=300))
     session = Session(live(layer))
-    found = answers(export.render_page(session))
-    begin = found["about?{}"]["begin"]["positions"]
+    result = answers(export.render_page(session))
+    begin = result["about?{}"]["begin"]["positions"]
     assert (begin["scheme"], begin["rows"], QUERIES["about"](session, {}).begin["positions"]["rows"]) == (
         "model",
         128,
         512,
     )
-    held = found[f"positions.shown?{json.dumps(dict(sorted(begin.items())), separators=(',', ':'))}"]
+    held = result[f"positions.shown?{json.dumps(dict(sorted(begin.items())), separators=(',', ':'))}"]
     np.testing.assert_array_equal(held["fingerprint"]["values"], layer.where.input.weight[:128].detach())
 
 
@@ -162,9 +162,9 @@ def test_modules_are_shown_from_memory(bundle: Path) -> None:
 
     card = torch.nn.Embedding(len(EXPRESSION_TOKENS), 8, dtype=torch.bfloat16)
     named = show(card, expression_tokenizer())
-    found = answers(named.page)['tokens.card?{"token":"Max"}']
-    np.testing.assert_array_equal(found["tables"]["input"]["row"], card.weight[found["id"]].detach().float())
-    assert found["reachable"] is True
+    result = answers(named.page)['tokens.card?{"token":"Max"}']
+    np.testing.assert_array_equal(result["tables"]["input"]["row"], card.weight[result["id"]].detach().float())
+    assert result["reachable"] is True
 
 
 @pytest.mark.parametrize(
@@ -183,10 +183,10 @@ def test_what_cannot_be_shown_is_refused(given: dict[str, Any], message: str) ->
 
 def test_rows_of_a_module_are_read_where_they_are() -> None:
     module = torch.nn.Linear(3, 5)
-    found = live(module)
-    np.testing.assert_array_equal(found.array("weight", [4, 1]), module.weight.detach()[[4, 1]])
-    np.testing.assert_array_equal(found.array("weight", slice(1, 3)), module.weight.detach()[1:3])
-    np.testing.assert_array_equal(found.array("bias"), module.bias.detach())
+    result = live(module)
+    np.testing.assert_array_equal(result.array("weight", [4, 1]), module.weight.detach()[[4, 1]])
+    np.testing.assert_array_equal(result.array("weight", slice(1, 3)), module.weight.detach()[1:3])
+    np.testing.assert_array_equal(result.array("bias"), module.bias.detach())
 
 
 @pytest.mark.usefixtures("bundle")
@@ -251,9 +251,9 @@ def test_a_checkpoint_is_exported_by_one_call(
     monkeypatch.setattr(token_map, "run_in_subprocess", compute)
     file = ww.export(table, tmp_path / "page.html", map_method="tsne", corpus=corpus, progress=steps.append)
     assert file == tmp_path / "page.html"
-    found = answers(file.read_text(encoding="utf-8"))
-    assert found["about?{}"]["begin"]["map"] == {"method": "tsne"}
-    maps = {key for key in found if key.startswith("maps.points")}
+    result = answers(file.read_text(encoding="utf-8"))
+    assert result["about?{}"]["begin"]["map"] == {"method": "tsne"}
+    maps = {key for key in result if key.startswith("maps.points")}
     assert maps == {f'maps.points?{{"method":"{method}","table":"input"}}' for method in ("pca", "tsne")}
     assert {"tsne: half", "exporting tokens", "computing the answers"} <= set(steps)
     again = ww.export(ww.read(table), tmp_path / "again.html")

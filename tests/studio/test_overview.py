@@ -59,8 +59,8 @@ def test_it_shows_what_is_found(model: Path) -> None:
     answer = JOBS["overview.inspected"](Session.open(model), {}, lambda share, said: reports.append((share, said)))
     assert [share for share, _ in reports] == sorted(share for share, _ in reports)
     assert "looking for hubs" in [said for _, said in reports]
-    found = inspect(model)
-    assert answer.headline == headline(found)
+    result = inspect(model)
+    assert answer.headline == headline(result)
     assert [section.name for section in answer.sections] == list(SECTIONS)
     rows = Checkpoint.open(model).array("wte.weight").astype(np.float64)
     norms = np.linalg.norm(rows, axis=1)

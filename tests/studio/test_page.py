@@ -104,32 +104,32 @@ def test_modules_of_the_page_and_answers_read_by_it(tmp_path: Path) -> None:
         "bytes": np.array([255], np.uint8),
     }
     (tmp_path / "message").write_bytes(pack(sent))
-    found = driven("units.mjs", message=str(tmp_path / "message"))["answer"]
-    assert (found["text"], found["none"]) == ("東 \u202e", None)
+    result = driven("units.mjs", message=str(tmp_path / "message"))["answer"]
+    assert (result["text"], result["none"]) == ("東 \u202e", None)
     numbers = [float(np.float32(value)) for value in (1.5, -2.0, 1e-40)]
-    assert found["numbers"] == {"kind": "Float32Array", "shape": [1, 3], "values": numbers}
-    assert found["inside"][0]["ids"] == {"kind": "Int32Array", "shape": [2], "values": [2**31 - 1, -1]}
-    assert found["inside"][1]["values"] == [0.1]
-    assert found["inside"][2] == {"kind": "Float32Array", "shape": [0], "values": []}
-    assert found["bytes"]["values"] == [255]
+    assert result["numbers"] == {"kind": "Float32Array", "shape": [1, 3], "values": numbers}
+    assert result["inside"][0]["ids"] == {"kind": "Int32Array", "shape": [2], "values": [2**31 - 1, -1]}
+    assert result["inside"][1]["values"] == [0.1]
+    assert result["inside"][2] == {"kind": "Float32Array", "shape": [0], "values": []}
+    assert result["bytes"]["values"] == [255]
 
 
 @node
 @chromium
 def test_parts_of_views_without_any_webgl() -> None:
-    found = driven("gallery.mjs", points=20_000)
-    assert found["violations"] == found["complaints"] == []
-    assert {urlsplit(url).scheme for url in found["requests"]} == {"file"}
-    assert found["second"] == (found["first"] + 1) % 20_000
-    assert found["spoken"] == f"point {found['second']}"
-    assert found["none"] == ""
-    assert found["clicked"] == found["first"] == found["expected"]
-    assert found["selected"] == 20_000
-    assert found["svg"].startswith("<svg ")
-    assert found["read"] == "length 8: up 3, gap 0.5"
-    assert "gap: greatest 3 at 1, least 0.5 at 8." in found["summary"]
-    assert found["drawn"] < 100
-    assert (found["last"], found["turned"]) == ("99999", "99999")
+    result = driven("gallery.mjs", points=20_000)
+    assert result["violations"] == result["complaints"] == []
+    assert {urlsplit(url).scheme for url in result["requests"]} == {"file"}
+    assert result["second"] == (result["first"] + 1) % 20_000
+    assert result["spoken"] == f"point {result['second']}"
+    assert result["none"] == ""
+    assert result["clicked"] == result["first"] == result["expected"]
+    assert result["selected"] == 20_000
+    assert result["svg"].startswith("<svg ")
+    assert result["read"] == "length 8: up 3, gap 0.5"
+    assert "gap: greatest 3 at 1, least 0.5 at 8." in result["summary"]
+    assert result["drawn"] < 100
+    assert (result["last"], result["turned"]) == ("99999", "99999")
 
 
 @node
@@ -153,15 +153,15 @@ def test_jobs_are_followed_stopped_and_refused_by_the_page(fresh: Session, tmp_p
     script = '<!doctype html><title>jobs</title><link rel="icon" href="data:,"><script src="studio.js"></script>'
     (tmp_path / "index.html").write_text(script, encoding="utf-8")
     with served(fresh, tmp_path, {}, {"count": count, "refuse": refuse}) as url:
-        found = driven("jobs.mjs", url=url, page=str(tmp_path))
-    assert list(found["done"]["answer"]["numbers"]["values"].values()) == [0, 1, 2, 3, 4]
-    shares = [each["fraction"] for each in found["done"]["reports"]]
+        result = driven("jobs.mjs", url=url, page=str(tmp_path))
+    assert list(result["done"]["answer"]["numbers"]["values"].values()) == [0, 1, 2, 3, 4]
+    shares = [each["fraction"] for each in result["done"]["reports"]]
     assert shares == sorted(shares)
-    assert found["done"]["reports"][-1]["state"] == "done"
-    assert found["stopped"]["problem"] == "AbortError"
+    assert result["done"]["reports"][-1]["state"] == "done"
+    assert result["stopped"]["problem"] == "AbortError"
     assert stopped.wait(5)
-    assert found["failed"]["message"] == "not today."
-    assert found["unknown"]["message"] == "There is no such job."
+    assert result["failed"]["message"] == "not today."
+    assert result["unknown"]["message"] == "There is no such job."
 
 
 @built

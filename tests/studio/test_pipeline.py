@@ -51,18 +51,18 @@ LLAMA = {
 
 
 def test_a_text_in_the_real_model_is_what_its_files_say(real: Session, minilm: Path) -> None:
-    found = api.walk(real, MODEL)
+    result = api.walk(real, MODEL)
     tokenizer = Tokenizer.from_file(str(minilm / "tokenizer.json"))
     tokenizer.no_padding()
     encoded = tokenizer.encode(TEXT)
     tensors = load_file(minilm / "model.safetensors")
     rows = tensors["embeddings.word_embeddings.weight"][encoded.ids]
     places = tensors["embeddings.position_embeddings.weight"][: len(encoded.ids)]
-    assert (found.ids.tolist(), found.words) == (encoded.ids, encoded.tokens)
-    np.testing.assert_array_equal(found.rows, rows)
-    np.testing.assert_array_equal(found.position_rows, places)
-    np.testing.assert_array_equal(found.vectors, rows + places)
-    assert (found.num_heads, found.head_dim, found.bias, found.angles) == (12, 32, None, None)
+    assert (result.ids.tolist(), result.words) == (encoded.ids, encoded.tokens)
+    np.testing.assert_array_equal(result.rows, rows)
+    np.testing.assert_array_equal(result.position_rows, places)
+    np.testing.assert_array_equal(result.vectors, rows + places)
+    assert (result.num_heads, result.head_dim, result.bias, result.angles) == (12, 32, None, None)
     q = (rows + places)[:, 32:64].astype(np.float64)
     second = api.walk(real, MODEL | {"head": 1})
     np.testing.assert_allclose(second.scores, q @ q.T / np.sqrt(32), rtol=1e-4, atol=1e-6)
@@ -70,23 +70,23 @@ def test_a_text_in_the_real_model_is_what_its_files_say(real: Session, minilm: P
 
 def test_a_fresh_layer_gives_the_numbers_of_walk(fresh: Session) -> None:
     settings = {"text": TEXT, "tokens": "words", "scheme": "learned+alibi", "dim": 12, "heads": 2, "seed": 3}
-    found, right = api.walk(fresh, settings), walk(TEXT, scheme="learned+alibi", dim=12, num_heads=2, seed=3)
-    assert (found.words, found.ids.tolist()) == (right.tokens, right.ids)
-    np.testing.assert_array_equal(found.vectors, right.vectors.numpy())
-    np.testing.assert_array_equal(found.position_rows, right.position_rows.numpy())
-    np.testing.assert_array_equal(found.bias[3], [-abs(3 - key) / 16 for key in range(7)])
+    result, right = api.walk(fresh, settings), walk(TEXT, scheme="learned+alibi", dim=12, num_heads=2, seed=3)
+    assert (result.words, result.ids.tolist()) == (right.tokens, right.ids)
+    np.testing.assert_array_equal(result.vectors, right.vectors.numpy())
+    np.testing.assert_array_equal(result.position_rows, right.position_rows.numpy())
+    np.testing.assert_array_equal(result.bias[3], [-abs(3 - key) / 16 for key in range(7)])
 
 
 def test_rotary_turns_as_the_configuration_says(tmp_path: Path) -> None:
     session = folder(tmp_path, LLAMA, {"model.embed_tokens.weight": drawn(30, 16)})
-    found = api.walk(session, {"text": "3 7, 7", "tokens": "loaded", "scheme": "model"})
-    assert (found.ids.tolist(), found.words) == ([3, 7, 7], ["#3", "#7", "#7"])
-    assert found.position_rows is None
+    result = api.walk(session, {"text": "3 7, 7", "tokens": "loaded", "scheme": "model"})
+    assert (result.ids.tolist(), result.words) == ([3, 7, 7], ["#3", "#7", "#7"])
+    assert result.position_rows is None
     speeds = 500.0 ** (-np.arange(0, 8, 2) / 8)
-    np.testing.assert_allclose(found.angles, np.outer(range(3), speeds), rtol=1e-6)
-    first, second = found.pairs.first, found.pairs.second
-    before = found.q[:, first] + 1j * found.q[:, second]
-    after = found.mapped_q[:, first] + 1j * found.mapped_q[:, second]
+    np.testing.assert_allclose(result.angles, np.outer(range(3), speeds), rtol=1e-6)
+    first, second = result.pairs.first, result.pairs.second
+    before = result.q[:, first] + 1j * result.q[:, second]
+    after = result.mapped_q[:, first] + 1j * result.mapped_q[:, second]
     np.testing.assert_allclose(after, before * np.exp(1j * np.outer(range(3), speeds)), rtol=1e-4, atol=1e-6)
 
 
@@ -98,20 +98,20 @@ def test_a_learned_bias_is_that_of_the_file(tmp_path: Path) -> None:
     table = drawn(32, 2)
     name = "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     session = folder(tmp_path, config, {"shared.weight": drawn(9, 8), name: table, name.replace("de", "en", 1): table})
-    found = api.walk(session, {"text": "1 2 3", "tokens": "loaded", "scheme": "model", "head": 1})
+    result = api.walk(session, {"text": "1 2 3", "tokens": "loaded", "scheme": "model", "head": 1})
     # Each of the first distances has a bucket of its own.
-    np.testing.assert_array_equal(found.bias[2], table[[2, 1, 0], 1])
-    assert found.scale == 1
-    assert not any("random" in note for note in found.notes)
+    np.testing.assert_array_equal(result.bias[2], table[[2, 1, 0], 1])
+    assert result.scale == 1
+    assert not any("random" in note for note in result.notes)
 
 
 def test_a_model_that_multiplies_its_tokens_does_so_here(tmp_path: Path) -> None:
     config = LLAMA | {"model_type": "gemma", "head_dim": 8, "num_key_value_heads": 2}
     table = drawn(30, 16)
     session = folder(tmp_path, config, {"model.embed_tokens.weight": table})
-    found = api.walk(session, {"text": "3 7", "tokens": "loaded", "scheme": "model"})
-    assert found.factor == 4
-    np.testing.assert_array_equal(found.vectors, 4 * table[[3, 7]])
+    result = api.walk(session, {"text": "3 7", "tokens": "loaded", "scheme": "model"})
+    assert result.factor == 4
+    np.testing.assert_array_equal(result.vectors, 4 * table[[3, 7]])
 
 
 def test_positions_that_the_model_leaves_out_are_left_out(tmp_path: Path) -> None:
@@ -122,8 +122,8 @@ def test_positions_that_the_model_leaves_out_are_left_out(tmp_path: Path) -> Non
     places = drawn(6, 8)
     tensors = {"model.decoder.embed_tokens.weight": drawn(9, 8), "model.decoder.embed_positions.weight": places}
     session = folder(tmp_path, config, tensors)
-    found = api.walk(session, {"text": "1 2 3 4 5 6", "tokens": "loaded", "scheme": "model"})
-    np.testing.assert_array_equal(found.position_rows, places[2:])  # four tokens: the table has no more
+    result = api.walk(session, {"text": "1 2 3 4 5 6", "tokens": "loaded", "scheme": "model"})
+    np.testing.assert_array_equal(result.position_rows, places[2:])  # four tokens: the table has no more
     assert api.read(session, {"text": "1 2 3 4 5 6", "tokens": "loaded"}).count == 6
 
 
@@ -133,9 +133,9 @@ def test_every_table_begins_with_a_text_and_a_scheme_that_fit_it(dim: int, tmp_p
     rows[1] = np.nan
     np.save(tmp_path / "table.npy", rows)
     session = Session.open(tmp_path / "table.npy")
-    found = api.walk(session, api.begin(session))
-    assert found.ids.tolist() == [0, 2, 3, 4, 5, 6]
-    np.testing.assert_array_equal(found.rows, rows[found.ids])
+    result = api.walk(session, api.begin(session))
+    assert result.ids.tolist() == [0, 2, 3, 4, 5, 6]
+    np.testing.assert_array_equal(result.rows, rows[result.ids])
     assert variance.shares(session, variance.begin(session)).missing is None
 
 
@@ -194,9 +194,9 @@ def test_without_a_tokenizer_the_tokens_that_begin_words_are_looked_up(tmp_path:
     lines = [f"{word} {' '.join(['0.5'] * 4)}" for word in words]
     (tmp_path / "table.vec").write_text("\n".join([f"{len(words)} 4", *lines]), encoding="utf-8")
     session = Session.open(tmp_path / "table.vec")
-    found = api.walk(session, MODEL | {"scheme": "none", "text": "the cat s."})
-    assert (found.words, found.ids.tolist()) == (["▁the", "▁cat", "s", "."], [1, 3, 4, 5])
-    assert any("looked up whole" in note for note in found.notes)
+    result = api.walk(session, MODEL | {"scheme": "none", "text": "the cat s."})
+    assert (result.words, result.ids.tolist()) == (["▁the", "▁cat", "s", "."], [1, 3, 4, 5])
+    assert any("looked up whole" in note for note in result.notes)
     with pytest.raises(TextError, match=r"'cats' .*\n.*no tokenizer.json"):
         api.walk(session, MODEL | {"scheme": "none", "text": "the cats"})
 
@@ -206,22 +206,22 @@ def test_runs_of_a_comparison_have_tables_of_their_own(results: Path) -> None:
     assert (
         runs(session)
         == positions.schemes(session, {}).runs
-        == sorted(found.stem for found in (results / "layers").iterdir())
+        == sorted(result.stem for result in (results / "layers").iterdir())
     )
     text = {"text": "Max(1,2)", "tokens": "loaded"}
-    found = api.walk(session, text | {"scheme": "learned-1"})
+    result = api.walk(session, text | {"scheme": "learned-1"})
     saved = load_file(results / "layers" / "learned-1.safetensors")
-    rows = len(found.ids)
-    np.testing.assert_array_equal(found.rows, saved["tokens.weight"][found.ids])
-    np.testing.assert_array_equal(found.position_rows, saved["where.input.weight"][:rows])
+    rows = len(result.ids)
+    np.testing.assert_array_equal(result.rows, saved["tokens.weight"][result.ids])
+    np.testing.assert_array_equal(result.position_rows, saved["where.input.weight"][:rows])
     mixed = next(run for run in runs(session) if run.startswith("rotary"))
     other = api.walk(session, text | {"scheme": mixed})
     assert [door.door for door in other.doors] == ["query_key", "score"]
 
 
 def test_long_texts_are_cut_and_nothing_else_of_them_changes(real: Session) -> None:
-    found = api.read(real, {"text": "cat " * 100, "tokens": "loaded"})
-    assert (found.count, len(found.ids), len(found.words)) == (102, api.MAX_TOKENS, api.MAX_TOKENS)
+    result = api.read(real, {"text": "cat " * 100, "tokens": "loaded"})
+    assert (result.count, len(result.ids), len(result.words)) == (102, api.MAX_TOKENS, api.MAX_TOKENS)
     assert len(api.walk(real, MODEL | {"text": "cat " * 100}).vectors) == api.MAX_TOKENS
 
 
@@ -280,27 +280,27 @@ def test_splitting_a_text_imports_no_torch(minilm: Path) -> None:
 
 
 def test_the_page_steps_through_a_text(look: Callable[..., dict[str, Any]], real: Session) -> None:
-    found = look(real, "pipeline.mjs")
+    result = look(real, "pipeline.mjs")
     right = api.walk(real, MODEL | {"text": "A dog", "scheme": "sinusoidal+rotary+alibi", "causal": True})
-    assert found["chips"] == [f"{word}{n}" for n, word in enumerate(right.words)]
-    assert found["idle"] == ["6 Queries, keys, nothing happens here", "7 Bias, nothing happens here"]
-    assert found["ids"] == [str(number) for number in right.ids]
-    assert found["steps"] == ["tokens", "ids", "rows", "positions", "sum", "rotation", "bias", "score"]
-    assert "E[3899]" in found["equation"]
-    assert f"bias({2 - 1})" in found["equation"]
-    rows = list(csv.DictReader(io.StringIO(found["csv"].removeprefix("\ufeff"))))
+    assert result["chips"] == [f"{word}{n}" for n, word in enumerate(right.words)]
+    assert result["idle"] == ["6 Queries, keys, nothing happens here", "7 Bias, nothing happens here"]
+    assert result["ids"] == [str(number) for number in right.ids]
+    assert result["steps"] == ["tokens", "ids", "rows", "positions", "sum", "rotation", "bias", "score"]
+    assert "E[3899]" in result["equation"]
+    assert f"bias({2 - 1})" in result["equation"]
+    rows = list(csv.DictReader(io.StringIO(result["csv"].removeprefix("\ufeff"))))
     assert [row["token"] for row in rows] == right.words
     for n, row in enumerate(rows):
         np.testing.assert_allclose([float(row[str(k)]) for k in range(384)], right.vectors[n], rtol=1e-7)
-    for row in csv.DictReader(io.StringIO(found["scores"].removeprefix("\ufeff"))):
+    for row in csv.DictReader(io.StringIO(result["scores"].removeprefix("\ufeff"))):
         query, key = int(row["query"].split()[0]), int(row["key"].split()[0])
         assert float(row["score"]) == pytest.approx(right.scores[query, key], rel=1e-6)
         assert float(row["bias"]) == pytest.approx(right.bias[query, key], rel=1e-6)
-    assert found["turned"] == pytest.approx(2 * right.pairs.frequencies[3], rel=1e-3)
-    assert found["refused"] == "Type a text above."
-    assert [each for each in found["violations"] if each] == []
-    assert found["complaints"] == []
-    assert (found["small"]["violations"], found["small"]["complaints"]) == ([], [])
-    assert found["small"]["overflow"] <= 0
-    hosts = {urlsplit(url).hostname for url in found["requests"] if not url.startswith(("data:", "blob:"))}
+    assert result["turned"] == pytest.approx(2 * right.pairs.frequencies[3], rel=1e-3)
+    assert result["refused"] == "Type a text above."
+    assert [each for each in result["violations"] if each] == []
+    assert result["complaints"] == []
+    assert (result["small"]["violations"], result["small"]["complaints"]) == ([], [])
+    assert result["small"]["overflow"] <= 0
+    hosts = {urlsplit(url).hostname for url in result["requests"] if not url.startswith(("data:", "blob:"))}
     assert hosts == {"127.0.0.1"}

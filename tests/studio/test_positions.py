@@ -33,17 +33,17 @@ def cosines(rows: np.ndarray) -> np.ndarray:
 
 
 def test_the_loaded_table_is_seen_as_it_stands(real: Session, places: np.ndarray) -> None:
-    found = api.positions(real, {"scheme": "model", "rows": 2048})
-    seen = found.vectors
-    assert (found.rows, found.max_length, found.door) == (512, 512, "input")
-    np.testing.assert_array_equal(found.fingerprint.values, places.astype(np.float32))
+    result = api.positions(real, {"scheme": "model", "rows": 2048})
+    seen = result.vectors
+    assert (result.rows, result.max_length, result.door) == (512, 512, "input")
+    np.testing.assert_array_equal(result.fingerprint.values, places.astype(np.float32))
     assert seen.compared.tolist() == list(range(0, 512, 2))
     np.testing.assert_allclose(seen.cosines, cosines(places[::2]), atol=1e-6)
     np.testing.assert_allclose(seen.norms, np.linalg.norm(places, axis=1))
     assert seen.outliers.tolist() == [0, 510, 511]
     means = [np.diagonal(cosines(places), distance).mean() for distance in (0, 1, 16, 511)]
     np.testing.assert_allclose(seen.mean_by_distance[[0, 1, 16, 511]], means, atol=1e-9)
-    np.testing.assert_allclose(found.by_distance.values[0], cosines(places)[0], atol=1e-6)
+    np.testing.assert_allclose(result.by_distance.values[0], cosines(places)[0], atol=1e-6)
 
 
 def test_the_path_keeps_distances_as_well_as_three_axes_can(real: Session, places: np.ndarray) -> None:
@@ -54,10 +54,10 @@ def test_the_path_keeps_distances_as_well_as_three_axes_can(real: Session, place
 
 
 def test_the_sinusoid_is_the_reference(fresh: Session) -> None:
-    found = api.positions(fresh, {"scheme": "sinusoidal", "rows": 40, "dim": 16})
-    np.testing.assert_allclose(found.fingerprint.values, reference.sinusoid(np.arange(40), 16), atol=1e-7)
-    assert found.vectors.outliers.tolist() == []
-    assert (found.max_length, found.vectors.trained) == (None, 40)
+    result = api.positions(fresh, {"scheme": "sinusoidal", "rows": 40, "dim": 16})
+    np.testing.assert_allclose(result.fingerprint.values, reference.sinusoid(np.arange(40), 16), atol=1e-7)
+    assert result.vectors.outliers.tolist() == []
+    assert (result.max_length, result.vectors.trained) == (None, 40)
 
 
 def test_each_door_of_a_mixture_can_be_shown(fresh: Session) -> None:
@@ -74,17 +74,17 @@ def test_each_door_of_a_mixture_can_be_shown(fresh: Session) -> None:
 
 @pytest.mark.parametrize("name", ww.catalogue)
 def test_every_scheme_has_an_answer(fresh: Session, name: str) -> None:
-    found = api.positions(fresh, {"scheme": name, "rows": 12, "dim": 24, "heads": 2})
+    result = api.positions(fresh, {"scheme": name, "rows": 12, "dim": 24, "heads": 2})
     content = name in ("none", "fox", "cope", "shaw", "transformer-xl", "deberta")
-    assert (found.fingerprint is None) == (found.by_distance is None) == content
-    assert found.door == ww.catalogue[name].door
+    assert (result.fingerprint is None) == (result.by_distance is None) == content
+    assert result.door == ww.catalogue[name].door
 
 
 def test_runs_show_what_they_learned(results: Path) -> None:
-    found = api.positions(Session.open(results), {"scheme": "learned-0", "rows": 128})
+    result = api.positions(Session.open(results), {"scheme": "learned-0", "rows": 128})
     saved = load_file(results / "layers" / "learned-0.safetensors")["where.input.weight"]
-    assert found.rows == len(saved)
-    np.testing.assert_array_equal(found.fingerprint.values, saved)
+    assert result.rows == len(saved)
+    np.testing.assert_array_equal(result.fingerprint.values, saved)
 
 
 def test_a_table_that_is_not_finite_says_where(tmp_path: Path) -> None:
@@ -93,9 +93,9 @@ def test_a_table_that_is_not_finite_says_where(tmp_path: Path) -> None:
     table = np.ones((6, 4), np.float32)
     table[3, 1] = np.nan
     save_file({"wte.weight": np.ones((9, 4), np.float32), "wpe.weight": table}, tmp_path / "model.safetensors")
-    found = api.positions(Session.open(tmp_path / "model.safetensors"), {"scheme": "model"})
-    assert found.vectors == Missing("1 rows hold numbers that are not finite, the first at position 3")
-    assert np.isnan(found.fingerprint.values[3, 1])
+    result = api.positions(Session.open(tmp_path / "model.safetensors"), {"scheme": "model"})
+    assert result.vectors == Missing("1 rows hold numbers that are not finite, the first at position 3")
+    assert np.isnan(result.fingerprint.values[3, 1])
 
 
 @pytest.mark.parametrize(
@@ -113,22 +113,22 @@ def test_what_the_page_sends_is_checked(fresh: Session, settings: dict[str, Any]
 
 
 def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]], real: Session) -> None:
-    found = look(real, "positions.mjs")
+    result = look(real, "positions.mjs")
     seen = api.positions(real, {"scheme": "model", "rows": 64}).vectors
-    assert found["figures"] == [
+    assert result["figures"] == [
         "The fingerprint of each position", "Cosine of each pair of positions", "The path of the positions",
         "By distance", "The norm of each position's vector",
     ]  # fmt: skip
-    rows = list(csv.DictReader(io.StringIO(found["csv"].removeprefix("\ufeff"))))
+    rows = list(csv.DictReader(io.StringIO(result["csv"].removeprefix("\ufeff"))))
     paths = [[float(row[f"component {axis}"]) for axis in (1, 2, 3)] for row in rows]
     np.testing.assert_allclose(paths, seen.path, rtol=1e-12)
-    assert found["spoken"].startswith("position 2: ")
-    assert found["svg"].count("<line") > 63
-    assert "outlier: 0" in found["note"]
-    assert "axes=2%2C3" in found["address"]
-    assert found["content"].startswith("This scheme depends on queries and keys.")
-    assert found["violations"] == found["complaints"] == []
-    assert (found["small"]["violations"], found["small"]["complaints"]) == ([], [])
-    assert found["small"]["overflow"] <= 0
-    hosts = {urlsplit(url).hostname for url in found["requests"] if not url.startswith(("data:", "blob:"))}
+    assert result["spoken"].startswith("position 2: ")
+    assert result["svg"].count("<line") > 63
+    assert "outlier: 0" in result["note"]
+    assert "axes=2%2C3" in result["address"]
+    assert result["content"].startswith("This scheme depends on queries and keys.")
+    assert result["violations"] == result["complaints"] == []
+    assert (result["small"]["violations"], result["small"]["complaints"]) == ([], [])
+    assert result["small"]["overflow"] <= 0
+    hosts = {urlsplit(url).hostname for url in result["requests"] if not url.startswith(("data:", "blob:"))}
     assert hosts == {"127.0.0.1"}

@@ -34,29 +34,29 @@ def quiet(share: float, said: str) -> None:
 
 
 def test_the_runs_are_named_as_their_tensors_are(session: Session) -> None:
-    found = api.runs(session, {})
-    assert all(f"{run.name}/tokens.weight" in session.checkpoint.tensors for run in found.runs)
-    assert [(run.scheme, run.seed) for run in found.runs] == [
+    result = api.runs(session, {})
+    assert all(f"{run.name}/tokens.weight" in session.checkpoint.tensors for run in result.runs)
+    assert [(run.scheme, run.seed) for run in result.runs] == [
         (scheme, seed) for scheme in ("learned", "rotary+alibi") for seed in (0, 1)
     ]
-    assert {"none", "rotary", "alibi"} <= set(found.schemes)
+    assert {"none", "rotary", "alibi"} <= set(result.schemes)
 
 
 def test_the_frames_are_those_of_the_run(session: Session, results: Path) -> None:
-    found = api.frames(session, {"run": "learned-1"})
+    result = api.frames(session, {"run": "learned-1"})
     trace = load_file(results / "traces/learned-1.safetensors")
     layer = load_file(results / "layers/learned-1.safetensors")
-    frames = found.frames
+    frames = result.frames
     assert frames.steps.tolist() == [0, 2, 4, 6, 7]
     np.testing.assert_array_equal(frames.tables, trace["tables"])
     np.testing.assert_array_equal(frames.tables[-1], layer["tokens.weight"])
     tables = trace["tables"].astype(np.float64)
     np.testing.assert_allclose(frames.norms, np.sqrt((tables**2).sum(axis=2)), rtol=1e-6)
     record = json.loads((results / "runs/learned-1.json").read_text(encoding="utf-8"))["result"]
-    assert list(zip(found.loss_steps.tolist(), found.losses.tolist(), strict=True)) == [
+    assert list(zip(result.loss_steps.tolist(), result.losses.tolist(), strict=True)) == [
         tuple(pair) for pair in record["losses"]
     ]
-    assert found.words[:4] == session.words[:4]
+    assert result.words[:4] == session.words[:4]
 
 
 @pytest.mark.parametrize("of", ["table", "change"])
@@ -68,11 +68,11 @@ def test_the_plane_is_that_of_the_end_for_all_steps(session: Session, of: str) -
     middle = tables[-1].mean(axis=0)
     values, axes = np.linalg.eigh(np.cov((tables[-1] - middle).T))
     plane, shares = axes[:, ::-1][:, :2], values[::-1][:2] / values.sum()
-    found = frames.planes[of]
-    np.testing.assert_allclose(found.variance_explained, shares, rtol=1e-6)
+    result = frames.planes[of]
+    np.testing.assert_allclose(result.variance_explained, shares, rtol=1e-6)
     right = (tables - middle) @ plane
-    signs = np.sign((right[-1] * found.points[-1]).sum(axis=0))
-    np.testing.assert_allclose(found.points, right * signs, atol=1e-5)
+    signs = np.sign((right[-1] * result.points[-1]).sum(axis=0))
+    np.testing.assert_allclose(result.points, right * signs, atol=1e-5)
 
 
 def test_the_number_line_ends_as_the_run_measured(session: Session, results: Path) -> None:
@@ -88,10 +88,10 @@ def test_the_number_line_ends_as_the_run_measured(session: Session, results: Pat
 
 def test_attention_is_that_of_the_trace(session: Session, results: Path) -> None:
     name = next(run.name for run in api.runs(session, {}).runs if run.scheme == "rotary+alibi")
-    found = api.attention(session, {"run": name})
+    result = api.attention(session, {"run": name})
     trace = load_file(results / f"traces/{name}.safetensors")
-    assert [each.length for each in found.lengths] == [3, 6]
-    for each in found.lengths:
+    assert [each.length for each in result.lengths] == [3, 6]
+    for each in result.lengths:
         np.testing.assert_array_equal(each.layers, trace[f"attention@{each.length}"])
         assert each.distances.tolist() == list(range(2 * each.length + 2))
         assert each.uniform.shape == (2, len(each.distances))
@@ -104,15 +104,15 @@ def test_runs_without_a_trace_have_their_first_table_and_their_last(copy: Path) 
         run["trace"] = ""
     (copy / "results.json").write_text(json.dumps(content), encoding="utf-8")
     session = Session.open(copy)
-    found = api.frames(session, {"run": "learned-0"})
+    result = api.frames(session, {"run": "learned-0"})
     layer = load_file(copy / "layers/learned-0.safetensors")
-    assert found.frames.steps.tolist() == [0, 7]
-    np.testing.assert_array_equal(found.frames.tables, np.stack([layer["tokens.weight@0"], layer["tokens.weight"]]))
-    assert len(found.losses) == 7
+    assert result.frames.steps.tolist() == [0, 7]
+    np.testing.assert_array_equal(result.frames.tables, np.stack([layer["tokens.weight@0"], layer["tokens.weight"]]))
+    assert len(result.losses) == 7
     shutil.rmtree(copy / "layers")
-    found = api.frames(Session.open(copy), {"run": "learned-0"})
-    assert (found.frames, len(found.losses)) == (None, 7)
-    assert "not in its folder" in (found.missing or "")
+    result = api.frames(Session.open(copy), {"run": "learned-0"})
+    assert (result.frames, len(result.losses)) == (None, 7)
+    assert "not in its folder" in (result.missing or "")
     assert "no attention was recorded" in (api.attention(session, {"run": "learned-0"}).missing or "")
     assert not any(run.traced for run in api.runs(session, {}).runs)
 
@@ -131,8 +131,8 @@ def test_an_encoder_looks_both_ways(copy: Path) -> None:
     (copy / "results.json").write_text(json.dumps(content), encoding="utf-8")
     path = copy / "traces/learned-0.safetensors"
     save_file({"attention@3": np.zeros((2, 2, 15), np.float32)}, path)
-    (found,) = api.attention(Session.open(copy), {"run": "learned-0"}).lengths
-    assert (found.distances.tolist(), found.uniform) == (list(range(-7, 8)), None)
+    (result,) = api.attention(Session.open(copy), {"run": "learned-0"}).lengths
+    assert (result.distances.tolist(), result.uniform) == (list(range(-7, 8)), None)
 
 
 @pytest.mark.parametrize(
@@ -157,14 +157,14 @@ def test_what_is_trained_here_is_bounded(fresh: Session, settings: Any, said: st
 def test_a_run_is_trained_here_told_of_and_kept() -> None:
     session, told = Session.open(), []
     settings = {"scheme": "alibi", "steps": 3, "seed": 1}
-    found = api.train(session, settings, lambda share, said: told.append((share, said)))
+    result = api.train(session, settings, lambda share, said: told.append((share, said)))
     assert [said for _, said in told] == ["building the model", "step 1 of 3", "step 2 of 3", "measuring"]
-    assert found.frames.frames.steps.tolist() == [0, 2, 3]
-    assert [each.length for each in found.attention.lengths] == [6, 32]
-    assert found.lengths.tolist() == [2, 3, 4, 5, 6, 8, 12, 16, 24, 32]
-    assert ((found.scores >= 0) & (found.scores <= 1)).all()
+    assert result.frames.frames.steps.tolist() == [0, 2, 3]
+    assert [each.length for each in result.attention.lengths] == [6, 32]
+    assert result.lengths.tolist() == [2, 3, 4, 5, 6, 8, 12, 16, 24, 32]
+    assert ((result.scores >= 0) & (result.scores <= 1)).all()
     told.clear()
-    assert api.train(session, settings, lambda share, said: told.append((share, said))) is found
+    assert api.train(session, settings, lambda share, said: told.append((share, said))) is result
     assert told == []
 
 
@@ -178,40 +178,40 @@ def test_a_training_ends_where_nobody_waits() -> None:
 
 
 def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], session: Session) -> None:
-    found = look(session, "replay.mjs")
+    result = look(session, "replay.mjs")
     frames = api.frames(session, {"run": "learned-0"})
-    assert found["titles"] == [
+    assert result["titles"] == [
         "The change on a plane", "Loss", "The digits on a line", "The change after step 7"
     ]  # fmt: skip
-    assert found["play"] == 0, "who asked for less motion gets none"
-    assert found["first"] == "step 0 of 7"
+    assert result["play"] == 0, "who asked for less motion gets none"
+    assert result["first"] == "step 0 of 7"
     last = frames.losses[-1]
-    assert found["last"].startswith("step 7 of 7, loss ")
-    assert found["opened"] == found["last"]
-    assert float(found["last"].split("loss ")[1]) == pytest.approx(last, rel=1e-3)
-    assert found["address"].startswith("#/replay?at=4")
-    assert f"{frames.frames.line.r[-1]:.2f}" in found["line"]
-    assert found["moved"] is True
+    assert result["last"].startswith("step 7 of 7, loss ")
+    assert result["opened"] == result["last"]
+    assert float(result["last"].split("loss ")[1]) == pytest.approx(last, rel=1e-3)
+    assert result["address"].startswith("#/replay?at=4")
+    assert f"{frames.frames.line.r[-1]:.2f}" in result["line"]
+    assert result["moved"] is True
     places = frames.frames.planes["change"].points
-    rows = [line.split(",") for line in found["csv"].removeprefix("\ufeff").splitlines()[3:12]]
+    rows = [line.split(",") for line in result["csv"].removeprefix("\ufeff").splitlines()[3:12]]
     np.testing.assert_allclose([float(row[1]) for row in rows], places[-1, 2:11, 0], rtol=1e-6)
-    assert found["played"] == "step 7 of 7"
+    assert result["played"] == "step 7 of 7"
     attention = api.attention(session, {"run": "learned-0"}).lengths[0]
-    shown = [float(row.split(",")[1]) for row in found["weights"].splitlines()[1:]]
+    shown = [float(row.split(",")[1]) for row in result["weights"].splitlines()[1:]]
     np.testing.assert_allclose(shown, attention.layers[0, 0], rtol=1e-6)
-    assert found["layers"] == ["Layer 0, 3 arguments", "Layer 1, 3 arguments"]
-    assert found["wrong"] == found["dark"] == found["weighed"] == found["complaints"] == []
-    for small in found["small"]:
+    assert result["layers"] == ["Layer 0, 3 arguments", "Layer 1, 3 arguments"]
+    assert result["wrong"] == result["dark"] == result["weighed"] == result["complaints"] == []
+    for small in result["small"]:
         assert (small["violations"], small["complaints"]) == ([], [])
         assert small["overflow"] <= 0
-    hosts = {urlsplit(url).hostname for url in found["requests"] if not url.startswith(("data:", "blob:"))}
+    hosts = {urlsplit(url).hostname for url in result["requests"] if not url.startswith(("data:", "blob:"))}
     assert hosts == {"127.0.0.1"}
 
 
 def test_the_page_trains_where_nothing_is_open(look: Callable[..., dict[str, Any]], monkeypatch: Any) -> None:
     monkeypatch.setattr(api, "STEPS", (2, 100))
-    found = look(Session.open(), "trained.mjs")
-    assert found["output"].startswith("step 2 of 2, loss ")
-    assert "answers correctly at 2 arguments" in found["scores"]
-    assert found["layers"][0] == "Layer 0, 6 arguments"
-    assert found["wrong"] == found["complaints"] == []
+    result = look(Session.open(), "trained.mjs")
+    assert result["output"].startswith("step 2 of 2, loss ")
+    assert "answers correctly at 2 arguments" in result["scores"]
+    assert result["layers"][0] == "Layer 0, 6 arguments"
+    assert result["wrong"] == result["complaints"] == []

@@ -25,24 +25,24 @@ def opened(
     def write_and_look(folder: Path, **given: Any) -> dict[str, Any]:
         monkeypatch.setattr(export, "PAGE", Path(os.environ.get("STUDIO_PAGE", export.PAGE)))
         file = export.write_page(Session.open(folder), tmp_path / "report.html")
-        found = look(fresh, "report.mjs", file=str(file), **given)
-        assert {url.partition(":")[0] for url in found["requests"]} <= {"file", "data", "blob"}
-        assert found["complaints"] == found["small"]["complaints"] == []
-        assert found["light"] == found["dark"] == found["small"]["violations"] == []
-        assert found["small"]["overflow"] <= 0
-        assert found["opened"] == dict.fromkeys(found["views"], 0)
-        assert (found["title"], found["views"][0]) == ("Compare", "Compare")
-        return found
+        result = look(fresh, "report.mjs", file=str(file), **given)
+        assert {url.partition(":")[0] for url in result["requests"]} <= {"file", "data", "blob"}
+        assert result["complaints"] == result["small"]["complaints"] == []
+        assert result["light"] == result["dark"] == result["small"]["violations"] == []
+        assert result["small"]["overflow"] <= 0
+        assert result["opened"] == dict.fromkeys(result["views"], 0)
+        assert (result["title"], result["views"][0]) == ("Compare", "Compare")
+        return result
 
     return write_and_look
 
 
 def test_the_report_shows_what_was_measured(opened: Callable[..., dict[str, Any]], results: Path) -> None:
     written = json.loads((results / "results.json").read_text(encoding="utf-8"))
-    found = opened(results, fingerprint="Fingerprint of learned")
-    assert {"Compare", "Training replay", "Attention by distance", "Pipeline", "Token card"} <= set(found["views"])
-    head = [title.rstrip(" ↕") for title in found["head"]]
-    for row in found["summary"]:
+    result = opened(results, fingerprint="Fingerprint of learned")
+    assert {"Compare", "Training replay", "Attention by distance", "Pipeline", "Token card"} <= set(result["views"])
+    head = [title.rstrip(" ↕") for title in result["head"]]
+    for row in result["summary"]:
         said = written["summary"][row[0]]
         for title, spread in {
             "in length": said["in_length"],
@@ -60,26 +60,26 @@ def test_the_report_shows_what_was_measured(opened: Callable[..., dict[str, Any]
                 assert [float(end) for end in shown[1].split(" to ")] == ends
         assert row[head.index("parameters")] == f"{said['parameters']['total']:,}"
     stories = [run["token_table"] for run in written["runs"]]
-    for row in found["story"]:
+    for row in result["story"]:
         if row[0] == "standard deviation":
             right = [f"{np.median([story[n]['table']['std'] for story in stories]):.3f}" for n in range(3)]
             assert [cell.split(" ")[0] for cell in row[1:4]] == right
             assert row[4] == "0.15, then 0.5, then 0.8"
     layer = load_file(results / "layers/learned-0.safetensors")
-    rows = [line.split(",") for line in found["csv"].removeprefix("\ufeff").splitlines()[1:]]
+    rows = [line.split(",") for line in result["csv"].removeprefix("\ufeff").splitlines()[1:]]
     table = next(tensor for name, tensor in layer.items() if tensor.shape == (8, 16))
     np.testing.assert_allclose(np.array(rows, float)[:, 1:], table, atol=1e-3)
-    assert found["cut"] == []
-    assert found["replay"].startswith("step 7 of 7"), "it begins where the training ended"
-    assert sorted(found["runs"]) == ["learned, seed 0", "rotary+alibi, seed 0"]
-    assert found["replayed"] == []
-    for said in (found["answer"], written["command"]):
-        assert said in found["main"]
-        assert said.replace("\xa0", " ") in found["plain"].replace("\xa0", " ")
+    assert result["cut"] == []
+    assert result["replay"].startswith("step 7 of 7"), "it begins where the training ended"
+    assert sorted(result["runs"]) == ["learned, seed 0", "rotary+alibi, seed 0"]
+    assert result["replayed"] == []
+    for said in (result["answer"], written["command"]):
+        assert said in result["main"]
+        assert said.replace("\xa0", " ") in result["plain"].replace("\xa0", " ")
 
 
 def test_a_report_of_hostile_names_shows_them(opened: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    found = opened(hostile_folder(tmp_path / "hostile"))
-    assert "</title></style><script>alert(1)</script>" in found["main"]
-    assert "</title></style><script>alert(1)</script>" in found["plain"]
-    assert "\u202e" not in found["main"] + found["plain"]
+    result = opened(hostile_folder(tmp_path / "hostile"))
+    assert "</title></style><script>alert(1)</script>" in result["main"]
+    assert "</title></style><script>alert(1)</script>" in result["plain"]
+    assert "\u202e" not in result["main"] + result["plain"]

@@ -74,8 +74,8 @@ SETTINGS = "head_dim=48 rotary_dim=40 theta=20000 original_length=512 factor=6"
     ],
 )
 def test_every_scaling_rotates_as_the_reference_does(fresh: Session, said: str, right: list[float]) -> None:
-    found = api.lab(fresh, {"a": f"{SETTINGS} {said}", "b": f"{SETTINGS} scaling=none", "claimed": 2000})
-    side, plain = found.sides[0], reference.inverse_frequencies(40, 20_000.0)
+    result = api.lab(fresh, {"a": f"{SETTINGS} {said}", "b": f"{SETTINGS} scaling=none", "claimed": 2000})
+    side, plain = result.sides[0], reference.inverse_frequencies(40, 20_000.0)
     assert side.problem is None
     np.testing.assert_allclose(
         side.rotations.spectrum.wavelengths, [2 * pi / w if w else inf for w in right], rtol=1e-12
@@ -89,19 +89,19 @@ def test_every_scaling_rotates_as_the_reference_does(fresh: Session, said: str, 
     assert side.rotations.unseen_count == sum(
         512 * p < 2 * pi and 2000 * w > 512 * p * (1 + 1e-6) for p, w in zip(plain, right, strict=True)
     )
-    distances = found.distances
+    distances = result.distances
     assert (distances[0], distances[-1]) == (1, 1999)
     agree = [sum(cos(d * (w - p)) for w, p in zip(right, plain, strict=True)) / 20 for d in distances.tolist()]
-    np.testing.assert_allclose(found.cosines.between, agree, atol=1e-9)
-    np.testing.assert_allclose(found.cosines.a, agree, atol=1e-9)
-    np.testing.assert_allclose(found.cosines.b, 1.0)
+    np.testing.assert_allclose(result.cosines.between, agree, atol=1e-9)
+    np.testing.assert_allclose(result.cosines.a, agree, atol=1e-9)
+    np.testing.assert_allclose(result.cosines.b, 1.0)
 
 
 def test_the_lab_begins_with_the_models_own_settings_and_the_same_unscaled(llama: Session) -> None:
-    found = api.lab(llama, {})
-    one, other = found.sides
-    assert found.missing is None
-    assert (one.scaling, other.scaling, found.claimed) == ("llama3", "none", 131_072)
+    result = api.lab(llama, {})
+    one, other = result.sides
+    assert result.missing is None
+    assert (one.scaling, other.scaling, result.claimed) == ("llama3", "none", 131_072)
     assert {parameter.name: parameter.value for parameter in one.parameters} == {
         "head_dim": 128, "rotary_dim": 128, "theta": 500_000.0, "original_length": 8192, "factor": 8.0,
         "low_frequency_factor": 1.0, "high_frequency_factor": 4.0,
@@ -115,18 +115,18 @@ def test_the_lab_begins_with_the_models_own_settings_and_the_same_unscaled(llama
 
 
 def test_what_is_said_of_a_side_is_on_top_of_where_it_begins(llama: Session) -> None:
-    found = api.lab(llama, {"a": "factor=32", "b": "from=plain scaling=ntk", "claimed": 9000})
-    one, other = ({parameter.name: parameter.value for parameter in side.parameters} for side in found.sides)
-    assert (found.sides[0].scaling, one["factor"], one["theta"]) == ("llama3", 32.0, 500_000.0)
-    assert (found.sides[1].scaling, other["factor"], other["theta"]) == ("ntk", 4.0, 10_000.0)
-    assert found.claimed == 9000
+    result = api.lab(llama, {"a": "factor=32", "b": "from=plain scaling=ntk", "claimed": 9000})
+    one, other = ({parameter.name: parameter.value for parameter in side.parameters} for side in result.sides)
+    assert (result.sides[0].scaling, one["factor"], one["theta"]) == ("llama3", 32.0, 500_000.0)
+    assert (result.sides[1].scaling, other["factor"], other["theta"]) == ("ntk", 4.0, 10_000.0)
+    assert result.claimed == 9000
     # Their pairs differ in number.
-    assert found.cosines.between is None
+    assert result.cosines.between is None
 
 
 def test_lists_of_factors_are_the_models_own(tmp_path: Path) -> None:
-    found = api.lab(opened(tmp_path, PHI), {"claimed": 2000})
-    one = found.sides[0]
+    result = api.lab(opened(tmp_path, PHI), {"claimed": 2000})
+    one = result.sides[0]
     plain = np.array(reference.inverse_frequencies(8, 10_000.0))
     np.testing.assert_allclose(one.rotations.spectrum.slowdown, [2, 3, 5, 9])
     assert (one.own_lists, one.rotations.follows_length, one.rotations.trained) == (True, True, 1024)
@@ -136,36 +136,36 @@ def test_lists_of_factors_are_the_models_own(tmp_path: Path) -> None:
 
 
 def test_kinds_of_layers_are_laid_over_each_other(tmp_path: Path) -> None:
-    found = api.lab(opened(tmp_path, GEMMA), {})
+    result = api.lab(opened(tmp_path, GEMMA), {})
     thetas = [
-        next(parameter.value for parameter in side.parameters if parameter.name == "theta") for side in found.sides
+        next(parameter.value for parameter in side.parameters if parameter.name == "theta") for side in result.sides
     ]
     assert sorted(thetas) == [10_000.0, 1_000_000.0]
-    assert {preset.title for preset in found.presets} == {
+    assert {preset.title for preset in result.presets} == {
         "this model, layers 0, 2", "this model, layers 1, 3", "a plain rotary",
     }  # fmt: skip
 
 
 def test_models_without_a_rotary_say_so_and_the_lab_is_plain(real: Session, fresh: Session) -> None:
     assert api.lab(real, {}).missing == "no layer of this model rotates queries and keys"
-    found = api.lab(fresh, {})
-    assert found.missing == "nothing is loaded"
-    assert [side.scaling for side in found.sides] == ["none", "yarn"]
+    result = api.lab(fresh, {})
+    assert result.missing == "nothing is loaded"
+    assert [side.scaling for side in result.sides] == ["none", "yarn"]
 
 
 def test_a_configuration_that_is_refused_leaves_a_plain_lab(tmp_path: Path) -> None:
-    found = api.lab(opened(tmp_path, GEMMA | {"num_key_value_heads": 3}), {})
-    assert "cannot share 3 key heads" in found.missing
-    assert found.sides[0].preset == "plain"
+    result = api.lab(opened(tmp_path, GEMMA | {"num_key_value_heads": 3}), {})
+    assert "cannot share 3 key heads" in result.missing
+    assert result.sides[0].preset == "plain"
 
 
 def test_what_the_library_refuses_is_said_beside_the_sliders(fresh: Session) -> None:
-    found = api.lab(fresh, {"a": "scaling=llama3 high_frequency_factor=0.5", "b": "head_dim=32 rotary_dim=64"})
-    one, other = found.sides
+    result = api.lab(fresh, {"a": "scaling=llama3 high_frequency_factor=0.5", "b": "head_dim=32 rotary_dim=64"})
+    one, other = result.sides
     assert one.problem.startswith("Llama3 got low_frequency_factor=1.0 and high_frequency_factor=0.5")
     assert "head_dim=32" in other.problem
     assert {parameter.name for parameter in one.parameters} >= {"low_frequency_factor", "high_frequency_factor"}
-    assert (found.cosines.between, found.cosines.a, found.cosines.b) == (None, None, None)
+    assert (result.cosines.between, result.cosines.a, result.cosines.b) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -200,40 +200,40 @@ def test_parameters_are_read_by_their_kind() -> None:
 
 
 def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]], llama: Session) -> None:
-    found = look(llama, "rotary.mjs")
+    result = look(llama, "rotary.mjs")
     one, other = api.lab(llama, {}).sides
     for shown, side in (("a", one), ("b", other)):
-        assert found[shown]["scaling"] == side.scaling
+        assert result[shown]["scaling"] == side.scaling
         known = {f"{parameter.name}, exactly": parameter.value for parameter in side.parameters}
-        assert found[shown]["parameters"] == known
+        assert result[shown]["parameters"] == known
         assert (
             f"{side.rotations.partial_count} of 64 pairs make no full rotation in the trained 8,192"
-            in found[shown]["facts"]
+            in result[shown]["facts"]
         )
-        assert f"{side.rotations.partial_claimed_count} make no full rotation in 131,072" in found[shown]["facts"]
-    assert found["address"] == "#/rotary"
-    rows = list(csv.DictReader(io.StringIO(found["csv"].removeprefix("\ufeff"))))
+        assert f"{side.rotations.partial_claimed_count} make no full rotation in 131,072" in result[shown]["facts"]
+    assert result["address"] == "#/rotary"
+    rows = list(csv.DictReader(io.StringIO(result["csv"].removeprefix("\ufeff"))))
     assert [float(row["wavelength"]) for row in rows] == [
         *one.rotations.spectrum.wavelengths.tolist(),
         *other.rotations.spectrum.wavelengths.tolist(),
     ]
-    assert "trained 8,192" in found["svg"]
+    assert "trained 8,192" in result["svg"]
     said: dict[str, Any] = {}
-    *lines, last = found["how"].splitlines()
+    *lines, last = result["how"].splitlines()
     exec("\n".join(lines), said)  # the Python of the page gives the same numbers
     np.testing.assert_array_equal(eval(last, said).wavelengths, other.rotations.spectrum.wavelengths)
-    turned_to = found["turned"]["parameters"]["factor, exactly"]
+    turned_to = result["turned"]["parameters"]["factor, exactly"]
     assert 8 < turned_to < 16
-    assert found["turned"]["address"] == f"#/rotary?a=factor%3D{turned_to:g}"
+    assert result["turned"]["address"] == f"#/rotary?a=factor%3D{turned_to:g}"
     after = api.lab(llama, {"a": f"factor={turned_to}"}).sides[0]
-    assert f"{after.rotations.partial_claimed_count} make no full rotation in 131,072" in found["turned"]["facts"]
-    assert (found["yarn"]["scaling"], found["yarn"]["parameters"]["factor, exactly"]) == ("yarn", turned_to)
+    assert f"{after.rotations.partial_claimed_count} make no full rotation in 131,072" in result["turned"]["facts"]
+    assert (result["yarn"]["scaling"], result["yarn"]["parameters"]["factor, exactly"]) == ("yarn", turned_to)
     agree = api.lab(llama, {"a": f"factor={turned_to} scaling=yarn"}).cosines.between
-    assert f"the cosine of A and B is {agree[-1]:.3f}" in found["note"].replace("−", "-")
-    assert found["refused"].startswith("YaRN got beta_fast=32.0 and beta_slow=40.0")
-    assert found["reset"] == "#/rotary"
-    assert found["wrong"] == found["complaints"] == []
-    assert (found["small"]["violations"], found["small"]["complaints"]) == ([], [])
-    assert found["small"]["overflow"] <= 0
-    hosts = {urlsplit(url).hostname for url in found["requests"] if not url.startswith(("data:", "blob:"))}
+    assert f"the cosine of A and B is {agree[-1]:.3f}" in result["note"].replace("−", "-")
+    assert result["refused"].startswith("YaRN got beta_fast=32.0 and beta_slow=40.0")
+    assert result["reset"] == "#/rotary"
+    assert result["wrong"] == result["complaints"] == []
+    assert (result["small"]["violations"], result["small"]["complaints"]) == ([], [])
+    assert result["small"]["overflow"] <= 0
+    hosts = {urlsplit(url).hostname for url in result["requests"] if not url.startswith(("data:", "blob:"))}
     assert hosts == {"127.0.0.1"}

@@ -146,14 +146,14 @@ def test_small_answers_are_sent_at_once() -> None:
     async def accepted() -> int:
         class Noting(asyncio.Protocol):
             def connection_made(self, transport: Any) -> None:
-                found.set_result(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+                result.set_result(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
         loop = asyncio.get_running_loop()
-        found: asyncio.Future[int] = loop.create_future()
+        result: asyncio.Future[int] = loop.create_future()
         with bound() as listening:
             server = await loop.create_server(Noting, sock=listening)
             with socket.create_connection(listening.getsockname()):
-                answer = await asyncio.wait_for(found, 30)
+                answer = await asyncio.wait_for(result, 30)
             server.close()
             return answer
 

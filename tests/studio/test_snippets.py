@@ -25,15 +25,15 @@ def private_names(code: str) -> list[str]:
     """Return what a snippet names that is not public."""
     tree = ast.parse(code)
     lines = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)}
-    found = sorted(lines - IMPORTS)
+    result = sorted(lines - IMPORTS)
     for node in ast.walk(tree):
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.insert(0, node.attr)
             node = node.value
         if isinstance(node, ast.Name) and node.id == "ww" and parts and not _is_public(parts):
-            found.append(".".join(["ww", *parts]))
-    return found
+            result.append(".".join(["ww", *parts]))
+    return result
 
 
 def _is_public(parts: list[str]) -> bool:
@@ -59,10 +59,10 @@ def run(code: str) -> Any:
 
 def collected(look: Callable[..., dict[str, Any]], session: Session, *views: str) -> Mapping[str, list[Any]]:
     """Return the values of all snippets of some views, each checked for its names."""
-    found = look(session, "snippets.mjs", views=views)
-    assert found["complaints"] == []
+    result = look(session, "snippets.mjs", views=views)
+    assert result["complaints"] == []
     values: dict[str, list[Any]] = {}
-    for view, snippets in found["snippets"].items():
+    for view, snippets in result["snippets"].items():
         for code in snippets:
             assert code.startswith("whatwhere ") or not private_names(code), code
         values[view] = [run(code) for code in snippets]

@@ -36,12 +36,12 @@ def texts(packed: Mapping[str, np.ndarray]) -> list[str]:
 
 
 def test_points_are_the_principal_components(real: Session, table: np.ndarray) -> None:
-    found = token_map.points(real, {})
-    quality, coordinates = found.quality, found.coordinates
+    result = token_map.points(real, {})
+    quality, coordinates = result.quality, result.coordinates
     assert quality is not None
     assert quality.explained is not None
     assert coordinates is not None
-    assert found.ids is not None
+    assert result.ids is not None
     centered = table - table.mean(axis=0)
     values, vectors = np.linalg.eigh(centered.T @ centered)
     coordinates = coordinates.astype(np.float64)
@@ -49,44 +49,44 @@ def test_points_are_the_principal_components(real: Session, table: np.ndarray) -
     for axis in (0, 1):
         assert abs(np.corrcoef(coordinates[:, axis], centered @ vectors[:, -1 - axis])[0, 1]) > 0.98
         assert quality.explained[axis] == pytest.approx(values[-1 - axis] / values.sum(), rel=0.05)
-    assert found.ids.tolist() == list(range(30522))
-    assert (found.shown, found.not_finite, quality.sampled) == (30522, 0, 1000)
+    assert result.ids.tolist() == list(range(30522))
+    assert (result.shown, result.not_finite, quality.sampled) == (30522, 0, 1000)
     assert quality.chance == pytest.approx(10 / 30521)
 
 
 def test_the_trust_is_what_brute_force_finds(fresh: Session) -> None:
-    found = token_map.points(fresh, {})
+    result = token_map.points(fresh, {})
     weight = fresh.table().weight.astype(np.float64)
     unit = weight / np.linalg.norm(weight, axis=1, keepdims=True)
-    assert found.coordinates is not None
-    assert found.quality is not None
-    coordinates = found.coordinates.astype(np.float64)
+    assert result.coordinates is not None
+    assert result.quality is not None
+    coordinates = result.coordinates.astype(np.float64)
     same = 0
     for n in range(20):
         cosines, away = unit @ unit[n], np.linalg.norm(coordinates - coordinates[n], axis=1)
         cosines[n], away[n] = -2, np.inf
         same += len(set(np.argsort(-cosines)[:10].tolist()) & set(np.argsort(away)[:10].tolist()))
-    assert found.quality.kept == pytest.approx(same / 200)
+    assert result.quality.kept == pytest.approx(same / 200)
 
 
 def test_labels_say_what_the_vocabulary_does(real: Session, table: np.ndarray) -> None:
-    found = token_map.labels(real, {})
-    words, meant = texts(found.words), texts(found.texts)
+    result = token_map.labels(real, {})
+    words, meant = texts(result.words), texts(result.texts)
     assert words == real.words
     assert [(words[n], meant[n]) for n in (2332, 2075)] == [("king", ""), ("##ing", "ing")]
-    kinds = [found.kind_names[n] for n in found.kinds]
+    kinds = [result.kind_names[n] for n in result.kinds]
     assert kinds == real.kinds
-    assert [found.script_names[n] for n in found.scripts] == real.scripts
-    np.testing.assert_allclose(found.norms, np.linalg.norm(table, axis=1), rtol=1e-6)
+    assert [result.script_names[n] for n in result.scripts] == real.scripts
+    np.testing.assert_allclose(result.norms, np.linalg.norm(table, axis=1), rtol=1e-6)
 
 
 def test_true_neighbors_of_one_and_of_all(real: Session, fresh: Session, table: np.ndarray) -> None:
-    found = token_map.near(real, {"token": "king", "k": 5})
+    result = token_map.near(real, {"token": "king", "k": 5})
     cosines = table @ table[2332] / np.linalg.norm(table, axis=1) / np.linalg.norm(table[2332])
     cosines[2332] = -2
-    assert found.ids.tolist() == np.argsort(-cosines)[:5].tolist()
-    assert found.cosines is not None
-    np.testing.assert_allclose(found.cosines, np.sort(cosines)[::-1][:5])
+    assert result.ids.tolist() == np.argsort(-cosines)[:5].tolist()
+    assert result.cosines is not None
+    np.testing.assert_allclose(result.cosines, np.sort(cosines)[::-1][:5])
     every = token_map.neighbors(fresh, {})
     for row, number in enumerate(every.of.tolist()):
         assert every.ids[row].tolist() == token_map.near(fresh, {"token": f"#{number}"}).ids.tolist()
@@ -97,10 +97,10 @@ def test_rows_that_are_left_out_keep_the_ids_of_the_others(tmp_path: Path) -> No
     weight[4, 2] = np.inf
     np.save(tmp_path / "table.npy", weight)
     session = Session.open(tmp_path / "table.npy")
-    found = token_map.points(session, {})
-    assert (found.not_finite, found.rows) == (1, 30)
-    assert found.ids is not None
-    assert found.ids.tolist() == [n for n in range(30) if n != 4]
+    result = token_map.points(session, {})
+    assert (result.not_finite, result.rows) == (1, 30)
+    assert result.ids is not None
+    assert result.ids.tolist() == [n for n in range(30) if n != 4]
     labels = token_map.labels(session, {})
     assert np.isnan(labels.norms[4])
     assert texts(labels.words) == []
@@ -112,10 +112,10 @@ def test_a_corpus_is_counted(tmp_path: Path) -> None:
     text = tmp_path / "corpus.txt"
     text.write_text("Max First\nMax ( Max\n", encoding="utf-8")
     session = Session.open(corpus=text)
-    found = token_map.frequencies(session, {})
-    words, counts = session.words, found.counts
+    result = token_map.frequencies(session, {})
+    words, counts = session.words, result.counts
     assert counts is not None
-    assert (found.corpus, found.whole, found.total) == ("corpus.txt", True, int(counts.sum()))
+    assert (result.corpus, result.whole, result.total) == ("corpus.txt", True, int(counts.sum()))
     assert [counts[words.index(word)] for word in ("Max", "First", "(", "Last")] == [3, 1, 1, 0]
     assert token_map.frequencies(Session.open(), {}).counts is None
     text.write_bytes(b"\xff\xfe")
@@ -125,13 +125,13 @@ def test_a_corpus_is_counted(tmp_path: Path) -> None:
 
 def test_a_map_of_another_process_is_kept(fresh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     table, told = fresh.table().weight, []
-    found = run_in_subprocess(make_map, lambda share, said: told.append(said), table=table, method="pca", k=3)
-    np.testing.assert_allclose(found.coordinates, make_map(table, "pca", k=3).coordinates)
+    result = run_in_subprocess(make_map, lambda share, said: told.append(said), table=table, method="pca", k=3)
+    np.testing.assert_allclose(result.coordinates, make_map(table, "pca", k=3).coordinates)
     assert told[0] == "starting"
     with pytest.raises(ShapeError, match="at least 16 rows"):
         run_in_subprocess(make_map, lambda share, said: None, table=table[:9], method="tsne")
 
-    session, drawn = Session.open(), TokenMap("tsne", found.coordinates, 0.5, 10, 20, 0.1, None)
+    session, drawn = Session.open(), TokenMap("tsne", result.coordinates, 0.5, 10, 20, 0.1, None)
     monkeypatch.setattr(token_map, "run_in_subprocess", lambda work, report, **settings: drawn)
     assert token_map.points(session, {"method": "tsne"}).quality is None
     assert JOBS["maps.draw"](session, {"method": "tsne"}, lambda fraction, message: None).quality.kept == 0.5
@@ -154,8 +154,8 @@ def test_a_map_tells_how_far_it_is(method: str) -> None:
     pytest.importorskip({"tsne": "openTSNE", "umap": "umap"}[method])
     told: list[float] = []
     table = np.random.default_rng(0).standard_normal((60, 8)).astype(np.float32)
-    found = make_map(table, method, progress=lambda share, said: told.append(share))  # type: ignore[arg-type]
-    assert found.coordinates.shape == (60, 2)
+    result = make_map(table, method, progress=lambda share, said: told.append(share))  # type: ignore[arg-type]
+    assert result.coordinates.shape == (60, 2)
     assert told == sorted(told)
     assert len(told) > 5
     assert 0.9 < told[-1] <= 1
@@ -194,25 +194,27 @@ def test_the_page_draws_stops_and_selects(
     monkeypatch.setattr(token_map, "find_spec", lambda name: None if name == "umap" else True)
     seen = look(session, "token_map.mjs", token=7)
 
-    found, near = token_map.points(session, {}), token_map.near(session, {"token": "#7"})
-    assert found.quality is not None
-    assert found.coordinates is not None
+    result, near = token_map.points(session, {}), token_map.near(session, {"token": "#7"})
+    assert result.quality is not None
+    assert result.coordinates is not None
     assert near.cosines is not None
-    assert seen["printed"][0].startswith(f"keeps {100 * found.quality.kept:.1g}"[:7])
+    assert seen["printed"][0].startswith(f"keeps {100 * result.quality.kept:.1g}"[:7])
     assert seen["near"] == [f"#{n}" for n in near.ids]
     assert seen["cosines"] == [f"{cosine:.3f}" for cosine in near.cosines]
-    away = np.linalg.norm(found.coordinates - found.coordinates[7], axis=1)
+    away = np.linalg.norm(result.coordinates - result.coordinates[7], axis=1)
     away[7] = np.inf
     kept = len(set(np.argsort(away)[:10].tolist()) & set(near.ids.tolist()))
     assert f"{kept} are among the 10 nearest on this map" in seen["of"]
     assert seen["line"].startswith("#7 · #7 · no token")
     rows = list(csv.DictReader(io.StringIO(seen["csv"].removeprefix("\ufeff"))))
-    np.testing.assert_array_equal([[float(row["x"]), float(row["y"])] for row in rows], found.coordinates.astype(float))
+    np.testing.assert_array_equal(
+        [[float(row["x"]), float(row["y"])] for row in rows], result.coordinates.astype(float)
+    )
     assert {*seen["printed"], "#7"} <= set(ElementTree.fromstring(seen["svg"]).itertext())
 
     assert seen["all"] == "400 tokens in the rectangle"
     left, right, low, high = map(float, parse_qs(seen["box"].partition("?")[2])["box"][0].split(","))
-    x, y = found.coordinates.T
+    x, y = result.coordinates.T
     inside = np.flatnonzero((x >= left) & (x <= right) & (y >= low) & (y <= high))
     assert 0 < len(inside) < 400
     assert seen["half"] == f"{len(inside)} tokens in the rectangle"

@@ -30,25 +30,25 @@ def words(minilm: Path) -> list[str]:
 
 def cosines(table: np.ndarray, row: int) -> np.ndarray:
     """Give the cosine of every row to one, which itself is out."""
-    found = table @ table[row] / np.linalg.norm(table, axis=1) / np.linalg.norm(table[row])
-    found[row] = -2
-    return found
+    result = table @ table[row] / np.linalg.norm(table, axis=1) / np.linalg.norm(table[row])
+    result[row] = -2
+    return result
 
 
 def test_the_card_says_what_the_files_say(real: Session, table: np.ndarray, words: list[str]) -> None:
-    found = api.card(real, {"token": "king"})
-    assert found.id == words.index("king")
-    assert (found.word, found.text, found.kind, found.script) == ("king", "king", "word start", "Latin")
-    assert bytes(found.bytes) == b"king"
-    assert found.characters[0] == api.Character("U+006B", "LATIN SMALL LETTER K", "Ll")
-    assert found.reachable is True
-    row = found.tables["input"]
+    result = api.card(real, {"token": "king"})
+    assert result.id == words.index("king")
+    assert (result.word, result.text, result.kind, result.script) == ("king", "king", "word start", "Latin")
+    assert bytes(result.bytes) == b"king"
+    assert result.characters[0] == api.Character("U+006B", "LATIN SMALL LETTER K", "Ll")
+    assert result.reachable is True
+    row = result.tables["input"]
     norms = np.linalg.norm(table, axis=1)
-    assert row.norm == pytest.approx(norms[found.id], rel=1e-12)
-    assert row.percentile == pytest.approx(100 * np.mean(norms < norms[found.id]))
+    assert row.norm == pytest.approx(norms[result.id], rel=1e-12)
+    assert row.percentile == pytest.approx(100 * np.mean(norms < norms[result.id]))
     assert row.median == pytest.approx(np.median(norms))
     assert row.counts.sum() == len(table)
-    np.testing.assert_array_equal(row.row, table[found.id].astype(np.float32))
+    np.testing.assert_array_equal(row.row, table[result.id].astype(np.float32))
 
 
 def test_pieces_and_unreachable_tokens(real: Session, words: list[str]) -> None:
@@ -60,17 +60,17 @@ def test_pieces_and_unreachable_tokens(real: Session, words: list[str]) -> None:
 
 @pytest.mark.parametrize("token", ["king", "##ing", "1999", "#100"])
 def test_neighbors_are_those_of_the_full_space(real: Session, table: np.ndarray, words: list[str], token: str) -> None:
-    found = api.neighbors(real, {"token": token, "k": 7})
-    assert [(each.table, each.centered) for each in found.lists] == [("input", False), ("input", True)]
-    for each in found.lists:
-        seen = cosines(table - table.mean(axis=0) * each.centered, found.id)
+    result = api.neighbors(real, {"token": token, "k": 7})
+    assert [(each.table, each.centered) for each in result.lists] == [("input", False), ("input", True)]
+    for each in result.lists:
+        seen = cosines(table - table.mean(axis=0) * each.centered, result.id)
         right = np.argsort(-seen, kind="stable")[:7]
         assert each.ids.tolist() == right.tolist()
         np.testing.assert_allclose(each.cosines, seen[right], rtol=1e-9)
         np.testing.assert_allclose(each.norms, np.linalg.norm(table[right], axis=1))
         assert each.words == [words[n] for n in right]
-        np.testing.assert_array_equal(each.rows, table[[found.id, *right]])
-    assert found.mean["input"] == pytest.approx(np.linalg.norm(table.mean(axis=0)))
+        np.testing.assert_array_equal(each.rows, table[[result.id, *right]])
+    assert result.mean["input"] == pytest.approx(np.linalg.norm(table.mean(axis=0)))
 
 
 def test_the_output_projection_has_lists_of_its_own_where_it_is_another_table(tmp_path: Path) -> None:
@@ -83,18 +83,18 @@ def test_the_output_projection_has_lists_of_its_own_where_it_is_another_table(tm
     save_file(tensors, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 9}', encoding="utf-8")
     session = Session.open(tmp_path)
-    found = api.neighbors(session, {"token": "#2", "k": 3})
-    assert [each.table for each in found.lists] == ["input", "input", "output", "output"]
+    result = api.neighbors(session, {"token": "#2", "k": 3})
+    assert [each.table for each in result.lists] == ["input", "input", "output", "output"]
     right = np.argsort(-cosines(tensors["lm_head.weight"].astype(np.float64), 2))[:3]
-    assert found.lists[2].ids.tolist() == right.tolist()
+    assert result.lists[2].ids.tolist() == right.tolist()
     card = api.card(session, {"token": "#2"})
     assert (card.word, card.reachable, set(card.tables)) == ("#2", None, {"input", "output"})
 
 
 @pytest.mark.parametrize("rule", ["add", "multiply"])
 def test_analogies_with_and_without_the_words_of_the_question(real: Session, table: np.ndarray, rule: str) -> None:
-    found = api.analogy(real, {"a": "man", "b": "woman", "c": "king", "k": 3, "rule": rule})
-    a, b, c = found.ids
+    result = api.analogy(real, {"a": "man", "b": "woman", "c": "king", "k": 3, "rule": rule})
+    a, b, c = result.ids
     unit = table / np.linalg.norm(table, axis=1, keepdims=True)
     if rule == "add":
         goal = unit[b] - unit[a] + unit[c]
@@ -102,18 +102,18 @@ def test_analogies_with_and_without_the_words_of_the_question(real: Session, tab
     else:
         likeness = [(1 + unit @ unit[n]) / 2 for n in (a, b, c)]
         scores = likeness[1] * likeness[2] / (likeness[0] + 0.001)
-    assert found.allowed.ids.tolist() == np.argsort(-scores)[:3].tolist()
-    np.testing.assert_allclose(found.allowed.scores, np.sort(scores)[::-1][:3], rtol=1e-6)
+    assert result.allowed.ids.tolist() == np.argsort(-scores)[:3].tolist()
+    np.testing.assert_allclose(result.allowed.scores, np.sort(scores)[::-1][:3], rtol=1e-6)
     scores[[a, b, c]] = -np.inf
-    assert found.without.ids.tolist() == np.argsort(-scores)[:3].tolist()
-    assert found.without.words[0] == "queen"
+    assert result.without.ids.tolist() == np.argsort(-scores)[:3].tolist()
+    assert result.without.words[0] == "queen"
 
 
 def test_tokens_are_found_by_any_part_equal_ones_first(real: Session, words: list[str]) -> None:
-    found = api.find(real, {"text": "King", "most": 5})
-    assert found.words[0] == "king"
-    assert found.count == sum("king" in word.removeprefix("##").lower() for word in words)
-    assert all("king" in word for word in found.words)
+    result = api.find(real, {"text": "King", "most": 5})
+    assert result.words[0] == "king"
+    assert result.count == sum("king" in word.removeprefix("##").lower() for word in words)
+    assert all("king" in word for word in result.words)
     assert api.find(real, {"text": "ki"}).words[:2] == ["ki", "##ki"]
     assert api.find(real, {"text": "#2332"}).words == ["king"]
     assert api.find(real, {"text": "#99999999"}).count == api.find(real, {"text": " "}).count == 0
@@ -142,18 +142,18 @@ def test_what_the_page_sends_is_checked(real: Session, name: str, settings: Any,
 
 
 def test_what_is_open_is_told(real: Session, fresh: Session) -> None:
-    found = about(real, {})
-    assert (found.kind, found.model, found.positions) == ("checkpoint", "bert", (512, 384))
-    assert found.tables["input"].rows == found.words == 30522
-    assert found.analogy == ["man", "woman", "king"]
-    assert {"king", "paris", "##ing"} <= set(found.examples)
+    result = about(real, {})
+    assert (result.kind, result.model, result.positions) == ("checkpoint", "bert", (512, 384))
+    assert result.tables["input"].rows == result.words == 30522
+    assert result.analogy == ["man", "woman", "king"]
+    assert {"king", "paris", "##ing"} <= set(result.examples)
     assert (about(fresh, {}).kind, about(fresh, {}).examples) == ("fresh", ["Max", "First", "("])
 
 
 def test_with_nothing_loaded_there_is_a_table_to_try_things_on(fresh: Session) -> None:
     assert len(fresh.words) == 20
-    found = api.card(fresh, {"token": "Max"})
-    assert (found.id, found.reachable) == (15, True)
+    result = api.card(fresh, {"token": "Max"})
+    assert (result.id, result.reachable) == (15, True)
     near = api.neighbors(fresh, {"token": "Max", "k": 200})
     assert len(near.lists[0].ids) == 19  # all the others
 

@@ -33,9 +33,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 def shares(session: Session, settings: dict[str, Any]) -> api.VarianceShares:
     """Return the shares of an input that positions are added to."""
-    found = api.shares(session, settings).shares
-    assert found is not None
-    return found
+    result = api.shares(session, settings).shares
+    assert result is not None
+    return result
 
 
 def split(x: np.ndarray) -> list[float]:
@@ -49,44 +49,44 @@ def split(x: np.ndarray) -> list[float]:
 
 @pytest.mark.parametrize("normalize", [False, True])
 def test_the_split_is_a_two_way_analysis_of_variance(small: Session, normalize: bool) -> None:
-    found = shares(small, MODEL | {"normalize": normalize, "scale": 0.5, "rows": 16})
+    result = shares(small, MODEL | {"normalize": normalize, "scale": 0.5, "rows": 16})
     tables = load_file(small.checkpoint.path)
     x = 0.5 * tables["wte.weight"][:, None].astype(np.float64) + tables["wpe.weight"][:16]
     if normalize:
         x = (x - x.mean(axis=-1, keepdims=True)) / x.std(axis=-1, keepdims=True)
     np.testing.assert_allclose(
-        [getattr(found, name) for name in ("token", "position", "interaction")], split(x), atol=1e-6
+        [getattr(result, name) for name in ("token", "position", "interaction")], split(x), atol=1e-6
     )
-    assert found.windows.tolist() == [[0, 8], [8, 16], [1, 16]]
-    np.testing.assert_allclose(found.by_window[1], split(x[:, 8:]), atol=1e-6)
-    middle = found.scales.tolist().index(1.0)
-    np.testing.assert_allclose(found.by_scale[middle], split(x), atol=1e-6)
-    assert (np.diff(found.by_scale[:, 0]) > 0).all()
-    np.testing.assert_allclose(found.by_scale.sum(axis=1), 1)
+    assert result.windows.tolist() == [[0, 8], [8, 16], [1, 16]]
+    np.testing.assert_allclose(result.by_window[1], split(x[:, 8:]), atol=1e-6)
+    middle = result.scales.tolist().index(1.0)
+    np.testing.assert_allclose(result.by_scale[middle], split(x), atol=1e-6)
+    assert (np.diff(result.by_scale[:, 0]) > 0).all()
+    np.testing.assert_allclose(result.by_scale.sum(axis=1), 1)
 
 
 def test_of_the_real_model_it_is_what_inspection_says(real: Session) -> None:
-    found, right = shares(real, MODEL), variance(Subject(real.checkpoint, 0, lambda step: None))
+    result, right = shares(real, MODEL), variance(Subject(real.checkpoint, 0, lambda step: None))
     for name in ("token", "position", "interaction"):
-        assert getattr(found, name) == pytest.approx(getattr(right, name), rel=1e-5)
-    assert found.mean_abs_cosine == pytest.approx(right.mean_abs_cosine, rel=1e-5)
-    assert (found.norm, found.added) == ("embeddings.LayerNorm.weight", True)
+        assert getattr(result, name) == pytest.approx(getattr(right, name), rel=1e-5)
+    assert result.mean_abs_cosine == pytest.approx(right.mean_abs_cosine, rel=1e-5)
+    assert (result.norm, result.added) == ("embeddings.LayerNorm.weight", True)
     bare = shares(real, MODEL | {"normalize": False, "rows": 64})
     assert (bare.norm, bare.interaction) == (None, pytest.approx(0, abs=1e-9))
 
 
 def test_without_an_input_scheme_the_token_explains_all(fresh: Session) -> None:
-    found = api.shares(fresh, {"tokens": "words", "scheme": "rotary+alibi", "dim": 16})
-    assert "position enters in the attention, by Rotary and ALiBi" in found.missing
+    result = api.shares(fresh, {"tokens": "words", "scheme": "rotary+alibi", "dim": 16})
+    assert "position enters in the attention, by Rotary and ALiBi" in result.missing
     assert "no position enters anywhere" in api.shares(fresh, {"tokens": "words", "scheme": "none"}).missing
 
 
 def test_runs_and_fresh_tables(results: Path, fresh: Session) -> None:
-    found = shares(Session.open(results), {"tokens": "loaded", "scheme": "learned-1", "normalize": False})
+    result = shares(Session.open(results), {"tokens": "loaded", "scheme": "learned-1", "normalize": False})
     saved = load_file(results / "layers" / "learned-1.safetensors")
     x = saved["tokens.weight"][:, None].astype(np.float64) + saved["where.input.weight"]
-    np.testing.assert_allclose([getattr(found, name) for name in ("token", "position")], split(x)[:2], atol=1e-6)
-    assert found.rows == len(saved["where.input.weight"])
+    np.testing.assert_allclose([getattr(result, name) for name in ("token", "position")], split(x)[:2], atol=1e-6)
+    assert result.rows == len(saved["where.input.weight"])
     drawn = api.shares(fresh, {"tokens": "words", "scheme": "sinusoidal", "dim": 8, "rows": 32})
     assert (drawn.tensor, drawn.dim) == (None, 8)
     assert drawn.shares is not None
@@ -110,21 +110,21 @@ def test_what_the_page_sends_is_checked(fresh: Session, settings: dict[str, Any]
 
 
 def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]], small: Session) -> None:
-    found = look(small, "variance.mjs")
+    result = look(small, "variance.mjs")
     right = shares(small, MODEL)
     written = [f"{100 * getattr(right, name):.1f} %" for name in ("token", "position", "interaction")]
-    assert found["sentence"] == f"{written[0]} token, {written[1]} position, {written[2]} their interaction."
-    assert found["bars"][0] == f"token {written[0]}, position {written[1]}, both {written[2]}"
-    assert len(found["bars"]) == 1 + len(right.windows)
-    rows = list(csv.DictReader(io.StringIO(found["csv"].removeprefix("\ufeff"))))
+    assert result["sentence"] == f"{written[0]} token, {written[1]} position, {written[2]} their interaction."
+    assert result["bars"][0] == f"token {written[0]}, position {written[1]}, both {written[2]}"
+    assert len(result["bars"]) == 1 + len(right.windows)
+    rows = list(csv.DictReader(io.StringIO(result["csv"].removeprefix("\ufeff"))))
     np.testing.assert_allclose([float(row["token"]) for row in rows], 100 * right.by_scale[:, 0], rtol=1e-12)
     larger = shares(small, MODEL | {"scale": 4})
-    assert found["larger"].startswith(f"{100 * larger.token:.1f} % token")
-    assert "scale=4" in found["address"]
-    assert "no position enters anywhere" in found["none"]
-    assert found["wrong"] == 0
-    assert found["violations"] == found["complaints"] == []
-    assert (found["small"]["violations"], found["small"]["complaints"]) == ([], [])
-    assert found["small"]["overflow"] <= 0
-    hosts = {urlsplit(url).hostname for url in found["requests"] if not url.startswith(("data:", "blob:"))}
+    assert result["larger"].startswith(f"{100 * larger.token:.1f} % token")
+    assert "scale=4" in result["address"]
+    assert "no position enters anywhere" in result["none"]
+    assert result["wrong"] == 0
+    assert result["violations"] == result["complaints"] == []
+    assert (result["small"]["violations"], result["small"]["complaints"]) == ([], [])
+    assert result["small"]["overflow"] <= 0
+    hosts = {urlsplit(url).hostname for url in result["requests"] if not url.startswith(("data:", "blob:"))}
     assert hosts == {"127.0.0.1"}

@@ -20,12 +20,12 @@ PLAIN = st.recursive(
 @given(st.dictionaries(st.text("abc"), PLAIN, max_size=4), st.lists(st.floats(width=32, allow_nan=False), max_size=9))
 def test_what_goes_in_comes_out(plain: dict, numbers: list[float]) -> None:
     sent = plain | {"array": np.array(numbers, np.float32), "double": np.array(numbers)}
-    found = unpack(pack(sent))
+    result = unpack(pack(sent))
     for name, dtype in (("array", np.float32), ("double", np.float64)):
-        back = found.pop(name)
+        back = result.pop(name)
         assert back.dtype == dtype
         np.testing.assert_array_equal(back, sent.pop(name))
-    assert found == sent
+    assert result == sent
 
 
 def test_the_bytes_are_those_that_are_said() -> None:
@@ -54,9 +54,9 @@ def test_the_bytes_are_those_that_are_said() -> None:
     ],
 )
 def test_types_that_javascript_lacks_become_others_of_the_same_numbers(array: np.ndarray, dtype: type) -> None:
-    found = unpack(pack({"x": array}))["x"]
-    assert found.dtype == dtype
-    np.testing.assert_array_equal(found, array)
+    result = unpack(pack({"x": array}))["x"]
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result, array)
 
 
 def test_numbers_that_json_cannot_say_are_null() -> None:

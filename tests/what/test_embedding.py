@@ -346,8 +346,8 @@ class Bytes(Tensor):
 def test_a_quantized_weight_is_looked_up(scale: float | None, dtype: torch.dtype) -> None:
     table, ids = ww.TokenEmbedding(6, 8, scale=scale, dtype=dtype), torch.tensor([[4, 1]])
     wanted = table(ids).detach()
-    found = [module for module in nn.Sequential(table).modules() if isinstance(module, nn.Embedding)]
-    found[0].weight = nn.Parameter(Bytes(table.weight.detach()), requires_grad=False)
+    result = [module for module in nn.Sequential(table).modules() if isinstance(module, nn.Embedding)]
+    result[0].weight = nn.Parameter(Bytes(table.weight.detach()), requires_grad=False)
     torch.testing.assert_close(table(ids), wanted, rtol=0, atol=0.02 * float(wanted.abs().max()))
     layer = ww.InputLayer(6, 8, ww.Sinusoidal(8))
     layer.tokens = table
@@ -379,9 +379,9 @@ def split_table(rank: int, folder: Path) -> None:
         model.zero_grad()
         split = parallelize_module(model, mesh, {"0": way})
         assert split[0].weight.to_local().numel() == 30
-        found = split(ids)
-        assert torch.equal(found, wanted)
-        found.square().sum().backward()
+        result = split(ids)
+        assert torch.equal(result, wanted)
+        result.square().sum().backward()
         torch.testing.assert_close(split[0].weight.grad.full_tensor(), gradient)
         with pytest.raises(ww.errors.TokenError, match=r"id 10 at \(0, 1\)"):
             split(torch.tensor([[1, 10]]))

@@ -228,10 +228,10 @@ def test_a_bias_is_added_in_float32_to_scores_of_sixteen_bits(dtype, engine, rul
     bias = where.score(p, causal=causal).detach()
     wanted = by_loops(q, k, v, p.mask(causal=causal).expand(2, 1, 6, 6), bias, where.scale)
     with torch.no_grad():
-        found = where.at(p).attention(q, k, v, causal=causal, engine=engine)
+        result = where.at(p).attention(q, k, v, causal=causal, engine=engine)
         with torch.autocast("cpu", dtype):
             mixed = where.at(p).attention(q.float(), k.float(), v.float(), causal=causal, engine=engine)
-    for y in (found, mixed):
+    for y in (result, mixed):
         assert torch.allclose(y.double(), wanted, atol=2 * torch.finfo(dtype).eps)
 
 

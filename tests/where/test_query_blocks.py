@@ -49,15 +49,15 @@ def test_blocks_of_queries_equal_the_whole_formula(name, positions, blocks):
     q, k, v = queries_keys_values(HEADS, KEY_HEADS, TOKENS, HEAD_DIM)
     leaves = [q, k, v, *where.parameters()]
     upstream = torch.randn(2, HEADS, TOKENS, HEAD_DIM, generator=torch.Generator().manual_seed(3))
-    found = []
+    result = []
     for engine in ("sdpa", "dense"):
         y = where.at(p).attention(q, k, v, gates=gates_of(where, p), engine=engine)
         # Results at padding do not matter.
         g = upstream if p.segment is None else upstream.masked_fill(p.segment[:, None, :, None] < 0, 0)
-        found.append([y, *torch.autograd.grad(y, leaves, g, allow_unused=True)])
+        result.append([y, *torch.autograd.grad(y, leaves, g, allow_unused=True)])
     assert bool(blocks) == (name != "none" or positions != "consecutive")
     assert max(blocks, default=0) <= 7 * 2  # packed positions are the same for both sequences: twice as many rows
-    for one, other in zip(*found, strict=True):
+    for one, other in zip(*result, strict=True):
         if one is not None or other is not None:
             torch.testing.assert_close(one, other, rtol=1e-4, atol=2e-5)
 
@@ -97,11 +97,11 @@ def test_fire_counts_from_the_beginning_of_the_text(start, blocks):
     q, k, v = queries_keys_values(HEADS, KEY_HEADS, TOKENS, HEAD_DIM)
     where = ww.Where(score=ww.FIRE(HEADS, threshold=40.0))
     leaves = [q, k, v, *where.parameters()]
-    found = []
+    result = []
     for engine in ("sdpa", "dense"):
         y = where.at(ww.positions(TOKENS, start=start)).attention(q, k, v, engine=engine)
-        found.append([y, *torch.autograd.grad(y.square().sum(), leaves)])
-    for one, other in zip(*found, strict=True):
+        result.append([y, *torch.autograd.grad(y.square().sum(), leaves)])
+    for one, other in zip(*result, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=2e-5)
     assert blocks
 

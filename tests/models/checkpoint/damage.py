@@ -64,10 +64,10 @@ def overwrite(content: bytes, at: int, value: int) -> bytes:
 
 def renumber(content: bytes, at: int, value: int) -> bytes:
     """Replace digits by another number, or by none."""
-    found = list(DIGITS.finditer(content[:100_000]))
-    if not found:
+    result = list(DIGITS.finditer(content[:100_000]))
+    if not result:
         return content
-    place = found[at % len(found)]
+    place = result[at % len(result)]
     choice = value % (len(NUMBERS) + len(WORDS))
     new = str(NUMBERS[choice]).encode() if choice < len(NUMBERS) else WORDS[choice - len(NUMBERS)]
     return content[: place.start()] + new + content[place.end() :]
@@ -117,7 +117,7 @@ def damaged(content: bytes, edits: list[tuple[int, int, int]]) -> bytes:
 def read_all(path: Path) -> dict[str, Any]:
     """Read everything that there is to read."""
     checkpoint = Checkpoint.open(path, allow_pickle=True)
-    found: dict[str, Any] = {"names": checkpoint.names, "tied": checkpoint.tied, "offset": checkpoint.position_offset}
+    result: dict[str, Any] = {"names": checkpoint.names, "tied": checkpoint.tied, "offset": checkpoint.position_offset}
     for name, entry in checkpoint.tensors.items():
         for rows in (None, slice(1, 3)) if entry.shape else (None,):
             try:
@@ -126,11 +126,11 @@ def read_all(path: Path) -> dict[str, Any]:
                 continue
             assert array.ndim == len(entry.shape)
             assert rows is not None or array.shape == entry.shape
-    found["words"] = checkpoint.words
-    found["tokenizer"] = checkpoint.tokenizer
+    result["words"] = checkpoint.words
+    result["tokenizer"] = checkpoint.tokenizer
     with suppress(WhatWhereError):  # settings that do not fit together are errors
-        found["description"] = checkpoint.description
-    return found
+        result["description"] = checkpoint.description
+    return result
 
 
 def withstands(sample: Sample, content: bytes, folder: Path) -> bool:

@@ -15,12 +15,12 @@ def as_torch(bits: np.ndarray, dtype: torch.dtype) -> np.ndarray:
     return torch.from_numpy(bits.copy()).view(dtype).to(torch.float64).numpy()
 
 
-def same(found: np.ndarray, right: np.ndarray) -> None:
-    assert found.dtype == np.float32
+def same(result: np.ndarray, right: np.ndarray) -> None:
+    assert result.dtype == np.float32
     with np.errstate(invalid="ignore"):  # of a signalling NaN a quiet one is made
-        assert np.array_equal(found.astype(np.float64), right, equal_nan=True)
+        assert np.array_equal(result.astype(np.float64), right, equal_nan=True)
     numbers = ~np.isnan(right)
-    assert np.array_equal(np.signbit(found)[numbers], np.signbit(right)[numbers])
+    assert np.array_equal(np.signbit(result)[numbers], np.signbit(right)[numbers])
 
 
 @pytest.mark.parametrize(
@@ -42,11 +42,11 @@ def test_all_numbers_of_sixteen_bits(name: str) -> None:
 def test_infinities_and_what_is_no_number() -> None:
     widen = STORED_TYPES["bfloat16"].widen
     assert widen is not None
-    found = widen(np.array([0x7F80, 0xFF80, 0x7FC0, 0x8000, 0x0001], dtype=np.uint16))
-    assert found[:2].tolist() == [np.inf, -np.inf]
-    assert np.isnan(found[2])
-    assert np.signbit(found[3])
-    assert found[4] == 2.0**-133  # the least of bfloat16, which float32 has as a subnormal
+    result = widen(np.array([0x7F80, 0xFF80, 0x7FC0, 0x8000, 0x0001], dtype=np.uint16))
+    assert result[:2].tolist() == [np.inf, -np.inf]
+    assert np.isnan(result[2])
+    assert np.signbit(result[3])
+    assert result[4] == 2.0**-133  # the least of bfloat16, which float32 has as a subnormal
 
 
 def test_sizes_are_those_of_the_authors_package() -> None:

@@ -309,9 +309,9 @@ def test_architectures(arch: str, settings: dict[str, Any], extra: dict[str, Any
         keys |= {"attention__head_count_kv": 4}
     right = ww.from_huggingface({**sizes, **settings, "tie_word_embeddings": True, "pad_token_id": None})
     path = write(tmp_path / "a.gguf", {"token_embd.weight": (TABLE[:, :256].copy(), None)}, arch, **keys, **extra)
-    found = Checkpoint.open(path).description
-    for field in fields(found):
-        assert field.name in ("used", "assumed", "padding_idx", "notes") or getattr(found, field.name) == getattr(
+    result = Checkpoint.open(path).description
+    for field in fields(result):
+        assert field.name in ("used", "assumed", "padding_idx", "notes") or getattr(result, field.name) == getattr(
             right, field.name
         ), field.name
 
@@ -352,14 +352,14 @@ TABLES = {"token_embd.weight": (TABLE[:, :256].copy(), None)}
 def test_a_scaling_factor_without_a_type_is_linear(tmp_path: Path) -> None:
     """As llama.cpp has it: a type that is absent is "linear", and "none" never scales."""
     said = {"without": {}, "linear": {"rope__scaling__type": "linear"}, "none": {"rope__scaling__type": "none"}}
-    found = {}
+    result = {}
     for name, kind in said.items():
         path = write(tmp_path / f"{name}.gguf", TABLES, "llama", **SIZES, **kind, rope__scaling__factor=4.0)
         plan = Checkpoint.open(path).description.query_key[0]
         assert plan is not None
         scaling = plan.settings["scaling"]
-        found[name] = None if scaling is None else scaling.build()
-    assert found == {"without": ww.scaling.Linear(4.0), "linear": ww.scaling.Linear(4.0), "none": None}
+        result[name] = None if scaling is None else scaling.build()
+    assert result == {"without": ww.scaling.Linear(4.0), "linear": ww.scaling.Linear(4.0), "none": None}
 
 
 @pytest.mark.parametrize(

@@ -88,14 +88,14 @@ def test_rows_that_are_not_finite_are_listed_separately(tmp_path: Path) -> None:
     table = np.arange(40, dtype=np.float32).reshape(10, 4)
     table[3, 1], table[7, 0] = np.nan, -np.inf
     np.save(tmp_path / "t.npy", table)
-    found = read_table(Checkpoint.open(tmp_path / "t.npy"))
-    assert (found.ids.tolist(), found.broken.tolist(), found.rows) == ([0, 1, 2, 4, 5, 6, 8, 9], [3, 7], 10)
-    assert np.array_equal(found.weight, table[found.ids])
-    assert (found.row(4), found.word(3)) == (3, "#4")
+    result = read_table(Checkpoint.open(tmp_path / "t.npy"))
+    assert (result.ids.tolist(), result.broken.tolist(), result.rows) == ([0, 1, 2, 4, 5, 6, 8, 9], [3, 7], 10)
+    assert np.array_equal(result.weight, table[result.ids])
+    assert (result.row(4), result.word(3)) == (3, "#4")
     with pytest.raises(TokenError, match="not finite"):
-        found.row(3)
+        result.row(3)
     with pytest.raises(TokenError, match="10 rows"):
-        found.row(10)
+        result.row(10)
 
 
 def test_finiteness_of_more_rows_than_a_block() -> None:

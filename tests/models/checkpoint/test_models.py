@@ -109,18 +109,18 @@ def test_what_it_is(opened: tuple[str, Checkpoint], model: tuple[str, nn.Module]
     if model_type == "gpt2":
         assert np.array_equal(checkpoint.array(checkpoint.position_table or ""), made.transformer.wpe.weight.detach())
     right = ww.from_huggingface(made.config)
-    found = checkpoint.description
-    assert (found.dim, found.num_heads, found.key_heads, found.head_dim) == (
+    result = checkpoint.description
+    assert (result.dim, result.num_heads, result.key_heads, result.head_dim) == (
         right.dim, right.num_heads, right.key_heads, right.head_dim)  # fmt: skip
-    assert (found.layers, found.vocab_size, found.scales, found.tied) == (LAYERS, VOCABULARY, right.scales, tied)
-    assert (found.score, found.input) == (right.score, right.input)
+    assert (result.layers, result.vocab_size, result.scales, result.tied) == (LAYERS, VOCABULARY, right.scales, tied)
+    assert (result.score, result.input) == (right.score, right.input)
     if form == "gguf" and model_type == "llama":
-        plans = [{**plan.settings, "interleaved": False} for plan in found.query_key if plan is not None]
-        assert all(plan is not None and plan.settings["interleaved"] for plan in found.query_key)
+        plans = [{**plan.settings, "interleaved": False} for plan in result.query_key if plan is not None]
+        assert all(plan is not None and plan.settings["interleaved"] for plan in result.query_key)
         assert plans == [plan.settings for plan in right.query_key if plan is not None]
-        assert "GGUF permutes the query and key rows" in found.notes[-1]
+        assert "GGUF permutes the query and key rows" in result.notes[-1]
     else:
-        assert found.query_key == right.query_key
+        assert result.query_key == right.query_key
 
 
 def test_positions_on_three_axes_and_layers_without_any(tmp_path: Path) -> None:
@@ -199,9 +199,9 @@ def test_what_read_returns(tmp_path: Path) -> None:
     assert ww.read(tmp_path) == ww.read(tmp_path / "config.json") == ww.read(config) == description
     model_of(config_of("llama")).save_pretrained(tmp_path)
     for path in (tmp_path, str(tmp_path), tmp_path / "model.safetensors"):
-        found = ww.read(path)
-        assert isinstance(found, Checkpoint)
-        assert found.description.head_dim == description.head_dim
+        result = ww.read(path)
+        assert isinstance(result, Checkpoint)
+        assert result.description.head_dim == description.head_dim
     assert ww.read(tmp_path / "config.json") == ww.from_huggingface(tmp_path)
 
 

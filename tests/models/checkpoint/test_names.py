@@ -23,14 +23,14 @@ def test_every_model_type() -> None:
             warnings.simplefilter("ignore")
             model = model_of(config_of(model_type))
         parameters = dict(model.named_parameters(remove_duplicate=False))
-        found = find_names({name: tuple(value.shape) for name, value in parameters.items()})
-        assert not found.guessed, model_type
-        assert parameters[found.token_table or ""] is model.get_input_embeddings().weight, model_type
+        result = find_names({name: tuple(value.shape) for name, value in parameters.items()})
+        assert not result.guessed, model_type
+        assert parameters[result.token_table or ""] is model.get_input_embeddings().weight, model_type
         head = model.get_output_embeddings()
         if head is None:
-            assert found.output_projection is None, model_type
+            assert result.output_projection is None, model_type
         else:
-            assert parameters[found.output_projection or ""] is head.weight, model_type
+            assert parameters[result.output_projection or ""] is head.weight, model_type
 
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
@@ -75,9 +75,9 @@ def test_position_offset(model_type: str | None, name: str, offset: int | None, 
     ],
 )
 def test_of_several_names_one_is_meant(names: tuple[str, ...], table: int) -> None:
-    found = find_names(dict.fromkeys(names, (9, 4)))
-    assert found.token_table == names[table]
-    assert not found.guessed
+    result = find_names(dict.fromkeys(names, (9, 4)))
+    assert result.token_table == names[table]
+    assert not result.guessed
 
 
 def test_heads_are_named_whole_where_a_part_means_otherwise() -> None:

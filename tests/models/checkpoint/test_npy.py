@@ -29,10 +29,10 @@ def test_arrays(dtype: str, order: Any, zipped: Any, tmp_path: Path) -> None:
         zipped(path, x=array, one=array[0, 0, 0], none=array[:0])
     checkpoint = Checkpoint.open(path)
     right = array.astype(np.float32) if array.dtype.kind == "f" and array.itemsize == 2 else array
-    found = checkpoint.array("x")
-    assert found.dtype == right.dtype.newbyteorder("=")
-    assert found.dtype.isnative
-    assert np.array_equal(found, right)
+    result = checkpoint.array("x")
+    assert result.dtype == right.dtype.newbyteorder("=")
+    assert result.dtype.isnative
+    assert np.array_equal(result, right)
     assert np.array_equal(checkpoint.array("x", [3, 1]), right[[3, 1]])
     assert np.array_equal(checkpoint.array("x", slice(1, 3)), right[1:3])
     assert checkpoint.tensors["x"].bytes == array.nbytes

@@ -131,6 +131,6 @@ def test_results_that_claim_otherwise(change: dict[str, object], message: str, r
 
 def test_results_without_their_layers_are_there_without_tensors(results: Path, tmp_path: Path) -> None:
     (tmp_path / "results.json").write_bytes((results / "results.json").read_bytes())
-    found = ww.read(tmp_path)
-    assert (dict(found.tensors), found.token_table) == ({}, None)
-    assert found.words is not None
+    result = ww.read(tmp_path)
+    assert (dict(result.tensors), result.token_table) == ({}, None)
+    assert result.words is not None

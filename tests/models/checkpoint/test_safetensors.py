@@ -291,10 +291,10 @@ def test_widening_costs_little_beyond_the_array(tmp_path: Path) -> None:
     path.write_bytes(safetensors({"x": ("BF16", (4096, 1024), bytes(2**23))}))
     checkpoint = Checkpoint.open(path)
     tracemalloc.start()
-    found = checkpoint.array("x")
+    result = checkpoint.array("x")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert found.nbytes == 2**24
+    assert result.nbytes == 2**24
     assert peak < 2**24 + 2**23
 
 
@@ -311,10 +311,10 @@ def test_a_header_of_many_tensors_is_read_without_the_collector(tmp_path: Path) 
     gc.collect()
     gc.callbacks.append(note)
     try:
-        found, _ = read_header(path)
+        result, _ = read_header(path)
     finally:
         gc.callbacks.remove(note)
-    assert len(found) == 20_000
+    assert len(result) == 20_000
     assert len(seen) <= 1  # what was made before it began; without the pause they are hundreds
     assert gc.isenabled()
 

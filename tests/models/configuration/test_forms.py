@@ -249,15 +249,15 @@ def test_used_and_assumed() -> None:
 
 def test_offsets() -> None:
     """RoBERTa counts its two rows in, OPT and BART do not."""
-    found = {
+    result = {
         name: ww.from_huggingface(config_of(name, max_position_embeddings=66))
         for name in ("roberta", "opt", "bart", "bert", "xglm", "m2m_100")
     }
-    assert {name: d.position_offset for name, d in found.items()} == {
+    assert {name: d.position_offset for name, d in result.items()} == {
         "roberta": 2, "opt": 2, "bart": 2, "bert": 0, "xglm": 2, "m2m_100": 2,
     }  # fmt: skip
-    assert [found[name].max_length for name in ("roberta", "opt")] == [64, 66]
-    weights = [found[name].wheres()[0].input.weight for name in ("roberta", "opt")]
+    assert [result[name].max_length for name in ("roberta", "opt")] == [64, 66]
+    weights = [result[name].wheres()[0].input.weight for name in ("roberta", "opt")]
     assert [len(weight) for weight in weights] == [66, 68]
 
 

@@ -71,10 +71,10 @@ def test_a_misspelled_key_is_refused_or_changes_nothing(model_type: str) -> None
                 continue
             changed = {slip if name == key else name: value for name, value in config.items()}
             try:
-                found = ww.from_huggingface(changed, part=part)
+                result = ww.from_huggingface(changed, part=part)
             except OWN:
                 continue
-            assert found == description, f"{slip} for {key}"
+            assert result == description, f"{slip} for {key}"
 
 
 @pytest.mark.parametrize(

@@ -51,35 +51,35 @@ def loaded(folder: Path, like: nn.Module) -> nn.Module:
     assert not loading["missing_keys"]
     assert not loading["mismatched_keys"]
     assert not loading["unexpected_keys"]
-    found: nn.Module = model.eval()
-    return found
+    result: nn.Module = model.eval()
+    return result
 
 
 def logits(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
     """Return its logits."""
     more = {"decoder_input_ids": ids.flip(1)} if model.config.is_encoder_decoder else {}
     with torch.no_grad():
-        found: torch.Tensor = model(input_ids=ids, **more).logits
-    return found
+        result: torch.Tensor = model(input_ids=ids, **more).logits
+    return result
 
 
 def digests(path: Path) -> dict[str, str]:
     """Hash the bytes of each tensor, as the format's own reader gives them, with its type and shape."""
-    found = {}
+    result = {}
     for file in sorted(path.glob("*.safetensors")) if path.is_dir() else [path]:
         with safe_open(file, "pt") as opened:
             for name in opened.keys():  # noqa: SIM118
                 tensor = opened.get_tensor(name)
                 raw = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-                found[name] = f"{tensor.dtype} {tuple(tensor.shape)} {hashlib.sha256(raw).hexdigest()}"
-    return found
+                result[name] = f"{tensor.dtype} {tuple(tensor.shape)} {hashlib.sha256(raw).hexdigest()}"
+    return result
 
 
 def metadata(path: Path) -> dict[str, str]:
     """Read the metadata of a header."""
     with safe_open(path, "pt") as opened:
-        found: dict[str, str] = opened.metadata()
-    return found
+        result: dict[str, str] = opened.metadata()
+    return result
 
 
 def tensor(folder: Path, name: str) -> torch.Tensor:

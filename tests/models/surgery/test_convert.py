@@ -30,14 +30,14 @@ def scores(folder: Path, prefix: str, description: Any, interleaved: bool, hidde
     checkpoint = Checkpoint.open(folder)
 
     def heads(name: str, count: int) -> Tensor:
-        found = hidden @ checkpoint.tensor(f"{prefix}.{name}_proj.weight").double().T
+        result = hidden @ checkpoint.tensor(f"{prefix}.{name}_proj.weight").double().T
         if f"{prefix}.{name}_proj.bias" in checkpoint.tensors:
-            found = found + checkpoint.tensor(f"{prefix}.{name}_proj.bias").double()
-        found = found.unflatten(-1, (count, -1))
+            result = result + checkpoint.tensor(f"{prefix}.{name}_proj.bias").double()
+        result = result.unflatten(-1, (count, -1))
         if f"{prefix}.{name}_norm.weight" in checkpoint.tensors:  # over each head, after the projection
             weight = checkpoint.tensor(f"{prefix}.{name}_norm.weight").double()
-            found = found / (found.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight
-        return found.transpose(1, 2)
+            result = result / (result.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight
+        return result.transpose(1, 2)
 
     q, k = heads("q", description.num_heads), heads("k", description.key_heads)
     q, k = rope(q, k, torch.arange(hidden.shape[1]) * 7)
@@ -166,7 +166,7 @@ def test_damage_counts_neighbors() -> None:
     table = np.random.default_rng(0).standard_normal((60, 4)).astype(np.float32)
     near = [set(np.argsort(-row)[1:11]) for row in unit(table) @ unit(table).T]
     other = np.round(table)
-    far = [set(found) for found in (np.argsort(-row, kind="stable")[:11] for row in unit(other) @ unit(other).T)]
+    far = [set(result) for result in (np.argsort(-row, kind="stable")[:11] for row in unit(other) @ unit(other).T)]
     share = damage(table, table + 0).nearest_kept
     assert share == 1
     rounded = damage(table, other).nearest_kept
@@ -180,8 +180,8 @@ def test_damage_counts_neighbors() -> None:
 
 def unit(table: np.ndarray) -> np.ndarray:
     """Divide rows by their length."""
-    found: np.ndarray = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
-    return found
+    result: np.ndarray = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
+    return result
 
 
 def test_what_would_be_infinite_is_refused(save: Save, tmp_path: Path) -> None:
@@ -345,10 +345,10 @@ def test_a_table_is_read_back_to_the_bit(save: Save, tmp_path: Path, format: str
     word_tokenizer(words).save(str(folder / "tokenizer.json"))
     out = tmp_path / {"npy": "out.npy", "word2vec": "out.txt", "projector": "out"}[format]
     report = convert_format(folder, out, format)  # type: ignore[arg-type]
-    found = Checkpoint.open(out)
+    result = Checkpoint.open(out)
     right = model.get_input_embeddings().weight.detach().float().numpy()
     right = right if format == "npy" else right[: len(WORDS)]
-    assert np.array_equal(found.array(found.token_table or ""), right)
+    assert np.array_equal(result.array(result.token_table or ""), right)
     assert report.measured.rows == len(right)
     if format != "npy":
         escaped = {
@@ -357,7 +357,7 @@ def test_a_table_is_read_back_to_the_bit(save: Save, tmp_path: Path, format: str
             6: "d\\te" if format == "projector" else "d\\x09e",
         }
         escaped |= {} if format == "projector" else {3: "b\\x20c"}
-        assert found.words == [escaped.get(n, word) for n, word in enumerate(words)]
+        assert result.words == [escaped.get(n, word) for n, word in enumerate(words)]
     with pytest.raises(CheckpointError, match="exists already"):
         convert_format(folder, out, format)  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="Omit --dtype"):

@@ -22,14 +22,14 @@ from .conftest import WORDS, Save, loaded, logits, word_tokenizer
 
 def old_ids(folder: Path) -> list[int]:
     """Read which old id each new one was."""
-    found: list[int] = json.loads((folder / "id_map.json").read_text())["old_ids"]
-    return found
+    result: list[int] = json.loads((folder / "id_map.json").read_text())["old_ids"]
+    return result
 
 
 def json_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
     """Read a small file."""
-    found: dict[str, Any] = json.loads((folder / name).read_text())
-    return found
+    result: dict[str, Any] = json.loads((folder / name).read_text())
+    return result
 
 
 # Ids in generation_config.json
@@ -138,8 +138,8 @@ def test_marian_loads_with_another_number_of_tokens(save: Save, tmp_path: Path, 
     torch.testing.assert_close(logits(made, ids)[..., :least], logits(model, ids)[..., :least])
     trim_checkpoint(folder, tmp_path / "trimmed", keep_ids=[0, 3, 5, 7, 11])
     old = old_ids(tmp_path / "trimmed")
-    found = logits(loaded(tmp_path / "trimmed", model), torch.tensor([[old.index(n) for n in ids[0].tolist()]]))
-    torch.testing.assert_close(found, logits(model, ids)[..., old])
+    result = logits(loaded(tmp_path / "trimmed", model), torch.tensor([[old.index(n) for n in ids[0].tolist()]]))
+    torch.testing.assert_close(result, logits(model, ids)[..., old])
     resize(model, size)
     assert model.config.decoder_vocab_size == model.config.vocab_size == size
 

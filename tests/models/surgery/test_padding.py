@@ -65,9 +65,9 @@ def answers(model: nn.Module, ids: list[int]) -> Tensor:
     if model.config.model_type in ("layoutlmv3", "lilt"):
         more["bbox"] = torch.zeros(1, len(ids), 4, dtype=torch.int64)
     with torch.no_grad():
-        found = model(input_ids=batch, **more)
-    logits = getattr(found, "logits", None)
-    return found[0] if logits is None else logits
+        result = model(input_ids=batch, **more)
+    logits = getattr(result, "logits", None)
+    return result[0] if logits is None else logits
 
 
 def same(after: Tensor, before: Tensor, old: list[int]) -> bool:
@@ -119,9 +119,9 @@ def test_another_tokenizer_moves_the_position_table(tmp_path: Path, model_type: 
     assert after.config.max_position_embeddings == 64 + shift
     assert any(f"shifted by {shift} rows" in one.what for one in report.changed)
     longest = TEXT * 8
-    found = answers(after, [new[n] for n in longest])
+    result = answers(after, [new[n] for n in longest])
     assert same(
-        found[..., new] if found.shape[-1] == VOCABULARY else found, answers(model, longest), [*range(VOCABULARY)]
+        result[..., new] if result.shape[-1] == VOCABULARY else result, answers(model, longest), [*range(VOCABULARY)]
     )
 
 
@@ -148,8 +148,8 @@ def test_positions_without_a_table_cannot_move(tmp_path: Path, model_type: str, 
     assert not (tmp_path / "out").exists()
     stays, new = reordered(tmp_path / "stays", [3, 1, 2])
     move_to_tokenizer(tmp_path / "model", tmp_path / "out", stays)
-    found = answers(loaded(tmp_path / "out", model), [new[n] for n in TEXT])
-    assert same(found[..., new], answers(model, TEXT), [*range(VOCABULARY)])
+    result = answers(loaded(tmp_path / "out", model), [new[n] for n in TEXT])
+    assert same(result[..., new], answers(model, TEXT), [*range(VOCABULARY)])
     before = answers(model, TEXT)
     with pytest.raises(TokenError, match=r"pad_token_id would become 2 instead of 1.*\nPass ids with 1 at index 1"):
         keep(model, [9, 11, 1, 5, 6, 12, 20, 2])
@@ -281,8 +281,8 @@ def test_a_padding_id_that_the_file_leaves_out_is_written(tmp_path: Path, model_
     move_to_tokenizer(tmp_path / "model", tmp_path / "out", other)
     after = loaded(tmp_path / "out", model)
     assert after.config.pad_token_id == 4
-    found = answers(after, [new[n] for n in TEXT])
-    assert same(found[..., new], answers(model, TEXT), [*range(VOCABULARY)])
+    result = answers(after, [new[n] for n in TEXT])
+    assert same(result[..., new], answers(model, TEXT), [*range(VOCABULARY)])
 
 
 def test_mpnet_counts_from_one_whatever_its_configuration_says(tmp_path: Path) -> None:
@@ -293,5 +293,5 @@ def test_mpnet_counts_from_one_whatever_its_configuration_says(tmp_path: Path) -
         move_to_tokenizer(tmp_path / "model", tmp_path / "out", reordered(tmp_path / "other", [0, 2, 3, 1])[0])
     stays, new = reordered(tmp_path / "stays", [4, 1, 2])
     move_to_tokenizer(tmp_path / "model", tmp_path / "out", stays)
-    found = answers(loaded(tmp_path / "out", model), [new[n] for n in TEXT])
-    assert same(found[..., new], answers(model, TEXT), [*range(VOCABULARY)])
+    result = answers(loaded(tmp_path / "out", model), [new[n] for n in TEXT])
+    assert same(result[..., new], answers(model, TEXT), [*range(VOCABULARY)])

@@ -134,8 +134,8 @@ def test_both_halves_and_old_buffers_are_interpolated(save: Save, tmp_path: Path
 def test_a_padded_vocabulary_may_lose_its_padding_and_no_more(save: Save, tmp_path: Path) -> None:
     folder, model = save("gemma")
     resize_checkpoint(folder, tmp_path / "out", vocab_size=len(WORDS))
-    found = logits(loaded(tmp_path / "out", model), IDS[:, :2])
-    torch.testing.assert_close(found, logits(model, IDS[:, :2])[..., :35])  # another width, another sum
+    result = logits(loaded(tmp_path / "out", model), IDS[:, :2])
+    torch.testing.assert_close(result, logits(model, IDS[:, :2])[..., :35])  # another width, another sum
     with pytest.raises(ShapeError, match="34 rows are too few for the tokenizer, which has 35"):
         resize_checkpoint(folder, tmp_path / "less", vocab_size=34)
     assert not (tmp_path / "less").exists()

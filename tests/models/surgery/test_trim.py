@@ -219,7 +219,7 @@ def test_a_trimmed_model_answers_as_before(
     like = model_of(config_of(model_type, vocab_size=said["rows_before"], **special))
     before, after = loaded(folder, like), loaded(out, like)
     theirs, ours = (AutoTokenizer.from_pretrained(one) for one in (folder, out))
-    one, other = (torch.tensor([found.encode(TEXTS[0], add_special_tokens=False)]) for found in (theirs, ours))
+    one, other = (torch.tensor([result.encode(TEXTS[0], add_special_tokens=False)]) for result in (theirs, ours))
     assert torch.equal(old_ids[other], one)
     assert torch.equal(logits(after, other), logits(before, one)[..., old_ids])
     assert after.config.pad_token_id == said["old_ids"].index(1)
@@ -255,7 +255,7 @@ def test_a_real_model(minilm: Path, tmp_path: Path) -> None:
     text = "This is a sentence-transformers model"
     assert before.convert_ids_to_tokens(before.encode(text)) == after.convert_ids_to_tokens(after.encode(text))
     vectors = [tensor(one, "embeddings.word_embeddings.weight") for one in (minilm, tmp_path / "out")]
-    rows = [table[torch.tensor(found.encode(text))] for table, found in zip(vectors, (before, after), strict=True)]
+    rows = [table[torch.tensor(result.encode(text))] for table, result in zip(vectors, (before, after), strict=True)]
     assert torch.equal(*rows)
 
 

@@ -164,8 +164,8 @@ def logits(model: nn.Module, ids: Tensor) -> Tensor:
     """Return its logits."""
     more = {"decoder_input_ids": ids.flip(1)} if model.config.is_encoder_decoder else {}
     with torch.no_grad():
-        found: Tensor = model(input_ids=ids, **more).logits
-    return found
+        result: Tensor = model(input_ids=ids, **more).logits
+    return result
 
 
 MODELS = ["llama", "gpt2", "t5", "bloom", "gemma", "bert", "roberta", "bart", "distilbert", "electra", "gpt_neox"]
@@ -207,8 +207,8 @@ def test_a_model_continues_training_as_if_it_had_always_been_so_large(tied: bool
 
     def step(module: nn.Module, optimizer: Optimizer, known: int) -> None:
         optimizer.zero_grad()
-        found = module(input_ids=ids).logits[..., :known]
-        F.cross_entropy(found.flatten(0, 1), ids.flatten()).backward()
+        result = module(input_ids=ids).logits[..., :known]
+        F.cross_entropy(result.flatten(0, 1), ids.flatten()).backward()
         optimizer.step()
 
     for _ in range(3):

@@ -37,15 +37,15 @@ def test_noise_has_the_spread_of_each_feature_and_covariance_all_of_it() -> None
     old = table()
     exact = old.double().numpy()
     change = {name: Rearrangement.enlarged(50, 40_050, draw=name) for name in ("noise", "covariance")}  # type: ignore[arg-type]
-    found = {name: one.apply(old.double())[50:].numpy() for name, one in change.items()}
+    result = {name: one.apply(old.double())[50:].numpy() for name, one in change.items()}
     covariance = np.cov(exact.T, bias=True)
-    for rows in found.values():
+    for rows in result.values():
         assert np.abs(rows.mean(0) - exact.mean(0)).max() < 5 * np.sqrt(covariance.diagonal().max() / 40_000)
         assert rows.std(0) == pytest.approx(exact.std(0), rel=0.02)
     scale = np.sqrt(np.outer(covariance.diagonal(), covariance.diagonal()))
-    assert np.abs((np.cov(found["covariance"].T, bias=True) - covariance) / scale).max() < 0.03
+    assert np.abs((np.cov(result["covariance"].T, bias=True) - covariance) / scale).max() < 0.03
     off = ~np.eye(6, dtype=bool)
-    assert np.abs((np.cov(found["noise"].T, bias=True) / scale)[off]).max() < 0.03
+    assert np.abs((np.cov(result["noise"].T, bias=True) / scale)[off]).max() < 0.03
     assert np.abs((covariance / scale)[off]).max() > 0.3  # so that the two differ
 
 
@@ -120,9 +120,9 @@ def plain_pursuit(atoms: np.ndarray, target: np.ndarray, most: int) -> tuple[lis
 def test_pursuit_is_greedy_choice_and_least_squares() -> None:
     atoms, targets = table(200, 24).double().numpy(), table(24, 30).T.double().numpy().copy()
     ids, coefficients = pursue(torch.from_numpy(atoms), torch.from_numpy(targets), most=7)
-    for target, found, weights in zip(targets, ids.tolist(), coefficients.numpy(), strict=True):
+    for target, result, weights in zip(targets, ids.tolist(), coefficients.numpy(), strict=True):
         right, solved = plain_pursuit(atoms, target, 7)
-        assert found == right
+        assert result == right
         assert weights == pytest.approx(solved, rel=1e-5, abs=1e-7)
 
 

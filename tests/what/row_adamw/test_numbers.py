@@ -54,8 +54,8 @@ def test_a_row_without_a_gradient_decays_and_no_more():
         race.take(ids // 2 * 2, sampled(6, D, seed=n))
     race.rows.flush()
     kept = (1 - 1e-2 * 0.5) ** 100
-    found, right = race.table.weight[unseen].detach(), kept * race.start[unseen].double()
-    assert float((found.double() / right - 1).abs().max()) < 1.2e-7
+    result, right = race.table.weight[unseen].detach(), kept * race.start[unseen].double()
+    assert float((result.double() / right - 1).abs().max()) < 1.2e-7
 
 
 @pytest.mark.parametrize(("dtype", "step"), [(torch.bfloat16, 2**-8), (torch.float16, 2**-11)])

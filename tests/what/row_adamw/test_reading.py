@@ -106,8 +106,8 @@ def test_another_weight_put_there_for_one_call_is_read():
     race = Race(sampled(V, D), **OPTIONS)
     race.run(5)
     other = sampled(V, D, seed=5)
-    found = torch.func.functional_call(race.table, {"weight": other}, (torch.tensor([1, 2]),))
-    assert torch.equal(found, other[[1, 2]])
+    result = torch.func.functional_call(race.table, {"weight": other}, (torch.tensor([1, 2]),))
+    assert torch.equal(result, other[[1, 2]])
     race.run(5, seed=1)
     assert race.errors()[0] < 1e-6
 

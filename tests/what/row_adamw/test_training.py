@@ -72,7 +72,7 @@ def test_clipping_by_the_norm_of_all_gradients(models, kind, foreach):
 @pytest.mark.parametrize("emptied", [False, True])
 def test_clipping_where_no_row_has_a_gradient(models, emptied, kind, foreach):
     """A batch without tokens, and what zero_grad(set_to_none=False) leaves."""
-    found = []
+    result = []
     for model in models:
         model.loss(torch.tensor([1, 2]) if emptied else torch.tensor([], dtype=torch.long)).backward()
         if emptied:
@@ -80,11 +80,11 @@ def test_clipping_where_no_row_has_a_gradient(models, emptied, kind, foreach):
                 optimizer.zero_grad(set_to_none=False)
         assert model.tokens.weight.grad is not None
         gradients = [model.tokens.weight.grad]
-        found.append(nn.utils.clip_grad_norm_(model.tokens.parameters(), 0.5, kind, foreach=foreach))
-        found.append(nn.utils.get_total_norm(gradients, kind, foreach=foreach))
+        result.append(nn.utils.clip_grad_norm_(model.tokens.parameters(), 0.5, kind, foreach=foreach))
+        result.append(nn.utils.get_total_norm(gradients, kind, foreach=foreach))
         nn.utils.clip_grad_value_(model.tokens.parameters(), 0.1, foreach=foreach)
         model.step()
-    assert [float(norm) for norm in found] == [0.0] * 4
+    assert [float(norm) for norm in result] == [0.0] * 4
     same(*models)
 
 

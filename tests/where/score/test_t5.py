@@ -129,17 +129,17 @@ def test_layers_that_share_the_table_evaluate_it_once(monkeypatch):
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_attention_over_a_long_stretch_trains_the_table(bidirectional):
     """Long stretches are attended to without a table; the gradient must still be that of one."""
-    tokens, found = 300, []
+    tokens, result = 300, []
     q, k, v = (draw(1, 2, tokens, 8, seed=n).double() for n in range(3))
     for engine in ("dense", "sdpa"):
         scheme = drawn(2, bidirectional=bidirectional).double()
         y = ww.Where(score=scheme).at(ww.positions(tokens)).attention(q, k, v, causal=not bidirectional, engine=engine)
         (y * draw(*y.shape, seed=9)).sum().backward()
-        found.append((y.detach(), scheme.weight.grad))
-    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-11)
+        result.append((y.detach(), scheme.weight.grad))
+    torch.testing.assert_close(result[0], result[1], rtol=0, atol=1e-11)
     # Where later keys have the second half, its first row is for a later key at distance 0: there is none.
     used = scheme.buckets(torch.arange(-(tokens - 1) if bidirectional else 0, tokens)).unique()
-    assert (found[0][1] != 0).all(-1).nonzero().flatten().tolist() == used.tolist()
+    assert (result[0][1] != 0).all(-1).nonzero().flatten().tolist() == used.tolist()
 
 
 def test_gradients_of_a_bucket_are_summed_in_float32():
