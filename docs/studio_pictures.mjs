@@ -10,7 +10,7 @@ const context = await browser.newContext({ colorScheme: "light", reducedMotion: 
 const page = await context.newPage();
 page.setDefaultTimeout(180_000);
 page.on("pageerror", (problem) => console.error(String(problem)));
-let url = given.url; // the key is asked for once: afterwards the browser has a cookie
+let url = given.url; // with the key, once: afterwards the browser has a cookie
 for (const { file, address, height, until, to } of given.pictures) {
   await page.setViewportSize({ width: given.width, height });
   await page.goto(url + address);
@@ -19,7 +19,7 @@ for (const { file, address, height, until, to } of given.pictures) {
   await page.waitForSelector("main figure");
   await page.waitForSelector(until);
   await page.waitForFunction(() => !document.querySelector(".waiting, [aria-busy=true], [role=progressbar], progress"));
-  await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
+  await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
   if (await page.locator('main [role="alert"]').count()) throw new Error(`${file}: ${await page.locator('main [role="alert"]').first().innerText()}`);
   await page.screenshot({ path: to });
 }

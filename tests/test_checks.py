@@ -32,13 +32,13 @@ def test_values_in_range_pass(values, dtype):
 
 
 @pytest.mark.parametrize(
-    ("values", "value", "place"),
+    ("values", "value", "slot"),
     [([5], 5, (0,)), ([0, -1, 7], -1, (1,)), ([[0, 1], [9, -3]], 9, (1, 0)), (6, 6, ())],
 )
-def test_the_first_value_out_of_range_is_reported_with_its_index(values, value, place):
+def test_the_first_value_out_of_range_is_reported_with_its_index(values, value, slot):
     with pytest.raises(Found) as caught:
         refuse(torch.tensor(values), 5)
-    assert caught.value.args == (value, place)
+    assert caught.value.args == (value, slot)
 
 
 def test_values_that_do_not_exist_are_not_read():

@@ -24,9 +24,9 @@ def test_their_softmax_is_what_attention_gathers_by(x: torch.Tensor, name: str) 
     here = where.at(ww.positions(TOKENS))
     with torch.no_grad():
         q = x.view(TOKENS, HEADS, -1).transpose(0, 1)[None]
-        turned = here.query_key(q, q.clone())
+        rotated = here.query_key(q, q.clone())
         # A value that is 1 for one key alone brings that key's weight.
-        gathered = here.attention(*turned, torch.eye(TOKENS).expand(1, HEADS, -1, -1), gates=here.gates(x[None]))
+        gathered = here.attention(*rotated, torch.eye(TOKENS).expand(1, HEADS, -1, -1), gates=here.gates(x[None]))
     torch.testing.assert_close(result.scores.softmax(-1), gathered[0], rtol=1e-4, atol=1e-6)
 
 
@@ -36,8 +36,8 @@ def test_rotary_and_alibi_are_the_formula_by_hand(x: torch.Tensor) -> None:
     speeds = 10_000.0 ** (-np.arange(0, size, 2) / size)
     for head in range(HEADS):
         part = x[:, head * size : (head + 1) * size].double().numpy()
-        turned = (part[:, : size // 2] + 1j * part[:, size // 2 :]) * np.exp(1j * np.outer(np.arange(TOKENS), speeds))
-        products = (turned[:, None] * turned[None].conj()).real.sum(-1) / np.sqrt(size)
+        rotated = (part[:, : size // 2] + 1j * part[:, size // 2 :]) * np.exp(1j * np.outer(np.arange(TOKENS), speeds))
+        products = (rotated[:, None] * rotated[None].conj()).real.sum(-1) / np.sqrt(size)
         bias = -(2.0 ** (-8 * (head + 1) / HEADS)) * np.abs(np.subtract.outer(np.arange(TOKENS), np.arange(TOKENS)))
         seen = np.tril(np.ones((TOKENS, TOKENS), bool))
         np.testing.assert_allclose(result.scores[head].numpy()[seen], (products + bias)[seen], rtol=1e-4, atol=1e-5)

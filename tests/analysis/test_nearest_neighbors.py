@@ -51,12 +51,12 @@ def tables() -> dict[str, np.ndarray]:
     }
 
 
-def asked(table: np.ndarray) -> np.ndarray:
+def queries_of(table: np.ndarray) -> np.ndarray:
     """Return rows of the table, some between them, opposite, zero, and of very large and small norm."""
     g = np.random.default_rng(1)
     rows = table[g.integers(0, len(table), 9)].astype(np.float64)
-    drawn = g.standard_normal((4, table.shape[1])) * np.abs(rows).max()
-    return np.concatenate([rows, (rows + rows[::-1])[:3], -rows[:2], drawn, 1e-25 * drawn, 1e8 * drawn, 0 * rows[:1]])
+    noise = g.standard_normal((4, table.shape[1])) * np.abs(rows).max()
+    return np.concatenate([rows, (rows + rows[::-1])[:3], -rows[:2], noise, 1e-25 * noise, 1e8 * noise, 0 * rows[:1]])
 
 
 @cache
@@ -64,7 +64,7 @@ def ranking(name: str, metric: Metric, centered: bool) -> list[tuple[np.ndarray,
     """Score every row in float64 for each query; return ids and scores, the best first, of equal ones the lowest id."""
     table = tables()[name]
     mean = Search(table, metric, True).mean if centered else None
-    wide, queries = widened(table, mean), widened(asked(table), mean)
+    wide, queries = widened(table, mean), widened(queries_of(table), mean)
     rows, ranked = np.arange(len(table)), []
     for query in units(queries)[0] if metric == "cosine" else queries:
         exact = pair_scores(metric, np.broadcast_to(query, wide.shape), wide)
@@ -83,7 +83,7 @@ def test_answers_are_those_of_scoring_every_row(
     monkeypatch.setattr(module, "_BLOCK", block)
     monkeypatch.setattr(module, "_PRODUCTS", 1)
     table, g = tables()[name], np.random.default_rng(2)
-    queries, ranked = asked(table), ranking(name, metric, centered)
+    queries, ranked = queries_of(table), ranking(name, metric, centered)
     nothing: list[list[int]] = [[]] * len(queries)
     some = [g.integers(0, len(table), n % 7).tolist() for n in range(len(queries))]
     search = Search(table, metric, centered)
@@ -108,7 +108,7 @@ def test_no_float32_score_is_off_by_more_than_its_bound(name: str, metric: Metri
     table = tables()[name]
     search = Search(table, metric, centered)
     mean = search.mean if centered else None
-    rows, queries = widened(table, mean), widened(asked(table), mean)
+    rows, queries = widened(table, mean), widened(queries_of(table), mean)
     directions, norms = units(queries)
     middle, errors = search._bounds(directions.astype(np.float32), norms, slice(None))
     longest = units(rows)[1].max()
@@ -166,15 +166,15 @@ def test_a_search_does_not_load_torch() -> None:
 
 def sorted_scores(table: np.ndarray, queries: np.ndarray, metric: str, centered: bool) -> np.ndarray:
     """Score all rows in float64, by the definition."""
-    rows, asked = table.astype(np.float64), queries.astype(np.float64)
+    rows, vectors = table.astype(np.float64), queries.astype(np.float64)
     if centered:
-        rows, asked = rows - table.astype(np.float64).mean(0), asked - table.astype(np.float64).mean(0)
+        rows, vectors = rows - table.astype(np.float64).mean(0), vectors - table.astype(np.float64).mean(0)
     if metric == "euclidean":
-        return -np.sqrt(((asked[:, None] - rows[None]) ** 2).sum(-1))
-    inner = asked @ rows.T
+        return -np.sqrt(((vectors[:, None] - rows[None]) ** 2).sum(-1))
+    inner = vectors @ rows.T
     if metric == "dot":
         return inner
-    sizes = np.linalg.norm(asked, axis=1)[:, None] * np.linalg.norm(rows, axis=1)
+    sizes = np.linalg.norm(vectors, axis=1)[:, None] * np.linalg.norm(rows, axis=1)
     return np.divide(inner, sizes, out=np.zeros_like(inner), where=sizes > 0)
 
 

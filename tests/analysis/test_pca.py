@@ -28,8 +28,8 @@ def test_float32_tables_are_computed_in_float64(table: np.ndarray) -> None:
 
 
 def test_the_order_and_the_sign_of_the_rows_do_not_change_the_picture(table: np.ndarray) -> None:
-    result, turned = principal_components(table), principal_components(table[::-1])
-    np.testing.assert_allclose(turned.coordinates[::-1], result.coordinates, atol=1e-9)
+    result, reversed_rows = principal_components(table), principal_components(table[::-1])
+    np.testing.assert_allclose(reversed_rows.coordinates[::-1], result.coordinates, atol=1e-9)
     mirrored = principal_components(-table)
     np.testing.assert_allclose(mirrored.axes, result.axes, atol=1e-9)
     assert (result.axes[np.arange(2), np.abs(result.axes).argmax(axis=1)] > 0).all()

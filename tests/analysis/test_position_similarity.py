@@ -15,7 +15,7 @@ from whatwhere.analysis.position_similarity import by_distance, fingerprint, sim
 PLACES = np.arange(7.0)
 
 
-def drawn(*shape: int, seed: int = 0) -> Tensor:
+def sampled(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
@@ -29,14 +29,14 @@ def frequencies(dim: int, theta: float = 10_000.0) -> np.ndarray:
 
 
 def test_similarity_is_the_cosine_of_numpy() -> None:
-    u, v = drawn(5, 12), drawn(5, 12, seed=1)
+    u, v = sampled(5, 12), sampled(5, 12, seed=1)
     result = similarity(u, v)
     assert result.dtype == torch.float64
     assert result.tolist() == pytest.approx([cosine(a, b) for a, b in zip(u, v, strict=True)], abs=1e-15)
 
 
 def test_shapes_broadcast_to_all_pairs_of_rows() -> None:
-    table = drawn(4, 6)
+    table = sampled(4, 6)
     result = similarity(table[:, None], table)
     assert result.shape == (4, 4)
     expected = [[cosine(a, b) for b in table] for a in table]
@@ -51,14 +51,14 @@ def test_a_vector_of_length_zero_is_like_none() -> None:
 
 
 def test_lengths_do_not_matter_and_rounding_never_leaves_the_range() -> None:
-    u = drawn(1000, 3)
+    u = sampled(1000, 3)
     assert similarity(1e-3 * u, 1e3 * u).min() > 1 - 1e-12
     assert similarity(u, 3 * u).max() <= 1
     assert similarity(u, -3 * u).min() >= -1
 
 
 def test_half_precision_is_computed_in_float64() -> None:
-    u, v = drawn(1, 64).bfloat16(), drawn(1, 64, seed=1).bfloat16()
+    u, v = sampled(1, 64).bfloat16(), sampled(1, 64, seed=1).bfloat16()
     assert similarity(u, v).item() == pytest.approx(cosine(u[0].float(), v[0].float()), abs=1e-14)
 
 
@@ -189,10 +189,10 @@ def test_a_mixture_shows_the_first_of_its_doors() -> None:
     assert ours is not None
     assert theirs is not None
     assert torch.equal(ours.values, theirs.values)
-    turned = fingerprint(ww.scheme("rotary+alibi", dim=8, num_heads=2, max_length=4), 4)
-    assert turned is not None
-    assert turned.values[3, 0].item() == pytest.approx(np.cos(3.0))
-    assert turned.values.shape == (4, 2)
+    rotated = fingerprint(ww.scheme("rotary+alibi", dim=8, num_heads=2, max_length=4), 4)
+    assert rotated is not None
+    assert rotated.values[3, 0].item() == pytest.approx(np.cos(3.0))
+    assert rotated.values.shape == (4, 2)
 
 
 def test_a_rotation_by_half_a_circle_is_the_opposite() -> None:

@@ -69,9 +69,9 @@ def test_agreement_is_the_cosine_of_rotated_vectors() -> None:
     one, other = Rotary(128, 500_000.0, scaling=Llama3()), Rotary(128, 500_000.0)
     distances = [0, 1, 1000, 8192, 60_000]
     x = torch.ones(1, 1, len(distances), 128, dtype=torch.float64)
-    places = torch.tensor(distances)
-    turned = [rope(x, x, places)[0][0, 0].double() for rope in (one, other)]
-    expected = torch.nn.functional.cosine_similarity(*turned, dim=-1).numpy()
+    positions = torch.tensor(distances)
+    rotated = [rope(x, x, positions)[0][0, 0].double() for rope in (one, other)]
+    expected = torch.nn.functional.cosine_similarity(*rotated, dim=-1).numpy()
     result = rotary_agreement(theirs(LLAMA3), unscaled(), distances)
     assert np.allclose(result, expected, atol=2e-3)  # theirs are float32: at 60,000 that is seen
     ours = [rope.inverse_frequencies.numpy() for rope in (one, other)]

@@ -50,14 +50,14 @@ def test_large_tables_are_sampled_evenly(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_shares_are_those_of_a_two_way_analysis_of_variance() -> None:
     g = np.random.default_rng(0)
-    tokens, places = g.standard_normal((30, 16)), 0.5 * g.standard_normal((20, 16))
+    tokens, positions = g.standard_normal((30, 16)), 0.5 * g.standard_normal((20, 16))
     gain, shift, added = g.uniform(0.5, 2, 16), g.standard_normal(16), g.standard_normal(16)
-    x = tokens[:, None] + places[None] + added
+    x = tokens[:, None] + positions[None] + added
     x = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True) * gain + shift
     x -= x.mean((0, 1))
     what, where = x.mean(1, keepdims=True), x.mean(0, keepdims=True)
     total = (x**2).sum()
-    result = variance_split(tokens, places, gain=gain, shift=shift, added=added)
+    result = variance_split(tokens, positions, gain=gain, shift=shift, added=added)
     assert result.token == pytest.approx(20 * (what**2).sum() / total)
     assert result.position == pytest.approx(30 * (where**2).sum() / total)
     assert result.interaction == pytest.approx(((x - what - where) ** 2).sum() / total)

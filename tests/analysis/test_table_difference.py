@@ -68,11 +68,11 @@ def test_rows_of_zeros_that_stay_have_not_moved() -> None:
 def test_a_rotation_is_recovered(table: np.ndarray) -> None:
     rng = np.random.default_rng(1)
     rotation = np.linalg.qr(rng.standard_normal((12, 12)))[0]
-    turned = (table @ rotation + 0.05 * rng.standard_normal(table.shape)).astype(np.float32)
-    result = procrustes(table, turned)
+    rotated = (table @ rotation + 0.05 * rng.standard_normal(table.shape)).astype(np.float32)
+    result = procrustes(table, rotated)
     assert np.allclose(result.rotation @ result.rotation.T, np.eye(12), atol=1e-12)
     assert np.abs(result.rotation - rotation).max() < 0.05
-    assert np.median(movement(table, turned).cosine) < 0.5
+    assert np.median(movement(table, rotated).cosine) < 0.5
     assert np.median(result.movement.cosine[result.held_out]) > 0.99
     assert result.held_out.sum() + len(result.fitted) == len(table)
 

@@ -18,13 +18,13 @@ def table() -> np.ndarray:
     return (np.random.default_rng(0).standard_normal((400, 60)) * 0.7 ** np.arange(60)).astype(np.float32)
 
 
-def kept(table: np.ndarray, places: np.ndarray, k: int) -> float:
+def kept(table: np.ndarray, coordinates: np.ndarray, k: int) -> float:
     """Find the share of neighbors by all distances."""
     unit = table.astype(np.float64) / np.linalg.norm(table.astype(np.float64), axis=1, keepdims=True)
     same = 0
     for row in range(len(table)):
         scores = unit @ unit[row]
-        away = np.linalg.norm(places - places[row], axis=1)
+        away = np.linalg.norm(coordinates - coordinates[row], axis=1)
         scores[row], away[row] = -2, np.inf
         same += len(set(np.argsort(-scores)[:k].tolist()) & set(np.argsort(away)[:k].tolist()))
     return same / k / len(table)
@@ -41,12 +41,12 @@ def test_a_map_by_principal_components(table: np.ndarray) -> None:
 
 
 def test_neighbors_of_a_sample(table: np.ndarray) -> None:
-    places = table[:, :2]
-    neighbors = neighbors_kept(table, places, 5, queries=100, seed=4)
-    whole = kept(table, places, 5)
+    coordinates = table[:, :2]
+    neighbors = neighbors_kept(table, coordinates, 5, queries=100, seed=4)
+    whole = kept(table, coordinates, 5)
     assert (neighbors.k, neighbors.queries) == (5, 100)
     assert neighbors.share == pytest.approx(whole, abs=0.1)
-    assert neighbors_kept(table, places, 5).share == pytest.approx(whole)
+    assert neighbors_kept(table, coordinates, 5).share == pytest.approx(whole)
 
 
 @pytest.mark.parametrize("wide", [1000, 20])

@@ -22,9 +22,9 @@ def gpt2_bytes() -> dict[int, str]:
     """Return transformers' table of byte characters, wherever this version keeps it."""
     from transformers import convert_slow_tokenizer
 
-    for place in (tokenization_gpt2, convert_slow_tokenizer):
-        if hasattr(place, "bytes_to_unicode"):
-            return dict(place.bytes_to_unicode())
+    for module in (tokenization_gpt2, convert_slow_tokenizer):
+        if hasattr(module, "bytes_to_unicode"):
+            return dict(module.bytes_to_unicode())
     pytest.skip("this version of transformers has no such table")
 
 

@@ -18,47 +18,47 @@ TEXT = "The cat sat on the mat."
 
 
 def test_every_character_becomes_a_token_and_a_repeated_word_shares_its_row() -> None:
-    found = walk("the cat and the dog.")
-    assert found.tokens == ["the", "cat", "and", "the", "dog", "."]
-    assert found.ids == [0, 1, 2, 0, 3, 4]
-    assert torch.equal(found.rows[0], found.rows[3])
-    assert not torch.equal(found.vectors[0], found.vectors[3])
+    result = walk("the cat and the dog.")
+    assert result.tokens == ["the", "cat", "and", "the", "dog", "."]
+    assert result.ids == [0, 1, 2, 0, 3, 4]
+    assert torch.equal(result.rows[0], result.rows[3])
+    assert not torch.equal(result.vectors[0], result.vectors[3])
 
 
 @pytest.mark.parametrize("scheme", ["sinusoidal", "learned", "learned+rotary", "sinusoidal+alibi"])
 def test_the_vectors_are_rows_plus_positions(scheme: str) -> None:
-    found = walk(TEXT, scheme=scheme, dim=12)
-    assert found.position_rows is not None
-    assert found.position_rows.abs().sum() > 0
-    assert torch.equal(found.vectors, found.rows + found.position_rows)
+    result = walk(TEXT, scheme=scheme, dim=12)
+    assert result.position_rows is not None
+    assert result.position_rows.abs().sum() > 0
+    assert torch.equal(result.vectors, result.rows + result.position_rows)
 
 
 @pytest.mark.parametrize("scheme", ["none", "rotary", "alibi", "rotary+alibi"])
 def test_schemes_of_other_doors_leave_the_vectors_as_they_are(scheme: str) -> None:
-    found = walk(TEXT, scheme=scheme)
-    assert found.position_rows is None
-    assert torch.equal(found.vectors, found.rows)
+    result = walk(TEXT, scheme=scheme)
+    assert result.position_rows is None
+    assert torch.equal(result.vectors, result.rows)
 
 
 def test_the_angles_are_positions_times_frequencies() -> None:
-    found = walk(TEXT, scheme="rotary", dim=24, num_heads=3)
-    assert found.angles is not None
+    result = walk(TEXT, scheme="rotary", dim=24, num_heads=3)
+    assert result.angles is not None
     expected = [[p * 10_000.0 ** (-2 * i / 8) for i in range(4)] for p in range(7)]
-    np.testing.assert_allclose(found.angles.numpy(), expected, rtol=1e-14)
-    assert found.bias is None
+    np.testing.assert_allclose(result.angles.numpy(), expected, rtol=1e-14)
+    assert result.bias is None
 
 
 def test_the_bias_is_the_slope_times_the_distance() -> None:
-    found = walk(TEXT, scheme="alibi", dim=8, num_heads=4)
-    assert found.bias is not None
-    assert found.bias.tolist() == [[-d * m for m in (2**-2, 2**-4, 2**-6, 2**-8)] for d in range(7)]
-    assert found.angles is None
+    result = walk(TEXT, scheme="alibi", dim=8, num_heads=4)
+    assert result.bias is not None
+    assert result.bias.tolist() == [[-d * m for m in (2**-2, 2**-4, 2**-6, 2**-8)] for d in range(7)]
+    assert result.angles is None
 
 
 def test_a_mixture_shows_the_bias_and_the_input() -> None:
-    found = walk(TEXT, scheme="sinusoidal+alibi", num_heads=1)
-    assert found.bias is not None
-    assert found.bias[3, 0].item() == -3 / 256
+    result = walk(TEXT, scheme="sinusoidal+alibi", num_heads=1)
+    assert result.bias is not None
+    assert result.bias[3, 0].item() == -3 / 256
 
 
 @pytest.mark.parametrize("scheme", ["sinusoidal", "learned"])
@@ -79,33 +79,33 @@ def test_the_token_rows_are_the_same_under_every_scheme() -> None:
 
 
 def test_ids_skip_the_tokenizer() -> None:
-    found = walk(ids=[105, 6587, 105])
-    assert found.tokens is None
-    assert found.ids == [105, 6587, 105]
-    assert torch.equal(found.rows[0], found.rows[2])
+    result = walk(ids=[105, 6587, 105])
+    assert result.tokens is None
+    assert result.ids == [105, 6587, 105]
+    assert torch.equal(result.rows[0], result.rows[2])
     # The table has a row for the largest id, and for every id below it.
-    assert torch.equal(found.rows, walk(ids=[105, 6587, 105], vocab_size=6588).rows)
+    assert torch.equal(result.rows, walk(ids=[105, 6587, 105], vocab_size=6588).rows)
 
 
 def test_ids_with_a_tokenizer_get_their_tokens() -> None:
-    found = walk(ids=[15, 17, 3, 18], tokenizer=expression_tokenizer())
-    assert found.tokens == ["Max", "(", "1", ")"]
+    result = walk(ids=[15, 17, 3, 18], tokenizer=expression_tokenizer())
+    assert result.tokens == ["Max", "(", "1", ")"]
 
 
 def test_a_given_tokenizer_encodes_the_text() -> None:
-    found = walk("Max(1,6,2)", tokenizer=expression_tokenizer())
-    assert found.ids == [15, 17, 3, 19, 8, 19, 4, 18]
-    assert found.tokens == ["Max", "(", "1", ",", "6", ",", "2", ")"]
+    result = walk("Max(1,6,2)", tokenizer=expression_tokenizer())
+    assert result.ids == [15, 17, 3, 19, 8, 19, 4, 18]
+    assert result.tokens == ["Max", "(", "1", ",", "6", ",", "2", ")"]
 
 
 def test_a_saved_walkthrough_contains_what_was_shown(tmp_path: Path) -> None:
-    found = walk(TEXT, scheme="rotary+alibi")
-    found.save(tmp_path / "walk.safetensors")
+    result = walk(TEXT, scheme="rotary+alibi")
+    result.save(tmp_path / "walk.safetensors")
     tensors = load_file(tmp_path / "walk.safetensors")
     assert set(tensors) == {"ids", "rows", "vectors", "angles", "bias"}
-    assert tensors["ids"].tolist() == found.ids
+    assert tensors["ids"].tolist() == result.ids
     for name in ("rows", "vectors", "angles", "bias"):
-        assert torch.equal(tensors[name], getattr(found, name))
+        assert torch.equal(tensors[name], getattr(result, name))
     with safe_open(tmp_path / "walk.safetensors", "pt") as opened:
         assert opened.metadata() == {"scheme": "rotary+alibi"}
 
@@ -119,8 +119,8 @@ def test_a_scheme_of_content_has_no_bias_to_show(monkeypatch: pytest.MonkeyPatch
             raise AssertionError("a walk has no queries")
 
     monkeypatch.setattr(walkthrough, "build_scheme", lambda *sizes, generator: ww.Where(score=ByContent()))
-    found = walk(TEXT, scheme="alibi")
-    assert found.bias is None
+    result = walk(TEXT, scheme="alibi")
+    assert result.bias is None
 
 
 @pytest.mark.parametrize(

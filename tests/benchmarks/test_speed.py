@@ -26,9 +26,9 @@ def test_the_page_is_what_the_script_writes() -> None:
 
 
 def test_the_figure_of_the_page_is_there_and_reads_in_light_and_dark() -> None:
-    drawn = (ROOT / "docs" / "speed.svg").read_text(encoding="utf-8")
-    assert ElementTree.fromstring(drawn).tag == "{http://www.w3.org/2000/svg}svg"
-    assert "prefers-color-scheme: dark" in drawn
+    figure = (ROOT / "docs" / "speed.svg").read_text(encoding="utf-8")
+    assert ElementTree.fromstring(figure).tag == "{http://www.w3.org/2000/svg}svg"
+    assert "prefers-color-scheme: dark" in figure
     assert "](speed.svg)" in (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
 
 
@@ -67,7 +67,7 @@ def test_a_gpu_has_a_column_of_its_own(measured: dict[str, Any]) -> None:
 def test_the_figure_has_a_line_for_each_candidate(measured: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     (variant,) = measured["cases"]["position-table"]["variants"]
     monkeypatch.setattr(speed, "IN_FIGURE", {"position-table": variant["variant"]})
-    drawn = ElementTree.fromstring(speed.figure(measured))
-    texts = {node.text for node in drawn.iter("{http://www.w3.org/2000/svg}text")}
+    figure = ElementTree.fromstring(speed.figure(measured))
+    texts = {node.text for node in figure.iter("{http://www.w3.org/2000/svg}text")}
     assert {row["candidate"] for row in variant["rows"]} <= texts
     assert f"position-table: {variant['variant']}" in texts

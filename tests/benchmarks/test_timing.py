@@ -33,8 +33,8 @@ def test_every_round_measures_all_in_another_order(monkeypatch: pytest.MonkeyPat
 def test_every_candidate_is_at_every_position_and_after_every_other() -> None:
     names = "abcde"
     rounds = [order(names, number) for number in range(2 * len(names))]
-    for place in range(len(names)):
-        assert Counter(result[place] for result in rounds) == dict.fromkeys(names, 2)
+    for slot in range(len(names)):
+        assert Counter(result[slot] for result in rounds) == dict.fromkeys(names, 2)
     assert {(a, b) for result in rounds for a, b in pairwise(result)} >= {("a", "b"), ("b", "a")}
 
 

@@ -210,8 +210,8 @@ def test_a_position_has_one_vector_in_all_sentences():
 
 def test_random_positions_are_not_the_same_in_all_sentences():
     """The encoding is the same in all sentences. False where positions are drawn anew for each of them."""
-    drawn = ww.Positions.randomized(8, max_length=100, batch=2, generator=torch.Generator().manual_seed(0))
-    rows = ww.Sinusoidal(512)(drawn)
+    randomized = ww.Positions.randomized(8, max_length=100, batch=2, generator=torch.Generator().manual_seed(0))
+    rows = ww.Sinusoidal(512)(randomized)
     assert (rows[0] - rows[1]).abs().max() > 0.5
 
 

@@ -107,9 +107,9 @@ def test_who_is_biased_to_relative_positions(name):
 def test_its_rotary(qkv):
     """RoPE turns consecutive pairs by m theta_i, theta_i = 10000^(-2i/d), d even. True: the paper's layout."""
     (q, k, _), p = qkv, torch.arange(TOKENS) + 500
-    turned_q, turned_k = ww.Rotary(HEAD_DIM, interleaved=True)(q, k, p)
-    torch.testing.assert_close(turned_q, its_rotation(q, p), atol=1e-6, rtol=0)
-    torch.testing.assert_close(turned_k, its_rotation(k, p), atol=1e-6, rtol=0)
+    rotated_q, rotated_k = ww.Rotary(HEAD_DIM, interleaved=True)(q, k, p)
+    torch.testing.assert_close(rotated_q, its_rotation(q, p), atol=1e-6, rtol=0)
+    torch.testing.assert_close(rotated_k, its_rotation(k, p), atol=1e-6, rtol=0)
     with pytest.raises(ww.errors.ShapeError, match="head_dim=5, but needs an even number"):
         ww.Rotary(5)
 
@@ -163,17 +163,17 @@ def test_rotary_changes_queries_and_keys_not_scores(qkv):
     where = ww.scheme("rotary", dim=HEADS * HEAD_DIM, num_heads=HEADS, max_length=TOKENS)
     here = where.at(ww.positions(TOKENS))
     assert (ww.catalogue["rotary"].door, where.score) == ("query_key", None)
-    q_turned, k_turned = here.query_key(q, k)
-    plain = F.scaled_dot_product_attention(q_turned, k_turned, v, is_causal=True)
-    torch.testing.assert_close(here.attention(q_turned, k_turned, v), plain, atol=1e-12, rtol=0)
-    torch.testing.assert_close(q_turned.norm(dim=-1), q.norm(dim=-1), atol=1e-6, rtol=0)
+    rotated_q, rotated_k = here.query_key(q, k)
+    plain = F.scaled_dot_product_attention(rotated_q, rotated_k, v, is_causal=True)
+    torch.testing.assert_close(here.attention(rotated_q, rotated_k, v), plain, atol=1e-12, rtol=0)
+    torch.testing.assert_close(rotated_q.norm(dim=-1), q.norm(dim=-1), atol=1e-6, rtol=0)
 
 
 def test_no_bias_could_do_what_rotary_does(qkv):
     """What RoPE does to a score depends on q and k; a bias, as ALiBi's, is one number for a pair of positions."""
     q, k, _ = qkv
-    q_turned, k_turned = ww.Rotary(HEAD_DIM)(q, k, ww.positions(TOKENS))
-    change = (q_turned @ k_turned.mT - q @ k.mT)[0]  # the heads differ in q and k only
+    rotated_q, rotated_k = ww.Rotary(HEAD_DIM)(q, k, ww.positions(TOKENS))
+    change = (rotated_q @ rotated_k.mT - q @ k.mT)[0]  # the heads differ in q and k only
     assert change.diagonal(dim1=-2, dim2=-1).abs().max() < 1e-5  # at distance 0 nothing changes
     assert change[:, 5, 0].min() < -1
     assert change[:, 5, 0].max() > 1

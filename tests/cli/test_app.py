@@ -94,15 +94,15 @@ def test_version() -> None:
 
 
 def test_the_sum_is_token_row_plus_position_row() -> None:
-    found = encoded(TEXT, "--dim", "6")
-    assert found["tokens"] == ["The", "cat", "sat", "on", "the", "mat", "."]
-    assert found["ids"] == [0, 1, 2, 3, 4, 5, 6]
-    rows, positions, vectors = (torch.tensor(found[name]) for name in ("rows", "position_rows", "vectors"))
+    result = encoded(TEXT, "--dim", "6")
+    assert result["tokens"] == ["The", "cat", "sat", "on", "the", "mat", "."]
+    assert result["ids"] == [0, 1, 2, 3, 4, 5, 6]
+    rows, positions, vectors = (torch.tensor(result[name]) for name in ("rows", "position_rows", "vectors"))
     assert torch.equal(vectors, rows + positions)
     layer = ww.InputLayer(7, 6, ww.Sinusoidal(6))
     layer.tokens = ww.TokenEmbedding.from_weight(rows)
-    assert torch.equal(vectors, layer(torch.tensor([found["ids"]]))[0])
-    for p, row in enumerate(found["position_rows"]):
+    assert torch.equal(vectors, layer(torch.tensor([result["ids"]]))[0])
+    for p, row in enumerate(result["position_rows"]):
         turns = [p / 10_000 ** (2 * n / 6) for n in range(3)]
         assert row == pytest.approx([f(t) for t in turns for f in (math.sin, math.cos)], abs=1e-6)
 
@@ -120,11 +120,11 @@ def test_text_file_ids_and_tokenizer(tmp_path: Path) -> None:
     tokenizer = ww.text.train("byte", TEXT)
     tokenizer.save(str(file := tmp_path / "tokenizer.json"))
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
-    found = encoded(TEXT, "--tokenizer", file)
-    assert found["ids"] == list(TEXT.encode())
-    assert found["tokens"] == tokenizer.encode(TEXT).tokens
-    assert encoded("--file", tmp_path / "text.txt", "--tokenizer", file) == found
-    assert encoded("--ids", ",".join(map(str, found["ids"])), "--tokenizer", file) == found
+    result = encoded(TEXT, "--tokenizer", file)
+    assert result["ids"] == list(TEXT.encode())
+    assert result["tokens"] == tokenizer.encode(TEXT).tokens
+    assert encoded("--file", tmp_path / "text.txt", "--tokenizer", file) == result
+    assert encoded("--ids", ",".join(map(str, result["ids"])), "--tokenizer", file) == result
     plain = encoded("--ids", "105,6587,105")
     assert (plain["ids"], plain["tokens"]) == ([105, 6587, 105], None)
     assert encoded("--ids", " 105, 6587,105,") == plain
@@ -144,24 +144,24 @@ def test_a_tokenizer_neither_cuts_nor_pads_nor_must_count_without_gaps(tmp_path:
 def test_saved_tensors_are_the_printed_ones(tmp_path: Path) -> None:
     there, file = tmp_path / "there.safetensors", tmp_path / "link.safetensors"
     file.symlink_to(there)
-    found = encoded(TEXT, "--scheme", "learned+alibi", "--save", file)
+    result = encoded(TEXT, "--scheme", "learned+alibi", "--save", file)
     assert file.is_symlink()  # what it points to was written, and the link stays
     tensors = load_file(there)
     assert set(tensors) == {"ids", "rows", "position_rows", "vectors", "bias"}
-    assert all(tensor.tolist() == found[name] for name, tensor in tensors.items())
+    assert all(tensor.tolist() == result[name] for name, tensor in tensors.items())
     assert f"\nSaved: {file}\n" in whatwhere("encode", TEXT, "--save", file).out
 
 
 @pytest.mark.parametrize("scheme", [*ww.catalogue, "sinusoidal+rotary+alibi"])
 def test_people_read_the_numbers_that_machines_read(scheme: str) -> None:
-    said, found = whatwhere("encode", TEXT, "--scheme", scheme), encoded(TEXT, "--scheme", scheme)
+    said, result = whatwhere("encode", TEXT, "--scheme", scheme), encoded(TEXT, "--scheme", scheme)
     assert (said.status, said.err) == (0, "")
-    added = ["position_rows", "vectors"] if found["position_rows"] else []
-    shown = [found[name] for name in ["rows", *added, "angles", "bias"] if found[name] is not None]
+    added = ["position_rows", "vectors"] if result["position_rows"] else []
+    shown = [result[name] for name in ["rows", *added, "angles", "bias"] if result[name] is not None]
     assert tables(said.out) == [[[pytest.approx(n, abs=5.1e-5) for n in row] for row in table] for table in shown]
-    for token, number in zip(found["tokens"], found["ids"], strict=True):
+    for token, number in zip(result["tokens"], result["ids"], strict=True):
         assert re.search(rf"^ +{number} +{re.escape(token)} +{number} ", said.out, re.MULTILINE)
-    assert ("No position is added" in said.out) == (found["position_rows"] is None)
+    assert ("No position is added" in said.out) == (result["position_rows"] is None)
     assert ("only the causal mask depends" in said.out) == (scheme == "none")
 
 
@@ -214,12 +214,12 @@ def test_a_comparison_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert {path: path.stat().st_mtime_ns for path in runs} == runs
     joined = compare("rotary+alibi", "none", "--json")
     assert re.sub(r"\d+ s", "", joined.err) == "1 of 1 runs: rotary+alibi, seed 5, \n"
-    found = json.loads(joined.out)
-    assert found.pop("verdicts")
-    assert found == json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
-    assert [run["scheme"] for run in found["runs"]] == ["rotary+alibi", "none"]
+    result = json.loads(joined.out)
+    assert result.pop("verdicts")
+    assert result == json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
+    assert [run["scheme"] for run in result["runs"]] == ["rotary+alibi", "none"]
     line = next(line for line in first.out.splitlines() if line.split()[:1] == ["none"])
-    assert line.split()[-1] == f"{100 * found['summary']['none']['scores']['8']['all']['median']:.1f}"
+    assert line.split()[-1] == f"{100 * result['summary']['none']['scores']['8']['all']['median']:.1f}"
     said = compare("none", "--set", "batch=3")
     assert (said.status, said.out) == (1, "")
     assert said.err.startswith(f"whatwhere: {tmp_path / 'out'} holds another comparison: there batch is 64, here 3.\n")

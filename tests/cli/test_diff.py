@@ -158,12 +158,18 @@ def test_what_quantisation_did(tmp_path: Path) -> None:
 
 def test_positions_are_matched_where_rows_precede_them(tmp_path: Path) -> None:
     """OPT keeps two rows before that of position 0; GPT-2 none."""
-    places = np.random.default_rng(0).standard_normal((12, 8)).astype(np.float32)
-    moved = places[2:].copy()
+    positions = np.random.default_rng(0).standard_normal((12, 8)).astype(np.float32)
+    moved = positions[2:].copy()
     moved[4] += 1
     table = ("F32", (5, 8), bytes(range(1, 161)))
     for name, config, tokens, wheres, rows in (
-        ("opt", config_of("opt"), "model.decoder.embed_tokens.weight", "model.decoder.embed_positions.weight", places),
+        (
+            "opt",
+            config_of("opt"),
+            "model.decoder.embed_tokens.weight",
+            "model.decoder.embed_positions.weight",
+            positions,
+        ),
         ("gpt2", config_of("gpt2"), "wte.weight", "wpe.weight", moved),
     ):
         (tmp_path / name).mkdir()

@@ -26,8 +26,8 @@ def test_every_model(saved: Saved, tmp_path: Path) -> None:
     _, singular, right = np.linalg.svd(centered, full_matrices=False)
     written = json.loads((tmp_path / "map.json").read_text())
     assert [point["token"] for point in written["points"]] == [named(n) for n in range(37)]
-    places = np.array([[point["x"], point["y"]] for point in written["points"]])
-    assert np.allclose(np.abs(places), np.abs(centered @ right[:2].T), atol=1e-6)
+    points = np.array([[point["x"], point["y"]] for point in written["points"]])
+    assert np.allclose(np.abs(points), np.abs(centered @ right[:2].T), atol=1e-6)
     assert result["share"] == pytest.approx((singular[:2] ** 2 / (singular**2).sum()).tolist())
     assert (result["shown"], result["k"], result["queries"], result["files"]) == (
         37,
@@ -82,19 +82,19 @@ def test_the_table_for_the_projector_is_read_back(saved: Saved, tmp_path: Path) 
 
 def test_names_that_would_break_a_picture() -> None:
     names = ["<script>", "]]>", "\x00\x1b[2J", "\ufffe", "\u202eabc", "&amp;", "\ud800", "x" * 500]
-    places = np.random.default_rng(0).standard_normal((len(names), 2))
-    drawn = scatter(places, names, names, "<title>", names)
+    points = np.random.default_rng(0).standard_normal((len(names), 2))
+    drawn = scatter(points, names, names, "<title>", names)
     root = ElementTree.fromstring(drawn.encode("utf-8"))
     assert not root.findall(f".//{SVG}script")
     assert not re.search("[\x00-\x08\x0b-\x1f\u202e\ufffe\ud800]", drawn)
 
 
-@pytest.mark.parametrize("places", [np.zeros((1, 2)), np.zeros((5, 2)), np.array([[0.0, 0], [1, 0], [2, 0]])])
-def test_points_in_one_spot_or_on_a_line(places: np.ndarray) -> None:
-    names = ["a"] * len(places)
-    root = ElementTree.fromstring(scatter(places, names, names, "t", []))
+@pytest.mark.parametrize("points", [np.zeros((1, 2)), np.zeros((5, 2)), np.array([[0.0, 0], [1, 0], [2, 0]])])
+def test_points_in_one_spot_or_on_a_line(points: np.ndarray) -> None:
+    names = ["a"] * len(points)
+    root = ElementTree.fromstring(scatter(points, names, names, "t", []))
     spots = re.findall(r"M(\S+) (\S+)h0", next(root.iter(f"{SVG}path")).attrib["d"])
-    assert len(spots) == len(places)
+    assert len(spots) == len(points)
     assert all(0 <= float(x) <= 1200 and 0 <= float(y) <= 900 for x, y in spots)
 
 

@@ -198,8 +198,8 @@ def _summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _scheme(scheme: str) -> dict[str, Any]:
-    place, pair = np.arange(66)[:, None], 10_000.0 ** (-np.arange(32) / 32)
-    angle, near = place * pair, np.arange(33)
+    position, pair = np.arange(66)[:, None], 10_000.0 ** (-np.arange(32) / 32)
+    angle, near = position * pair, np.arange(33)
     waves = {
         "label": "similarity of two rows (cosine)",
         "distances": near.tolist(),
@@ -209,10 +209,10 @@ def _scheme(scheme: str) -> dict[str, Any]:
     shown = {
         "sinusoidal": ("rows by dimension", np.stack([np.sin(angle), np.cos(angle)], -1).reshape(66, 64), waves),
         "learned": ("rows by dimension", np.random.default_rng(3).normal(0, 0.1, (14, 64)), waves),
-        "rotary": ("cos of the angle of each pair", np.cos(place * pair[::4]), waves),
+        "rotary": ("cos of the angle of each pair", np.cos(position * pair[::4]), waves),
         "alibi": (
             "bias by distance, one column a head",
-            -place * slopes,
+            -position * slopes,
             {
                 "label": "bias added to the score",
                 "distances": near.tolist(),

@@ -317,9 +317,9 @@ def test_a_failed_run_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_input_is_refused_before_anything_is_written(change, error, words, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    asked = {"schemes": ["none"], "out": tmp_path / "a", "seeds": 1, **QUICK} | change
+    options = {"schemes": ["none"], "out": tmp_path / "a", "seeds": 1, **QUICK} | change
     with pytest.raises(error, match=words):
-        compare(**asked)
+        compare(**options)
     assert not (tmp_path / "a").exists()
 
 

@@ -59,19 +59,19 @@ def says(tokens: Tensor, vocab_size: int = 20) -> Tensor:
 def test_scores_of_a_model_that_always_repeats_the_first_digit() -> None:
     task, settings = Expressions(), small_settings(test_sequences=300)
     result = measure.scores(Stub(lambda ids, _: says(ids[:, 2])), task, 4, settings)
-    exam, right, asked = (
+    test_set, right, total = (
         measure.evaluation_set(task, 4, settings),
         dict.fromkeys(task.groups, 0),
         dict.fromkeys(task.groups, 0),
     )
     rules = {"First": lambda d: d[0], "Second": lambda d: d[1], "Last": lambda d: d[-1], "Max": max, "Min": min}
-    for ids in exam.ids.tolist():
+    for ids in test_set.ids.tolist():
         operator, digits = task.tokens[ids[0]], [token - 2 for token in ids[2:-1:2]]
-        asked[operator] += 1
+        total[operator] += 1
         right[operator] += rules[operator](digits) == digits[0]
     assert result["First"] == 1.0
     assert result == pytest.approx(
-        {"all": sum(right.values()) / 300} | {name: right[name] / asked[name] for name in task.groups}
+        {"all": sum(right.values()) / 300} | {name: right[name] / total[name] for name in task.groups}
     )
 
 
@@ -126,8 +126,8 @@ def test_where_a_scheme_has_no_row_there_is_no_score() -> None:
 def test_the_shift_test_of_a_model_that_depends_on_absolute_position() -> None:
     """Right at 0, the worse the farther, and without rows from 9 on: every number is known."""
     task, settings = Expressions(), small_settings()
-    exam = measure.evaluation_set(task, task.shift_length, settings)
-    right = {tuple(ids): target for ids, target in zip(exam.ids.tolist(), exam.targets.tolist(), strict=True)}
+    test_set = measure.evaluation_set(task, task.shift_length, settings)
+    right = {tuple(ids): target for ids, target in zip(test_set.ids.tolist(), test_set.targets.tolist(), strict=True)}
 
     def answer(ids: Tensor, p: ww.Positions) -> Tensor:
         start = int(p.index[0, 0, 0])
@@ -168,7 +168,7 @@ def test_in_length_weighs_each_trained_length_equally() -> None:
         measure.in_length(scores | {4: {"all": None}}, task)
 
 
-def drawn(seed: int) -> np.ndarray:
+def sampled(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(0.1, 0.5, (20, 32))
 
 
@@ -206,7 +206,7 @@ def require_cosines(result: TokenCosines | None, table: np.ndarray) -> None:
 
 
 def test_a_snapshot_of_a_table() -> None:
-    result = snapshot(table := drawn(0))
+    result = snapshot(table := sampled(0))
     require_statistics(result.table, table)
     require_cosines(result.cosines, table)
     assert (result.percent, result.number_line, result.change_cosines) == (20, None, None)
@@ -214,13 +214,13 @@ def test_a_snapshot_of_a_table() -> None:
 
 def test_the_cosines_of_what_training_wrote() -> None:
     """Of E - E0: those of E itself are mostly those of the random table that it started from."""
-    first, change = 10 * drawn(0), drawn(1)
+    first, change = 10 * sampled(0), sampled(1)
     result = snapshot(first + change, first)
     require_cosines(result.change_cosines, (first + change).astype(np.float32) - first.astype(np.float32))
 
 
 def test_a_snapshot_after_adding_positions() -> None:
-    table = drawn(1)
+    table = sampled(1)
     ids = measure.evaluation_set(Expressions(), 6, small_settings()).ids.numpy()
     angle = np.arange(14)[:, None] * 10_000.0 ** (-np.arange(0, 32, 2) / 32)
     sinusoid = np.stack([np.sin(angle), np.cos(angle)], -1).reshape(14, 32)
@@ -229,8 +229,8 @@ def test_a_snapshot_after_adding_positions() -> None:
 
 
 def test_the_number_line_is_the_first_principal_component_of_how_the_digits_moved() -> None:
-    table, first = drawn(2), drawn(3)
-    table[2:12] += np.linspace(-1, 1, 10)[:, None] * drawn(4)[0]
+    table, first = sampled(2), sampled(3)
+    table[2:12] += np.linspace(-1, 1, 10)[:, None] * sampled(4)[0]
     moves = (table.astype(np.float32) - first.astype(np.float32))[2:12].astype(np.float64)
     centered = moves - moves.mean(0)
     along = centered @ np.linalg.svd(centered)[2][0]
@@ -243,24 +243,24 @@ DIGITS = np.arange(10.0)
 
 
 @pytest.mark.parametrize(
-    "places", [DIGITS, -DIGITS, (DIGITS - 4.5) ** 2, DIGITS**2], ids=["up", "down", "even", "bent"]
+    "values", [DIGITS, -DIGITS, (DIGITS - 4.5) ** 2, DIGITS**2], ids=["up", "down", "even", "bent"]
 )
-def test_the_number_line_of_digits_that_moved_along_one_direction(places: np.ndarray) -> None:
-    first, direction = drawn(5), drawn(6)[0]
+def test_the_number_line_of_digits_that_moved_along_one_direction(values: np.ndarray) -> None:
+    first, direction = sampled(5), sampled(6)[0]
     table = first.copy()
-    table[2:12] += places[:, None] * direction
+    table[2:12] += values[:, None] * direction
     table[12:] += 9.0  # what the others do is not asked
-    expected = abs(np.corrcoef(places, DIGITS)[0, 1])  # 1, 1, 0 and 0.96
+    expected = abs(np.corrcoef(values, DIGITS)[0, 1])  # 1, 1, 0 and 0.96
     assert snapshot(table, first).number_line == pytest.approx(expected, abs=1e-3)
 
 
 def test_digits_that_did_not_move_are_on_no_line() -> None:
-    assert snapshot(drawn(7), drawn(7)).number_line is None
+    assert snapshot(sampled(7), sampled(7)).number_line is None
 
 
 @pytest.mark.parametrize("task", [Recall(), Text(b"the cat sat " * 200, trained=(16,))])
 def test_only_the_expressions_have_snapshots(task: Task) -> None:
-    assert measure.table_snapshot(with_table(drawn(0)), task, small_settings(), 0, None) is None
+    assert measure.table_snapshot(with_table(sampled(0)), task, small_settings(), 0, None) is None
 
 
 def made_up(score: float | None, change: float | None) -> RunResult:

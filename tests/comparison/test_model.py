@@ -47,7 +47,7 @@ def made(scheme: Any, **given: Any) -> Transformer:
     return model.eval()
 
 
-def drawn(rows: int = 3) -> Tensor:
+def sampled(rows: int = 3) -> Tensor:
     return torch.randint(0, VOCAB, (rows, TOKENS), generator=torch.Generator().manual_seed(3))
 
 
@@ -56,7 +56,7 @@ def norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
     return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-5) * weight + bias
 
 
-def turned(x: np.ndarray) -> np.ndarray:
+def rotated(x: np.ndarray) -> np.ndarray:
     """Turn the features n and n + half by p w_n, rotary's way; x is (batch, heads, tokens, head_dim)."""
     half = x.shape[-1] // 2
     angle = np.arange(x.shape[-2])[:, None] * 10_000.0 ** (-np.arange(half) / half)
@@ -69,18 +69,18 @@ def turned(x: np.ndarray) -> np.ndarray:
 def forward(model: Transformer, ids: Tensor, layers: list[str], causal: bool) -> np.ndarray:
     """Compute the logits of every place in float64, from the weights alone."""
     w = {n: value.detach().double().numpy() for n, value in model.state_dict().items()}
-    x, places = w["input.tokens.weight"][ids.numpy()], np.arange(TOKENS)
+    x, positions = w["input.tokens.weight"][ids.numpy()], np.arange(TOKENS)
     if "learned" in layers[0]:
         x = x + w["input.where.input.weight"][:TOKENS]
     if "sinusoidal" in layers[0]:
-        angle = places[:, None] * 10_000.0 ** (-np.arange(0, DIM, 2) / DIM)
+        angle = positions[:, None] * 10_000.0 ** (-np.arange(0, DIM, 2) / DIM)
         x = x + np.stack([np.sin(angle), np.cos(angle)], -1).reshape(TOKENS, DIM)
-    distance = places[:, None] - places
+    distance = positions[:, None] - positions
     for n, scheme in enumerate(layers):
         y = norm(x, w[f"blocks.{n}.norm_attention.weight"], w[f"blocks.{n}.norm_attention.bias"])
         q, k, v = (y @ w[f"blocks.{n}.qkv.weight"].T).reshape(*ids.shape, 3, HEADS, -1).transpose(2, 0, 3, 1, 4)
         if "rotary" in scheme:
-            q, k = turned(q), turned(k)
+            q, k = rotated(q), rotated(k)
         scores = q @ k.swapaxes(-1, -2) / sqrt(DIM // HEADS)
         if "alibi" in scheme:
             scores = scores - 2.0 ** (-8 * np.arange(1, HEADS + 1) / HEADS)[:, None, None] * abs(distance)
@@ -114,8 +114,8 @@ def forward(model: Transformer, ids: Tensor, layers: list[str], causal: bool) ->
 @torch.no_grad()
 def test_the_logits_are_the_equations(scheme: Any, layers: list[str], direction: str) -> None:
     model = made(scheme, layers=len(layers), direction=direction)
-    expected = torch.from_numpy(forward(model, drawn(), layers, causal=direction == "decoder"))
-    torch.testing.assert_close(model(drawn()).double(), expected, rtol=0, atol=1e-4)
+    expected = torch.from_numpy(forward(model, sampled(), layers, causal=direction == "decoder"))
+    torch.testing.assert_close(model(sampled()).double(), expected, rtol=0, atol=1e-4)
     assert expected.std() > 0.1
 
 
@@ -123,14 +123,14 @@ def test_the_logits_are_the_equations(scheme: Any, layers: list[str], direction:
 def test_tied_logits_are_read_with_the_token_table() -> None:
     model = made("alibi", tied=True)
     assert model.lm_head is None
-    expected = torch.from_numpy(forward(model, drawn(), ["alibi"] * 2, causal=True))
-    torch.testing.assert_close(model(drawn()).double(), expected, rtol=0, atol=1e-4)
+    expected = torch.from_numpy(forward(model, sampled(), ["alibi"] * 2, causal=True))
+    torch.testing.assert_close(model(sampled()).double(), expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=name)
 @torch.no_grad()
 def test_a_decoder_does_not_see_what_comes_later(scheme: Any) -> None:
-    model, ids = made(scheme), drawn()
+    model, ids = made(scheme), sampled()
     changed = ids.clone()
     changed[:, 5] = (changed[:, 5] + 1) % VOCAB
     before, after = model(ids), model(changed)
@@ -141,7 +141,7 @@ def test_a_decoder_does_not_see_what_comes_later(scheme: Any) -> None:
 @pytest.mark.parametrize("scheme", BOTH_WAYS, ids=name)
 @torch.no_grad()
 def test_an_encoder_sees_what_comes_later(scheme: Any) -> None:
-    model, ids = made(scheme, direction="encoder"), drawn()
+    model, ids = made(scheme, direction="encoder"), sampled()
     changed = ids.clone()
     changed[:, 5] = (changed[:, 5] + 1) % VOCAB
     assert (model(ids) - model(changed)).abs().amax((0, 2)).min() > 1e-4
@@ -153,7 +153,7 @@ def test_an_encoder_sees_what_comes_later(scheme: Any) -> None:
 @torch.no_grad()
 def test_causal_layers_show_order_without_positions(direction: str, layers: int, same: bool) -> None:
     """An encoder and one causal layer see a set before the last token; two causal layers see an order."""
-    model, ids = made("none", direction=direction, layers=layers), drawn()
+    model, ids = made("none", direction=direction, layers=layers), sampled()
     swapped = ids[:, [0, 4, 2, 7, 1, 5, 6, 3, 8]]
     change = (model(ids, -1) - model(swapped, -1)).abs().max()
     assert change < 1e-5 if same else change > 1e-2
@@ -167,7 +167,7 @@ def test_causal_layers_show_order_without_positions(direction: str, layers: int,
 @torch.no_grad()
 def test_one_position_is_queried_or_every_position(scheme: Any, direction: str) -> None:
     """The last layer computes one query only, by whatever scheme, and at drawn positions too."""
-    model, ids = made(scheme, direction=direction), drawn()
+    model, ids = made(scheme, direction=direction), sampled()
     scattered = ww.Positions.randomized(TOKENS, 24, batch=3, generator=torch.Generator().manual_seed(4))
     for p in (None, ww.positions(TOKENS, start=2), scattered):
         try:
@@ -185,13 +185,13 @@ def test_a_position_beyond_the_sequence_is_refused() -> None:
     model = made("none")
     for at in (TOKENS, -TOKENS - 1):
         with pytest.raises(IndexError):
-            model(drawn(), at)
+            model(sampled(), at)
 
 
 @torch.no_grad()
 def test_one_position_costs_the_last_layer_one_query() -> None:
     """It reads keys and values of all tokens, but has queries and all that follows for one of each sequence."""
-    model, ids = made("none"), drawn()
+    model, ids = made("none"), sampled()
     costs = []
     for at in (None, -1):
         with FlopCounterMode(display=False) as counter:
@@ -203,7 +203,7 @@ def test_one_position_costs_the_last_layer_one_query() -> None:
 
 @torch.no_grad()
 def test_tokens_have_the_given_positions() -> None:
-    model, ids = made("learned"), drawn()[:, :4]
+    model, ids = made("learned"), sampled()[:, :4]
     torch.testing.assert_close(model(ids), model(ids, None, ww.positions(4)), rtol=0, atol=0)
     moved = model(ids, None, ww.positions(4, start=5))
     with torch.no_grad():
@@ -235,10 +235,10 @@ class Gated(ww.ScoreBias):
 def test_a_gated_scheme_reads_what_each_layer_normalized() -> None:
     gated = Gated()
     model, plain = made(("gated", lambda d, h, m: ww.Where(score=gated))), made("none")
-    logits = model(drawn())
-    torch.testing.assert_close(logits, plain(drawn()), rtol=0, atol=1e-5)
+    logits = model(sampled())
+    torch.testing.assert_close(logits, plain(sampled()), rtol=0, atol=1e-5)
     assert len(gated.seen) == 2
-    expected = model.blocks[0].norm_attention(model.input.tokens(drawn()))
+    expected = model.blocks[0].norm_attention(model.input.tokens(sampled()))
     torch.testing.assert_close(gated.seen[0], expected)
 
 

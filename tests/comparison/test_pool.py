@@ -52,17 +52,17 @@ def test_a_process_that_dies_is_reported_not_waited_for() -> None:
 def test_a_pool_has_a_process_for_each_core_and_no_idle_one(
     workers: int | None, cores: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
+    calls: list[int] = []
 
     def pool(count: int, **options: Any) -> Executor:
-        asked.append(count)
+        calls.append(count)
         assert options["mp_context"].get_start_method() == "spawn"
         return ThreadPoolExecutor(1)
 
     monkeypatch.setattr(runner, "ProcessPoolExecutor", pool)
     monkeypatch.setattr(runner, "cores", lambda: cores)
     assert len(run_all(JOBS, workers)) == 3
-    assert asked == [expected]
+    assert calls == [expected]
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, jobs: list[Job], terminal: bool, show: bool = True) -> str:

@@ -78,8 +78,8 @@ def test_a_run_that_is_kept_is_read_again_as_it_was(kept: Path, learned_run: Run
 def test_equal_runs_are_equal_files(tmp_path: Path, learned_run: Run) -> None:
     """Byte for byte: the names in their headers have one order."""
     again = run(Job("learned", 2, TASK, TOLD))
-    turned = replace(again, tensors=dict(reversed(again.tensors.items())), trace=dict(reversed(again.trace.items())))
-    for name, kept_run in (("a", learned_run), ("b", turned)):
+    reordered = replace(again, tensors=dict(reversed(again.tensors.items())), trace=dict(reversed(again.trace.items())))
+    for name, kept_run in (("a", learned_run), ("b", reordered)):
         folder(tmp_path / name).keep(kept_run)
     for file in ("layers/learned-2.safetensors", "traces/learned-2.safetensors"):
         content = (tmp_path / "a" / file).read_bytes()
@@ -254,13 +254,13 @@ def test_the_command_repeats_the_comparison(given: Any, seeds: list[int], monkey
     chosen = make_settings("expressions", given.pop("lengths", [8, 9]), **given)
     words = command_line("expressions", ["none", "rotary/none"], seeds, chosen, Path("my results"), [])
     assert words is not None
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     def compare(schemes: Any, task: str, lengths: Any, seeds: Any, out: Path, **options: Any) -> None:
         for name in ("files", "executor", "workers", "progress"):
             options.pop(name, None)
         repeated = list(range(seeds)) if isinstance(seeds, int) else seeds
-        asked.extend([list(schemes), repeated, out, make_settings(task, lengths, **options)])
+        calls.extend([list(schemes), repeated, out, make_settings(task, lengths, **options)])
         raise ww.errors.SettingError("that is all")
 
     monkeypatch.setattr("whatwhere.comparison.compare", compare)
@@ -268,7 +268,7 @@ def test_the_command_repeats_the_comparison(given: Any, seeds: list[int], monkey
     assert program == "whatwhere"
     shown = CliRunner().invoke(app, arguments)
     assert "that is all" in shown.output
-    assert asked == [["none", "rotary/none"], seeds, Path("my results"), chosen]
+    assert calls == [["none", "rotary/none"], seeds, Path("my results"), chosen]
 
 
 def test_custom_objects_have_no_command_line() -> None:

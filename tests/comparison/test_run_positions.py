@@ -48,7 +48,7 @@ def trained(settings: Settings, seed: int = 0) -> list[ww.Positions | None]:
     return model.seen
 
 
-def require_drawn(settings: Settings, p: ww.Positions, shift: int = 0) -> None:
+def require_sampled(settings: Settings, p: ww.Positions, shift: int = 0) -> None:
     """Every sequence stands elsewhere; gaps are 1, or larger if randomized."""
     index = p.index[0] - shift
     assert settings.max_length is not None
@@ -75,7 +75,7 @@ def test_training_samples_anew_for_each_step_and_sequence(positions: str) -> Non
     first, other = trained(settings), trained(settings, seed=1)
     for p in first:
         assert p is not None
-        require_drawn(settings, p)
+        require_sampled(settings, p)
     assert len({str(p.index.tolist()) for p in [*first, *other] if p is not None}) == 6
     again = trained(settings)
     assert [str(p.index) for p in again if p is not None] == [str(p.index) for p in first if p is not None]
@@ -107,7 +107,7 @@ def test_the_tests_sample_the_same_positions_for_every_model(positions: str) -> 
     assert [str(p.index) for p in first if p is not None] == [str(p.index) for p in second if p is not None]
     for p in first:
         assert p is not None
-        require_drawn(settings, p)
+        require_sampled(settings, p)
 
 
 def test_each_part_of_a_long_test_set_is_sampled_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,5 +221,5 @@ def test_the_model_itself_takes_any_positions() -> None:
     model = build("sinusoidal", 0, TASK, settings)
     ids = TASK.test_set(3, 4).ids
     with torch.no_grad():
-        plain, drawn = (model(ids, None, stand) for stand in (None, ww.Positions.randomized(8, 16, batch=4)))
-    assert not torch.allclose(plain, drawn)
+        plain, randomized = (model(ids, None, stand) for stand in (None, ww.Positions.randomized(8, 16, batch=4)))
+    assert not torch.allclose(plain, randomized)

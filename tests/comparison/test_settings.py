@@ -206,14 +206,14 @@ def test_schemes_of_layers(scheme: Any, layers: int, expected: list[Any]) -> Non
 
 
 def test_a_custom_scheme_is_built_once_with_the_sizes_of_the_model() -> None:
-    asked: list[tuple[int, int, int]] = []
+    calls: list[tuple[int, int, int]] = []
 
     def build(dim: int, num_heads: int, max_length: int) -> ww.Where:
-        asked.append((dim, num_heads, max_length))
+        calls.append((dim, num_heads, max_length))
         return ww.Where(input=ww.Learned(dim, max_length))
 
     wheres = build_wheres(("mine", build), FEATURES, HEADS, ROWS, 4)
-    assert asked == [(FEATURES, HEADS, ROWS)]
+    assert calls == [(FEATURES, HEADS, ROWS)]
     assert all(where is wheres[0] for where in wheres)
 
 

@@ -51,8 +51,8 @@ def test_the_held_out_expressions_are_never_trained_on() -> None:
     trained: set[tuple[int, ...]] = set()
     for _ in range(60):
         batch = task.sample(256, generator)
-        asked, digits = batch.targets >= 0, batch.ids[:, 2:-1:2]
-        assert bool((held_out(batch.ids) & asked <= (digits == digits[:, :1]).all(1)).all())
+        scored, digits = batch.targets >= 0, batch.ids[:, 2:-1:2]
+        assert bool((held_out(batch.ids) & scored <= (digits == digits[:, :1]).all(1)).all())
         trained |= {tuple(row) for row, t in zip(batch.ids.tolist(), batch.targets.tolist(), strict=True) if t >= 0}
     tested = {tuple(row) for length in (2, 3) for row in task.test_set(length, 500).ids.tolist()}
     assert tested
@@ -65,8 +65,8 @@ def test_training_shows_every_answer_of_every_operator(trained: tuple[int, ...])
     """Max(0,0,0) is the only one of three arguments whose Max is 0: held out, it could never be learned."""
     task, generator = Expressions(trained=trained), torch.Generator().manual_seed(0)
     batches = [task.sample(512, generator) for _ in range(40)]
-    asked = {(int(g), int(t)) for b in batches for g, t in zip(b.groups, b.targets, strict=True) if t >= 0}
-    assert asked == {(operator, digit + 2) for operator in range(5) for digit in range(10)}
+    answers = {(int(g), int(t)) for b in batches for g, t in zip(b.groups, b.targets, strict=True) if t >= 0}
+    assert answers == {(operator, digit + 2) for operator in range(5) for digit in range(10)}
 
 
 @pytest.mark.parametrize("length", [2, 3, 6])
@@ -126,13 +126,13 @@ def test_recall_is_answered_rightly(length: int) -> None:
     exam = task.test_set(length, 100)
     for ids, target, group in zip(exam.ids.tolist(), exam.targets.tolist(), exam.groups.tolist(), strict=True):
         letters = "".join(task.tokens[i] for i in ids)
-        pairs, mark, asked = letters[:-2], letters[-2], letters[-1]
+        pairs, mark, query = letters[:-2], letters[-2], letters[-1]
         firsts = pairs[::2]
         assert mark == "?"
         assert len(set(firsts)) == length
-        place = firsts.index(asked)
-        assert task.tokens[target] == pairs[2 * place + 1]
-        assert group == 3 * place // length
+        index = firsts.index(query)
+        assert task.tokens[target] == pairs[2 * index + 1]
+        assert group == 3 * index // length
 
 
 def test_recall_holds_sequences_out() -> None:

@@ -119,8 +119,8 @@ def test_heads_without_content_or_positions_attend_uniformly() -> None:
         task = Expressions(trained=(2, 3), direction=direction)
         causal = direction == "decoder"
         result = measure.attention_by_distance(model, task, 4, settings)
-        for layer, place in ((0, None), (1, at)):
-            even = measure.uniform_attention(10, place, causal)
+        for layer, slot in ((0, None), (1, at)):
+            even = measure.uniform_attention(10, slot, causal)
             assert len(even) == (10 if causal else 19)
             np.testing.assert_allclose(result[layer], [even] * HEADS, rtol=1e-5)
     assert np.isnan(even[10:]).all(), "an encoder's first token has nothing before it"

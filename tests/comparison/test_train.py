@@ -83,10 +83,10 @@ def test_a_constant_schedule_and_a_short_one(watched: list[Watched]) -> None:
 
 def gradients_by_hand(model: Transformer, batch: Batch) -> tuple[float, list[Tensor], float]:
     """Differentiate the mean of -log p(answer) over the expressions that are asked; give the norm of it all, too."""
-    asked = batch.targets >= 0
-    assert 0 < int(asked.sum()) < len(asked), "some are held out"
+    scored = batch.targets >= 0
+    assert 0 < int(scored.sum()) < len(scored), "some are held out"
     logits = model(batch.ids)[:, -1]
-    loss = -logits.log_softmax(-1)[asked].gather(1, batch.targets[asked][:, None]).mean()
+    loss = -logits.log_softmax(-1)[scored].gather(1, batch.targets[scored][:, None]).mean()
     result = torch.autograd.grad(loss, list(model.parameters()))
     return loss.item(), list(result), float(torch.cat([g.flatten() for g in result]).double().norm())
 
@@ -157,17 +157,17 @@ def test_models_that_are_built_in_threads_are_those_built_one_by_one() -> None:
 
 
 def test_batches_are_the_same_for_all_schemes(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn(scheme: str, seed: int) -> list[Tensor]:
+    def sampled(scheme: str, seed: int) -> list[Tensor]:
         task, settings, seen = Expressions(), small_settings(steps=5), []
         sample = task.sample
         monkeypatch.setattr(task, "sample", lambda *a: (seen.append(sample(*a)), seen[-1])[1])
         trained(build(scheme, seed, task, settings), settings, seed, task)
         return [batch.ids for batch in seen]
 
-    first = drawn("none", 2)
+    first = sampled("none", 2)
     assert [len(ids) for ids in first] == [12] * 5
-    assert all(map(torch.equal, first, drawn("learned", 2)))
-    other = drawn("none", 3)
+    assert all(map(torch.equal, first, sampled("learned", 2)))
+    other = sampled("none", 3)
     assert not all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
 

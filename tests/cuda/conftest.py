@@ -28,7 +28,7 @@ def device() -> torch.device:
 
 
 @pytest.fixture(params=["interpreted", pytest.param("cuda", marks=pytest.mark.cuda)])
-def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
+def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
     """Where kernels run: compiled on a GPU, or interpreted on the CPU."""
     if find_spec("triton") is None:
         pytest.skip("needs Triton, which is not installed here")

@@ -17,58 +17,58 @@ DIM = 20
 @pytest.mark.parametrize("kind", ADDED)
 @pytest.mark.parametrize("scale", [None, 20**0.5])
 @pytest.mark.parametrize("dtype", THREE_DTYPES)
-def test_the_input_layer_equals_that_of_pytorch(dtype, scale, kind, place, equal):
+def test_the_input_layer_equals_that_of_pytorch(dtype, scale, kind, target, equal):
     weight, ids = (
-        sampled(VOCAB_SIZE, DIM, device=place, dtype=dtype),
-        ids_below(VOCAB_SIZE, BATCH, TOKENS, device=place),
+        sampled(VOCAB_SIZE, DIM, device=target, dtype=dtype),
+        ids_below(VOCAB_SIZE, BATCH, TOKENS, device=target),
     )
-    rows = added(kind, DIM, partial(sampled, device=place, dtype=dtype))
+    rows = added(kind, DIM, partial(sampled, device=target, dtype=dtype))
     equal(embedding.embed(weight, ids, scale, rows), _in_pytorch(weight, ids, scale, rows))
 
 
 @pytest.mark.parametrize("kind", ADDED[1:])
 @pytest.mark.parametrize("dtype", THREE_DTYPES)
-def test_positions_in_float32(dtype, kind, place, equal):
+def test_positions_in_float32(dtype, kind, target, equal):
     """They are added in float32, and the sum is rounded once."""
     weight, ids = (
-        sampled(VOCAB_SIZE, DIM, device=place, dtype=dtype),
-        ids_below(VOCAB_SIZE, BATCH, TOKENS, device=place),
+        sampled(VOCAB_SIZE, DIM, device=target, dtype=dtype),
+        ids_below(VOCAB_SIZE, BATCH, TOKENS, device=target),
     )
-    rows = added(kind, DIM, partial(sampled, device=place))
+    rows = added(kind, DIM, partial(sampled, device=target))
     equal(embedding.embed(weight, ids, None, rows), _in_pytorch(weight, ids, None, rows))
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (4,), (2, 3), (2, 3, 2), (0,), (2, 0)])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
-def test_ids_of_any_shape_and_type(dtype, shape, place, equal):
-    weight, ids = sampled(VOCAB_SIZE, DIM, device=place), ids_below(VOCAB_SIZE, *shape, dtype=dtype, device=place)
+def test_ids_of_any_shape_and_type(dtype, shape, target, equal):
+    weight, ids = sampled(VOCAB_SIZE, DIM, device=target), ids_below(VOCAB_SIZE, *shape, dtype=dtype, device=target)
     result = embedding.embed(weight, ids, 2.0)
     assert result.shape == (*shape, DIM)
     equal(result, _in_pytorch(weight, ids, 2.0, None))
 
 
-def test_any_strides(place, equal):
+def test_any_strides(target, equal):
     """Rows of a wider table, transposed ids, and positions expanded over all sequences."""
-    weight = sampled(2 * VOCAB_SIZE, 2 * DIM, device=place)[::2, DIM:]
-    ids = ids_below(VOCAB_SIZE, TOKENS, BATCH, device=place).mT
-    rows = Rows(sampled(1, TOKENS, DIM, device=place).expand(BATCH, -1, -1))
+    weight = sampled(2 * VOCAB_SIZE, 2 * DIM, device=target)[::2, DIM:]
+    ids = ids_below(VOCAB_SIZE, TOKENS, BATCH, device=target).mT
+    rows = Rows(sampled(1, TOKENS, DIM, device=target).expand(BATCH, -1, -1))
     equal(embedding.embed(weight, ids, 3.0, rows), _in_pytorch(weight, ids, 3.0, rows))
-    rows = Rows(sampled(9, 3 * DIM, device=place)[:, DIM : 2 * DIM], ids_below(9, TOKENS, BATCH, device=place).mT, 0)
+    rows = Rows(sampled(9, 3 * DIM, device=target)[:, DIM : 2 * DIM], ids_below(9, TOKENS, BATCH, device=target).mT, 0)
     equal(embedding.embed(weight, ids, 3.0, rows), _in_pytorch(weight, ids, 3.0, rows))
 
 
-def test_rows_of_several_blocks(place, equal, monkeypatch):
+def test_rows_of_several_blocks(target, equal, monkeypatch):
     monkeypatch.setattr(embedding, "_NUMBERS_OF_A_PROGRAM", 16)
     monkeypatch.setattr(embedding, "_MAX_BLOCK", 8)
-    weight, ids = sampled(VOCAB_SIZE, DIM, device=place), ids_below(VOCAB_SIZE, BATCH, TOKENS, device=place)
-    rows = added(ADDED[-1], DIM, partial(sampled, device=place))
+    weight, ids = sampled(VOCAB_SIZE, DIM, device=target), ids_below(VOCAB_SIZE, BATCH, TOKENS, device=target)
+    rows = added(ADDED[-1], DIM, partial(sampled, device=target))
     equal(embedding.embed(weight, ids, 2.0, rows), _in_pytorch(weight, ids, 2.0, rows))
 
 
 @pytest.mark.parametrize("wrong", [-1, VOCAB_SIZE, 2**40])
-def test_nothing_is_read_outside_the_table(wrong, place):
+def test_nothing_is_read_outside_the_table(wrong, target):
     """A GPU ends the program; the interpreter must read no memory outside the table."""
-    if place.type == "cuda":
+    if target.type == "cuda":
         pytest.skip("it would end this process: see test_what_ends_the_program.py")
     held = torch.full((3 * VOCAB_SIZE, DIM), torch.nan)
     weight = held[VOCAB_SIZE : 2 * VOCAB_SIZE].zero_()

@@ -18,7 +18,7 @@ if MISSING:  # once for all, for there are many
     pytest.skip(MISSING, allow_module_level=True)
 
 LEFT = torch.tensor([[1, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1]], dtype=torch.bool)
-RULERS = {
+POSITIONS = {
     "run": ww.positions(8, start=3),
     "packed": ww.Positions.packed([2, 6]),
     "left-padded": ww.Positions.from_mask(LEFT),
@@ -78,20 +78,20 @@ def require_same_training(case, p: ww.Positions, engine: str, device: torch.devi
 
 
 @each()
-@pytest.mark.parametrize("ruler", RULERS)
-def test_training_is_that_of_the_cpu(ruler, case, device):
-    require_same_training(case, RULERS[ruler], "auto", device)
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_training_is_that_of_the_cpu(positions, case, device):
+    require_same_training(case, POSITIONS[positions], "auto", device)
 
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.compile
 @each(lambda case: not case.options)
-@pytest.mark.parametrize("ruler", RULERS)
-def test_training_with_flex_attention_is_that_of_the_cpu(ruler, case, device):
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_training_with_flex_attention_is_that_of_the_cpu(positions, case, device):
     """The CPU refuses FlexAttention with a gradient."""
     if device.type == "cpu":
         pytest.skip("FlexAttention has no backward on the CPU")
-    require_same_training(case, RULERS[ruler], "flex", device)
+    require_same_training(case, POSITIONS[positions], "flex", device)
 
 
 @each(positional)
@@ -118,9 +118,9 @@ def test_law_1_conversions(case, device):
 
 
 @each()
-@pytest.mark.parametrize("ruler", RULERS)
-def test_law_2_decoding(ruler, case, device):
-    small, p, ids = model(case).to(device), RULERS[ruler].to(device), random_ids(2, 8).to(device)
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_law_2_decoding(positions, case, device):
+    small, p, ids = model(case).to(device), POSITIONS[positions].to(device), random_ids(2, 8).to(device)
     caches, steps = [Cache(), Cache()], [(0, 5), (5, 6), (6, 7), (7, 8)]
     with torch.no_grad():
         rows = [small(ids[:, a:b], p[a:b], p[:b], caches) for a, b in steps]

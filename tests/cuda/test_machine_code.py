@@ -143,8 +143,8 @@ def test_rows_of_adamw(dtype, capability, calls, tmp_path):
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", HALVES)
 def test_sums_by_row(dtype, capability, calls, tmp_path):
-    places = group(torch.arange(8) // 2, 8)
-    row_adamw.sum_by_row(torch.zeros(8, 1024, dtype=dtype), places.starts, places.order)
+    slots = group(torch.arange(8) // 2, 8)
+    row_adamw.sum_by_row(torch.zeros(8, 1024, dtype=dtype), slots.starts, slots.order)
     ((kernel, grid, given, constants),) = calls.kept
     assert grid == (4, 1)
     require_lean(compiled(kernel, given, constants, capability), tmp_path)

@@ -48,10 +48,10 @@ def coefficients(since: list[int], betas: tuple[float, float] = (0.9, 0.98), eps
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", THREE_DTYPES)
 @pytest.mark.parametrize("since", [[5, 39, 1], [0, 40, 38]], ids=["long ago", "never, and just now"])
-def test_catching_up(since, dtype, shape, place):
+def test_catching_up(since, dtype, shape, target):
     given, numbers = moments(*shape, dtype), coefficients(since)
-    result = moved(given, place)
-    kernels.adamw_catch_up(*result.values(), ROWS.to(place), numbers.to(place), 1e-8)
+    result = moved(given, target)
+    kernels.adamw_catch_up(*result.values(), ROWS.to(target), numbers.to(target), 1e-8)
     row_adamw._catch_up_in_pytorch(given, ROWS, numbers, 1e-8)
     require_equal(result, given)
 
@@ -59,30 +59,30 @@ def test_catching_up(since, dtype, shape, place):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", THREE_DTYPES)
 @pytest.mark.parametrize("step", [STEP, replace(STEP, number=1, eps=1e-3, weight_decay=0.0)], ids=["9th", "first"])
-def test_a_step(step, dtype, shape, place):
+def test_a_step(step, dtype, shape, target):
     given, gradient = moments(*shape, dtype), sampled(3, shape[1], seed=7)
     gradient = torch.where(sampled(3, shape[1], seed=8) > 1, 0, gradient)
-    result = moved(given, place)
-    kernels.adamw_update(*result.values(), ROWS.to(place), gradient.to(place), step.constants())
+    result = moved(given, target)
+    kernels.adamw_update(*result.values(), ROWS.to(target), gradient.to(target), step.constants())
     row_adamw._update_in_pytorch(given, ROWS, gradient, step)
     require_equal(result, given)
 
 
 @pytest.mark.parametrize("dim", [20, 1030])
 @pytest.mark.parametrize("dtype", THREE_DTYPES)
-def test_sums_by_row(dtype, dim, place, equal):
+def test_sums_by_row(dtype, dim, target, equal):
     """One slot, some, and more than are read ahead; in order, so that the sums equal the CPU's to the bit."""
     ids = torch.tensor([3, 5, 3, 0, 5] + [5] * 20 + [3])
     slots, gradient = grouping.group(ids, 8), sampled(len(ids), dim).to(dtype)
-    result = kernels.sum_by_row(gradient.to(place), slots.starts.to(place), slots.order.to(place))
+    result = kernels.sum_by_row(gradient.to(target), slots.starts.to(target), slots.order.to(target))
     equal(result.cpu(), grouping.sum_by_row(gradient, slots))
 
 
-def test_no_rows(place):
-    given = moved(moments(8, 20, torch.float32), place)
-    before, none = copy.deepcopy(given), torch.empty(0, dtype=torch.int64, device=place)
-    kernels.adamw_catch_up(*given.values(), none, torch.empty(0, 35, device=place), 1e-8)
-    kernels.adamw_update(*given.values(), none, torch.empty(0, 20, device=place), STEP.constants())
+def test_no_rows(target):
+    given = moved(moments(8, 20, torch.float32), target)
+    before, none = copy.deepcopy(given), torch.empty(0, dtype=torch.int64, device=target)
+    kernels.adamw_catch_up(*given.values(), none, torch.empty(0, 35, device=target), 1e-8)
+    kernels.adamw_update(*given.values(), none, torch.empty(0, 20, device=target), STEP.constants())
     require_equal(given, moved(before, torch.device("cpu")))
-    starts = torch.zeros(1, dtype=torch.int64, device=place)
-    assert kernels.sum_by_row(torch.empty(0, 20, device=place), starts, none).shape == (0, 20)
+    starts = torch.zeros(1, dtype=torch.int64, device=target)
+    assert kernels.sum_by_row(torch.empty(0, 20, device=target), starts, none).shape == (0, 20)

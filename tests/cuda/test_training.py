@@ -15,7 +15,7 @@ VOCAB_SIZE, DIM, STEPS = 300, 24, 60
 SETTINGS = {"betas": (0.9, 0.98), "weight_decay": 0.1}
 
 
-def drawn(*shape: int, seed: int = 0) -> Tensor:
+def sampled(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
@@ -53,17 +53,17 @@ def train_once(device: torch.device) -> list[Tensor]:
     return [*made, layer.tokens.weight.detach(), layer.where.input.weight.grad]
 
 
-def test_the_library_runs_the_kernels_and_equals_pytorch(place, monkeypatch):
-    if place.type == "cpu":  # as if it were a GPU: all that asks for one takes the CPU's tensors for its own
+def test_the_library_runs_the_kernels_and_equals_pytorch(target, monkeypatch):
+    if target.type == "cpu":  # as if it were a GPU: all that asks for one takes the CPU's tensors for its own
         monkeypatch.setattr(Tensor, "is_cuda", property(lambda x: True))
         monkeypatch.setattr(backend, "_runs_on", lambda device: True)
         monkeypatch.setattr(backend, "on_cpu", lambda name, *tensors: None)
     calls = note_calls(monkeypatch)
-    fast = train_once(place)
+    fast = train_once(target)
     assert set(calls) == {"_rotate", "_embed", "_sum_by_row", "_catch_up", "_update"}
     calls.clear()
     with ww.pytorch_only():
-        slow = train_once(place)
+        slow = train_once(target)
     assert not calls
     for one, other in zip(fast, slow, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
@@ -73,11 +73,11 @@ def test_the_library_runs_the_kernels_and_equals_pytorch(place, monkeypatch):
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rotation_has_the_gradient_of_pytorch(dtype, in_place, device):
-    given = drawn(2, 3, 7, 16).to(device, dtype)
+    given = sampled(2, 3, 7, 16).to(device, dtype)
     rope, p, weight = (
         ww.Rotary(head_dim=16, rotary_dim=12),
         ww.positions(7, start=9).to(device),
-        drawn(2, 3, 7, 16, seed=1),
+        sampled(2, 3, 7, 16, seed=1),
     )
     slopes = []
     for plainly in (False, True):
@@ -104,7 +104,7 @@ def batches() -> list[Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_row_adamw_is_dense_adamw(dtype, size, device):
     """Against dense AdamW in float64; of a table of bfloat16, the master."""
-    start, slopes = (0.05 * drawn(VOCAB_SIZE, DIM)).to(dtype), size * drawn(20, DIM, seed=2).to(dtype)
+    start, slopes = (0.05 * sampled(VOCAB_SIZE, DIM)).to(dtype), size * sampled(20, DIM, seed=2).to(dtype)
     table = ww.TokenEmbedding.from_weight(start.to(device, copy=True))
     dense = nn.Parameter(start.double())
     rows, all_rows = RowAdamW(table, **SETTINGS), torch.optim.AdamW([dense], **SETTINGS)
@@ -126,7 +126,7 @@ def test_row_adamw_is_dense_adamw(dtype, size, device):
 @pytest.mark.cuda
 def test_row_adamw_state_loads_into_dense_adamw_and_back(device):
     """The state moves with the table, on the device."""
-    start, ids = drawn(VOCAB_SIZE, DIM), [batch.to(device) for batch in batches()[:6]]
+    start, ids = sampled(VOCAB_SIZE, DIM), [batch.to(device) for batch in batches()[:6]]
     tables = [ww.TokenEmbedding.from_weight(start.to(device, copy=True)) for _ in range(2)]
     optimizers = [
         RowAdamW(tables[0], lr=1e-2, **SETTINGS),
@@ -154,8 +154,8 @@ def test_gradients_are_clipped_and_scaled(device):
     """By PyTorch's own clip_grad_norm_ and GradScaler, beside a dense parameter."""
     pairs = []
     for kind in (RowAdamW, torch.optim.AdamW):
-        table = ww.TokenEmbedding.from_weight(drawn(VOCAB_SIZE, DIM).to(device, copy=True))
-        head = nn.Parameter(drawn(DIM, 4, seed=4).to(device, copy=True))
+        table = ww.TokenEmbedding.from_weight(sampled(VOCAB_SIZE, DIM).to(device, copy=True))
+        head = nn.Parameter(sampled(DIM, 4, seed=4).to(device, copy=True))
         of_table = kind(table if kind is RowAdamW else table.parameters(), lr=1e-2, **SETTINGS)
         of_head = torch.optim.AdamW([head], lr=1e-2)
         scaler = torch.amp.GradScaler(device.type, init_scale=2.0**10)

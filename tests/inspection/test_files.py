@@ -271,9 +271,9 @@ def test_tokens_and_positions_of_results_are_of_one_run(tmp_path: Path) -> None:
     """A folder holds many runs: what one run's tokens weigh against another's positions means nothing."""
     g = np.random.default_rng(0)
     (tmp_path / "layers").mkdir()
-    for run, places in (("none-0", False), ("learned-0", True)):
+    for run, has_positions in (("none-0", False), ("learned-0", True)):
         tensors = {"tokens.weight": g.standard_normal((20, 8)).astype(np.float32)}
-        if places:
+        if has_positions:
             tensors["where.input.weight"] = g.standard_normal((32, 8)).astype(np.float32)
         save_file(tensors, tmp_path / "layers" / f"{run}.safetensors")
     runs = {run: {"file": f"layers/{run}.safetensors"} for run in ("none-0", "learned-0")}

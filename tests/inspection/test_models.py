@@ -185,10 +185,10 @@ def test_facts_of_a_real_model(real: Inspection, minilm: Path) -> None:
 
     tensors = load_file(minilm / "model.safetensors")
     table = tensors["embeddings.word_embeddings.weight"].astype(np.float64)
-    places = tensors["embeddings.position_embeddings.weight"].astype(np.float64)
+    positions = tensors["embeddings.position_embeddings.weight"].astype(np.float64)
     norms = np.sqrt((table**2).sum(axis=1))
     assert real.norms.percentiles["5"] == pytest.approx(np.percentile(norms, 5), rel=1e-5)
-    assert real.positions.norms[0] == pytest.approx(np.sqrt((places[0] ** 2).sum()), rel=1e-5)
+    assert real.positions.norms[0] == pytest.approx(np.sqrt((positions[0] ** 2).sum()), rel=1e-5)
     assert real.positions.outliers[0] == 0
     assert 0.84 <= round(real.variance.token, 2) <= 0.87
     variances = np.linalg.eigvalsh(np.cov(table.T, bias=True))
@@ -207,7 +207,7 @@ def test_facts_of_a_real_model(real: Inspection, minilm: Path) -> None:
     g = np.random.default_rng(7)
     x = (
         table[g.choice(len(table), 300, replace=False)][:, None]
-        + places
+        + positions
         + tensors["embeddings.token_type_embeddings.weight"][0]
     )
     x = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True) * tensors["embeddings.LayerNorm.weight"]

@@ -49,9 +49,9 @@ def test_tables_are_exact(theta, level):
 def test_tables_of_the_longest_contexts(level):
     """Within 3e-8 of float64 at the last of 1,048,576 positions, as the benchmark's."""
     index = torch.arange(LAST - 999, LAST + 1)
-    turned = angles(index, inverse_frequencies(128))
+    radians = angles(index, inverse_frequencies(128))
     for result, exact in zip(
-        cos_sin.tables(index[None, None], inverse_frequencies(128)), (turned.cos(), turned.sin()), strict=True
+        cos_sin.tables(index[None, None], inverse_frequencies(128)), (radians.cos(), radians.sin()), strict=True
     ):
         assert (result[0, 0] - exact).abs().max() < 3e-8
 

@@ -132,11 +132,11 @@ def materialized_equals_built(build: Build, p: ww.Positions) -> None:
     require_equal([*numbers(late, p), attend(late, p)], [*numbers(direct, p), attend(direct, p)])
 
 
-def tell_apart(wheres: list[ww.Where], *rulers: ww.Positions, regime_length: int | None = None) -> None:
-    """Law 5: no two of these give the same attention, on all of these rulers."""
+def tell_apart(wheres: list[ww.Where], *positions: ww.Positions, regime_length: int | None = None) -> None:
+    """Law 5: no two of these give the same attention, on all of these positions."""
     for where in wheres:  # parameters alike, so that only the settings can differ
         draw_anew(where, seed=6)
-    results = [torch.cat([attend(where, p, regime_length=regime_length) for p in rulers], dim=2) for where in wheres]
+    results = [torch.cat([attend(where, p, regime_length=regime_length) for p in positions], dim=2) for where in wheres]
     for n, one in enumerate(results):
         for m, other in enumerate(results[:n]):
             assert (one - other).abs().max() > 1e-4, f"settings {m} and {n} give the same numbers"
@@ -213,7 +213,7 @@ def logits_unmoved(
 
     Cosine and sine are rounded to float32, by 2**-25 each. Lengths are those after the map.
     """
-    apart = shared.logit_error(*(mapped(query_key, stands, regime_length) for stands in (p, moved)))
+    apart = shared.logit_error(*(mapped(query_key, positions, regime_length) for positions in (p, moved)))
     assert (apart <= shared.logit_tolerance(2**-25)).all(), f"moved by {apart.max():.1e} of |q| |k|"
 
 

@@ -156,10 +156,10 @@ def test_law_4_meta_device_of_a_model(case):
 def test_law_5_settings_matter(row):
     cases = [Case(row, options) for options in ({}, *row.variants)]
     axes = {case.axes for case in cases}
-    rulers = [ww.positions(9, start=1)]
+    positions = [ww.positions(9, start=1)]
     if len(axes) == 1 and axes != {1}:  # what an option does to the axes cannot be seen where they are alike
-        rulers.append(ww.Positions.from_position_ids(torch.arange(9 * max(axes)).reshape(max(axes), 1, 9) % 7))
-    laws.tell_apart([case.build() for case in cases], *rulers, regime_length=cases[0].regime)
+        positions.append(ww.Positions.from_position_ids(torch.arange(9 * max(axes)).reshape(max(axes), 1, 9) % 7))
+    laws.tell_apart([case.build() for case in cases], *positions, regime_length=cases[0].regime)
 
 
 @each(lambda case: case.row.door == "score" and fixed(case))

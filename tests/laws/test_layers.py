@@ -14,7 +14,7 @@ from .model import Cache, Model, decode, random_ids
 
 MIXTURES = ("rotary/none", "none/rotary", "rotary/alibi", "rotary+alibi/none", "learned+rotary/rotary", "ssmax/fox")
 LEFT = torch.tensor([[1, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1]], dtype=torch.bool)
-RULERS = {
+POSITIONS = {
     "run": ww.positions(8),
     "other starts": ww.positions(8, start=torch.tensor([0, 9])),
     "packed": ww.Positions.packed([2, 6]),
@@ -41,10 +41,10 @@ def model(mixture: str) -> Model:
 
 
 @pytest.mark.parametrize("mixture", MIXTURES)
-@pytest.mark.parametrize("ruler", RULERS)
+@pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("first", [1, 5])
-def test_decoding_with_caches_equals_prefill(first, ruler, mixture):
-    laws.decoding_equals_prefill(model(mixture), RULERS[ruler], first)
+def test_decoding_with_caches_equals_prefill(first, positions, mixture):
+    laws.decoding_equals_prefill(model(mixture), POSITIONS[positions], first)
 
 
 @pytest.mark.parametrize("mixture", MIXTURES)
@@ -59,9 +59,9 @@ def test_padded_equals_unpadded(mask, mixture):
 
 
 @pytest.mark.parametrize("mixture", MIXTURES)
-@pytest.mark.parametrize("ruler", RULERS)
-def test_engines_agree(ruler, mixture):
-    laws.engines_agree(model(mixture), RULERS[ruler], "sdpa")
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_engines_agree(positions, mixture):
+    laws.engines_agree(model(mixture), POSITIONS[positions], "sdpa")
 
 
 @pytest.mark.compile

@@ -12,7 +12,7 @@ from .cases import HEADS, KEY_HEADS, each
 from .model import HEAD_DIM, attend, draw, model
 
 LEFT = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1]], dtype=torch.bool)
-RULERS = {
+POSITIONS = {
     "run": ww.positions(7, start=3),
     "packed": ww.Positions.packed([3, 4]),
     "left-padded": ww.Positions.from_mask(LEFT),
@@ -26,17 +26,17 @@ def has_table(case):
 
 
 @each(lambda case: not case.options)
-@pytest.mark.parametrize("ruler", RULERS)
+@pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("engine", ["sdpa", FLEX])
-def test_law_12_engines(engine, ruler, case):
-    laws.engines_agree(model(case), RULERS[ruler], engine)
+def test_law_12_engines(engine, positions, case):
+    laws.engines_agree(model(case), POSITIONS[positions], engine)
 
 
 @each(lambda case: not case.causal_only and (not case.options or case.row.causal_only))
-@pytest.mark.parametrize("ruler", RULERS)
+@pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("engine", ["sdpa", FLEX])
-def test_law_12_engines_of_an_encoder(engine, ruler, case):
-    laws.engines_agree_on_an_encoder(case.build(), RULERS[ruler], engine)
+def test_law_12_engines_of_an_encoder(engine, positions, case):
+    laws.engines_agree_on_an_encoder(case.build(), POSITIONS[positions], engine)
 
 
 @pytest.mark.compile
@@ -69,7 +69,7 @@ def test_law_12_a_learned_bias_gets_its_gradient_from_every_engine(case):
     where, slopes = case.build().double(), {}
     for engine in ("dense", "sdpa", "flex"):
         where.zero_grad()
-        attend(where, RULERS["packed"], dtype=torch.float64, engine=engine).square().sum().backward()
+        attend(where, POSITIONS["packed"], dtype=torch.float64, engine=engine).square().sum().backward()
         slopes[engine] = [weights.grad.clone() for weights in where.parameters()]
     torch.testing.assert_close(slopes["sdpa"], slopes["dense"], rtol=0, atol=1e-10)
     torch.testing.assert_close(slopes["flex"], slopes["dense"], rtol=0, atol=1e-10)

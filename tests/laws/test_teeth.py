@@ -36,9 +36,9 @@ class Turn(ww.QueryKeyMap):
         self.head_dim, self.angles, self.factor = HEAD_DIM, angles, factor
 
     def bind(self, positions):
-        turned = self.angles(positions.index[0])[:, None]
-        size = self.factor(turned)
-        return (turned.cos() * size).float(), (turned.sin() * size).float()
+        angles = self.angles(positions.index[0])[:, None]
+        size = self.factor(angles)
+        return (angles.cos() * size).float(), (angles.sin() * size).float()
 
     def map_query(self, q, bound):
         cos, sin = bound

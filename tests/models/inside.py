@@ -29,7 +29,7 @@ def looking_into(model: nn.Module) -> Iterator[Seen]:
     """Watch the model's own functions; (batch, heads, tokens, features) is the shape of what is kept."""
     seen, layer = Seen(), [0]
 
-    def turned(original: Any) -> Any:
+    def rotated(original: Any) -> Any:
         def watched(*args: Any, **others: Any) -> Any:
             out = original(*args, **others)
             pairs = zip(args, out, strict=False) if isinstance(out, tuple) else [(args[0], out)]
@@ -65,7 +65,7 @@ def looking_into(model: nn.Module) -> Iterator[Seen]:
             source = sys.modules[name]
             for function in TURNS:
                 if hasattr(source, function):
-                    stack.enter_context(patch.object(source, function, turned(getattr(source, function))))
+                    stack.enter_context(patch.object(source, function, rotated(getattr(source, function))))
             if hasattr(source, "eager_attention_forward"):
                 stack.enter_context(
                     patch.object(source, "eager_attention_forward", attended(source.eager_attention_forward))

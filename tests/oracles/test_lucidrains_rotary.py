@@ -87,9 +87,9 @@ def test_pin_a_center_that_moves_while_decoding() -> None:
     xpos = ww.XPos(32, interleaved=True)
     for length in (200, 400):
         assert abs(score(length) / at_once(length) - 1) > 0.2
-        turned, _ = xpos(q, k, ww.positions(1, start=length - 1))
+        rotated, _ = xpos(q, k, ww.positions(1, start=length - 1))
         cached = xpos(q, k, ww.positions(1))[1]
-        assert float((turned * cached).sum()) == pytest.approx(at_once(length), abs=1e-4)
+        assert float((rotated * cached).sum()) == pytest.approx(at_once(length), abs=1e-4)
 
 
 def test_pin_factors_are_silently_infinite() -> None:

@@ -36,8 +36,8 @@ def test_rotary(theta: int, interleaved: bool) -> None:
     first = torch.zeros(1, 1, len(POSITIONS), 128)
     pair = first.unflatten(-1, (64, 2) if interleaved else (2, 64))
     (pair[..., 0] if interleaved else pair[..., 0, :]).fill_(1)  # a turned (1, 0) is (cos, sin)
-    turned = rope(first, first, torch.tensor(POSITIONS))[0][0, 0]
-    halves = turned.unflatten(-1, (64, 2)).unbind(-1) if interleaved else turned.chunk(2, -1)
+    rotated = rope(first, first, torch.tensor(POSITIONS))[0][0, 0]
+    halves = rotated.unflatten(-1, (64, 2)).unbind(-1) if interleaved else rotated.chunk(2, -1)
     assert_rounded(halves[0], cos)
     assert_rounded(halves[1], sin)
 

@@ -99,8 +99,8 @@ def test_qwen3_5_rotates_a_quarter_of_the_head(ids: Tensor) -> None:
     )
     cos, sin = Qwen3_5TextRotaryEmbedding(config)(torch.zeros(1), ids)
     rope = ww.MultimodalRotary(128, (11, 11, 10), 1e7, layout="interleaved", rotary_dim=64)
-    stands = ww.Positions.from_position_ids(ids)
-    assert_same(tuple(x[:, 0] for x in rope.bind(stands)), (cos[..., :32], sin[..., :32]), FAR * 3e-7)
+    positions = ww.Positions.from_position_ids(ids)
+    assert_same(tuple(x[:, 0] for x in rope.bind(positions)), (cos[..., :32], sin[..., :32]), FAR * 3e-7)
 
 
 @IDS

@@ -87,8 +87,8 @@ def test_gptj_pairs_neighboring_features(rotary_dim: int) -> None:
     ours = ww.Rotary(16, interleaved=True, rotary_dim=rotary_dim)(q, k, ww.positions(LENGTH))
     for x, mine in zip((q, k), ours, strict=True):
         # (batch, tokens, heads, head_dim) is their order
-        turned = gptj.apply_rotary_pos_emb(x[..., :rotary_dim].transpose(1, 2), sin, cos).transpose(1, 2)
-        wanted = torch.cat([turned, x[..., rotary_dim:]], dim=-1)
+        rotated = gptj.apply_rotary_pos_emb(x[..., :rotary_dim].transpose(1, 2), sin, cos).transpose(1, 2)
+        wanted = torch.cat([rotated, x[..., rotary_dim:]], dim=-1)
         torch.testing.assert_close(mine, wanted, rtol=0, atol=5 * ANGLES)
 
 

@@ -40,12 +40,12 @@ def assert_is_gradient(
     """Compare a gradient of <g, f(x)> with central differences, entry by entry."""
     assert gradient.shape == x.shape
     step = 1e-6
-    for place in np.ndindex(x.shape):
+    for index in np.ndindex(x.shape):
         up, down = x.copy(), x.copy()
-        up[place] += step
-        down[place] -= step
+        up[index] += step
+        down[index] -= step
         slope = float(((f(up) - f(down)) * g).sum() / (2 * step))
-        assert gradient[place] == pytest.approx(slope, rel=1e-6, abs=1e-7), place
+        assert gradient[index] == pytest.approx(slope, rel=1e-6, abs=1e-7), index
 
 
 # The token table
@@ -153,14 +153,14 @@ def test_rotary(random: np.random.Generator, interleaved: bool, rotary_dim: int 
     positions = np.array([0, 3, 40, 100_000])
     rope = ww.Rotary(8, theta=500.0, interleaved=interleaved, rotary_dim=rotary_dim)
     q, k = as_tensor(x[None]), as_tensor(-x[None])
-    turned_q, turned_k = rope(q, k, torch.tensor(positions))
-    torch.autograd.backward([turned_q, turned_k], [torch.tensor(g[None])] * 2)
+    rotated_q, rotated_k = rope(q, k, torch.tensor(positions))
+    torch.autograd.backward([rotated_q, rotated_k], [torch.tensor(g[None])] * 2)
     wanted = reference.rotary(x, positions, 500.0, interleaved, rotary_dim)
     gradient = reference.rotary_gradient(g, positions, 500.0, interleaved, rotary_dim)
     # The library's cosine and sine are float32: each feature is off by at most 6e-8 of the pair's length.
     tolerance = 3e-7
-    assert_close(turned_q[0], wanted, tolerance)
-    assert_close(turned_k[0], -wanted, tolerance)
+    assert_close(rotated_q[0], wanted, tolerance)
+    assert_close(rotated_k[0], -wanted, tolerance)
     assert q.grad is not None
     assert k.grad is not None
     assert_close(q.grad[0], gradient, tolerance)
@@ -180,8 +180,8 @@ def test_rotary_score_depends_on_the_distance_only(m: int, n: int, shift: int, i
     q, k = np.random.default_rng(1).normal(size=(2, 1, 1, 8))
 
     def score(at_query: int, at_key: int) -> float:
-        turned_q = reference.rotary(q, np.array([at_query]), interleaved=interleaved)
-        return float((turned_q * reference.rotary(k, np.array([at_key]), interleaved=interleaved)).sum())
+        rotated_q = reference.rotary(q, np.array([at_query]), interleaved=interleaved)
+        return float((rotated_q * reference.rotary(k, np.array([at_key]), interleaved=interleaved)).sum())
 
     # A float64 angle near 1,000,000 is exact to 1e-10.
     assert score(m, n) == pytest.approx(score(m + shift, n + shift), abs=1e-8)
@@ -272,13 +272,13 @@ def test_where_equals_the_chain(random: np.random.Generator, engine: Engine, sco
         index = np.maximum(real[row].cumsum() - 1, 0)
         mask = (real[row][None, :] == 1) & (real[row][:, None] == 1) & np.tri(5, dtype=bool)
         bias = None if score is None else reference.alibi_bias(index, index, 3)
-        turned_q, turned_k = reference.rotary(q[row], index), reference.rotary(k[row], index)
-        wanted = reference.attention(turned_q, turned_k, v[row], bias, mask)
+        rotated_q, rotated_k = reference.rotary(q[row], index), reference.rotary(k[row], index)
+        wanted = reference.attention(rotated_q, rotated_k, v[row], bias, mask)
         # float32 cosines and biases; queries and keys of padding see nothing
         assert_close(y[row], wanted, 2e-6)
         if not trains:
             continue
-        d_q, d_k, d_v, _ = reference.attention_gradient(g[row], turned_q, turned_k, v[row], bias, mask)
+        d_q, d_k, d_v, _ = reference.attention_gradient(g[row], rotated_q, rotated_k, v[row], bias, mask)
         wanted_gradients = (reference.rotary_gradient(d_q, index), reference.rotary_gradient(d_k, index), d_v)
         for leaf, gradient in zip(leaves, wanted_gradients, strict=True):
             assert leaf.grad is not None

@@ -233,7 +233,7 @@ def test_results_are_compared_with_the_tutorials_numbers(made: tuple[dict[str, A
         assert (result.token_table, result.number_lines) == (None, [])
         assert "% of that of E0" in result.sentences.table
         return
-    for place, percent in enumerate((0, 20, 100)):
+    for index, percent in enumerate((0, 20, 100)):
         column = f"at {percent} %"
         for row, (part, name, digits) in {
             "mean": ("table", "mean", 3),
@@ -241,7 +241,7 @@ def test_results_are_compared_with_the_tutorials_numbers(made: tuple[dict[str, A
             "cosine of Max and Min": ("cosines", "max_min", 2),
             "mean cosine within the digits": ("cosines", "within_digits", 2),
         }.items():
-            values = [story[place][part][name] for story in stories]
+            values = [story[index][part][name] for story in stories]
             spread = {"median": float(np.median(values)), "min": min(values), "max": max(values)}
             written = cell_of(spread, 1.0, digits)
             same = page.cell("The token table after", row, column)
@@ -266,16 +266,16 @@ def test_results_are_compared_with_the_tutorials_numbers(made: tuple[dict[str, A
 def test_the_positions_setting_is_reported(made: tuple[dict[str, Any], Path]) -> None:
     data, folder = made
     result, page = shown(folder), report(folder)
-    drawn = {name: scheme for name, scheme in data["schemes"].items() if scheme["fingerprint"]}
-    assert [each.scheme for each in result.fingerprints] == list(drawn)
+    pictured = {name: scheme for name, scheme in data["schemes"].items() if scheme["fingerprint"]}
+    assert [each.scheme for each in result.fingerprints] == list(pictured)
     for each in result.fingerprints:
-        np.testing.assert_allclose(each.values, drawn[each.scheme]["fingerprint"]["values"], rtol=1e-6)
+        np.testing.assert_allclose(each.values, pictured[each.scheme]["fingerprint"]["values"], rtol=1e-6)
     assert result.sentences.doors == (
         "\u201cnone\u201d has no positional encoding; sinusoidal and learned add to the token's vector; rotary "
         "transforms queries and keys; alibi adds to attention scores."
     )
     for each in result.curves:
-        curves = drawn[each.scheme]["by_distance"]["curves"]
+        curves = pictured[each.scheme]["by_distance"]["curves"]
         assert each.names == list(curves)
         np.testing.assert_array_equal(each.values, list(curves.values()))
         caption = f"{each.scheme}: {each.label}"

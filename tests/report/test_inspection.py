@@ -189,12 +189,12 @@ def test_the_numbers_are_those_of_the_table(page: str, hostile: Path) -> None:
     names, values = read.tables["Percentiles of the norms"]
     for name, value in zip(names[1:], values[1:], strict=True):
         assert value == number(float(np.percentile(finite, float(name))))
-    places = tensors["wpe.weight"].astype(np.float64)
-    unit = places / np.linalg.norm(places, axis=1, keepdims=True)
+    positions = tensors["wpe.weight"].astype(np.float64)
+    unit = positions / np.linalg.norm(positions, axis=1, keepdims=True)
     for distance, cosine in read.tables["Mean cosine of two positions, by their distance"][1:]:
         n = int(distance)
         assert cosine.replace("−", "-") == f"{(unit[n:] * unit[:-n]).sum(axis=1).mean():.3f}"
-    spread = np.linalg.svd(places - places.mean(axis=0), compute_uv=False) ** 2
+    spread = np.linalg.svd(positions - positions.mean(axis=0), compute_uv=False) ** 2
     head, first = read.tables["Share of the variance by principal axis"][:2]
     assert head == ["axis", "token embeddings", "positions"]
     assert (first[0], first[2]) == ("1", f"{100 * spread[0] / spread.sum():.1f}\u00a0%")
@@ -207,9 +207,9 @@ def test_the_same_checkpoint_makes_the_same_page(page: str, hostile: Path, tmp_p
 def test_the_page_shows_the_findings(hostile: Path, tmp_path: Path) -> None:
     """An inspection that was made before is written as it is; no other sections are computed."""
     checkpoint = Checkpoint.open(hostile)
-    found = inspect(checkpoint, ["sizes", "norms"], seed=3)
-    changed = replace(found.norms, percentiles=found.norms.percentiles | {"50": 7777.0})
-    file = write_inspection(checkpoint, replace(found, norms=changed), tmp_path / "kept.html")
+    result = inspect(checkpoint, ["sizes", "norms"], seed=3)
+    changed = replace(result.norms, percentiles=result.norms.percentiles | {"50": 7777.0})
+    file = write_inspection(checkpoint, replace(result, norms=changed), tmp_path / "kept.html")
     read = Read(file.read_text(encoding="utf-8"))
     titles = [title for title in read.texts["h3"] if title in TITLES.values()]
     assert titles == [TITLES["sizes"], TITLES["norms"]]
@@ -225,14 +225,14 @@ def test_a_pickle_that_was_allowed_once_is_written(tmp_path: Path) -> None:
 def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", np.eye(9, dtype=np.float32))
     checkpoint = Checkpoint.open(tmp_path / "table.npy")
-    found = inspect(checkpoint, ["sizes"])
+    result = inspect(checkpoint, ["sizes"])
     with pytest.raises(SettingError, match="is a folder"):
-        write_inspection(checkpoint, found, tmp_path)
+        write_inspection(checkpoint, result, tmp_path)
     with pytest.raises(SettingError, match="cannot be written"):
-        write_inspection(checkpoint, found, tmp_path / "no" / "where.html")
+        write_inspection(checkpoint, result, tmp_path / "no" / "where.html")
     before = (tmp_path / "table.npy").read_bytes()
     with pytest.raises(SettingError, match="not overwritten"):
-        write_inspection(checkpoint, found, tmp_path / "table.npy")
+        write_inspection(checkpoint, result, tmp_path / "table.npy")
     assert (tmp_path / "table.npy").read_bytes() == before
 
 
@@ -269,8 +269,8 @@ def test_the_command_prints_json(hostile: Path) -> None:
     status, out, _ = whatwhere("inspect", hostile, "--json", "--sections", "sizes, norms", "--seed", "3")
     assert status == 0
     data = json.loads(out)
-    found = inspect(hostile, ["sizes", "norms"], seed=3)
-    assert data == {"headline": headline(found)} | to_json(found)
+    result = inspect(hostile, ["sizes", "norms"], seed=3)
+    assert data == {"headline": headline(result)} | to_json(result)
     assert next(iter(data)) == "headline"
     assert [name for name in SECTIONS if data[name] is not None] == ["sizes", "norms"]
     assert (data["seed"], data["shape"], data["norms"]["rows"]) == (3, [400, 256], 400)

@@ -120,14 +120,14 @@ def test_learned_schemes_are_drawn_from_the_seed_and_turned_by_their_settings(fr
     assert repr(said["scheme"]) == repr(fire)
     assert (said["scheme"].weight_in == fire.weight_in).all()
 
-    told = api.shown(fresh, {"scheme": "t5", "options": "num_buckets=6 max_distance=24"})
-    assert {parameter.name: parameter.value for parameter in told.parameters} == {
+    bias = api.shown(fresh, {"scheme": "t5", "options": "num_buckets=6 max_distance=24"})
+    assert {parameter.name: parameter.value for parameter in bias.parameters} == {
         "num_buckets": 6,
         "max_distance": 24,
         "std": 0.5,
     }
-    assert told.random
-    assert all(len(set(row)) <= 6 for row in told.past.tolist())
+    assert bias.random
+    assert all(len(set(row)) <= 6 for row in bias.past.tolist())
 
 
 def test_biases_that_depend_on_what_tokens_say_are_left_out_and_said(tmp_path: Path) -> None:

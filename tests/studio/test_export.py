@@ -49,12 +49,12 @@ def test_an_exported_page_holds_what_the_api_answers(fresh: Session, bundle: Pat
     page = export.render_page(fresh)
     result = answers(page)
     assert set(result["about?{}"]["exported"]) == set(EXPORTS) - {"compare", "replay", "attention"}
-    asked = {key: parts for key in result if (parts := key.partition("?"))[0] in QUERIES and key != "about?{}"}
-    for key, (name, _, settings) in asked.items():
+    queries = {key: parts for key in result if (parts := key.partition("?"))[0] in QUERIES and key != "about?{}"}
+    for key, (name, _, settings) in queries.items():
         right = pack(QUERIES[name](fresh, json.loads(settings)))
         assert pack(result[key]) == right, key
     assert {"tokens.card", "tokens.neighbors", "tokens.analogy", "maps.points", "maps.labels", "maps.neighbors"} <= {
-        name for name, _, _ in asked.values()
+        name for name, _, _ in queries.values()
     }
     assert 'tokens.card?{"token":"Max"}' in result
     assert export.render_page(fresh) == page  # the same bytes, whenever it is written

@@ -47,8 +47,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = rng.standard_normal((600, 64)).astype(np.float32)
     rows[7] = 0
     rows[9] = rows[8]
-    places = rng.standard_normal((48, 64)).astype(np.float32)
-    save_file({"wte.weight": rows, "wpe.weight": places}, folder / "model.safetensors")
+    positions = rng.standard_normal((48, 64)).astype(np.float32)
+    save_file({"wte.weight": rows, "wpe.weight": positions}, folder / "model.safetensors")
     settings = {"model_type": "gpt2", "n_embd": 64, "n_head": 2, "n_layer": 2, "vocab_size": 600, "n_positions": 48}
     (folder / "config.json").write_text(json.dumps(settings), encoding="utf-8")
     return folder
@@ -139,7 +139,7 @@ def test_the_page_shows_it_live_and_exported(
         assert shown["answer"] == f"{answer.headline}."
         assert shown["titles"] == titles
         texts = [part.text for section in answer.sections for part in section.parts if isinstance(part, Paragraph)]
-        assert [said for said in shown["told"] if not said.startswith("More: ")] == texts
+        assert [said for said in shown["texts"] if not said.startswith("More: ")] == texts
         sizes = next(part for part in parts(answer, "sizes") if isinstance(part, Table))
         assert shown["sizes"] == sizes.rows
         assert shown["charts"] == 2

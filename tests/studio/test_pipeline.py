@@ -35,7 +35,7 @@ def folder(path: Path, config: dict[str, Any], tensors: dict[str, np.ndarray]) -
     return Session.open(path)
 
 
-def drawn(*shape: int) -> np.ndarray:
+def sampled(*shape: int) -> np.ndarray:
     """Draw a tensor."""
     return np.random.default_rng(4).standard_normal(shape).astype(np.float32)
 
@@ -57,13 +57,13 @@ def test_a_text_in_the_real_model_is_what_its_files_say(real: Session, minilm: P
     encoded = tokenizer.encode(TEXT)
     tensors = load_file(minilm / "model.safetensors")
     rows = tensors["embeddings.word_embeddings.weight"][encoded.ids]
-    places = tensors["embeddings.position_embeddings.weight"][: len(encoded.ids)]
+    position_rows = tensors["embeddings.position_embeddings.weight"][: len(encoded.ids)]
     assert (result.ids.tolist(), result.words) == (encoded.ids, encoded.tokens)
     np.testing.assert_array_equal(result.rows, rows)
-    np.testing.assert_array_equal(result.position_rows, places)
-    np.testing.assert_array_equal(result.vectors, rows + places)
+    np.testing.assert_array_equal(result.position_rows, position_rows)
+    np.testing.assert_array_equal(result.vectors, rows + position_rows)
     assert (result.num_heads, result.head_dim, result.bias, result.angles) == (12, 32, None, None)
-    q = (rows + places)[:, 32:64].astype(np.float64)
+    q = (rows + position_rows)[:, 32:64].astype(np.float64)
     second = api.walk(real, MODEL | {"head": 1})
     np.testing.assert_allclose(second.scores, q @ q.T / np.sqrt(32), rtol=1e-4, atol=1e-6)
 
@@ -78,7 +78,7 @@ def test_a_fresh_layer_gives_the_numbers_of_walk(fresh: Session) -> None:
 
 
 def test_rotary_turns_as_the_configuration_says(tmp_path: Path) -> None:
-    session = folder(tmp_path, LLAMA, {"model.embed_tokens.weight": drawn(30, 16)})
+    session = folder(tmp_path, LLAMA, {"model.embed_tokens.weight": sampled(30, 16)})
     result = api.walk(session, {"text": "3 7, 7", "tokens": "loaded", "scheme": "model"})
     assert (result.ids.tolist(), result.words) == ([3, 7, 7], ["#3", "#7", "#7"])
     assert result.position_rows is None
@@ -95,9 +95,11 @@ def test_a_learned_bias_is_that_of_the_file(tmp_path: Path) -> None:
         "model_type": "t5", "vocab_size": 9, "d_model": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1,
         "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128,
     }  # fmt: skip
-    table = drawn(32, 2)
+    table = sampled(32, 2)
     name = "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-    session = folder(tmp_path, config, {"shared.weight": drawn(9, 8), name: table, name.replace("de", "en", 1): table})
+    session = folder(
+        tmp_path, config, {"shared.weight": sampled(9, 8), name: table, name.replace("de", "en", 1): table}
+    )
     result = api.walk(session, {"text": "1 2 3", "tokens": "loaded", "scheme": "model", "head": 1})
     # Each of the first distances has a bucket of its own.
     np.testing.assert_array_equal(result.bias[2], table[[2, 1, 0], 1])
@@ -107,7 +109,7 @@ def test_a_learned_bias_is_that_of_the_file(tmp_path: Path) -> None:
 
 def test_a_model_that_multiplies_its_tokens_does_so_here(tmp_path: Path) -> None:
     config = LLAMA | {"model_type": "gemma", "head_dim": 8, "num_key_value_heads": 2}
-    table = drawn(30, 16)
+    table = sampled(30, 16)
     session = folder(tmp_path, config, {"model.embed_tokens.weight": table})
     result = api.walk(session, {"text": "3 7", "tokens": "loaded", "scheme": "model"})
     assert result.factor == 4
@@ -119,17 +121,20 @@ def test_positions_that_the_model_leaves_out_are_left_out(tmp_path: Path) -> Non
         "model_type": "opt", "vocab_size": 9, "hidden_size": 8, "word_embed_proj_dim": 8, "num_hidden_layers": 1,
         "num_attention_heads": 2, "max_position_embeddings": 4, "ffn_dim": 8,
     }  # fmt: skip
-    places = drawn(6, 8)
-    tensors = {"model.decoder.embed_tokens.weight": drawn(9, 8), "model.decoder.embed_positions.weight": places}
+    position_rows = sampled(6, 8)
+    tensors = {
+        "model.decoder.embed_tokens.weight": sampled(9, 8),
+        "model.decoder.embed_positions.weight": position_rows,
+    }
     session = folder(tmp_path, config, tensors)
     result = api.walk(session, {"text": "1 2 3 4 5 6", "tokens": "loaded", "scheme": "model"})
-    np.testing.assert_array_equal(result.position_rows, places[2:])  # four tokens: the table has no more
+    np.testing.assert_array_equal(result.position_rows, position_rows[2:])  # four tokens: the table has no more
     assert api.read(session, {"text": "1 2 3 4 5 6", "tokens": "loaded"}).count == 6
 
 
 @pytest.mark.parametrize("dim", [1, 3, 6, 8, 50])
 def test_every_table_begins_with_a_text_and_a_scheme_that_fit_it(dim: int, tmp_path: Path) -> None:
-    rows = drawn(9, dim)
+    rows = sampled(9, dim)
     rows[1] = np.nan
     np.save(tmp_path / "table.npy", rows)
     session = Session.open(tmp_path / "table.npy")
@@ -141,7 +146,7 @@ def test_every_table_begins_with_a_text_and_a_scheme_that_fit_it(dim: int, tmp_p
 
 def test_a_model_of_two_parts_begins_with_its_decoder(tmp_path: Path) -> None:
     config = {"model_type": "t5", "vocab_size": 9, "d_model": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1}
-    session = folder(tmp_path, config, {"shared.weight": drawn(9, 8)})
+    session = folder(tmp_path, config, {"shared.weight": sampled(9, 8)})
     assert api.walk(session, api.begin(session)).causal
 
 
@@ -149,7 +154,7 @@ def test_the_python_of_an_answer_gives_its_numbers(tmp_path: Path) -> None:
     config = {
         "model_type": "gpt2", "vocab_size": 9, "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 16
     }  # fmt: skip
-    small = folder(tmp_path, config, {"wte.weight": drawn(9, 8), "wpe.weight": drawn(16, 8)})
+    small = folder(tmp_path, config, {"wte.weight": sampled(9, 8), "wpe.weight": sampled(16, 8)})
 
     def run(lines: str) -> dict[str, Any]:
         names: dict[str, Any] = {"PATH": str(small.checkpoint.path)}
@@ -162,14 +167,14 @@ def test_the_python_of_an_answer_gives_its_numbers(tmp_path: Path) -> None:
         positions.positions(small, split[1]),
         variance.shares(small, split[2]),
     )
-    places = whatwhere.positions(5)
+    p = whatwhere.positions(5)
     for lines in (walked.python, shown.python):
-        np.testing.assert_array_equal(run(lines)["where"].input(places)[0].detach(), shown.fingerprint.values)
+        np.testing.assert_array_equal(run(lines)["where"].input(p)[0].detach(), shown.fingerprint.values)
     assert shared.shares is not None
     assert run(shared.shares.python)["split"].token == shared.shares.token
-    drawn_one = api.walk(small, split[0] | {"scheme": "learned", "seed": 3, "text": "a a a a a", "tokens": "words"})
-    table = run(drawn_one.python)["where"].input(places)[0].detach()
-    np.testing.assert_array_equal(table, drawn_one.position_rows)
+    same_seed = api.walk(small, split[0] | {"scheme": "learned", "seed": 3, "text": "a a a a a", "tokens": "words"})
+    table = run(same_seed.python)["where"].input(p)[0].detach()
+    np.testing.assert_array_equal(table, same_seed.position_rows)
 
 
 VOCABULARIES = {
@@ -247,7 +252,7 @@ def test_what_the_page_sends_is_checked(real: Session, change: dict[str, Any], e
 def test_what_is_not_there_is_said(fresh: Session, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"positional encoding of .* is not known"):
         api.walk(fresh, MODEL | {"text": "Max(1)"})
-    np.save(tmp_path / "table.npy", drawn(5, 8))
+    np.save(tmp_path / "table.npy", sampled(5, 8))
     session = Session.open(tmp_path / "table.npy")
     with pytest.raises(SettingError, match="names no tokens"):
         api.read(session, {"text": TEXT, "tokens": "loaded"})

@@ -21,7 +21,7 @@ from whatwhere.studio.session import Session
 
 
 @pytest.fixture(scope="module")
-def places(minilm: Path) -> np.ndarray:
+def position_table(minilm: Path) -> np.ndarray:
     """Give the table of positions, read by another library, in float64."""
     return load_file(minilm / "model.safetensors")["embeddings.position_embeddings.weight"].astype(np.float64)
 
@@ -32,25 +32,27 @@ def cosines(rows: np.ndarray) -> np.ndarray:
     return np.asarray(unit @ unit.T)
 
 
-def test_the_loaded_table_is_seen_as_it_stands(real: Session, places: np.ndarray) -> None:
+def test_the_loaded_table_is_seen_as_it_stands(real: Session, position_table: np.ndarray) -> None:
     result = api.positions(real, {"scheme": "model", "rows": 2048})
     seen = result.vectors
     assert (result.rows, result.max_length, result.door) == (512, 512, "input")
-    np.testing.assert_array_equal(result.fingerprint.values, places.astype(np.float32))
+    np.testing.assert_array_equal(result.fingerprint.values, position_table.astype(np.float32))
     assert seen.compared.tolist() == list(range(0, 512, 2))
-    np.testing.assert_allclose(seen.cosines, cosines(places[::2]), atol=1e-6)
-    np.testing.assert_allclose(seen.norms, np.linalg.norm(places, axis=1))
+    np.testing.assert_allclose(seen.cosines, cosines(position_table[::2]), atol=1e-6)
+    np.testing.assert_allclose(seen.norms, np.linalg.norm(position_table, axis=1))
     assert seen.outliers.tolist() == [0, 510, 511]
-    means = [np.diagonal(cosines(places), distance).mean() for distance in (0, 1, 16, 511)]
+    means = [np.diagonal(cosines(position_table), distance).mean() for distance in (0, 1, 16, 511)]
     np.testing.assert_allclose(seen.mean_by_distance[[0, 1, 16, 511]], means, atol=1e-9)
-    np.testing.assert_allclose(result.by_distance.values[0], cosines(places)[0], atol=1e-6)
+    np.testing.assert_allclose(result.by_distance.values[0], cosines(position_table)[0], atol=1e-6)
 
 
-def test_the_path_keeps_distances_as_well_as_three_axes_can(real: Session, places: np.ndarray) -> None:
+def test_the_path_keeps_distances_as_well_as_three_axes_can(real: Session, position_table: np.ndarray) -> None:
     seen = api.positions(real, {"scheme": "model", "rows": 512}).vectors
-    _, sizes, axes = np.linalg.svd(places - places.mean(axis=0), full_matrices=False)
+    _, sizes, axes = np.linalg.svd(position_table - position_table.mean(axis=0), full_matrices=False)
     np.testing.assert_allclose(seen.variance_explained, (sizes**2 / (sizes**2).sum())[:3])
-    np.testing.assert_allclose(np.abs(seen.path), np.abs((places - places.mean(axis=0)) @ axes[:3].T), atol=1e-9)
+    np.testing.assert_allclose(
+        np.abs(seen.path), np.abs((position_table - position_table.mean(axis=0)) @ axes[:3].T), atol=1e-9
+    )
 
 
 def test_the_sinusoid_is_the_reference(fresh: Session) -> None:
@@ -61,13 +63,13 @@ def test_the_sinusoid_is_the_reference(fresh: Session) -> None:
 
 
 def test_each_door_of_a_mixture_can_be_shown(fresh: Session) -> None:
-    asked = {"scheme": "sinusoidal+rotary+alibi", "rows": 8, "dim": 16, "heads": 2}
-    rotated = api.positions(fresh, asked | {"door": "query_key"})
+    settings = {"scheme": "sinusoidal+rotary+alibi", "rows": 8, "dim": 16, "heads": 2}
+    rotated = api.positions(fresh, settings | {"door": "query_key"})
     angles = np.outer(np.arange(8), 10_000.0 ** (-np.arange(0, 8, 2) / 8))
     np.testing.assert_allclose(rotated.fingerprint.values, np.cos(angles), atol=1e-6)
     near = np.cos(angles[:, None] - angles[None]).mean(-1)  # a query of ones, rotated
     np.testing.assert_allclose(rotated.vectors.cosines, near, atol=1e-6)
-    added = api.positions(fresh, asked | {"door": "score"})
+    added = api.positions(fresh, settings | {"door": "score"})
     assert added.vectors is None
     np.testing.assert_array_equal(added.fingerprint.values, [[-d / 16, -d / 256] for d in range(8)])
 

@@ -155,17 +155,17 @@ def test_what_is_trained_here_is_bounded(fresh: Session, settings: Any, said: st
 
 
 def test_a_run_is_trained_here_told_of_and_kept() -> None:
-    session, told = Session.open(), []
+    session, reports = Session.open(), []
     settings = {"scheme": "alibi", "steps": 3, "seed": 1}
-    result = api.train(session, settings, lambda share, said: told.append((share, said)))
-    assert [said for _, said in told] == ["building the model", "step 1 of 3", "step 2 of 3", "measuring"]
+    result = api.train(session, settings, lambda share, said: reports.append((share, said)))
+    assert [said for _, said in reports] == ["building the model", "step 1 of 3", "step 2 of 3", "measuring"]
     assert result.frames.frames.steps.tolist() == [0, 2, 3]
     assert [each.length for each in result.attention.lengths] == [6, 32]
     assert result.lengths.tolist() == [2, 3, 4, 5, 6, 8, 12, 16, 24, 32]
     assert ((result.scores >= 0) & (result.scores <= 1)).all()
-    told.clear()
-    assert api.train(session, settings, lambda share, said: told.append((share, said))) is result
-    assert told == []
+    reports.clear()
+    assert api.train(session, settings, lambda share, said: reports.append((share, said))) is result
+    assert reports == []
 
 
 def test_a_training_ends_where_nobody_waits() -> None:
@@ -192,9 +192,9 @@ def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], session: Se
     assert result["address"].startswith("#/replay?at=4")
     assert f"{frames.frames.line.r[-1]:.2f}" in result["line"]
     assert result["moved"] is True
-    places = frames.frames.planes["change"].points
+    points = frames.frames.planes["change"].points
     rows = [line.split(",") for line in result["csv"].removeprefix("\ufeff").splitlines()[3:12]]
-    np.testing.assert_allclose([float(row[1]) for row in rows], places[-1, 2:11, 0], rtol=1e-6)
+    np.testing.assert_allclose([float(row[1]) for row in rows], points[-1, 2:11, 0], rtol=1e-6)
     assert result["played"] == "step 7 of 7"
     attention = api.attention(session, {"run": "learned-0"}).lengths[0]
     shown = [float(row.split(",")[1]) for row in result["weights"].splitlines()[1:]]

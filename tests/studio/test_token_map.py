@@ -124,15 +124,15 @@ def test_a_corpus_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_map_of_another_process_is_kept(fresh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, told = fresh.table().weight, []
-    result = run_in_subprocess(make_map, lambda share, said: told.append(said), table=table, method="pca", k=3)
+    table, reports = fresh.table().weight, []
+    result = run_in_subprocess(make_map, lambda share, said: reports.append(said), table=table, method="pca", k=3)
     np.testing.assert_allclose(result.coordinates, make_map(table, "pca", k=3).coordinates)
-    assert told[0] == "starting"
+    assert reports[0] == "starting"
     with pytest.raises(ShapeError, match="at least 16 rows"):
         run_in_subprocess(make_map, lambda share, said: None, table=table[:9], method="tsne")
 
-    session, drawn = Session.open(), TokenMap("tsne", result.coordinates, 0.5, 10, 20, 0.1, None)
-    monkeypatch.setattr(token_map, "run_in_subprocess", lambda work, report, **settings: drawn)
+    session, kept = Session.open(), TokenMap("tsne", result.coordinates, 0.5, 10, 20, 0.1, None)
+    monkeypatch.setattr(token_map, "run_in_subprocess", lambda work, report, **settings: kept)
     assert token_map.points(session, {"method": "tsne"}).quality is None
     assert JOBS["maps.draw"](session, {"method": "tsne"}, lambda fraction, message: None).quality.kept == 0.5
     assert token_map.points(session, {"method": "tsne"}).quality is not None
@@ -152,13 +152,13 @@ def test_stopping_ends_the_process(fresh: Session) -> None:
 @pytest.mark.parametrize("method", ["tsne", "umap"])
 def test_a_map_tells_how_far_it_is(method: str) -> None:
     pytest.importorskip({"tsne": "openTSNE", "umap": "umap"}[method])
-    told: list[float] = []
+    reports: list[float] = []
     table = np.random.default_rng(0).standard_normal((60, 8)).astype(np.float32)
-    result = make_map(table, method, progress=lambda share, said: told.append(share))  # type: ignore[arg-type]
+    result = make_map(table, method, progress=lambda share, said: reports.append(share))  # type: ignore[arg-type]
     assert result.coordinates.shape == (60, 2)
-    assert told == sorted(told)
-    assert len(told) > 5
-    assert 0.9 < told[-1] <= 1
+    assert reports == sorted(reports)
+    assert len(reports) > 5
+    assert 0.9 < reports[-1] <= 1
 
 
 @pytest.mark.parametrize(

@@ -87,10 +87,10 @@ def test_runs_and_fresh_tables(results: Path, fresh: Session) -> None:
     x = saved["tokens.weight"][:, None].astype(np.float64) + saved["where.input.weight"]
     np.testing.assert_allclose([getattr(result, name) for name in ("token", "position")], split(x)[:2], atol=1e-6)
     assert result.rows == len(saved["where.input.weight"])
-    drawn = api.shares(fresh, {"tokens": "words", "scheme": "sinusoidal", "dim": 8, "rows": 32})
-    assert (drawn.tensor, drawn.dim) == (None, 8)
-    assert drawn.shares is not None
-    assert drawn.shares.tokens == 512
+    sampled = api.shares(fresh, {"tokens": "words", "scheme": "sinusoidal", "dim": 8, "rows": 32})
+    assert (sampled.tensor, sampled.dim) == (None, 8)
+    assert sampled.shares is not None
+    assert sampled.shares.tokens == 512
 
 
 @pytest.mark.parametrize(

@@ -211,14 +211,14 @@ def test_extra_repr_shows_the_settings():
     )
 
 
-@pytest.mark.parametrize(("bad", "place"), [(7, (0, 2)), (-1, (1, 0))])
-def test_the_error_names_the_id_its_index_and_the_vocabulary(bad, place):
+@pytest.mark.parametrize(("bad", "slot"), [(7, (0, 2)), (-1, (1, 0))])
+def test_the_error_names_the_id_its_index_and_the_vocabulary(bad, slot):
     ids = torch.zeros(2, 3, dtype=torch.int64)
-    ids[place] = bad
+    ids[slot] = bad
     with pytest.raises(ww.errors.TokenError) as caught:
         ww.TokenEmbedding(7, 2)(ids)
     assert str(caught.value) == (
-        f"id {bad} at {place} is outside the vocabulary, which has 7 tokens (0..6).\n"
+        f"id {bad} at {slot} is outside the vocabulary, which has 7 tokens (0..6).\n"
         "Check that the tokenizer belongs to this table, or make the table larger."
     )
 

@@ -19,7 +19,7 @@ WHERES = {
     "alibi": lambda heads: ww.Where(score=ww.ALiBi(heads)),
     "rotary+alibi": lambda heads: ww.Where(query_key=ww.Rotary(8), score=ww.ALiBi(heads)),
 }
-RULERS = {
+POSITIONS = {
     "plain": lambda: ww.positions(6),
     "packed": lambda: ww.Positions.packed([2, 3, 1]),
     "left padding": lambda: ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])),
@@ -56,10 +56,10 @@ def by_loops(q, k, v, mask, bias=None, scale=None):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("key_heads", [4, 2, 1])
-@pytest.mark.parametrize("ruler", RULERS)
+@pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("name", WHERES)
-def test_every_engine_is_the_formula(name, ruler, key_heads, causal, engine):
-    where, p = WHERES[name](4), RULERS[ruler]()
+def test_every_engine_is_the_formula(name, positions, key_heads, causal, engine):
+    where, p = WHERES[name](4), POSITIONS[positions]()
     q, k, v = draw((2, 4, 6, 8), (2, key_heads, 6, 8), (2, key_heads, 6, 8))
     here = where.at(p)
     q, k = here.query_key(q, k)
@@ -90,9 +90,9 @@ def test_cached_decoding_matches_the_full_forward_pass(name, engine):
     cached = k[:, :, :0]
     for start, stop in ((0, 3), (3, 4), (4, 5), (5, 7)):  # a prompt, two single steps, a chunk
         here = where.at(p[start:stop], p[:stop])
-        turned, new = here.query_key(q[:, :, start:stop], k[:, :, start:stop])
+        rotated, new = here.query_key(q[:, :, start:stop], k[:, :, start:stop])
         cached = torch.cat([cached, new], dim=2)
-        y = here.attention(turned, cached, v[:, :, :stop], engine=engine)
+        y = here.attention(rotated, cached, v[:, :, :stop], engine=engine)
         assert torch.allclose(y, expected[:, :, start:stop], atol=1e-5)
 
 
@@ -169,14 +169,14 @@ TRANSFORMED = {
 
 
 @pytest.mark.parametrize("tokens", [5, 520])
-@pytest.mark.parametrize("ruler", ["plain", "left padding"])
+@pytest.mark.parametrize("positions", ["plain", "left padding"])
 @pytest.mark.parametrize("name", TRANSFORMED)
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # by PyTorch itself
-def test_transforms_of_functions_work_with_the_engine_that_is_chosen(name, ruler, tokens):
+def test_transforms_of_functions_work_with_the_engine_that_is_chosen(name, positions, tokens):
     """Values, derivatives along a direction, and gradients of each sample, against plain tensors."""
     torch.manual_seed(0)
     where = ww.Where(score=TRANSFORMED[name]())
-    p = ww.positions(tokens) if ruler == "plain" else ww.Positions.from_mask(torch.arange(tokens) > 2)
+    p = ww.positions(tokens) if positions == "plain" else ww.Positions.from_mask(torch.arange(tokens) > 2)
     q, t = draw((3, 1, 4, tokens, 8), (3, 1, 4, tokens, 8), dtype=torch.float64)
     k, v = draw((1, 2, tokens, 8), (1, 2, tokens, 8), seed=1, dtype=torch.float64)
 
@@ -219,11 +219,11 @@ def steep_t5(heads, **how):
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("ruler", ["plain", "left padding", "packed"])
+@pytest.mark.parametrize("positions", ["plain", "left padding", "packed"])
 @pytest.mark.parametrize("engine", ["auto", "dense", "sdpa"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_a_bias_is_added_in_float32_to_scores_of_sixteen_bits(dtype, engine, ruler, causal):
-    where, p = ww.Where(score=steep_t5(4, bidirectional=not causal)), RULERS[ruler]()
+def test_a_bias_is_added_in_float32_to_scores_of_sixteen_bits(dtype, engine, positions, causal):
+    where, p = ww.Where(score=steep_t5(4, bidirectional=not causal)), POSITIONS[positions]()
     q, k, v = draw((2, 4, 6, 8), (2, 2, 6, 8), (2, 2, 6, 8), dtype=dtype)
     bias = where.score(p, causal=causal).detach()
     wanted = by_loops(q, k, v, p.mask(causal=causal).expand(2, 1, 6, 6), bias, where.scale)

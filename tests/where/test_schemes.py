@@ -108,8 +108,8 @@ def test_learned_has_a_device_and_a_dtype():
 def test_learned_accepts_a_slice_of_longer_positions():
     scheme = ww.Learned(4, 10)
     assert torch.equal(scheme(ww.positions(1000)[3:10]), scheme.weight[None, 3:10])
-    drawn = ww.Positions.randomized(4, max_length=10)
-    assert torch.equal(scheme(drawn), scheme.weight[drawn.index[0]])
+    randomized = ww.Positions.randomized(4, max_length=10)
+    assert torch.equal(scheme(randomized), scheme.weight[randomized.index[0]])
 
 
 def test_learned_is_reset():
@@ -136,31 +136,31 @@ def turn(a, b, angle):
 def test_rotary_rotates_the_pairs_of_its_layout_and_no_others(interleaved, rotary_dim):
     generator = torch.Generator().manual_seed(0)
     q = torch.randn(1, 1, 1, 6, generator=generator)
-    turned, _ = ww.Rotary(6, 100.0, interleaved=interleaved, rotary_dim=rotary_dim)(q, q, torch.tensor([7]))
+    rotated, _ = ww.Rotary(6, 100.0, interleaved=interleaved, rotary_dim=rotary_dim)(q, q, torch.tensor([7]))
     x, expected = q.flatten().tolist(), q.flatten().tolist()
     for i in range(rotary_dim // 2):
         a, b = (2 * i, 2 * i + 1) if interleaved else (i, i + rotary_dim // 2)
         expected[a], expected[b] = turn(x[a], x[b], 7 * 100.0 ** (-2 * i / rotary_dim))
-    assert turned.flatten().tolist() == pytest.approx(expected, abs=1e-6)
+    assert rotated.flatten().tolist() == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 def test_rotary_rotates_in_float32_at_least_and_keeps_the_dtype(dtype):
     generator = torch.Generator().manual_seed(0)
     q = torch.randn(1, 2, 50, 8, generator=generator).to(dtype)
-    turned, _ = ww.Rotary(8)(q, q, ww.positions(50, start=9000))
+    rotated, _ = ww.Rotary(8)(q, q, ww.positions(50, start=9000))
     exact, _ = ww.Rotary(8)(q.double(), q.double(), ww.positions(50, start=9000))
-    assert turned.dtype == dtype
+    assert rotated.dtype == dtype
     # One rounding of the result is eps / 2 of values up to 4.
-    assert float((turned.double() - exact).abs().max()) <= max(2 * torch.finfo(dtype).eps, 1e-12) + 5e-7
+    assert float((rotated.double() - exact).abs().max()) <= max(2 * torch.finfo(dtype).eps, 1e-12) + 5e-7
 
 
 def test_rotary_takes_grouped_and_unequal_keys():
     rope = ww.Rotary(4)
     q, k = torch.ones(2, 4, 3, 4), torch.ones(2, 1, 5, 4)
-    turned_q, turned_k = rope(q, k, ww.positions(3), key_positions=ww.positions(5))
-    assert (turned_q.shape, turned_k.shape) == (q.shape, k.shape)
-    assert torch.equal(turned_q[0, 0], turned_k[0, 0, :3])
+    rotated_q, rotated_k = rope(q, k, ww.positions(3), key_positions=ww.positions(5))
+    assert (rotated_q.shape, rotated_k.shape) == (q.shape, k.shape)
+    assert torch.equal(rotated_q[0, 0], rotated_k[0, 0, :3])
 
 
 def test_rotary_shows_its_frequencies_in_float64():

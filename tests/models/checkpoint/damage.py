@@ -67,10 +67,10 @@ def renumber(content: bytes, at: int, value: int) -> bytes:
     result = list(DIGITS.finditer(content[:100_000]))
     if not result:
         return content
-    place = result[at % len(result)]
+    entry = result[at % len(result)]
     choice = value % (len(NUMBERS) + len(WORDS))
     new = str(NUMBERS[choice]).encode() if choice < len(NUMBERS) else WORDS[choice - len(NUMBERS)]
-    return content[: place.start()] + new + content[place.end() :]
+    return content[: entry.start()] + new + content[entry.end() :]
 
 
 def inside(content: bytes, at: int, value: int) -> bytes:

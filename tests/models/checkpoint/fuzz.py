@@ -32,15 +32,15 @@ def mutate(content: bytes, most: int, seed: int) -> bytes:
     return which + kept[: most - 1]
 
 
-def main(names: str, seconds: str, place: str = "") -> None:
+def main(names: str, seconds: str, path: str = "") -> None:
     """Fuzz formats.
 
     Args:
         names: of samples, with commas; the first byte of an input says which of them it damages.
         seconds: how long.
-        place: a folder to work in; what made a reader fail is left there.
+        path: a folder to work in; what made a reader fail is left there.
     """
-    folder = Path(place or tempfile.mkdtemp())
+    folder = Path(path or tempfile.mkdtemp())
     made = make(folder)
     samples = [made[name] for name in names.split(",")]
     work, corpus = folder / "work", folder / "corpus"

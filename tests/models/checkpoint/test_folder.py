@@ -23,8 +23,8 @@ OTHER = safetensors({"wpe.weight": ("F32", (7, 4), (WEIGHT + 1).tobytes())})
 def folder(path: Path, weight_map: Any = None, **files: bytes) -> Path:
     """Write shards a and b with their index, and further files."""
     path.mkdir(parents=True, exist_ok=True)
-    places = {"wte.weight": "a.safetensors", "wpe.weight": "b.safetensors"} if weight_map is None else weight_map
-    (path / INDEX).write_text(json.dumps({"metadata": {"total_size": 224}, "weight_map": places}))
+    shards = {"wte.weight": "a.safetensors", "wpe.weight": "b.safetensors"} if weight_map is None else weight_map
+    (path / INDEX).write_text(json.dumps({"metadata": {"total_size": 224}, "weight_map": shards}))
     (path / "a.safetensors").write_bytes(TABLE)
     (path / "b.safetensors").write_bytes(OTHER)
     for name, content in files.items():
@@ -91,8 +91,8 @@ def test_what_an_index_may_claim(weight_map: Any, message: str, tmp_path: Path) 
 def test_shards_of_pickles(tmp_path: Path) -> None:
     torch.save({"wte.weight": torch.from_numpy(WEIGHT)}, tmp_path / "a.bin")
     torch.save({"wpe.weight": torch.from_numpy(WEIGHT)}, tmp_path / "b.bin")
-    places = {"wte.weight": "a.bin", "wpe.weight": "b.bin"}
-    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": places}))
+    files = {"wte.weight": "a.bin", "wpe.weight": "b.bin"}
+    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": files}))
     with pytest.raises(ww.errors.CheckpointError, match="is a pickle"):
         Checkpoint.open(tmp_path)
     checkpoint = Checkpoint.open(tmp_path, allow_pickle=True)

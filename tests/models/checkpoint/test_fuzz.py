@@ -70,12 +70,12 @@ def test_damaged_files_are_refused_or_read(name: str, samples: dict[str, Sample]
     assert sum(tries) > len(tries) // 20, "the damage does none"
 
 
-def fuzz(names: list[str], seconds: float, place: Path) -> int:
+def fuzz(names: list[str], seconds: float, folder: Path) -> int:
     """Run libFuzzer; return how many damaged files it tried, none of which may end the process."""
     pytest.importorskip("atheris", reason="made for Linux on x86-64 alone")
-    command = [sys.executable, "-m", "tests.models.checkpoint.fuzz", ",".join(names), f"{seconds:.0f}", str(place)]
+    command = [sys.executable, "-m", "tests.models.checkpoint.fuzz", ",".join(names), f"{seconds:.0f}", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=seconds + 300)
-    assert done.returncode == 0, f"what made it fail is in {place}\n{done.stderr[-5000:]}"
+    assert done.returncode == 0, f"what made it fail is in {folder}\n{done.stderr[-5000:]}"
     tried = re.search(r"number_of_executed_units: (\d+)", done.stderr)
     assert tried is not None
     return int(tried[1])

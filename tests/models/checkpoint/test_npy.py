@@ -73,8 +73,8 @@ def header(said: str, size: int = 112, length: int | None = None, magic: bytes =
     return magic + struct.pack("<H", len(text) if length is None else length) + text + bytes(size)
 
 
-def dictionary(shape: str = "(7, 4)", descr: str = "'<f4'", turned: str = "False") -> str:
-    return f"{{'descr': {descr}, 'fortran_order': {turned}, 'shape': {shape}, }}\n"
+def dictionary(shape: str = "(7, 4)", descr: str = "'<f4'", fortran_order: str = "False") -> str:
+    return f"{{'descr': {descr}, 'fortran_order': {fortran_order}, 'shape': {shape}, }}\n"
 
 
 @pytest.mark.parametrize(

@@ -309,8 +309,8 @@ def test_undo_moves_what_was_out_of_the_model() -> None:
 def test_a_patched_model_can_be_copied() -> None:
     model, tokens = made("llama"), ids()
     with ww.patch(model):
-        twin = copy.deepcopy(model)
-        assert torch.equal(said(twin, tokens), said(model, tokens))
+        copied = copy.deepcopy(model)
+        assert torch.equal(said(copied, tokens), said(model, tokens))
 
 
 def test_errors() -> None:
@@ -441,11 +441,11 @@ def test_dynamic_frequencies_keep_their_state() -> None:
     """Theirs remembers the longest call: neither looking at it nor taking it out may change that."""
     model = made("llama", rope_parameters=DYNAMIC, max_position_embeddings=16)
     said(model, ids(40))
-    twin, tokens = copy.deepcopy(model), ids(24)
+    copied, tokens = copy.deepcopy(model), ids(24)
     ww.patch(model).undo()
-    for (name, ours), (_, theirs) in zip(model.named_buffers(), twin.named_buffers(), strict=True):
+    for (name, ours), (_, theirs) in zip(model.named_buffers(), copied.named_buffers(), strict=True):
         assert torch.equal(ours, theirs), name
-    assert torch.equal(said(model, tokens), said(twin, tokens))
+    assert torch.equal(said(model, tokens), said(copied, tokens))
 
 
 def glm_asr(rope: dict[str, object]) -> nn.Module:
@@ -516,12 +516,12 @@ class DoubledScaledEmbedding(Doubled):
     """Doubled, with a name like those of transformers."""
 
 
-@pytest.mark.parametrize("place", ["transformer.wte", "transformer.wpe"])
-def test_hooks_on_tables_are_refused(place: str) -> None:
+@pytest.mark.parametrize("part", ["transformer.wte", "transformer.wpe"])
+def test_hooks_on_tables_are_refused(part: str) -> None:
     for register in ("register_forward_hook", "register_full_backward_hook"):
         model = made("gpt2")
-        handle = getattr(model.get_submodule(place), register)(negated)
-        require_refused(model, f"{place} has hooks", ww.errors.SettingError)
+        handle = getattr(model.get_submodule(part), register)(negated)
+        require_refused(model, f"{part} has hooks", ww.errors.SettingError)
         handle.remove()
         ww.patch(model).undo()
 
@@ -532,14 +532,14 @@ def test_hooks_on_a_rotary_module_are_refused() -> None:
     require_refused(model, "model.rotary_emb has hooks", ww.errors.SettingError)
 
 
-@pytest.mark.parametrize("place", ["model.embed_tokens", "model.rotary_emb"])
-def test_a_custom_forward_is_refused(place: str) -> None:
+@pytest.mark.parametrize("part", ["model.embed_tokens", "model.rotary_emb"])
+def test_a_custom_forward_is_refused(part: str) -> None:
     """As accelerate puts it on a module."""
     model = made("llama")
-    module = model.get_submodule(place)
+    module = model.get_submodule(part)
     own = module.forward
     module.forward = lambda *args, **others: negated(module, args, own(*args, **others))
-    require_refused(model, f"{place} has a forward of its own", ww.errors.SettingError)
+    require_refused(model, f"{part} has a forward of its own", ww.errors.SettingError)
 
 
 @pytest.mark.parametrize("name", ["max_norm", "scale_grad_by_freq", "sparse"])
@@ -618,10 +618,10 @@ def dtypes_of(module: nn.Module, dtype: torch.dtype, kind: str) -> list[torch.dt
 def test_the_dtype_is_theirs(model_type: str, dtype: torch.dtype) -> None:
     model = made(model_type)
     kind = (getattr(model.config, "layer_types", None) or [""])[0]
-    places = [name for name, module in model.named_modules() if type(module).__name__.endswith("RotaryEmbedding")]
-    before = [dtypes_of(model.get_submodule(place), dtype, kind) for place in places]
+    names = [name for name, module in model.named_modules() if type(module).__name__.endswith("RotaryEmbedding")]
+    before = [dtypes_of(model.get_submodule(part), dtype, kind) for part in names]
     with ww.patch(model):
-        assert [dtypes_of(model.get_submodule(place), dtype, kind) for place in places] == before
+        assert [dtypes_of(model.get_submodule(part), dtype, kind) for part in names] == before
 
 
 @pytest.mark.parametrize(("position", "most"), [(10**8, 5e-8), (10**9, 2e-7)])

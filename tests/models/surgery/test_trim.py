@@ -109,12 +109,12 @@ def test_texts_of_kept_tokens_are_encoded_as_before(tokenizer: Tokenizer, kept: 
     stay = sorted(needed(said, ids))
     assert ids <= set(stay)
     assert len(stay) < before.get_vocab_size()
-    places = {old: new for new, old in enumerate(stay)}
-    after = built(trimmed(said, places))
+    new_ids = {old: new for new, old in enumerate(stay)}
+    after = built(trimmed(said, new_ids))
     assert after.get_vocab_size() == len(stay)
     for text in [*texts, "<extra>"]:
         one, other = before.encode(text), after.encode(text)
-        assert other.ids == [places[number] for number in one.ids]
+        assert other.ids == [new_ids[number] for number in one.ids]
         assert other.tokens == one.tokens
         assert after.decode(other.ids) == before.decode(one.ids)
 
@@ -161,13 +161,13 @@ def test_texts_of_kept_pieces_are_encoded_as_before_in_random_vocabularies() -> 
         said = json.loads(Tokenizer(models.Unigram(pieces, unk_id=0)).to_str())
         before = built(said)
         stay = sorted(needed(said, random.sample(range(len(pieces)), len(pieces) // 2)))
-        places = {old: new for new, old in enumerate(stay)}
-        after = built(trimmed(said, places))
+        new_ids = {old: new for new, old in enumerate(stay)}
+        after = built(trimmed(said, new_ids))
         for text in ("".join(random.choices(letters, k=random.randint(1, 8))) for _ in range(40)):
             ids = before.encode(text).ids
             if set(ids) <= set(stay):
                 texts += 1
-                assert after.encode(text).ids == [places[n] for n in ids]
+                assert after.encode(text).ids == [new_ids[n] for n in ids]
     assert texts > 500
 
 

@@ -35,14 +35,14 @@ def test_what_is_copied_is_read_back_by_the_formats_own_reader(tmp_path: Path) -
         "ü": torch.randn(2, 2).half(),
     }
     save_file(tensors, tmp_path / "in.safetensors", {"format": "pt", "who": "é"})
-    stretches, metadata = read_header(tmp_path / "in.safetensors")
+    stored, metadata = read_header(tmp_path / "in.safetensors")
     progress: list[int] = []
-    parts = [copied(stretch) for stretch in stretches.values()]
+    parts = [copied(part) for part in stored.values()]
     size = write_safetensors(tmp_path / "out.safetensors", parts, metadata, progress.append)
     assert size == (tmp_path / "out.safetensors").stat().st_size
     assert digests(tmp_path / "out.safetensors") == digests(tmp_path / "in.safetensors")
     assert read_header(tmp_path / "out.safetensors")[1] == {"format": "pt", "who": "é"}
-    assert sum(progress) == sum(stretch.entry.bytes for stretch in stretches.values())
+    assert sum(progress) == sum(part.entry.bytes for part in stored.values())
 
 
 def test_wider_numbers_come_first_so_that_all_are_aligned(tmp_path: Path) -> None:
@@ -51,8 +51,8 @@ def test_wider_numbers_come_first_so_that_all_are_aligned(tmp_path: Path) -> Non
         computed("wide", "float64", (1,), lambda: torch.tensor([0.5], dtype=torch.float64)),
     ]
     write_safetensors(tmp_path / "out.safetensors", parts, {})
-    stretches, _ = read_header(tmp_path / "out.safetensors")
-    assert all(stretch.offset % stretch.stored_type.bytes == 0 for stretch in stretches.values())
+    stored, _ = read_header(tmp_path / "out.safetensors")
+    assert all(part.offset % part.stored_type.bytes == 0 for part in stored.values())
     assert load_file(tmp_path / "out.safetensors")["small"].tolist() == [1, 2, 3]
 
 
@@ -225,9 +225,9 @@ def test_a_large_tensor_is_copied_by_chunks(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 80e6
-    stretches, _ = read_header(tmp_path / "out.safetensors")
-    assert stretches["wte.weight"].entry.shape == (40, 8)
-    assert stretches["large"].entry.bytes == 160_000_000
+    stored, _ = read_header(tmp_path / "out.safetensors")
+    assert stored["wte.weight"].entry.shape == (40, 8)
+    assert stored["large"].entry.bytes == 160_000_000
 
 
 def test_permissions_are_those_of_any_new_file(save: Save, tmp_path: Path) -> None:

@@ -1,44 +1,44 @@
 // The biases in a real browser: the model's own learned table first, then schemes of the catalogue.
-import { browser, given, saved, small, tell, violations, watched } from "./driving.mjs";
+import { browser, given, saved, small, report, violations, watched } from "./driving.mjs";
 
-const found = {};
+const result = {};
 const started = await browser();
 const { page, context, seen } = await watched(started, { viewport: { width: 1400, height: 1000 }, colorScheme: "light" });
 await page.goto(`${given.url}#/biases?tokens=8`);
 const matrix = page.locator("figure", { hasText: "query by key" });
 await matrix.locator("canvas").first().waitFor();
 const which = page.getByRole("combobox", { name: "bias" });
-found.choices = await which.locator("option").allInnerTexts();
-found.own = await page.locator("main .note").first().innerText();
-found.matrix = await saved(page, matrix, "CSV");
-found.light = await violations(page);
+result.choices = await which.locator("option").allInnerTexts();
+result.own = await page.locator("main .note").first().innerText();
+result.matrix = await saved(page, matrix, "CSV");
+result.light = await violations(page);
 
 // A cell is read by arrow keys: query 2, key 1.
 await matrix.getByRole("application").focus();
 for (const key of ["ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight"]) await page.keyboard.press(key);
-found.cell = await matrix.locator(".under span").first().innerText();
+result.cell = await matrix.locator(".under span").first().innerText();
 
 // Another bias, another head.
 await which.selectOption("alibi");
 await page.waitForFunction(() => document.querySelectorAll(".ranges li").length === 8);
 await page.getByRole("button", { name: "head 3" }).click();
 await page.waitForFunction(() => document.querySelector("figure h3").textContent.includes("head 3"));
-found.address = new URL(page.url()).hash;
-found.reach = await page.locator(".ranges .value").allInnerTexts();
+result.address = new URL(page.url()).hash;
+result.reach = await page.locator(".ranges .value").allInnerTexts();
 const reaches = page.locator("figure", { hasText: "Effective range of each head" });
-found.csv = await saved(page, reaches, "CSV");
-found.svg = await saved(page, reaches, "SVG");
+result.csv = await saved(page, reaches, "CSV");
+result.svg = await saved(page, reaches, "SVG");
 await matrix.getByText("How was this computed?").press("Enter");
-found.how = await matrix.locator(".how pre").innerText();
+result.how = await matrix.locator(".how pre").innerText();
 await which.selectOption("t5");
 await page.getByRole("slider", { name: "num_buckets" }).waitFor();
 const before = await page.locator("figure .heat canvas").first().evaluate((canvas) => canvas.toDataURL());
 await page.getByRole("button", { name: "Sample again" }).click();
 await page.waitForFunction((was) => document.querySelector("figure .heat canvas").toDataURL() !== was, before);
-found.seed = new URL(page.url()).hash;
-found.complaints = seen.complaints;
-found.requests = seen.requests;
+result.seed = new URL(page.url()).hash;
+result.complaints = seen.complaints;
+result.requests = seen.requests;
 await context.close();
-found.small = await small(started, `${given.url}#/biases?scheme=fire&weights=true`, ".ranges li");
+result.small = await small(started, `${given.url}#/biases?scheme=fire&weights=true`, ".ranges li");
 await started.close();
-tell(found);
+report(result);

@@ -19,7 +19,7 @@ export async function browser(flat = true) {
   return chromium.launch({ executablePath: given.chromium, args });
 }
 
-/** Bundle TypeScript of the page, or of a test, into one file, and give its path. */
+/** Bundle TypeScript of the page, or of a test, into one file, and return its path. */
 export async function bundle(entry, format) {
   const outfile = join(mkdtempSync(join(tmpdir(), "whatwhere-page-")), format === "esm" ? "bundle.mjs" : "bundle.js");
   const options = { entryPoints: [entry], outfile, bundle: true, format, target: "es2022", logLevel: "error" };
@@ -27,7 +27,7 @@ export async function bundle(entry, format) {
   return outfile;
 }
 
-/** Open a page that keeps a list of everything that it asks for and complains of. */
+/** Open a page that keeps a list of all its requests and error messages. */
 export async function watched(started, options) {
   const context = await started.newContext({ reducedMotion: "reduce", ...options });
   const page = await context.newPage();
@@ -38,7 +38,7 @@ export async function watched(started, options) {
   return { page, context, seen };
 }
 
-/** Give what axe-core calls serious or worse. */
+/** Return the violations that axe-core calls serious or critical. */
 export async function violations(page) {
   await page.evaluate(need("axe-core").source);
   const { violations } = await page.evaluate(() => globalThis.axe.run({ preload: false }));
@@ -47,9 +47,9 @@ export async function violations(page) {
     .map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.target.join(" ")).slice(0, 4).join(", ")}`);
 }
 
-/** Print what was found, for pytest to judge. */
-export function tell(found) {
-  process.stdout.write(`${JSON.stringify(found)}\n`);
+/** Print the results, which pytest checks. */
+export function report(result) {
+  process.stdout.write(`${JSON.stringify(result)}\n`);
 }
 
 /** Open a view as small as a telephone, dark: what is wrong with it there, and how much is wider than the screen. */
@@ -58,25 +58,25 @@ export async function small(started, url, ready) {
   await page.goto(url);
   await page.waitForSelector(ready);
   const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-  const found = { overflow, violations: await violations(page), complaints: seen.complaints, requests: seen.requests };
+  const result = { overflow, violations: await violations(page), complaints: seen.complaints, requests: seen.requests };
   await context.close();
-  return found;
+  return result;
 }
 
-/** Press a figure's button and give what it saves, as text. */
+/** Press a figure's button and return what it saves, as text. */
 export async function saved(page, figure, kind) {
   const { readFileSync } = await import("node:fs");
   const [download] = await Promise.all([page.waitForEvent("download"), figure.getByRole("button", { name: `as ${kind}` }).click()]);
   return String(readFileSync(await download.path()));
 }
 
-/** Open each view of an exported page, and give how often it refuses: each holds the answers that it begins with, and draws. */
-export async function opened(page, drawn = "main figure") {
+/** Open each view of an exported page, and count its errors: it contains the answers that each view starts with. */
+export async function opened(page, ready = "main figure") {
   const refused = {};
   for (const link of await page.locator("nav a").all()) {
     await link.click();
     await page.waitForFunction((title) => document.querySelector("h1").textContent === title, await link.innerText());
-    await page.waitForSelector(`${drawn}, main [role="alert"]`);
+    await page.waitForSelector(`${ready}, main [role="alert"]`);
     await page.waitForFunction(() => !document.querySelector(".waiting, [aria-busy=true]"));
     refused[await link.innerText()] = await page.locator('main [role="alert"]').count();
   }

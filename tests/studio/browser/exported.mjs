@@ -1,46 +1,46 @@
 // The page as one file: from the disk, without JavaScript, and in a frame of a notebook that lets it do little.
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
-import { browser, given, opened, tell, violations, watched } from "./driving.mjs";
+import { browser, given, opened, report, violations, watched } from "./driving.mjs";
 
-const found = {};
+const result = {};
 const started = await browser();
 const { page, context, seen } = await watched(started, { viewport: { width: 1400, height: 1000 }, colorScheme: "light" });
 const file = String(pathToFileURL(given.file));
 await page.goto(`${file}#/tokens`);
 await page.waitForSelector(".analogy .bars li");
-found.views = await page.locator("nav a").allInnerTexts();
-found.near = await page.locator(".two .lists section").first().locator(".name").allInnerTexts();
-found.head = await page.locator(".open").innerText();
+result.views = await page.locator("nav a").allInnerTexts();
+result.near = await page.locator(".two .lists section").first().locator(".name").allInnerTexts();
+result.head = await page.locator(".open").innerText();
 await page.keyboard.press("Control+k");
 await page.keyboard.type(given.part);
 await page.waitForSelector('[role="option"]');
-found.options = await page.locator('[role="option"] .token').allInnerTexts();
+result.options = await page.locator('[role="option"] .token').allInnerTexts();
 await page.keyboard.press("ArrowDown");
 await page.keyboard.press("Enter");
 await page.waitForSelector('[role="alert"]');
-found.refused = await page.locator('[role="alert"]').first().innerText();
+result.refused = await page.locator('[role="alert"]').first().innerText();
 await page.goto(`${file}#/map?token=%23${given.token}`);
 await page.waitForSelector(".chips");
-found.chips = await page.locator(".chips .token").allInnerTexts();
-found.layouts = await page.getByLabel("laid out by").locator("option").allInnerTexts();
-found.violations = await violations(page);
+result.chips = await page.locator(".chips .token").allInnerTexts();
+result.layouts = await page.getByLabel("laid out by").locator("option").allInnerTexts();
+result.violations = await violations(page);
 await page.getByRole("link", { name: "Diagnostics" }).click();
 await page.waitForSelector(".choices");
-found.address = page.url();
+result.address = page.url();
 
-found.opened = await opened(page);
+result.opened = await opened(page);
 await context.close();
 
 const plain = await watched(started, { javaScriptEnabled: false });
 await plain.page.goto(file);
-found.plain = await plain.page.locator("noscript, body").first().innerText();
+result.plain = await plain.page.locator("noscript, body").first().innerText();
 await plain.context.close();
 
 // What the file is not allowed to do, it cannot: its policy stops a script and a request that it did not bring.
 const strict = await watched(started, {});
 await strict.page.goto(file);
-found.stopped = await strict.page.evaluate(async () => {
+result.stopped = await strict.page.evaluate(async () => {
   const script = document.createElement("script");
   script.textContent = "globalThis.ran = true";
   document.body.append(script);
@@ -55,13 +55,13 @@ const frame = framed.page.frameLocator("iframe");
 await frame.getByRole("link", { name: "Token map" }).click();
 await frame.locator(".chips button").first().click();
 await frame.locator(".near h2").waitFor();
-found.framed = await frame.locator("h1").innerText();
-found.outside = framed.page.url();
+result.framed = await frame.locator("h1").innerText();
+result.outside = framed.page.url();
 const saving = framed.page.waitForEvent("download");
 await frame.getByRole("button", { name: "as CSV" }).first().click();
-found.saved = (await saving).suggestedFilename();
+result.saved = (await saving).suggestedFilename();
 
-found.requests = [...seen.requests, ...framed.seen.requests];
-found.complaints = [...seen.complaints, ...framed.seen.complaints];
+result.requests = [...seen.requests, ...framed.seen.requests];
+result.complaints = [...seen.complaints, ...framed.seen.complaints];
 await started.close();
-tell(found);
+report(result);

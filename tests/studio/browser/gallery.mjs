@@ -2,44 +2,44 @@
 import { writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { browser, bundle, given, tell, violations, watched } from "./driving.mjs";
+import { browser, bundle, given, report, violations, watched } from "./driving.mjs";
 
 const script = await bundle(join(import.meta.dirname, "gallery.tsx"), "iife");
 const document_ = join(dirname(script), "index.html");
 const head = '<meta charset="utf-8"><title>Gallery</title><link rel="stylesheet" href="bundle.css">';
 writeFileSync(document_, `<!doctype html><html lang="en"><head>${head}</head><body><div id="studio"></div><script src="bundle.js"></script></body></html>`);
 
-const found = {};
+const result = {};
 const started = await browser();
 const { page, seen } = await watched(started, { viewport: { width: 1400, height: 900 }, colorScheme: "light" });
 await page.goto(`${pathToFileURL(document_)}?points=${given.points ?? 130000}`);
 const canvas = page.locator(".scatter canvas");
 await page.waitForFunction(() => document.querySelector(".scatter canvas")?.dataset.milliseconds);
-found.violations = await violations(page);
+result.violations = await violations(page);
 
 // Redraw at many places.
-found.milliseconds = [];
+result.milliseconds = [];
 await page.locator(".scatter .chart").focus();
 for (const key of ["ArrowLeft", "ArrowRight", "+", "-", "ArrowUp", "ArrowDown", "+", "+", "0"]) {
-  await canvas.evaluate((drawn) => delete drawn.dataset.milliseconds);
+  await canvas.evaluate((element) => delete element.dataset.milliseconds);
   await page.keyboard.press(key);
   await page.waitForFunction(() => document.querySelector(".scatter canvas").dataset.milliseconds);
-  found.milliseconds.push(Number(await canvas.evaluate((drawn) => drawn.dataset.milliseconds)));
+  result.milliseconds.push(Number(await canvas.evaluate((element) => element.dataset.milliseconds)));
 }
 
 // Walk by keyboard, then choose by mouse what is drawn there: the same point.
 await page.keyboard.press("n");
-found.first = Number(await page.textContent("#chosen"));
+result.first = Number(await page.textContent("#chosen"));
 await page.keyboard.press("n");
-found.second = Number(await page.textContent("#chosen"));
-found.spoken = await page.textContent('[aria-live="polite"]');
+result.second = Number(await page.textContent("#chosen"));
+result.spoken = await page.textContent('[aria-live="polite"]');
 await page.keyboard.press("Escape");
-found.none = await page.textContent("#chosen");
+result.none = await page.textContent("#chosen");
 const area = await canvas.boundingBox();
 const middle = { x: area.x + area.width / 2, y: area.y + area.height / 2 };
 await page.mouse.click(middle.x, middle.y);
-found.clicked = Number(await page.textContent("#chosen"));
-found.expected = await page.evaluate(() => {
+result.clicked = Number(await page.textContent("#chosen"));
+result.expected = await page.evaluate(() => {
   const { x, y } = globalThis.points;
   const [left, right, bottom, top] = [x, x, y, y].map((axis, n) => axis.reduce((a, b) => (n % 2 ? Math.max(a, b) : Math.min(a, b))));
   const [cx, cy] = [(left + right) / 2, (bottom + top) / 2];
@@ -53,28 +53,28 @@ await page.mouse.down();
 await page.mouse.move(area.x + area.width - 1, area.y + area.height - 1, { steps: 3 });
 await page.mouse.up();
 await page.keyboard.up("Shift");
-found.selected = Number(await page.textContent("#selected"));
-found.svg = (await page.evaluate(() => globalThis.svg())).slice(0, 200);
+result.selected = Number(await page.textContent("#selected"));
+result.svg = (await page.evaluate(() => globalThis.svg())).slice(0, 200);
 
 // Curves are read by arrow keys.
 await page.getByRole("application", { name: "Two curves" }).focus();
 await page.keyboard.press("End");
 await page.waitForFunction(() => document.querySelector('[aria-live="polite"]').textContent.startsWith("length"));
-found.read = await page.textContent('[aria-live="polite"]');
-found.summary = await page.getByRole("application", { name: "Two curves" }).getAttribute("aria-label");
+result.read = await page.textContent('[aria-live="polite"]');
+result.summary = await page.getByRole("application", { name: "Two curves" }).getAttribute("aria-label");
 
 // A table of 100,000 rows holds few of them, the right ones, also at its end and turned round.
 const table = page.getByRole("region", { name: "Many rows" });
-found.drawn = await table.locator("tbody tr").count();
+result.drawn = await table.locator("tbody tr").count();
 await table.evaluate((element) => element.scrollTo(0, element.scrollHeight));
 await page.waitForFunction(() => document.querySelector(".scroll.tall").innerText.includes("99999"));
-found.last = await table.locator("tbody tr").last().innerText();
+result.last = await table.locator("tbody tr").last().innerText();
 await table.getByRole("button", { name: "number" }).press("Enter");
 await table.evaluate((element) => element.scrollTo(0, 0));
 await page.waitForFunction(() => document.querySelector(".scroll.tall tbody tr").innerText.includes("99999"));
-found.turned = await table.locator("tbody tr").first().innerText();
+result.turned = await table.locator("tbody tr").first().innerText();
 
-found.requests = seen.requests;
-found.complaints = seen.complaints;
+result.requests = seen.requests;
+result.complaints = seen.complaints;
 await started.close();
-tell(found);
+report(result);

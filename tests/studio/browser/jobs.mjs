@@ -1,5 +1,5 @@
 // Jobs as the page runs them: followed to the answer, stopped on the way, refused in the server's words.
-import { browser, bundle, given, tell, watched } from "./driving.mjs";
+import { browser, bundle, given, report, watched } from "./driving.mjs";
 import { copyFileSync } from "node:fs";
 import { join } from "node:path";
 
@@ -9,6 +9,6 @@ const { page } = await watched(started, {});
 await page.goto(given.url);
 await page.waitForFunction(() => globalThis.run);
 const run = (...words) => page.evaluate((words) => globalThis.run(...words), words);
-const found = { done: await run("count", { to: 5 }, null), stopped: await run("count", { to: 100000 }, 0.00001), failed: await run("refuse", {}, null), unknown: await run("nothing", {}, null) };
+const result = { done: await run("count", { to: 5 }, null), stopped: await run("count", { to: 100000 }, 0.00001), failed: await run("refuse", {}, null), unknown: await run("nothing", {}, null) };
 await started.close();
-tell(found);
+report(result);

@@ -1,5 +1,5 @@
 // The Python below the figures of some views, as a reader would copy it.
-import { browser, given, tell, watched } from "./driving.mjs";
+import { browser, given, report, watched } from "./driving.mjs";
 
 const started = await browser();
 const { page, seen } = await watched(started, { viewport: { width: 1400, height: 1000 } });
@@ -13,4 +13,4 @@ for (const view of given.views) {
   snippets[view] = await page.locator("main .how pre").allTextContents();
 }
 await started.close();
-tell({ snippets, complaints: seen.complaints });
+report({ snippets, complaints: seen.complaints });

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { bundle, given, tell } from "./driving.mjs";
+import { bundle, given, report } from "./driving.mjs";
 
 const page = await import(await bundle(join(import.meta.dirname, "units.ts"), "esm"));
 
@@ -84,7 +84,7 @@ assert.equal(page.withParameter("from=plain factor=4", "factor", 8), "from=plain
 assert.equal(page.withParameter("", "truncate", false), "truncate=false");
 assert.deepEqual([...page.parameterMap(" a=1  b=x=y c ")], [["a", "1"], ["b", "x=y"]]);
 
-tell({ answer: plain(answer) });
+report({ answer: plain(answer) });
 
 function plain(value) {
   if (Array.isArray(value)) return value.map(plain);

@@ -77,8 +77,8 @@ def test_training_continues_as_if_the_rows_had_always_existed(name: str) -> None
             optimizer.zero_grad()
             F.cross_entropy(model(ids).flatten(0, 1), ids.flatten().flip(0)).backward()
             optimizer.step()
-    for (place, one), other in zip(grown.named_parameters(), whole.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-13, msg=place)
+    for (label, one), other in zip(grown.named_parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-13, msg=label)
     assert not torch.equal(grown.layer.tokens.weight[9], whole.layer.tokens.weight[10])
 
 
@@ -217,8 +217,8 @@ def test_a_model_continues_training_as_if_it_had_always_been_so_large(tied: bool
     resize(model, 40, optimizer=optimizers[0])
     with torch.no_grad():
         for table in {model.get_input_embeddings(), model.get_output_embeddings()}:
-            twin = whole.get_output_embeddings() if isinstance(table, nn.Linear) else whole.get_input_embeddings()
-            table.weight[VOCABULARY:] = twin.weight[VOCABULARY:]
+            source = whole.get_output_embeddings() if isinstance(table, nn.Linear) else whole.get_input_embeddings()
+            table.weight[VOCABULARY:] = source.weight[VOCABULARY:]
     assert (model.get_input_embeddings().weight is model.get_output_embeddings().weight) is tied
     for _ in range(3):
         for one, optimizer in zip((model, whole), optimizers, strict=True):

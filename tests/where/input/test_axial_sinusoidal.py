@@ -27,11 +27,11 @@ def test_it_is_the_reference(dim, axes, layout):
 @pytest.mark.parametrize(("dim", "axes"), SIZES)
 def test_moving_along_one_axis_changes_only_its_part(dim, axes, layout):
     scheme = ww.AxialSinusoidal(dim, axes, layout=layout)
-    place = torch.arange(axes)
+    position = torch.arange(axes)
     for axis, part in enumerate(scheme.parts):
-        moved = place.clone()
+        moved = position.clone()
         moved[axis] += 7
-        before, after = scheme(torch.stack([place, moved], dim=-1)[:, None])[0]
+        before, after = scheme(torch.stack([position, moved], dim=-1)[:, None])[0]
         changed = (before != after).nonzero().flatten().tolist()
         assert changed
         assert set(changed) <= set(range(dim)[part])

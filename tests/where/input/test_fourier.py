@@ -11,7 +11,7 @@ import whatwhere as ww
 from whatwhere import reference
 
 
-def drawn(*sizes, seed=0, **settings):
+def sampled(*sizes, seed=0, **settings):
     torch.manual_seed(seed)
     return ww.Fourier(*sizes, **settings)
 
@@ -23,7 +23,7 @@ def weights(scheme):
 
 @pytest.mark.parametrize("settings", [{}, {"axes": 2}, {"features": 6, "hidden": 5}, {"axes": 3, "features": 2}])
 def test_it_is_the_reference(settings):
-    scheme = drawn(8, 100, **settings).double()
+    scheme = sampled(8, 100, **settings).double()
     torch.nn.init.normal_(scheme.bias_in)
     torch.nn.init.normal_(scheme.bias_out)
     index = np.array([[0, 1, 7, 99, 100_000]] * scheme.axes) + np.arange(scheme.axes)[:, None]
@@ -34,7 +34,7 @@ def test_it_is_the_reference(settings):
 
 def test_float32_is_as_exact_far_out_as_near_by():
     """Angles are float64: at a million times the frequency a float32 angle would be off by a tenth."""
-    scheme = drawn(16, 64)
+    scheme = sampled(16, 64)
     index = np.array([[3, 1_000, 131_072, 1_000_000]])
     ours = scheme(torch.tensor(index)).detach().double().numpy()[0]
     wanted = reference.fourier(index, 64, *weights(scheme))
@@ -43,7 +43,7 @@ def test_float32_is_as_exact_far_out_as_near_by():
 
 def test_autocast_and_bfloat16_weights_keep_positions_distinct():
     """In bfloat16 arithmetic, positions 1,000 and 1,001 of 4,096 would have one vector."""
-    scheme = drawn(32, 4096)
+    scheme = sampled(32, 4096)
     p = ww.positions(64, start=1_000)
     expected = scheme(p)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -55,14 +55,14 @@ def test_autocast_and_bfloat16_weights_keep_positions_distinct():
 
 
 def test_rows_start_at_the_size_of_learned_rows():
-    rows = drawn(512, 10_000, width=1.0)(ww.positions(10_000)[::10]).detach()
+    rows = sampled(512, 10_000, width=1.0)(ww.positions(10_000)[::10]).detach()
     assert abs(float(rows.std()) / 0.02 - 1) < 0.1
 
 
 @pytest.mark.parametrize("distance", [1, 4, 10])
 def test_width_is_the_distance_within_which_tokens_are_similar(distance):
     """With W_r from N(0, 1 / gamma^2) the waves' inner product is a Gaussian kernel of width gamma."""
-    scheme = drawn(8, 100, features=200_000, hidden=1, width=4.0)
+    scheme = sampled(8, 100, features=200_000, hidden=1, width=4.0)
     turns = scheme.frequencies.detach().double()[:, 0] * distance / 100
     # <r(p), r(p + distance)> = mean of cos(W_r distance) / 2; 100,000 waves give it to 2e-3.
     assert float(turns.cos().mean()) == pytest.approx(exp(-(distance**2) / (2 * 4.0**2)), abs=1e-2)
@@ -70,7 +70,7 @@ def test_width_is_the_distance_within_which_tokens_are_similar(distance):
 
 def test_max_length_is_a_scale_and_not_an_end():
     """Twice the positions with twice the max_length are the same shares, so the same vectors."""
-    short, long = drawn(8, 100), drawn(8, 200)
+    short, long = sampled(8, 100), sampled(8, 200)
     long.load_state_dict(short.state_dict())
     assert torch.equal(short(ww.positions(50)), long(ww.positions(100)[::2]))
     assert short(ww.positions(2, start=1_000_000)).isfinite().all()
@@ -78,13 +78,13 @@ def test_max_length_is_a_scale_and_not_an_end():
 
 def test_a_grid_is_seen_whole():
     """Unlike an axial sinusoid, a place is no sum of what its axes say."""
-    rows = drawn(16, 8, axes=2, width=2.0)(ww.Positions.grid(2, 2))[0].detach()
+    rows = sampled(16, 8, axes=2, width=2.0)(ww.Positions.grid(2, 2))[0].detach()
     mixed = rows[0] - rows[1] - rows[2] + rows[3]
     assert mixed.abs().max() > 0.1 * rows.abs().max()
 
 
 def test_one_axis_is_expanded_to_all():
-    scheme = drawn(8, 100, axes=2)
+    scheme = sampled(8, 100, axes=2)
     p = ww.positions(5)
     assert torch.equal(scheme(p), scheme(p.index.expand(2, -1, -1)))
     with pytest.raises(ww.errors.PositionError, match="Fourier measures along 2 axes"):

@@ -13,14 +13,14 @@ from whatwhere.where.input.learned import resized_grid, resized_rows
 RULES, ALIGNS = ("linear", "cubic"), ("ends", "cells")
 
 
-def drawn(*sizes, **settings):
+def sampled(*sizes, **settings):
     torch.manual_seed(0)
     return ww.Learned(*sizes, **settings)
 
 
 @pytest.mark.parametrize("offset", [0, 2, 5])
 def test_a_position_reads_the_row_of_its_offset(offset):
-    scheme = drawn(4, 10, offset)
+    scheme = sampled(4, 10, offset)
     assert scheme.weight.shape == (10 + offset, 4)
     assert torch.equal(scheme(ww.positions(10))[0], scheme.weight[offset:])
     with pytest.raises(ww.errors.PositionError, match=r"position 10 is beyond this table, which has 10 positions \(0"):
@@ -29,7 +29,7 @@ def test_a_position_reads_the_row_of_its_offset(offset):
 
 @pytest.mark.parametrize("offset", [0, 2])
 def test_it_is_the_reference_forward_and_backward(offset):
-    scheme = drawn(4, 9, offset, dtype=torch.float64)
+    scheme = sampled(4, 9, offset, dtype=torch.float64)
     positions, g = np.array([[0, 1, 8], [1, 1, 7]]), np.random.default_rng(0).normal(size=(2, 3, 4))
     rows = scheme(ww.Positions.from_coordinates(torch.tensor(positions)))
     rows.backward(torch.tensor(g))
@@ -44,7 +44,7 @@ def test_it_is_the_reference_forward_and_backward(offset):
 @pytest.mark.parametrize("align", ALIGNS)
 @pytest.mark.parametrize(("old", "new"), [(4, 9), (9, 4), (5, 5), (1, 3), (3, 1), (7, 8)])
 def test_another_length_is_the_references(old, new, align, rule):
-    scheme = drawn(3, old, dtype=torch.float64)
+    scheme = sampled(3, old, dtype=torch.float64)
     resized = scheme.resized(new, rule, align)
     wanted = reference.resized_rows(scheme.weight.detach().numpy(), new, rule, align)
     np.testing.assert_allclose(resized.weight.detach().numpy(), wanted, rtol=0, atol=1e-13)
@@ -54,7 +54,7 @@ def test_another_length_is_the_references(old, new, align, rule):
 @pytest.mark.parametrize("align", ALIGNS)
 @pytest.mark.parametrize(("old", "new"), [((3, 4), (5, 7)), ((5, 7), (3, 4)), ((2, 3), (3, 2)), ((4, 4), (4, 6))])
 def test_another_grid_is_the_references(old, new, align, rule):
-    scheme = drawn(3, old[0] * old[1], dtype=torch.float64)
+    scheme = sampled(3, old[0] * old[1], dtype=torch.float64)
     resized = scheme.resized_grid(old, new, rule=rule, align=align)
     wanted = reference.resized_grid(scheme.weight.detach().numpy(), old, new, rule, align)
     np.testing.assert_allclose(resized.weight.detach().numpy(), wanted, rtol=0, atol=1e-13)
@@ -62,7 +62,7 @@ def test_another_grid_is_the_references(old, new, align, rule):
 
 @pytest.mark.parametrize("align", ALIGNS)
 def test_along_the_position_it_is_pytorchs_linear_interpolation(align):
-    scheme = drawn(3, 16)
+    scheme = sampled(3, 16)
     wanted = F.interpolate(scheme.weight.detach().T[None], size=40, mode="linear", align_corners=align == "ends")[0].T
     torch.testing.assert_close(scheme.resized(40, align=align).weight.detach(), wanted, rtol=0, atol=1e-7)
 
@@ -70,7 +70,7 @@ def test_along_the_position_it_is_pytorchs_linear_interpolation(align):
 @pytest.mark.parametrize("new", [(7, 9), (2, 3)])
 def test_antialias_is_pytorchs(new):
     """As timm resizes: its kernel has a = -1/2, and is wider where the grid shrinks."""
-    scheme = drawn(3, 20)
+    scheme = sampled(3, 20)
     image = scheme.weight.detach().unflatten(0, (4, 5)).permute(2, 0, 1)[None]
     wanted = F.interpolate(image, size=new, mode="bicubic", antialias=True)[0].permute(1, 2, 0).flatten(0, 1)
     resized = scheme.resized_grid((4, 5), new, antialias=True).weight.detach()
@@ -79,7 +79,7 @@ def test_antialias_is_pytorchs(new):
 
 
 def test_ends_keep_the_first_and_the_last_row():
-    scheme = drawn(3, 16)
+    scheme = sampled(3, 16)
     for rule in RULES:
         resized = scheme.resized(40, rule)
         torch.testing.assert_close(resized.weight[[0, -1]], scheme.weight[[0, -1]])
@@ -88,7 +88,7 @@ def test_ends_keep_the_first_and_the_last_row():
 
 @pytest.mark.parametrize("offset", [0, 2])
 def test_rows_before_the_offset_are_kept(offset):
-    scheme = drawn(3, 1 + 6, offset)
+    scheme = sampled(3, 1 + 6, offset)
     longer, wider = scheme.resized(11), scheme.resized_grid((2, 3), (4, 5), prefix=1)
     assert (longer.max_length, wider.max_length) == (11, 21)
     assert longer.offset == wider.offset == offset
@@ -99,7 +99,7 @@ def test_rows_before_the_offset_are_kept(offset):
 
 
 def test_a_resized_table_is_a_new_one():
-    scheme = drawn(3, 8, 1, std=0.5, dtype=torch.bfloat16).eval()
+    scheme = sampled(3, 8, 1, std=0.5, dtype=torch.bfloat16).eval()
     before = scheme.weight.detach().clone()
     for resized in (scheme.resized(8), scheme.resized(20), scheme.resized_grid((2, 4), (4, 4))):
         assert isinstance(resized, ww.Learned)
@@ -114,7 +114,7 @@ def test_a_resized_table_is_a_new_one():
 
 
 def test_resizing_uses_no_random_numbers():
-    scheme = drawn(3, 8)
+    scheme = sampled(3, 8)
     before = torch.random.get_rng_state()
     scheme.resized(9)
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -128,7 +128,7 @@ def test_bfloat16_rows_are_interpolated_in_float32():
 
 def test_what_does_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    scheme = drawn(3, 7)
+    scheme = sampled(3, 7)
     refused = {
         "a grid of 2 x 3 has 6 cells, but the table 7 rows": lambda: scheme.resized_grid((2, 3), (4, 5)),
         "prefix=7, but this table has 7 positions": lambda: scheme.resized_grid((2, 3), (4, 5), prefix=7),

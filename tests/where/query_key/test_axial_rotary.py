@@ -31,15 +31,15 @@ def test_it_is_the_reference_forward_and_backward(sections, interleaved):
     rope = ww.AxialRotary(16, axes, 500.0, interleaved=interleaved, sections=sections)
     x, g = draw(2, 3, 7, 16), draw(2, 3, 7, 16, seed=1)
     q, k = x.clone().requires_grad_(), -x
-    turned_q, turned_k = rope(q, k, p)
-    turned_q.backward(g)
+    rotated_q, rotated_k = rope(q, k, p)
+    rotated_q.backward(g)
     for row in range(2):
         at = p.index[:, row].numpy()
         wanted = reference.axial_rotary(x[row].numpy(), at, sections, 500.0, interleaved)
         back = reference.axial_rotary(g[row].numpy(), -at, sections, 500.0, interleaved)
         # float32 cosines and sines, of pairs up to 5 long.
-        np.testing.assert_allclose(turned_q[row].detach().numpy(), wanted, rtol=0, atol=5e-7)
-        np.testing.assert_allclose(turned_k[row].numpy(), -wanted, rtol=0, atol=5e-7)
+        np.testing.assert_allclose(rotated_q[row].detach().numpy(), wanted, rtol=0, atol=5e-7)
+        np.testing.assert_allclose(rotated_k[row].numpy(), -wanted, rtol=0, atol=5e-7)
         np.testing.assert_allclose(q.grad[row].numpy(), back, rtol=0, atol=5e-7)
 
 
@@ -72,8 +72,8 @@ def test_a_score_depends_on_the_distance_along_each_axis(interleaved):
 
     def score(at_query, at_key):
         ids = [torch.tensor(at)[:, None, None] for at in (at_query, at_key)]
-        turned_q, turned_k = rope(q, k, *map(ww.Positions.from_position_ids, ids))
-        return float((turned_q * turned_k).sum())
+        rotated_q, rotated_k = rope(q, k, *map(ww.Positions.from_position_ids, ids))
+        return float((rotated_q * rotated_k).sum())
 
     assert score((5, 9), (2, 8)) == pytest.approx(score((1003, 10), (1000, 9)), abs=3e-6)
     assert abs(score((5, 9), (2, 8)) - score((9, 5), (8, 2))) > 1e-2  # the axes are not alike
@@ -89,10 +89,10 @@ def test_text_has_the_same_position_on_all_axes():
 def test_low_precision_is_rotated_in_float32():
     p = scattered(2)
     q = draw(2, 3, 7, 16)
-    turned, _ = ww.AxialRotary(16)(q.bfloat16(), q.bfloat16(), p)
+    rotated, _ = ww.AxialRotary(16)(q.bfloat16(), q.bfloat16(), p)
     exact, _ = ww.AxialRotary(16)(q.bfloat16().double(), q.bfloat16().double(), p)
-    assert turned.dtype == torch.bfloat16
-    assert (turned.double() - exact).abs().max() < 0.016  # half a step of bfloat16 below 4, and no more
+    assert rotated.dtype == torch.bfloat16
+    assert (rotated.double() - exact).abs().max() < 0.016  # half a step of bfloat16 below 4, and no more
 
 
 def test_construction_and_copies():

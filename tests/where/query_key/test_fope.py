@@ -15,14 +15,14 @@ def draw(*shape, seed=0, dtype=torch.float32):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def drawn(*sizes, seed=0, **settings):
+def sampled(*sizes, seed=0, **settings):
     torch.manual_seed(seed)
     return ww.FoPE(*sizes, **settings)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_it_is_the_reference_forward_and_backward(interleaved):
-    rope = drawn(8, 100, 3, 500.0, interleaved, gain=2.0, dtype=torch.float64)
+    rope = sampled(8, 100, 3, 500.0, interleaved, gain=2.0, dtype=torch.float64)
     assert 0 < rope.waves < 4
     x, g = (draw(3, 4, 8, seed=n, dtype=torch.float64) for n in (1, 2))
     positions = np.array([0, 3, 40, 100_000])
@@ -62,7 +62,7 @@ def test_waves_that_complete_a_turn_within_the_trained_length_are_kept(length):
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_slow_pairs_are_unchanged(interleaved):
     """vLLM pads the sines with 0; the authors with 1, which mixes the two features of a pair."""
-    rope, q = drawn(16, 64, interleaved=interleaved), draw(1, 2, 5, 16)
+    rope, q = sampled(16, 64, interleaved=interleaved), draw(1, 2, 5, 16)
     assert rope.waves == 3
     mapped = rope(q, q, ww.positions(5, start=30))[0].detach()
     pairs = [(2 * n, 2 * n + 1) if interleaved else (n, n + 8) for n in range(8)]
@@ -73,7 +73,7 @@ def test_slow_pairs_are_unchanged(interleaved):
 
 
 def test_coefficients_start_near_the_unit_matrix():
-    rope = drawn(64, 100_000, 8)
+    rope = sampled(64, 100_000, 8)
     unit = torch.eye(rope.waves)
     for weight in (rope.cosines, rope.sines):
         noise = (weight - unit).detach()
@@ -84,7 +84,7 @@ def test_coefficients_start_near_the_unit_matrix():
 
 def test_a_key_and_its_queries_share_coefficients():
     """As in vLLM, where the sets are those of the key heads."""
-    rope, p = drawn(8, 100, 2), ww.positions(6)
+    rope, p = sampled(8, 100, 2), ww.positions(6)
     q, k = draw(1, 4, 6, 8, seed=1), draw(1, 2, 6, 8, seed=2)
     mapped_q, mapped_k = rope(q, k, p)
     for head in range(4):
@@ -99,14 +99,14 @@ def test_a_key_and_its_queries_share_coefficients():
 
 def test_more_sets_than_key_heads():
     """A key then takes the set of the first of its queries."""
-    rope, p = drawn(8, 100, 4), ww.positions(6)
+    rope, p = sampled(8, 100, 4), ww.positions(6)
     k = draw(1, 2, 6, 8)
     every = rope(k.repeat_interleave(2, dim=1), k, p)
     torch.testing.assert_close(every[1], every[0][:, ::2], rtol=0, atol=0)
 
 
 def test_autocast_does_not_round_what_is_mixed():
-    rope, p = drawn(16, 64, 2), ww.positions(9, start=100_000)
+    rope, p = sampled(16, 64, 2), ww.positions(9, start=100_000)
     expected = rope.bind(p)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = rope.bind(p)

@@ -42,15 +42,15 @@ def test_it_is_the_reference_forward_and_backward(layout, sections, interleaved,
     how = (sections, 500.0, layout, interleaved, frequencies, rope.magnitude)
     p, x, g = scattered(), draw(2, 3, 7, head_dim), draw(2, 3, 7, head_dim, seed=1)
     q = x.clone().requires_grad_()
-    turned_q, turned_k = rope(q, -x, p)
-    turned_q.backward(g)
+    rotated_q, rotated_k = rope(q, -x, p)
+    rotated_q.backward(g)
     for row in range(2):
         at = p.index[:, row].numpy()
         wanted = reference.multimodal_rotary(x[row].numpy(), at, *how)
         back = reference.multimodal_rotary(g[row].numpy(), -at, *how)
         # float32 cosines and sines, of pairs up to 5 long.
-        np.testing.assert_allclose(turned_q[row].detach().numpy(), wanted, rtol=0, atol=6e-7)
-        np.testing.assert_allclose(turned_k[row].numpy(), -wanted, rtol=0, atol=6e-7)
+        np.testing.assert_allclose(rotated_q[row].detach().numpy(), wanted, rtol=0, atol=6e-7)
+        np.testing.assert_allclose(rotated_k[row].numpy(), -wanted, rtol=0, atol=6e-7)
         np.testing.assert_allclose(q.grad[row].numpy(), back, rtol=0, atol=6e-7)
 
 
@@ -81,8 +81,8 @@ def test_each_axis_rotates_its_own_pairs_and_no_others(layout):
         index[axis] = 9
         moved = rope(q, q, ww.Positions.from_position_ids(index))[0]
         own = [pair for pair in range(8) if dealt[pair] == axis]
-        turned = (moved != q).flatten()
-        assert turned.nonzero().flatten().tolist() == own + [pair + 8 for pair in own]
+        rotated = (moved != q).flatten()
+        assert rotated.nonzero().flatten().tolist() == own + [pair + 8 for pair in own]
 
 
 def test_interleaved_sections_of_real_models():
@@ -117,9 +117,9 @@ def test_keys_of_one_regime_are_rotated_to_another():
     rope = ww.MultimodalRotary(20, (4, 2, 2), layout="interleaved", rotary_dim=16, scaling=scaling)
     p, k = scattered(), draw(2, 3, 7, 20)
     old, new = rope.bind(p, 10), rope.bind(p, 17)
-    turned = rope.rerotate(rope.map_key(k, old), old, new)
-    torch.testing.assert_close(turned, rope.map_key(k, new), rtol=0, atol=3e-6)
-    assert (turned - rope.map_key(k, old)).abs().max() > 1
+    rotated = rope.rerotate(rope.map_key(k, old), old, new)
+    torch.testing.assert_close(rotated, rope.map_key(k, new), rtol=0, atol=3e-6)
+    assert (rotated - rope.map_key(k, old)).abs().max() > 1
 
 
 def test_construction_and_copies():

@@ -15,7 +15,7 @@ def draw(*shape, seed=0, dtype=torch.float32):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def turned(head_dim, num_heads, theta=10_000.0, dtype=None):
+def sampled(head_dim, num_heads, theta=10_000.0, dtype=None):
     """Return a PoPE whose phases are sampled from the whole circle."""
     pope = ww.PoPE(head_dim, num_heads, theta, dtype=dtype)
     with torch.no_grad():
@@ -24,7 +24,7 @@ def turned(head_dim, num_heads, theta=10_000.0, dtype=None):
 
 
 def test_it_is_the_reference_forward_and_backward():
-    pope = turned(6, 3, 500.0, torch.float64)
+    pope = sampled(6, 3, 500.0, torch.float64)
     x, g = (draw(3, 4, n, seed=n, dtype=torch.float64) for n in (6, 12))
     positions, delta = np.array([0, 3, 40, 100_000]), pope.delta.detach().numpy()
     q = x[None].clone().requires_grad_()
@@ -42,7 +42,7 @@ def test_it_is_the_reference_forward_and_backward():
 def test_scores_are_the_papers():
     """sum_c softplus(q_c) softplus(k_c) cos((p_q - p_k) w_c - delta_c), written out in float64."""
     d, p = 5, torch.tensor([0, 4, 77, 5_000])
-    pope = turned(d, 2, 100.0)
+    pope = sampled(d, 2, 100.0)
     q, k = draw(1, 2, 4, d, seed=1), draw(1, 2, 4, d, seed=2)
     w = 100.0 ** -(torch.arange(d).double() / d)
     angle = (p[:, None] - p)[..., None] * w - pope.delta.detach().double()[:, None, None]
@@ -53,7 +53,7 @@ def test_scores_are_the_papers():
 
 @pytest.mark.parametrize("shift", [1, 1_000, 999_000])
 def test_scores_do_not_move_where_phases_are_learned(shift):
-    pope = turned(8, 2)
+    pope = sampled(8, 2)
     q, k = draw(1, 2, 9, 8, seed=1), draw(1, 2, 9, 8, seed=2)
     still, moved = (pope(q, k, ww.positions(9, start=start)) for start in (0, shift))
     torch.testing.assert_close(moved[0] @ moved[1].mT, still[0] @ still[1].mT, rtol=0, atol=2e-5)
@@ -61,7 +61,7 @@ def test_scores_do_not_move_where_phases_are_learned(shift):
 
 def test_magnitude_encodes_content_and_phase_encodes_position():
     """The length of each feature's pair is softplus of the feature, wherever it stands: nothing is mixed."""
-    pope = turned(8, 2)
+    pope = sampled(8, 2)
     q = draw(1, 2, 5, 8)
     for p in (ww.positions(5), ww.positions(5, start=70_000)):
         for x, mapped in zip((q, q), pope(q, q, p), strict=True):
@@ -81,7 +81,7 @@ def test_the_scale_is_that_of_the_original_head():
 
 
 def test_grouped_queries_share_a_key_and_have_phases_of_their_own():
-    pope, p = turned(4, 4), ww.positions(5)
+    pope, p = sampled(4, 4), ww.positions(5)
     q, k = draw(2, 4, 5, 4, seed=1), draw(2, 2, 5, 4, seed=2)
     grouped_q, grouped_k = pope(q, k, p)
     _, every_k = pope(q, k.repeat_interleave(2, dim=1), p)
@@ -95,7 +95,7 @@ def test_grouped_queries_share_a_key_and_have_phases_of_their_own():
 
 
 def test_phases_are_periodic():
-    pope, q = turned(8, 1), draw(1, 1, 4, 8)
+    pope, q = sampled(8, 1), draw(1, 1, 4, 8)
     before, phases = pope(q, q, ww.positions(4))[0].detach(), pope.phases
     pope.delta.data.add_(4 * pi)
     torch.testing.assert_close(pope(q, q, ww.positions(4))[0].detach(), before, rtol=0, atol=5e-6)
@@ -120,7 +120,7 @@ def test_a_phase_that_starts_at_zero_learns_in_both_directions():
 
 
 def test_bfloat16_in_and_out_with_float32_between():
-    pope, p = turned(16, 2), ww.positions(600)
+    pope, p = sampled(16, 2), ww.positions(600)
     q = draw(1, 2, 600, 16)
     exact = pope(q.bfloat16().float(), q, p)[0]
     low = pope(q.bfloat16(), q.bfloat16(), p)[0]

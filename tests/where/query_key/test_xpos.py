@@ -41,11 +41,11 @@ def test_it_is_the_reference_forward_and_backward(center, scale_base, interleave
 def test_each_pair_fades_at_its_own_rate_with_the_distance():
     """At a distance of scale_base, pair i has zeta_i of the score that rotary gives."""
     xpos, rope = ww.XPos(8, scale_base=100.0), ww.Rotary(8)
-    stands = torch.tensor([0, 100])
+    positions = torch.tensor([0, 100])
     for pair in range(4):
         q = torch.zeros(1, 1, 2, 8, dtype=torch.float64)
         q[..., [pair, pair + 4]] = torch.tensor([1.0, 2.0], dtype=torch.float64)
-        scores = [(a[0, 0, 1] * b[0, 0, 0]).sum() for a, b in (xpos(q, q, stands), rope(q, q, stands))]
+        scores = [(a[0, 0, 1] * b[0, 0, 0]).sum() for a, b in (xpos(q, q, positions), rope(q, q, positions))]
         zeta = (2 * pair + 0.4 * 8) / (1.4 * 8)
         assert float(scores[0] / scores[1]) == pytest.approx(zeta, rel=1e-5)
         assert float(xpos.decay[pair]) == pytest.approx(zeta, rel=1e-15)

@@ -111,10 +111,10 @@ def test_the_rotation_is_the_reference_forward_and_backward(scaling, interleaved
     how = (THETA, interleaved, None, frequencies, scaling.magnitude)
     rope = ww.Rotary(DIM, interleaved=interleaved, scaling=scaling)
     q = x[None].clone().requires_grad_()
-    turned, _ = rope(q, q, torch.tensor(at))
-    turned.backward(g[None])
+    rotated, _ = rope(q, q, torch.tensor(at))
+    rotated.backward(g[None])
     # float32 cosines and sines, of pairs up to 5 long.
-    np.testing.assert_allclose(turned[0].detach().numpy(), reference.rotary(x.numpy(), at, *how), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(rotated[0].detach().numpy(), reference.rotary(x.numpy(), at, *how), rtol=0, atol=1e-6)
     np.testing.assert_allclose(q.grad[0].numpy(), reference.rotary_gradient(g.numpy(), at, *how), rtol=0, atol=1e-6)
 
 
@@ -260,10 +260,10 @@ def test_a_step_of_decoding_has_the_length_of_all_that_it_sees(scaling):
     assert torch.equal(here.query_key(q[:, :, 79:], q[:, :, 79:])[0], whole[:, :, 79:])
     # Queries that stand alike for sequences of unequal length.
     keys = ww.positions(70, start=torch.tensor([0, 900]))
-    turned, _ = rope(q[:, :, :1].expand(2, -1, -1, -1), draw(2, 1, 70, DIM), ww.positions(1, start=3), keys)
+    rotated, _ = rope(q[:, :, :1].expand(2, -1, -1, -1), draw(2, 1, 70, DIM), ww.positions(1, start=3), keys)
     for row, length in enumerate((70, 970)):
         alone = rope(q[:, :, :1], q[:, :, :1], ww.positions(1, start=3), regime_length=length)[0]
-        assert torch.equal(turned[row], alone[0])
+        assert torch.equal(rotated[row], alone[0])
 
 
 @FOLLOWING
@@ -291,10 +291,10 @@ def test_keys_of_one_regime_are_rotated_to_another(scaling, how):
     rope, p = ww.Rotary(**{"head_dim": DIM, **how}, scaling=scaling), ww.positions(80, start=20)
     k = draw(2, 3, 80, rope.head_dim)
     old, new = rope.bind(p, 60), rope.bind(p, 3000)
-    turned = rope.rerotate(rope.map_key(k, old), old, new)
-    torch.testing.assert_close(turned, rope.map_key(k, new), rtol=0, atol=3e-6)
-    assert (turned - rope.map_key(k, old)).abs().max() > 1
-    back = rope.rerotate(turned, new, old)
+    rotated = rope.rerotate(rope.map_key(k, old), old, new)
+    torch.testing.assert_close(rotated, rope.map_key(k, new), rtol=0, atol=3e-6)
+    assert (rotated - rope.map_key(k, old)).abs().max() > 1
+    back = rope.rerotate(rotated, new, old)
     torch.testing.assert_close(back, rope.map_key(k, old), rtol=0, atol=5e-6)
 
 
@@ -357,10 +357,10 @@ def test_cached_decoding_beyond_the_trained_length_is_exact_in_one_layer_only(sc
 def test_lengths_are_multiplied_by_the_magnitude_and_scores_by_its_square(scaling):
     rope, p = ww.Rotary(DIM, scaling=scaling), ww.positions(12, start=1000)
     q, k = draw(1, 2, 12, DIM), draw(1, 2, 12, DIM, seed=1)
-    turned_q, turned_k = rope(q, k, p)
+    rotated_q, rotated_k = rope(q, k, p)
     assert rope.magnitude == scaling.magnitude > 1
-    torch.testing.assert_close(turned_q.norm(dim=-1), scaling.magnitude * q.norm(dim=-1), rtol=1e-7, atol=0)
-    own = (turned_q * turned_k).sum(-1)  # a query and the key of its own position
+    torch.testing.assert_close(rotated_q.norm(dim=-1), scaling.magnitude * q.norm(dim=-1), rtol=1e-7, atol=0)
+    own = (rotated_q * rotated_k).sum(-1)  # a query and the key of its own position
     torch.testing.assert_close(own, scaling.magnitude**2 * (q * k).sum(-1), rtol=0, atol=1e-5)
 
 

@@ -23,7 +23,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def drawn(max_distance: int = 3, scale: float | None = None) -> ww.CoPE:
+def sampled(max_distance: int = 3, scale: float | None = None) -> ww.CoPE:
     torch.manual_seed(0)
     return ww.CoPE(HEAD_DIM, HEADS, max_distance, scale, std=0.5).double()
 
@@ -38,7 +38,7 @@ def vectors(tokens: int = 9) -> tuple[Tensor, ...]:
 @pytest.mark.parametrize(("max_distance", "scale"), [(3, None), (64, None), (3, 1.0), (1, None)])
 @torch.no_grad()
 def test_it_is_the_papers_formula(max_distance, scale, engine):
-    scheme = drawn(max_distance, scale)
+    scheme = sampled(max_distance, scale)
     q, k, v = vectors()
     factor = HEAD_DIM**-0.5 if scale is None else scale
     weight, wide = scheme.weight.numpy(), [part.repeat_interleave(2, dim=1).numpy() for part in (k, v)]
@@ -62,7 +62,7 @@ def tabulated(scheme: ww.CoPE, q: Tensor, k: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("max_distance", [3, 64])
 def test_gradients_are_those_of_the_reference(max_distance):
-    scheme = drawn(max_distance)
+    scheme = sampled(max_distance)
     q, k = (draw(1, HEADS, 7, HEAD_DIM, seed=seed).requires_grad_() for seed in (0, 1))
     g = draw(HEADS, 7, 7, seed=6)
     tabulated(scheme, q, k).backward(g)
@@ -75,7 +75,7 @@ def test_gradients_are_those_of_the_reference(max_distance):
 @torch.no_grad()
 def test_gates_that_are_all_open_make_it_a_table_of_distances():
     """Every key counts 1: p_ij = i - j + 1, the relative position that the paper starts from."""
-    scheme = drawn(max_distance=64)
+    scheme = sampled(max_distance=64)
     q, k = torch.full((1, HEADS, 7, HEAD_DIM), 50.0, dtype=torch.float64), torch.ones(1, HEADS, 7, HEAD_DIM).double()
     q = q * (1 + torch.arange(7)[:, None])
     table = tabulated(scheme, q, k)
@@ -87,7 +87,7 @@ def test_gates_that_are_all_open_make_it_a_table_of_distances():
 
 @torch.no_grad()
 def test_counts_beyond_the_last_row_are_the_last():
-    scheme, tokens = drawn(max_distance=2), 40
+    scheme, tokens = sampled(max_distance=2), 40
     q, k = torch.zeros(1, HEADS, tokens, HEAD_DIM).double(), torch.zeros(1, HEADS, tokens, HEAD_DIM).double()
     q[..., 0] = 1
     table = tabulated(scheme, q, k)  # all gates are a half
@@ -113,10 +113,10 @@ def test_it_learns_from_zero():
 
 
 def test_the_scale_of_the_gates_is_that_of_the_softmax():
-    assert ww.Where(score=drawn()).at(ww.positions(2)).scale == HEAD_DIM**-0.5
-    assert ww.Where(score=drawn(scale=1.0)).at(ww.positions(2)).scale == 1.0
+    assert ww.Where(score=sampled()).at(ww.positions(2)).scale == HEAD_DIM**-0.5
+    assert ww.Where(score=sampled(scale=1.0)).at(ww.positions(2)).scale == 1.0
     with pytest.raises(ww.errors.SettingError, match="different softmax scales"):
-        ww.Where(query_key=Unscaled(HEAD_DIM), score=drawn())
+        ww.Where(query_key=Unscaled(HEAD_DIM), score=sampled())
 
 
 class Unscaled(ww.QueryKeyMap):

@@ -21,7 +21,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def drawn(
+def sampled(
     head_dim: int = 4, num_heads: int = 2, max_distance: int = 9, position_buckets: int | None = 6, **settings
 ) -> ww.DeBERTa:
     torch.manual_seed(0)
@@ -51,7 +51,7 @@ def test_rows_are_those_of_the_reference(max_distance, position_buckets):
 @pytest.mark.parametrize("terms", [BOTH, C2P, P2C])
 @pytest.mark.parametrize(("max_distance", "position_buckets"), SETTINGS)
 def test_it_is_that_of_the_reference(max_distance, position_buckets, terms):
-    scheme = drawn(max_distance=max_distance, position_buckets=position_buckets, terms=terms)
+    scheme = sampled(max_distance=max_distance, position_buckets=position_buckets, terms=terms)
     q, k, shared = draw(2, 2, 3, 4), draw(2, 2, 7, 4, seed=1), None if position_buckets is None else max_distance
     at_queries, at_keys = np.array([0, 4, 30]), np.array([0, 1, 2, 3, 5, 29, 999])
     ours = table(scheme, *(ww.Positions.from_position_ids(torch.tensor(at)) for at in (at_queries, at_keys)), q, k)
@@ -62,7 +62,7 @@ def test_it_is_that_of_the_reference(max_distance, position_buckets, terms):
 
 
 def test_its_gradients_are_those_of_the_reference():
-    scheme, g = drawn(), draw(2, 3, 4, seed=3)
+    scheme, g = sampled(), draw(2, 3, 4, seed=3)
     q, k = draw(1, 2, 3, 4).requires_grad_(), draw(1, 2, 4, 4, seed=1).requires_grad_()
     at_queries, at_keys = np.array([0, 4, 30]), np.array([0, 1, 2, 28])
     given = [ww.Positions.from_position_ids(torch.tensor(at)) for at in (at_queries, at_keys)]
@@ -79,7 +79,7 @@ def test_its_gradients_are_those_of_the_reference():
 @pytest.mark.parametrize("terms", [BOTH, C2P, P2C])
 def test_attention_is_the_paper_s_sum_with_its_scale(terms, engine):
     """Through (queries, keys, heads, head_dim), which the scheme never makes."""
-    scheme, p = drawn(terms=terms), ww.positions(7)
+    scheme, p = sampled(terms=terms), ww.positions(7)
     q, k, v = (draw(2, 2, 7, 4, seed=n) for n in range(3))
     rows = scheme.rows(torch.arange(7)[:, None] - torch.arange(7))
     logits = q @ k.mT
@@ -95,7 +95,7 @@ def test_attention_is_the_paper_s_sum_with_its_scale(terms, engine):
 
 
 def test_grouped_keys_use_the_table_of_each_query_head():
-    scheme, p = drawn(num_heads=4), ww.positions(5)
+    scheme, p = sampled(num_heads=4), ww.positions(5)
     q, k, v = draw(1, 4, 5, 4), draw(1, 2, 5, 4, seed=1), draw(1, 2, 5, 4, seed=2)
     here = ww.Where(score=scheme).at(p)
     repeated = here.attention(q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1))
@@ -138,7 +138,7 @@ def test_an_edge_that_is_a_whole_distance_is_not_missed():
 
 
 def test_bfloat16_contents_are_multiplied_with_the_tables_in_float32():
-    scheme, exact, p = drawn(head_dim=64).float(), drawn(head_dim=64), ww.positions(5)
+    scheme, exact, p = sampled(head_dim=64).float(), sampled(head_dim=64), ww.positions(5)
     q, k = (draw(1, 2, 5, 64, seed=n).bfloat16() for n in range(2))
     wanted = table(exact, p, p, q.double(), k.double())
     assert table(scheme, p, p, q, k).dtype == torch.float32

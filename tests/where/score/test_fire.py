@@ -16,7 +16,7 @@ AT_QUERIES, AT_KEYS = np.array([0, 3, 40, 600, 999_999]), np.array([0, 1, 2, 3, 
 LEARNED = ("c", "threshold_factor", "weight_in", "bias_in", "weight_out", "bias_out")
 
 
-def drawn(num_heads: int = 3, **settings) -> ww.FIRE:
+def sampled(num_heads: int = 3, **settings) -> ww.FIRE:
     torch.manual_seed(0)
     return ww.FIRE(num_heads, **settings).double()
 
@@ -28,7 +28,7 @@ def layers(scheme: ww.FIRE) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, .
 
 @pytest.mark.parametrize("settings", [{}, {"width": 5}, {"threshold": 20.0}, {"c": 2.0}])
 def test_a_table_is_that_of_the_reference(settings):
-    scheme = drawn(**settings)
+    scheme = sampled(**settings)
     with torch.no_grad():
         scheme.threshold_factor.fill_(-1.5)  # its absolute value counts
     table = scheme(torch.tensor(AT_QUERIES), torch.tensor(AT_KEYS))[0]
@@ -38,7 +38,7 @@ def test_a_table_is_that_of_the_reference(settings):
 
 
 def test_gradients_are_those_of_the_reference():
-    scheme = drawn(threshold=50.0)
+    scheme = sampled(threshold=50.0)
     g = np.random.default_rng(0).normal(size=(3, 5, 8))
     scheme(torch.tensor(AT_QUERIES), torch.tensor(AT_KEYS))[0].backward(torch.tensor(g))
     wanted = reference.fire_gradient(g, AT_QUERIES, AT_KEYS, scheme.c.item(), 50.0, *layers(scheme))
@@ -70,12 +70,12 @@ class Module(nn.Module):
 
 @pytest.mark.parametrize("threshold", [512.0, 8.0])
 def test_it_is_the_module_that_circulates(threshold):
-    scheme = drawn(threshold=threshold)
+    scheme = sampled(threshold=threshold)
     assert_close(scheme(ww.positions(60))[0], Module(scheme)(60), rtol=1e-11, atol=1e-13)
 
 
 def test_below_the_threshold_it_is_a_function_of_the_distance():
-    scheme = drawn(threshold=100.0)
+    scheme = sampled(threshold=100.0)
     near, far = (scheme(ww.positions(30, start=start)).detach() for start in (0, 71))
     assert torch.equal(near, far)  # positions 71..100: the divisor is the same number
     table = near[0]
@@ -85,7 +85,7 @@ def test_below_the_threshold_it_is_a_function_of_the_distance():
 
 def test_beyond_the_threshold_every_length_is_the_same_range():
     """The paper's point: the first token is at ratio 1 for every query, so no length lies outside what was trained."""
-    scheme = drawn(threshold=10.0)
+    scheme = sampled(threshold=10.0)
     queries = torch.tensor([[10, 11, 100, 12_345, 999_999]])
     first = scheme(queries, torch.tensor([[0]]))[0, :, :, 0].detach()
     # The 1e-6 in the divisor is a larger share of a smaller one: at 10 of ln(2), at 999,999 of ln(100,000).
@@ -99,7 +99,7 @@ def test_the_query_counts_within_its_document():
 
     The last bit may differ, because a matrix product sums in another order for another size.
     """
-    scheme = drawn(threshold=2.0)
+    scheme = sampled(threshold=2.0)
     alone = scheme(ww.positions(6)).detach()
     packed = scheme(ww.Positions.packed([3, 6])).detach()
     assert_close(packed[:, :, 3:, 3:], alone, rtol=1e-14, atol=1e-15)
@@ -110,7 +110,7 @@ def test_the_query_counts_within_its_document():
 
 
 def test_later_keys_are_read_by_their_distance():
-    scheme, p = drawn(), ww.positions(20)
+    scheme, p = sampled(), ww.positions(20)
     table = scheme(p).detach()
     assert torch.equal(table, table.mT)  # below the threshold
 
@@ -128,7 +128,7 @@ def test_it_starts_at_the_papers_numbers_and_as_linear_layers_do():
 
 def test_numbers_of_another_sign_are_read_by_their_size():
     """An optimizer may carry c or m below zero: the absolute value counts, and nothing becomes NaN."""
-    scheme, p = drawn(threshold=4.0), ww.positions(9)
+    scheme, p = sampled(threshold=4.0), ww.positions(9)
     before = scheme(p).detach()
     with torch.no_grad():
         scheme.c.neg_()

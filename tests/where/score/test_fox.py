@@ -23,7 +23,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def drawn() -> ww.FoX:
+def sampled() -> ww.FoX:
     """Gates from nearly shut to nearly open; as they start, all are near a half."""
     scheme = ww.FoX(DIM, HEADS).double()
     with torch.no_grad():
@@ -59,7 +59,7 @@ def by_the_paper(scheme: ww.FoX, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> 
 @pytest.mark.parametrize("engine", ENGINES)
 @torch.no_grad()
 def test_it_is_the_papers_formula(engine):
-    scheme = drawn()
+    scheme = sampled()
     x, q, k, v = vectors()
     here = ww.Where(score=scheme).at(ww.Positions.packed(DOCUMENTS))
     actual = here.attention(q, k, v, gates=here.gates(x), engine=engine)
@@ -72,7 +72,7 @@ def test_it_is_the_papers_recurrence():
 
     Softmax needs the key of every term, so each query runs through the tokens once.
     """
-    scheme = drawn()
+    scheme = sampled()
     x, q, k, v = vectors()
     k, v = (part.repeat_interleave(2, dim=1) for part in (k, v))
     forget = (x @ scheme.weight.T + scheme.bias).sigmoid().mT  # (batch, heads, tokens)
@@ -89,7 +89,7 @@ def test_it_is_the_papers_recurrence():
 
 
 def test_gates_and_their_gradients_are_those_of_the_reference():
-    scheme = drawn()
+    scheme = sampled()
     x = draw(1, 7, DIM, seed=3).requires_grad_()
     gates = scheme.gates(x)
     np.testing.assert_allclose(gates[0].detach(), reference.fox_gates(x[0].detach().numpy(), *as_arrays(scheme)))
@@ -101,7 +101,7 @@ def test_gates_and_their_gradients_are_those_of_the_reference():
 
 
 def test_a_table_and_its_gradient_are_those_of_the_reference():
-    scheme, p, slots = drawn(), ww.positions(7), torch.arange(7)
+    scheme, p, slots = sampled(), ww.positions(7), torch.arange(7)
     gates = -draw(1, HEADS, 7, seed=5).abs()
     gates.requires_grad_()
     element = scheme.bind(p, p, gates=gates)
@@ -117,7 +117,7 @@ def test_a_table_and_its_gradient_are_those_of_the_reference():
 @torch.no_grad()
 def test_gates_that_are_open_forget_nothing_and_shut_ones_all():
     x, q, k, v = vectors()
-    here, plain = ww.Where(score=drawn()).at(ww.positions(9)), ww.Where().at(ww.positions(9))
+    here, plain = ww.Where(score=sampled()).at(ww.positions(9)), ww.Where().at(ww.positions(9))
     unbiased = plain.attention(q, k, v)
     opened = here.attention(q, k, v, gates=torch.zeros(2, HEADS, 9, dtype=torch.float64))
     assert_close(opened, unbiased, rtol=0, atol=1e-12)
@@ -139,7 +139,7 @@ def test_equal_gates_are_alibi():
 @pytest.mark.parametrize("engine", ENGINES)
 @torch.no_grad()
 def test_one_query_against_a_cache_of_gates(engine):
-    where, p = ww.Where(score=drawn()), ww.positions(9)
+    where, p = ww.Where(score=sampled()), ww.positions(9)
     x, q, k, v = vectors()
     everything = where.at(p)
     cached = everything.gates(x)
@@ -151,7 +151,7 @@ def test_one_query_against_a_cache_of_gates(engine):
 @torch.no_grad()
 def test_a_query_that_is_not_among_the_keys():
     """Its own gate is in every sum or in none: softmax takes no notice."""
-    where, p = ww.Where(score=drawn()), ww.positions(9)
+    where, p = ww.Where(score=sampled()), ww.positions(9)
     x, q, k, v = vectors()
     whole = where.at(p)
     gates = whole.gates(x)
@@ -178,7 +178,7 @@ def test_neighbors_stay_distinct_far_from_the_start():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @torch.no_grad()
 def test_gates_are_computed_in_float32(dtype):
-    scheme = drawn().to(dtype)
+    scheme = sampled().to(dtype)
     x = draw(1, 9, DIM, seed=3).to(dtype)
     gates = scheme.gates(x)
     with torch.autocast("cpu", dtype=torch.bfloat16):

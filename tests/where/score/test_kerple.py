@@ -18,7 +18,7 @@ KINDS = ("log", "power")
 AT_QUERIES, AT_KEYS = np.array([0, 3, 40, 999_999]), np.array([0, 1, 2, 3, 17, 40, 200, 5000])
 
 
-def drawn(kind: str, num_heads: int = 3) -> ww.KERPLE:
+def sampled(kind: str, num_heads: int = 3) -> ww.KERPLE:
     torch.manual_seed(0)
     return ww.KERPLE(num_heads, kind).double()
 
@@ -29,7 +29,7 @@ def numbers(scheme: ww.KERPLE) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_table_is_that_of_the_reference(kind):
-    scheme = drawn(kind)
+    scheme = sampled(kind)
     table = scheme(torch.tensor(AT_QUERIES), torch.tensor(AT_KEYS))[0]
     wanted = reference.kerple_bias(AT_QUERIES, AT_KEYS, *numbers(scheme), kind)
     np.testing.assert_allclose(table.detach().numpy(), wanted, rtol=1e-13, atol=0)
@@ -37,7 +37,7 @@ def test_a_table_is_that_of_the_reference(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_are_those_of_the_reference(kind):
-    scheme = drawn(kind)
+    scheme = sampled(kind)
     g = np.random.default_rng(0).normal(size=(3, 4, 8))
     scheme(torch.tensor(AT_QUERIES), torch.tensor(AT_KEYS))[0].backward(torch.tensor(g))
     d_p, d_a = reference.kerple_gradient(g, AT_QUERIES, AT_KEYS, *numbers(scheme), kind)
@@ -73,7 +73,7 @@ def test_a_small_a_makes_the_logarithm_a_line():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_falls_with_the_distance_and_is_symmetric(kind):
-    scheme = drawn(kind, num_heads=16)
+    scheme = sampled(kind, num_heads=16)
     far = scheme(ww.positions(1, start=300), ww.positions(301))[0, :, 0].flip(-1).detach()
     assert bool((far[:, 0] == 0).all())
     assert bool((far.diff(dim=-1) < 0).all())
@@ -177,7 +177,7 @@ def test_the_clamped_form_of_the_authors_code_is_equal():
     rows = torch.arange(length, dtype=torch.float64)
     difference = torch.tril(rows[:, None] - rows)
     for kind in KINDS:
-        scheme = drawn(kind)
+        scheme = sampled(kind)
         p, a = (x.detach().clamp(min=1e-2)[:, None, None] for x in (scheme.p, scheme.a))
         theirs: Tensor = -p * torch.log(1 + a * difference) if kind == "log" else -(difference**p) * a
         seen = torch.ones(length, length, dtype=torch.bool).tril()

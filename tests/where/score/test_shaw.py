@@ -18,7 +18,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def drawn(head_dim: int = 4, num_heads: int = 2, past: int = 3, future: int = 2, **settings) -> ww.Shaw:
+def sampled(head_dim: int = 4, num_heads: int = 2, past: int = 3, future: int = 2, **settings) -> ww.Shaw:
     torch.manual_seed(0)
     return ww.Shaw(head_dim, num_heads, past, future, std=1.0, **settings).double()
 
@@ -32,7 +32,7 @@ def table(scheme: ww.Shaw, queries: ww.Positions, keys: ww.Positions, q: Tensor)
 
 @pytest.mark.parametrize(("past", "future"), [(3, 2), (1, 0), (40, 40)])
 def test_it_is_that_of_the_reference(past, future):
-    scheme, q = drawn(past=past, future=future), draw(2, 2, 3, 4)
+    scheme, q = sampled(past=past, future=future), draw(2, 2, 3, 4)
     at_queries, at_keys = np.array([0, 4, 30]), np.array([0, 1, 2, 3, 5, 29, 999])
     made = table(
         scheme,
@@ -46,7 +46,7 @@ def test_it_is_that_of_the_reference(past, future):
 
 
 def test_its_gradients_are_those_of_the_reference():
-    scheme, q = drawn(), draw(1, 2, 3, 4).requires_grad_()
+    scheme, q = sampled(), draw(1, 2, 3, 4).requires_grad_()
     at_queries, at_keys, g = np.array([0, 4, 30]), np.array([0, 1, 2, 28]), draw(2, 3, 4, seed=1)
     keys = ww.Positions.from_position_ids(torch.tensor(at_keys))
     table(scheme, ww.Positions.from_position_ids(torch.tensor(at_queries)), keys, q)[0].backward(g)
@@ -61,10 +61,10 @@ def test_its_gradients_are_those_of_the_reference():
 @pytest.mark.parametrize("engine", ENGINES)
 def test_it_is_the_paper_s_form_of_keys_with_a_vector_added(engine):
     """Equation 4: e_ij = <q_i, k_j + a_ij> / sqrt(head_dim), through (queries, keys, head_dim)."""
-    scheme, p = drawn(), ww.positions(7)
+    scheme, p = sampled(), ww.positions(7)
     q, k, v = (draw(2, 2, 7, 4, seed=n) for n in range(3))
-    places = torch.arange(7)
-    a = scheme.weight[(places - places[:, None]).clamp(-3, 2) + 3]  # (queries, keys, head_dim)
+    index = torch.arange(7)
+    a = scheme.weight[(index - index[:, None]).clamp(-3, 2) + 3]  # (queries, keys, head_dim)
     logits = (q[:, :, :, None] * (k[:, :, None] + a)).sum(-1) / 2
     for causal in (True, False):
         seen = logits.masked_fill(~p.mask(causal=causal), -torch.inf)
@@ -73,7 +73,7 @@ def test_it_is_the_paper_s_form_of_keys_with_a_vector_added(engine):
 
 
 def test_distances_beyond_the_clip_are_one():
-    scheme, q = drawn(), draw(1, 2, 1, 4)
+    scheme, q = sampled(), draw(1, 2, 1, 4)
     made = table(scheme, ww.positions(1, start=50), ww.positions(101), q)[0, 0, 0]
     assert made[:48].unique().numel() == 1
     assert made[52:].unique().numel() == 1
@@ -81,16 +81,16 @@ def test_distances_beyond_the_clip_are_one():
 
 
 def test_heads_share_the_rows():
-    scheme, p = drawn(), ww.positions(5)
+    scheme, p = sampled(), ww.positions(5)
     q = draw(1, 1, 5, 4).expand(1, 2, 5, 4)
     made = table(scheme, p, p, q)
     assert torch.equal(made[:, 0], made[:, 1])
 
 
 def test_bfloat16_queries_are_multiplied_with_the_rows_in_float32():
-    scheme, p = drawn(head_dim=64).float(), ww.positions(5)
+    scheme, p = sampled(head_dim=64).float(), ww.positions(5)
     q = draw(1, 2, 5, 64).bfloat16()
-    exact = table(drawn(head_dim=64), p, p, q.double())
+    exact = table(sampled(head_dim=64), p, p, q.double())
     assert table(scheme, p, p, q).dtype == torch.float32
     torch.testing.assert_close(table(scheme, p, p, q).double(), exact, rtol=0, atol=1e-5)
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -24,7 +24,7 @@ SETTINGS = [
 ]
 
 
-def drawn(num_heads: int = 3, seed: int = 0, **settings) -> ww.T5:
+def sampled(num_heads: int = 3, seed: int = 0, **settings) -> ww.T5:
     torch.manual_seed(seed)
     return ww.T5(num_heads, std=1.0, **settings)
 
@@ -44,7 +44,7 @@ def test_buckets_are_those_of_the_reference(num_buckets, max_distance, bidirecti
 
 @pytest.mark.parametrize(("num_buckets", "max_distance", "bidirectional"), SETTINGS)
 def test_a_table_is_that_of_the_reference(num_buckets, max_distance, bidirectional):
-    scheme = drawn(num_buckets=num_buckets, max_distance=max_distance, bidirectional=bidirectional).double()
+    scheme = sampled(num_buckets=num_buckets, max_distance=max_distance, bidirectional=bidirectional).double()
     at_queries, at_keys = np.array([0, 3, 40, 999]), np.array([0, 1, 2, 3, 17, 40, 200, 5000])
     table = scheme(torch.tensor(at_queries), torch.tensor(at_keys), causal=not bidirectional)
     weight = scheme.weight.detach().numpy()
@@ -55,7 +55,7 @@ def test_a_table_is_that_of_the_reference(num_buckets, max_distance, bidirection
 
 
 def test_the_table_collects_gradients_as_the_reference():
-    scheme = drawn(bidirectional=True).double()
+    scheme = sampled(bidirectional=True).double()
     at_queries, at_keys = np.array([0, 3, 40]), np.array([0, 1, 2, 30])
     g = np.random.default_rng(0).normal(size=(3, 3, 4))
     scheme(torch.tensor(at_queries), torch.tensor(at_keys))[0].backward(torch.tensor(g))
@@ -99,7 +99,7 @@ def test_buckets_take_any_whole_numbers():
 
 @pytest.mark.parametrize("scale", [1.0, 0.5, None])
 def test_it_sets_the_softmax_scale(scale):
-    here = ww.Where(score=drawn(scale=scale)).at(ww.positions(6))
+    here = ww.Where(score=sampled(scale=scale)).at(ww.positions(6))
     q, k, v = (draw(1, 3, 6, 4, seed=n) for n in range(3))
     assert here.scale == scale
     logits = q @ k.mT * (0.5 if scale is None else scale) + here.where.score(ww.positions(6), causal=True)
@@ -132,7 +132,7 @@ def test_attention_over_a_long_stretch_trains_the_table(bidirectional):
     tokens, result = 300, []
     q, k, v = (draw(1, 2, tokens, 8, seed=n).double() for n in range(3))
     for engine in ("dense", "sdpa"):
-        scheme = drawn(2, bidirectional=bidirectional).double()
+        scheme = sampled(2, bidirectional=bidirectional).double()
         y = ww.Where(score=scheme).at(ww.positions(tokens)).attention(q, k, v, causal=not bidirectional, engine=engine)
         (y * draw(*y.shape, seed=9)).sum().backward()
         result.append((y.detach(), scheme.weight.grad))
@@ -150,7 +150,7 @@ def test_gradients_of_a_bucket_are_summed_in_float32():
 
 
 def test_a_table_in_bfloat16_loses_no_more_than_its_weights():
-    scheme = drawn(dtype=torch.bfloat16)
+    scheme = sampled(dtype=torch.bfloat16)
     table = scheme(ww.positions(1, start=50), ww.positions(51), causal=True)
     assert table.dtype == torch.float32
     assert torch.equal(table[0, :, 0, 50], scheme.weight[0].float())
@@ -167,7 +167,7 @@ def test_an_encoder_must_be_declared_bidirectional():
 
 @pytest.mark.parametrize("engine", ["dense", "sdpa"])
 def test_an_encoder_equals_the_formula(engine):
-    scheme, p = drawn(bidirectional=True), ww.Positions.packed([3, 4])
+    scheme, p = sampled(bidirectional=True), ww.Positions.packed([3, 4])
     q, k, v = (draw(1, 3, 7, 4, seed=n) for n in range(3))
     logits = (q @ k.mT + scheme(p)).masked_fill(~p.mask(causal=False), -math.inf)
     y = ww.Where(score=scheme).at(p).attention(q, k, v, causal=False, engine=engine)
@@ -211,7 +211,7 @@ def test_it_is_initialized_with_its_std_and_can_be_reset():
 
 
 def test_it_can_be_copied_pickled_and_printed():
-    scheme = drawn(num_buckets=8, max_distance=20, bidirectional=True, scale=None)
+    scheme = sampled(num_buckets=8, max_distance=20, bidirectional=True, scale=None)
     text = "T5(num_heads=3, num_buckets=8, max_distance=20, bidirectional=True, scale=None, std=1.0)"
     for other in (scheme, deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
         assert repr(other) == text

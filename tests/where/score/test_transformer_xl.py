@@ -20,7 +20,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def drawn(head_dim: int = 4, num_heads: int = 2, **settings) -> ww.TransformerXL:
+def sampled(head_dim: int = 4, num_heads: int = 2, **settings) -> ww.TransformerXL:
     torch.manual_seed(0)
     return ww.TransformerXL(head_dim, num_heads, std=1.0, **settings).double()
 
@@ -39,7 +39,7 @@ def arrays(scheme: ww.TransformerXL) -> list[np.ndarray]:
 @pytest.mark.parametrize("settings", [{}, {"dim": 12}, {"theta": 50.0}])
 def test_it_is_that_of_the_reference(settings):
     """Also for later keys, across gaps and far from the start."""
-    scheme, q, k = drawn(**settings), draw(2, 2, 3, 4), draw(2, 2, 6, 4, seed=1)
+    scheme, q, k = sampled(**settings), draw(2, 2, 3, 4), draw(2, 2, 6, 4, seed=1)
     for start in (0, 1_000_000):
         at_queries, at_keys = start + np.array([0, 4, 300]), start + np.array([0, 1, 2, 5, 299, 9999])
         ours = table(scheme, *(ww.Positions.from_position_ids(torch.tensor(at)) for at in (at_queries, at_keys)), q, k)
@@ -50,7 +50,7 @@ def test_it_is_that_of_the_reference(settings):
 
 
 def test_its_gradients_are_those_of_the_reference():
-    scheme, g = drawn(), draw(2, 3, 4, seed=3)
+    scheme, g = sampled(), draw(2, 3, 4, seed=3)
     q, k = draw(1, 2, 3, 4).requires_grad_(), draw(1, 2, 4, 4, seed=1).requires_grad_()
     at_queries, at_keys = np.array([0, 4, 30]), np.array([0, 1, 2, 28])
     table(scheme, *(ww.Positions.from_position_ids(torch.tensor(at)) for at in (at_queries, at_keys)), q, k)[
@@ -65,12 +65,12 @@ def test_its_gradients_are_those_of_the_reference():
 
 @pytest.mark.parametrize("engine", ["dense", "sdpa"])
 def test_attention_is_the_paper_s_four_terms(engine):
-    scheme, p = drawn(), ww.positions(7)
+    scheme, p = sampled(), ww.positions(7)
     q, k, v = (draw(2, 2, 7, 4, seed=n) for n in range(3))
     distance = torch.arange(7)[:, None] - torch.arange(7)
     frequencies = ww.frequencies.inverse_frequencies(8)
-    turned = distance[..., None] * frequencies
-    r = torch.einsum("hdn,ijn->ijhd", scheme.weight, torch.cat([turned.sin(), turned.cos()], dim=-1))
+    angles = distance[..., None] * frequencies
+    r = torch.einsum("hdn,ijn->ijhd", scheme.weight, torch.cat([angles.sin(), angles.cos()], dim=-1))
     a = q @ k.mT
     b = torch.einsum("bhid,ijhd->bhij", q, r)
     c = torch.einsum("hd,bhjd->bhj", scheme.u, k)[:, :, None]
@@ -83,7 +83,7 @@ def test_attention_is_the_paper_s_four_terms(engine):
 
 
 def test_grouped_keys_are_those_of_their_group():
-    scheme, p = drawn(num_heads=4), ww.positions(5)
+    scheme, p = sampled(num_heads=4), ww.positions(5)
     q, k, v = draw(1, 4, 5, 4), draw(1, 2, 5, 4, seed=1), draw(1, 2, 5, 4, seed=2)
     here = ww.Where(score=scheme).at(p)
     repeated = here.attention(q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1))
@@ -91,7 +91,7 @@ def test_grouped_keys_are_those_of_their_group():
 
 
 def test_each_sequence_of_a_batch_has_other_positions():
-    scheme, q, k = drawn(), draw(2, 2, 3, 4), draw(2, 2, 5, 4, seed=1)
+    scheme, q, k = sampled(), draw(2, 2, 3, 4), draw(2, 2, 5, 4, seed=1)
     queries, keys = ww.positions(3, start=torch.tensor([2, 50])), ww.positions(5, start=torch.tensor([0, 48]))
     both = table(scheme, queries, keys, q, k)
     for row, start in enumerate((0, 48)):
@@ -102,7 +102,7 @@ def test_each_sequence_of_a_batch_has_other_positions():
 
 
 def test_past_and_future_differ():
-    scheme, p = drawn(), ww.positions(3)
+    scheme, p = sampled(), ww.positions(3)
     same = draw(1, 2, 1, 4).expand(1, 2, 3, 4)
     made = table(scheme, p, p, same, same)
     assert (made[..., 0, 1] - made[..., 1, 0]).abs().min() > 1e-2
@@ -111,7 +111,7 @@ def test_past_and_future_differ():
 
 def test_bfloat16_contents_and_autocast_leave_the_sinusoid_alone():
     """In bfloat16 a turned sinusoid of position 100,000 would be off by 2 ** -9, and no longer relative."""
-    scheme, exact, p = drawn(head_dim=16).float(), drawn(head_dim=16), ww.positions(5, start=100_000)
+    scheme, exact, p = sampled(head_dim=16).float(), sampled(head_dim=16), ww.positions(5, start=100_000)
     q, k = (draw(1, 2, 5, 16, seed=n).bfloat16() for n in range(2))
     wanted = table(exact, p, p, q.double(), k.double())
     assert table(scheme, p, p, q, k).dtype == torch.float32
@@ -122,7 +122,7 @@ def test_bfloat16_contents_and_autocast_leave_the_sinusoid_alone():
 
 def test_a_bfloat16_model_loses_no_more_than_its_numbers():
     """Queries and parameters are bfloat16, sums of them are not."""
-    narrow, p = drawn(head_dim=16).bfloat16(), ww.positions(5)
+    narrow, p = sampled(head_dim=16).bfloat16(), ww.positions(5)
     q, k = (draw(1, 2, 5, 16, seed=n).bfloat16() for n in range(2))
     made = table(narrow, p, p, q, k).double()
     wide = deepcopy(narrow).double()
