@@ -54,26 +54,27 @@ python -m benchmarks --quick              # small shapes: whether everything run
 
 HOW = """## What is measured, and how
 
-The input layer moves bytes more than it computes, so **the limit** of most cases is a copy: as many bytes as must be
-read and written, into a tensor that exists already. Attention has PyTorch's attention without a bias as its limit;
+The input layer is bound by memory bandwidth, so **the limit** of most cases is a copy of as many bytes as must be read
+and written, into a tensor that exists already. Attention has PyTorch's attention without a bias as its limit;
 decoding, starting and training are compared with plain PyTorch or Python. A ratio of 1 is the limit.
 
-- **Interleaved.** All candidates of a variant run in one process and take their turn in every round, beside the
-  limit, in an order that changes. The ratio is the median over rounds of the time divided by the limit's time *of the
-  same round*, with its quartiles. Load that comes and goes hits all alike.
+- **Interleaved.** All candidates of a variant run in one process, once in every round, beside the limit, in an order
+  that changes. The ratio is the median over rounds of the time divided by the limit's time *of the same round*, with
+  its quartiles. Load from other processes affects all candidates alike.
 - **The same computation.** Every candidate gets the same tensors, and its result is compared with float64. What can be
-  prepared once for all layers (tables of angles) is prepared beforehand for everybody, unless a row notes otherwise.
+  prepared once for all layers (tables of angles) is prepared beforehand for all candidates, unless a row notes
+  otherwise.
 - **Fresh and pooled.** The C library maps a large tensor anew, touches it page by page and unmaps it again; on a
-  virtual machine that costs several times the arithmetic. A faster kernel does not change that, and an allocator is
-  no kernel. So each case is timed in two processes: `fresh` with the C library's default, `pooled` with freed memory
-  kept (`mallopt`: no mappings of their own for large blocks, no trimming). Targets hold for pooled unless they say
-  otherwise. On a GPU, PyTorch's own allocator keeps memory, and there is one column.
+  virtual machine that costs several times the arithmetic. A kernel does not change that. So each case is timed in two
+  processes: `fresh` with the C library's default, `pooled` with freed memory kept (`mallopt`: no mappings of their own
+  for large blocks, no trimming). Targets hold for pooled unless they say otherwise. On a GPU, PyTorch's own allocator
+  keeps memory, and there is one column.
 - **Fallback** is whatwhere without its compiled kernels, in PyTorch's own operations (for neighbors in NumPy's).
-- **Memory.** The peak of resident memory of one call beyond what was allocated before, results included, in a pass
-  of its own with fresh allocation.
+- **Memory.** The peak of resident memory of one call beyond what was allocated before, results included, in a pass of
+  its own with fresh allocation.
 - **Errors** are those of the row's own result against float64; each table states which, absolute or relative.
 
-`benchmarks/timing.py` is the whole of the timing, on one page; every round is in the JSON.
+`benchmarks/timing.py` contains all of the timing; the time of every round is in the JSON.
 """
 
 LEFT_OUT = """## Packages without a row

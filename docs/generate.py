@@ -35,9 +35,9 @@ def schemes_page() -> str:
     """Return the text of docs/schemes.md: one section for each row."""
     parts = [
         "# The schemes",
-        "This page is written from the catalogue by `make docs`. `whatwhere schemes` prints the same rows; "
+        "This page is written from the catalogue by `make docs`. `whatwhere schemes` prints the catalogue; "
         '`whatwhere.scheme("rotary", dim=64, num_heads=4, max_length=128)` builds one by name.',
-        "Positions enter a Transformer at three places, which are called doors, or at none:",
+        "Positions enter a Transformer at three places (*doors*):",
         "```text\nx_i         = what(token_i) + input(p_i)                                 door 1  input\n"
         "score(i, j) = < query_key(q_i, p_i), query_key(k_j, p_j) > * scale       door 2  query_key\n"
         "              + score(h, p_i, p_j)                                       door 3  score\n```",
@@ -57,24 +57,25 @@ def section(row: Scheme) -> str:
         f"- used by: {', '.join(row.used_by)}",
         f"- learned: {_yes(row.learned)}; parameters at dim 64, 4 heads, 128 positions: "
         f"{sum(p.numel() for p in where.parameters()):,}",
-        f"- relative (shifting all positions by one offset changes no score): {row.shift_invariance}",
+        f"- relative (shifting all positions by the same offset changes no score): {row.shift_invariance}",
     ]
     if row.length == "any":
         lines.append(
-            f"- defined at every position, tested up to {row.tested_up_to:,}; whether a trained model is good there is "
-            "another question, which `whatwhere compare` answers"
+            f"- defined at every position, tested up to {row.tested_up_to:,}; a trained model can still fail there, "
+            "which `whatwhere compare` measures"
         )
     else:
-        lines.append(f"- defined up to {row.length} positions only; beyond is an error")
+        lines.append(f"- defined up to {row.length} only; a position beyond is an error")
     if row.relative_below:
         lines.append(f"- relative while all positions stay below {row.relative_below:,}")
     if row.follows_length:
-        lines.append("- depends on the length of the sequence: these facts hold within one stated `regime_length`")
+        lines.append(
+            "- its frequencies depend on the length of the sequence; in one regime: among sequences with the same "
+            "frequencies, as with one `regime_length`"
+        )
     if row.causal_only:
         lines.append("- supports causal attention only: `causal=False` is an error")
-    lines += (
-        [f"- distances with different biases in bfloat16: up to {row.distinct_up_to}"] if row.distinct_up_to else []
-    )
+    lines += [f"- distances up to {row.distinct_up_to} have different biases in bfloat16"] if row.distinct_up_to else []
     lines += [f"- built as: `{where!r}`"]
     return "\n".join(lines[:2]) + "\n\n" + "\n".join(lines[2:])
 

@@ -25,7 +25,7 @@ class SchemeFacts:
         paper, url, year: the source.
         used_by: models that were trained with it.
         learned: it has parameters.
-        relative: shifting all positions by one offset changes no score.
+        relative: shifting all positions by the same offset changes no score.
         relative_below: where it is not relative: while all positions stay below this, shifting them changes no score.
         any_length: it is defined at every position, with no table that ends; whether a model is good there is another
             question.
