@@ -1,5 +1,6 @@
 """The public surface: every name loads, importing costs nothing, and the code of the first page runs."""
 
+import dataclasses
 import subprocess
 import sys
 from importlib.metadata import version
@@ -76,7 +77,12 @@ print(*(name for name in analysis.__all__ if not callable(getattr(analysis, name
 
 def test_inspect_takes_a_path(tmp_path):
     np.save(tmp_path / "table.npy", np.random.default_rng(0).standard_normal((500, 16)).astype(np.float32))
-    assert ww.inspect(tmp_path / "table.npy", ["sizes"]).shape == (500, 16)
+    inspection = ww.inspect(tmp_path / "table.npy")
+    assert inspection.shape == (500, 16)
+    last_line_of_a_cell = f"<inspection of {tmp_path}/table.npy (500 × 16): sizes, norms, spectrum, diagnostics>"
+    assert repr(inspection) == last_line_of_a_cell
+    hostile = dataclasses.replace(ww.inspect(tmp_path / "table.npy", ["sizes"]), path="\u202e")
+    assert repr(hostile) == "<inspection of ⟨U+202E⟩ (500 × 16): sizes>"
 
 
 def test_reading_nearest_rows_needs_no_torch():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from whatwhere import __version__
 from whatwhere.errors import SettingError
+from whatwhere.escape import visible
 from whatwhere.inspection.biases import BiasReport, biases
 from whatwhere.inspection.diagnostics import TokenDiagnostics, diagnostics
 from whatwhere.inspection.position_encodings import (
@@ -57,6 +58,12 @@ class Inspection:
     positions: PositionTable | Missing | None = None
     rotary: RotaryReport | Missing | None = None
     biases: BiasReport | Missing | None = None
+
+    def __repr__(self) -> str:
+        """Return one line with the sections that there are; the findings would fill a notebook."""
+        shape = "no token table" if self.shape is None else " × ".join(f"{size:,}" for size in self.shape)
+        found = [name for name in SECTIONS if not isinstance(getattr(self, name), Missing | None)]
+        return f"<inspection of {visible(self.path)} ({shape}): {', '.join(found) or 'nothing'}>"
 
 
 _SECTIONS: dict[str, Callable[[Subject], object]] = {
