@@ -1,4 +1,4 @@
-"""Unhealthy rows: found where they were planted, not found where there are none, and found in a real model."""
+"""Diagnostics: rows are found where they were planted, none where there are none, and some in a real model."""
 
 from pathlib import Path
 

@@ -155,7 +155,7 @@ class Session:
 
     @property
     def kinds(self) -> list[str]:
-        """The kind of each token."""
+        """The token type of each token."""
         return self.once("kinds", lambda: token_types(self.words, self.marking))
 
     @property

@@ -22,7 +22,7 @@ import { type ComputedMap, isComputed, type Method, METHODS, Plane, readBox, tru
 import { pointColumns, Selected } from "./map/selected";
 import { tableName } from "./tokens/neighbors";
 
-const COLORS = ["kind", "script", "length", "frequency"];
+const COLORS = ["type", "script", "norm", "frequency"];
 
 register({
   id: "map",
@@ -38,7 +38,7 @@ function defaults(about: About): Settings {
   return {
     method: "pca",
     table: "input",
-    color: "kind",
+    color: "type",
     only: "",
     token: about.examples[0] ?? "",
     box: "",

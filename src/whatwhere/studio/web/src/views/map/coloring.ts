@@ -63,12 +63,12 @@ export function coloring(
 ): Coloring {
   const { labels } = names;
   if (by === "script") return byGroup(ids, labels.scripts.values, labels.script_names, "script", only);
-  if (by === "length")
+  if (by === "norm")
     return byAmount(
       Float64Array.from(ids, (id) => names.norm(id)),
       "Colored by the norm of the row.",
     );
-  if (by !== "frequency") return byGroup(ids, labels.kinds.values, labels.kind_names, "kind", only);
+  if (by !== "frequency") return byGroup(ids, labels.kinds.values, labels.kind_names, "type", only);
   const counts = frequencies?.counts?.values;
   if (counts) {
     const part = frequencies.whole ? "" : " the beginning of";

@@ -52,10 +52,10 @@ export function pointColumns(
       ),
     },
     { title: "id", numeric: true, value: (point) => ids[point]! },
-    { title: "kind", value: (point) => names.kind(ids[point]!) },
+    { title: "type", value: (point) => names.kind(ids[point]!) },
     { title: "script", value: (point) => names.script(ids[point]!) },
     {
-      title: "length",
+      title: "norm",
       numeric: true,
       value: (point) => names.norm(ids[point]!),
       cell: (point) => formatNumber(names.norm(ids[point]!)),

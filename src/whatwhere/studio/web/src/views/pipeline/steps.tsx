@@ -48,7 +48,7 @@ export function TokensStep({ read, text, numbered, own }: TokensProps) {
           cell: (n) => <TokenLabel word={read.words[n]!} text={read.texts[n] ?? null} />,
         },
         { title: "id", numeric: true, value: (n) => read.ids.values[n]! },
-        { title: "kind", value: (n) => read.kinds[n] ?? "" },
+        { title: "type", value: (n) => read.kinds[n] ?? "" },
       ]}
       how={
         <How code={code}>

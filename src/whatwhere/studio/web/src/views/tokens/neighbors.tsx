@@ -89,7 +89,7 @@ export function nearColumns(link: (number: number) => string): Column<NearRow>[]
       ),
     },
     { title: "id", numeric: true, value: number },
-    { title: "kind", value: ({ list, rank }) => list.kinds[rank] ?? "" },
+    { title: "type", value: ({ list, rank }) => list.kinds[rank] ?? "" },
     {
       title: "cosine",
       numeric: true,
