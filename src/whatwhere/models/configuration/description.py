@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from whatwhere.where.scaling import Scaling
     from whatwhere.where.score_bias import ScoreBias
 
-Settings = Mapping[str, Any]
+Setting = bool | int | float | str | None | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
+"""An argument of a constructor; that of Rotary may be a ScalingPlan too."""
+Settings = Mapping[str, Setting]
 """Keyword arguments of a constructor, which differ from scheme to scheme."""
 
 EmbeddingScale = float | Literal["sqrt_dim", "sqrt_dim_rounded"]
@@ -59,8 +61,32 @@ def class_of(name: str) -> type:
     return loaded
 
 
+class _Arguments:
+    """Keyword arguments of a constructor, read by type."""
+
+    settings: "Mapping[str, Setting | ScalingPlan]"
+
+    def whole(self, name: str) -> int:
+        """Return a whole number."""
+        value = self.settings[name]
+        assert isinstance(value, int)
+        return value
+
+    def number(self, name: str) -> int | float:
+        """Return a number."""
+        value = self.settings[name]
+        assert isinstance(value, int | float)
+        return value
+
+    def numbers(self, name: str) -> tuple[int | float, ...]:
+        """Return numbers."""
+        value = self.settings[name]
+        assert isinstance(value, tuple)
+        return tuple(number for number in value if not isinstance(number, str))
+
+
 @dataclass(frozen=True)
-class ScalingPlan:
+class ScalingPlan(_Arguments):
     """A RoPE scaling that is not built yet: its name and settings.
 
     Args:
@@ -86,7 +112,7 @@ class ScalingPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(_Arguments):
     """A scheme that is not built yet: its name and settings. Reading a configuration allocates no tables.
 
     Args:
@@ -103,14 +129,24 @@ class Plan:
     """
 
     scheme: str
-    settings: Settings = field(default_factory=dict)
+    settings: "Mapping[str, Setting | ScalingPlan]" = field(default_factory=dict)
     shared: bool = True
 
     @property
     def name(self) -> str:
         """The name of its entry in the catalogue, such as `rotary-yarn` for rotary positions with YaRN."""
+        return self.scaling.name if self.scheme == "rotary" and self.scaling is not None else self.scheme
+
+    @property
+    def scaling(self) -> ScalingPlan | None:
+        """The scaling of rotary positions; None where there is none."""
         scaling = self.settings.get("scaling")
-        return scaling.name if self.scheme == "rotary" and isinstance(scaling, ScalingPlan) else self.scheme
+        return scaling if isinstance(scaling, ScalingPlan) else None
+
+    @property
+    def rotary_dim(self) -> int:
+        """The features of a head that are rotated; all of them where the plan does not name a number."""
+        return self.whole("head_dim" if self.settings.get("rotary_dim") is None else "rotary_dim")
 
     @property
     def class_name(self) -> str:
@@ -128,7 +164,7 @@ class Plan:
         Returns:
             The module; learned tables have random initial values.
         """
-        settings = {
+        settings: dict[str, object] = {
             name: value.build() if isinstance(value, ScalingPlan) else value for name, value in self.settings.items()
         }
         scheme = class_of(self.scheme)
@@ -142,7 +178,7 @@ class Plan:
         return _call(self.scheme, self.settings)
 
 
-def _call(name: str, settings: Settings) -> str:
+def _call(name: str, settings: Mapping[str, object]) -> str:
     return f"{_class_name(name)}({', '.join(f'{setting}={value!r}' for setting, value in settings.items())})"
 
 
@@ -255,7 +291,7 @@ class Description:
     @property
     def position_offset(self) -> int:
         """The row of position 0 in the position table: 2 in OPT and RoBERTa."""
-        return 0 if self.input is None else int(self.input.settings.get("offset", 0))
+        return self.input.whole("offset") if self.input is not None and "offset" in self.input.settings else 0
 
     def wheres(
         self,

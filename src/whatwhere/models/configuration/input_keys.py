@@ -52,7 +52,7 @@ class LearnedKeys:
         """Return the length, including the rows before position 0 if they are counted."""
         if description.input is None:
             return {} if self.unless is None else {self.unless: False}
-        length = description.input.settings["max_length"]
+        length = description.input.whole("max_length")
         written: dict[str, object] = {self.key: length + description.position_offset if self.counted else length}
         if self.unless is not None:
             written[self.unless] = True

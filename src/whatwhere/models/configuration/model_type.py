@@ -286,7 +286,7 @@ class ModelType:
             written |= self.key_heads.write(description)
         if self.head_dim_parts:
             unrotated, rotated = self.head_dim_parts
-            features = next((plan.settings["head_dim"] for plan in description.query_key if plan is not None), 0)
+            features = next((plan.whole("head_dim") for plan in description.query_key if plan is not None), 0)
             written |= {unrotated: description.head_dim - features, rotated: features}
         return written
 

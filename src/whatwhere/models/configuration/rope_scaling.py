@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.description import ScalingPlan, Settings
+from whatwhere.models.configuration.description import ScalingPlan, Setting
 from whatwhere.models.configuration.keys import Keys, short_repr
 from whatwhere.models.configuration.model_type import MAX_FEATURES
 
@@ -63,7 +63,7 @@ def require_fit(scaling: ScalingPlan | None, path: str, rotary_dim: int, theta: 
     """
     if scaling is None:
         return
-    settings, pairs = scaling.settings, rotary_dim // 2
+    pairs = rotary_dim // 2
     match scaling.name:
         case "rotary-ntk" | "rotary-dynamic-ntk" if rotary_dim <= 2:
             raise ShapeError(
@@ -75,14 +75,15 @@ def require_fit(scaling: ScalingPlan | None, path: str, rotary_dim: int, theta: 
             )
         case "rotary-longrope":
             for name in ("short_factor", "long_factor"):
-                if len(settings[name]) != pairs:
+                if len(scaling.numbers(name)) != pairs:
                     raise ShapeError(
-                        f"{path}{name} has {len(settings[name])} numbers, but {rotary_dim} rotated features are "
+                        f"{path}{name} has {len(scaling.numbers(name))} numbers, but {rotary_dim} rotated features are "
                         f"{pairs} pairs, and each needs its own."
                     )
-        case "rotary-proportional" if int(settings["share"] * rotary_dim // 2) == 0:
+        case "rotary-proportional" if int(scaling.number("share") * rotary_dim // 2) == 0:
             raise SettingError(
-                f"{path}partial_rotary_factor is {settings['share']}, which of {rotary_dim} features rotates no pair."
+                f"{path}partial_rotary_factor is {scaling.number('share')}, which of {rotary_dim} features rotates no "
+                "pair."
             )
 
 
@@ -113,9 +114,9 @@ def write_scaling(scaling: ScalingPlan | None) -> Mapping[str, object]:
         case "rotary-dynamic-ntk":
             return {"rope_type": "dynamic", "factor": settings["factor"]}
         case "rotary-yarn":
-            return _write_yarn(settings)
+            return _write_yarn(scaling)
         case "rotary-longrope":
-            return _write_longrope(settings)
+            return _write_longrope(scaling)
         case "rotary-llama3":
             return {
                 "rope_type": "llama3",
@@ -231,7 +232,7 @@ def _longrope(rope: Keys, context: Context) -> ScalingPlan:
             "but LongRoPE has one magnitude for both."
         )
     explicit, mscale = _magnitude(rope), next(iter(magnitudes.values()), None)
-    settings = {
+    settings: dict[str, Setting] = {
         "short_factor": rope.numbers("short_factor", MAX_FEATURES),
         "long_factor": rope.numbers("long_factor", MAX_FEATURES),
         "original_length": original,
@@ -279,7 +280,8 @@ _READERS: dict[str, Callable[[Keys, Context], ScalingPlan | None]] = {
 ROPE_TYPES = tuple(_READERS)
 
 
-def _write_yarn(settings: Settings) -> dict[str, object]:
+def _write_yarn(scaling: ScalingPlan) -> dict[str, object]:
+    settings = scaling.settings
     optional = {name: settings[name] for name in ("attention_factor", "mscale", "mscale_all_dim")}
     return {
         "rope_type": "yarn",
@@ -292,12 +294,13 @@ def _write_yarn(settings: Settings) -> dict[str, object]:
     }
 
 
-def _write_longrope(settings: Settings) -> dict[str, object]:
+def _write_longrope(scaling: ScalingPlan) -> dict[str, object]:
+    settings = scaling.settings
     magnitude = settings["attention_factor"]
     return {
         "rope_type": "longrope",
-        "short_factor": list(settings["short_factor"]),
-        "long_factor": list(settings["long_factor"]),
+        "short_factor": list(scaling.numbers("short_factor")),
+        "long_factor": list(scaling.numbers("long_factor")),
         "factor": settings["factor"],
         ORIGINAL: settings["original_length"],
         **({} if magnitude is None else {"attention_factor": magnitude}),

@@ -259,14 +259,14 @@ class RopeKeys:
         return tuple(sections)
 
     def _write_set(self, plan: Plan) -> dict[str, object]:
-        settings, scaling = plan.settings, plan.settings["scaling"]
+        settings, scaling = plan.settings, plan.scaling
         written = {**write_scaling(scaling), "rope_theta": settings["theta"]}
         if self.head.partial and (scaling is None or scaling.name != "rotary-proportional"):
-            written[FRACTION] = _fraction(settings["rotary_dim"], settings["head_dim"])
-        if "short_mscale" in self.extra.get(written["rope_type"], ()) and "attention_factor" in written:
+            written[FRACTION] = _fraction(plan.rotary_dim, plan.whole("head_dim"))
+        if "short_mscale" in self.extra.get(str(written["rope_type"]), ()) and "attention_factor" in written:
             written["short_mscale"] = written["long_mscale"] = written.pop("attention_factor")
         if "sections" in settings:
-            written["mrope_section"] = list(settings["sections"])
+            written["mrope_section"] = list(plan.numbers("sections"))
             if settings["layout"] == "interleaved":
                 written["mrope_interleaved"] = True
         return written
@@ -276,7 +276,7 @@ class RopeKeys:
         if self.head.interleaved_key is not None:
             written[self.head.interleaved_key] = plan.settings["interleaved"]
         if self.original_beside:
-            scaling = plan.settings["scaling"]
+            scaling = plan.scaling
             original = None if scaling is None else scaling.settings.get("original_length")
             written[ORIGINAL] = original or description.max_length
         return written
@@ -317,8 +317,7 @@ class RotaryDimKeys:
         if self.key is None:
             return {}
         plan = description.query_key[0]
-        rotary_dim = None if plan is None else plan.settings["rotary_dim"]
-        return {self.key: description.head_dim if rotary_dim is None else rotary_dim}
+        return {self.key: description.head_dim if plan is None else plan.rotary_dim}
 
 
 def require_rotary_dim(path: str, head_dim: int, rotary_dim: int | None) -> None:
@@ -408,8 +407,6 @@ def _inside_or_beside(rope: Keys, inner: str, keys: Keys, outer: str | None, def
     return next(value for value in (inside, beside, default) if value is not None)
 
 
-def _fraction(rotary_dim: int | None, head_dim: int) -> float:
-    if rotary_dim is None:
-        return 1.0
+def _fraction(rotary_dim: int, head_dim: int) -> float:
     exact = rotary_dim / head_dim
     return exact if int(head_dim * exact) == rotary_dim else (rotary_dim + 0.5) / head_dim

@@ -7,7 +7,7 @@ from struct import pack, unpack
 from typing import Any
 
 from whatwhere.errors import SettingError
-from whatwhere.models.configuration.description import Description, Plan
+from whatwhere.models.configuration.description import Description, Plan, Setting
 from whatwhere.models.configuration.keys import Keys, short_repr
 from whatwhere.models.configuration.model_type import MAX_BUCKETS, Position, Sizes
 from whatwhere.models.configuration.rotary_keys import RopeKeys
@@ -49,7 +49,7 @@ class MptKeys:
         attention.finish()
         keys.absorb(attention)
         keys.known.add("learned_pos_emb")  # read by MosaicML's code only where ALiBi is off
-        settings: dict[str, object] = {"num_heads": sizes.num_heads}
+        settings: dict[str, Setting] = {"num_heads": sizes.num_heads}
         if max_exponent != MAX_EXPONENT:
             settings["slopes"] = slopes = alibi_slopes(sizes.num_heads, max_exponent)
             if not all(slopes):
@@ -65,7 +65,7 @@ class MptKeys:
             # the smallest slope of a power of two is 2 ** -max_exponent; else the first has twice the exponent
             power = 2 ** ceil(log2(description.num_heads))
             step = 2 if power != description.num_heads else 1
-            max_exponent = round(-log2(plan.settings["slopes"][0]) * power / step, 9)
+            max_exponent = round(-log2(plan.numbers("slopes")[0]) * power / step, 9)
         max_exponent = (
             int(max_exponent) if max_exponent == int(max_exponent) else max_exponent
         )  # transformers refuses 8.0 here
@@ -95,7 +95,10 @@ class FalconKeys:
             return self.rope.read(keys, sizes)
         for name in ("rope_parameters", "rope_scaling", "rope_theta"):
             keys.take(name, default=None)
-        settings = {"num_heads": sizes.num_heads, "slopes": falcon_slopes(sizes.num_heads, sizes.head_dim)}
+        settings: dict[str, Setting] = {
+            "num_heads": sizes.num_heads,
+            "slopes": falcon_slopes(sizes.num_heads, sizes.head_dim),
+        }
         return Position(score=(Plan("alibi", settings),) * sizes.layers)
 
     def write(self, description: Description) -> Mapping[str, object]:
@@ -193,7 +196,7 @@ class DeBERTaKeys:
             )
         buckets = buckets if buckets is not None and buckets > 0 else None
         _require_rows(keys, max_distance, buckets)
-        settings: dict[str, object] = {
+        settings: dict[str, Setting] = {
             "head_dim": sizes.head_dim,
             "num_heads": sizes.num_heads,
             "terms": terms,
@@ -210,8 +213,9 @@ class DeBERTaKeys:
         if plan is None:
             count = round(description.scale**-2 / description.head_dim) - 1
             return {"relative_attention": False, "pos_att_type": list(TERMS[:count])}
-        settings = plan.settings
-        written = {"relative_attention": True, "pos_att_type": list(settings["terms"])}
+        settings, terms = plan.settings, plan.settings["terms"]
+        assert isinstance(terms, tuple)
+        written = {"relative_attention": True, "pos_att_type": list(terms)}
         written["max_relative_positions"] = settings["max_distance"]
         if settings["position_buckets"] is not None:
             written["position_buckets"] = settings["position_buckets"]

@@ -105,11 +105,10 @@ class Latent:
         """Return the scale of each layer."""
         scales = []
         for plan in position.query_key or (None,) * sizes.layers:
-            scaling = None if plan is None else plan.settings["scaling"]
-            yarn = scaling.settings if scaling is not None and scaling.name == "rotary-yarn" else {}
+            yarn = None if plan is None or plan.name != "rotary-yarn" else plan.scaling
             magnitude = 1.0
-            if yarn.get("mscale_all_dim") and yarn["factor"] > 1:
-                magnitude = 0.1 * yarn["mscale_all_dim"] * log(yarn["factor"]) + 1.0
+            if yarn is not None and yarn.settings["mscale_all_dim"] and yarn.number("factor") > 1:
+                magnitude = 0.1 * yarn.number("mscale_all_dim") * log(yarn.number("factor")) + 1.0
             scales.append(sizes.head_dim**-0.5 * magnitude * magnitude)
         return tuple(scales)
 

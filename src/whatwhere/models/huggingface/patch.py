@@ -1,7 +1,7 @@
 """Replace the token table and positions of a loaded Hugging Face model by modules of this library, reversibly."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
@@ -295,7 +295,9 @@ def _buckets(attention: nn.Module, description: Description) -> T5:
     """Return T5's buckets of one attention module, for use with its own table."""
     plan = next(plan for plan in description.score if plan is not None)
     bidirectional = not getattr(attention, "is_decoder", False)
-    return T5(**{**plan.settings, "bidirectional": bidirectional}, device="meta")
+    buckets = replace(plan, settings={**plan.settings, "bidirectional": bidirectional}).build("meta")
+    assert isinstance(buckets, T5)
+    return buckets
 
 
 @dataclass

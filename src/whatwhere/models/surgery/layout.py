@@ -153,7 +153,7 @@ def _projection(entry: Entry, description: "Description") -> Projection | None:
         plan = description.query_key[layer] if layer < description.layers else None
         if plan is None:
             return None
-        head_dim = int(plan.settings["head_dim"])
+        head_dim = plan.whole("head_dim")
         heads = 1 if module in norms and entry.shape == (head_dim,) else heads
         rows = entry.shape[0] if parameter in ("weight", "bias") and entry.shape and len(entry.shape) <= 2 else 0
         if rows != heads * head_dim or (module in norms and len(entry.shape) != 1):
@@ -162,8 +162,7 @@ def _projection(entry: Entry, description: "Description") -> Projection | None:
                 "rows, so the features of each pair are not known.\nQuantized, packed and adapted weights: merge "
                 "them into plain ones first."
             )
-        rotary_dim = plan.settings.get("rotary_dim") or head_dim
-        return Projection(entry, heads, int(rotary_dim), bool(plan.settings.get("interleaved", False)))
+        return Projection(entry, heads, plan.rotary_dim, bool(plan.settings.get("interleaved", False)))
     return None
 
 
