@@ -22,6 +22,7 @@ from whatwhere.studio.session import Session
 if TYPE_CHECKING:
     from whatwhere.where.binding import Where
     from whatwhere.where.catalogue.entry import Door
+    from whatwhere.where.score_bias import ScoreBias
 
 Section = TypeVar("Section")
 
@@ -105,7 +106,7 @@ class ModelBias:
     """
 
     title: str
-    scheme: Any
+    scheme: "ScoreBias | None"
     missing: str | None
     tensor: str | None = None
     python: str = ""
@@ -324,6 +325,8 @@ def _bias_of_run(session: Session, run: str) -> ModelBias | None:
 
 
 def _bias(session: Session, group: BiasLayers) -> ModelBias:
+    from whatwhere.where.score_bias import ScoreBias
+
     part = f", {group.part}" if group.part else ""
     title = f"this model: {group.scheme}{part}, {layer_names(list(group.layers))}"
     if isinstance(group.curves, Missing):
@@ -334,6 +337,7 @@ def _bias(session: Session, group: BiasLayers) -> ModelBias:
     plan = description.score[layer]
     assert plan is not None
     scheme = plan.build()
+    assert isinstance(scheme, ScoreBias)
     python = f"checkpoint = ww.read(PATH{part})\nscheme = checkpoint.description.score[{layer}].build()"
     if group.tensor is not None:
         fill_bias(scheme, session.checkpoint, group.tensor)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -15,6 +15,9 @@ from whatwhere.studio.api.parameters import Control, Parameter, Value, parse, wi
 from whatwhere.studio.api.settings import MOST_HEADS, ExportedView, flag, known, one_of, text, whole
 from whatwhere.studio.schemes import ModelBias, catalogue_python, model_biases
 from whatwhere.studio.session import Session
+
+if TYPE_CHECKING:
+    from whatwhere.where.score_bias import ScoreBias
 
 EXAMINED = 4096
 MAX_TOKENS = 256
@@ -183,17 +186,19 @@ def exported(session: Session) -> ExportedView:
     return ExportedView("Biases", queries, sections=[Section("biases", "Effective ranges", [table])])
 
 
-def _own(bias: ModelBias) -> tuple[Any, str]:
+def _own(bias: ModelBias) -> "tuple[ScoreBias, str]":
+    assert bias.scheme is not None  # those without one are listed, but not shown
     return bias.scheme, bias.python
 
 
-def _of_catalogue(settings: Mapping[str, Any], name: str, values: Mapping[str, Value]) -> tuple[Any, str]:
+def _of_catalogue(settings: Mapping[str, Any], name: str, values: Mapping[str, Value]) -> "tuple[ScoreBias, str]":
     """Return a scheme of the catalogue with as many heads as the settings have, and the Python that builds it."""
     from whatwhere.analysis.walkthrough import random_scheme
 
     heads, seed = whole(settings, "heads", 8, 1, MOST_HEADS), whole(settings, "seed", 0, 0, 1 << 31)
     where = random_scheme(name, heads, heads, EXAMINED, seed, **values)
     python = catalogue_python(name, heads, heads, EXAMINED, seed, learned=name in _LEARNED, options=values)
+    assert where.score is not None
     return where.score, f"{python}\nscheme = where.score"
 
 
@@ -203,7 +208,7 @@ def _catalogue_choices() -> list[BiasChoice]:
     return [BiasChoice(name, name, catalogue[name].formula, catalogue[name].url) for name in PARAMETERS]
 
 
-def _matrix(scheme: Any, tokens: int, head: int, weights: bool) -> Float[np.ndarray, "queries keys"]:
+def _matrix(scheme: "ScoreBias", tokens: int, head: int, weights: bool) -> Float[np.ndarray, "queries keys"]:
     """Return what one head adds for each query and key; NaN for later keys that the scheme excludes."""
     import torch
 
@@ -215,7 +220,7 @@ def _matrix(scheme: Any, tokens: int, head: int, weights: bool) -> Float[np.ndar
     return (np.exp(table - np.nanmax(table)) if weights else table).astype(np.float32)
 
 
-def _past(scheme: Any) -> Float[np.ndarray, "heads distances"]:
+def _past(scheme: "ScoreBias") -> Float[np.ndarray, "heads distances"]:
     from whatwhere.analysis.position_similarity import by_distance
     from whatwhere.where.binding import Where
 
@@ -227,7 +232,7 @@ def _past(scheme: Any) -> Float[np.ndarray, "heads distances"]:
     return np.stack([curve.double().numpy() for curve in curves.curves.values()])
 
 
-def _later(scheme: Any) -> Float[np.ndarray, "heads distances"]:
+def _later(scheme: "ScoreBias") -> Float[np.ndarray, "heads distances"]:
     import torch
 
     from whatwhere.position import positions

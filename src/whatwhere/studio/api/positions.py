@@ -229,8 +229,7 @@ def _computed(
     from whatwhere.analysis.position_similarity import by_distance, fingerprint, vectors
     from whatwhere.where.binding import Where
 
-    schemes: dict[str, Any] = {door: getattr(where, door)} if door else {}
-    alone = Where(**schemes)
+    alone = Where(getattr(where, door)) if door else Where()
     image, curves, table = fingerprint(alone, rows), by_distance(alone, rows), vectors(alone, rows)
     return (
         None if image is None else Fingerprint(image.label, image.values.float().numpy()),

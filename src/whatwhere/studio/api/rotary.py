@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -16,6 +16,9 @@ from whatwhere.studio.api.parameters import Control, Parameter, Value, parse, wi
 from whatwhere.studio.api.settings import ExportedView, known, text, whole
 from whatwhere.studio.schemes import ModelRotary, layer_names, model_rotaries
 from whatwhere.studio.session import Session
+
+if TYPE_CHECKING:
+    from whatwhere.where.query_key.rotary import Rotary
 
 MAX_LENGTH = 10_000_000
 _POINTS = 240
@@ -314,9 +317,10 @@ def _configuration(preset: _Preset, set_values: Mapping[str, Value], claimed: in
     )
 
 
-def _built(values: Mapping[str, Value], names: list[str], lists: Any) -> Any:
+def _built(values: Mapping[str, Value], names: list[str], lists: Any) -> "Rotary":
     """Build a rotary by the catalogue, which knows the stand-in for factors that only a search finds."""
     from whatwhere.where.catalogue import scheme
+    from whatwhere.where.query_key.rotary import Rotary
 
     kind, trained = str(values["scaling"]), values["original_length"]
     options: dict[str, Any] = {name: values[name] for name in ("theta", "rotary_dim")}
@@ -327,10 +331,12 @@ def _built(values: Mapping[str, Value], names: list[str], lists: Any) -> Any:
         if kind == "longrope" and lists is not None:
             options |= {"short_factor": lists[0], "long_factor": lists[1]}
     row = "rotary" if kind == "none" else f"rotary-{kind}"
-    return scheme(row, dim=values["head_dim"], num_heads=1, max_length=trained, **options).query_key  # type: ignore[arg-type]
+    built = scheme(row, dim=values["head_dim"], num_heads=1, max_length=trained, **options).query_key  # type: ignore[arg-type]
+    assert isinstance(built, Rotary)
+    return built
 
 
-def _rotations(rotary: Any, trained: int, claimed: int) -> PairRotations:
+def _rotations(rotary: "Rotary", trained: int, claimed: int) -> PairRotations:
     from torch import tensor
 
     from whatwhere.where.frequencies import inverse_frequencies
@@ -354,7 +360,7 @@ def _rotations(rotary: Any, trained: int, claimed: int) -> PairRotations:
     )
 
 
-def _python(rotary: Any) -> str:
+def _python(rotary: "Rotary") -> str:
     """Return an expression that builds a rotary, in public names.
 
     Examples:

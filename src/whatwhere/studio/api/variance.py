@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from whatwhere.analysis.input_variance import VarianceSplit as Split
 from whatwhere.analysis.input_variance import variance_split
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.inspection.position_encodings import first_norm
@@ -208,10 +209,10 @@ class _FirstLayer:
         tensors: by these names, what reads them from the file.
     """
 
-    gain: Any = None
-    shift: Any = None
+    gain: Float[np.ndarray, " dim"] | None = None
+    shift: Float[np.ndarray, " dim"] | None = None
     norm: str | None = None
-    added: Any = None
+    added: Float[np.ndarray, " dim"] | None = None
     tensors: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -252,10 +253,18 @@ class _Splitter:
             norms=MedianNorms(self.scale * _median_norm(self.tokens), _median_norm(self.positions)),
         )
 
-    def _split(self, tokens: Rows, positions: Rows, scale: float) -> Any:
+    def _split(self, tokens: Rows, positions: Rows, scale: float) -> Split:
         own = self.first_layer
-        given: dict[str, Any] = {"gain": own.gain, "shift": own.shift, "added": own.added, "normalize": self.normalize}
-        return variance_split(tokens, positions, scale=scale, seed=self.seed, **given)
+        return variance_split(
+            tokens,
+            positions,
+            scale=scale,
+            normalize=self.normalize,
+            gain=own.gain,
+            shift=own.shift,
+            added=own.added,
+            seed=self.seed,
+        )
 
     def _parts(self, tokens: Rows, positions: Rows, scale: float) -> list[float]:
         split = self._split(tokens, positions, scale)
