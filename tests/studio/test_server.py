@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from starlette.testclient import TestClient
 
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.security import Key
-from whatwhere.studio.server import PAGE, bound, create_app
+from whatwhere.studio.server import AT_ONCE, PAGE, bound, create_app
 from whatwhere.studio.session import Session
 from whatwhere.studio.wire import MEDIA_TYPE, unpack
 
@@ -65,6 +66,29 @@ def test_a_job_is_started_followed_and_fetched(fresh: Session, key: Key, page: P
             last = [line for line in events.iter_lines() if line.startswith("data")][-1]
         assert json.loads(last.removeprefix("data: "))["state"] == "stopped"
         assert client.get("/jobs/99").status_code == 400
+
+
+def test_a_few_queries_are_answered_at_a_time(fresh: Session, key: Key, page: Path) -> None:
+    """As many threads as clients share the processors so badly that each query takes longer than in turn."""
+    running: list[int] = []
+    counts: list[int] = []
+
+    def work(session: Session, settings: Any) -> dict[str, Any]:
+        running.append(settings["number"])
+        counts.append(len(running))
+        time.sleep(0.02)
+        running.remove(settings["number"])
+        return {"number": settings["number"]}
+
+    with TestClient(create_app(fresh, key, page, {"work": work}, {}), base_url=ADDRESS) as client:
+        client.get("/", params={"token": key.token})
+
+        def query(number: int) -> int:
+            return unpack(client.post("/query/work", json={"number": number}).content)["number"]  # type: ignore[no-any-return]
+
+        with ThreadPoolExecutor(30) as clients:
+            assert list(clients.map(query, range(60))) == list(range(60))
+    assert max(counts) == AT_ONCE
 
 
 @pytest.fixture(scope="module")
