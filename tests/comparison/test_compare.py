@@ -48,6 +48,10 @@ def test_the_same_seed_has_the_same_results(tmp_path: Path) -> None:
     torch.manual_seed(99)
     again = compare(["learned", "rotary"], out=tmp_path / "b", seeds=[3], **QUICK)
     assert numbers(first) == numbers(again)
+    files = sorted((tmp_path / "a").rglob("*.safetensors"))
+    assert {file.parent.name for file in files} == {"layers", "traces"}
+    for file in files:
+        assert file.read_bytes() == (tmp_path / "b" / file.relative_to(tmp_path / "a")).read_bytes()
     other = compare(["learned", "rotary"], out=tmp_path / "c", seeds=[4], **QUICK)
     assert numbers(first)[0].losses != numbers(other)[0].losses
 
