@@ -117,7 +117,7 @@ function Written({ card }: { card: TokenCard }) {
       <dd>
         <code>{visibleToken(card.word)}</code>
       </dd>
-      <dt>kind</dt>
+      <dt>type</dt>
       <dd>
         {card.kind}
         {card.script && card.script !== "no letters" ? `, ${card.script}` : ""}
@@ -164,14 +164,14 @@ function NormOf({ card, which, row }: { card: TokenCard; which: string; row: Tok
   const edges = row.edges.values;
   const counts = row.counts.values;
   const shown = visibleToken(face(card.word, card.text));
-  const title = `Length of the row in the ${tableName(which)}`;
+  const title = `Norm of the row in the ${tableName(which)}`;
   const props: LinesProps = useMemo(
     () => ({
       title,
       x: edges,
       // The last edge has no bin: the step goes down to 0.
       curves: [{ name: "tokens", values: [...counts, 0], color: 2 }],
-      xLabel: "length |x|",
+      xLabel: "norm |x|",
       yLabel: "tokens",
       steps: true,
       marks: row.norm === null ? [] : [{ x: row.norm, text: shown }],
@@ -184,8 +184,8 @@ function NormOf({ card, which, row }: { card: TokenCard; which: string; row: Tok
       "This row holds numbers that are not finite."
     ) : (
       <>
-        <b>{formatNumber(row.norm)}</b>, longer than <b>{fixed(row.percentile, 1)} %</b> of all rows; the median is{" "}
-        {formatNumber(row.median)}.
+        <b>{formatNumber(row.norm)}</b>, larger than those of <b>{fixed(row.percentile, 1)} %</b> of all rows; the
+        median is {formatNumber(row.median)}.
       </>
     );
   const rows = Array.from(counts, (count, n) => ({ from: edges[n]!, to: edges[n + 1]!, count }));
@@ -228,7 +228,7 @@ function Neighborhood({ near, k, change, link }: NeighborhoodProps) {
     <Figure
       title="Nearest tokens in the full space"
       note={`By cosine, over all rows; ${Object.entries(near.mean)
-        .map(([which, size]) => `the mean row of the ${tableName(which)} has length ${formatNumber(size)}`)
+        .map(([which, size]) => `the mean row of the ${tableName(which)} has norm ${formatNumber(size)}`)
         .join(", ")}.`}
       file={`neighbors-${near.id}`}
       svg={() => neighborsSvg(near)}
