@@ -1,6 +1,5 @@
 """What tests of several rooms need."""
 
-import ast
 import importlib.metadata
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,26 +7,13 @@ from typing import TYPE_CHECKING
 
 import jaxtyping
 import pytest
-from jaxtyping import _import_hook
+
+from . import run_time_types
 
 if TYPE_CHECKING:
     from whatwhere.kernels.backend import Library
 
-
-class _Outermost(_import_hook.JaxtypingTransformer):
-    """Check the shapes of no function within a function: it is compiled anew whenever the outer one is called.
-
-    The laws call such ones (a bias by element) 80,000 times, and spent half of their time on it.
-    """
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        if any(isinstance(parent, ast.FunctionDef) for parent in self._parents):
-            return node
-        checked: ast.FunctionDef = super().visit_FunctionDef(node)
-        return checked
-
-
-_import_hook.JaxtypingTransformer = _Outermost  # type: ignore[misc]
+run_time_types.install()
 
 
 @pytest.fixture(scope="session")

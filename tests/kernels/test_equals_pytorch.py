@@ -1,6 +1,7 @@
 """Every compiled kernel computes what PyTorch's operations compute, at every level of processors and by any threads."""
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -61,8 +62,9 @@ def arguments() -> Iterator[Any]:
 @pytest.mark.parametrize(("case", "dtype", "shape", "layout"), list(arguments()))
 @pytest.mark.usefixtures("threads", "level")
 def test_a_compiled_kernel_computes_what_pytorch_does(case, dtype, shape, layout, served, monkeypatch):
-    for options in case.options:
+    for options, threads in product(case.options, THREADS):
         given = (dtype, shape, case.layouts[layout])
+        torch.set_num_threads(threads)  # for both: PyTorch's own products may round otherwise on other threads
         served.clear()
         with ww.pytorch_only():
             wanted = case.run(*given, **options)
@@ -70,16 +72,14 @@ def test_a_compiled_kernel_computes_what_pytorch_does(case, dtype, shape, layout
         for streamed in (False, True) if case.streams else (False,):
             if case.streams:
                 monkeypatch.setattr(case.streams, "_STREAM", 0 if streamed else 1 << 40)
-            for threads in THREADS:
-                torch.set_num_threads(threads)
-                served.clear()
-                result = case.run(*given, **options)
-                assert case.kernel in served, f"PyTorch's operations are compared with themselves: {options}"
-                try:
-                    case.require(result, wanted)
-                except AssertionError as error:
-                    error.add_note(f"with {options}, past the caches: {streamed}, {threads} threads")
-                    raise
+            served.clear()
+            found = case.run(*given, **options)
+            assert case.kernel in served, f"PyTorch's operations are compared with themselves: {options}"
+            try:
+                case.require(found, wanted)
+            except AssertionError as error:
+                error.add_note(f"with {options}, past the caches: {streamed}, {threads} threads")
+                raise
 
 
 def smallest(case: Case) -> Results:
