@@ -198,7 +198,7 @@ def _checked_name(file: File, info: zipfile.ZipInfo, known: Mapping[str, Entry])
     if name == info.filename:
         raise file.wrong(
             f"it holds {quoted(name)}, which is no array",
-            "Pass a zip of numpy.savez; for a model of PyTorch, pass allow_pickle=True.",
+            "Pass a zip of numpy.savez; for a model of PyTorch, pass allow_pickle=True or --allow-pickle.",
         )
     if name in known:
         raise file.wrong(f"it holds the array {quoted(name)} twice", _DAMAGED)

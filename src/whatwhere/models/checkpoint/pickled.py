@@ -53,7 +53,8 @@ def refuse(path: Path) -> CheckpointError:
     safe = repr(str(path.with_suffix(".safetensors")))
     return CheckpointError(
         f"{path} is a pickle, as PyTorch writes .pt and .bin: a program that runs when it is read, so by default it is "
-        "not.\nIf you trust its author, pass allow_pickle=True; only tensors are unpickled then.\n"
+        "not.\nIf you trust its author, pass allow_pickle=True, or --allow-pickle to a command; then only tensors are "
+        "unpickled.\n"
         "To convert it once to a format that is never a program:\n"
         f"    torch_state = torch.load({str(path)!r}, weights_only=True)\n"
         f"    safetensors.torch.save_file({{k: v.contiguous() for k, v in torch_state.items()}}, {safe})"
