@@ -2,7 +2,6 @@
 
 import os
 
-import jaxtyping
 import pytest
 import torch
 
@@ -13,9 +12,3 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: nothing i
 def seeded() -> None:
     """Seed PyTorch's random state, so that tests do not depend on their order."""
     torch.manual_seed(0)
-
-
-@pytest.fixture
-def own_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turn the run-time check of annotations off, which would speak first."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)

@@ -104,7 +104,7 @@ def test_which() -> None:
     assert rotary_layout.which(partial, half, HEADS, rotary_dim=6) == "interleaved"
 
 
-@pytest.mark.usefixtures("own_words")
+@pytest.mark.usefixtures("our_own_checks")
 def test_which_refuses_to_guess() -> None:
     half = torch.randn(HEADS * HEAD_DIM, DIM)
     with pytest.raises(ww.errors.CheckpointError, match="the two weights are not the same"):

@@ -424,7 +424,7 @@ def test_what_is_refused(case: str) -> None:
         ww.from_huggingface(config)
 
 
-@pytest.mark.usefixtures("own_words")
+@pytest.mark.usefixtures("our_own_checks")
 @pytest.mark.parametrize(
     ("config", "message"),
     [
