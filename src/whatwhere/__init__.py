@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from whatwhere.models.huggingface import to_huggingface as to_huggingface
     from whatwhere.models.huggingface.patch import patch as patch
     from whatwhere.models.load_where import load_where as load_where
-    from whatwhere.models.parameters import parameters as parameters
+    from whatwhere.models.parameter_count import parameters as parameters
     from whatwhere.position import Positions as Positions
     from whatwhere.position import positions as positions
     from whatwhere.studio.export import export as export
@@ -111,7 +111,7 @@ _HOME = {
     "from_huggingface": "models.huggingface",
     "inspect": "inspection",
     "load_where": "models.load_where",
-    "parameters": "models.parameters",
+    "parameters": "models.parameter_count",
     "patch": "models.huggingface.patch",
     "pytorch_only": "kernels.backend",
     "positions": "position",

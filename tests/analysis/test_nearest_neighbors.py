@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whatwhere.analysis import nearest_neighbors as module
-from whatwhere.analysis.exact_scores import pair_scores, units, widened
+from whatwhere.analysis.float64_similarity import pair_scores, units, widened
 from whatwhere.analysis.nearest_neighbors import METRICS, Metric, Nearest, Search, neighbors
 from whatwhere.errors import SettingError, ShapeError, TokenError
 

@@ -15,7 +15,7 @@ from whatwhere.models.configuration.description import CLASSES, Plan, class_of
 from whatwhere.models.configuration.input_keys import LearnedKeys, SinusoidalKeys
 from whatwhere.models.configuration.score_keys import alibi_slopes, falcon_slopes
 from whatwhere.models.huggingface import Description
-from whatwhere.models.parameters import InputParameters
+from whatwhere.models.parameter_count import InputParameters
 from whatwhere.models.registry import MODEL_TYPES
 from whatwhere.what.token_ids import FIXED_AFTER_PADDING, LEARNED_AFTER_PADDING
 from whatwhere.where.scaling import Scaling

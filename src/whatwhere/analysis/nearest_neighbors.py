@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64, Int64
 
-from whatwhere.analysis.exact_scores import METRICS as METRICS
-from whatwhere.analysis.exact_scores import Metric as Metric
-from whatwhere.analysis.exact_scores import norms, pair_scores, ratio, units, widened
+from whatwhere.analysis.float64_similarity import METRICS as METRICS
+from whatwhere.analysis.float64_similarity import Metric as Metric
+from whatwhere.analysis.float64_similarity import norms, pair_scores, ratio, units, widened
 from whatwhere.errors import SettingError, ShapeError, TokenError
 
 _BLOCK = 4096

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float, Float64, Int64
 
-from whatwhere.analysis.exact_scores import summed
+from whatwhere.analysis.float64_similarity import summed
 from whatwhere.analysis.nearest_neighbors import Nearest, Search, as_array, row_ids
 from whatwhere.errors import SettingError, ShapeError, TextError
 

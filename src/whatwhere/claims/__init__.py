@@ -1,4 +1,4 @@
-"""What the tutorials claim, judged by what a comparison measured."""
+"""What the first tutorial claims, judged by what a comparison measured."""
 
 from whatwhere.claims.token_table import NumberLine as NumberLine
 from whatwhere.claims.token_table import TableRow as TableRow

@@ -86,7 +86,7 @@ def diff(
 
     For scripts: whatwhere diff path/to/model path/to/other --json
     """
-    from whatwhere.inspection.difference import difference
+    from whatwhere.inspection.checkpoint_difference import difference
     from whatwhere.report import difference as texts
 
     with progress() as show_step:

@@ -190,7 +190,7 @@ def _facts(path: Path, source: "Table", token_map: "TokenMap", seed: int, files:
 
 def _check_targets(out: Path, tsv: Path | None, checkpoint: "Checkpoint") -> None:
     """Raise SettingError for a file that cannot be written, or that would overwrite the model."""
-    from whatwhere.models.checkpoint.projector import VECTORS
+    from whatwhere.models.checkpoint.embedding_projector import VECTORS
 
     if out.suffix.lower() not in _SUFFIXES:
         raise SettingError(f"--out got {str(out)!r}, but writes {', '.join(_SUFFIXES)}: map.svg is a picture.")

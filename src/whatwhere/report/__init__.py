@@ -1,1 +1,1 @@
-"""What pages are made of: markup that escapes, drawings, numbers in words, one style."""
+"""Sections of findings, and their output to terminal, HTML and SVG: escaping, numbers, tables and charts."""

@@ -1,4 +1,4 @@
-"""The claims of the tutorials beside what a comparison measured, as sentences and tables."""
+"""The claims of the first tutorial beside what a comparison measured, as sentences and tables."""
 
 from collections import Counter
 from collections.abc import Sequence

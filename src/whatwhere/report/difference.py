@@ -5,8 +5,13 @@ from dataclasses import dataclass
 from itertools import chain
 
 from whatwhere.escape import cut, visible, visible_token
-from whatwhere.inspection.configurations import ConfigurationDifference, LayerDifference, RotaryDifference, Value
-from whatwhere.inspection.difference import ComparedTable, Difference, PositionsDifference, TokensDifference
+from whatwhere.inspection.checkpoint_difference import ComparedTable, Difference, PositionsDifference, TokensDifference
+from whatwhere.inspection.configuration_difference import (
+    ConfigurationDifference,
+    LayerDifference,
+    RotaryDifference,
+    Value,
+)
 from whatwhere.inspection.row_differences import NeighborsDifference, RotatedDifference, RowsDifference
 from whatwhere.records import Missing
 from whatwhere.report.positions import layers_text

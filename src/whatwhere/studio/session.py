@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from whatwhere.analysis.diagnostics import unreachable
-from whatwhere.analysis.exact_scores import norms
+from whatwhere.analysis.float64_similarity import norms
 from whatwhere.analysis.nearest_neighbors import Search
 from whatwhere.analysis.token_types import Marking, marking, scripts, texts, token_types
 from whatwhere.errors import SettingError, TextError

@@ -22,7 +22,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from whatwhere.errors import CheckpointError, SettingError, TextError, TokenError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.surgery import read_ids, trim_checkpoint
-from whatwhere.models.surgery.vocabulary import built, needed, trimmed
+from whatwhere.models.surgery.tokenizer_json import built, needed, trimmed
 
 from ..tiny import config_of, model_of
 from .conftest import SHARDS, SINGLE, Save, digests, loaded, logits, tensor

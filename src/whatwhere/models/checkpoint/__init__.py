@@ -5,9 +5,9 @@ from typing import overload
 
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint, holds_weights
+from whatwhere.models.checkpoint.embedding_projector import write_projector
 from whatwhere.models.checkpoint.folder import INDEX, RESULTS
 from whatwhere.models.checkpoint.names import Names
-from whatwhere.models.checkpoint.projector import write_projector
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.huggingface import Config, Description, HasDict, from_huggingface
 

@@ -14,6 +14,7 @@ from whatwhere.errors import CheckpointError, MissingExtra
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import pickled
 from whatwhere.models.checkpoint.base import Contents, Entry, Rows, checked_rows
+from whatwhere.models.checkpoint.embedding_projector import is_projector, open_projector
 from whatwhere.models.checkpoint.files import File
 from whatwhere.models.checkpoint.folder import (
     INDEX,
@@ -29,7 +30,6 @@ from whatwhere.models.checkpoint.gguf import is_gguf, open_gguf
 from whatwhere.models.checkpoint.gguf_config import PERMUTED
 from whatwhere.models.checkpoint.names import Names, find_names, stated_as_tied
 from whatwhere.models.checkpoint.npy import is_npy, open_npy, open_npz
-from whatwhere.models.checkpoint.projector import is_projector, open_projector
 from whatwhere.models.checkpoint.safetensors import is_safetensors
 from whatwhere.models.checkpoint.word_vectors import is_binary, open_binary_vectors, open_text_vectors
 from whatwhere.models.huggingface import Description, from_huggingface

@@ -114,7 +114,7 @@ def position_offset(reader: LearnedKeys, config: Json, defaults: Mapping[str, ob
 
 
 @dataclass(frozen=True)
-class Always:
+class SqrtDimScale:
     """Multiply token vectors by sqrt(dim), as the model type implies.
 
     Args:
@@ -133,7 +133,7 @@ class Always:
 
 
 @dataclass(frozen=True)
-class IfFlagged:
+class FlaggedSqrtDimScale:
     """Multiply token vectors by sqrt(dim) if a flag is set.
 
     Args:
@@ -154,7 +154,7 @@ class IfFlagged:
 
 
 @dataclass(frozen=True)
-class ByKey:
+class EmbeddingScaleKey:
     """Multiply token vectors by a number of the configuration.
 
     Args:

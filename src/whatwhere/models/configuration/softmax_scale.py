@@ -11,7 +11,7 @@ from whatwhere.models.configuration.score_keys import read_terms
 
 
 @dataclass(frozen=True)
-class One:
+class NoScale:
     """Do not scale scores, as in T5 and GPT-Neo."""
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
@@ -24,7 +24,7 @@ class One:
 
 
 @dataclass(frozen=True)
-class Multiplier:
+class ScaleKey:
     """Read the scale itself from a key, as in Granite and MPT.
 
     Args:
@@ -98,7 +98,7 @@ class GPT2Scale:
 
 
 @dataclass(frozen=True)
-class Latent:
+class LatentAttentionScale:
     """Divide by sqrt(head_dim), and multiply by the square of YaRN's magnitude, as in DeepSeek's latent attention."""
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
@@ -118,7 +118,7 @@ class Latent:
 
 
 @dataclass(frozen=True)
-class Disentangled:
+class DeBERTaScale:
     """Divide by sqrt(head_dim times the number of terms), as in DeBERTa, with relative attention or without."""
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.models.configuration.description import Description, Plan, ScalingPlan, Window
 from whatwhere.models.configuration.keys import ELSEWHERE, Json, Keys, affects_positions, equal_values, short_repr
-from whatwhere.models.configuration.layers import BIDIRECTIONAL
+from whatwhere.models.configuration.layer_types import BIDIRECTIONAL
 from whatwhere.models.configuration.model_type import ModelType, Position
 from whatwhere.models.registry import MODEL_TYPES, TEXT_TYPES, find_model_type
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from whatwhere.models.configuration.input_keys import Always, IfFlagged, LearnedKeys, SinusoidalKeys
+from whatwhere.models.configuration.input_keys import FlaggedSqrtDimScale, LearnedKeys, SinusoidalKeys, SqrtDimScale
 from whatwhere.models.configuration.keys import ANY
-from whatwhere.models.configuration.layers import GlobalLocal
+from whatwhere.models.configuration.layer_types import GlobalLocal
 from whatwhere.models.configuration.model_type import LLAMA_KEYS, KeyNames, ModelType, MultiQuery, Patched, Reader
 from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys, RotaryDimKeys
 from whatwhere.models.configuration.score_keys import ALiBiKeys, DeBERTaKeys, FalconKeys, MptKeys, T5Keys
-from whatwhere.models.configuration.softmax_scale import Disentangled, GPT2Scale, Multiplier, One
+from whatwhere.models.configuration.softmax_scale import DeBERTaScale, GPT2Scale, NoScale, ScaleKey
 from whatwhere.models.registry.llama import EMBEDDING_NORM, SEGMENTS
 from whatwhere.what.token_ids import FIXED_AFTER_PADDING, FIXED_BEFORE_TWO, LEARNED_AFTER_PADDING
 
@@ -71,7 +71,7 @@ def roberta_like(
 def deberta_like(shared_rows: bool) -> ModelType:
     """Return a model type with DeBERTa's disentangled attention, with or without learned positions."""
     readers = (LearnedKeys(unless="position_biased_input"), DeBERTaKeys(shared_rows))
-    return bert_like(readers=readers, scale=Disentangled(), segments=0, causal=False, patch=None)
+    return bert_like(readers=readers, scale=DeBERTaScale(), segments=0, causal=False, patch=None)
 
 
 ENCODERS: dict[str, ModelType] = {
@@ -172,7 +172,7 @@ def t5(reader: T5Keys | None = None, **defaults: object) -> ModelType:
         (reader or T5Keys(),),
         T5,
         {**TIED, "pad_token_id": 0, "d_kv": 64, **defaults},
-        scale=One(),
+        scale=NoScale(),
         parts=T5_PARTS,
         unread={"n_positions": ANY},  # the length of its training, not a limit
         patch="bias",
@@ -185,7 +185,7 @@ DECODERS: dict[str, ModelType] = {
         (LearnedKeys(2),),
         ENCODER,
         {**TIED, "max_position_embeddings": 1024, "pad_token_id": 1},
-        embedding=IfFlagged(default=True),
+        embedding=FlaggedSqrtDimScale(default=True),
     ),
     "bloom": ModelType(
         (ALiBiKeys(),), BLOOM, TIED, unread={"offset_alibi": ANY, "alibi": True}, patch="bias", notes=(EMBEDDING_NORM,)
@@ -199,7 +199,7 @@ DECODERS: dict[str, ModelType] = {
             unread={"rotary": True, "scale_attn_weights": True},
         ),
     ),
-    "ctrl": ModelType((SinusoidalKeys("half"),), GPT2, {**TIED, "n_positions": 256}, embedding=Always()),
+    "ctrl": ModelType((SinusoidalKeys("half"),), GPT2, {**TIED, "n_positions": 256}, embedding=SqrtDimScale()),
     "falcon": ModelType(
         (FalconKeys(RopeKeys()),),
         FALCON,
@@ -227,7 +227,7 @@ DECODERS: dict[str, ModelType] = {
             "attention_types": [[["global", "local"], 12]],
             "window_size": 256,
         },
-        scale=One(),
+        scale=NoScale(),
         windows=GlobalLocal(),
         patch="learned",
     ),
@@ -249,7 +249,7 @@ DECODERS: dict[str, ModelType] = {
         patch="rotary",
     ),
     "mpt": ModelType(
-        (MptKeys(),), MPT, {**TIED, "max_seq_len": 2048}, scale=Multiplier("softmax_scale", None, "attn_config")
+        (MptKeys(),), MPT, {**TIED, "max_seq_len": 2048}, scale=ScaleKey("softmax_scale", None, "attn_config")
     ),
     "openai-gpt": ModelType((LearnedKeys(key="n_positions"),), GPT2, {**TIED, "n_positions": 512}, patch="learned"),
     "opt": ModelType(
@@ -262,7 +262,7 @@ DECODERS: dict[str, ModelType] = {
         (SinusoidalKeys("tensor2tensor", 2),),
         XGLM,
         {**TIED, "max_position_embeddings": 2048, "pad_token_id": FIXED_BEFORE_TWO["xglm"]},
-        embedding=IfFlagged(default=True),
+        embedding=FlaggedSqrtDimScale(default=True),
     ),
 }
 
@@ -284,7 +284,7 @@ def two_parts(
         (reader,),
         names,
         defaults,
-        embedding=IfFlagged(default=scaled),
+        embedding=FlaggedSqrtDimScale(default=scaled),
         parts=parts,
         unread={"static_position_embeddings": isinstance(reader, SinusoidalKeys), "extra_pos_embeddings": ANY},
         notes=(*notes, "cross-attention has no position"),

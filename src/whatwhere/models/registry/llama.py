@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from whatwhere.models.configuration.input_keys import Always, ByKey
-from whatwhere.models.configuration.layers import ByType, FromLayer, LayerRule, Windows
+from whatwhere.models.configuration.input_keys import EmbeddingScaleKey, SqrtDimScale
+from whatwhere.models.configuration.layer_types import ByType, FromLayer, LayerRule, Windows
 from whatwhere.models.configuration.model_type import (
     LLAMA_KEYS,
     ByHeadDim,
@@ -20,7 +20,7 @@ from whatwhere.models.configuration.model_type import (
     WindowRule,
 )
 from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys
-from whatwhere.models.configuration.softmax_scale import Multiplier, PreAttentionScalar
+from whatwhere.models.configuration.softmax_scale import PreAttentionScalar, ScaleKey
 
 EMBEDDING_NORM = "a norm of the token vectors follows the token table and is not built"
 SEGMENTS = "a table of segments (token_type_ids) and a norm follow the token table and are not built"
@@ -91,7 +91,7 @@ def gemma2_like(rope: RopeKeys | None = None, **others: Any) -> ModelType:
     return llama_like(
         rope,
         scale=PreAttentionScalar(),
-        embedding=Always(rounded=True),
+        embedding=SqrtDimScale(rounded=True),
         sliding_window=4096,
         key_heads=4,
         head_dim=256,
@@ -128,7 +128,7 @@ LLAMA_LIKE: dict[str, ModelType] = {
     "eurobert": llama_like(causal=False, max_length=8192, padding_idx=128_001),
     "flex_olmo": llama_like(rope(500_000.0), max_length=4096, padding_idx=100_277),
     "gemma": llama_like(
-        embedding=Always(rounded=True), key_heads=16, head_dim=256, max_length=8192, padding_idx=0, tied=True
+        embedding=SqrtDimScale(rounded=True), key_heads=16, head_dim=256, max_length=8192, padding_idx=0, tied=True
     ),
     "gemma2": gemma2_like(windows=EVERY_SECOND, max_length=8192),
     "gpt_oss": llama_like(
@@ -152,7 +152,7 @@ LLAMA_LIKE: dict[str, ModelType] = {
     ),
     **dict.fromkeys(
         ("granite", "granitemoe", "granitemoeshared"),
-        llama_like(scale=Multiplier(), embedding=ByKey("embedding_multiplier"), max_length=2048),
+        llama_like(scale=ScaleKey(), embedding=EmbeddingScaleKey("embedding_multiplier"), max_length=2048),
     ),
     "gte": llama_like(
         rope(160_000.0), notes=(SEGMENTS,), segments=1, causal=False, max_length=8192, padding_idx=1, tied=True
@@ -168,7 +168,9 @@ LLAMA_LIKE: dict[str, ModelType] = {
         ),
     ),
     "hy_v3": llama_like(rope(11_158_840.0), key_heads=8, head_dim=128, max_length=131_072),
-    "hyperclovax": llama_like(scale=Multiplier(default=None), embedding=ByKey("embedding_multiplier"), max_length=2048),
+    "hyperclovax": llama_like(
+        scale=ScaleKey(default=None), embedding=EmbeddingScaleKey("embedding_multiplier"), max_length=2048
+    ),
     "internlm3": llama_like(key_heads=2, head_dim=128, max_length=32_768, padding_idx=2),
     "jais2": llama_like(max_length=8192),
     "llama": llama_like(max_length=2048),

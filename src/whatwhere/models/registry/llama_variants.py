@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from whatwhere.models.configuration.input_keys import Always, ByKey
+from whatwhere.models.configuration.input_keys import EmbeddingScaleKey, SqrtDimScale
 from whatwhere.models.configuration.keys import ANY
-from whatwhere.models.configuration.layers import ByType, FromLayer, LayerRule, NoRopeLayers, Windows
+from whatwhere.models.configuration.layer_types import ByType, FromLayer, LayerRule, NoRopeLayers, Windows
 from whatwhere.models.configuration.model_type import ModelType
 from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys
-from whatwhere.models.configuration.softmax_scale import Latent, One
+from whatwhere.models.configuration.softmax_scale import LatentAttentionScale, NoScale
 from whatwhere.models.registry.llama import (
     BY_TYPE,
     EMBEDDING_NORM,
@@ -50,7 +50,7 @@ def gemma3_rope(layers: LayerRule) -> RopeKeys:
 
 def latent_attention(head: Head, aliases: Mapping[str, str] | None = None, **others: Any) -> ModelType:
     """Return a model type with latent attention (MLA), whose heads keep rotated and other features apart."""
-    model_type = llama_like(rope(head=head), scale=Latent(), **others)
+    model_type = llama_like(rope(head=head), scale=LatentAttentionScale(), **others)
     return replace(model_type, head_dim_parts=("qk_nope_head_dim", "qk_rope_head_dim"), aliases=aliases or {})
 
 
@@ -163,8 +163,8 @@ BY_LAYER: dict[str, ModelType] = {
         gemma3_rope(ByType(5)),
         windows=BY_TYPE,
         sliding_window=512,
-        scale=One(),
-        embedding=Always(rounded=True),
+        scale=NoScale(),
+        embedding=SqrtDimScale(rounded=True),
         notes=("each layer has a token table of its own besides, and hidden states are widened: not built",),
         key_heads=2,
         head_dim=256,
@@ -249,7 +249,11 @@ LATENT: dict[str, ModelType] = {
         max_length=202_752,
     ),
     "minicpm3": latent_attention(
-        Head(dim_key="qk_rope_head_dim"), embedding=ByKey("scale_emb", 12.0), key_heads=40, max_length=32_768, tied=True
+        Head(dim_key="qk_rope_head_dim"),
+        embedding=EmbeddingScaleKey("scale_emb", 12.0),
+        key_heads=40,
+        max_length=32_768,
+        tied=True,
     ),
     "youtu": latent_attention(LATENT_HEAD, key_heads=16, max_length=131_072, tied=True),
 }

@@ -4,10 +4,10 @@ Output is written atomically, and inputs are never overwritten. For modules in m
 """
 
 from whatwhere.models.surgery.convert import convert_dtype, convert_format, damage
-from whatwhere.models.surgery.layout import convert_layout
 from whatwhere.models.surgery.report import Changed, Report
 from whatwhere.models.surgery.resize import resize_checkpoint
 from whatwhere.models.surgery.retokenize import move_to_tokenizer
+from whatwhere.models.surgery.rotary_layout import convert_layout
 from whatwhere.models.surgery.trim import read_ids, trim_checkpoint
 
 __all__ = [

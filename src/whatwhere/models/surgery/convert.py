@@ -13,7 +13,7 @@ from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.dtypes import QUANTIZED
-from whatwhere.models.checkpoint.projector import write_projector
+from whatwhere.models.checkpoint.embedding_projector import write_projector
 from whatwhere.models.checkpoint.safetensors import (
     TYPES,
     Part,

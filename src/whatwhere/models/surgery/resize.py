@@ -27,7 +27,7 @@ from whatwhere.models.surgery.selection import (
     with_vocabulary_size,
 )
 from whatwhere.models.surgery.source import Edits, Progress, Source, as_json
-from whatwhere.models.surgery.vocabulary import STALE, built, with_added
+from whatwhere.models.surgery.tokenizer_json import STALE, built, with_added
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -28,7 +28,7 @@ from whatwhere.models.surgery.selection import (
     with_stated_padding,
 )
 from whatwhere.models.surgery.source import Edits, Progress, Source, as_json
-from whatwhere.models.surgery.vocabulary import STALE, built, ids_of
+from whatwhere.models.surgery.tokenizer_json import STALE, built, ids_of
 from whatwhere.what.token_ids import lost_id, nested_configs, padding_dependence, renumbered, token_ids
 
 if TYPE_CHECKING:

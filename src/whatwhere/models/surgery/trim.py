@@ -27,7 +27,7 @@ from whatwhere.models.surgery.selection import (
     with_stated_padding,
 )
 from whatwhere.models.surgery.source import Edits, Progress, Source, as_json
-from whatwhere.models.surgery.vocabulary import STALE, built, ids_around, needed, trimmed
+from whatwhere.models.surgery.tokenizer_json import STALE, built, ids_around, needed, trimmed
 from whatwhere.what.token_ids import padding_dependence, renumbered, token_ids
 
 ID_MAP = "id_map.json"

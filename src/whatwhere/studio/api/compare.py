@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from whatwhere.errors import SettingError
-from whatwhere.inspection.difference import difference as compute_difference
+from whatwhere.inspection.checkpoint_difference import difference as compute_difference
 from whatwhere.models.checkpoint.lookup import TABLES
 from whatwhere.report import difference as texts
 from whatwhere.report.section import Section

@@ -1,4 +1,4 @@
-"""The catalogue: one entry for each scheme; no other module has a list of schemes."""
+"""The catalogue: one entry for each scheme, and the one complete list of them."""
 
 from collections.abc import Mapping
 from dataclasses import fields

@@ -11,7 +11,7 @@ import { Answered } from "../parts/states";
 import { TokenLabel } from "../parts/token";
 import { register, type ViewProps } from "../register";
 import { visibleToken } from "../escape";
-import { lineSvg, mapSvg, scene } from "./replay/moving";
+import { lineSvg, mapSvg, scene } from "./replay/frame_svg";
 import type { Frames, Trained } from "../types";
 import { runCode, runDefaults, useRun } from "./replay/run";
 import { StillSvg } from "./replay/still";

@@ -4,7 +4,7 @@ import { fixed, formatNumber } from "../../numbers";
 import { Figure } from "../../parts/figure";
 import { How } from "../../parts/how";
 import type { Measurements, NumberLineView } from "../../types";
-import { linesSvg } from "../replay/moving";
+import { digitLinesSvg } from "../replay/frame_svg";
 import { StillSvg } from "../replay/still";
 import { TextTable } from "./shared";
 
@@ -38,7 +38,7 @@ function Digits({ lines }: { lines: NumberLineView[] }) {
       title={title}
       note="No input tells the model that 3 is between 2 and 4. |r| is 1 if the digits are in order and evenly spaced."
       file="digits"
-      svg={() => linesSvg(each, title)}
+      svg={() => digitLinesSvg(each, title)}
       rows={lines}
       columns={[
         { title: "scheme", value: ({ scheme }) => scheme },
@@ -59,7 +59,7 @@ function Digits({ lines }: { lines: NumberLineView[] }) {
         </How>
       }
     >
-      <StillSvg svg={(width) => linesSvg(each, "", width)} words={words} />
+      <StillSvg svg={(width) => digitLinesSvg(each, "", width)} words={words} />
     </Figure>
   );
 }

@@ -6,7 +6,7 @@ import { Figure } from "../../parts/figure";
 import { Heat, heatColumns, type HeatProps, heatSvg, spread } from "../../parts/heat";
 import { How } from "../../parts/how";
 import { Lines, type LinesProps, linesSvg } from "../../parts/lines";
-import { Path, type PathProps, pathSvg } from "../../parts/path";
+import { Path, type PathProps, pathSvg } from "../../parts/trajectory";
 import type { ViewProps } from "../../register";
 import type { PositionFindings, PositionVectors } from "../../types";
 

@@ -6,7 +6,7 @@ import torch
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaConfig, OPTConfig, OPTModel
 
 import whatwhere as ww
-from whatwhere.models.parameters import InputParameters
+from whatwhere.models.parameter_count import InputParameters
 
 HEADS = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2}
 """Sizes of the smallest model, by Llama's and BERT's keys."""

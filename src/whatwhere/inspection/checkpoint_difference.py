@@ -10,7 +10,7 @@ from jaxtyping import Int64
 
 from whatwhere.analysis.table_difference import Alignment, align, movement, token_keys
 from whatwhere.errors import CheckpointError, MissingExtra, SettingError
-from whatwhere.inspection.configurations import ConfigurationDifference, configurations
+from whatwhere.inspection.configuration_difference import ConfigurationDifference, configurations
 from whatwhere.inspection.row_differences import (
     DifferenceSettings,
     NeighborsDifference,
