@@ -77,7 +77,11 @@ export function lineSvg({ values }: Tensor, at: number, title: string, width = 6
 }
 
 /** Several such lines, each under its name. */
-export function digitLinesSvg(lines: { name: string; points: ArrayLike<number> }[], title: string, width = 640): string {
+export function digitLinesSvg(
+  lines: { name: string; points: ArrayLike<number> }[],
+  title: string,
+  width = 640,
+): string {
   const step = TALL + 22;
   const parts = lines.map(
     ({ name, points }, k) =>
