@@ -92,7 +92,7 @@ def print_json(result: object, digits: int | None = None) -> None:
         result: a dataclass, or a sequence of them.
         digits: significant digits of the numbers; None keeps all.
     """
-    print(json.dumps(to_json(result, digits)), flush=True)  # the studio runs on after its line
+    print(json.dumps(to_json(result, digits), allow_nan=False), flush=True)  # the studio runs on after its line
 
 
 def _leave(stream: TextIO) -> None:
