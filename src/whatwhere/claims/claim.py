@@ -1,5 +1,6 @@
 """A claim of a tutorial as an object: what it says, its verdict, what is right, and the function that measures it."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,6 +13,22 @@ Verdict = Literal["holds", "fails", "depends", "not measured"]
 
 Value = bool | int | float | str
 
+Chapter = Literal[
+    "text-to-ids",
+    "token-table",
+    "gradients",
+    "similarity",
+    "order",
+    "sinusoid",
+    "learned",
+    "rotation",
+    "biases",
+    "train-and-ask",
+    "length",
+    "real-model",
+]
+"""The chapters of the course, by their file names without the ending."""
+
 SOURCES = {
     "first": "Embedding layer and positional encoding: the 20-token expressions",
     "second": "Embeddings and positional encoding in PyTorch",
@@ -19,7 +36,10 @@ SOURCES = {
     "fourth": "Architecture and embeddings",
     "fifth": "Giving meaning to token ids",
 }
-"""The five tutorials, by the number that claims name them with: what each is about."""
+"""The five tutorials, in the order in which ids count them from 0: what each is about."""
+
+ID = re.compile(r"([0-4])\.[1-9]\d*[a-z]?")
+"""The tutorial's number and the claim's; a letter names a part of a claim that is decided by itself."""
 
 
 @dataclass(frozen=True)
@@ -31,59 +51,75 @@ class Measured:
         value: what was measured; of a trained claim the median over the runs.
         claimed: what the claim states; None for a quantity that explains and does not decide.
         tolerance: by how much a number may differ from what is claimed, such as half its last printed digit.
+        expected: what must come out, from a formula, a paper or counting: never a copy of the value. None where what is
+            claimed is right, or nothing is known beforehand.
+        within: by how much a number may differ from what is expected.
 
     Examples:
-        >>> Measured("PE(1, 2)", 0.6816, claimed=0.755, tolerance=5e-4).agrees
-        False
+        >>> pe = Measured("PE(1, 2)", 0.68156, claimed=0.755, tolerance=5e-4, expected=0.6816, within=5e-5)
+        >>> pe.agrees, pe.is_expected
+        (False, True)
     """
 
     quantity: str
     value: Value
     claimed: Value | None = None
     tolerance: float = 0.0
+    expected: Value | None = None
+    within: float = 0.0
 
     @property
     def agrees(self) -> bool | None:
         """Whether the value is what is claimed; None where nothing is."""
-        if self.claimed is None:
-            return None
-        if isinstance(self.value, bool | str) or isinstance(self.claimed, bool | str):
-            return self.value == self.claimed
-        return abs(self.value - self.claimed) <= self.tolerance
+        return None if self.claimed is None else _equal(self.value, self.claimed, self.tolerance)
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether the value is what must come out; True where nothing is known beforehand."""
+        return self.expected is None or _equal(self.value, self.expected, self.within)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Claim:
     """A claim of a tutorial.
 
     Args:
         id: stable: the tutorial's number, counted from 0, and the claim's, as in "0.13".
-        source: which tutorial, a key of SOURCES.
         says: the claim, in a sentence of ours.
         verdict: of the committed measurement.
-        right: the correct statement, or under which condition the claim holds.
-        chapter: of the course, by its file name without the ending.
+        right: the correct statement, or under which condition the claim holds; what decides where it is right.
+        chapter: of the course.
         kind: how it is decided.
     """
 
     id: str
-    source: str
     says: str
     verdict: Verdict
     right: str
-    chapter: str
+    chapter: Chapter
     kind: Kind
 
+    @property
+    def source(self) -> str:
+        """The tutorial that makes the claim, a key of SOURCES."""
+        return list(SOURCES)[int(self.id[0])]
 
-@dataclass(frozen=True)
+    @property
+    def anchor(self) -> str:
+        """The anchor of the claim on pages, such as "claim-0-13"."""
+        return f"claim-{self.id.replace('.', '-')}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExactClaim(Claim):
-    """A claim that arithmetic or a small program decides; `measure` takes no time to speak of.
+    """A claim that arithmetic or a small program decides.
 
     Args:
-        measure: returns what was measured.
+        measure: returns what was measured, in about a second at most.
     """
 
     measure: Callable[[], Sequence[Measured]]
+    kind: Kind = "exact"
 
 
 def verdict_of(measured: Sequence[Measured]) -> Verdict:
@@ -100,3 +136,9 @@ def verdict_of(measured: Sequence[Measured]) -> Verdict:
     if not votes:
         return "not measured"
     return "holds" if all(votes) else "depends" if any(votes) else "fails"
+
+
+def _equal(value: Value, other: Value, tolerance: float) -> bool:
+    if isinstance(value, bool | str) or isinstance(other, bool | str):
+        return value == other
+    return abs(value - other) <= tolerance

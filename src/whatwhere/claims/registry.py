@@ -1,0 +1,116 @@
+"""All claims of the five tutorials, by id, and the one loop that measures the exact ones."""
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from whatwhere.claims import first_positions, first_tokens
+from whatwhere.claims.claim import Claim, ExactClaim, Measured, Verdict, verdict_of
+from whatwhere.errors import MissingExtra, SettingError
+
+CLAIMS: tuple[Claim, ...] = (
+    *first_tokens.CLAIMS,
+    *first_positions.CLAIMS,
+)
+"""In the order of the tutorials."""
+
+_BY_ID = {each.id: each for each in CLAIMS}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the measurement of a claim gave.
+
+    Args:
+        id: of the claim.
+        verdict: of this measurement.
+        measured: the quantities behind it.
+        seconds: that it took.
+        confirmed: whether the verdict is the claim's own, and each quantity is what is expected.
+        reason: why nothing was measured, or "".
+    """
+
+    id: str
+    verdict: Verdict
+    measured: Sequence[Measured]
+    seconds: float
+    confirmed: bool
+    reason: str
+
+
+def claim(id: str) -> Claim:
+    """Return a claim.
+
+    Args:
+        id: as in "0.13".
+
+    Raises:
+        SettingError: If there is no such claim.
+
+    Examples:
+        >>> claim("0.2").verdict
+        'holds'
+    """
+    if id not in _BY_ID:
+        near = difflib.get_close_matches(id, _BY_ID, n=3) or [CLAIMS[0].id, CLAIMS[-1].id]
+        raise SettingError(
+            f"there is no claim {id!r}. An id has the tutorial's number, 0 to 4, and the claim's; near are: "
+            f"{', '.join(near)}."
+        )
+    return _BY_ID[id]
+
+
+def measure(exact: ExactClaim) -> Finding:
+    """Measure an exact claim.
+
+    Args:
+        exact: the claim.
+
+    Returns:
+        The finding; "not measured" where an optional package is missing.
+
+    Examples:
+        >>> measure(claim("0.2")).verdict
+        'holds'
+    """
+    start = perf_counter()
+    try:
+        measured, reason = tuple(exact.measure()), ""
+    except MissingExtra as error:
+        measured, reason = (), str(error)
+    verdict = verdict_of(measured)
+    confirmed = verdict == exact.verdict and all(each.is_expected for each in measured)
+    return Finding(exact.id, verdict, measured, perf_counter() - start, confirmed, reason)
+
+
+def measure_claims(
+    ids: Sequence[str] | None = None, on_claim: Callable[[Finding], None] | None = None
+) -> list[Finding]:
+    """Measure exact claims.
+
+    Args:
+        ids: of the claims; None for all exact ones.
+        on_claim: is called with each finding as soon as it is made.
+
+    Returns:
+        One finding for each claim, in the order of the ids.
+
+    Raises:
+        SettingError: If there is no such claim, or runs of a comparison decide it.
+
+    Examples:
+        >>> [finding.verdict for finding in measure_claims(["0.1", "0.2"])]
+        ['holds', 'holds']
+    """
+    chosen = CLAIMS if ids is None else [claim(id) for id in ids]
+    exact = [each for each in chosen if isinstance(each, ExactClaim)]
+    if ids is not None and len(exact) < len(chosen):
+        others = ", ".join(each.id for each in chosen if not isinstance(each, ExactClaim))
+        raise SettingError(f"claims that training decides cannot be measured at once: {others}. Use whatwhere compare.")
+    findings = []
+    for each in exact:
+        findings.append(measure(each))
+        if on_claim is not None:
+            on_claim(findings[-1])
+    return findings
