@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 import whatwhere as ww
 from whatwhere.analysis import walkthrough
 from whatwhere.analysis.walkthrough import walk
-from whatwhere.comparison.tasks import expression_tokenizer
 from whatwhere.records import to_json
+from whatwhere.what.expressions import expression_tokenizer
 
 TEXT = "The cat sat on the mat."
 

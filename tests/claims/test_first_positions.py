@@ -11,7 +11,8 @@ import torch
 import whatwhere as ww
 from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.settings import Settings
-from whatwhere.comparison.tasks import Batch, Expressions, expression_tokenizer, held_out
+from whatwhere.comparison.tasks import Batch, Expressions, held_out
+from whatwhere.what.expressions import expression_tokenizer
 from whatwhere.where.frequencies import inverse_frequencies, offset_map, wavelengths
 
 TRAINED = 14  # tokens of the longest expression of the default training, six arguments

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from transformers import GPT2Config
 
 import whatwhere as ww
-from whatwhere.comparison.tasks import expression_tokenizer
+from whatwhere.what.expressions import expression_tokenizer
 
 MAX_1_6_2 = torch.tensor([[15, 17, 3, 19, 8, 19, 4, 18]])
 

@@ -21,8 +21,8 @@ from tokenizers import Tokenizer, models
 
 import whatwhere as ww
 from whatwhere import cli
-from whatwhere.comparison.tasks import expression_tokenizer
 from whatwhere.records import to_json
+from whatwhere.what.expressions import expression_tokenizer
 from whatwhere.where.catalogue import describe
 
 from ..running import Output, json_of, whatwhere

@@ -158,7 +158,7 @@ def test_modules_are_shown_from_memory(bundle: Path) -> None:
     assert "save" in repr(shown)
     assert shown.save(bundle / "out.html").read_text(encoding="utf-8") == shown.page
 
-    from whatwhere.comparison.tasks import EXPRESSION_TOKENS, expression_tokenizer
+    from whatwhere.what.expressions import EXPRESSION_TOKENS, expression_tokenizer
 
     card = torch.nn.Embedding(len(EXPRESSION_TOKENS), 8, dtype=torch.bfloat16)
     named = show(card, expression_tokenizer())

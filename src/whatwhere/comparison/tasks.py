@@ -13,19 +13,10 @@ from typing import Protocol, final, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int64
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
 from whatwhere.errors import SettingError, TextError
-from whatwhere.what.text import NO_UNKNOWN
-
-EXPRESSION_TOKENS: tuple[str, ...] = (
-    *("[PAD]", "[EOS]"),
-    *"0123456789",
-    *("First", "Second", "Last", "Max", "Min"),
-    *"(),",
-)
-"""The tokens in the order of their ids: digits are 2-11, the functions 12-16."""
+from whatwhere.what.expressions import EXPRESSION_TOKENS
 
 
 @dataclass(frozen=True)
@@ -214,29 +205,6 @@ def _reserved(expressions: Int64[Tensor, "batch tokens"]) -> Bool[Tensor, " batc
     """Return which expressions are held out for the test."""
     digits = expressions[:, 2:-1:2]
     return held_out(expressions) & (digits != digits[:, :1]).any(1)
-
-
-def expression_tokenizer() -> Tokenizer:
-    """Create the tokenizer of the tutorial's expressions, with its ids.
-
-    [PAD] 0, [EOS] 1, digits 2-11, First 12, Second 13, Last 14, Max 15, Min 16, ( 17, ) 18, comma 19. White space is
-    ignored; anything else is an error.
-
-    Examples:
-        >>> expression_tokenizer().encode("Max(1,6,2)").ids
-        [15, 17, 3, 19, 8, 19, 4, 18]
-    """
-    vocabulary = {token: number for number, token in enumerate(EXPRESSION_TOKENS)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=NO_UNKNOWN))
-    # Letters stay together, every other character is a token of its own: 16 is the digits 1 and 6.
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.WhitespaceSplit(),
-            pre_tokenizers.Split(Regex(r"\[PAD\]|\[EOS\]|\p{L}+|[^\p{L}]"), behavior="isolated"),
-        ]
-    )
-    tokenizer.decoder = decoders.Fuse()
-    return tokenizer
 
 
 @final

@@ -245,7 +245,7 @@ class Session:
 
     def _tokenizer(self) -> "Tokenizer | None":
         if self.kind == "fresh":
-            from whatwhere.comparison.tasks import expression_tokenizer
+            from whatwhere.what.expressions import expression_tokenizer
 
             return expression_tokenizer()
         tokenizer = self.checkpoint.tokenizer
@@ -272,7 +272,7 @@ def fresh() -> Checkpoint:
         >>> fresh().array("tokens.weight", [0]).shape
         (1, 64)
     """
-    from whatwhere.comparison.tasks import EXPRESSION_TOKENS
+    from whatwhere.what.expressions import EXPRESSION_TOKENS
 
     rng = np.random.default_rng(FRESH_SEED)
     weight = rng.standard_normal((len(EXPRESSION_TOKENS), FRESH_DIM)).astype(np.float32)

@@ -323,9 +323,7 @@ def _looks_up(session: Session) -> bool:
 
 
 def _are_expressions(words: Sequence[str]) -> bool:
-    if tuple(words[:2]) != ("[PAD]", "[EOS]"):  # before anything is imported: the comparison brings torch with it
-        return False
-    from whatwhere.comparison.tasks import EXPRESSION_TOKENS
+    from whatwhere.what.expressions import EXPRESSION_TOKENS
 
     return tuple(words) == EXPRESSION_TOKENS
 
@@ -338,7 +336,7 @@ def _of_words(words: Sequence[str], meant: Sequence[str | bytes]) -> "Tokenizer"
     from whatwhere.what import text as texts
 
     if _are_expressions(words):
-        from whatwhere.comparison.tasks import expression_tokenizer
+        from whatwhere.what.expressions import expression_tokenizer
 
         return expression_tokenizer()
     if _are_bytes(words):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere.comparison.tasks import expression_tokenizer
+from whatwhere.what.expressions import expression_tokenizer, is_expression
 from whatwhere.what.text import encode
 
 
@@ -42,3 +42,19 @@ def test_expressions_have_no_other_tokens(expression: str) -> None:
 def test_the_ids_of_an_expression_go_into_a_layer() -> None:
     ids = torch.tensor([expression_tokenizer().encode("Max(1,6,2)").ids])
     assert ww.InputLayer(20, 8, padding_idx=0)(ids).shape == (1, 8, 8)
+
+
+@pytest.mark.parametrize("text", ["Max(1,6,2)", " First( 2 ,Max(1,2) )\n", "Min(Max(1,2),Last(3))", "Second(0)"])
+def test_a_whole_expression_is_recognized(text: str) -> None:
+    assert is_expression(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "1", "Max", ")", "Max()", "Max(1,,2)", "Max(12)", "max(1)", "Max(1;2)"),
+        *("Max(1,2", "Max(1,2))", "Max(1,2),3", "Max(1,2)Min(1)", "Max(1,6,2).", "The Max(1,2)", "Max(1)[EOS]"),
+    ],
+)
+def test_what_is_not_a_whole_expression_is_not_recognized(text: str) -> None:
+    assert not is_expression(text)
