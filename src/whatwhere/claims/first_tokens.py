@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from whatwhere.claims.claim import Claim, ExactClaim, Measured
-from whatwhere.comparison.tasks import expression_tokenizer
 from whatwhere.initialization import seeded
 from whatwhere.what.embedding import Init, TokenEmbedding
+from whatwhere.what.expressions import expression_tokenizer
 
 EXAMPLE = "Max(1,6,2)"
 EXAMPLE_IDS = (15, 17, 3, 19, 8, 19, 4, 18)
