@@ -19,7 +19,7 @@ WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types tests coverage slow cuda format docs interfaces pictures page browser build clean
+.PHONY: help demo test lint types tests coverage slow cuda format docs site interfaces pictures page browser build clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -62,6 +62,9 @@ docs: $(VENV)/dev.stamp ## write the generated parts of README.md and docs/
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/minilm.py
 	$(BIN)/python -m benchmarks.speed
+
+site: $(VENV)/page.stamp ## build the site in build/site: documentation, course, reference
+	$(BIN)/python -m docs.book
 
 interfaces: $(VENV)/dev.stamp ## write the TypeScript types of the studio's answers from their dataclasses
 	$(BIN)/python page_types.py

@@ -1,0 +1,64 @@
+"""Build the site into build/site: `python -m docs.book`."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from docs.book.check import problems_of_navigation, problems_of_site
+from docs.book.live import write_live_pages
+from docs.book.pages import ROOT, stage_pages
+from docs.book.reference import write_reference
+
+OUT = ROOT / "build" / "site"
+
+
+def stage(folder: Path) -> None:
+    """Write everything that the site is built from into a folder: pages, live figures, reference, configuration."""
+    pages = folder / "pages"
+    live = write_live_pages(pages / "live")
+    stage_pages(pages, live)
+    navigation = write_reference(pages / "reference")
+    config = (ROOT / "docs" / "book" / "zensical.toml").read_text(encoding="utf-8")
+    config = config.replace('"written from docstrings"', navigation).replace("SOURCES", str(ROOT / "src"))
+    (folder / "zensical.toml").write_text(config, encoding="utf-8")
+
+
+def build(folder: Path) -> Path:
+    """Build the site in a folder, and return the folder of its pages.
+
+    Raises:
+        RuntimeError: If the build warns of anything: a link that leads nowhere, a page that is not there.
+    """
+    stage(folder)
+    _require_none(problems_of_navigation(folder))
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "-f", str(folder / "zensical.toml")]
+    environment = {**os.environ, "NO_COLOR": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+    if done.returncode or done.stderr.strip() != "No issues found":
+        raise RuntimeError(f"The site was not built without warnings:\n{done.stdout}{done.stderr}")
+    _require_none(problems_of_site(folder / "site"))
+    return folder / "site"
+
+
+def _require_none(problems: Sequence[str]) -> None:
+    if problems:
+        raise RuntimeError("The site has faults:\n" + "\n".join(problems))
+
+
+def main() -> None:
+    """Build the site, and replace the former one when it is whole."""
+    with tempfile.TemporaryDirectory() as folder:
+        site = build(Path(folder))
+        shutil.rmtree(OUT, ignore_errors=True)
+        shutil.copytree(site, OUT)
+    sys.stdout.write(
+        f"Wrote {OUT / 'index.html'}. Search needs a server: python -m http.server --bind 127.0.0.1 -d {OUT}\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

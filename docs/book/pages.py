@@ -1,0 +1,106 @@
+"""Stage the Markdown pages of the repository for the site: its links, and frames with live figures."""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).resolve().parents[2]
+_LINK = re.compile(r"\]\(([^)\s#]*)(#[^)\s]*)?\)")
+_LIVE = re.compile(r"^<!-- live: (?P<page>\w+) (?P<view>#\S+) (?P<title>.+) -->$", re.MULTILINE)
+_CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+_COPIED = (".svg", ".png", ".css", ".json")
+
+
+def stage_pages(pages: Path, live: frozenset[str]) -> None:
+    """Write all pages and pictures of the repository into the folder that the site is built from.
+
+    Args:
+        pages: the folder.
+        live: names of the exported studio pages that are there; frames of others are left out.
+    """
+    for source, target in sources():
+        file = pages / target
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if source.suffix != ".md":
+            shutil.copyfile(source, file)
+            continue
+        text = framed(source.read_text(encoding="utf-8"), target, live)
+        file.write_text(relinked(text, source, target, pages), encoding="utf-8")
+
+
+def sources() -> Iterator[tuple[Path, PurePosixPath]]:
+    """Iterate over the files that become the site, each with its path there."""
+    for file in sorted(ROOT.glob("*.md")):
+        yield file, site_path(file)
+    docs = ROOT / "docs"
+    yield from ((file, site_path(file)) for file in sorted(docs.rglob("*.md")))
+    for file in sorted(docs.rglob("*")):
+        if file.suffix in _COPIED:
+            yield file, site_path(file)
+
+
+def site_path(file: Path) -> PurePosixPath:
+    """Return where a file of the repository is on the site.
+
+    Examples:
+        >>> site_path(ROOT / "README.md"), site_path(ROOT / "docs/studio.md")
+        (PurePosixPath('index.md'), PurePosixPath('studio.md'))
+    """
+    path = PurePosixPath(file.relative_to(ROOT).as_posix())
+    if path == PurePosixPath("README.md"):
+        return PurePosixPath("index.md")
+    if path == PurePosixPath("docs/book/site.css"):
+        return PurePosixPath("site.css")
+    if path.is_relative_to("docs"):
+        return path.relative_to("docs")
+    if path == PurePosixPath("src/whatwhere/reference"):
+        return PurePosixPath("reference/textbook.md")
+    return PurePosixPath("project") / path
+
+
+def relinked(text: str, source: Path, target: PurePosixPath, pages: Path) -> str:
+    """Return a page with its links to other files of the repository as links of the site.
+
+    A file that is no page, such as an example, is copied beside the pages. Code is left as it is.
+    """
+
+    def link(match: re.Match[str]) -> str:
+        path, anchor = match.group(1), match.group(2) or ""
+        if not path or "://" in path or path.startswith("mailto:"):
+            return match.group(0)
+        linked = (source.parent / path).resolve()
+        there = site_path(linked)
+        if linked.is_file() and linked.suffix not in (".md", *_COPIED):
+            (pages / there).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(linked, pages / there)
+        return f"]({os.path.relpath(there, target.parent)}{anchor})"
+
+    return _outside_code(text, lambda part: _LINK.sub(link, part))
+
+
+def framed(text: str, target: PurePosixPath, live: frozenset[str]) -> str:
+    """Return a page in which each comment `live: PAGE #/VIEW TITLE` is a frame with that view of an exported page."""
+    up = "../" * len(target.parent.parts)
+
+    def frame(match: re.Match[str]) -> str:
+        if match["page"] not in live:
+            return ""
+        address = f"{up}live/{match['page']}.html{match['view']}"
+        return (
+            f'<figure class="live">\n<iframe src="{address}" title="{match["title"]}" loading="lazy"></iframe>\n'
+            f'<figcaption>{match["title"]}. <a href="{address}">Open it in a page of its own.</a></figcaption>\n'
+            "</figure>"
+        )
+
+    return _LIVE.sub(frame, text)
+
+
+def _outside_code(text: str, change: Callable[[str], str]) -> str:
+    """Return a text whose parts outside code are changed."""
+    parts, end = [], 0
+    for match in _CODE.finditer(text):
+        parts += [change(text[end : match.start()]), match.group(0)]
+        end = match.end()
+    return "".join([*parts, change(text[end:])])

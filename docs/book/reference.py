@@ -1,0 +1,101 @@
+"""The reference: a page for each group of public names, from their docstrings, and one of the command line."""
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+
+from typer.testing import CliRunner
+
+import whatwhere as ww
+from whatwhere.cli import app
+
+GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "tokens": ("Tokens", ("InputLayer", "TokenEmbedding", "RowAdamW", "parameters", "text")),
+    "positions": ("Positions", ("positions", "Positions")),
+    "where": ("Where, here, doors", ("Where", "Here", "bind", "InputEncoding", "QueryKeyMap", "ScoreBias")),
+    "catalogue": ("Catalogue", ("scheme", "catalogue", "load_where")),
+    "input": ("Door 1: input", ("Sinusoidal", "AxialSinusoidal", "Fourier", "Learned")),
+    "query_key": (
+        "Door 2: query_key",
+        ("Rotary", "AxialRotary", "MultimodalRotary", "XPos", "PoPE", "FoPE", "SSMax", "scaling", "rotary_layout"),
+    ),
+    "score": (
+        "Door 3: score",
+        ("ALiBi", "KERPLE", "Sandwich", "FIRE", "FoX", "CoPE", "T5", "Shaw", "TransformerXL", "DeBERTa"),
+    ),
+    "frequencies": ("Frequencies", ("frequencies",)),
+    "models": ("Models", ("read", "Checkpoint", "inspect", "from_huggingface", "to_huggingface", "patch")),
+    "analysis": ("Analysis", ("analysis", "show", "export")),
+    "compare": ("Compare", ("compare", "comparison", "claims")),
+    "testing": ("Testing", ("testing",)),
+    "errors": ("Errors and switches", ("WhatWhereError", "errors", "pytorch_only")),
+}
+"""Title and public names of each page, by its file; names in no group are on a last page."""
+
+
+def write_reference(folder: Path) -> str:
+    """Write the pages of the reference, and return their part of the navigation, in TOML."""
+    folder.mkdir(parents=True, exist_ok=True)
+    entries = []
+    grouped = {name for _, names in GROUPS.values() for name in names}
+    left = sorted(set(ww.__all__) - grouped - {"__version__"})
+    groups = {**GROUPS, "more": ("More", left)} if left else GROUPS
+    for stem, (title, names) in groups.items():
+        (folder / f"{stem}.md").write_text(group_page(title, names), encoding="utf-8")
+        entries.append(f'{{ "{title}" = "reference/{stem}.md" }}')
+    (folder / "textbook.md").write_text(textbook_page(), encoding="utf-8")
+    (folder / "commands.md").write_text(command_page(), encoding="utf-8")
+    entries += ['{ "Textbook code" = "reference/textbook.md" }', '{ "Command line" = "reference/commands.md" }']
+    return f"[{', '.join(entries)}]"
+
+
+def group_page(title: str, names: Sequence[str]) -> str:
+    """Return a page of docstrings: of each name, or of each public member of a module."""
+    parts = [f"# {title}"]
+    for name in names:
+        value = getattr(ww, name)
+        if isinstance(value, ModuleType):
+            parts += [f"## whatwhere.{name}", inspect.cleandoc(value.__doc__ or ""), *_entries(members(value), 3)]
+        else:
+            parts += _entries([f"whatwhere.{name}"], 2)
+    return "\n\n".join(parts) + "\n"
+
+
+def textbook_page() -> str:
+    """Return the page of the float64 reference, which the course quotes."""
+    from whatwhere import reference
+
+    parts = ["# Textbook code", inspect.cleandoc(reference.__doc__ or ""), *_entries(members(reference), 2)]
+    return "\n\n".join(parts) + "\n"
+
+
+def members(module: ModuleType) -> list[str]:
+    """Return the paths of the public functions and classes that are a module's own, or that its package lends it."""
+    names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+    home = module.__name__
+    paths = []
+    for name in names:
+        value = getattr(module, name)
+        if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith(home):
+            paths.append(f"{value.__module__}.{name}")
+    return sorted(set(paths), key=lambda path: path.rpartition(".")[2].lower())
+
+
+def command_page() -> str:
+    """Return the page of the commands: what `--help` prints for each."""
+    parts = ["# Command line", "What `whatwhere COMMAND --help` prints, for each command."]
+    for name in _commands():
+        shown = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"})
+        parts += [f"## {name}", f"```text\n{shown.output.strip()}\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _commands() -> Iterator[str]:
+    for command in app.registered_commands:
+        if not command.hidden:
+            yield command.name or (command.callback.__name__ if command.callback else "")
+
+
+def _entries(paths: Sequence[str], level: int) -> list[str]:
+    return [f"::: {path}\n    options:\n      heading_level: {level}" for path in paths]

@@ -1,0 +1,94 @@
+"""The site: it builds without warnings, holds every page and public name, and its search finds the field's words."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import whatwhere as ww
+from whatwhere.studio.export import PAGE
+
+pytest.importorskip("zensical", reason="the site needs the extra `site`")
+pytest.importorskip("mkdocstrings_handlers.python", reason="the site needs the extra `site`")
+
+from docs.book.__main__ import build
+from docs.book.check import problems_of_navigation, problems_of_site
+from docs.book.pages import ROOT, framed, relinked, site_path
+from docs.book.reference import GROUPS
+
+TERMS = ("NoPE", "KV cache", "length generalization", "fine-tune", "glitch token")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site; a warning of the builder, a broken link or a page outside the navigation raises."""
+    return build(tmp_path_factory.mktemp("site"))
+
+
+def test_every_page_of_the_repository_is_built(site: Path) -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    assert not [page for page in pages if not (site / site_path(page).with_suffix(".html")).is_file()]
+
+
+def test_search_finds_the_words_of_the_field(site: Path) -> None:
+    index = json.loads((site / "search.json").read_text(encoding="utf-8"))
+    texts = [f"{item['title']} {re.sub('<[^>]+>', '', item['text'])}".lower() for item in index["items"]]
+    assert not [term for term in TERMS if not any(term.lower() in text for text in texts)]
+
+
+def test_each_public_name_has_an_entry_in_the_reference(site: Path) -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in (site / "reference").glob("*.html"))
+    ids = set(re.findall(r'id="([\w.-]+)"', pages))
+    assert not [
+        name for name in ww.__all__ if name != "__version__" and not {f"whatwhere.{name}", f"whatwhere{name}"} & ids
+    ]
+
+
+def test_the_groups_of_the_reference_are_public_names_once_each() -> None:
+    names = [name for _, group in GROUPS.values() for name in group]
+    assert len(set(names)) == len(names)
+    assert set(names) < set(ww.__all__)
+
+
+def test_no_outline_is_left_and_live_figures_are_there(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert "<!-- live:" not in text, page
+        assert ":::" not in text or page.parent.name == "live", page
+    assert (site / "live" / "expressions.html").is_file() == (PAGE / "studio.js").is_file()
+
+
+def test_links_are_those_of_the_site(tmp_path: Path) -> None:
+    readme, chapter = ROOT / "README.md", ROOT / "docs" / "minilm.md"
+    text = "[a](docs/studio.md#x), [b](examples/encoder_decoder.py), `[c](docs/studio.md)`, [d](https://e.org/f)"
+    there = relinked(text, readme, site_path(readme), tmp_path)
+    assert there == (
+        "[a](studio.md#x), [b](project/examples/encoder_decoder.py), `[c](docs/studio.md)`, [d](https://e.org/f)"
+    )
+    assert (tmp_path / "project" / "examples" / "encoder_decoder.py").is_file()
+    assert relinked("[a](studio.md)", chapter, site_path(chapter), tmp_path) == "[a](studio.md)"
+    assert relinked("[a](../README.md)", chapter, site_path(chapter), tmp_path) == "[a](index.md)"
+
+
+def test_a_figure_that_is_not_there_leaves_no_frame() -> None:
+    text = "Before.\n\n<!-- live: expressions #/pipeline?step=rows The rows -->\n\nAfter."
+    page = site_path(ROOT / "docs" / "course" / "01-a.md")
+    assert framed(text, page, frozenset()) == "Before.\n\n\n\nAfter."
+    framed_text = framed(text, page, frozenset({"expressions"}))
+    assert '<iframe src="../live/expressions.html#/pipeline?step=rows" title="The rows"' in framed_text
+
+
+def test_faults_of_a_site_are_named(tmp_path: Path) -> None:
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "extra.md").write_text("# Extra\n")
+    (tmp_path / "zensical.toml").write_text('[project]\nnav = [{ "A" = [{ "B" = "gone.md" }] }]\n')
+    assert problems_of_navigation(tmp_path) == [
+        "The navigation names gone.md, but no such page was written.",
+        "extra.md is a page that the navigation lacks.",
+    ]
+    page = (
+        '<a href="gone.html#x">g</a><img src="https://e.org/a.png"><a href="https://e.org">e</a><a href="a.html">a</a>'
+    )
+    (tmp_path / "a.html").write_text(page)
+    assert problems_of_site(tmp_path) == ["a.html: href gone.html#x is not there", "a.html loads https://e.org/a.png"]
