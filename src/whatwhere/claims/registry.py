@@ -5,13 +5,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from whatwhere.claims import first_positions, first_tokens
+from whatwhere.claims import (
+    fifth_token_table,
+    first_positions,
+    first_tokens,
+    fourth_text_to_input,
+    second_sinusoids,
+    third_four_schemes,
+)
 from whatwhere.claims.claim import Claim, ExactClaim, Measured, Verdict, verdict_of
 from whatwhere.errors import MissingExtra, SettingError
 
 CLAIMS: tuple[Claim, ...] = (
     *first_tokens.CLAIMS,
     *first_positions.CLAIMS,
+    *second_sinusoids.CLAIMS,
+    *third_four_schemes.CLAIMS,
+    *fourth_text_to_input.CLAIMS,
+    *fifth_token_table.CLAIMS,
 )
 """In the order of the tutorials."""
 
