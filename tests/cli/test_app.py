@@ -206,7 +206,7 @@ def test_a_comparison_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (first.status, re.sub(r"\d+ s", "", first.err)) == (0, "1 of 1 runs: none, seed 5, \n")
     runs = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*/*")}
     assert sorted(f"{path.parent.name}/{path.stem}" for path in runs) == [
-        "layers/none-5",
+        "models/none-5",
         "runs/none-5",
         "traces/none-5",
     ]

@@ -67,12 +67,12 @@ def _task(
 
 def made_up_folder(folder: Path, task: str = "expressions", schemes: tuple[str, ...] = SCHEMES, seeds: int = 3) -> Path:
     """Make a valid results folder from random but plausible numbers. Nothing was trained."""
-    (folder / "layers").mkdir(parents=True, exist_ok=True)
+    (folder / "models").mkdir(parents=True, exist_ok=True)
     described = made_up_task(task)
     runs = [_run(folder, described, scheme, seed) for scheme in schemes for seed in range(seeds)]
     data = {
         "format": "whatwhere-results",
-        "version": 2,
+        "version": 3,
         "created": "2026-01-02T03:04:05Z",
         "seconds": 106.4,
         "versions": {"whatwhere": "0.1.0", "torch": "2.13.0", "python": "3.11.9", "numpy": "2.4.6"},
@@ -105,14 +105,18 @@ def made_up_folder(folder: Path, task: str = "expressions", schemes: tuple[str, 
 
 def _run(folder: Path, task: dict[str, Any], scheme: str, seed: int) -> dict[str, Any]:
     draw = np.random.default_rng([seed, *scheme.encode("utf-8", "replace")])
-    file = f"layers/{re.sub(r'[^A-Za-z0-9_.-]', '_', scheme)[:60]}-{seed}.safetensors"
+    file = f"models/{re.sub(r'[^A-Za-z0-9_.-]', '_', scheme)[:60]}-{seed}.safetensors"
     words, dim = len(task["tokens"]), 64
     start = draw.normal(0, 0.15, (words, dim))
     change = draw.normal(0, 0.05, (words, dim))
     if task["name"] == "expressions":  # a number line, and Max against Min
         change[2:12] += np.linspace(-1, 1, 10)[:, None] * draw.normal(0, 0.1, dim)
         change[15], change[16] = (side := draw.normal(0, 0.1, dim)), -side
-    tables = {"tokens.weight@0": start, "tokens.weight@20": start + 0.5 * change, "tokens.weight": start + change}
+    tables = {
+        "input.tokens.weight@0": start,
+        "input.tokens.weight@20": start + 0.5 * change,
+        "input.tokens.weight": start + change,
+    }
     save_file({name: values.astype(np.float32) for name, values in tables.items()}, folder / file)
     trained = max(task["trained"])
     hold = float(draw.uniform(0.1, 0.9))

@@ -22,6 +22,7 @@ from whatwhere.claims import verdicts
 from whatwhere.comparison import DEMO_SCHEMES, Comparison, compare, demo, read_results
 from whatwhere.comparison.results import ComparisonRecord, RunResult
 from whatwhere.comparison.run import Job, Run, run
+from whatwhere.comparison.saved_model import saved_tensors
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build
@@ -49,7 +50,7 @@ def test_the_same_seed_has_the_same_results(tmp_path: Path) -> None:
     again = compare(["learned", "rotary"], out=tmp_path / "b", seeds=[3], **QUICK)
     assert numbers(first) == numbers(again)
     files = sorted((tmp_path / "a").rglob("*.safetensors"))
-    assert {file.parent.name for file in files} == {"layers", "traces"}
+    assert {file.parent.name for file in files} == {"models", "traces"}
     for file in files:
         assert file.read_bytes() == (tmp_path / "b" / file.relative_to(tmp_path / "a")).read_bytes()
     other = compare(["learned", "rotary"], out=tmp_path / "c", seeds=[4], **QUICK)
@@ -105,18 +106,18 @@ def test_the_shift_test_separates_absolute_from_relative_schemes(tmp_path: Path)
     assert change["sinusoidal"] > 0.1
 
 
-def test_layers_are_saved_as_they_were_trained(tmp_path: Path) -> None:
+def test_models_are_saved_as_they_were_trained(tmp_path: Path) -> None:
     compare(["learned"], out=tmp_path / "a", seeds=[2], **QUICK)
-    file = tmp_path / "a" / "layers" / "learned-2.safetensors"
-    tensors = load_file(file)
-    assert set(tensors) == {"tokens.weight", "tokens.weight@0", "tokens.weight@20", "where.input.weight"}
-    settings = make_settings("expressions", [8], steps=3, test_sequences=40)
+    file = tmp_path / "a" / "models" / "learned-2.safetensors"
+    tensors, settings = load_file(file), make_settings("expressions", [8], steps=3, test_sequences=40)
+    table = "input.tokens.weight"
+    assert set(tensors) == {f"{table}@0", f"{table}@20", *saved_tensors(build("learned", 2, Expressions(), settings))}
     trained = run(Job("learned", 2, Expressions(), settings))
     for name, value in trained.tensors.items():
         assert torch.equal(tensors[name], torch.from_numpy(value))
     start = build("learned", 2, Expressions(), settings).input.tokens.weight
-    assert torch.equal(tensors["tokens.weight@0"], start)
-    assert not torch.equal(tensors["tokens.weight"], start)
+    assert torch.equal(tensors["input.tokens.weight@0"], start)
+    assert not torch.equal(tensors["input.tokens.weight"], start)
     with safe_open(file, "pt") as opened:
         assert opened.metadata()["scheme"] == "learned"
 
@@ -341,7 +342,7 @@ def test_results_are_complete_and_finite(tmp_path: Path) -> None:
     assert result == json.loads(json.dumps(to_json(report.record, None)))
     assert read_results(tmp_path / "a").record == from_json(ComparisonRecord, result, "results.json")
     assert to_json(read_results(tmp_path / "a").record, None) == to_json(report.record, None), "to the last bit"
-    assert (result["format"], result["version"]) == ("whatwhere-results", 2)
+    assert (result["format"], result["version"]) == ("whatwhere-results", 3)
     assert result["settings"]["steps"] == 3
     assert result["command"].startswith("whatwhere compare sinusoidal alibi --task expressions --lengths 8 --seeds 0,1")
     run_ = result["runs"][0]

@@ -13,6 +13,7 @@ import whatwhere as ww
 from whatwhere.comparison.model import Transformer, build_wheres
 from whatwhere.comparison.results import SchemeView
 from whatwhere.comparison.run import STOP, Job, Stopped, run, view_of
+from whatwhere.comparison.saved_model import saved_tensors
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Expressions, Recall
 from whatwhere.comparison.train import build, one_thread, train
@@ -68,10 +69,12 @@ def test_the_tables_are_those_before_after_a_fifth_and_after_all_steps() -> None
     with one_thread():
         train(model, 1, TASK, settings, look, lambda step: None)
     result = run(Job("learned", 1, TASK, settings)).tensors
-    assert set(result) == {"tokens.weight@0", "tokens.weight@20", "tokens.weight", "where.input.weight"}
-    for name, (table, _) in zip(("tokens.weight@0", "tokens.weight@20", "tokens.weight"), tables, strict=True):
+    assert set(result) == {"input.tokens.weight@0", "input.tokens.weight@20", *saved_tensors(model)}
+    for name, (table, _) in zip(
+        ("input.tokens.weight@0", "input.tokens.weight@20", "input.tokens.weight"), tables, strict=True
+    ):
         assert torch.equal(torch.from_numpy(result[name]), table)
-    assert torch.equal(torch.from_numpy(result["where.input.weight"]), tables[-1][1])
+    assert torch.equal(torch.from_numpy(result["input.where.input.weight"]), tables[-1][1])
     assert not torch.equal(tables[0][0], tables[1][0])
 
 

@@ -64,8 +64,8 @@ def test_the_trace_of_a_run_joins_its_losses_and_its_tables(traced: Run) -> None
     steps = traced.trace["steps"].tolist()
     assert steps == [0, 2, 4, 5]
     assert set(steps[1:]) <= {step for step, _ in traced.result.losses}
-    np.testing.assert_array_equal(traced.trace["tables"][0], traced.tensors["tokens.weight@0"])
-    np.testing.assert_array_equal(traced.trace["tables"][-1], traced.tensors["tokens.weight"])
+    np.testing.assert_array_equal(traced.trace["tables"][0], traced.tensors["input.tokens.weight@0"])
+    np.testing.assert_array_equal(traced.trace["tables"][-1], traced.tensors["input.tokens.weight"])
     # Learned positions have no rows for 4 arguments, so there is attention at 3 alone.
     assert set(traced.trace) == {"steps", "tables", "attention@3", "uniform@3"}
     assert traced.trace["attention@3"].shape == (2, HEADS, 8)

@@ -270,18 +270,18 @@ def test_a_model_without_positional_encoding_is_reported_as_such(
 def test_tokens_and_positions_of_results_are_of_one_run(tmp_path: Path) -> None:
     """A folder holds many runs: what one run's tokens weigh against another's positions means nothing."""
     g = np.random.default_rng(0)
-    (tmp_path / "layers").mkdir()
+    (tmp_path / "models").mkdir()
     for run, has_positions in (("none-0", False), ("learned-0", True)):
-        tensors = {"tokens.weight": g.standard_normal((20, 8)).astype(np.float32)}
+        tensors = {"input.tokens.weight": g.standard_normal((20, 8)).astype(np.float32)}
         if has_positions:
-            tensors["where.input.weight"] = g.standard_normal((32, 8)).astype(np.float32)
-        save_file(tensors, tmp_path / "layers" / f"{run}.safetensors")
-    runs = {run: {"file": f"layers/{run}.safetensors"} for run in ("none-0", "learned-0")}
-    results = {"format": "whatwhere-results", "version": 2}
+            tensors["input.where.input.weight"] = g.standard_normal((32, 8)).astype(np.float32)
+        save_file(tensors, tmp_path / "models" / f"{run}.safetensors")
+    runs = {run: {"file": f"models/{run}.safetensors"} for run in ("none-0", "learned-0")}
+    results = {"format": "whatwhere-results", "version": 3}
     for order, paired in (((*runs,), False), ((*reversed(runs),), True)):
         (tmp_path / "results.json").write_text(json.dumps(results | {"runs": [runs[run] for run in order]}))
         result = inspect(tmp_path)
         assert isinstance(result.variance, Missing) != paired
         assert isinstance(result.positions, Missing) != paired
         if paired:
-            assert result.positions.tensor == "learned-0/where.input.weight"
+            assert result.positions.tensor == "learned-0/input.where.input.weight"

@@ -211,7 +211,7 @@ def test_every_run_setting_and_verdict_is_reported(made: tuple[dict[str, Any], P
     data, folder = made
     page, result = report(folder), shown(folder)
     for run in data["runs"]:
-        assert page.cell("One row", f"{run['scheme']}, seed {run['seed']}", "trained input layer") == run["file"]
+        assert page.cell("One row", f"{run['scheme']}, seed {run['seed']}", "trained model") == run["file"]
         assert page.cell("One row", f"{run['scheme']}, seed {run['seed']}", "last loss") == "0.01"
     for name in data["settings"]:
         assert page.cell("Settings", name, "value")
@@ -254,8 +254,8 @@ def test_results_are_compared_with_the_tutorials_numbers(made: tuple[dict[str, A
 
     assert [line.scheme for line in result.number_lines] == result.schemes
     for line in result.number_lines:
-        tables = load_file(folder / f"layers/{line.scheme}-0.safetensors")
-        moves = (tables["tokens.weight"] - tables["tokens.weight@0"]).astype(np.float64)[2:12]
+        tables = load_file(folder / f"models/{line.scheme}-0.safetensors")
+        moves = (tables["input.tokens.weight"] - tables["input.tokens.weight@0"]).astype(np.float64)[2:12]
         values, axes = np.linalg.eigh(np.cov(moves.T))
         right = (moves - moves.mean(axis=0)) @ axes[:, np.argmax(values)]
         np.testing.assert_allclose(np.abs(line.along), np.abs(right), atol=1e-6)
@@ -390,8 +390,8 @@ def test_scores_that_are_not_finite_are_named_so(tmp_path: Path) -> None:
 
     folder = made_up_folder(tmp_path, schemes=("none", "rotary"), seeds=1)
     save_file(
-        {name: np.full((20, 64), np.nan) for name in ("tokens.weight", "tokens.weight@0")},
-        folder / "layers/none-0.safetensors",
+        {name: np.full((20, 64), np.nan) for name in ("input.tokens.weight", "input.tokens.weight@0")},
+        folder / "models/none-0.safetensors",
     )
     page = report(change(folder, diverge))
     assert page.cell("By arguments", "none", "32") == "not a number"
@@ -400,7 +400,7 @@ def test_scores_that_are_not_finite_are_named_so(tmp_path: Path) -> None:
 
 def test_without_the_trained_tables_the_page_lacks_their_pictures_alone(tmp_path: Path, bundle: Path) -> None:
     folder = made_up_folder(tmp_path, seeds=1)
-    shutil.rmtree(folder / "layers")
+    shutil.rmtree(folder / "models")
     result = answers(write_report(folder).read_text(encoding="utf-8"))
     assert result["compare.results?{}"]["number_lines"] == []
     assert result["compare.results?{}"]["token_table"]["rows"]
@@ -409,10 +409,10 @@ def test_without_the_trained_tables_the_page_lacks_their_pictures_alone(tmp_path
     assert (loss["frames"], loss["losses"].tolist()) == (None, [2.3, 0.01])
 
 
-@pytest.mark.parametrize("file", ["../outside.safetensors", "/etc/hostname", "layers/../../outside.safetensors"])
+@pytest.mark.parametrize("file", ["../outside.safetensors", "/etc/hostname", "models/../../outside.safetensors"])
 def test_a_file_outside_the_folder_is_refused(tmp_path: Path, bundle: Path, file: str) -> None:
     folder = made_up_folder(tmp_path / "inner", schemes=("rotary",), seeds=1)
-    shutil.copy(folder / "layers/rotary-0.safetensors", tmp_path / "outside.safetensors")
+    shutil.copy(folder / "models/rotary-0.safetensors", tmp_path / "outside.safetensors")
     with pytest.raises((ResultsError, CheckpointError), match=r"outside its own folder|only a plain name"):
         write_report(change(folder, lambda data: data["runs"][0].update(file=file)))
 
@@ -427,7 +427,7 @@ def nested(data: dict[str, Any], *path: Any) -> Any:
     ("how", "message"),
     [
         (lambda data: data.update(format="results"), "not a comparison of ours"),
-        (lambda data: data.update(version=1), r"has version 1, but this whatwhere reads version 2\.\nRun the"),
+        (lambda data: data.update(version=1), r"has version 1, but this whatwhere reads version 3\.\nRun the"),
         (lambda data: data.pop("summary"), "`summary`"),
         (lambda data: data.update(runs={}), r"`\$\.runs`"),
         (lambda data: data["task"].pop("unit"), "`unit`"),
@@ -461,7 +461,7 @@ def test_of_damaged_results_no_page_is_written_and_the_old_one_stays(tmp_path: P
 
 def test_a_file_name_with_a_null_byte_is_refused(tmp_path: Path) -> None:
     folder = made_up_folder(tmp_path, schemes=("none",), seeds=1)
-    results = read_results(change(folder, lambda data: data["runs"][0].update(file="layers/\0")))
+    results = read_results(change(folder, lambda data: data["runs"][0].update(file="models/\0")))
     with pytest.raises(ResultsError, match="null"):
         results.tables(results.runs[0])
 
@@ -481,11 +481,13 @@ def test_an_empty_folder_names_the_command_to_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"no safetensors", b"\xff" * 64])
 def test_a_damaged_table_is_refused(tmp_path: Path, content: bytes) -> None:
     folder = made_up_folder(tmp_path, schemes=("none",), seeds=1)
-    (folder / "layers/none-0.safetensors").write_bytes(content)
+    (folder / "models/none-0.safetensors").write_bytes(content)
     results = read_results(folder)
     with pytest.raises(ResultsError, match="cannot be read as safetensors"):
         sections(results)
-    save_file({"tokens.weight": np.zeros(3), "tokens.weight@0": np.zeros(3)}, folder / "layers/none-0.safetensors")
+    save_file(
+        {"input.tokens.weight": np.zeros(3), "input.tokens.weight@0": np.zeros(3)}, folder / "models/none-0.safetensors"
+    )
     with pytest.raises(ResultsError, match=r"not \(tokens, dim\)"):
         sections(results)
 

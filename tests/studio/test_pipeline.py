@@ -211,14 +211,14 @@ def test_runs_of_a_comparison_have_tables_of_their_own(results: Path) -> None:
     assert (
         runs(session)
         == positions.schemes(session, {}).runs
-        == sorted(result.stem for result in (results / "layers").iterdir())
+        == sorted(result.stem for result in (results / "models").iterdir())
     )
     text = {"text": "Max(1,2)", "tokens": "loaded"}
     result = api.walk(session, text | {"scheme": "learned-1"})
-    saved = load_file(results / "layers" / "learned-1.safetensors")
+    saved = load_file(results / "models" / "learned-1.safetensors")
     rows = len(result.ids)
-    np.testing.assert_array_equal(result.rows, saved["tokens.weight"][result.ids])
-    np.testing.assert_array_equal(result.position_rows, saved["where.input.weight"][:rows])
+    np.testing.assert_array_equal(result.rows, saved["input.tokens.weight"][result.ids])
+    np.testing.assert_array_equal(result.position_rows, saved["input.where.input.weight"][:rows])
     mixed = next(run for run in runs(session) if run.startswith("rotary"))
     other = api.walk(session, text | {"scheme": mixed})
     assert [door.door for door in other.doors] == ["query_key", "score"]

@@ -35,7 +35,7 @@ def quiet(share: float, said: str) -> None:
 
 def test_the_runs_are_named_as_their_tensors_are(session: Session) -> None:
     result = api.runs(session, {})
-    assert all(f"{run.name}/tokens.weight" in session.checkpoint.tensors for run in result.runs)
+    assert all(f"{run.name}/input.tokens.weight" in session.checkpoint.tensors for run in result.runs)
     assert [(run.scheme, run.seed) for run in result.runs] == [
         (scheme, seed) for scheme in ("learned", "rotary+alibi") for seed in (0, 1)
     ]
@@ -45,11 +45,11 @@ def test_the_runs_are_named_as_their_tensors_are(session: Session) -> None:
 def test_the_frames_are_those_of_the_run(session: Session, results: Path) -> None:
     result = api.frames(session, {"run": "learned-1"})
     trace = load_file(results / "traces/learned-1.safetensors")
-    layer = load_file(results / "layers/learned-1.safetensors")
+    layer = load_file(results / "models/learned-1.safetensors")
     frames = result.frames
     assert frames.steps.tolist() == [0, 2, 4, 6, 7]
     np.testing.assert_array_equal(frames.tables, trace["tables"])
-    np.testing.assert_array_equal(frames.tables[-1], layer["tokens.weight"])
+    np.testing.assert_array_equal(frames.tables[-1], layer["input.tokens.weight"])
     tables = trace["tables"].astype(np.float64)
     np.testing.assert_allclose(frames.norms, np.sqrt((tables**2).sum(axis=2)), rtol=1e-6)
     record = json.loads((results / "runs/learned-1.json").read_text(encoding="utf-8"))["result"]
@@ -105,11 +105,13 @@ def test_runs_without_a_trace_have_their_first_table_and_their_last(copy: Path) 
     (copy / "results.json").write_text(json.dumps(content), encoding="utf-8")
     session = Session.open(copy)
     result = api.frames(session, {"run": "learned-0"})
-    layer = load_file(copy / "layers/learned-0.safetensors")
+    layer = load_file(copy / "models/learned-0.safetensors")
     assert result.frames.steps.tolist() == [0, 7]
-    np.testing.assert_array_equal(result.frames.tables, np.stack([layer["tokens.weight@0"], layer["tokens.weight"]]))
+    np.testing.assert_array_equal(
+        result.frames.tables, np.stack([layer["input.tokens.weight@0"], layer["input.tokens.weight"]])
+    )
     assert len(result.losses) == 7
-    shutil.rmtree(copy / "layers")
+    shutil.rmtree(copy / "models")
     result = api.frames(Session.open(copy), {"run": "learned-0"})
     assert (result.frames, len(result.losses)) == (None, 7)
     assert "not in its folder" in (result.missing or "")

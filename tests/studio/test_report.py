@@ -65,7 +65,7 @@ def test_the_report_shows_what_was_measured(opened: Callable[..., dict[str, Any]
             right = [f"{np.median([story[n]['table']['std'] for story in stories]):.3f}" for n in range(3)]
             assert [cell.split(" ")[0] for cell in row[1:4]] == right
             assert row[4] == "0.15, then 0.5, then 0.8"
-    layer = load_file(results / "layers/learned-0.safetensors")
+    layer = load_file(results / "models/learned-0.safetensors")
     rows = [line.split(",") for line in result["csv"].removeprefix("\ufeff").splitlines()[1:]]
     table = next(tensor for name, tensor in layer.items() if tensor.shape == (8, 16))
     np.testing.assert_allclose(np.array(rows, float)[:, 1:], table, atol=1e-3)

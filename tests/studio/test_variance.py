@@ -83,10 +83,10 @@ def test_without_an_input_scheme_the_token_explains_all(fresh: Session) -> None:
 
 def test_runs_and_fresh_tables(results: Path, fresh: Session) -> None:
     result = shares(Session.open(results), {"tokens": "loaded", "scheme": "learned-1", "normalize": False})
-    saved = load_file(results / "layers" / "learned-1.safetensors")
-    x = saved["tokens.weight"][:, None].astype(np.float64) + saved["where.input.weight"]
+    saved = load_file(results / "models" / "learned-1.safetensors")
+    x = saved["input.tokens.weight"][:, None].astype(np.float64) + saved["input.where.input.weight"]
     np.testing.assert_allclose([getattr(result, name) for name in ("token", "position")], split(x)[:2], atol=1e-6)
-    assert result.rows == len(saved["where.input.weight"])
+    assert result.rows == len(saved["input.where.input.weight"])
     sampled = api.shares(fresh, {"tokens": "words", "scheme": "sinusoidal", "dim": 8, "rows": 32})
     assert (sampled.tensor, sampled.dim) == (None, 8)
     assert sampled.shares is not None

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from whatwhere.comparison.experiment import demo as demo
     from whatwhere.comparison.read import Comparison as Comparison
     from whatwhere.comparison.read import read_results as read_results
+    from whatwhere.comparison.saved_model import load_model as load_model
     from whatwhere.comparison.tasks import Batch as Batch
     from whatwhere.comparison.tasks import Task as Task
 
@@ -22,6 +23,7 @@ _HOME = {
     "command_line": "experiment",
     "compare": "experiment",
     "demo": "experiment",
+    "load_model": "saved_model",
     "read_results": "read",
 }
 

@@ -120,11 +120,11 @@ class Folder:
                 f"the scheme {scheme!r} has changed since {path} was written.\n"
                 "Choose another folder, name the scheme differently, or delete this run to train it again."
             )
-        # The layer is part of the run: without it the run is done again.
+        # The model is part of the run: without it the run is done again.
         return run if (self.path / run.result.file).is_file() else None
 
     def keep(self, run: Run) -> FinishedRun:
-        """Write a finished run, its input layer and its trace.
+        """Write a finished run, its model and its trace.
 
         Args:
             run: the outcome.
@@ -134,7 +134,7 @@ class Folder:
         """
         scheme, seed = run.result.scheme, run.result.seed
         name = f"{_file_name(scheme)}-{seed}.safetensors"
-        result = replace(run.result, file=f"layers/{name}", trace=f"traces/{name}")
+        result = replace(run.result, file=f"models/{name}", trace=f"traces/{name}")
         settings = self._request.settings
         metadata = {
             "version": str(VERSION),
@@ -144,7 +144,7 @@ class Folder:
             "settings": json.dumps(to_json(settings, None)),
         }
         _write_tensors(self.path / result.trace, run.trace, {"format": "whatwhere-trace"} | metadata)
-        _write_tensors(self.path / result.file, run.tensors, {"format": "whatwhere-layer"} | metadata)
+        _write_tensors(self.path / result.file, run.tensors, {"format": "whatwhere-model"} | metadata)
         finished = FinishedRun(_RUN, self._identities[scheme], result, run.view)
         write_json(self._run_path(scheme, seed), finished)
         return finished
@@ -182,7 +182,7 @@ class Folder:
                 f"{self.path} holds another comparison: there {name} is {old!r}, here {new!r}.\n"
                 "Choose another folder, or run the command that made it again to resume it."
             )
-        for part in ("runs", "layers", "traces"):
+        for part in ("runs", "models", "traces"):
             (self.path / part).mkdir(exist_ok=True)
 
     def _run_path(self, scheme: str, seed: int) -> Path:

@@ -24,8 +24,8 @@ from whatwhere.escape import visible
 from whatwhere.records import from_json
 
 RESULTS = "results.json"
-BEFORE, AFTER = "tokens.weight@0", "tokens.weight"
-"""Names of the token table before and after training, in the file of a run's input layer."""
+BEFORE, AFTER = "input.tokens.weight@0", "input.tokens.weight"
+"""Names of the token table before and after training, in the file of a run's model."""
 
 Table = Float[np.ndarray, "rows dim"]
 
@@ -35,7 +35,7 @@ class Comparison:
     """What a comparison measured: the content of its results.json, and the folder with its other files.
 
     Args:
-        folder: results.json, runs/, layers/ and traces/.
+        folder: results.json, runs/, models/ and traces/.
         record: the content of results.json.
 
     `print(comparison)` shows the scores; `whatwhere.report.comparison` writes them as text and tables.
@@ -129,7 +129,7 @@ class Comparison:
         Raises:
             ResultsError: If the file is damaged or outside the folder.
         """
-        path = self._file(run.file)
+        path = self.file(run.file)
         if path is None:
             return {}
         tables = _read_tensors(path, lambda name: name.partition("@")[0] == AFTER)
@@ -151,7 +151,7 @@ class Comparison:
         Raises:
             ResultsError: If the file is damaged or outside the folder.
         """
-        path = self._file(run.trace)
+        path = self.file(run.trace)
         return {} if path is None else _read_tensors(path, lambda name: True)
 
     def __repr__(self) -> str:
@@ -171,7 +171,15 @@ class Comparison:
     def _tested(self) -> list[int]:
         return sorted({length for summary in self.summary.values() for length in summary.scores})
 
-    def _file(self, name: str) -> Path | None:
+    def file(self, name: str) -> Path | None:
+        """Return the path of a file that results.json names; None where there is none.
+
+        Args:
+            name: relative to the folder.
+
+        Raises:
+            ResultsError: If it lies outside the folder.
+        """
         try:
             path = (self.folder / name).resolve()
         except ValueError as problem:  # a null byte

@@ -132,8 +132,10 @@ class RunResult:
         in_length: mean score over the trained lengths that can be tested.
         shift: by how far every position is shifted.
         token_table: snapshots of the token table; none for other tasks than the expressions.
-        file: the trained input layer, as safetensors, relative to the folder; "" where it was not saved.
+        file: the trained model, as safetensors, relative to the folder; "" where it was not saved.
         trace: token tables by step and attention by distance, as safetensors, relative to the folder, or "".
+        max_length: positions that the scheme was built for: the rows of a learned table.
+        own: the scheme was built by a function of the caller's own, which results do not hold.
     """
 
     scheme: str
@@ -149,6 +151,8 @@ class RunResult:
     token_table: tuple[TableSnapshot, ...] = ()
     file: str = ""
     trace: str = ""
+    max_length: int = 0
+    own: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from torch import Tensor
 from whatwhere.analysis.position_similarity import by_distance, fingerprint
 from whatwhere.atomic import write_atomic
 from whatwhere.comparison import measure, train
-from whatwhere.comparison.model import SchemeLike, Transformer, name_of
+from whatwhere.comparison.model import SchemeLike, Transformer, name_of, table_rows
+from whatwhere.comparison.read import AFTER
 from whatwhere.comparison.results import (
     DistanceCurves,
     Fingerprint,
@@ -20,6 +21,7 @@ from whatwhere.comparison.results import (
     SchemeView,
     TableSnapshot,
 )
+from whatwhere.comparison.saved_model import saved_tensors
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import PositionError
@@ -59,7 +61,7 @@ class Run:
 
     Args:
         result: scores and costs.
-        tensors: the trained input layer, and the token table before and after a fifth of the training.
+        tensors: of the trained model, and the token table before and after a fifth of the training.
         view: fingerprint and similarity by distance of the trained scheme.
         trace: the token table through the training, and attention by distance after it.
     """
@@ -120,6 +122,8 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
         in_length=measure.in_length(scores, task),
         shift=measure.shift_test(model, task, settings),
         token_table=tuple(snapshots),
+        max_length=table_rows(settings, task),
+        own=not isinstance(job.scheme, str),
     )
     tensors = recorder.tensors() | measure.attention(model, task, settings)
     return Run(result, _tensors(model, tables), view_of(model.layer_wheres[0], task, settings), tensors)
@@ -188,5 +192,5 @@ def _parameters(model: Transformer) -> ParameterCount:
 
 
 def _tensors(model: Transformer, tables: Mapping[int, Tensor]) -> dict[str, np.ndarray]:
-    tensors = {name: value.detach().float().cpu().numpy() for name, value in model.input.state_dict().items()}
-    return tensors | {f"tokens.weight@{n}": table.numpy() for n, table in tables.items() if n < 100}
+    tensors = {name: value.detach().cpu().numpy() for name, value in saved_tensors(model).items()}
+    return tensors | {f"{AFTER}@{n}": table.numpy() for n, table in tables.items() if n < 100}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from whatwhere.analysis.walkthrough import scheme_seed
 from whatwhere.comparison.model import SchemeLike, Transformer, build_wheres, table_rows, training_positions
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Batch, Task
@@ -50,10 +51,22 @@ def build(scheme: SchemeLike, seed: int, task: Task, settings: Settings) -> Tran
         task: which has the vocabulary and the trained lengths.
         settings: sizes and device.
     """
-    rows = table_rows(settings, task)
-    wheres = build_wheres(scheme, settings.dim, settings.heads, rows, settings.layers, 2_000_003 + seed)
-    generator = torch.Generator().manual_seed(seed)
-    return Transformer(task.vocab_size, wheres, settings, generator).to(settings.resolved_device)
+    model = new_model(scheme, seed, task.vocab_size, table_rows(settings, task), settings)
+    return model.to(settings.resolved_device)
+
+
+def new_model(scheme: SchemeLike, seed: int, vocab_size: int, max_length: int, settings: Settings) -> Transformer:
+    """Build a model on the CPU, with its initial parameters.
+
+    Args:
+        scheme: a name, or a pair of a name and the function that builds it.
+        seed: of tokens, layers and scheme.
+        vocab_size: number of tokens in the vocabulary.
+        max_length: positions that a learned table has rows for.
+        settings: sizes.
+    """
+    wheres = build_wheres(scheme, settings.dim, settings.heads, max_length, settings.layers, scheme_seed(seed))
+    return Transformer(vocab_size, wheres, settings, torch.Generator().manual_seed(seed))
 
 
 def train(

@@ -16,9 +16,10 @@ from whatwhere.models.huggingface import Description
 if TYPE_CHECKING:
     from whatwhere.where.binding import Where
 
-TOKENS = "/tokens.weight"
+TOKENS = "/input.tokens.weight"
 """Name of a run's token table, behind the name of the run."""
 _DEFAULT_HEADS = 2
+_DEFAULT_LENGTH, _MAX_LENGTH = 64, 1 << 20  # of results that do not name one, or an absurd one
 _BIAS_TABLES = ("relative_attention_bias.weight", "attn_rel_b.weight")
 _OTHERWISE = "Choose a scheme of the catalogue: whatwhere.scheme(name, dim, num_heads, max_length)."
 
@@ -229,15 +230,19 @@ def _of_run(checkpoint: Checkpoint, name: str) -> LoadedWhere:
     import torch
 
     from whatwhere.analysis.walkthrough import random_scheme
+    from whatwhere.where.input.learned import Learned
 
     names = run_names(checkpoint)
     if name not in names:
-        runs = f"it has {', '.join(names[:4])}, ..." if names else "it is no comparison with trained layers"
+        runs = f"it has {', '.join(names[:4])}, ..." if names else "it is no comparison with trained models"
         raise SettingError(f"{checkpoint.path} has no run {quoted(name)}: {runs}.\nName one of the runs.")
-    dim, heads, scheme = _run_settings(checkpoint, name)
-    begin = f"{name}/where."
-    saved = {key.removeprefix(begin): key for key in checkpoint.tensors if key.startswith(begin) and "@" not in key}
-    rows = max((checkpoint.entry(key).shape[0] for key in saved.values()), default=64)
+    dim, heads, rows, scheme = _run_settings(checkpoint, name)
+    saved = {
+        key.removeprefix(begin): key
+        for begin in (f"{name}/input.where.", f"{name}/wheres.0.")
+        for key in checkpoint.tensors
+        if key.startswith(begin)
+    }
     try:
         where = random_scheme(scheme.partition("/")[0], dim, heads, rows)  # the first layer of a mixture by layer
     except WhatWhereError:
@@ -256,18 +261,17 @@ def _of_run(checkpoint: Checkpoint, name: str) -> LoadedWhere:
     notes = (f"the run did not save {', '.join(unsaved)}: random, with seed 0",) if unsaved else ()
     size = dim // heads if where.query_key is None else where.query_key.head_dim
     title = f"{scheme}, seed {name.rpartition('-')[2]}"
-    return LoadedWhere(title, where, dim, heads, size, rows if saved else None, notes)
+    return LoadedWhere(title, where, dim, heads, size, rows if isinstance(where.input, Learned) else None, notes)
 
 
-def _run_settings(checkpoint: Checkpoint, name: str) -> tuple[int, int, str]:
-    """Return a run's features, heads, and scheme, of results that anybody may have written."""
+def _run_settings(checkpoint: Checkpoint, name: str) -> tuple[int, int, int, str]:
+    """Return a run's features, heads, positions and scheme, of results that anybody may have written."""
     settings, records = checkpoint.metadata.get("settings"), checkpoint.metadata.get("runs")
     heads = settings.get("heads") if isinstance(settings, Mapping) else None
     dim = checkpoint.entry(name + TOKENS).shape[1]
     heads = heads if isinstance(heads, int) and heads > 0 and dim % heads == 0 else gcd(dim, _DEFAULT_HEADS)
     runs = records if isinstance(records, list) else []
-    scheme = next(
-        (str(run.get("scheme")) for run in runs if run.get("file") == f"layers/{name}.safetensors"),
-        name.rpartition("-")[0],
-    )
-    return dim, heads, scheme
+    run: Mapping[str, Any] = next((run for run in runs if run.get("file") == f"models/{name}.safetensors"), {})
+    rows = run.get("max_length")
+    rows = rows if isinstance(rows, int) and 0 < rows <= _MAX_LENGTH else _DEFAULT_LENGTH
+    return dim, heads, rows, str(run.get("scheme", name.rpartition("-")[0]))

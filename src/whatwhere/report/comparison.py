@@ -29,7 +29,7 @@ from whatwhere.report.section import Paragraph, Part, Section, Table
 from whatwhere.report.text import decimals, number, spread
 
 NO_ROW, ABSENT = "no row", "–"
-RUNS = ("run", "steps", "seconds", "last loss", "parameters", "of tokens", "of positions", "trained input layer")
+RUNS = ("run", "steps", "seconds", "last loss", "parameters", "of tokens", "of positions", "trained model")
 """Columns of the table of runs."""
 
 BASELINES = {

@@ -151,10 +151,10 @@ def make(folder: Path) -> dict[str, Sample]:
              "wpe.weight": "b.safetensors", "scale": "b.safetensors"}}  # fmt: skip
     beside = {"config.json": json.dumps(CONFIG).encode(), "tokenizer.json": tokenizer(WORDS)}
     sharded = {**shards, "model.safetensors.index.json": json.dumps(index).encode(), **beside}
-    layer = safetensors({"tokens.weight": ("F32", (7, 4), WEIGHT.tobytes())}, {"format": "whatwhere-layer"})
-    results = {"format": "whatwhere-results", "version": 2, "task": {"tokens": WORDS},
-               "runs": [{"scheme": "rotary", "seed": 0, "file": "layers/rotary-0.safetensors"}]}  # fmt: skip
-    run = {"layers/rotary-0.safetensors": layer, "results.json": json.dumps(results).encode()}
+    layer = safetensors({"input.tokens.weight": ("F32", (7, 4), WEIGHT.tobytes())}, {"format": "whatwhere-model"})
+    results = {"format": "whatwhere-results", "version": 3, "task": {"tokens": WORDS},
+               "runs": [{"scheme": "rotary", "seed": 0, "file": "models/rotary-0.safetensors"}]}  # fmt: skip
+    run = {"models/rotary-0.safetensors": layer, "results.json": json.dumps(results).encode()}
     pair = {
         "vectors.tsv": lines(separator="\t"),
         "metadata.tsv": "\n".join(["word\tid", *(f"{w}\t1" for w in WORDS)]).encode(),

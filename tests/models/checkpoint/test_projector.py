@@ -96,35 +96,35 @@ def test_results(results: Path) -> None:
         checkpoint = ww.read(path)
         assert isinstance(checkpoint, Checkpoint)
         assert checkpoint.format == "results"
-        assert checkpoint.token_table == "none-2/tokens.weight"
+        assert checkpoint.token_table == "none-2/input.tokens.weight"
         assert checkpoint.position_table is None  # of the run without positions, whose tokens these are
         assert checkpoint.metadata["format"] == "whatwhere-results"
-    layer = Checkpoint.open(results / "layers" / "learned-2.safetensors")
-    assert (layer.token_table, layer.position_table) == ("tokens.weight", "where.input.weight")
+    layer = Checkpoint.open(results / "models" / "learned-2.safetensors")
+    assert (layer.token_table, layer.position_table) == ("input.tokens.weight", "input.where.input.weight")
     for name in layer.tensors:
         assert np.array_equal(checkpoint.array(f"learned-2/{name}"), layer.array(name))
     assert checkpoint.words == json.loads((results / "results.json").read_text())["task"]["tokens"]
-    assert len(checkpoint.words) == checkpoint.tensors["none-2/tokens.weight"].shape[0]
+    assert len(checkpoint.words) == checkpoint.tensors["none-2/input.tokens.weight"].shape[0]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"format": "other"}, "has the format 'other'"),
-        ({"version": 1}, "has version '1', but this whatwhere reads version 2"),
+        ({"version": 1}, "has version '1', but this whatwhere reads version 3"),
         ({"runs": {}}, "has no list of runs"),
         ({"runs": [3]}, "has no list of runs"),
-        ({"runs": [{"file": "layers/../../secret.safetensors"}]}, "only a plain name in its own folder"),
+        ({"runs": [{"file": "models/../../secret.safetensors"}]}, "only a plain name in its own folder"),
         ({"runs": [{"file": "/etc/passwd"}]}, "only a plain name in its own folder"),
         ({"runs": [{"file": 3}]}, "only a plain name in its own folder"),
-        ({"runs": [{"file": "layers/gone.safetensors"}]}, "cannot be read: No such file"),
+        ({"runs": [{"file": "models/gone.safetensors"}]}, "cannot be read: No such file"),
     ],
 )
 def test_results_that_claim_otherwise(change: dict[str, object], message: str, results: Path, tmp_path: Path) -> None:
     said = json.loads((results / "results.json").read_text()) | change
     (tmp_path / "results.json").write_text(json.dumps(said))
-    (tmp_path / "layers").mkdir()
-    (tmp_path.parent / "secret.safetensors").write_bytes((results / "layers" / "none-2.safetensors").read_bytes())
+    (tmp_path / "models").mkdir()
+    (tmp_path.parent / "secret.safetensors").write_bytes((results / "models" / "none-2.safetensors").read_bytes())
     with pytest.raises(ww.errors.CheckpointError, match=message):
         Checkpoint.open(tmp_path)
 

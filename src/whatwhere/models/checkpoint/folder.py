@@ -29,11 +29,11 @@ _SAFETENSORS = ("model.safetensors.index.json", "model.safetensors", "diffusion_
 _PICKLES = ("pytorch_model.bin.index.json", "pytorch_model.bin")
 _MAX_UNUSED_IDS = 1 << 16
 
-FORMAT, VERSION = "whatwhere-results", 2
+FORMAT, VERSION = "whatwhere-results", 3
 RESULTS = "results.json"
 _MAX_RESULTS_BYTES = 200_000_000
-_TABLE = "tokens.weight"
-_LAYERS = "layers"
+_TABLE = "input.tokens.weight"
+_MODELS = "models"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """Lone surrogates, which JSON can express and UTF-8 cannot."""
 
@@ -306,7 +306,7 @@ def _wrong(path: Path, what: str) -> CheckpointError:
     return CheckpointError(f"{path}: {what}.\nCreate or download the tokenizer again, or move this file away.")
 
 
-# Results of `whatwhere compare`: the trained input layer of each run, under the name of its file
+# Results of `whatwhere compare`: the trained model of each run, under the name of its file
 
 
 def is_results(folder: Path) -> bool:
@@ -319,7 +319,7 @@ def is_results(folder: Path) -> bool:
 
 
 def open_results(folder: str | Path) -> Contents:
-    """Read the headers of the trained input layers of a comparison; `rotary-0/tokens.weight` is a table of seed 0.
+    """Read the headers of the trained models of a comparison; `rotary-0/input.tokens.weight` is a table of seed 0.
 
     Args:
         folder: written by `whatwhere compare`.
@@ -340,9 +340,9 @@ def open_results(folder: str | Path) -> Contents:
             "Run the comparison again, into a new folder, or read it with the whatwhere that wrote it."
         )
     ranges: dict[str, ByteRange] = {}
-    files = _layer_files(path, results.get("runs"))
-    # Results without trained layers have no such folder; if there is one, a missing file is an error.
-    for file in files if (path.parent / _LAYERS).is_dir() else ():
+    files = _model_files(path, results.get("runs"))
+    # Results without trained models have no such folder; if there is one, a missing file is an error.
+    for file in files if (path.parent / _MODELS).is_dir() else ():
         header, _ = read_header(file)
         ranges |= {f"{file.stem}/{name}": _renamed(one, f"{file.stem}/{name}") for name, one in header.items()}
     entries = {name: one.entry for name, one in ranges.items()}
@@ -353,15 +353,15 @@ def open_results(folder: str | Path) -> Contents:
     )
 
 
-def _layer_files(path: Path, runs: Any) -> list[Path]:
-    """Return the files of the runs, all of which must be in layers/."""
+def _model_files(path: Path, runs: Any) -> list[Path]:
+    """Return the files of the runs, all of which must be in models/."""
     if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
         raise CheckpointError(f"{path} has no list of runs.\nPass a folder that whatwhere compare has written.")
     files = []
     for run in runs:
         name = run.get("file")
-        inside = name.removeprefix(f"{_LAYERS}/") if isinstance(name, str) and name.startswith(f"{_LAYERS}/") else ""
-        files.append(path.parent / _LAYERS / plain_name(inside, str(path)))
+        inside = name.removeprefix(f"{_MODELS}/") if isinstance(name, str) and name.startswith(f"{_MODELS}/") else ""
+        files.append(path.parent / _MODELS / plain_name(inside, str(path)))
     return list(dict.fromkeys(files))
 
 

@@ -11,7 +11,7 @@ import { useJob } from "../../jobs";
 
 /** Return the Python that reads a run of the open folder; one that was trained here is in no folder. */
 export function runCode(run: string): string {
-  const file = JSON.stringify(`layers/${run}.safetensors`);
+  const file = JSON.stringify(`models/${run}.safetensors`);
   return `results = ww.comparison.read_results(PATH)\nrun = next(run for run in results.runs if run.file == ${file})`;
 }
 

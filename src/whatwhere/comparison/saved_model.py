@@ -1,0 +1,123 @@
+"""The trained model of a run: what is saved of it, and building it again from the results."""
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from whatwhere.comparison.model import Build, SchemeLike, Transformer
+from whatwhere.comparison.read import AFTER, Comparison, read_results
+from whatwhere.comparison.results import RunResult
+from whatwhere.comparison.settings import Settings
+from whatwhere.comparison.train import new_model
+from whatwhere.errors import ResultsError, SettingError
+
+_MAX_POSITIONS = 1 << 20
+
+
+def saved_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors of a model's state by name; one that has several names, under the first."""
+    names: dict[int, str] = {}
+    state = model.state_dict(keep_vars=True)
+    for name, tensor in state.items():
+        names.setdefault(id(tensor), name)
+    return {name: state[name] for name in names.values()}
+
+
+def load_model(results: Comparison | str | Path, run: RunResult, build: Build | None = None) -> Transformer:
+    """Build the trained model of a run again, in evaluation mode on the CPU.
+
+    Args:
+        results: a comparison, or its folder.
+        run: one of its runs.
+        build: the function that built the run's scheme, where it was the caller's own.
+
+    Returns:
+        The model, with the trained parameters: it answers as the run did.
+
+    Raises:
+        ResultsError: If the file is absent or damaged, or does not fit the recorded settings.
+        SettingError: If the scheme was built by the caller's own function, and `build` is not passed.
+
+    Examples:
+        >>> import tempfile
+        >>> from whatwhere.comparison import compare
+        >>> with tempfile.TemporaryDirectory() as out:
+        ...     results = compare(["none"], lengths=[8], seeds=1, out=out, steps=2, workers=1, progress=False)
+        ...     model = load_model(results, results.runs[0])
+        >>> model(torch.tensor([[12, 17, 8, 18]]), at=-1).shape
+        torch.Size([1, 20])
+    """
+    comparison = results if isinstance(results, Comparison) else read_results(results)
+    path = comparison.file(run.file) if run.file else None
+    if path is None:
+        raise ResultsError(
+            f"{comparison.folder} holds no trained model of {run.scheme!r}, seed {run.seed}.\n"
+            "Run the same command again: runs without their model are done again."
+        )
+    tensors = read_tensors(path)
+    settings = comparison.record.settings
+    _require_sizes(path, tensors, settings, run)
+    model = new_model(_scheme(run, build), run.seed, tensors[AFTER].shape[0], run.max_length, settings)
+    _fill(model, tensors, path)
+    return model.eval()
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read all tensors of a safetensors file.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ResultsError: If it cannot be read.
+    """
+    from safetensors import SafetensorError
+
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, ValueError) as problem:
+        raise ResultsError(
+            f"{path} cannot be read as safetensors: {problem}.\nDelete it and run the same command again: the run is "
+            "done again."
+        ) from problem
+
+
+def _scheme(run: RunResult, build: Build | None) -> SchemeLike:
+    if run.own and build is None:
+        raise SettingError(
+            f"the scheme {run.scheme!r} was built by a function of your own, which results do not hold: pass it, as in "
+            "load_model(results, run, build=...)."
+        )
+    return run.scheme if build is None else (run.scheme, build)
+
+
+def _require_sizes(path: Path, tensors: dict[str, Tensor], settings: Settings, run: RunResult) -> None:
+    """Raise before something is built whose sizes are not those of the file."""
+    table, feed = tensors.get(AFTER), tensors.get("blocks.0.feed.0.weight")
+    blocks = len({name.split(".")[1] for name in tensors if name.startswith("blocks.")})
+    sizes = (settings.dim, settings.feedforward, settings.layers)
+    if table is None or feed is None or table.dim() != 2 or (table.shape[1], feed.shape[0], blocks) != sizes:
+        raise _misfit(path, f"it is no model of dim, feedforward and layers {sizes}")
+    if not 0 < run.max_length <= _MAX_POSITIONS:
+        raise _misfit(path, f"the run names {run.max_length} positions")
+
+
+def _fill(model: Transformer, tensors: dict[str, Tensor], path: Path) -> None:
+    own = saved_tensors(model)
+    saved = {name: tensor for name, tensor in tensors.items() if "@" not in name}
+    different = sorted(own.keys() ^ saved.keys())
+    different += sorted(name for name in own.keys() & saved.keys() if own[name].shape != saved[name].shape)
+    if different:
+        raise _misfit(path, f"{different[0]} is not the same in the file and in the model")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(saved[name])
+
+
+def _misfit(path: Path, what: str) -> ResultsError:
+    return ResultsError(
+        f"{path} does not fit the settings of its comparison: {what}.\n"
+        "The folder was changed, or the scheme was. Run the comparison again, into a new folder."
+    )
