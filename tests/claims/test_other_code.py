@@ -7,13 +7,21 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
-from transformers import BertConfig, GPT2Config, LlamaConfig, PretrainedConfig
+from transformers import BertConfig, DeepseekV3Config, GPT2Config, LlamaConfig, PretrainedConfig
 
 import whatwhere as ww
 from whatwhere import reference
 from whatwhere.claims.fifth_token_table import CAT, DOG, ROWS, SAT, THE
-from whatwhere.claims.first_tokens import token_table
+from whatwhere.claims.first_tokens import PUBLISHED, token_table
 from whatwhere.claims.second_sinusoids import SENTENCE, VOCABULARY
+
+
+def test_published_sizes() -> None:
+    """Claims 0.4 and 0.16."""
+    gpt2, deepseek = GPT2Config(), DeepseekV3Config()
+    assert PUBLISHED["GPT-2"] == (gpt2.vocab_size, gpt2.n_embd)
+    assert PUBLISHED["DeepSeek-V3"] == (deepseek.vocab_size, deepseek.hidden_size)
+    assert ww.parameters(gpt2).tokens == 50_257 * 768
 
 
 @pytest.mark.parametrize("config", [GPT2Config(), BertConfig(), LlamaConfig()], ids=["GPT-2", "BERT", "Llama"])

@@ -38,7 +38,7 @@ SOURCES = {
 }
 """The five tutorials, in the order in which ids count them from 0: what each is about."""
 
-ID = re.compile(r"([0-4])\.[1-9]\d*[a-z]?")
+ID = re.compile(r"([0-4])\.([1-9]\d*)([a-z]?)")
 """The tutorial's number and the claim's; a letter names a part of a claim that is decided by itself."""
 
 
@@ -103,6 +103,12 @@ class Claim:
     def source(self) -> str:
         """The tutorial that makes the claim, a key of SOURCES."""
         return list(SOURCES)[int(self.id[0])]
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """What ids are sorted by: the tutorial's number, the claim's, and the letter."""
+        parts = ID.fullmatch(self.id)
+        return (int(parts[1]), int(parts[2]), parts[3]) if parts else (len(SOURCES), 0, self.id)
 
     @property
     def anchor(self) -> str:

@@ -7,24 +7,36 @@ from time import perf_counter
 
 from whatwhere.claims import (
     fifth_token_table,
+    first_order,
     first_positions,
+    first_questions,
+    first_questions_10_to_20,
     first_tokens,
     fourth_text_to_input,
     second_sinusoids,
     third_four_schemes,
 )
 from whatwhere.claims.claim import Claim, ExactClaim, Measured, Verdict, verdict_of
+from whatwhere.claims.question import Question
 from whatwhere.errors import MissingExtra, SettingError
 
-CLAIMS: tuple[Claim, ...] = (
-    *first_tokens.CLAIMS,
-    *first_positions.CLAIMS,
-    *second_sinusoids.CLAIMS,
-    *third_four_schemes.CLAIMS,
-    *fourth_text_to_input.CLAIMS,
-    *fifth_token_table.CLAIMS,
+_MODULES = (
+    first_tokens,
+    first_order,
+    first_positions,
+    second_sinusoids,
+    third_four_schemes,
+    fourth_text_to_input,
+    fifth_token_table,
 )
-"""In the order of the tutorials."""
+
+CLAIMS: tuple[Claim, ...] = tuple(
+    sorted((each for module in _MODULES for each in module.CLAIMS), key=lambda each: each.order)
+)
+"""In the order of their ids."""
+
+QUESTIONS: tuple[Question, ...] = (*first_questions.QUESTIONS, *first_questions_10_to_20.QUESTIONS)
+"""The twenty of the first tutorial."""
 
 _BY_ID = {each.id: each for each in CLAIMS}
 
