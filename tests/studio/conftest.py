@@ -45,20 +45,6 @@ def fresh() -> Session:
     return Session.open()
 
 
-@pytest.fixture(scope="session")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make the folder of a small comparison: two schemes, two seeds, seven steps."""
-    import whatwhere.comparison as comparison
-
-    folder = tmp_path_factory.mktemp("studio") / "results"
-    sizes: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "steps": 7}
-    schemes = ["learned", "rotary+alibi"]
-    comparison.compare(
-        schemes, lengths=[4, 6], seeds=2, out=folder, workers=1, progress=False, **sizes | {"trained": (2, 3)}
-    )
-    return folder
-
-
 @pytest.fixture
 def key() -> Key:
     """Make a key."""

@@ -309,3 +309,12 @@ def test_the_page_steps_through_a_text(look: Callable[..., dict[str, Any]], real
     assert result["small"]["overflow"] <= 0
     hosts = {urlsplit(url).hostname for url in result["requests"] if not url.startswith(("data:", "blob:"))}
     assert hosts == {"127.0.0.1"}
+
+
+def test_an_expression_has_the_tutorials_ids_with_nothing_open(fresh: Session) -> None:
+    settings = {"text": "Max(1,6,2)", "tokens": "words"}
+    assert api.read(fresh, settings).ids.tolist() == [15, 17, 3, 19, 8, 19, 4, 18]
+    steps = api.walk(fresh, settings | {"scheme": "sinusoidal", "dim": 8, "heads": 2})
+    assert any("expression of the first tutorial" in note for note in steps.notes)
+    plain = api.walk(fresh, {"text": "Max sat.", "tokens": "words", "scheme": "sinusoidal", "dim": 8, "heads": 2})
+    assert (plain.ids.tolist(), plain.notes) == ([0, 1, 2], [])

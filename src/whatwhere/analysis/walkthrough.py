@@ -17,6 +17,7 @@ from whatwhere.errors import SettingError, TextError, TokenError
 from whatwhere.position import positions
 from whatwhere.what import text as texts
 from whatwhere.what.embedding import TokenEmbedding
+from whatwhere.what.expressions import tokenizer_of
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue import scheme as build_scheme
 from whatwhere.where.frequencies import angles
@@ -33,6 +34,10 @@ MAX_SEED = 1 << 63
 """PyTorch takes seeds of 64 bits; tokens and positions have different seeds."""
 
 
+PASSED = "the one that was passed"
+"""Source of the ids of a tokenizer that the user chose."""
+
+
 @dataclass(frozen=True, eq=False)
 class Walkthrough:
     """Each step from text to vectors.
@@ -46,6 +51,10 @@ class Walkthrough:
         angles: radians by which queries and keys are rotated, one column for each frequency: of a pair of features, or
             of each feature (PoPE); None without rotary positions.
         bias: added to the score at each distance, one column for each head; None without a bias.
+        tokenizer: what made the ids, in words.
+        table: name of the tensor that the rows were read from; None where they are random samples.
+        factor: by which the rows were multiplied.
+        notes: sentences on what differs from a model.
     """
 
     tokens: list[str] | None
@@ -56,6 +65,10 @@ class Walkthrough:
     vectors: Float[Tensor, "tokens dim"]
     angles: Float[Tensor, "tokens pairs"] | None
     bias: Float[Tensor, "distances heads"] | None
+    tokenizer: str = ""
+    table: str | None = None
+    factor: float = 1.0
+    notes: Sequence[str] = ()
 
     def save(self, file: str | Path) -> None:
         """Write ids and tensors as safetensors.
@@ -92,7 +105,8 @@ def walk(
     Args:
         text: the input; pass either this or `ids`.
         ids: token ids, which need no tokenizer.
-        tokenizer: of the text; None assigns ids to words in order of appearance.
+        tokenizer: of the text; None is that of the first tutorial's expressions where the whole text is one, else
+            assigns ids to words in order of appearance.
         scheme: a name of the catalogue, or a mixture such as "sinusoidal+alibi".
         dim: features of a vector.
         num_heads: heads of schemes that depend on them.
@@ -112,7 +126,7 @@ def walk(
         >>> steps.tokens[-1], steps.position_rows[1]
         ('.', tensor([0.8415, 0.5403, 0.0100, 0.9999]))
     """
-    numbers, tokens, size = _encode(text, ids, tokenizer)
+    numbers, tokens, size, source = _encode(text, ids, tokenizer)
     rows = size if vocab_size is None else vocab_size
     require_whole("walk", dim=dim, vocab_size=rows)
     if not 0 <= seed < MAX_SEED:
@@ -124,7 +138,7 @@ def walk(
         )
     where = random_scheme(scheme, dim, num_heads, len(numbers), seed)
     table = random_embedding(rows, dim, seed)
-    return follow(table, where, numbers, numbers, tokens=tokens, scheme=scheme)
+    return follow(table, where, numbers, numbers, tokens=tokens, scheme=scheme, tokenizer=source)
 
 
 def random_scheme(name: str, dim: int, num_heads: int, max_length: int, seed: int = 0, **options: object) -> Where:
@@ -153,6 +167,9 @@ def follow(
     *,
     tokens: list[str] | None = None,
     scheme: str = "",
+    tokenizer: str = "",
+    table_name: str | None = None,
+    notes: Sequence[str] = (),
 ) -> Walkthrough:
     """Compute every step of an input layer for tokens, with this table and encoding.
 
@@ -163,6 +180,9 @@ def follow(
         ids: of the tokens; they differ from `rows` if the table is an excerpt of a larger one.
         tokens: their text.
         scheme: the name of the encoding.
+        tokenizer: what made the ids, in words.
+        table_name: of the tensor that the table was read from; None for random rows.
+        notes: sentences on what differs from a model.
 
     Returns:
         The vectors after each step.
@@ -184,12 +204,17 @@ def follow(
             vectors=here.embed(table, index[None])[0],
             angles=_angles(where, len(rows)),
             bias=_bias(where, len(rows)),
+            tokenizer=tokenizer,
+            table=table_name,
+            factor=table.factor or 1.0,
+            notes=tuple(notes),
         )
 
 
 def _encode(
     text: str | None, ids: Sequence[int] | None, tokenizer: Tokenizer | None
-) -> tuple[list[int], list[str] | None, int]:
+) -> tuple[list[int], list[str] | None, int, str]:
+    """Return ids, tokens, rows of the table, and what made the ids."""
     if (text is None) == (ids is None):
         raise TextError('walk needs either a text or ids: "The cat sat on the mat." or ids=[105, 6587].')
     if ids is not None:
@@ -200,11 +225,12 @@ def _encode(
                 raise TokenError(f"id {number} at ({slot},) is negative, but ids count from 0.")
         tokens = None if tokenizer is None else [_known(tokenizer, number) for number in ids]
         # Ids of a tokenizer may have gaps; then the largest id exceeds the number of tokens.
-        return list(ids), tokens, max(max(ids) + 1, 0 if tokenizer is None else tokenizer.get_vocab_size())
+        size = max(max(ids) + 1, 0 if tokenizer is None else tokenizer.get_vocab_size())
+        return list(ids), tokens, size, "none: ids were given" if tokenizer is None else PASSED
     assert text is not None
-    encoder = texts.words(text) if tokenizer is None else tokenizer
+    encoder, source = tokenizer_of(text) if tokenizer is None else (tokenizer, PASSED)
     numbers, tokens = texts.encode(encoder, text)
-    return numbers, tokens, max(encoder.get_vocab_size(), max(numbers) + 1)
+    return numbers, tokens, max(encoder.get_vocab_size(), max(numbers) + 1), source
 
 
 def _known(tokenizer: Tokenizer, number: int) -> str:

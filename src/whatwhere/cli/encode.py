@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whatwhere.cli.app import AsJson, app, exit_on_error, print_json, to_path, whole_numbers
-from whatwhere.errors import TextError
+from whatwhere.errors import SettingError, TextError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, new_table
 
@@ -29,22 +29,43 @@ def encode(
     file: Annotated[Path | None, typer.Option(parser=to_path, help="UTF-8 file to encode instead.")] = None,
     ids: Annotated[str | None, typer.Option(help="Token ids instead of a text, as in 105,6587,12.")] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(parser=to_path, help="A tokenizer.json. Default: each new word gets the next id.")
+        str | None,
+        typer.Option(
+            help="A tokenizer.json or its folder; words (each new word gets the next id); or expressions, those of the "
+            "first tutorial. Default: expressions where the whole text is one, else words."
+        ),
     ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", parser=to_path, help="Take tokenizer, trained rows and positions of a model or results folder."
+        ),
+    ] = None,
+    run: Annotated[str | None, typer.Option(help="Run of a results folder, as in rotary-0.")] = None,
     scheme: Annotated[
-        str, typer.Option(help="Positional encoding: a name of `whatwhere schemes`, or a mixture.")
-    ] = "sinusoidal",
-    dim: Annotated[int, typer.Option(help="Features of a vector.")] = 8,
-    heads: Annotated[int, typer.Option(help="Attention heads, for schemes of queries, keys or scores.")] = 2,
-    seed: Annotated[int, typer.Option(help="Random seed of the token table.", min=0)] = 0,
+        str | None,
+        typer.Option(
+            help="Positional encoding, of `whatwhere schemes`, or a mixture. Default: sinusoidal, or the model's."
+        ),
+    ] = None,
+    dim: Annotated[int | None, typer.Option(help="Features of a vector. Default: 8, or the model's.")] = None,
+    heads: Annotated[
+        int | None, typer.Option(help="Attention heads, for schemes of queries, keys or scores. Default: 2.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the token table and of learned positions.", min=0)] = 0,
     save: Annotated[Path | None, typer.Option(parser=to_path, help="Write ids and vectors as safetensors.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print how a text becomes vectors: tokens, ids, token embeddings, positional encodings and their sum.
 
+    Rows are random samples, unless --from names a model or a results folder.
+
+    An expression of the first tutorial: whatwhere encode "Max(1,6,2)" --dim 64
+
+    With trained rows: whatwhere encode "Max(1,6,2)" --from whatwhere-demo --run rotary-0
+
     Example: whatwhere encode "The cat sat on the mat." --scheme rotary --dim 8
     """
-    from whatwhere.analysis.walkthrough import walk
     from whatwhere.what import text as texts
 
     if text is not None and file is not None:
@@ -52,23 +73,43 @@ def encode(
     content = texts.read_text(file) if file is not None else text
     if content is None and ids is None:
         raise TextError('encode needs a text, a file or ids: whatwhere encode "The cat sat on the mat."')
-    walkthrough = walk(
-        content,
-        ids=None if ids is None else whole_numbers("--ids", ids),
-        tokenizer=None if tokenizer is None else _load(tokenizer),
-        scheme=scheme,
-        dim=dim,
-        num_heads=heads,
-        seed=seed,
-    )
+    numbers = None if ids is None else whole_numbers("--ids", ids)
+    if model is not None:
+        own = (("--tokenizer", tokenizer), ("--dim", dim), ("--heads", heads))
+        if given := [name for name, value in own if value is not None]:
+            raise SettingError(f"encode got --from and {given[0]}, but with --from that is the model's own.\nOmit one.")
+        from whatwhere.models.model_text import walk_model
+
+        walkthrough = walk_model(model, content, ids=numbers, run=run, scheme=scheme, seed=seed)
+    else:
+        if run is not None:
+            raise SettingError("--run names a run of a results folder.\nPass it too: --from whatwhere-demo.")
+        walkthrough = _walk(content, numbers, tokenizer, scheme or "sinusoidal", dim, heads, seed)
     if save is not None:
         walkthrough.save(save)
     if as_json:
         print_json(walkthrough)
     else:
-        _print_walk(walkthrough)
+        _print_walk(walkthrough, seed)
         if save is not None:
             print(f"\nSaved: {visible(save)}")
+
+
+def _walk(
+    content: str | None,
+    ids: list[int] | None,
+    tokenizer: str | None,
+    scheme: str,
+    dim: int | None,
+    heads: int | None,
+    seed: int,
+) -> "Walkthrough":
+    """Walk with random rows, and the tokenizer that was named."""
+    from whatwhere.analysis.walkthrough import walk
+
+    chosen = None if tokenizer is None else _tokenizer(tokenizer, content)
+    sizes = {name: value for name, value in (("dim", dim), ("num_heads", heads)) if value is not None}
+    return walk(content, ids=ids, tokenizer=chosen, scheme=scheme, seed=seed, **sizes)
 
 
 @app.command()
@@ -92,20 +133,23 @@ def schemes(as_json: AsJson = False) -> None:
     new_console().print(table)
 
 
-def _print_walk(walkthrough: "Walkthrough") -> None:
+def _print_walk(walkthrough: "Walkthrough", seed: int) -> None:
     from whatwhere.where.catalogue import catalogue
 
     console = new_console()
     tokens = walkthrough.tokens or [""] * len(walkthrough.ids)
     adds = walkthrough.position_rows is not None
-    title = "tokens, ids, and the row of each: E[id]" if adds else "tokens, ids, and their vectors: x_i = E[id]"
+    for line in _sources(walkthrough, seed):
+        console.print(visible(line), soft_wrap=True)
+    row = "E[id]" if walkthrough.factor == 1 else f"{walkthrough.factor:.6g} E[id]"
+    title = f"tokens, ids, and the row of each: {row}" if adds else f"tokens, ids, and their vectors: x_i = {row}"
     _print_rows(console, title, [*zip(range(len(tokens)), tokens, walkthrough.ids, strict=True)], walkthrough.rows)
     numbered = [(n,) for n in range(len(tokens))]
     if walkthrough.position_rows is not None:
         _print_rows(
             console, f"position: {walkthrough.scheme}, the vector added at each", numbered, walkthrough.position_rows
         )
-        _print_rows(console, "sum: x_i = E[id_i] + position_i", numbered, walkthrough.vectors)
+        _print_rows(console, f"sum: x_i = {row.replace('id', 'id_i')} + position_i", numbered, walkthrough.vectors)
     if walkthrough.angles is not None:
         title = "queries and keys at this position are rotated by these angles (radians), one column for each frequency"
         _print_rows(console, title, numbered, walkthrough.angles)
@@ -114,7 +158,8 @@ def _print_walk(walkthrough: "Walkthrough") -> None:
         _print_rows(console, title, numbered, walkthrough.bias)
     if not adds:
         console.print("\nNo position is added to the vectors.", end="")
-        if all(catalogue[part.strip()].door is None for part in walkthrough.scheme.split("+")):
+        parts = [part.strip() for part in walkthrough.scheme.split("+")]
+        if all(part in catalogue and catalogue[part].door is None for part in parts):
             console.print(" Without a positional encoding, only the causal mask depends on the order of the tokens.")
         elif walkthrough.angles is None and walkthrough.bias is None:
             console.print(" The scheme acts in the attention, by queries and keys, which a text alone does not have.")
@@ -135,10 +180,30 @@ def _print_rows(console: "Console", title: str, first: Sequence[tuple[Any, ...]]
         console.print(f" and {len(values) - MOST_ROWS:,} more rows: --json and --save contain them all.")
 
 
-def _load(file: Path) -> "Tokenizer":
-    from whatwhere.what import text as texts
+def _sources(walkthrough: "Walkthrough", seed: int) -> list[str]:
+    """Return lines that say where ids and rows come from, and what is missing."""
+    from whatwhere.what.expressions import RECOGNIZED
 
-    tokenizer = texts.load(file)
+    other = "; --tokenizer words numbers its words instead" if walkthrough.tokenizer == RECOGNIZED else ""
+    rows = f"{walkthrough.table}, as trained"
+    if walkthrough.table is None:
+        rows = f"random samples of N(0, 1), seed {seed}, which nothing has trained; --from takes those of a model"
+    notes = [f"note: {note}" for note in walkthrough.notes]
+    return [f"tokenizer: {walkthrough.tokenizer}{other}", f"rows: {rows}", *notes]
+
+
+def _tokenizer(chosen: str, content: str | None) -> "Tokenizer":
+    from whatwhere.what import text as texts
+    from whatwhere.what.expressions import expression_tokenizer
+
+    if chosen == "expressions":
+        return expression_tokenizer()
+    if chosen == "words":
+        if content is None:
+            raise TextError("--tokenizer words numbers the words of a text, but got ids.\nOmit it.")
+        return texts.words(content)
+    file = to_path(chosen)
+    tokenizer = texts.load(file / "tokenizer.json" if file.is_dir() else file)
     # Many models cut and pad to a length of their own; here all of the text is shown, and nothing but the text.
     tokenizer.no_truncation()
     tokenizer.no_padding()

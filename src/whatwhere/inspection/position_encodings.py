@@ -15,6 +15,7 @@ from whatwhere.analysis.position_table import TrainedPositions, trained_position
 from whatwhere.analysis.rotary_frequencies import RotarySpectrum, rotary_agreement, rotary_spectrum
 from whatwhere.inspection.subject import Absent, Subject
 from whatwhere.inspection.token_table import TableSpectrum, table_spectrum
+from whatwhere.models.model_text import token_factor
 
 if TYPE_CHECKING:
     from whatwhere.models.huggingface import Description, Plan
@@ -188,13 +189,21 @@ def variance(subject: Subject) -> InputVariance:
     gain, shift, norm = first_norm(subject, table.shape[1])
     types = subject.checkpoint.segment_table
     first_type = None if types is None else subject.checkpoint.array(types, rows=[0])[0]
-    scale, known = token_scale(subject, table.shape[1])
-    split = variance_split(table, added, scale=scale, gain=gain, shift=shift, added=first_type, seed=subject.seed)
+    factor = token_factor(subject.checkpoint)
+    split = variance_split(
+        table,
+        added,
+        scale=factor or 1.0,
+        gain=gain,
+        shift=shift,
+        added=first_type,
+        seed=subject.seed,
+    )
     return InputVariance(
         **vars(split),
         norm=norm,
-        scale=scale,
-        scale_known=known,
+        scale=factor or 1.0,
+        scale_known=factor is not None,
         tokens=min(_SAMPLE, len(table)),
         positions=min(_SAMPLE, len(added)),
     )
@@ -215,22 +224,6 @@ def first_norm(
             shift = subject.optional([end.removesuffix("weight") + "bias"])
             return gain, shift if shift is not None and shift.shape == (dim,) else None, end
     return None, None, None
-
-
-def token_scale(subject: Subject, dim: int) -> tuple[float, bool]:
-    """Return the factor of the token embeddings, and whether the configuration gives it.
-
-    Args:
-        subject: what is inspected.
-        dim: features of a token embedding.
-    """
-    try:
-        scale = subject.description.embedding_scale
-    except Absent:
-        return 1.0, False
-    if scale is None:
-        return 1.0, True
-    return (dim**0.5, True) if isinstance(scale, str) else (float(scale), True)
 
 
 def rotary(subject: Subject) -> RotaryReport:

@@ -92,6 +92,30 @@ def run_names(checkpoint: Checkpoint) -> list[str]:
     return [name.removesuffix(TOKENS) for name in checkpoint.tensors if name.endswith(TOKENS)]
 
 
+def chosen_run(checkpoint: Checkpoint, run: str | None) -> str | None:
+    """Return the run of a comparison that was named, or its only one; None for any other checkpoint.
+
+    Args:
+        checkpoint: a comparison, or another checkpoint.
+        run: its name, such as "rotary-0".
+
+    Raises:
+        SettingError: If the comparison has no such run, or several and none is named; or it is no comparison.
+    """
+    names = run_names(checkpoint)
+    known = f"its runs are {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else "it has none"
+    if run is not None and run not in names:
+        raise SettingError(
+            f"{checkpoint.path} has no run {quoted(run)}: {known}.\nName one of the runs of a comparison."
+        )
+    if run is None and len(names) > 1:
+        raise SettingError(
+            f"{checkpoint.path} has {len(names)} runs, each with tables of its own: {known}.\n"
+            f"Name one, as in --run {names[0]}, or run={names[0]!r} in Python."
+        )
+    return names[0] if names else None
+
+
 def default_heads(checkpoint: Checkpoint, dim: int) -> int:
     """Return the model's number of heads where it divides dim, else a small number that leaves rotary its pairs."""
     config = checkpoint.config or {}

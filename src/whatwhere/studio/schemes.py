@@ -15,6 +15,7 @@ from whatwhere.inspection.position_encodings import rotary as inspected_rotary
 from whatwhere.inspection.subject import Absent, Subject, tried
 from whatwhere.models.huggingface import from_huggingface
 from whatwhere.models.load_where import TOKENS, default_heads, fill_bias, load_where, run_names
+from whatwhere.models.model_text import token_factor
 from whatwhere.records import Missing
 from whatwhere.report.text import ranges
 from whatwhere.studio.session import Session
@@ -179,23 +180,9 @@ def token_tensor(session: Session, name: str) -> str:
     return session.checkpoint.token_table
 
 
-def token_factor(session: Session) -> float:
+def factor_of(session: Session) -> float:
     """Return the factor of the model's token vectors; 1 where none is known."""
-    if session.kind != "checkpoint" or session.checkpoint.config is None or not session.tables:
-        return 1.0
-    try:
-        scale = session.subject.description.embedding_scale
-    except Absent:
-        return 1.0
-    if scale is None:
-        return 1.0
-    import torch
-
-    from whatwhere.what.embedding import TokenEmbedding
-
-    entry = session.checkpoint.entry(session.table().name)
-    stored = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(entry.dtype, torch.float32)
-    return float(TokenEmbedding(1, entry.shape[1], scale=scale, device="meta", dtype=stored).factor or 1.0)
+    return (token_factor(session.checkpoint) if session.kind == "checkpoint" else None) or 1.0
 
 
 def model_rotaries(session: Session) -> tuple[list[ModelRotary], str | None]:

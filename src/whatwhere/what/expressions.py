@@ -4,7 +4,7 @@ import re
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
-from whatwhere.what.text import NO_UNKNOWN
+from whatwhere.what.text import NO_UNKNOWN, words
 
 OPERATORS = ("First", "Second", "Last", "Max", "Min")
 EXPRESSION_TOKENS: tuple[str, ...] = ("[PAD]", "[EOS]", *"0123456789", *OPERATORS, *"(),")
@@ -17,7 +17,8 @@ _FOLLOWERS = {
     **dict.fromkeys("(,", ("operator", "digit")),
     **dict.fromkeys(("digit", ")"), (",", ")")),
 }
-"""Which kinds of token may follow a kind."""
+"""Which tokens may follow a token, by their class."""
+RECOGNIZED = "that of the first tutorial's expressions, because the whole text is one"
 
 
 def expression_tokenizer() -> Tokenizer:
@@ -61,3 +62,22 @@ def is_expression(text: str) -> bool:
             return False
         before = kind
     return before == ")" and depth == 0
+
+
+def tokenizer_of(text: str) -> tuple[Tokenizer, str]:
+    """Return the tokenizer of a text for which none was chosen, and what it is, in words.
+
+    Args:
+        text: an expression of the first tutorial, whose tokenizer is taken; or any other text, each new word of which
+            gets the next id.
+
+    Raises:
+        TextError: If the text is empty.
+
+    Examples:
+        >>> tokenizer_of("Max(1,6,2)")[0].get_vocab_size(), tokenizer_of("the cat, the mat")[1]
+        (20, 'none chosen: each new word of the text gets the next id')
+    """
+    if is_expression(text):
+        return expression_tokenizer(), RECOGNIZED
+    return words(text), "none chosen: each new word of the text gets the next id"

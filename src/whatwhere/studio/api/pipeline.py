@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from whatwhere.errors import SettingError, TextError, TokenError, WhatWhereError
+from whatwhere.errors import SettingError, WhatWhereError
+from whatwhere.models.model_text import NO_VOCABULARY, encode_text, looks_up, reader_of, token_rows
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import number
 from whatwhere.studio.api.settings import MOST_FEATURES, ExportedView, flag, known, one_of, scheme, text, whole
-from whatwhere.studio.schemes import DEFAULT_DIM, DoorScheme, default_scheme, token_factor, token_tensor
+from whatwhere.studio.schemes import DEFAULT_DIM, DoorScheme, default_scheme, factor_of, token_tensor
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _FEW, _LONG = 6, 30
 """Tokens of a first text, where that sentence cannot be read, and characters that each stays below."""
 _SETTINGS = ("text", "tokens", "scheme", "dim", "heads", "head", "causal", "seed")
 _LOOKED_UP = "there is no tokenizer.json: each word is looked up whole, where the model may write it as several tokens"
+_EXPRESSION = "the text is an expression of the first tutorial, and has the ids of its tokenizer"
 _SHOWN = 4
 """Features of a vector in the table of an exported page."""
 
@@ -156,7 +158,7 @@ def _first_text(session: Session) -> str:
     reader = _tokenizer(session)
     if reader is None:
         return " ".join(map(str, session.table().ids[:_FEW].tolist()))  # rows that hold numbers
-    if not _looks_up(session):
+    if not looks_up(session.checkpoint):
         return SENTENCE
     words = [word if _has(reader, word) else word.lower() for word in SENTENCE.replace(".", " .").split()]
     words = [word for word in words if _has(reader, word)]
@@ -199,6 +201,7 @@ def walk(session: Session, settings: Mapping[str, Any]) -> TextWalkthrough:
     causal = flag(settings, "causal", True)
     all_ids, all_words = _read(session, text(settings, "text"), loaded)
     from whatwhere.analysis.walkthrough import attention_scores, follow, random_embedding
+    from whatwhere.what.expressions import is_expression
 
     tensor = token_tensor(session, name) if loaded else None
     width = None if tensor is None else session.checkpoint.entry(tensor).shape[1]
@@ -206,18 +209,23 @@ def walk(session: Session, settings: Mapping[str, Any]) -> TextWalkthrough:
     shown = scheme(session, settings, count, width or whole(settings, "dim", 0, 0, MOST_FEATURES) or DEFAULT_DIM)
     count = min(count, shown.max_length or count)
     ids, words = all_ids[:count], all_words[:count]
-    table = random_embedding(max(all_ids) + 1, shown.dim, seed) if tensor is None else _table(session, tensor, ids)
+    table = (
+        random_embedding(max(all_ids) + 1, shown.dim, seed)
+        if tensor is None
+        else token_rows(session.checkpoint, tensor, ids, factor_of(session))
+    )
     steps = follow(table, shown.where, ids if tensor is None else range(count), ids, tokens=words, scheme=name)
     scores = attention_scores(steps.vectors, shown.where, shown.num_heads, shown.head_dim, causal=causal)
     head = whole(settings, "head", 0, 0, shown.num_heads - 1)
-    looked_up = loaded and _looks_up(session) and session.marking != "plain"
+    recognized = not loaded and is_expression(text(settings, "text"))
+    looked_up = loaded and looks_up(session.checkpoint) and session.marking != "plain"
     return TextWalkthrough(
         **vars(_tokens(session, ids, words, loaded, len(all_ids))),
         tensor=tensor,
-        factor=token_factor(session) if loaded else 1.0,
+        factor=factor_of(session) if loaded else 1.0,
         title=shown.title,
         doors=shown.doors(),
-        notes=[*shown.notes, *([_LOOKED_UP] if looked_up else [])],
+        notes=[*shown.notes, *([_LOOKED_UP] if looked_up else []), *([_EXPRESSION] if recognized else [])],
         dim=shown.dim,
         num_heads=shown.num_heads,
         head_dim=shown.head_dim,
@@ -255,21 +263,13 @@ def read(session: Session, settings: Mapping[str, Any]) -> TextTokens:
 
 
 def _read(session: Session, written: str, loaded: bool) -> tuple[list[int], list[str]]:
-    from whatwhere.what import text as texts
+    from whatwhere.what.expressions import tokenizer_of
+    from whatwhere.what.text import encode
 
-    tokenizer = _tokenizer(session) if loaded else texts.words(written)
-    if tokenizer is None:
-        return _numbers(written)
-    if not (loaded and _looks_up(session)):
-        return texts.encode(tokenizer, written)
-    try:
-        ids, _ = texts.encode(tokenizer, written)
-    except TextError as problem:
-        raise TextError(
-            f"{str(problem).splitlines()[0]}\nThere is no tokenizer.json beside the table, so whole words are looked "
-            "up in its vocabulary. Take others, or the words of the text with fresh vectors."
-        ) from None
-    return ids, [session.words[n] for n in ids]
+    if not loaded:
+        return encode(tokenizer_of(written)[0], written)
+    tokenizer = _tokenizer(session)
+    return _numbers(written) if tokenizer is None else encode_text(session.checkpoint, tokenizer, written)
 
 
 def _pairs(where: "Where") -> RotaryPairs | None:
@@ -294,60 +294,9 @@ def _tokens(session: Session, ids: Sequence[int], words: list[str], loaded: bool
     )
 
 
-def _table(session: Session, tensor: str, ids: Sequence[int]) -> Any:
-    """Read the rows of some tokens, as a table that multiplies them as the model does."""
-    import torch
-
-    from whatwhere.what.embedding import TokenEmbedding
-
-    entry = session.checkpoint.entry(tensor)
-    if (largest := max(ids)) >= entry.shape[0]:
-        raise TokenError(f"id {largest} lies outside the table, which has {entry.shape[0]:,} rows.")
-    rows = np.asarray(session.checkpoint.array(tensor, rows=list(ids)), np.float32)
-    table = TokenEmbedding(len(rows), entry.shape[1], scale=token_factor(session), device="meta")
-    table.weight = torch.nn.Parameter(torch.from_numpy(rows.copy()), requires_grad=False)
-    return table
-
-
 def _tokenizer(session: Session) -> "Tokenizer | None":
     """Return what reads a text: the file's own, else one of its vocabulary; None where ids must be given."""
-    if session.tokenizer is not None or not session.words:
-        return session.tokenizer
-    return session.once("reader", lambda: _of_words(session.words, session.texts))
-
-
-def _looks_up(session: Session) -> bool:
-    """Return whether whole words are looked up in the vocabulary, for want of a tokenizer."""
-    words = session.words
-    return bool(words) and session.tokenizer is None and not _are_expressions(words) and not _are_bytes(words)
-
-
-def _are_expressions(words: Sequence[str]) -> bool:
-    from whatwhere.what.expressions import EXPRESSION_TOKENS
-
-    return tuple(words) == EXPRESSION_TOKENS
-
-
-def _are_bytes(words: Sequence[str]) -> bool:
-    return len(words) == 256 and words[0] == "0x00"  # those of a comparison on text
-
-
-def _of_words(words: Sequence[str], meant: Sequence[str | bytes]) -> "Tokenizer":
-    from whatwhere.what import text as texts
-
-    if _are_expressions(words):
-        from whatwhere.what.expressions import expression_tokenizer
-
-        return expression_tokenizer()
-    if _are_bytes(words):
-        return texts.train("byte", "a")
-    numbered = {word: n for n, word in reversed(list(enumerate(words))) if word}
-    for n, each in reversed(list(enumerate(meant))):
-        # "▁cat" is how a text begins the word cat; "cat" goes on with another.
-        if isinstance(each, str) and each[:1] == " " and each[1:].isalnum() and numbered.get(words[n]) == n:
-            numbered[each[1:]] = numbered.pop(words[n])
-    lower = all(word == word.lower() for word in list(numbered)[:1000])
-    return texts.from_vocabulary(numbered, lowercase=lower and all(word == word.lower() for word in numbered))
+    return session.once("reader", lambda: reader_of(session.checkpoint))
 
 
 def _numbers(written: str) -> tuple[list[int], list[str]]:
@@ -355,8 +304,7 @@ def _numbers(written: str) -> tuple[list[int], list[str]]:
     parts = written.replace(",", " ").split()
     if not parts or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
         raise SettingError(
-            "this file names no tokens, so a text cannot be read.\n"
-            'Give ids instead, as in "105 6587", or take the words of the text with fresh vectors.'
+            f'{NO_VOCABULARY}.\nGive ids instead, as in "105 6587", or take the words of the text with fresh vectors.'
         )
     return [int(part) for part in parts], [f"#{int(part)}" for part in parts]
 

@@ -20,8 +20,8 @@ from whatwhere.studio.schemes import (
     DoorScheme,
     ShownScheme,
     default_scheme,
+    factor_of,
     runs,
-    token_factor,
     token_tensor,
 )
 from whatwhere.studio.session import Session
@@ -163,7 +163,7 @@ def shares(session: Session, settings: Mapping[str, Any]) -> VarianceSplit:
     positions = _position_vectors(here, min(wanted, here.max_length or wanted))
     _require_sum(tokens, positions)
     own = _first_layer(session, here.dim, normalize) if name == MODEL and loaded else _FirstLayer()
-    factor = token_factor(session) if loaded else 1.0
+    factor = factor_of(session) if loaded else 1.0
     split = _Splitter(tokens, positions, factor * times, own, normalize, seed)
     return VarianceSplit(*head, None, split.shares(factor, times, _in_python(here, tensor, split)))
 
