@@ -1,6 +1,7 @@
 """Jobs in the background: functions that take seconds or minutes, with progress, and stopped on request."""
 
 import multiprocessing
+import os
 import threading
 import traceback
 from collections.abc import Callable
@@ -15,8 +16,10 @@ State = Literal["running", "done", "failed", "stopped"]
 Report = Callable[[float, str], None]
 """Called by a job with its progress: the fraction that is done, and a message. It raises Stopped to end the job."""
 
-RUNNING, KEPT = 2, 16
-"""Jobs at a time, and jobs whose answers are kept."""
+RUNNING, KEPT = 4, 16
+"""Jobs at a time, of which a token map begins by itself; and jobs whose answers are kept."""
+_NICENESS = 10
+"""Of a subprocess, which runs where the page leaves the processor idle."""
 _EVERY = 0.1
 """Seconds between two checks of whether a subprocess shall end."""
 
@@ -165,6 +168,8 @@ def run_in_subprocess(function: Callable[..., Result], report: Report, **setting
 
 
 def _serve(pipe: Connection, function: Callable[..., Any], settings: dict[str, Any]) -> None:
+    if hasattr(os, "nice"):
+        os.nice(_NICENESS)
     try:
         pipe.send(("result", function(progress=lambda *report: pipe.send(("progress", report)), **settings)))
     except WhatWhereError as problem:
