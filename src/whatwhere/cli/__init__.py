@@ -2,6 +2,7 @@
 
 # isort: off
 from whatwhere.cli import compare as compare
+from whatwhere.cli import ask as ask
 from whatwhere.cli import encode as encode
 from whatwhere.cli import inspect as inspect
 from whatwhere.cli import neighbors as neighbors

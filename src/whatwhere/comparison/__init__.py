@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from whatwhere.comparison.answers import ask as ask
     from whatwhere.comparison.experiment import DEMO_SCHEMES as DEMO_SCHEMES
     from whatwhere.comparison.experiment import command_line as command_line
     from whatwhere.comparison.experiment import compare as compare
@@ -20,6 +21,7 @@ _HOME = {
     "Comparison": "read",
     "DEMO_SCHEMES": "experiment",
     "Task": "tasks",
+    "ask": "answers",
     "command_line": "experiment",
     "compare": "experiment",
     "demo": "experiment",

@@ -36,7 +36,8 @@ from whatwhere.comparison.results import (
 from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.runner import run_all
 from whatwhere.comparison.settings import Settings, make_settings
-from whatwhere.comparison.tasks import Expressions, Recall, Task, Text
+from whatwhere.comparison.tasks import Expressions, Recall, Task
+from whatwhere.comparison.text_task import Text
 from whatwhere.comparison.train import build as build_model
 from whatwhere.errors import SettingError
 from whatwhere.what.text import read_bytes

@@ -1,14 +1,13 @@
-"""The tasks that schemes are compared on.
+"""The interface of a task, and the two tasks with one answer for each sequence.
 
 expressions   the first tutorial's: Last(4,0,7) -> 7; it takes the operator, and the order of the arguments
 recall        associative recall, which letter followed this one: a K c R x B ? c -> R
-text          a language model of bytes, on the user's own files
+
+text, a language model of bytes, is in text_task.py.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
-from math import log
 from typing import Protocol, final, runtime_checkable
 
 import torch
@@ -16,7 +15,8 @@ from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from whatwhere.errors import SettingError, TextError
-from whatwhere.what.expressions import EXPRESSION_TOKENS
+from whatwhere.what.expressions import EXPRESSION_TOKENS, expression_tokenizer
+from whatwhere.what.text import encode
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,31 @@ class Expressions:
         )
         return Batch(ids, targets, groups, parts[0].at)
 
+    @property
+    def answered_at(self) -> int:
+        """The slot of the token at whose output the answer is predicted."""
+        return 0 if self.direction == "encoder" else -1
+
+    def encode(self, text: str) -> tuple[list[int], list[str]]:
+        """Return the ids and tokens of a text such as "Max(1,6,2)".
+
+        Raises:
+            TextError: If it is empty, or has a token that expressions lack.
+        """
+        return encode(expression_tokenizer(), text)
+
+    def answer(self, ids: Sequence[int]) -> int | None:
+        """Return the id of the correct answer; None where the ids are not an operator with digits.
+
+        Args:
+            ids: of one sequence.
+        """
+        operator, digits = ids[0] - 12, [number - 2 for number in ids[2:-1:2]]
+        whole = len(ids) == 2 * len(digits) + 2 and (ids[1], ids[-1]) == (17, 18) and {*ids[3:-1:2]} <= {19}
+        if not (whole and digits and 0 <= operator < 5 and all(0 <= digit <= 9 for digit in digits)):
+            return None
+        return int(_value(torch.tensor([operator]), torch.tensor([digits]))) + 2
+
     def baselines(self, length: int, test_set: Batch) -> Mapping[str, float]:
         """Return chance, the constant answers 9 for Max and 0 for Min, and the best score without the order."""
         digits = test_set.ids[:, 2 : 2 * length + 1 : 2] - 2
@@ -194,11 +219,14 @@ class Expressions:
         ids = torch.full((count, self.token_count(length)), 19)
         ids[:, 0], ids[:, 1], ids[:, -1] = operators + 12, 17, 18
         ids[:, 2 : 2 * length + 1 : 2] = digits + 2
-        by_operator = torch.stack(
-            [digits[:, 0], digits[:, min(1, length - 1)], digits[:, -1], digits.amax(1), digits.amin(1)]
-        )
-        answers = by_operator.gather(0, operators[None])[0]
-        return Batch(ids, answers + 2, operators, 0 if self.direction == "encoder" else -1)
+        return Batch(ids, _value(operators, digits) + 2, operators, self.answered_at)
+
+
+def _value(operators: Int64[Tensor, " batch"], digits: Int64[Tensor, "batch arguments"]) -> Int64[Tensor, " batch"]:
+    """Evaluate expressions."""
+    second = digits[:, min(1, digits.shape[1] - 1)]
+    by_operator = torch.stack([digits[:, 0], second, digits[:, -1], digits.amax(1), digits.amin(1)])
+    return by_operator.gather(0, operators[None])[0]
 
 
 def _reserved(expressions: Int64[Tensor, "batch tokens"]) -> Bool[Tensor, " batch"]:
@@ -230,6 +258,7 @@ class Recall:
     unit: str = "pairs"
     measure: str = "accuracy"
     identity: str = ""
+    answered_at: int = -1
     vocab_size: int = 53
     tokens: tuple[str, ...] = (*"abcdefghijklmnopqrstuvwxyz", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ", "?")
     groups: tuple[str, ...] = ("first third", "middle third", "last third")
@@ -262,6 +291,31 @@ class Recall:
         kept = held_out(sampled.ids).nonzero()[:count, 0]
         return Batch(sampled.ids[kept], sampled.targets[kept], sampled.groups[kept], sampled.at)
 
+    def encode(self, text: str) -> tuple[list[int], list[str]]:
+        """Return the ids and tokens of a text such as "aKcR?c": each letter is a token, white space is ignored.
+
+        Raises:
+            TextError: If it is empty, or has another character than A to Z, a to z and the question mark.
+        """
+        tokens = [character for character in text if not character.isspace()]
+        unknown = next((token for token in tokens if token not in self.tokens), None)
+        if unknown is not None or not tokens:
+            what = "the text is empty" if unknown is None else f"recall has no token {unknown!r}"
+            raise TextError(f"{what}: write pairs of letters, a question mark and a letter, as in aKcR?c.")
+        return [self.tokens.index(token) for token in tokens], tokens
+
+    def answer(self, ids: Sequence[int]) -> int | None:
+        """Return the id of the correct answer; None where the ids are not pairs, `?` and a letter of one pair.
+
+        Args:
+            ids: of one sequence.
+        """
+        firsts, seconds = ids[:-2:2], ids[1:-2:2]
+        whole = len(firsts) == len(seconds) and len(ids) > 2 and ids[-2] == 52 and ids[-1] in firsts
+        if not whole or len(set(firsts)) < len(firsts):
+            return None
+        return seconds[list(firsts).index(ids[-1])] if max(firsts) < 26 <= min(seconds) <= max(seconds) < 52 else None
+
     def baselines(self, length: int, test_set: Batch) -> Mapping[str, float]:
         """Return chance, and the best score of a reader who sees the letters, but not which follows which."""
         values = torch.nn.functional.one_hot(test_set.ids[:, 1 : 2 * length : 2] - 26, 26).sum(1)
@@ -274,91 +328,3 @@ class Recall:
         pairs = torch.stack([firsts, seconds], dim=-1).flatten(1)
         ids = torch.cat([pairs, torch.full((count, 1), 52), firsts.gather(1, queried)], dim=1)
         return Batch(ids, seconds.gather(1, queried)[:, 0], (3 * queried[:, 0]) // length, -1)
-
-
-@final
-class Text:
-    """Predict each next byte of a text, in windows of the trained length and longer.
-
-    The last tenth of the text is held out. Windows do not overlap, so in longer windows fewer bytes have little
-    context: the last quarter of a window is scored by itself, where this "early token curse" plays no part.
-
-    Args:
-        text: the bytes; None takes the Python documentation that every CPython contains (pydoc_data.topics).
-        trained: the window to train on, in bytes.
-
-    Raises:
-        SettingError: If there is not exactly one window, or it is below 2 bytes.
-        TextError: If a text is too short for the window.
-
-    Examples:
-        >>> Text(b"the cat sat on the mat. " * 200, trained=(16,)).test_set(32, 4).ids.shape
-        torch.Size([4, 32])
-    """
-
-    name: str = "text"
-    unit: str = "bytes"
-    measure: str = "nats per byte"
-    vocab_size: int = 256
-    tokens: tuple[str, ...] = tuple(chr(n) if 32 < n < 127 else f"0x{n:02x}" for n in range(256))
-    groups: tuple[str, ...] = ("last quarter",)
-
-    def __init__(self, text: bytes | None = None, trained: Sequence[int] = (64,)) -> None:
-        if len(trained) != 1 or trained[0] < 2:
-            raise SettingError(f"text is trained on one window of at least 2 bytes, but trained={tuple(trained)}.")
-        self.trained = self.tested_in_length = tuple(trained)
-        self.shift_length = max(1, trained[0] // 2)
-        content = python_documentation() if text is None else text
-        self.identity = f"sha256 {sha256(content).hexdigest()}"
-        data = torch.frombuffer(bytearray(content), dtype=torch.uint8).long()
-        cut = len(data) * 9 // 10
-        self._train, self._test = data[:cut], data[cut:]
-        if len(self._train) <= trained[0] or len(self._test) <= trained[0]:
-            raise TextError(
-                f"the text has {len(data)} bytes, too few for windows of {trained[0]}: nine tenths train, one tenth "
-                "tests.\nPass a longer text or a shorter window."
-            )
-
-    def token_count(self, length: int) -> int:
-        """Return the length: a byte is a token."""
-        return length
-
-    def sample(self, batch: int, generator: torch.Generator) -> Batch:
-        """Sample windows of the training text."""
-        window = self.trained[0]
-        starts = torch.randint(0, len(self._train) - window, (batch, 1), generator=generator)
-        return self._windows(self._train[starts + torch.arange(window + 1)])
-
-    def test_set(self, length: int, count: int) -> Batch:
-        """Return windows of the held-out text that do not overlap, as many as there are up to count.
-
-        Raises:
-            TextError: If the held-out text is shorter than a window.
-        """
-        whole = (len(self._test) - 1) // length
-        if whole < 1:
-            raise TextError(
-                f"the held-out tenth of the text has {len(self._test)} bytes, too few for a window of {length}.\n"
-                "Pass a longer text or shorter lengths."
-            )
-        starts = torch.arange(min(count, whole))[:, None] * length
-        return self._windows(self._test[starts + torch.arange(length + 1)])
-
-    def baselines(self, length: int, test_set: Batch) -> Mapping[str, float]:
-        """Return the loss of a uniform prediction, and of each byte's frequency in the training text."""
-        frequency = torch.bincount(self._train, minlength=256).double() + 1
-        loss = -(frequency / frequency.sum()).log()[test_set.targets].mean().item()
-        return {"all bytes alike": log(256), "frequency of bytes": loss}
-
-    def _windows(self, bytes_: Int64[Tensor, "batch window"]) -> Batch:
-        targets = bytes_[:, 1:]
-        indices = torch.arange(targets.shape[1]).expand_as(targets)
-        groups = torch.where(indices >= targets.shape[1] * 3 // 4, 0, -1)
-        return Batch(bytes_[:, :-1], targets, groups, None)
-
-
-def python_documentation() -> bytes:
-    """Return the language reference that `help()` prints: about 700 kB of English with code, as UTF-8."""
-    from pydoc_data.topics import topics
-
-    return "\n\n".join(topics[name] for name in sorted(topics)).encode()

@@ -1,0 +1,245 @@
+"""Asking the trained models of a comparison: their answers to one sequence, and the attention behind these."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from whatwhere.comparison.model import Build, Transformer, evaluation_generator, evaluation_positions
+from whatwhere.comparison.read import Comparison, read_results
+from whatwhere.comparison.results import ALL, RunResult
+from whatwhere.comparison.saved_model import load_model
+from whatwhere.comparison.settings import Settings
+from whatwhere.comparison.tasks import Expressions, Recall
+from whatwhere.comparison.train import one_thread
+from whatwhere.errors import PositionError, SettingError, WhatWhereError
+from whatwhere.position import Positions, positions
+
+Chosen = Literal["median", "all", "given"]
+TOP = 3
+"""How many of the most probable tokens an answer lists."""
+
+
+@dataclass(frozen=True)
+class TokenProbability:
+    """A token, and the probability that a model gives it."""
+
+    token: str
+    id: int
+    probability: float
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """The answer of one trained model.
+
+    Args:
+        scheme, seed: of the run.
+        positions: of the tokens, as the model got them.
+        top: the most probable tokens, first the answer.
+        correct: whether the answer is the correct one; None where the task knows none.
+        correct_probability: of the correct answer, or None.
+        at: the slot of the token at whose output the model answers.
+        attention: of each layer, the weight that each head gives to each key (last axis) at each query. The model's
+            own: softmax of the scores, with the mask; each row sums to 1.
+    """
+
+    scheme: str
+    seed: int
+    positions: tuple[int, ...]
+    top: tuple[TokenProbability, ...]
+    correct: bool | None
+    correct_probability: float | None
+    at: int
+    attention: tuple[Float[np.ndarray, "heads queries keys"], ...]
+
+
+@dataclass(frozen=True)
+class NoAnswer:
+    """A run that cannot answer, and why: such as a learned table that has no row for a position."""
+
+    scheme: str
+    seed: int
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The answers of several runs to one sequence.
+
+    Args:
+        tokens, ids: of the sequence.
+        correct: the correct answer; None where the task knows none, as for a sequence that is no expression.
+        chosen: which run of each scheme answers: "median" is that of the median score (at the longest tested length,
+            then within the trained ones), "all" all seeds, "given" the requested seed.
+        trained: the lengths of training, in tokens.
+        answers: in the order of the comparison.
+        without: runs that cannot answer.
+    """
+
+    tokens: tuple[str, ...]
+    ids: tuple[int, ...]
+    correct: str | None
+    chosen: Chosen
+    trained: tuple[int, ...]
+    answers: tuple[Answer, ...]
+    without: tuple[NoAnswer, ...]
+
+
+def ask(
+    results: Comparison | str | Path,
+    text: str,
+    *,
+    schemes: Sequence[str] | None = None,
+    seed: int | Literal["all"] | None = None,
+    positions: Sequence[int] | None = None,
+    builds: Mapping[str, Build] | None = None,
+) -> Answers:
+    """Ask the trained models of a comparison.
+
+    Args:
+        results: a comparison, or its folder.
+        text: a sequence of the task, such as "First(6,2,1)" of the expressions or "aKcR?c" of recall.
+        schemes: which are asked; None is all.
+        seed: of the run; None is the run of the median score, "all" every one.
+        positions: the position of each token; None counts them as the tests of the comparison do.
+        builds: by name, the functions that built schemes of the caller's own.
+
+    Raises:
+        SettingError: If the task has no answers, or a scheme or seed is not in the comparison.
+        TextError: If the text has a token that the task lacks.
+        PositionError: If positions do not fit the tokens, or no scheme has a row for one of them.
+        ResultsError: If a file of the folder is absent or damaged.
+
+    Examples:
+        >>> import tempfile
+        >>> from whatwhere.comparison import compare
+        >>> with tempfile.TemporaryDirectory() as out:
+        ...     results = compare(["none"], lengths=[8], seeds=1, out=out, steps=2, workers=1, progress=False)
+        ...     answers = ask(results, "First(6,2,1)")
+        >>> answers.correct, answers.answers[0].attention[0].shape
+        ('6', (4, 8, 8))
+    """
+    comparison = results if isinstance(results, Comparison) else read_results(results)
+    task = _task(comparison)
+    ids, tokens = task.encode(text)
+    runs = _runs(comparison, schemes, seed)
+    if positions is not None and (len(positions) != len(ids) or min(positions) < 0):
+        raise PositionError(
+            f"{len(ids)} tokens need as many positions from 0, but got {list(positions)}.\n"
+            f"Without any they count on: {','.join(map(str, range(len(ids))))}."
+        )
+    correct = task.answer(ids)
+    answers: list[Answer] = []
+    without: list[NoAnswer] = []
+    for run in runs:
+        try:
+            model = load_model(comparison, run, (builds or {}).get(run.scheme))
+            answers.append(_answer(model, comparison, run, task, ids, correct, positions))
+        except (PositionError, SettingError) as problem:
+            without.append(NoAnswer(run.scheme, run.seed, str(problem)))
+            reason: WhatWhereError = problem
+    if not answers:
+        raise reason
+    chosen: Chosen = "median" if seed is None else "all" if seed == "all" else "given"
+    trained = tuple(sorted({task.token_count(length) for length in comparison.task.trained}))
+    right = None if correct is None else task.tokens[correct]
+    return Answers(tuple(tokens), tuple(ids), right, chosen, trained, tuple(answers), tuple(without))
+
+
+def median_run(comparison: Comparison, scheme: str) -> RunResult:
+    """Return the run of a scheme whose score is the median: at the longest tested length, then in length.
+
+    Of an even number of runs it is the lower one of the two in the middle.
+
+    Args:
+        comparison: which has the runs.
+        scheme: its name.
+    """
+    longest = max(comparison.trained + comparison.beyond)
+
+    def score(run: RunResult) -> tuple[float, float, int]:
+        value = run.scores.get(longest, {}).get(ALL)
+        return (float("-inf") if value is None else value, run.in_length, run.seed)
+
+    runs = sorted((run for run in comparison.runs if run.scheme == scheme), key=score)
+    return runs[(len(runs) - 1) // 2]
+
+
+def _task(comparison: Comparison) -> Expressions | Recall:
+    """Return the task of a comparison, if each of its sequences has one answer."""
+    described, settings = comparison.task, comparison.record.settings
+    if described.name == "expressions" and described.tokens == Expressions.tokens:
+        return Expressions(described.trained, settings.direction)
+    if described.name == "recall" and described.tokens == Recall.tokens:
+        return Recall(described.trained)
+    reason = (
+        "predicts each next byte, so a text has no one answer"
+        if described.name == "text"
+        else "is not in whatwhere, so nobody knows how its sequences are written"
+    )
+    raise SettingError(
+        f"the task {described.name!r} {reason}. Models of the tasks expressions and recall can be asked; for yours:\n"
+        "model = ww.comparison.load_model(results, run); model(ids)."
+    )
+
+
+def _runs(comparison: Comparison, schemes: Sequence[str] | None, seed: int | str | None) -> list[RunResult]:
+    names = comparison.schemes if schemes is None else list(schemes)
+    for name in names:
+        if name not in comparison.schemes:
+            raise SettingError(
+                f"the comparison has no scheme {name!r}. It has: {', '.join(map(repr, comparison.schemes))}."
+            )
+    if seed is None:
+        return [median_run(comparison, name) for name in names]
+    runs = [run for name in names for run in comparison.runs if run.scheme == name and seed in ("all", run.seed)]
+    if not runs:
+        seeds = sorted({run.seed for run in comparison.runs})
+        raise SettingError(f"the comparison has no seed {seed!r}. It has {', '.join(map(str, seeds))}, or all.")
+    return runs
+
+
+@torch.no_grad()
+def _answer(
+    model: Transformer,
+    comparison: Comparison,
+    run: RunResult,
+    task: Expressions | Recall,
+    ids: Sequence[int],
+    correct: int | None,
+    requested: Sequence[int] | None,
+) -> Answer:
+    settings = comparison.record.settings
+    sequence = torch.tensor([list(ids)])
+    p = _positions(settings, sequence, requested)
+    at = range(len(ids))[task.answered_at]
+    with one_thread():
+        probabilities = model(sequence, task.answered_at, p)[0].double().softmax(-1)
+        weights = model.weights(sequence, p=p)
+    top = [
+        TokenProbability(task.tokens[n], n, probabilities[n].item())
+        for n in probabilities.argsort(descending=True, stable=True)[:TOP].tolist()
+    ]
+    return Answer(
+        scheme=run.scheme,
+        seed=run.seed,
+        positions=tuple(p.index[0, 0].tolist()),
+        top=tuple(top),
+        correct=None if correct is None else top[0].id == correct,
+        correct_probability=None if correct is None else probabilities[correct].item(),
+        at=at,
+        attention=tuple(layer[0].numpy() for layer in weights),
+    )
+
+
+def _positions(settings: Settings, ids: torch.Tensor, requested: Sequence[int] | None) -> Positions:
+    if requested is None:
+        return evaluation_positions(settings, ids, evaluation_generator(ids.shape[1]))
+    # The mask follows the order of the tokens, whatever their positions.
+    index = torch.tensor([[list(requested)]])
+    return replace(positions(ids.shape[1]), index=index, max_length=max(requested) + 1)

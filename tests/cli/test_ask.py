@@ -1,0 +1,51 @@
+"""ask on the command line: a table for people, the attention for programs, and no traceback."""
+
+from pathlib import Path
+
+import pytest
+
+from whatwhere.comparison import compare
+
+from ..running import error_of, json_of, whatwhere
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("ask") / "a"
+    compare(["none", "learned"], lengths=[8], seeds=2, out=out, steps=2, test_sequences=20, workers=1, progress=False)
+    return out
+
+
+def test_a_question_and_its_answers(folder: Path) -> None:
+    done = whatwhere("ask", folder, "First(6,2,1)")
+    assert "First ( 6 , 2 , 1 ): 8 tokens (trained with 4, 6, 8, 10, 12, 14 tokens); correct is 6." in done.out
+    assert "of each scheme, the run of the median score" in done.out
+    rows = [line.split() for line in done.out.splitlines() if line.strip().startswith(("none", "learned"))]
+    assert [row[0] for row in rows] == ["none", "learned"]
+
+
+def test_json_has_the_attention(folder: Path) -> None:
+    answers = json_of("ask", folder, "First(6)", "--scheme", "none", "--seed", "1", "--positions", "0,5,6,9")
+    assert (answers["correct"], answers["chosen"], len(answers["answers"])) == ("6", "given", 1)
+    answer = answers["answers"][0]
+    assert (answer["seed"], answer["positions"]) == (1, [0, 5, 6, 9])
+    assert [[len(part) for part in layer] for layer in answer["attention"]] == [[4] * 4] * 2
+    assert answer["attention"][0][0][0] == [1, 0, 0, 0]
+
+
+def test_what_has_no_row_is_named_below_the_others(folder: Path) -> None:
+    done = whatwhere("ask", folder, "Max(1,2,3,4,5,6,7)", "--seed", "all")
+    assert "16 tokens, longer than any in training" in done.out
+    assert "learned, seed 0: no answer." in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["Sum(1)"], "Sum"),
+        (["Max(1)", "--seed", "x"], "--seed got 'x', but needs a whole number, or all."),
+        (["Max(1)", "--positions", "0,1"], "4 tokens need as many positions"),
+    ],
+)
+def test_errors_have_no_traceback(arguments: list[str], words: str, folder: Path) -> None:
+    assert words in error_of("ask", folder, *arguments)
