@@ -99,7 +99,7 @@ def ask(
     positions: Sequence[int] | None = None,
     builds: Mapping[str, Build] | None = None,
 ) -> Answers:
-    """Ask the trained models of a comparison.
+    """Return the answers of the trained models of a comparison to one sequence.
 
     Args:
         results: a comparison, or its folder.
