@@ -113,7 +113,7 @@ def chosen_run(checkpoint: Checkpoint, run: str | None) -> str | None:
             f"{checkpoint.path} has {len(names)} runs, each with tables of its own: {known}.\n"
             f"Name one, as in --run {names[0]}, or run={names[0]!r} in Python."
         )
-    return names[0] if names else None
+    return run or (names[0] if names else None)
 
 
 def default_heads(checkpoint: Checkpoint, dim: int) -> int:
