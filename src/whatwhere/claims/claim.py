@@ -3,10 +3,13 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-Kind = Literal["exact", "trained", "design"]
-"""How a claim is decided: by arithmetic, by the runs of a comparison, or by building what it describes."""
+if TYPE_CHECKING:
+    from whatwhere.models.checkpoint import Checkpoint
+
+Kind = Literal["exact", "trained", "design", "model"]
+"""Decided by arithmetic, by the runs of a comparison, by building what a claim describes, or by the rows of a model."""
 
 Verdict = Literal["holds", "fails", "depends", "not measured"]
 """`depends` where some of the measured quantities agree with the claim, and some do not."""
@@ -126,6 +129,18 @@ class ExactClaim(Claim):
 
     measure: Callable[[], Sequence[Measured]]
     kind: Kind = "exact"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelClaim(Claim):
+    """A claim of trained rows, which the token table of a real model decides.
+
+    Args:
+        measure: returns what was measured on a checkpoint.
+    """
+
+    measure: Callable[["Checkpoint"], Sequence[Measured]]
+    kind: Kind = "model"
 
 
 def verdict_of(measured: Sequence[Measured]) -> Verdict:

@@ -182,6 +182,28 @@ def _smooth_and_bounded() -> Sequence[Measured]:
     )  # fmt: skip
 
 
+def _binary_counting() -> Sequence[Measured]:
+    """Measure the sinusoid beside the bits of a binary number, whose periods double from one to the next."""
+    periods = wavelengths(inverse_frequencies(64))
+    bits = (encoding(128) > 0).unique(dim=0)
+    turns = (encoding(4096)[:, 0] > 0).diff().double().mean()
+    return (
+        Measured("every pair of features changes more slowly than the one before",
+                 bool((periods.diff() > 0).all()), True),
+        Measured("period of a pair, as a multiple of the one before", float(periods[1] / periods[0]), claimed=2,
+                 expected=10_000 ** (2 / 64), within=1e-9),
+        Measured("of 128 positions, told apart by the signs of their 64 features", len(bits), claimed=128,
+                 expected=len({tuple(_signs(p)) for p in range(128)})),
+        Measured("share of steps at which the fastest feature changes its sign", float(turns),
+                 expected=1 / pi, within=1e-3),
+    )  # fmt: skip
+
+
+def _signs(position: int) -> list[bool]:
+    angles = [position / 10_000 ** (2 * i / 64) for i in range(32)]
+    return [f(angle) > 0 for angle in angles for f in (sin, cos)]
+
+
 def _learned_table() -> Sequence[Measured]:
     learned = Learned(dim=64, max_length=20)
     learned(positions(TRAINED)).square().sum().backward()
@@ -327,5 +349,14 @@ CLAIMS: tuple[Claim, ...] = (
         right="With Glorot's table: 0.267 + 1.",
         chapter="sinusoid",
         measure=_range_of_sums,
+    ),
+    ExactClaim(
+        id="0.37",
+        says="The encoding is a binary encoding in continuous space.",
+        verdict="depends",
+        right="As with bits, each pair of features changes more slowly than the one before. But periods grow by a "
+        "factor of 1.33, not 2, and signs alone do not tell all positions apart: the values are needed.",
+        chapter="sinusoid",
+        measure=_binary_counting,
     ),
 )

@@ -12,7 +12,8 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from whatwhere.claims.claim import Claim, ExactClaim, Measured
-from whatwhere.claims.first_tokens import token_table
+from whatwhere.claims.first_positions import encoding
+from whatwhere.claims.first_tokens import largest_difference, token_table
 from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.settings import Settings
 from whatwhere.initialization import seeded
@@ -30,18 +31,6 @@ SENTENCE, SENTENCE_IDS = "Your cat is a lovely cat", (105, 6587, 5475, 3578, 65,
 CHASE = ("The cat chased the dog.", "The dog chased the cat.")
 SWAP = [0, 4, 2, 3, 1, 5]
 """Positions of the one sentence's tokens in the other."""
-
-
-def encoding(tokens: int, dim: int = DIM, start: int = 0) -> Float64[Tensor, "tokens dim"]:
-    """Return the sinusoidal vectors of consecutive positions, float32 values in float64.
-
-    Args:
-        tokens: number of positions.
-        dim: features.
-        start: the first position.
-    """
-    vectors: Tensor = Sinusoidal(dim)(positions(tokens, start=start))[0]
-    return vectors.double()
 
 
 def printed_frequencies(dim: int) -> Float64[np.ndarray, " dim"]:
@@ -85,23 +74,18 @@ def _outputs(layers: int, direction: str, name: str = "none", at: int | None = N
     return cat, dog
 
 
-def _largest(difference: Tensor) -> float:
-    """Return the largest absolute number."""
-    return float(difference.detach().abs().max())
-
-
 def _both_cats() -> Sequence[Measured]:
     words = dict(zip(SENTENCE.split(), SENTENCE_IDS, strict=True))
     ids = text.encode(text.from_vocabulary(words), SENTENCE)[0]
     layer = InputLayer(6588, DIM, Sinusoidal(DIM))
     rows, x = layer.tokens(torch.tensor(ids)), layer(torch.tensor([ids]))[0]
-    apart = (x[5] - x[1]).double() - (encoding(6)[5] - encoding(6)[1])
+    apart = largest_difference((x[5] - x[1]).double(), encoding(6, DIM)[5] - encoding(6, DIM)[1])
     return (
         Measured(f'ids of "{SENTENCE}"', str(ids), str(list(SENTENCE_IDS))),
         Measured("features of a vector", x.shape[-1], 512),
         Measured("both cats have one row", torch.equal(rows[1], rows[5]), True),
         Measured("both have one final vector", torch.equal(x[1], x[5]), False),
-        Measured("their difference, less PE(5) - PE(1): largest number", _largest(apart), 0.0, 1e-6),
+        Measured("their difference, less PE(5) - PE(1): largest number", apart, 0.0, 1e-6),
         Measured("their distance is above 1", bool((x[5] - x[1]).norm() > 1), expected=True),
     )
 
@@ -116,24 +100,27 @@ def _without_positions() -> Sequence[Measured]:
     in_order = encoders[1]
     return (
         *(
-            Measured(f"encoder, {layers} layers: largest difference of a word's outputs in both", _largest(d - c[SWAP]),
+            Measured(f"encoder, {layers} layers: largest difference of a word's outputs in both",
+                     largest_difference(d, c[SWAP]),
                      0.0, 1e-12)
             for layers, (c, d) in encoders.items()
         ),
         Measured("their mean over the sentence: largest difference",
-                 max(_largest(d.mean(0) - c.mean(0)) for c, d in encoders.values()), 0.0, 1e-12),
-        Measured("decoder, 1 layer: the last outputs are equal", _largest(dog - cat) < 1e-12, True),
-        Measured("decoder, 2 layers: the last outputs are equal", _largest(dog_2 - cat_2) < 1e-6, True),
-        Measured("position by position, the outputs of the encoder differ", _largest(in_order[1] - in_order[0]) > 0.01,
+                 max(largest_difference(d.mean(0), c.mean(0)) for c, d in encoders.values()), 0.0, 1e-12),
+        Measured("decoder, 1 layer: the last outputs are equal", largest_difference(dog, cat) < 1e-12, True),
+        Measured("decoder, 2 layers: the last outputs are equal", largest_difference(dog_2, cat_2) < 1e-6, True),
+        Measured("position by position, the outputs of the encoder differ",
+                 largest_difference(in_order[1], in_order[0]) > 0.01,
                  expected=True),
         Measured("the sentences are the same set of tokens", sorted(cat_ids.tolist()) == sorted(dog_ids.tolist()),
                  expected=True),
         Measured("sum of their token vectors: largest difference",
-                 _largest(table(cat_ids).sum(0) - table(dog_ids).sum(0)), expected=0.0, within=1e-6),
+                 largest_difference(table(cat_ids).sum(0), table(dog_ids).sum(0)), expected=0.0, within=1e-6),
         Measured("their token vectors are equal in another order", torch.equal(table(dog_ids), table(cat_ids)[SWAP]),
                  expected=True),
         Measured("and equal in this order", torch.allclose(table(dog_ids), table(cat_ids)), expected=False),
-        Measured("with positions, the encoder's means differ", _largest(dog_with.mean(0) - cat_with.mean(0)) > 1e-6,
+        Measured("with positions, the encoder's means differ",
+                 largest_difference(dog_with.mean(0), cat_with.mean(0)) > 1e-6,
                  expected=True),
     )  # fmt: skip
 
@@ -145,14 +132,15 @@ def _largest_map_error(pe: Float64[np.ndarray, "tokens dim"]) -> float:
 
 
 def _printed_formula() -> Sequence[Measured]:
-    right, printed = encoding(8), _printed(8)
+    right, printed = encoding(8, DIM), _printed(8)
 
     def dimension(i: int) -> Measured:
         angle = 7 / 10_000 ** ((i - i % 2) / DIM)
         by_hand = cos(angle) if i % 2 else sin(angle)
         return Measured(f"PE(7, {i})", right[7, i].item(), float(printed[7, i]), 1e-3, by_hand, 1e-6)
 
-    first_two = encoding(4)[:, :2] - torch.tensor([[sin(p), cos(p)] for p in range(4)], dtype=torch.float64)
+    by_hand = torch.tensor([[sin(p), cos(p)] for p in range(4)], dtype=torch.float64)
+    first_two = largest_difference(encoding(4, DIM)[:, :2], by_hand)
     norms, theirs = encoding(6, 64).norm(dim=-1), np.linalg.norm(_printed(6, 64), axis=-1)
     frequencies = inverse_frequencies(DIM)
     slow = int((printed_frequencies(DIM) < 1.001e-4).sum())
@@ -166,15 +154,17 @@ def _printed_formula() -> Sequence[Measured]:
                  slow, expected=0),
         Measured("such features by the printed formula", slow, expected=256),
         Measured("PE(1, 1) by the printed formula", float(printed[1, 1]), expected=0.5697, within=5e-5),
-        Measured("features 0 and 1 of all positions: largest difference to sin p, cos p", _largest(first_two),
+        Measured("features 0 and 1 of all positions: largest difference to sin p, cos p", first_two,
                  expected=0.0, within=1e-6),
-        Measured("norms in 64 features: largest difference to the root of 32", _largest(norms - sqrt(32)),
+        Measured("norms in 64 features: largest difference to the root of 32",
+                 largest_difference(norms, torch.full_like(norms, sqrt(32))),
                  expected=0.0, within=1e-6),
         Measured("least norm by the printed formula", float(theirs.min()), expected=5.647, within=5e-4),
         Measured("greatest norm by the printed formula", float(theirs.max()), expected=5.717, within=5e-4),
         Measured("best map of an offset of 3, largest error", _largest_map_error(encoding(515, 64).numpy()),
                  expected=0.0, within=1e-4),
-        Measured("offset_map(3), largest error", _largest(encoding(40, 64) @ offset_map(3, 64).T - encoding(40, 64, 3)),
+        Measured("offset_map(3), largest error",
+                 largest_difference(encoding(40, 64) @ offset_map(3, 64).T, encoding(40, 64, 3)),
                  expected=0.0, within=1e-6),
         Measured("best map by the printed formula, largest error", _largest_map_error(_printed(515, 64)),
                  expected=1.07, within=0.06),
@@ -219,10 +209,10 @@ def _sums() -> Sequence[Measured]:
 
 
 def _sizes_at_start() -> Sequence[Measured]:
-    norms, where = token_table("normal", 2000, DIM).weight.detach().norm(dim=-1), encoding(DIM).norm(dim=-1)
+    norms, where = token_table("normal", 2000, DIM).weight.detach().norm(dim=-1), encoding(DIM, DIM).norm(dim=-1)
     return (
         Measured("a position is shorter than a token", bool(where.max() < norms.min()), True),
-        Measured("largest number of the encoding", encoding(DIM).abs().max().item(), expected=1.0, within=1e-6),
+        Measured("largest number of the encoding", encoding(DIM, DIM).abs().max().item(), expected=1.0, within=1e-6),
         Measured("norm of a position, least", where.min().item(), expected=16.0, within=1e-5),
         Measured("norm of a position, greatest", where.max().item(), expected=16.0, within=1e-5),
         Measured("as a multiple of a row of N(0, 0.02)", (16 / norms).mean().item(), expected=35.36, within=0.36),
@@ -230,7 +220,7 @@ def _sizes_at_start() -> Sequence[Measured]:
 
 
 def _one_vector_a_position() -> Sequence[Measured]:
-    pe = encoding(DIM)
+    pe = encoding(DIM, DIM)
     apart = sqrt(2 * (1 - inverse_frequencies(DIM).cos()).sum())
     layer, ids = InputLayer(100, DIM, Sinusoidal(DIM)), torch.randint(100, (2, 8), generator=_generator())
     added = (layer(ids) - layer.tokens(ids)).double()
@@ -238,13 +228,15 @@ def _one_vector_a_position() -> Sequence[Measured]:
     randomized = Sinusoidal(DIM)(Positions.randomized(8, max_length=100, batch=2, generator=_generator()))
     return (
         Measured("different vectors of 512 positions", len(pe.unique(dim=0)), 512),
-        Measured("two texts, largest difference of what is added to them", _largest(added[0] - added[1]), 0.0, 1e-6),
-        Measured("to the sinusoid: largest difference", _largest(added - encoding(8)), 0.0, 1e-6),
-        Measured("packed texts: largest difference", _largest(packed - torch.cat([encoding(3), encoding(5)])),
+        Measured("two texts, largest difference of what is added to them",
+                 largest_difference(added[0], added[1]), 0.0, 1e-6),
+        Measured("to the sinusoid: largest difference", largest_difference(added, encoding(8, DIM)), 0.0, 1e-6),
+        Measured("packed texts: largest difference",
+                 largest_difference(packed, torch.cat([encoding(3, DIM), encoding(5, DIM)])),
                  0.0, 1e-6),
         Measured("distance of the two closest", torch.pdist(pe).min().item(), expected=apart, within=1e-5),
         Measured("that of neighbors", apart, expected=3.71, within=0.005),
-        Measured("randomized positions: two texts differ", _largest(randomized[0] - randomized[1]) > 0.5,
+        Measured("randomized positions: two texts differ", largest_difference(randomized[0], randomized[1]) > 0.5,
                  expected=True),
     )  # fmt: skip
 
@@ -254,7 +246,7 @@ def _generator() -> torch.Generator:
 
 
 def _longer_sequences() -> Sequence[Measured]:
-    seen, following = encoding(64), encoding(1, start=64)[0]
+    seen, following = encoding(64, DIM), encoding(1, DIM, start=64)[0]
     new = (following > seen.amax(0)) | (following < seen.amin(0))
     slow = inverse_frequencies(DIM) * 64 < pi / 2
     return (

@@ -1,9 +1,10 @@
-"""All claims of the five tutorials, by id, and the one loop that measures the exact ones."""
+"""All claims of the five tutorials, by id, and the one loop that measures those that no training decides."""
 
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from whatwhere.claims import (
     fifth_token_table,
@@ -13,12 +14,16 @@ from whatwhere.claims import (
     first_questions_10_to_20,
     first_tokens,
     fourth_text_to_input,
+    real_model,
     second_sinusoids,
     third_four_schemes,
 )
-from whatwhere.claims.claim import Claim, ExactClaim, Measured, Verdict, verdict_of
+from whatwhere.claims.claim import Claim, ExactClaim, Measured, ModelClaim, Verdict, verdict_of
 from whatwhere.claims.question import Question
-from whatwhere.errors import MissingExtra, SettingError
+from whatwhere.errors import MissingExtra, SettingError, TokenError
+
+if TYPE_CHECKING:
+    from whatwhere.models.checkpoint import Checkpoint
 
 _MODULES = (
     first_tokens,
@@ -28,6 +33,7 @@ _MODULES = (
     third_four_schemes,
     fourth_text_to_input,
     fifth_token_table,
+    real_model,
 )
 
 CLAIMS: tuple[Claim, ...] = tuple(
@@ -84,14 +90,15 @@ def claim(id: str) -> Claim:
     return _BY_ID[id]
 
 
-def measure(exact: ExactClaim) -> Finding:
-    """Measure an exact claim.
+def measure(chosen: ExactClaim | ModelClaim, checkpoint: "Checkpoint | None" = None) -> Finding:
+    """Measure a claim.
 
     Args:
-        exact: the claim.
+        chosen: the claim.
+        checkpoint: of the model whose rows decide a ModelClaim; the committed verdicts are those of all-MiniLM-L6-v2.
 
     Returns:
-        The finding; "not measured" where an optional package is missing.
+        The finding; "not measured" where an optional package, the checkpoint, or a word in its vocabulary is missing.
 
     Examples:
         >>> measure(claim("0.2")).verdict
@@ -99,22 +106,33 @@ def measure(exact: ExactClaim) -> Finding:
     """
     start = perf_counter()
     try:
-        measured, reason = tuple(exact.measure()), ""
-    except MissingExtra as error:
+        measured, reason = _measured(chosen, checkpoint)
+    except (MissingExtra, TokenError) as error:
         measured, reason = (), str(error)
     verdict = verdict_of(measured)
-    confirmed = verdict == exact.verdict and all(each.is_expected for each in measured)
-    return Finding(exact.id, verdict, measured, perf_counter() - start, confirmed, reason)
+    confirmed = verdict == chosen.verdict and all(each.is_expected for each in measured)
+    return Finding(chosen.id, verdict, measured, perf_counter() - start, confirmed, reason)
+
+
+def _measured(chosen: ExactClaim | ModelClaim, checkpoint: "Checkpoint | None") -> tuple[tuple[Measured, ...], str]:
+    if isinstance(chosen, ExactClaim):
+        return tuple(chosen.measure()), ""
+    if checkpoint is None:
+        return (), "it takes the token table of a trained model: pass its checkpoint."
+    return tuple(chosen.measure(checkpoint)), ""
 
 
 def measure_claims(
-    ids: Sequence[str] | None = None, on_claim: Callable[[Finding], None] | None = None
+    ids: Sequence[str] | None = None,
+    on_claim: Callable[[Finding], None] | None = None,
+    checkpoint: "Checkpoint | None" = None,
 ) -> list[Finding]:
-    """Measure exact claims.
+    """Measure claims that no training decides.
 
     Args:
-        ids: of the claims; None for all exact ones.
+        ids: of the claims; None for all exact ones and, where a checkpoint is passed, those that its rows decide.
         on_claim: is called with each finding as soon as it is made.
+        checkpoint: of a real model, for the claims of trained rows.
 
     Returns:
         One finding for each claim, in the order of the ids.
@@ -127,13 +145,15 @@ def measure_claims(
         ['holds', 'holds']
     """
     chosen = CLAIMS if ids is None else [claim(id) for id in ids]
-    exact = [each for each in chosen if isinstance(each, ExactClaim)]
-    if ids is not None and len(exact) < len(chosen):
-        others = ", ".join(each.id for each in chosen if not isinstance(each, ExactClaim))
+    measurable = [each for each in chosen if isinstance(each, ExactClaim | ModelClaim)]
+    if ids is not None and len(measurable) < len(chosen):
+        others = ", ".join(each.id for each in chosen if not isinstance(each, ExactClaim | ModelClaim))
         raise SettingError(f"claims that training decides cannot be measured at once: {others}. Use whatwhere compare.")
     findings = []
-    for each in exact:
-        findings.append(measure(each))
+    for each in measurable:
+        if ids is None and checkpoint is None and isinstance(each, ModelClaim):
+            continue
+        findings.append(measure(each, checkpoint))
         if on_claim is not None:
             on_claim(findings[-1])
     return findings

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from whatwhere.analysis.position_similarity import similarity
 from whatwhere.claims.claim import Claim, ExactClaim, Measured
-from whatwhere.claims.first_tokens import token_table
+from whatwhere.claims.first_tokens import largest_difference, token_table
 from whatwhere.errors import TextError
 from whatwhere.initialization import seeded
 from whatwhere.models.parameter_count import parameters
@@ -174,7 +174,7 @@ def _widths() -> Sequence[Measured]:
         return True
 
     def error(dim: int) -> float:
-        return float((_its_function(6, dim) - Sinusoidal(dim)(positions(6))[0]).abs().max())
+        return largest_difference(_its_function(6, dim), Sinusoidal(dim)(positions(6))[0])
 
     return (
         *(Measured(f"d_model = {d}: largest difference to the formula", error(d), 0.0, 1e-6) for d in (2, 4, 64)),
@@ -236,7 +236,7 @@ def _absolute_and_relative() -> Sequence[Measured]:
     layer, ids = _its_layer(), torch.arange(6)[None]
     near, far = (layer(ids, positions(6, start=start))[0].double() for start in (0, 1000))
     bare_near, bare_far = (Sinusoidal(4)(positions(6, start=start))[0].double() for start in (0, 1000))
-    bare = (bare_near @ bare_near.T - bare_far @ bare_far.T).abs().max().item()
+    bare = largest_difference(bare_near @ bare_near.T, bare_far @ bare_far.T)
     changed = ((near @ near.T - far @ far.T).abs() > 0.1).double().mean().item()
     return (
         Measured("positions of 1,000 that are most like themselves", own, 1000),

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from whatwhere.analysis.position_similarity import similarity
 from whatwhere.claims.claim import Claim, ExactClaim, Measured
+from whatwhere.claims.first_tokens import largest_difference
 from whatwhere.comparison.model import Block
 from whatwhere.errors import PositionError, ShapeError
 from whatwhere.initialization import seeded
@@ -36,11 +37,6 @@ def _queries_keys_values() -> tuple[Heads, Heads, Heads]:
     generator = torch.Generator().manual_seed(0)
     q, k, v = torch.randn(3, 1, HEADS, TOKENS, HEAD_DIM, generator=generator, dtype=torch.float64).unbind(0)
     return q, k, v
-
-
-def _largest(difference: Tensor) -> float:
-    """Return the largest absolute number."""
-    return float(difference.detach().abs().max())
 
 
 def _is_refused(call: Callable[[], object], error: type[Exception]) -> bool:
@@ -70,13 +66,16 @@ def _dimensions() -> Sequence[Measured]:
     rotation = torch.linalg.qr(torch.randn(16, 16, generator=g).double()).Q
     one, other = TokenEmbedding.from_weight(rows), TokenEmbedding.from_weight(rows @ rotation)
     ids = torch.arange(50)
-    output = _largest(other(ids) @ (rotation.T @ after) - one(ids) @ after)
+    output = largest_difference(other(ids) @ (rotation.T @ after), one(ids) @ after)
     cosines = [similarity(table.weight[:, None], table.weight) for table in (one, other)]
     return (
         Measured("a rotation of the table changes its numbers", bool((one(ids) - other(ids)).abs().mean() > 0.5), True),
         Measured("it changes the next layer, which undoes it", output > 1e-12, True),
         Measured(
-            "largest change of a cosine of two rows", _largest(cosines[0] - cosines[1]), expected=0.0, within=1e-12
+            "largest change of a cosine of two rows",
+            largest_difference(cosines[0], cosines[1]),
+            expected=0.0,
+            within=1e-12,
         ),
     )
 
@@ -84,7 +83,7 @@ def _dimensions() -> Sequence[Measured]:
 def _sinusoid() -> Sequence[Measured]:
     def error(d: int) -> float:
         by_hand = [[f(p / 10_000 ** (2 * i / d)) for i in range(d // 2) for f in (sin, cos)] for p in range(40)]
-        return _largest(Sinusoidal(d)(positions(40))[0] - torch.tensor(by_hand))
+        return largest_difference(Sinusoidal(d)(positions(40))[0], torch.tensor(by_hand))
 
     nearest = torch.pdist(Sinusoidal(64)(positions(512))[0]).min().item()
     return (
@@ -102,10 +101,10 @@ def _relative_bias() -> Sequence[Measured]:
             layer, block = InputLayer(20, 32, where.input, init=1.0), Block(32, 4, 64, causal=True)
         heres = [where.at(positions(8, start=start)) for start in (0, 100)]
         near, far = (block(layer(ids, here), here) for here in heres)
-        return _largest(near - far)
+        return largest_difference(near, far)
 
     pe = sinusoid(torch.arange(200), 32).double()
-    products = _largest(pe[:100] @ pe[:100].T - pe[100:] @ pe[100:].T)
+    products = largest_difference(pe[:100] @ pe[:100].T, pe[100:] @ pe[100:].T)
     relative = [name for name in ("sinusoidal", "rotary", "alibi") if catalogue[name].relative]
     return (
         Measured("inner products of two positions depend on their distance alone", products < 1e-5, True),
@@ -133,16 +132,18 @@ def _rotary_layouts() -> Sequence[Measured]:
     halved_q, halved_k = Rotary(HEAD_DIM)(q[..., INTO_HALVES], k[..., INTO_HALVES], p)
     scores = paired_q @ paired_k.mT
     return (
-        Measured("queries: largest difference to its formula", _largest(paired_q - _its_rotation(q, p)), 0.0, 1e-6),
-        Measured("keys: largest difference", _largest(paired_k - _its_rotation(k, p)), 0.0, 1e-6),
+        Measured("queries: largest difference to its formula",
+                 largest_difference(paired_q, _its_rotation(q, p)), 0.0, 1e-6),
+        Measured("keys: largest difference", largest_difference(paired_k, _its_rotation(k, p)), 0.0, 1e-6),
         Measured("an odd d is refused", _is_refused(lambda: Rotary(5), ShapeError), True),
         Measured("queries in the layout of Llama, permuted: largest difference",
-                 _largest(halved_q - paired_q[..., INTO_HALVES]), expected=0.0, within=1e-12),
-        Measured("their scores: largest difference", _largest(halved_q @ halved_k.mT - scores),
+                 largest_difference(halved_q, paired_q[..., INTO_HALVES]), expected=0.0, within=1e-12),
+        Measured("their scores: largest difference", largest_difference(halved_q @ halved_k.mT, scores),
                  expected=0.0, within=1e-12),
         Measured("norms in the layout of Llama, not permuted: largest difference",
-                 _largest(mixed_q.norm(dim=-1) - paired_q.norm(dim=-1)), expected=0.0, within=1e-6),
-        Measured("their scores differ by more than 1", _largest(mixed_q @ mixed_k.mT - scores) > 1, expected=True),
+                 largest_difference(mixed_q.norm(dim=-1), paired_q.norm(dim=-1)), expected=0.0, within=1e-6),
+        Measured("their scores differ by more than 1",
+                 largest_difference(mixed_q @ mixed_k.mT, scores) > 1, expected=True),
     )  # fmt: skip
 
 
@@ -198,15 +199,16 @@ def _what_rotary_changes() -> Sequence[Measured]:
         Measured("it adds to the scores", where.score is not None, True),
         Measured("it is one number for a pair of positions, as a bias is", bool(change[:, 5, 0].std() < 1), True),
         Measured("door of the scheme", str(catalogue["rotary"].door), expected="query_key"),
-        Measured("plain attention of the rotated q and k: largest difference", _largest(attended - plain),
+        Measured("plain attention of the rotated q and k: largest difference", largest_difference(attended, plain),
                  expected=0.0, within=1e-12),
-        Measured("norms of queries: largest change", _largest(rotated_q.norm(dim=-1) - q.norm(dim=-1)),
+        Measured("norms of queries: largest change", largest_difference(rotated_q.norm(dim=-1), q.norm(dim=-1)),
                  expected=0.0, within=1e-6),
-        Measured("scores at distance 0: largest change", _largest(change.diagonal(dim1=-2, dim2=-1)),
+        Measured("scores at distance 0: largest change", float(change.diagonal(dim1=-2, dim2=-1).abs().max()),
                  expected=0.0, within=1e-5),
         Measured("scores at distance 5 fall by more than 1 in a head and rise by more than 1 in another",
                  bool(change[:, 5, 0].min() < -1 and change[:, 5, 0].max() > 1), expected=True),
-        Measured("attention to cached rotated keys: largest difference", _largest(decoded - attended[:, :, -1:]),
+        Measured("attention to cached rotated keys: largest difference",
+                 largest_difference(decoded, attended[:, :, -1:]),
                  expected=0.0, within=1e-12),
     )  # fmt: skip
 
@@ -223,7 +225,7 @@ def _alibi() -> Sequence[Measured]:
         """Return the largest difference of query i's weights to a formula of scores and bias, over the first i keys."""
         bias = alibi.slopes.double()[:, None] * torch.arange(-(i - 1), 1)
         scores = (k[0, :, :i] @ q[0, :, i - 1, :, None])[..., 0]
-        return _largest(weights[:, i - 1, :i] - formula(scores, bias).softmax(-1))
+        return largest_difference(weights[:, i - 1, :i], formula(scores, bias).softmax(-1))
 
     def scaled(scores: Tensor, bias: Tensor) -> Tensor:
         return scores / sqrt(HEAD_DIM) + bias
@@ -237,8 +239,8 @@ def _alibi() -> Sequence[Measured]:
                      error(scaled, i), 0.0, 1e-6)
             for i in (1, 5, TOKENS)
         ),
-        Measured("weights of later keys", _largest(weights.triu(1)), 0.0),
-        Measured("sdpa: largest difference", _largest(here.attention(q, k, ones, engine="sdpa")[0] - weights),
+        Measured("weights of later keys", float(weights.triu(1).max()), 0.0),
+        Measured("sdpa: largest difference", largest_difference(here.attention(q, k, ones, engine="sdpa")[0], weights),
                  expected=0.0, within=1e-6),
         Measured("without the division by sqrt(d), which it omits, weights differ by more than 0.01",
                  error(torch.add, TOKENS) > 0.01, expected=True),
@@ -255,7 +257,7 @@ def _slope_rule() -> Sequence[Measured]:
     def error(heads: int) -> float:
         """Return the largest relative difference to slopes that start at 2^(-8/n) and fall by that ratio."""
         rule = torch.tensor([(2 ** (-8 / heads)) ** h for h in range(1, heads + 1)], dtype=torch.float64)
-        return _largest(_slopes(heads).sort(descending=True).values / rule - 1)
+        return largest_difference(_slopes(heads).sort(descending=True).values / rule, torch.ones_like(rule))
 
     of_12 = torch.tensor([2**-h for h in range(1, 9)] + [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5], dtype=torch.float64)
     eighths = torch.tensor([1 / 2**h for h in range(1, 9)], dtype=torch.float64)
@@ -264,7 +266,7 @@ def _slope_rule() -> Sequence[Measured]:
         Measured("slopes of 8 heads that are 1/2^1 to 1/2^8", int((_slopes(8) == eighths).sum()), 8),
         Measured("12 heads: largest relative difference", error(12), 0.0, 0.05),
         Measured("12 heads: to the slopes of 8 heads and every other one of 16",
-                 _largest(_slopes(12) / of_12 - 1), expected=0.0, within=1e-6),
+                 largest_difference(_slopes(12) / of_12, torch.ones_like(of_12)), expected=0.0, within=1e-6),
         Measured("last slopes of 1 to 32 heads", str({_slopes(n)[-1].item() for n in (1, 2, 4, 8, 16, 32)}),
                  expected="{0.00390625}"),
     )  # fmt: skip
@@ -281,7 +283,8 @@ def _slopes_of_16() -> Sequence[Measured]:
         Measured("heads whose slope is more than 1.4 times the printed one", int((slopes > 1.4 * printed).sum()),
                  expected=16),
         Measured("head 1 of 8: bias of the key one position before", last[0, -2].item(), 0.5, 1e-6, -0.5, 1e-9),
-        Measured("8 heads: largest difference to -distance / 2^k", _largest(last - of_8), expected=0.0, within=1e-6),
+        Measured("8 heads: largest difference to -distance / 2^k",
+                 largest_difference(last, of_8), expected=0.0, within=1e-6),
         Measured("the nearer the key, the greater the bias", bool((last.diff() > 0).all()), expected=True),
     )  # fmt: skip
 
