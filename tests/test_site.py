@@ -14,6 +14,7 @@ pytest.importorskip("mkdocstrings_handlers.python", reason="the site needs the e
 
 from docs.book.__main__ import build
 from docs.book.check import problems_of_navigation, problems_of_site
+from docs.book.diagrams import DIAGRAMS, FOLDER
 from docs.book.pages import ROOT, framed, relinked, site_path
 from docs.book.reference import GROUPS
 
@@ -77,6 +78,14 @@ def test_a_figure_that_is_not_there_leaves_no_frame() -> None:
     assert framed(text, page, frozenset()) == "Before.\n\n\n\nAfter."
     framed_text = framed(text, page, frozenset({"expressions"}))
     assert '<iframe src="../live/expressions.html#/pipeline?step=rows" title="The rows"' in framed_text
+
+
+def test_diagrams_are_up_to_date_and_described() -> None:
+    for name, drawing in DIAGRAMS.items():
+        written = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
+        assert written == drawing.svg(), "run python -m docs.book.diagrams"
+        assert len(re.findall(r"<title[^>]*>(.+)</title>", written)[0].split()) > 10
+    assert {file.stem for file in FOLDER.iterdir()} == set(DIAGRAMS)
 
 
 def test_faults_of_a_site_are_named(tmp_path: Path) -> None:
