@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -257,3 +257,29 @@ def hostile_folder(folder: Path) -> Path:
         data["versions"]["torch"] = HOSTILE
 
     return change(made_up_folder(folder, schemes=("none", HOSTILE, "learned"), seeds=1), poison)
+
+
+def set_scores(folder: Path, length: int | None, scores: Mapping[str, Sequence[float | None]]) -> Path:
+    """Set the scores of schemes at a length, or in length, by seed."""
+
+    def apply(data: dict[str, Any]) -> None:
+        for run in data["runs"]:
+            value = scores[run["scheme"]][run["seed"]]
+            if length is None:
+                run["in_length"] = value
+            else:
+                run["scores"][str(length)]["all"] = value
+        for scheme, values in scores.items():
+            summary = data["summary"][scheme]
+            if length is None:
+                summary["in_length"] = _spread([*values])
+            else:
+                summary["scores"][str(length)]["all"] = _spread([*values])
+
+    return change(folder, apply)
+
+
+def scored_folder(folder: Path, length: int | None, scores: Mapping[str, Sequence[float | None]]) -> Path:
+    """Make a results folder of schemes with these scores by seed, at a length or in length."""
+    seeds = len(next(iter(scores.values())))
+    return set_scores(made_up_folder(folder, schemes=tuple(scores), seeds=seeds), length, scores)

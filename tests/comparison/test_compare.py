@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 import whatwhere as ww
 from whatwhere.claims import verdicts
-from whatwhere.comparison import DEMO_SCHEMES, Comparison, compare, demo, read_results
+from whatwhere.comparison import DEMO_SCHEMES, Comparison, compare, demo, paired_differences, read_results
 from whatwhere.comparison.results import ComparisonRecord, RunResult
 from whatwhere.comparison.run import Job, Run, run
 from whatwhere.comparison.saved_model import saved_tensors
@@ -27,7 +27,7 @@ from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build
 from whatwhere.records import from_json, to_json
-from whatwhere.report.comparison_sentences import headline
+from whatwhere.report.comparison_headline import headline
 
 from ..running import whatwhere
 
@@ -146,7 +146,7 @@ def test_other_tasks(task: str, tmp_path: Path) -> None:
     assert report.task.name == task
     assert verdicts(report) == []
     assert report.runs[0].token_table == ()
-    assert headline(report).startswith("Of 2 schemes")
+    assert headline(report, paired_differences(report, None)).startswith("Of 2 schemes, not one learned the task")
 
 
 def test_an_encoder_and_the_authors_recipe(tmp_path: Path) -> None:

@@ -315,20 +315,3 @@ def test_queries_of_a_comparison(tmp_path: Path) -> None:
     assert learned_run.score("learned", 8) is None
     assert learned_run.score("alibi", 8, "gone") is None
     assert learned_run.score("alibi", None) == learned_run.summary["alibi"].in_length
-
-
-def test_schemes_are_compared_seed_by_seed(tmp_path: Path) -> None:
-    def score(data: Any) -> None:
-        for each in data["runs"]:
-            better = each["seed"] != 1 if each["scheme"] == "alibi" else each["seed"] == 1
-            each["scores"]["8"]["all"] = 0.5 if each["seed"] == 2 else 0.6 if better else 0.4
-
-    learned_run = read_results(
-        made_up.change(made_up.made_up_folder(tmp_path, schemes=("alibi", "none"), seeds=4), score)
-    )
-    assert learned_run.ahead("alibi", "none", 8) == (2, 3), "seed 2 is a tie"
-    assert learned_run.ahead("none", "alibi", 8) == (1, 3)
-    learned_run = read_results(made_up.made_up_folder(tmp_path / "text", "text", schemes=("alibi", "none"), seeds=4))
-    wins, pairs = learned_run.ahead("alibi", "none", 128)
-    losses = {(run.scheme, run.seed): run.scores[128]["all"] for run in learned_run.runs}
-    assert (wins, pairs) == (sum(losses["alibi", n] < losses["none", n] for n in range(4)), 4)  # type: ignore[operator]

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import shutil
+import sys
 from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,10 +20,11 @@ from typer.testing import CliRunner
 
 from whatwhere.claims import verdicts
 from whatwhere.cli import app
-from whatwhere.comparison import read_results
+from whatwhere.comparison import paired_differences, read_results
 from whatwhere.errors import CheckpointError, MissingExtra, ResultsError
 from whatwhere.report.comparison import sections
-from whatwhere.report.comparison_sentences import headline, order_caution, ranking
+from whatwhere.report.comparison_headline import headline, learned, scope_sentence
+from whatwhere.report.paired_differences import last_length
 from whatwhere.report.section import Paragraph, Table
 from whatwhere.studio.api import compare
 from whatwhere.studio.api.measurements import Measurements
@@ -30,6 +32,7 @@ from whatwhere.studio.export import write_page
 from whatwhere.studio.session import Session
 from whatwhere.studio.wire import unpack
 
+from ..comparison import made_up
 from ..comparison.made_up import SHIFTS, change, hostile_folder, made_up_folder
 
 TASKS = ("expressions", "recall", "text")
@@ -217,7 +220,9 @@ def test_every_run_setting_and_verdict_is_reported(made: tuple[dict[str, Any], P
         assert page.cell("Settings", name, "value")
     assert page.tables[-1][1][1:] == result.reproduction.settings.rows
     assert data["command"] in result.sentences.repeat == result.sentences.repeat
-    assert f"{len(data['runs'])} runs took 1 min 46 s on 2 cores of made-up processor" in result.sentences.record
+    minutes, seconds = divmod(round(20.1 * len(data["runs"])), 60)
+    took = f"{len(data['runs'])} runs took {minutes} min {seconds} s, added up, on a machine of 2 cores"
+    assert f"{took} (made-up processor)" in result.sentences.record
     judged = verdicts(read_results(folder))
     assert [verdict.claim for verdict in result.verdicts] == [verdict.claim for verdict in judged]
     for verdict in result.verdicts:
@@ -280,7 +285,9 @@ def test_the_positions_setting_is_reported(made: tuple[dict[str, Any], Path]) ->
         np.testing.assert_array_equal(each.values, list(curves.values()))
         caption = f"{each.scheme}: {each.label}"
         assert page.cell(caption, "1", each.names[0]) == f"{each.values[0, 1]:.3f}".replace("-", "\u2212")
-    assert result.sentences.distance.startswith("Never rising with distance: alibi; rising again: sinusoidal (first at")
+    assert result.sentences.distance.startswith(
+        "In the runs of the first seed, no curve rises with distance: alibi (up to 32); some curve rises: sinusoidal ("
+    )
 
 
 def test_hostile_names_stay_text(tmp_path: Path, bundle: Path) -> None:
@@ -317,7 +324,7 @@ def test_the_answer_comes_first_and_names_the_better_side(tmp_path: Path, task: 
             )
 
     page = report(change(made_up_folder(tmp_path, task, schemes=("rotary", "alibi")), decide))
-    assert page.words.startswith(f"Of 2 schemes, {best} holds best at")
+    assert page.words.startswith(f"Of 2 schemes, {best} has the best median at")
     assert ("lower is better" if task == "text" else "higher is better") in page.tables[0][0]
 
 
@@ -345,7 +352,7 @@ def test_where_no_scheme_generalizes_to_the_longest_length_the_answer_states_how
     assert words in answer
 
 
-def test_the_group_that_breaks_first_is_named(tmp_path: Path) -> None:
+def test_the_group_that_loses_most_is_named(tmp_path: Path) -> None:
     def spoil(data: dict[str, Any]) -> None:
         for summary in data["summary"].values():
             for length, scores in summary["scores"].items():
@@ -355,14 +362,26 @@ def test_the_group_that_breaks_first_is_named(tmp_path: Path) -> None:
 
     groups = shown(change(made_up_folder(tmp_path, schemes=("none", "alibi"), seeds=1), spoil)).sentences.groups
     assert groups.startswith(
-        "Last breaks first: at 12 arguments the median over all schemes is 40.0\u00a0%, against 99.0\u00a0%"
+        "Last loses most at 12 arguments: the median over all schemes goes from 99.0\u00a0% in length to 40.0\u00a0%, "
     )
+
+
+def test_a_group_that_is_low_in_length_too_does_not_lose(tmp_path: Path) -> None:
+    def spoil(data: dict[str, Any]) -> None:
+        for summary in data["summary"].values():
+            for scores in summary["scores"].values():
+                scores["Max"] = dict.fromkeys(("median", "min", "max"), 0.2)
+                for group in ("First", "Second", "Last", "Min"):
+                    scores[group] = dict.fromkeys(("median", "min", "max"), 0.9)
+
+    groups = shown(change(made_up_folder(tmp_path, schemes=("none", "alibi"), seeds=1), spoil)).sentences.groups
+    assert groups == "No group loses 5 points more than another, in the median over all schemes."
 
 
 def test_which_schemes_change_under_a_shift_is_reported(tmp_path: Path) -> None:
     assert shown(made_up_folder(tmp_path)).sentences.shift == (
-        "\u201cnone\u201d, rotary and alibi do not change when every position is shifted; a shift by 1 takes "
-        "sinusoidal from 99.0\u00a0% to 60.0\u00a0%; learned has no row for shifted positions."
+        "\u201cnone\u201d, rotary and alibi change no logit by 0.001 when every position is shifted; a shift by 1 "
+        "takes sinusoidal from 99.0\u00a0% to 60.0\u00a0%; learned has no row for shifted positions."
     )
     assert SHIFTS[:2] == (0, 1)
 
@@ -523,38 +542,93 @@ def test_a_task_without_groups_has_no_table_of_them(tmp_path: Path) -> None:
     assert not any("alone" in caption for caption, _ in report(made_up_folder(tmp_path, "recall", seeds=1)).tables)
 
 
-def ranked(seeds: int, ahead: int) -> Any:
-    """Make alibi slightly better than rotary in so many seeds."""
-
-    def apply(data: dict[str, Any]) -> None:
-        for run in data["runs"]:
-            better = (run["seed"] < ahead) == (run["scheme"] == "alibi")
-            run["scores"]["32"]["all"] = 0.9 if better else 0.89
-        for scheme, score in (("alibi", 0.9), ("rotary", 0.89)):
-            data["summary"][scheme]["scores"]["32"]["all"] = dict.fromkeys(("median", "min", "max"), score)
-
-    return apply
+def first_sentences(folder: Path) -> str:
+    results = read_results(folder)
+    return headline(results, paired_differences(results, last_length(results)))
 
 
 @pytest.mark.parametrize(
-    ("seeds", "ahead", "caution"),
+    ("seeds", "ahead", "conclusion"),
     [
-        (3, 3, "Too few seeds to rank schemes: treat the order as a hint."),
-        (5, 5, "Too few seeds to rank schemes: treat the order as a hint."),  # 2 / 2**5 = 0.06
-        (6, 6, ""),  # 2 / 2**6 = 0.03
-        (6, 5, "alibi is better than rotary in 5 of 6 seeds: treat their order as a hint."),
-        (9, 8, ""),  # 20 / 2**9 = 0.04
-        (9, 7, "alibi is better than rotary in 7 of 9 seeds: treat their order as a hint."),
+        (1, 1, "One seed cannot show any difference at the 5\u00a0% level: 1 pair of schemes needs at least 6 seeds."),
+        (
+            5,
+            5,
+            "Five seeds cannot show any difference at the 5\u00a0% level: 1 pair of schemes needs at least 6 seeds. ",
+        ),
+        (6, 6, "alibi is better than rotary by 1.5 points, the mean of the paired differences (95\u00a0% interval "),
+        (6, 5, "These seeds do not separate alibi from rotary."),
+        (9, 8, "alibi is better than rotary by 1.2 points, "),  # 12 / 2^9: five gains are as small as the loss
+        (9, 7, "These seeds do not separate alibi from rotary."),
     ],
 )
-def test_an_order_is_claimed_where_the_seeds_show_it_alone(
-    tmp_path: Path, seeds: int, ahead: int, caution: str
+def test_a_difference_is_claimed_where_the_seeds_show_it_alone(
+    tmp_path: Path, seeds: int, ahead: int, conclusion: str
 ) -> None:
-    folder = made_up_folder(tmp_path, schemes=("rotary", "alibi"), seeds=seeds)
-    results = read_results(change(folder, ranked(seeds, ahead)))
-    assert order_caution(results, ranking(results, 32), 32) == caution
-    assert headline(results).endswith(caution or ".")
-    assert ("hint" in headline(results)) == bool(caution)
+    gains = [(0.01 + 0.01 * (seed % 2)) * (1 if seed < ahead else -1) for seed in range(seeds)]
+    scores = {"rotary": [0.5] * seeds, "alibi": [0.5 + gain for gain in gains]}
+    text = first_sentences(made_up.scored_folder(tmp_path, 32, scores))
+    assert conclusion in text
+    assert ("hint" in text) == (seeds < 6)
+    assert ("better than" in text) == (conclusion.startswith("alibi"))
+
+
+def test_the_conclusion_covers_every_pair(tmp_path: Path) -> None:
+    rng, seeds = np.random.default_rng(0), 9
+    base = rng.uniform(0.5, 0.6, seeds)
+    scores = {
+        "none": base,
+        "alibi": base + 0.3 + rng.uniform(0, 0.01, seeds),
+        "rotary": base + 0.3 - 0.01 * (-1.0) ** np.arange(seeds),
+        "learned": [None] * seeds,
+    }
+    folder = made_up.scored_folder(tmp_path, 32, {name: list(values) for name, values in scores.items()})
+    text = first_sentences(folder)
+    interval = r"\(95\u00a0% interval 30\.\d to 30\.\d; p = 0\.012, Holm\)"
+    assert re.search(rf"These seeds show that alibi is better than “none” by 30\.\d points, .* {interval}", text)
+    assert text.endswith("; these seeds do not separate alibi from rotary; the other pair is separated.")
+    page = report(folder)
+    assert page.cell("Paired differences at 32 arguments", "rotary", "conclusion") == "better"
+    cells = next(rows[1:] for caption, rows in page.tables if caption.startswith("Paired"))
+    assert [(row[0], row[1], row[4], row[6], row[8]) for row in cells] == [
+        ("alibi", "rotary", "5 of 9", cells[0][6], "not separated by these seeds"),
+        ("alibi", "none", "9 of 9", "0.0039", "better"),
+        ("rotary", "none", "9 of 9", "0.0039", "better"),
+    ]
+    written = shown(folder)
+    assert written.differences is not None
+    assert written.differences.rows == cells
+    assert "corrected for 3 pairs of schemes" in written.sentences.differences
+
+
+def test_where_no_scheme_learned_the_task_nothing_is_said_of_longer_inputs(tmp_path: Path) -> None:
+    folder = made_up.scored_folder(tmp_path, None, {"none": [0.6], "alibi": [0.65]})
+    assert first_sentences(folder) == (
+        "Of 2 schemes, not one learned the task: the best score in length is 65.0\u00a0% (alibi), and a predictor "
+        "without positions has 65.8\u00a0% (order-free ceiling). So nothing can be concluded on longer inputs: train "
+        "longer."
+    )
+    made_up.set_scores(folder, None, {"none": [0.6], "alibi": [0.66]})
+    assert [learned(read_results(folder), scheme) for scheme in ("none", "alibi")] == [False, True]
+    assert "not one learned" not in first_sentences(folder)
+    text = made_up_folder(tmp_path / "text", "text", ("none",), seeds=1)
+    for loss, well in ((1.59, True), (1.61, False)):  # the frequency of bytes has 1.6
+        assert learned(read_results(made_up.set_scores(text, None, {"none": [loss]})), "none") == well
+
+
+def test_without_scipy_the_report_states_what_is_lacking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    folder = made_up_folder(tmp_path, seeds=9)
+    assert "better was not tested: differences are tested with SciPy, which is not installed" in first_sentences(folder)
+    assert shown(folder).differences is None
+    assert not any(caption.startswith("Paired") for caption, _ in report(folder).tables)
+
+
+def test_what_was_not_tested_is_said(tmp_path: Path) -> None:
+    assert scope_sentence(read_results(made_up_folder(tmp_path))) == (
+        "These runs show one task (expressions) and one model (2 layers, dim 64, 4 heads, learning rate 0.002). "
+        "Another task, size or learning rate can order the schemes otherwise; it was not tested here."
+    )
 
 
 def test_a_comparison_of_a_custom_scheme_has_no_command(tmp_path: Path) -> None:

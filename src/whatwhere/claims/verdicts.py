@@ -11,6 +11,8 @@ from typing import Literal
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import ALL, ComparisonRecord, RunResult, Spread, TableSnapshot, TokenCosines, spread
 from whatwhere.comparison.settings import make_settings
+from whatwhere.comparison.statistics import PairedDifferences
+from whatwhere.records import Missing
 from whatwhere.where.catalogue import catalogue
 
 Outcome = Literal["holds", "fails", "depends", "not judged"]
@@ -66,9 +68,15 @@ class Verdict:
 
 @dataclass(frozen=True)
 class JudgedRecord(ComparisonRecord):
-    """What `compare --json` prints: the content of results.json, and the verdicts on it."""
+    """What `compare --json` prints: the content of results.json, and what follows from it.
+
+    Args:
+        verdicts: on the tutorial's claims.
+        differences: between schemes at the longest length; the reason why there are none where SciPy is not installed.
+    """
 
     verdicts: Sequence[Verdict]
+    differences: PairedDifferences | Missing
 
 
 def verdicts(results: Comparison) -> list[Verdict]:

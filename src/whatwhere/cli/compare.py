@@ -21,6 +21,8 @@ Setting = Scalar | Sequence[Scalar]
 """The value of a setting on the command line."""
 OPTIONS = ("schemes", "task", "lengths", "seeds", "out", "files", "recipe", "executor", "workers", "progress")
 """Parameters of compare that are no settings."""
+_PAIRS = 6
+"""Pairs of schemes whose differences are printed; the report has all."""
 Workers = Annotated[int | None, typer.Option(help="Worker processes. Default: one for each core.", min=1)]
 
 
@@ -104,16 +106,23 @@ def compare(
 def _show(comparison: "Comparison", as_json: bool) -> None:
     """Write the page, and print the scores or everything as JSON."""
     from whatwhere.claims.verdicts import JudgedRecord, verdicts
+    from whatwhere.comparison import paired_differences
+    from whatwhere.comparison.statistics import PairedDifferences
     from whatwhere.report.comparison import summary
-    from whatwhere.report.comparison_sentences import headline
+    from whatwhere.report.comparison_headline import headline, scope_sentence
+    from whatwhere.report.paired_differences import last_length, table
 
     page = _write_page(comparison.folder)
+    differences = paired_differences(comparison, last_length(comparison))
     if as_json:
-        print_json(JudgedRecord(**vars(comparison.record), verdicts=verdicts(comparison)))
+        print_json(JudgedRecord(**vars(comparison.record), verdicts=verdicts(comparison), differences=differences))
         return
     console = new_console()
-    console.print(visible(headline(comparison)))
+    console.print(visible(headline(comparison, differences)))
     print_table(summary(comparison), console)
+    if isinstance(differences, PairedDifferences) and differences.pairs:
+        print_table(table(comparison, differences, rows=_PAIRS), console)
+    console.print(f"\n{visible(scope_sentence(comparison))}")
     if page is None:
         console.print(
             "No report was written: this whatwhere was built without Node.js and has no page. In a checkout: make page."

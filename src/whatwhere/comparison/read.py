@@ -1,7 +1,6 @@
 """Reading a comparison's results: the typed content of its folder."""
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,25 +97,6 @@ class Comparison:
         summary = self.summary[scheme]
         return summary.in_length if length is None else summary.scores.get(length, {}).get(group)
 
-    def ahead(self, first: str, second: str, length: int | None) -> tuple[int, int]:
-        """Compare two schemes seed by seed: runs of one seed share initial tokens and batches, so they are paired.
-
-        Args:
-            first: name of a scheme.
-            second: name of another.
-            length: a tested length; None is the mean over the trained lengths.
-
-        Returns:
-            In how many seeds the first is better, and in how many the two differ.
-        """
-        values: dict[str, dict[int, float]] = {first: {}, second: {}}
-        for run in self.runs:
-            value = run.in_length if length is None else run.scores.get(length, {}).get(ALL)
-            if run.scheme in values and value is not None and math.isfinite(value):
-                values[run.scheme][run.seed] = value if self.task.higher_is_better else -value
-        both = [(values[first][seed], values[second][seed]) for seed in values[first].keys() & values[second].keys()]
-        return sum(one > other for one, other in both), sum(one != other for one, other in both)
-
     def tables(self, run: RunResult) -> dict[str, Table]:
         """Read the token tables that a run saved.
 
@@ -166,7 +146,8 @@ class Comparison:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         padded = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows)
         lines = ["  ".join(row).rstrip() for row in padded]
-        return "\n".join([visible(f"{self.task.measure} by {self.task.unit}"), *lines])
+        side = "higher" if self.task.higher_is_better else "lower"
+        return "\n".join([visible(f"{self.task.measure} by {self.task.unit}; {side} is better"), *lines])
 
     def _tested(self) -> list[int]:
         return sorted({length for summary in self.summary.values() for length in summary.scores})

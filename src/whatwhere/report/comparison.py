@@ -2,20 +2,22 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 
 from whatwhere.claims import number_lines, token_table, verdicts
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import RunResult, Spread
+from whatwhere.comparison.statistics import paired_differences
 from whatwhere.escape import visible
 from whatwhere.report import claims
+from whatwhere.report.comparison_headline import headline, scope_sentence
 from whatwhere.report.comparison_sentences import (
+    baseline_in_length,
     distance_curves,
     distance_sentence,
     doors_sentence,
     groups_sentence,
-    headline,
     measure_text,
     name_text,
     question,
@@ -25,6 +27,8 @@ from whatwhere.report.comparison_sentences import (
     shift_sentence,
     unit_of,
 )
+from whatwhere.report.paired_differences import last_length
+from whatwhere.report.paired_differences import section as differences_section
 from whatwhere.report.section import Paragraph, Part, Section, Table
 from whatwhere.report.text import decimals, number, spread
 
@@ -51,13 +55,21 @@ def sections(results: Comparison) -> list[Section]:
     Raises:
         ResultsError: If a file of the folder is damaged.
     """
+    found = paired_differences(results, last_length(results))
     judged = claims.sections(verdicts(results), token_table(results), number_lines(results))
     return [
         Section(
             "scores",
             "Scores",
-            [Paragraph(headline(results)), Paragraph(question(results)), summary(results), costs(results)],
+            [
+                Paragraph(headline(results, found)),
+                Paragraph(scope_sentence(results)),
+                Paragraph(question(results)),
+                summary(results),
+                costs(results),
+            ],
         ),
+        differences_section(results, found),
         Section("lengths", f"Scores by {unit_of(results)}", list(_by_length(results))),
         Section("shift", "Shift test", list(_by_shift(results))),
         *judged,
@@ -83,7 +95,8 @@ def summary(results: Comparison) -> Table:
         scores = [results.score(scheme, length) for length in (None, *results.beyond)]
         rows.append([name_text(scheme), *(score_cell(results, score) for score in scores)])
     for name, baseline in results.task.baselines.items():
-        scores = [_in_length(results, baseline), *(_single(baseline.get(length)) for length in results.beyond)]
+        values = [baseline_in_length(results, baseline), *map(baseline.get, results.beyond)]
+        scores = list(map(_single, values))
         rows.append([name_text(name), *("" if score is None else score_cell(results, score) for score in scores)])
     caption = f"Scores: {measure_text(results)}; “at” counts {unit_of(results)}"
     return Table(caption, columns, rows, numeric=range(1, len(columns)), shorten="never")
@@ -214,11 +227,6 @@ def _run_row(run: RunResult) -> list[str]:
 
 def _whole(value: int) -> str:
     return decimals(float(value), 0)
-
-
-def _in_length(results: Comparison, baseline: Mapping[int, float]) -> Spread | None:
-    values = [baseline[n] for n in results.task.tested_in_length if n in baseline]
-    return _single(sum(values) / len(values)) if values else None
 
 
 def _single(value: float | None) -> Spread | None:

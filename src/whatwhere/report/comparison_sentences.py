@@ -1,7 +1,7 @@
 """What a comparison measured, as sentences."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from whatwhere.comparison.read import AFTER, BEFORE, Comparison
 from whatwhere.comparison.results import DistanceCurves
 from whatwhere.escape import cut, visible
-from whatwhere.report.text import NARROW, capital, count, decimals, listed, percent, ranges
+from whatwhere.report.text import NARROW, capital, count, decimals, listed, number, percent, ranges
 
 HOLDS = 0.05
 """A scheme holds at a length where it loses at most so much of its score in length: 5 points, or 0.05 of a loss."""
@@ -19,8 +19,6 @@ _TASKS = {
     "recall": "The task is associative recall: which letter followed a given letter earlier in the sequence? ",
     "text": "The task is to predict the next byte of a text. ",
 }
-_SEEDS = 6  # fewer cannot differ significantly: 2 / 2**5 is above 0.05
-_SIGNIFICANT = 0.05
 _UNCHANGED = 1e-3  # logits are of order 1 to 10 in float32: rounding moves them by 1e-5, absolute positions by 0.1
 _KEPT = 5e-3
 _APART = 0.05
@@ -32,59 +30,15 @@ _DOORS = {  # for one scheme, for several
 _NO_DOOR = ("has no positional encoding", "have no positional encoding")
 
 
-def headline(results: Comparison) -> str:
-    """Return which scheme holds best beyond the trained length, and how far the order can be trusted."""
-    last = results.beyond[-1] if results.beyond else None
-    order = ranking(results, last)
-    if not order:
-        return "No scheme has a finite score at the longest tested length."
-    where = "in length" if last is None else f"at {last} {unit_of(results)}"
-    (best, high), (worst, low) = order[0], order[-1]
-    text = _best_text(results, best, high, where)
-    if worst != best:
-        text += f"; {scheme_name(worst)} scores worst: {score_text(results, low)}"
-    if absent := [scheme_name(scheme) for scheme in results.schemes if results.score(scheme, last) is None]:
-        text += f"; {listed(absent)} {'has' if len(absent) == 1 else 'have'} no row there"
-    holding = _holding(results)
-    if 0 < len(holding) < len(results.beyond):
-        lasting = listed([scheme_name(scheme) for scheme in holding[-1]])
-        text += f". Longest to hold: {lasting}, to {results.beyond[len(holding) - 1]}"
-    elif results.beyond and not holding:
-        text += f". Not one holds even at {results.beyond[0]}"
-    return " ".join(filter(None, (f"{text}.", order_caution(results, order, last))))
-
-
-def order_caution(results: Comparison, order: Sequence[tuple[str, float]], length: int | None) -> str:
-    """Return a warning where the seeds do not show which of the two best schemes is better, or "".
-
-    The schemes are compared seed by seed with an exact two-sided sign test.
-
-    Args:
-        results: of the comparison.
-        order: schemes and medians, the best first.
-        length: at which they are ranked; None is in length.
-    """
-    if len(order) < 2:
-        return ""
-    if len(results.record.seeds) < _SEEDS:
-        return "Too few seeds to rank schemes: treat the order as a hint."
-    (first, _), (second, _) = order[:2]
-    ahead, pairs = results.ahead(first, second, length)
-    if _sign_test(ahead, pairs) <= _SIGNIFICANT:
-        return ""
-    names = scheme_name(first), scheme_name(second)
-    return f"{names[0]} is better than {names[1]} in {ahead} of {pairs} seeds: treat their order as a hint."
-
-
 def question(results: Comparison) -> str:
     """Describe what was compared, and what the terms of the report mean."""
     seeds = len(results.record.seeds)
     trained = f"{lengths_text(results.task.trained)} {unit_of(results)}"
     text = (
-        f"A scheme is a positional encoding. {_TASKS.get(results.task.name, '')}Every scheme was trained on short "
-        f"inputs ({trained}) and then tested on longer ones. In length means new inputs of the trained lengths; beyond "
-        "means longer ones. A scheme holds where it loses at most "
-        f"{'5 points' if results.percent else decimals(HOLDS, 2)} of its score in length. "
+        f"A scheme is a positional encoding. {_TASKS.get(results.task.name, '')}Every scheme was trained on inputs of "
+        f"{trained} and then tested on longer ones. In length means new inputs of the trained lengths; beyond means "
+        "longer ones. A scheme holds where it beats every predictor without positions in length and loses at most "
+        f"{'5 points' if results.percent else decimals(HOLDS, 2)} of that score. "
     )
     if seeds == 1:
         return f"{text}Each number comes from a single seed, so chance has a part in it."
@@ -108,22 +62,27 @@ def scores_sentence(results: Comparison) -> str:
 
 
 def groups_sentence(results: Comparison) -> str:
-    """Return which group of targets breaks first; "" where there are no groups."""
+    """Return which group of targets loses most against its score in length; "" where there are no groups."""
     groups = list(results.task.groups)
     if not groups or not results.beyond:
         return ""
-    sign = 1.0 if results.task.higher_is_better else -1.0
-    for length in results.beyond:
-        medians = {group: median(values) for group in groups if (values := _medians(results, group, length))}
-        order = sorted(medians, key=lambda group: sign * medians[group])
-        if len(order) > 1 and abs(medians[order[0]] - medians[order[-1]]) >= _APART:
-            first, last = (score_text(results, medians[order[end]]) for end in (0, -1))
-            at = f"at {length} {unit_of(results)} the median over all schemes is {first}"
-            return f"{capital(name_text(order[0]))} breaks first: {at}, against {last} for {name_text(order[-1])}."
     if len(groups) == 1:
         return f"The same scores for a part of each input: {name_text(groups[0])}."
-    close = "5 points" if results.percent else f"{decimals(_APART, 2)} {name_text(results.task.measure)}"
-    return f"None breaks before the others: their medians over all schemes stay within {close}."
+    inside = {group: median(values) for group in groups if (values := _inside(results, group))}
+    for length in results.beyond:
+        scores = {group: median(values) for group in inside if (values := _medians(results, group, length))}
+        losses = {group: _loss(results, inside[group], score) for group, score in scores.items()}
+        order = sorted(losses, key=lambda group: -losses[group])
+        if len(order) > 1 and losses[order[0]] >= _APART and losses[order[0]] - losses[order[-1]] >= _APART:
+            falls = [
+                f"{score_text(results, inside[group])} in length to {score_text(results, scores[group])}"
+                for group in (order[0], order[-1])
+            ]
+            return (
+                f"{capital(name_text(order[0]))} loses most at {length} {unit_of(results)}: the median over all "
+                f"schemes goes from {falls[0]}, that of {name_text(order[-1])} from {falls[1]}."
+            )
+    return f"No group loses {_points(results, _APART)} more than another, in the median over all schemes."
 
 
 def shift_sentence(results: Comparison) -> str:
@@ -135,10 +94,11 @@ def shift_sentence(results: Comparison) -> str:
     for scheme in results.schemes:
         kind, text = _shift_effect(results, scheme, first)
         groups[kind].append(text)
+    kept = f"within {_points(results, _KEPT)} at a shift by {first}"
     parts = [
-        *_clause(groups["unchanged"], "does", "do", "not change when every position is shifted"),
+        *_clause(groups["unchanged"], "changes", "change", f"no logit by {_UNCHANGED} when every position is shifted"),
         *([f"a shift by {first} takes {listed(groups['moved'])}"] if groups["moved"] else []),
-        *_clause(groups["kept"], "keeps its score", "keep their scores", f"at a shift by {first}"),
+        *_clause(groups["kept"], "keeps its score", "keep their scores", kept),
         *_clause(groups["absent"], "has", "have", "no row for shifted positions"),
     ]
     names = tuple(groups["unchanged"] + groups["kept"] + groups["absent"])
@@ -159,15 +119,16 @@ def doors_sentence(results: Comparison) -> str:
 
 
 def distance_sentence(results: Comparison) -> str:
-    """Return of which schemes the curve over distance never rises, and where others rise again."""
-    rises = [(name_text(name), _first_rise(curves)) for name, curves in distance_curves(results).items()]
-    if not rises:
+    """Return of which schemes no curve over distance rises, and where others rise again."""
+    found = distance_curves(results)
+    if not found:
         return "No scheme of these runs has a curve over distance."
-    falling = [name for name, rise in rises if rise is None]
-    rising = [f"{name} (first at {rise})" for name, rise in rises if rise is not None]
-    parts = [f"never rising with distance: {listed(falling)}"] if falling else []
-    parts += [f"rising again{'' if falling else ' with distance'}: {listed(rising)}"] if rising else []
-    return f"{capital('; '.join(parts))}."
+    rises = [(name_text(name), _first_rise(curves), max(curves.distances)) for name, curves in found.items()]
+    falling = [f"{name} (up to {last})" for name, rise, last in rises if rise is None]
+    rising = [f"{name} (first at {rise})" for name, rise, _ in rises if rise is not None]
+    parts = [f"no curve rises with distance: {listed(falling)}"] if falling else []
+    parts += [f"some curve rises: {listed(rising)}"] if rising else []
+    return f"In the runs of the first seed, {'; '.join(parts)}."
 
 
 def change_sentence(results: Comparison) -> str:
@@ -184,9 +145,8 @@ def change_sentence(results: Comparison) -> str:
         before, after = tables[BEFORE], tables[AFTER]
         share = float(np.linalg.norm(after - before) / (np.linalg.norm(before) or 1.0))
         return (
-            f"Training moved the standard deviation of the token table from {decimals(float(before.std()))} to "
-            f"{decimals(float(after.std()))}; the norm of the change E − E0 is {percent(share, 0)} of that of E0. "
-            f"Measured on {name_text(run.scheme)}, seed {run.seed}."
+            f"{_moved(float(before.std()), float(after.std()))}; the norm of the change E − E0 is {percent(share, 0)} "
+            f"of that of E0. Measured on {name_text(run.scheme)}, seed {run.seed}."
         )
     return "No trained token table was found in the folder."
 
@@ -194,10 +154,11 @@ def change_sentence(results: Comparison) -> str:
 def record_sentence(results: Comparison) -> str:
     """Describe how long the runs took, on which machine, with which versions."""
     record = results.record
+    seconds = sum(run.seconds for run in record.runs)
     versions = [f"{name} {name_text(record.versions.get(name, '?'))}" for name in ("whatwhere", "torch")]
     return (
-        f"{count(len(record.runs), 'run')} took {_duration(record.seconds)} on {count(record.machine.cores, 'core')} "
-        f"of {name_text(record.machine.processor)}, with {listed(versions)}."
+        f"{count(len(record.runs), 'run')} took {_duration(seconds)}, added up, on a machine of "
+        f"{count(record.machine.cores, 'core')} ({name_text(record.machine.processor)}), with {listed(versions)}."
     )
 
 
@@ -208,7 +169,7 @@ def repeat_sentence(results: Comparison) -> str:
             "To repeat it, call whatwhere.compare again in Python: a scheme or task of your own took part, which no "
             "command line can name."
         )
-    return f"The same command, versions and threads give the same numbers: {visible(results.record.command)}"
+    return f"The same command, versions, threads and processor give the same numbers: {visible(results.record.command)}"
 
 
 def ranking(results: Comparison, length: int | None) -> list[tuple[str, float]]:
@@ -256,6 +217,22 @@ def unit_of(results: Comparison) -> str:
     return name_text(results.task.unit)
 
 
+def length_text(results: Comparison, length: int | None) -> str:
+    """Return a tested length for a sentence, such as "at 32 arguments"; None is in length."""
+    return "in length" if length is None else f"at {length} {unit_of(results)}"
+
+
+def baseline_in_length(results: Comparison, baseline: Mapping[int, float]) -> float | None:
+    """Return the mean score of a baseline over the trained lengths; None where it has none.
+
+    Args:
+        results: of the comparison.
+        baseline: scores by length.
+    """
+    values = [baseline[n] for n in results.task.tested_in_length if n in baseline]
+    return sum(values) / len(values) if values else None
+
+
 def measure_text(results: Comparison) -> str:
     """Return the measure with its unit and its better side."""
     side = "higher" if results.task.higher_is_better else "lower"
@@ -279,44 +256,6 @@ def score_text(results: Comparison, value: float, unit: bool = False) -> str:
     return f"{decimals(value)}{NARROW}{name_text(results.task.measure)}" if unit else decimals(value)
 
 
-def _best_text(results: Comparison, best: str, score: float, where: str) -> str:
-    inside, text = results.score(best, None), score_text(results, score, unit=True)
-    schemes, name = count(len(results.schemes), "scheme"), scheme_name(best)
-    if inside is None or where == "in length":
-        return f"Of {schemes}, {name} scores best {where}: {text}"
-    text += f" (in length {score_text(results, inside.median)})"
-    if _holds(results, best, score):
-        return f"Of {schemes}, {name} holds best {where}: {text}"
-    if len(results.schemes) == 1:
-        return f"{name} does not hold {where}: {text}"
-    return f"No scheme holds {where}; of {schemes}, {name} scores best there: {text}"
-
-
-def _holding(results: Comparison) -> list[list[str]]:
-    """Return the schemes that hold up to each length, the best first, as far as any does."""
-    names: list[list[str]] = []
-    for length in results.beyond:
-        order = [scheme for scheme, score in ranking(results, length) if _holds(results, scheme, score)]
-        holding = [scheme for scheme in order if not names or scheme in names[-1]]
-        if not holding:
-            break
-        names.append(holding)
-    return names
-
-
-def _holds(results: Comparison, scheme: str, score: float) -> bool:
-    inside = results.score(scheme, None)
-    return inside is not None and (inside.median - score) * (1 if results.task.higher_is_better else -1) <= HOLDS
-
-
-def _sign_test(ahead: int, pairs: int) -> float:
-    """Return the two-sided p-value of so many wins among pairs without ties."""
-    if pairs == 0:
-        return 1.0
-    tail = sum(math.comb(pairs, k) for k in range(max(ahead, pairs - ahead), pairs + 1))
-    return float(min(1.0, 2 * tail / 2**pairs))
-
-
 def _widest(results: Comparison) -> list[str]:
     """Return where seeds differ most."""
     scores = [(s, n, results.score(s, n)) for s in results.schemes for n in results.beyond]
@@ -326,6 +265,21 @@ def _widest(results: Comparison) -> list[str]:
     _, scheme, length, score = widest
     between = f"{score_text(results, score.min)} to {score_text(results, score.max)}"
     return [f"seeds differ most for {scheme_name(scheme)} at {length}: {between}"]
+
+
+def _inside(results: Comparison, group: str) -> list[float]:
+    """Return the medians of all schemes at all trained lengths."""
+    return [value for length in results.trained for value in _medians(results, group, length)]
+
+
+def _loss(results: Comparison, before: float, after: float) -> float:
+    return before - after if results.task.higher_is_better else after - before
+
+
+def _points(results: Comparison, value: float) -> str:
+    if results.percent:
+        return f"{number(100 * value)} points"
+    return f"{number(value)} {name_text(results.task.measure)}"
 
 
 def _medians(results: Comparison, group: str, length: int) -> list[float]:
@@ -352,12 +306,21 @@ def _clause(names: Sequence[str], one: str, several: str, rest: str) -> list[str
 
 
 def _first_rise(curves: DistanceCurves) -> int | None:
-    """Return the first distance at which the first curve rises by more than rounding."""
-    curve = np.array(next(iter(curves.curves.values()))[: len(curves.distances)], np.float64)
-    known = curve[np.isfinite(curve)]
-    slack = 1e-4 * (float(np.ptp(known)) if known.size else 0.0) or 1e-4
-    rises = np.flatnonzero(curve[1:] > curve[:-1] + slack)
-    return curves.distances[1 + int(rises[0])] if rises.size else None
+    """Return the first distance at which any of the curves rises by more than rounding."""
+    rises = []
+    for values in curves.curves.values():
+        curve = np.array(values[: len(curves.distances)], np.float64)
+        known = curve[np.isfinite(curve)]
+        slack = 1e-4 * (float(np.ptp(known)) if known.size else 0.0) or 1e-4
+        rises += [curves.distances[1 + int(n)] for n in np.flatnonzero(curve[1:] > curve[:-1] + slack)[:1]]
+    return min(rises, default=None)
+
+
+def _moved(before: float, after: float) -> str:
+    texts = decimals(before), decimals(after)
+    if texts[0] == texts[1]:
+        return f"Training left the standard deviation of the token table at {texts[0]}"
+    return f"Training moved the standard deviation of the token table from {texts[0]} to {texts[1]}"
 
 
 def _duration(seconds: float) -> str:

@@ -10,10 +10,14 @@ from jaxtyping import Float, Int32
 from whatwhere import claims
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import ALL, Spread
+from whatwhere.comparison.statistics import PairedDifferences, paired_differences
 from whatwhere.escape import visible
+from whatwhere.records import Missing
 from whatwhere.report import claims as claims_report
 from whatwhere.report import comparison as report
 from whatwhere.report import comparison_sentences as sentences
+from whatwhere.report import paired_differences as paired
+from whatwhere.report.comparison_headline import headline, scope_sentence
 from whatwhere.report.section import Table
 from whatwhere.report.text import capital
 
@@ -186,7 +190,9 @@ class Sentences:
     """One sentence or two for each part of the view.
 
     Args:
-        answer: which scheme holds best.
+        answer: which scheme has the best median, and which differences the seeds show.
+        scope: what was not tested.
+        differences: how differences were tested, or "".
         question: what was compared.
         scores, groups, shift, table, doors, distance, verdicts: what the figures and tables show.
         record: how long the runs took, and where.
@@ -194,6 +200,8 @@ class Sentences:
     """
 
     answer: str
+    scope: str
+    differences: str
     question: str
     scores: str
     groups: str
@@ -237,6 +245,7 @@ class Measurements:
         baselines: scores of predictors that ignore positions.
         shifts: by how far every position is shifted.
         shift: the shift test, by scheme and shift.
+        differences: between the schemes in pairs, at the longest length; None where there are none.
         costs: one for each scheme.
         token_table: its numbers beside those of the tutorial.
         number_lines: the ten digits, by scheme.
@@ -258,6 +267,7 @@ class Measurements:
     baselines: Sequence[Baseline]
     shifts: Int32[np.ndarray, " shifts"]
     shift: ShiftTest
+    differences: Table | None
     costs: Sequence[Cost]
     token_table: Table | None
     number_lines: Sequence[NumberLineView]
@@ -281,6 +291,7 @@ def measurements(results: Comparison) -> Measurements:
     seeds = sorted({run.seed for run in results.runs})
     groups = {ALL: ALL} | {group: sentences.name_text(group) for group in results.task.groups}
     verdicts, table = claims.verdicts(results), claims.token_table(results)
+    differences = paired_differences(results, paired.last_length(results))
     return Measurements(
         task=_task(results, list(groups.values())),
         schemes=[sentences.name_text(scheme) for scheme in schemes],
@@ -296,6 +307,7 @@ def measurements(results: Comparison) -> Measurements:
         baselines=_baselines(results, lengths),
         shifts=np.array(results.shifts, np.int32),
         shift=_shift(results),
+        differences=_differences(results, differences),
         costs=[_cost(results, scheme) for scheme in schemes],
         token_table=None if table is None else claims_report.token_table(table),
         number_lines=[
@@ -304,7 +316,7 @@ def measurements(results: Comparison) -> Measurements:
         fingerprints=_fingerprints(results),
         curves=_curves(results),
         verdicts=[VerdictView(*claims_report.verdict_row(verdict)) for verdict in verdicts],
-        sentences=_sentences(results, verdicts, table),
+        sentences=_sentences(results, differences, verdicts, table),
         reproduction=_reproduction(results),
     )
 
@@ -324,9 +336,16 @@ def _task(results: Comparison, groups: Sequence[str]) -> TaskView:
     )
 
 
-def _sentences(results: Comparison, verdicts: Sequence[claims.Verdict], table: claims.TokenTable | None) -> Sentences:
+def _sentences(
+    results: Comparison,
+    differences: PairedDifferences | Missing,
+    verdicts: Sequence[claims.Verdict],
+    table: claims.TokenTable | None,
+) -> Sentences:
     return Sentences(
-        answer=sentences.headline(results),
+        answer=headline(results, differences),
+        scope=scope_sentence(results),
+        differences=paired.method_sentence(differences),
         question=sentences.question(results),
         scores=sentences.scores_sentence(results),
         groups=sentences.groups_sentence(results),
@@ -338,6 +357,12 @@ def _sentences(results: Comparison, verdicts: Sequence[claims.Verdict], table: c
         record=sentences.record_sentence(results),
         repeat=sentences.repeat_sentence(results),
     )
+
+
+def _differences(results: Comparison, differences: PairedDifferences | Missing) -> Table | None:
+    if isinstance(differences, Missing) or not differences.pairs:
+        return None
+    return paired.table(results, differences)
 
 
 def _reproduction(results: Comparison) -> Reproduction:

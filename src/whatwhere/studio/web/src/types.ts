@@ -524,6 +524,8 @@ export interface Measurements {
   shifts: Tensor;
   /** the shift test, by scheme and shift. */
   shift: ShiftTest;
+  /** between the schemes in pairs, at the longest length; null where there are none. */
+  differences: Table | null;
   /** one for each scheme. */
   costs: Cost[];
   /** its numbers beside those of the tutorial. */
@@ -941,8 +943,12 @@ export interface Section {
 
 /** One sentence or two for each part of the view. */
 export interface Sentences {
-  /** which scheme holds best. */
+  /** which scheme has the best median, and which differences the seeds show. */
   answer: string;
+  /** what was not tested. */
+  scope: string;
+  /** how differences were tested, or "". */
+  differences: string;
   /** what was compared. */
   question: string;
   /** what the figures and tables show. */

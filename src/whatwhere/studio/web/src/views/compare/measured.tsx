@@ -23,8 +23,10 @@ export function Measured(props: ViewProps) {
       {(results) => (
         <>
           <p class="answer">{results.sentences.answer}</p>
+          <p class="note reading">{results.sentences.scope}</p>
           <p class="note reading">{results.sentences.question}</p>
           <Summary results={results} />
+          <Differences results={results} />
           <Scores {...props} results={results} />
           <Groups results={results} />
           <Shift results={results} />
@@ -140,10 +142,10 @@ function Scores({ results, settings, change }: ViewProps & Props) {
         <How code={`${code}  # median, least, greatest; None is in length`}>
           <p>
             The same Transformer is trained under each scheme with {results.seeds.length}{" "}
-            {results.seeds.length === 1 ? "seed" : "seeds"} on {task.trained_text} {task.unit}, then tested on new
-            sequences of each length. The curve is the median over the seeds, the band the range from the least to the
-            greatest. A gap is a length for which the scheme has no row. With fewer than six seeds treat the order of
-            schemes as a hint.
+            {results.seeds.length === 1 ? "seed" : "seeds"} on inputs of {task.trained_text} {task.unit}, then tested on
+            new sequences of each length. The curve is the median over the seeds, the band the range from the least to
+            the greatest. A gap is a length for which the scheme has no row. Bands that overlap do not show that schemes
+            are alike, for runs are paired by seed: see the paired differences.
           </p>
           <Baselines baselines={baselines} />
         </How>
@@ -333,6 +335,24 @@ function Summary({ results }: Props) {
         Shifted: the same inputs with every position one higher, and as they are. No row: a learned table ends before
         such a position.
       </p>
+    </section>
+  );
+}
+
+/** The schemes in pairs, seed by seed. */
+function Differences({ results: { differences, sentences } }: Props) {
+  if (!differences) return null;
+  return (
+    <section class="differences" aria-label="Paired differences">
+      {differences.rows.length > 15 ? (
+        <details class="how">
+          <summary>{differences.rows.length} paired differences</summary>
+          <TextTable table={differences} />
+        </details>
+      ) : (
+        <TextTable table={differences} />
+      )}
+      <p class="note">{sentences.differences}</p>
     </section>
   );
 }

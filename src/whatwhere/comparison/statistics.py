@@ -1,0 +1,277 @@
+"""Which scheme is better: paired differences between the schemes of a comparison, with an exact test.
+
+Runs of one seed share initial tokens, batches and test sets, so two schemes are compared seed by seed.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from whatwhere.comparison.read import Comparison
+from whatwhere.comparison.results import ALL
+from whatwhere.errors import SettingError
+from whatwhere.records import Missing
+
+Outcome = Literal["better", "not separated", "too few seeds"]
+
+LEVEL = 0.05
+"""A difference is claimed where its p-value, corrected by Holm's method, is at most this."""
+CONFIDENCE = 0.95
+SEEDS_FOR_INTERVAL = 5
+"""Fewer seeds have no bootstrap interval."""
+
+_RESAMPLES = 9999
+_MOST_FLIPS = 2**14  # all sign flips of up to 14 seeds; of more, so many random ones
+_NUMBERS = 2_000_000  # in one batch of resamples
+_ROUNDING = 1e-12  # differences that vary by less are equal
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A scheme against another, seed by seed.
+
+    Args:
+        first: the scheme with the better mean.
+        second: the other.
+        gains: by how much the first is better, for each seed: score(first) - score(second), or the opposite of a loss.
+        ahead: in how many seeds the first is better.
+        mean: of the gains, never negative; what is tested.
+        interval: 95 % bootstrap interval of that mean, for this pair alone; None below five seeds and of equal gains.
+        effect: Hedges' g of paired differences: the mean divided by the standard deviation, corrected for few seeds;
+            None below three seeds and of equal gains.
+        p: two-sided p-value of the sign-flip permutation test.
+        p_holm: the same, corrected by Holm's method over the family.
+        outcome: "better" where p_holm is at most the level; "too few seeds" where no result could be.
+    """
+
+    first: str
+    second: str
+    gains: tuple[float, ...]
+    ahead: int
+    mean: float
+    interval: Interval | None
+    effect: float | None
+    p: float
+    p_holm: float
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class PairedDifferences:
+    """The schemes of a comparison at one length, compared in pairs.
+
+    Args:
+        length: a tested length; None is the mean over the trained lengths.
+        seeds: whose runs are paired.
+        against: the scheme that every other is compared with; None where all pairs are.
+        family: how many pairs are tested at once, for which Holm's method corrects.
+        level: of the test.
+        seeds_needed: with fewer, no p-value of this family can reach the level.
+        pairs: the schemes with the better mean first.
+        left_out: schemes without a finite score in every seed.
+    """
+
+    length: int | None
+    seeds: tuple[int, ...]
+    against: str | None
+    family: int
+    level: float
+    seeds_needed: int
+    pairs: tuple[Difference, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def enough_seeds(self) -> bool:
+        """Whether a p-value of this family can reach the level."""
+        return len(self.seeds) >= self.seeds_needed
+
+
+def paired_differences(
+    results: Comparison, length: int | None, against: str | None = None
+) -> PairedDifferences | Missing:
+    """Compute by how much schemes differ at a length, and whether the seeds show it.
+
+    The test flips signs: were two schemes alike, each seed's difference could as well have the opposite sign. Its
+    p-value is the share of all sign patterns whose mean is at least as far from 0 as the measured one. It is exact up
+    to 14 seeds (of more, 16,384 random patterns are taken), and uses the size of the differences, which a sign test
+    does not. The least p-value of n seeds is 2 / 2^n.
+
+    Holm's method keeps the chance of any false claim in the family below the level. The family is all pairs of schemes
+    at this length, for the best scheme is chosen after looking; or all schemes against one that was chosen before.
+
+    Intervals are BCa bootstrap intervals of the mean, with a fixed seed. They are too narrow for few seeds: of normal
+    differences those of five seeds contain the true mean in about 83 % of cases, those of ten in about 89 %.
+
+    Args:
+        results: of a comparison.
+        length: a tested length; None is the mean over the trained lengths.
+        against: a scheme that was chosen before looking at the results; None compares all pairs.
+
+    Returns:
+        The differences; the reason why there are none where SciPy is not installed.
+
+    Raises:
+        SettingError: If the length was not tested, or `against` is no scheme of the comparison.
+    """
+    if length is not None and length not in (*results.trained, *results.beyond):
+        raise SettingError(f"length {length} was not tested; tested: {[*results.trained, *results.beyond]}.")
+    if against is not None and against not in results.schemes:
+        raise SettingError(f"no scheme {against!r} in this comparison, which has {', '.join(results.schemes)}.")
+    seeds = tuple(sorted({run.seed for run in results.runs}))
+    scores = _scores(results, length, seeds)
+    order = sorted(scores, key=lambda scheme: -float(scores[scheme].mean()))
+    chosen = [
+        (first, second)
+        for n, first in enumerate(order)
+        for second in order[n + 1 :]
+        if against is None or against in (first, second)
+    ]
+    gains = np.array([scores[first] - scores[second] for first, second in chosen]).reshape(len(chosen), len(seeds))
+    needed = seeds_needed(len(chosen))
+    try:
+        p = _sign_flip_test(gains)
+        intervals = _intervals(gains)
+    except ImportError:
+        return Missing("differences are tested with SciPy, which is not installed: pip install 'whatwhere[compare]'")
+    corrected = holm(p)
+    pairs = [
+        _difference(*pair, gains[n], intervals[n], float(p[n]), float(corrected[n]), len(seeds) >= needed)
+        for n, pair in enumerate(chosen)
+    ]
+    left_out = tuple(scheme for scheme in results.schemes if scheme not in scores)
+    return PairedDifferences(length, seeds, against, len(chosen), LEVEL, needed, tuple(pairs), left_out)
+
+
+def seeds_needed(family: int, level: float = LEVEL) -> int:
+    """Compute how many seeds a family of pairs needs so that a p-value, corrected by Holm's method, can be significant.
+
+    Args:
+        family: how many pairs are tested.
+        level: of the test.
+
+    Returns:
+        The least n with family * 2 / 2^n <= level.
+
+    Examples:
+        >>> seeds_needed(1), seeds_needed(10)
+        (6, 9)
+    """
+    return next(n for n in range(1, 1000) if max(family, 1) * 2 / 2**n <= level)
+
+
+def holm(p: Float[np.ndarray, " family"]) -> Float[np.ndarray, " family"]:
+    """Correct p-values by Holm's method.
+
+    Args:
+        p: of all tests of a family.
+
+    Returns:
+        In the order of p. The k-th smallest is multiplied by the number of tests that remain, never falls below the
+        one before it, and is at most 1.
+
+    Examples:
+        >>> holm(np.array([0.01, 0.04, 0.03])).round(2).tolist()
+        [0.03, 0.06, 0.06]
+    """
+    order = np.argsort(p, kind="stable")
+    corrected = np.empty_like(p)
+    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
+    return corrected
+
+
+def _scores(results: Comparison, length: int | None, seeds: Sequence[int]) -> dict[str, Float[np.ndarray, " seeds"]]:
+    """Return the scores of each scheme by seed, higher is better; of schemes with a finite score in every seed."""
+    values: dict[str, dict[int, float]] = {scheme: {} for scheme in results.schemes}
+    for run in results.runs:
+        value = run.in_length if length is None else run.scores.get(length, {}).get(ALL)
+        if run.scheme in values and value is not None and math.isfinite(value):
+            values[run.scheme][run.seed] = value if results.task.higher_is_better else -value
+    return {
+        scheme: np.array([by_seed[seed] for seed in seeds])
+        for scheme, by_seed in values.items()
+        if len(by_seed) == len(seeds)
+    }
+
+
+def _difference(
+    first: str,
+    second: str,
+    gains: Float[np.ndarray, " seeds"],
+    interval: Interval | None,
+    p: float,
+    p_holm: float,
+    enough: bool,
+) -> Difference:
+    outcome: Outcome = "too few seeds" if not enough else "better" if p_holm <= LEVEL else "not separated"
+    ahead, mean = int((gains > 0).sum()), float(gains.mean())
+    effect = _effect(gains)
+    return Difference(first, second, tuple(gains.tolist()), ahead, mean, interval, effect, p, p_holm, outcome)
+
+
+def _effect(gains: Float[np.ndarray, " seeds"]) -> float | None:
+    freedom = len(gains) - 1
+    if freedom < 2 or _equal(gains):
+        return None
+    correction = math.exp(math.lgamma(freedom / 2) - math.lgamma((freedom - 1) / 2)) / math.sqrt(freedom / 2)
+    return float(gains.mean() / gains.std(ddof=1)) * correction
+
+
+def _equal(gains: Float[np.ndarray, " seeds"]) -> bool:
+    return bool(np.ptp(gains) <= _ROUNDING)
+
+
+def _sign_flip_test(gains: Float[np.ndarray, "pairs seeds"]) -> Float[np.ndarray, " pairs"]:
+    """Return the two-sided p-value of each row: SciPy exchanges the members of each pair, which flips signs."""
+    from scipy.stats import permutation_test
+
+    pairs, seeds = gains.shape
+    if not pairs or seeds < 2:
+        return np.ones(pairs)
+    scaled = gains / max(float(np.abs(gains).max()), _ROUNDING)
+    tested = permutation_test(
+        (scaled, np.zeros_like(scaled)),
+        # Rounded, for sums of sign patterns that are equal must not differ by the error of their addition.
+        lambda first, second, axis: np.rint(np.sum(first - second, axis=axis) / _ROUNDING),
+        permutation_type="samples",
+        n_resamples=_MOST_FLIPS,
+        batch=max(1, _NUMBERS // gains.size),
+        axis=-1,
+        rng=0,
+    )
+    p: np.ndarray = np.asarray(tested.pvalue, np.float64)
+    return p
+
+
+def _intervals(gains: Float[np.ndarray, "pairs seeds"]) -> list[Interval | None]:
+    from scipy.stats import bootstrap
+
+    pairs, seeds = gains.shape
+    intervals: list[Interval | None] = [None] * pairs
+    varied = [n for n in range(pairs) if seeds >= SEEDS_FOR_INTERVAL and not _equal(gains[n])]
+    if not varied:
+        return intervals
+    found = bootstrap(
+        (gains[varied],),
+        np.mean,
+        axis=-1,
+        confidence_level=CONFIDENCE,
+        n_resamples=_RESAMPLES,
+        batch=max(1, _NUMBERS // gains.size),
+        method="BCa",
+        rng=0,
+    ).confidence_interval
+    for pair, low, high in zip(varied, found.low.tolist(), found.high.tolist(), strict=True):
+        intervals[pair] = Interval(low, high)
+    return intervals

@@ -1,0 +1,163 @@
+"""Which scheme is better: the paired differences of a comparison as sentences and a table."""
+
+from collections.abc import Sequence
+
+from whatwhere.comparison.read import Comparison
+from whatwhere.comparison.statistics import Difference, PairedDifferences
+from whatwhere.records import Missing
+from whatwhere.report.comparison_sentences import length_text, name_text, ranking, scheme_name
+from whatwhere.report.section import Paragraph, Part, Section, Table
+from whatwhere.report.text import NARROW, capital, count, decimals, listed, number, percent
+
+ABSENT = "–"
+COLUMNS = ("better in the mean", "than", "by", "95 % interval", "better in", "effect", "p", "p (Holm)", "conclusion")
+_CONCLUSIONS = {"better": "better", "not separated": "not separated by these seeds", "too few seeds": "too few seeds"}
+_NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+def last_length(results: Comparison) -> int | None:
+    """Return the longest tested length beyond the trained ones; None, which is in length, where there is none."""
+    return results.beyond[-1] if results.beyond else None
+
+
+def section(results: Comparison, found: PairedDifferences | Missing) -> Section:
+    """Return the section of a report that states which schemes the seeds separate.
+
+    Args:
+        results: of a comparison.
+        found: its differences, of all pairs.
+    """
+    parts: list[Part] = [Paragraph(text) for text in (conclusion(results, found), method_sentence(found)) if text]
+    if isinstance(found, PairedDifferences) and found.pairs:
+        parts.append(table(results, found))
+    return Section("differences", "Which schemes differ", parts)
+
+
+def conclusion(results: Comparison, found: PairedDifferences | Missing) -> str:
+    """State which schemes the seeds show to be better, or why they show none; "" where there is nothing to compare.
+
+    Args:
+        results: of a comparison.
+        found: its differences, of all pairs.
+    """
+    if isinstance(found, Missing):
+        return f"Which scheme is better was not tested: {found.missing}."
+    if not found.pairs:
+        return ""
+    if not found.enough_seeds:
+        return _too_few(found)
+    best = next(scheme for scheme, _ in ranking(results, found.length) if scheme not in found.left_out)
+    own = [pair for pair in found.pairs if best in (pair.first, pair.second)]
+    parts = [_wins(results, own, best), _losses(own, best), _undecided(own, best)]
+    if others := [pair.outcome == "better" for pair in found.pairs if pair not in own]:
+        several = f"{sum(others)} of {len(others)} other pairs" if len(others) > 1 else "the other pair"
+        separated = several if any(others) else "no other pair"
+        parts.append(f"{separated} {'is' if sum(others) < 2 else 'are'} separated")
+    return f"{capital('; '.join(filter(None, parts)))}."
+
+
+def method_sentence(found: PairedDifferences | Missing) -> str:
+    """Describe the test, its correction and the intervals; "" where there are no differences."""
+    if isinstance(found, Missing) or not found.pairs:
+        return ""
+    pairs = "every pair of schemes" if found.against is None else f"every scheme against {scheme_name(found.against)}"
+    return (
+        f"Runs of one seed share initial tokens, batches and test sets, so {pairs} is compared seed by seed. p: exact "
+        f"two-sided sign-flip permutation test of the mean difference; p (Holm): corrected for {_family(found)}; a "
+        f"difference is claimed up to {decimals(found.level, 2)}. Intervals are BCa bootstrap intervals of the mean of "
+        "one pair without that correction, from five seeds on, and too narrow for few seeds. Effect: Hedges' g of the "
+        "paired differences."
+    )
+
+
+def table(results: Comparison, found: PairedDifferences, rows: int | None = None) -> Table:
+    """Return the table of differences.
+
+    Args:
+        results: of a comparison.
+        found: its differences.
+        rows: how many of the pairs to list, those with the scheme of the best median first; None is all.
+    """
+    order = [scheme for scheme, _ in ranking(results, found.length) if scheme not in found.left_out]
+    best = order[0] if order else None
+    pairs = sorted(found.pairs, key=lambda pair: best not in (pair.first, pair.second))
+    shown = pairs if rows is None else pairs[:rows]
+    cells = [difference_cells(results, pair) for pair in shown]
+    unit = "points" if results.percent else name_text(results.task.measure)
+    caption = (
+        f"Paired differences {length_text(results, found.length)}: by how much the first scheme is better, mean over "
+        f"{count(len(found.seeds), 'seed')}, {unit}"
+    )
+    return Table(caption, COLUMNS, cells, numeric=range(2, 8), total=len(found.pairs), shorten="first")
+
+
+def difference_cells(results: Comparison, pair: Difference) -> list[str]:
+    """Return the cells of a pair, under COLUMNS."""
+    interval = pair.interval
+    between = ABSENT if interval is None else f"{_amount(results, interval.low)} to {_amount(results, interval.high)}"
+    return [
+        name_text(pair.first),
+        name_text(pair.second),
+        _amount(results, pair.mean),
+        between,
+        f"{pair.ahead} of {len(pair.gains)}",
+        ABSENT if pair.effect is None else decimals(pair.effect, 2),
+        p_text(pair.p),
+        p_text(pair.p_holm),
+        _CONCLUSIONS[pair.outcome],
+    ]
+
+
+def p_text(p: float) -> str:
+    """Return a p-value with two significant digits.
+
+    Examples:
+        >>> p_text(0.03125), p_text(1.0)
+        ('0.031', '1')
+    """
+    return number(p, 2)
+
+
+def _too_few(found: PairedDifferences) -> str:
+    seeds, many = len(found.seeds), _family(found)
+    written = _NUMBERS[seeds - 1] if seeds <= len(_NUMBERS) else str(seeds)
+    return (
+        f"{capital(written)} {'seed' if seeds == 1 else 'seeds'} cannot show any difference at the "
+        f"{percent(found.level, 0)} level: {many} {'needs' if found.family == 1 else 'need'} at least "
+        f"{found.seeds_needed} seeds. Treat the order of schemes as a hint."
+    )
+
+
+def _family(found: PairedDifferences) -> str:
+    return count(found.family, "pair of schemes", "pairs of schemes")
+
+
+def _wins(results: Comparison, own: Sequence[Difference], best: str) -> str:
+    won = [pair for pair in own if pair.outcome == "better" and pair.first == best]
+    if not won:
+        return ""
+    shown = f"these seeds show that {scheme_name(best)} is better than {listed([scheme_name(p.second) for p in won])}"
+    if len(won) > 1:
+        return f"{shown} (p ≤ {p_text(max(pair.p_holm for pair in won))}, Holm)"
+    (pair,) = won
+    interval = pair.interval
+    gain = f"{_amount(results, pair.mean)} {'points' if results.percent else name_text(results.task.measure)}"
+    ends = "" if interval is None else f"{_amount(results, interval.low)} to {_amount(results, interval.high)}"
+    between = ends and f"95{NARROW}% interval {ends}; "
+    return f"{shown} by {gain}, the mean of the paired differences ({between}p = {p_text(pair.p_holm)}, Holm)"
+
+
+def _losses(own: Sequence[Difference], best: str) -> str:
+    lost = [scheme_name(pair.first) for pair in own if pair.outcome == "better" and pair.first != best]
+    if not lost:
+        return ""
+    return f"yet in the mean {listed(lost)} {'is' if len(lost) == 1 else 'are'} better than {scheme_name(best)}"
+
+
+def _undecided(own: Sequence[Difference], best: str) -> str:
+    rest = [scheme_name({pair.first, pair.second}.difference({best}).pop()) for pair in own if pair.outcome != "better"]
+    return f"these seeds do not separate {scheme_name(best)} from {listed(rest, 'or')}" if rest else ""
+
+
+def _amount(results: Comparison, value: float) -> str:
+    return decimals(100 * value, 1) if results.percent else decimals(value, 3)

@@ -1,0 +1,159 @@
+"""Paired differences: the test against enumeration by hand and simulated data, and what is said of few seeds."""
+
+import itertools
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from whatwhere.comparison import paired_differences, read_results
+from whatwhere.comparison.statistics import PairedDifferences, _intervals, _sign_flip_test, holm, seeds_needed
+from whatwhere.errors import SettingError
+from whatwhere.records import Missing
+
+from . import made_up
+
+
+def differences(folder: Path, length: int | None = 32, **more: Any) -> PairedDifferences:
+    computed = paired_differences(read_results(folder), length, **more)
+    assert isinstance(computed, PairedDifferences)
+    return computed
+
+
+def enumerated(gains: Any) -> float:
+    """Return the share of sign patterns whose sum is at least as far from 0; gains are whole numbers."""
+    sums = [abs(sum(gain * sign for gain, sign in zip(gains, signs, strict=True)))
+            for signs in itertools.product((1, -1), repeat=len(gains))]  # fmt: skip
+    return sum(each >= abs(sum(gains)) for each in sums) / len(sums)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5, 6, 9])
+def test_p_values_are_those_of_all_sign_patterns(seeds: int) -> None:
+    gains = np.random.default_rng(seeds).integers(-9, 10, (40, seeds))
+    for scale in (1.0, 0.1, 1e-4):  # 0.1 and 1e-4 are rounded, and so would be sums that should be equal
+        np.testing.assert_allclose(_sign_flip_test(scale * gains), [enumerated(row.tolist()) for row in gains], rtol=0)
+
+
+def test_the_least_p_value_is_two_of_all_patterns() -> None:
+    for seeds in range(2, 12):
+        assert _sign_flip_test(np.full((1, seeds), 0.3)).tolist() == [2 / 2**seeds]
+    assert _sign_flip_test(np.full((1, 1), 0.3)).tolist() == [1.0]
+    assert _sign_flip_test(np.zeros((1, 9))).tolist() == [1.0]
+
+
+def test_more_seeds_than_can_be_enumerated_take_random_patterns() -> None:
+    gains = np.random.default_rng(0).normal(0.45, 1, (3, 17))
+    sums = np.zeros((1, 3))
+    for gain in gains.T:  # 2^17 patterns, one seed after the other
+        sums = np.concatenate([sums + gain, sums - gain])
+    exact = (np.abs(sums) >= np.abs(gains.sum(axis=1)) - 1e-9).mean(axis=0)
+    np.testing.assert_allclose(_sign_flip_test(gains), exact, atol=0.02)
+    assert (_sign_flip_test(gains) == _sign_flip_test(gains)).all(), "the patterns have a fixed seed"
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+def test_equal_schemes_are_separated_in_at_most_5_percent_of_draws(heavy: bool) -> None:
+    rng, draws, seeds, schemes = np.random.default_rng(1), 400, 10, 5
+    scores = rng.standard_t(2, (draws, schemes, seeds)) if heavy else rng.normal(size=(draws, schemes, seeds))
+    pairs = list(itertools.combinations(range(schemes), 2))
+    gains = np.stack([scores[:, first] - scores[:, second] for first, second in pairs], axis=1)
+    p = _sign_flip_test(gains.reshape(-1, seeds)).reshape(draws, len(pairs))
+    margin = 3 * np.sqrt(0.05 * 0.95 / draws)
+    assert (p[:, 0] <= 0.05).mean() <= 0.05 + margin
+    assert (p[:, 0] <= 0.05).mean() >= 0.05 - margin, "an exact test uses its level"
+    assert np.mean([(holm(row) <= 0.05).any() for row in p]) <= 0.05 + margin
+    assert (p <= 0.05).any(axis=1).mean() > 0.05 + margin, "without Holm's correction it is more"
+
+
+def test_holm_is_the_closed_test_of_bonferroni() -> None:
+    for p in np.random.default_rng(2).uniform(0, 0.4, (20, 5)):
+        subsets = [s for size in range(1, 6) for s in itertools.combinations(range(5), size)]
+        closed = [min(1.0, max(len(s) * p[list(s)].min() for s in subsets if n in s)) for n in range(5)]
+        np.testing.assert_allclose(holm(p), closed)
+
+
+def test_as_many_seeds_are_needed_as_give_a_significant_least_p() -> None:
+    for family in (1, 2, 6, 10, 78, 406):
+        needed = seeds_needed(family)
+        for seeds, reached in ((needed - 1, False), (needed, True)):
+            best = _sign_flip_test(np.ones((1, seeds)))
+            assert (holm(np.concatenate([best, np.ones(family - 1)]))[0] <= 0.05) == reached
+    assert seeds_needed(0) == seeds_needed(1)
+
+
+def test_intervals_contain_the_mean_as_often_as_is_said() -> None:
+    for seeds, said in ((5, 0.83), (10, 0.89)):
+        intervals = _intervals(np.random.default_rng(3).normal(size=(300, seeds)))
+        inside = np.mean([each is not None and each.low <= 0 <= each.high for each in intervals])
+        assert abs(inside - said) < 0.06
+    assert _intervals(np.ones((1, 4)) * [1.0, 2.0, 3.0, 4.0]) == [None], "four seeds are too few"
+    assert _intervals(np.ones((2, 5))) == [None, None], "equal gains have no interval"
+
+
+def test_pairs_of_a_comparison(tmp_path: Path) -> None:
+    scores = {
+        "none": [0.5, 0.6, 0.7, 0.5, 0.6, 0.7],
+        "alibi": [0.6, 0.8, 0.8, 0.7, 0.7, 0.9],
+    }
+    (pair,) = (computed := differences(made_up.scored_folder(tmp_path, 32, scores))).pairs
+    assert (pair.first, pair.second, pair.ahead, pair.outcome) == ("alibi", "none", 6, "better")
+    np.testing.assert_allclose(pair.gains, [0.1, 0.2, 0.1, 0.2, 0.1, 0.2])
+    assert (pair.p, pair.p_holm) == (2 / 64, 2 / 64)
+    assert pair.mean == pytest.approx(0.15)
+    assert pair.interval is not None
+    assert 0.1 <= pair.interval.low < 0.15 < pair.interval.high <= 0.2
+    # Hedges and Olkin's table: the correction for five degrees of freedom is 0.8408.
+    assert pair.effect == pytest.approx(0.8408 * 0.15 / np.std([0.1, 0.2] * 3, ddof=1), rel=1e-4)
+    assert (computed.seeds, computed.family, computed.seeds_needed) == (tuple(range(6)), 1, 6)
+    assert computed.enough_seeds
+
+
+def test_of_a_loss_the_lower_is_better(tmp_path: Path) -> None:
+    folder = made_up.made_up_folder(tmp_path, "text", ("none", "alibi"), seeds=2)
+    made_up.set_scores(folder, 256, {"none": [2.0, 2.5], "alibi": [2.25, 2.25]})
+    (pair,) = differences(folder, 256).pairs
+    assert (pair.first, pair.gains, pair.ahead, pair.mean, pair.effect) == ("none", (0.25, -0.25), 1, 0.0, None)
+
+
+def test_too_few_seeds_are_a_finding(tmp_path: Path) -> None:
+    five = {"none": [0.1] * 5, "alibi": [0.2, 0.3, 0.2, 0.3, 0.2]}
+    computed = differences(made_up.scored_folder(tmp_path / "five", 32, five))
+    assert [pair.outcome for pair in computed.pairs] == ["too few seeds"]
+    assert (computed.enough_seeds, computed.seeds_needed) == (False, 6)
+    six = {name: [*values, values[0]] for name, values in five.items()} | {"rotary": [0.1] * 6}
+    computed = differences(folder := made_up.scored_folder(tmp_path / "six", 32, six))
+    assert {pair.outcome for pair in computed.pairs} == {"too few seeds"}, "six suffice for one pair, not for three"
+    assert (computed.family, computed.seeds_needed) == (3, 7)
+    computed = differences(folder, against="alibi")
+    assert [(pair.first, pair.second) for pair in computed.pairs] == [("alibi", "none"), ("alibi", "rotary")]
+    assert (computed.family, computed.seeds_needed, computed.against) == (2, 7, "alibi")
+
+
+def test_schemes_without_a_score_in_every_seed_are_left_out(tmp_path: Path) -> None:
+    scores = {"none": [0.5, 0.6], "learned": [None, None], "alibi": [0.6, 0.5], "rotary": [0.5, None]}
+    computed = differences(made_up.scored_folder(tmp_path, 32, scores))
+    assert computed.left_out == ("learned", "rotary")
+    assert [{pair.first, pair.second} for pair in computed.pairs] == [{"none", "alibi"}]
+    computed = differences(made_up.scored_folder(tmp_path / "one", 32, {"alibi": [0.5]}))
+    assert (computed.pairs, computed.family) == ((), 0)
+    computed = differences(
+        made_up.scored_folder(tmp_path / "in", None, {"alibi": [0.5, 0.7], "none": [0.75, 1.0]}), None
+    )
+    assert computed.pairs[0].gains == pytest.approx((0.25, 0.3))
+
+
+def test_what_was_not_measured_is_refused(tmp_path: Path) -> None:
+    results = read_results(made_up.made_up_folder(tmp_path, seeds=1))
+    with pytest.raises(SettingError, match=r"length 9 was not tested; tested: \[1, 2"):
+        paired_differences(results, 9)
+    with pytest.raises(SettingError, match="no scheme 'rope' in this comparison, which has none, sinusoidal"):
+        paired_differences(results, 32, against="rope")
+
+
+def test_without_scipy_there_is_a_reason_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    computed = paired_differences(read_results(made_up.made_up_folder(tmp_path)), 32)
+    assert isinstance(computed, Missing)
+    assert "pip install 'whatwhere[compare]'" in computed.missing
