@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from whatwhere.comparison import paired_differences, read_results
-from whatwhere.comparison.statistics import PairedDifferences, _intervals, _sign_flip_test, holm, seeds_needed
+from whatwhere.comparison.statistics import PairedDifferences, _intervals, holm, seeds_needed, sign_flip_test
 from whatwhere.errors import SettingError
 from whatwhere.records import Missing
 
@@ -33,14 +33,14 @@ def enumerated(gains: Any) -> float:
 def test_p_values_are_those_of_all_sign_patterns(seeds: int) -> None:
     gains = np.random.default_rng(seeds).integers(-9, 10, (40, seeds))
     for scale in (1.0, 0.1, 1e-4):  # 0.1 and 1e-4 are rounded, and so would be sums that should be equal
-        np.testing.assert_allclose(_sign_flip_test(scale * gains), [enumerated(row.tolist()) for row in gains], rtol=0)
+        np.testing.assert_allclose(sign_flip_test(scale * gains), [enumerated(row.tolist()) for row in gains], rtol=0)
 
 
 def test_the_least_p_value_is_two_of_all_patterns() -> None:
     for seeds in range(2, 12):
-        assert _sign_flip_test(np.full((1, seeds), 0.3)).tolist() == [2 / 2**seeds]
-    assert _sign_flip_test(np.full((1, 1), 0.3)).tolist() == [1.0]
-    assert _sign_flip_test(np.zeros((1, 9))).tolist() == [1.0]
+        assert sign_flip_test(np.full((1, seeds), 0.3)).tolist() == [2 / 2**seeds]
+    assert sign_flip_test(np.full((1, 1), 0.3)).tolist() == [1.0]
+    assert sign_flip_test(np.zeros((1, 9))).tolist() == [1.0]
 
 
 def test_more_seeds_than_can_be_enumerated_take_random_patterns() -> None:
@@ -49,8 +49,8 @@ def test_more_seeds_than_can_be_enumerated_take_random_patterns() -> None:
     for gain in gains.T:  # 2^17 patterns, one seed after the other
         sums = np.concatenate([sums + gain, sums - gain])
     exact = (np.abs(sums) >= np.abs(gains.sum(axis=1)) - 1e-9).mean(axis=0)
-    np.testing.assert_allclose(_sign_flip_test(gains), exact, atol=0.02)
-    assert (_sign_flip_test(gains) == _sign_flip_test(gains)).all(), "the patterns have a fixed seed"
+    np.testing.assert_allclose(sign_flip_test(gains), exact, atol=0.02)
+    assert (sign_flip_test(gains) == sign_flip_test(gains)).all(), "the patterns have a fixed seed"
 
 
 @pytest.mark.parametrize("heavy", [False, True])
@@ -59,7 +59,7 @@ def test_equal_schemes_are_separated_in_at_most_5_percent_of_draws(heavy: bool) 
     scores = rng.standard_t(2, (draws, schemes, seeds)) if heavy else rng.normal(size=(draws, schemes, seeds))
     pairs = list(itertools.combinations(range(schemes), 2))
     gains = np.stack([scores[:, first] - scores[:, second] for first, second in pairs], axis=1)
-    p = _sign_flip_test(gains.reshape(-1, seeds)).reshape(draws, len(pairs))
+    p = sign_flip_test(gains.reshape(-1, seeds)).reshape(draws, len(pairs))
     margin = 3 * np.sqrt(0.05 * 0.95 / draws)
     assert (p[:, 0] <= 0.05).mean() <= 0.05 + margin
     assert (p[:, 0] <= 0.05).mean() >= 0.05 - margin, "an exact test uses its level"
@@ -78,7 +78,7 @@ def test_as_many_seeds_are_needed_as_give_a_significant_least_p() -> None:
     for family in (1, 2, 6, 10, 78, 406):
         needed = seeds_needed(family)
         for seeds, reached in ((needed - 1, False), (needed, True)):
-            best = _sign_flip_test(np.ones((1, seeds)))
+            best = sign_flip_test(np.ones((1, seeds)))
             assert (holm(np.concatenate([best, np.ones(family - 1)]))[0] <= 0.05) == reached
     assert seeds_needed(0) == seeds_needed(1)
 

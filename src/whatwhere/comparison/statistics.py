@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import ALL
-from whatwhere.errors import SettingError
+from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.records import Missing
 
 Outcome = Literal["better", "not separated", "too few seeds"]
@@ -23,6 +23,8 @@ LEVEL = 0.05
 CONFIDENCE = 0.95
 SEEDS_FOR_INTERVAL = 5
 """Fewer seeds have no bootstrap interval."""
+
+NO_SCIPY = "differences are tested with SciPy, which is not installed: pip install 'whatwhere[compare]'"
 
 _RESAMPLES = 9999
 _MOST_FLIPS = 2**14  # all sign flips of up to 14 seeds; of more, so many random ones
@@ -141,10 +143,10 @@ def paired_differences(
     gains = np.array([scores[first] - scores[second] for first, second in chosen]).reshape(len(chosen), len(seeds))
     needed = seeds_needed(len(chosen))
     try:
-        p = _sign_flip_test(gains)
+        p = sign_flip_test(gains)
         intervals = _intervals(gains)
-    except ImportError:
-        return Missing("differences are tested with SciPy, which is not installed: pip install 'whatwhere[compare]'")
+    except MissingExtra as missing:
+        return Missing(str(missing))
     corrected = holm(p)
     pairs = [
         _difference(*pair, gains[n], intervals[n], float(p[n]), float(corrected[n]), len(seeds) >= needed)
@@ -232,10 +234,23 @@ def _equal(gains: Float[np.ndarray, " seeds"]) -> bool:
     return bool(np.ptp(gains) <= _ROUNDING)
 
 
-def _sign_flip_test(gains: Float[np.ndarray, "pairs seeds"]) -> Float[np.ndarray, " pairs"]:
-    """Return the two-sided p-value of each row: SciPy exchanges the members of each pair, which flips signs."""
-    from scipy.stats import permutation_test
+def sign_flip_test(gains: Float[np.ndarray, "pairs seeds"]) -> Float[np.ndarray, " pairs"]:
+    """Return the two-sided p-value of each row: SciPy exchanges the members of each pair, which flips signs.
 
+    Args:
+        gains: differences of pairs, one row for each question and one column for each seed.
+
+    Raises:
+        MissingExtra: If SciPy is not installed.
+
+    Examples:
+        >>> sign_flip_test(np.array([[0.1, 0.2, 0.1, 0.3, 0.2]])).tolist()  # 2 of the 32 sign patterns
+        [0.0625]
+    """
+    try:
+        from scipy.stats import permutation_test
+    except ImportError:
+        raise MissingExtra(NO_SCIPY) from None
     pairs, seeds = gains.shape
     if not pairs or seeds < 2:
         return np.ones(pairs)

@@ -1,0 +1,1 @@
+"""Experiments on what tutorials and papers claim: statements, what was measured, and verdicts."""

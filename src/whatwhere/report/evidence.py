@@ -1,0 +1,117 @@
+"""The evidence as sections: a table of statements for each experiment, with what was measured and the verdict."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from whatwhere.comparison.results import Spread
+from whatwhere.evidence.record import Evidence, FaultRow, Result, Unit
+from whatwhere.report.section import Paragraph, Part, Section, Table
+from whatwhere.report.text import count, decimals, listed, number, percent, spread
+
+ABSENT = "–"
+COLUMNS = ("id", "statement", "source", "measured", "runs", "verdict", "why")
+FAULT_COLUMNS = ("fault", "scheme", "accuracy in length", "beyond", "largest change of a logit", "detected by")
+_PLACES: Mapping[Unit, tuple[int, float]] = {"share": (1, 100.0), "nats": (3, 1.0), "number": (3, 1.0)}
+
+
+def sections(evidence: Sequence[Evidence]) -> list[Section]:
+    """Return one section for each experiment, and a last one on versions and machine.
+
+    Args:
+        evidence: as `whatwhere.evidence.read_evidence` returns it.
+    """
+    written = [Section(each.id, f"{each.id}  {each.title}", _parts(each)) for each in evidence]
+    return [*written, Section("machine", "Versions and machine", [_machines(evidence)])] if evidence else []
+
+
+def headline(evidence: Sequence[Evidence]) -> str:
+    """Count the verdicts of all experiments in a sentence."""
+    verdicts = Counter(result.verdict for each in evidence for result in each.results)
+    parts = [f"{number} {verdict}" for verdict, number in verdicts.most_common()]
+    total = sum(verdicts.values())
+    return f"Of {count(total, 'statement')} in {count(len(evidence), 'experiment')}: {listed(parts)}."
+
+
+def row(result: Result) -> list[str]:
+    """Return the cells of a result, under COLUMNS."""
+    return [
+        result.id,
+        result.says,
+        result.source,
+        _measured(result),
+        str(result.runs),
+        result.verdict,
+        why(result),
+    ]
+
+
+def why(result: Result) -> str:
+    """Return the reason of a verdict: the condition and in how many runs it is met, or what is lacking."""
+    if result.measured is None:
+        return f"{result.reason}."
+    met = f"{result.line} in {result.holding} of {count(result.runs, 'run')}"
+    test = "" if result.p is None else f"; p = {number(result.p, 2)}"
+    return f"{met}{test}{f'; {result.reason}' if result.reason else ''}."
+
+
+def fault_row(fault: FaultRow) -> list[str]:
+    """Return the cells of a silent fault, under FAULT_COLUMNS."""
+    cells = [_before_and_after(fault, place) for place in ("in length", _beyond(fault))]
+    change = ABSENT if fault.logit_change is None else number(fault.logit_change.median, 2)
+    return [fault.fault, fault.scheme, *cells, change, _detected_by(fault)]
+
+
+def _parts(evidence: Evidence) -> list[Part]:
+    parts: list[Part] = [Paragraph(f"To repeat it: {evidence.command}")]
+    parts.append(Table("", COLUMNS, [row(result) for result in evidence.results], numeric=[4], shorten="never"))
+    if evidence.faults:
+        caption = "Accuracy without and with each fault, median over the models, and what detects it"
+        parts.append(Table(caption, FAULT_COLUMNS, [fault_row(each) for each in evidence.faults], shorten="never"))
+    if evidence.claims:
+        verdicts = Counter(finding.verdict for finding in evidence.claims)
+        texts = [f"{number} {verdict}" for verdict, number in verdicts.most_common()]
+        parts.append(Paragraph(f"Of {count(len(evidence.claims), 'exact claim')}: {listed(texts)}."))
+    return parts
+
+
+def _machines(evidence: Sequence[Evidence]) -> Table:
+    rows = []
+    for each in evidence:
+        versions = ", ".join(f"{name} {version}" for name, version in each.versions.items())
+        machine = f"{each.machine.processor}, {count(each.machine.cores, 'core')}"
+        rows.append([each.id, each.created[:10], f"{decimals(each.seconds, 0)} s", each.scope, machine, versions])
+    columns = ("experiment", "date", "took", "scope", "machine", "versions")
+    return Table("", columns, rows, numeric=[2], shorten="never")
+
+
+def _measured(result: Result) -> str:
+    if result.measured is None:
+        return ABSENT
+    places, factor = _PLACES[result.unit]
+    small = result.unit == "number" and 0 < abs(result.measured.median) < 0.01
+    value = _powers(result.measured) if small else spread(result.measured, places, factor)
+    return f"{result.quantity}: {value}{' %' if result.unit == 'share' else ' nats' if result.unit == 'nats' else ''}"
+
+
+def _powers(values: Spread) -> str:
+    return f"{number(values.median, 2)} ({number(values.min, 2)} to {number(values.max, 2)})"
+
+
+def _beyond(fault: FaultRow) -> str:
+    return next((place for place in fault.right if place != "in length"), "")
+
+
+def _before_and_after(fault: FaultRow, place: str) -> str:
+    right, faulty = fault.right.get(place), fault.faulty.get(place)
+    if right is None or faulty is None:
+        return ABSENT
+    return f"{percent(right.median)} → {percent(faulty.median)}"
+
+
+def _detected_by(fault: FaultRow) -> str:
+    if fault.kind == "positions":
+        return "comparing with the sequence alone"
+    if not fault.laws:
+        return "nothing"
+    blind = "; cached decoding agrees with the full pass" if fault.decoding else ""
+    return f"{'laws' if len(fault.laws) > 1 else 'law'} {listed(fault.laws)}{blind}"

@@ -1,0 +1,110 @@
+"""The suite: which experiments run, what is kept, what is done again, and what is refused."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from whatwhere.cli import app
+from whatwhere.errors import ResultsError, SettingError
+from whatwhere.evidence import suite
+from whatwhere.evidence.bench import Experiment
+from whatwhere.evidence.record import Statement
+from whatwhere.report.evidence import headline, sections
+
+ONE = Statement("X1.1", "one is one", "arithmetic", "one", "1", lambda value: value == 1, "number")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Replace the experiments by one that counts its calls, and one that is not measured."""
+    made = []
+
+    def measure(bench):
+        made.append(bench.folder)
+        return [bench.judge(ONE, [1.0, 1.0])]
+
+    experiments = (
+        Experiment("X1", "One", "Is one one?", measure),
+        Experiment("X2", "Many", "Are there many?", None, (), "needs a larger machine"),
+    )
+    monkeypatch.setattr(suite, "EXPERIMENTS", experiments)
+    return made
+
+
+def test_every_experiment_is_listed_once_and_in_a_scope_or_deferred():
+    ids = [each.id for each in suite.EXPERIMENTS]
+    assert len(set(ids)) == len(ids)
+    for each in suite.EXPERIMENTS:
+        assert bool(each.deferred) == (each.measure is None) == (not each.scopes)
+    assert [each.id for each in suite.select("quick")] == ["E0", "E1", "E5", "E13"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("E99", "there is no experiment 'E99'"), ("E9", "not measured: needs a GPU")]
+)
+def test_an_experiment_that_is_not_there_is_refused(name, message):
+    with pytest.raises(SettingError, match=message):
+        suite.select("full", [name])
+
+
+def test_what_is_finished_is_not_done_again(calls, tmp_path):
+    first = suite.run_evidence(tmp_path, "quick")
+    again = suite.run_evidence(tmp_path, "quick")
+    assert len(calls) == 1
+    assert again[0].results == first[0].results == suite.read_evidence(tmp_path)[0].results
+
+
+def test_another_version_is_measured_again(calls, tmp_path):
+    suite.run_evidence(tmp_path, "quick")
+    path = tmp_path / "X1.json"
+    content = json.loads(path.read_text())
+    content["versions"]["torch"] = "1.0"
+    path.write_text(json.dumps(content))
+    suite.run_evidence(tmp_path, "quick")
+    assert len(calls) == 2
+
+
+def test_scopes_are_not_mixed_in_a_folder(calls, tmp_path):
+    suite.run_evidence(tmp_path, "quick")
+    with pytest.raises(ResultsError, match="quick scope, but full was requested"):
+        suite.run_evidence(tmp_path, "full")
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "{", '{"format": "whatwhere evidence", "version": 1}'])
+def test_a_damaged_file_is_refused(calls, tmp_path, content):
+    (tmp_path / "X1.json").write_text(content)
+    with pytest.raises(ResultsError):
+        suite.run_evidence(tmp_path, "quick")
+
+
+def test_a_folder_that_cannot_be_made_is_refused(calls, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResultsError, match="cannot be written"):
+        suite.run_evidence(tmp_path / "file", "quick")
+
+
+def test_the_report_has_each_statement(calls, tmp_path):
+    evidence = suite.run_evidence(tmp_path, "quick")
+    assert headline(evidence) == "Of 1 statement in 1 experiment: 1 holds."
+    table = sections(evidence)[0].parts[1]
+    assert table.rows == [["X1.1", "one is one", "arithmetic", "one: 1.000", "2", "holds", "1 in 2 of 2 runs."]]
+
+
+def test_the_command_prints_keeps_and_lists(calls, tmp_path):
+    runner = CliRunner()
+    done = runner.invoke(app, ["evidence", "--quick", "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert "one is one" in done.stdout
+    assert (tmp_path / "out" / "X1.json").is_file()
+    record = runner.invoke(app, ["evidence", "--out", str(tmp_path / "out"), "--json"])
+    assert json.loads(record.stdout)[0]["results"][0]["verdict"] == "holds"
+    listed = json.loads(runner.invoke(app, ["evidence", "--list", "--json"]).stdout)
+    assert [each["scope"] for each in listed] == ["quick and full", "not measured: needs a larger machine"]
+
+
+@pytest.mark.parametrize("arguments", [["--quick", "--full"], ["--only", "E99"], ["--only", "X2"]])
+def test_wrong_input_is_refused_without_a_traceback(calls, arguments):
+    done = CliRunner().invoke(app, ["evidence", *arguments])
+    assert done.exit_code == 1
+    assert done.exception is None or isinstance(done.exception, SystemExit)
