@@ -3,6 +3,7 @@
 # isort: off
 from whatwhere.cli import compare as compare
 from whatwhere.cli import ask as ask
+from whatwhere.cli import paper as paper
 from whatwhere.cli import encode as encode
 from whatwhere.cli import inspect as inspect
 from whatwhere.cli import neighbors as neighbors

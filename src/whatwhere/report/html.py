@@ -15,7 +15,7 @@ _OPEN_ROWS = 25
 """Rows of a table that is shown open; a longer one is folded."""
 
 _WIDTH, _HEIGHT, _MARGIN, _TOP, _LEGEND = 1200, 900, 24, 76, 190
-_COLORS = (
+COLORS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#7a5195", "#6b8e23", "#a0522d", "#708090",
     "#b22222",
 )  # fmt: skip
@@ -140,11 +140,11 @@ def scatter(
     )
     order = np.argsort(-sizes, kind="stable")
     radius = float(np.clip(200 / np.sqrt(len(points)), 1.8, 6))
-    dots = [_dots(spots[group == label], _COLORS[n % len(_COLORS)], radius) for n, label in enumerate(order)]
+    dots = [_dots(spots[group == label], COLORS[n % len(COLORS)], radius) for n, label in enumerate(order)]
     legend = [
         part
         for n, label in enumerate(order)
-        for part in _legend(n, f"{labels[label]} ({sizes[label]:,})", _COLORS[n % len(_COLORS)])
+        for part in _legend(n, f"{labels[label]} ({sizes[label]:,})", COLORS[n % len(COLORS)])
     ]
     return element(
         "svg",

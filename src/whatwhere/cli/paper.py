@@ -1,0 +1,71 @@
+"""tables and figures: the results of a comparison as files for a paper."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from whatwhere.cli.app import AsJson, app, exit_on_error, print_json, to_path
+from whatwhere.escape import visible
+from whatwhere.report.terminal import new_console
+
+if TYPE_CHECKING:
+    from whatwhere.report.table_files import WrittenFiles
+
+Results = Annotated[Path, typer.Argument(parser=to_path, help="Folder that whatwhere compare or whatwhere demo wrote.")]
+
+
+@app.command()
+@exit_on_error
+def tables(
+    results: Results,
+    out: Annotated[Path, typer.Option(parser=to_path, help="Folder for the files.")] = Path("tables"),
+    format: Annotated[
+        list[str] | None,
+        typer.Option(help="Format: csv, markdown or latex; may be repeated. Default: all of them."),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Scheme, chosen before the runs, that all are compared with. Default: all pairs.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the tables of a comparison: scores, differences, shift test, runs; CSV has every seed, in full.
+
+    Example: whatwhere tables whatwhere-demo --format latex --out paper
+    """
+    from whatwhere.comparison import read_results
+    from whatwhere.report.table_files import FORMATS, write_tables
+
+    _show(write_tables(read_results(results), out, format or FORMATS, against), as_json)
+
+
+@app.command()
+@exit_on_error
+def figures(
+    results: Results,
+    out: Annotated[Path, typer.Option(parser=to_path, help="Folder for the files.")] = Path("figures"),
+    format: Annotated[
+        list[str] | None, typer.Option(help="Format: svg or pdf; may be repeated. Default: both.")
+    ] = None,
+    width: Annotated[float, typer.Option(help="Width in mm: 84 for a column, 174 for a page of two.")] = 84.0,
+    as_json: AsJson = False,
+) -> None:
+    """Write the figures of a comparison: scores by length with their range over seeds, each group, the shift test.
+
+    Example: whatwhere figures whatwhere-demo --format svg --width 174 --out paper
+    """
+    from whatwhere.comparison import read_results
+    from whatwhere.report.comparison_figures import FORMATS, write_figures
+
+    _show(write_figures(read_results(results), out, format or FORMATS, width), as_json)
+
+
+def _show(written: "WrittenFiles", as_json: bool) -> None:
+    if as_json:
+        print_json(written)
+        return
+    console = new_console()
+    for name in written.files:
+        console.print(visible(Path(written.folder) / name), soft_wrap=True)
+    if written.missing:
+        console.print(f"Not written: differences. {visible(written.missing)}.")

@@ -1,0 +1,153 @@
+"""Figures for a paper: the data can be read back from the picture, nothing is printed over anything, PDF as SVG."""
+
+import itertools
+import json
+import re
+import sys
+from pathlib import Path as FilePath
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from whatwhere.comparison import read_results
+from whatwhere.errors import MissingExtra, SettingError
+from whatwhere.report.comparison_figures import figures, write_figures
+from whatwhere.report.line_figure import (
+    MILLIMETER,
+    Curve,
+    Label,
+    LineFigure,
+    Path,
+    layout,
+    round_ticks,
+    tick_texts,
+    to_pdf,
+    to_svg,
+)
+
+from ..comparison.made_up import hostile_folder, made_up_folder
+from ..running import whatwhere
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def boxes(svg: ElementTree.Element) -> list[tuple[str, float, float, float, float]]:
+    """Return text, left, top, right and bottom of each label, as wide as Helvetica writes it, or a little more."""
+    written = []
+    for label in svg.iter(f"{SVG}text"):
+        text, size = label.text or "", float(label.attrib["font-size"])
+        width = 0.56 * size * len(text)
+        x, y = float(label.attrib["x"]), float(label.attrib["y"])
+        x -= {"start": 0.0, "middle": width / 2, "end": width}[label.attrib["text-anchor"]]
+        box = (x, y - 0.75 * size, x + width, y + 0.22 * size)
+        if "transform" in label.attrib:
+            middle = float(label.attrib["y"])
+            box = (float(label.attrib["x"]) - 0.75 * size, middle - width / 2, x + width / 2 + 3, middle + width / 2)
+        written.append((text, *box))
+    return written
+
+
+def drawn(figure: LineFigure, width: float = 84.0) -> ElementTree.Element:
+    return ElementTree.fromstring(to_svg(layout(figure, width)))
+
+
+@pytest.mark.parametrize("width", [60.0, 84.0, 174.0])
+@pytest.mark.parametrize("task", ["expressions", "text"])
+def test_nothing_is_printed_over_anything(tmp_path: FilePath, task: str, width: float) -> None:
+    names = ("none", "sinusoidal", "learned", "rotary", "alibi", "rotary@dim=16/rotary@randomized+alibi")
+    for figure in figures(read_results(made_up_folder(tmp_path, task, names, seeds=2))):
+        svg = drawn(figure, width)
+        size = [float(number) for number in svg.attrib["viewBox"].split()[2:]]
+        assert size[0] == pytest.approx(width * MILLIMETER, abs=0.01)
+        labels = boxes(svg)
+        for (one, *a), (other, *b) in itertools.combinations(labels, 2):
+            apart = a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
+            assert apart, f"{one!r} and {other!r} overlap in {figure.name}"
+        for text, left, top, right, bottom in labels:
+            inside = left >= 0 and top >= 0 and right <= size[0] + 1 and bottom <= size[1]
+            assert inside or len(text) > 30, f"{text!r} is cut"
+        rows = {text: top for text, _, top, _, _ in labels}
+        assert rows["alibi"] > rows[figure.x_label], "the legend is below the axes"
+
+
+def test_the_data_can_be_read_from_the_picture() -> None:
+    x, values = [1, 2, 4, 8, 16], [1.62, 1.6, None, 1.58, 1.61]
+    low, high = ([None if v is None else v + by for v in values] for by in (-0.01, 0.02))
+    figure = LineFigure("a", "b", "bytes", "loss", x, [Curve("alibi", values, low, high)])
+    shapes = layout(figure).shapes
+    ticks = [s for s in shapes if isinstance(s, Label) and s.anchor == "end"]
+    feet = [s for s in shapes if isinstance(s, Label) and s.anchor == "middle" and s.size == 7]
+    up = np.polyfit([s.y for s in ticks], [float(s.text) for s in ticks], 1)
+    across = np.polyfit([s.x for s in feet], [float(s.text) for s in feet], 1)
+    lines = [s for s in shapes if isinstance(s, Path) and s.width == 1.4]
+    points = [point for line in lines[:2] for point in line.points]
+    np.testing.assert_allclose(np.polyval(across, [p[0] for p in points]), [1, 2, 8, 16], atol=0.02)
+    read = np.polyval(up, [p[1] + 0.35 * 7 for p in points])
+    np.testing.assert_allclose(read, [1.62, 1.6, 1.58, 1.61], atol=1e-4)
+    assert [len(line.points) for line in lines] == [2, 2, 2], "a gap where there is no value; then the legend"
+    bands = [s for s in shapes if isinstance(s, Path) and 0 < s.opacity < 1]
+    read = np.polyval(up, [p[1] + 0.35 * 7 for band in bands for p in band.points])
+    np.testing.assert_allclose(read, [1.61, 1.59, 1.62, 1.64, 1.57, 1.6, 1.63, 1.6], atol=1e-4)
+
+
+def test_series_differ_without_their_colors() -> None:
+    curves = [Curve(f"scheme {n}", [n, n + 1]) for n in range(13)]
+    curves += [Curve(f"baseline {n}", [n, n], reference=True) for n in range(3)]
+    shapes = layout(LineFigure("a", "b", "x", "y", [0, 1], curves)).shapes
+    lines = [s for s in shapes if isinstance(s, Path) and s.width in (1.4, 0.7)]
+    looks = {(tuple(s.dash), s.color, s.width) for s in lines}
+    assert len(looks) == 16, "no two series look alike"
+    assert len({dash for dash, _, width in looks if width == 0.7}) == 3
+
+
+@pytest.mark.parametrize("ends", [(0, 100), (1, 32), (1.571, 1.66), (-3, 3), (5, 5), (0, 0), (2e-7, 9e-7), (0, 5e6)])
+def test_ticks_are_round_numbers(ends: tuple[int | float, int | float]) -> None:
+    ticks = round_ticks(*ends, 5)
+    steps = np.diff(ticks)
+    np.testing.assert_allclose(steps, steps[0], rtol=1e-6)
+    mantissa = steps[0] / 10 ** np.floor(np.log10(steps[0]) + 1e-9)
+    assert min(abs(mantissa - good) for good in (1, 2, 5)) < 1e-6
+    assert ticks[0] <= ends[0]
+    assert ticks[-1] >= ends[1]
+    assert 2 <= len(ticks) <= 8
+    assert len(set(tick_texts(ticks))) == len(ticks)
+
+
+def test_pdf_has_the_same_size_and_the_same_bytes_twice(tmp_path: FilePath) -> None:
+    pytest.importorskip("reportlab")
+    figure = next(figures(read_results(made_up_folder(tmp_path, seeds=2))))
+    drawing = layout(figure, 174)
+    pdf = to_pdf(drawing)
+    assert pdf.startswith(b"%PDF-")
+    box = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ([\d.]+) \]", pdf)
+    assert box is not None
+    assert [float(size) for size in box.groups()] == pytest.approx([drawing.width, drawing.height], abs=0.01)
+    assert b"/FontFile2" in pdf, "the font is embedded"
+    assert to_pdf(drawing) == pdf
+
+
+def test_hostile_names_are_text(tmp_path: FilePath) -> None:
+    for figure in figures(read_results(hostile_folder(tmp_path))):
+        svg = drawn(figure)
+        tags = ("svg", "title", "text", "polyline", "polygon")
+        assert {each.tag for each in svg.iter()} == {f"{SVG}{tag}" for tag in tags}
+        to_pdf(layout(figure))
+
+
+def test_the_command_writes_them(tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = made_up_folder(tmp_path / "results", seeds=1)
+    out = str(tmp_path / "out")
+    done = whatwhere("figures", str(folder), "--format", "svg", "--width", "120", "--out", out, "--json")
+    files: Any = json.loads(done.out)["files"]
+    assert files == ["scores.svg", *(f"scores-group-{n}.svg" for n in range(1, 6)), "shift.svg"]
+    assert 'width="120mm"' in (tmp_path / "out/scores.svg").read_text(encoding="utf-8")
+    results = read_results(folder)
+    with pytest.raises(SettingError, match=r"width=500 mm, but needs 60 to 400"):
+        write_figures(results, tmp_path, width=500)
+    with pytest.raises(SettingError, match="figures got format='png', but knows only: svg, pdf"):
+        write_figures(results, tmp_path, ["png"])
+    monkeypatch.setitem(sys.modules, "reportlab.pdfgen.canvas", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'whatwhere\[pdf\]'; or pass --format svg"):
+        write_figures(results, tmp_path, ["pdf"])

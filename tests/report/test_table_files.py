@@ -1,0 +1,134 @@
+"""Tables as files: every number can be read back, and a hostile name stays text in each format."""
+
+import csv
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+
+from whatwhere.comparison import read_results
+from whatwhere.errors import ResultsError, SettingError
+from whatwhere.escape import visible
+from whatwhere.report.section import Table
+from whatwhere.report.table_files import csv_text, latex, latex_text, markdown, write_tables
+
+from ..comparison.made_up import HOSTILE, hostile_folder, made_up_folder
+from ..running import whatwhere
+
+NASTY = [HOSTILE, "a|b_c*d`e", "\\input{x}", "50 % of $x$ & #1 ~^", "--x", "=1+1", "[a](b)", "&lt;", "ａß−1", "a\nb\tc"]
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8"))))
+
+
+def test_csv_has_every_number_of_every_seed(tmp_path: Path) -> None:
+    results = read_results(made_up_folder(tmp_path / "results", seeds=2))
+    written = write_tables(results, tmp_path / "out", ["csv"])
+    assert written.files == ("scores.csv", "shift.csv", "runs.csv", "differences.csv")
+    scores = rows_of(tmp_path / "out/scores.csv")
+    right = {
+        (run.scheme, run.seed, group, length): score
+        for run in results.runs
+        for length, groups in run.scores.items()
+        for group, score in groups.items()
+    }
+    read = {(r["scheme"], int(r["seed"]), r["group"], int(r["arguments"])): r["accuracy"] for r in scores}
+    assert len(read) == len(scores)
+    assert {key: float(text) if text else None for key, text in read.items()} == right
+    assert {r["trained"] for r in scores if int(r["arguments"]) <= 6} == {"true"}
+    assert {r["trained"] for r in scores if int(r["arguments"]) > 6} == {"false"}
+    shift = rows_of(tmp_path / "out/shift.csv")
+    first = results.runs[0].shift[0]
+    assert (float(shift[0]["accuracy"]), float(shift[0]["largest logit change"])) == (
+        first.score,
+        first.largest_logit_change,
+    )
+    for row in rows_of(tmp_path / "out/differences.csv"):
+        gains = [float(row[f"seed {seed}"]) for seed in (0, 1)]
+        if row["length"] == "in length":
+            continue
+        pairs = [right[row[part], seed, "all", int(row["length"])] for part in ("first", "second") for seed in (0, 1)]
+        assert gains == pytest.approx([pairs[0] - pairs[2], pairs[1] - pairs[3]])  # type: ignore[operator]
+        assert float(row["mean"]) == pytest.approx(sum(gains) / 2)
+
+
+def test_names_are_text_in_csv() -> None:
+    read = list(csv.reader(io.StringIO(csv_text([[name, -1.5] for name in NASTY]))))
+    assert [row[1] for row in read] == ["-1.5"] * len(NASTY)
+    for (text, _), name in zip(read, NASTY, strict=True):
+        assert text.removeprefix("'") == visible(name)
+        assert text[0] not in "=+-@"
+
+
+def test_names_are_text_in_markdown() -> None:
+    written = markdown(Table(HOSTILE, ["name", *NASTY], [[name, *NASTY] for name in NASTY], numeric=[1]))
+    tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(written)
+    inline = [token for token in tokens if token.type == "inline"]
+    assert {child.type for token in inline for child in token.children or []} <= {"text", "strong_open", "strong_close"}
+    texts = ["".join(child.content for child in token.children or []) for token in inline]
+    rows = [["name", *NASTY], *([name, *NASTY] for name in NASTY)]
+    assert texts == [visible(HOSTILE), *(visible(cell) for row in rows for cell in row)]
+
+
+def test_names_are_text_in_latex() -> None:
+    written = latex(Table(HOSTILE, ["name", *NASTY], [[name, *NASTY] for name in NASTY], numeric=[1]))
+    cells = [line.removesuffix(r" \\") for line in written.splitlines() if line.endswith(r" \\")]
+    plain = [re.sub(r"\\[&%$#_{}]", "", cell) for cell in cells]
+    assert [cell.count("&") for cell in plain] == [len(NASTY)] * (len(NASTY) + 1), "each row has all its cells"
+    for cell in plain:
+        assert not set('%#_^~|<>"') & set(cell)
+        assert set(re.findall(r"\\([A-Za-z]+)", cell)) <= {
+            "textbackslash", "textasciicircum", "textasciitilde", "textless", "textgreater", "textbar", "langle",
+            "rangle",
+        }  # fmt: skip
+        depth = 0
+        for char in cell:
+            depth += {"{": 1, "}": -1}.get(char, 0)
+            assert depth >= 0
+        assert depth == 0
+        assert cell.count("$") % 2 == 0
+    assert cells[0].startswith("    name & ")
+    assert latex_text("a_b") == r"a\_b"
+    assert latex_text("ａ") == "[U+FF41]", "pdfTeX has no such character"
+    assert latex_text("a---b") == "a-{}-{}-b", "hyphens are not joined to a dash"
+
+
+def test_tables_of_hostile_results_are_written(tmp_path: Path) -> None:
+    written = write_tables(read_results(hostile_folder(tmp_path / "results")), tmp_path / "out")
+    for name in written.files:
+        text = (tmp_path / "out" / name).read_text(encoding="utf-8")
+        assert text
+        assert not set("\x00\u202e") & set(text)
+
+
+def test_the_command_writes_the_reports_tables(tmp_path: Path) -> None:
+    folder = made_up_folder(tmp_path / "results", seeds=1)
+    done = whatwhere("tables", str(folder), "--format", "latex", "--out", str(tmp_path / "out"), "--json")
+    assert json.loads(done.out)["files"] == [
+        f"{name}.tex"
+        for name in ("scores", "differences", "lengths", "shift", "token-table", "claims", "schemes", "runs")
+    ]
+    scores = (tmp_path / "out/scores.tex").read_text(encoding="utf-8")
+    alibi = read_results(folder).score("alibi", 32)
+    assert alibi is not None
+    assert re.search(rf"alibi & 100\.0 & .* & {100 * alibi.median:.1f} \\\\", scores)
+    assert "order-free ceiling & " in scores
+
+
+def test_what_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results: Any = read_results(made_up_folder(tmp_path / "results", seeds=1))
+    with pytest.raises(SettingError, match="tables got format='word', but knows only: csv, markdown, latex"):
+        write_tables(results, tmp_path, ["word"])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResultsError, match=r"cannot be written: .*\nPass another folder"):
+        write_tables(results, tmp_path / "file", ["csv"])
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    written = write_tables(results, tmp_path / "out", ["csv"])
+    assert written.files == ("scores.csv", "shift.csv", "runs.csv")
+    assert "pip install 'whatwhere[compare]'" in written.missing
