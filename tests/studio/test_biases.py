@@ -184,6 +184,8 @@ def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]]
     }
     assert cells == {(i, j): own.matrix[i, j] for i in range(8) for j in range(i + 1)}
     assert result["cell"].startswith("query 2, key 1: ")
+    # Seven tokens away by 1/16; no color stands for numbers above 0, which there are none of.
+    assert result["bar"].split() == ["bias", "−0.438", "0"]
     alibi = api.shown(t5, {"scheme": "alibi"})
     assert result["reach"] == [f"{distance:,}" for distance in alibi.ranges.distance.tolist()]
     rows = list(csv.DictReader(io.StringIO(result["csv"].removeprefix("\ufeff"))))

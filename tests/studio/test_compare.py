@@ -174,7 +174,7 @@ def test_the_command_takes_a_second_file(pair: tuple[Path, Path]) -> None:
 
 
 def test_the_page_shows_what_was_measured(look: Callable[..., dict[str, Any]], session: Session) -> None:
-    shown = look(session, "compare.mjs", ready="figure .chart canvas")
+    shown = look(session, "compare.mjs", ready="figure .lines > svg")
     measured = api.results(session, {})
     assert shown["answer"] == measured.sentences.answer
     assert shown["titles"][:3] == [
@@ -191,7 +191,15 @@ def test_the_page_shows_what_was_measured(look: Callable[..., dict[str, Any]], s
     medians = 100 * np.concatenate(scores)
     np.testing.assert_allclose([float(row["median"] or "nan") for row in rows], medians, rtol=1e-12)
     assert {"learned", "rotary+alibi", "trained up to 3"} <= set(shown["texts"])
-    assert shown["bands"] == sum(2 if name == "learned" else 4 for name in measured.schemes) // 2 - 1
+    assert shown["bands"] == len(measured.schemes)
+    assert shown["legend"] == [*measured.schemes, *(each.name for each in measured.baselines if each.in_chart)]
+    before, hidden = shown["hidden"]
+    # A hidden scheme takes its band with it; a baseline has none.
+    assert before == [2] * len(measured.schemes) + [1] * (len(before) - len(measured.schemes))
+    assert hidden == before[1:]
+    assert {line.split("\t")[0] for line in shown["tip"].split("\n")} >= set(shown["legend"])
+    assert shown["width"] == "3.3in"
+    assert shown["overprinted"] == []
     assert shown["group"] == "#/compare?group=Max"
     assert len(shown["verdicts"]) == len(measured.verdicts)
     assert shown["wrong"] == shown["dark"] == shown["complaints"] == []

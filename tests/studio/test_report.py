@@ -69,7 +69,8 @@ def test_the_report_shows_what_was_measured(opened: Callable[..., dict[str, Any]
     rows = [line.split(",") for line in result["csv"].removeprefix("\ufeff").splitlines()[1:]]
     table = next(tensor for name, tensor in layer.items() if tensor.shape == (8, 16))
     np.testing.assert_allclose(np.array(rows, float)[:, 1:], table, atol=1e-3)
-    assert result["cut"] == []
+    assert result["cut"] == result["wide"] == []
+    assert result["paper"] == "#ffffff"
     assert result["replay"].startswith("step 7 of 7"), "it begins where the training ended"
     assert sorted(result["runs"]) == ["learned, seed 0", "rotary+alibi, seed 0"]
     assert result["replayed"] == []

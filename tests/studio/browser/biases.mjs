@@ -16,13 +16,14 @@ result.light = await violations(page);
 // A cell is read by arrow keys: query 2, key 1.
 await matrix.getByRole("application").focus();
 for (const key of ["ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight"]) await page.keyboard.press(key);
-result.cell = await matrix.locator(".under span").first().innerText();
+result.cell = await matrix.locator(".tip").innerText();
 
 // Another bias, another head.
 await which.selectOption("alibi");
 await page.waitForFunction(() => document.querySelectorAll(".ranges li").length === 8);
-await page.getByRole("button", { name: "head 3" }).click();
+await page.locator(".ranges").getByRole("button", { name: "head 3" }).click();
 await page.waitForFunction(() => document.querySelector("figure h3").textContent.includes("head 3"));
+result.bar = await matrix.locator(".bar").innerText();
 result.address = new URL(page.url()).hash;
 result.reach = await page.locator(".ranges .value").allInnerTexts();
 const reaches = page.locator("figure", { hasText: "Effective range of each head" });

@@ -1,6 +1,21 @@
 // View 10 in a real browser, on whatever is open: results, two checkpoints, or neither.
 import { browser, given, saved, small, report, violations, watched } from "./driving.mjs";
 
+/** Return the pairs of texts of a drawing that cover one another, and the texts that it cuts off. */
+async function overprinted(context, svg) {
+  const page = await context.newPage();
+  await page.setContent(`<body style="margin: 0">${svg}`);
+  const pairs = await page.evaluate(() => {
+    const sheet = document.querySelector("svg").getBoundingClientRect();
+    const boxes = [...document.querySelectorAll("svg text")].map((text) => ({ text: text.textContent, box: text.getBoundingClientRect() })).filter(({ text }) => text);
+    const over = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3;
+    const cut = boxes.filter(({ box }) => box.left < sheet.left - 1 || box.right > sheet.right + 1 || box.top < sheet.top - 1 || box.bottom > sheet.bottom + 1);
+    return [...boxes.flatMap((a, n) => boxes.slice(n + 1).filter((b) => over(a.box, b.box)).map((b) => `${a.text} / ${b.text}`)), ...cut.map(({ text }) => `cut: ${text}`)];
+  });
+  await page.close();
+  return pairs;
+}
+
 const result = {};
 const started = await browser();
 const { page, context, seen } = await watched(started, { viewport: { width: 1400, height: 1000 }, colorScheme: "light" });
@@ -23,7 +38,20 @@ if (await page.locator(".difference").count()) {
   result.csv = await saved(page, figure, "CSV");
   const svg = await saved(page, figure, "SVG");
   result.texts = [...svg.matchAll(/<text[^>]*>([^<]*)/g)].map((match) => match[1]);
-  result.bands = svg.split("fill-opacity").length - 1;
+  result.bands = svg.split('class="band"').length - 1;
+  const drawn = () => figure.locator(".series").evaluateAll((all) => all.map((each) => each.querySelectorAll(".line, .band").length));
+  const [shown, legend] = [await drawn(), figure.locator(".legend button")];
+  result.legend = await legend.allInnerTexts();
+  await legend.first().click();
+  result.hidden = [shown, await drawn()];
+  await legend.first().click();
+  const area = await figure.locator(".lines > svg").first().boundingBox();
+  await page.mouse.move(area.x + area.width / 2, area.y + area.height / 2);
+  result.tip = await figure.locator(".tip").innerText();
+  await figure.getByRole("combobox", { name: "Width of saved files" }).selectOption("one column, 3.3 in");
+  const column = await saved(page, figure, "SVG");
+  result.width = column.match(/ width="([^"]*)"/)[1];
+  result.overprinted = [...(await overprinted(context, svg)), ...(await overprinted(context, column))];
   result.verdicts = await page.locator("section.verdicts tbody tr").allInnerTexts();
   await page.getByRole("combobox", { name: "scores of" }).selectOption("Max");
   await page.getByRole("heading", { name: "Accuracy by length, Max alone" }).waitFor();

@@ -6,7 +6,7 @@ const started = await browser();
 const { page, context, seen } = await watched(started, { viewport: { width: 1400, height: 1000 }, colorScheme: "light" });
 await page.goto(`${given.url}#/distance?distances=64&head=1`);
 const figure = page.locator("figure", { hasText: "All on one axis" });
-await figure.locator("canvas").waitFor();
+await figure.locator(".lines > svg").waitFor();
 const names = () => page.locator(".schemes label:has(input:checked) .name bdi").allInnerTexts();
 result.groups = await page.locator(".schemes legend").allInnerTexts();
 result.chosen = await names();

@@ -12,7 +12,7 @@ async function read(page) {
     titles: await page.locator("main h2").allInnerTexts(),
     texts: await page.locator("main section > .beside > p, main section > p").allInnerTexts(),
     sizes: await page.locator('[aria-label="Parameters and bytes by part"] tbody tr').evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent))),
-    charts: await page.locator("main figure canvas").count(),
+    charts: await page.locator("main figure .lines").count(),
   };
 }
 

@@ -38,14 +38,14 @@ result.played = (await status()).split(",")[0];
 await page.getByRole("button", { name: "Play" }).waitFor();
 
 await page.goto(`${new URL(given.url).origin}/#/attention`);
-await page.waitForSelector("figure canvas");
+await page.waitForSelector("figure .lines > svg");
 result.layers = await page.locator("figure h3").allInnerTexts();
 result.weights = await saved(page, page.locator("figure").first(), "CSV");
 result.weighed = await violations(page);
 await context.close();
 result.small = [
   await small(started, `${given.url}#/replay?at=3`, ".still img"),
-  await small(started, `${given.url}#/attention?log=true`, "figure canvas"),
+  await small(started, `${given.url}#/attention?log=true`, "figure .lines > svg"),
 ];
 result.requests = [...seen.requests, ...result.small.flatMap((each) => each.requests)];
 result.complaints = seen.complaints;

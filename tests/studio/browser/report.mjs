@@ -24,6 +24,8 @@ await page.emulateMedia({ media: "print" });
 await page.setViewportSize({ width: 794, height: 1123 });
 // What paper cuts off: boxes that would have to be scrolled.
 result.cut = await page.locator("pre, .scroll").evaluateAll((boxes) => boxes.filter((box) => box.checkVisibility() && box.scrollWidth > box.clientWidth).map((box) => box.innerText.slice(0, 60)));
+result.wide = await page.locator("main :is(.lines, .lines > svg, .heat canvas, table, img)").evaluateAll((all) => all.filter((each) => each.checkVisibility() && each.getBoundingClientRect().right > innerWidth + 1).map((each) => each.className || each.tagName));
+result.paper = await page.evaluate(() => getComputedStyle(document.documentElement).getPropertyValue("--page"));
 await page.emulateMedia({ media: "screen" });
 await page.setViewportSize({ width: 1400, height: 1000 });
 if (given.fingerprint) {

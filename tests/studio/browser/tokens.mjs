@@ -67,7 +67,7 @@ await page.waitForFunction(() => document.querySelector(".two .lists .name")?.te
 await page.locator(".heat .chart").focus();
 await page.keyboard.press("ArrowRight");
 await page.keyboard.press("ArrowDown");
-result.cell = await page.locator(".heat .under span").first().innerText();
+result.cell = await page.locator(".heat .tip").innerText();
 await page.waitForFunction(() => document.querySelector('[aria-live="polite"]').textContent !== "");
 result.spoken = await page.textContent('[aria-live="polite"]');
 

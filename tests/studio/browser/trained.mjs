@@ -11,7 +11,7 @@ result.output = await page.locator(".replay output").innerText();
 result.scores = await page.locator("p.note").last().innerText();
 result.wrong = await violations(page);
 await page.goto(`${new URL(given.url).origin}/#/attention?steps=2`);
-await page.waitForSelector("figure canvas");
+await page.waitForSelector("figure .lines > svg");
 result.layers = await page.locator("figure h3").allInnerTexts();
 await context.close();
 result.complaints = seen.complaints;

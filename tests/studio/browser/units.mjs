@@ -20,7 +20,21 @@ assert.equal(page.writeLink("tokens", defaults, defaults), "#/tokens");
 assert.deepEqual(page.fitted(new URLSearchParams("k=x&token=&other=1&k2="), defaults), { ...defaults, token: "" });
 assert.deepEqual([page.readLink("").view, page.readLink("#/map?x=1?2").given.get("x")], ["", "1?2"]);
 
-assert.equal(page.ranged([], true)(null, 1.430511474609375e-6, 1.430511474609375e-6)[0], 9e-7);
+// Ticks are at round numbers: two of them are 1, 2 or 5 times a power of ten apart, or are such numbers themselves.
+const round = (value) => /^[125]0*$/.test(value.toExponential(6).replace(/\.|e.*/g, "").replace(/0+$/, ""));
+for (const [low, high] of [[0, 63], [0, 127], [2, 32], [-2047.5, 0], [-0.03, 0.0041], [0, 511], [1e-7, 3e-7]]) {
+  for (const count of [2, 5, 9, 20]) {
+    const ticks = page.axis(low, high, 0, 100).ticks(count);
+    assert(ticks.length > 1 && ticks.slice(1).every((tick, n) => round(tick - ticks[n])), `${low} to ${high}: ${ticks}`);
+  }
+}
+for (const [low, high] of [[1, 4096], [2, 32], [6.2832, 54_410], [1e-8, 1]]) {
+  const ticks = page.axis(low, high, 0, 100, true).ticks(8);
+  assert(ticks.length > 1 && ticks.every((tick) => tick >= low && tick <= high && round(tick)), `${low} to ${high}: ${ticks}`);
+}
+assert(page.axis(10, 20, 0, 100, true).ticks(8).length > 2);
+assert.deepEqual(page.counting(page.axis(-0.5, 3.5, 0, 100)).ticks(20), [0, 1, 2, 3]);
+
 const open = { kind: "checkpoint", path: "/a b/\"c" };
 const lines = 'import torch\nrows = ww.read(PATH).array("tokens.weight", rows=[1, 2])\nnp.sum(rows)';
 const imports = "import numpy as np\nimport whatwhere as ww\nimport torch\n";

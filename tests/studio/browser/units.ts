@@ -2,7 +2,8 @@
 
 export { characters, face, visible, visibleToken } from "../../../src/whatwhere/studio/web/src/escape";
 export { fitted, readLink, writeLink } from "../../../src/whatwhere/studio/web/src/link";
-export { fixed, formatNumber, ranged } from "../../../src/whatwhere/studio/web/src/numbers";
+export { axis, counting } from "../../../src/whatwhere/studio/web/src/parts/axes";
+export { fixed, formatNumber } from "../../../src/whatwhere/studio/web/src/numbers";
 export { Grid, pixel, Raster, whole } from "../../../src/whatwhere/studio/web/src/parts/raster";
 export { csv } from "../../../src/whatwhere/studio/web/src/parts/save";
 export { parameterMap, stepOf, valueAt, withParameter } from "../../../src/whatwhere/studio/web/src/parts/slider";

@@ -11,6 +11,15 @@ export function seriesColor(number: number): string {
   return pageColor(`c${number % SERIES}`);
 }
 
+/** Return a color of the page by its name, which follows the theme; drawings that are saved resolve it. */
+export function cssColor(name: string): string {
+  return `var(--${name})`;
+}
+
+export function cssSeries(number: number): string {
+  return cssColor(`c${number % SERIES}`);
+}
+
 /** Return the red, green and blue of #rrggbb, each 0 to 255. */
 export function channels(color: string): [number, number, number] {
   const value = Number.parseInt(color.slice(1), 16);

@@ -30,20 +30,3 @@ export function whole(value: number): string {
 function notFinite(value: number): string {
   return Number.isNaN(value) ? "not a number" : value > 0 ? "∞" : `${MINUS}∞`;
 }
-
-/** Return the range of an axis that holds these numbers too. */
-export function ranged(held: number[], log: boolean) {
-  return (_: unknown, least: number, most: number): [number, number] => {
-    const values = [least, most, ...held].filter((value) => Number.isFinite(value) && (!log || value > 0));
-    const [low, high] = [Math.min(...values), Math.max(...values)];
-    if (!values.length) return [1, 10];
-    if (log) {
-      // uPlot adds steps to the start of the axis; from 9.5e-7 it never ends, for it rounds past the power of ten.
-      const power = 10 ** Math.floor(Math.log10(low / 1.5));
-      const start = Number((Math.max(1, Math.floor(low / 1.5 / power)) * power).toPrecision(1));
-      return [start, Math.max(high, low * 2) * 1.5];
-    }
-    const room = (high - low || 1) * 0.05;
-    return [low - room, high + room];
-  };
-}

@@ -29,6 +29,19 @@ export function startTheme(): void {
   dark.addEventListener("change", () => show(currentTheme()));
 }
 
+/** Draw something as the light page would: files and paper have a white background. */
+export function inLight<T>(draw: () => T): T {
+  const { dataset } = document.documentElement;
+  const before = dataset["theme"];
+  dataset["theme"] = "light";
+  try {
+    return draw();
+  } finally {
+    if (before === undefined) delete dataset["theme"];
+    else dataset["theme"] = before;
+  }
+}
+
 function show(theme: Theme): void {
   document.documentElement.dataset["theme"] = theme;
   for (const listener of listeners) listener(theme);

@@ -4,7 +4,8 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { messageOf } from "../hooks";
 import { announce } from "./announce";
-import { saveCsv, savePng, saveSvg } from "./save";
+import { printAlone, saveCsv, savePng, saveSvg } from "./save";
+import { sized, SIZES } from "./sizes";
 import { type Column, Table } from "./table";
 
 interface Props<Row> {
@@ -13,7 +14,8 @@ interface Props<Row> {
   note?: ComponentChildren;
   /** The name of the files. */
   file: string;
-  svg(): string;
+  /** The figure as a file, so wide; without, as wide as it is best. */
+  svg(width?: number): string;
   columns: Column<Row>[];
   rows: Row[];
   how: ComponentChildren;
@@ -22,10 +24,12 @@ interface Props<Row> {
 
 export function Figure<Row>({ title, note, file, svg, columns, rows, how, children }: Props<Row>) {
   const [open, setOpen] = useState(false);
+  const [size, setSize] = useState(0);
   const header = columns.map((column) => column.title);
   const cells = () => rows.map((row) => columns.map((column) => column.value(row)));
+  const drawn = () => sized(svg, SIZES[size]!);
   const png = () =>
-    savePng(file, svg()).then(
+    savePng(file, drawn(), SIZES[size]!).then(
       () => announce("PNG saved"),
       (problem: unknown) => announce(messageOf(problem)),
     );
@@ -43,12 +47,31 @@ export function Figure<Row>({ title, note, file, svg, columns, rows, how, childr
         <button type="button" aria-label={`Save ${title} as PNG`} onClick={() => void png()}>
           PNG
         </button>
-        <button type="button" aria-label={`Save ${title} as SVG`} onClick={() => saveSvg(file, svg())}>
+        <button type="button" aria-label={`Save ${title} as SVG`} onClick={() => saveSvg(file, drawn())}>
           SVG
+        </button>
+        <button
+          type="button"
+          aria-label={`Print ${title}, or save it as PDF`}
+          onClick={() => printAlone(file, drawn())}
+        >
+          PDF
         </button>
         <button type="button" aria-label={`Save ${title} as CSV`} onClick={() => saveCsv(file, header, cells())}>
           CSV
         </button>
+        <select
+          aria-label="Width of saved files"
+          title="Width of PNG, SVG and PDF"
+          value={size}
+          onChange={(event) => setSize(Number(event.currentTarget.value))}
+        >
+          {SIZES.map(({ name }, n) => (
+            <option key={name} value={n}>
+              {name}
+            </option>
+          ))}
+        </select>
       </div>
       {open && <Table caption={title} columns={columns} rows={rows} />}
       {how}

@@ -1,12 +1,13 @@
-/** Heat maps on a canvas: one cell for each number, read by mouse or by arrow keys, with a color bar. */
+/** Heat maps: one cell for each number, read by mouse or by arrow keys, with axes and a color bar. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { colorTable, type MapName, pageColor } from "../colors";
-import { useTheme, useWidth } from "../hooks";
+import { colorTable, cssColor, type MapName } from "../colors";
+import { useWidth } from "../hooks";
 import { fixed, formatNumber } from "../numbers";
 import type { Numbers } from "../wire";
 import { announce } from "./announce";
-import { drawing, label } from "./svg";
+import { axis, counting, type Frame, tickRoom, UNDER, xAxisSvg, yAxisSvg } from "./axes";
+import { drawing, label, textWidth, upright } from "./svg";
 import type { Column } from "./table";
 
 export interface HeatProps {
@@ -17,29 +18,40 @@ export interface HeatProps {
   /** What a row is, for the reader of one cell. */
   rowName(row: number): string;
   columnName(column: number): string;
-  /** Written beside the rows, if there is room. */
+  /** Written beside the rows and below the columns, instead of numbers. */
   rowLabels?: string[];
+  columnLabels?: string[];
+  /** The numbers of the rows and columns, evenly spaced; without, 0, 1, 2, ... */
+  y?: ArrayLike<number>;
+  x?: ArrayLike<number>;
   xLabel: string;
+  yLabel: string;
+  /** What the colors are. */
+  barLabel?: string;
   map: MapName;
   /** The number at the ends of the colors; without, the greatest size among the values. */
   limit?: number;
   cell?: number;
+  /** Whether rows and columns are the same things, so that cells are square. */
+  square?: boolean;
 }
 
 export function Heat(props: HeatProps) {
-  const { title, values, rows, columns, rowLabels, xLabel, cell = 22 } = props;
+  const { title, values, rows, columns } = props;
   const [holder, width] = useWidth<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
-  const theme = useTheme();
   const [at, setAt] = useState<[number, number] | null>(null);
   const range = useMemo(() => heatRange(props), [values, props.limit, props.map]);
-  const height = Math.max(rows * Math.min(cell, Math.max(1, 480 / rows)), 40);
+  const { frame, height } = useMemo(() => laidOut(props, Math.max(width, 160)), [props, width]);
+  const wide = Math.max(width, 160);
+  const axes = useMemo(() => axesOf(props, frame), [props, frame]);
   useEffect(() => {
     const context = canvas.current?.getContext("2d");
     if (!context || !width) return;
     context.imageSmoothingEnabled = false;
+    context.clearRect(0, 0, canvas.current!.width, canvas.current!.height);
     context.drawImage(painted(props, range), 0, 0, canvas.current!.width, canvas.current!.height);
-  }, [values, width, height, range, theme]);
+  }, [values, frame, range]);
   const read = (row: number, column: number) => {
     const here: [number, number] = [Math.min(Math.max(row, 0), rows - 1), Math.min(Math.max(column, 0), columns - 1)];
     setAt(here);
@@ -47,6 +59,7 @@ export function Heat(props: HeatProps) {
   };
   const keys = (event: KeyboardEvent) => {
     const by = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] }[event.key];
+    if (event.key === "Escape") setAt(null);
     if (!by) return;
     event.preventDefault();
     const [row, column] = read((at?.[0] ?? 0) + (at ? by[0]! : 0), (at?.[1] ?? 0) + (at ? by[1]! : 0));
@@ -58,65 +71,164 @@ export function Heat(props: HeatProps) {
     read(row, Math.floor(((event.clientX - area.left) / area.width) * columns));
   };
   const words = `${title}. ${rows} rows and ${columns} columns, from ${formatNumber(range[0])} to ${formatNumber(range[1])}. Arrow keys read the cells.`;
+  const share = (part: number, all: number) => `${(100 * part) / all}%`;
   return (
     <div class="heat">
-      <div class="cells">
-        {rowLabels && (
-          <ol class="labels" aria-hidden="true" style={{ height: `${height}px` }}>
-            {rowLabels.map((text, n) => (
-              <li key={n}>
-                <bdi>{text}</bdi>
-              </li>
-            ))}
-          </ol>
-        )}
-        <div class="grow" ref={holder}>
-          <div
-            class="chart"
-            role="application"
-            aria-roledescription="heat map"
-            aria-label={words}
-            tabIndex={0}
-            onKeyDown={keys}
-          >
-            <canvas
-              ref={canvas}
-              width={Math.max(width * devicePixelRatio, 1)}
-              height={height * devicePixelRatio}
-              style={{ width: "100%", height: `${height}px`, display: "block" }}
-              onPointerMove={point}
-              onPointerLeave={() => setAt(null)}
-            />
-          </div>
-        </div>
+      <div
+        class="chart"
+        role="application"
+        aria-roledescription="heat map"
+        aria-label={words}
+        tabIndex={0}
+        ref={holder}
+        onKeyDown={keys}
+        onBlur={() => setAt(null)}
+        style={{ aspectRatio: `${wide} / ${height}` }}
+      >
+        <svg viewBox={`0 0 ${wide} ${height}`} aria-hidden="true" dangerouslySetInnerHTML={{ __html: axes }} />
+        <canvas
+          ref={canvas}
+          width={Math.max(Math.round(frame.width * devicePixelRatio), 1)}
+          height={Math.max(Math.round(frame.height * devicePixelRatio), 1)}
+          style={{
+            left: share(frame.left, wide),
+            top: share(frame.top, height),
+            width: share(frame.width, wide),
+            height: share(frame.height, height),
+          }}
+          onPointerMove={point}
+          onPointerLeave={() => setAt(null)}
+        />
+        {at && <Tip props={props} at={at} frame={frame} size={[wide, height]} />}
       </div>
       <p class="under">
-        <span>{at ? cellWords(props, ...at) : xLabel}</span>
-        <Bar map={props.map} range={range} />
+        <span />
+        <Bar map={props.map} range={range} text={props.barLabel} />
       </p>
     </div>
   );
 }
 
-export function Bar({ map, range }: { map: MapName; range: [number, number] }) {
+interface TipProps {
+  props: HeatProps;
+  at: [number, number];
+  frame: Frame;
+  size: [number, number];
+}
+
+/** The number of one cell, beside it. */
+function Tip({ props, at: [row, column], frame, size: [width, height] }: TipProps) {
+  const x = frame.left + ((column + 0.5) / props.columns) * frame.width;
+  const y = frame.top + ((row + 0.5) / props.rows) * frame.height;
+  const side =
+    x > width / 2 ? { right: `${(100 * (width - x + 12)) / width}%` } : { left: `${(100 * (x + 12)) / width}%` };
+  return (
+    <div class="tip" aria-hidden="true" style={{ ...side, top: `${(100 * y) / height}%` }}>
+      <bdi>{cellWords(props, row, column)}</bdi>
+    </div>
+  );
+}
+
+/** The colors between two numbers; of a signed map those alone that there are. */
+export function Bar({ map, range, text }: { map: MapName; range: [number, number]; text?: string | undefined }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   useEffect(() => {
-    const context = canvas.current?.getContext("2d");
-    context?.putImageData(new ImageData(colorTable(map) as Uint8ClampedArray<ArrayBuffer>, 256, 1), 0, 0);
-  }, [map]);
+    canvas.current?.getContext("2d")?.putImageData(barImage(map, range), 0, 0);
+  }, [map, range[0], range[1]]);
   return (
     <span class="bar">
-      {formatNumber(range[0])} <canvas ref={canvas} width={256} height={1} aria-hidden="true" />{" "}
+      {text} {formatNumber(range[0])} <canvas ref={canvas} width={256} height={1} aria-hidden="true" />{" "}
       {formatNumber(range[1])}
     </span>
   );
+}
+
+function barImage(map: MapName, range: [number, number]): ImageData {
+  const [table, image] = [colorTable(map), new ImageData(256, 1)];
+  for (let n = 0; n < 256; n++) {
+    const at = 4 * colorAt(map, range, range[0] + (n / 255) * (range[1] - range[0]));
+    image.data.set(table.subarray(at, at + 4), 4 * n);
+  }
+  return image;
+}
+
+/** Return which of 256 colors a number has: 0 is in the middle of a signed map. */
+function colorAt(map: MapName, [low, high]: [number, number], value: number): number {
+  const share = map === "signed" ? 0.5 + (0.5 * value) / Math.max(-low, high) : (value - low) / (high - low);
+  return Math.min(255, Math.max(0, Math.round(share * 255)));
+}
+
+/** Beyond so many characters, a label of a row or a column is cut. */
+const MOST_LABEL = 18;
+
+function cutLabel(text: string): string {
+  const all = Array.from(text);
+  return all.length > MOST_LABEL ? `${all.slice(0, MOST_LABEL - 1).join("")}…` : text;
+}
+
+function labelRoom(texts: string[]): number {
+  return Math.ceil(Math.max(0, ...texts.map((text) => textWidth(cutLabel(text)))) + 8);
+}
+
+/** Return where the cells are in a drawing of this width, and how tall it is. */
+function laidOut(props: HeatProps, width: number): { frame: Frame; height: number } {
+  const { rows, columns, rowLabels, columnLabels, cell = 22 } = props;
+  const coordinates = props.y ?? { length: 2, 0: 0, 1: rows - 1 };
+  const tall = Math.max(rows * Math.min(cell, Math.max(1, 480 / rows)), 40);
+  const left = rowLabels
+    ? labelRoom(rowLabels) + 22
+    : tickRoom([coordinates[coordinates.length - 1]!], props.yLabel, tall);
+  const across = Math.max(width - left - 10, 40);
+  const side = Math.min(across, Math.max(tall, 240), 480);
+  const frame = { left, top: 6, width: props.square ? side : across, height: props.square ? side : tall };
+  const under = columnLabels && isTight(columnLabels, frame.width / columns) ? labelRoom(columnLabels) + 22 : UNDER;
+  return { frame, height: frame.top + frame.height + under };
+}
+
+/** Return whether labels have no room side by side. */
+function isTight(labels: string[], cell: number): boolean {
+  return labels.some((text) => textWidth(cutLabel(text)) > cell - 6);
+}
+
+function axesOf(props: HeatProps, frame: Frame): string {
+  const muted = cssColor("muted");
+  const { left, top, width, height } = frame;
+  const { rows, columns, rowLabels, columnLabels } = props;
+  const ends = (count: number, numbers?: ArrayLike<number>): [number, number] => {
+    const half = numbers && count > 1 ? (numbers[1]! - numbers[0]!) / 2 : 0.5;
+    return [(numbers?.[0] ?? 0) - half, (numbers?.[count - 1] ?? count - 1) + half];
+  };
+  const parts: string[] = [];
+  const tall = height / rows;
+  const every = Math.ceil(13 / tall);
+  if (rowLabels) {
+    rowLabels.forEach((text, n) => {
+      if (n % every === 0) parts.push(label(left - 6, top + (n + 0.5) * tall + 4, cutLabel(text), "end"));
+    });
+    parts.push(upright(12, top + height / 2, props.yLabel, muted));
+  } else parts.push(yAxisSvg(frame, counting(axis(...ends(rows, props.y), top, top + height)), props.yLabel, false));
+  if (!columnLabels) {
+    parts.push(xAxisSvg(frame, counting(axis(...ends(columns, props.x), left, left + width)), props.xLabel));
+    return parts.join("");
+  }
+  const wide = width / columns;
+  const tight = isTight(columnLabels, wide);
+  const each = Math.ceil(13 / wide);
+  columnLabels.forEach((text, n) => {
+    const x = left + (n + 0.5) * wide;
+    if (!tight) parts.push(label(x, top + height + 17, cutLabel(text), "middle"));
+    else if (n % each === 0) parts.push(upright(x + 4, top + height + 6, cutLabel(text), cssColor("ink"), "end"));
+  });
+  const under = tight ? labelRoom(columnLabels) + 16 : 35;
+  parts.push(label(left + width / 2, top + height + under, props.xLabel, "middle", muted));
+  return parts.join("");
 }
 
 function cellWords({ values, columns, rowName, columnName }: HeatProps, row: number, column: number): string {
   return `${rowName(row)}, ${columnName(column)}: ${formatNumber(values[row * columns + column])}`;
 }
 
-/** Return the range of the colors: symmetric about 0 for signed maps, else from least to greatest. */
+/** Return the range of the colors: of a signed map, 0 is its middle, or its end where all values have one sign. */
 export function heatRange({ values, limit, map }: Pick<HeatProps, "values" | "limit" | "map">): [number, number] {
   let low = Infinity;
   let high = -Infinity;
@@ -128,23 +240,25 @@ export function heatRange({ values, limit, map }: Pick<HeatProps, "values" | "li
   if (low > high) return [0, 1];
   if (map === "signed") {
     const size = limit ?? (Math.max(-low, high) || 1);
-    return [-size, size];
+    return [low >= 0 ? 0 : -size, high <= 0 && low < 0 ? 0 : size];
   }
   return [low, limit ?? (high > low ? high : low + 1)];
 }
 
-/** Return a limit for the colors: three root mean squares of the finite values. */
+/** Return a limit for the colors: three root mean squares of the finite values, or their greatest size if it is less. */
 export function spread(...parts: ArrayLike<number>[]): number {
   let squares = 0;
   let count = 0;
+  let most = 0;
   for (const values of parts) {
     for (let n = 0; n < values.length; n++) {
       if (!Number.isFinite(values[n])) continue;
       squares += values[n]! ** 2;
+      most = Math.max(most, Math.abs(values[n]!));
       count++;
     }
   }
-  return 3 * Math.sqrt(squares / Math.max(count, 1)) || 1;
+  return Math.min(3 * Math.sqrt(squares / Math.max(count, 1)), most) || 1;
 }
 
 /** Return the columns of a table of the same numbers, whose rows are numbered as the map's. */
@@ -158,43 +272,50 @@ export function heatColumns({ values, columns }: Pick<HeatProps, "values" | "col
 }
 
 /** Paint one pixel for each number; what is not finite stays clear. */
-function painted({ values, rows, columns, map }: HeatProps, [low, high]: [number, number]): HTMLCanvasElement {
+function painted({ values, rows, columns, map }: HeatProps, range: [number, number]): HTMLCanvasElement {
   const image = new ImageData(columns, rows);
   const table = new Uint32Array(colorTable(map).buffer);
   const pixels = new Uint32Array(image.data.buffer);
   for (let n = 0; n < pixels.length; n++) {
-    const share = (values[n]! - low) / (high - low);
-    if (Number.isFinite(share)) pixels[n] = table[Math.min(255, Math.max(0, Math.round(share * 255)))]!;
+    if (Number.isFinite(values[n])) pixels[n] = table[colorAt(map, range, values[n]!)]!;
   }
+  return canvasOf(image);
+}
+
+function canvasOf(image: ImageData): HTMLCanvasElement {
   const canvas = document.createElement("canvas");
-  canvas.width = columns;
-  canvas.height = rows;
+  canvas.width = image.width;
+  canvas.height = image.height;
   canvas.getContext("2d")!.putImageData(image, 0, 0);
   return canvas;
 }
 
+/** Return a picture with whole pixels for each number, so many that no program that shows it blurs the edges. */
+function enlarged(small: HTMLCanvasElement, width: number, height: number): string {
+  const times = Math.max(1, Math.min(Math.ceil((3 * width) / small.width), Math.ceil((3 * height) / small.height), 40));
+  const large = document.createElement("canvas");
+  large.width = small.width * times;
+  large.height = small.height * times;
+  const context = large.getContext("2d")!;
+  context.imageSmoothingEnabled = false;
+  context.drawImage(small, 0, 0, large.width, large.height);
+  return large.toDataURL("image/png");
+}
+
+/** Draw the map as a file: with a heading above, axes, and a color bar below. */
 export function heatSvg(props: HeatProps, width = 720): string {
-  const left = props.rowLabels ? 110 : 8;
-  const cell = Math.min(props.cell ?? 22, Math.max(1, 480 / props.rows));
-  const height = props.rows * cell;
+  const { frame, height } = laidOut(props, width);
   const range = heatRange(props);
-  const image = painted(props, range).toDataURL("image/png");
-  const every = Math.ceil(12 / cell);
-  const labels = (props.rowLabels ?? []).map((text, n) =>
-    n % every ? "" : label(left - 8, (n + 0.7) * cell, text, "end"),
-  );
-  const bar = document.createElement("canvas");
-  bar.width = 256;
-  bar.height = 1;
-  bar
-    .getContext("2d")!
-    .putImageData(new ImageData(colorTable(props.map) as Uint8ClampedArray<ArrayBuffer>, 256, 1), 0, 0);
-  return drawing(width, height + 34, props.title, [
-    ...labels,
-    `<image x="${left}" y="0" width="${width - left - 8}" height="${height}" preserveAspectRatio="none" style="image-rendering:pixelated" href="${image}"/>`,
-    label(left, height + 22, props.xLabel, "start", pageColor("muted")),
-    `<image x="${width - 220}" y="${height + 12}" width="120" height="10" preserveAspectRatio="none" href="${bar.toDataURL("image/png")}"/>`,
-    label(width - 226, height + 22, formatNumber(range[0]), "end"),
-    label(width - 94, height + 22, formatNumber(range[1])),
+  const picture = enlarged(painted(props, range), frame.width, frame.height);
+  const bar = canvasOf(barImage(props.map, range)).toDataURL("image/png");
+  const [low, high] = range.map((value) => formatNumber(value)) as [string, string];
+  const wide = Math.min(120, width / 4);
+  const [from, y] = [width - textWidth(high) - 14 - wide, height + 6];
+  return drawing(width, height + 22, props.title, [
+    axesOf(props, frame),
+    `<image x="${frame.left}" y="${frame.top}" width="${frame.width}" height="${frame.height}" preserveAspectRatio="none" image-rendering="pixelated" href="${picture}"/>`,
+    label(from - 6, y + 9, `${props.barLabel ? `${props.barLabel}  ` : ""}${low}`, "end"),
+    `<image x="${from}" y="${y}" width="${wide}" height="10" preserveAspectRatio="none" href="${bar}"/>`,
+    label(from + wide + 6, y + 9, high),
   ]);
 }

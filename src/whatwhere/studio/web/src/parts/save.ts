@@ -1,4 +1,6 @@
-/** Files to download: SVG as it is, PNG rendered from it, CSV from a table. */
+/** Files to download: SVG at a chosen width, PNG rendered from it, PDF by printing it, CSV from a table. */
+
+import type { Size } from "./sizes";
 
 export type Cell = string | number | null;
 
@@ -14,18 +16,41 @@ export function saveSvg(name: string, svg: string): void {
   save(`${name}.svg`, new Blob([svg], { type: "image/svg+xml" }));
 }
 
-/** Draw an SVG at twice its size, which print and projectors need. */
-export async function savePng(name: string, svg: string, scale = 2): Promise<void> {
+/** Render an SVG to pixels: twice as many as it has, or for a paper 600 to an inch. */
+export async function savePng(name: string, svg: string, { paper = false }: Size): Promise<void> {
   const image = new Image();
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
   await image.decode();
+  const scale = paper ? 600 / 96 : 2;
   const canvas = document.createElement("canvas");
-  canvas.width = image.naturalWidth * scale;
-  canvas.height = image.naturalHeight * scale;
+  canvas.width = Math.round(image.naturalWidth * scale);
+  canvas.height = Math.round(image.naturalHeight * scale);
   canvas.getContext("2d")!.drawImage(image, 0, 0, canvas.width, canvas.height);
   const blob = await new Promise<Blob | null>((done) => canvas.toBlob(done, "image/png"));
   if (blob === null) throw new Error("the browser made no PNG of this size");
   save(`${name}.png`, blob);
+}
+
+/** Print an SVG on a page of its own size: the browser's dialog saves it as PDF. */
+export function printAlone(name: string, svg: string): void {
+  const sheet = document.createElement("div");
+  sheet.className = "sheet";
+  sheet.innerHTML = svg;
+  const { viewBox, width } = sheet.firstElementChild as SVGSVGElement;
+  const [wide, tall] = [width.baseVal.value, (width.baseVal.value * viewBox.baseVal.height) / viewBox.baseVal.width];
+  const style = new CSSStyleSheet();
+  style.replaceSync(`@page { size: ${wide.toFixed(1)}px ${Math.ceil(tall + 1)}px; margin: 0; }`);
+  document.adoptedStyleSheets = [...document.adoptedStyleSheets, style];
+  document.body.append(sheet);
+  const before = document.title;
+  document.title = name;
+  const done = () => {
+    document.title = before;
+    sheet.remove();
+    document.adoptedStyleSheets = document.adoptedStyleSheets.filter((other) => other !== style);
+  };
+  addEventListener("afterprint", done, { once: true });
+  print();
 }
 
 /** Write a table as CSV (RFC 4180) in UTF-8; a text that a spreadsheet would run as a formula is escaped. */

@@ -161,7 +161,7 @@ function ChartFigure({ chart, name }: { chart: Chart; name: string }) {
       title={chart.title}
       note={visible(chart.note)}
       file={`${name}-${fileOf(chart.title)}`}
-      svg={() => linesSvg(props)}
+      svg={(width) => linesSvg(props, width)}
       rows={chart.x.slice(0, histogram ? -1 : undefined).map((_, k) => k)}
       columns={columns}
       how={

@@ -5,7 +5,7 @@ import { colorTable, pageColor } from "../colors";
 import { useTheme, useWidth } from "../hooks";
 import { formatNumber } from "../numbers";
 import { announce } from "./announce";
-import { axesSvg, axis, type Axis, type Frame } from "./axes";
+import { type Axis, axis, type Frame, tickText, xAxisSvg, yAxisSvg } from "./axes";
 import { drawing, label, n } from "./svg";
 
 export interface PathProps {
@@ -82,7 +82,7 @@ interface Plane {
 
 /** Return a plane whose axes share one scale, so that a circle is round. */
 function fitted({ x, y }: PathProps, width: number, height: number): Plane {
-  const frame: Frame = { left: 56, top: 24, width: Math.max(width - 72, 40), height: height - 72 };
+  const frame: Frame = { left: 64, top: 12, width: Math.max(width - 80, 40), height: height - 56 };
   const [left, right] = ends(x);
   const [low, high] = ends(y);
   const unit = Math.max((right - left) / frame.width, (high - low) / frame.height) || 1;
@@ -128,15 +128,17 @@ function draw(
     context.lineTo(frame.left + frame.width, up(tick));
     context.stroke();
     context.textAlign = "right";
-    context.fillText(up.format(tick), frame.left - 6, up(tick) + 4);
+    context.fillText(tickText(tick), frame.left - 6, up(tick) + 4);
   }
   context.textAlign = "center";
   for (const tick of across.ticks(Math.max(2, Math.floor(frame.width / 90))))
-    context.fillText(across.format(tick), across(tick), frame.top + frame.height + 18);
-  context.textAlign = "right";
-  context.fillText(xLabel, frame.left + frame.width, frame.top + frame.height + 38);
-  context.textAlign = "left";
-  context.fillText(yLabel, 4, 14);
+    context.fillText(tickText(tick), across(tick), frame.top + frame.height + 18);
+  context.fillText(xLabel, frame.left + frame.width / 2, frame.top + frame.height + 36);
+  context.save();
+  context.translate(12, frame.top + frame.height / 2);
+  context.rotate(-Math.PI / 2);
+  context.fillText(yLabel, 0, 0);
+  context.restore();
   context.lineWidth = 2;
   for (let k = 0; k < x.length; k++) {
     context.strokeStyle = context.fillStyle = shade(table, k, x.length);
@@ -160,11 +162,12 @@ function draw(
   context.fillText(name(at), across(x[at]!) + (right ? 9 : -9), up(y[at]!) - 7);
 }
 
-export function pathSvg(props: PathProps, width = 720, height = 480): string {
+export function pathSvg(props: PathProps, width = 720): string {
   const { title, x, y, name, xLabel, yLabel } = props;
+  const height = Math.round(Math.min(480, 0.75 * width));
   const { frame, across, up } = fitted(props, width, height);
   const table = colorTable("amount");
-  const parts = [axesSvg(frame, across, up, xLabel, yLabel)];
+  const parts = [yAxisSvg(frame, up, yLabel), xAxisSvg(frame, across, xLabel)];
   for (let k = 1; k < x.length; k++) {
     const [x1, y1, x2, y2] = [across(x[k - 1]!), up(y[k - 1]!), across(x[k]!), up(y[k]!)].map(n);
     parts.push(

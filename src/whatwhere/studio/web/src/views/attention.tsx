@@ -86,7 +86,7 @@ function Layer({ answer, of, layer, log }: LayerProps) {
       x: distances.values,
       curves: [
         ...Array.from({ length: heads }, (_, head) => each(`head ${head}`, (point) => weight(head, point), look(head))),
-        ...(uniform ? [each("uniform", plain, { color: 0, dash: [1, 4] })] : []),
+        ...(uniform ? [{ ...each("uniform", plain, look(0)), color: 0, dash: [1, 4], baseline: true }] : []),
       ],
       xLabel: "tokens back",
       yLabel: log ? "mean weight, logarithmic" : "mean weight",
@@ -104,7 +104,7 @@ function Layer({ answer, of, layer, log }: LayerProps) {
           : "Averaged over all queries with a key at that distance."
       }
       file={`attention-${answer.run}-${of.length}-${layer}`}
-      svg={() => linesSvg(props)}
+      svg={(width) => linesSvg(props, width)}
       rows={Array.from({ length: points }, (_, point) => point)}
       columns={[
         { title: "tokens back", numeric: true, value: (point) => distances.values[point]! },

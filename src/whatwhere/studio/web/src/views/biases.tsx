@@ -17,6 +17,7 @@ const DEFAULTS: Settings = {
   share: "0.01",
   seed: 0,
   log: true,
+  all: false,
 };
 
 register({
@@ -30,7 +31,7 @@ register({
 });
 
 function Biases({ settings, change }: ViewProps) {
-  const { log: _, ...query } = settings;
+  const { log: _log, all: _all, ...query } = settings;
   const answer = useQuery("biases.shown", query);
   return (
     <Answered query={answer} what="reading biases">

@@ -236,7 +236,7 @@ function Spread({ examined, of, title, xLabel, marks, note, children }: SpreadPr
       title={title}
       note={note}
       file={xLabel.startsWith("norm") ? "norms" : "cosines"}
-      svg={() => linesSvg(props)}
+      svg={(width) => linesSvg(props, width)}
       rows={bins}
       columns={[
         { title: "from", numeric: true, value: (n) => edges[n]!, cell: (n) => formatNumber(edges[n]) },

@@ -8,6 +8,7 @@ import { announce } from "../parts/announce";
 import { Figure } from "../parts/figure";
 import { How } from "../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg, strokeOf } from "../parts/lines";
+import { DEEP_BIASES, readableBiases } from "../parts/plot";
 import { HeadSlider, HeadsSlider, Slider } from "../parts/slider";
 import { Answered } from "../parts/states";
 import { register, type ViewProps } from "../register";
@@ -249,7 +250,8 @@ function linesOf(
       ...strokeOf(index),
     };
   });
-  return { title, x, curves, xLabel: "distance", yLabel, logX: log, height: 300, levels: [{ y: 0, text: "" }] };
+  const y = /^bias/.test(yLabel) ? readableBiases(curves) : {};
+  return { title, x, curves, xLabel: "distance", yLabel, logX: log, height: 300, levels: [{ y: 0, text: "" }], ...y };
 }
 
 function columnsOf(schemes: Chosen[], which: Which) {
@@ -287,7 +289,7 @@ function Together(shown: FigureProps) {
       note={`Similarities and kernels are divided by their greatest size; a bias is shown as the attention weight \
 exp(bias − greatest bias). Biases are those of head ${answer.head}, or of the last head of a scheme with fewer.`}
       file="distance"
-      svg={() => linesSvg(props)}
+      svg={(width) => linesSvg(props, width)}
       rows={rows}
       columns={columnsOf(chosen, "relative")}
       how={
@@ -317,9 +319,9 @@ function OfDoor({ title, door, ...shown }: FigureProps & { title: string; door: 
   return (
     <Figure
       title={title}
-      note={`The values themselves, at distances 0 to ${whole(answer.distances - 1)}: ${labels.join("; ")}.`}
+      note={`The values themselves, at distances 0 to ${whole(answer.distances - 1)}: ${labels.join("; ")}. ${props.y ? DEEP_BIASES : ""}`}
       file={`distance-${door}`}
-      svg={() => linesSvg(props)}
+      svg={(width) => linesSvg(props, width)}
       rows={rows}
       columns={columnsOf(own, "values")}
       how={

@@ -203,7 +203,7 @@ function Loss({ answer, step }: { answer: Frames; step: number | null }) {
       title="Loss"
       note="One random batch per point, so the curve is noisy."
       file={`loss-${answer.run}`}
-      svg={() => linesSvg(props)}
+      svg={(width) => linesSvg(props, width)}
       rows={Array.from(loss_steps.values, (each, n) => ({ step: each, loss: losses.values[n]! }))}
       columns={[
         { title: "step", numeric: true, value: (row) => row.step },
@@ -360,7 +360,8 @@ function Rows({ answer, at, of }: Shown) {
       rowName: (row) => names[row] ?? "",
       columnName: (column) => `feature ${column}`,
       ...(rows <= 40 ? { rowLabels: names } : {}),
-      xLabel: `${rows} tokens, ${columns} features`,
+      xLabel: "feature",
+      yLabel: rows <= 40 ? "token" : "token id",
       map: "signed",
       limit,
     }),
@@ -372,7 +373,7 @@ function Rows({ answer, at, of }: Shown) {
       title={props.title}
       note="One row per token; all steps share one color scale."
       file={`table-${answer.run}-${steps.values[at]}`}
-      svg={() => heatSvg(props, 1000)}
+      svg={(width = 1000) => heatSvg(props, width)}
       rows={which}
       columns={[{ title: "token", value: (row) => names[row] ?? "" }, ...heatColumns(props)]}
       how={

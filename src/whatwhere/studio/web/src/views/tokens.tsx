@@ -194,7 +194,7 @@ function NormOf({ card, which, row }: { card: TokenCard; which: string; row: Tok
       title={title}
       note={note}
       file={`norms-${which}`}
-      svg={() => linesSvg(props)}
+      svg={(width) => linesSvg(props, width)}
       rows={rows}
       columns={[
         { title: "from", numeric: true, value: (bin) => bin.from, cell: (bin) => formatNumber(bin.from) },
@@ -271,7 +271,8 @@ function RowsOf({ near }: { near: Query<TokenNeighbors> }) {
       rowName: (row) => names[row] ?? "",
       columnName: (column) => `feature ${column}`,
       rowLabels: names,
-      xLabel: `${columns} features, left to right`,
+      xLabel: "feature",
+      yLabel: "token",
       map: "signed",
       limit: spread(list.rows.values),
     };
@@ -283,7 +284,7 @@ function RowsOf({ near }: { near: Query<TokenNeighbors> }) {
       title={props.title}
       note="Columns of one color show what these tokens share; the rows are those of the table, not centered."
       file={`rows-${near.answer.id}`}
-      svg={() => heatSvg(props, 1000)}
+      svg={(width = 1000) => heatSvg(props, width)}
       rows={rows}
       columns={[{ title: "token", value: (row) => props.rowName(row) }, ...heatColumns(props)]}
       how={

@@ -285,7 +285,7 @@ function ByScale({ answer }: { answer: VarianceShares }) {
         "multiplying it by √dim, as the first Transformer does, reverses that."
       }
       file="shares-by-scale"
-      svg={() => linesSvg(props)}
+      svg={(width) => linesSvg(props, width)}
       rows={Array.from({ length: scales.values.length }, (_, n) => n)}
       columns={[
         { title: "times", numeric: true, value: (n) => props.x[n]!, cell: (n) => formatNumber(props.x[n]) },

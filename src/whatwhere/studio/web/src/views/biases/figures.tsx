@@ -7,6 +7,7 @@ import { Figure } from "../../parts/figure";
 import { Heat, heatSvg, type HeatProps } from "../../parts/heat";
 import { How } from "../../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg, strokeOf } from "../../parts/lines";
+import { DEEP_BIASES, readableBiases } from "../../parts/plot";
 import { box, drawing, label } from "../../parts/svg";
 import type { ViewProps } from "../../register";
 import type { Settings } from "../../source";
@@ -30,7 +31,10 @@ export function Matrix({ bias, weights }: { bias: BiasFindings; weights: boolean
       columns,
       rowName: (row) => `query ${row}`,
       columnName: (column) => `key ${column}`,
-      xLabel: "keys from left to right, queries from top to bottom",
+      xLabel: "key",
+      yLabel: "query",
+      square: true,
+      barLabel: weights ? "weight" : "bias",
       map: weights ? "amount" : "signed",
       cell: 7,
     }),
@@ -45,7 +49,7 @@ export function Matrix({ bias, weights }: { bias: BiasFindings; weights: boolean
       title={props.title}
       note="Empty are keys that the scheme excludes; a causal mask hides all above the diagonal."
       file={`bias-matrix-${bias.scheme}`}
-      svg={() => heatSvg(props, 520)}
+      svg={(width = 520) => heatSvg(props, width)}
       rows={cells}
       columns={[
         { title: "query", numeric: true, value: (n) => Math.floor(n / columns) },
@@ -106,10 +110,11 @@ export function CurvesOf({ bias, settings, change }: BiasProps) {
       xLabel: "distance",
       yLabel: settings["weights"] ? "weight" : "bias",
       logX: log,
+      ...(settings["all"] || settings["weights"] ? {} : readableBiases(curves)),
       marks: reached > 0 ? [{ x: reached, text: `range of head ${bias.head}` }] : [],
       height: 420,
     };
-  }, [bias, log]);
+  }, [bias, log, settings["all"]]);
   const rows = Array.from({ length: count }, (_, n) => n);
   const each = Array.from({ length: bias.heads }, (_, head) => head);
   const column = (tensor: Tensor, head: number, title: string) => ({
@@ -122,13 +127,14 @@ export function CurvesOf({ bias, settings, change }: BiasProps) {
   return (
     <Figure
       title={props.title}
-      note={
+      note={[
         bias.heads > MOST_CURVES
           ? `${headsShown(bias).length} of ${bias.heads} heads are drawn; the table has all.`
-          : undefined
-      }
+          : "",
+        props.y ? DEEP_BIASES : "",
+      ].join(" ")}
       file={`bias-curves-${bias.scheme}`}
-      svg={() => linesSvg(props)}
+      svg={(width) => linesSvg(props, width)}
       rows={rows}
       columns={[
         { title: "distance", numeric: true, value: (n) => bias.distances.values[n]! },
@@ -148,6 +154,14 @@ export function CurvesOf({ bias, settings, change }: BiasProps) {
       <label class="choice">
         <input type="checkbox" checked={log} onChange={(event) => change({ log: event.currentTarget.checked })} />{" "}
         logarithmic distance
+      </label>{" "}
+      <label class="choice">
+        <input
+          type="checkbox"
+          checked={settings["all"] === true}
+          onChange={(event) => change({ all: event.currentTarget.checked })}
+        />{" "}
+        down to the least bias
       </label>
       <Lines {...props} />
     </Figure>

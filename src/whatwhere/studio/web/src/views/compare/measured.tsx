@@ -43,6 +43,14 @@ export function Measured(props: ViewProps) {
 
 type Props = { results: Measurements };
 
+/** Strokes of the baselines, which share a color. */
+const BASELINES = [
+  [1, 3],
+  [7, 4],
+  [12, 3, 2, 3],
+  [3, 7],
+];
+
 /** Scores are shown in percent where they are shares. */
 function factorOf({ task }: Measurements): number {
   return task.percent ? 100 : 1;
@@ -103,15 +111,16 @@ function Scores({ results, settings, change }: ViewProps & Props) {
   const scores = results.scores[group]!;
   const baselines = group === "all" ? results.baselines : [];
   const props: LinesProps = useMemo(() => {
-    const dotted = baselines
+    const plain = baselines
       .filter(({ in_chart }) => in_chart)
-      .map(({ name, values }): Curve => {
-        return { name, values: Array.from(values.values, (value) => known(value, factor)), color: 0, dash: [1, 4] };
+      .map(({ name, values }, n): Curve => {
+        const scores = Array.from(values.values, (value) => known(value, factor));
+        return { name, values: scores, color: 0, dash: BASELINES[n % BASELINES.length]!, baseline: true };
       });
     return {
       title,
       x: lengths.values,
-      curves: [...curvesOf(results, scores, factor), ...dotted],
+      curves: [...curvesOf(results, scores, factor), ...plain],
       xLabel: task.unit,
       yLabel: task.scored,
       logX: log,
@@ -130,7 +139,7 @@ function Scores({ results, settings, change }: ViewProps & Props) {
       title={title}
       note={results.sentences.scores}
       file={`scores-${group}`}
-      svg={() => linesSvg(props, 900, 460)}
+      svg={(width = 900) => linesSvg(props, width)}
       rows={rowsOf(names, lengths)}
       columns={[
         { title: "scheme", value: ({ scheme }) => names[scheme]! },
@@ -177,7 +186,7 @@ function Baselines({ baselines }: Pick<Measurements, "baselines">) {
   const described = baselines.map(({ name, description }) => (description ? `${name} (${description})` : name));
   return (
     <>
-      {described.length > 0 && <p>Dotted, predictors that ignore positions: {described.join("; ")}.</p>}
+      {described.length > 0 && <p>Thin gray lines, predictors that ignore positions: {described.join("; ")}.</p>}
       {far.length > 0 && <p>Too far from the schemes for the chart, but in the table: {far.join("; ")}.</p>}
     </>
   );
@@ -226,7 +235,7 @@ function Shift({ results }: Props) {
         title={score.title}
         note={results.sentences.shift}
         file="shift-scores"
-        svg={() => linesSvg(score)}
+        svg={(width) => linesSvg(score, width)}
         rows={rows}
         columns={[...first, ...spreadColumns(shift.score, factor)]}
         how={
@@ -244,7 +253,7 @@ function Shift({ results }: Props) {
         title={change.title}
         note="Relative schemes keep their logits, up to rounding (about 0.00001)."
         file="shift-logits"
-        svg={() => linesSvg(change)}
+        svg={(width) => linesSvg(change, width)}
         rows={rows}
         columns={[...first, ...spreadColumns(shift.largest_logit_change, 1)]}
         how={

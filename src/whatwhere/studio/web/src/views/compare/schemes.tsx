@@ -6,6 +6,7 @@ import { Figure } from "../../parts/figure";
 import { Heat, heatColumns, type HeatProps, heatSvg } from "../../parts/heat";
 import { How } from "../../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../../parts/lines";
+import { DEEP_BIASES, readableBiases } from "../../parts/plot";
 import type { CurvesView, FingerprintView, Measurements } from "../../types";
 import type { Tensor } from "../../wire";
 import { capital, known, look } from "./shared";
@@ -41,7 +42,8 @@ function Fingerprint({ view }: { view: FingerprintView }) {
       columns,
       rowName: (row) => `${view.rows} ${row}`,
       columnName: (column) => `${view.columns} ${column}`,
-      xLabel: `${rows} rows (${view.rows}), ${columns} columns (${view.columns})`,
+      xLabel: view.columns,
+      yLabel: view.rows,
       map: "signed",
       cell: 4,
     }),
@@ -52,7 +54,7 @@ function Fingerprint({ view }: { view: FingerprintView }) {
       title={title}
       note={view.description}
       file={`fingerprint-${view.scheme}`}
-      svg={() => heatSvg(props)}
+      svg={(width) => heatSvg(props, width)}
       rows={Array.from({ length: rows }, (_, row) => row)}
       columns={[{ title: view.rows, numeric: true, value: (row) => row }, ...heatColumns(props)]}
       how={
@@ -104,15 +106,20 @@ function Measure({ label, views, schemes }: { label: string; views: CurvesView[]
         values: padded(values, n, distances.length),
       })),
     );
-    return { title, x: distances, curves, xLabel: "distance, tokens", yLabel: label.replace(/ of .*/, "") };
+    const yLabel = label.replace(/ (of|added to) .*/, "");
+    const y = /bias/i.test(yLabel) ? readableBiases(curves) : {};
+    return { title, x: distances, curves, xLabel: "distance, tokens", yLabel, ...y };
   }, [views]);
   const alone = [...new Set(views.filter(({ names }) => names.length === 1).map(({ names }) => names[0]))];
   return (
     <Figure
       title={title}
-      note={alone.length ? `${views.map(({ scheme }) => scheme).join(", ")}: ${alone.join(", ")}.` : undefined}
+      note={[
+        alone.length ? `${views.map(({ scheme }) => scheme).join(", ")}: ${alone.join(", ")}.` : "",
+        props.y ? DEEP_BIASES : "",
+      ].join(" ")}
       file={`distance-${label}`}
-      svg={() => linesSvg(props)}
+      svg={(width) => linesSvg(props, width)}
       rows={Array.from(distances, (_, n) => n)}
       columns={[
         { title: "distance", numeric: true, value: (n) => distances[n]! },

@@ -1,14 +1,12 @@
 /** What the figures of a comparison share: the look of a scheme, scores that may be missing, tables of text. */
 
+import { strokeOf } from "../../parts/plot";
 import { Table } from "../../parts/table";
 import type { Table as TextTableData } from "../../types";
 
-const DASHES = [undefined, [8, 3], [2, 3], [8, 3, 2, 3], [12, 4], [4, 4], [1, 2]];
-
-/** Return the color and strokes of a scheme, the same in all figures. */
-export function look(scheme: number): { color: number; dash?: number[] } {
-  const dash = DASHES[scheme % DASHES.length];
-  return { color: 1 + (scheme % 7), ...(dash ? { dash } : {}) };
+/** Return the color, strokes and marker of a scheme, the same in all figures; with many, the pairs of them differ. */
+export function look(scheme: number): { color: number; dash?: number[]; marker: number } {
+  return { color: 1 + (scheme % 7), ...strokeOf(scheme + Math.floor(scheme / 7)) };
 }
 
 /** Return a number of an array times a factor, or null for NaN. */

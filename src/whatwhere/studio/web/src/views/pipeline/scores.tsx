@@ -273,7 +273,11 @@ function Matrix({ walk, tensor, title, file, note, how }: MatrixProps) {
       rowName: (n) => `query ${n}, ${names[n]}`,
       columnName: (n) => `key ${n}, ${names[n]}`,
       rowLabels: names,
-      xLabel: `keys at 0 to ${count - 1}, left to right`,
+      columnLabels: names,
+      xLabel: "key",
+      yLabel: "query",
+      square: true,
+      barLabel: title.toLowerCase().includes("bias") ? "bias" : "score",
       map: "signed",
       cell: 30,
     }),
@@ -297,7 +301,7 @@ function Matrix({ walk, tensor, title, file, note, how }: MatrixProps) {
       title={title}
       note={note}
       file={file}
-      svg={() => heatSvg(props, 720)}
+      svg={(width = 720) => heatSvg(props, width)}
       rows={rows}
       columns={[
         { title: "query", value: ({ i }) => `${i} ${names[i]}` },

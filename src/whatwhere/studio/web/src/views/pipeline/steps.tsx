@@ -201,7 +201,8 @@ export function Vectors({ walk, tensor, limit, title, note, file, code, how }: V
       rowName: (n) => `position ${n}, ${names[n]}`,
       columnName: (column) => `feature ${column}`,
       rowLabels: names,
-      xLabel: `${whole(columns)} features, left to right`,
+      xLabel: "feature",
+      yLabel: "token",
       map: "signed",
       limit,
     };
@@ -211,7 +212,7 @@ export function Vectors({ walk, tensor, limit, title, note, file, code, how }: V
       title={title}
       note={note}
       file={file}
-      svg={() => heatSvg(props, 1000)}
+      svg={(width = 1000) => heatSvg(props, width)}
       rows={Array.from({ length: rows }, (_, n) => n)}
       columns={[
         { title: "position", numeric: true, value: (n) => n },
@@ -248,7 +249,8 @@ function SumOf({ walk, at, limit }: { walk: TextWalkthrough; at: number; limit: 
       rowName: (n) => names[n]!,
       columnName: (column) => `feature ${column}`,
       rowLabels: names,
-      xLabel: `${whole(walk.dim)} features, left to right`,
+      xLabel: "feature",
+      yLabel: "",
       map: "signed",
       limit,
       cell: 34,
@@ -259,7 +261,7 @@ function SumOf({ walk, at, limit }: { walk: TextWalkthrough; at: number; limit: 
       title={props.title}
       note="Feature by feature, the third strip is the first plus the second."
       file="sum"
-      svg={() => heatSvg(props, 1000)}
+      svg={(width = 1000) => heatSvg(props, width)}
       rows={Array.from({ length: walk.dim }, (_, n) => n)}
       columns={[
         { title: "feature", numeric: true, value: (n) => n },

@@ -1,11 +1,12 @@
 /** The figures of positions: what a scheme has for each, how similar they are, and the path that they take. */
 
 import { useMemo } from "preact/hooks";
-import { fixed, formatNumber, whole } from "../../numbers";
+import { fixed, formatNumber } from "../../numbers";
 import { Figure } from "../../parts/figure";
 import { Heat, heatColumns, type HeatProps, heatSvg, spread } from "../../parts/heat";
 import { How } from "../../parts/how";
-import { Lines, type LinesProps, linesSvg } from "../../parts/lines";
+import { Lines, type LinesProps, linesSvg, strokeOf } from "../../parts/lines";
+import { DEEP_BIASES, readableBiases } from "../../parts/plot";
 import { Path, type PathProps, pathSvg } from "../../parts/trajectory";
 import type { ViewProps } from "../../register";
 import type { PositionFindings, PositionVectors } from "../../types";
@@ -36,10 +37,8 @@ export function Fingerprint({ shown }: { shown: PositionFindings }) {
       columns,
       rowName: (row) => `${of} ${row}`,
       columnName: (column) => `${heads ? "head" : "column"} ${column}`,
-      rowLabels: Array.from({ length: rows }, (_, row) =>
-        rows <= 40 || row % Math.ceil(rows / 20) === 0 ? String(row) : "",
-      ),
-      xLabel: `${label}; ${whole(columns)} columns, left to right`,
+      xLabel: heads ? "head" : shown.door === "input" ? "feature" : label,
+      yLabel: of,
       map: "signed",
       ...(shown.door === "input" ? { limit: spread(tensor.values) } : {}),
     }),
@@ -50,7 +49,7 @@ export function Fingerprint({ shown }: { shown: PositionFindings }) {
       title={props.title}
       note={`Rows are ${of}s 0 to ${rows - 1}, columns ${shown.door === "input" ? "the features" : label}.`}
       file="fingerprint"
-      svg={() => heatSvg(props, 1000)}
+      svg={(width = 1000) => heatSvg(props, width)}
       rows={Array.from({ length: rows }, (_, row) => row)}
       columns={[{ title: of, numeric: true, value: (row) => row }, ...heatColumns(props)]}
       how={
@@ -87,7 +86,12 @@ export function Similarity({ shown, vectors }: OfVectors) {
       columns: count,
       rowName: (row) => `position ${at[row]}`,
       columnName: (column) => `position ${at[column]}`,
-      xLabel: `position 0 to ${at[count - 1]}, left to right and top to bottom`,
+      x: at,
+      y: at,
+      xLabel: "position",
+      yLabel: "position",
+      square: true,
+      barLabel: "cosine",
       map: "signed",
       limit: 1,
     }),
@@ -106,7 +110,7 @@ export function Similarity({ shown, vectors }: OfVectors) {
       title={props.title}
       note={`${every}A diagonal band: near positions are similar.`}
       file="similarity"
-      svg={() => heatSvg(props, 640)}
+      svg={(width = 640) => heatSvg(props, width)}
       rows={[...pairs]}
       columns={[
         { title: "position", numeric: true, value: ([i]) => at[i]! },
@@ -160,7 +164,7 @@ export function PathOf({ shown, vectors, axes, change }: OfVectors & { axes: str
       title={props.title}
       note={`The principal axes. The participation ratio is ${formatNumber(vectors.participation)}${ninety}.`}
       file="path"
-      svg={() => pathSvg(props)}
+      svg={(width) => pathSvg(props, width)}
       rows={Array.from({ length: rows }, (_, row) => row)}
       columns={[
         { title: "position", numeric: true, value: (row) => row },
@@ -204,20 +208,21 @@ export function ByDistance({ shown }: { shown: PositionFindings }) {
     const mean = own
       ? [{ name: "mean of all pairs", values: own.values.subarray(0, count) as ArrayLike<number>, color: 2 }]
       : [];
+    const drawn = [...mean, ...some.map((curve, n) => ({ ...curve, ...strokeOf(own ? 1 : n), color: own ? 1 : n }))];
     return {
       title: "By distance",
       x: Array.from({ length: count }, (_, n) => n),
-      curves: [...mean, ...some.map((curve, n) => ({ ...curve, color: own ? 1 : n }))],
+      curves: drawn,
       xLabel: "distance",
-      yLabel: shown.door === "score" ? "bias" : "similarity",
+      ...(shown.door === "score" ? { yLabel: "bias", ...readableBiases(drawn) } : { yLabel: "similarity" }),
     };
   }, [shown]);
   return (
     <Figure
       title={props.title}
-      note={`${label}${names.length > 8 ? `; the first 8 of ${names.length} heads` : ""}.`}
+      note={`${label}${names.length > 8 ? `; the first 8 of ${names.length} heads` : ""}. ${props.y ? DEEP_BIASES : ""}`}
       file="by-distance"
-      svg={() => linesSvg(props)}
+      svg={(width) => linesSvg(props, width)}
       rows={Array.from({ length: count }, (_, n) => n)}
       columns={[
         { title: "distance", numeric: true, value: (n) => n },
@@ -271,7 +276,7 @@ export function Norms({ shown, vectors }: OfVectors) {
       title={props.title}
       note={`${facts.join("; ")}.`}
       file="position-norms"
-      svg={() => linesSvg(props)}
+      svg={(width) => linesSvg(props, width)}
       rows={Array.from({ length: values.length }, (_, n) => n)}
       columns={[
         { title: "position", numeric: true, value: (n) => n },

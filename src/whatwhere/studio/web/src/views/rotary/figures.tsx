@@ -97,7 +97,7 @@ export function Wavelengths({ lab }: { lab: RotaryLab }) {
       title={props.title}
       note="A pair above a line makes no full rotation within that length. Pairs that never rotate have no point."
       file="rotary-wavelengths"
-      svg={() => linesSvg(props)}
+      svg={(width) => linesSvg(props, width)}
       rows={pairRows(lab)}
       columns={[
         { title: "configuration", value: (row) => row.side },
@@ -153,7 +153,7 @@ export function Slowdown({ lab }: { lab: RotaryLab }) {
       title={props.title}
       note="1 leaves a pair as it is."
       file="rotary-slowdown"
-      svg={() => linesSvg(props)}
+      svg={(width) => linesSvg(props, width)}
       rows={pairRows(lab)}
       columns={[
         { title: "configuration", value: (row) => row.side },
@@ -219,7 +219,7 @@ export function Agreement({ lab }: { lab: RotaryLab }) {
           : `At distance ${last} the cosine of A and B is ${fixed(between.values.at(-1)!, 3)}. ${NEAR_ZERO}`
       }
       file="rotary-agreement"
-      svg={() => linesSvg(props)}
+      svg={(width) => linesSvg(props, width)}
       rows={rows}
       columns={[
         { title: "distance", numeric: true, value: (n) => lab.distances.values[n]! },
