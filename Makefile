@@ -59,7 +59,7 @@ format: $(VENV)/dev.stamp ## format the code and fix what lint can fix
 	else echo "TypeScript is not formatted without prettier: make page"; fi
 
 docs: $(VENV)/dev.stamp ## write the generated parts of README.md and docs/
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m docs.generate
 	$(BIN)/python docs/minilm.py
 	$(BIN)/python -m benchmarks.speed
 

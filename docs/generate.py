@@ -1,11 +1,16 @@
-"""Write the generated parts of README.md and docs/ from the catalogue: `make docs`. A test fails if they are old."""
+"""Write the generated parts of README.md and docs/: `make docs`. A test fails if they are old."""
 
+import inspect
 from pathlib import Path
+from types import ModuleType
 
+import whatwhere as ww
+from docs.book.reference import commands, groups, members
 from whatwhere.where.catalogue import Scheme, catalogue
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- schemes: written by make docs -->", "<!-- end of schemes -->"
+_LINES = {"catalogue": "All schemes by name: door, formula, properties, paper, users."}  # an object has no docstring
 _DOORS = {"input": "1 input", "query_key": "2 query_key", "score": "3 score", None: "none"}
 
 
@@ -80,6 +85,46 @@ def section(row: Scheme) -> str:
     return "\n".join(lines[:2]) + "\n\n" + "\n".join(lines[2:])
 
 
+def everything(text: str) -> str:
+    """Return docs/everything.md with the current tables of names."""
+    for stem, table in {**name_tables(), "commands": command_table()}.items():
+        begin = f"<!-- names of {stem} -->"
+        before, found, rest = text.partition(begin)
+        if not found:
+            raise ValueError(f"docs/everything.md has no line {begin!r}.")
+        _, end, after = rest.partition("<!-- end of names -->")
+        text = f"{before}{begin}\n\n{table}\n{end}{after}"
+    return text
+
+
+def name_tables() -> dict[str, str]:
+    """Return a table of public names with their first lines for each page of the reference."""
+    tables = {"more": ""}
+    for stem, (title, names) in groups().items():
+        heading = f"## {title}\n\n" if stem == "more" else ""
+        rows = [f"| {_linked(name)} | {_LINES.get(name) or _first_line(getattr(ww, name))} |" for name in names]
+        tables[stem] = "\n".join([f"{heading}| name | |", "|---|---|", *rows, ""])
+    return tables
+
+
+def command_table() -> str:
+    """Return a table of the commands with the first lines of their help."""
+    rows = [f"| `{name}` | {_first_line(function)} |" for name, function in commands()]
+    return "\n".join(["| command | |", "|---|---|", *rows, ""])
+
+
+def _linked(name: str) -> str:
+    value = getattr(ww, name)
+    if not isinstance(value, ModuleType):
+        return f"`ww.{name}`"
+    return f"`ww.{name}`: " + ", ".join(f"`{path.rpartition('.')[2]}`" for path in members(value))
+
+
+def _first_line(value: object) -> str:
+    line = inspect.cleandoc(value.__doc__ or "").partition("\n")[0]
+    return line.replace("|", "\\|")
+
+
 def _yes(fact: bool) -> str:
     return "yes" if fact else "no"
 
@@ -89,6 +134,8 @@ def main() -> None:
     path = ROOT / "README.md"
     path.write_text(readme(path.read_text(encoding="utf-8")), encoding="utf-8")
     (ROOT / "docs" / "schemes.md").write_text(schemes_page(), encoding="utf-8")
+    path = ROOT / "docs" / "everything.md"
+    path.write_text(everything(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import contextlib
 import doctest
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from whatwhere.cli import app
 
-from .running import script
+from .running import script, whatwhere
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -72,6 +73,16 @@ def test_a_chapter_has_its_parts(chapter: Path) -> None:
     assert not after or f"]({after[0].name})" in answers
 
 
+def test_commands_of_five_minutes_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "docs" / "five-minutes.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    Path("pets.vec").write_text(re.findall(r'write_text\("(.*)"\)', text)[0].replace("\\n", "\n"), encoding="utf-8")
+    lines = re.findall(r"^whatwhere (?!compare|ask)(.+)$", text, re.MULTILINE)
+    assert len(lines) == 6
+    for line in lines:
+        assert whatwhere(*shlex.split(line)).status == 0, line
+
+
 def test_the_readme_begins_with_one_sentence_and_code() -> None:
     before = README.split("```python")[0]
     assert len(before.replace("#", "").split()) <= 40
@@ -90,6 +101,8 @@ def test_the_two_commands_are_targets_of_make() -> None:
 def test_generated_parts_are_up_to_date(generate: ModuleType) -> None:
     assert generate.readme(README) == README, "run make docs"
     assert generate.schemes_page() == (ROOT / "docs" / "schemes.md").read_text(encoding="utf-8"), "run make docs"
+    everything = (ROOT / "docs" / "everything.md").read_text(encoding="utf-8")
+    assert generate.everything(everything) == everything, "run make docs"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

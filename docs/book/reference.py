@@ -1,7 +1,7 @@
 """The reference: a page for each group of public names, from their docstrings, and one of the command line."""
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -33,21 +33,27 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
 }
 """Title and public names of each page, by its file; names in no group are on a last page."""
 
+_HELPERS = {"FrequencyCache", "Unscaled", "or_unscaled", "read_bytes", "read_text", "to_device"}
+
 
 def write_reference(folder: Path) -> str:
     """Write the pages of the reference, and return their part of the navigation, in TOML."""
     folder.mkdir(parents=True, exist_ok=True)
     entries = []
-    grouped = {name for _, names in GROUPS.values() for name in names}
-    left = sorted(set(ww.__all__) - grouped - {"__version__"})
-    groups = {**GROUPS, "more": ("More", left)} if left else GROUPS
-    for stem, (title, names) in groups.items():
+    for stem, (title, names) in groups().items():
         (folder / f"{stem}.md").write_text(group_page(title, names), encoding="utf-8")
         entries.append(f'{{ "{title}" = "reference/{stem}.md" }}')
     (folder / "textbook.md").write_text(textbook_page(), encoding="utf-8")
     (folder / "commands.md").write_text(command_page(), encoding="utf-8")
     entries += ['{ "Textbook code" = "reference/textbook.md" }', '{ "Command line" = "reference/commands.md" }']
     return f"[{', '.join(entries)}]"
+
+
+def groups() -> Mapping[str, tuple[str, Sequence[str]]]:
+    """Return the groups, and a last one of the public names that are in none."""
+    grouped = {name for _, names in GROUPS.values() for name in names}
+    left = sorted(set(ww.__all__) - grouped - {"__version__"})
+    return {**GROUPS, "more": ("More", left)} if left else GROUPS
 
 
 def group_page(title: str, names: Sequence[str]) -> str:
@@ -75,7 +81,7 @@ def members(module: ModuleType) -> list[str]:
     names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
     home = module.__name__
     paths = []
-    for name in names:
+    for name in sorted(set(names) - _HELPERS):
         value = getattr(module, name)
         if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith(home):
             paths.append(f"{value.__module__}.{name}")
@@ -85,16 +91,17 @@ def members(module: ModuleType) -> list[str]:
 def command_page() -> str:
     """Return the page of the commands: what `--help` prints for each."""
     parts = ["# Command line", "What `whatwhere COMMAND --help` prints, for each command."]
-    for name in _commands():
+    for name, _ in commands():
         shown = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"})
         parts += [f"## {name}", f"```text\n{shown.output.strip()}\n```"]
     return "\n\n".join(parts) + "\n"
 
 
-def _commands() -> Iterator[str]:
+def commands() -> Iterator[tuple[str, Callable[..., object]]]:
+    """Iterate over the commands: their names and functions."""
     for command in app.registered_commands:
-        if not command.hidden:
-            yield command.name or (command.callback.__name__ if command.callback else "")
+        if command.callback is not None and not command.hidden:
+            yield command.name or command.callback.__name__, command.callback
 
 
 def _entries(paths: Sequence[str], level: int) -> list[str]:
