@@ -16,6 +16,7 @@ import whatwhere as ww
 from whatwhere.analysis.walkthrough import random_embedding, random_scheme
 from whatwhere.comparison.folder import Folder
 from whatwhere.comparison.model import name_of
+from whatwhere.comparison.run import Job
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build
@@ -50,7 +51,8 @@ DRAWS: dict[str, Callable[[], list[Tensor]]] = {
 
 
 def identity(tmp_path: Any) -> None:
-    Folder(tmp_path / "results", TASK, SETTINGS, ["learned", ("own", own)])
+    schemes = ["learned", ("own", own)]
+    Folder(tmp_path / "results", TASK, SETTINGS, [Job(scheme, 0, TASK, SETTINGS) for scheme in schemes])
 
 
 @pytest.mark.parametrize("other", [*DRAWS, "identity"])
@@ -140,7 +142,7 @@ def test_a_run_starts_as_pytorchs_own_layers_do(scheme: Any, tied: bool) -> None
     else:
         parts = [own(16, 2, TASK.token_count(3))]
     torch.manual_seed(3)
-    expected = [TokenEmbedding(TASK.vocab_size, 16, init=settings.token_std).weight]
+    expected = [TokenEmbedding(TASK.vocab_size, 16, init=settings.init).weight]
     for _ in range(settings.layers):
         layers = [nn.Linear(16, 48, bias=False), nn.Linear(16, 16, bias=False), nn.Linear(16, 16), nn.Linear(16, 16)]
         expected += [weight for layer in layers for weight in layer.parameters()]

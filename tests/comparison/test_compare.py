@@ -152,7 +152,7 @@ def test_other_tasks(task: str, tmp_path: Path) -> None:
 def test_an_encoder_and_the_authors_recipe(tmp_path: Path) -> None:
     report = compare(["none"], out=tmp_path / "a", seeds=1, recipe="author", **QUICK | {"lengths": None})
     settings = report.record.settings
-    assert (settings.direction, settings.trained, settings.token_std) == ("encoder", (3,), 0.01)
+    assert (settings.direction, settings.trained, settings.init) == ("encoder", (3,), 0.01)
 
 
 class Interrupting(Executor):

@@ -146,7 +146,7 @@ def test_the_shift_test_of_a_model_that_depends_on_absolute_position() -> None:
 
 @pytest.mark.parametrize("scheme", [*DEMO_SCHEMES, "rotary+alibi", "sinusoidal/rotary"])
 def test_only_absolute_schemes_depend_on_the_start(scheme: str) -> None:
-    task, settings = Expressions(), small_settings(token_std=0.3)
+    task, settings = Expressions(), small_settings(init=0.3)
     result = measure.shift_test(build(scheme, 0, task, settings), task, settings)
     assert result[0].largest_logit_change == 0
     parts = scheme.replace("/", "+").split("+")

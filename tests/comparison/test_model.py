@@ -31,7 +31,7 @@ def name(scheme: Any) -> str:
 
 
 def small_settings(**given: Any) -> Settings:
-    sizes = {"dim": DIM, "heads": HEADS, "layers": 2, "feedforward": FEED, "token_std": 0.3}
+    sizes = {"dim": DIM, "heads": HEADS, "layers": 2, "feedforward": FEED, "init": 0.3}
     return make_settings("expressions", None, **sizes | given)
 
 

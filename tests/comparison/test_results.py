@@ -55,7 +55,7 @@ def learned_run() -> Run:
 
 
 def folder(path: Path, *schemes: Any) -> Folder:
-    return Folder(path, TASK, TOLD, schemes or ["learned"])
+    return Folder(path, TASK, TOLD, [Job(scheme, 0, TASK, TOLD) for scheme in schemes or ["learned"]])
 
 
 @pytest.fixture
@@ -260,7 +260,7 @@ def test_the_command_repeats_the_comparison(given: Any, seeds: list[int], monkey
     calls: list[Any] = []
 
     def compare(schemes: Any, task: str, lengths: Any, seeds: Any, out: Path, **options: Any) -> None:
-        for name in ("files", "executor", "workers", "progress"):
+        for name in ("files", "executor", "workers", "progress", "vary"):
             options.pop(name, None)
         repeated = list(range(seeds)) if isinstance(seeds, int) else seeds
         calls.extend([list(schemes), repeated, out, make_settings(task, lengths, **options)])

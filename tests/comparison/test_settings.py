@@ -33,7 +33,7 @@ def test_the_demo_is_the_recipe_of_the_issue() -> None:
     assert (settings.layers, settings.dim, settings.heads, settings.feedforward) == (2, 64, 4, 256)
     assert (settings.steps, settings.batch) == (800, 64)
     assert (settings.learning_rate, settings.betas, settings.weight_decay) == (2e-3, (0.9, 0.98), 0.01)
-    assert (settings.schedule, settings.token_std, settings.direction) == ("cosine", 0.15, "decoder")
+    assert (settings.schedule, settings.init, settings.direction) == ("cosine", 0.15, "decoder")
     assert settings.lengths == (8, 12, 16, 24, 32)
 
 
@@ -49,7 +49,7 @@ def test_the_authors_recipe_is_the_tutorials_program() -> None:
         0.0,
         "constant",
     )
-    assert settings.token_std == 0.01
+    assert settings.init == 0.01
     assert (settings.layers, settings.dim, settings.heads, settings.feedforward) == (2, 64, 4, 256)
     assert all(length > 3 for length in settings.lengths)
 
@@ -121,9 +121,12 @@ BETAS = r"needs two numbers from 0 to below 1, as in betas=\(0\.9, 0\.98\)"
         ("trained", 3, ww.errors.SettingError, r"needs several, as in trained=\[1, 2, 3\]"),
         *(
             (name, value, ww.errors.SettingError, ABOVE)
-            for name in ("learning_rate", "token_std")
+            for name in ("learning_rate", "init")
             for value in (0, -1.0, math.inf, math.nan, "fast", True)
+            if (name, value) != ("init", "fast")
         ),
+        ("init", "fast", ww.errors.SettingError, "normal, glorot_uniform"),
+        ("table", "fast", ww.errors.SettingError, "learned, frozen, onehot, ids, rank2"),
         *(("weight_decay", value, ww.errors.SettingError, FROM_ZERO) for value in (-0.1, math.inf, math.nan, "no")),
         *(("betas", value, ww.errors.SettingError, BETAS) for value in ((0.9,), (0.9, 1.0), (-0.1, 0.9), (0.9, "x"))),
         ("betas", 0.9, ww.errors.SettingError, "needs several, as in betas"),

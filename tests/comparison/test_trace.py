@@ -76,7 +76,7 @@ def test_the_trace_of_a_run_joins_its_losses_and_its_tables(traced: Run) -> None
 
 
 def test_a_trace_is_kept_read_again_and_not_looked_for_elsewhere(traced: Run, tmp_path: Path) -> None:
-    kept = Folder(tmp_path / "a", TASK, small_settings(), ["learned"]).keep(traced)
+    kept = Folder(tmp_path / "a", TASK, small_settings(), [Job("learned", 0, TASK, small_settings())]).keep(traced)
     comparison = replace(read_results(made_up_folder(tmp_path / "made up")), folder=tmp_path / "a")
     result = comparison.trace(kept.result)
     assert set(result) == set(traced.trace)

@@ -191,7 +191,7 @@ def test_snapshots_are_taken_at_0_20_and_100_percent(steps: int, expected: dict[
 
 
 def test_losses_hold_the_first_and_the_last_step_and_start_at_chance() -> None:
-    settings = small_settings(steps=120, token_std=0.01)
+    settings = small_settings(steps=120, init=0.01)
     result = trained(build("none", 0, Expressions(), settings), settings)
     steps = [step for step, _ in result.losses]
     assert (steps[0], steps[-1]) == (1, 120)

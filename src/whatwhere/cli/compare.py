@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Scalar = bool | int | float | str
 Setting = Scalar | Sequence[Scalar]
 """The value of a setting on the command line."""
-OPTIONS = ("schemes", "task", "lengths", "seeds", "out", "files", "recipe", "executor", "workers", "progress")
+OPTIONS = ("schemes", "task", "lengths", "seeds", "out", "files", "recipe", "executor", "workers", "progress", "vary")
 """Parameters of compare that are no settings."""
 _PAIRS = 6
 """Pairs of schemes whose differences are printed; the report has all."""
@@ -50,7 +50,8 @@ def compare(
     schemes: Annotated[
         list[str] | None,
         typer.Argument(
-            help='Names of `whatwhere schemes`, mixtures "rotary+alibi" or by layer "rotary/none". Default: all.'
+            help='Names of `whatwhere schemes`, mixtures "rotary+alibi" or by layer "rotary/none", with settings of '
+            'their own "rotary@randomized,dim=16". Default: all.'
         ),
     ] = None,
     task: Annotated[str, typer.Option(help="Task: expressions, recall or text.")] = "expressions",
@@ -66,6 +67,10 @@ def compare(
     dim: Annotated[int | None, typer.Option(help="Features of a token vector.")] = None,
     layers: Annotated[int | None, typer.Option(help="Number of Transformer blocks.")] = None,
     heads: Annotated[int | None, typer.Option(help="Attention heads of each block.")] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(help="Values of a setting, crossed with the schemes: --vary dim=16,64,256; may be repeated."),
+    ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Any other setting, as in --set direction=encoder.")
     ] = None,
@@ -78,6 +83,8 @@ def compare(
     Writes results.json and report.html. If interrupted, run the same command again to resume.
 
     Example: whatwhere compare none rotary alibi --task text --file notes.txt --lengths 128,256 --seeds 5
+
+    Settings that vary: whatwhere compare none rotary rotary@randomized --vary dim=16,64 --vary tied=true,false
     """
     from whatwhere.comparison import compare as run_compare
     from whatwhere.where.catalogue import catalogue
@@ -95,6 +102,7 @@ def compare(
         out,
         files=file or [],
         recipe=recipe,
+        vary=_varied(vary or []),
         executor=None,
         workers=workers,
         progress=True,
@@ -143,6 +151,18 @@ def _write_page(folder: Path) -> Path | None:
     except MissingExtra:
         file.unlink(missing_ok=True)  # an older page would show other results
         return None
+
+
+def _varied(assignments: Sequence[str]) -> dict[str, list[str]]:
+    varied: dict[str, list[str]] = {}
+    for part in assignments:
+        name, equals, values = (word.strip() for word in part.partition("="))
+        if not equals or not values:
+            raise SettingError(f"--vary got {part!r}, but needs a name and values, as in --vary dim=16,64,256.")
+        if name in varied:
+            raise SettingError(f"--vary got {name} twice: pass all its values at once.")
+        varied[name] = [value.strip() for value in values.split(",")]
+    return varied
 
 
 def _seeds(text: str) -> int | list[int]:

@@ -14,7 +14,7 @@ from whatwhere.comparison.read import Comparison, read_results
 from whatwhere.comparison.results import ALL, RunResult
 from whatwhere.comparison.saved_model import load_model
 from whatwhere.comparison.settings import Settings
-from whatwhere.comparison.tasks import Expressions, Recall
+from whatwhere.comparison.tasks import Expressions, Recall, answered_at
 from whatwhere.comparison.train import one_thread
 from whatwhere.errors import PositionError, SettingError, WhatWhereError
 from whatwhere.position import Positions, positions
@@ -172,9 +172,9 @@ def median_run(comparison: Comparison, scheme: str) -> RunResult:
 
 def _task(comparison: Comparison) -> Expressions | Recall:
     """Return the task of a comparison, if each of its sequences has one answer."""
-    described, settings = comparison.task, comparison.record.settings
+    described = comparison.task
     if described.name == "expressions" and described.tokens == Expressions.tokens:
-        return Expressions(described.trained, settings.direction)
+        return Expressions(described.trained)
     if described.name == "recall" and described.tokens == Recall.tokens:
         return Recall(described.trained)
     reason = (
@@ -214,12 +214,12 @@ def _answer(
     correct: int | None,
     requested: Sequence[int] | None,
 ) -> Answer:
-    settings = comparison.record.settings
+    settings = comparison.settings(run)
     sequence = torch.tensor([list(ids)])
     p = _positions(settings, sequence, requested)
-    at = range(len(ids))[task.answered_at]
+    at = answered_at(settings.direction) % len(ids)
     with one_thread():
-        probabilities = model(sequence, task.answered_at, p)[0].double().softmax(-1)
+        probabilities = model(sequence, at, p)[0].double().softmax(-1)
         weights = model.weights(sequence, p=p)
     top = [
         TokenProbability(task.tokens[n], n, probabilities[n].item())

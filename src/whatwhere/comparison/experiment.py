@@ -35,10 +35,11 @@ from whatwhere.comparison.results import (
 )
 from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.runner import run_all
-from whatwhere.comparison.settings import Settings, make_settings
+from whatwhere.comparison.settings import Settings, make_settings, with_settings
 from whatwhere.comparison.tasks import Expressions, Recall, Task
 from whatwhere.comparison.text_task import Text
 from whatwhere.comparison.train import build as build_model
+from whatwhere.comparison.variants import make_variants
 from whatwhere.errors import SettingError
 from whatwhere.what.text import read_bytes
 
@@ -54,6 +55,7 @@ def compare(
     *,
     files: Sequence[str | Path] = (),
     recipe: str = "quick",
+    vary: Mapping[str, Sequence[Any]] | None = None,
     executor: Executor | None = None,
     workers: int | None = None,
     progress: bool = True,
@@ -66,13 +68,16 @@ def compare(
 
     Args:
         schemes: names of the catalogue; mixtures, by door "rotary+alibi" or by layer "rotary/none"; or your own
-            `(name, build)` with `build(dim, num_heads, max_length)` -> a Where, or a list of one for each layer.
+            `(name, build)` with `build(dim, num_heads, max_length)` -> a Where, or a list of one for each layer. A name
+            can have options of its entry and settings of its own: "rotary@theta=500000", "rotary@randomized,dim=16".
         task: `expressions`, `recall`, `text`, or a Task of your own.
         lengths: lengths to test, in the task's unit; None is the task's own choice.
         seeds: how many, or which. Three show gross differences; it takes six or more to rank schemes.
         out: the results folder. Where it holds finished runs of this comparison, only the missing ones are done.
         files: for `text`, the files to read; without any it is the Python documentation.
         recipe: `quick`, or `author` for the first tutorial's own program (expressions; two minutes a run).
+        vary: values of settings that are crossed with the schemes and with each other, as in {"dim": [16, 64, 256]};
+            what defines the test (task, lengths, trained, test_sequences) cannot vary.
         executor: any concurrent.futures.Executor; None is a pool of one process for each core, one thread each.
         workers: processes of that pool; 1 runs in this process, as do schemes that cannot be sent to another one.
         progress: show the progress on standard error.
@@ -98,7 +103,7 @@ def compare(
     began = perf_counter()
     requested = [schemes] if isinstance(schemes, str) else list(schemes)
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    _require_distinct(requested, numbers)
+    _require_seeds(numbers)
     name = task if isinstance(task, str) else task.name
     chosen = make_settings(name, lengths, recipe, **settings)
     paths = [Path(file) for file in files]
@@ -106,21 +111,22 @@ def compare(
         subject = make_task(task, chosen.direction, chosen.trained, paths)
     else:
         subject = _checked(task, chosen, paths)
+    plans = _plans(requested, vary, subject, chosen)
     chosen = with_max_length(chosen, subject)
-    warn_of_plain_tests(chosen)
-    _rehearse(requested, subject, chosen)
+    for one in {plan.settings: plan for plan in plans}:
+        warn_of_plain_tests(one)
+    for plan in plans:
+        _rehearse(plan)
     description = _describe(subject, chosen)
-    folder = Folder(out, subject, chosen, requested)
-    finished = {(name_of(s), seed): folder.finished(name_of(s), seed) for s in requested for seed in numbers}
-    missing = [
-        Job(s, seed, subject, chosen) for seed in numbers for s in requested if finished[name_of(s), seed] is None
-    ]
+    folder = Folder(out, subject, chosen, plans)
+    finished = {(plan.name, seed): folder.finished(plan.name, seed) for plan in plans for seed in numbers}
+    missing = [replace(plan, seed=seed) for seed in numbers for plan in plans if finished[plan.name, seed] is None]
 
     def keep(run: Run) -> None:
         finished[run.result.scheme, run.result.seed] = folder.keep(run)
 
     run_all(missing, keep, executor=executor, workers=workers, show=progress)
-    command = command_line(task, requested, numbers, chosen, folder.path, paths)
+    command = command_line(task, [_written(plan) for plan in plans], numbers, chosen, folder.path, paths)
     record = _record([run for run in finished.values() if run is not None], description, chosen, numbers)
     return folder.write_results(replace(record, command=command, seconds=perf_counter() - began))
 
@@ -202,21 +208,58 @@ def make_task(name: str, direction: str, trained: Sequence[int] | None, files: S
     if name == "recall":
         return Recall(**options)
     if name == "text":
-        if direction == "encoder":
-            raise SettingError(
-                "an encoder attends to the next byte, which task='text' predicts: pass direction='decoder'."
-            )
+        _require_decoder(direction)
         return Text(b"\n".join(map(read_bytes, files)) if files else None, **options)
     raise SettingError(f"compare got task={name!r}, but the tasks are: expressions, recall, text.")
 
 
-def _require_distinct(schemes: Sequence[SchemeLike], seeds: Sequence[int]) -> None:
-    names = [name_of(scheme) for scheme in schemes]
-    if not names:
+def _plans(
+    schemes: Sequence[SchemeLike],
+    vary: Mapping[str, Sequence[Any]] | None,
+    task: Task,
+    settings: Settings,
+) -> list[Job]:
+    """Return a run of each variant, of seed 0."""
+    if not schemes:
         raise SettingError('compare got no scheme; pass some, as in compare(["none", "rotary", "alibi"]).')
+    plans = []
+    for scheme in schemes:
+        for variant in make_variants([(name_of(scheme), not isinstance(scheme, str))], vary, settings):
+            own = with_settings(settings, variant.varied)
+            subject = _in_direction(task, own.direction)
+            own = with_max_length(own, subject)
+            built = variant.scheme if isinstance(scheme, str) else scheme
+            plans.append(Job(built, 0, subject, own, variant.name, variant.varied))
+    names = [plan.name for plan in plans]
     double = next((name for name in names if names.count(name) > 1), None)
     if double is not None:
         raise SettingError(f"compare got two schemes with the name {double!r}; results are kept by name.")
+    return plans
+
+
+def _in_direction(task: Task, direction: str) -> Task:
+    """Return the task for a direction: the same sequences, answered at another token."""
+    if isinstance(task, Expressions) and task.direction != direction:
+        return Expressions(task.trained, direction)
+    if isinstance(task, Text):
+        _require_decoder(direction)
+    own = getattr(task, "direction", direction)
+    if own != direction:
+        raise SettingError(f"the task was made for direction={own!r}, so direction={direction!r} cannot be compared.")
+    return task
+
+
+def _require_decoder(direction: str) -> None:
+    if direction == "encoder":
+        raise SettingError("an encoder attends to the next byte, which task='text' predicts: pass direction='decoder'.")
+
+
+def _written(plan: Job) -> SchemeLike:
+    """Return the scheme as a command names it, with the settings that vary."""
+    return plan.name if isinstance(plan.scheme, str) else (plan.name, plan.scheme[1])
+
+
+def _require_seeds(seeds: Sequence[int]) -> None:
     if not seeds or len(set(seeds)) < len(seeds) or any(isinstance(s, bool) or not 0 <= s < 2**32 for s in seeds):
         raise SettingError(f"compare got seeds={seeds}, but needs at least one, each 0..2**32-1 and given once.")
 
@@ -233,16 +276,16 @@ def _checked(task: Task, settings: Settings, files: Sequence[Path]) -> Task:
     return task
 
 
-def _rehearse(schemes: Sequence[SchemeLike], task: Task, settings: Settings) -> None:
+def _rehearse(plan: Job) -> None:
     """Raise before any training what would be raised after it."""
+    task, settings = plan.task, plan.settings
     test_set = task.test_set(max(task.trained), 1)
-    for scheme in schemes:
-        model = build_model(scheme, 0, task, settings)
-        if settings.direction == "encoder":
-            _require_later_keys(scheme, model)
-        with torch.no_grad():
-            ids = test_set.ids.to(settings.resolved_device)
-            model(ids, test_set.at, evaluation_positions(settings, ids, evaluation_generator(ids.shape[1])))
+    model = build_model(plan.scheme, 0, task, settings)
+    if settings.direction == "encoder":
+        _require_later_keys(plan.scheme, model)
+    with torch.no_grad():
+        ids = test_set.ids.to(settings.resolved_device)
+        model(ids, test_set.at, evaluation_positions(settings, ids, evaluation_generator(ids.shape[1])))
     for length in {*task.tested_in_length, *settings.lengths, task.shift_length}:
         task.test_set(length, 1)
 

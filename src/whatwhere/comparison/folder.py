@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from whatwhere.atomic import atomic_file, is_unfinished, write_atomic
-from whatwhere.comparison.model import SchemeLike, build_wheres, name_of
+from whatwhere.comparison.model import SchemeLike, build_wheres
 from whatwhere.comparison.read import RESULTS, Comparison, read_json
 from whatwhere.comparison.results import (
     VERSION,
@@ -21,7 +21,7 @@ from whatwhere.comparison.results import (
     SchemeView,
     versions,
 )
-from whatwhere.comparison.run import Run
+from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import ResultsError
@@ -67,7 +67,7 @@ class Folder:
         path: a folder that does not exist, is empty, or holds this comparison.
         task: of the comparison.
         settings: of the comparison.
-        schemes: the requested schemes.
+        jobs: the requested runs.
 
     Raises:
         ResultsError: If the folder holds something else, or cannot be written.
@@ -78,13 +78,14 @@ class Folder:
         path: str | Path,
         task: Task,
         settings: Settings,
-        schemes: Sequence[SchemeLike],
+        jobs: Sequence[Job],
     ) -> None:
         self.path = Path(path)
         settings = replace(settings, trained=tuple(task.trained))
         device = settings.resolved_device
         self._request = _Request(_REQUEST, VERSION, versions(), settings, device, task.identity)
-        self._identities = {name_of(scheme): _identity(scheme, settings) for scheme in schemes}
+        self._jobs = {job.name: job for job in jobs}
+        self._identities = {name: _identity(job.scheme, job.settings) for name, job in self._jobs.items()}
         try:
             self._open()
         except OSError as problem:
@@ -135,7 +136,7 @@ class Folder:
         scheme, seed = run.result.scheme, run.result.seed
         name = f"{_file_name(scheme)}-{seed}.safetensors"
         result = replace(run.result, file=f"models/{name}", trace=f"traces/{name}")
-        settings = self._request.settings
+        settings = self._jobs[scheme].settings
         metadata = {
             "version": str(VERSION),
             "scheme": scheme,
@@ -226,7 +227,7 @@ def _part(name: str, array: np.ndarray) -> Part:
 
 
 def _file_name(scheme: str) -> str:
-    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", scheme)
+    plain = re.sub(r"[^A-Za-z0-9_.@=,-]", "_", scheme)
     # Two names must not share a file, also where a disk does not distinguish a from A: a digest distinguishes them.
     return plain if plain == scheme.lower() else f"{plain}-{hashlib.sha256(scheme.encode()).hexdigest()[:6]}"
 

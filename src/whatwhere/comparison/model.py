@@ -12,6 +12,7 @@ from torch.nn.utils import skip_init
 
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Task
+from whatwhere.comparison.token_table import reset_table, token_table
 from whatwhere.errors import RandomPositionsWarning, SettingError
 from whatwhere.initialization import reset, reset_linear, seeded
 from whatwhere.position import Positions, positions
@@ -197,8 +198,8 @@ class Transformer(nn.Module):
     ) -> None:
         super().__init__()
         dim = settings.dim
-        self.input = InputLayer(vocab_size, dim, wheres[0].input, init=settings.token_std, device="meta")
-        self.input.tokens.to_empty(device="cpu").reset_parameters(generator)
+        self.input = InputLayer(vocab_size, dim, wheres[0].input, device="meta")
+        self.input.tokens = token_table(vocab_size, settings, generator)
         self.blocks = nn.ModuleList(
             Block(dim, settings.heads, settings.feedforward, settings.direction == "decoder", generator) for _ in wheres
         )
@@ -214,7 +215,7 @@ class Transformer(nn.Module):
         Args:
             generator: to sample from; None is PyTorch's global random state.
         """
-        self.input.tokens.reset_parameters(generator)
+        reset_table(self.input.tokens, generator)
         for block in self._layers:
             block.reset_parameters(generator)
         self.norm.reset_parameters()

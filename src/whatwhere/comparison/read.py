@@ -18,6 +18,7 @@ from whatwhere.comparison.results import (
     Summary,
     TaskDescription,
 )
+from whatwhere.comparison.settings import Settings, with_settings
 from whatwhere.errors import ResultsError
 from whatwhere.escape import visible
 from whatwhere.records import from_json
@@ -42,6 +43,14 @@ class Comparison:
 
     folder: Path
     record: ComparisonRecord
+
+    def settings(self, run: RunResult) -> Settings:
+        """Return the settings of a run: those of the comparison, and what varies.
+
+        Args:
+            run: of this comparison.
+        """
+        return with_settings(self.record.settings, run.varied, run.max_length)
 
     @property
     def task(self) -> TaskDescription:

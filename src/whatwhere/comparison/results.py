@@ -4,7 +4,7 @@ import os
 import platform
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
@@ -121,7 +121,7 @@ class RunResult:
     """One run: one scheme, one seed, trained and measured.
 
     Args:
-        scheme: name of the scheme.
+        scheme: name of the scheme; of a variant with its settings, as in "rotary@dim=16".
         seed: of tokens, layers and batches.
         parameters: how many numbers the model learns.
         steps: optimizer steps.
@@ -135,6 +135,8 @@ class RunResult:
         file: the trained model, as safetensors, relative to the folder; "" where it was not saved.
         trace: token tables by step and attention by distance, as safetensors, relative to the folder, or "".
         max_length: positions that the scheme was built for: the rows of a learned table.
+        base: the scheme that was built: its name without the settings that vary.
+        varied: the settings in which the run differs from the comparison.
         own: the scheme was built by a function of the caller's own, which results do not hold.
     """
 
@@ -152,6 +154,8 @@ class RunResult:
     file: str = ""
     trace: str = ""
     max_length: int = 0
+    base: str = ""
+    varied: Mapping[str, bool | int | float | str] = field(default_factory=dict)
     own: bool = False
 
 

@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from whatwhere.analysis.position_similarity import by_distance, fingerprint
 from whatwhere.atomic import write_atomic
@@ -26,6 +26,7 @@ from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import PositionError
 from whatwhere.where.binding import Where
+from whatwhere.where.catalogue.options import Scalar
 
 STOP = "stop"
 _REPORT_EVERY = 0.3  # seconds
@@ -44,6 +45,8 @@ class Job:
         seed: of tokens, layers and batches.
         task: to train and test.
         settings: of the comparison.
+        label: name of the results; "" is that of the scheme.
+        varied: what differs from the settings of the comparison.
         channel: a file that receives the number of steps done; a file `stop` beside it ends the run. None where the
             executor shares no disk.
     """
@@ -52,7 +55,14 @@ class Job:
     seed: int
     task: Task
     settings: Settings
+    label: str = ""
+    varied: Mapping[str, Scalar] = field(default_factory=dict)
     channel: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its results."""
+        return self.label or name_of(self.scheme)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +121,7 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
     lengths = sorted({*task.tested_in_length, *settings.lengths})
     scores = {length: measure.scores(model, task, length, settings) for length in lengths}
     result = RunResult(
-        scheme=name_of(job.scheme),
+        scheme=job.name,
         seed=job.seed,
         parameters=_parameters(model),
         steps=settings.steps,
@@ -123,6 +133,8 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
         shift=measure.shift_test(model, task, settings),
         token_table=tuple(snapshots),
         max_length=table_rows(settings, task),
+        base=name_of(job.scheme),
+        varied=job.varied,
         own=not isinstance(job.scheme, str),
     )
     tensors = recorder.tensors() | measure.attention(model, task, settings)
@@ -185,12 +197,17 @@ def _channel_writer(channel: Path | None) -> Callable[[int], None]:
 
 def _parameters(model: Transformer) -> ParameterCount:
     return ParameterCount(
-        total=sum(p.numel() for p in model.parameters()),
-        tokens=model.input.tokens.weight.numel(),
-        positions=sum(p.numel() for p in model.wheres.parameters()),
+        total=_learned(model),
+        tokens=_learned(model.input.tokens),
+        positions=_learned(model.wheres),
     )
+
+
+def _learned(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)
 
 
 def _tensors(model: Transformer, tables: Mapping[int, Tensor]) -> dict[str, np.ndarray]:
     tensors = {name: value.detach().cpu().numpy() for name, value in saved_tensors(model).items()}
+    tensors[AFTER] = model.input.tokens.weight.detach().cpu().numpy()  # of a table of low rank, the product
     return tensors | {f"{AFTER}@{n}": table.numpy() for n, table in tables.items() if n < 100}

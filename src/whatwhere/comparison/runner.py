@@ -18,7 +18,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from whatwhere.comparison.model import name_of
 from whatwhere.comparison.results import cores
 from whatwhere.comparison.run import STOP, Job, Run, Stopped, run
 from whatwhere.errors import ResultsError, SettingError, WhatWhereError
@@ -64,7 +63,7 @@ class _Display:
     """The progress of all runs: steps done, time left, runs finished."""
 
     def __init__(self, jobs: Sequence[Job], show: bool) -> None:
-        self._steps, self._done, self._runs = jobs[0].settings.steps, 0, len(jobs)
+        self._steps, self._done, self._runs = 0, 0, len(jobs)
         self._console = Console(stderr=True)
         self._live = show and self._console.is_terminal
         self._lines = show and not self._live
@@ -79,19 +78,20 @@ class _Display:
             TextColumn("left"),
         )
         self.progress = Progress(*columns, console=self._console, disable=not self._live)
-        self._bar = self.progress.add_task(self._text(), total=self._steps * self._runs)
+        self._bar = self.progress.add_task(self._text(), total=sum(job.settings.steps for job in jobs))
 
     def _text(self) -> str:
         return f"{self._done} of {self._runs} runs"
 
     def in_progress(self, steps: int) -> None:
         """Show how many steps the unfinished runs have done."""
-        self.progress.update(self._bar, completed=self._done * self._steps + steps)
+        self.progress.update(self._bar, completed=self._steps + steps)
 
     def finished(self, run: Run) -> None:
         """Count a finished run."""
         self._done += 1
-        self.progress.update(self._bar, description=self._text(), completed=self._done * self._steps)
+        self._steps += run.result.steps
+        self.progress.update(self._bar, description=self._text(), completed=self._steps)
         if self._lines:
             result = run.result
             self._console.print(
@@ -211,7 +211,7 @@ def _can_be_sent(jobs: Sequence[Job], requested: int | None) -> bool:
     )
     if not reason:
         try:
-            for job in {name_of(job.scheme): job for job in jobs}.values():
+            for job in {job.name: job for job in jobs}.values():
                 pickle.dumps(job)
             return True
         except Exception as problem:
@@ -242,7 +242,7 @@ def _failure(job: Job, problem: Exception) -> str:
         message = "was stopped"
     else:
         message = str(problem) if isinstance(problem, WhatWhereError) else f"{type(problem).__name__}: {problem}"
-    return f"{name_of(job.scheme)}, seed {job.seed}: {message}"
+    return f"{job.name}, seed {job.seed}: {message}"
 
 
 def _raise_failures(failures: Sequence[str], runs: int) -> None:
@@ -256,7 +256,7 @@ def _raise_failures(failures: Sequence[str], runs: int) -> None:
 
 def _broken(job: Job) -> ResultsError:
     return ResultsError(
-        f"a worker process ended unexpectedly ({name_of(job.scheme)}, seed {job.seed} was waiting); finished runs are "
+        f"a worker process ended unexpectedly ({job.name}, seed {job.seed} was waiting); finished runs are "
         "kept.\n"
         "Causes: too little memory (pass workers=1), or a script that calls compare outside of\n"
         'if __name__ == "__main__":'

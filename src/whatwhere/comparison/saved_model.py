@@ -57,7 +57,7 @@ def load_model(results: Comparison | str | Path, run: RunResult, build: Build | 
             "Run the same command again: runs without their model are done again."
         )
     tensors = read_tensors(path)
-    settings = comparison.record.settings
+    settings = comparison.settings(run)
     _require_sizes(path, tensors, settings, run)
     model = new_model(_scheme(run, build), run.seed, tensors[AFTER].shape[0], run.max_length, settings)
     _fill(model, tensors, path)
@@ -90,7 +90,7 @@ def _scheme(run: RunResult, build: Build | None) -> SchemeLike:
             f"the scheme {run.scheme!r} was built by a function of your own, which results do not hold: pass it, as in "
             "load_model(results, run, build=...)."
         )
-    return run.scheme if build is None else (run.scheme, build)
+    return run.base if build is None else (run.base, build)
 
 
 def _require_sizes(path: Path, tensors: dict[str, Tensor], settings: Settings, run: RunResult) -> None:
@@ -106,7 +106,8 @@ def _require_sizes(path: Path, tensors: dict[str, Tensor], settings: Settings, r
 
 def _fill(model: Transformer, tensors: dict[str, Tensor], path: Path) -> None:
     own = saved_tensors(model)
-    saved = {name: tensor for name, tensor in tensors.items() if "@" not in name}
+    computed = set() if AFTER in own else {AFTER}  # the product of the factors of a table
+    saved = {name: tensor for name, tensor in tensors.items() if "@" not in name and name not in computed}
     different = sorted(own.keys() ^ saved.keys())
     different += sorted(name for name in own.keys() & saved.keys() if own[name].shape != saved[name].shape)
     if different:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from whatwhere.checks import require_choice, require_positive, require_whole
@@ -21,11 +21,15 @@ _AUTHOR: Mapping[str, Any] = {
     "betas": (0.9, 0.999),
     "weight_decay": 0.0,
     "schedule": "constant",
-    "token_std": 0.01,
+    "init": 0.01,
     "direction": "encoder",
     "trained": (3,),
     "lengths": (4, 6, 8),
 }
+TABLES = ("learned", "frozen", "onehot", "ids")
+"""Names of token tables; beside them `rank1`, `rank2`, ...."""
+INITS = ("normal", "glorot_uniform", "glorot_normal", "fan_in_uniform", "torch")
+"""The names of initial values that TokenEmbedding knows, here without PyTorch; a test compares the two."""
 _SEQUENCES = {"lengths": "[8, 16]", "trained": "[1, 2, 3]", "betas": "(0.9, 0.98)"}
 
 
@@ -48,7 +52,10 @@ class Settings:
         heads: attention heads of a block; they divide dim.
         feedforward: hidden features of the feed-forward network.
         direction: `decoder` (causal attention) or `encoder` (bidirectional).
-        token_std: standard deviation of the initial token table.
+        init: of the token table: a standard deviation, or a name of `TokenEmbedding`: normal, glorot_uniform, ....
+        table: of tokens: `learned`; `frozen` (random rows that are not trained); `onehot` (row t is the unit vector
+            e_t, not trained; dim must reach the vocabulary); `rank2` or another rank (a product of two factors, which
+            are trained); `ids` (not trained: the raw id, standardized, as a number along one direction).
         tied: use the token table as the output projection instead of a matrix of its own.
         test_sequences: sequences of each test set, fewer where they are long.
         positions: `plain` (0, 1, 2, ...), `randomized` or `random_offset`, sampled for each sequence in training and in
@@ -80,7 +87,8 @@ class Settings:
     heads: int = 4
     feedforward: int = 256
     direction: str = "decoder"
-    token_std: float = 0.15
+    init: float | str = 0.15
+    table: str = "learned"
     tied: bool = False
     test_sequences: int = 1000
     positions: str = "plain"
@@ -92,7 +100,8 @@ class Settings:
         """Check every setting by itself and against the others."""
         sizes = ("steps", "batch", "dim", "layers", "heads", "feedforward", "test_sequences")
         require_whole("compare", **{name: getattr(self, name) for name in sizes})
-        require_positive("compare", learning_rate=self.learning_rate, token_std=self.token_std)
+        require_positive("compare", learning_rate=self.learning_rate)
+        _require_table(self.init, self.table, self.dim)
         _require_adamw(self.betas, self.weight_decay)
         if not isinstance(self.tied, bool):
             raise SettingError(f"compare got tied={self.tied!r}, but needs True or False.")
@@ -163,6 +172,53 @@ def _has_cuda() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+def with_settings(settings: Settings, varied: Mapping[str, Any], max_length: int | None = None) -> Settings:
+    """Return the settings of a variant.
+
+    Args:
+        settings: of the comparison.
+        varied: what differs.
+        max_length: positions to sample from, where neither names them.
+
+    Raises:
+        SettingError: If an option is outside its range, or two exclude each other.
+        ShapeError: If a size is not a whole number above 0, or heads do not divide dim.
+
+    Examples:
+        >>> with_settings(Settings("recall", lengths=(12,)), {"dim": 16}).dim
+        16
+    """
+    changed = dict(varied)
+    if changed.get("positions", settings.positions) == "plain":
+        changed.setdefault("max_length", None)
+    elif changed.get("max_length", settings.max_length) is None:
+        changed["max_length"] = max_length
+    return replace(settings, **changed)
+
+
+def rank_of(table: str) -> int | None:
+    """Return the rank that the name of a token table has; None of tables without one.
+
+    Examples:
+        >>> rank_of("rank2"), rank_of("learned")
+        (2, None)
+    """
+    number = table.removeprefix("rank")
+    return int(number) if table.startswith("rank") and number.isdecimal() and int(number) > 0 else None
+
+
+def _require_table(init: float | str, table: str, dim: int) -> None:
+    if isinstance(init, str):
+        require_choice("compare", "init", init, INITS)
+    else:
+        require_positive("compare", init=init)
+    rank = rank_of(table)
+    if rank is None:
+        require_choice("compare", "table", table, (*TABLES, "rank2"))
+    elif rank > dim:
+        raise SettingError(f"compare got table={table!r}, but dim={dim}: a rank is at most dim.")
 
 
 def _is_from_zero(value: object, below: float) -> bool:

@@ -105,6 +105,15 @@ def held_out(ids: Int64[Tensor, "batch tokens"]) -> Bool[Tensor, " batch"]:
     return value % 10 == 0
 
 
+def answered_at(direction: str) -> int:
+    """Return the slot at whose output a sequence is answered: a decoder's last, an encoder's first.
+
+    Args:
+        direction: `decoder` or `encoder`.
+    """
+    return 0 if direction == "encoder" else -1
+
+
 @final
 class Expressions:
     """Evaluate `Op(d,d,..)` with First, Second, Last, Max or Min: one digit is the answer.
@@ -169,11 +178,6 @@ class Expressions:
         )
         return Batch(ids, targets, groups, parts[0].at)
 
-    @property
-    def answered_at(self) -> int:
-        """The slot of the token at whose output the answer is predicted."""
-        return 0 if self.direction == "encoder" else -1
-
     def encode(self, text: str) -> tuple[list[int], list[str]]:
         """Return the ids and tokens of a text such as "Max(1,6,2)".
 
@@ -219,7 +223,7 @@ class Expressions:
         ids = torch.full((count, self.token_count(length)), 19)
         ids[:, 0], ids[:, 1], ids[:, -1] = operators + 12, 17, 18
         ids[:, 2 : 2 * length + 1 : 2] = digits + 2
-        return Batch(ids, _value(operators, digits) + 2, operators, self.answered_at)
+        return Batch(ids, _value(operators, digits) + 2, operators, answered_at(self.direction))
 
 
 def _value(operators: Int64[Tensor, " batch"], digits: Int64[Tensor, "batch arguments"]) -> Int64[Tensor, " batch"]:
@@ -258,7 +262,6 @@ class Recall:
     unit: str = "pairs"
     measure: str = "accuracy"
     identity: str = ""
-    answered_at: int = -1
     vocab_size: int = 53
     tokens: tuple[str, ...] = (*"abcdefghijklmnopqrstuvwxyz", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ", "?")
     groups: tuple[str, ...] = ("first third", "middle third", "last third")

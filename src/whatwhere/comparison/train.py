@@ -93,7 +93,9 @@ def train(
     generator = torch.Generator().manual_seed(1000 + seed)
     # Positions have a generator of their own, so that batches are the same wherever their tokens are.
     position_generator = torch.Generator().manual_seed(3_000_000 + seed)
-    weights = list(model.parameters())  # collected once: walking the modules takes time at each step
+    weights = [
+        weight for weight in model.parameters() if weight.requires_grad
+    ]  # collected once: walking the modules takes time at each step
     optimizer = torch.optim.AdamW(
         weights,
         lr=settings.learning_rate,

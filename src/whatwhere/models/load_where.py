@@ -291,11 +291,13 @@ def _of_run(checkpoint: Checkpoint, name: str) -> LoadedWhere:
 def _run_settings(checkpoint: Checkpoint, name: str) -> tuple[int, int, int, str]:
     """Return a run's features, heads, positions and scheme, of results that anybody may have written."""
     settings, records = checkpoint.metadata.get("settings"), checkpoint.metadata.get("runs")
-    heads = settings.get("heads") if isinstance(settings, Mapping) else None
     dim = checkpoint.entry(name + TOKENS).shape[1]
-    heads = heads if isinstance(heads, int) and heads > 0 and dim % heads == 0 else gcd(dim, _DEFAULT_HEADS)
     runs = records if isinstance(records, list) else []
     run: Mapping[str, Any] = next((run for run in runs if run.get("file") == f"models/{name}.safetensors"), {})
+    heads = next(
+        (part["heads"] for part in (run.get("varied"), settings) if isinstance(part, Mapping) and "heads" in part), None
+    )
+    heads = heads if isinstance(heads, int) and heads > 0 and dim % heads == 0 else gcd(dim, _DEFAULT_HEADS)
     rows = run.get("max_length")
     rows = rows if isinstance(rows, int) and 0 < rows <= _MAX_LENGTH else _DEFAULT_LENGTH
-    return dim, heads, rows, str(run.get("scheme", name.rpartition("-")[0]))
+    return dim, heads, rows, str(run.get("base") or run.get("scheme", name.rpartition("-")[0]))

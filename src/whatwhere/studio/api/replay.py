@@ -191,7 +191,7 @@ def attention(session: Session, settings: Mapping[str, Any]) -> Attention:
     known(settings, "run")
     run = _find(session, text(settings, "run"))
     results = session.results
-    bidirectional = results.record.settings.direction == "encoder"
+    bidirectional = results.settings(run).direction == "encoder"
     return _attention(run, results.trace(run), results.task.unit, bidirectional)
 
 

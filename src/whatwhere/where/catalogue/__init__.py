@@ -13,6 +13,7 @@ from whatwhere.errors import SettingError, UnknownScheme
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue.entry import Scheme as Scheme
 from whatwhere.where.catalogue.entry import SchemeDescription, SchemeFacts
+from whatwhere.where.catalogue.options import split_options
 from whatwhere.where.catalogue.schemes import ENTRIES
 
 catalogue: Mapping[str, Scheme] = MappingProxyType({entry.name: entry for entry in ENTRIES})
@@ -30,7 +31,7 @@ def scheme(
     """Build a scheme by name, or a mixture such as "rotary+alibi" with one scheme at each door.
 
     Args:
-        name: an entry of the catalogue, or several joined by "+".
+        name: an entry of the catalogue, or several joined by "+"; each may have options, as in "rotary@theta=500000".
         dim: features of a token vector.
         num_heads: heads of the attention; must divide dim for schemes of queries, keys or scores.
         max_length: rows of schemes that learn a table; the trained length of schemes that have one.
@@ -59,8 +60,13 @@ def scheme(
         )
     parts = []
     for part in names:
+        entry, own = split_options(part)
+        if both := sorted(own.keys() & options.keys()):
+            raise SettingError(f"the option {both[0]} is both in the name {part!r} and passed: leave one out.")
+        if alone := [key for key, value in own.items() if value is None]:
+            raise SettingError(f"the option {alone[0]!r} of {part!r} has no value: write it as {alone[0]}=....")
         try:
-            parts.append(_built(_entry(part), (dim, num_heads, max_length), options, generator))
+            parts.append(_built(_entry(entry), (dim, num_heads, max_length), {**own, **options}, generator))
         except TypeError as error:
             raise SettingError(f"{part!r} does not take these options: {error}.") from error
     return parts[0] if len(parts) == 1 else _mix(name, parts)

@@ -1,0 +1,172 @@
+"""Variants: a scheme with settings of its own, such as rotary@randomized or learned@dim=16,tied."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import product
+from typing import Any
+
+from whatwhere.comparison.settings import Settings, rank_of, with_settings
+from whatwhere.errors import SettingError
+from whatwhere.where.catalogue.options import Scalar, join_options, scalar, scalar_text, split_options
+
+_TEST = "all runs of a comparison are tested alike"
+FIXED: Mapping[str, str] = {
+    "task": "it is what schemes are compared on",
+    "lengths": _TEST,
+    "trained": "lengths of training decide what is in length, and so what is tested",
+    "test_sequences": _TEST,
+    "device": "one comparison runs on one device, since another one rounds otherwise",
+    "betas": "it has two numbers",
+}
+"""Settings that cannot vary within a comparison, and why."""
+_WORDS: Mapping[str, tuple[str, Scalar]] = {
+    **{word: ("positions", word) for word in ("plain", "randomized", "random_offset")},
+    **{word: ("direction", word) for word in ("decoder", "encoder")},
+    **{word: ("table", word) for word in ("learned", "frozen", "onehot", "ids")},
+    **{word: ("schedule", word) for word in ("cosine", "constant")},
+    "tied": ("tied", True),
+    "untied": ("tied", False),
+}
+"""Words that stand for a setting with its value."""
+_DEFAULTS = {field.name: field.default for field in fields(Settings)}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A scheme with settings of its own.
+
+    Args:
+        name: of its results.
+        scheme: the name of the scheme, with options of its entries.
+        varied: the settings that differ from those of the comparison.
+    """
+
+    name: str
+    scheme: str
+    varied: Mapping[str, Scalar]
+
+
+def read_name(name: str) -> tuple[str, dict[str, Scalar]]:
+    """Split the name of a variant into its scheme and its settings; a name that is no setting is an option of an entry.
+
+    Args:
+        name: such as "rotary@theta=500000/none@dim=16,tied".
+
+    Raises:
+        SettingError: If a setting is unknown, cannot vary, or occurs twice.
+
+    Examples:
+        >>> read_name("rotary@dim=16,tied,theta=5e5")
+        ('rotary@theta=500000', {'dim': 16, 'tied': True})
+        >>> read_name("rotary/none@randomized")
+        ('rotary/none', {'positions': 'randomized'})
+    """
+    varied: dict[str, Scalar] = {}
+    layers = []
+    for layer in name.split("/"):
+        doors = []
+        for door in layer.split("+"):
+            entry, options = split_options(door)
+            own: dict[str, Scalar | None] = {}
+            for key, value in options.items():
+                setting, chosen = (key, value) if value is not None else _word(key)
+                if setting not in _DEFAULTS:
+                    own[setting] = chosen
+                elif setting in varied:
+                    raise SettingError(f"{name!r} has the setting {setting} twice: write it once.")
+                else:
+                    varied[setting] = _normal(setting, chosen)
+            doors.append(join_options(entry, dict(sorted(own.items()))))
+        layers.append("+".join(doors))
+    return "/".join(layers), varied
+
+
+def make_variants(
+    schemes: Iterable[tuple[str, bool]], vary: Mapping[str, Sequence[Any]] | None, settings: Settings
+) -> list[Variant]:
+    """Cross schemes with the values of settings.
+
+    A value that is the comparison's own is left out of the name, so that one thing has one name.
+
+    Args:
+        schemes: names, and whether each is of a scheme of the caller's own, whose name is taken as it is.
+        vary: the values of each setting; None varies nothing.
+        settings: of the comparison.
+
+    Returns:
+        The variants, each scheme's together, in the order of the values.
+
+    Raises:
+        SettingError: If a setting is unknown, cannot vary, has no values, or is in a name as well.
+        ShapeError: If a size is not a whole number above 0, or heads do not divide dim.
+
+    Examples:
+        >>> settings = Settings("expressions", (8,))
+        >>> [one.name for one in make_variants([("rotary", False)], {"dim": [16, 64], "tied": [False, True]}, settings)]
+        ['rotary@dim=16', 'rotary@dim=16,tied', 'rotary', 'rotary@tied']
+    """
+    chosen = {name: _values(name, values) for name, values in (vary or {}).items()}
+    variants = []
+    for scheme, own in schemes:
+        base, written = (scheme, dict[str, Scalar]()) if own else read_name(scheme)
+        if both := sorted(written.keys() & chosen.keys()):
+            raise SettingError(f"{both[0]} is both varied and in the name {scheme!r}: leave one out.")
+        for values in product(*chosen.values()):
+            varied = written | dict(zip(chosen, values, strict=True))
+            varied = {name: varied[name] for name in _DEFAULTS if name in varied}
+            varied = {name: value for name, value in varied.items() if value != getattr(settings, name)}
+            with_settings(settings, varied)  # checked before anything is built
+            variants.append(Variant(write_name(base, varied), base, varied))
+    return variants
+
+
+def write_name(scheme: str, varied: Mapping[str, Scalar]) -> str:
+    """Return the name of a scheme with settings, in the order of Settings.
+
+    Examples:
+        >>> write_name("rotary@theta=5", {"dim": 16, "positions": "randomized"})
+        'rotary@theta=5,dim=16,randomized'
+    """
+    if not varied:
+        return scheme
+    parts = [_setting_text(name, varied[name]) for name in _DEFAULTS if name in varied]
+    last = scheme.rpartition("/")[2].rpartition("+")[2]
+    return f"{scheme}{',' if '@' in last else '@'}{','.join(parts)}"
+
+
+def _word(word: str) -> tuple[str, Scalar]:
+    if rank_of(word) is not None:
+        return "table", word
+    if word not in _WORDS:
+        raise SettingError(f"{word!r} is no setting: write name=value, or one of {', '.join(_WORDS)}, rank2.")
+    return _WORDS[word]
+
+
+def _setting_text(name: str, value: Scalar) -> str:
+    words = (word for word, meant in _WORDS.items() if meant == (name, value) and type(meant[1]) is type(value))
+    if name == "table" and isinstance(value, str) and rank_of(value) is not None:
+        return value
+    return next(words, f"{name}={scalar_text(value)}")
+
+
+def _values(name: str, values: object) -> list[Scalar]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise SettingError(f"vary got {name}={values!r}, but needs several values, as in {{'dim': [16, 64, 256]}}.")
+    normal = [_normal(name, value) for value in values]
+    if not normal or any(value in normal[:n] for n, value in enumerate(normal)):
+        raise SettingError(f"vary got {name}={list(values)!r}, but needs at least one value, each once.")
+    return normal
+
+
+def _normal(name: str, value: object) -> Scalar:
+    """Return a value of a setting in its one form; raise SettingError where the setting cannot vary."""
+    if name not in _DEFAULTS:
+        known = ", ".join(sorted(_DEFAULTS.keys() - FIXED.keys()))
+        raise SettingError(f"{name!r} is no setting of a comparison. What can vary: {known}.")
+    if name in FIXED:
+        raise SettingError(f"{name} cannot vary within one comparison: {FIXED[name]}. Make another comparison for it.")
+    if not isinstance(value, bool | int | float | str):
+        raise SettingError(f"vary got {name}={value!r}, but needs a number, a word, True or False.")
+    plain = scalar(value) if isinstance(value, str) else value
+    is_float = isinstance(_DEFAULTS[name], float)
+    return float(plain) if is_float and isinstance(plain, int) and not isinstance(plain, bool) else plain
