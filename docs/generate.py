@@ -103,14 +103,14 @@ def name_tables() -> dict[str, str]:
     for stem, (title, names) in groups().items():
         heading = f"## {title}\n\n" if stem == "more" else ""
         rows = [f"| {_linked(name)} | {_LINES.get(name) or _first_line(getattr(ww, name))} |" for name in names]
-        tables[stem] = "\n".join([f"{heading}| name | |", "|---|---|", *rows, ""])
+        tables[stem] = "\n".join([f"{heading}| name | what it does |", "|---|---|", *rows, ""])
     return tables
 
 
 def command_table() -> str:
     """Return a table of the commands with the first lines of their help."""
     rows = [f"| `{name}` | {_first_line(function)} |" for name, function in commands()]
-    return "\n".join(["| command | |", "|---|---|", *rows, ""])
+    return "\n".join(["| command | what it does |", "|---|---|", *rows, ""])
 
 
 def _linked(name: str) -> str:

@@ -1,5 +1,6 @@
 """The site: it builds without warnings, holds every page and public name, and its search finds the field's words."""
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -11,10 +12,14 @@ from whatwhere.studio.export import PAGE
 
 pytest.importorskip("zensical", reason="the site needs the extra `site`")
 pytest.importorskip("mkdocstrings_handlers.python", reason="the site needs the extra `site`")
+pytest.importorskip("nbformat", reason="the site needs the extra `site`")
+
+import nbformat
 
 from docs.book.__main__ import build
 from docs.book.check import problems_of_navigation, problems_of_site
 from docs.book.diagrams import DIAGRAMS, FOLDER
+from docs.book.notebooks import notebook
 from docs.book.pages import ROOT, framed, relinked, site_path
 from docs.book.reference import GROUPS
 
@@ -78,6 +83,33 @@ def test_a_figure_that_is_not_there_leaves_no_frame() -> None:
     assert framed(text, page, frozenset()) == "Before.\n\n\n\nAfter."
     framed_text = framed(text, page, frozenset({"expressions"}))
     assert '<iframe src="../live/expressions.html#/pipeline?step=rows" title="The rows"' in framed_text
+
+
+def test_notebooks_have_the_code_of_their_chapters(site: Path) -> None:
+    chapters = sorted((ROOT / "docs" / "course").glob("*.md"))
+    assert {file.stem for file in (site / "notebooks").iterdir()} == {chapter.stem for chapter in chapters}
+    for chapter in chapters:
+        written = nbformat.read(site / "notebooks" / f"{chapter.stem}.ipynb", as_version=4)
+        code = "\n".join(cell.source for cell in written.cells if cell.cell_type == "code").splitlines()
+        text = chapter.read_text(encoding="utf-8")
+        blocks = "".join(re.findall(r"^```pycon\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+        typed = re.findall(r"^(?:>>>|\.\.\.) ?(.*)$", blocks.replace("\n    ...\n", "\n"), re.MULTILINE)
+        assert [line for line in code if line] == [line for line in typed if line]
+        words = "".join(cell.source for cell in written.cells if cell.cell_type == "markdown")
+        assert "](" not in words.replace("](https://", "")
+        assert f"notebooks/{chapter.stem}.ipynb" in (site / "course" / f"{chapter.stem}.html").read_text(
+            encoding="utf-8"
+        )
+
+
+def test_the_first_notebook_runs() -> None:
+    names: dict[str, object] = {}
+    for cell in notebook((ROOT / "docs" / "course" / "01-text-to-ids.md").read_text(encoding="utf-8")).cells:
+        if cell.cell_type == "code":
+            raises = pytest.raises(ww.WhatWhereError) if cell.metadata.get("tags") else contextlib.nullcontext()
+            with raises:
+                exec(compile(cell.source, cell.id, "exec"), names)
+    assert names["reversed_ids"]
 
 
 def test_diagrams_are_up_to_date_and_described() -> None:

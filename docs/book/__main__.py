@@ -10,6 +10,7 @@ from pathlib import Path
 
 from docs.book.check import problems_of_navigation, problems_of_site
 from docs.book.live import write_live_pages
+from docs.book.notebooks import write_notebooks
 from docs.book.pages import ROOT, stage_pages
 from docs.book.reference import write_reference
 
@@ -17,10 +18,11 @@ OUT = ROOT / "build" / "site"
 
 
 def stage(folder: Path) -> None:
-    """Write everything that the site is built from into a folder: pages, live figures, reference, configuration."""
+    """Write all that the site is built from into a folder: pages, figures, notebooks, reference, configuration."""
     pages = folder / "pages"
     live = write_live_pages(pages / "live")
-    stage_pages(pages, live)
+    notebooks = write_notebooks(ROOT / "docs" / "course", pages / "notebooks")
+    stage_pages(pages, live, notebooks)
     navigation = write_reference(pages / "reference")
     config = (ROOT / "docs" / "book" / "zensical.toml").read_text(encoding="utf-8")
     config = config.replace('"written from docstrings"', navigation).replace("SOURCES", str(ROOT / "src"))

@@ -13,12 +13,13 @@ _CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _COPIED = (".svg", ".png", ".css", ".json")
 
 
-def stage_pages(pages: Path, live: frozenset[str]) -> None:
+def stage_pages(pages: Path, live: frozenset[str], notebooks: frozenset[str]) -> None:
     """Write all pages and pictures of the repository into the folder that the site is built from.
 
     Args:
         pages: the folder.
         live: names of the exported studio pages that are there; frames of others are left out.
+        notebooks: names of the chapters that are there as notebooks, which their pages link.
     """
     for source, target in sources():
         file = pages / target
@@ -26,8 +27,11 @@ def stage_pages(pages: Path, live: frozenset[str]) -> None:
         if source.suffix != ".md":
             shutil.copyfile(source, file)
             continue
-        text = framed(source.read_text(encoding="utf-8"), target, live)
-        file.write_text(relinked(text, source, target, pages), encoding="utf-8")
+        text = relinked(framed(source.read_text(encoding="utf-8"), target, live), source, target, pages)
+        if target.parent.name == "course" and target.stem in notebooks:
+            title, _, body = text.partition("\n")
+            text = f"{title}\n\n[Download this chapter as a notebook](../notebooks/{target.stem}.ipynb)\n{body}"
+        file.write_text(text, encoding="utf-8")
 
 
 def sources() -> Iterator[tuple[Path, PurePosixPath]]:
