@@ -625,10 +625,17 @@ def test_without_scipy_the_report_states_what_is_lacking(tmp_path: Path, monkeyp
 
 
 def test_what_was_not_tested_is_said(tmp_path: Path) -> None:
-    assert scope_sentence(read_results(made_up_folder(tmp_path))) == (
+    folder = made_up_folder(tmp_path, schemes=("none", "alibi"))
+    assert scope_sentence(read_results(folder)) == (
         "These runs show one task (expressions) and one model (2 layers, dim 64, 4 heads, learning rate 0.002). "
         "Another task, size or learning rate can order the schemes otherwise; it was not tested here."
     )
+    assert "so every pair of schemes is compared" in shown(folder).sentences.differences
+    change(folder, lambda data: data["runs"][0].update(varied={"dim": 16, "layers": 3}))
+    assert scope_sentence(read_results(folder)).startswith(
+        "These runs show one task (expressions) and models of one kind (2 and 3 layers, dim 16 and 64, 4 heads, "
+    )
+    assert shown(folder).sentences.differences.startswith("Runs of one seed share test sets and what their settings ")
 
 
 def test_a_comparison_of_a_custom_scheme_has_no_command(tmp_path: Path) -> None:

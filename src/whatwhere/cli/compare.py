@@ -74,6 +74,9 @@ def compare(
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Any other setting, as in --set direction=encoder.")
     ] = None,
+    log: Annotated[
+        str | None, typer.Option(help="Where losses and scores go too: tensorboard:FOLDER or wandb:PROJECT.")
+    ] = None,
     out: Annotated[Path, typer.Option(parser=to_path, help="The results folder.")] = Path("whatwhere-results"),
     workers: Workers = None,
     as_json: AsJson = False,
@@ -87,6 +90,7 @@ def compare(
     Settings that vary: whatwhere compare none rotary rotary@randomized --vary dim=16,64 --vary tied=true,false
     """
     from whatwhere.comparison import compare as run_compare
+    from whatwhere.comparison import open_log
     from whatwhere.where.catalogue import catalogue
 
     settings = _settings(setting or [], {"steps": steps, "dim": dim, "layers": layers, "heads": heads})
@@ -106,6 +110,7 @@ def compare(
         executor=None,
         workers=workers,
         progress=True,
+        on_run=None if log is None else open_log(log),
         **settings,
     )
     _show(comparison, as_json)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from whatwhere.comparison.read import Comparison as Comparison
     from whatwhere.comparison.read import read_results as read_results
     from whatwhere.comparison.saved_model import load_model as load_model
+    from whatwhere.comparison.scalars import open_log as open_log
     from whatwhere.comparison.statistics import paired_differences as paired_differences
     from whatwhere.comparison.tasks import Batch as Batch
     from whatwhere.comparison.tasks import Task as Task
@@ -27,6 +28,7 @@ _HOME = {
     "compare": "experiment",
     "demo": "experiment",
     "load_model": "saved_model",
+    "open_log": "scalars",
     "paired_differences": "statistics",
     "read_results": "read",
 }

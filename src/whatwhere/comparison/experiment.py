@@ -35,6 +35,7 @@ from whatwhere.comparison.results import (
 )
 from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.runner import run_all
+from whatwhere.comparison.scalars import RunLog
 from whatwhere.comparison.settings import Settings, make_settings, with_settings
 from whatwhere.comparison.tasks import Expressions, Recall, Task
 from whatwhere.comparison.text_task import Text
@@ -59,6 +60,7 @@ def compare(
     executor: Executor | None = None,
     workers: int | None = None,
     progress: bool = True,
+    on_run: RunLog | None = None,
     **settings: Any,
 ) -> Comparison:
     """Train the same Transformer under each scheme and seed; score it in and beyond the trained length.
@@ -72,7 +74,7 @@ def compare(
             can have options of its entry and settings of its own: "rotary@theta=500000", "rotary@randomized,dim=16".
         task: `expressions`, `recall`, `text`, or a Task of your own.
         lengths: lengths to test, in the task's unit; None is the task's own choice.
-        seeds: how many, or which. Three show gross differences; it takes six or more to rank schemes.
+        seeds: how many, or which. It takes six to show that two schemes differ, nine for five schemes in pairs.
         out: the results folder. Where it holds finished runs of this comparison, only the missing ones are done.
         files: for `text`, the files to read; without any it is the Python documentation.
         recipe: `quick`, or `author` for the first tutorial's own program (expressions; two minutes a run).
@@ -81,6 +83,8 @@ def compare(
         executor: any concurrent.futures.Executor; None is a pool of one process for each core, one thread each.
         workers: processes of that pool; 1 runs in this process, as do schemes that cannot be sent to another one.
         progress: show the progress on standard error.
+        on_run: called in this process with each run that was trained, once it is kept: for TensorBoard or Weights &
+            Biases `comparison.open_log("tensorboard:logs")`.
         settings: further fields of `comparison.settings.Settings`: steps, batch, dim, layers, heads, trained, ....
 
     Returns:
@@ -123,7 +127,9 @@ def compare(
     missing = [replace(plan, seed=seed) for seed in numbers for plan in plans if finished[plan.name, seed] is None]
 
     def keep(run: Run) -> None:
-        finished[run.result.scheme, run.result.seed] = folder.keep(run)
+        kept = finished[run.result.scheme, run.result.seed] = folder.keep(run)
+        if on_run is not None:
+            on_run(kept.result)
 
     run_all(missing, keep, executor=executor, workers=workers, show=progress)
     command = command_line(task, [_written(plan) for plan in plans], numbers, chosen, folder.path, paths)

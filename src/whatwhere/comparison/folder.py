@@ -134,7 +134,7 @@ class Folder:
             ResultsError: If a file cannot be written.
         """
         scheme, seed = run.result.scheme, run.result.seed
-        name = f"{_file_name(scheme)}-{seed}.safetensors"
+        name = f"{file_name(scheme)}-{seed}.safetensors"
         result = replace(run.result, file=f"models/{name}", trace=f"traces/{name}")
         settings = self._jobs[scheme].settings
         metadata = {
@@ -187,7 +187,7 @@ class Folder:
             (self.path / part).mkdir(exist_ok=True)
 
     def _run_path(self, scheme: str, seed: int) -> Path:
-        return self.path / "runs" / f"{_file_name(scheme)}-{seed}.json"
+        return self.path / "runs" / f"{file_name(scheme)}-{seed}.json"
 
 
 def write_json(path: Path, record: object) -> None:
@@ -226,7 +226,16 @@ def _part(name: str, array: np.ndarray) -> Part:
     return computed(name, str(array.dtype), array.shape, lambda: torch.from_numpy(array))
 
 
-def _file_name(scheme: str) -> str:
+def file_name(scheme: str) -> str:
+    """Return the name of a file for a scheme, the same on every disk, and another for every other scheme.
+
+    Args:
+        scheme: its name, which may hold anything.
+
+    Examples:
+        >>> file_name("alibi"), file_name("rotary/none")[:12]
+        ('alibi', 'rotary_none-')
+    """
     plain = re.sub(r"[^A-Za-z0-9_.@=,-]", "_", scheme)
     # Two names must not share a file, also where a disk does not distinguish a from A: a digest distinguishes them.
     return plain if plain == scheme.lower() else f"{plain}-{hashlib.sha256(scheme.encode()).hexdigest()[:6]}"

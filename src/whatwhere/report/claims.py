@@ -92,8 +92,7 @@ def table_sentence(table: TokenTable) -> str:
     std, cosine, line = (table[name].low for name in ("std", "max_min", "number_line"))
     parts = []
     if std[0] is not None and std[-1] is not None:
-        start, end = (decimals(each.median) for each in (std[0], std[-1]))
-        parts.append(f"Training moved the standard deviation of the token table from {start} to {end}")
+        parts.append(deviation_sentence(std[0].median, std[-1].median))
     if cosine[0] is not None and cosine[-1] is not None:
         start, end = (decimals(each.median, 2) for each in (cosine[0], cosine[-1]))
         parts.append(f"the cosine of Max and Min from {start} to {end}")
@@ -101,6 +100,19 @@ def table_sentence(table: TokenTable) -> str:
         r = spread(line[-1], 2)
         parts.append(f"the digits' order and the direction in which they moved have |r| {r}")
     return f"{'; '.join(parts)}; medians over {count(table.runs, 'run')}."
+
+
+def deviation_sentence(before: float, after: float) -> str:
+    """Describe what training did to the standard deviation of a token table, without its full stop.
+
+    Examples:
+        >>> deviation_sentence(0.1511, 0.1512)
+        'Training left the standard deviation of the token table at 0.151'
+    """
+    start, end = decimals(before), decimals(after)
+    if start == end:
+        return f"Training left the standard deviation of the token table at {start}"
+    return f"Training moved the standard deviation of the token table from {start} to {end}"
 
 
 def token_table(table: TokenTable) -> Table:

@@ -1,6 +1,7 @@
 """The first sentences of a comparison: what its medians are, what its seeds show, and what was not tested."""
 
 import math
+from collections.abc import Iterable
 
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.statistics import PairedDifferences
@@ -50,13 +51,25 @@ def headline(results: Comparison, found: PairedDifferences | Missing) -> str:
 
 def scope_sentence(results: Comparison) -> str:
     """State what was not tested: another task, another size of model, another recipe."""
-    settings = results.record.settings
-    task = name_text(results.task.name)
+    settings = [results.settings(run) for run in results.runs]
+    layers, heads = ({getattr(each, name) for each in settings} for name in ("layers", "heads"))
+    dims, rates = ({getattr(each, name) for each in settings} for name in ("dim", "learning_rate"))
+    model = [
+        f"{_values(layers)} {'layer' if layers == {1} else 'layers'}",
+        f"dim {_values(dims)}",
+        f"{_values(heads)} {'head' if heads == {1} else 'heads'}",
+        f"learning rate {_values(rates)}",
+    ]
+    one = all(len(values) == 1 for values in (layers, dims, heads, rates))
     return (
-        f"These runs show one task ({task}) and one model ({count(settings.layers, 'layer')}, dim {settings.dim}, "
-        f"{count(settings.heads, 'head')}, learning rate {settings.learning_rate:g}). Another task, size or learning "
-        "rate can order the schemes otherwise; it was not tested here."
+        f"These runs show one task ({name_text(results.task.name)}) and {'one model' if one else 'models of one kind'} "
+        f"({', '.join(model)}). Another task, size or learning rate can order the schemes otherwise; it was not tested "
+        "here."
     )
+
+
+def _values(values: Iterable[int | float]) -> str:
+    return listed([f"{value:g}" for value in sorted(values)])
 
 
 def learned(results: Comparison, scheme: str) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from whatwhere.comparison.read import AFTER, BEFORE, Comparison
 from whatwhere.comparison.results import DistanceCurves
 from whatwhere.escape import cut, visible
+from whatwhere.report.claims import deviation_sentence
 from whatwhere.report.text import NARROW, capital, count, decimals, listed, number, percent, ranges
 
 HOLDS = 0.05
@@ -145,8 +146,8 @@ def change_sentence(results: Comparison) -> str:
         before, after = tables[BEFORE], tables[AFTER]
         share = float(np.linalg.norm(after - before) / (np.linalg.norm(before) or 1.0))
         return (
-            f"{_moved(float(before.std()), float(after.std()))}; the norm of the change E − E0 is {percent(share, 0)} "
-            f"of that of E0. Measured on {name_text(run.scheme)}, seed {run.seed}."
+            f"{deviation_sentence(float(before.std()), float(after.std()))}; the norm of the change E − E0 is "
+            f"{percent(share, 0)} of that of E0. Measured on {name_text(run.scheme)}, seed {run.seed}."
         )
     return "No trained token table was found in the folder."
 
@@ -314,13 +315,6 @@ def _first_rise(curves: DistanceCurves) -> int | None:
         slack = 1e-4 * (float(np.ptp(known)) if known.size else 0.0) or 1e-4
         rises += [curves.distances[1 + int(n)] for n in np.flatnonzero(curve[1:] > curve[:-1] + slack)[:1]]
     return min(rises, default=None)
-
-
-def _moved(before: float, after: float) -> str:
-    texts = decimals(before), decimals(after)
-    if texts[0] == texts[1]:
-        return f"Training left the standard deviation of the token table at {texts[0]}"
-    return f"Training moved the standard deviation of the token table from {texts[0]} to {texts[1]}"
 
 
 def _duration(seconds: float) -> str:

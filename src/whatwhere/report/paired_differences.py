@@ -27,7 +27,9 @@ def section(results: Comparison, found: PairedDifferences | Missing) -> Section:
         results: of a comparison.
         found: its differences, of all pairs.
     """
-    parts: list[Part] = [Paragraph(text) for text in (conclusion(results, found), method_sentence(found)) if text]
+    parts: list[Part] = [
+        Paragraph(text) for text in (conclusion(results, found), method_sentence(results, found)) if text
+    ]
     if isinstance(found, PairedDifferences) and found.pairs:
         parts.append(table(results, found))
     return Section("differences", "Which schemes differ", parts)
@@ -56,13 +58,20 @@ def conclusion(results: Comparison, found: PairedDifferences | Missing) -> str:
     return f"{capital('; '.join(filter(None, parts)))}."
 
 
-def method_sentence(found: PairedDifferences | Missing) -> str:
-    """Describe the test, its correction and the intervals; "" where there are no differences."""
+def method_sentence(results: Comparison, found: PairedDifferences | Missing) -> str:
+    """Describe the test, its correction and the intervals; "" where there are no differences.
+
+    Args:
+        results: of a comparison.
+        found: its differences.
+    """
     if isinstance(found, Missing) or not found.pairs:
         return ""
+    varied = any(run.varied for run in results.runs)
+    shared = "test sets and what their settings leave equal" if varied else "initial tokens, batches and test sets"
     pairs = "every pair of schemes" if found.against is None else f"every scheme against {scheme_name(found.against)}"
     return (
-        f"Runs of one seed share initial tokens, batches and test sets, so {pairs} is compared seed by seed. p: exact "
+        f"Runs of one seed share {shared}, so {pairs} is compared seed by seed. p: exact "
         f"two-sided sign-flip permutation test of the mean difference; p (Holm): corrected for {_family(found)}; a "
         f"difference is claimed up to {decimals(found.level, 2)}. Intervals are BCa bootstrap intervals of the mean of "
         "one pair without that correction, from five seeds on, and too narrow for few seeds. Effect: Hedges' g of the "

@@ -345,7 +345,7 @@ def _sentences(
     return Sentences(
         answer=headline(results, differences),
         scope=scope_sentence(results),
-        differences=paired.method_sentence(differences),
+        differences=paired.method_sentence(results, differences),
         question=sentences.question(results),
         scores=sentences.scores_sentence(results),
         groups=sentences.groups_sentence(results),
