@@ -1,14 +1,20 @@
-"""Verdicts: each turns over when its numbers do, names them, and is not judged where its precondition is not met."""
+"""Verdicts: each turns over when its numbers do, names them, and decides nothing where its precondition is not met."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
-from whatwhere.claims import Verdict, number_lines, token_table, verdicts
+from whatwhere.claims import Judgment, number_lines, token_table, verdicts
+from whatwhere.claims.preconditions import LEARNED, LEARNED_TEXT, LEARNED_WITHOUT_ORDER
+from whatwhere.claims.registry import CLAIMS
+from whatwhere.claims.trained import TrainedClaim
 from whatwhere.comparison import read_results
+from whatwhere.comparison.read import AFTER, BEFORE
 from whatwhere.comparison.settings import make_settings
 from whatwhere.records import to_json
 from whatwhere.report.claims import reason, verdict_row, verdicts_sentence
@@ -16,6 +22,9 @@ from whatwhere.report.claims import reason, verdict_row, verdicts_sentence
 from ..comparison.made_up import change, made_up_folder
 
 Change = Callable[[dict[str, Any]], Any]
+BY_ID = {each.id: each for each in CLAIMS if isinstance(each, TrainedClaim)}
+EXTRAPOLATES = {"0.31": "sinusoidal", "2.8": "rotary", "2.12": "alibi"}
+WITHOUT_ORDER = {"Max": 1.0, "Min": 1.0}
 
 
 def at_end(value: float | None, *path: str) -> Change:
@@ -41,7 +50,14 @@ def first(by_length: dict[str, float | None]) -> Change:
 
 
 def far(value: float | None) -> Change:
-    return lambda run: run["scores"]["32"].update(all=value)
+    return lambda run: run["scores"][max(run["scores"], key=int)].update(all=value)
+
+
+def grown(start: float, end: float) -> Change:
+    def apply(run: dict[str, Any]) -> None:
+        run["token_table"][0]["table"]["std"], run["token_table"][-1]["table"]["std"] = start, end
+
+    return apply
 
 
 def shifted(shift: str, **values: float | None) -> Change:
@@ -54,161 +70,231 @@ def author(data: dict[str, Any]) -> None:
     data["task"]["trained"] = [3]
 
 
-def judged(folder: Path, claim: str, scheme: str, *changes: Change, whole: Change = lambda data: None) -> Verdict:
-    """Judge a claim by runs of one scheme, one for each change."""
+def judged(folder: Path, id: str, scheme: str, *changes: Change, whole: Change = lambda data: None) -> Judgment:
+    """Judge a claim by runs of one scheme that learned its task, one for each change."""
 
     def apply(data: dict[str, Any]) -> None:
         for run, edit in zip(data["runs"], changes, strict=True):
-            run["scores"] = {n: dict.fromkeys(scores, 0.9) for n, scores in run["scores"].items()}
+            run["scores"] = {n: dict.fromkeys(scores, 0.9) | WITHOUT_ORDER for n, scores in run["scores"].items()}
             run["in_length"] = 1.0
             edit(run)
         whole(data)
 
     path = folder / f"{len(list(folder.iterdir()))}"
-    result = verdicts(read_results(change(made_up_folder(path, schemes=(scheme,), seeds=len(changes)), apply)))
-    (verdict,) = [each for each in result if claim in each.claim]
+    made = made_up_folder(path, BY_ID[id].task, schemes=(scheme,), seeds=len(changes))
+    (verdict,) = [each for each in verdicts(read_results(change(made, apply))) if each.id == id]
     return verdict
 
 
-# A part of the claim, the scheme, what makes it hold, the number that is then shown; what makes it fail, the number.
+# The claim, the scheme, what makes it hold, the number that is then shown; what makes it fail, the number.
 SIDES: list[tuple[str, str, Change, str, Change, str]] = [
     *(
-        (claim, "rotary", at_end(0.31, "cosines", name), "0.31", at_end(-0.29, "cosines", name), "−0.29")
-        for claim, name in {
-            "Max and Min": "max_min",
-            "digits form": "within_digits",
-            "operators form": "within_operators",
-            "brackets": "within_syntax",
+        (id, "rotary", at_end(0.31, "change_cosines", name), "0.31", at_end(-0.29, "change_cosines", name), "−0.29")
+        for id, name in {
+            "0.13": "max_min",
+            "0.11": "within_digits",
+            "0.11c": "within_operators",
+            "0.12": "within_syntax",
         }.items()
     ),
-    ("number line", "rotary", at_end(0.81, "number_line"), "0.81", at_end(0.79, "number_line"), "0.79"),
-    ("mean of", "rotary", at_end(-0.04, "table", "mean"), "−0.04", at_end(-0.06, "table", "mean"), "−0.06"),
-    ("mean of", "rotary", at_end(0.04, "table", "mean"), "0.04", at_end(0.06, "table", "mean"), "0.06"),
-    ("Without positions", "none", first({"3": 0.69}), "69.0", first({"1": 0.71, "8": 0.1}), "71.0"),
-    ("Sinusoidal positions", "sinusoidal", far(0.96), "96.0", far(0.94), "94.0"),
-    ("Learned positions", "learned", far(None), "100.0", far(0.2), "0.0"),
-    ("dominate", "sinusoidal", at_start(0.15, 0.29), "1.9", at_start(0.15, 0.31), "2.1"),
-    ("wherever", "sinusoidal", shifted("1", score=0.95), "4.0", shifted("1", score=0.93), "6.0"),
+    ("0.11d", "rotary", at_end(0.81, "number_line"), "0.81", at_end(0.79, "number_line"), "0.79"),
+    ("0.14c", "rotary", at_end(-0.04, "table", "mean"), "−0.04", at_end(-0.06, "table", "mean"), "−0.06"),
+    ("0.14c", "rotary", at_end(0.04, "table", "mean"), "0.04", at_end(0.06, "table", "mean"), "0.06"),
+    ("0.15", "rotary", grown(1.0, 1.3), "1.3", grown(1.0, 1.1), "1.1"),
+    ("0.18b", "none", first({"3": 0.69}), "69.0", first({"1": 0.71, "8": 0.1}), "71.0"),
+    *((id, scheme, far(0.96), "96.0", far(0.94), "94.0") for id, scheme in EXTRAPOLATES.items()),
+    *((f"{id}b", scheme, far(1.09), "0.09", far(1.11), "0.11") for id, scheme in EXTRAPOLATES.items()),
+    ("0.32b", "learned", far(None), "100.0", far(0.2), "0.0"),
+    ("0.22b", "sinusoidal", at_start(0.15, 0.29), "1.9", at_start(0.15, 0.31), "2.1"),
+    ("0.29b", "sinusoidal", shifted("1", score=0.95), "4.0", shifted("1", score=0.93), "6.0"),
     *(
-        ("Relative schemes", scheme, shifted("60", largest_logit_change=0.009), "0.009",
+        ("2.6b", scheme, shifted("60", largest_logit_change=0.009), "0.009",
          shifted("60", largest_logit_change=0.011), "0.011")
         for scheme in ("none", "rotary", "alibi")
     ),
 ]  # fmt: skip
 OF_THE_RECIPE: list[tuple[str, Change, Change]] = [
-    ("spread of", at_end(0.61, "table", "std"), at_end(0.59, "table", "std")),
-    ("values of", at_end(-2.1, "table", "min"), at_end(-1.9, "table", "min")),
-    ("values of", at_end(2.1, "table", "max"), at_end(1.9, "table", "max")),
+    ("0.14", at_end(0.61, "table", "std"), at_end(0.59, "table", "std")),
+    ("0.14b", at_end(-2.1, "table", "min"), at_end(-1.9, "table", "min")),
+    ("0.14b", at_end(2.1, "table", "max"), at_end(1.9, "table", "max")),
+    ("0.33b", at_end(-2.6, "with_positions", "min"), at_end(-2.4, "with_positions", "min")),
 ]
+OF_FILES = ("0.11b",)
 
 
-@pytest.mark.parametrize(("claim", "scheme", "good", "shown", "bad", "shown_too"), SIDES)
+@pytest.mark.parametrize(("id", "scheme", "good", "shown", "bad", "shown_too"), SIDES)
 def test_a_verdict_changes_with_its_numbers(
-    claim: str, scheme: str, good: Change, shown: str, bad: Change, shown_too: str, tmp_path: Path
+    id: str, scheme: str, good: Change, shown: str, bad: Change, shown_too: str, tmp_path: Path
 ) -> None:
-    holds, fails = judged(tmp_path, claim, scheme, good), judged(tmp_path, claim, scheme, bad)
-    assert (holds.outcome, fails.outcome) == ("holds", "fails")
-    assert shown in verdict_row(holds)[2]
-    assert shown_too in verdict_row(fails)[2]
-    mixed = judged(tmp_path, claim, scheme, bad, good)
-    assert (mixed.outcome, mixed.holding, mixed.runs) == ("depends", 1, 2)
+    holds, fails = judged(tmp_path, id, scheme, good), judged(tmp_path, id, scheme, bad)
+    assert (holds.verdict, fails.verdict) == ("holds", "fails")
+    assert shown in verdict_row(holds)[3]
+    assert shown_too in verdict_row(fails)[3]
+    mixed = judged(tmp_path, id, scheme, bad, good)
+    assert (mixed.verdict, mixed.holding, mixed.runs) == ("depends", 1, 2)
     assert reason(mixed).startswith(f"{mixed.line} in 1 of 2 runs")
 
 
-@pytest.mark.parametrize(("claim", "good", "bad"), OF_THE_RECIPE)
+@pytest.mark.parametrize(("id", "good", "bad"), OF_THE_RECIPE)
 def test_what_is_claimed_of_50_epochs_is_judged_by_such_a_training_alone(
-    claim: str, good: Change, bad: Change, tmp_path: Path
+    id: str, good: Change, bad: Change, tmp_path: Path
 ) -> None:
-    result = [judged(tmp_path, claim, "rotary", change, whole=author) for change in (good, bad)]
-    assert [verdict.outcome for verdict in result] == ["holds", "fails"]
-    other = judged(tmp_path, claim, "rotary", good)
-    assert (other.outcome, other.measured.spread) == ("not judged", None)
+    result = [judged(tmp_path, id, "sinusoidal", change, whole=author) for change in (good, bad)]
+    assert [verdict.verdict for verdict in result] == ["holds", "fails"]
+    other = judged(tmp_path, id, "sinusoidal", good)
+    assert (other.verdict, other.measured.spread) == ("not measured", None)
     assert reason(other) == "these runs are another training, of 800 steps of 64: whatwhere compare --recipe author."
 
 
-@pytest.mark.parametrize(
-    "claim", ["Max and Min", "digits form", "operators form", "brackets", "number line", "mean of"]
-)
-def test_runs_that_did_not_learn_the_task_are_not_judged(claim: str, tmp_path: Path) -> None:
-    def unlearned(run: dict[str, Any]) -> None:
-        run["in_length"] = 0.98
+@pytest.mark.parametrize(("cosine", "verdict"), [(0.4, "holds"), (0.2, "fails")])
+def test_6_and_7_are_judged_by_what_training_wrote(cosine: float, verdict: str, tmp_path: Path) -> None:
+    table = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    after = table.copy()
+    after[8] += [1, 0, 0, 0]
+    after[9] += [cosine, (1 - cosine**2) ** 0.5, 0, 0]
 
-    result = judged(tmp_path, claim, "rotary", unlearned, unlearned)
-    assert (result.outcome, result.runs) == ("not judged", 0)
-    assert "98.0 % right in length at best, 99 % needed" in reason(result)
-    assert judged(tmp_path, claim, "rotary", unlearned, lambda run: None).runs == 1
+    def written(data: dict[str, Any]) -> None:
+        data["runs"][0]["file"] = "models/mine.safetensors"
+        (folder,) = tmp_path.iterdir()
+        save_file({BEFORE: table, AFTER: after}, folder / "models/mine.safetensors")
+
+    result = judged(tmp_path, "0.11b", "rotary", lambda run: None, whole=written)
+    assert result.verdict == verdict
+    assert result.measured.spread is not None
+    assert result.measured.spread.median == pytest.approx(cosine, abs=1e-5)
+
+
+def needs_learning(claim: TrainedClaim) -> bool:
+    return bool({LEARNED, LEARNED_TEXT, LEARNED_WITHOUT_ORDER} & set(claim.preconditions))
+
+
+@pytest.mark.parametrize("id", [id for id, each in BY_ID.items() if needs_learning(each)])
+def test_runs_that_did_not_learn_the_task_decide_nothing(id: str, tmp_path: Path) -> None:
+    """Three steps of training never make a claim hold."""
+    text = BY_ID[id].task == "text"
+
+    def unlearned(run: dict[str, Any]) -> None:
+        run["in_length"] = 1.2 if text else 0.98
+        run["scores"] = {n: dict.fromkeys(scores, 0.98) for n, scores in run["scores"].items()}
+        if run["token_table"]:
+            grown(1.0, 1.0)(run)
+
+    whole = author if id in {each for each, *_ in OF_THE_RECIPE} else (lambda data: None)
+    scheme = {each: name for each, name, *_ in SIDES}.get(id, "sinusoidal")
+    result = judged(tmp_path, id, scheme, unlearned, unlearned, whole=whole)
+    assert (result.verdict, result.runs) == ("not measured", 0)
+    assert reason(result).startswith("the task was not learned")
+    assert ("a loss of 1.20 in length at best, 1.10 needed" if text else "98.0 %") in reason(result)
+
+
+def test_claims_that_need_no_learning_are_those_of_the_start_and_of_a_tables_end() -> None:
+    assert {id for id, each in BY_ID.items() if not needs_learning(each)} == {"0.22b", "0.32b"}
 
 
 def test_the_reason_is_what_was_measured(tmp_path: Path) -> None:
-    """Of the cosine at the end, what the random start had of it, and what training wrote."""
-    result = judged(tmp_path, "Max and Min", "rotary", at_end(-0.5, "change_cosines", "max_min"))
-    assert reason(result) == "above 0.3 in 0 of 1 run; before training: 0; of what training wrote, E − E0: −0.5."
+    """Of what training wrote; beside it the random start and the table at the end."""
+    result = judged(tmp_path, "0.13", "rotary", at_end(-0.5, "change_cosines", "max_min"))
+    assert reason(result) == (
+        "above 0.3 in 0 of 1 run; of the table, before training: 0; of the table, after it: −0.3; First and Last, "
+        "E − E0: −0.4."
+    )
 
 
-def test_every_claim_has_been_tested_both_ways(tmp_path: Path) -> None:
-    claims = [verdict.claim for verdict in verdicts(read_results(made_up_folder(tmp_path)))]
-    assert len(claims) == len(set(claims))
-    words = {word for word, *_ in [*SIDES, *OF_THE_RECIPE]}
-    assert all(sum(word in claim for claim in claims) == 1 for word in words)
-    assert all(any(word in claim for word in words) for claim in claims)
+def test_each_scheme_is_judged_by_itself(tmp_path: Path) -> None:
+    def apply(data: dict[str, Any]) -> None:
+        for run in data["runs"]:
+            run["in_length"] = 1.0
+            cosine = 0.5 + 0.1 * run["seed"] if run["scheme"] == "rotary" else -0.5
+            run["token_table"][-1]["change_cosines"]["max_min"] = cosine
+
+    results = read_results(change(made_up_folder(tmp_path, schemes=("none", "rotary"), seeds=2), apply))
+    result = next(each for each in verdicts(results) if each.id == "0.13")
+    assert [(each.scheme, each.verdict, each.holding, each.runs) for each in result.schemes] == [
+        ("none", "fails", 0, 2),
+        ("rotary", "holds", 2, 2),
+    ]
+    assert result.verdict == "depends"
+    assert verdict_row(result)[5] == "none: 0 of 2 runs, −0.5; rotary: 2 of 2 runs, 0.55 (0.5 to 0.6)"
+
+
+def test_every_claim_has_been_tested_both_ways() -> None:
+    assert {id for id, *_ in [*SIDES, *OF_THE_RECIPE]} | set(OF_FILES) == set(BY_ID)
 
 
 @pytest.mark.parametrize(
-    ("claim", "scheme"),
+    ("id", "scheme"),
     [
-        ("Without positions", "none"),
-        ("Sinusoidal positions", "sinusoidal"),
-        ("Learned positions", "learned"),
-        ("dominate", "sinusoidal"),
-        ("wherever", "sinusoidal"),
-        ("Relative schemes", "a relative"),
+        ("0.18b", "none"),
+        ("0.32b", "learned"),
+        ("0.22b", "sinusoidal"),
+        ("0.29b", "sinusoidal"),
+        ("2.6b", "a relative"),
+        *EXTRAPOLATES.items(),
     ],
 )
-def test_a_scheme_that_did_not_run_is_not_judged(claim: str, scheme: str, tmp_path: Path) -> None:
-    result = judged(tmp_path, claim, "mine", lambda run: None)
-    assert (result.outcome, verdict_row(result)[2]) == ("not judged", "–")
+def test_a_scheme_that_did_not_run_is_not_judged(id: str, scheme: str, tmp_path: Path) -> None:
+    result = judged(tmp_path, id, "mine", lambda run: None)
+    assert (result.verdict, verdict_row(result)[3]) == ("not measured", "–")
     assert scheme in result.precondition
     assert "in this comparison" in reason(result)
 
 
+@pytest.mark.parametrize("id", [*EXTRAPOLATES, "0.29b", "0.32b"])
+def test_sampled_positions_do_not_decide_what_is_claimed_of_plain_ones(id: str, tmp_path: Path) -> None:
+    def sampled(data: dict[str, Any]) -> None:
+        data["settings"]["positions"] = "randomized"
+
+    scheme = EXTRAPOLATES.get(id, "learned" if id == "0.32b" else "sinusoidal")
+    result = judged(tmp_path, id, scheme, lambda run: None, whole=sampled)
+    assert (result.verdict, reason(result)) == ("not measured", "training sampled its positions.")
+
+
 @pytest.mark.parametrize("scheme", ["rotary+alibi", "rotary-dynamic-ntk", "rotary-longrope"])
 def test_mixtures_and_what_follows_the_length_are_not_judged_as_relative(scheme: str, tmp_path: Path) -> None:
-    result = judged(tmp_path, "Relative schemes", scheme, shifted("60", largest_logit_change=5.0))
-    assert result.outcome == "not judged"
+    result = judged(tmp_path, "2.6b", scheme, shifted("60", largest_logit_change=5.0))
+    assert result.verdict == "not measured"
 
 
-@pytest.mark.parametrize(
-    ("claim", "scheme"), [("Sinusoidal positions", "sinusoidal"), ("Learned positions", "learned")]
-)
-def test_what_was_not_tested_beyond_is_not_judged(claim: str, scheme: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("id", "scheme"), [("0.32b", "learned"), *EXTRAPOLATES.items()])
+def test_what_was_not_tested_beyond_is_not_judged(id: str, scheme: str, tmp_path: Path) -> None:
     def cut(data: dict[str, Any]) -> None:
         for part in [*data["runs"], *data["summary"].values()]:
             part["scores"] = {n: result for n, result in part["scores"].items() if int(n) <= 6}
 
-    result = judged(tmp_path, claim, scheme, lambda run: None, whole=cut)
-    assert result.outcome == "not judged"
+    result = judged(tmp_path, id, scheme, lambda run: None, whole=cut)
+    assert result.verdict == "not measured"
     assert "beyond" in reason(result)
+
+
+def test_a_wide_table_is_needed_to_judge_why_a_table_grows(tmp_path: Path) -> None:
+    result = judged(tmp_path, "0.15", "rotary", grown(0.15, 0.3))
+    assert result.verdict == "not measured"
+    assert "token_std=1" in reason(result)
 
 
 def test_missing_numbers_are_omitted(tmp_path: Path) -> None:
     """A shift without a row, an operator without a target, digits that did not move."""
-    assert judged(tmp_path, "wherever", "sinusoidal", shifted("1", score=None)).outcome == "not judged"
-    without = judged(tmp_path, "dominate", "sinusoidal", lambda run: run["token_table"][0].update(with_positions=None))
-    assert without.outcome == "not judged"
+    assert judged(tmp_path, "0.29b", "sinusoidal", shifted("1", score=None)).verdict == "not measured"
+    without = judged(tmp_path, "0.22b", "sinusoidal", lambda run: run["token_table"][0].update(with_positions=None))
+    assert without.verdict == "not measured"
     missing = {str(n): None for n in range(1, 7)}
-    assert judged(tmp_path, "Without positions", "none", first(missing | {"2": 0.6})).outcome == "holds"
-    assert judged(tmp_path, "Without positions", "none", first(missing)).outcome == "not judged"
-    assert judged(tmp_path, "number line", "rotary", at_end(None, "number_line")).outcome == "not judged"
+    assert judged(tmp_path, "0.18b", "none", first(missing | {"2": 0.6})).verdict == "holds"
+    assert judged(tmp_path, "0.18b", "none", first(missing)).verdict == "not measured"
+    assert judged(tmp_path, "0.11d", "rotary", at_end(None, "number_line")).verdict == "not measured"
 
 
-@pytest.mark.parametrize("name", ["recall", "text"])
-def test_other_tasks_have_no_claims(name: str, tmp_path: Path) -> None:
-    results = read_results(made_up_folder(tmp_path, name))
+def test_a_task_without_claims(tmp_path: Path) -> None:
+    results = read_results(made_up_folder(tmp_path, "recall"))
     assert verdicts(results) == number_lines(results) == []
     assert token_table(results) is None
     assert "no claims to judge" in verdicts_sentence([])
 
 
+def test_claims_on_text_are_not_those_on_expressions(tmp_path: Path) -> None:
+    results = read_results(made_up_folder(tmp_path, "text"))
+    assert [each.id for each in verdicts(results)] == ["0.31b", "2.8b", "2.12b"]
+
+
 def test_verdicts_are_json(tmp_path: Path) -> None:
     result = json.loads(json.dumps(to_json(verdicts(read_results(made_up_folder(tmp_path)))), allow_nan=False))
-    assert {"claim", "precondition", "measured", "outcome", "reason"} <= result[0].keys()
+    assert {"id", "claim", "precondition", "measured", "verdict", "schemes", "reason"} <= result[0].keys()

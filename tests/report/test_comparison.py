@@ -226,8 +226,8 @@ def test_every_run_setting_and_verdict_is_reported(made: tuple[dict[str, Any], P
     judged = verdicts(read_results(folder))
     assert [verdict.claim for verdict in result.verdicts] == [verdict.claim for verdict in judged]
     for verdict in result.verdicts:
-        assert page.cell("Each claim", verdict.claim, "reason") == verdict.reason
-        assert page.cell("Each claim", verdict.claim, "verdict") == verdict.verdict
+        assert page.cell("Each claim", verdict.id, "reason") == verdict.reason
+        assert page.cell("Each claim", verdict.id, "verdict") == verdict.verdict
 
 
 def test_results_are_compared_with_the_tutorials_numbers(made: tuple[dict[str, Any], Path]) -> None:

@@ -91,7 +91,7 @@ True
 >>> round(F.cosine_similarity(rows.grad[0], rows.grad[1], dim=0).item(), 4)
 -1.0
 """,
-        claims=("0.10",),
+        claims=("0.13", "0.12"),
         variant="What of two tokens for which the same answer is right?",
         variant_answer="Their gradients are equal, so such a step moves them together.",
         variant_code="""
@@ -113,7 +113,7 @@ True
 >>> abs(pe[100, 0].item() - sin(100)) < 1e-6, torch.cdist(pe[100:101], pe[:100]).min().item() > 1
 (True, True)
 """,
-        claims=("0.19", "0.20"),
+        claims=("0.19", "0.20", "0.31"),
         takeaway="The summary lets sinusoids generalize to arbitrary lengths. The pattern is defined there; whether a "
         "model can use it is measured.",
         variant="At position 47,117 the slowest pair has completed its first turn. Is the pattern that of position 0?",
@@ -220,7 +220,7 @@ True
 >>> torch.allclose(F.layer_norm(10 * e, (64,), eps=0.0), F.layer_norm(e, (64,), eps=0.0))
 True
 """,
-        claims=("0.9",),
+        claims=("0.14", "0.15"),
         variant="How far does a value get in 100 steps with the same gradient in each?",
         variant_answer="100 learning rates: 0.1.",
         variant_code="""
@@ -246,7 +246,7 @@ True
 >>> best_first(3), round((3 * best_first(3) + 2) / 5, 3)
 (0.43, 0.658)
 """,
-        claims=("0.18",),
+        claims=("0.18", "0.18b"),
         variant="How often can First be right without order where there are four arguments?",
         variant_answer="0.3835: of 10,000 expressions 5,040 have four different digits, 4,320 one pair, and so on.",
         variant_code="""

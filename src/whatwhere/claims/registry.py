@@ -7,12 +7,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from whatwhere.claims import (
+    beyond_training,
     fifth_token_table,
     first_order,
     first_positions,
     first_questions,
     first_questions_10_to_20,
     first_tokens,
+    first_training,
     fourth_text_to_input,
     real_model,
     second_sinusoids,
@@ -29,6 +31,8 @@ _MODULES = (
     first_tokens,
     first_order,
     first_positions,
+    first_training,
+    beyond_training,
     second_sinusoids,
     third_four_schemes,
     fourth_text_to_input,

@@ -1,10 +1,12 @@
-"""The claims of the first tutorial beside what a comparison measured, as sentences and tables."""
+"""The claims of the tutorials beside what a comparison measured, as sentences and tables."""
 
 from collections import Counter
 from collections.abc import Sequence
 
+from whatwhere.claims.claim import Verdict
 from whatwhere.claims.token_table import NumberLine, Quantity, TableRow, TokenTable
-from whatwhere.claims.verdicts import Measurement, Outcome, Verdict
+from whatwhere.claims.trained import Judgment, Measurement, SchemeVerdict, Unit
+from whatwhere.comparison.results import Spread
 from whatwhere.escape import cut, visible
 from whatwhere.report.section import Paragraph, Part, Section, Table
 from whatwhere.report.text import count, decimals, listed, number, percent, spread
@@ -22,18 +24,18 @@ _QUANTITIES: dict[Quantity, str] = {
     "within_syntax": "mean cosine within ( ) and comma",
     "number_line": "digits on a line, |r|",
 }
-_OUTCOMES: dict[Outcome, tuple[str, str]] = {  # for one claim, for several
+_COUNTED: dict[Verdict, tuple[str, str]] = {  # for one claim, for several
     "holds": ("holds", "hold"),
     "fails": ("fails", "fail"),
     "depends": ("depends on the run", "depend on the run"),
-    "not judged": ("was not judged", "were not judged"),
+    "not measured": ("was not measured", "were not measured"),
 }
 
-VERDICTS = ("claim", "the tutorial's number", "measured here", "verdict", "reason", "precondition")
+VERDICTS = ("id", "claim", "the tutorial's number", "measured here", "verdict", "by scheme", "reason", "precondition")
 """Columns of the table of verdicts."""
 
 
-def sections(verdicts: Sequence[Verdict], table: TokenTable | None, lines: Sequence[NumberLine]) -> list[Section]:
+def sections(verdicts: Sequence[Judgment], table: TokenTable | None, lines: Sequence[NumberLine]) -> list[Section]:
     """Write the verdicts on the claims as sections of a report.
 
     Args:
@@ -52,34 +54,48 @@ def sections(verdicts: Sequence[Verdict], table: TokenTable | None, lines: Seque
     return written
 
 
-def verdicts_sentence(verdicts: Sequence[Verdict]) -> str:
+def verdicts_sentence(verdicts: Sequence[Judgment]) -> str:
     """Count in a sentence how many of the claims hold."""
     if not verdicts:
         return "This task belongs to no tutorial, so there are no claims to judge."
-    outcomes = Counter(verdict.outcome for verdict in verdicts)
-    parts = [f"{outcomes[name]} {texts[outcomes[name] > 1]}" for name, texts in _OUTCOMES.items() if outcomes[name]]
-    return f"Of {count(len(verdicts), 'claim')} of the tutorial, {listed(parts)} in these runs."
+    outcomes = Counter(verdict.verdict for verdict in verdicts)
+    parts = [f"{outcomes[name]} {texts[outcomes[name] > 1]}" for name, texts in _COUNTED.items() if outcomes[name]]
+    return f"Of {count(len(verdicts), 'claim')} on this task, {listed(parts)} in these runs."
 
 
-def verdict_row(verdict: Verdict) -> list[str]:
+def verdict_row(verdict: Judgment) -> list[str]:
     """Return the cells of a verdict, under VERDICTS."""
     return [
+        verdict.id,
         verdict.claim,
         verdict.tutorial,
         measurement(verdict.measured) if verdict.runs else ABSENT,
-        verdict.outcome,
+        verdict.verdict,
+        by_scheme(verdict),
         reason(verdict),
         verdict.precondition,
     ]
 
 
-def reason(verdict: Verdict) -> str:
+def reason(verdict: Judgment) -> str:
     """Explain a verdict: the measured numbers, or what is lacking."""
     if verdict.reason:
         return f"{verdict.reason}."
     beside = [f"{each.quantity}: {_number(each)}" for each in verdict.beside if each.spread is not None]
     met = f"{verdict.line} in {verdict.holding} of {count(verdict.runs, 'run')}"
     return f"{'; '.join([met, *beside])}."
+
+
+def by_scheme(verdict: Judgment) -> str:
+    """Return what decides a verdict for each scheme, where there are several."""
+    if len(verdict.schemes) < 2:
+        return ""
+
+    def words(each: SchemeVerdict) -> str:
+        value = _spread(each.spread, verdict.measured.unit)
+        return f"{cut(visible(each.scheme))}: {each.holding} of {count(each.runs, 'run')}, {value}"
+
+    return "; ".join(map(words, verdict.schemes))
 
 
 def measurement(measured: Measurement) -> str:
@@ -148,10 +164,11 @@ def _cells(row: TableRow) -> list[str]:
 
 
 def _number(measured: Measurement) -> str:
-    if measured.spread is None:
-        return ABSENT
-    write = percent if measured.unit == "share" else _significant
-    values = measured.spread
+    return ABSENT if measured.spread is None else _spread(measured.spread, measured.unit)
+
+
+def _spread(values: Spread, unit: Unit) -> str:
+    write = percent if unit == "share" else _significant
     median, low, high = (write(value) for value in (values.median, values.min, values.max))
     return median if low == high else f"{median} ({low} to {high})"
 

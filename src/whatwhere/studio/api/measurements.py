@@ -166,21 +166,25 @@ class CurvesView:
 
 @dataclass(frozen=True)
 class VerdictView:
-    """A claim of the tutorial and its verdict, in the words of the report.
+    """A claim of a tutorial and its verdict, in the words of the report.
 
     Args:
+        id: of the claim.
         claim: a sentence.
         tutorial: the tutorial's number.
         measured: the number of this comparison.
-        verdict: "holds", "fails" or another outcome.
+        verdict: "holds", "fails", "depends" or "not measured".
+        schemes: the same for each scheme, where there are several, or "".
         reason: for the verdict.
         precondition: of the claim.
     """
 
+    id: str
     claim: str
     tutorial: str
     measured: str
     verdict: str
+    schemes: str
     reason: str
     precondition: str
 
@@ -339,7 +343,7 @@ def _task(results: Comparison, groups: Sequence[str]) -> TaskView:
 def _sentences(
     results: Comparison,
     differences: PairedDifferences | Missing,
-    verdicts: Sequence[claims.Verdict],
+    verdicts: Sequence[claims.Judgment],
     table: claims.TokenTable | None,
 ) -> Sentences:
     return Sentences(

@@ -1383,16 +1383,20 @@ export interface VarianceSplit {
   shares: VarianceShares | null;
 }
 
-/** A claim of the tutorial and its verdict, in the words of the report. */
+/** A claim of a tutorial and its verdict, in the words of the report. */
 export interface VerdictView {
+  /** of the claim. */
+  id: string;
   /** a sentence. */
   claim: string;
   /** the tutorial's number. */
   tutorial: string;
   /** the number of this comparison. */
   measured: string;
-  /** "holds", "fails" or another outcome. */
+  /** "holds", "fails", "depends" or "not measured". */
   verdict: string;
+  /** the same for each scheme, where there are several, or "". */
+  schemes: string;
   /** for the verdict. */
   reason: string;
   /** of the claim. */

@@ -412,6 +412,7 @@ function Verdicts({ results }: Props) {
           caption="Each claim is judged by these runs alone"
           rows={results.verdicts}
           columns={[
+            { title: "id", value: (row) => row.id },
             { title: "claim", value: (row) => row.claim },
             { title: "the tutorial's number", value: (row) => row.tutorial },
             { title: "measured here", value: (row) => row.measured },
@@ -420,6 +421,7 @@ function Verdicts({ results }: Props) {
               value: ({ verdict }) => verdict,
               cell: ({ verdict }) => <b class={`judged ${verdict}`}>{`${SYMBOLS[verdict] ?? "–"} ${verdict}`}</b>,
             },
+            { title: "by scheme", value: (row) => row.schemes },
             { title: "reason", value: (row) => row.reason },
             { title: "precondition", value: (row) => row.precondition },
           ]}

@@ -1,0 +1,115 @@
+"""What tutorials claim of longer and of shifted sequences, judged by the runs of a comparison."""
+
+from whatwhere.claims.claim import Claim
+from whatwhere.claims.first_training import DEMO
+from whatwhere.claims.preconditions import BEYOND, LEARNED, LEARNED_TEXT, PLAIN, RELATIVE, scheme
+from whatwhere.claims.trained import TrainedClaim
+from whatwhere.comparison.read import Comparison
+from whatwhere.comparison.results import ALL, RunResult
+
+TEXT = "whatwhere compare none sinusoidal rotary alibi --task text --seeds 3"
+
+
+def _far(results: Comparison, run: RunResult) -> float | None:
+    return run.scores[results.beyond[-1]].get(ALL)
+
+
+def _no_row(results: Comparison, run: RunResult) -> float | None:
+    return float(_far(results, run) is None)
+
+
+def _more_loss(results: Comparison, run: RunResult) -> float | None:
+    far = _far(results, run)
+    return None if far is None else far - run.in_length
+
+
+def _drop(results: Comparison, run: RunResult) -> float | None:
+    scores = [run.shift[shift].score if shift in run.shift else None for shift in (0, 1)]
+    return None if scores[0] is None or scores[1] is None else scores[0] - scores[1]
+
+
+def _largest_change(results: Comparison, run: RunResult) -> float | None:
+    return run.shift[max(run.shift)].largest_logit_change if run.shift else None
+
+
+def _extrapolates(id: str, name: str, says: str, tutorial: str) -> tuple[Claim, Claim]:
+    """Return the claims that a scheme extrapolates to longer expressions, and to longer text."""
+    on_expressions = TrainedClaim(
+        id=id,
+        says=f"{says} longer expressions.",
+        right="What decides is the share of right answers at the longest tested length, in runs that learned the task.",
+        chapter="length",
+        tutorial=tutorial,
+        command=DEMO,
+        preconditions=(scheme(name), PLAIN, LEARNED, BEYOND),
+        quantity="share of right answers at {farthest}",
+        read=_far,
+        holds=lambda value: value > 0.95,
+        line="above 95 %",
+        unit="share",
+        beside=(("in length", lambda results, run: run.in_length),),
+    )
+    on_text = TrainedClaim(
+        id=f"{id}b",
+        says=f"{says} longer text.",
+        right="What decides is the loss at the longest tested window, beside that in length.",
+        chapter="length",
+        tutorial=tutorial,
+        command=TEXT,
+        task="text",
+        preconditions=(scheme(name), PLAIN, LEARNED_TEXT, BEYOND),
+        quantity="loss at {farthest} less that in length, in nats per byte",
+        read=_more_loss,
+        holds=lambda value: value < 0.1,
+        line="below 0.1",
+        beside=(("in length", lambda results, run: run.in_length),),
+    )
+    return on_expressions, on_text
+
+
+CLAIMS: tuple[Claim, ...] = (
+    *_extrapolates("0.31", "sinusoidal", "Sinusoidal positions generalize to", "arbitrary lengths"),
+    *_extrapolates("2.8", "rotary", "Rotary positions extrapolate to", "superior extrapolation"),
+    *_extrapolates("2.12", "alibi", "ALiBi extrapolates to", "length extrapolation"),
+    TrainedClaim(
+        id="0.29b",
+        says="Sinusoidal positions let a model attend to relative positions.",
+        right="If so, shifting all positions by one would change little. What decides is how many answers are lost.",
+        chapter="sinusoid",
+        tutorial="relative rather than absolute positions",
+        command=DEMO,
+        preconditions=(scheme("sinusoidal"), PLAIN, LEARNED),
+        quantity="share of right answers lost when every position is shifted by 1",
+        read=_drop,
+        holds=lambda value: value < 0.05,
+        line="below 5 %",
+        unit="share",
+    ),
+    TrainedClaim(
+        id="0.32b",
+        says="A trained model with learned positions cannot read longer sequences.",
+        right="A table ends with the positions that the model was built for.",
+        chapter="learned",
+        tutorial="no longer sequences",
+        command=DEMO,
+        preconditions=(scheme("learned"), PLAIN, BEYOND),
+        quantity="share of runs without a row at {farthest}",
+        read=_no_row,
+        holds=lambda value: value == 1.0,
+        line="no row",
+        unit="share",
+    ),
+    TrainedClaim(
+        id="2.6b",
+        says="Scores of relative schemes depend on distances alone, so a trained model does not notice a shift.",
+        right="What decides is how much a logit changes when every position is shifted.",
+        chapter="rotation",
+        tutorial="no change",
+        command=DEMO,
+        preconditions=(RELATIVE, LEARNED),
+        quantity="largest change of a logit when every position is shifted by {shift}",
+        read=_largest_change,
+        holds=lambda value: value < 1e-2,
+        line="below 0.01",
+    ),
+)

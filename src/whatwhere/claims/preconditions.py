@@ -1,0 +1,138 @@
+"""What runs must meet before they decide a claim."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+from whatwhere.claims.trained import Precondition
+from whatwhere.comparison.read import Comparison
+from whatwhere.comparison.results import RunResult
+from whatwhere.comparison.settings import Settings, make_settings
+from whatwhere.where.catalogue import catalogue
+
+THRESHOLD = 0.99
+"""The share of right answers in length from which on a run has learned its task."""
+GAIN = 0.5
+"""By how many nats a run must be better than a reader that knows frequencies only, to have learned a text."""
+
+_NOT_LEARNED = "the task was not learned"
+
+
+def _has_learned(results: Comparison, run: RunResult) -> bool:
+    if results.task.higher_is_better:
+        return run.in_length >= THRESHOLD
+    baseline = _best_baseline(results)
+    return baseline is not None and run.in_length <= baseline - GAIN
+
+
+def _best_baseline(results: Comparison) -> float | None:
+    values = [by_length.get(n) for by_length in results.task.baselines.values() for n in results.task.trained]
+    return min((value for value in values if value is not None), default=None)
+
+
+def _did_not_learn(results: Comparison, runs: Sequence[RunResult]) -> str:
+    scores = [run.in_length for run in runs]
+    if results.task.higher_is_better:
+        return f"{_NOT_LEARNED}: {100 * max(scores):.1f} % right in length at best, {100 * THRESHOLD:.0f} % needed"
+    baseline = _best_baseline(results)
+    if baseline is None:
+        return "there is no baseline at the trained length, so whether the task was learned is unknown"
+    return (
+        f"{_NOT_LEARNED}: a loss of {min(scores):.2f} in length at best, {baseline - GAIN:.2f} needed, which is "
+        f"{GAIN} below the best baseline"
+    )
+
+
+LEARNED = Precondition("the task is learned: 99 % right in length", _has_learned, _did_not_learn)
+LEARNED_TEXT = Precondition(
+    f"the text is learned: {GAIN} nats below the frequency of bytes in length", _has_learned, _did_not_learn
+)
+
+
+def _order_free(results: Comparison, run: RunResult) -> float:
+    """Return the worst score of Max and Min, which need no order, in length."""
+    scores = [
+        score
+        for length, groups in run.scores.items()
+        if length in results.task.trained
+        for score in (groups.get("Max"), groups.get("Min"))
+        if score is not None
+    ]
+    return min(scores, default=0.0)
+
+
+LEARNED_WITHOUT_ORDER = Precondition(
+    "what needs no order is learned: 99 % of Max and Min right in length",
+    lambda results, run: _order_free(results, run) >= THRESHOLD,
+    lambda results, runs: (
+        f"{_NOT_LEARNED}: {100 * max(_order_free(results, run) for run in runs):.1f} % of Max and Min right in length "
+        f"at best, {100 * THRESHOLD:.0f} % needed"
+    ),
+)
+
+BEYOND = Precondition(
+    "a tested length beyond the trained ones",
+    lambda results, run: bool(results.beyond) and results.beyond[-1] in run.scores,
+    lambda results, runs: "no length beyond the trained ones was tested",
+)
+
+PLAIN = Precondition(
+    "positions 0, 1, 2, ... in training",
+    lambda results, run: settings_of(results, run).positions == "plain",
+    lambda results, runs: "training sampled its positions",
+)
+
+_RELATIVE = frozenset(name for name, row in catalogue.items() if row.relative and not row.follows_length)
+RELATIVE = Precondition(
+    "a relative scheme of the catalogue, alone",
+    lambda results, run: run.scheme in _RELATIVE,
+    lambda results, runs: "no such scheme is in this comparison",
+)
+
+UNIT_TABLE = Precondition(
+    "a table that starts with a standard deviation of 1 or more",
+    lambda results, run: bool(run.token_table) and run.token_table[0].table.std > 0.9,
+    lambda results, runs: "these tables start narrower: whatwhere compare --set token_std=1",
+)
+
+_RECIPE = make_settings("expressions", None, "author")
+_FREE = {"lengths", "test_sequences", "device"}  # they do not change the training
+
+
+def _is_recipe(results: Comparison, run: RunResult) -> bool:
+    settings = settings_of(results, run)
+    names = [field.name for field in fields(_RECIPE) if field.name not in _FREE]
+    return all(getattr(settings, name) == getattr(_RECIPE, name) for name in names)
+
+
+def _other_training(results: Comparison, runs: Sequence[RunResult]) -> str:
+    settings = settings_of(results, runs[0])
+    return (
+        f"these runs are another training, of {settings.steps:,} steps of {settings.batch}: whatwhere compare "
+        "--recipe author"
+    )
+
+
+AUTHORS_RECIPE = Precondition("the tutorial's own training: --recipe author, 50 epochs", _is_recipe, _other_training)
+
+
+def scheme(name: str) -> Precondition:
+    """Return the precondition that a run is of one scheme.
+
+    Args:
+        name: of the scheme, as in the catalogue.
+    """
+    return Precondition(
+        f"the scheme {name}",
+        lambda results, run: run.scheme == name,
+        lambda results, runs: f"the scheme {name} is not in this comparison",
+    )
+
+
+def settings_of(results: Comparison, run: RunResult) -> Settings:
+    """Return the settings that a run was trained with.
+
+    Args:
+        results: of a comparison.
+        run: one of its runs.
+    """
+    return results.record.settings
