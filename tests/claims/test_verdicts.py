@@ -119,7 +119,8 @@ OF_THE_RECIPE: list[tuple[str, Change, Change]] = [
     ("0.14b", at_end(2.1, "table", "max"), at_end(1.9, "table", "max")),
     ("0.33b", at_end(-2.6, "with_positions", "min"), at_end(-2.4, "with_positions", "min")),
 ]
-OF_FILES = ("0.11b",)
+OF_TABLES = {"0.6b": "onehot", "0.7b": "rank2"}
+BY_THEMSELVES = ("0.11b", *OF_TABLES)
 
 
 @pytest.mark.parametrize(("id", "scheme", "good", "shown", "bad", "shown_too"), SIDES)
@@ -164,6 +165,40 @@ def test_6_and_7_are_judged_by_what_training_wrote(cosine: float, verdict: str, 
     assert result.measured.spread.median == pytest.approx(cosine, abs=1e-5)
 
 
+@pytest.mark.parametrize(("score", "verdict"), [(0.98, "holds"), (1.0, "fails")])
+@pytest.mark.parametrize("id", OF_TABLES)
+def test_a_table_is_judged_beside_a_learned_one(id: str, score: float, verdict: str, tmp_path: Path) -> None:
+    def other(run: dict[str, Any]) -> None:
+        run.update(base="rotary", scheme=f"rotary@table={OF_TABLES[id]}", varied={"table": OF_TABLES[id]})
+        run["in_length"] = score
+
+    def unlearned(run: dict[str, Any]) -> None:
+        run["in_length"] = 0.5
+
+    result = judged(tmp_path, id, "rotary", lambda run: None, other)
+    assert (result.verdict, result.runs) == (verdict, 1)
+    without = judged(tmp_path, id, "rotary", unlearned, other)
+    assert without.verdict == "not measured"
+    assert reason(without).startswith("the task was not learned with a learned table")
+    assert "another token table" in reason(judged(tmp_path, id, "rotary", lambda run: None))
+
+
+@pytest.mark.parametrize("id", ["0.13", "0.14c", "0.11d"])
+def test_tables_that_are_not_learned_say_nothing_of_what_training_writes(id: str, tmp_path: Path) -> None:
+    result = judged(tmp_path, id, "rotary", lambda run: run.update(varied={"table": "frozen"}))
+    assert (result.verdict, result.runs) == ("not measured", 0)
+    assert "not learned: whatwhere compare --set table=learned" in reason(result)
+
+
+def test_a_variant_of_a_scheme_is_judged_as_that_scheme(tmp_path: Path) -> None:
+    def variant(run: dict[str, Any]) -> None:
+        run.update(base="alibi", scheme="alibi@dim=32", varied={"dim": 32})
+        far(0.96)(run)
+
+    result = judged(tmp_path, "2.12", "alibi", variant, far(0.94))
+    assert [(each.scheme, each.verdict) for each in result.schemes] == [("alibi@dim=32", "holds"), ("alibi", "fails")]
+
+
 def needs_learning(claim: TrainedClaim) -> bool:
     return bool({LEARNED, LEARNED_TEXT, LEARNED_WITHOUT_ORDER} & set(claim.preconditions))
 
@@ -188,7 +223,7 @@ def test_runs_that_did_not_learn_the_task_decide_nothing(id: str, tmp_path: Path
 
 
 def test_claims_that_need_no_learning_are_those_of_the_start_and_of_a_tables_end() -> None:
-    assert {id for id, each in BY_ID.items() if not needs_learning(each)} == {"0.22b", "0.32b"}
+    assert {id for id, each in BY_ID.items() if not needs_learning(each)} == {"0.22b", "0.32b", *OF_TABLES}
 
 
 def test_the_reason_is_what_was_measured(tmp_path: Path) -> None:
@@ -218,7 +253,7 @@ def test_each_scheme_is_judged_by_itself(tmp_path: Path) -> None:
 
 
 def test_every_claim_has_been_tested_both_ways() -> None:
-    assert {id for id, *_ in [*SIDES, *OF_THE_RECIPE]} | set(OF_FILES) == set(BY_ID)
+    assert {id for id, *_ in [*SIDES, *OF_THE_RECIPE]} | set(BY_THEMSELVES) == set(BY_ID)
 
 
 @pytest.mark.parametrize(
@@ -243,6 +278,8 @@ def test_a_scheme_that_did_not_run_is_not_judged(id: str, scheme: str, tmp_path:
 def test_sampled_positions_do_not_decide_what_is_claimed_of_plain_ones(id: str, tmp_path: Path) -> None:
     def sampled(data: dict[str, Any]) -> None:
         data["settings"]["positions"] = "randomized"
+        for run in data["runs"]:
+            run["max_length"] = 132
 
     scheme = EXTRAPOLATES.get(id, "learned" if id == "0.32b" else "sinusoidal")
     result = judged(tmp_path, id, scheme, lambda run: None, whole=sampled)
@@ -269,7 +306,7 @@ def test_what_was_not_tested_beyond_is_not_judged(id: str, scheme: str, tmp_path
 def test_a_wide_table_is_needed_to_judge_why_a_table_grows(tmp_path: Path) -> None:
     result = judged(tmp_path, "0.15", "rotary", grown(0.15, 0.3))
     assert result.verdict == "not measured"
-    assert "token_std=1" in reason(result)
+    assert "init=1" in reason(result)
 
 
 def test_missing_numbers_are_omitted(tmp_path: Path) -> None:

@@ -8,10 +8,14 @@ import numpy as np
 from whatwhere.claims.claim import Claim
 from whatwhere.claims.preconditions import (
     AUTHORS_RECIPE,
+    CONTROL,
     LEARNED,
+    LEARNED_TABLE,
     LEARNED_WITHOUT_ORDER,
+    THRESHOLD,
     UNIT_TABLE,
     scheme,
+    table,
 )
 from whatwhere.claims.trained import Read, TrainedClaim
 from whatwhere.comparison.read import AFTER, BEFORE, Comparison
@@ -22,6 +26,10 @@ DEMO = "whatwhere compare none sinusoidal learned rotary alibi --seeds 3"
 AUTHOR = "whatwhere compare sinusoidal --recipe author --seeds 3"
 
 _SIX, _SEVEN = EXPRESSION_TOKENS.index("6"), EXPRESSION_TOKENS.index("7")
+
+
+def _in_length(results: Comparison, run: RunResult) -> float | None:
+    return run.in_length
 
 
 def _at_end(read: Callable[[TableSnapshot], float | None]) -> Read:
@@ -82,7 +90,7 @@ def _alike(id: str, says: str, name: str, words: str, right: str, more: tuple[tu
         chapter="similarity",
         tutorial="similar vectors",
         command=DEMO,
-        preconditions=(LEARNED,),
+        preconditions=(LEARNED_TABLE, LEARNED),
         quantity=f"{words} of what training wrote, E − E0",
         read=_at_end(partial(_change_cosine, name)),
         holds=lambda value: value > 0.3,
@@ -98,6 +106,26 @@ def _alike(id: str, says: str, name: str, words: str, right: str, more: tuple[tu
 _DECIDES = "What decides is E − E0: beside a wide random start E0, the table itself hardly shows what was learned."
 
 CLAIMS: tuple[Claim, ...] = (
+    *(
+        TrainedClaim(
+            id=id,
+            says=says,
+            right="If so, no such table would solve the task. What decides is the share of right answers in length.",
+            chapter="train-and-ask",
+            tutorial="a learned table of 64 features",
+            command=f"whatwhere compare rotary --vary table=learned,{kind} --steps 2000 --seeds 3",
+            preconditions=(table(kind), CONTROL),
+            quantity="share of right answers in length",
+            read=_in_length,
+            holds=lambda value: value < THRESHOLD,
+            line=f"below {100 * THRESHOLD:.0f} %",
+            unit="share",
+        )
+        for id, kind, says in (
+            ("0.6b", "onehot", "A model whose tokens are fixed one-hot vectors cannot solve the task."),
+            ("0.7b", "rank2", "A model whose token table has two dimensions cannot solve the task."),
+        )
+    ),
     _alike("0.11", "The digits form a cluster.", "within_digits", "mean cosine within the digits", _DECIDES),
     TrainedClaim(
         id="0.11b",
@@ -106,7 +134,7 @@ CLAIMS: tuple[Claim, ...] = (
         chapter="similarity",
         tutorial="similar vectors",
         command=DEMO,
-        preconditions=(LEARNED,),
+        preconditions=(LEARNED_TABLE, LEARNED),
         quantity="cosine of 6 and 7 in what training wrote, E − E0",
         read=_digits_6_and_7,
         holds=lambda value: value > 0.3,
@@ -126,7 +154,7 @@ CLAIMS: tuple[Claim, ...] = (
         chapter="similarity",
         tutorial="numeric value, without a number",
         command=DEMO,
-        preconditions=(LEARNED,),
+        preconditions=(LEARNED_TABLE, LEARNED),
         quantity="|r| between 0..9 and the main direction in which the digits moved",
         read=_at_end(lambda table: table.number_line),
         holds=lambda value: value > 0.8,
@@ -181,7 +209,7 @@ CLAIMS: tuple[Claim, ...] = (
         chapter="train-and-ask",
         tutorial="0",
         command=DEMO,
-        preconditions=(LEARNED,),
+        preconditions=(LEARNED_TABLE, LEARNED),
         quantity="mean of the table",
         read=_at_end(lambda table: table.table.mean),
         holds=lambda value: abs(value) < 0.05,
@@ -193,8 +221,8 @@ CLAIMS: tuple[Claim, ...] = (
         right="If so, a table that starts wide would have to grow too before the task is learned.",
         chapter="train-and-ask",
         tutorial="growth while it learns",
-        command="whatwhere compare sinusoidal --set token_std=1 --seeds 3",
-        preconditions=(UNIT_TABLE, LEARNED),
+        command="whatwhere compare sinusoidal --set init=1 --seeds 3",
+        preconditions=(LEARNED_TABLE, UNIT_TABLE, LEARNED),
         quantity="standard deviation after training, as a multiple of that before",
         read=_growth,
         holds=lambda value: value > 1.2,

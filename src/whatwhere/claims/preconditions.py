@@ -6,7 +6,7 @@ from dataclasses import fields
 from whatwhere.claims.trained import Precondition
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import RunResult
-from whatwhere.comparison.settings import Settings, make_settings
+from whatwhere.comparison.settings import make_settings
 from whatwhere.where.catalogue import catalogue
 
 THRESHOLD = 0.99
@@ -48,6 +48,13 @@ LEARNED_TEXT = Precondition(
 )
 
 
+LEARNED_TABLE = Precondition(
+    "a learned token table",
+    lambda results, run: results.settings(run).table == "learned",
+    lambda results, runs: "these tables are not learned: whatwhere compare --set table=learned",
+)
+
+
 def _order_free(results: Comparison, run: RunResult) -> float:
     """Return the worst score of Max and Min, which need no order, in length."""
     scores = [
@@ -77,21 +84,21 @@ BEYOND = Precondition(
 
 PLAIN = Precondition(
     "positions 0, 1, 2, ... in training",
-    lambda results, run: settings_of(results, run).positions == "plain",
+    lambda results, run: results.settings(run).positions == "plain",
     lambda results, runs: "training sampled its positions",
 )
 
 _RELATIVE = frozenset(name for name, row in catalogue.items() if row.relative and not row.follows_length)
 RELATIVE = Precondition(
     "a relative scheme of the catalogue, alone",
-    lambda results, run: run.scheme in _RELATIVE,
+    lambda results, run: scheme_of(run) in _RELATIVE,
     lambda results, runs: "no such scheme is in this comparison",
 )
 
 UNIT_TABLE = Precondition(
     "a table that starts with a standard deviation of 1 or more",
     lambda results, run: bool(run.token_table) and run.token_table[0].table.std > 0.9,
-    lambda results, runs: "these tables start narrower: whatwhere compare --set token_std=1",
+    lambda results, runs: "these tables start narrower: whatwhere compare --set init=1",
 )
 
 _RECIPE = make_settings("expressions", None, "author")
@@ -99,13 +106,13 @@ _FREE = {"lengths", "test_sequences", "device"}  # they do not change the traini
 
 
 def _is_recipe(results: Comparison, run: RunResult) -> bool:
-    settings = settings_of(results, run)
+    settings = results.settings(run)
     names = [field.name for field in fields(_RECIPE) if field.name not in _FREE]
     return all(getattr(settings, name) == getattr(_RECIPE, name) for name in names)
 
 
 def _other_training(results: Comparison, runs: Sequence[RunResult]) -> str:
-    settings = settings_of(results, runs[0])
+    settings = results.settings(runs[0])
     return (
         f"these runs are another training, of {settings.steps:,} steps of {settings.batch}: whatwhere compare "
         "--recipe author"
@@ -113,6 +120,19 @@ def _other_training(results: Comparison, runs: Sequence[RunResult]) -> str:
 
 
 AUTHORS_RECIPE = Precondition("the tutorial's own training: --recipe author, 50 epochs", _is_recipe, _other_training)
+
+
+def table(name: str) -> Precondition:
+    """Return the precondition that a run has one token table.
+
+    Args:
+        name: of the table, as `Settings` has it.
+    """
+    return Precondition(
+        f"the token table {name}",
+        lambda results, run: results.settings(run).table == name,
+        lambda results, runs: f"these runs have another token table: whatwhere compare --set table={name}",
+    )
 
 
 def scheme(name: str) -> Precondition:
@@ -123,16 +143,26 @@ def scheme(name: str) -> Precondition:
     """
     return Precondition(
         f"the scheme {name}",
-        lambda results, run: run.scheme == name,
+        lambda results, run: scheme_of(run) == name,
         lambda results, runs: f"the scheme {name} is not in this comparison",
     )
 
 
-def settings_of(results: Comparison, run: RunResult) -> Settings:
-    """Return the settings that a run was trained with.
+CONTROL = Precondition(
+    "beside it a learned table with which the task is learned: 99 % right in length",
+    lambda results, run: any(
+        results.settings(other).table == "learned" and _has_learned(results, other)
+        for other in results.runs
+        if scheme_of(other) == scheme_of(run)
+    ),
+    lambda results, runs: f"{_NOT_LEARNED} with a learned table beside it: whatwhere compare --vary table=learned,...",
+)
+
+
+def scheme_of(run: RunResult) -> str:
+    """Return the name of a run's scheme, without the settings that vary.
 
     Args:
-        results: of a comparison.
-        run: one of its runs.
+        run: of a comparison.
     """
-    return results.record.settings
+    return run.base or run.scheme
