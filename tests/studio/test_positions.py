@@ -60,6 +60,7 @@ def test_the_sinusoid_is_the_reference(fresh: Session) -> None:
     np.testing.assert_allclose(result.fingerprint.values, reference.sinusoid(np.arange(40), 16), atol=1e-7)
     assert result.vectors.outliers.tolist() == []
     assert (result.max_length, result.vectors.trained) == (None, 40)
+    np.testing.assert_allclose(result.wavelengths, 2 * np.pi * 10_000.0 ** (np.arange(0, 16, 2) / 16), rtol=1e-12)
 
 
 def test_each_door_of_a_mixture_can_be_shown(fresh: Session) -> None:
@@ -84,7 +85,7 @@ def test_every_scheme_has_an_answer(fresh: Session, name: str) -> None:
 
 def test_runs_show_what_they_learned(results: Path) -> None:
     result = api.positions(Session.open(results), {"scheme": "learned-0", "rows": 128})
-    saved = load_file(results / "layers" / "learned-0.safetensors")["where.input.weight"]
+    saved = load_file(results / "models" / "learned-0.safetensors")["input.where.input.weight"]
     assert result.rows == len(saved)
     np.testing.assert_array_equal(result.fingerprint.values, saved)
 
@@ -118,7 +119,8 @@ def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]]
     result = look(real, "positions.mjs")
     seen = api.positions(real, {"scheme": "model", "rows": 64}).vectors
     assert result["figures"] == [
-        "The fingerprint of each position", "Cosine of each pair of positions", "The path of the positions",
+        "The fingerprint of each position", "Single columns by position", "Cosine of each pair of positions",
+        "The path of the positions",
         "By distance", "The norm of each position's vector",
     ]  # fmt: skip
     rows = list(csv.DictReader(io.StringIO(result["csv"].removeprefix("\ufeff"))))
@@ -128,6 +130,13 @@ def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]]
     assert result["svg"].count("<line") > 63
     assert "outlier: 0" in result["note"]
     assert "axes=2%2C3" in result["address"]
+    columns = list(csv.DictReader(io.StringIO(result["columns"].removeprefix("\ufeff"))))
+    table = api.positions(real, {"scheme": "model", "rows": 64}).fingerprint.values
+    for column in range(4, 8):
+        np.testing.assert_array_equal([float(row[f"column {column}"]) for row in columns], table[:, column])
+    # A sinusoid ends at 1, and so do its colors; beside it are its wavelengths.
+    assert result["bar"].split() == ["−1", "1"]
+    assert "Wavelength of each pair of features" in result["sinusoid"]
     assert result["content"].startswith("This scheme depends on queries and keys.")
     assert result["violations"] == result["complaints"] == []
     assert (result["small"]["violations"], result["small"]["complaints"]) == ([], [])

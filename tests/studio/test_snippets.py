@@ -120,7 +120,7 @@ def test_the_pipeline_of_a_run(look: Callable[..., dict[str, Any]], results: Pat
     check_pipeline(look, Session.open(results), {"scheme": "learned-1"})
 
 
-@pytest.mark.parametrize("scheme", ["model", "rotary", "alibi", "t5"])
+@pytest.mark.parametrize("scheme", ["model", "sinusoidal", "rotary", "alibi", "t5"])
 def test_positions(look: Callable[..., dict[str, Any]], real: Session, scheme: str) -> None:
     shown = positions.positions(real, {**positions.begin(real), "scheme": scheme, "rows": 32})
     view = f"positions?scheme={scheme}&rows=32"
@@ -128,11 +128,14 @@ def test_positions(look: Callable[..., dict[str, Any]], real: Session, scheme: s
     assert shown.fingerprint is not None
     same(values[0], shown.fingerprint.values)
     if isinstance(shown.vectors, positions.PositionVectors):
-        same(values[1], shown.vectors.cosines, atol=1e-6)
-        same(values[2], shown.vectors.path)
+        same(values[1], shown.fingerprint.values[:, 4:8])
+        same(values[2], shown.vectors.cosines, atol=1e-6)
+        same(values[3], shown.vectors.path)
         if shown.door == "input":
-            same(values[-1], shown.vectors.norms)
-    assert len(values) == (5 if scheme == "model" else 4 if scheme == "rotary" else 2)
+            same(values[5], shown.vectors.norms)
+        if scheme == "sinusoidal":
+            same(values[6], shown.wavelengths)
+    assert len(values) == {"model": 6, "sinusoidal": 7, "rotary": 5}.get(scheme, 2)
 
 
 def test_rotaries(look: Callable[..., dict[str, Any]], fresh: Session) -> None:

@@ -23,6 +23,12 @@ await path.getByLabel("components").selectOption("2,3");
 await page.waitForFunction(() => location.hash.includes("axes"));
 result.address = page.url();
 
+result.columns = await saved(page, page.locator("figure", { hasText: "Single columns by position" }), "CSV");
+await page.getByLabel("where").selectOption("sinusoidal");
+await page.getByRole("heading", { name: "Wavelength of each pair" }).waitFor();
+result.sinusoid = await page.locator("figure h3").allInnerTexts();
+result.bar = await page.locator("figure").first().locator(".bar").innerText();
+
 // A scheme that depends on queries and keys has no figure, and the view explains it.
 await page.getByLabel("where").selectOption("cope");
 await page.waitForSelector(".lead");

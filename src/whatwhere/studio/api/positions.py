@@ -126,6 +126,7 @@ class PositionFindings:
         fingerprint: None where the scheme depends on queries and keys.
         by_distance: None where nothing depends on the distance alone.
         vectors: None where positions have no vectors.
+        wavelengths: of the pairs of features of a sinusoid, in positions; None for other schemes.
     """
 
     title: str
@@ -139,6 +140,7 @@ class PositionFindings:
     fingerprint: Fingerprint | None
     by_distance: DistanceCurves | None
     vectors: PositionVectors | Missing | None
+    wavelengths: Float[np.ndarray, " pairs"] | None
 
 
 def schemes(session: Session, settings: Mapping[str, Any]) -> SchemeList:
@@ -213,7 +215,19 @@ def positions(session: Session, settings: Mapping[str, Any]) -> PositionFindings
         fingerprint=fingerprint,
         by_distance=by_distance,
         vectors=vectors,
+        wavelengths=_wavelengths(shown.where) if door == "input" else None,
     )
+
+
+def _wavelengths(where: "Where") -> Float[np.ndarray, " pairs"] | None:
+    """Return the positions of one full oscillation of each pair of features, if a sinusoid is added."""
+    from whatwhere.where.frequencies import layout_frequencies, wavelengths
+    from whatwhere.where.input.sinusoidal import Sinusoidal
+
+    scheme = where.input
+    if not isinstance(scheme, Sinusoidal):
+        return None
+    return wavelengths(layout_frequencies(scheme.dim, scheme.theta, scheme.layout)).numpy()
 
 
 def _door(name: str, used: "Sequence[Door]") -> "Door | None":

@@ -699,6 +699,8 @@ export interface PositionFindings {
   by_distance: DistanceCurves | null;
   /** null where positions have no vectors. */
   vectors: PositionVectors | Missing | null;
+  /** of the pairs of features of a sinusoid, in positions; null for other schemes. */
+  wavelengths: Tensor | null;
 }
 
 /** How the vectors of positions compare. */

@@ -8,7 +8,16 @@ import { Answered } from "../parts/states";
 import { register, type ViewProps } from "../register";
 import type { Settings } from "../source";
 import type { About, PositionFindings } from "../types";
-import { ByDistance, Fingerprint, Norms, PathOf, Similarity, vectorsOf } from "./positions/figures";
+import {
+  ByDistance,
+  Columns,
+  Fingerprint,
+  Norms,
+  PathOf,
+  Similarity,
+  vectorsOf,
+  Wavelengths,
+} from "./positions/figures";
 
 const DOORS = { input: "added to the vectors", query_key: "queries and keys", score: "scores" };
 
@@ -23,7 +32,7 @@ register({
 });
 
 function defaults(about: About): Settings {
-  return { ...about.begin["positions"], axes: "1,2" };
+  return { ...about.begin["positions"], axes: "1,2", column: 4 };
 }
 
 function Positions({ about, settings, change }: ViewProps) {
@@ -92,7 +101,12 @@ function Positions({ about, settings, change }: ViewProps) {
                 text.
               </p>
             )}
-            {answer.fingerprint && <Fingerprint shown={answer} />}
+            <div class="halves">
+              {answer.fingerprint && <Fingerprint shown={answer} />}
+              {answer.fingerprint && answer.door !== "score" && (
+                <Columns shown={answer} first={Number(settings["column"])} change={change} />
+              )}
+            </div>
             <Compared shown={answer} axes={String(settings["axes"])} change={change} />
           </>
         )}
@@ -116,6 +130,7 @@ function Compared({ shown, axes, change }: ComparedProps) {
         {vectors && <PathOf shown={shown} vectors={vectors} axes={axes} change={change} />}
         {shown.by_distance && <ByDistance shown={shown} />}
         {vectors && shown.door === "input" && <Norms shown={shown} vectors={vectors} />}
+        {shown.wavelengths && <Wavelengths shown={shown} wavelengths={shown.wavelengths} />}
       </div>
       {shown.vectors && "missing" in shown.vectors && <p class="lead">{shown.vectors.missing}.</p>}
     </>

@@ -1,15 +1,17 @@
 /** The figures of positions: what a scheme has for each, how similar they are, and the path that they take. */
 
 import { useMemo } from "preact/hooks";
-import { fixed, formatNumber } from "../../numbers";
+import { fixed, formatNumber, whole } from "../../numbers";
 import { Figure } from "../../parts/figure";
 import { Heat, heatColumns, type HeatProps, heatSvg, spread } from "../../parts/heat";
 import { How } from "../../parts/how";
 import { Lines, type LinesProps, linesSvg, strokeOf } from "../../parts/lines";
 import { DEEP_BIASES, readableBiases } from "../../parts/plot";
+import { Slider } from "../../parts/slider";
 import { Path, type PathProps, pathSvg } from "../../parts/trajectory";
 import type { ViewProps } from "../../register";
 import type { PositionFindings, PositionVectors } from "../../types";
+import type { Tensor } from "../../wire";
 
 export function vectorsOf({ vectors }: PositionFindings): PositionVectors | null {
   return vectors === null || "missing" in vectors ? null : vectors;
@@ -63,6 +65,79 @@ export function Fingerprint({ shown }: { shown: PositionFindings }) {
       }
     >
       <Heat {...props} />
+    </Figure>
+  );
+}
+
+/** Curves of so many columns that are side by side. */
+const SIDE_BY_SIDE = 4;
+
+interface ColumnsProps {
+  shown: PositionFindings;
+  first: number;
+  change: ViewProps["change"];
+}
+
+/** A few columns of the picture as curves. */
+export function Columns({ shown, first, change }: ColumnsProps) {
+  const { label, values: tensor } = shown.fingerprint!;
+  const [rows = 0, columns = 0] = tensor.shape;
+  const count = Math.min(SIDE_BY_SIDE, columns);
+  const begin = Math.min(Math.max(first, 0), columns - count);
+  const number = (row: number, column: number) => tensor.values[row * columns + column]!;
+  const props: LinesProps = useMemo(
+    () => ({
+      title: "Single columns by position",
+      x: Array.from({ length: rows }, (_, row) => row),
+      curves: Array.from({ length: count }, (_, k) => ({
+        name: `column ${begin + k}`,
+        values: Array.from({ length: rows }, (_, row) => number(row, begin + k)),
+        color: k + 1,
+        ...strokeOf(k),
+      })),
+      xLabel: "position",
+      yLabel: shown.door === "input" ? "value" : label,
+      height: 400,
+    }),
+    [shown, begin],
+  );
+  return (
+    <Figure
+      title={props.title}
+      note={`Columns ${begin} to ${begin + count - 1} of ${columns}, from top to bottom of the picture.`}
+      file="columns"
+      svg={(width) => linesSvg(props, width)}
+      rows={Array.from({ length: rows }, (_, row) => row)}
+      columns={[
+        { title: "position", numeric: true, value: (row) => row },
+        ...props.curves.map(({ name, values }) => ({
+          title: name,
+          numeric: true,
+          value: (row: number) => values[row]!,
+          cell: (row: number) => fixed(values[row]!, 4),
+        })),
+      ]}
+      how={
+        <How
+          code={inPython(shown, `ww.analysis.fingerprint(where, ${shown.rows}).values[:, ${begin}:${begin + count}]`)}
+        >
+          <p>The same numbers as in the picture, a column as a curve.</p>
+        </How>
+      }
+    >
+      {columns > count && (
+        <Slider
+          label="first column"
+          value={begin}
+          low={0}
+          high={columns - count}
+          base={null}
+          steps={1}
+          whole
+          change={(column, now) => change({ column }, now)}
+        />
+      )}
+      <Lines {...props} />
     </Figure>
   );
 }
@@ -288,6 +363,51 @@ export function Norms({ shown, vectors }: OfVectors) {
             |P[p]|; a position is an outlier if its norm is off the median by more than half of it, and by 6 robust
             standard deviations. The linear map is fitted on three quarters of the rows and tested on the others.
           </p>
+        </How>
+      }
+    >
+      <Lines {...props} />
+    </Figure>
+  );
+}
+
+const WAVELENGTHS = `sinusoid = where.input
+pairs = sinusoid.dim // 2
+2 * np.pi * sinusoid.theta ** (np.arange(pairs) / (pairs - (sinusoid.layout == "tensor2tensor")))`;
+
+export function Wavelengths({ shown, wavelengths: { values } }: { shown: PositionFindings; wavelengths: Tensor }) {
+  const props: LinesProps = useMemo(
+    () => ({
+      title: "Wavelength of each pair of features",
+      x: Array.from({ length: values.length }, (_, pair) => pair),
+      curves: [{ name: "wavelength", values: Array.from(values), color: 2 }],
+      xLabel: "pair",
+      yLabel: "positions for an oscillation",
+      logY: true,
+      dots: values.length <= 64,
+      levels: [{ y: shown.rows, text: `${whole(shown.rows)} positions shown` }],
+    }),
+    [shown],
+  );
+  return (
+    <Figure
+      title={props.title}
+      note="A sine and a cosine share each; a pair above the line makes no full oscillation within the positions shown."
+      file="wavelengths"
+      svg={(width) => linesSvg(props, width)}
+      rows={Array.from({ length: values.length }, (_, pair) => pair)}
+      columns={[
+        { title: "pair", numeric: true, value: (pair) => pair },
+        {
+          title: "wavelength",
+          numeric: true,
+          value: (pair) => values[pair]!,
+          cell: (pair) => formatNumber(values[pair]),
+        },
+      ]}
+      how={
+        <How code={inPython(shown, WAVELENGTHS)}>
+          <p>wavelength = 2π / w, with the frequency w of the pair.</p>
         </How>
       }
     >
