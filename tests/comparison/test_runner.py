@@ -224,7 +224,7 @@ def test_an_interrupt_during_a_run_keeps_finished_runs_and_resumes(
     with pytest.raises(KeyboardInterrupt):
         ww.compare(["none", "alibi"], out=tmp_path / "a", **given)
     assert [path.name for path in (tmp_path / "a/runs").iterdir()] == ["none-0.json"]
-    assert [path.name for path in (tmp_path / "a/layers").iterdir()] == ["none-0.safetensors"]
+    assert [path.name for path in (tmp_path / "a/models").iterdir()] == ["none-0.safetensors"]
     steps.clear()
     report = ww.compare(["none", "alibi"], out=tmp_path / "a", **given)
     assert steps == [1, 2, 3, 4]

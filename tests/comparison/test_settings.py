@@ -104,7 +104,7 @@ def test_auto_chooses_the_available_device(cuda: bool, monkeypatch: pytest.Monke
 
 
 SIZES = ("steps", "batch", "dim", "layers", "heads", "feedforward", "test_sequences")
-WHOLE = "needs a whole number of at least 1"
+WHOLE = "needs a whole number of at least [01]"
 ABOVE = "needs a finite number above 0"
 FROM_ZERO = "needs a finite number of at least 0"
 BETAS = r"needs two numbers from 0 to below 1, as in betas=\(0\.9, 0\.98\)"
@@ -113,7 +113,12 @@ BETAS = r"needs two numbers from 0 to below 1, as in betas=\(0\.9, 0\.98\)"
 @pytest.mark.parametrize(
     ("name", "value", "error", "words"),
     [
-        *((name, value, ww.errors.ShapeError, WHOLE) for name in SIZES for value in (0, -1, 2.5, "3", True)),
+        *(
+            (name, value, ww.errors.ShapeError, WHOLE)
+            for name in SIZES
+            for value in (0, -1, 2.5, "3", True)
+            if (name, value) != ("steps", 0)
+        ),
         *((name, [4, 0], ww.errors.ShapeError, WHOLE) for name in ("lengths", "trained")),
         *((name, ["8"], ww.errors.ShapeError, WHOLE) for name in ("lengths", "trained")),
         ("lengths", 8, ww.errors.SettingError, r"needs several, as in lengths=\[8, 16\]"),

@@ -19,7 +19,20 @@ if TYPE_CHECKING:
 Scalar = bool | int | float | str
 Setting = Scalar | Sequence[Scalar]
 """The value of a setting on the command line."""
-OPTIONS = ("schemes", "task", "lengths", "seeds", "out", "files", "recipe", "executor", "workers", "progress", "vary")
+OPTIONS = (
+    "schemes",
+    "task",
+    "lengths",
+    "seeds",
+    "out",
+    "files",
+    "recipe",
+    "executor",
+    "workers",
+    "progress",
+    "vary",
+    "start",
+)
 """Parameters of compare that are no settings."""
 _PAIRS = 6
 """Pairs of schemes whose differences are printed; the report has all."""
@@ -71,6 +84,13 @@ def compare(
         list[str] | None,
         typer.Option(help="Values of a setting, crossed with the schemes: --vary dim=16,64,256; may be repeated."),
     ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RESULTS[:SCHEME]",
+            help="Results whose trained models the runs start from; --steps 0 trains them no further.",
+        ),
+    ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Any other setting, as in --set direction=encoder.")
     ] = None,
@@ -88,6 +108,8 @@ def compare(
     Example: whatwhere compare none rotary alibi --task text --file notes.txt --lengths 128,256 --seeds 5
 
     Settings that vary: whatwhere compare none rotary rotary@randomized --vary dim=16,64 --vary tied=true,false
+
+    A longer context: whatwhere compare rotary rotary-yarn@factor=4 --start whatwhere-demo:rotary --steps 0 --out longer
     """
     from whatwhere.comparison import compare as run_compare
     from whatwhere.comparison import open_log
@@ -107,6 +129,7 @@ def compare(
         files=file or [],
         recipe=recipe,
         vary=_varied(vary or []),
+        start=start,
         executor=None,
         workers=workers,
         progress=True,

@@ -10,39 +10,27 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import torch
-
 from whatwhere.comparison import measure
+from whatwhere.comparison.environment import machine, versions
 from whatwhere.comparison.folder import FinishedRun, Folder
-from whatwhere.comparison.model import (
-    SchemeLike,
-    Transformer,
-    evaluation_generator,
-    evaluation_positions,
-    name_of,
-    warn_of_plain_tests,
-    with_max_length,
+from whatwhere.comparison.model import SchemeLike, name_of, warn_of_plain_tests, with_max_length
+from whatwhere.comparison.plan import (
+    checked_task,
+    make_plans,
+    make_task,
+    rehearse,
+    require_seeds,
+    with_seeds,
+    written_scheme,
 )
 from whatwhere.comparison.read import Comparison
-from whatwhere.comparison.results import (
-    FORMAT,
-    VERSION,
-    ComparisonRecord,
-    TaskDescription,
-    machine,
-    summarize,
-    versions,
-)
-from whatwhere.comparison.run import Job, Run
+from whatwhere.comparison.results import FORMAT, VERSION, ComparisonRecord, TaskDescription, summarize
+from whatwhere.comparison.run import Run
 from whatwhere.comparison.runner import run_all
 from whatwhere.comparison.scalars import RunLog
-from whatwhere.comparison.settings import Settings, make_settings, with_settings
-from whatwhere.comparison.tasks import Expressions, Recall, Task
-from whatwhere.comparison.text_task import Text
-from whatwhere.comparison.train import build as build_model
-from whatwhere.comparison.variants import make_variants
+from whatwhere.comparison.settings import Settings, make_settings
+from whatwhere.comparison.tasks import Task
 from whatwhere.errors import SettingError
-from whatwhere.what.text import read_bytes
 
 DEMO_SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")
 
@@ -57,6 +45,7 @@ def compare(
     files: Sequence[str | Path] = (),
     recipe: str = "quick",
     vary: Mapping[str, Sequence[Any]] | None = None,
+    start: str | Path | None = None,
     executor: Executor | None = None,
     workers: int | None = None,
     progress: bool = True,
@@ -80,6 +69,9 @@ def compare(
         recipe: `quick`, or `author` for the first tutorial's own program (expressions; two minutes a run).
         vary: values of settings that are crossed with the schemes and with each other, as in {"dim": [16, 64, 256]};
             what defines the test (task, lengths, trained, test_sequences) cannot vary.
+        start: a results folder whose trained models the runs start from, each seed from the same seed's, as in
+            "results:rotary" for those of one scheme. Tensors of equal names and shapes are copied; the others begin
+            anew and are named in the record. steps=0 measures without further training.
         executor: any concurrent.futures.Executor; None is a pool of one process for each core, one thread each.
         workers: processes of that pool; 1 runs in this process, as do schemes that cannot be sent to another one.
         progress: show the progress on standard error.
@@ -107,24 +99,25 @@ def compare(
     began = perf_counter()
     requested = [schemes] if isinstance(schemes, str) else list(schemes)
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    _require_seeds(numbers)
+    require_seeds(numbers)
     name = task if isinstance(task, str) else task.name
     chosen = make_settings(name, lengths, recipe, **settings)
     paths = [Path(file) for file in files]
     if isinstance(task, str):
         subject = make_task(task, chosen.direction, chosen.trained, paths)
     else:
-        subject = _checked(task, chosen, paths)
-    plans = _plans(requested, vary, subject, chosen)
+        subject = checked_task(task, chosen, paths)
+    plans = make_plans(requested, vary, subject, chosen)
     chosen = with_max_length(chosen, subject)
     for one in {plan.settings: plan for plan in plans}:
         warn_of_plain_tests(one)
     for plan in plans:
-        _rehearse(plan)
+        rehearse(plan)
+    jobs = with_seeds(plans, numbers, start)
     description = _describe(subject, chosen)
     folder = Folder(out, subject, chosen, plans)
-    finished = {(plan.name, seed): folder.finished(plan.name, seed) for plan in plans for seed in numbers}
-    missing = [replace(plan, seed=seed) for seed in numbers for plan in plans if finished[plan.name, seed] is None]
+    finished = {(job.name, job.seed): folder.finished(job.name, job.seed, job.start) for job in jobs}
+    missing = [job for job in jobs if finished[job.name, job.seed] is None]
 
     def keep(run: Run) -> None:
         kept = finished[run.result.scheme, run.result.seed] = folder.keep(run)
@@ -132,7 +125,8 @@ def compare(
             on_run(kept.result)
 
     run_all(missing, keep, executor=executor, workers=workers, show=progress)
-    command = command_line(task, [_written(plan) for plan in plans], numbers, chosen, folder.path, paths)
+    names = [written_scheme(plan) for plan in plans]
+    command = command_line(task, names, numbers, chosen, folder.path, paths, start)
     record = _record([run for run in finished.values() if run is not None], description, chosen, numbers)
     return folder.write_results(replace(record, command=command, seconds=perf_counter() - began))
 
@@ -160,6 +154,7 @@ def command_line(
     settings: Settings,
     out: Path,
     files: Sequence[Path],
+    start: str | Path | None = None,
 ) -> str | None:
     """Return the command that repeats a comparison.
 
@@ -170,6 +165,7 @@ def command_line(
         settings: of the comparison.
         out: the results folder.
         files: texts.
+        start: results whose models the runs start from.
 
     Returns:
         The command; None where a scheme or the task is the caller's own, which no command line can name.
@@ -190,119 +186,8 @@ def command_line(
         value = getattr(settings, name)
         if value != getattr(default, name):
             parts += ["--set", f"{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}"]
+    parts += [] if start is None else ["--start", str(start)]
     return shlex.join([*parts, "--out", str(out)])
-
-
-def make_task(name: str, direction: str, trained: Sequence[int] | None, files: Sequence[Path]) -> Task:
-    """Return the task of a name.
-
-    Args:
-        name: `expressions`, `recall` or `text`.
-        direction: `decoder` or `encoder`.
-        trained: lengths to train on; None is the task's own choice.
-        files: texts, for `text` alone; without any it is the Python documentation.
-
-    Raises:
-        SettingError: If the name is unknown, or the task does not take an option.
-        TextError: If a file is missing, empty or too short.
-    """
-    if files and name != "text":
-        raise SettingError(f"files are read by task='text' only, but task={name!r}.")
-    options: dict[str, Any] = {} if trained is None else {"trained": trained}
-    if name == "expressions":
-        return Expressions(direction=direction, **options)
-    if name == "recall":
-        return Recall(**options)
-    if name == "text":
-        _require_decoder(direction)
-        return Text(b"\n".join(map(read_bytes, files)) if files else None, **options)
-    raise SettingError(f"compare got task={name!r}, but the tasks are: expressions, recall, text.")
-
-
-def _plans(
-    schemes: Sequence[SchemeLike],
-    vary: Mapping[str, Sequence[Any]] | None,
-    task: Task,
-    settings: Settings,
-) -> list[Job]:
-    """Return a run of each variant, of seed 0."""
-    if not schemes:
-        raise SettingError('compare got no scheme; pass some, as in compare(["none", "rotary", "alibi"]).')
-    plans = []
-    for scheme in schemes:
-        for variant in make_variants([(name_of(scheme), not isinstance(scheme, str))], vary, settings):
-            own = with_settings(settings, variant.varied)
-            subject = _in_direction(task, own.direction)
-            own = with_max_length(own, subject)
-            built = variant.scheme if isinstance(scheme, str) else scheme
-            plans.append(Job(built, 0, subject, own, variant.name, variant.varied))
-    names = [plan.name for plan in plans]
-    double = next((name for name in names if names.count(name) > 1), None)
-    if double is not None:
-        raise SettingError(f"compare got two schemes with the name {double!r}; results are kept by name.")
-    return plans
-
-
-def _in_direction(task: Task, direction: str) -> Task:
-    """Return the task for a direction: the same sequences, answered at another token."""
-    if isinstance(task, Expressions) and task.direction != direction:
-        return Expressions(task.trained, direction)
-    if isinstance(task, Text):
-        _require_decoder(direction)
-    own = getattr(task, "direction", direction)
-    if own != direction:
-        raise SettingError(f"the task was made for direction={own!r}, so direction={direction!r} cannot be compared.")
-    return task
-
-
-def _require_decoder(direction: str) -> None:
-    if direction == "encoder":
-        raise SettingError("an encoder attends to the next byte, which task='text' predicts: pass direction='decoder'.")
-
-
-def _written(plan: Job) -> SchemeLike:
-    """Return the scheme as a command names it, with the settings that vary."""
-    return plan.name if isinstance(plan.scheme, str) else (plan.name, plan.scheme[1])
-
-
-def _require_seeds(seeds: Sequence[int]) -> None:
-    if not seeds or len(set(seeds)) < len(seeds) or any(isinstance(s, bool) or not 0 <= s < 2**32 for s in seeds):
-        raise SettingError(f"compare got seeds={seeds}, but needs at least one, each 0..2**32-1 and given once.")
-
-
-def _checked(task: Task, settings: Settings, files: Sequence[Path]) -> Task:
-    if settings.trained is not None or files:
-        raise SettingError("a task of your own has its own lengths and texts: leave trained and files out.")
-    direction = getattr(task, "direction", settings.direction)
-    if direction != settings.direction:
-        raise SettingError(
-            f"the task was made for direction={direction!r}, but the model has {settings.direction!r}: "
-            f"pass direction={direction!r}."
-        )
-    return task
-
-
-def _rehearse(plan: Job) -> None:
-    """Raise before any training what would be raised after it."""
-    task, settings = plan.task, plan.settings
-    test_set = task.test_set(max(task.trained), 1)
-    model = build_model(plan.scheme, 0, task, settings)
-    if settings.direction == "encoder":
-        _require_later_keys(plan.scheme, model)
-    with torch.no_grad():
-        ids = test_set.ids.to(settings.resolved_device)
-        model(ids, test_set.at, evaluation_positions(settings, ids, evaluation_generator(ids.shape[1])))
-    for length in {*task.tested_in_length, *settings.lengths, task.shift_length}:
-        task.test_set(length, 1)
-
-
-def _require_later_keys(scheme: SchemeLike, model: Transformer) -> None:
-    for where in model.layer_wheres:
-        if any(part is not None and part.causal_only for part in (where.query_key, where.score)):
-            raise SettingError(
-                f"the scheme {name_of(scheme)!r} supports causal attention only, but an encoder attends to later keys."
-                "\nLeave it out, or compare decoders: direction='decoder'."
-            )
 
 
 def _describe(task: Task, settings: Settings) -> TaskDescription:

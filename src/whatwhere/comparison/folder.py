@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from whatwhere.atomic import atomic_file, is_unfinished, write_atomic
+from whatwhere.comparison.environment import versions
 from whatwhere.comparison.model import SchemeLike, build_wheres
 from whatwhere.comparison.read import RESULTS, Comparison, read_json
 from whatwhere.comparison.results import (
@@ -19,10 +20,11 @@ from whatwhere.comparison.results import (
     ComparisonRecord,
     RunResult,
     SchemeView,
-    versions,
+    StartRecord,
 )
 from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.settings import Settings
+from whatwhere.comparison.start import Start
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import ResultsError
 from whatwhere.models.checkpoint.safetensors import Part, computed, write_safetensors
@@ -93,12 +95,13 @@ class Folder:
                 f"{self.path} cannot be written: {problem.strerror}.\nChoose another folder."
             ) from problem
 
-    def finished(self, scheme: str, seed: int) -> FinishedRun | None:
+    def finished(self, scheme: str, seed: int, start: Start | None = None) -> FinishedRun | None:
         """Read a finished run.
 
         Args:
             scheme: name of the scheme.
             seed: of the run.
+            start: the kept model that it starts from.
 
         Returns:
             The run; None where there is none yet.
@@ -120,6 +123,12 @@ class Folder:
             raise ResultsError(
                 f"the scheme {scheme!r} has changed since {path} was written.\n"
                 "Choose another folder, name the scheme differently, or delete this run to train it again."
+            )
+        before, now = run.result.start, start
+        if (before and before.sha256) != (now and now.sha256):
+            raise ResultsError(
+                f"{path} started from another model: {_start_text(before)}, here {_start_text(now)}.\n"
+                "Choose another folder."
             )
         # The model is part of the run: without it the run is done again.
         return run if (self.path / run.result.file).is_file() else None
@@ -204,6 +213,10 @@ def write_json(path: Path, record: object) -> None:
         write_atomic(path, json.dumps(to_json(record, None), indent=1, allow_nan=False) + "\n")
     except OSError as problem:
         raise ResultsError(f"{path} cannot be written: {problem.strerror}.\nMake room, then run it again.") from problem
+
+
+def _start_text(start: Start | StartRecord | None) -> str:
+    return "the beginning" if start is None else f"{start.scheme!r}, seed {start.seed}, of {start.folder}"
 
 
 def _no_run(path: Path, problem: ResultsError | None = None) -> ResultsError:

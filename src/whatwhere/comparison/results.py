@@ -1,16 +1,10 @@
 """The results of a comparison as typed records: what results.json and the files of single runs hold."""
 
-import os
-import platform
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
-from pathlib import Path
 
-import numpy as np
-
-from whatwhere import __version__
+from whatwhere.comparison.environment import Machine
 from whatwhere.comparison.settings import Settings
 from whatwhere.models.checkpoint.folder import FORMAT as FORMAT
 from whatwhere.models.checkpoint.folder import VERSION as VERSION
@@ -117,6 +111,28 @@ class TableSnapshot:
 
 
 @dataclass(frozen=True)
+class StartRecord:
+    """The kept model that a run started from.
+
+    Args:
+        folder: of its results, as it was passed.
+        scheme, seed: of its run.
+        sha256: of its file.
+        loaded: tensors that were copied: those of equal names and shapes.
+        fresh: tensors of the run that began anew.
+        unused: tensors of the kept model that had no place.
+    """
+
+    folder: str
+    scheme: str
+    seed: int
+    sha256: str
+    loaded: tuple[str, ...]
+    fresh: tuple[str, ...]
+    unused: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class RunResult:
     """One run: one scheme, one seed, trained and measured.
 
@@ -137,6 +153,7 @@ class RunResult:
         max_length: positions that the scheme was built for: the rows of a learned table.
         base: the scheme that was built: its name without the settings that vary.
         varied: the settings in which the run differs from the comparison.
+        start: the kept model that it started from; None of a run from the beginning.
         own: the scheme was built by a function of the caller's own, which results do not hold.
     """
 
@@ -156,6 +173,7 @@ class RunResult:
     max_length: int = 0
     base: str = ""
     varied: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    start: StartRecord | None = None
     own: bool = False
 
 
@@ -263,15 +281,6 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Machine:
-    """The machine that the runs took place on."""
-
-    processor: str
-    cores: int
-    system: str
-
-
-@dataclass(frozen=True)
 class ComparisonRecord:
     """The content of results.json.
 
@@ -355,34 +364,3 @@ def summarize(runs: Sequence[RunResult]) -> Summary:
         parameters=first.parameters,
         seconds_per_step=seconds,
     )
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of what numbers depend on."""
-    return {
-        "whatwhere": __version__,
-        "torch": version("torch"),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-    }
-
-
-def machine() -> Machine:
-    """Describe this machine."""
-    return Machine(_processor(), cores(), f"{platform.system()} {platform.machine()}")
-
-
-def cores() -> int:
-    """Count the cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")

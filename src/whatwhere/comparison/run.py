@@ -23,6 +23,7 @@ from whatwhere.comparison.results import (
 )
 from whatwhere.comparison.saved_model import saved_tensors
 from whatwhere.comparison.settings import Settings
+from whatwhere.comparison.start import Start, load_start
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import PositionError
 from whatwhere.where.binding import Where
@@ -47,6 +48,7 @@ class Job:
         settings: of the comparison.
         label: name of the results; "" is that of the scheme.
         varied: what differs from the settings of the comparison.
+        start: the kept model that it starts from; None begins anew.
         channel: a file that receives the number of steps done; a file `stop` beside it ends the run. None where the
             executor shares no disk.
     """
@@ -57,6 +59,7 @@ class Job:
     settings: Settings
     label: str = ""
     varied: Mapping[str, Scalar] = field(default_factory=dict)
+    start: Start | None = None
     channel: Path | None = None
 
     @property
@@ -102,6 +105,7 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
     began = time.perf_counter()
     task, settings = job.task, job.settings
     model = train.build(job.scheme, job.seed, task, settings)
+    started = None if job.start is None else load_start(model, job.start, settings)
     tables: dict[int, Tensor] = {}
     snapshots: list[TableSnapshot] = []
 
@@ -126,7 +130,7 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
         parameters=_parameters(model),
         steps=settings.steps,
         seconds=time.perf_counter() - began,
-        seconds_per_step=trained.seconds / settings.steps,
+        seconds_per_step=trained.seconds / max(1, settings.steps),
         losses=tuple(trained.losses),
         scores=scores,
         in_length=measure.in_length(scores, task),
@@ -135,6 +139,7 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
         max_length=table_rows(settings, task),
         base=name_of(job.scheme),
         varied=job.varied,
+        start=started,
         own=not isinstance(job.scheme, str),
     )
     tensors = recorder.tensors() | measure.attention(model, task, settings)

@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from whatwhere.comparison.results import cores
+from whatwhere.comparison.environment import cores
 from whatwhere.comparison.run import STOP, Job, Run, Stopped, run
 from whatwhere.errors import ResultsError, SettingError, WhatWhereError
 

@@ -41,7 +41,7 @@ class Settings:
         task: `expressions`, `recall`, `text`, or the name of a task of your own.
         lengths: lengths to test beyond the trained ones, in the task's unit.
         trained: lengths to train on; None is the task's own choice.
-        steps: optimizer steps of a run.
+        steps: optimizer steps of a run; 0 measures a kept model that it starts from, untrained.
         batch: sequences in each step.
         learning_rate: peak learning rate of AdamW; gradients are clipped at norm 1.
         weight_decay: decoupled weight decay of AdamW.
@@ -98,8 +98,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Check every setting by itself and against the others."""
-        sizes = ("steps", "batch", "dim", "layers", "heads", "feedforward", "test_sequences")
+        sizes = ("batch", "dim", "layers", "heads", "feedforward", "test_sequences")
         require_whole("compare", **{name: getattr(self, name) for name in sizes})
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 0:
+            raise ShapeError(f"compare got steps={self.steps!r}, but needs a whole number of at least 0.")
         require_positive("compare", learning_rate=self.learning_rate)
         _require_table(self.init, self.table, self.dim)
         _require_adamw(self.betas, self.weight_decay)

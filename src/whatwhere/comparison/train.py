@@ -128,6 +128,8 @@ def train(
                 require_finite(weight.detach(), f"weights are, after step {step},", settings)
             on_snapshot(at[step], model)
         on_step(step)
+    if not settings.steps:
+        on_snapshot(SNAPSHOTS[-1], model)
     return Trained(model, losses, seconds)
 
 

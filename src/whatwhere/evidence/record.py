@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 
 from whatwhere.claims.registry import Finding
-from whatwhere.comparison.results import ComparisonRecord, Machine, Spread, spread
+from whatwhere.comparison.environment import Machine
+from whatwhere.comparison.results import ComparisonRecord, Spread, spread
 from whatwhere.comparison.statistics import LEVEL, holm, seeds_needed, sign_flip_test
 
 Verdict = Literal["holds", "fails", "depends", "not reproduced", "not measured"]

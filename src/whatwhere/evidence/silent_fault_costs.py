@@ -1,6 +1,6 @@
 """E13: what silent faults about positions cost trained models, and which law of `whatwhere.testing` detects each."""
 
-from whatwhere.comparison.experiment import make_task
+from whatwhere.comparison.plan import make_task
 from whatwhere.comparison.saved_model import load_model
 from whatwhere.evidence import silent_faults as faults
 from whatwhere.evidence.bench import LEARNED, Bench, by_run

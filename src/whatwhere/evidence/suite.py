@@ -7,9 +7,10 @@ from pathlib import Path
 from time import perf_counter
 
 from whatwhere.claims.registry import measure_claims
+from whatwhere.comparison.environment import machine, versions
 from whatwhere.comparison.folder import write_json
 from whatwhere.comparison.read import read_json
-from whatwhere.comparison.results import ComparisonRecord, machine, versions
+from whatwhere.comparison.results import ComparisonRecord
 from whatwhere.errors import ResultsError, SettingError
 from whatwhere.evidence.base_bound import base_bound
 from whatwhere.evidence.bench import Bench, Experiment, Scope

@@ -1,0 +1,205 @@
+"""The runs of a comparison, planned: each scheme with its settings and task, checked before any training."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from whatwhere.comparison.model import (
+    SchemeLike,
+    Transformer,
+    evaluation_generator,
+    evaluation_positions,
+    name_of,
+    with_max_length,
+)
+from whatwhere.comparison.run import Job
+from whatwhere.comparison.settings import Settings, with_settings
+from whatwhere.comparison.start import find_start, load_start, open_start, require_same_tokens
+from whatwhere.comparison.tasks import Expressions, Recall, Task
+from whatwhere.comparison.text_task import Text
+from whatwhere.comparison.train import build as build_model
+from whatwhere.comparison.variants import make_variants
+from whatwhere.errors import SettingError
+from whatwhere.what.text import read_bytes
+
+
+def make_task(name: str, direction: str, trained: Sequence[int] | None, files: Sequence[Path]) -> Task:
+    """Return the task of a name.
+
+    Args:
+        name: `expressions`, `recall` or `text`.
+        direction: `decoder` or `encoder`.
+        trained: lengths to train on; None is the task's own choice.
+        files: texts, for `text` alone; without any it is the Python documentation.
+
+    Raises:
+        SettingError: If the name is unknown, or the task does not take an option.
+        TextError: If a file is missing, empty or too short.
+    """
+    if files and name != "text":
+        raise SettingError(f"files are read by task='text' only, but task={name!r}.")
+    options: dict[str, Any] = {} if trained is None else {"trained": trained}
+    if name == "expressions":
+        return Expressions(direction=direction, **options)
+    if name == "recall":
+        return Recall(**options)
+    if name == "text":
+        _require_decoder(direction)
+        return Text(b"\n".join(map(read_bytes, files)) if files else None, **options)
+    raise SettingError(f"compare got task={name!r}, but the tasks are: expressions, recall, text.")
+
+
+def make_plans(
+    schemes: Sequence[SchemeLike],
+    vary: Mapping[str, Sequence[Any]] | None,
+    task: Task,
+    settings: Settings,
+) -> list[Job]:
+    """Return a run of each variant, of seed 0.
+
+    Args:
+        schemes: names, or pairs of a name and the function that builds it.
+        vary: values of settings that are crossed with the schemes.
+        task: of the comparison.
+        settings: of the comparison.
+
+    Raises:
+        SettingError: If there is no scheme, two have one name, or a setting cannot vary.
+        ShapeError: If sizes do not fit.
+    """
+    if not schemes:
+        raise SettingError('compare got no scheme; pass some, as in compare(["none", "rotary", "alibi"]).')
+    plans = []
+    for scheme in schemes:
+        for variant in make_variants([(name_of(scheme), not isinstance(scheme, str))], vary, settings):
+            own = with_settings(settings, variant.varied)
+            subject = _in_direction(task, own.direction)
+            own = with_max_length(own, subject)
+            built = variant.scheme if isinstance(scheme, str) else scheme
+            plans.append(Job(built, 0, subject, own, variant.name, variant.varied))
+    names = [plan.name for plan in plans]
+    double = next((name for name in names if names.count(name) > 1), None)
+    if double is not None:
+        raise SettingError(f"compare got two schemes with the name {double!r}; results are kept by name.")
+    return plans
+
+
+def _in_direction(task: Task, direction: str) -> Task:
+    """Return the task for a direction: the same sequences, answered at another token."""
+    if isinstance(task, Expressions) and task.direction != direction:
+        return Expressions(task.trained, direction)
+    if isinstance(task, Text):
+        _require_decoder(direction)
+    own = getattr(task, "direction", direction)
+    if own != direction:
+        raise SettingError(f"the task was made for direction={own!r}, so direction={direction!r} cannot be compared.")
+    return task
+
+
+def _require_decoder(direction: str) -> None:
+    if direction == "encoder":
+        raise SettingError("an encoder attends to the next byte, which task='text' predicts: pass direction='decoder'.")
+
+
+def written_scheme(plan: Job) -> SchemeLike:
+    """Return the scheme as a command names it, with the settings that vary.
+
+    Args:
+        plan: of `make_plans`.
+    """
+    return plan.name if isinstance(plan.scheme, str) else (plan.name, plan.scheme[1])
+
+
+def with_seeds(plans: Sequence[Job], seeds: Sequence[int], start: str | Path | None) -> list[Job]:
+    """Return all runs: each plan with each seed, and with the kept model that it starts from.
+
+    Args:
+        plans: of `make_plans`.
+        seeds: of the runs.
+        start: results whose models the runs start from, or None.
+
+    Raises:
+        SettingError: If a model to start from is missing or does not fit, or nothing would be trained or loaded.
+        ResultsError: If the results are absent or damaged.
+    """
+    if start is None:
+        if any(plan.settings.steps == 0 for plan in plans):
+            raise SettingError("steps=0 trains nothing: pass start=RESULTS, whose models are measured, or more steps.")
+        return [replace(plan, seed=seed) for seed in seeds for plan in plans]
+    results, scheme = open_start(start)
+    require_same_tokens(results, tuple(plans[0].task.tokens))
+    jobs = []
+    for seed in seeds:
+        for plan in plans:
+            found = find_start(results, scheme, (plan.name, name_of(plan.scheme)), seed)
+            jobs.append(replace(plan, seed=seed, start=found))
+    for job in jobs[: len(plans)]:
+        assert job.start is not None
+        load_start(build_model(job.scheme, job.seed, job.task, job.settings), job.start, job.settings)
+    return jobs
+
+
+def require_seeds(seeds: Sequence[int]) -> None:
+    """Raise SettingError unless there are seeds, all different and not too large.
+
+    Args:
+        seeds: of a comparison.
+    """
+    if not seeds or len(set(seeds)) < len(seeds) or any(isinstance(s, bool) or not 0 <= s < 2**32 for s in seeds):
+        raise SettingError(f"compare got seeds={seeds}, but needs at least one, each 0..2**32-1 and given once.")
+
+
+def checked_task(task: Task, settings: Settings, files: Sequence[Path]) -> Task:
+    """Return a task of the caller's own, checked against the settings.
+
+    Args:
+        task: of the caller's own.
+        settings: of the comparison.
+        files: that were passed.
+
+    Raises:
+        SettingError: If an option belongs to other tasks, or the direction is another.
+    """
+    if settings.trained is not None or files:
+        raise SettingError("a task of your own has its own lengths and texts: leave trained and files out.")
+    direction = getattr(task, "direction", settings.direction)
+    if direction != settings.direction:
+        raise SettingError(
+            f"the task was made for direction={direction!r}, but the model has {settings.direction!r}: "
+            f"pass direction={direction!r}."
+        )
+    return task
+
+
+def rehearse(plan: Job) -> None:
+    """Raise before any training what would be raised after it.
+
+    Args:
+        plan: of `make_plans`.
+
+    Raises:
+        SettingError: If the scheme does not fit the model or its direction.
+        PositionError: If it has too few positions for the trained lengths.
+    """
+    task, settings = plan.task, plan.settings
+    test_set = task.test_set(max(task.trained), 1)
+    model = build_model(plan.scheme, 0, task, settings)
+    if settings.direction == "encoder":
+        _require_later_keys(plan.scheme, model)
+    with torch.no_grad():
+        ids = test_set.ids.to(settings.resolved_device)
+        model(ids, test_set.at, evaluation_positions(settings, ids, evaluation_generator(ids.shape[1])))
+    for length in {*task.tested_in_length, *settings.lengths, task.shift_length}:
+        task.test_set(length, 1)
+
+
+def _require_later_keys(scheme: SchemeLike, model: Transformer) -> None:
+    for where in model.layer_wheres:
+        if any(part is not None and part.causal_only for part in (where.query_key, where.score)):
+            raise SettingError(
+                f"the scheme {name_of(scheme)!r} supports causal attention only, but an encoder attends to later keys."
+                "\nLeave it out, or compare decoders: direction='decoder'."
+            )

@@ -1,0 +1,109 @@
+"""Runs that start from kept models: the same scores where nothing changes, the rest named, everything else refused."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import whatwhere as ww
+from whatwhere.comparison import Comparison, compare, load_model
+
+SMALL: dict[str, Any] = {
+    "dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "workers": 1, "progress": False,
+    "lengths": [4], "trained": [2, 3],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    return compare(["rotary", "learned"], seeds=2, steps=3, out=tmp_path_factory.mktemp("start") / "a", **SMALL)
+
+
+def test_no_steps_measure_the_kept_model(kept: Comparison, tmp_path: Path) -> None:
+    again = compare(["learned", "rotary"], seeds=2, steps=0, start=kept.folder, out=tmp_path / "a", **SMALL)
+    by_run = {(run.scheme, run.seed): run for run in kept.runs}
+    for run in again.runs:
+        before = by_run[run.scheme, run.seed]
+        assert (run.scores, run.shift, run.in_length) == (before.scores, before.shift, before.in_length)
+        assert (run.steps, run.losses) == (0, ())
+        assert run.start is not None
+        assert (run.start.scheme, run.start.seed, run.start.fresh, run.start.unused) == (run.scheme, run.seed, (), ())
+    assert again.record.command is not None
+    assert f"--start {kept.folder} " in again.record.command
+    assert "--set steps=0" in again.record.command
+
+
+def test_another_scheme_takes_the_weights_that_fit(kept: Comparison, tmp_path: Path) -> None:
+    schemes = ["rotary-linear@factor=4", "none", "learned"]
+    start = f"{kept.folder}:rotary"
+    results = compare(schemes, seeds=1, steps=0, start=start, out=tmp_path / "a", **SMALL)
+    linear, none, learned = results.runs
+    source = load_model(kept, kept.runs[0])
+    for run in (linear, none, learned):
+        model = load_model(results, run)
+        assert torch.equal(model.input.tokens.weight, source.input.tokens.weight)
+        assert torch.equal(model.blocks[1].qkv.weight, source.blocks[1].qkv.weight)
+    assert linear.start is not None
+    assert none.start is not None
+    assert learned.start is not None
+    assert (linear.start.fresh, none.start.fresh) == ((), ())
+    assert learned.start.fresh == ("input.where.input.weight",)
+    assert linear.start.sha256 == none.start.sha256
+    # Interpolated positions are others, so logits are.
+    ids = torch.tensor([[12, 17, 8, 19, 3, 18]])
+    with torch.no_grad():
+        assert not torch.equal(load_model(results, linear)(ids), source(ids))
+
+
+def test_training_goes_on_from_there(kept: Comparison, tmp_path: Path) -> None:
+    fresh = compare(["rotary"], seeds=1, steps=2, out=tmp_path / "a", **SMALL).runs[0]
+    further = compare(["rotary"], seeds=1, steps=2, start=kept.folder, out=tmp_path / "b", **SMALL)
+    assert further.runs[0].losses != fresh.losses
+    tables = further.tables(further.runs[0])
+    assert (tables["input.tokens.weight@0"] == kept.tables(kept.runs[0])["input.tokens.weight"]).all()
+    assert (tables["input.tokens.weight"] != tables["input.tokens.weight@0"]).any()
+
+
+def test_tables_that_are_fixed_stay_what_they_are(kept: Comparison, tmp_path: Path) -> None:
+    start = f"{kept.folder}:rotary"
+    ids, frozen = compare(["none@ids", "none@frozen"], seeds=1, steps=0, start=start, out=tmp_path / "a", **SMALL).runs
+    assert ids.start is not None
+    assert ids.start.fresh == ("input.tokens.weight",)
+    assert frozen.start is not None
+    assert frozen.start.fresh == ()
+
+
+def test_an_interrupted_comparison_resumes_and_another_start_is_refused(kept: Comparison, tmp_path: Path) -> None:
+    call: dict[str, Any] = {"seeds": 1, "steps": 0, "out": tmp_path / "a", **SMALL}
+    first = compare(["none"], start=f"{kept.folder}:rotary", **call)
+    assert compare(["none"], start=f"{kept.folder}:rotary", **call).runs == first.runs
+    with pytest.raises(ww.errors.ResultsError, match=r"started from another model: 'rotary', seed 0(.|\n)*'learned'"):
+        compare(["none"], start=f"{kept.folder}:learned", **call)
+
+
+def test_what_cannot_start_is_refused_before_anything_is_written(kept: Comparison, tmp_path: Path) -> None:
+    out = tmp_path / "a"
+    for schemes, changed, words in (
+        (
+            ["none"],
+            {"start": kept.folder},
+            r"no scheme 'none' to start from(.|\n)*:rotary\. It has: 'rotary', 'learned'",
+        ),
+        (["rotary"], {"start": f"{kept.folder}:alibi"}, "has no scheme 'alibi'"),
+        (["rotary"], {"start": kept.folder, "seeds": [7]}, r"no seed 7 of 'rotary' to start from\. It has 0, 1"),
+        (["rotary"], {"start": kept.folder, "dim": 8, "feedforward": 8, "layers": 1}, "no tensor of"),
+        (["rotary"], {}, r"steps=0 trains nothing: pass start=RESULTS"),
+        (["rotary"], {"start": tmp_path / "gone"}, "holds no results.json"),
+    ):
+        call: dict[str, Any] = {"seeds": 1, "steps": 0, "out": out, **SMALL} | changed
+        with pytest.raises(ww.errors.WhatWhereError, match=words):
+            compare(schemes, **call)
+    with pytest.raises(ww.errors.SettingError, match="know other tokens"):
+        compare(["rotary"], "recall", seeds=1, steps=0, start=kept.folder, out=out, **SMALL | {"trained": [2]})
+    copy = shutil.copytree(kept.folder, tmp_path / "copy")
+    shutil.rmtree(copy / "models")
+    with pytest.raises(ww.errors.ResultsError, match="holds no trained model"):
+        compare(["rotary"], seeds=1, steps=0, start=copy, out=out, **SMALL)
+    assert not out.exists()
