@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from whatwhere import analysis as analysis
     from whatwhere import claims as claims
     from whatwhere import comparison as comparison
+    from whatwhere import reference as reference
     from whatwhere import testing as testing
     from whatwhere.comparison import compare as compare
     from whatwhere.inspection import inspect as inspect
+    from whatwhere.inspection.token_neighbors import analogy as analogy
+    from whatwhere.inspection.token_neighbors import neighbors as neighbors
     from whatwhere.kernels.backend import pytorch_only as pytorch_only
     from whatwhere.models import rotary_layout as rotary_layout
     from whatwhere.models.checkpoint import Checkpoint as Checkpoint
@@ -104,6 +107,7 @@ _HOME = {
     "TransformerXL": "where.score.transformer_xl",
     "Where": "where.binding",
     "XPos": "where.query_key.xpos",
+    "analogy": "inspection.token_neighbors",
     "bind": "where.binding",
     "catalogue": "where.catalogue",
     "compare": "comparison",
@@ -111,6 +115,7 @@ _HOME = {
     "from_huggingface": "models.huggingface",
     "inspect": "inspection",
     "load_where": "models.load_where",
+    "neighbors": "inspection.token_neighbors",
     "parameters": "models.parameter_count",
     "patch": "models.huggingface.patch",
     "pytorch_only": "kernels.backend",
@@ -125,6 +130,7 @@ _MODULES = {
     "claims": "claims",
     "comparison": "comparison",
     "frequencies": "where.frequencies",
+    "reference": "reference",
     "rotary_layout": "models.rotary_layout",
     "scaling": "where.scaling",
     "testing": "testing",

@@ -54,11 +54,12 @@ def test_a_run_of_a_comparison_has_its_own_rows(results: Path) -> None:
     np.testing.assert_allclose(
         np.array(shown["rows"]), checkpoint.array("learned-0/input.tokens.weight", rows=IDS), rtol=1e-6, atol=1e-8
     )
-    np.testing.assert_allclose(
-        np.array(shown["position_rows"]),
-        checkpoint.array("learned-0/input.where.input.weight", rows=range(8)),
-        atol=1e-8,
-    )
+    positions = checkpoint.array("learned-0/input.where.input.weight", rows=slice(8))
+    np.testing.assert_allclose(np.array(shown["position_rows"]), positions, atol=1e-8)
+    other = json_of("encode", EXPRESSION, "--from", results, "--run", "rotary+alibi-1")
+    assert other["table"].startswith("rotary_alibi-")
+    assert other["table"].endswith("-1/input.tokens.weight")
+    np.testing.assert_allclose(np.array(other["rows"]), checkpoint.array(other["table"], rows=IDS), atol=1e-8)
     assert "Name one, as in --run learned-0" in error_of("encode", EXPRESSION, "--from", results)
     assert "has no run 'rotary-7'" in error_of("encode", EXPRESSION, "--from", results, "--run", "rotary-7")
 

@@ -278,10 +278,12 @@ def test_tokens_and_positions_of_results_are_of_one_run(tmp_path: Path) -> None:
         save_file(tensors, tmp_path / "models" / f"{run}.safetensors")
     runs = {run: {"file": f"models/{run}.safetensors"} for run in ("none-0", "learned-0")}
     results = {"format": "whatwhere-results", "version": 3}
-    for order, paired in (((*runs,), False), ((*reversed(runs),), True)):
-        (tmp_path / "results.json").write_text(json.dumps(results | {"runs": [runs[run] for run in order]}))
-        result = inspect(tmp_path)
+    (tmp_path / "results.json").write_text(json.dumps(results | {"runs": [*runs.values()]}))
+    with pytest.raises(SettingError, match="Name one, as in --run none-0"):
+        inspect(tmp_path)
+    for run, paired in (("none-0", False), ("learned-0", True)):
+        result = inspect(tmp_path, run=run)
         assert isinstance(result.variance, Missing) != paired
         assert isinstance(result.positions, Missing) != paired
         if paired:
-            assert result.positions.tensor == "learned-0/input.where.input.weight"
+            assert result.positions.tensor == "input.where.input.weight"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import nan, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +23,7 @@ _CONTEXTS = ("a", "0", "b", "x", "", "a ", "(")
 _FEWEST_UNDER_TRAINED = 8
 _TOLERANCE = 1.15
 """Weight decay and a few updates change the standard deviation of under-trained rows by some percent."""
+CONFIGURED = "the configuration's initializer_range"
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -280,6 +281,8 @@ class InitialScale:
         under_trained: whether these are the under-trained rows; otherwise all rows, so `std` is that of trained values.
         rule: the nearest usual initialization; None if none is within 15 %.
         expected_std: the standard deviation of that initialization.
+        norm_variation: coefficient of variation of the rows' norms, divided by that of random samples of one
+            distribution, 1 / sqrt(2 dim) if it is normal. Trained rows differ more: frequent tokens from rare ones.
     """
 
     std: float
@@ -287,6 +290,13 @@ class InitialScale:
     under_trained: bool
     rule: str | None
     expected_std: float | None
+    norm_variation: float = nan
+
+    @property
+    def looks_random(self) -> bool:
+        """Whether spread and norms of all rows are those of normal samples with the configured standard deviation."""
+        as_normal = 1 / _TOLERANCE <= self.norm_variation <= _TOLERANCE
+        return as_normal and self.rule == CONFIGURED and not self.under_trained
 
 
 def initial_scale(
@@ -320,7 +330,7 @@ def initial_scale(
     selected = len(under_trained) >= _FEWEST_UNDER_TRAINED
     rows = table[under_trained].astype(np.float64) if selected else table
     std = _std(rows)
-    usual = {} if configured is None else {"the configuration's initializer_range": configured}
+    usual = {} if configured is None else {CONFIGURED: configured}
     usual |= {
         "as in BERT and GPT-2": 0.02,
         "as in PyTorch and T5": 1.0,
@@ -330,8 +340,13 @@ def initial_scale(
     ratios = {rule: max(std / value, value / std) for rule, value in usual.items() if value > 0 and std > 0}
     best = min(ratios, key=lambda rule: ratios[rule], default=None)
     if best is None or ratios[best] > _TOLERANCE:
-        return InitialScale(std, len(rows), selected, None, None)
-    return InitialScale(std, len(rows), selected, best, usual[best])
+        return InitialScale(std, len(rows), selected, None, None, _norm_variation(rows))
+    return InitialScale(std, len(rows), selected, best, usual[best], _norm_variation(rows))
+
+
+def _norm_variation(rows: np.ndarray) -> float:
+    norms = row_norms(rows)
+    return float(norms.std() / norms.mean() * sqrt(2 * rows.shape[1])) if norms.any() else nan
 
 
 def _std(rows: np.ndarray) -> float:

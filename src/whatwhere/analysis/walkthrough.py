@@ -19,6 +19,7 @@ from whatwhere.what import text as texts
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.what.expressions import tokenizer_of
 from whatwhere.where.binding import Where
+from whatwhere.where.catalogue import canonical_name
 from whatwhere.where.catalogue import scheme as build_scheme
 from whatwhere.where.frequencies import angles
 from whatwhere.where.query_key.axial_rotary import AxialRotary
@@ -126,6 +127,7 @@ def walk(
         >>> steps.tokens[-1], steps.position_rows[1]
         ('.', tensor([0.8415, 0.5403, 0.0100, 0.9999]))
     """
+    scheme = canonical_name(scheme)
     numbers, tokens, size, source = _encode(text, ids, tokenizer)
     rows = size if vocab_size is None else vocab_size
     require_whole("walk", dim=dim, vocab_size=rows)

@@ -9,21 +9,34 @@ from collections.abc import Callable
 from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, ParamSpec, TextIO, TypeVar
+from typing import Annotated, Any, ParamSpec, TextIO, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 from whatwhere import __version__
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.escape import visible
 from whatwhere.records import to_json
 
+
+class _Commands(TyperGroup):
+    """Commands whose descriptions are whole in the help of all."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, with its first paragraph as the short description, which would be cut otherwise."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and command.help and not command.short_help:
+            command.short_help = " ".join(command.help.partition("\n\n")[0].split())
+        return command
+
+
 app = typer.Typer(
     name="whatwhere",
     help="The input layer of a Transformer: token embeddings and positional encodings.\n\n"
     'Example: whatwhere encode "The cat sat on the mat."',
     no_args_is_help=True,
-    add_completion=False,
+    cls=_Commands,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -57,6 +70,19 @@ Pickles = Annotated[
     bool, typer.Option("--allow-pickle", help="Read pickles too, which can run code: only if you trust the author.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+def complete_scheme(incomplete: str) -> list[str]:
+    """Return the names that complete a scheme, the last part of a mixture, for the shell.
+
+    Args:
+        incomplete: what was typed, such as "rotary+al".
+    """
+    from whatwhere.where.catalogue import ALIASES, catalogue
+
+    last = re.split(r"[+/]", incomplete)[-1]
+    before = incomplete.removesuffix(last)
+    return [before + name for name in (*catalogue, *ALIASES) if name.startswith(last)]
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, exit_on_error, print_json, to_path, whole_numbers
+from whatwhere.cli.app import AsJson, app, complete_scheme, exit_on_error, print_json, to_path, whole_numbers
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, print_table
@@ -63,8 +63,9 @@ def compare(
     schemes: Annotated[
         list[str] | None,
         typer.Argument(
+            autocompletion=complete_scheme,
             help='Names of `whatwhere schemes`, mixtures "rotary+alibi" or by layer "rotary/none", with settings of '
-            'their own "rotary@randomized,dim=16". Default: all.'
+            'their own "rotary@randomized,dim=16". Default: all.',
         ),
     ] = None,
     task: Annotated[str, typer.Option(help="Task: expressions, recall or text.")] = "expressions",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, exit_on_error, print_json, to_path, whole_numbers
+from whatwhere.cli.app import AsJson, app, complete_scheme, exit_on_error, print_json, to_path, whole_numbers
 from whatwhere.errors import SettingError, TextError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, new_table
@@ -45,7 +45,8 @@ def encode(
     scheme: Annotated[
         str | None,
         typer.Option(
-            help="Positional encoding, of `whatwhere schemes`, or a mixture. Default: sinusoidal, or the model's."
+            autocompletion=complete_scheme,
+            help="Positional encoding, of `whatwhere schemes`, or a mixture. Default: sinusoidal, or the model's.",
         ),
     ] = None,
     dim: Annotated[int | None, typer.Option(help="Features of a vector. Default: 8, or the model's.")] = None,

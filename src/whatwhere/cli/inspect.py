@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from whatwhere.cli.app import AsJson, Model, Pickles, Which, app, exit_on_error, print_json, to_path
+from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, print_sections, progress
 
@@ -24,6 +25,7 @@ def inspect(
     report: Annotated[
         Path | None, typer.Option(parser=to_path, help="Also export the studio's page as one HTML file.")
     ] = None,
+    run: Annotated[str | None, typer.Option(help="Run of a results folder, as in rotary-0.")] = None,
     rows: Annotated[int, typer.Option(help="Rows of long tables to print.", min=1)] = 12,
     seed: Annotated[int, typer.Option(help="Random seed for row sampling.", min=0)] = 0,
     allow_pickle: Pickles = False,
@@ -31,19 +33,27 @@ def inspect(
 ) -> None:
     """Inspect a checkpoint: parameters, token norms, under-trained tokens, position embeddings, RoPE, biases.
 
+    Of a config.json without weights it prints sizes and positions; of a results folder it takes one run.
+
+    A run: whatwhere inspect whatwhere-demo --run rotary-0
+
     Example: whatwhere inspect path/to/model --report model.html
 
     For scripts: whatwhere inspect path/to/model --sections norms,diagnostics --json
     """
-    from whatwhere.inspection import check_sections, examine
+    from whatwhere.inspection import check_sections, examine, opened
     from whatwhere.inspection.subject import Subject
-    from whatwhere.models.checkpoint import Checkpoint
     from whatwhere.report import inspection as texts
 
     names = None if sections is None else [name.strip() for name in sections.split(",") if name.strip()]
     requested = check_sections(names)
     with progress() as show_step:
-        checkpoint = Checkpoint.open(path, allow_pickle=allow_pickle)
+        checkpoint = opened(path, run, allow_pickle=allow_pickle)
+        if report is not None and checkpoint.format in ("run", "configuration"):
+            raise SettingError(
+                f"--report exports the page of a model's tables, but this is a {checkpoint.format}.\n"
+                "Of a results folder: whatwhere studio RESULTS --export page.html."
+            )
         if report is not None:
             from whatwhere.studio.export import check_file
 

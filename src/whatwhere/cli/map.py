@@ -9,14 +9,17 @@ import typer
 
 from whatwhere.atomic import write_atomic
 from whatwhere.cli.app import AsJson, Model, Pickles, Which, app, exit_on_error, print_json, to_path
-from whatwhere.cli.neighbors import NamedRow
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
+from whatwhere.inspection.token_neighbors import NamedRow
 from whatwhere.report.terminal import new_console, progress
 from whatwhere.report.text import count, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy as np
+    from jaxtyping import Int64
 
     from whatwhere.analysis.token_map import Method, TokenMap
     from whatwhere.models.checkpoint import Checkpoint
@@ -25,6 +28,27 @@ if TYPE_CHECKING:
 MOST = 50_000
 """Tokens by default for t-SNE and UMAP: more take many minutes."""
 _SUFFIXES = (".svg", ".tsv", ".json")
+
+
+@dataclass(frozen=True)
+class NamedGroups:
+    """The nearest neighbors of tokens that were named, among these.
+
+    Args:
+        names: of the groups.
+        tokens: number of tokens.
+        stay: tokens whose nearest of the others is of their own group.
+        compared: tokens whose group has another one.
+        within: least and greatest cosine of two tokens of one group; None without such a pair.
+        between: likewise, of two tokens of different groups.
+    """
+
+    names: "Sequence[str]"
+    tokens: int
+    stay: int
+    compared: int
+    within: tuple[float, float] | None
+    between: tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -45,6 +69,7 @@ class MapFacts:
         shown: points of the map.
         seed: random seed.
         files: that were written.
+        groups: of the tokens that were named; None of a sample of the table.
     """
 
     path: str
@@ -61,6 +86,7 @@ class MapFacts:
     shown: int
     seed: int
     files: "Sequence[str]"
+    groups: "NamedGroups | None"
 
 
 @dataclass(frozen=True)
@@ -101,17 +127,26 @@ def draw(
         Path | None,
         typer.Option(parser=to_path, help="Folder to write the table to as well, for the Embedding Projector."),
     ] = None,
+    tokens: Annotated[
+        str | None,
+        typer.Option(help="Map these tokens alone, as in king,queen,man; semicolons separate groups."),
+    ] = None,
     rows: Annotated[
         int | None,
         typer.Option(help=f"Tokens to sample. Default: all; {MOST:,} for tsne and umap.", min=1),
     ] = None,
-    k: Annotated[int, typer.Option("-k", help="Nearest neighbors to compare.", min=1)] = 10,
+    k: Annotated[
+        int | None, typer.Option("-k", help="Nearest neighbors to compare. Default: 10; 1 of named tokens.", min=1)
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
     table: Which = "input",
     allow_pickle: Pickles = False,
     as_json: AsJson = False,
 ) -> None:
     """Project the token embeddings onto a plane, and measure how many nearest neighbors the map keeps.
+
+    Named tokens, in groups: whatwhere map path/to/model --tokens "animals: cat,dog,kitten,puppy; royalty:
+    king,queen,prince,princess; actions: ran,walked,ate,drank; places: city,town,country,nation"
 
     Example: whatwhere map path/to/model --out map.svg
 
@@ -127,13 +162,17 @@ def draw(
         _check_targets(out, tsv, checkpoint)
         show_step("reading")
         source = read_table(checkpoint, table)
-        used = sample_rows(len(source.weight), rows or (len(source.weight) if method == "pca" else MOST), seed)
+        titles: list[str] = []
+        if tokens is None:
+            used = sample_rows(len(source.weight), rows or (len(source.weight) if method == "pca" else MOST), seed)
+        else:
+            used, titles = _named_rows(checkpoint, source, tokens, rows)
         show_step(f"computing the map of {count(len(used), 'token')} by {method}")
-        token_map = make_map(source.weight[used], cast("Method", method), k, seed=seed)
+        token_map = make_map(source.weight[used], cast("Method", method), k or (10 if tokens is None else 1), seed=seed)
         names = [source.word(row) for row in used.tolist()]
         files = [str(file) for file in (out, tsv) if file is not None]
-        facts = _facts(path, source, token_map, seed, files)
-        _write(out, facts, names, source.ids[used].tolist(), token_map, source)
+        facts = _facts(path, source, token_map, seed, files, _groups(source, used, titles))
+        _write(out, facts, names, source.ids[used].tolist(), token_map, source, titles)
         if tsv is not None:
             show_step("writing the table")
             write_projector(tsv, source.weight[used], names)
@@ -154,20 +193,69 @@ def describe(facts: MapFacts) -> list[str]:
         facts: of the map.
     """
     of = f" of {facts.rows:,}" if facts.shown < facts.rows else ""
+    nearest = "nearest neighbors" if facts.k == 1 else f"{facts.k} nearest neighbors"
     lines = [
         f"{facts.shown:,}{of} tokens by {facts.method}; seed {facts.seed}",
-        f"{percent(facts.kept)} of the {facts.k} nearest neighbors in the table are nearest neighbors on the map, of "
+        f"{percent(facts.kept)} of the {nearest} in the table are nearest neighbors on the map, of "
         f"{count(facts.queries, 'token')} sampled; random positions would keep {percent(facts.chance)}",
     ]
     if facts.share is not None:
         across, up = map(percent, facts.share)
         lines.append(f"The horizontal axis shows {across} of the variance, the vertical one {up}")
+    if facts.groups is not None:
+        lines += _describe_groups(facts.groups)
     if facts.not_finite:
         lines.append(f"{count(len(facts.not_finite), 'row')} with NaN or infinity ignored")
     return lines
 
 
-def _facts(path: Path, source: "Table", token_map: "TokenMap", seed: int, files: "Sequence[str]") -> MapFacts:
+def _describe_groups(groups: NamedGroups) -> list[str]:
+    if len(groups.names) < 2 or groups.within is None or groups.between is None:
+        return []
+    within, between = (" to ".join(f"{cosine:.2f}" for cosine in pair) for pair in (groups.within, groups.between))
+    return [
+        f"{groups.stay} of {groups.compared} tokens have their nearest of the other {groups.tokens - 1}, by cosine in "
+        f"the table, in their own group; cosines within groups {within}, between groups {between}"
+    ]
+
+
+def _named_rows(
+    checkpoint: "Checkpoint", source: "Table", tokens: str, rows: int | None
+) -> "tuple[Int64[np.ndarray, ' rows'], list[str]]":
+    """Return the rows of tokens that were named, and the group of each."""
+    import numpy as np
+
+    from whatwhere.analysis.token_groups import parse_groups
+    from whatwhere.models.checkpoint.lookup import find_token
+
+    if rows is not None:
+        raise SettingError("map got --tokens and --rows, but --rows samples the table.\nPass one of them.")
+    named = [(title, token) for title, group in parse_groups(tokens).items() for token in group]
+    used = [source.row(find_token(checkpoint, token, source.rows)) for _, token in named]
+    if len(set(used)) < len(used):
+        twice = next(token for n, (_, token) in enumerate(named) if used[n] in used[:n])
+        raise SettingError(f"--tokens names the row of {twice!r} twice.\nName each token once.")
+    return np.array(used, np.int64), [title for title, _ in named]
+
+
+def _groups(source: "Table", used: "Int64[np.ndarray, ' rows']", titles: list[str]) -> NamedGroups | None:
+    from whatwhere.analysis.token_groups import group_neighbors
+
+    if not titles:
+        return None
+    names = list(dict.fromkeys(titles))
+    found = group_neighbors(source.weight[used], [names.index(title) for title in titles])
+    return NamedGroups(names, len(used), found.stay, found.compared, found.within, found.between)
+
+
+def _facts(
+    path: Path,
+    source: "Table",
+    token_map: "TokenMap",
+    seed: int,
+    files: "Sequence[str]",
+    groups: NamedGroups | None,
+) -> MapFacts:
     from whatwhere.models.checkpoint.lookup import word_of
 
     return MapFacts(
@@ -185,6 +273,7 @@ def _facts(path: Path, source: "Table", token_map: "TokenMap", seed: int, files:
         shown=len(token_map.coordinates),
         seed=seed,
         files=files,
+        groups=groups,
     )
 
 
@@ -203,13 +292,19 @@ def _check_targets(out: Path, tsv: Path | None, checkpoint: "Checkpoint") -> Non
 
 
 def _write(
-    out: Path, facts: MapFacts, names: list[str], ids: list[int], token_map: "TokenMap", source: "Table"
+    out: Path,
+    facts: MapFacts,
+    names: list[str],
+    ids: list[int],
+    token_map: "TokenMap",
+    source: "Table",
+    groups: list[str],
 ) -> None:
     from whatwhere.analysis.token_types import marking, token_types
     from whatwhere.records import to_json
 
     words = list(source.words)
-    types = (
+    types = groups or (
         token_types([words[n] if n < len(words) else "" for n in ids], marking(words))
         if words
         else ["token"] * len(ids)

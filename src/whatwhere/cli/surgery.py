@@ -122,7 +122,8 @@ def convert(
     out: Out,
     layout: Annotated[str | None, typer.Option(help="Layout of rotary pairs: interleaved or half.")] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="Type: float32, bfloat16, float16, float8_e4m3fn or float8_e5m2.")
+        str | None,
+        typer.Option(help="Type: float32 (fp32), bfloat16 (bf16), float16 (fp16), float8_e4m3fn, float8_e5m2."),
     ] = None,
     tokenizer: Annotated[
         Path | None,

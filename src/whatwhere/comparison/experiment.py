@@ -31,6 +31,7 @@ from whatwhere.comparison.scalars import RunLog
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import SettingError
+from whatwhere.where.catalogue import canonical_name
 
 DEMO_SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")
 
@@ -98,6 +99,7 @@ def compare(
     """
     began = perf_counter()
     requested = [schemes] if isinstance(schemes, str) else list(schemes)
+    requested = [canonical_name(scheme) if isinstance(scheme, str) else scheme for scheme in requested]
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     require_seeds(numbers)
     name = task if isinstance(task, str) else task.name

@@ -19,7 +19,8 @@ from whatwhere.inspection.position_encodings import (
 )
 from whatwhere.inspection.subject import Progress, Subject, tried
 from whatwhere.inspection.token_table import Norms, Sizes, TableSpectrum, norms, sizes, token_spectrum
-from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint import Checkpoint, has_tensors, is_configuration
+from whatwhere.models.load_where import chosen_run
 from whatwhere.records import Missing
 
 __all__ = ["SECTIONS", "Inspection", "check_sections", "examine", "inspect"]
@@ -31,7 +32,7 @@ class Inspection:
 
     Args:
         path: of the checkpoint.
-        format: of the checkpoint, such as "safetensors".
+        format: of the checkpoint, such as "safetensors"; "run" of a comparison, "configuration" without weights.
         whatwhere: the version that made this.
         seed: random seed of samples of rows.
         shape: of the token table; None where there is none.
@@ -78,21 +79,25 @@ _SECTIONS: dict[str, Callable[[Subject], object]] = {
 }
 SECTIONS = tuple(_SECTIONS)
 """The sections of an inspection, in their order."""
+CONFIGURED = ("sizes", "positions", "rotary", "biases")
+"""Those of a configuration without weights, unless others are requested."""
 
 
 def inspect(
     path: str | Path | Checkpoint,
     sections: Sequence[str] | None = None,
     *,
+    run: str | None = None,
     seed: int = 0,
     allow_pickle: bool = False,
     progress: Progress = lambda _: None,
 ) -> Inspection:
-    """Inspect the input layer of a checkpoint.
+    """Inspect the input layer of a checkpoint, of a run of a comparison, or of a configuration without weights.
 
     Args:
-        path: a file or folder of any format that `whatwhere.read` opens, or an open checkpoint.
+        path: a file or folder of any format that `whatwhere.read` opens, a config.json, or an open checkpoint.
         sections: some of SECTIONS; None is all.
+        run: of a comparison, such as "rotary-0"; it may be None where there is only one.
         seed: random seed for samples of rows, where tables are large.
         allow_pickle: read pickles too; pass True only where you trust the author.
         progress: called with each step that takes a while, in words.
@@ -101,7 +106,7 @@ def inspect(
         The findings. Print them with `whatwhere inspect`; `whatwhere.records.to_json` writes them as JSON.
 
     Raises:
-        SettingError: If a section is unknown, or none is requested.
+        SettingError: If a section is unknown, or none is requested; or a comparison has several runs and none is named.
         CheckpointError: If the file cannot be read.
 
     Examples:
@@ -113,8 +118,29 @@ def inspect(
         500
     """
     requested = check_sections(sections)  # before a file is opened
-    checkpoint = path if isinstance(path, Checkpoint) else Checkpoint.open(path, allow_pickle=allow_pickle)
-    return examine(Subject(checkpoint, seed, progress), requested)
+    return examine(Subject(opened(path, run, allow_pickle=allow_pickle), seed, progress), requested)
+
+
+def opened(path: str | Path | Checkpoint, run: str | None = None, *, allow_pickle: bool = False) -> Checkpoint:
+    """Open what is inspected: a checkpoint, one run of a comparison, or a configuration without weights.
+
+    Args:
+        path: of a file or folder, or an open checkpoint.
+        run: of a comparison; it may be None where there is only one.
+        allow_pickle: read pickles too.
+
+    Raises:
+        SettingError: If a comparison has several runs and none is named, or there is no such run.
+        CheckpointError: If the file cannot be read.
+    """
+    if isinstance(path, Checkpoint):
+        checkpoint = path
+    elif has_tensors(path) or not is_configuration(path):
+        checkpoint = Checkpoint.open(path, allow_pickle=allow_pickle)
+    else:
+        checkpoint = Checkpoint.of_configuration(path)
+    name = chosen_run(checkpoint, run)
+    return checkpoint if name is None else checkpoint.run(name)
 
 
 def examine(
@@ -128,7 +154,8 @@ def examine(
         known: diagnostics that were computed before.
     """
     checkpoint = subject.checkpoint
-    table = checkpoint.token_table
+    if checkpoint.format == "configuration":
+        sections = [name for name in sections if name in CONFIGURED] if tuple(sections) == SECTIONS else sections
     findings = {
         name: known if name == "diagnostics" and known is not None else tried(_SECTIONS[name], subject)
         for name in sections
@@ -138,7 +165,7 @@ def examine(
         format=checkpoint.format,
         whatwhere=__version__,
         seed=subject.seed,
-        shape=None if table is None else checkpoint.entry(table).shape,
+        shape=subject.shape,
         **findings,  # type: ignore[arg-type]
     )
 

@@ -14,6 +14,8 @@ from whatwhere.records import Missing
 EXAMPLES = 100
 """Rows of each list that come with their evidence; the ids are complete."""
 NEIGHBORS = 10
+_ROUNDING = 1e-5
+"""Of a row's norm: thousands of steps of weight decay in float32 move a row by less beside its own direction."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,17 @@ class NotFiniteRow(TokenRow):
 
     nan: int
     infinite: int
+
+
+@dataclass(frozen=True)
+class UnmovedRow(TokenRow):
+    """A row that training did not move, but for a factor.
+
+    Args:
+        factor: by which weight decay shrank it: norm now / norm before.
+    """
+
+    factor: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +188,8 @@ class TokenDiagnostics:
     Args:
         rows: of the table.
         under_trained, unreachable, duplicates, hubs, zero, not_finite, beyond_vocabulary: the lists.
+        unmoved: rows that training did not move, but for weight decay; None where the table before training is not
+            stored, as it is in runs of a comparison.
     """
 
     rows: int
@@ -185,6 +200,7 @@ class TokenDiagnostics:
     zero: RowList[TokenRow]
     not_finite: RowList[NotFiniteRow]
     beyond_vocabulary: BeyondVocabulary | Missing
+    unmoved: RowList[UnmovedRow] | None = None
 
 
 def diagnostics(subject: Subject) -> TokenDiagnostics:
@@ -211,7 +227,22 @@ def diagnostics(subject: Subject) -> TokenDiagnostics:
         zero=RowList(len(computed.zero), computed.zero, [row(n) for n in computed.zero[:EXAMPLES].tolist()]),
         not_finite=_not_finite(subject),
         beyond_vocabulary=_beyond(subject),
+        unmoved=_unmoved(subject),
     )
+
+
+def _unmoved(subject: Subject) -> RowList[UnmovedRow] | None:
+    """Return the rows that are a multiple of what they were before training: no gradient reached them."""
+    start = subject.start
+    if start is None or start.shape != subject.table.shape:
+        return None
+    now, before = subject.table.astype(np.float64), start.astype(np.float64)
+    factor = (now * before).sum(axis=1) / np.maximum((before**2).sum(axis=1), np.finfo(float).tiny)
+    moved = np.linalg.norm(now - factor[:, None] * before, axis=1)
+    ids = np.flatnonzero(moved <= _ROUNDING * np.linalg.norm(before, axis=1))
+    row = _reader(subject)
+    examples = [UnmovedRow(**vars(row(n)), factor=float(factor[n])) for n in ids[:EXAMPLES].tolist()]
+    return RowList(len(ids), ids, examples)
 
 
 def _beyond(subject: Subject) -> BeyondVocabulary | Missing:

@@ -27,6 +27,8 @@ Result = TypeVar("Result")
 LARGE = 1 << 27
 """Numbers in a token table, from which on fewer rows are sampled for hubs: 512 MB of float32."""
 HUB_QUERIES, HUB_QUERIES_OF_LARGE = 4096, 512
+BEFORE = "@0"
+"""End of the name of a run's table at step 0."""
 
 
 class Absent(Exception):
@@ -51,11 +53,32 @@ class Subject:
     def table(self) -> Float[np.ndarray, "rows dim"]:
         """The token table, float32 or float64."""
         name = self.checkpoint.token_table
+        if self.checkpoint.format == "configuration":
+            raise Absent("a configuration has no weights")
         if name is None:
             known = ", ".join(list(self.checkpoint.tensors)[:4])
             raise Absent(f"no tensor was found to be the token table, by name or by its rows; there are {known} ...")
         self.progress(f"reading {name}")
         return self._read(name)
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of the token table: of the file, or of a configuration without weights; None without a table."""
+        name = self.checkpoint.token_table
+        if name is not None:
+            return self.checkpoint.entry(name).shape
+        if self.checkpoint.format != "configuration":
+            return None
+        try:
+            return self.description.vocab_size, self.description.token_dim
+        except Absent:
+            return None
+
+    @cached_property
+    def start(self) -> Float[np.ndarray, "rows dim"] | None:
+        """The token table before training, which runs of a comparison keep; None of other checkpoints."""
+        name = f"{self.checkpoint.token_table}{BEFORE}"
+        return self._read(name) if self.checkpoint.format == "run" and name in self.checkpoint.tensors else None
 
     @cached_property
     def diagnostics(self) -> Diagnostics:
@@ -133,7 +156,9 @@ class Subject:
         if plan is None:
             raise Absent("this model adds no position embedding to its token embeddings")
         if self.description.max_length is None or "max_length" in plan.settings:
-            raise Absent(f"its position embedding is {plan.class_name}, but no table of it is in the file")
+            length = self.description.max_length
+            known = "" if length is None else f" of {length:,} positions"
+            raise Absent(f"its position embedding is {plan.class_name}{known}, but no table of it is in the file")
         from whatwhere.position import positions
 
         scheme: Any = plan.build()

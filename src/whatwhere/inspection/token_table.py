@@ -11,6 +11,7 @@ from whatwhere.analysis.diagnostics import InitialScale, initial_scale
 from whatwhere.analysis.pca import Spectrum, spectrum
 from whatwhere.inspection.subject import Absent, Subject
 from whatwhere.models.checkpoint.base import Entry
+from whatwhere.models.parameter_count import parameters
 from whatwhere.records import Missing
 
 _PERCENTILES = (0, 1, 5, 25, 50, 75, 95, 99, 100)
@@ -57,6 +58,7 @@ class Sizes:
         tied: whether the output projection shares the token table; None where the file does not show it.
         model_type: of the configuration.
         initial_scale: an estimate of the standard deviation that the table was initialized with.
+        from_configuration: whether these are sizes of a configuration without weights, of its tables alone.
     """
 
     parameters: int
@@ -70,6 +72,7 @@ class Sizes:
     tied: bool | None
     model_type: str | None
     initial_scale: InitialScale | None
+    from_configuration: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +144,8 @@ class TableSpectrum(Spectrum):
 def sizes(subject: Subject) -> Sizes:
     """Return the parameters and bytes of the tables, and of all else."""
     checkpoint = subject.checkpoint
+    if checkpoint.format == "configuration":
+        return _configured(subject)
     names = {
         "token table": checkpoint.token_table,
         "output projection": checkpoint.output_projection,
@@ -209,6 +214,38 @@ def table_spectrum(computed: Spectrum, table: Float[np.ndarray, "rows dim"]) -> 
     """Add the size of its table to a spectrum, and limit it to the first 64 axes."""
     first = vars(computed) | {"explained_variance_ratio": computed.explained_variance_ratio[:_AXES]}
     return TableSpectrum(**first, dim=table.shape[1], sampled=computed.rows < len(table))
+
+
+def _configured(subject: Subject) -> Sizes:
+    """Return the sizes of the tables that a configuration describes."""
+    description, config = subject.description, subject.checkpoint.config or {}
+    counted = parameters(config)
+    named = {
+        "token table": counted.tokens,
+        "output projection": counted.output_projection,
+        "position table": counted.positions,
+        "token types": counted.segments,
+    }
+    dim, dtype, words = description.token_dim, config.get("torch_dtype", config.get("dtype")), subject.checkpoint.words
+    parts = [
+        SizeOfPart(
+            part=part,
+            tensor=None,
+            shape=(number // dim, dim),
+            dtype=dtype if isinstance(dtype, str) else "",
+            parameters=number,
+            share=number / counted.total if counted.total else None,
+            bytes=None,
+            share_of_bytes=None,
+        )
+        for part, number in named.items()
+        if number
+    ]
+    return Sizes(
+        parameters=counted.total, bytes=None, tensors=0, parts=parts, rows=description.vocab_size, dim=dim,
+        tokens=None if words is None else len(words), guessed=False, tied=description.tied,
+        model_type=description.model_type, initial_scale=None, from_configuration=True,
+    )  # fmt: skip
 
 
 def _count(entries: Iterable[Entry]) -> tuple[int, int]:

@@ -97,12 +97,13 @@ def chosen_run(checkpoint: Checkpoint, run: str | None) -> str | None:
 
     Args:
         checkpoint: a comparison, or another checkpoint.
-        run: its name, such as "rotary-0".
+        run: its name, such as "rotary-0": the scheme and the seed, or the name of its file.
 
     Raises:
         SettingError: If the comparison has no such run, or several and none is named; or it is no comparison.
     """
     names = run_names(checkpoint)
+    run = _file_of(checkpoint, run) if run is not None and run not in names else run
     known = f"its runs are {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else "it has none"
     if run is not None and run not in names:
         raise SettingError(
@@ -114,6 +115,15 @@ def chosen_run(checkpoint: Checkpoint, run: str | None) -> str | None:
             f"Name one, as in --run {names[0]}, or run={names[0]!r} in Python."
         )
     return run or (names[0] if names else None)
+
+
+def _file_of(checkpoint: Checkpoint, run: str) -> str:
+    """Return the name of a run's file by its scheme and seed: that of "rotary+alibi-0" has a digest."""
+    records = checkpoint.metadata.get("runs") if checkpoint.format == "results" else None
+    for record in records if isinstance(records, list) else []:
+        if f"{record.get('scheme')}-{record.get('seed')}" == run:
+            return Path(str(record.get("file"))).stem
+    return run
 
 
 def default_heads(checkpoint: Checkpoint, dim: int) -> int:

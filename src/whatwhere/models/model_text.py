@@ -257,10 +257,12 @@ def _positions(
     from whatwhere.analysis.walkthrough import random_scheme
     from whatwhere.models.load_where import LoadedWhere
     from whatwhere.where.binding import Where
+    from whatwhere.where.catalogue import canonical_name
 
     dim = checkpoint.entry(tensor).shape[1]
     heads = default_heads(checkpoint, dim)
     if scheme is not None:
+        scheme = canonical_name(scheme)
         where = random_scheme(scheme, dim, heads, length, seed)
         random = (
             [f"the parameters of {scheme} are random, seed {seed}"] if any(True for _ in where.parameters()) else []

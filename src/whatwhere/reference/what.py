@@ -4,7 +4,7 @@ from math import sqrt
 
 import numpy as np
 
-from whatwhere.reference.checks import arrays, require_rows
+from whatwhere.reference.checks import arrays, require_rows, require_shape
 
 
 @arrays(weight=2, ids=...)
@@ -54,12 +54,17 @@ def lookup_gradient(
     Returns:
         Shape (vocab_size, dim).
 
+    Raises:
+        ValueError: If g has not one vector for each id.
+        IndexError: If an id is not a row of the table.
+
     Examples:
         >>> lookup_gradient(np.ones((3, 2)), np.array([1, 0, 1]), vocab_size=3)
         array([[1., 1.],
                [2., 2.],
                [0., 0.]])
     """
+    require_shape("g of lookup_gradient", g, (*ids.shape, *g.shape[-1:]))
     require_rows("id", ids, vocab_size)
     total = np.zeros((vocab_size, g.shape[-1]))
     for slot in np.ndindex(ids.shape):

@@ -23,6 +23,7 @@ def diagnostics(findings: TokenDiagnostics) -> list[Part]:
         findings: the section.
     """
     return [
+        *_unmoved(findings),
         *_under_trained(findings),
         *_unreachable(findings.unreachable),
         *_hubs(findings.hubs),
@@ -55,6 +56,22 @@ def none_suspected(findings: UnderTrained, rows: int) -> str:
         f"{decimals(findings.highest, 2)}, and suspicious is above {threshold}. Rows that keep their random "
         "initialization, whole or shrunk by weight decay, would not be detected."
     )
+
+
+def _unmoved(findings: TokenDiagnostics) -> list[Part]:
+    unmoved = findings.unmoved
+    if unmoved is None:
+        return []
+    known = "The table before training is stored beside this one"
+    if not unmoved.count:
+        return [Paragraph(f"{known}: training moved each of {count(findings.rows, 'row')}.")]
+    text = (
+        f"{known}: of {count(findings.rows, 'row')} training did not move {unmoved.count:,}, but for weight decay, "
+        "which multiplies a row by a factor."
+    )
+    rows = [[*_cells(row), decimals(row.factor, 4)] for row in unmoved.examples]
+    table = Table("Rows that training did not move", ("id", "token", "factor"), rows, (2,), unmoved.count)
+    return [Paragraph(text), table]
 
 
 def _under_trained(diagnostics: TokenDiagnostics) -> list[Part]:

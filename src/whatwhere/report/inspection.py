@@ -48,7 +48,10 @@ def headline(inspection: Inspection) -> str:
     shape = inspection.shape
     tokens = "no token table was found" if shape is None else f"{shape[0]:,} tokens × {shape[1]:,}"
     layer = ", ".join(filter(None, (tokens, *_encodings(inspection))))
-    return "; ".join(filter(None, (layer, _explained(inspection.variance), _suspicious(inspection.diagnostics))))
+    untrained = "its rows look like random samples, as before any training" if _looks_random(inspection.sizes) else ""
+    return "; ".join(
+        filter(None, (layer, untrained, _explained(inspection.variance), _suspicious(inspection.diagnostics)))
+    )
 
 
 def sections(inspection: Inspection) -> list[Section]:
@@ -89,6 +92,8 @@ def sizes(findings: Sizes) -> list[Part]:
         findings: the section.
     """
     tables = sum((part.share or 0.0 for part in findings.parts if part.part != OTHER), 0.0)
+    if findings.from_configuration:
+        return _configured(findings)
     text = [
         f"{findings.parameters:,} parameters, {percent(tables)} of them in the tables named below.",
         _tied(findings),
@@ -223,6 +228,10 @@ def _encodings(inspection: Inspection) -> list[str]:
     return texts
 
 
+def _looks_random(findings: Sizes | Missing | None) -> bool:
+    return isinstance(findings, Sizes) and findings.initial_scale is not None and findings.initial_scale.looks_random
+
+
 def _explained(findings: InputVariance | Missing | None) -> str:
     if not isinstance(findings, InputVariance):
         return ""
@@ -239,6 +248,33 @@ def _suspicious(findings: TokenDiagnostics | Missing | None) -> str:
         return f"{count(findings.unreachable.count, 'unreachable token')}"
     suspected = findings.under_trained.count
     return f"{count(suspected, 'token')} suspected of being under-trained" if suspected else ""
+
+
+def _configured(findings: Sizes) -> list[Part]:
+    """Return the sizes of a configuration without weights."""
+    shapes = [*map(_size, findings.parts)]
+    parts: list[Part] = [
+        Paragraph(
+            f"By the configuration alone, without weights: {findings.parameters:,} parameters in the tables of tokens "
+            "and positions. Other layers are not counted."
+        ),
+        Paragraph(_tied(findings)),
+    ]
+    if findings.rows and findings.dim:
+        parts.append(
+            Paragraph(
+                f"A token is one of {findings.rows:,} and becomes {findings.dim:,} numbers: "
+                f"{number(findings.rows / findings.dim)} tokens for each feature."
+            )
+        )
+    table = Table(
+        "Parameters by table",
+        ("table", "shape", "type", "parameters", "share of these"),
+        [row[:5] for row in shapes],
+        (3, 4),
+        shorten="never",
+    )
+    return [*parts, table]
 
 
 def _tied(findings: Sizes) -> str:
@@ -259,7 +295,13 @@ def _initialization(scale: InitialScale) -> str:
     text = f"Initialization: the numbers of {rows} have a standard deviation of {number(scale.std)} about their mean"
     if scale.rule is None or scale.expected_std is None:
         return f"{text} row, which is near no usual initialization; weight decay may have shrunk them."
-    return f"{text} row, near {number(scale.expected_std)}: {scale.rule}."
+    near = f"{text} row, near {number(scale.expected_std)}: {scale.rule}."
+    variation = f"Their norms vary {decimals(scale.norm_variation, 2)} times as much as those of random normal rows."
+    if not scale.looks_random:
+        return near if scale.under_trained else f"{near} {variation}"
+    return (
+        f"{near} {variation} A table that nothing has trained looks the same: neither spread nor norms show training."
+    )
 
 
 def _size(part: SizeOfPart) -> list[str]:

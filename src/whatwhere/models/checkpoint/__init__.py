@@ -4,14 +4,16 @@ from pathlib import Path
 from typing import overload
 
 from whatwhere.models.checkpoint.base import Entry
-from whatwhere.models.checkpoint.checkpoint import Checkpoint, holds_weights
+from whatwhere.models.checkpoint.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.detect import holds_weights
 from whatwhere.models.checkpoint.embedding_projector import write_projector
-from whatwhere.models.checkpoint.folder import INDEX, RESULTS
+from whatwhere.models.checkpoint.files import cached_snapshot, is_name, read_json
+from whatwhere.models.checkpoint.folder import CONFIG, INDEX, MAX_TOKENIZER_BYTES, RESULTS
 from whatwhere.models.checkpoint.names import Names
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.huggingface import Config, Description, HasDict, from_huggingface
 
-__all__ = ["Checkpoint", "Entry", "Names", "read", "write_projector"]
+__all__ = ["Checkpoint", "Entry", "Names", "has_tensors", "is_configuration", "read", "write_projector"]
 
 
 @overload
@@ -50,16 +52,37 @@ def read(
         >>> read({"model_type": "bloom", "vocab_size": 100, "hidden_size": 32, "n_layer": 2, "n_head": 4}).score[0]
         ALiBi(num_heads=4)
     """
-    if isinstance(source, str | Path) and _has_tensors(Path(source)):
+    if isinstance(source, str | Path) and has_tensors(source):
         return Checkpoint.open(source, allow_pickle=allow_pickle, part=part, like=like)
     return from_huggingface(source, part=part, like=like)
 
 
-def _has_tensors(path: Path) -> bool:
-    """Return whether a path is more than a configuration; a missing path counts as a configuration."""
+def is_configuration(path: str | Path) -> bool:
+    """Return whether a path is a Hugging Face configuration, or a folder that has one: JSON with a model_type.
+
+    Args:
+        path: of a file or folder, or a name in the local cache.
+
+    Raises:
+        CheckpointError: If it is no JSON.
+    """
+    path = cached_snapshot(path) or Path(path)
+    file = path / CONFIG if path.is_dir() else path
+    return file.suffix == ".json" and "model_type" in read_json(file, MAX_TOKENIZER_BYTES)
+
+
+def has_tensors(path: str | Path) -> bool:
+    """Return whether a path is more than a configuration.
+
+    Args:
+        path: of a file or folder; a name in the local cache of Hugging Face; a missing path is left to its reader.
+    """
+    path = cached_snapshot(path) or Path(path)
     try:
         if path.is_dir():
-            return holds_weights(path) or not (path / "config.json").exists()
+            return holds_weights(path) or not (path / CONFIG).exists()
+        if not path.exists() and is_name(path):
+            return True
         return path.is_file() and (path.suffix != ".json" or path.name == RESULTS or path.name.endswith(INDEX))
     except OSError:  # opening it as a checkpoint raises an error with the reason
         return True

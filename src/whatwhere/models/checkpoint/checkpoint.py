@@ -12,26 +12,12 @@ import numpy as np
 
 from whatwhere.errors import CheckpointError, MissingExtra
 from whatwhere.escape import quoted
-from whatwhere.models.checkpoint import pickled
 from whatwhere.models.checkpoint.base import Contents, Entry, Rows, checked_rows
-from whatwhere.models.checkpoint.embedding_projector import is_projector, open_projector
-from whatwhere.models.checkpoint.files import File
-from whatwhere.models.checkpoint.folder import (
-    INDEX,
-    MAX_TOKENIZER_BYTES,
-    RESULTS,
-    is_results,
-    open_folder,
-    open_results,
-    open_with_config_and_tokenizer,
-    weight_files,
-)
-from whatwhere.models.checkpoint.gguf import is_gguf, open_gguf
+from whatwhere.models.checkpoint.detect import Renamed, open_contents
+from whatwhere.models.checkpoint.files import File, cached_snapshot
+from whatwhere.models.checkpoint.folder import CONFIG, MAX_TOKENIZER_BYTES, RESULTS_FORMAT, TABLE, open_configuration
 from whatwhere.models.checkpoint.gguf_config import PERMUTED
 from whatwhere.models.checkpoint.names import Names, find_names, stated_as_tied
-from whatwhere.models.checkpoint.npy import is_npy, open_npy, open_npz
-from whatwhere.models.checkpoint.safetensors import is_safetensors
-from whatwhere.models.checkpoint.word_vectors import is_binary, open_binary_vectors, open_text_vectors
 from whatwhere.models.huggingface import Description, from_huggingface
 from whatwhere.models.registry import learned_offset
 
@@ -45,9 +31,6 @@ LAYOUT_KEY = "whatwhere.rotary_layout"
 """Key of a header's metadata: the layout of rotary pairs, if it is not that of the model type."""
 
 _COMPARED_ROWS = 256
-_PICKLE_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
-_FASTTEXT = (793_712_314).to_bytes(4, "little")
-_HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
 @final
@@ -65,7 +48,7 @@ class Checkpoint:
     Attributes:
         path: of the file or folder.
         format: "safetensors", "folder", "gguf", "word2vec", "word2vec-binary", "glove", "fasttext", "npy", "npz",
-            "projector", "results" or "pickle".
+            "projector", "results", "run", "configuration" or "pickle".
         config: the configuration, with the keys of Hugging Face, or None.
         metadata: the rest of the header: metadata of safetensors, keys of GGUF, results.json of a comparison.
         tensors: name -> Entry(name, shape, dtype, bytes, file).
@@ -107,12 +90,55 @@ class Checkpoint:
                 `allow_pickle` is not set.
         """
         try:
-            contents = _open_contents(path, allow_pickle)
+            path = cached_snapshot(path) or Path(path)
+            contents = open_contents(path, allow_pickle)
         except OSError as problem:  # of folders; File raises CheckpointError by itself
             raise CheckpointError(
                 f"{path} cannot be read: {problem.strerror}.\nPass a folder that you may read."
             ) from None
-        return cls(Path(path), contents, part=part, like=like)
+        return cls(path, contents, part=part, like=like)
+
+    @classmethod
+    def of_configuration(cls, path: str | Path) -> "Checkpoint":
+        """Open a configuration without weights: it has a description, and no tensors.
+
+        Args:
+            path: of config.json, or of a folder that has it.
+
+        Returns:
+            A checkpoint of the format "configuration"; its tokens are those of the tokenizer in the folder.
+
+        Raises:
+            CheckpointError: If it cannot be read.
+        """
+        path = cached_snapshot(path) or Path(path)
+        return cls(path, open_configuration(path / CONFIG if path.is_dir() else path))
+
+    def run(self, name: str) -> "Checkpoint":
+        """Return the model of one run of a comparison, with the names of its own tensors.
+
+        Args:
+            name: of the run, such as "rotary-0".
+
+        Returns:
+            A checkpoint of the format "run".
+
+        Raises:
+            CheckpointError: If there is no such run.
+        """
+        begin = f"{name}/"
+        own = {entry.removeprefix(begin): entry for entry in self.tensors if entry.startswith(begin)}
+        if self.format != RESULTS_FORMAT or not own:
+            raise CheckpointError(
+                f"{self.path} has no run {quoted(name)}.\nPass the folder of a comparison, and its run."
+            )
+        entries = {short: replace(self.tensors[full], name=short) for short, full in own.items()}
+        words = self.words
+        contents = replace(
+            self._contents, format="run", entries=entries, reader=Renamed(self._contents.reader, own),
+            words=lambda: words, token_table=next((short for short in own if short.endswith(TABLE)), None),
+        )  # fmt: skip
+        return Checkpoint(self.path / name, contents)
 
     def array(self, name: str, rows: Rows = None) -> np.ndarray:
         """Read a tensor, or some of its rows, as a NumPy array.
@@ -295,15 +321,6 @@ class Checkpoint:
         return bool(np.array_equal(left, right, equal_nan=True))
 
 
-def holds_weights(folder: Path) -> bool:
-    """Return whether a folder has weights, results of a comparison or word vectors, rather than a configuration alone.
-
-    Args:
-        folder: of a model.
-    """
-    return is_results(folder) or is_projector(folder) or bool(weight_files(folder))
-
-
 def _with_layout(description: Description, interleaved: bool, note: str) -> Description:
     """Return a description with the layout of rotary pairs in the file instead of the model type's."""
     plans = tuple(
@@ -311,53 +328,3 @@ def _with_layout(description: Description, interleaved: bool, note: str) -> Desc
         for plan in description.query_key
     )
     return replace(description, query_key=plans, notes=(*description.notes, note))
-
-
-def _open_contents(path: str | Path, allow_pickle: bool) -> Contents:
-    """Detect the format of a file or folder, and read its headers."""
-    path = Path(path)
-    if path.is_dir():
-        return _open_directory(path, allow_pickle)
-    file = File(path)
-    if path.name == RESULTS:
-        return open_results(path.parent)
-    head = file.head(16)
-    if path.name.endswith(INDEX) or path.suffix == ".safetensors":
-        return open_with_config_and_tokenizer("safetensors", [path], allow_pickle)
-    if is_gguf(head) or path.suffix == ".gguf":
-        return open_gguf(path)
-    if is_npy(head) or path.suffix == ".npy":
-        return open_npy(path)
-    if path.suffix == ".npz" or (pickled.is_zip(head) and path.suffix not in _PICKLE_SUFFIXES):
-        return open_npz(path)
-    if pickled.is_zip(head) or pickled.is_old_pickle(head):
-        if not allow_pickle:
-            raise pickled.refuse(path)
-        return pickled.open_pickled(path)
-    if is_safetensors(head):
-        return open_with_config_and_tokenizer("safetensors", [path], allow_pickle)
-    return _open_vectors(file, head)
-
-
-def _open_directory(folder: Path, allow_pickle: bool) -> Contents:
-    # A folder with weights is a model, even if it also has a results.json or a vectors.tsv.
-    if not weight_files(folder):
-        if is_results(folder):
-            return open_results(folder)
-        if is_projector(folder):
-            return open_projector(folder)
-    return open_folder(folder, allow_pickle)
-
-
-def _open_vectors(file: File, head: bytes) -> Contents:
-    if not file.size:
-        raise file.wrong("it is empty", "Create or download it again.")
-    if file.path.suffix == ".json":
-        raise CheckpointError(f"{file.path} is a configuration, without tensors.\nRead it by whatwhere.read(path).")
-    if head.startswith(_FASTTEXT):
-        raise file.wrong("it is a model of fastText", "Save its vectors as text, a .vec file, and pass that.")
-    if head.startswith(_HDF5):
-        raise file.wrong("it is HDF5, as Keras writes it", "Save the model as safetensors.")
-    if is_binary(file):
-        return open_binary_vectors(file.path)
-    return open_projector(file.path) if file.path.suffix == ".tsv" else open_text_vectors(file.path)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Stored = TypeVar("Stored", ByteRange, Tensor)
 
-INDEX = ".index.json"
+CONFIG, INDEX = "config.json", ".index.json"
 MAX_TOKENIZER_BYTES = 200_000_000
 _MAX_INDEX_BYTES = 100_000_000
 _MAX_CONFIG_BYTES = 10_000_000
@@ -30,9 +30,9 @@ _PICKLES = ("pytorch_model.bin.index.json", "pytorch_model.bin")
 _MAX_UNUSED_IDS = 1 << 16
 
 FORMAT, VERSION = "whatwhere-results", 3
-RESULTS = "results.json"
+RESULTS, RESULTS_FORMAT = "results.json", "results"
 _MAX_RESULTS_BYTES = 200_000_000
-_TABLE = "input.tokens.weight"
+TABLE = "input.tokens.weight"
 _MODELS = "models"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """Lone surrogates, which JSON can express and UTF-8 cannot."""
@@ -124,8 +124,28 @@ def open_with_config_and_tokenizer(format: str, weights: list[Path], allow_pickl
     )
 
 
+def open_configuration(path: Path) -> Contents:
+    """Read a configuration without weights, and the paths of the tokenizer beside it.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        CheckpointError: If it cannot be read.
+    """
+    tokenizer = path.parent / "tokenizer.json"
+    return Contents(
+        "configuration",
+        {},
+        ByteRangeReader({}),
+        words=_tokens_of(path.parent),
+        config=read_json(path, _MAX_CONFIG_BYTES),
+        tokenizer=tokenizer if tokenizer.is_file() else None,
+    )
+
+
 def _config_in(folder: Path) -> Json | None:
-    path = folder / "config.json"
+    path = folder / CONFIG
     return read_json(path, _MAX_CONFIG_BYTES) if path.is_file() else None
 
 
@@ -346,10 +366,10 @@ def open_results(folder: str | Path) -> Contents:
         header, _ = read_header(file)
         ranges |= {f"{file.stem}/{name}": _renamed(one, f"{file.stem}/{name}") for name, one in header.items()}
     entries = {name: one.entry for name, one in ranges.items()}
-    table = next((name for name in entries if name.endswith(f"/{_TABLE}")), None)
+    table = next((name for name in entries if name.endswith(f"/{TABLE}")), None)
     tokens = _tokens(results.get("task"))
     return Contents(
-        "results", entries, ByteRangeReader(ranges), words=lambda: tokens, metadata=results, token_table=table
+        RESULTS_FORMAT, entries, ByteRangeReader(ranges), words=lambda: tokens, metadata=results, token_table=table
     )
 
 

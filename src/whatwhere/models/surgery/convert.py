@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
+DTYPE_ALIASES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 Format = Literal["safetensors", "npy", "word2vec", "projector"]
 FORMATS: tuple[Format, ...] = ("safetensors", "npy", "word2vec", "projector")
 _CASTABLE = ("float64", "float32", "bfloat16", "float16")
@@ -54,7 +55,7 @@ def convert_dtype(
 
     Args:
         path, out, force, progress: as in `resize_checkpoint`.
-        dtype: one of DTYPES.
+        dtype: one of DTYPES, or a short name such as bf16.
 
     Returns:
         The report, with the relative errors.
@@ -64,6 +65,7 @@ def convert_dtype(
         CheckpointError: If a value is beyond its range.
     """
     source, out = Source(path), Path(out)
+    dtype = DTYPE_ALIASES.get(dtype, dtype)
     source.require_output(out, force)
     parts, changed, errors = _cast_parts(source.checkpoint, dtype)
     files = {}
@@ -245,6 +247,7 @@ def _as_safetensors(
     changed: list[Changed] = []
     errors = None
     if dtype is not None:
+        dtype = DTYPE_ALIASES.get(dtype, dtype)
         cast, changed, errors = _cast_parts(checkpoint, dtype)
         parts |= cast
     metadata = {k: v for k, v in checkpoint.metadata.items() if isinstance(v, str) and len(v) < 1000}

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
+from re import sub
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +18,33 @@ from whatwhere.where.catalogue.options import split_options
 from whatwhere.where.catalogue.schemes import ENTRIES
 
 catalogue: Mapping[str, Scheme] = MappingProxyType({entry.name: entry for entry in ENTRIES})
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "rope": "rotary",
+        "nope": "none",
+        "absolute": "learned",
+        "pi": "rotary-linear",
+        "ntk": "rotary-ntk",
+        "dynamic-ntk": "rotary-dynamic-ntk",
+        "yarn": "rotary-yarn",
+        "longrope": "rotary-longrope",
+        "llama3": "rotary-llama3",
+    }
+)
+"""Other names of schemes. `absolute` is the learned table that Hugging Face's configurations call so."""
+
+
+def canonical_name(name: str) -> str:
+    """Return a name as the catalogue has it: aliases are replaced, in mixtures too.
+
+    Args:
+        name: of a scheme, or a mixture by door "rope+alibi" or by layer "rope/nope"; other names stay as they are.
+
+    Examples:
+        >>> canonical_name("rope+alibi"), canonical_name("rope/NoPE"), canonical_name("mine")
+        ('rotary+alibi', 'rotary/none', 'mine')
+    """
+    return sub(r"(?<![^+/\s])[^+/@\s]+", lambda part: ALIASES.get(part[0].lower(), part[0]), name)
 
 
 def scheme(
@@ -31,7 +59,8 @@ def scheme(
     """Build a scheme by name, or a mixture such as "rotary+alibi" with one scheme at each door.
 
     Args:
-        name: an entry of the catalogue, or several joined by "+"; each may have options, as in "rotary@theta=500000".
+        name: an entry of the catalogue, an alias such as "rope", or several joined by "+"; each may have options, as in
+            "rotary@theta=500000".
         dim: features of a token vector.
         num_heads: heads of the attention; must divide dim for schemes of queries, keys or scores.
         max_length: rows of schemes that learn a table; the trained length of schemes that have one.
@@ -53,7 +82,7 @@ def scheme(
     require_whole("scheme", dim=dim, num_heads=num_heads, max_length=max_length)
     if not isinstance(name, str):
         raise UnknownScheme(f"scheme takes a name, but got {name!r}.\nThe catalogue has: {', '.join(catalogue)}.")
-    names = [part.strip() for part in name.split("+")]
+    names = [part.strip() for part in canonical_name(name).split("+")]
     if len(names) > 1 and options:
         raise SettingError(
             f"options {sorted(options)} are ambiguous in the mixture {name!r}: build it with Where(...)."
@@ -97,7 +126,7 @@ def _built(
 def _entry(name: str) -> Scheme:
     if name in catalogue:
         return catalogue[name]
-    near = get_close_matches(name.lower(), catalogue, n=3)
+    near = dict.fromkeys(map(canonical_name, get_close_matches(name.lower(), [*catalogue, *ALIASES], n=3)))
     hint = f"Did you mean {' or '.join(near)}?\n" if near else ""
     raise UnknownScheme(f"the catalogue has no scheme {name!r}.\n{hint}It has: {', '.join(catalogue)}.")
 

@@ -1,0 +1,401 @@
+"""Tokens and their nearest rows by name: neighbors, analogies, similarities and benchmarks of a checkpoint's table."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whatwhere.analysis.nearest_neighbors import Metric, Nearest, Search
+from whatwhere.errors import SettingError, TextError
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.lookup import Table, find_token, read_table, word_of
+
+if TYPE_CHECKING:
+    from whatwhere.analysis.word_benchmarks import Rule
+
+
+@dataclass(frozen=True)
+class NamedRow:
+    """A row of a table, by its token.
+
+    Args:
+        token: its text, or #id.
+        id: of the token.
+    """
+
+    token: str
+    id: int
+
+
+@dataclass(frozen=True)
+class Neighbor(NamedRow):
+    """A row that was found by its score."""
+
+    score: float
+
+
+@dataclass(frozen=True)
+class TokenNeighbors(NamedRow):
+    """A token and its nearest rows, the nearest first."""
+
+    neighbors: Sequence[Neighbor]
+
+
+@dataclass(frozen=True)
+class SearchedTable:
+    """The table that was searched.
+
+    Args:
+        path: of the checkpoint.
+        table: name of the tensor.
+        rows, dim: its shape.
+        dtype: the stored type.
+        not_finite: rows that are excluded, for they hold NaN or infinity.
+        centered: whether the mean row was subtracted first.
+    """
+
+    path: str
+    table: str
+    rows: int
+    dim: int
+    dtype: str
+    not_finite: Sequence[NamedRow]
+    centered: bool
+
+
+@dataclass(frozen=True)
+class Neighbors(SearchedTable):
+    """What `neighbors --json` prints."""
+
+    metric: str
+    tokens: Sequence[TokenNeighbors]
+
+
+@dataclass(frozen=True)
+class AnalogyAnswers(SearchedTable):
+    """What `analogy --json` prints: a, b and c, and the best answers without these three and among all rows."""
+
+    rule: str
+    question: Sequence[NamedRow]
+    without_inputs: Sequence[Neighbor]
+    with_inputs: Sequence[Neighbor]
+
+
+@dataclass(frozen=True)
+class TokenSimilarity(SearchedTable):
+    """What `similarity --json` prints of two tokens."""
+
+    tokens: Sequence[NamedRow]
+    cosine: float
+
+
+@dataclass(frozen=True)
+class RatedPairs(SearchedTable):
+    """What `similarity --benchmark --json` prints of rated pairs.
+
+    Args:
+        benchmark: the file.
+        pairs: in the file.
+        scored: pairs whose words are both in the vocabulary.
+        spearman, pearson: correlation of cosine and rating; None where it is not defined.
+    """
+
+    benchmark: str
+    pairs: int
+    scored: int
+    spearman: float | None
+    pearson: float | None
+
+
+@dataclass(frozen=True)
+class SectionAccuracy:
+    """Answers to the questions of a section.
+
+    Args:
+        name: of the section.
+        questions: in the file.
+        scored: questions whose words are all in the vocabulary.
+        correct: of those scored.
+        accuracy: correct / scored; None where none is scored.
+    """
+
+    name: str
+    questions: int
+    scored: int
+    correct: int
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class AnalogyAccuracy(SearchedTable):
+    """What `similarity --benchmark --json` prints of analogies, section by section."""
+
+    benchmark: str
+    rule: str
+    sections: Sequence[SectionAccuracy]
+    total: SectionAccuracy
+
+
+@dataclass(frozen=True)
+class Source:
+    """The table that a command searches; it is read when it is first used, after the arguments were checked.
+
+    Args:
+        path: of the checkpoint, or the open one.
+        which: "input", "output" or the name of a tensor.
+        allow_pickle: read pickles too.
+        centered: subtract the mean row first.
+        show: called with each step that takes a while, in words.
+    """
+
+    path: Path | Checkpoint
+    which: str = "input"
+    allow_pickle: bool = False
+    centered: bool = False
+    show: Callable[[str], None] = lambda _: None
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint."""
+        if isinstance(self.path, Checkpoint):
+            return self.path
+        return Checkpoint.open(self.path, allow_pickle=self.allow_pickle)
+
+    @cached_property
+    def table(self) -> Table:
+        """Its table."""
+        return read_table(self.checkpoint, self.which)
+
+    def search(self, metric: Metric) -> Search:
+        """Return the prepared search."""
+        weight = self.table.weight
+        self.show("searching")
+        return Search(weight, metric, self.centered)
+
+    def searched(self) -> SearchedTable:
+        """Return what is printed of the table."""
+        table = self.table
+        return SearchedTable(
+            path=str(self.checkpoint.path),
+            table=table.name,
+            rows=table.rows,
+            dim=table.weight.shape[1],
+            dtype=table.dtype,
+            not_finite=[NamedRow(word_of(table.words, n), n) for n in table.broken.tolist()],
+            centered=self.centered,
+        )
+
+    def rows(self, tokens: Sequence[str]) -> list[int]:
+        """Return the rows of tokens."""
+        return [self.table.row(find_token(self.checkpoint, text, self.table.rows)) for text in tokens]
+
+    def named(self, rows: Sequence[int]) -> list[NamedRow]:
+        """Return the tokens of rows."""
+        return [NamedRow(self.table.word(row), int(self.table.ids[row])) for row in rows]
+
+    def neighbors(self, near: Nearest, query: int = 0) -> list[Neighbor]:
+        """Return the rows that were found for a query."""
+        named, scores = self.named(near.ids[query].tolist()), near.scores[query].tolist()
+        return [Neighbor(row.token, row.id, score) for row, score in zip(named, scores, strict=True)]
+
+
+def neighbors(
+    source: Checkpoint | str | Path,
+    tokens: str | Sequence[str],
+    k: int = 10,
+    *,
+    metric: Metric = "cosine",
+    centered: bool = False,
+    table: str = "input",
+) -> Neighbors:
+    """Return the nearest neighbors of tokens, by their text: exact, in all dimensions.
+
+    Args:
+        source: a checkpoint, or its path.
+        tokens: one or several, by text or by id as in "#123".
+        k: number of neighbors of each.
+        metric: "cosine", "dot" or "euclidean".
+        centered: subtract the mean row first.
+        table: "input", "output" or the name of a tensor.
+
+    Returns:
+        The nearest rows of each token, nearest first. For rows of an array: `whatwhere.analysis.neighbors`.
+
+    Raises:
+        TokenError: If there is no such token.
+        CheckpointError, SettingError: If the table cannot be read, or the metric is not known.
+
+    Examples:
+        >>> from tempfile import mkdtemp
+        >>> path = Path(mkdtemp(), "three.vec")
+        >>> _ = path.write_text("3 2\\nking 1 2\\nqueen 1 2.5\\ncar 9 -4\\n")
+        >>> [found.token for found in neighbors(path, ["king"], k=1).tokens[0].neighbors]
+        ['queen']
+    """
+    named = [tokens] if isinstance(tokens, str) else tokens
+    return nearest_tokens(Source(_opened(source), table, centered=centered), named, k, metric)
+
+
+def analogy(
+    source: Checkpoint | str | Path,
+    *tokens: str,
+    k: int = 10,
+    rule: "Rule" = "add",
+    centered: bool = False,
+    table: str = "input",
+) -> AnalogyAnswers:
+    """Complete "a is to b as c is to ...", by the text of tokens.
+
+    Args:
+        source: a checkpoint, or its path.
+        tokens: "man", "woman", "king", or the same as one text: "king - man + woman".
+        k: number of answers.
+        rule: "add" (3CosAdd) or "multiply" (3CosMul).
+        centered, table: as in `neighbors`.
+
+    Returns:
+        The best answers, without the three tokens and among all rows.
+
+    Raises:
+        TokenError: If there is no such token.
+        CheckpointError, SettingError: If the table cannot be read or is too small, or the tokens are not three.
+
+    Examples:
+        >>> from tempfile import mkdtemp
+        >>> path = Path(mkdtemp(), "four.vec")
+        >>> _ = path.write_text("4 2\\nman 1 0\\nwoman 1 1\\nking 3 0\\nqueen 3 1.8\\n")
+        >>> analogy(path, "king - man + woman", k=1).without_inputs[0].token
+        'queen'
+    """
+    words = tokens[0].split() if len(tokens) == 1 else tokens
+    return completed_analogy(Source(_opened(source), table, centered=centered), analogy_terms(words), k, rule)
+
+
+def _opened(source: Checkpoint | str | Path) -> Checkpoint:
+    return source if isinstance(source, Checkpoint) else Checkpoint.open(source)
+
+
+def nearest_tokens(source: Source, tokens: Sequence[str], k: int, metric: Metric) -> Neighbors:
+    """Return the nearest neighbors of tokens in the table of a source.
+
+    Args:
+        source: of the table.
+        tokens: by text or id.
+        k: number of neighbors.
+        metric: of the search.
+    """
+    rows, weight = source.rows(tokens), source.table.weight
+    near = source.search(metric).nearest(weight[rows], k, [[row] for row in rows])
+    listed = [
+        TokenNeighbors(token.token, token.id, source.neighbors(near, n)) for n, token in enumerate(source.named(rows))
+    ]
+    return Neighbors(**vars(source.searched()), metric=metric, tokens=listed)
+
+
+def analogy_terms(words: Sequence[str]) -> tuple[str, str, str]:
+    """Return a, b and c of "a is to b as c is to ...", from these or from an equation: b - a + c, or b + c - a.
+
+    Args:
+        words: three tokens; or three with signs between them, as in king - man + woman.
+
+    Raises:
+        SettingError: If they are neither.
+
+    Examples:
+        >>> analogy_terms(["man", "woman", "king"]), analogy_terms("king - man + woman".split())
+        (('man', 'woman', 'king'), ('man', 'king', 'woman'))
+    """
+    if len(words) == 5 and sorted((words[1], words[3])) == ["+", "-"]:
+        b, second, third = words[::2]
+        return (second, b, third) if words[1] == "-" else (third, b, second)
+    if len(words) != 3:
+        raise SettingError(
+            f"an analogy takes three tokens, but got {' '.join(words)!r}.\nPass man woman king, or king - man + woman."
+        )
+    a, b, c = words
+    return a, b, c
+
+
+def completed_analogy(source: Source, terms: tuple[str, str, str], k: int, rule: "Rule") -> AnalogyAnswers:
+    """Return the answers of an analogy in the table of a source.
+
+    Args:
+        source: of the table.
+        terms: a, b and c.
+        k: number of answers.
+        rule: of the scoring.
+
+    Raises:
+        SettingError: If the table has fewer than four rows.
+    """
+    from whatwhere.analysis.word_benchmarks import analogy as complete
+
+    weight = source.table.weight
+    if len(weight) < 4:
+        raise SettingError(
+            f"an analogy needs an answer beside its three words, but {source.checkpoint.path} has {len(weight)} rows.\n"
+            "Choose a larger table."
+        )
+    rows = source.rows(terms)
+    source.show("searching")
+    one, other, third = rows
+    answer = complete(weight, one, other, third, k, rule=rule, centered=source.centered)
+    return AnalogyAnswers(
+        **vars(source.searched()),
+        rule=rule,
+        question=source.named(rows),
+        without_inputs=source.neighbors(answer.without_inputs),
+        with_inputs=source.neighbors(answer.with_inputs),
+    )
+
+
+def compared_tokens(source: Source, one: str, other: str) -> TokenSimilarity:
+    """Return the cosine similarity of two tokens.
+
+    Args:
+        source: of the table.
+        one, other: by text or id.
+    """
+    rows = source.rows((one, other))
+    cosine = _cosine(source.search("cosine"), *rows)
+    return TokenSimilarity(**vars(source.searched()), tokens=source.named(rows), cosine=cosine)
+
+
+def _cosine(search: Search, a: int, b: int) -> float:
+    from whatwhere.analysis.table_difference import movement
+
+    one, other = (search.table[[row]] - search.mean for row in (a, b))
+    return float(movement(one, other).cosine[0])
+
+
+def scored_benchmark(source: Source, file: Path, rule: "Rule") -> AnalogyAccuracy | RatedPairs:
+    """Score a table on a file of analogies or rated pairs.
+
+    Args:
+        source: of the table.
+        file: the benchmark.
+        rule: of analogies.
+
+    Raises:
+        TextError: If the table has no words, or the file cannot be read.
+    """
+    from whatwhere.analysis.word_benchmarks import is_analogies, score_analogies, score_similarity
+
+    if not source.table.words:
+        raise TextError(
+            "a benchmark needs words, but this table comes without tokens as strings.\n"
+            "Put the tokenizer's files beside the weights."
+        )
+    words, searched, search = source.table.plain_words(), source.searched(), source.search("cosine")
+    try:
+        if not is_analogies(file):
+            scores = score_similarity(search, words, file)
+            return RatedPairs(**vars(searched), benchmark=str(file), **vars(scores))
+        score = score_analogies(search, words, file, rule)
+    except OSError as problem:
+        raise TextError(f"{file} cannot be read: {problem.strerror}.\nPass a text file.") from None
+    *sections, total = (
+        SectionAccuracy(**vars(part), accuracy=part.accuracy) for part in (*score.sections, score.total)
+    )
+    return AnalogyAccuracy(**vars(searched), benchmark=str(file), rule=rule, sections=sections, total=total)

@@ -1,0 +1,90 @@
+"""Neighbors and analogies by the text of tokens, from Python; and the words of a map."""
+
+from pathlib import Path
+
+import pytest
+
+import whatwhere as ww
+from whatwhere.analysis.token_groups import FOUR_GROUPS
+from whatwhere.where.catalogue import ALIASES, canonical_name, catalogue
+
+from ..running import error_of, json_of, whatwhere
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    """Write seven words in two groups."""
+    rows = {"cat": (9, 1), "dog": (9, 2), "kitten": (9, 0), "king": (1, 9), "queen": (2, 9), "prince": (0, 9)}
+    lines = [f"{word} {x} {y} 0" for word, (x, y) in rows.items()]
+    (tmp_path / "pets.vec").write_text("\n".join(["7 3", *lines, "of -5 -5 5", ""]))
+    return tmp_path / "pets.vec"
+
+
+def test_neighbors_of_words_from_python(pets: Path) -> None:
+    checkpoint = ww.read(pets)
+    assert isinstance(checkpoint, ww.Checkpoint)
+    found = ww.neighbors(checkpoint, ["king", "#0"], k=2)
+    assert [[row.token for row in token.neighbors] for token in found.tokens] == [
+        ["queen", "prince"],
+        ["dog", "kitten"],
+    ]
+    ids = ww.analysis.neighbors(checkpoint.array("vectors"), [3], k=2).ids[0].tolist()
+    assert [row.id for row in found.tokens[0].neighbors] == ids
+    assert ww.neighbors(pets, "king", k=1).tokens[0].neighbors[0].token == "queen"
+    with pytest.raises(ww.errors.TokenError, match="no token of"):
+        ww.neighbors(checkpoint, ["emperor"])
+
+
+def test_an_analogy_as_an_equation_is_that_of_three_words(pets: Path) -> None:
+    three = ww.analogy(pets, "cat", "dog", "king", k=2)
+    for equation in ("dog - cat + king", "king + dog - cat", "king - cat + dog"):
+        assert [row.token for row in ww.analogy(pets, equation, k=2).with_inputs] == [
+            row.token for row in three.with_inputs
+        ]
+    by_words = json_of("analogy", pets, "cat", "dog", "king", "-k", "2")
+    assert json_of("analogy", pets, "dog", "-", "cat", "+", "king", "-k", "2")["question"] == by_words["question"]
+    for wrong in ("dog cat", "dog + cat + king", "a - b - c"):
+        assert "an analogy takes three tokens" in error_of("analogy", pets, *wrong.split())
+
+
+def test_a_map_of_named_tokens_counts_neighbors_in_their_group(pets: Path, tmp_path: Path) -> None:
+    out = tmp_path / "map.json"
+    groups = "animals: cat, dog, kitten; king, queen, prince"
+    facts = json_of("map", pets, "--tokens", groups, "--out", out)
+    assert (facts["shown"], facts["k"], facts["groups"]["names"]) == (6, 1, ["animals", "2"])
+    assert (facts["groups"]["stay"], facts["groups"]["compared"]) == (6, 6)
+    assert (
+        "6 of 6 tokens have their nearest of the other 5"
+        in whatwhere("map", pets, "--tokens", groups, "--out", out).out
+    )
+    mixed = json_of("map", pets, "--tokens", "cat, king, queen; dog, kitten, prince", "--out", out)
+    assert mixed["groups"]["stay"] < 6
+    assert "twice" in error_of("map", pets, "--tokens", "cat,#0,dog", "--out", out)
+    assert "--rows" in error_of("map", pets, "--tokens", "cat,dog,king", "--rows", "3", "--out", out)
+
+
+def test_the_fifth_tutorials_words_stay_in_their_groups_in_a_real_model(minilm: Path, tmp_path: Path) -> None:
+    groups = "; ".join(f"{name}: {','.join(words)}" for name, words in FOUR_GROUPS.items())
+    assert groups.replace("; ", ";").replace(": ", ":") in "".join(whatwhere("map", "-h").out.split()).replace(
+        "; ", ";"
+    ).replace(": ", ":")
+    facts = json_of("map", minilm, "--tokens", groups, "--out", tmp_path / "map.svg")["groups"]
+    assert (facts["stay"], facts["compared"]) == (16, 16)
+
+
+def test_aliases_are_other_names_of_entries() -> None:
+    assert set(ALIASES.values()) <= set(catalogue)
+    assert not set(ALIASES) & set(catalogue)
+    assert canonical_name(" RoPE + alibi / nope") == " rotary + alibi / none"
+    assert repr(ww.scheme("rope+alibi", 16, 2, 8)) == repr(ww.scheme("rotary+alibi", 16, 2, 8))
+    assert json_of("encode", "a b", "--scheme", "yarn")["scheme"] == "rotary-yarn"
+    with pytest.raises(ww.errors.UnknownScheme, match="Did you mean rotary"):
+        ww.scheme("ropee", 16, 2, 8)
+
+
+def test_the_shell_completes_schemes() -> None:
+    from whatwhere.cli.app import complete_scheme
+
+    assert complete_scheme("rotary-ax") == ["rotary-axial"]
+    assert complete_scheme("none/rotary+al") == ["none/rotary+alibi"]
+    assert set(complete_scheme("ro")) >= {"rope", "rotary"}

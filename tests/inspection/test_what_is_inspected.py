@@ -1,0 +1,128 @@
+"""inspect of a configuration, of one run of a comparison, of random tables, and of what is no model."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import whatwhere as ww
+from whatwhere.inspection.diagnostics import TokenDiagnostics
+from whatwhere.inspection.token_table import Sizes
+from whatwhere.models.checkpoint import read
+from whatwhere.report.diagnostics import diagnostics as written
+from whatwhere.report.inspection import headline, sections
+
+from ..running import error_of, json_of, whatwhere
+
+CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 100,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 64,
+    "tie_word_embeddings": False,
+    "initializer_range": 0.02,
+}
+
+
+def test_a_configuration_without_weights_has_sizes_and_positions(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    for path in (tmp_path, tmp_path / "config.json"):
+        found = json_of("inspect", path)
+        assert found["format"] == "configuration"
+        assert found["shape"] == [100, 16]
+        assert [(part["part"], part["parameters"]) for part in found["sizes"]["parts"]] == [
+            ("token table", 1600),
+            ("output projection", 1600),
+        ]
+        assert found["rotary"]["groups"][0]["head_dim"] == 8
+        assert found["norms"] is None  # of weights that are not there
+    assert "a configuration has no weights" in str(json_of("inspect", tmp_path, "--sections", "norms")["norms"])
+    assert "--report" in error_of("inspect", tmp_path, "--report", tmp_path / "page.html")
+
+
+def test_a_run_of_a_comparison_is_inspected_by_itself(results: Path) -> None:
+    found = json_of("inspect", results, "--run", "learned-1", "--sections", "sizes,positions")
+    names = {part["tensor"] for part in found["sizes"]["parts"]} - {None}
+    assert names == {"input.tokens.weight", "lm_head.weight", "input.where.input.weight"}
+    stored = load_file(results / "models" / "learned-1.safetensors")
+    norms = np.linalg.norm(stored["input.where.input.weight"], axis=1)
+    assert found["positions"]["median_norm"] == pytest.approx(float(np.median(norms)), rel=1e-5)
+    assert "Name one, as in --run" in error_of("inspect", results)
+    rotary = ww.inspect(results, ["positions"], run="rotary+alibi-0")
+    assert "no configuration" in str(rotary.positions) or "missing" in str(rotary.positions)
+
+
+def test_rows_that_training_did_not_move_are_named(results: Path) -> None:
+    found = ww.inspect(results, ["diagnostics"], run="learned-0").diagnostics
+    assert isinstance(found, TokenDiagnostics)
+    assert found.unmoved is not None
+    start, end = (
+        load_file(results / "models" / "learned-0.safetensors")[f"input.tokens.weight{at}"] for at in ("@0", "")
+    )
+    cosines = (start * end).sum(1) / np.linalg.norm(start, axis=1) / np.linalg.norm(end, axis=1)
+    assert found.unmoved.ids.tolist() == np.flatnonzero(cosines > 1 - 1e-7).tolist()
+    assert [row.token for row in found.unmoved.examples[:2]] == ["[PAD]", "[EOS]"]
+    assert all(0.99 < row.factor <= 1 for row in found.unmoved.examples)
+    assert "training did not move" in written(found)[0].text  # type: ignore[union-attr]
+
+
+def test_without_the_start_nothing_is_said_of_movement(tmp_path: Path) -> None:
+    np.save(tmp_path / "table.npy", np.random.default_rng(0).standard_normal((50, 8)).astype(np.float32))
+    found = ww.inspect(tmp_path / "table.npy", ["diagnostics"]).diagnostics
+    assert isinstance(found, TokenDiagnostics)
+    assert found.unmoved is None
+
+
+def test_a_random_table_is_called_one(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    table = 0.02 * rng.standard_normal((100, 16))
+    texts = []
+    for scale in (np.ones(100), np.exp(rng.standard_normal(100))):  # rows of all norms are as training leaves them
+        rows = table * scale[:, None] / np.sqrt((scale**2).mean())
+        save_file({"model.embed_tokens.weight": rows.astype(np.float32)}, tmp_path / "model.safetensors")
+        inspection = ww.inspect(tmp_path, ["sizes"])
+        assert isinstance(inspection.sizes, Sizes)
+        assert inspection.sizes.initial_scale is not None
+        assert inspection.sizes.initial_scale.rule == "the configuration's initializer_range"
+        texts.append(headline(inspection) + str(sections(inspection)))
+    assert "look like random samples" in texts[0]
+    assert "neither spread nor norms show training" in texts[0]
+    assert "random samples" not in texts[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("tokenizer.json", '{"model": {}, "added_tokens": []}', "whatwhere encode TEXT --tokenizer"),
+        ("other.json", '{"a": 1}', "no configuration with a model_type"),
+        ("passwd", "root:x:0:0:root:/root:/bin/sh\nnone:x:1:1\n", "its format is not known"),
+    ],
+)
+def test_what_is_no_model_is_named(name: str, content: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    assert says in error_of("inspect", tmp_path / name)
+
+
+def test_names_of_models_are_looked_up_in_the_local_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert "hf download someone/model" in error_of("inspect", "someone/model")
+    assert "hf download" not in error_of("inspect", "model.safetensors")
+    commit, repository = "0" * 40, tmp_path / "models--someone--model"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    folder = repository / "snapshots" / commit
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    assert json_of("inspect", "someone/model")["format"] == "configuration"
+    save_file({"model.embed_tokens.weight": np.ones((100, 16), np.float32)}, folder / "model.safetensors")
+    checkpoint = read("someone/model")
+    assert isinstance(checkpoint, ww.Checkpoint)
+    assert checkpoint.path == folder
+    assert str(folder) in whatwhere("inspect", "someone/model", "--sections", "sizes").out
+    (repository / "refs" / "main").write_text("../../..")
+    assert "hf download" in error_of("inspect", "someone/model")
