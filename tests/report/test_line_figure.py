@@ -27,7 +27,7 @@ from whatwhere.report.line_figure import (
     to_svg,
 )
 
-from ..comparison.made_up import hostile_folder, made_up_folder
+from ..comparison.made_up import GROUPS, hostile_folder, made_up_folder
 from ..running import whatwhere
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -102,6 +102,23 @@ def test_series_differ_without_their_colors() -> None:
     assert len({dash for dash, _, width in looks if width == 0.7}) == 3
 
 
+def test_each_series_of_the_legend_is_drawn(tmp_path: FilePath) -> None:
+    curves = [Curve("none", [0.5, None, 0.7]), Curve("learned", [0.4, 0.3, None]), Curve("gone", [None, None, None])]
+    curves += [Curve("chance", [0.1, None, 0.2], reference=True)]
+    shapes = layout(LineFigure("a", "b", "x", "y", [0, 1, 2], curves)).shapes
+    legend = max(s.y for s in shapes if isinstance(s, Label)) - 40
+    above = [s for s in shapes if isinstance(s, Path) and max(y for _, y in s.points) < legend]
+    references = [s for s in above if s.width == 0.7]
+    assert len(references) == 2, "a stroke at each of the two lengths, for there is none between them"
+    colors = {s.color for s in above if s.opacity == 1 and s.color != "#ffffff"}
+    assert len(colors) == 2, "markers of the two schemes that have scores"
+    results = read_results(made_up_folder(tmp_path, seeds=1))
+    first = next(figures(results, ["alibi", "none"]))
+    assert [curve.name for curve in first.curves if not curve.reference] == ["alibi", "none"]
+    with pytest.raises(SettingError, match="figures got scheme='rope', but knows only: none, sinusoidal"):
+        write_figures(results, tmp_path, ["svg"], schemes=["rope"])
+
+
 @pytest.mark.parametrize("ends", [(0, 100), (1, 32), (1.571, 1.66), (-3, 3), (5, 5), (0, 0), (2e-7, 9e-7), (0, 5e6)])
 def test_ticks_are_round_numbers(ends: tuple[int | float, int | float]) -> None:
     ticks = round_ticks(*ends, 5)
@@ -141,7 +158,7 @@ def test_the_command_writes_them(tmp_path: FilePath, monkeypatch: pytest.MonkeyP
     out = str(tmp_path / "out")
     done = whatwhere("figures", str(folder), "--format", "svg", "--width", "120", "--out", out, "--json")
     files: Any = json.loads(done.out)["files"]
-    assert files == ["scores.svg", *(f"scores-group-{n}.svg" for n in range(1, 6)), "shift.svg"]
+    assert files == ["scores.svg", *(f"scores-{n}-{group}.svg" for n, group in enumerate(GROUPS, 1)), "shift.svg"]
     assert 'width="120mm"' in (tmp_path / "out/scores.svg").read_text(encoding="utf-8")
     results = read_results(folder)
     with pytest.raises(SettingError, match=r"width=500 mm, but needs 60 to 400"):

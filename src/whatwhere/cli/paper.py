@@ -47,6 +47,7 @@ def figures(
     format: Annotated[
         list[str] | None, typer.Option(help="Format: svg or pdf; may be repeated. Default: both.")
     ] = None,
+    scheme: Annotated[list[str] | None, typer.Option(help="Scheme to draw; may be repeated. Default: all.")] = None,
     width: Annotated[float, typer.Option(help="Width in mm: 84 for a column, 174 for a page of two.")] = 84.0,
     as_json: AsJson = False,
 ) -> None:
@@ -57,7 +58,7 @@ def figures(
     from whatwhere.comparison import read_results
     from whatwhere.report.comparison_figures import FORMATS, write_figures
 
-    _show(write_figures(read_results(results), out, format or FORMATS, width), as_json)
+    _show(write_figures(read_results(results), out, format or FORMATS, width, scheme or None), as_json)
 
 
 def _show(written: "WrittenFiles", as_json: bool) -> None:

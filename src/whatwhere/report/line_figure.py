@@ -170,7 +170,8 @@ def layout(figure: LineFigure, width: Number = 84.0) -> Drawing:
         shapes += [Path([(x, y), (x, y + 3)], _GREY, 0.6), Label(text, x, y + 4 + _SMALL, "middle", _SMALL)]
     shapes += [Path([(axes.left, axes.top), (axes.left, axes.bottom), (axes.right, axes.bottom)], _GREY, 0.6)]
     shapes += _mark(figure, axes)
-    shapes += [shape for n, curve in _numbered(figure.curves) for shape in _band(curve, n, figure.x, axes)]
+    opacity = min(0.13, 0.7 / len(figure.curves))  # of all bands together they must not hide the lines
+    shapes += [shape for n, curve in _numbered(figure.curves) for shape in _band(curve, n, figure.x, axes, opacity)]
     shapes += [shape for n, curve in _numbered(figure.curves) for shape in _line(curve, n, figure.x, axes)]
     middle = (axes.left + axes.right) / 2, (axes.top + axes.bottom) / 2
     shapes += [Label(_shown(figure.x_label), middle[0], axes.bottom + 23, "middle")]
@@ -290,11 +291,11 @@ def _look(curve: Curve, n: int) -> tuple[str, tuple[Number, ...], Number]:
     return COLORS[n % len(COLORS)], _DASHES[n % len(_DASHES)], 1.4
 
 
-def _band(curve: Curve, n: int, x: Sequence[Number], axes: Axes) -> Iterator[Path]:
+def _band(curve: Curve, n: int, x: Sequence[Number], axes: Axes, opacity: float) -> Iterator[Path]:
     for run in _runs(curve.low, curve.high):
         ends = [axes.at(x[at], low) for at, low, _ in run], [axes.at(x[at], high) for at, _, high in run]
         if len(run) > 1:
-            yield Path([*ends[0], *reversed(ends[1])], _look(curve, n)[0], 0, (), 0.13)
+            yield Path([*ends[0], *reversed(ends[1])], _look(curve, n)[0], 0, (), opacity)
 
 
 def _line(curve: Curve, n: int, x: Sequence[Number], axes: Axes) -> Iterator[Path]:
@@ -305,6 +306,8 @@ def _line(curve: Curve, n: int, x: Sequence[Number], axes: Axes) -> Iterator[Pat
             yield Path(points, color, width, dash)
         if not curve.reference:
             yield from (_marker(n, point, color) for point in points)
+        elif len(points) == 1:  # between two gaps
+            yield Path([(points[0][0] - 5, points[0][1]), (points[0][0] + 5, points[0][1])], color, width, dash)
 
 
 def _runs(first: Sequence[Number | None], second: Sequence[Number | None]) -> list[list[tuple[int, Number, Number]]]:
