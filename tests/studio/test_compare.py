@@ -200,6 +200,7 @@ def test_the_page_shows_what_was_measured(look: Callable[..., dict[str, Any]], s
     assert {line.split("\t")[0] for line in shown["tip"].split("\n")} >= set(shown["legend"])
     assert shown["width"] == "3.3in"
     assert shown["overprinted"] == []
+    assert shown["dim"] == {}
     assert shown["group"] == "#/compare?group=Max"
     assert len(shown["verdicts"]) == len(measured.verdicts)
     assert shown["wrong"] == shown["dark"] == shown["complaints"] == []
@@ -228,6 +229,8 @@ def test_the_page_compares_two_checkpoints(look: Callable[..., dict[str, Any]], 
 def test_with_one_file_the_page_shows_how_to_compare(look: Callable[..., dict[str, Any]], fresh: Session) -> None:
     shown = look(fresh, "compare.mjs", ready="main pre")
     assert "whatwhere studio A B" in shown["main"]
+    assert list(shown["dim"]) == ["Compare", "Training replay", "Attention by distance"]
+    assert shown["dim"]["Compare"] == "Only one file is open, so there is nothing to compare it with."
     assert shown["titles"] == shown["wrong"] == shown["dark"] == shown["complaints"] == []
     _fits(shown)
 

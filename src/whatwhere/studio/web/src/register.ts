@@ -22,7 +22,14 @@ export interface View {
   defaults(about: About): Settings;
   /** Whether there is something to show. */
   shown(about: About): boolean;
+  /** Why the view shows nothing of what is open, only how to use it or an example; null where it does. */
+  empty?(about: About): string | null;
   Page: ComponentType<ViewProps>;
+}
+
+/** Return why a view of training shows nothing of a file that holds no run. */
+export function withoutRuns({ kind }: About): string | null {
+  return kind === "results" ? null : "What is open holds no training; a small one can be trained here.";
 }
 
 const registered: View[] = [];

@@ -74,7 +74,7 @@ function Opened({ about }: { about: About }) {
         To the view
       </a>
       <Head about={about} />
-      <Navigation shown={shown} now={view} />
+      <Navigation shown={shown} now={view} about={about} />
       <main id="view">
         <header class="view">
           <h1 ref={heading} tabIndex={-1}>
@@ -126,7 +126,7 @@ function ThemeButton() {
   );
 }
 
-function Navigation({ shown, now }: { shown: View[]; now: View }) {
+function Navigation({ shown, now, about }: { shown: View[]; now: View; about: About }) {
   const list = useRef<HTMLUListElement>(null);
   useEffect(() => {
     // A narrow screen has no room for all views.
@@ -135,13 +135,21 @@ function Navigation({ shown, now }: { shown: View[]; now: View }) {
   return (
     <nav aria-label="Views">
       <ul ref={list}>
-        {shown.map((view) => (
-          <li key={view.id}>
-            <a href={`#/${view.id}`} aria-current={view.id === now.id ? "page" : undefined}>
-              {view.title}
-            </a>
-          </li>
-        ))}
+        {shown.map((view) => {
+          const why = view.empty?.(about) ?? undefined; // the title is also what a screen reader adds to the name
+          return (
+            <li key={view.id}>
+              <a
+                href={`#/${view.id}`}
+                class={why && "dim"}
+                title={why}
+                aria-current={view.id === now.id ? "page" : undefined}
+              >
+                {view.title}
+              </a>
+            </li>
+          );
+        })}
       </ul>
     </nav>
   );

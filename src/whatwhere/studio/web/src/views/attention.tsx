@@ -6,7 +6,7 @@ import { Figure } from "../parts/figure";
 import { How } from "../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../parts/lines";
 import { Answered } from "../parts/states";
-import { register, type ViewProps } from "../register";
+import { register, type ViewProps, withoutRuns } from "../register";
 import { look } from "./compare/shared";
 import type { Attention, AttentionCurves } from "../types";
 import { runCode, runDefaults, useRun } from "./replay/run";
@@ -18,6 +18,7 @@ register({
   question: "How much attention does each head of a trained model pay to tokens at each distance?",
   defaults: (about) => ({ ...runDefaults(about), log: false, ...about.begin["attention"] }),
   shown: () => true,
+  empty: withoutRuns,
   Page: Page,
 });
 

@@ -12,6 +12,8 @@ register({
   question: "Which positional encoding holds beyond the trained length, and what differs between two checkpoints?",
   defaults: () => ({ group: "all", log: false, table: "input", k: 10 }),
   shown: () => true,
+  empty: ({ kind, other }) =>
+    kind === "results" || other !== null ? null : "Only one file is open, so there is nothing to compare it with.",
   Page: Compare,
 });
 

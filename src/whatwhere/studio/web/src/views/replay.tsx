@@ -9,7 +9,7 @@ import { How } from "../parts/how";
 import { Lines, type LinesProps, linesSvg } from "../parts/lines";
 import { Answered } from "../parts/states";
 import { TokenLabel } from "../parts/token";
-import { register, type ViewProps } from "../register";
+import { register, type ViewProps, withoutRuns } from "../register";
 import { visibleToken } from "../escape";
 import { lineSvg, mapSvg, scene } from "./replay/frame_svg";
 import type { Frames, Trained } from "../types";
@@ -25,6 +25,7 @@ register({
   question: "How does training change the token table and the loss, step by step?",
   defaults: (about) => ({ ...runDefaults(about), at: END, of: "change", ...about.begin["replay"] }),
   shown: () => true,
+  empty: withoutRuns,
   Page: Replay,
 });
 
