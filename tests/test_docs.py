@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner
 
+from whatwhere.claims.registry import claim
 from whatwhere.cli import app
 
 from .running import script, whatwhere
@@ -69,6 +70,9 @@ def test_a_chapter_has_its_parts(chapter: Path) -> None:
     assert answers.count("```pycon") >= 3
     assert "\n## What tutorials say, and what is true\n" in body
     assert re.search(r"^(<!-- live: |!\[.{40,}\]\()", body, re.MULTILINE)
+    linked = re.findall(r"\[([0-4]\.\d+[a-z]?)\]\(\.\./errata\.md#(claim-[\w-]+)\)", text)
+    assert len(linked) == len(re.findall(r"errata\.md#", text)) >= 3
+    assert all(claim(id).anchor == anchor for id, anchor in linked)
     after = sorted(CHAPTERS)[CHAPTERS.index(chapter) + 1 :]
     assert not after or f"]({after[0].name})" in answers
 

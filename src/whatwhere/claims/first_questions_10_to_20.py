@@ -158,6 +158,7 @@ True
 ...     def __init__(self, num_heads):
 ...         super().__init__()
 ...         self.num_heads = num_heads
+...
 ...     def curve(self, device):
 ...         return lambda head, distance: -torch.relu(distance.abs() - 2.0 ** (head + 1))
 >>> window = Window(4)

@@ -23,8 +23,8 @@ from whatwhere.comparison.results import (
     StartRecord,
 )
 from whatwhere.comparison.run import Job, Run
-from whatwhere.comparison.saved_model import Start
 from whatwhere.comparison.settings import Settings
+from whatwhere.comparison.start import Start
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import ResultsError
 from whatwhere.models.checkpoint.safetensors import Part, computed, write_safetensors

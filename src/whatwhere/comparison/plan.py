@@ -16,8 +16,8 @@ from whatwhere.comparison.model import (
     with_max_length,
 )
 from whatwhere.comparison.run import Job
-from whatwhere.comparison.saved_model import find_start, load_start, open_start, require_same_tokens
 from whatwhere.comparison.settings import Settings, with_settings
+from whatwhere.comparison.start import find_start, load_start, open_start, require_same_tokens
 from whatwhere.comparison.tasks import Expressions, Recall, Task
 from whatwhere.comparison.text_task import Text
 from whatwhere.comparison.train import build as build_model

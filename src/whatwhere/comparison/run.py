@@ -21,8 +21,9 @@ from whatwhere.comparison.results import (
     SchemeView,
     TableSnapshot,
 )
-from whatwhere.comparison.saved_model import Start, load_start, saved_tensors
+from whatwhere.comparison.saved_model import saved_tensors
 from whatwhere.comparison.settings import Settings
+from whatwhere.comparison.start import Start, load_start
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import PositionError
 from whatwhere.where.binding import Where
