@@ -27,7 +27,7 @@ from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build
 from whatwhere.records import from_json, to_json
-from whatwhere.report.comparison_headline import headline
+from whatwhere.report.comparison_conclusions import headline
 
 from ..running import whatwhere
 

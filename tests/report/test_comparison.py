@@ -23,8 +23,7 @@ from whatwhere.cli import app
 from whatwhere.comparison import paired_differences, read_results
 from whatwhere.errors import CheckpointError, MissingExtra, ResultsError
 from whatwhere.report.comparison import sections
-from whatwhere.report.comparison_headline import headline, learned, scope_sentence
-from whatwhere.report.paired_differences import last_length
+from whatwhere.report.comparison_conclusions import headline, last_length, learned, scope_sentence
 from whatwhere.report.section import Paragraph, Table
 from whatwhere.studio.api import compare
 from whatwhere.studio.api.measurements import Measurements

@@ -146,8 +146,7 @@ def _show(comparison: "Comparison", as_json: bool) -> None:
     from whatwhere.comparison import paired_differences
     from whatwhere.comparison.statistics import PairedDifferences
     from whatwhere.report.comparison import summary
-    from whatwhere.report.comparison_headline import headline, scope_sentence
-    from whatwhere.report.paired_differences import last_length, table
+    from whatwhere.report.comparison_conclusions import headline, last_length, scope_sentence, table
 
     page = _write_page(comparison.folder)
     differences = paired_differences(comparison, last_length(comparison))

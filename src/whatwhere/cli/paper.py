@@ -10,7 +10,7 @@ from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console
 
 if TYPE_CHECKING:
-    from whatwhere.report.table_files import WrittenFiles
+    from whatwhere.report.paper import WrittenFiles
 
 Results = Annotated[Path, typer.Argument(parser=to_path, help="Folder that whatwhere compare or whatwhere demo wrote.")]
 
@@ -34,9 +34,9 @@ def tables(
     Example: whatwhere tables whatwhere-demo --format latex --out paper
     """
     from whatwhere.comparison import read_results
-    from whatwhere.report.table_files import FORMATS, write_tables
+    from whatwhere.report.paper import TABLE_FORMATS, write_tables
 
-    _show(write_tables(read_results(results), out, format or FORMATS, against), as_json)
+    _show(write_tables(read_results(results), out, format or TABLE_FORMATS, against), as_json)
 
 
 @app.command()
@@ -56,9 +56,9 @@ def figures(
     Example: whatwhere figures whatwhere-demo --format svg --width 174 --out paper
     """
     from whatwhere.comparison import read_results
-    from whatwhere.report.comparison_figures import FORMATS, write_figures
+    from whatwhere.report.paper import FIGURE_FORMATS, write_figures
 
-    _show(write_figures(read_results(results), out, format or FORMATS, width, scheme or None), as_json)
+    _show(write_figures(read_results(results), out, format or FIGURE_FORMATS, width, scheme or None), as_json)
 
 
 def _show(written: "WrittenFiles", as_json: bool) -> None:

@@ -11,7 +11,8 @@ from whatwhere.comparison.results import RunResult, Spread
 from whatwhere.comparison.statistics import paired_differences
 from whatwhere.escape import visible
 from whatwhere.report import claims
-from whatwhere.report.comparison_headline import headline, scope_sentence
+from whatwhere.report.comparison_conclusions import headline, last_length, scope_sentence
+from whatwhere.report.comparison_conclusions import section as differences_section
 from whatwhere.report.comparison_sentences import (
     baseline_in_length,
     distance_curves,
@@ -27,8 +28,6 @@ from whatwhere.report.comparison_sentences import (
     shift_sentence,
     unit_of,
 )
-from whatwhere.report.paired_differences import last_length
-from whatwhere.report.paired_differences import section as differences_section
 from whatwhere.report.section import Paragraph, Part, Section, Table
 from whatwhere.report.text import decimals, number, spread
 

@@ -15,9 +15,8 @@ from whatwhere.escape import visible
 from whatwhere.records import Missing
 from whatwhere.report import claims as claims_report
 from whatwhere.report import comparison as report
+from whatwhere.report import comparison_conclusions as conclusions
 from whatwhere.report import comparison_sentences as sentences
-from whatwhere.report import paired_differences as paired
-from whatwhere.report.comparison_headline import headline, scope_sentence
 from whatwhere.report.section import Table
 from whatwhere.report.text import capital
 
@@ -295,7 +294,7 @@ def measurements(results: Comparison) -> Measurements:
     seeds = sorted({run.seed for run in results.runs})
     groups = {ALL: ALL} | {group: sentences.name_text(group) for group in results.task.groups}
     verdicts, table = claims.verdicts(results), claims.token_table(results)
-    differences = paired_differences(results, paired.last_length(results))
+    differences = paired_differences(results, conclusions.last_length(results))
     return Measurements(
         task=_task(results, list(groups.values())),
         schemes=[sentences.name_text(scheme) for scheme in schemes],
@@ -347,9 +346,9 @@ def _sentences(
     table: claims.TokenTable | None,
 ) -> Sentences:
     return Sentences(
-        answer=headline(results, differences),
-        scope=scope_sentence(results),
-        differences=paired.method_sentence(results, differences),
+        answer=conclusions.headline(results, differences),
+        scope=conclusions.scope_sentence(results),
+        differences=conclusions.method_sentence(results, differences),
         question=sentences.question(results),
         scores=sentences.scores_sentence(results),
         groups=sentences.groups_sentence(results),
@@ -366,7 +365,7 @@ def _sentences(
 def _differences(results: Comparison, differences: PairedDifferences | Missing) -> Table | None:
     if isinstance(differences, Missing) or not differences.pairs:
         return None
-    return paired.table(results, differences)
+    return conclusions.table(results, differences)
 
 
 def _reproduction(results: Comparison) -> Reproduction:

@@ -13,7 +13,6 @@ import pytest
 
 from whatwhere.comparison import read_results
 from whatwhere.errors import MissingExtra, SettingError
-from whatwhere.report.comparison_figures import figures, write_figures
 from whatwhere.report.line_figure import (
     MILLIMETER,
     Curve,
@@ -26,6 +25,7 @@ from whatwhere.report.line_figure import (
     to_pdf,
     to_svg,
 )
+from whatwhere.report.paper import figures, write_figures
 
 from ..comparison.made_up import GROUPS, hostile_folder, made_up_folder
 from ..running import whatwhere

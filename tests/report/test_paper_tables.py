@@ -14,8 +14,8 @@ from markdown_it import MarkdownIt
 from whatwhere.comparison import read_results
 from whatwhere.errors import ResultsError, SettingError
 from whatwhere.escape import visible
+from whatwhere.report.paper import csv_text, latex, latex_text, markdown, write_tables
 from whatwhere.report.section import Table
-from whatwhere.report.table_files import csv_text, latex, latex_text, markdown, write_tables
 
 from ..comparison.made_up import HOSTILE, hostile_folder, made_up_folder
 from ..running import whatwhere
