@@ -456,7 +456,7 @@ def nested(data: dict[str, Any], *path: Any) -> Any:
         (lambda data: nested(data, "summary", "none", "in_length").pop("min"), "`min`"),
         (lambda data: nested(data, "summary", "none", "in_length").update(min="?"), "Expected `float`, got `str`"),
         (lambda data: nested(data, "summary", "none", "scores").update({"\ud800": {}}), "results.json"),
-        (lambda data: data["settings"].update(steps=0), "steps=0"),
+        (lambda data: data["settings"].update(steps=-1), "steps=-1"),
         (lambda data: data["task"].update(trained=[]), "no trained length"),
     ],
 )  # fmt: skip
