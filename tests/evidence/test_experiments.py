@@ -8,9 +8,17 @@ import numpy as np
 import pytest
 
 from whatwhere.comparison import read_results
+from whatwhere.comparison.model import with_max_length
+from whatwhere.comparison.plan import make_plans, make_task, rehearse
+from whatwhere.comparison.settings import make_settings
 from whatwhere.evidence.base_bound import fit, similarity_bound
 from whatwhere.evidence.bench import Bench, has_learned, paired, score
-from whatwhere.evidence.length import length
+from whatwhere.evidence.context_extension import context_extension
+from whatwhere.evidence.length import length, randomized
+from whatwhere.evidence.robustness import robustness
+from whatwhere.evidence.table_contents import table_contents
+from whatwhere.evidence.text import text
+from whatwhere.evidence.under_trained import under_trained
 
 from ..comparison.made_up import made_up_folder
 
@@ -70,6 +78,19 @@ def test_the_quick_scope_judges_the_schemes_that_it_has(tmp_path):
     assert "E1.9" not in results
 
 
+def test_randomized_positions_are_compared_with_plain_ones(tmp_path):
+    scores = {"rotary": 0.7, "rotary@randomized": 0.9, "sinusoidal": 0.6, "sinusoidal@randomized": 0.5}
+    results = by_id(randomized(MadeUp(tmp_path, set_score(12, scores))))
+    assert results["E2.1"].verdict == "not reproduced"
+    assert results["E2.2"].verdict == "holds"
+
+
+def test_a_loss_is_better_where_it_is_lower(tmp_path):
+    results = by_id(text(MadeUp(tmp_path, set_score(256, {"alibi": 1.5, "rotary": 3.0}))))
+    assert results["E3.3"].verdict == "holds"
+    assert results["E3.3"].measured.median == pytest.approx(1.5)
+
+
 def test_pairs_are_of_one_seed(tmp_path):
     bench = MadeUp(tmp_path, set_score(12, {"alibi": 0.8, "none": 0.7}, spread=0.1))
     results = bench.compare("x", ("none", "alibi"), 3, task="expressions")
@@ -82,3 +103,41 @@ def test_the_bound_is_the_least_sum_of_cosines():
     least = min(sum(np.cos(m * 1e4 ** (-2 * i / 128)) for i in range(64)) for m in range(301))
     assert similarity_bound(np.array([1e4]), 300)[0] == pytest.approx(least, abs=1e-9)
     assert fit(1024) == pytest.approx(3374, rel=1e-3)
+
+
+class Rehearsal(Bench):
+    """A bench that builds every model of a comparison and trains none."""
+
+    def compare(self, name, schemes, seeds, **settings):
+        lengths, task = settings.pop("lengths", None), settings.pop("task")
+        start = settings.pop("start", None)
+        chosen = make_settings(task, lengths, device="cpu", **settings)
+        subject = make_task(task, chosen.direction, chosen.trained, [])
+        plans = make_plans(schemes, None, subject, with_max_length(chosen, subject))
+        assert len({plan.name for plan in plans}) == len(schemes)
+        assert start is None or (self.folder / "trained") == Path(start.rpartition(":")[0])
+        for plan in plans:
+            rehearse(plan)
+        names = tuple(plan.name for plan in plans)
+        self.comparisons[name] = read_results(made_up_folder(self.folder / name, task, names, seeds))
+        return self.comparisons[name]
+
+
+# Numbers in names are whole where they can be, which a checker that tells int from float would refuse.
+@pytest.mark.usefixtures("our_own_checks")
+@pytest.mark.parametrize(
+    "experiment",
+    [length, randomized, text, table_contents, context_extension, under_trained, robustness],
+    ids=lambda experiment: experiment.__name__,
+)
+def test_every_scheme_of_an_experiment_can_be_built_and_is_judged(experiment, tmp_path):
+    bench = Rehearsal(tmp_path, "full", "whatwhere evidence")
+    results = experiment(bench)
+    assert len({result.id for result in results}) == len(results)
+    named = {name for comparison in bench.comparisons.values() for name in comparison.schemes}
+    assert named
+    for result in results:
+        # Made-up texts end at 256 bytes, and made-up runs of the expressions are not all learned.
+        if "minus" not in result.quantity or "512" in result.quantity or experiment is length:
+            continue
+        assert result.runs > 0, f"{result.id} compares schemes that were not trained: {result.reason}"

@@ -83,9 +83,13 @@ class Text:
 
     def baselines(self, length: int, test_set: Batch) -> Mapping[str, float]:
         """Return the loss of a uniform prediction, and of each byte's frequency in the training text."""
-        frequency = torch.bincount(self._train, minlength=256).double() + 1
+        frequency = self.training_counts().double() + 1
         loss = -(frequency / frequency.sum()).log()[test_set.targets].mean().item()
         return {"all bytes alike": log(256), "frequency of bytes": loss}
+
+    def training_counts(self) -> Int64[Tensor, " vocab_size"]:
+        """Return how often each byte occurs in the training text."""
+        return torch.bincount(self._train, minlength=256)
 
     def _windows(self, bytes_: Int64[Tensor, "batch window"]) -> Batch:
         targets = bytes_[:, 1:]

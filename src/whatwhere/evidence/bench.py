@@ -10,6 +10,7 @@ from whatwhere.comparison.experiment import compare
 from whatwhere.comparison.model import SchemeLike
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import ALL, RunResult
+from whatwhere.comparison.variants import read_name, write_name
 from whatwhere.evidence.record import FaultRow, Result, Statement, judge, judge_differences
 
 Scope = Literal["quick", "full"]
@@ -88,7 +89,8 @@ def by_run(
         read: the number of a run.
         learned: leave out runs that did not learn the task; of a loss, none.
     """
-    runs = [run for run in results.runs if run.scheme in schemes]
+    names = [canonical(scheme) for scheme in schemes]
+    runs = [run for run in results.runs if run.scheme in names]
     return [read(run) if not learned or has_learned(results, run) else None for run in runs]
 
 
@@ -113,7 +115,7 @@ def paired(
     by_seed = {(run.scheme, run.seed): run for run in results.runs}
     differences: list[float | None] = []
     for seed in results.record.seeds:
-        one, other = by_seed.get((first, seed)), by_seed.get((second, seed))
+        one, other = by_seed.get((canonical(first), seed)), by_seed.get((canonical(second), seed))
         if (
             one is None
             or other is None
@@ -124,6 +126,16 @@ def paired(
         a, b = read(one), read(other)
         differences.append(None if a is None or b is None else sign * (a - b))
     return differences
+
+
+def canonical(scheme: str) -> str:
+    """Return the name that a scheme with settings has in results.
+
+    Examples:
+        >>> canonical("rotary@tied=true,init=2e-2")
+        'rotary@init=0.02,tied'
+    """
+    return write_name(*read_name(scheme))
 
 
 def has_learned(results: Comparison, run: RunResult) -> bool:

@@ -1,4 +1,4 @@
-"""E1: accuracy beyond the trained length, and when all positions are shifted."""
+"""E1 and E2: accuracy beyond the trained length, and when all positions are shifted; plain and randomized positions."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,6 +9,7 @@ from whatwhere.evidence.record import Result, Statement
 
 QUICK = ("none", "sinusoidal", "learned", "rotary", "alibi")
 FULL = (*QUICK, "t5", "kerple", "fire", "shaw", "cope", "fox", "ssmax", "xpos")
+RANDOMIZED = ("sinusoidal", "rotary", "alibi")
 TWICE = 12
 """Arguments: twice the trained length."""
 
@@ -81,6 +82,24 @@ def length(bench: Bench) -> list[Result]:
         each(last, names, _lag_of_last),
         *leads,
     ]
+
+
+def randomized(bench: Bench) -> list[Result]:
+    """Compare plain with randomized positions."""
+    schemes = [name for scheme in RANDOMIZED for name in (scheme, f"{scheme}@randomized")]
+    results = bench.compare("expressions", schemes, 10, task="expressions")
+    pairs = []
+    for number, scheme in enumerate(RANDOMIZED, 1):
+        statement = Statement(
+            f"E2.{number}",
+            f"Randomized positions raise the accuracy of {scheme} at twice the trained length",
+            "Ruoss et al., 2023",
+            f"{scheme} at randomized positions minus at plain ones, at {TWICE} arguments, in one seed",
+            "above 0",
+            lambda gain: gain > 0,
+        )
+        pairs.append((statement, paired(results, f"{scheme}@randomized", scheme, score(TWICE), learned=False)))
+    return bench.judge_differences(pairs)
 
 
 def _lead(

@@ -14,9 +14,14 @@ from whatwhere.comparison.results import ComparisonRecord
 from whatwhere.errors import ResultsError, SettingError
 from whatwhere.evidence.base_bound import base_bound
 from whatwhere.evidence.bench import Bench, Experiment, Scope
-from whatwhere.evidence.length import length
+from whatwhere.evidence.context_extension import context_extension
+from whatwhere.evidence.length import length, randomized
 from whatwhere.evidence.record import FORMAT, VERSION, Evidence, Result, Statement
+from whatwhere.evidence.robustness import robustness
 from whatwhere.evidence.silent_fault_costs import silent_fault_costs
+from whatwhere.evidence.table_contents import table_contents
+from whatwhere.evidence.text import text
+from whatwhere.evidence.under_trained import under_trained
 from whatwhere.records import from_json
 
 
@@ -38,8 +43,14 @@ def claims(bench: Bench) -> list[Result]:
 EXPERIMENTS = (
     Experiment("E0", "Claims of the tutorials", "Which claims of five tutorials hold?", claims),
     Experiment("E1", "Length and shift", "Which schemes hold beyond the trained length, and when shifted?", length),
+    Experiment("E2", "Randomized positions", "Do positions sampled in training help beyond it?", randomized, ("full",)),
+    Experiment("E3", "Text, train short and test long", "Which schemes keep their loss?", text, ("full",)),
+    Experiment("E4", "What the table must hold", "Must token vectors be trained, or dense?", table_contents, ("full",)),
     Experiment("E5", "Base bound and frequency maps", "How does theta bound the context length?", base_bound),
+    Experiment("E8", "Context extension", "Which RoPE scaling extends a trained model?", context_extension, ("full",)),
+    Experiment("E10", "Under-trained tokens", "Do diagnostics find tokens without training?", under_trained, ("full",)),
     Experiment("E13", "Silent faults", "What do mistakes cost that raise no error?", silent_fault_costs),
+    Experiment("E14", "Robustness", "Does the order survive other settings?", robustness, ("full",)),
     Experiment("E7", "Flip-flop", "Do content-dependent positions keep a state?", None, (), "25 minutes for one sign"),
     Experiment("E9", "Addition", "Do digit positions add longer numbers?", None, (), "needs a GPU: few seeds succeed"),
     Experiment("E15", "Larger models", "Does any order hold at 100 million parameters?", None, (), "needs a GPU"),
