@@ -26,9 +26,10 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
     ),
     "frequencies": ("Frequencies", ("frequencies",)),
     "models": ("Models", ("read", "Checkpoint", "inspect", "from_huggingface", "to_huggingface", "patch")),
-    "analysis": ("Analysis", ("analysis", "show", "export")),
+    "analysis": ("Analysis", ("neighbors", "analogy", "analysis", "show", "export")),
     "compare": ("Compare", ("compare", "comparison", "claims")),
     "testing": ("Testing", ("testing",)),
+    "textbook": ("Textbook code", ("reference",)),
     "errors": ("Errors and switches", ("WhatWhereError", "errors", "pytorch_only")),
 }
 """Title and public names of each page, by its file; names in no group are on a last page."""
@@ -43,9 +44,8 @@ def write_reference(folder: Path) -> str:
     for stem, (title, names) in groups().items():
         (folder / f"{stem}.md").write_text(group_page(title, names), encoding="utf-8")
         entries.append(f'{{ "{title}" = "reference/{stem}.md" }}')
-    (folder / "textbook.md").write_text(textbook_page(), encoding="utf-8")
     (folder / "commands.md").write_text(command_page(), encoding="utf-8")
-    entries += ['{ "Textbook code" = "reference/textbook.md" }', '{ "Command line" = "reference/commands.md" }']
+    entries.append('{ "Command line" = "reference/commands.md" }')
     return f"[{', '.join(entries)}]"
 
 
@@ -65,14 +65,6 @@ def group_page(title: str, names: Sequence[str]) -> str:
             parts += [f"## whatwhere.{name}", inspect.cleandoc(value.__doc__ or ""), *_entries(members(value), 3)]
         else:
             parts += _entries([f"whatwhere.{name}"], 2)
-    return "\n\n".join(parts) + "\n"
-
-
-def textbook_page() -> str:
-    """Return the page of the float64 reference, which the course quotes."""
-    from whatwhere import reference
-
-    parts = ["# Textbook code", inspect.cleandoc(reference.__doc__ or ""), *_entries(members(reference), 2)]
     return "\n\n".join(parts) + "\n"
 
 
