@@ -24,7 +24,7 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKE
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
 
-demo: $(VENV)/studio.stamp ## train a small Transformer with five positional encodings; write a report (3 minutes)
+demo: $(VENV)/studio.stamp ## train a small Transformer with five positional encodings; write a report (2 to 3 minutes)
 	$(BIN)/whatwhere demo
 
 test: lint types tests ## every check: format, lint, types, tests, doctests

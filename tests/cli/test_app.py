@@ -21,6 +21,7 @@ from tokenizers import Tokenizer, models
 
 import whatwhere as ww
 from whatwhere import cli
+from whatwhere.cli.app import program
 from whatwhere.records import to_json
 from whatwhere.what.expressions import expression_tokenizer
 from whatwhere.where.catalogue import describe
@@ -327,3 +328,18 @@ def test_an_empty_path_is_not_the_current_folder(tmp_path: Path, monkeypatch: py
         assert (status, out) == (2, ""), line
         assert "the path is empty. Pass the path of a file or folder" in err, line
     assert [path.name for path in tmp_path.iterdir()] == ["table.vec"]
+
+
+def test_the_program_is_named_so_that_it_can_be_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "whatwhere"
+    own.write_text("#!/bin/sh\n")
+    own.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(own)])
+    monkeypatch.setenv("PATH", "")
+    assert program() == str(own)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert program() == "whatwhere"
+    monkeypatch.setattr(sys, "argv", ["/somewhere/__main__.py"])
+    assert program() == "whatwhere"
+    monkeypatch.setenv("PATH", "")
+    assert program() == "python -m whatwhere"

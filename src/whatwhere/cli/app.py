@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -100,6 +101,17 @@ def main() -> None:
         _leave(sys.stdout)  # where the disk is full, Python would complain again while it ends
         print_message(f"the system refused: {problem}.")
         sys.exit(1)
+
+
+def program() -> str:
+    """Return how this program is called from where the user is: by its name, by its path, or as a module."""
+    called = Path(sys.argv[0])
+    if called.name != "whatwhere":
+        return "whatwhere" if shutil.which("whatwhere") else "python -m whatwhere"
+    found = shutil.which("whatwhere")
+    if found is not None and called.exists() and Path(found).samefile(called):
+        return "whatwhere"
+    return str(called)
 
 
 def print_message(message: str) -> None:

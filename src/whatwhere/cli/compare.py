@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, complete_scheme, exit_on_error, print_json, to_path, whole_numbers
+from whatwhere.cli.app import AsJson, app, complete_scheme, exit_on_error, print_json, program, to_path, whole_numbers
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, print_table
@@ -48,7 +48,7 @@ def demo(
 ) -> None:
     """Train a small Transformer with five positional encodings; test them beyond the trained length.
 
-    Takes about two minutes on two cores. If interrupted, run the same command again to resume.
+    Takes 2 to 3 minutes on two cores. If interrupted, run the same command again to resume.
 
     Example: whatwhere demo --out my-demo
     """
@@ -165,7 +165,7 @@ def _show(comparison: "Comparison", as_json: bool) -> None:
         )
     else:
         console.print(f"Report: {visible(page.resolve())}", soft_wrap=True)
-    console.print(f"To explore it: whatwhere studio {visible(shlex.quote(str(comparison.folder)))}", soft_wrap=True)
+    console.print(f"To explore it: {program()} studio {visible(shlex.quote(str(comparison.folder)))}", soft_wrap=True)
 
 
 def _write_page(folder: Path) -> Path | None:

@@ -11,7 +11,6 @@ from whatwhere.atomic import write_atomic
 from whatwhere.cli.app import AsJson, Model, Pickles, Which, app, exit_on_error, print_json, to_path
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
-from whatwhere.inspection.token_neighbors import NamedRow
 from whatwhere.report.terminal import new_console, progress
 from whatwhere.report.text import count, percent
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from jaxtyping import Int64
 
     from whatwhere.analysis.token_map import Method, TokenMap
+    from whatwhere.inspection.token_neighbors import NamedRow
     from whatwhere.models.checkpoint import Checkpoint
     from whatwhere.models.checkpoint.lookup import Table
 
@@ -256,6 +256,7 @@ def _facts(
     files: "Sequence[str]",
     groups: NamedGroups | None,
 ) -> MapFacts:
+    from whatwhere.inspection.token_neighbors import NamedRow
     from whatwhere.models.checkpoint.lookup import word_of
 
     return MapFacts(

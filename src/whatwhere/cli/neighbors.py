@@ -12,21 +12,6 @@ import typer
 from whatwhere.cli.app import AsJson, Model, Pickles, Which, app, exit_on_error, print_json, to_path
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
-from whatwhere.inspection.token_neighbors import (
-    AnalogyAccuracy,
-    AnalogyAnswers,
-    Neighbor,
-    Neighbors,
-    RatedPairs,
-    SearchedTable,
-    Source,
-    TokenSimilarity,
-    analogy_terms,
-    compared_tokens,
-    completed_analogy,
-    nearest_tokens,
-    scored_benchmark,
-)
 from whatwhere.report.section import Table as ReportTable
 from whatwhere.report.terminal import new_console, print_table, progress
 from whatwhere.report.text import count, percent
@@ -36,12 +21,22 @@ if TYPE_CHECKING:
 
     from whatwhere.analysis.nearest_neighbors import Metric
     from whatwhere.analysis.word_benchmarks import Rule
+    from whatwhere.inspection.token_neighbors import (
+        AnalogyAccuracy,
+        AnalogyAnswers,
+        Neighbor,
+        Neighbors,
+        RatedPairs,
+        SearchedTable,
+        Source,
+        TokenSimilarity,
+    )
 
 Token = typer.Argument(help="Token by its text, or by its id as in '#123'.")
 Count = Annotated[int, typer.Option("-k", help="Number of results.", min=1)]
 
 
-def _on_a_table(search: Callable[..., SearchedTable]) -> Callable[..., None]:
+def _on_a_table(search: Callable[..., "SearchedTable"]) -> Callable[..., None]:
     """Make a command of a function: it gets the path and options of all searches, and its result is printed.
 
     Args:
@@ -56,6 +51,8 @@ def _on_a_table(search: Callable[..., SearchedTable]) -> Callable[..., None]:
         as_json: AsJson = False,
         **own: Any,
     ) -> None:
+        from whatwhere.inspection.token_neighbors import Source
+
         with progress() as show:
             result = search(Source(path, table, allow_pickle, centered, show), **own)
         if as_json:
@@ -75,37 +72,41 @@ def _on_a_table(search: Callable[..., SearchedTable]) -> Callable[..., None]:
 
 @_on_a_table
 def neighbors(
-    source: Source,
+    source: "Source",
     tokens: Annotated[list[str], Token],
     k: Count = 10,
     metric: Annotated[str, typer.Option(help="Metric: cosine, dot or euclidean.")] = "cosine",
-) -> Neighbors:
+) -> "Neighbors":
     """Print the nearest neighbors of tokens: exact, in all dimensions.
 
     Example: whatwhere neighbors path/to/model king paris -k 5
     """
+    from whatwhere.inspection.token_neighbors import nearest_tokens
+
     return nearest_tokens(source, tokens, k, cast("Metric", metric))
 
 
 @_on_a_table
 def analogy(
-    source: Source,
+    source: "Source",
     tokens: Annotated[list[str], typer.Argument(help="Three tokens, as in man woman king, or king - man + woman.")],
     k: Count = 10,
     rule: Annotated[str, typer.Option(help="Scoring: add (3CosAdd) or multiply (3CosMul).")] = "add",
-) -> AnalogyAnswers:
+) -> "AnalogyAnswers":
     """Complete "A is to B as C is to ...": with the three words excluded from the answers, and with all rows.
 
     The same as an equation: whatwhere analogy path/to/model king - man + woman
 
     Example: whatwhere analogy path/to/model man woman king
     """
+    from whatwhere.inspection.token_neighbors import analogy_terms, completed_analogy
+
     return completed_analogy(source, analogy_terms(tokens), k, cast("Rule", rule))
 
 
 @_on_a_table
 def similarity(
-    source: Source,
+    source: "Source",
     tokens: Annotated[list[str] | None, typer.Argument(help="Two tokens, as text or as '#123'.")] = None,
     benchmark: Annotated[
         Path | None,
@@ -114,11 +115,13 @@ def similarity(
         ),
     ] = None,
     rule: Annotated[str, typer.Option(help="Scoring of analogies: add (3CosAdd) or multiply (3CosMul).")] = "add",
-) -> AnalogyAccuracy | RatedPairs | TokenSimilarity:
+) -> "AnalogyAccuracy | RatedPairs | TokenSimilarity":
     """Print the cosine similarity of two tokens, or score the table on a file of analogies or rated pairs.
 
     Example: whatwhere similarity path/to/model --benchmark questions-words.txt
     """
+    from whatwhere.inspection.token_neighbors import compared_tokens, scored_benchmark
+
     words = tokens or []
     if (benchmark is None) == (not words) or len(words) not in (0, 2):
         raise SettingError(
@@ -130,7 +133,7 @@ def similarity(
     return compared_tokens(source, words[0], words[1])
 
 
-def _print_columns(console: "Console", heads: Sequence[str], lists: Sequence[Sequence[Neighbor]]) -> None:
+def _print_columns(console: "Console", heads: Sequence[str], lists: Sequence[Sequence["Neighbor"]]) -> None:
     """Print lists of neighbors side by side."""
     columns = [name for head in heads for name in (head, "id", "score")]
     numeric = [n for n in range(len(columns)) if n % 3]
@@ -141,8 +144,16 @@ def _print_columns(console: "Console", heads: Sequence[str], lists: Sequence[Seq
     print_table(ReportTable("", columns, rows, numeric, shorten="never"), console)
 
 
-def _print(result: SearchedTable) -> None:
+def _print(result: "SearchedTable") -> None:
     """Print what was found, and which rows were excluded."""
+    from whatwhere.inspection.token_neighbors import (
+        AnalogyAccuracy,
+        AnalogyAnswers,
+        Neighbors,
+        RatedPairs,
+        TokenSimilarity,
+    )
+
     console = new_console()
     match result:
         case Neighbors():

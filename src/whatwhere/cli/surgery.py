@@ -44,8 +44,12 @@ def resize(
         int | None, typer.Option(help="Interpolate the learned positions to this number.", min=1)
     ] = None,
     rows: Annotated[
-        str, typer.Option(help="Initial values of new rows: mean, subtokens, noise or covariance.")
-    ] = "mean",
+        str | None,
+        typer.Option(
+            help="Initial values of new rows: mean, subtokens, noise or covariance. Default: noise for added tokens, "
+            "mean for padding."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed for noise and covariance.", min=0)] = 0,
     rule: Annotated[str, typer.Option(help="Interpolation of positions: linear or cubic.")] = "linear",
     align: Annotated[str, typer.Option(help="Alignment of old and new positions: ends or cells.")] = "ends",
@@ -54,9 +58,9 @@ def resize(
 ) -> None:
     """Write a checkpoint with more tokens, padded rows or more learned positions.
 
-    New rows are the mean of the old ones, the mean of the sub-tokens of their text, or sampled: noise has the standard
-    deviation of each feature, covariance the covariance of all features. Configuration and tokenizer.json are changed
-    with the table; other tensors are copied byte for byte.
+    Rows of added tokens are sampled: noise has the standard deviation of each feature, covariance the covariance of all
+    features. Or they are the mean of the old rows, which makes them equal, or of the sub-tokens of their text.
+    Configuration and tokenizer.json are changed with the table; other tensors are copied byte for byte.
 
     Example: whatwhere resize path/to/model path/to/new --add-token electroencephalogram --rows subtokens
     """
@@ -70,7 +74,7 @@ def resize(
             add_tokens=add_token or (),
             multiple_of=multiple_of,
             positions=positions,
-            rows=cast("Rows", rows),
+            rows=cast("Rows | None", rows),
             seed=seed,
             rule=cast("Rule", rule),
             align=cast("Align", align),

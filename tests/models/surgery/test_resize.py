@@ -9,6 +9,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import whatwhere as ww
 from whatwhere.errors import CheckpointError, SettingError, ShapeError, TokenError
+from whatwhere.inspection.checkpoint_difference import difference
+from whatwhere.inspection.configuration_difference import ConfigurationDifference
 from whatwhere.models.surgery import resize_checkpoint
 from whatwhere.where.input.learned import resized_rows
 
@@ -87,6 +89,31 @@ def test_tokens_are_added_with_their_rows(save: Save, tmp_path: Path, rows: str)
         assert torch.equal(table[37], old[0])
     assert not torch.equal(table[35], old[35])
     assert loaded(out, model).config.vocab_size == 38
+
+
+def test_rows_of_added_tokens_differ_and_are_of_usual_norm_unless_it_is_said(save: Save, tmp_path: Path) -> None:
+    folder, _ = save("llama")
+    PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json")).save_pretrained(folder)
+    texts = ["one more", "and two", "and three"]
+    tables = []
+    for n, seed in enumerate((0, 0, 1)):
+        report = resize_checkpoint(folder, tmp_path / str(n), add_tokens=texts, seed=seed)
+        assert any(f"sampled by noise, seed {seed}" in note for note in report.notes)
+        tables.append(tensor(tmp_path / str(n), "model.embed_tokens.weight"))
+    old, new = tables[0][:35].norm(dim=1), tables[0][35:38]
+    assert torch.equal(tables[0], tables[1])
+    assert not torch.equal(tables[0], tables[2])
+    assert len({tuple(row.tolist()) for row in new}) == 3
+    assert (new.norm(dim=1) > old.min() / 2).all()
+    equal = resize_checkpoint(folder, tmp_path / "mean", add_tokens=texts, rows="mean").notes
+    assert any("#35, #36, #37 are equal" in note for note in equal)
+    alone = resize_checkpoint(folder, tmp_path / "alone", add_tokens=texts[:1], rows="mean").notes
+    same = resize_checkpoint(folder, tmp_path / "same", add_tokens=["w1 w2", "w2 w1", "w3 w1"], rows="subtokens").notes
+    assert not any("are equal" in note for note in alone)
+    assert any("#35, #36 are equal" in note for note in same)
+    settings = difference(folder, tmp_path / "0").configuration
+    assert isinstance(settings, ConfigurationDifference)
+    assert [one.name for one in (*settings.keys, *settings.facts)] == ["vocab_size"]
 
 
 def test_added_tokens_are_written_for_older_tokenizers_too(save: Save, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def resize_checkpoint(
     add_tokens: Sequence[str] = (),
     multiple_of: int | None = None,
     positions: int | None = None,
-    rows: Rows = "mean",
+    rows: Rows | None = None,
     seed: int = 0,
     rule: "Rule" = "linear",
     align: "Align" = "ends",
@@ -68,7 +68,8 @@ def resize_checkpoint(
         multiple_of: round the number of rows up, which makes products with the table faster.
         positions: number of learned positions, which are interpolated; rows before position 0 are kept.
         rows: initial values of new rows: `mean`, `noise` or `covariance` (see Rearrangement), or `subtokens`: the mean
-            of the rows of the tokens that the text was split into before.
+            of the rows of the tokens that the text was split into before. None is `noise` where tokens are added, so
+            that they differ and have norms as the others do, and `mean` for padding.
         seed: of `noise` and `covariance`.
         rule, align: of the interpolation, see `whatwhere.where.input.learned`.
         force: replace an existing output.
@@ -85,6 +86,7 @@ def resize_checkpoint(
     """
     source, out = Source(path), Path(out)
     source.require_output(out, force)
+    rows = rows or ("noise" if add_tokens else "mean")
     if rows not in ROWS:
         raise SettingError(f"resize got rows={rows!r}, but knows only: {', '.join(ROWS)}.")
     if rows == "subtokens" and not add_tokens:
@@ -108,6 +110,7 @@ def resize_checkpoint(
         rearrange(source, change, old, parts, changed, measured)
         config = None if config is None else with_rows(config, old, change.rows, len(change.source))
         notes += _notes(source, old, change)
+        notes += _notes_on_new_rows(change, pieces, rows, seed)
         new_ids = tuple(pieces)
     if positions is not None:
         interpolated = _interpolate(source, positions, rule, align, parts, changed)
@@ -262,6 +265,25 @@ def _notes(source: Source, old: Sequence[Entry], change: "Rearrangement") -> lis
     if others := possibly_missed(source.checkpoint, old):
         notes.append(f"unchanged, though they have as many rows: {', '.join(others[:4])}")
     return notes
+
+
+def _notes_on_new_rows(change: "Rearrangement", pieces: dict[int, list[int]], rows: Rows, seed: int) -> list[str]:
+    """Return how the rows of added tokens were made, and which of them are equal."""
+    if not pieces:
+        return []
+    if rows in ("noise", "covariance"):
+        return [f"the rows of new tokens are sampled by {rows}, seed {seed}: they differ, and need training"]
+    equal = [n for n in pieces if change.sampled[n]] if rows == "mean" else []
+    if rows == "subtokens":
+        parts = [tuple(sorted(ids)) for ids in pieces.values()]
+        equal = [n for n, own in zip(pieces, parts, strict=True) if parts.count(own) > 1]
+    if len(equal) < 2:
+        return []
+    named = ", ".join(f"#{n}" for n in equal[:8]) + (", ..." if len(equal) > 8 else "")
+    return [
+        f"the rows of {named} are equal, so the model cannot tell these tokens apart before training; "
+        "--rows noise samples them"
+    ]
 
 
 def _interpolate(
