@@ -194,9 +194,11 @@ def _two_steps(optimizer: torch.optim.Optimizer, table: TokenEmbedding) -> tuple
 
 
 def _moved_rows() -> Sequence[Measured]:
-    plain, without_decay, with_decay, tied = _table(), _table(), _table(), _table()
+    plain, heavy, without_decay, with_decay, tied = (_table() for _ in range(5))
     before, after, g = _two_steps(torch.optim.SGD(plain.parameters(), lr=0.1), plain)
     sgd = _changed(before, after), largest_difference(after[CAT], before[CAT] - 0.1 * g[1])
+    before, after, _ = _two_steps(torch.optim.SGD(heavy.parameters(), lr=0.1, momentum=0.9), heavy)
+    momentum = _changed(before, after)
     before, after, g = _two_steps(RowAdamW(without_decay, lr=0.1, weight_decay=0.0), without_decay)
     # m = .9 (.1 g) / (1 - .9^2) and v = .999 (.001 g^2) / (1 - .999^2), so the step is m / sqrt(v) by the sign of g.
     step = 0.1 * (0.9 * 0.1 / (1 - 0.9**2)) / sqrt(0.999 * 0.001 / (1 - 0.999**2))
@@ -209,6 +211,7 @@ def _moved_rows() -> Sequence[Measured]:
     return (
         Measured("SGD: rows that move for token 156", str(sgd[0]), "[156]"),
         Measured("SGD: largest difference to E[156] - lr * gradient", sgd[1], 0.0, 1e-6),
+        Measured("SGD with momentum, after a step on token 42", str(momentum), "[156]", expected="[42, 156]"),
         Measured("AdamW without decay, after a step on token 42", str(adam[0]), "[156]", expected="[42, 156]"),
         Measured("AdamW with decay: number of rows of 300", adamw[0], 1, expected=ROWS),
         Measured("tied to the output: rows with a gradient", len(_changed(torch.zeros(ROWS, 8), tied.weight.grad)), 1,

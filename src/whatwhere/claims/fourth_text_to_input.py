@@ -304,7 +304,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     ExactClaim(
         id="3.5",
-        says="Added to the vectors shown, they give [0.23, 0.55, ..., 0.13] and [1.73, 0.88, ..., 0.47].",
+        says="The token and position vectors shown add up to [0.23, 0.55, ..., 0.13] and [1.73, 0.88, ..., 0.47].",
         verdict="holds",
         right="The addition is right. With the right last feature (3.4) the sums end in 1.12 and 1.45.",
         chapter="sinusoid",

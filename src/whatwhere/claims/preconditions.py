@@ -17,7 +17,13 @@ GAIN = 0.5
 _NOT_LEARNED = "the task was not learned"
 
 
-def _has_learned(results: Comparison, run: RunResult) -> bool:
+def has_learned(results: Comparison, run: RunResult) -> bool:
+    """Return whether a run has learned its task.
+
+    Args:
+        results: of a comparison.
+        run: one of its runs.
+    """
     if results.task.higher_is_better:
         return run.in_length >= THRESHOLD
     baseline = _best_baseline(results)
@@ -42,9 +48,9 @@ def _did_not_learn(results: Comparison, runs: Sequence[RunResult]) -> str:
     )
 
 
-LEARNED = Precondition("the task is learned: 99 % right in length", _has_learned, _did_not_learn)
+LEARNED = Precondition("the task is learned: 99 % right in length", has_learned, _did_not_learn)
 LEARNED_TEXT = Precondition(
-    f"the text is learned: {GAIN} nats below the frequency of bytes in length", _has_learned, _did_not_learn
+    f"the text is learned: {GAIN} nats below the frequency of bytes in length", has_learned, _did_not_learn
 )
 
 
@@ -129,7 +135,7 @@ def table(name: str) -> Precondition:
         name: of the table, as `Settings` has it.
     """
     return Precondition(
-        f"the token table {name}",
+        f'the token table "{name}"',
         lambda results, run: results.settings(run).table == name,
         lambda results, runs: f"these runs have another token table: whatwhere compare --set table={name}",
     )
@@ -151,7 +157,7 @@ def scheme(name: str) -> Precondition:
 CONTROL = Precondition(
     "beside it a learned table with which the task is learned: 99 % right in length",
     lambda results, run: any(
-        results.settings(other).table == "learned" and _has_learned(results, other)
+        results.settings(other).table == "learned" and has_learned(results, other)
         for other in results.runs
         if scheme_of(other) == scheme_of(run)
     ),

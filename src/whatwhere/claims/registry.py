@@ -19,6 +19,8 @@ from whatwhere.claims import (
     real_model,
     second_sinusoids,
     third_four_schemes,
+    trained_attention,
+    varied_training,
 )
 from whatwhere.claims.claim import Claim, ExactClaim, Measured, ModelClaim, Verdict, verdict_of
 from whatwhere.claims.question import Question
@@ -38,6 +40,8 @@ _MODULES = (
     fourth_text_to_input,
     fifth_token_table,
     real_model,
+    varied_training,
+    trained_attention,
 )
 
 CLAIMS: tuple[Claim, ...] = tuple(

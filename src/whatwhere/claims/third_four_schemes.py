@@ -294,7 +294,7 @@ CLAIMS: tuple[Claim, ...] = (
         id="2.1",
         says="A token's vector is W[id] + P[position]; P has T_max rows, for positions 0 to T_max - 1.",
         verdict="holds",
-        right="Position T_max has no row: a library must refuse it.",
+        right="A position of T_max or more has no row.",
         chapter="learned",
         measure=_learned_table,
     ),
@@ -364,8 +364,8 @@ CLAIMS: tuple[Claim, ...] = (
         id="2.10",
         says="For n heads, slopes start at 2^(-8/n) and fall by that ratio; 8 heads have 1/2 to 1/2^8.",
         verdict="depends",
-        right="True for powers of two, where the last slope is 1/256. For other numbers the authors' code takes the "
-        "slopes of the next lower power of two, and every other one of the next higher.",
+        right="True for powers of two, where the last slope is 1/256. For other numbers the authors' code takes "
+        "the slopes of the power of two below, and then every other slope of twice as many heads.",
         chapter="biases",
         measure=_slope_rule,
     ),
@@ -373,8 +373,8 @@ CLAIMS: tuple[Claim, ...] = (
         id="2.11",
         says="16 heads have the slopes 1/2^1, 1/2^2, ..., 1/2^16, and m = -1/2^k for head k.",
         verdict="fails",
-        right="By the rule above they are 2^-0.5, 2^-1, ..., 2^-8. The distances are negative already, so m = 1/2^k: "
-        "-1/2^k would reward far keys.",
+        right="By the tutorial's own rule (2.10) they are 2^-0.5, 2^-1, ..., 2^-8. The distances are negative already, "
+        "so m = 1/2^k: -1/2^k would reward far keys.",
         chapter="biases",
         measure=_slopes_of_16,
     ),
