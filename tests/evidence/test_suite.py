@@ -10,7 +10,7 @@ from whatwhere.errors import ResultsError, SettingError
 from whatwhere.evidence import suite
 from whatwhere.evidence.bench import Experiment
 from whatwhere.evidence.record import Statement
-from whatwhere.report.evidence import headline, sections
+from whatwhere.report.evidence import headline, page, sections
 
 ONE = Statement("X1.1", "one is one", "arithmetic", "one", "1", lambda value: value == 1, "number")
 
@@ -86,9 +86,9 @@ def test_a_folder_that_cannot_be_made_is_refused(calls, tmp_path):
 
 def test_the_report_has_each_statement(calls, tmp_path):
     evidence = suite.run_evidence(tmp_path, "quick")
-    assert headline(evidence) == "Of 1 statement in 1 experiment: 1 holds."
+    assert headline(evidence) == "Of 1 statement in 1 experiment, 1 holds."
     table = sections(evidence)[0].parts[1]
-    assert table.rows == [["X1.1", "one is one", "arithmetic", "one: 1.000", "2", "holds", "1 in 2 of 2 runs."]]
+    assert table.rows == [["X1.1", "one is one", "arithmetic", "one: 1.000", "2", "holds", "1 in 2 of 2."]]
 
 
 def test_the_command_prints_keeps_and_lists(calls, tmp_path):
@@ -108,3 +108,10 @@ def test_wrong_input_is_refused_without_a_traceback(calls, arguments):
     done = CliRunner().invoke(app, ["evidence", *arguments])
     assert done.exit_code == 1
     assert done.exception is None or isinstance(done.exception, SystemExit)
+
+
+def test_the_page_has_each_statement_and_what_is_not_measured(calls, tmp_path):
+    text = page(suite.run_evidence(tmp_path, "quick"), suite.EXPERIMENTS)
+    assert '<a id="x1"></a>' in text
+    assert "| X1.1 | one is one | arithmetic | one: 1.000 | 2 | holds | 1 in 2 of 2. |" in text
+    assert "| X2 | Many | needs a larger machine |" in text

@@ -15,7 +15,7 @@ from whatwhere.comparison.statistics import LEVEL, holm, seeds_needed, sign_flip
 Verdict = Literal["holds", "fails", "depends", "not reproduced", "not measured"]
 """Of a statement: `fails` where a tutorial says it, `not reproduced` where a paper measured it at another scale."""
 
-Unit = Literal["share", "nats", "number"]
+Unit = Literal["share", "nats", "number", "count"]
 
 FORMAT, VERSION = "whatwhere evidence", 1
 

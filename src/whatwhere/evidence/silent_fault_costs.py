@@ -31,7 +31,7 @@ def silent_fault_costs(bench: Bench) -> list[Result]:
         "laws that fail, for each of the faulty schemes",
         "at least 1",
         lambda count: count >= 1,
-        "number",
+        "count",
     )
     decoding = Statement(
         "E13.2",
@@ -40,7 +40,7 @@ def silent_fault_costs(bench: Bench) -> list[Result]:
         "whether the law of decoding passes, for each of the faulty schemes",
         "1",
         lambda passes: passes == 1,
-        "number",
+        "count",
     )
     results = [
         bench.judge(detected, [float(len(checked.failed)) for checked in laws.values()]),

@@ -30,12 +30,12 @@ def claims(bench: Bench) -> list[Result]:
     bench.claims.extend(measure_claims())
     statement = Statement(
         "E0.1",
-        "Every exact claim of the tutorials has the verdict that the errata give it",
+        "Every claim that no training decides has the verdict that the errata give it",
         "this project",
         "whether the measurement confirms the verdict, for each claim",
         "1",
         lambda confirmed: confirmed == 1,
-        "number",
+        "count",
     )
     return [bench.judge(statement, [float(finding.confirmed) for finding in bench.claims])]
 

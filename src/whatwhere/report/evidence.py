@@ -1,17 +1,39 @@
 """The evidence as sections: a table of statements for each experiment, with what was measured and the verdict."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from whatwhere.comparison.results import Spread
+from whatwhere.evidence.bench import Experiment
 from whatwhere.evidence.record import Evidence, FaultRow, Result, Unit
-from whatwhere.report.section import Paragraph, Part, Section, Table
+from whatwhere.report.paper import markdown
+from whatwhere.report.section import Chart, Paragraph, Part, Section, Table
 from whatwhere.report.text import count, decimals, listed, number, percent, spread
 
 ABSENT = "–"
-COLUMNS = ("id", "statement", "source", "measured", "runs", "verdict", "why")
+COLUMNS = ("id", "statement", "source", "measured", "cases", "verdict", "why")
 FAULT_COLUMNS = ("fault", "scheme", "accuracy in length", "beyond", "largest change of a logit", "detected by")
-_PLACES: Mapping[Unit, tuple[int, float]] = {"share": (1, 100.0), "nats": (3, 1.0), "number": (3, 1.0)}
+_ABOUT = (
+    "What tutorials and papers say of token embeddings and positional encodings, measured in one code base on models "
+    "of about 100,000 parameters: two layers, windows of 14 to 64 tokens, one learning rate. Nothing here is about "
+    "large models. `whatwhere evidence` repeats it; the raw runs are in the folder `evidence/`. A statement *holds* "
+    "where its condition is met in every case; of two schemes one is better where an exact sign-flip test over paired "
+    "seeds, corrected by Holm's method over the experiment, shows it (p at most 0.05). What was published at another "
+    "scale and is not seen here is *not reproduced*."
+)
+_VERDICTS: Mapping[str, tuple[str, str]] = {  # for one statement, for several
+    "holds": ("holds", "hold"),
+    "fails": ("fails", "fail"),
+    "depends": ("depends on the case", "depend on the case"),
+    "not reproduced": ("is not reproduced", "are not reproduced"),
+    "not measured": ("is not measured", "are not measured"),
+}
+_PLACES: Mapping[Unit, tuple[int, float]] = {
+    "share": (1, 100.0),
+    "nats": (3, 1.0),
+    "number": (3, 1.0),
+    "count": (0, 1.0),
+}
 
 
 def sections(evidence: Sequence[Evidence]) -> list[Section]:
@@ -24,12 +46,33 @@ def sections(evidence: Sequence[Evidence]) -> list[Section]:
     return [*written, Section("machine", "Versions and machine", [_machines(evidence)])] if evidence else []
 
 
+def page(evidence: Sequence[Evidence], experiments: Sequence[Experiment]) -> str:
+    """Write the evidence as a page in Markdown, with an anchor for each experiment and statement.
+
+    Args:
+        evidence: of the experiments that were measured.
+        experiments: all; those without evidence are listed as not measured.
+    """
+    questions = {each.id: each.question for each in experiments}
+    parts = ["# Evidence", _ABOUT, headline(evidence)]
+    for each in evidence:
+        parts += [f'<a id="{each.id.lower()}"></a>', f"## {each.id}: {each.title}", questions[each.id]]
+        parts += [part.text if isinstance(part, Paragraph) else _markdown(part) for part in _parts(each)]
+    measured = {each.id for each in evidence}
+    left = [
+        [each.id, each.title, each.deferred or f"whatwhere evidence --full --only {each.id}"]
+        for each in experiments
+        if each.id not in measured
+    ]
+    if left:
+        parts += ["## Not measured yet", _markdown(Table("", ("id", "experiment", "reason, or the command"), left))]
+    return "\n\n".join([*parts, "## Versions and machine", _markdown(_machines(evidence))]) + "\n"
+
+
 def headline(evidence: Sequence[Evidence]) -> str:
     """Count the verdicts of all experiments in a sentence."""
-    verdicts = Counter(result.verdict for each in evidence for result in each.results)
-    parts = [f"{number} {verdict}" for verdict, number in verdicts.most_common()]
-    total = sum(verdicts.values())
-    return f"Of {count(total, 'statement')} in {count(len(evidence), 'experiment')}: {listed(parts)}."
+    verdicts = [result.verdict for each in evidence for result in each.results]
+    return f"Of {count(len(verdicts), 'statement')} in {count(len(evidence), 'experiment')}, {_counted(verdicts)}."
 
 
 def row(result: Result) -> list[str]:
@@ -49,7 +92,7 @@ def why(result: Result) -> str:
     """Return the reason of a verdict: the condition and in how many runs it is met, or what is lacking."""
     if result.measured is None:
         return f"{result.reason}."
-    met = f"{result.line} in {result.holding} of {count(result.runs, 'run')}"
+    met = f"{result.line} in {result.holding} of {result.runs}"
     test = "" if result.p is None else f"; p = {number(result.p, 2)}"
     return f"{met}{test}{f'; {result.reason}' if result.reason else ''}."
 
@@ -68,10 +111,22 @@ def _parts(evidence: Evidence) -> list[Part]:
         caption = "Accuracy without and with each fault, median over the models, and what detects it"
         parts.append(Table(caption, FAULT_COLUMNS, [fault_row(each) for each in evidence.faults], shorten="never"))
     if evidence.claims:
-        verdicts = Counter(finding.verdict for finding in evidence.claims)
-        texts = [f"{number} {verdict}" for verdict, number in verdicts.most_common()]
-        parts.append(Paragraph(f"Of {count(len(evidence.claims), 'exact claim')}: {listed(texts)}."))
+        total = count(len(evidence.claims), "claim")
+        parts.append(
+            Paragraph(
+                f"Of {total} that no training decides, {_counted(finding.verdict for finding in evidence.claims)}."
+            )
+        )
     return parts
+
+
+def _counted(verdicts: Iterable[str]) -> str:
+    numbers = Counter(verdicts)
+    return listed([f"{numbers[name]} {texts[numbers[name] > 1]}" for name, texts in _VERDICTS.items() if numbers[name]])
+
+
+def _markdown(part: Table | Chart) -> str:
+    return markdown(part.table if isinstance(part, Chart) else part).strip()
 
 
 def _machines(evidence: Sequence[Evidence]) -> Table:

@@ -228,7 +228,7 @@ def csv_text(rows: Rows) -> str:
 
 
 def markdown(table: Table) -> str:
-    """Write a table as Markdown, its caption in bold above it.
+    """Write a table as Markdown, its caption in bold above it, where it has one.
 
     Examples:
         >>> print(markdown(Table("A|B", ["scheme", "score"], [["a_b", "1"]], numeric=[1])))
@@ -242,7 +242,8 @@ def markdown(table: Table) -> str:
     rule = ["---:" if n in table.numeric else "---" for n in range(len(table.columns))]
     rows = [[markdown_text(cell) for cell in row] for row in (table.columns, *table.rows)]
     lines = [f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:])]
-    return "\n".join([f"**{markdown_text(table.caption)}**", "", *lines, ""])
+    caption = [f"**{markdown_text(table.caption)}**", ""] if table.caption else []
+    return "\n".join([*caption, *lines, ""])
 
 
 def markdown_text(text: str) -> str:
