@@ -65,8 +65,9 @@ def test_the_trust_is_what_brute_force_finds(fresh: Session) -> None:
     for n in range(20):
         cosines, away = unit @ unit[n], np.linalg.norm(coordinates - coordinates[n], axis=1)
         cosines[n], away[n] = -2, np.inf
-        same += len(set(np.argsort(-cosines)[:10].tolist()) & set(np.argsort(away)[:10].tolist()))
-    assert result.quality.kept == pytest.approx(same / 200)
+        same += len(set(np.argsort(-cosines)[:4].tolist()) & set(np.argsort(away)[:4].tolist()))
+    assert result.quality.k == 4  # ten of nineteen neighbors would be kept by chance
+    assert result.quality.kept == pytest.approx(same / 80)
 
 
 def test_labels_say_what_the_vocabulary_does(real: Session, table: np.ndarray) -> None:
@@ -121,6 +122,56 @@ def test_a_corpus_is_counted(tmp_path: Path) -> None:
     text.write_bytes(b"\xff\xfe")
     with pytest.raises(TextError, match="not UTF-8"):
         Corpus(text)
+
+
+def test_a_named_set_is_drawn_alone(real: Session, table: np.ndarray) -> None:
+    begin = token_map.begin(real)
+    assert begin["method"] == "tsne"
+    result = token_map.points(real, {"tokens": begin["example"] + ", notsinglepiece"})
+    assert result.named is not None
+    assert result.ids is not None
+    assert result.quality is not None
+    assert [real.words[n] for n in result.ids[:5]] == ["cat", "dog", "kitten", "puppy", "king"]
+    assert (result.shown, result.named.stay, result.named.compared) == (16, 16, 16)
+    assert [each.text for each in result.named.missing] == ["notsinglepiece"]
+    assert "splits it into" in result.named.missing[0].reason
+    assert [result.named.group_names[n] for n in result.named.groups[::4]] == [
+        "animals",
+        "royalty",
+        "actions",
+        "places",
+    ]
+    alone = make_map(table[result.ids], "pca", result.quality.k)
+    np.testing.assert_allclose(result.coordinates, alone.coordinates, rtol=1e-3, atol=1e-5)
+    rows = table[result.ids] / np.linalg.norm(table[result.ids], axis=1, keepdims=True)
+    cosines = rows @ rows.T - 2 * np.eye(16)
+    np.testing.assert_allclose(result.named.cosines, cosines.max(axis=1), atol=1e-6)
+    assert result.named.nearest.tolist() == result.ids[cosines.argmax(axis=1)].tolist()
+    with pytest.raises(SettingError, match=r"three tokens or more, but got 1\.\nnotsinglepiece"):
+        token_map.points(real, {"tokens": "king, notsinglepiece"})
+    with pytest.raises(SettingError, match="more than 1,000"):
+        token_map.points(real, {"tokens": "king," * 1001})
+
+
+def test_large_tables_are_sampled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As many rows as half a minute allows, by the shape of the table; all have the chance to be drawn."""
+    np.save(tmp_path / "table.npy", np.random.default_rng(0).standard_normal((300, 4)).astype(np.float32))
+    session = Session.open(tmp_path / "table.npy")
+    monkeypatch.setattr(token_map, "rows_for_half_a_minute", lambda rows, dim: rows // 3 if dim == 4 else 0)
+    result = token_map.points(session, {"method": "tsne"})
+    assert (result.shown, result.rows, result.quality) == (100, 300, None)
+    sent: list[np.ndarray] = []
+
+    def made(function: Any, report: Any, *, table: np.ndarray, **settings: Any) -> TokenMap:
+        sent.append(table)
+        return TokenMap("tsne", table[:, :2], 0.5, settings["k"], 100, 0.1, None)
+
+    monkeypatch.setattr(token_map, "run_in_subprocess", made)
+    drawn = token_map.draw(session, {"method": "tsne"}, lambda fraction, message: None)
+    assert drawn.ids is not None
+    assert drawn.coordinates is not None
+    np.testing.assert_array_equal(sent[0], session.table().weight[drawn.ids])
+    assert drawn.ids.max() > 200
 
 
 def test_a_map_of_another_process_is_kept(fresh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,8 +272,17 @@ def test_the_page_draws_stops_and_selects(
     assert {int(row[1]) for row in seen["rows"] if len(row) > 1} <= set(inside.tolist())
     assert [said.strip() for said in seen["only"][:2]] == ["no token", "true"]
     assert "only=no+token" in seen["only"][2]
+    ending = sum(str(number).endswith("9") for number in range(400))
+    assert seen["found"] == [f"{ending} tokens", f"{ending} tokens pass the filters"]
+    assert seen["reset"] == ""
+    named = token_map.points(session, {"tokens": "a: #1, #2, #3; b: #4, nothing"}).named
+    assert named is not None
+    assert seen["named"][0].startswith(f"{named.stay} of {named.compared} tokens have their nearest neighbor")
+    assert seen["named"][1] == "4 named tokens by PCA"
+    assert "nothing" in seen["named"][2]
+    assert {"#1", "#2", "#3", "#4", "a", "b"} <= set(ElementTree.fromstring(seen["labels"]).itertext())
 
-    assert re.fullmatch(r"drawing by t-SNE: step \d+ of 40 …", seen["progress"])
+    assert re.fullmatch(r"drawing 400 tokens by t-SNE; until then, PCA: step \d+ of 40 …", seen["progress"])
     assert calls == ["tsne", "tsne"]
     assert seen["drawn"] == [
         "keeps 25 % of the 10 nearest tokens of the full space",

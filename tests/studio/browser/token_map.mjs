@@ -6,7 +6,7 @@ const started = await browser();
 const { page, seen } = await watched(started, { viewport: { width: 1400, height: 1000 }, colorScheme: "light" });
 const at = (hash) => `${given.url}${hash}`;
 const settled = () => page.waitForFunction(() => document.querySelector(".scatter canvas")?.dataset.milliseconds && document.querySelector(".near"));
-await page.goto(at("#/map?token=%23" + given.token));
+await page.goto(at("#/map?method=pca&token=%23" + given.token));
 await settled();
 const figure = page.locator("figure.figure").first();
 result.printed = await page.locator(".printed span").allInnerTexts();
@@ -23,17 +23,26 @@ result.svg = await saved(page, figure, "SVG");
 await page.locator(".scatter .chart").focus();
 await page.keyboard.press("s");
 result.all = await page.locator('[aria-label="Selected tokens"] h2').innerText();
-const area = await page.locator(".scatter canvas").boundingBox();
 await page.getByLabel("drag selects").check();
-await page.mouse.move(area.x + area.width / 2, area.y);
+await page.locator(".scatter canvas").evaluate((canvas) => canvas.scrollIntoView({ block: "end" }));
+const area = await page.locator(".scatter canvas").boundingBox();
+await page.mouse.move(area.x + area.width / 2, area.y + 1);
 await page.mouse.down();
-await page.mouse.move(area.x + area.width, area.y + area.height, { steps: 3 });
+await page.mouse.move(area.x + area.width - 1, area.y + area.height - 1, { steps: 3 });
 await page.mouse.up();
 await page.waitForFunction((before) => document.querySelector('[aria-label="Selected tokens"] h2').innerText !== before, result.all);
 result.half = await page.locator('[aria-label="Selected tokens"] h2').innerText();
 result.rows = await page.locator('[aria-label="Selected tokens"] tbody tr').evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent)));
 result.box = new URL(page.url()).hash;
-await page.getByRole("button", { name: "Let go" }).click();
+await page.getByRole("button", { name: "Clear" }).click();
+await page.getByLabel("drag selects").uncheck();
+
+// A pattern, and its reset.
+await page.getByLabel("find").fill("^#*9$");
+await page.getByRole("heading", { name: "pass the filters" }).waitFor();
+result.found = [await page.locator('[aria-label="Filter"] [role=status]').innerText(), await page.getByRole("heading", { name: "pass the filters" }).innerText()];
+await page.getByRole("button", { name: "Reset" }).click();
+result.reset = await page.getByLabel("find").inputValue();
 
 // One group before the others; colors by amount; what stands in for frequency says so.
 const group = page.locator(".groups button").first();
@@ -43,9 +52,8 @@ await page.getByLabel("colored by").selectOption("frequency");
 await page.waitForFunction(() => document.querySelector("figcaption p").innerText.includes("proxy"));
 result.bar = await page.locator(".scatter .under .bar").innerText();
 
-// A job: stopped, then let run to its end; the map of it is there again after a reload.
+// A job begins by itself, is stopped, then runs to its end; the map of it is there again after a reload.
 await page.getByLabel("laid out by").selectOption("tsne");
-await page.getByRole("button", { name: "Draw by t-SNE" }).click();
 await page.waitForSelector(".progress progress");
 await page.waitForFunction(() => document.querySelector(".progress").innerText.includes("step"));
 result.progress = await page.locator(".progress span").innerText();
@@ -56,6 +64,14 @@ result.drawn = await page.locator(".printed span").allInnerTexts();
 await page.reload();
 await page.getByRole("heading", { name: "by t-SNE" }).waitFor();
 result.without = await page.getByRole("button", { name: "Draw by t-SNE" }).count();
+
+// A named set is drawn alone, with all its labels; what is no token is named.
+await page.getByLabel("Only these tokens").fill("a: #1, #2, #3; b: #4, nothing");
+await page.getByRole("button", { name: "Draw these" }).click();
+await page.getByRole("heading", { name: "named tokens by PCA" }).waitFor();
+result.named = [await page.locator("p.answer").innerText(), await figure.locator("h3").innerText(), await page.getByText("Not drawn").innerText()];
+result.labels = await saved(page, figure, "SVG");
+await page.getByRole("button", { name: "All tokens" }).click();
 
 // A method whose package is missing says how to get it, and shows what there is.
 await page.getByLabel("laid out by").selectOption("umap");

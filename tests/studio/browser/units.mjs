@@ -79,6 +79,29 @@ const strongest = ([red, green, blue]) => ["red", "green", "blue"][[red, green, 
 assert.deepEqual([at(50, 30), at(90, 30), at(50, 10)].map(strongest), ["red", "green", "blue"]);
 assert.deepEqual([at(70, 30), at(0, 0), at(50, 50)], Array(3).fill([255, 255, 255, 255]));
 
+// Few points are large, also where most are behind others; a point at the border is drawn as far as it is inside.
+new page.Raster().draw(image, { ...three, x: new Float32Array([-25.2, 20, 0]) }, { x: 0, y: 0, scale: 2 }, colors, page.pixel("#ffffff"), 1);
+assert.equal(strongest(at(0, 30)), "red");
+assert.ok(page.radius(30000) < page.radius(30000, 9) && page.radius(30000, 9) < page.radius(50));
+assert.equal(page.before({ ...three, group: new Uint8Array([255, 1, 255]) }), 1);
+
+// Patterns: a part of the text, its ends, and anything between.
+const words = ["King", "kingdom", " viking", "ranking", "kin"];
+const found = (pattern) => words.filter(page.matcher(pattern)).map((word) => word.trim());
+assert.deepEqual(found("king"), ["King", "kingdom", "viking", "ranking"]);
+assert.deepEqual(found("^king"), ["King", "kingdom"]);
+assert.deepEqual(found("king$"), ["King", "viking", "ranking"]);
+assert.deepEqual([found("^king$"), found("^k*m$"), found("^v*k*g$"), found("i*i*g")], [["King"], ["kingdom"], ["viking"], ["viking"]]);
+assert.deepEqual([found("n*n$"), found("^kin*in$"), found(""), found("(")], [[], [], words.map((word) => word.trim()), []]);
+
+// Labels: the first have the room; of few points every one has a label.
+const spots = [[50, 50], [52, 51], [20, 20]];
+const options = { order: [0, 1, 2], position: (n) => spots[n], text: String, measure: () => 10, width: 100, height: 100, radius: 3, line: 12, most: 9 };
+assert.deepEqual(page.placeLabels(options).map(({ point }) => point), [0, 2]);
+assert.deepEqual(page.placeLabels({ ...options, all: true }).map(({ point }) => point), [0, 1, 2]);
+assert.ok(page.placeLabels({ ...options, all: true })[1].x < 52);
+assert.deepEqual(page.placeLabels({ ...options, order: [2, 0], most: 1 }).map(({ point }) => point), [2]);
+
 // Sliders: every step has a number within the ends, powers of the base are exact, and the number stands at its step.
 const scales = [
   { low: 32, high: 1 << 20, base: 2, steps: 2, whole: true },

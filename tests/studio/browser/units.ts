@@ -4,8 +4,10 @@ export { characters, face, visible, visibleToken } from "../../../src/whatwhere/
 export { fitted, readLink, writeLink } from "../../../src/whatwhere/studio/web/src/link";
 export { axis, counting } from "../../../src/whatwhere/studio/web/src/parts/axes";
 export { fixed, formatNumber } from "../../../src/whatwhere/studio/web/src/numbers";
-export { Grid, pixel, Raster, whole } from "../../../src/whatwhere/studio/web/src/parts/raster";
+export { before, Grid, pixel, radius, Raster, whole } from "../../../src/whatwhere/studio/web/src/parts/raster";
 export { csv } from "../../../src/whatwhere/studio/web/src/parts/save";
 export { parameterMap, stepOf, valueAt, withParameter } from "../../../src/whatwhere/studio/web/src/parts/slider";
 export { runnable } from "../../../src/whatwhere/studio/web/src/python";
 export { unpack } from "../../../src/whatwhere/studio/web/src/wire";
+export { matcher } from "../../../src/whatwhere/studio/web/src/views/map/filter";
+export { placeLabels } from "../../../src/whatwhere/studio/web/src/parts/labels";

@@ -110,6 +110,19 @@ def word_of(words: Sequence[str], number: int) -> str:
     return words[number] if number < len(words) and words[number] else f"#{number}"
 
 
+def spellings(word: str) -> tuple[str, ...]:
+    """Return the tokens by which vocabularies spell a word that follows a space.
+
+    Args:
+        word: in plain letters.
+
+    Examples:
+        >>> spellings("king")
+        ('Ġking', '▁king', 'king')
+    """
+    return f"Ġ{word}", f"▁{word}", word
+
+
 def find_token(checkpoint: Checkpoint, text: str, rows: int | None = None) -> int:
     """Return the id of a token, by its text or its number.
 

@@ -6,7 +6,8 @@ from itertools import chain
 from typing import Any, Literal
 
 from whatwhere import __version__
-from whatwhere.studio.api import pipeline, positions, variance
+from whatwhere.models.checkpoint.lookup import spellings
+from whatwhere.studio.api import pipeline, positions, token_map, variance
 from whatwhere.studio.api.settings import known
 from whatwhere.studio.schemes import has_own, runs
 from whatwhere.studio.session import Kind, Session
@@ -101,6 +102,7 @@ def about(session: Session, settings: Mapping[str, Any]) -> About:
             "pipeline": pipeline.begin(session),
             "positions": positions.begin(session),
             "variance": variance.begin(session),
+            "map": token_map.begin(session),
         },
         own=has_own(session),
         runs=runs(session),
@@ -126,7 +128,7 @@ def _tables(session: Session) -> dict[Which, TableHeader]:
 def examples(session: Session) -> list[str]:
     """Return a few tokens of the vocabulary to begin with; ids where it has none of the usual ones."""
     words = ("king", "Paris", "paris")
-    usual = [*chain.from_iterable(map(_spellings, words)), "##ing", "ing", "1999", "Max", "First", "("]
+    usual = [*chain.from_iterable(map(spellings, words)), "##ing", "ing", "1999", "Max", "First", "("]
     vocabulary = set(session.words)
     tokens = [word for word in usual if word in vocabulary][:_MAX_EXAMPLES]
     if tokens or not session.tables:
@@ -138,12 +140,7 @@ def analogy(session: Session) -> list[str]:
     """Return the three tokens of an analogy that the vocabulary has, spelled alike, or none."""
     vocabulary = set(session.words)
     for words in (("man", "woman", "king"), ("First", "Last", "Max")):
-        for tokens in zip(*map(_spellings, words), strict=True):
+        for tokens in zip(*map(spellings, words), strict=True):
             if vocabulary.issuperset(tokens):
                 return list(tokens)
     return []
-
-
-def _spellings(word: str) -> tuple[str, ...]:
-    """Return the tokens by which vocabularies spell the beginning of a word."""
-    return (f"Ġ{word}", f"▁{word}", word)

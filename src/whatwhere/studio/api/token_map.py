@@ -10,22 +10,31 @@ import numpy as np
 from jaxtyping import Float, Int, Integer, UInt8, UInt16
 
 from whatwhere.analysis.table_difference import sample_rows
-from whatwhere.analysis.token_map import METHODS, MINIMUM_ROWS, PACKAGES, Method, make_map
+from whatwhere.analysis.token_map import (
+    METHODS,
+    MINIMUM_ROWS,
+    PACKAGES,
+    Method,
+    make_map,
+    neighbors_to_compare,
+    rows_for_half_a_minute,
+)
 from whatwhere.analysis.token_types import TOKEN_TYPES
 from whatwhere.errors import SettingError
 from whatwhere.models.checkpoint.lookup import find_token
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import percent
+from whatwhere.studio.api.named_tokens import NamedTokens, example, named_tokens
 from whatwhere.studio.api.settings import ExportedView, known, one_of, text, whole
 from whatwhere.studio.jobs import Report, run_in_subprocess
 from whatwhere.studio.session import Session
 
-MOST = 50_000
-"""Rows of a map by t-SNE or UMAP; they are sampled where there are more, which would take many minutes."""
+FEWEST = 100
+"""Tokens of a model whose map begins as t-SNE; fewer are seen well enough by PCA."""
 MOST_NEIGHBORS = 50
 MOST_EXPORTED = 60_000
 """Rows whose neighbors an exported page holds: 0.8 MB for 30,000 tokens."""
-SEED, K = 0, 10
+SEED = 0
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,7 @@ class MapPoints:
         not_finite: how many have numbers that are not finite, and are on no map.
         missing: the extra to install, by method whose package is not installed.
         quality, ids, coordinates: of the map; None where it is not computed yet.
+        named: of a named set of tokens; None for a map of the whole table.
     """
 
     method: Method
@@ -71,6 +81,7 @@ class MapPoints:
     quality: MapQuality | None
     ids: Int[np.ndarray, " shown"] | None
     coordinates: Float[np.ndarray, "shown 2"] | None
+    named: NamedTokens | None
 
 
 @dataclass(frozen=True)
@@ -151,21 +162,37 @@ class AllNeighbors:
     ids: Integer[np.ndarray, "rows k"]
 
 
+def begin(session: Session) -> dict[str, str]:
+    """Return the settings that the view begins with: of a model the map that keeps neighbors, where it can be made."""
+    large = session.kind == "checkpoint" and bool(session.tables) and _rows(session) >= FEWEST
+    return {"method": "tsne" if large and _missing_extra("tsne") is None else "pca", "example": example(session)}
+
+
 def points(session: Session, settings: Mapping[str, Any]) -> MapPoints:
-    """Return a map: by PCA at once, by another method once a job has computed it.
+    """Return a map: of a named set of tokens or by PCA at once, by another method once a job has computed it.
 
     Args:
         session: what is open.
-        settings: method ("pca", "tsne", "umap"); table ("input", "output").
+        settings: method ("pca", "tsne", "umap"); table ("input", "output"); tokens, as in `parse_groups`, or "" for
+            the whole table.
     """
-    known(settings, "method", "table")
+    known(settings, "method", "table", "tokens")
     method, which = _method(settings), _which(session, settings)
     table = session.table(which)
-    if method == "pca":
+    written = text(settings, "tokens", "")
+    named, made = None, None
+    if written:
+        used, named = named_tokens(session, table, written)
+        enough = len(used) >= MINIMUM_ROWS[method] and _missing_extra(method) is None
+        method = method if enough and method == "tsne" else "pca"
+        k, key = neighbors_to_compare(len(used)), ("map", which, method, tuple(used.tolist()))
+        made = session.once(key, lambda: make_map(table.weight[used], method, k, seed=SEED))
+    elif method == "pca":
         used = np.arange(len(table.weight))
-        made = session.once(("map", which, method), lambda: make_map(table.weight, method, K, seed=SEED))
+        k = neighbors_to_compare(len(used))
+        made = session.once(("map", which, method), lambda: make_map(table.weight, method, k, seed=SEED))
     else:
-        used = sample_rows(len(table.weight), MOST, SEED)
+        used = _sample(table.weight)
         made = session.kept(("map", which, method))
     explained = None if made is None or made.explained_variance_ratio is None else made.explained_variance_ratio
     return MapPoints(
@@ -175,12 +202,11 @@ def points(session: Session, settings: Mapping[str, Any]) -> MapPoints:
         rows=table.rows,
         shown=len(used),
         not_finite=len(table.broken),
-        missing={
-            each: PACKAGES[each][1] for each in METHODS if each in PACKAGES and find_spec(PACKAGES[each][0]) is None
-        },
+        missing={each: extra for each in METHODS if (extra := _missing_extra(each)) is not None},
         quality=None if made is None else MapQuality(made.kept, made.k, made.queries, made.chance, explained),
         ids=None if made is None else table.ids[used],
         coordinates=None if made is None else made.coordinates.astype(np.float32),
+        named=named,
     )
 
 
@@ -194,11 +220,12 @@ def draw(session: Session, settings: Mapping[str, Any], report: Report) -> MapPo
     """
     known(settings, "method", "table")
     method, which = _method(settings), _which(session, settings)
+    report(0.0, "reading the table")
     table = session.table(which).weight
-    rows = table[sample_rows(len(table), MOST, SEED)]
+    rows, k = table[_sample(table)], neighbors_to_compare(len(table))
     session.once(
         ("map", which, method),
-        lambda: run_in_subprocess(make_map, report, table=rows, method=method, k=K, seed=SEED),
+        lambda: run_in_subprocess(make_map, report, table=rows, method=method, k=k, seed=SEED),
     )
     return points(session, settings)
 
@@ -248,12 +275,12 @@ def near(session: Session, settings: Mapping[str, Any]) -> MapNeighbors:
 
     Args:
         session: what is open.
-        settings: token, as text or #id; k (10); table ("input", "output").
+        settings: token, as text or #id; k (10, or fewer of a small table); table ("input", "output").
     """
     known(settings, "token", "k", "table")
-    number = find_token(session.checkpoint, text(settings, "token"))
-    which, k = _which(session, settings), whole(settings, "k", K, 1, MOST_NEIGHBORS)
+    number, which = find_token(session.checkpoint, text(settings, "token")), _which(session, settings)
     table = session.table(which)
+    k = whole(settings, "k", neighbors_to_compare(len(table.weight)), 1, MOST_NEIGHBORS)
     row = table.row(number)
     nearest = session.search(which).nearest(table.weight[row][None], k, without=[[row]])
     return MapNeighbors(number, table.ids[nearest.ids[0]], nearest.scores[0])
@@ -271,8 +298,8 @@ def neighbors(session: Session, settings: Mapping[str, Any]) -> AllNeighbors:
     table = session.table(which)
 
     def search() -> Int[np.ndarray, "rows k"]:
-        own = np.arange(len(table.weight))[:, None]
-        return np.asarray(table.ids[session.search(which).nearest(table.weight, K, without=own).ids])
+        own, k = np.arange(len(table.weight))[:, None], neighbors_to_compare(len(table.weight))
+        return np.asarray(table.ids[session.search(which).nearest(table.weight, k, without=own).ids])
 
     ids = session.once(("all neighbors", which), search)
     return AllNeighbors(table.ids, ids.astype(np.uint16) if table.rows <= 1 << 16 else ids)
@@ -285,7 +312,10 @@ def exported(session: Session) -> ExportedView | None:
     table = {"table": "input"}
     maps = [points(session, {"method": method, **table}) for method in METHODS]
     made = [(each, each.quality) for each in maps if each.quality is not None]
+    queries: list[tuple[str, Mapping[str, Any]]]
     queries = [("maps.points", {"method": each.method, **table}) for each, _ in made]
+    if written := example(session):
+        queries.append(("maps.points", {"method": "pca", **table, "tokens": written}))
     queries += [("maps.labels", table), ("maps.frequencies", table)]
     if session.table().rows <= MOST_EXPORTED:
         queries.append(("maps.neighbors", table))
@@ -297,12 +327,17 @@ def exported(session: Session) -> ExportedView | None:
     counts = Counter(session.kinds)
     kinds = [(kind, f"{counts[kind]:,}") for kind in TOKEN_TYPES if counts[kind]]
     tables = [
-        Table(f"Share of the {K} nearest tokens of the full space that the map keeps", columns, rows, (1, 2, 3, 4)),
+        Table(
+            f"Share of the {made[0][1].k} nearest tokens of the full space that the map keeps",
+            columns,
+            rows,
+            (1, 2, 3, 4),
+        ),
         Table("Tokens by type", ("type", "tokens"), kinds, (1,)),
     ]
     # Whoever computed another map wants to see it.
-    begin = {"method": made[-1][0].method}
-    return ExportedView("Token map", queries, begin=begin, sections=[Section("map", "Map", tables)])
+    first = {"method": made[-1][0].method, "example": written}
+    return ExportedView("Token map", queries, begin=first, sections=[Section("map", "Map", tables)])
 
 
 def _method(settings: Mapping[str, Any]) -> Method:
@@ -313,6 +348,16 @@ def _missing_extra(method: Method) -> str | None:
     """Return the extra to install for a method, or None where its package is installed."""
     module, extra = PACKAGES.get(method, (None, None))
     return extra if module is not None and find_spec(module) is None else None
+
+
+def _sample(table: np.ndarray) -> Int[np.ndarray, " sample"]:
+    """Return the rows of a map by t-SNE or UMAP: as many as half a minute allows, sampled at random."""
+    return sample_rows(len(table), rows_for_half_a_minute(*table.shape), SEED)
+
+
+def _rows(session: Session) -> int:
+    table = session.checkpoint.token_table
+    return 0 if table is None else session.checkpoint.entry(table).shape[0]
 
 
 def _which(session: Session, settings: Mapping[str, Any]) -> str:

@@ -26,10 +26,15 @@ const { metafile } = await build({
 cpSync(join(here, "src/index.html"), join(dist, "index.html"));
 writeFileSync(join(dist, "THIRD-PARTY.txt"), notices(Object.keys(metafile.inputs)));
 
-/** Give the licenses of the packages that the bundle holds. */
+/** Return the licenses of the packages that the bundle holds, each text once. */
 function notices(inputs) {
   const used = inputs.map((path) => path.match(/node_modules\/((?:@[^/]+\/)?[^/]+)\//)?.[1]).filter(Boolean);
-  return [...new Set(used)].sort().map(license).join("\n\n");
+  const named = new Map();
+  for (const name of [...new Set(used)].sort()) {
+    const { head, text } = license(name);
+    named.set(text, [...(named.get(text) ?? []), head]);
+  }
+  return [...named].map(([text, heads]) => `${heads.join("\n")}\n\n${text}`).join("\n\n");
 }
 
 function license(name) {
@@ -37,5 +42,6 @@ function license(name) {
   const said = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
   const file = readdirSync(folder).find((entry) => /^licen[cs]e/i.test(entry));
   if (!file || !existsSync(join(folder, file))) throw new Error(`${name} comes without its license`);
-  return `${name} ${said.version} (${said.license})\n\n${readFileSync(join(folder, file), "utf8").trim()}`;
+  const text = readFileSync(join(folder, file), "utf8").trim();
+  return { head: `${name} ${said.version} (${said.license})`, text };
 }

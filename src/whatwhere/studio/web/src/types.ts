@@ -470,6 +470,8 @@ export interface MapPoints {
   ids: Tensor | null;
   /** of the map; null where it is not computed yet. */
   coordinates: Tensor | null;
+  /** of a named set of tokens; null for a map of the whole table. */
+  named: NamedTokens | null;
 }
 
 /** How well a map keeps the neighbors of the full space. */
@@ -554,6 +556,36 @@ export interface MedianNorms {
 export interface Missing {
   /** the reason, a sentence without its full stop. */
   missing: string;
+}
+
+/** A word that is no token. */
+export interface MissingToken {
+  /** as it was written. */
+  text: string;
+  /** such as the pieces that the tokenizer splits it into. */
+  reason: string;
+}
+
+/** The named tokens of a map, and their nearest neighbors among each other. */
+export interface NamedTokens {
+  /** the group of each token, as an index of group_names. */
+  groups: Tensor;
+  /** as they were given, or numbers. */
+  group_names: string[];
+  /** words that are no token of the table. */
+  missing: MissingToken[];
+  /** id of the nearest other token of the set, by cosine. */
+  nearest: Tensor;
+  /** of each token and that neighbor. */
+  cosines: Tensor;
+  /** tokens whose nearest neighbor is of their own group. */
+  stay: number;
+  /** tokens whose group has another token. */
+  compared: number;
+  /** least and greatest cosine of two tokens of one group, and of two groups; null without any. */
+  within: [number, number] | null;
+  /** least and greatest cosine of two tokens of one group, and of two groups; null without any. */
+  between: [number, number] | null;
 }
 
 /** The nearest rows of a token, nearest first. */

@@ -30,7 +30,15 @@ export class Raster {
   #count = new Uint16Array(0);
   #group = new Uint8Array(0);
 
-  draw(image: ImageData, points: Points, sight: Sight, colors: Uint32Array, ground: number, ratio: number): void {
+  draw(
+    image: ImageData,
+    points: Points,
+    sight: Sight,
+    colors: Uint32Array,
+    ground: number,
+    ratio: number,
+    zoom = 1,
+  ): void {
     const { width, height } = image;
     if (this.#count.length !== width * height) {
       this.#count = new Uint16Array(width * height);
@@ -39,27 +47,35 @@ export class Raster {
       this.#count.fill(0);
       this.#group.fill(0);
     }
-    const most = this.#gather(width, height, points, sight, radius(points.x.length, ratio));
+    const most = this.#gather(width, height, points, sight, ratio, zoom);
     this.#paint(new Uint32Array(image.data.buffer), colors, ground, most);
   }
 
-  #gather(width: number, height: number, { x, y, group }: Points, sight: Sight, size: number): number {
+  #gather(width: number, height: number, points: Points, sight: Sight, ratio: number, zoom: number): number {
+    const { x, y, group } = points;
     const count = this.#count;
     const groups = this.#group;
     const left = width / 2 - sight.x * sight.scale;
     const top = height / 2 + sight.y * sight.scale;
+    const size = Math.round(ratio * radius(before(points), zoom));
     const shape = disc(size);
+    const behind = disc(Math.round(ratio * radius(x.length, zoom)));
     let most = 1;
     for (let n = 0; n < x.length; n++) {
       const px = Math.floor(left + x[n]! * sight.scale);
       const py = Math.floor(top - y[n]! * sight.scale);
-      if (px < size || py < size || px >= width - size || py >= height - size) continue;
+      if (px < -size || py < -size || px >= width + size || py >= height + size) continue;
+      const edge = px < size || py < size || px >= width - size || py >= height - size;
       const here = py * width + px;
       const own = group === null ? 0 : group[n]!;
       // Reservoir sampling: the k-th point on a pixel takes it with probability 1 / k.
       const chance = Math.imul(n ^ 0x9e3779b9, 0x85ebca6b) >>> 0;
-      for (let k = 0; k < shape.length; k += 2) {
-        const at = here + shape[k]! + shape[k + 1]! * width;
+      const cells = own === BEHIND ? behind : shape;
+      for (let k = 0; k < cells.length; k += 2) {
+        const dx = cells[k]!;
+        const dy = cells[k + 1]!;
+        if (edge && (px + dx < 0 || px + dx >= width || py + dy < 0 || py + dy >= height)) continue;
+        const at = here + dx + dy * width;
         if (own === BEHIND) {
           if (count[at] === 0) [count[at], groups[at]] = [1, BEHIND];
           continue;
@@ -177,10 +193,15 @@ function bounds({ x, y }: Points): Grid["box"] {
   return { x: left, y: bottom, width: right - left || 1, height: top - bottom || 1 };
 }
 
-/** Return the radius of a point in pixels: the fewer the points, the larger. */
-function radius(count: number, ratio: number): number {
-  const base = count > 20_000 ? 1 : count > 2_000 ? 2 : 3;
-  return Math.max(1, Math.round(base * (ratio > 1.5 ? 1.5 : 1)));
+/** Return how many points are not behind the others. */
+export function before({ x, group }: Points): number {
+  return group === null ? x.length : group.reduce((sum, own) => sum + Number(own !== BEHIND), 0);
+}
+
+/** Return the radius of a point in pixels: larger the fewer the points, and growing with the root of the zoom. */
+export function radius(count: number, zoom = 1): number {
+  const base = count > 20_000 ? 1 : count > 2_000 ? 2 : count > 200 ? 3 : 5;
+  return Math.max(1, Math.min(base * Math.sqrt(Math.max(zoom, 1)), 8));
 }
 
 function disc(size: number): Int32Array {

@@ -5,7 +5,8 @@ import { colorTable, pageColor, seriesColor, SERIES } from "../colors";
 import { useTheme, useWidth } from "../hooks";
 import { announce } from "./announce";
 import { Bar } from "./heat";
-import { BEHIND, type Box, Grid, pixel, type Points, Raster, type Sight, whole } from "./raster";
+import { type Label, placeLabels } from "./labels";
+import { before, BEHIND, type Box, Grid, pixel, type Points, radius, Raster, type Sight, whole } from "./raster";
 import { box, drawing, label, line, n as short } from "./svg";
 
 export interface ScatterProps {
@@ -33,15 +34,22 @@ export interface ScatterProps {
   framed?: Box | null;
   /** Points to which lines lead from the chosen one. */
   joined?: number[];
+  /** The points by importance: the first are labelled first. */
+  order?: ArrayLike<number>;
   height?: number;
 }
 
 const NEAR = 12;
+/** At most so many points are all labelled. */
+const FEW = 60;
+/** Pixels of the map for each label, of more points. */
+const ROOM = 8000;
+const LINE = 16;
 
 export function Scatter(props: ScatterProps) {
-  const { title, points, name, chosen, choose, select, joined = [], selecting = false, framed = null } = props;
+  const { title, points, name, chosen, choose, select, selecting = false, framed = null } = props;
   const [holder, width] = useWidth<HTMLDivElement>();
-  const height = Math.min(props.height ?? 560, Math.max(320, Math.round(0.9 * width)));
+  const height = Math.min(props.height ?? 760, Math.max(320, Math.min(innerHeight - 250, Math.round(0.85 * width))));
   const canvas = useRef<HTMLCanvasElement>(null);
   const picture = useRef(new Picture());
   const grid = useMemo(() => new Grid(points), [points.x, points.y]);
@@ -49,7 +57,8 @@ export function Scatter(props: ScatterProps) {
   const [over, setOver] = useState<number | null>(null);
   const [frame, setFrame] = useState<Drag | null>(null);
   const theme = useTheme();
-  const sight = moved ?? whole(grid.box, width || 1, height);
+  const all = whole(grid.box, width || 1, height);
+  const sight = moved ?? all;
   useEffect(() => setMoved(null), [points.x]); // other colors leave the sight where it is
   useEffect(() => {
     if (!width) return undefined;
@@ -57,7 +66,7 @@ export function Scatter(props: ScatterProps) {
       const shown = canvas.current;
       if (!shown) return; // Preact cleans up after a paint: a frame may come before, when the map has left
       const began = performance.now();
-      drawAll(shown, picture.current, props, sight, theme, [...new Set([over, chosen])], joined);
+      drawAll(shown, picture.current, props, sight, sight.scale / all.scale, theme, over);
       shown.dataset["milliseconds"] = String(performance.now() - began);
     });
     return () => cancelAnimationFrame(next);
@@ -172,6 +181,11 @@ export function Scatter(props: ScatterProps) {
         />
         {frame?.selects && <div class="selection" style={selection(frame)} />}
         {!frame?.selects && framed && <div class="selection" style={visiblePart(framed, sight, width, height)} />}
+        {moved && (
+          <button type="button" class="whole" onClick={() => setMoved(null)}>
+            Show all
+          </button>
+        )}
         {printed.length > 0 && (
           <p class="printed" aria-hidden="true">
             {printed.map((text) => (
@@ -244,6 +258,7 @@ export function Groups({ names, only = "", choose }: GroupsProps) {
   return (
     <span class="groups">
       {names.map((text, n) => {
+        if (text === "") return null;
         const shown = (
           <>
             <i style={{ background: `var(--c${n % SERIES})` }} /> {text}
@@ -279,7 +294,14 @@ class Picture {
   #image: ImageData | null = null;
   #of: unknown[] = [];
 
-  image(width: number, height: number, { points, amount }: ScatterProps, sight: Sight, theme: string): ImageData {
+  image(
+    width: number,
+    height: number,
+    { points, amount }: ScatterProps,
+    sight: Sight,
+    zoom: number,
+    theme: string,
+  ): ImageData {
     const of = [
       width,
       height,
@@ -302,6 +324,7 @@ class Picture {
       palette(amount !== undefined),
       pixel(pageColor("page")),
       ratio,
+      zoom,
     );
     this.#of = of;
     return this.#image;
@@ -313,71 +336,109 @@ function drawAll(
   picture: Picture,
   props: ScatterProps,
   sight: Sight,
+  zoom: number,
   theme: string,
-  shown: (number | null)[],
-  joined: number[],
+  over: number | null,
 ): void {
-  const { points, name } = props;
+  const { points, name, chosen } = props;
   const context = canvas.getContext("2d", { alpha: false })!;
   const ratio = devicePixelRatio;
-  context.putImageData(picture.image(canvas.width, canvas.height, props, sight, theme), 0, 0);
-  const at = (n: number): [number, number] => [
-    canvas.width / 2 + (points.x[n]! - sight.x) * sight.scale * ratio,
-    canvas.height / 2 - (points.y[n]! - sight.y) * sight.scale * ratio,
-  ];
-  const chosen = shown.at(-1) ?? null;
+  context.putImageData(picture.image(canvas.width, canvas.height, props, sight, zoom, theme), 0, 0);
+  context.save();
+  context.scale(ratio, ratio);
+  const [width, height] = [canvas.width / ratio, canvas.height / ratio];
+  const at = placing(points, sight, width, height);
   context.strokeStyle = context.fillStyle = pageColor("ink");
-  context.font = `600 ${13 * ratio}px system-ui, sans-serif`;
-  context.lineWidth = ratio;
-  const others = chosen === null ? [] : joined;
+  context.textBaseline = "middle";
+  const others = chosen === null ? [] : (props.joined ?? []);
   for (const other of others) {
     context.beginPath();
     context.moveTo(...at(chosen!));
     context.lineTo(...at(other));
     context.stroke();
   }
-  const named = shown.filter((n) => n !== null).reverse(); // the chosen one first: its name is always shown
-  const free = apart((text) => context.measureText(text).width, ratio);
-  for (const n of new Set([...named, ...others])) marked(context, at(n), free(at(n), name(n)) ? name(n) : "", ratio);
+  const size = radius(before(points), zoom);
+  const rings = new Set([chosen, ...others, over].filter((n) => n !== null && n !== undefined));
+  for (const n of rings) {
+    context.beginPath();
+    context.arc(...at(n), size + 3, 0, 2 * Math.PI);
+    context.stroke();
+  }
+  const font = (bold: boolean) => (context.font = `${bold ? 600 : 400} 13px system-ui, sans-serif`);
+  font(true);
+  const measure = (text: string) => context.measureText(text).width;
+  for (const { point, text, x, y } of labels(props, at, measure, width, height, size)) {
+    font(rings.has(point));
+    haloed(context, text, x, y);
+  }
+  if (over !== null) {
+    font(true);
+    const [x, y] = at(over);
+    context.fillStyle = pageColor("page");
+    context.fillRect(x + size + 4, y - LINE / 2 - 1, measure(name(over)) + 4, LINE + 2);
+    context.fillStyle = pageColor("ink");
+    context.fillText(name(over), x + size + 6, y);
+  }
+  context.restore();
 }
 
-/** Return a function that decides, name by name, whether a label has room beside those before it. */
-function apart(width: (text: string) => number, ratio: number) {
-  const taken: Box[] = [];
-  return ([x, y]: [number, number], text: string): boolean => {
-    const left = x + 8 * ratio;
-    const area: Box = { left, right: left + width(text), bottom: y - 20 * ratio, top: y - 3 * ratio };
-    if (
-      taken.some(
-        (other) =>
-          area.left < other.right && other.left < area.right && area.bottom < other.top && other.bottom < area.top,
-      )
-    )
-      return false;
-    taken.push(area);
-    return true;
-  };
+function placing({ x, y }: Points, sight: Sight, width: number, height: number) {
+  return (n: number): [number, number] => [
+    width / 2 + (x[n]! - sight.x) * sight.scale,
+    height / 2 - (y[n]! - sight.y) * sight.scale,
+  ];
 }
 
-function marked(context: CanvasRenderingContext2D, [x, y]: [number, number], text: string, ratio: number): void {
-  context.beginPath();
-  context.arc(x, y, 5 * ratio, 0, 2 * Math.PI);
-  context.stroke();
+/** Return the labels of what is drawn: of the chosen point, those joined with it, then of others by importance. */
+function labels(
+  { points, chosen, joined = [], order = [], name }: ScatterProps,
+  position: (n: number) => [number, number],
+  measure: (text: string) => number,
+  width: number,
+  height: number,
+  size: number,
+): Label[] {
+  const first = chosen === null ? [] : [chosen, ...joined];
+  const given = new Set(first);
+  function* all() {
+    yield* first;
+    for (let k = 0; k < order.length; k++) {
+      const n = order[k]!;
+      if (points.group?.[n] !== BEHIND && !given.has(n)) yield n;
+    }
+  }
+  const few = before(points) <= FEW;
+  const most = few ? FEW : Math.max(20, first.length + Math.round((width * height) / ROOM));
+  return placeLabels({
+    order: all(),
+    position,
+    text: name,
+    measure,
+    width,
+    height,
+    radius: size,
+    line: LINE,
+    most,
+    all: few,
+  });
+}
+
+function haloed(context: CanvasRenderingContext2D, text: string, x: number, y: number): void {
   context.save();
   context.strokeStyle = pageColor("page");
-  context.lineWidth = 3 * ratio;
-  context.strokeText(text, x + 8 * ratio, y - 6 * ratio);
+  context.lineWidth = 3;
+  context.lineJoin = "round";
+  context.strokeText(text, x, y);
   context.restore();
-  context.fillText(text, x + 8 * ratio, y - 6 * ratio);
+  context.fillText(text, x, y);
 }
 
 /** Return the whole map as SVG: the points as one picture, names as text. */
-export function scatterSvg(props: ScatterProps, width = 960, height = 640): string {
+export function scatterSvg(props: ScatterProps, width = 960, height = 800): string {
   const canvas = document.createElement("canvas");
   canvas.width = 2 * width;
   canvas.height = 2 * height;
-  const box_ = new Grid(props.points).box;
-  const sight = whole(box_, width, height);
+  const sight = whole(new Grid(props.points).box, width, height);
   const image = new ImageData(canvas.width, canvas.height);
   new Raster().draw(
     image,
@@ -387,25 +448,26 @@ export function scatterSvg(props: ScatterProps, width = 960, height = 640): stri
     pixel(pageColor("page")),
     2,
   );
-  canvas.getContext("2d")!.putImageData(image, 0, 0);
+  const context = canvas.getContext("2d")!;
+  context.putImageData(image, 0, 0);
   const parts = [`<image x="0" y="0" width="${width}" height="${height}" href="${canvas.toDataURL("image/png")}"/>`];
-  const named = props.chosen === null ? [] : [props.chosen, ...(props.joined ?? [])];
-  const spot = (n: number): [number, number] => [
-    width / 2 + (props.points.x[n]! - sight.x) * sight.scale,
-    height / 2 - (props.points.y[n]! - sight.y) * sight.scale,
-  ];
-  for (const other of props.joined ?? [])
-    if (props.chosen !== null) parts.push(line(...spot(props.chosen), ...spot(other), pageColor("ink")));
-  const free = apart((text) => 7 * text.length, 1); // an SVG cannot be measured before it is drawn
+  const spot = placing(props.points, sight, width, height);
+  const { chosen, joined = [] } = props;
+  const named = chosen === null ? [] : [chosen, ...joined];
+  for (const other of chosen === null ? [] : joined)
+    parts.push(line(...spot(chosen!), ...spot(other), pageColor("ink")));
+  const size = radius(before(props.points));
   for (const n of named) {
     const [x, y] = spot(n);
-    parts.push(`<circle cx="${short(x)}" cy="${short(y)}" r="5" fill="none" stroke="${pageColor("ink")}"/>`);
-    if (free([x, y], props.name(n))) parts.push(label(x + 8, y - 6, props.name(n)));
+    parts.push(`<circle cx="${short(x)}" cy="${short(y)}" r="${size + 3}" fill="none" stroke="${pageColor("ink")}"/>`);
   }
+  context.font = "13px sans-serif";
+  const measure = (text: string) => context.measureText(text).width;
+  for (const { text, x, y } of labels(props, spot, measure, width, height, size)) parts.push(label(x, y + 4, text));
   if (!props.amount)
-    (props.groups ?? []).forEach((text, n) =>
-      parts.push(box(8, 8 + 18 * n, 12, 12, seriesColor(n)), label(26, 18 + 18 * n, text)),
-    );
+    (props.groups ?? []).forEach((text, n) => {
+      if (text !== "") parts.push(box(8, 8 + 18 * n, 12, 12, seriesColor(n)), label(26, 18 + 18 * n, text));
+    });
   (props.printed ?? []).forEach((text, n, all) =>
     parts.push(label(width - 8, height - 8 - 16 * (all.length - 1 - n), text, "end")),
   );

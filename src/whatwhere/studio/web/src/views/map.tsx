@@ -1,7 +1,9 @@
 /** View 3, the token map: all tokens on a plane, how many neighbors it keeps, and the true neighbors of one token. */
 
-import { useMemo, useState } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { type Query, useQuery, useSource } from "../hooks";
+import { visibleToken } from "../escape";
 import { writeLink } from "../link";
 import { fixed, whole } from "../numbers";
 import { announce } from "../parts/announce";
@@ -9,6 +11,7 @@ import { TokenField } from "../parts/field";
 import { Figure } from "../parts/figure";
 import { How } from "../parts/how";
 import { JobProgress } from "../parts/progress";
+import { BEHIND } from "../parts/raster";
 import { Scatter, type ScatterProps, scatterSvg } from "../parts/scatter";
 import { Answered, Wrong } from "../parts/states";
 import { TokenLabel } from "../parts/token";
@@ -16,8 +19,10 @@ import { register, type ViewProps } from "../register";
 import type { Settings } from "../source";
 import type { About, MapNeighbors, MapPoints } from "../types";
 import { type Followed, useJob } from "../jobs";
-import { coloring } from "./map/coloring";
+import { byImportance, coloring, type Coloring } from "./map/coloring";
+import { matcher } from "./map/filter";
 import { Names } from "./map/labels";
+import { NamedFacts, NamedField } from "./map/named";
 import { type ComputedMap, isComputed, type Method, METHODS, Plane, readBox, trust, writeBox } from "./map/points";
 import { pointColumns, Selected } from "./map/selected";
 import { tableName } from "./tokens/neighbors";
@@ -35,35 +40,41 @@ register({
 });
 
 function defaults(about: About): Settings {
-  return {
-    method: "pca",
-    table: "input",
-    color: "type",
-    only: "",
-    token: about.examples[0] ?? "",
-    box: "",
-    ...about.begin["map"],
-  };
+  const { method = "pca" } = about.begin["map"] ?? {};
+  const token = about.examples[0] ?? "";
+  return { method, table: "input", tokens: "", color: "type", find: "", only: "", token, box: "" };
 }
+
+/** Nothing is filtered or selected. */
+const UNFILTERED = { box: "", only: "", find: "" };
 
 function TokenMap({ about, settings, change }: ViewProps) {
   const method = String(settings["method"]) as Method;
   const table = String(settings["table"]);
-  const wanted = useQuery("maps.points", { method, table });
-  const first = useQuery("maps.points", method === "pca" ? null : { method: "pca", table });
+  const tokens = String(settings["tokens"]);
+  const begin = about.begin["map"] ?? {};
+  const byJob = method !== "pca" && tokens === "";
+  const wanted = useQuery("maps.points", { method, table, ...(tokens && { tokens }) });
+  const first = useQuery("maps.points", byJob ? { method: "pca", table } : null);
   const labels = useQuery("maps.labels", { table });
-  const job = useJob("maps.draw", method === "pca" ? null : { method, table });
-  const layout = job.answer ?? (isComputed(wanted.answer) && wanted.answer.method === method ? wanted.answer : null);
+  const job = useJob("maps.draw", byJob ? { method, table } : null);
+  const here = isComputed(wanted.answer) && wanted.answer.method === method && !wanted.answer.named === !tokens;
+  const layout = tokens ? wanted.answer : (job.answer ?? (here ? wanted.answer : null));
   const shown: Query<MapPoints> = layout
     ? { ...wanted, answer: layout }
-    : method === "pca" || wanted.problem !== null
-      ? wanted
-      : first;
+    : byJob && wanted.problem === null
+      ? first
+      : wanted;
   const names = useMemo(() => labels.answer && new Names(labels.answer), [labels.answer]);
+  const name = (next: string) =>
+    change({ ...UNFILTERED, token: "", tokens: next, method: next ? "pca" : (begin["method"] ?? "pca") });
+  const example = String(begin["example"] ?? "");
+  const live = about.exported === null;
   return (
     <>
+      {(live || example !== "") && <NamedField value={tokens} example={example} choose={name} />}
       <Controls about={about} settings={settings} change={change} />
-      {method !== "pca" && !layout && wanted.answer && <Drawing map={wanted.answer} method={method} job={job} />}
+      {byJob && !layout && wanted.answer && <Drawing map={wanted.answer} method={method} job={job} />}
       <Answered query={shown} what="laying the tokens out">
         {(map) =>
           names && isComputed(map) ? (
@@ -80,9 +91,10 @@ function TokenMap({ about, settings, change }: ViewProps) {
 function Controls({ about, settings, change }: ViewProps) {
   const source = useSource();
   const table = String(settings["table"]);
-  const offered = (wanted: Settings) => source.holds("maps.points", wanted); // all, or what an exported page has
+  const tokens = String(settings["tokens"]);
+  const offered = (wanted: Settings) => source.holds("maps.points", tokens ? { ...wanted, tokens } : wanted); // all, or what an exported page has
   const choose = (name: string) => (event: { currentTarget: HTMLSelectElement }) =>
-    change({ [name]: event.currentTarget.value, box: "", only: "" });
+    change({ ...UNFILTERED, [name]: event.currentTarget.value });
   return (
     <search class="controls">
       <TokenField
@@ -96,23 +108,12 @@ function Controls({ about, settings, change }: ViewProps) {
         laid out by{" "}
         <select value={String(settings["method"])} onChange={choose("method")}>
           {Object.entries(METHODS)
-            .filter(([method]) => offered({ method, table }))
+            .filter(([method]) => offered({ method, table }) && !(tokens && method === "umap"))
             .map(([method, name]) => (
               <option key={method} value={method}>
                 {name}
               </option>
             ))}
-        </select>
-      </label>
-      <label class="choice">
-        colored by{" "}
-        <select
-          value={String(settings["color"])}
-          onChange={(event) => change({ color: event.currentTarget.value, only: "" })}
-        >
-          {COLORS.map((color) => (
-            <option key={color}>{color}</option>
-          ))}
         </select>
       </label>
       {about.tables.output && offered({ method: "pca", table: "output" }) && (
@@ -128,16 +129,83 @@ function Controls({ about, settings, change }: ViewProps) {
   );
 }
 
+interface FiltersProps {
+  settings: Settings;
+  change: ViewProps["change"];
+  colors: Coloring;
+  grouped: boolean;
+  /** How many points pass the filters; null where there are none. */
+  passed: number | null;
+  children: ComponentChildren;
+}
+
+/** What the points are colored by, and which of them are shown before the others. */
+function Filters({ settings, change, colors, grouped, passed, children }: FiltersProps) {
+  const [find, only] = [String(settings["find"]), String(settings["only"])];
+  return (
+    <search class="controls" aria-label="Filter">
+      {!grouped && (
+        <label class="choice">
+          colored by{" "}
+          <select
+            value={String(settings["color"])}
+            onChange={(event) => change({ color: event.currentTarget.value, only: "" })}
+          >
+            {COLORS.map((color) => (
+              <option key={color}>{color}</option>
+            ))}
+          </select>
+        </label>
+      )}
+      <label class="choice">
+        only{" "}
+        <select value={only} onChange={(event) => change({ only: event.currentTarget.value })}>
+          <option value="">all</option>
+          {colors.choices.map(([name, count]) => (
+            <option key={name} value={name}>
+              {name} ({whole(count)})
+            </option>
+          ))}
+        </select>
+      </label>
+      <label class="choice">
+        find{" "}
+        <input
+          type="search"
+          size={14}
+          value={find}
+          spellcheck={false}
+          placeholder="^un*ing$"
+          title="a part of the text; ^ is its beginning, $ its end, * anything"
+          onInput={(event) => change({ find: event.currentTarget.value }, true)}
+        />
+      </label>
+      {children}
+      <span class="choice" role="status">
+        {passed !== null && `${whole(passed)} ${passed === 1 ? "token" : "tokens"}`}
+      </span>
+      {Object.keys(UNFILTERED).some((name) => settings[name] !== "") && (
+        <button type="button" onClick={() => change(UNFILTERED)}>
+          Reset
+        </button>
+      )}
+    </search>
+  );
+}
+
 interface DrawingProps {
   map: MapPoints;
   method: Method;
   job: Followed<MapPoints>;
 }
 
-/** Shown above the map while the requested one is not computed yet. */
+/** Shown above the map while the requested one is not computed yet; it begins by itself. */
 function Drawing({ map, method, job }: DrawingProps) {
   const name = METHODS[method];
   const extra = map.missing[method];
+  useEffect(() => {
+    if (!extra && job.state === "idle") job.start();
+  }, [extra, job.state]);
   if (extra) {
     return (
       <div class="wrong">
@@ -148,11 +216,12 @@ function Drawing({ map, method, job }: DrawingProps) {
       </div>
     );
   }
-  if (job.state === "running") return <JobProgress job={job} what={`drawing by ${name}`} stop={job.stop} />;
   const many =
     map.shown < map.rows
-      ? `${whole(map.shown)} of ${whole(map.rows)} tokens, sampled at random,`
+      ? `${whole(map.shown)} of ${whole(map.rows)} tokens, sampled at random`
       : `${whole(map.shown)} tokens`;
+  if (job.state === "running")
+    return <JobProgress job={job} what={`drawing ${many} by ${name}; until then, PCA`} stop={job.stop} />;
   return (
     <>
       {job.problem !== null && <Wrong message={job.problem} />}
@@ -160,10 +229,7 @@ function Drawing({ map, method, job }: DrawingProps) {
         <button type="button" onClick={job.start}>
           Draw by {name}
         </button>
-        <span>
-          {many} take {map.shown > 5000 ? "some minutes" : "a while"}; the studio can be used meanwhile. Until then,
-          this is PCA.
-        </span>
+        <span>{many}. Below is PCA.</span>
       </div>
     </>
   );
@@ -181,14 +247,28 @@ function MapFigure({ about, settings, change, map, names }: MapFigureProps) {
     string,
     string,
   ];
+  const { named } = map;
+  const find = String(settings["find"]);
   const counted = useQuery("maps.frequencies", color === "frequency" ? { table: map.table } : null);
   const near = useNear(about, map.table, token, names);
   const plane = useMemo(() => new Plane(map), [map]);
   const colors = useMemo(
-    () => coloring(color, plane.ids, names, only, counted.answer),
+    () => coloring(color, plane.ids, names, only, counted.answer, named),
     [color, plane, names, only, counted.answer],
   );
-  const points = useMemo(() => ({ x: plane.x, y: plane.y, group: colors.group }), [plane, colors]);
+  const order = useMemo(() => byImportance(plane.ids, names, counted.answer), [plane, names, counted.answer]);
+  const passed = useMemo(() => {
+    if (find.trim() === "" && only === "") return null;
+    const matches = matcher(find);
+    return Array.from(plane.ids, (id, n) => (colors.keeps(n) && matches(names.plain(id)) ? n : -1)).filter(
+      (n) => n >= 0,
+    );
+  }, [plane, names, colors, find]);
+  const points = useMemo(() => {
+    const group = passed ? new Uint8Array(colors.group.length).fill(BEHIND) : colors.group;
+    for (const n of passed ?? []) group[n] = colors.group[n]!;
+    return { x: plane.x, y: plane.y, group };
+  }, [plane, colors, passed]);
   const box = useMemo(() => readBox(String(settings["box"])), [settings["box"]]);
   const inside = useMemo(() => plane.inside(box), [plane, box]);
   const link = (id: number) => writeLink("tokens", { token: `#${id}` }, {});
@@ -199,7 +279,7 @@ function MapFigure({ about, settings, change, map, names }: MapFigureProps) {
     near.answer && chosen !== null
       ? Array.from(near.answer.ids.values, (id) => plane.point(id)).filter((point) => point !== null)
       : [];
-  const title = `${whole(map.shown)} tokens by ${METHODS[map.method]}`;
+  const title = `${whole(map.shown)} ${named ? "named " : ""}tokens by ${METHODS[map.method]}`;
   const scatter: ScatterProps = {
     title,
     points,
@@ -209,24 +289,24 @@ function MapFigure({ about, settings, change, map, names }: MapFigureProps) {
     ...(colors.amount && { amount: colors.amount }),
     only,
     chooseGroup: (name) => change({ only: name }),
-    printed: trust(map.quality),
+    printed: trust(map),
     chosen,
     choose: (point) => change({ token: point === null ? "" : `#${plane.ids[point]!}` }),
     select: (_, area) => change({ box: writeBox(area) }),
     selecting,
     framed: box,
     joined,
+    order,
   };
   return (
     <>
-      <Figure
-        title={title}
-        note={<Trust map={map} colors={colors.note} />}
-        file={`map-${map.method}`}
-        svg={() => scatterSvg(scatter)}
-        rows={rows}
-        columns={columns}
-        how={<HowOf map={map} />}
+      {named && <NamedFacts named={named} />}
+      <Filters
+        settings={settings}
+        change={change}
+        colors={colors}
+        grouped={named !== null && named.group_names.length > 1}
+        passed={passed?.length ?? null}
       >
         <label class="choice">
           <input
@@ -236,29 +316,64 @@ function MapFigure({ about, settings, change, map, names }: MapFigureProps) {
           />{" "}
           drag selects
         </label>
-        <Scatter {...scatter} />
-      </Figure>
-      {near.problem !== null && <Wrong message={near.problem} />}
-      {near.answer && (
-        <NearOf
-          near={near.answer}
-          plane={plane}
-          names={names}
-          link={link}
-          k={joined.length}
-          chosen={chosen}
-          joined={joined}
-          change={change}
-        />
-      )}
-      {box && (
-        <Selected
-          rows={inside}
+      </Filters>
+      <div class="mapping">
+        <Figure
+          title={title}
+          note={<Trust map={map} colors={colors.note} />}
+          file={`map-${map.method}`}
+          svg={() => scatterSvg(scatter)}
+          rows={rows}
           columns={columns}
-          clear={() => (change({ box: "" }), announce("nothing is selected"))}
+          how={<HowOf map={map} />}
+        >
+          <Scatter {...scatter} />
+        </Figure>
+        <div>
+          {near.problem !== null && <Wrong message={near.problem} />}
+          {near.answer && (
+            <NearOf
+              near={near.answer}
+              plane={plane}
+              names={names}
+              link={link}
+              k={joined.length}
+              chosen={chosen}
+              joined={joined}
+              change={change}
+            />
+          )}
+          {!near.answer && <Invitation about={about} change={change} />}
+        </div>
+      </div>
+      {(box ?? passed) && (
+        <Selected
+          rows={box ? inside.filter((n) => points.group[n] !== BEHIND) : passed!}
+          what={box ? "in the rectangle" : "pass the filters"}
+          columns={columns}
+          clear={() => (change(UNFILTERED), announce("nothing is selected"))}
         />
       )}
     </>
+  );
+}
+
+/** What to do while no token is chosen. */
+function Invitation({ about, change }: Pick<ViewProps, "about" | "change">) {
+  return (
+    <section aria-label="True neighbors">
+      <h2>True neighbors</h2>
+      <p class="note">Choose a point of the map, or a token:</p>
+      <ul class="plain examples">
+        {about.examples.map((token) => (
+          <li key={token}>
+            <button type="button" onClick={() => change({ token })}>
+              {visibleToken(token)}
+            </button>
+          </li>
+        ))}
+      </ul>
+    </section>
   );
 }
 
@@ -287,9 +402,9 @@ function useNear(about: About, table: string, token: string, names: Names): Quer
 }
 
 function Trust({ map, colors }: { map: ComputedMap; colors: string }) {
-  const [kept, sampled] = trust(map.quality);
+  const [kept, sampled] = trust(map);
   const some =
-    map.shown < map.rows - map.not_finite
+    !map.named && map.shown < map.rows - map.not_finite
       ? ` ${whole(map.shown)} of ${whole(map.rows)} tokens are shown, sampled at random.`
       : "";
   const broken = map.not_finite
@@ -344,21 +459,22 @@ function NearOf({ near, plane, names, link, k, chosen, joined, change }: NearPro
 }
 
 function HowOf({ map }: { map: ComputedMap }) {
-  const { method, name } = map;
+  const { method, name, named } = map;
   const { k, sampled } = map.quality;
   const ways: Record<Method, string> = {
     pca:
       "The two directions of largest variance: C = X − mean(X) = U S Vᵀ, and the coordinates are C V₂. " +
       "Where the table is large, V comes from the covariance of 16,384 rows.",
     tsne:
-      "t-SNE, van der Maaten and Hinton 2008, by openTSNE: perplexity 30, cosine, seed 0. " +
+      "t-SNE, van der Maaten and Hinton 2008, by openTSNE: equal weights for the 15 nearest tokens by cosine, seed 0. " +
       "Neighbors stay neighbors; distances between groups mean little.",
     umap:
       "UMAP, McInnes, Healy and Melville 2018, by umap-learn: 15 neighbors, cosine, seed 0. " +
       "Neighbors stay neighbors; distances between groups mean little.",
   };
+  const rows = named ? `, rows=[${Array.from(map.ids.values).join(", ")}]` : "";
   const code = [
-    `made = ww.analysis.make_map(ww.read(PATH).array("${name}"), "${method}", k=${k})`,
+    `made = ww.analysis.make_map(ww.read(PATH).array("${name}"${rows}), "${method}", k=${k})`,
     "made.coordinates, made.kept",
   ].join("\n");
   return (

@@ -23,6 +23,11 @@ export class Names {
     return unpacked(this.labels.texts, id);
   }
 
+  /** The text as it is searched. */
+  plain(id: number): string {
+    return this.text(id) || this.word(id);
+  }
+
   shown(id: number): string {
     return visibleToken(face(this.word(id), this.text(id)));
   }

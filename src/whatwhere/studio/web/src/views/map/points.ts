@@ -55,9 +55,11 @@ export class Plane {
 }
 
 /** Return how far a map can be trusted, as it is printed on the map itself. */
-export function trust({ kept, k, sampled, chance, explained }: MapQuality): string[] {
+export function trust({ quality, shown, rows, not_finite, named }: ComputedMap): string[] {
+  const { kept, k, sampled, chance, explained } = quality;
+  const among = named || shown < rows - not_finite ? "among the shown" : "of the full space";
   const lines = [
-    `keeps ${percent(kept)} of the ${k} nearest tokens of the full space`,
+    `keeps ${percent(kept)} of the ${k} nearest tokens ${among}`,
     `${whole(sampled)} tokens sampled; chance would keep ${percent(chance)}`,
   ];
   if (explained)

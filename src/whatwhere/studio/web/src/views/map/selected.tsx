@@ -1,4 +1,4 @@
-/** The tokens inside the rectangle, as a table. */
+/** The tokens that are filtered or inside the rectangle, as a table. */
 
 import { fixed, formatNumber, whole } from "../../numbers";
 import { saveCsv } from "../../parts/save";
@@ -9,16 +9,20 @@ import type { Names } from "./labels";
 interface Props {
   /** Points, and the ids that they are of. */
   rows: number[];
+  /** Where they are, or what they match. */
+  what: string;
   columns: Column<number>[];
   clear(): void;
 }
 
-export function Selected({ rows, columns, clear }: Props) {
+export function Selected({ rows, what, columns, clear }: Props) {
   const header = columns.map((column) => column.title);
   const cells = () => rows.map((row) => columns.map((column) => column.value(row)));
   return (
     <section aria-label="Selected tokens">
-      <h2>{rows.length === 1 ? "1 token" : `${whole(rows.length)} tokens`} in the rectangle</h2>
+      <h2>
+        {rows.length === 1 ? "1 token" : `${whole(rows.length)} tokens`} {what}
+      </h2>
       <div class="tools">
         <button
           type="button"
@@ -28,7 +32,7 @@ export function Selected({ rows, columns, clear }: Props) {
           CSV
         </button>
         <button type="button" onClick={clear}>
-          Let go
+          Clear
         </button>
       </div>
       {rows.length > 0 && <Table caption="Selected tokens" columns={columns} rows={rows} />}
