@@ -93,7 +93,7 @@ def _multiple(own: float, other: float) -> float:
 
 
 _MORE_RIGHT = _beside_partner(lambda run: run.in_length, lambda own, other: own - other)
-_PARAMETERS = _beside_partner(lambda run: run.parameters.total, _multiple)
+_PARAMETERS = _beside_partner(lambda run: float(run.parameters.total), _multiple)
 _SECONDS = _beside_partner(lambda run: run.seconds_per_step, _multiple)
 
 
