@@ -237,6 +237,14 @@ def test_the_reason_is_what_was_measured(tmp_path: Path) -> None:
     )
 
 
+def test_a_score_beside_another_is_shown_like_it(tmp_path: Path) -> None:
+    result = judged(tmp_path, "2.12", "alibi", far(0.96))
+    assert (verdict_row(result)[3], reason(result)) == (
+        "share of right answers at 32 arguments: 96.0\u00a0%",
+        "above 95 % in 1 of 1 run; in length: 100.0\u00a0%.",
+    )
+
+
 def test_each_scheme_is_judged_by_itself(tmp_path: Path) -> None:
     def apply(data: dict[str, Any]) -> None:
         for run in data["runs"]:

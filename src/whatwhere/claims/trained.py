@@ -113,7 +113,7 @@ class TrainedClaim(Claim):
         read: reads it from a run.
         holds: whether the claim holds in a run of that value.
         line: the same in words, such as "above 0.3".
-        unit: how the quantity is shown.
+        unit: how the quantity and those beside it are shown.
         beside: other quantities of the same runs, by what they are.
     """
 
@@ -152,7 +152,8 @@ class TrainedClaim(Claim):
             reason="" if values else reason or "no run has such a number",
             schemes=self._by_scheme(judged),
             beside=tuple(
-                Measurement(name, spread(read(results, run) for run, _ in judged)) for name, read in self.beside
+                Measurement(name, spread(read(results, run) for run, _ in judged), self.unit)
+                for name, read in self.beside
             ),
         )
 
