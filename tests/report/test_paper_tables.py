@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,19 @@ from whatwhere.report.section import Table
 from ..comparison.made_up import HOSTILE, hostile_folder, made_up_folder
 from ..running import whatwhere
 
-NASTY = [HOSTILE, "a|b_c*d`e", "\\input{x}", "50 % of $x$ & #1 ~^", "--x", "=1+1", "[a](b)", "&lt;", "ａß−1", "a\nb\tc"]
+NASTY = [
+    HOSTILE,
+    "a|b_c*d`e",
+    "\\input{x}",
+    "50 % of $x$ & #1 ~^",
+    "--x",
+    "=1+1",
+    "[a](b)",
+    "&lt;",
+    "ａß−1",
+    "a\nb\tc",
+    "*x",
+]
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -95,8 +109,29 @@ def test_names_are_text_in_latex() -> None:
         assert cell.count("$") % 2 == 0
     assert cells[0].startswith("    name & ")
     assert latex_text("a_b") == r"a\_b"
-    assert latex_text("ａ") == "[U+FF41]", "pdfTeX has no such character"
+    assert latex_text("ａ") == r"$\langle$U+FF41$\rangle$", "pdfTeX has no such character"
+    assert latex_text("[a]*") == "{[}a{]}{*}", "after the end of a row they would be its arguments"
     assert latex_text("a---b") == "a-{}-{}-b", "hyphens are not joined to a dash"
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no LaTeX here")
+def test_latex_of_hostile_results_compiles(tmp_path: Path) -> None:
+    for folder in (made_up_folder(tmp_path / "good"), hostile_folder(tmp_path / "hostile")):
+        written = write_tables(read_results(folder), folder / "tex", ["latex"])
+        nasty = Table(HOSTILE, ["name", *NASTY], [[name, *NASTY] for name in NASTY], numeric=[1])
+        tables = [(folder / "tex" / name).read_text(encoding="utf-8") for name in written.files]
+        body = "\\clearpage\n".join([latex(nasty), *tables])
+        lines = [
+            "\\documentclass{article}",
+            "\\usepackage{booktabs,graphicx}",
+            "\\begin{document}",
+            body,
+            "\\end{document}",
+        ]
+        (tmp_path / "paper.tex").write_text("\n".join(lines), encoding="utf-8")
+        command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "-no-shell-escape", "paper.tex"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=100, check=False)
+        assert done.returncode == 0, done.stdout.decode("utf-8", "replace")[-1500:]
 
 
 def test_tables_of_hostile_results_are_written(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def compare(
 
     Writes results.json and report.html. If interrupted, run the same command again to resume.
 
-    Example: whatwhere compare none rotary alibi --task text --file notes.txt --lengths 128,256 --seeds 5
+    Example: whatwhere compare none rotary alibi --task text --file notes.txt --lengths 128,256 --seeds 8
 
     Settings that vary: whatwhere compare none rotary rotary@randomized --vary dim=16,64 --vary tied=true,false
 

@@ -49,11 +49,14 @@ Rows = Iterable[Sequence[Cell]]
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': "{''}", "'": "{'}", "`": "{`}",
+    "|": r"\textbar{}", '"': "{''}", "'": "{'}", "`": "{`}", "[": "{[}", "]": "{]}", "*": "{*}",
     "\u2212": "$-$", "\u2013": r"\textendash{}", "\u201c": "``", "\u201d": "''", "\u00a0": "~", "\u2264": r"$\le$",
     "\u221e": r"$\infty$", "\u27e8": r"$\langle$", "\u27e9": r"$\rangle$", "\u2026": r"\ldots{}",
 }  # fmt: skip
-"""Every character that TeX reads as a command or joins with its neighbor, and those that reports write."""
+"""Every character that TeX reads as a command (also [ and * after a line's end) or joins with its neighbor, and those
+that reports write."""
+_LINE = 75
+"""Characters of a line of print, roughly."""
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~$&#])")
 
 
@@ -257,7 +260,7 @@ def markdown_text(text: str) -> str:
 
 
 def latex(table: Table) -> str:
-    """Write a table as LaTeX, for the package booktabs.
+    """Write a table as LaTeX, for the package booktabs; one wider than a line is made as wide as the line (graphicx).
 
     Examples:
         >>> print(latex(Table("Scores", ["scheme", "%"], [["a_b", "−1"]], numeric=[1])))
@@ -265,6 +268,7 @@ def latex(table: Table) -> str:
         \\begin{table}
           \\centering
           \\caption{Scores}
+          \\smallskip
           \\begin{tabular}{lr}
             \\toprule
             scheme & \\% \\\\
@@ -277,18 +281,22 @@ def latex(table: Table) -> str:
     """
     columns = "".join("r" if n in table.numeric else "l" for n in range(len(table.columns)))
     head, *rows = (f"    {' & '.join(map(latex_text, row))} \\\\" for row in (table.columns, *table.rows))
+    widths = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
+    wide = sum(widths) + 2 * len(widths) > _LINE
     lines = [
-        "% \\usepackage{booktabs}",
+        f"% \\usepackage{{booktabs{',graphicx' if wide else ''}}}",
         "\\begin{table}",
         "  \\centering",
         f"  \\caption{{{latex_text(table.caption)}}}",
+        "  \\smallskip",
+        *(["  \\resizebox{\\linewidth}{!}{%"] if wide else []),
         f"  \\begin{{tabular}}{{{columns}}}",
         "    \\toprule",
         head,
         "    \\midrule",
         *rows,
         "    \\bottomrule",
-        "  \\end{tabular}",
+        f"  \\end{{tabular}}{'}' if wide else ''}",
         "\\end{table}",
     ]
     return "\n".join(lines) + "\n"
@@ -307,7 +315,7 @@ def latex_text(text: str) -> str:
 
 def _in_latex(char: str) -> str:
     accented = "\u00c0" <= char <= "\u00ff" and char not in "\u00d0\u00f0\u00de\u00fe"
-    return char if char.isascii() or accented else f"[U+{ord(char):04X}]"
+    return char if char.isascii() or accented else f"$\\langle$U+{ord(char):04X}$\\rangle$"
 
 
 def _difference_rows(found: Sequence[PairedDifferences]) -> list[list[Cell]]:
