@@ -82,7 +82,8 @@ def test_a_figure_that_is_not_there_leaves_no_frame() -> None:
     page = site_path(ROOT / "docs" / "course" / "01-a.md")
     assert framed(text, page, frozenset()) == "Before.\n\n\n\nAfter."
     framed_text = framed(text, page, frozenset({"expressions"}))
-    assert '<iframe src="../live/expressions.html#/pipeline?step=rows" title="The rows"' in framed_text
+    assert ' src="../live/expressions.html#/pipeline?step=rows" title="The rows"></iframe>' in framed_text
+    assert '<iframe sandbox="allow-scripts ' in framed_text  # and no allow-same-origin: else it scrolls the page
 
 
 def test_notebooks_have_the_code_of_their_chapters(site: Path) -> None:

@@ -93,7 +93,9 @@ def framed(text: str, target: PurePosixPath, live: frozenset[str]) -> str:
             return ""
         address = f"{up}live/{match['page']}.html{match['view']}"
         return (
-            f'<figure class="live">\n<iframe src="{address}" title="{match["title"]}" loading="lazy"></iframe>\n'
+            # In a sandbox, a figure that scrolls to its own heading does not scroll the chapter around it.
+            '<figure class="live">\n<iframe sandbox="allow-scripts allow-popups allow-downloads" loading="lazy" '
+            f'src="{address}" title="{match["title"]}"></iframe>\n'
             f'<figcaption>{match["title"]}. <a href="{address}">Open it in a page of its own.</a></figcaption>\n'
             "</figure>"
         )
