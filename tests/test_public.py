@@ -1,9 +1,12 @@
 """The public surface: every name loads, importing costs nothing, and the code of the first page runs."""
 
+import ast
 import dataclasses
 import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -238,3 +241,11 @@ def test_every_kind_of_positions_has_a_public_constructor():
         ww.Positions.grid(2, 2, 2),
     ]
     assert all(isinstance(p, ww.Positions) and p.tokens == 8 for p in made)
+
+
+def test_the_stub_exports_the_public_names():
+    stub = ast.parse(Path(ww.__file__).with_suffix(".pyi").read_text())
+    imports = [(node.module, alias) for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert {alias.asname for _, alias in imports} | {"__version__"} == set(ww.__all__)
+    for module, alias in imports:
+        assert getattr(import_module(module), alias.name) is getattr(ww, alias.asname), alias.name

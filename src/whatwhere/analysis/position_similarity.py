@@ -161,7 +161,7 @@ def by_distance(where: Where, distances: int) -> ByDistance | None:
 
 
 def _rows(scheme: InputEncoding, rows: int) -> Tensor:
-    return scheme(positions(rows))[0].detach()  # type: ignore[no-any-return]
+    return scheme(positions(rows))[0].detach()
 
 
 def _ones(scheme: QueryKeyMap, tokens: int) -> Tensor:
@@ -184,4 +184,4 @@ def _mapped_ones(scheme: QueryKeyMap, rows: int) -> Tensor:
 def _bias_by_distance(scheme: ScoreBias, distances: int) -> Tensor:
     # The last query alone has every distance; the bias of all pairs of 30,000 positions would take gigabytes.
     last = positions(1, start=distances - 1)
-    return scheme(last, positions(distances), causal=True)[0, :, 0].flip(-1).detach()  # type: ignore[no-any-return]
+    return scheme(last, positions(distances), causal=True)[0, :, 0].flip(-1).detach()

@@ -72,6 +72,8 @@ class TokenEmbedding(nn.Embedding):
         (torch.Size([1, 3, 64]), torch.Size([1, 3, 20]))
     """
 
+    __call__: Callable[..., Tensor]  # nn.Module returns Any
+
     weight: Float[Tensor, "vocab_size dim"]
     keeper: Keeper | None = None  # set by RowAdamW, whose rows may be behind
 

@@ -8,6 +8,7 @@ A scheme is a final class derived from one of them. Variants are made by composi
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int64
@@ -30,6 +31,8 @@ class InputEncoding(nn.Module, ABC):
 
     A subclass sets `dim` and implements `forward`.
     """
+
+    __call__: Callable[..., Tensor]  # nn.Module returns Any
 
     dim: int
     """Features of a vector, equal to those of the token embedding."""
@@ -66,6 +69,8 @@ class QueryKeyMap(nn.Module, ABC):
 
     A subclass sets `head_dim` and implements `bind`, `map_query` and `map_key`.
     """
+
+    __call__: Callable[..., tuple[Tensor, Tensor]]  # nn.Module returns Any
 
     head_dim: int
     """Features of a head before the map."""

@@ -1,5 +1,7 @@
 """The input layer: the sum of token embeddings (what a token is) and position vectors (where it is)."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
@@ -33,6 +35,8 @@ class InputLayer(nn.Module):
         >>> layer(torch.tensor([[4, 2, 7]])).shape
         torch.Size([1, 3, 8])
     """
+
+    __call__: Callable[..., Tensor]  # nn.Module returns Any
 
     def __init__(
         self,

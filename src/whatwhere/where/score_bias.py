@@ -35,6 +35,8 @@ class ScoreBias(nn.Module, ABC):
     dense table and FlexAttention's score_mod are both derived from it.
     """
 
+    __call__: Callable[..., Tensor]  # nn.Module returns Any
+
     num_heads: int
     """Heads of the queries."""
     scale: float | None = None

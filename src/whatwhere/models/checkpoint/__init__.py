@@ -1,7 +1,7 @@
 """Files of models in any format: opened by their headers, read tensor by tensor, and never trusted."""
 
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
@@ -23,7 +23,7 @@ def read(source: Json | HasDict, *, part: str | None = None, like: str | None = 
 @overload
 def read(
     source: str | Path, *, part: str | None = None, like: str | None = None, allow_pickle: bool = False
-) -> Checkpoint | Description: ...
+) -> Checkpoint | Any: ...  # a Description of a configuration alone, which its path does not tell
 
 
 def read(

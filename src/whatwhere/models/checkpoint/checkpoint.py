@@ -140,14 +140,14 @@ class Checkpoint:
         )  # fmt: skip
         return Checkpoint(self.path / name, contents)
 
-    def array(self, name: str, rows: Rows = None) -> np.ndarray:
+    def array(self, name: str | None, rows: Rows = None) -> np.ndarray:
         """Read a tensor, or some of its rows, as a NumPy array.
 
         Half precision, bfloat16, float8 and the quantized types of GGUF are widened to float32, which is exact. Other
         types are kept. Scales that are stored in other tensors are not applied.
 
         Args:
-            name: one of `tensors`.
+            name: one of `tensors`; None, as `token_table` may be, is an error.
             rows: a slice, or integers in any order; None is all.
 
         Returns:
@@ -159,9 +159,9 @@ class Checkpoint:
             MissingExtra: If the type needs a package that is not installed.
         """
         entry = self.entry(name)
-        return self._contents.reader.array(name, checked_rows(entry, rows))
+        return self._contents.reader.array(str(name), checked_rows(entry, rows))
 
-    def tensor(self, name: str, rows: Rows = None) -> "Tensor":
+    def tensor(self, name: str | None, rows: Rows = None) -> "Tensor":
         """Read a tensor, or some of its rows, as a torch tensor of the stored type; float32 if torch does not have it.
 
         Args:
@@ -174,9 +174,9 @@ class Checkpoint:
             CheckpointError, TokenError, MissingExtra: As `array` raises them.
         """
         entry = self.entry(name)
-        return self._contents.reader.tensor(name, checked_rows(entry, rows))
+        return self._contents.reader.tensor(str(name), checked_rows(entry, rows))
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str | None) -> Entry:
         """Return the name, shape, type and size of a tensor.
 
         Args:
@@ -185,6 +185,8 @@ class Checkpoint:
         Raises:
             CheckpointError: If there is no such tensor; the message suggests a similar name.
         """
+        if name is None:
+            raise CheckpointError(f"{self.path} has no such table: its name is None.\nName a tensor, of `tensors`.")
         if name not in self.tensors:
             similar = get_close_matches(name, list(self.tensors)[:2000], n=1)
             hint = f"Did you mean {quoted(similar[0])}?" if similar else f"`tensors` lists all {len(self.tensors):,}."

@@ -1,0 +1,64 @@
+"""The public names, for type checkers and editors: __init__.py loads each when it is first used."""
+
+from whatwhere import analysis as analysis
+from whatwhere import claims as claims
+from whatwhere import comparison as comparison
+from whatwhere import errors as errors
+from whatwhere import reference as reference
+from whatwhere import testing as testing
+from whatwhere.comparison import compare as compare
+from whatwhere.errors import WhatWhereError as WhatWhereError
+from whatwhere.inspection import inspect as inspect
+from whatwhere.inspection.token_neighbors import analogy as analogy
+from whatwhere.inspection.token_neighbors import neighbors as neighbors
+from whatwhere.kernels.backend import pytorch_only as pytorch_only
+from whatwhere.models import rotary_layout as rotary_layout
+from whatwhere.models.checkpoint import Checkpoint as Checkpoint
+from whatwhere.models.checkpoint import read as read
+from whatwhere.models.huggingface import from_huggingface as from_huggingface
+from whatwhere.models.huggingface import to_huggingface as to_huggingface
+from whatwhere.models.huggingface.patch import patch as patch
+from whatwhere.models.load_where import load_where as load_where
+from whatwhere.models.parameter_count import parameters as parameters
+from whatwhere.position import Positions as Positions
+from whatwhere.position import positions as positions
+from whatwhere.studio.export import export as export
+from whatwhere.studio.notebook import show as show
+from whatwhere.what import text as text
+from whatwhere.what.embedding import TokenEmbedding as TokenEmbedding
+from whatwhere.what.row_adamw.optimizer import RowAdamW as RowAdamW
+from whatwhere.where import frequencies as frequencies
+from whatwhere.where import scaling as scaling
+from whatwhere.where.base import InputEncoding as InputEncoding
+from whatwhere.where.base import QueryKeyMap as QueryKeyMap
+from whatwhere.where.binding import Here as Here
+from whatwhere.where.binding import Where as Where
+from whatwhere.where.binding import bind as bind
+from whatwhere.where.catalogue import catalogue as catalogue
+from whatwhere.where.catalogue import scheme as scheme
+from whatwhere.where.input.axial_sinusoidal import AxialSinusoidal as AxialSinusoidal
+from whatwhere.where.input.fourier import Fourier as Fourier
+from whatwhere.where.input.learned import Learned as Learned
+from whatwhere.where.input.sinusoidal import Sinusoidal as Sinusoidal
+from whatwhere.where.input_layer import InputLayer as InputLayer
+from whatwhere.where.query_key.axial_rotary import AxialRotary as AxialRotary
+from whatwhere.where.query_key.fope import FoPE as FoPE
+from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary as MultimodalRotary
+from whatwhere.where.query_key.pope import PoPE as PoPE
+from whatwhere.where.query_key.rotary import Rotary as Rotary
+from whatwhere.where.query_key.ssmax import SSMax as SSMax
+from whatwhere.where.query_key.xpos import XPos as XPos
+from whatwhere.where.score.alibi import ALiBi as ALiBi
+from whatwhere.where.score.cope import CoPE as CoPE
+from whatwhere.where.score.deberta import DeBERTa as DeBERTa
+from whatwhere.where.score.fire import FIRE as FIRE
+from whatwhere.where.score.fox import FoX as FoX
+from whatwhere.where.score.kerple import KERPLE as KERPLE
+from whatwhere.where.score.sandwich import Sandwich as Sandwich
+from whatwhere.where.score.shaw import Shaw as Shaw
+from whatwhere.where.score.t5 import T5 as T5
+from whatwhere.where.score.transformer_xl import TransformerXL as TransformerXL
+from whatwhere.where.score_bias import ScoreBias as ScoreBias
+
+__version__: str
+__all__: list[str]

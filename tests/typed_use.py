@@ -1,0 +1,35 @@
+"""What users write, for the type checker alone: mypy fails where a type is lost, or a misspelt name is not seen."""
+
+from typing import assert_type
+
+import torch
+from torch import Tensor
+
+import whatwhere as ww
+from whatwhere.models.huggingface import Description
+
+
+def modules(q: Tensor, k: Tensor, ids: Tensor) -> None:
+    """Call modules, whose results nn.Module types as Any."""
+    assert_type(ww.Rotary(head_dim=64)(q, k), tuple[Tensor, Tensor])
+    assert_type(ww.Sinusoidal(dim=8)(4), Tensor)
+    assert_type(ww.ALiBi(num_heads=2)(4, causal=True), Tensor)
+    assert_type(ww.TokenEmbedding(10, 8)(ids), Tensor)
+    assert_type(ww.InputLayer(vocab_size=10, dim=8)(ids), Tensor)
+    assert_type(ww.positions(4), ww.Positions)
+    assert_type(ww.Where(ww.Rotary(64)).at(8), ww.Here)
+
+
+def names() -> None:
+    """Misspell a name; the comment is an error where mypy sees none."""
+    ww.Rotery  # type: ignore[attr-defined]  # noqa: B018
+    ww.text.wrods("a")  # type: ignore[attr-defined]
+
+
+def reading() -> None:
+    """Read, as the README does."""
+    checkpoint = ww.read("pets.vec")
+    print(checkpoint.words, checkpoint.array(checkpoint.token_table, rows=[1]))
+    assert_type(ww.read({"model_type": "llama"}), Description)
+    print(ww.reference.lookup([[1.0]], [0]), ww.neighbors("pets.vec", ["cat"]).tokens[0].neighbors)
+    print(torch.zeros(1))
