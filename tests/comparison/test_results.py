@@ -19,6 +19,7 @@ import whatwhere as ww
 from whatwhere.cli import app
 from whatwhere.comparison import command_line
 from whatwhere.comparison import folder as folder_module
+from whatwhere.comparison.experiment import python_call
 from whatwhere.comparison.folder import Folder
 from whatwhere.comparison.read import read_results
 from whatwhere.comparison.run import Job, Run, run
@@ -260,7 +261,7 @@ def test_the_command_repeats_the_comparison(given: Any, seeds: list[int], monkey
     calls: list[Any] = []
 
     def compare(schemes: Any, task: str, lengths: Any, seeds: Any, out: Path, **options: Any) -> None:
-        for name in ("files", "executor", "workers", "progress", "vary", "start"):
+        for name in ("files", "executor", "workers", "progress", "vary", "start", "on_run"):
             options.pop(name, None)
         repeated = list(range(seeds)) if isinstance(seeds, int) else seeds
         calls.extend([list(schemes), repeated, out, make_settings(task, lengths, **options)])
@@ -274,10 +275,13 @@ def test_the_command_repeats_the_comparison(given: Any, seeds: list[int], monkey
     assert calls == [["none", "rotary/none"], seeds, Path("my results"), chosen]
 
 
-def test_custom_objects_have_no_command_line() -> None:
+def test_custom_objects_that_no_file_names_have_no_command_line() -> None:
     chosen, own = make_settings("expressions", [8]), ("mine", lambda d, h, m: ww.Where())
     assert command_line("expressions", ["none", own], [0], chosen, Path("a"), []) is None
     assert command_line(TASK, ["none"], [0], chosen, Path("a"), []) is None
+    assert python_call(TASK, ["none", own], [0], chosen, Path("a")) == (
+        "ww.compare(['none', ('mine', <lambda>)], Expressions(...), lengths=(8,), seeds=[0], out='a')"
+    )
 
 
 def test_a_comparison_prints_medians_ranges_and_what_has_no_row(tmp_path: Path) -> None:

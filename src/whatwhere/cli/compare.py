@@ -1,20 +1,33 @@
 """demo and compare: train the same model with several positional encodings."""
 
+import importlib
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, complete_scheme, exit_on_error, print_json, program, to_path, whole_numbers
+from whatwhere.cli.app import (
+    AsJson,
+    app,
+    complete_scheme,
+    exit_on_error,
+    print_json,
+    print_message,
+    program,
+    to_path,
+    whole_numbers,
+)
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, print_table
 
 if TYPE_CHECKING:
-    from whatwhere.comparison import Comparison
+    from whatwhere.comparison import Comparison, Task
+    from whatwhere.comparison.model import SchemeLike
+    from whatwhere.comparison.plan import Estimate
 
 Scalar = bool | int | float | str
 Setting = Scalar | Sequence[Scalar]
@@ -32,6 +45,9 @@ OPTIONS = (
     "progress",
     "vary",
     "start",
+    "on_run",
+    "module",
+    "yes",
 )
 """Parameters of compare that are no settings."""
 _PAIRS = 6
@@ -81,6 +97,9 @@ def compare(
     dim: Annotated[int | None, typer.Option(help="Features of a token vector.")] = None,
     layers: Annotated[int | None, typer.Option(help="Number of Transformer blocks.")] = None,
     heads: Annotated[int | None, typer.Option(help="Attention heads of each block.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Device: cpu, cuda or auto. On CUDA the training runs in bfloat16.")
+    ] = None,
     vary: Annotated[
         list[str] | None,
         typer.Option(help="Values of a setting, crossed with the schemes: --vary dim=16,64,256; may be repeated."),
@@ -95,6 +114,14 @@ def compare(
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Any other setting, as in --set direction=encoder.")
     ] = None,
+    module: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE.py:NAME",
+            help="A scheme (a function that builds it) or a task of your own; its file is run. May be repeated.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Begin without a question where no scheme is named.")] = False,
     log: Annotated[
         str | None, typer.Option(help="Where losses and scores go too: tensorboard:FOLDER or wandb:PROJECT.")
     ] = None,
@@ -110,34 +137,86 @@ def compare(
 
     Settings that vary: whatwhere compare none rotary rotary@randomized --vary dim=16,64 --vary tied=true,false
 
+    A scheme of your own: whatwhere compare none rotary --module mine.py:build
+
     A longer context: whatwhere compare rotary rotary-yarn@factor=4 --start whatwhere-demo:rotary --steps 0 --out longer
     """
     from whatwhere.comparison import compare as run_compare
-    from whatwhere.comparison import open_log
+    from whatwhere.comparison import estimate, open_log
     from whatwhere.where.catalogue import catalogue
 
-    settings = _settings(setting or [], {"steps": steps, "dim": dim, "layers": layers, "heads": heads})
-    requested, numbers = schemes or list(catalogue), _seeds(seeds)
-    count = numbers if isinstance(numbers, int) else len(numbers)
-    if not schemes:  # all of them take a quarter of an hour
-        print(f"whatwhere: {len(requested)} schemes with {count} seeds: {len(requested) * count} runs", file=sys.stderr)
+    own, subject = _own(module or [], task)
+    numbers, tested = _seeds(seeds), None if lengths is None else whole_numbers("--lengths", lengths)
+    requested: list[SchemeLike] = [*(schemes or ([] if own else catalogue)), *own]
+    options: dict[str, Any] = {"files": file or [], "recipe": recipe, "vary": _varied(vary or []), "workers": workers}
+    options |= _settings(
+        setting or [], {"steps": steps, "dim": dim, "layers": layers, "heads": heads, "device": device}
+    )
+    if not schemes and not own:  # all of them take a quarter of an hour
+        _confirm(estimate(requested, subject, tested, numbers, **options), yes)
     comparison = run_compare(
         requested,
-        task,
-        None if lengths is None else whole_numbers("--lengths", lengths),
+        subject,
+        tested,
         numbers,
         out,
-        files=file or [],
-        recipe=recipe,
-        vary=_varied(vary or []),
         start=start,
         executor=None,
-        workers=workers,
         progress=True,
         on_run=None if log is None else open_log(log),
-        **settings,
+        **options,
     )
     _show(comparison, as_json)
+
+
+def _confirm(estimate: "Estimate", yes: bool) -> None:
+    """Print how long it takes; on a terminal, wait for consent."""
+    minutes = max(1, round(estimate.seconds / 60))
+    print_message(
+        f"{estimate.runs} runs, about {minutes} minute{'s' * (minutes > 1)} with {estimate.workers} worker processes"
+    )
+    if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    if not typer.confirm("Begin?", default=True, err=True):
+        raise typer.Exit(0)
+
+
+def _own(modules: Sequence[str], task: str) -> "tuple[list[SchemeLike], str | Task]":
+    """Load schemes and a task from files of the user's own; return them, or the task's name where there is none."""
+    from whatwhere.comparison import Task
+
+    schemes: list[SchemeLike] = []
+    subject: str | Task = task
+    for spec in modules:
+        name, loaded = _loaded(spec)
+        if isinstance(loaded, Task) and not isinstance(loaded, type):
+            if not isinstance(subject, str):
+                raise SettingError("--module got two tasks, but a comparison has one.")
+            subject = loaded
+        elif callable(loaded) and not isinstance(loaded, type):
+            schemes.append((name, loaded))
+        else:
+            raise SettingError(
+                f"--module {spec} is a {type(loaded).__name__}, but needs a function build(dim, num_heads, max_length) "
+                "that returns a Where, or a Task."
+            )
+    return schemes, subject
+
+
+def _loaded(spec: str) -> tuple[str, object]:
+    """Import a file by its own name, so that worker processes can import it too."""
+    file, _, name = spec.rpartition(":")
+    path = Path(file).resolve()
+    if not path.is_file() or path.suffix != ".py" or not path.stem.isidentifier():
+        raise SettingError(f"--module got {spec!r}, but needs a Python file and a name in it, as in mine.py:build.")
+    sys.path.insert(0, str(path.parent))
+    module = importlib.import_module(path.stem)
+    if Path(str(module.__file__)).resolve() != path:
+        sys.path.remove(str(path.parent))
+        raise SettingError(f"{path.name} has the name of another module, {module.__file__}: give it another name.")
+    if not hasattr(module, name):
+        raise SettingError(f"{path} has no {name!r} at its top.")
+    return name, getattr(module, name)
 
 
 def _show(comparison: "Comparison", as_json: bool) -> None:

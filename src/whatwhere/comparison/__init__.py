@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from whatwhere.comparison.experiment import command_line as command_line
     from whatwhere.comparison.experiment import compare as compare
     from whatwhere.comparison.experiment import demo as demo
+    from whatwhere.comparison.experiment import estimate as estimate
     from whatwhere.comparison.read import Comparison as Comparison
     from whatwhere.comparison.read import read_results as read_results
     from whatwhere.comparison.saved_model import load_model as load_model
@@ -27,6 +28,7 @@ _HOME = {
     "command_line": "experiment",
     "compare": "experiment",
     "demo": "experiment",
+    "estimate": "experiment",
     "load_model": "saved_model",
     "open_log": "scalars",
     "paired_differences": "statistics",

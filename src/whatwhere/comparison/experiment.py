@@ -13,11 +13,14 @@ from typing import Any
 from whatwhere.comparison import measure
 from whatwhere.comparison.environment import machine, versions
 from whatwhere.comparison.folder import FinishedRun, Folder
-from whatwhere.comparison.model import SchemeLike, name_of, warn_of_plain_tests, with_max_length
+from whatwhere.comparison.model import SchemeLike, warn_of_plain_tests, with_max_length
 from whatwhere.comparison.plan import (
+    Estimate,
     checked_task,
+    estimate_plans,
     make_plans,
     make_task,
+    module_option,
     rehearse,
     require_seeds,
     with_seeds,
@@ -25,7 +28,7 @@ from whatwhere.comparison.plan import (
 )
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import FORMAT, VERSION, ComparisonRecord, TaskDescription, summarize
-from whatwhere.comparison.run import Run
+from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.runner import run_all
 from whatwhere.comparison.scalars import RunLog
 from whatwhere.comparison.settings import Settings, make_settings
@@ -98,19 +101,9 @@ def compare(
         (['none', 'alibi'], 0)
     """
     began = perf_counter()
-    requested = [schemes] if isinstance(schemes, str) else list(schemes)
-    requested = [canonical_name(scheme) if isinstance(scheme, str) else scheme for scheme in requested]
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     require_seeds(numbers)
-    name = task if isinstance(task, str) else task.name
-    chosen = make_settings(name, lengths, recipe, **settings)
-    paths = [Path(file) for file in files]
-    if isinstance(task, str):
-        subject = make_task(task, chosen.direction, chosen.trained, paths)
-    else:
-        subject = checked_task(task, chosen, paths)
-    plans = make_plans(requested, vary, subject, chosen)
-    chosen = with_max_length(chosen, subject)
+    subject, chosen, plans, paths = _planned(schemes, task, lengths, recipe, vary, files, settings)
     for one in {plan.settings: plan for plan in plans}:
         warn_of_plain_tests(one)
     for plan in plans:
@@ -130,7 +123,8 @@ def compare(
     names = [written_scheme(plan) for plan in plans]
     command = command_line(task, names, numbers, chosen, folder.path, paths, start)
     record = _record([run for run in finished.values() if run is not None], description, chosen, numbers)
-    return folder.write_results(replace(record, command=command, seconds=perf_counter() - began))
+    call = python_call(task, names, numbers, chosen, folder.path)
+    return folder.write_results(replace(record, command=command, python=call, seconds=perf_counter() - began))
 
 
 def demo(out: str | Path = "whatwhere-demo", *, workers: int | None = None, progress: bool = True) -> Comparison:
@@ -170,26 +164,108 @@ def command_line(
         start: results whose models the runs start from.
 
     Returns:
-        The command; None where a scheme or the task is the caller's own, which no command line can name.
+        The command, which names schemes and tasks of the caller's own by their file; None where one of them is not at
+        the top of a file under its own name.
 
     Examples:
         >>> command_line("recall", ["alibi"], [0], make_settings("recall", [9]), Path("a"), [])
         'whatwhere compare alibi --task recall --lengths 9 --seeds 0, --out a'
     """
-    if not isinstance(task, str) or not all(isinstance(scheme, str) for scheme in schemes):
+    own = [(scheme[0], scheme[1]) for scheme in schemes if not isinstance(scheme, str)]
+    modules = [module_option(built, name) for name, built in own]
+    modules += [] if isinstance(task, str) else [module_option(task)]
+    if None in modules:
         return None
-    parts = ["whatwhere", "compare", *map(name_of, schemes), "--task", task]
+    parts = ["whatwhere", "compare", *(scheme for scheme in schemes if isinstance(scheme, str))]
+    parts += [word for module in modules for word in ("--module", str(module))]
+    parts += ["--task", task] if isinstance(task, str) else []
     parts += [word for file in files for word in ("--file", str(file))]
     # "7" would be seven seeds, "7," is one.
     numbers = ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")
     parts += ["--lengths", ",".join(map(str, settings.lengths)), "--seeds", numbers]
-    default = make_settings(task, settings.lengths)
+    default = make_settings(settings.task, settings.lengths)
     for name in (field.name for field in fields(settings)):
         value = getattr(settings, name)
         if value != getattr(default, name):
             parts += ["--set", f"{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}"]
     parts += [] if start is None else ["--start", str(start)]
     return shlex.join([*parts, "--out", str(out)])
+
+
+def python_call(
+    task: str | Task, schemes: Sequence[SchemeLike], seeds: Sequence[int], settings: Settings, out: Path
+) -> str:
+    """Return the Python call that repeats a comparison, in which what is the caller's own has its name alone.
+
+    Args:
+        task, schemes, seeds, settings, out: as for `command_line`.
+
+    Examples:
+        >>> python_call("recall", ["alibi"], [0], make_settings("recall", [9], steps=5), Path("a"))
+        "ww.compare(['alibi'], 'recall', lengths=(9,), seeds=[0], out='a', steps=5)"
+    """
+    listed = ", ".join(
+        repr(scheme) if isinstance(scheme, str) else f"({scheme[0]!r}, {getattr(scheme[1], '__name__', '...')})"
+        for scheme in schemes
+    )
+    default = make_settings(settings.task, settings.lengths)
+    changed = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    given = [f"{name}={value!r}" for name, value in changed.items() if value != getattr(default, name)]
+    named = repr(task) if isinstance(task, str) else f"{type(task).__name__}(...)"
+    words = [f"[{listed}]", named, f"lengths={settings.lengths}", f"seeds={list(seeds)}", f"out={str(out)!r}", *given]
+    return f"ww.compare({', '.join(words)})"
+
+
+def estimate(
+    schemes: Iterable[SchemeLike],
+    task: str | Task = "expressions",
+    lengths: Sequence[int] | None = None,
+    seeds: int | Sequence[int] = 3,
+    *,
+    files: Sequence[str | Path] = (),
+    recipe: str = "quick",
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    workers: int | None = None,
+    **settings: Any,
+) -> Estimate:
+    """Estimate how long a comparison takes on this machine, from a few measured steps of each scheme.
+
+    Args:
+        schemes, task, lengths, seeds, files, recipe, vary, workers, settings: as for `compare`.
+
+    Raises:
+        SettingError: If a scheme, task or setting does not exist or does not fit the others.
+        ShapeError: If sizes do not fit.
+
+    Examples:
+        >>> estimate(["none", "alibi"], seeds=3, steps=10).runs
+        6
+    """
+    _, _, plans, _ = _planned(schemes, task, lengths, recipe, vary, files, settings)
+    count = seeds if isinstance(seeds, int) else len(seeds)
+    return estimate_plans(plans, count, workers)
+
+
+def _planned(
+    schemes: Iterable[SchemeLike],
+    task: str | Task,
+    lengths: Sequence[int] | None,
+    recipe: str,
+    vary: Mapping[str, Sequence[Any]] | None,
+    files: Sequence[str | Path],
+    settings: Mapping[str, Any],
+) -> tuple[Task, Settings, list[Job], list[Path]]:
+    """Return the task, the settings, a run of each variant, and the files."""
+    requested = [schemes] if isinstance(schemes, str) else list(schemes)
+    requested = [canonical_name(scheme) if isinstance(scheme, str) else scheme for scheme in requested]
+    chosen = make_settings(task if isinstance(task, str) else task.name, lengths, recipe, **settings)
+    paths = [Path(file) for file in files]
+    if isinstance(task, str):
+        subject = make_task(task, chosen.direction, chosen.trained, paths)
+    else:
+        subject = checked_task(task, chosen, paths)
+    plans = make_plans(requested, vary, subject, chosen)
+    return subject, with_max_length(chosen, subject), plans, paths
 
 
 def _describe(task: Task, settings: Settings) -> TaskDescription:

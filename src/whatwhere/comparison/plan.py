@@ -1,12 +1,16 @@
 """The runs of a comparison, planned: each scheme with its settings and task, checked before any training."""
 
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
 
+from whatwhere.comparison import measure
+from whatwhere.comparison.environment import cores
 from whatwhere.comparison.model import (
     SchemeLike,
     Transformer,
@@ -21,9 +25,12 @@ from whatwhere.comparison.start import find_start, load_start, open_start, requi
 from whatwhere.comparison.tasks import Expressions, Recall, Task
 from whatwhere.comparison.text_task import Text
 from whatwhere.comparison.train import build as build_model
+from whatwhere.comparison.train import one_thread, train
 from whatwhere.comparison.variants import make_variants
 from whatwhere.errors import SettingError
 from whatwhere.what.text import read_bytes
+
+_MEASURED_STEPS = 4
 
 
 def make_task(name: str, direction: str, trained: Sequence[int] | None, files: Sequence[Path]) -> Task:
@@ -140,6 +147,64 @@ def with_seeds(plans: Sequence[Job], seeds: Sequence[int], start: str | Path | N
         assert job.start is not None
         load_start(build_model(job.scheme, job.seed, job.task, job.settings), job.start, job.settings)
     return jobs
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How long a comparison takes.
+
+    Args:
+        runs: one for each scheme and seed.
+        seconds: of all, divided among the processes.
+        workers: processes.
+    """
+
+    runs: int
+    seconds: float
+    workers: int
+
+
+def estimate_plans(plans: Sequence[Job], seeds: int, workers: int | None = None) -> Estimate:
+    """Estimate the time of a comparison from a few steps and one test of each plan, on one thread.
+
+    Args:
+        plans: of `make_plans`.
+        seeds: of each plan.
+        workers: processes; None is one for each core.
+    """
+    total = 0.0
+    with one_thread():
+        for plan in plans:
+            model = build_model(plan.scheme, 0, plan.task, plan.settings)
+            for steps in (2, _MEASURED_STEPS):  # the first two make what later ones reuse
+                brief = replace(plan.settings, steps=steps)
+                trained = train(model, 0, plan.task, brief, lambda percent, model: None, lambda step: None)
+            began = perf_counter()
+            measure.scores(model, plan.task, max(plan.task.trained), plan.settings)
+            tests = len({*plan.task.tested_in_length, *plan.settings.lengths}) + len(measure.SHIFTS)
+            tested = (perf_counter() - began) * tests
+            total += trained.seconds / _MEASURED_STEPS * plan.settings.steps + tested
+    runs = seeds * len(plans)
+    count = max(1, min(workers or cores(), runs))
+    return Estimate(runs, total * seeds / count, count)
+
+
+def module_option(built: object, name: str | None = None) -> str | None:
+    """Return how the command line names an object of the caller's own: by its file and its name there.
+
+    Args:
+        built: a function that builds a scheme, or a task.
+        name: that it must have in its file; None is any.
+
+    Returns:
+        Such as "mine.py:build"; None where the object is not at the top of a file that can be imported by its name.
+    """
+    module = sys.modules.get(getattr(built, "__module__", type(built).__module__))
+    file = getattr(module, "__file__", None)
+    if module is None or file is None or "." in module.__name__ or not Path(file).stem.isidentifier():
+        return None
+    found = next((key for key, value in vars(module).items() if value is built and name in (None, key)), None)
+    return None if found is None else f"{Path(file)}:{found}"
 
 
 def require_seeds(seeds: Sequence[int]) -> None:

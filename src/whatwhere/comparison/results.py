@@ -288,7 +288,8 @@ class ComparisonRecord:
         format, version: of the file.
         created: time of writing, in UTC.
         seconds: of the call that wrote it.
-        command: the command line that repeats the comparison; None where a scheme or task is the caller's own.
+        command: the command line that repeats the comparison; None where it cannot name a scheme or task of the
+            caller's own.
         versions: of the packages that numbers depend on.
         machine: where it ran.
         device: "cpu" or "cuda".
@@ -299,6 +300,7 @@ class ComparisonRecord:
         runs: one for each scheme and seed.
         summary: by scheme, in the order of the request.
         schemes: by name, of the first seed.
+        python: the Python call that repeats the comparison.
     """
 
     format: str
@@ -316,6 +318,7 @@ class ComparisonRecord:
     runs: tuple[RunResult, ...]
     summary: Mapping[str, Summary]
     schemes: Mapping[str, SchemeView]
+    python: str = field(default="", kw_only=True)
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:

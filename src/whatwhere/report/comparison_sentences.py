@@ -167,8 +167,8 @@ def repeat_sentence(results: Comparison) -> str:
     """Describe how to repeat the comparison."""
     if results.record.command is None:
         return (
-            "To repeat it, call whatwhere.compare again in Python: a scheme or task of your own took part, which no "
-            "command line can name."
+            "A scheme or task of your own took part, which no command line can name. In Python, with the same "
+            f"versions, threads and processor, this gives the same numbers: {visible(results.record.python)}"
         )
     return f"The same command, versions, threads and processor give the same numbers: {visible(results.record.command)}"
 

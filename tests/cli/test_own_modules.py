@@ -1,0 +1,104 @@
+"""Schemes and tasks of one's own on the command line, the command that repeats them, and the time it takes."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from whatwhere.cli import compare as command
+from whatwhere.comparison import estimate, read_results
+from whatwhere.comparison.plan import Estimate
+
+from ..running import error_of, whatwhere
+
+FILE = """
+import whatwhere as ww
+from whatwhere.comparison.tasks import Expressions
+
+def steep(dim, num_heads, max_length):
+    return ww.Where(score=ww.ALiBi(num_heads, slopes=[1.0 + head for head in range(num_heads)]))
+
+class Short:
+    def __init__(self):
+        self.inner = Expressions((2, 3))
+    def __getattr__(self, name):
+        if name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+task = Short()
+number = 3
+"""
+SMALL = ("--lengths", "4", "--seeds", "1", "--steps", "2", "--dim", "16", "--heads", "2", "--workers", "1",
+         "--set", "test_sequences=20")  # fmt: skip
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a file with a scheme and a task, whose folder is no longer imported from afterwards."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_of_a_test.py").write_text(FILE)
+    monkeypatch.delitem(__import__("sys").modules, "own_of_a_test", raising=False)
+    return tmp_path / "own_of_a_test.py"
+
+
+def test_the_printed_command_repeats_schemes_and_tasks_of_ones_own(own: Path, tmp_path: Path) -> None:
+    modules = ("--module", f"{own}:steep", "--module", f"{own}:task")
+    done = whatwhere("compare", "none", *modules, *SMALL, "--out", tmp_path / "a")
+    assert done.status == 0, done.err
+    first = read_results(tmp_path / "a")
+    assert first.schemes == ["none", "steep"]
+    assert first.record.command is not None
+    words = shlex.split(first.record.command)
+    assert words[:7] == ["whatwhere", "compare", "none", *modules]
+    repeated = [str(tmp_path / "b") if word == str(tmp_path / "a") else word for word in words[1:]]
+    assert whatwhere(*repeated, "--workers", "1").status == 0
+    again = read_results(tmp_path / "b")
+    assert [run.losses for run in again.runs] == [run.losses for run in first.runs]
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("gone.py:steep", "needs a Python file and a name in it, as in mine.py:build"),
+        ("{own}", "needs a Python file"),
+        ("{own}:gone", "has no 'gone' at its top"),
+        ("{own}:number", "is a int, but needs a function build"),
+    ],
+)
+def test_what_is_no_scheme_is_refused(spec: str, words: str, own: Path, tmp_path: Path) -> None:
+    assert words in error_of("compare", "--module", spec.format(own=own), "--out", tmp_path / "a")
+
+
+def test_a_file_with_the_name_of_another_module_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text(FILE)
+    assert "has the name of another module" in error_of("compare", "--module", f"{tmp_path}/json.py:steep")
+
+
+def test_an_estimate_counts_runs_and_divides_them_among_processes() -> None:
+    small = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 4, "test_sequences": 20, "lengths": [8]}
+    one = estimate(["none", "rotary"], seeds=[3, 4, 5], steps=50, vary={"tied": [False, True]}, workers=3, **small)
+    assert (one.runs, one.workers) == (12, 3)
+    assert one.seconds > 0
+
+
+def test_a_terminal_is_asked_before_all_schemes_are_trained(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def confirm(text: str, **options: bool) -> bool:
+        asked.append(text)
+        return False
+
+    monkeypatch.setattr(command.typer, "confirm", confirm)
+    plan = Estimate(87, 900.0, 2)
+    command._confirm(plan, yes=False)  # no terminal
+    assert capsys.readouterr().err == "whatwhere: 87 runs, about 15 minutes with 2 worker processes\n"
+    for stream in ("stdin", "stderr"):
+        monkeypatch.setattr(getattr(command.sys, stream), "isatty", lambda: True)
+    command._confirm(plan, yes=True)
+    assert asked == []
+    with pytest.raises(command.typer.Exit):
+        command._confirm(plan, yes=False)
+    assert asked == ["Begin?"]
