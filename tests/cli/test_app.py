@@ -217,6 +217,9 @@ def test_a_comparison_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert re.sub(r"\d+ s", "", joined.err) == "1 of 1 runs: rotary+alibi, seed 5, \n"
     result = json.loads(joined.out)
     assert result.pop("verdicts")
+    differences = result.pop("differences")
+    assert [{pair["first"], pair["second"]} for pair in differences["pairs"]] == [{"rotary+alibi", "none"}]
+    assert (differences["length"], differences["seeds"], differences["seeds_needed"]) == (8, [5], 6)
     assert result == json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     assert [run["scheme"] for run in result["runs"]] == ["rotary+alibi", "none"]
     line = next(line for line in first.out.splitlines() if line.split()[:1] == ["none"])
