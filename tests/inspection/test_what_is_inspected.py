@@ -44,6 +44,18 @@ def test_a_configuration_without_weights_has_sizes_and_positions(tmp_path: Path)
     assert "--report" in error_of("inspect", tmp_path, "--report", tmp_path / "page.html")
 
 
+def test_sliding_windows_are_said(tmp_path: Path) -> None:
+    config = CONFIG | {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 16}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert json_of("inspect", tmp_path)["rotary"]["windows"] == [{"layers": [0, 1], "size": 16, "chunked": False}]
+    assert "All 2 layers: attention within a sliding window of 16 tokens." in whatwhere("inspect", tmp_path).out
+    rows = {"model.embed_tokens.weight": np.ones((100, 16), np.float32)}
+    save_file(rows, tmp_path / "model.safetensors")
+    assert any("within 16 tokens" in note for note in ww.load_where(tmp_path).notes)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    assert not any("tokens, a window" in note for note in ww.load_where(tmp_path).notes)
+
+
 def test_a_run_of_a_comparison_is_inspected_by_itself(results: Path) -> None:
     found = json_of("inspect", results, "--run", "learned-1", "--sections", "sizes,positions")
     names = {part["tensor"] for part in found["sizes"]["parts"]} - {None}

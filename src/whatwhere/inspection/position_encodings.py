@@ -131,6 +131,21 @@ class RotaryLayers(RotarySpectrum):
     effect: Agreement
 
 
+@dataclass(frozen=True)
+class WindowedLayers:
+    """Layers that attend to a window of tokens alone.
+
+    Args:
+        layers: their numbers.
+        size: of the window, in tokens.
+        chunked: whether it is a chunk, rather than the nearest tokens.
+    """
+
+    layers: Sequence[int]
+    size: int
+    chunked: bool
+
+
 @dataclass(frozen=True, eq=False)
 class RotaryReport:
     """The rotations of a model.
@@ -140,12 +155,14 @@ class RotaryReport:
         without: layers that rotate nothing.
         groups: of layers that share a rotation.
         between: the first group against each other one with as many pairs.
+        windows: layers with sliding windows; all others attend to every earlier token.
     """
 
     layers: int
     without: Sequence[int]
     groups: Sequence[RotaryLayers]
     between: Sequence[LayerAgreement]
+    windows: Sequence[WindowedLayers] = ()
 
 
 def positions(subject: Subject) -> PositionTable:
@@ -241,6 +258,11 @@ def rotary(subject: Subject) -> RotaryReport:
         without=[n for n, plan in enumerate(description.query_key) if plan is None],
         groups=[group for group, _ in examined],
         between=_between(examined),
+        windows=[
+            WindowedLayers([n for n, own in enumerate(description.windows) if own == one], one.size, one.chunked)
+            for one in dict.fromkeys(description.windows)
+            if one is not None
+        ],
     )
 
 

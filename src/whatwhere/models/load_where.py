@@ -187,6 +187,9 @@ def _of_description(checkpoint: Checkpoint, description: Description) -> LoadedW
     query_key, score = (None if plan is None else plan.build() for plan in plans[layer])
     if description.layers > 1 and (query_key is not None or score is not None):
         notes.append(f"shown is layer {layer} of {description.layers}, counted from 0")
+    window = description.windows[layer] if description.windows else None
+    if window is not None:
+        notes.append(f"this layer attends within {window.size:,} tokens, a window that is not applied here")
     if score is not None:
         notes += _load_bias(checkpoint, description, layer, score)
     encoding: Any = None

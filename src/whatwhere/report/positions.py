@@ -63,6 +63,10 @@ def rotary(findings: RotaryReport) -> list[Part]:
         parts += [*map(Paragraph, text), _pair_table(layers, group)]
     if findings.without:
         parts.append(Paragraph(f"{layers_text(findings.without, findings.layers)}: no rotation."))
+    for one in findings.windows:
+        kind = "chunks" if one.chunked else "a sliding window"
+        where = layers_text(one.layers, findings.layers)
+        parts.append(Paragraph(f"{where}: attention within {kind} of {count(one.size, 'token')}."))
     return parts
 
 
