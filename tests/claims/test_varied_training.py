@@ -122,7 +122,7 @@ def test_pairs_whose_partner_learned_are_judged_alone(id: str, tmp_path: Path) -
 def test_what_did_not_vary_is_not_measured(id: str, tmp_path: Path) -> None:
     results = read_results(made_up_folder(tmp_path / "usual", schemes=("sinusoidal",)))
     (name, value), *_ = VARIED[id].items()
-    lacking = {"table": f"these runs have another token table: whatwhere compare --set table={value}"}
+    lacking = {"table": f"these runs have another token table: whatwhere compare --vary table=learned,{value}"}
     expected = (
         "these runs are trained on other lengths" if id == "4.16" else lacking.get(name, f"no run has dim={value}")
     )

@@ -339,7 +339,13 @@ def test_a_task_without_claims(tmp_path: Path) -> None:
 
 def test_claims_on_text_are_not_those_on_expressions(tmp_path: Path) -> None:
     results = read_results(made_up_folder(tmp_path, "text"))
-    assert [each.id for each in verdicts(results)] == ["0.31b", "2.8b", "2.12b"]
+    assert {each.id for each in verdicts(results)} == {"0.31b", "2.8b", "2.12b"}
+
+
+def test_what_is_not_measured_comes_last(tmp_path: Path) -> None:
+    decided = [each.verdict != "not measured" for each in verdicts(read_results(made_up_folder(tmp_path)))]
+    assert set(decided) == {True, False}
+    assert decided == sorted(decided, reverse=True)
 
 
 def test_verdicts_are_json(tmp_path: Path) -> None:

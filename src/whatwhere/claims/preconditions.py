@@ -137,7 +137,7 @@ def table(name: str) -> Precondition:
     return Precondition(
         f'the token table "{name}"',
         lambda results, run: results.settings(run).table == name,
-        lambda results, runs: f"these runs have another token table: whatwhere compare --set table={name}",
+        lambda results, runs: f"these runs have another token table: whatwhere compare --vary table=learned,{name}",
     )
 
 

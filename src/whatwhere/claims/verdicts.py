@@ -31,7 +31,8 @@ def verdicts(results: Comparison) -> list[Judgment]:
         results: of a comparison.
 
     Returns:
-        One judgment for each claim on this task; none where no tutorial has it.
+        One judgment for each claim on this task, those that no run decides last; none where no tutorial has the task.
     """
     trained = [each for each in CLAIMS if isinstance(each, TrainedClaim)]
-    return [each.judge(results) for each in trained if each.task == results.task.name]
+    judged = [each.judge(results) for each in trained if each.task == results.task.name]
+    return sorted(judged, key=lambda each: each.verdict == "not measured")
