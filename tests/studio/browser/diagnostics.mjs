@@ -10,7 +10,7 @@ const counts = () => page.locator(".choices li").evaluateAll((rows) => rows.map(
 result.counts = await counts();
 const cells = () => page.locator('section[aria-label^="Rows:"] tbody tr:not(.spacer)').evaluateAll((rows) => rows.slice(0, 12).map((row) => [...row.cells].map((cell) => cell.textContent)));
 result.unreachable = await cells();
-await page.getByRole("button", { name: "under-trained" }).click();
+await page.locator(".choices").getByRole("button", { name: "under-trained" }).click();
 await page.getByRole("heading", { name: "under-trained" }).waitFor();
 result.underTrained = await cells();
 result.hash = new URL(page.url()).hash;
