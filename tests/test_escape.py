@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from whatwhere.escape import cut, quoted, visible, visible_token
+from whatwhere.escape import cut, quoted, shown_token, visible, visible_token
 
 TEXTS = [
     "", " ", "  ", "a b", " a\tb\n\r", "\u200b", "\u202eabc", "\u0301a\u0301", "\U000e0041\ufeff\u00a0", "שלום 東",
@@ -51,10 +51,14 @@ def test_the_page_shows_the_same(tmp_path: Path) -> None:
     blocks = ["".join(known[n : n + 16]) for n in range(0, len(known), 16)]
     texts = [*TEXTS, "\ud800a", *blocks]
     (tmp_path / "texts.json").write_text(json.dumps([list(map(ord, text)) for text in texts]))
-    shown = conftest.driven("escape.mjs", texts=str(tmp_path / "texts.json"))
+    words = ["Ġthe", "the", "##ing", "▁king", "Ã", "ĊĊ", "[MASK]", "", "Ġ", "<0x0A>", "東", "##"]
+    pairs = [(word, text) for word in words for text in (" the", "ing", "", None, "\n", "\u202e")]
+    (tmp_path / "pairs.json").write_text(json.dumps(pairs))
+    shown = conftest.driven("escape.mjs", texts=str(tmp_path / "texts.json"), pairs=str(tmp_path / "pairs.json"))
     expected = {
         "visible": [visible(text) for text in texts],
         "token": [visible_token(text) for text in texts],
+        "shown": [shown_token(*pair) for pair in pairs],
         "short": [visible_token(text, 12) for text in texts],
     }
     for name, lines in expected.items():

@@ -57,6 +57,22 @@ def visible_token(text: str, most: int = MAX_TOKEN) -> str:
     return _shortened(shown, most)
 
 
+def shown_token(token: str, text: str | None) -> str:
+    """Return what is shown of a token, on every page and in every terminal: its text, or its spelling.
+
+    The spelling says more where a token is a part of a word, has no text, or stands for parts of a character.
+
+    Args:
+        token: as the vocabulary spells it.
+        text: that it decodes to, with its leading space; None where its bytes are no text.
+
+    Examples:
+        >>> shown_token("Ġthe", " the"), shown_token("##ing", "ing"), shown_token("Ã", None)
+        ('␣the', '##ing', 'Ã')
+    """
+    return visible_token(text if text and not token.startswith("##") else token)
+
+
 def quoted(text: str, most: int = 80) -> str:
     """Return a name in quotation marks, every character of it visible, cut where it is long.
 

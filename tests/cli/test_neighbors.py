@@ -232,7 +232,7 @@ def broken(tmp_path: Path) -> Path:
 
 def test_rows_that_are_not_finite_are_omitted_and_reported(broken: Path) -> None:
     result = json_of("neighbors", broken, "king", "-k", "9")
-    assert result["not_finite"] == [{"token": "nan", "id": 1}, {"token": "far", "id": 3}]
+    assert result["not_finite"] == [{"token": "nan", "id": 1, "text": "nan"}, {"token": "far", "id": 3, "text": "far"}]
     assert [(n["token"], n["id"]) for n in result["tokens"][0]["neighbors"]] == [("queen", 2), ("mat", 4)]
     for words in (["neighbors", broken, "king"], ["similarity", broken, "king", "mat"]):
         assert "Excluded, because they contain NaN or infinity: nan, far." in whatwhere(*words).out

@@ -256,15 +256,15 @@ def _facts(
     files: "Sequence[str]",
     groups: NamedGroups | None,
 ) -> MapFacts:
-    from whatwhere.inspection.token_neighbors import NamedRow
-    from whatwhere.models.checkpoint.lookup import word_of
+    from whatwhere.analysis.token_types import marking
+    from whatwhere.inspection.token_neighbors import named_rows
 
     return MapFacts(
         path=str(path),
         table=source.name,
         rows=source.rows,
         dim=source.weight.shape[1],
-        not_finite=[NamedRow(word_of(source.words, n), n) for n in source.broken.tolist()],
+        not_finite=named_rows(source.words, source.broken.tolist(), marking(source.words)),
         method=token_map.method,
         kept=float(token_map.kept),
         k=token_map.k,

@@ -11,7 +11,7 @@ import typer
 
 from whatwhere.cli.app import AsJson, Model, Pickles, Which, app, exit_on_error, print_json, to_path
 from whatwhere.errors import SettingError
-from whatwhere.escape import visible
+from whatwhere.escape import shown_token
 from whatwhere.report.section import Table as ReportTable
 from whatwhere.report.terminal import new_console, print_table, progress
 from whatwhere.report.text import count, percent
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from whatwhere.inspection.token_neighbors import (
         AnalogyAccuracy,
         AnalogyAnswers,
+        NamedRow,
         Neighbor,
         Neighbors,
         RatedPairs,
@@ -133,13 +134,17 @@ def similarity(
     return compared_tokens(source, words[0], words[1])
 
 
+def _shown(row: "NamedRow") -> str:
+    return shown_token(row.token, row.text)
+
+
 def _print_columns(console: "Console", heads: Sequence[str], lists: Sequence[Sequence["Neighbor"]]) -> None:
     """Print lists of neighbors side by side."""
     columns = [name for head in heads for name in (head, "id", "score")]
     numeric = [n for n in range(len(columns)) if n % 3]
     rows = []
     for answers in zip_longest(*lists):
-        cells = (["", "", ""] if one is None else [one.token, str(one.id), f"{one.score:.4f}"] for one in answers)
+        cells = (["", "", ""] if one is None else [_shown(one), str(one.id), f"{one.score:.4f}"] for one in answers)
         rows.append([cell for three in cells for cell in three])
     print_table(ReportTable("", columns, rows, numeric, shorten="never"), console)
 
@@ -158,15 +163,15 @@ def _print(result: "SearchedTable") -> None:
     match result:
         case Neighbors():
             for n, token in enumerate(result.tokens):
-                console.print(f"{'' if n == 0 else chr(10)}{visible(token.token)} (#{token.id})", soft_wrap=True)
+                console.print(f"{'' if n == 0 else chr(10)}{_shown(token)} (#{token.id})", soft_wrap=True)
                 _print_columns(console, [result.metric], [token.neighbors])
         case AnalogyAnswers():
-            a, b, c = (visible(token.token) for token in result.question)
+            a, b, c = (_shown(token) for token in result.question)
             console.print(f"{a} is to {b} as {c} is to", soft_wrap=True)
             heads = ["without the three words", "all rows"]
             _print_columns(console, heads, [result.without_inputs, result.with_inputs])
         case TokenSimilarity():
-            one, other = (visible(token.token) for token in result.tokens)
+            one, other = (_shown(token) for token in result.tokens)
             console.print(f"cosine of {one} and {other}: {result.cosine:.4f}", soft_wrap=True)
         case RatedPairs():
             spearman, pearson = ("-" if n is None else f"{n:.4f}" for n in (result.spearman, result.pearson))
@@ -184,6 +189,6 @@ def _print(result: "SearchedTable") -> None:
             ]
             print_table(ReportTable("", columns, rows, range(1, 6), shorten="never"), console)
     if result.not_finite:
-        some = ", ".join(visible(row.token) for row in result.not_finite[:5])
+        some = ", ".join(_shown(row) for row in result.not_finite[:5])
         more = f" and {len(result.not_finite) - 5:,} more" if len(result.not_finite) > 5 else ""
         console.print(f"\nExcluded, because they contain NaN or infinity: {some}{more}.", soft_wrap=True)

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from whatwhere.analysis.diagnostics import unreachable
+from whatwhere.analysis.token_types import marking, texts
 from whatwhere.inspection.subject import Absent, Subject
 from whatwhere.records import Missing
 
@@ -25,11 +26,13 @@ class TokenRow:
     Args:
         id: of the token.
         token: as the vocabulary writes it; None where the row has none.
+        text: that the token decodes to, with its leading space; None where its bytes are no text, or there is no token.
         norm: of the row.
     """
 
     id: int
     token: str | None
+    text: str | None
     norm: float
 
 
@@ -56,11 +59,11 @@ class UnreachableRow(TokenRow):
     """A row whose token no text is encoded to.
 
     Args:
-        text: that the token decodes to.
+        tried: the text that was encoded again.
         read_as: the first tokens that this text is encoded to.
     """
 
-    text: str
+    tried: str
     read_as: Sequence[str]
 
 
@@ -293,7 +296,7 @@ def _unreachable(subject: Subject) -> RowList[UnreachableRow] | Missing:
         return Missing(f"the tokenizer cannot encode some texts: {problem}")
     row = _reader(subject)
     evidence = zip(ids.tolist(), texts, back, strict=False)
-    examples = [UnreachableRow(**vars(row(n)), text=text, read_as=tokens) for n, text, tokens in evidence]
+    examples = [UnreachableRow(**vars(row(n)), tried=text, read_as=tokens) for n, text, tokens in evidence]
     return RowList(len(ids), ids, examples)
 
 
@@ -313,4 +316,12 @@ def _reader(subject: Subject) -> Callable[[int], TokenRow]:
         words: Sequence[str] = subject.words
     except Absent:
         words = ()
-    return lambda n: TokenRow(n, (words[n] or None) if words else None, float(subject.norms[n]))
+    marked = marking(words)
+
+    def row(n: int) -> TokenRow:
+        token = words[n] if words else ""
+        (text,) = texts([token], marked)
+        decoded = text if isinstance(text, str) and text else None
+        return TokenRow(n, token or None, decoded, float(subject.norms[n]))
+
+    return row

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whatwhere.analysis.nearest_neighbors import Metric, Nearest, Search
+from whatwhere.analysis.token_types import Marking, marking, texts
 from whatwhere.errors import SettingError, TextError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import Table, find_token, read_table, word_of
@@ -20,12 +21,21 @@ class NamedRow:
     """A row of a table, by its token.
 
     Args:
-        token: its text, or #id.
+        token: as the vocabulary spells it, or #id.
         id: of the token.
+        text: that the token decodes to, with its leading space; None where its bytes are no text, or there is no token.
     """
 
     token: str
     id: int
+    text: str | None
+
+
+def named_rows(words: Sequence[str], ids: Sequence[int], marked: Marking) -> list[NamedRow]:
+    """Return the names and texts of some tokens of a vocabulary."""
+    known = [words[n] if n < len(words) else "" for n in ids]
+    decoded = [text if isinstance(text, str) and text else None for text in texts(known, marked)]
+    return [NamedRow(word_of(words, n), n, text) for n, text in zip(ids, decoded, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -182,7 +192,7 @@ class Source:
             rows=table.rows,
             dim=table.weight.shape[1],
             dtype=table.dtype,
-            not_finite=[NamedRow(word_of(table.words, n), n) for n in table.broken.tolist()],
+            not_finite=self._named(table.broken.tolist()),
             centered=self.centered,
         )
 
@@ -192,12 +202,20 @@ class Source:
 
     def named(self, rows: Sequence[int]) -> list[NamedRow]:
         """Return the tokens of rows."""
-        return [NamedRow(self.table.word(row), int(self.table.ids[row])) for row in rows]
+        return self._named([int(self.table.ids[row]) for row in rows])
+
+    def _named(self, ids: Sequence[int]) -> list[NamedRow]:
+        return named_rows(self.table.words, ids, self.marking)
+
+    @cached_property
+    def marking(self) -> Marking:
+        """How the vocabulary marks the beginnings of words."""
+        return marking(self.table.words)
 
     def neighbors(self, near: Nearest, query: int = 0) -> list[Neighbor]:
         """Return the rows that were found for a query."""
         named, scores = self.named(near.ids[query].tolist()), near.scores[query].tolist()
-        return [Neighbor(row.token, row.id, score) for row, score in zip(named, scores, strict=True)]
+        return [Neighbor(**vars(row), score=score) for row, score in zip(named, scores, strict=True)]
 
 
 def neighbors(
@@ -288,7 +306,7 @@ def nearest_tokens(source: Source, tokens: Sequence[str], k: int, metric: Metric
     rows, weight = source.rows(tokens), source.table.weight
     near = source.search(metric).nearest(weight[rows], k, [[row] for row in rows])
     listed = [
-        TokenNeighbors(token.token, token.id, source.neighbors(near, n)) for n, token in enumerate(source.named(rows))
+        TokenNeighbors(**vars(token), neighbors=source.neighbors(near, n)) for n, token in enumerate(source.named(rows))
     ]
     return Neighbors(**vars(source.searched()), metric=metric, tokens=listed)
 

@@ -1,6 +1,6 @@
 """The section of an inspection on suspicious rows: what was measured, and what that does not show."""
 
-from whatwhere.escape import visible_token
+from whatwhere.escape import shown_token, visible_token
 from whatwhere.inspection.diagnostics import (
     Duplicates,
     HubTokens,
@@ -181,7 +181,7 @@ def _faultless(findings: TokenDiagnostics) -> list[Part]:
 
 
 def _cells(row: TokenRow) -> list[str]:
-    return [f"#{row.id}", "" if row.token is None else visible_token(row.token)]
+    return [f"#{row.id}", "" if row.token is None else shown_token(row.token, row.text)]
 
 
 def _named(row: TokenRow) -> str:

@@ -8,5 +8,6 @@ const texts = JSON.parse(readFileSync(given.texts, "utf8")).map((codes) => Strin
 report({
   visible: texts.map((text) => page.visible(text)),
   token: texts.map((text) => page.visibleToken(text)),
+  shown: JSON.parse(readFileSync(given.pairs, "utf8")).map(([token, text]) => page.visibleToken(page.face(token, text))),
   short: texts.map((text) => page.visibleToken(text, 12)),
 });

@@ -307,7 +307,7 @@ def _unreachable(
     """Return the tokens, and for the first of them the text that was tried and what it is encoded as."""
     if isinstance(findings, Missing):
         return UnreachableRows(*_rows(session, norms, np.zeros(0, np.int64), findings.missing), [], [])
-    tried = [row.text for row in findings.examples]
+    tried = [row.tried for row in findings.examples]
     return UnreachableRows(*_rows(session, norms, findings.ids), tried, [row.read_as for row in findings.examples])
 
 

@@ -39,7 +39,7 @@ export function characters(text: string, most = MAX_TOKEN): Shown[] {
   return parts;
 }
 
-/** Return what to show of a token: its text, or the vocabulary's spelling where that is more informative. */
+/** Return what to show of a token: its text, or the vocabulary's spelling, by the rule of `shown_token` in escape.py. */
 export function face(word: string, text: string | null): string {
   return text === null || word.startsWith("##") || text === "" ? word : text;
 }
