@@ -144,7 +144,8 @@ def test_other_tasks(task: str, tmp_path: Path) -> None:
         progress=False,
     )
     assert report.task.name == task
-    assert verdicts(report) == []
+    judged = verdicts(report)  # of claims on any task; on text those about longer text too
+    assert {judgment.verdict for judgment in judged} <= {"not measured"}
     assert report.runs[0].token_table == ()
     assert headline(report, paired_differences(report, None)).startswith("Of 2 schemes, not one learned the task")
 
@@ -300,7 +301,8 @@ def test_a_failed_run_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
         ({"task": "poems"}, ww.errors.SettingError, "expressions, recall, text"),
         ({"task": "recall", "lengths": [27]}, ww.errors.SettingError, "got the length 27"),
         ({"lengths": [0]}, ww.errors.ShapeError, "length=0"),
-        ({"steps": 0}, ww.errors.ShapeError, "steps=0"),
+        ({"steps": 0}, ww.errors.SettingError, "steps=0 trains nothing"),
+        ({"steps": -1}, ww.errors.ShapeError, "steps=-1"),
         ({"dim": 66}, ww.errors.ShapeError, "heads must divide dim"),
         ({"dim": 12, "schemes": ["rotary"]}, ww.errors.ShapeError, "even number"),
         ({"learning_rate": -1.0}, ww.errors.SettingError, "learning_rate=-1.0"),
