@@ -49,6 +49,22 @@ No list of ids was needed: the rows of lowest norm serve as examples of under-tr
 which tokens no text is encoded to. `##？` cannot occur, because BERT splits words at punctuation before it looks for
 pieces. The diagnostics do not show whether a row that looks under-trained but is reachable is merely rare.
 
+## Words and their neighbors
+
+```console
+$ whatwhere analogy minilm king - man + woman -k 3
+```
+
+The word nearest to king - man + woman is king itself; without the three words of the question it is queen.
+
+```text
+whatwhere map minilm --tokens "animals: cat,dog,kitten,puppy; royalty: king,queen,prince,princess;
+    actions: ran,walked,ate,drank; places: city,town,country,nation"
+```
+
+This draws the four groups of the fifth tutorial, and prints that 16 of 16 words have their nearest of the other 15 in
+their own group; cosines are 0.10 to 0.63 within groups, and -0.12 to 0.22 between them.
+
 ## The positions
 
 ```console
