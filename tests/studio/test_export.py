@@ -252,12 +252,16 @@ def test_a_checkpoint_is_exported_by_one_call(
     file = ww.export(table, tmp_path / "page.html", map_method="tsne", corpus=corpus, progress=steps.append)
     assert file == tmp_path / "page.html"
     result = answers(file.read_text(encoding="utf-8"))
-    assert result["about?{}"]["begin"]["map"] == {"method": "tsne", "example": ""}
+    assert result["about?{}"]["begin"]["map"] == {"method": "tsne", "table": "input", "example": ""}
     maps = {key for key in result if key.startswith("maps.points")}
     assert maps == {f'maps.points?{{"method":"{method}","table":"input"}}' for method in ("pca", "tsne")}
     assert {"tsne: half", "exporting tokens", "computing the answers"} <= set(steps)
     again = ww.export(ww.read(table), tmp_path / "again.html")
-    assert answers(again.read_text(encoding="utf-8"))["about?{}"]["begin"]["map"] == {"method": "pca", "example": ""}
+    assert answers(again.read_text(encoding="utf-8"))["about?{}"]["begin"]["map"] == {
+        "method": "pca",
+        "table": "input",
+        "example": "",
+    }
     with pytest.raises(SettingError, match="method must be one of pca, tsne, umap"):
         ww.export(table, tmp_path / "other.html", map_method="mds")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="part of the checkpoint"):

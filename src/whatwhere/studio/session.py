@@ -23,6 +23,7 @@ from whatwhere.inspection.subject import Progress, Subject, tried
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader
 from whatwhere.models.checkpoint.lookup import TABLES, Table, read_table, table_name
+from whatwhere.models.load_where import TOKENS, run_names
 from whatwhere.records import Missing
 
 if TYPE_CHECKING:
@@ -175,12 +176,17 @@ class Session:
         tables = ["input"] if names.token_table else []
         return tuple(tables + (["output"] if names.output_projection and not names.tied else []))
 
+    @cached_property
+    def runs(self) -> tuple[str, ...]:
+        """The runs of a comparison, such as "rotary-0"; none of anything else."""
+        return tuple(run_names(self.checkpoint)) if self.kind == "results" else ()
+
     def table(self, which: str = "input") -> Table:
-        """Return a table of tokens, which is read at the first call."""
-        if which not in TABLES:
-            raise SettingError(f"the studio got table={which!r}, but knows only: {', '.join(TABLES)}.")
-        tensor = table_name(self.checkpoint, which)
-        return self.once(("table", tensor), lambda: read_table(self.checkpoint, which))
+        """Return a table of tokens, which is read at the first call; a run of a comparison has one by its name."""
+        if which not in TABLES and which not in self.runs:
+            raise SettingError(f"the studio got table={which!r}, but knows only: {', '.join((*TABLES, *self.runs))}.")
+        tensor = which + TOKENS if which in self.runs else table_name(self.checkpoint, which)
+        return self.once(("table", tensor), lambda: read_table(self.checkpoint, tensor))
 
     def search(self, which: str = "input", centered: bool = False) -> Search:
         """Return the search by cosine in a table."""

@@ -56,7 +56,7 @@ class About:
         examples: tokens to begin with.
         analogy: three tokens of an analogy, or none.
         exported: in an exported page the views that it holds; null elsewhere.
-        first: in an exported page the view that it opens on.
+        first: the view that the page opens on; null for the first of all.
     """
 
     version: str
@@ -111,6 +111,7 @@ def about(session: Session, settings: Mapping[str, Any]) -> About:
         tokenizer=session.tokenizer is not None,
         examples=examples(session),
         analogy=analogy(session),
+        first="compare" if session.kind == "results" else None,
     )
 
 

@@ -154,7 +154,7 @@ def _is_causal(session: Session) -> bool:
 def _first_text(session: Session) -> str:
     """Return a text that what is open can read."""
     if "Max" in session.words[:20]:
-        return "Max(1,6,First(2,9))"
+        return "Max(1,6,2)"  # flat, as the expressions that a comparison trains on
     reader = _tokenizer(session)
     if reader is None:
         return " ".join(map(str, session.table().ids[:_FEW].tolist()))  # rows that hold numbers

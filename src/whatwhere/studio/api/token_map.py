@@ -165,7 +165,8 @@ class AllNeighbors:
 def begin(session: Session) -> dict[str, str]:
     """Return the settings that the view begins with: of a model the map that keeps neighbors, where it can be made."""
     large = session.kind == "checkpoint" and bool(session.tables) and _rows(session) >= FEWEST
-    return {"method": "tsne" if large and _missing_extra("tsne") is None else "pca", "example": example(session)}
+    method = "tsne" if large and _missing_extra("tsne") is None else "pca"
+    return {"method": method, "table": next(iter(session.runs), "input"), "example": example(session)}
 
 
 def points(session: Session, settings: Mapping[str, Any]) -> MapPoints:
@@ -336,7 +337,7 @@ def exported(session: Session) -> ExportedView | None:
         Table("Tokens by type", ("type", "tokens"), kinds, (1,)),
     ]
     # Whoever computed another map wants to see it.
-    first = {"method": made[-1][0].method, "example": written}
+    first = {"method": made[-1][0].method, "table": "input", "example": written}
     return ExportedView("Token map", queries, begin=first, sections=[Section("map", "Map", tables)])
 
 
@@ -363,7 +364,7 @@ def _rows(session: Session) -> int:
 def _which(session: Session, settings: Mapping[str, Any]) -> str:
     if not session.tables:
         raise SettingError("there is no token table here, so there is no map.\nOpen a model.")
-    return one_of(settings, "table", session.tables)
+    return one_of(settings, "table", (*session.tables, *session.runs))
 
 
 def _text(session: Session, number: int) -> str:

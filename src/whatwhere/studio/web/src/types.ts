@@ -73,7 +73,7 @@ export interface About {
   analogy: string[];
   /** in an exported page the views that it holds; null elsewhere. */
   exported: string[] | null;
-  /** in an exported page the view that it opens on. */
+  /** the view that the page opens on; null for the first of all. */
   first: string | null;
 }
 

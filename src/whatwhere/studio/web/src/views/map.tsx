@@ -40,9 +40,9 @@ register({
 });
 
 function defaults(about: About): Settings {
-  const { method = "pca" } = about.begin["map"] ?? {};
+  const { method = "pca", table = "input" } = about.begin["map"] ?? {};
   const token = about.examples[0] ?? "";
-  return { method, table: "input", tokens: "", color: "type", find: "", only: "", token, box: "" };
+  return { method, table, tokens: "", color: "type", find: "", only: "", token, box: "" };
 }
 
 /** Nothing is filtered or selected. */
@@ -116,7 +116,17 @@ function Controls({ about, settings, change }: ViewProps) {
             ))}
         </select>
       </label>
-      {about.tables.output && offered({ method: "pca", table: "output" }) && (
+      {about.runs.length > 0 && offered({ method: "pca", table: about.runs[0]! }) && (
+        <label class="choice">
+          run{" "}
+          <select value={table} onChange={(event) => change({ table: event.currentTarget.value })}>
+            {about.runs.map((run) => (
+              <option key={run}>{run}</option>
+            ))}
+          </select>
+        </label>
+      )}
+      {about.tables.output && about.runs.length === 0 && offered({ method: "pca", table: "output" }) && (
         <label class="choice">
           rows of the{" "}
           <select value={String(settings["table"])} onChange={choose("table")}>
