@@ -53,7 +53,7 @@ MODEL = (
     Picture("variance", "#/variance", 1180),
 )
 RESULTS = (
-    Picture("compare", "#/compare", 1240),
+    Picture("compare", "#/compare", 1640),
     Picture("replay", "#/replay?run=rotary-0&at=20", 1060),
     Picture("attention", "#/attention?run=rotary-0", 850),
 )
