@@ -37,7 +37,7 @@ def test_the_runs_are_named_as_their_tensors_are(session: Session) -> None:
     result = api.runs(session, {})
     assert all(f"{run.name}/input.tokens.weight" in session.checkpoint.tensors for run in result.runs)
     assert [(run.scheme, run.seed) for run in result.runs] == [
-        (scheme, seed) for scheme in ("learned", "rotary+alibi") for seed in (0, 1)
+        (scheme, seed) for seed in (0, 1) for scheme in ("learned", "rotary+alibi")
     ]
     assert {"none", "rotary", "alibi"} <= set(result.schemes)
 
