@@ -36,7 +36,7 @@ def test_no_steps_measure_the_kept_model(kept: Comparison, tmp_path: Path) -> No
 
 
 def test_another_scheme_takes_the_weights_that_fit(kept: Comparison, tmp_path: Path) -> None:
-    schemes = ["rotary-linear@factor=4", "none", "learned"]
+    schemes = ["rotary-linear@factor=2.5", "none", "learned"]
     start = f"{kept.folder}:rotary"
     results = compare(schemes, seeds=1, steps=0, start=start, out=tmp_path / "a", **SMALL)
     linear, none, learned = results.runs

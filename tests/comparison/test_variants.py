@@ -96,6 +96,7 @@ def test_values_are_crossed_with_schemes_and_each_other() -> None:
         (["none"], {"init": [-1]}, "init=-1"),
     ],
 )
+@pytest.mark.usefixtures("our_own_checks")
 def test_what_cannot_vary_is_refused_with_the_reason(schemes: list[str], vary: Any, words: str) -> None:
     with pytest.raises(ww.errors.WhatWhereError, match=words):
         names(schemes, vary)
@@ -107,7 +108,7 @@ def test_inits_are_those_of_the_table() -> None:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
-    schemes = ["learned", "rotary@theta=100,randomized", "none@encoder,layers=1", "none@heads=4,rank2,tied"]
+    schemes = ["learned", "rotary@theta=100.5,randomized", "none@encoder,layers=1", "none@heads=4,rank2,tied"]
     schemes += ["none@onehot", "none@ids", "none@frozen,steps=2", ("mine", lambda d, h, m: ww.Where())]
     return compare(schemes, seeds=[3], out=tmp_path_factory.mktemp("vary") / "a", **SMALL)
 
@@ -124,8 +125,8 @@ def test_variants_are_trained_scored_and_loaded_with_their_own_settings(results:
         assert len(model.blocks) == settings.layers
         assert run.steps == settings.steps
     by_name = {run.scheme: run for run in results.runs}
-    assert results.settings(by_name["rotary@theta=100,randomized"]).max_length == 20
-    assert (by_name["rotary@theta=100,randomized"].base, by_name["mine"].own) == ("rotary@theta=100", True)
+    assert results.settings(by_name["rotary@theta=100.5,randomized"]).max_length == 20
+    assert (by_name["rotary@theta=100.5,randomized"].base, by_name["mine"].own) == ("rotary@theta=100.5", True)
     tokens = {name: run.parameters.tokens for name, run in by_name.items()}
     assert (tokens["none@onehot"], tokens["none@ids"], tokens["none@steps=2,frozen"]) == (0, 0, 0)
     assert (tokens["learned"], tokens["none@heads=4,rank2,tied"]) == (20 * 24, 2 * (20 + 24))
