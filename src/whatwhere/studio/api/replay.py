@@ -381,7 +381,7 @@ def _line(digits: np.ndarray) -> DigitLine:
     axis = principal_components(moves[-1], 1).axes[0]
     along = (moves - moves.mean(axis=1, keepdims=True)) @ axis
     # The sign of an axis is arbitrary: let greater digits tend to the right.
-    if np.corrcoef(along[-1], np.arange(10))[0, 1] < 0:
+    if np.ptp(along[-1]) and np.corrcoef(along[-1], np.arange(10))[0, 1] < 0:
         along = -along
     r = [number_line(move) for move in moves]
     return DigitLine(along, np.array([np.nan if value is None else value for value in r]))
