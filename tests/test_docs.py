@@ -95,6 +95,10 @@ def test_the_readme_begins_with_one_sentence_and_code() -> None:
     assert "." not in sentence[:-1]
 
 
+def test_the_readme_is_short() -> None:
+    assert len(README.split()) <= 900
+
+
 def test_the_two_commands_are_targets_of_make() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     named = set(re.findall(r"\bmake ([a-z]+)\b", README))
