@@ -638,10 +638,11 @@ def test_what_was_not_tested_is_said(tmp_path: Path) -> None:
 
 
 def test_a_comparison_of_a_custom_scheme_has_no_command(tmp_path: Path) -> None:
-    folder = change(made_up_folder(tmp_path, seeds=1), lambda data: data.update(command=None))
+    call = 'whatwhere.compare([("mine", build)], seeds=[0])'
+    folder = change(made_up_folder(tmp_path, seeds=1), lambda data: data.update(command=None, python=call))
     result = shown(folder)
     assert result.reproduction.command is None
-    assert "whatwhere.compare again in Python" in result.sentences.repeat
+    assert result.sentences.repeat.endswith(f"this gives the same numbers: {call}")
 
 
 def test_compare_continues_without_a_page(tmp_path: Path, bundle: Path) -> None:
