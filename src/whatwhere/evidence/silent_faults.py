@@ -24,6 +24,10 @@ from whatwhere.where.binding import Where
 from whatwhere.where.query_key.rotary import Rotary
 from whatwhere.where.score_bias import ScoreBias
 
+OTHER_LAYOUT, OTHER_THETA = "pairs of the other layout", "theta of another model, 500,000"
+BFLOAT16, DIVIDED = "angles in bfloat16", "slopes divided by the root of head_dim"
+"""Names of faults in schemes."""
+
 PADDING = 4
 """Padding tokens before each sequence, in the fault that attends to them."""
 
@@ -102,16 +106,21 @@ class FaultyScheme:
     """A fault in the scheme of a trained model.
 
     Args:
-        name: in a few words.
+        fault: in a few words, a key of `scheme_laws`.
         scheme: that the models are trained with.
         replace: returns the faulty scheme for a right one.
         shift: added to all positions, of the right model too.
     """
 
-    name: str
+    fault: str
     scheme: str
     replace: Callable[[QueryKeyMap | ScoreBias], QueryKeyMap | ScoreBias]
     shift: int = 0
+
+    @property
+    def name(self) -> str:
+        """The fault, with the position from which sequences begin, where that is not 0."""
+        return f"{self.fault}, from position {self.shift:,}" if self.shift else self.fault
 
 
 @dataclass(frozen=True)
@@ -133,14 +142,14 @@ class FaultyPositions:
 def scheme_faults() -> list[FaultyScheme]:
     """Return the faults in schemes, for models with heads of any size."""
     rotaries: list[FaultyScheme] = [
-        FaultyScheme("pairs of the other layout", "rotary", lambda r: Rotary(_head_dim(r), interleaved=True)),
-        FaultyScheme("theta of another model, 500,000", "rotary", lambda r: other_theta(_head_dim(r))),
+        FaultyScheme(OTHER_LAYOUT, "rotary", lambda r: Rotary(_head_dim(r), interleaved=True)),
+        FaultyScheme(OTHER_THETA, "rotary", lambda r: other_theta(_head_dim(r))),
     ]
     rotaries += [
-        FaultyScheme(f"angles in bfloat16, from position {at:,}", "rotary", lambda r: Bfloat16Rotary(_head_dim(r)), at)
+        FaultyScheme(BFLOAT16, "rotary", lambda r: Bfloat16Rotary(_head_dim(r)), at)
         for at in (0, 4_096, 100_000, 1_000_000)
     ]
-    return [*rotaries, FaultyScheme("slopes divided by the root of head_dim", "alibi", lambda _: divide_slopes(4, 16))]
+    return [*rotaries, FaultyScheme(DIVIDED, "alibi", lambda _: divide_slopes(4, 16))]
 
 
 def position_faults() -> list[FaultyPositions]:
