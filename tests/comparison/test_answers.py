@@ -117,6 +117,11 @@ def test_a_length_without_a_row_is_refused_with_the_reason(results: Comparison) 
         ask(results, "Max(6,2,1,5)", schemes=["learned"])
 
 
+def test_schemes_have_their_other_names_here_too(results: Comparison) -> None:
+    answers = ask(results, "Max(1)", schemes=["rope+alibi", "NoPE"]).answers
+    assert [one.scheme for one in answers] == ["rotary+alibi", "none"]
+
+
 def test_the_median_run_is_that_of_the_longest_length(tmp_path: Path) -> None:
     def score(data: Any) -> None:
         for run in data["runs"]:

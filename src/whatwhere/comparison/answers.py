@@ -18,6 +18,7 @@ from whatwhere.comparison.tasks import Expressions, Recall, answered_at
 from whatwhere.comparison.train import one_thread
 from whatwhere.errors import PositionError, SettingError, WhatWhereError
 from whatwhere.position import Positions, positions
+from whatwhere.where.catalogue import canonical_name
 
 Chosen = Literal["median", "all", "given"]
 TOP = 3
@@ -189,7 +190,8 @@ def _task(comparison: Comparison) -> Expressions | Recall:
 
 
 def _runs(comparison: Comparison, schemes: Sequence[str] | None, seed: int | str | None) -> list[RunResult]:
-    names = comparison.schemes if schemes is None else list(schemes)
+    known = comparison.schemes
+    names = known if schemes is None else [name if name in known else canonical_name(name) for name in schemes]
     for name in names:
         if name not in comparison.schemes:
             raise SettingError(
