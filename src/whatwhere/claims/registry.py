@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,9 @@ from whatwhere.claims import (
     varied_training,
 )
 from whatwhere.claims.claim import Claim, ExactClaim, Measured, ModelClaim, Verdict, verdict_of
+from whatwhere.claims.committed import COMMITTED
 from whatwhere.claims.question import Question
+from whatwhere.claims.trained import TrainedClaim
 from whatwhere.errors import MissingExtra, SettingError, TokenError
 
 if TYPE_CHECKING:
@@ -44,8 +46,16 @@ _MODULES = (
     trained_attention,
 )
 
+
+def _with_verdict(each: Claim) -> Claim:
+    if not isinstance(each, TrainedClaim) or each.id not in COMMITTED:
+        return each
+    verdict, experiment = COMMITTED[each.id]
+    return replace(each, verdict=verdict, experiment=experiment)
+
+
 CLAIMS: tuple[Claim, ...] = tuple(
-    sorted((each for module in _MODULES for each in module.CLAIMS), key=lambda each: each.order)
+    sorted((_with_verdict(each) for module in _MODULES for each in module.CLAIMS), key=lambda each: each.order)
 )
 """In the order of their ids."""
 

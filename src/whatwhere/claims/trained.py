@@ -115,6 +115,7 @@ class TrainedClaim(Claim):
         line: the same in words, such as "above 0.3".
         unit: how the quantity and those beside it are shown.
         beside: other quantities of the same runs, by what they are.
+        experiment: of the committed evidence, whose runs gave the verdict; "" where none did.
     """
 
     kind: Kind = "trained"
@@ -129,6 +130,7 @@ class TrainedClaim(Claim):
     line: str
     unit: Unit = "number"
     beside: tuple[tuple[str, Read], ...] = ()
+    experiment: str = ""
 
     def judge(self, results: Comparison) -> Judgment:
         """Judge the claim by the runs of a comparison that meet its preconditions.
@@ -159,6 +161,8 @@ class TrainedClaim(Claim):
 
     def _admitted(self, results: Comparison) -> tuple[list[RunResult], str]:
         """Return the runs that meet every precondition, or what is lacking."""
+        if results.task.name != self.task:
+            return [], f"the claim is on the task {self.task}: {self.command}"
         runs = list(results.runs)
         for each in self.preconditions:
             met = [run for run in runs if each.met(results, run)]

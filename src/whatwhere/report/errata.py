@@ -72,8 +72,12 @@ def _decided(each: TrainedClaim) -> str:
     quantity = _text(each.quantity.replace("{farthest}", "the longest tested length").replace("{shift}", "the most"))
     return (
         f"The tutorial: {_text(each.tutorial)}. The claim holds in a run where this is {_text(each.line)}: {quantity}. "
-        f"Runs that decide: {conditions}.\n\n```text\n{each.command}\n```"
+        f"Runs that decide: {conditions}.{_experiment(each)}\n\n```text\n{each.command}\n```"
     )
+
+
+def _experiment(each: TrainedClaim) -> str:
+    return f" Decided by [{each.experiment}](evidence.md#{each.experiment.lower()})." if each.experiment else ""
 
 
 def _table(measured: Sequence[Measured]) -> str:
