@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from whatwhere.claims.preconditions import has_learned
 from whatwhere.comparison import read_results
 from whatwhere.comparison.model import with_max_length
 from whatwhere.comparison.plan import make_plans, make_task, rehearse
 from whatwhere.comparison.settings import make_settings
 from whatwhere.evidence.base_bound import fit, similarity_bound
-from whatwhere.evidence.bench import Bench, has_learned, paired, score
+from whatwhere.evidence.bench import Bench, paired, score
 from whatwhere.evidence.context_extension import context_extension
 from whatwhere.evidence.length import length, randomized
 from whatwhere.evidence.robustness import robustness

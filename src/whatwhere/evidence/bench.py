@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from whatwhere.claims.preconditions import has_learned
 from whatwhere.claims.registry import Finding
 from whatwhere.comparison.experiment import compare
 from whatwhere.comparison.model import SchemeLike
@@ -15,9 +16,6 @@ from whatwhere.evidence.record import FaultRow, Result, Statement, judge, judge_
 
 Scope = Literal["quick", "full"]
 """`quick` is everything that two cores do in five minutes; `full` takes about 80."""
-
-LEARNED = 0.99
-"""The accuracy in length from which on a run counts as having learned its task."""
 
 
 @dataclass
@@ -87,7 +85,7 @@ def by_run(
         results: of a comparison.
         schemes: whose runs are read.
         read: the number of a run.
-        learned: leave out runs that did not learn the task; of a loss, none.
+        learned: leave out runs that did not learn the task.
     """
     names = [canonical(scheme) for scheme in schemes]
     runs = [run for run in results.runs if run.scheme in names]
@@ -109,23 +107,17 @@ def paired(
         first: name of a scheme.
         second: name of another.
         read: the number of a run.
-        learned: leave out pairs of which one run did not learn the task; of a loss, none.
+        learned: leave out pairs of which one run did not learn the task.
     """
     sign = 1.0 if results.task.higher_is_better else -1.0
-    by_seed = {(run.scheme, run.seed): run for run in results.runs}
-    differences: list[float | None] = []
-    for seed in results.record.seeds:
-        one, other = by_seed.get((canonical(first), seed)), by_seed.get((canonical(second), seed))
-        if (
-            one is None
-            or other is None
-            or (learned and not (has_learned(results, one) and has_learned(results, other)))
-        ):
-            differences.append(None)
-            continue
-        a, b = read(one), read(other)
-        differences.append(None if a is None or b is None else sign * (a - b))
-    return differences
+    runs = {(run.scheme, run.seed): run for run in results.runs if not learned or has_learned(results, run)}
+    names = canonical(first), canonical(second)
+
+    def difference(seed: int) -> float | None:
+        values = [read(runs[name, seed]) if (name, seed) in runs else None for name in names]
+        return None if values[0] is None or values[1] is None else sign * (values[0] - values[1])
+
+    return [difference(seed) for seed in results.record.seeds]
 
 
 def canonical(scheme: str) -> str:
@@ -136,11 +128,6 @@ def canonical(scheme: str) -> str:
         'rotary@init=0.02,tied'
     """
     return write_name(*read_name(scheme))
-
-
-def has_learned(results: Comparison, run: RunResult) -> bool:
-    """Return whether a run learned its task: 99 % right in length; a loss has no such line, and every run counts."""
-    return not results.task.higher_is_better or run.in_length >= LEARNED
 
 
 def score(length: int, group: str = ALL) -> Callable[[RunResult], float | None]:

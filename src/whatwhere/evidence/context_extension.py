@@ -1,7 +1,7 @@
 """E8: a model of bytes with rotary positions, extended to four times its window by each RoPE scaling, or by none."""
 
 from whatwhere.evidence.bench import Bench, paired, score
-from whatwhere.evidence.record import Result, Statement
+from whatwhere.evidence.record import Result, gain
 
 WINDOW, EXTENDED = 64, 256
 STEPS = (0, 30, 100, 300)
@@ -37,17 +37,15 @@ def context_extension(bench: Bench) -> list[Result]:
     pairs = []
     for id, first, second, steps, source in ORDERS:
         after = "without further training" if steps == 0 else f"after {steps} further steps"
-        statement = Statement(
+        statement = gain(
             id,
             f"At four times the trained window, {after}, {first} has a lower loss than {second}",
             source,
             f"loss of {second} minus loss of {first} at {EXTENDED} bytes, in one seed",
-            "above 0",
-            lambda gain: gain > 0,
             "nats",
         )
         one, other = (_name(SCHEMES[scheme], steps) for scheme in (first, second))
-        pairs.append((statement, paired(results, one, other, score(EXTENDED))))
+        pairs.append((statement, paired(results, one, other, score(EXTENDED), learned=False)))
     return bench.judge_differences(pairs)
 
 

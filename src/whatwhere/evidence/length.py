@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import RunResult
 from whatwhere.evidence.bench import Bench, by_run, largest_logit_change, paired, score, shifted
-from whatwhere.evidence.record import Result, Statement
+from whatwhere.evidence.record import Result, Statement, gain
 
 QUICK = ("none", "sinusoidal", "learned", "rotary", "alibi")
 FULL = (*QUICK, "t5", "kerple", "fire", "shaw", "cope", "fox", "ssmax", "xpos")
@@ -90,13 +90,11 @@ def randomized(bench: Bench) -> list[Result]:
     results = bench.compare("expressions", schemes, 10, task="expressions")
     pairs = []
     for number, scheme in enumerate(RANDOMIZED, 1):
-        statement = Statement(
+        statement = gain(
             f"E2.{number}",
             f"Randomized positions raise the accuracy of {scheme} at twice the trained length",
             "Ruoss et al., 2023",
             f"{scheme} at randomized positions minus at plain ones, at {TWICE} arguments, in one seed",
-            "above 0",
-            lambda gain: gain > 0,
         )
         pairs.append((statement, paired(results, f"{scheme}@randomized", scheme, score(TWICE), learned=False)))
     return bench.judge_differences(pairs)
@@ -107,7 +105,7 @@ def _lead(
 ) -> tuple[Statement, Sequence[float | None]]:
     says = f"At twice the trained length {first} is more accurate than {second}"
     quantity = f"{first} minus {second} at {TWICE} arguments, in one seed"
-    statement = Statement(id, says, source, quantity, "above 0", lambda gain: gain > 0)
+    statement = gain(id, says, source, quantity)
     return statement, paired(results, first, second, score(TWICE))
 
 

@@ -142,6 +142,15 @@ class Evidence:
     faults: tuple[FaultRow, ...] = ()
 
 
+def gain(id: str, says: str, source: str, quantity: str, unit: Unit = "share") -> Statement:
+    """Return a statement that one scheme is better than another: the difference of their scores is above 0.
+
+    Args:
+        id, says, source, quantity, unit: of the statement.
+    """
+    return Statement(id, says, source, quantity, "above 0", lambda difference: difference > 0, unit)
+
+
 def judge(statement: Statement, values: Sequence[float | None], command: str, lacking: str = "") -> Result:
     """Judge a statement by the numbers of the runs: in how many of them its condition is met.
 
@@ -152,8 +161,8 @@ def judge(statement: Statement, values: Sequence[float | None], command: str, la
         lacking: why no run has a number, where that is so.
 
     Examples:
-        >>> gain = Statement("E2.1", "...", "Ruoss et al., 2023", "gain", "above 0", lambda gain: gain > 0)
-        >>> judge(gain, [0.1, 0.2, -0.1], "whatwhere evidence --only E2").verdict
+        >>> statement = gain("E2.1", "...", "Ruoss et al., 2023", "difference")
+        >>> judge(statement, [0.1, 0.2, -0.1], "whatwhere evidence --only E2").verdict
         'depends'
     """
     known = [value for value in values if value is not None]

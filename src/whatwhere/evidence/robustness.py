@@ -2,7 +2,7 @@
 
 from whatwhere.evidence.bench import Bench, paired, score
 from whatwhere.evidence.length import TWICE
-from whatwhere.evidence.record import Result, Statement
+from whatwhere.evidence.record import Result, gain
 
 SCHEMES = ("none", "sinusoidal", "rotary", "alibi", "t5", "kerple")
 CHANGES = {
@@ -21,13 +21,11 @@ def robustness(bench: Bench) -> list[Result]:
     for change, words in CHANGES.items():
         for first, second in ORDERS:
             number += 1
-            statement = Statement(
+            statement = gain(
                 f"E14.{number}",
                 f"With {words} {first} is more accurate than {second} at twice the trained length",
                 "this project, E1",
                 f"{first} minus {second} at {TWICE} arguments, in one seed",
-                "above 0",
-                lambda gain: gain > 0,
             )
             pairs.append((statement, paired(results, f"{first}@{change}", f"{second}@{change}", score(TWICE))))
     return bench.judge_differences(pairs, "no pair of runs learned the task")

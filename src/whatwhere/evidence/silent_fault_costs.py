@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 
+from whatwhere.claims.preconditions import THRESHOLD
 from whatwhere.comparison.model import Build, SchemeLike
 from whatwhere.comparison.plan import make_task
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import ALL, Spread
 from whatwhere.comparison.saved_model import load_model
 from whatwhere.evidence import silent_faults as faults
-from whatwhere.evidence.bench import LEARNED, Bench, by_run
+from whatwhere.evidence.bench import Bench, by_run
 from whatwhere.evidence.faulty_schemes import Bfloat16Rotary, divided_alibi, misprinted_sinusoid, other_theta
 from whatwhere.evidence.length import TWICE
 from whatwhere.evidence.record import FaultRow, Result, Statement
@@ -24,14 +25,12 @@ TRAINED_WITH: Mapping[str, tuple[str, Build]] = {
 """Schemes with a fault that models are trained with too: by the right scheme, the fault and what builds it."""
 HEAD_DIM = 16
 
-LAWS = "E13.1"
-
 
 def silent_fault_costs(bench: Bench) -> list[Result]:
     """Check faulty schemes by the laws; in the full scope also train, and measure what each fault costs."""
     laws = scheme_laws()
     detected = Statement(
-        LAWS,
+        "E13.1",
         "The laws detect every faulty scheme",
         "this project",
         "laws that fail, for each of the faulty schemes",
@@ -106,7 +105,7 @@ def _costs(bench: Bench, laws: Mapping[tuple[str, str], faults.Laws]) -> list[Re
         "this project",
         "accuracy in length",
         "at least 99 %",
-        lambda share: share >= LEARNED,
+        lambda share: share >= THRESHOLD,
     )
     unseen = Statement(
         "E13.4",

@@ -1,7 +1,8 @@
 """E4: what the token table of the expressions must hold: trained rows or random ones, one-hot, of which rank."""
 
+from whatwhere.claims.preconditions import THRESHOLD
 from whatwhere.comparison.read import Comparison
-from whatwhere.evidence.bench import LEARNED, Bench, by_run
+from whatwhere.evidence.bench import Bench, by_run
 from whatwhere.evidence.record import Result, Statement
 
 TABLES = ("learned", "frozen", "onehot", "rank2", "rank1", "ids")
@@ -22,7 +23,7 @@ def table_contents(bench: Bench) -> list[Result]:
     def solves(id: str, says: str, source: str, scheme: str, *, expected: bool = True) -> Result:
         line = SOLVES if expected else "below 99 %"
         statement = Statement(
-            id, says, source, "accuracy in length", line, lambda share: (share >= LEARNED) == expected
+            id, says, source, "accuracy in length", line, lambda share: (share >= THRESHOLD) == expected
         )
         return bench.judge(statement, _in_length(results, scheme))
 

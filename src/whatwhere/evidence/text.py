@@ -6,7 +6,7 @@ each window is what a sliding window with a stride of a quarter scores: each byt
 
 from whatwhere.comparison.results import ALL, RunResult
 from whatwhere.evidence.bench import Bench, paired, score
-from whatwhere.evidence.record import Result, Statement
+from whatwhere.evidence.record import Result, Statement, gain
 
 WINDOW = 64
 LENGTHS = (128, 256, 512)
@@ -39,7 +39,7 @@ _AT = {
 def text(bench: Bench) -> list[Result]:
     """Compare schemes on the Python documentation, in windows of 64 bytes to 512."""
     results = bench.compare("text", (*LIGHT, *SLOW, *FREQUENCIES), 9, task="text", lengths=LENGTHS)
-    pairs = [(_order(*order), paired(results, order[1], order[2], score(order[3]))) for order in ORDERS]
+    pairs = [(_order(*order), paired(results, order[1], order[2], score(order[3]), learned=False)) for order in ORDERS]
 
     def rise(scheme: str, length: int, group: str) -> list[float | None]:
         return [_rise(run, length, group) for run in results.runs if run.scheme == scheme]
@@ -82,7 +82,7 @@ def text(bench: Bench) -> list[Result]:
 def _order(id: str, first: str, second: str, length: int, source: str) -> Statement:
     says = f"{_AT[length]} {first} has a lower loss than {second}"
     quantity = f"loss of {second} minus loss of {first} at {length} bytes, in one seed"
-    return Statement(id, says, source, quantity, "above 0", lambda gain: gain > 0, "nats")
+    return gain(id, says, source, quantity, "nats")
 
 
 def _rise(run: RunResult, length: int, group: str) -> float | None:
