@@ -2,6 +2,7 @@
 
 import contextlib
 import doctest
+import importlib
 import re
 import shlex
 import subprocess
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 from whatwhere.claims.registry import claim
 from whatwhere.cli import app
 
-from .running import script, whatwhere
+from .running import whatwhere
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -27,8 +28,8 @@ CHAPTERS = sorted(ROOT.glob("docs/course/*.md"))
 
 @pytest.fixture(scope="module")
 def generate() -> ModuleType:
-    """Load docs/generate.py."""
-    return script(ROOT / "docs" / "generate.py")
+    """Load docs/generate, which needs the packages of the extra `dev`."""
+    return importlib.import_module("docs.generate.pages")
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))

@@ -13,6 +13,9 @@ from docs.book.live import write_live_pages
 from docs.book.notebooks import write_notebooks
 from docs.book.pages import ROOT, stage_pages
 from docs.book.reference import write_reference
+from docs.generate.scheme_cards import scheme_navigation
+from docs.generate.scheme_figures import write_scheme_figures
+from whatwhere.evidence.suite import read_evidence
 
 OUT = ROOT / "build" / "site"
 
@@ -22,10 +25,12 @@ def stage(folder: Path) -> None:
     pages = folder / "pages"
     live = write_live_pages(pages / "live")
     notebooks = write_notebooks(ROOT / "docs" / "course", pages / "notebooks")
-    stage_pages(pages, live, notebooks)
+    figures = write_scheme_figures(pages / "schemes", read_evidence(ROOT / "evidence"))
+    stage_pages(pages, live, notebooks, figures)
     navigation = write_reference(pages / "reference")
     config = (ROOT / "docs" / "book" / "zensical.toml").read_text(encoding="utf-8")
     config = config.replace('"written from docstrings"', navigation).replace("SOURCES", str(ROOT / "src"))
+    config = config.replace('"written from the catalogue"', scheme_navigation())
     (folder / "zensical.toml").write_text(config, encoding="utf-8")
 
 

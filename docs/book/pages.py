@@ -1,4 +1,4 @@
-"""Stage the Markdown pages of the repository for the site: its links, and frames with live figures."""
+"""Stage the Markdown pages of the repository for the site: its links, its figures, and frames with live ones."""
 
 import os
 import re
@@ -9,17 +9,19 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"\]\(([^)\s#]*)(#[^)\s]*)?\)")
 _LIVE = re.compile(r"^<!-- live: (?P<page>\w+) (?P<view>#\S+) (?P<title>.+) -->$", re.MULTILINE)
+_FIGURE = re.compile(r"^<!-- figure: (?P<file>\S+\.svg) (?P<title>.+) -->$", re.MULTILINE)
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _COPIED = (".svg", ".png", ".css", ".json")
 
 
-def stage_pages(pages: Path, live: frozenset[str], notebooks: frozenset[str]) -> None:
+def stage_pages(pages: Path, live: frozenset[str], notebooks: frozenset[str], figures: frozenset[str]) -> None:
     """Write all pages and pictures of the repository into the folder that the site is built from.
 
     Args:
         pages: the folder.
         live: names of the exported studio pages that are there; frames of others are left out.
         notebooks: names of the chapters that are there as notebooks, which their pages link.
+        figures: file names of the figures of the schemes' cards.
     """
     for source, target in sources():
         file = pages / target
@@ -27,7 +29,8 @@ def stage_pages(pages: Path, live: frozenset[str], notebooks: frozenset[str]) ->
         if source.suffix != ".md":
             shutil.copyfile(source, file)
             continue
-        text = relinked(framed(source.read_text(encoding="utf-8"), target, live), source, target, pages)
+        text = relinked(source.read_text(encoding="utf-8"), source, target, pages)
+        text = illustrated(framed(text, target, live), figures)
         if target.parent.name == "course" and target.stem in notebooks:
             title, _, body = text.partition("\n")
             text = f"{title}\n\n[Download this chapter as a notebook](../notebooks/{target.stem}.ipynb)\n{body}"
@@ -101,6 +104,29 @@ def framed(text: str, target: PurePosixPath, live: frozenset[str]) -> str:
         )
 
     return _LIVE.sub(frame, text)
+
+
+def illustrated(text: str, figures: frozenset[str]) -> str:
+    """Return a page in which each comment `figure: FILE TITLE` is that figure.
+
+    Args:
+        text: of the page, in Markdown.
+        figures: the file names, beside the page.
+
+    Raises:
+        KeyError: If there is no such figure.
+
+    Examples:
+        >>> illustrated("<!-- figure: rotary.svg rotary by distance -->", frozenset({"rotary.svg"}))
+        '![rotary by distance](rotary.svg)'
+    """
+
+    def figure(match: re.Match[str]) -> str:
+        if match["file"] not in figures:
+            raise KeyError(f"the figure {match['file']} was not drawn.")
+        return f"![{match['title']}]({match['file']})"
+
+    return _FIGURE.sub(figure, text)
 
 
 def _outside_code(text: str, change: Callable[[str], str]) -> str:

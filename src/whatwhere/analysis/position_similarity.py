@@ -11,7 +11,7 @@ from whatwhere.position import positions
 from whatwhere.where.base import InputEncoding, QueryKeyMap
 from whatwhere.where.binding import Where
 from whatwhere.where.frequencies import angles
-from whatwhere.where.score_bias import ScoreBias
+from whatwhere.where.score_bias import ScoreBias, tabulate
 
 
 def similarity(u: Float[Tensor, "*#shape dim"], v: Float[Tensor, "*#shape dim"]) -> Float[Tensor, "*out"]:
@@ -158,6 +158,28 @@ def by_distance(where: Where, distances: int) -> ByDistance | None:
         bias = _bias_by_distance(where.score, distances)
         return ByDistance("bias added to the score", {f"head {n}": row for n, row in enumerate(bias)})
     return None
+
+
+def bias_of_ones(score: ScoreBias, distances: int) -> Float[Tensor, "heads distances"]:
+    """Compute a bias that depends on queries and keys, for queries, keys and vectors of ones.
+
+    Args:
+        score: the scheme.
+        distances: of the keys, from 0 on, to the last query.
+
+    Examples:
+        >>> from whatwhere import FoX
+        >>> bias_of_ones(FoX(dim=8, num_heads=2), distances=3).shape
+        torch.Size([2, 3])
+    """
+    keys, last = positions(distances), positions(1, start=distances - 1)
+    heads, features, dim = score.num_heads, int(getattr(score, "head_dim", 1)), int(getattr(score, "dim", 0))
+    with torch.no_grad():
+        gates = score.gates(torch.ones(1, distances, dim)) if dim else None
+        q, k = torch.ones(1, heads, 1, features), torch.ones(1, heads, distances, features)
+        element = score.bind(last, keys, q=q, k=k, gates=gates)
+        table = tabulate(element, 1, heads, 1, distances, torch.device("cpu"))
+    return table[0, :, 0].flip(-1)
 
 
 def _rows(scheme: InputEncoding, rows: int) -> Tensor:

@@ -26,6 +26,8 @@ _CHAR = 0.62
 _DASHES = ((), (5, 2), (1.5, 1.5), (5, 2, 1.5, 2), (8, 2), (3, 2), (1, 2.5))
 _REFERENCES = ((4, 3), (1, 2), (8, 2, 1, 2), (2, 1))
 _STROKE = 26.0  # of a line in the legend
+_MOST_MARKED = 40
+"""Values of a line that has markers; more would cover it."""
 _MARKERS = "circle", "square", "triangle", "diamond", "hexagon"
 
 
@@ -284,6 +286,10 @@ def _numbered(curves: Sequence[Curve]) -> list[tuple[int, Curve]]:
     return [(sum(other.reference == each.reference for other in curves[:n]), each) for n, each in enumerate(curves)]
 
 
+def _marked(curve: Curve) -> bool:
+    return not curve.reference and len(curve.values) <= _MOST_MARKED
+
+
 def _look(curve: Curve, n: int) -> tuple[str, tuple[Number, ...], Number]:
     """Return color, dashes and width of the n-th line, or the n-th of the references."""
     if curve.reference:
@@ -304,9 +310,9 @@ def _line(curve: Curve, n: int, x: Sequence[Number], axes: Axes) -> Iterator[Pat
         points = [axes.at(x[at], value) for at, value, _ in run]
         if len(points) > 1:
             yield Path(points, color, width, dash)
-        if not curve.reference:
+        if _marked(curve):
             yield from (_marker(n, point, color) for point in points)
-        elif len(points) == 1:  # between two gaps
+        elif curve.reference and len(points) == 1:  # between two gaps
             yield Path([(points[0][0] - 5, points[0][1]), (points[0][0] + 5, points[0][1])], color, width, dash)
 
 
@@ -350,7 +356,7 @@ def _legend(curves: Sequence[Curve], left: float, right: float, top: float) -> t
         if x > left and x + needed > right:
             x, y = left, y + _FONT + 4
         shapes.append(Path([(x, y - 0.35 * _FONT), (x + _STROKE, y - 0.35 * _FONT)], color, width, dash))
-        if not curve.reference:
+        if _marked(curve):
             shapes.append(_marker(n, (x + _STROKE / 2, y - 0.35 * _FONT), color))
         shapes.append(Label(name, x + _STROKE + 3, y))
         x += needed + 8

@@ -179,31 +179,14 @@ def _untrained(name: str, dim: int, heads: int, distances: int, seed: int) -> _H
 
 def _of_heads(where: "Where", distances: int) -> _HeadCurves | Missing:
     """Return the curves of all heads, or why there are none."""
-    from whatwhere.analysis.position_similarity import by_distance
+    from whatwhere.analysis.position_similarity import bias_of_ones, by_distance
 
     similarity = by_distance(where, distances)
     if similarity is not None:
         return _HeadCurves(similarity.label, np.stack([each.double().numpy() for each in similarity.curves.values()]))
     if where.score is None:
         return Missing("no attention score depends on positions")
-    return _HeadCurves(_OF_ONES, _of_content(where.score, distances))
-
-
-def _of_content(score: Any, distances: int) -> Float[np.ndarray, "heads distances"]:
-    """Return a bias that depends on queries and keys, for queries, keys and vectors of ones."""
-    import torch
-
-    from whatwhere.position import positions
-    from whatwhere.where.score_bias import tabulate
-
-    keys, last = positions(distances), positions(1, start=distances - 1)
-    heads, features = score.num_heads, getattr(score, "head_dim", 1)
-    with torch.no_grad():
-        gates = score.gates(torch.ones(1, distances, score.dim)) if hasattr(score, "dim") else None
-        q, k = torch.ones(1, heads, 1, features), torch.ones(1, heads, distances, features)
-        element = score.bind(last, keys, q=q, k=k, gates=gates)
-        table = tabulate(element, 1, heads, 1, distances, torch.device("cpu"))
-    return np.asarray(table[0, :, 0].flip(-1).double().numpy())
+    return _HeadCurves(_OF_ONES, bias_of_ones(where.score, distances).double().numpy())
 
 
 def _of_session(session: Session, distances: int, head: int) -> Iterator[SchemeCurve]:

@@ -109,7 +109,7 @@ def describe(entry: Scheme) -> SchemeDescription:
         'yes'
     """
     facts = {field.name: getattr(entry, field.name) for field in fields(SchemeFacts)}
-    return SchemeDescription(**facts, shift_invariance=entry.shift_invariance, length=entry.length)
+    return SchemeDescription(**facts, shift_invariance=entry.shift_invariance, length=entry.length, traps=entry.traps)
 
 
 def _built(

@@ -1,0 +1,130 @@
+"""What the cards of the schemes draw: their own values by distance, and the curves that the evidence measured."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from whatwhere.analysis.position_similarity import ByDistance, bias_of_ones, by_distance
+from whatwhere.analysis.walkthrough import random_scheme
+from whatwhere.comparison import Comparison
+from whatwhere.evidence.record import Evidence
+from whatwhere.report.line_figure import Curve, LineFigure, layout, to_svg
+from whatwhere.report.paper import figures
+from whatwhere.where.catalogue import Scheme, catalogue
+
+DIM, HEADS, TRAINED, DISTANCES = 256, 4, 128, 256
+"""Sizes of the schemes that are drawn: heads of 64 features, a trained length of 128."""
+OPTIONS: Mapping[str, Mapping[str, float]] = {"cope": {"std": 0.5}}
+"""Of schemes whose parameters start at zero, where there would be nothing to draw."""
+WIDTH = 130.0
+EXPERIMENTS: Mapping[str, str] = {"E1": "expressions", "E3": "text"}
+"""Experiments whose comparison of schemes the cards show, with its name."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A comparison of the committed evidence that has runs of a scheme.
+
+    Args:
+        evidence: of its experiment.
+        comparison: the runs.
+    """
+
+    evidence: Evidence
+    comparison: Comparison
+
+    @property
+    def lengths(self) -> tuple[int, int, int]:
+        """The trained length, twice and four times it."""
+        trained = max(self.comparison.task.trained)
+        return trained, 2 * trained, 4 * trained
+
+
+def measurements(evidence: Sequence[Evidence], name: str | None = None) -> list[Measurement]:
+    """Return the comparisons that have runs of a scheme.
+
+    Args:
+        evidence: that is committed.
+        name: of the scheme; None is every comparison.
+    """
+    named = {each.id: each for each in evidence}
+    found = []
+    for id, of_experiment in EXPERIMENTS.items():
+        if id in named and of_experiment in named[id].comparisons:
+            comparison = Comparison(Path("evidence"), named[id].comparisons[of_experiment])
+            if name is None or name in comparison.schemes:
+                found.append(Measurement(named[id], comparison))
+    return found
+
+
+def values_by_distance(entry: Scheme) -> ByDistance | None:
+    """Return the values of a scheme at each distance, its parameters as initialized; None for no scheme."""
+    where = random_scheme(entry.name, DIM, HEADS, TRAINED, **OPTIONS.get(entry.name, {}))
+    distances = DISTANCES if entry.any_length else TRAINED
+    curves = by_distance(where, distances)
+    if curves is None and where.score is not None:
+        of_ones = bias_of_ones(where.score, distances)
+        label = "bias for a query and keys of ones"
+        return ByDistance(label, {f"head {n}": bias for n, bias in enumerate(of_ones)})
+    return curves
+
+
+def picture(entry: Scheme) -> LineFigure | None:
+    """Return the figure of a scheme's own values by distance; scaled rotary stands beside plain rotary."""
+    values = values_by_distance(entry)
+    if values is None:
+        return None
+    curves = [Curve(name, curve.tolist()) for name, curve in values.curves.items()]
+    if entry.door == "query_key" and entry.name.startswith("rotary-"):
+        plain = values_by_distance(catalogue["rotary"])
+        curves += (
+            [Curve(f"rotary: {name}", c.tolist(), reference=True) for name, c in plain.curves.items()] if plain else []
+        )
+    return LineFigure(
+        name=entry.name,
+        title=f"{entry.name}: {values.label} by distance",
+        x_label="distance of two tokens",
+        y_label=values.label,
+        x=range(len(curves[0].values)),
+        curves=curves,
+    )
+
+
+def drawn(evidence: Sequence[Evidence]) -> Iterator[tuple[str, LineFigure]]:
+    """Yield the figures of all cards, each with its file name: the picture, and a curve for each measurement.
+
+    Args:
+        evidence: that is committed.
+    """
+    for name, entry in catalogue.items():
+        figure = picture(entry)
+        if figure is not None:
+            yield f"{name}.svg", figure
+        for each in measurements(evidence, name):
+            first, *_ = figures(each.comparison, tuple(dict.fromkeys((name, *_beside(each, name)))))
+            yield curve_file(name, each), first
+
+
+def curve_file(name: str, measured: Measurement) -> str:
+    """Return the file name of the curve of a scheme."""
+    return f"{name}-{EXPERIMENTS[measured.evidence.id]}.svg"
+
+
+def write_scheme_figures(folder: Path, evidence: Sequence[Evidence]) -> frozenset[str]:
+    """Write the figures of all cards as SVG, and return their names.
+
+    Args:
+        folder: where to write; it is made where it is missing.
+        evidence: that is committed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = set()
+    for file, figure in drawn(evidence):
+        (folder / file).write_text(to_svg(layout(figure, WIDTH)), encoding="utf-8")
+        written.add(file)
+    return frozenset(written)
+
+
+def _beside(measured: Measurement, name: str) -> tuple[str, ...]:
+    """Return the scheme that a curve is compared with: no positions."""
+    return ("none",) if name != "none" and "none" in measured.comparison.schemes else ()

@@ -1,0 +1,321 @@
+"""What goes wrong with each scheme, with the claim, statement or test of this repository that shows it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Trap:
+    """A mistake that users of a scheme make, or a limit that surprises them.
+
+    Args:
+        says: what happens, in a sentence or two.
+        shown_by: ids of what shows it: a claim of a tutorial such as "2.5", a statement of the evidence such as
+            "E1.3", or a test, as "tests/FILE::NAME".
+    """
+
+    says: str
+    shown_by: tuple[str, ...]
+
+
+_INPUT, _QUERY_KEY, _SCORE = "tests/where/input", "tests/where/query_key", "tests/where/score"
+_SCALING, _LAWS = "tests/where/scaling/test_scaling.py", "tests/laws/test_all.py"
+_FREQUENCIES = "tests/where/test_frequencies.py"
+
+_DIVIDES_ALL = Trap("It divides the fastest pair too, so the angle between neighbors shrinks by the factor.", ("E5.3",))
+_REGIMES = (
+    Trap(
+        "Frequencies change when a sequence grows beyond the trained length, so keys that a KV cache stored before "
+        "have the wrong rotation; rotating them again is exact in the first layer only. State one `regime_length`.",
+        (
+            f"{_SCALING}::test_keys_of_one_regime_are_rotated_to_another",
+            f"{_SCALING}::test_cached_decoding_beyond_the_trained_length_is_exact_in_one_layer_only",
+        ),
+    ),
+    Trap(
+        "In a batch each document must follow its own length; taking the longest for all changes the others.",
+        (f"{_LAWS}::test_law_3_each_sequence_by_its_own_length", f"{_SCALING}::test_each_document_has_its_own_regime"),
+    ),
+)
+
+TRAPS: Mapping[str, tuple[Trap, ...]] = MappingProxyType(
+    {
+        "none": (
+            Trap(
+                "An encoder, or a single causal layer, cannot tell orders apart; two causal layers can, because the "
+                "mask has an order.",
+                ("0.18", "3.2"),
+            ),
+        ),
+        "sinusoidal": (
+            Trap(
+                "In the formula i counts pairs of features. With the index of the feature in its place norms vary and "
+                "no linear map shifts positions, yet a model trains to full accuracy all the same.",
+                ("1.7", "3.3", "E13.3"),
+            ),
+            Trap(
+                "Its vectors have the norm sqrt(dim / 2), far above that of usual initial token rows: multiply the "
+                "rows by sqrt(dim), as the original Transformer does.",
+                ("0.22", "3.6"),
+            ),
+            Trap(
+                "It is defined at every position, but beyond the trained length most features leave the range that "
+                "training has seen.",
+                ("0.20", "3.8"),
+            ),
+            Trap("Accuracy can fall when all positions are shifted by one.", ("E1.3",)),
+            Trap(
+                "Tensor2tensor's layout has other frequencies, not only another order of the features.",
+                (f"{_FREQUENCIES}::test_sinusoid_tensor2tensor_has_other_frequencies",),
+            ),
+        ),
+        "sinusoidal-axial": (
+            Trap(
+                "Positions must have as many axes as the scheme, or one, which then serves as all of them.",
+                (
+                    f"{_INPUT}/test_axial_sinusoidal.py::test_positions_of_other_axes_are_refused",
+                    f"{_INPUT}/test_axial_sinusoidal.py::test_one_axis_is_expanded_to_all",
+                ),
+            ),
+            Trap(
+                "Where dim does not divide by the axes, the last axis lacks its slowest pairs.",
+                (f"{_INPUT}/test_axial_sinusoidal.py::test_all_axes_have_the_same_frequencies",),
+            ),
+        ),
+        "fourier": (
+            Trap(
+                "`max_length` is the unit of distance and no end: a model with another `max_length` gives the same "
+                "positions other vectors.",
+                (f"{_INPUT}/test_fourier.py::test_max_length_is_a_scale_and_not_an_end",),
+            ),
+            Trap(
+                "`width` decides within which distance positions start out similar.",
+                (f"{_INPUT}/test_fourier.py::test_width_is_the_distance_within_which_tokens_are_similar",),
+            ),
+        ),
+        "learned": (
+            Trap(
+                "A position beyond the table is an error, and rows beyond the training sequences keep their random "
+                "values.",
+                ("0.32", "2.1", f"{_LAWS}::test_a_table_ends_with_an_error"),
+            ),
+            Trap("Accuracy can fall when all positions are shifted by one.", ("E1.3",)),
+            Trap(
+                "Some checkpoints, such as OPT's, read row p + 2 for position p: pass their `offset`.",
+                (f"{_INPUT}/test_learned.py::test_a_position_reads_the_row_of_its_offset",),
+            ),
+        ),
+        "rotary": (
+            Trap(
+                "Two pair layouts circulate, interleaved and half. Weights of one in code of the other give wrong "
+                "scores with equal norms and no error.",
+                ("2.5", "tests/where/test_schemes.py::test_rotary_rotates_the_pairs_of_its_layout_and_no_others"),
+            ),
+            Trap("The sign: a score is q^T R_(n-m) k. Where q = k the error cannot be seen.", ("2.6",)),
+            Trap(
+                "Rotated scores depend on the distance alone, but training has seen only short distances: that it is "
+                "defined at every position says nothing of accuracy there.",
+                ("2.8",),
+            ),
+        ),
+        "rotary-linear": (_DIVIDES_ALL,),
+        "rotary-ntk": (
+            Trap(
+                "Only the slowest pair is divided by the whole factor; the others by less, so they reach angles beyond "
+                "those of the trained length.",
+                (
+                    "E5.3",
+                    f"{_SCALING}::test_ntk_keeps_the_fastest_pair_and_divides_the_slowest_by_exactly_the_factor",
+                ),
+            ),
+        ),
+        "rotary-dynamic-ntk": _REGIMES,
+        "rotary-yarn": (
+            Trap(
+                "Queries and keys are multiplied by a magnitude, so scores by its square; features that do not rotate "
+                "are left as they are.",
+                (
+                    f"{_SCALING}::test_lengths_are_multiplied_by_the_magnitude_and_scores_by_its_square",
+                    f"{_SCALING}::test_features_that_do_not_rotate_have_no_magnitude",
+                ),
+            ),
+            Trap(
+                "Implementations differ in whether the ends of the ramp are rounded to whole pairs: `truncate`.",
+                (f"{_SCALING}::test_yarn_without_rounding_has_a_ramp_that_ends_at_the_exact_pair",),
+            ),
+        ),
+        "rotary-longrope": (
+            *_REGIMES,
+            Trap(
+                "The second list of factors begins one token beyond the trained length, not at it.",
+                (f"{_SCALING}::test_longrope_changes_over_beyond_the_trained_length_not_at_it",),
+            ),
+        ),
+        "rotary-llama3": (
+            Trap(
+                "Pairs of three bands are treated differently, by their wavelength relative to the trained length: a "
+                "checkpoint's `original_length` is part of its weights.",
+                (f"{_SCALING}::test_llama3_has_three_bands",),
+            ),
+        ),
+        "rotary-proportional": (
+            Trap(
+                "The rotated pairs are the fastest of the whole head, not those of its first features, as with "
+                "`rotary_dim`.",
+                (f"{_SCALING}::test_proportional_leaves_the_slow_pairs_still",),
+            ),
+        ),
+        "rotary-axial": (
+            Trap(
+                "A head whose pairs do not divide by the axes needs `sections`.",
+                (f"{_QUERY_KEY}/test_axial_rotary.py::test_the_way_out_of_an_uneven_head_works",),
+            ),
+            Trap(
+                "Text has the same position on all axes, which is the diagonal of a grid.",
+                (f"{_QUERY_KEY}/test_axial_rotary.py::test_text_has_the_same_position_on_all_axes",),
+            ),
+        ),
+        "rotary-multimodal": (
+            Trap(
+                "Models assign pairs to axes in blocks or in turn: pass the layout of the checkpoint.",
+                (
+                    f"{_QUERY_KEY}/test_multimodal_rotary.py::test_each_axis_rotates_its_own_pairs_and_no_others",
+                    f"{_QUERY_KEY}/test_multimodal_rotary.py::test_interleaved_sections_of_real_models",
+                ),
+            ),
+        ),
+        "xpos": (
+            Trap(
+                "Its factors grow with the distance from the center and leave the range of the dtype: the maximum "
+                "distance is an error to exceed, and float16 reaches it sooner.",
+                (
+                    f"{_QUERY_KEY}/test_xpos.py::test_factors_stay_finite_up_to_the_maximum_distance_and_beyond_it_is_an_error",
+                    f"{_QUERY_KEY}/test_xpos.py::test_float16_ends_earlier",
+                ),
+            ),
+        ),
+        "pope": (
+            Trap(
+                "Mapped queries and keys have twice the features, but the softmax scale is that of the head before: "
+                "attention that takes the root of their size is wrong.",
+                (f"{_QUERY_KEY}/test_pope.py::test_the_scale_is_that_of_the_original_head",),
+            ),
+        ),
+        "fope": (
+            Trap(
+                "Slow pairs are not rotated at all. Padding their sines with 1 in place of 0 mixes the two features of "
+                "a pair.",
+                (f"{_QUERY_KEY}/test_fope.py::test_slow_pairs_are_unchanged",),
+            ),
+        ),
+        "ssmax": (
+            Trap(
+                "n is the number of tokens that the query sees, so a query of a KV cache needs its true position.",
+                (f"{_QUERY_KEY}/test_ssmax.py::test_attention_is_a_softmax_to_the_base_of_what_is_seen",),
+            ),
+            Trap(
+                "Alone it has no positions of its own: pass `then`, another map, or a score bias beside it.",
+                (
+                    f"{_QUERY_KEY}/test_ssmax.py::test_another_map_can_be_wrapped",
+                    f"{_QUERY_KEY}/test_ssmax.py::test_it_combines_with_a_score_bias",
+                ),
+            ),
+        ),
+        "alibi": (
+            Trap(
+                "Slopes of a number of heads that is no power of two are not one geometric series: the authors take "
+                "those of the power of two below, and then every other slope of twice as many heads.",
+                ("2.10", "tests/where/test_schemes.py::test_slopes_of_other_numbers_are_the_authors"),
+            ),
+            Trap("Slopes are positive where distances are negative: a second minus rewards far keys.", ("2.11",)),
+            Trap("Scores are divided by the root of head_dim, the bias is not.", ("2.9",)),
+        ),
+        "kerple": (
+            Trap(
+                "Both parameters must stay positive: here they are functions of free ones, the authors clamp them.",
+                (f"{_SCORE}/test_kerple.py::test_no_step_leads_out_of_the_range",),
+            ),
+        ),
+        "sandwich": (
+            Trap(
+                "It falls about as a logarithm, but not steadily: a farther key can have the greater bias.",
+                (f"{_SCORE}/test_sandwich.py::test_it_falls_about_as_a_logarithm",),
+            ),
+            Trap(
+                "A circulating form sums the angles in place of their cosines, which is a straight line.",
+                (f"{_SCORE}/test_sandwich.py::test_the_cosine_is_included",),
+            ),
+        ),
+        "fire": (
+            Trap(
+                "The divisor is the position of the query within its document, not its slot: packing, left padding and "
+                "a KV cache need true positions.",
+                (f"{_SCORE}/test_fire.py::test_the_query_counts_within_its_document",),
+            ),
+            Trap(
+                "Below the threshold it is a function of the distance, beyond it of the ratio to the query's position.",
+                (
+                    f"{_SCORE}/test_fire.py::test_below_the_threshold_it_is_a_function_of_the_distance",
+                    f"{_SCORE}/test_fire.py::test_beyond_the_threshold_every_length_is_the_same_range",
+                ),
+            ),
+        ),
+        "fox": (
+            Trap(
+                "A score needs the gates of all tokens between key and query, so a cache keeps gates beside keys.",
+                (f"{_SCORE}/test_fox.py::test_one_query_against_a_cache_of_gates",),
+            ),
+        ),
+        "cope": (
+            Trap(
+                "Counts beyond the last row of its table are the last row: far keys look alike.",
+                (f"{_SCORE}/test_cope.py::test_counts_beyond_the_last_row_are_the_last",),
+            ),
+            Trap(
+                "It starts at zero, so an untrained model has no positions.",
+                (f"{_SCORE}/test_cope.py::test_it_starts_at_zero_as_the_papers_listing_does",),
+            ),
+        ),
+        "t5": (
+            Trap(
+                "The softmax scale is 1: with the usual division by the root of head_dim, T5's weights are wrong.",
+                (f"{_SCORE}/test_t5.py::test_it_sets_the_softmax_scale",),
+            ),
+            Trap(
+                "An encoder's table has other buckets: `bidirectional=True`.",
+                (f"{_SCORE}/test_t5.py::test_an_encoder_must_be_declared_bidirectional",),
+            ),
+            Trap(
+                "All distances from `max_distance` on share one bucket.",
+                (f"{_SCORE}/test_t5.py::test_near_distances_have_a_bucket_each_and_far_ones_share_the_last",),
+            ),
+        ),
+        "shaw": (
+            Trap(
+                "All distances beyond the clip share one row.",
+                (f"{_SCORE}/test_shaw.py::test_distances_beyond_the_clip_are_one",),
+            ),
+        ),
+        "transformer-xl": (
+            Trap(
+                "Past and future of one distance differ: the sine is odd, so the sign of the distance matters.",
+                (f"{_SCORE}/test_transformer_xl.py::test_past_and_future_differ",),
+            ),
+        ),
+        "deberta": (
+            Trap(
+                "The softmax scale counts the terms: sqrt(3 head_dim) with both, sqrt(2 head_dim) with one.",
+                (f"{_SCORE}/test_deberta.py::test_the_scale_counts_the_terms",),
+            ),
+            Trap(
+                "With position buckets far distances share rows, and beyond the maximum all are one.",
+                (
+                    f"{_SCORE}/test_deberta.py::test_shared_rows_are_wider_by_one_factor",
+                    f"{_SCORE}/test_deberta.py::test_clipping_maps_each_distance_to_a_row",
+                ),
+            ),
+        ),
+    }
+)
+"""By the name of the scheme, in the order of the catalogue."""
