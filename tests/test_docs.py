@@ -9,12 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
+import whatwhere as ww
 from whatwhere.claims.registry import claim
 from whatwhere.cli import app
+from whatwhere.studio.export import PAGE
 
 from .running import whatwhere
 
@@ -23,6 +28,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LESSONS = [page for page in PAGES if "\n```pycon\n" in page.read_text(encoding="utf-8")]
+PROGRAMS = [p for p in PAGES if p.name != "README.md" and "\n```python\n" in p.read_text(encoding="utf-8")]
 CHAPTERS = sorted(ROOT.glob("docs/course/*.md"))
 
 
@@ -40,6 +46,33 @@ def test_code_of_the_readme_runs(number: int, tmp_path: Path) -> None:
         [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PROGRAMS, ids=lambda p: p.name)
+def test_programs_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    """What a page leaves to its reader is there: a small model, a file of schemes, a function that rotates."""
+    text = page.read_text(encoding="utf-8")
+    if "ww.show" in text and not (PAGE / "studio.js").is_file():
+        pytest.skip("the studio has no page here")
+    folder = tmp_path / "path" / "to" / "model"
+    folder.mkdir(parents=True)
+    save_file({"model.embed_tokens.weight": torch.randn(40, 8)}, folder / "model.safetensors")
+    lesson = "".join(re.findall(r"^```pycon\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+    typed = [line[4:] for line in lesson.splitlines() if line.startswith((">>> ", "... ", "..."))]
+    (tmp_path / "my_schemes.py").write_text("\n".join(typed), encoding="utf-8")
+    with contextlib.chdir(tmp_path), pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        for block in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+            names: dict[str, Any] = {"__name__": "page", "fn": lambda x, positions: ww.Rotary(64)(x, x, positions)[0]}
+            exec(compile(block, page.name, "exec"), names)
+            if "window" in names:
+                assert names["window"](64, 4, 16).at(4).where.score.num_heads == 4
+    sys.modules.pop("my_schemes", None)
+
+
+def test_no_other_code_of_python_is_in_the_pages() -> None:
+    languages = {name for page in PAGES for name in re.findall(r"^```(\w+)", page.read_text("utf-8"), re.MULTILINE)}
+    assert languages <= {"python", "pycon", "text", "console"}
 
 
 @pytest.mark.parametrize("page", LESSONS, ids=lambda p: p.name)

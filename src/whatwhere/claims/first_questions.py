@@ -31,6 +31,8 @@ True
 31
 """,
         claims=("0.2", "0.5", "0.6"),
+        takeaway="The takeaway agrees: a table is continuous and can be learned. The tutorial errs where one-hot "
+        "vectors cannot represent relationships: a linear layer on them is an embedding (0.6).",
         variant="Is the lookup also a product with a one-hot row where the table has only two features?",
         variant_answer="Yes: the width of the table does not matter.",
         variant_code="""
@@ -49,6 +51,7 @@ True
 (8, 64)
 """,
         claims=("0.2",),
+        takeaway="The takeaway agrees: symbols become vectors, of the shape that the tutorial prints (0.2).",
         variant="What shape have three sequences of five tokens, in 128 features?",
         variant_answer="(3, 5, 128).",
         variant_code="""
@@ -70,8 +73,8 @@ True
 True
 """,
         claims=("0.17", "0.18"),
-        takeaway="The summary calls attention permutation-invariant. It is equivariant, and two causal layers can "
-        "tell the expressions apart without any encoding.",
+        takeaway="The takeaway calls attention permutation-invariant, which errs: it is equivariant (0.17), and "
+        "two causal layers can tell the expressions apart without any encoding (0.18).",
         variant="Does attention without positions tell Max(1,6,2) from Max(6,6,2)?",
         variant_answer="Yes: they have different tokens, and only the order is lost.",
         variant_code="""
@@ -93,6 +96,8 @@ True
 (8, 128)
 """,
         claims=("0.28",),
+        takeaway="The takeaway agrees: the sum has token and position in it. One sum that the tutorial prints "
+        "errs: feature 2 of the 6 at position 4 (0.28).",
         variant="How many weights has the map to queries, keys and values, of 64 features each, after either?",
         variant_answer="12,288 after the addition, and twice as many, 24,576, after the concatenation.",
         variant_code="""
@@ -116,9 +121,10 @@ whatwhere.errors.PositionError: position 10 is beyond this table, which has 10 p
 >>> spare.weight.grad.any(-1).sum().item()  # rows that training changes
 10
 """,
-        claims=("0.32", "0.31"),
-        takeaway="The summary lets sinusoids generalize to any length. They have a vector at every position; what a "
-        "trained model makes of it is measured.",
+        claims=("0.32", "0.20", "0.31"),
+        takeaway="The takeaway errs where sinusoids generalize to any length: they have a vector at every "
+        "position, but most features are then outside the range seen in training (0.20); what a trained "
+        "model makes of it is measured (0.31).",
         variant="Which of sinusoids, learned positions of 10 rows, and ALiBi is defined for 15 tokens?",
         variant_answer="Sinusoids and ALiBi, which are formulas.",
         variant_code="""
@@ -142,6 +148,7 @@ whatwhere.errors.PositionError: position 10 is beyond this table, which has 10 p
 0.9939
 """,
         claims=("0.24",),
+        takeaway="No takeaway speaks of the formula. The tutorial's factor for i = 2, 1.37, errs: it is 1.7783 (0.24).",
         variant="Compute PE(7, 31).",
         variant_answer="Pair 15, an odd feature: cos(7 / 10000^(30/64)) = cos(7 / 74.99) = 0.9956.",
         variant_code="""
@@ -159,6 +166,8 @@ whatwhere.errors.PositionError: position 10 is beyond this table, which has 10 p
 True
 """,
         claims=("0.23", "0.28"),
+        takeaway="No takeaway speaks of it, and the tutorial's row of position 0 is right. Its i errs where it "
+        "counts features: it counts pairs of them (0.23).",
         variant="What is it if the base is 100 instead of 10,000?",
         variant_answer="The same: a base changes the frequencies, and 0 times any of them is 0.",
         variant_code="""
@@ -181,6 +190,7 @@ True
 (True, False)
 """,
         claims=("0.19",),
+        takeaway="The takeaway agrees: the sum has both in it, and each position has a vector of its own (0.19).",
         variant="Which token at position 0 has the same sum as the zero vector at position 3?",
         variant_answer="The one whose vector is PE(3) - PE(0).",
         variant_code="""
@@ -201,6 +211,8 @@ True
 (True, False)
 """,
         claims=("0.22",),
+        takeaway="No takeaway speaks of scale. The tutorial errs where positions do not overpower the tokens: at "
+        "the start they are 4.7 times as large (0.22).",
         variant="And if positions are multiplied by 10 as well?",
         variant_answer="Nothing: the layer norm divides by the common factor.",
         variant_code="""

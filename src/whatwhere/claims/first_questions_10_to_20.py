@@ -16,6 +16,8 @@ QUESTIONS: tuple[Question, ...] = (
 (True, [6.3, 47117.2])
 """,
         claims=("0.24", "0.27", "0.28"),
+        takeaway="No takeaway speaks of frequencies. Low features are the faster ones, as the tutorial says, but "
+        "its factors err (0.24), and of the slowest sines that it prints, the fourth (0.27).",
         variant="In how many positions does pair 8 of 32 complete a turn?",
         variant_answer="In 2 pi x 10000^(16/64) = 62.8.",
         variant_code="""
@@ -34,6 +36,7 @@ QUESTIONS: tuple[Question, ...] = (
 (True, False, False)
 """,
         claims=("0.2", "0.19"),
+        takeaway="The takeaway agrees: each token has its row (0.2), and each position its vector (0.19).",
         variant="Are the vectors of both commas the same where positions are rotations of queries and keys?",
         variant_answer="Yes: nothing is added to the vectors, and position enters in every layer's attention.",
         variant_code="""
@@ -52,6 +55,7 @@ True
 ['tokens.weight']
 """,
         claims=("0.10", "0.20"),
+        takeaway="The takeaway agrees: sinusoids have no parameters (0.20).",
         variant="And with learned positions?",
         variant_answer="Both tables.",
         variant_code="""
@@ -69,8 +73,8 @@ True
 1280
 """,
         claims=("0.3",),
-        takeaway="The summary calls 20 to 64 an expansion. There are more features, but the 20 vectors span at most 20 "
-        "dimensions.",
+        takeaway="The takeaway calls 20 to 64 an expansion, which errs in part: there are more features, but the "
+        "20 vectors span at most 20 dimensions (0.3).",
         variant="How many with learned positions for 32 tokens?",
         variant_answer="1,280 + 32 x 64 = 3,328.",
         variant_code="""
@@ -92,6 +96,8 @@ True
 -1.0
 """,
         claims=("0.13", "0.12"),
+        takeaway="No takeaway speaks of it. The tutorial expects both alike, for both choose by size; but the "
+        "answer must tell them apart, and what training makes of them is measured (0.13).",
         variant="What of two tokens for which the same answer is right?",
         variant_answer="Their gradients are equal, so such a step moves them together.",
         variant_code="""
@@ -114,8 +120,8 @@ True
 (True, True)
 """,
         claims=("0.19", "0.20", "0.31"),
-        takeaway="The summary lets sinusoids generalize to arbitrary lengths. The pattern is defined there; whether a "
-        "model can use it is measured.",
+        takeaway="The takeaway errs where sinusoids generalize to arbitrary lengths: the pattern is defined there "
+        "(0.20); whether a model can use it is measured (0.31).",
         variant="At position 47,117 the slowest pair has completed its first turn. Is the pattern that of position 0?",
         variant_answer="No: the other pairs are elsewhere.",
         variant_code="""
@@ -138,7 +144,9 @@ True
 True
 """,
         claims=("0.29", "0.21"),
-        takeaway="A map exists, but it must be learned: through random projections a score does not show the offset.",
+        takeaway="No takeaway speaks of relative positions. The tutorial's consistent distances err in part: the "
+        "map exists, but it must be learned, and through random projections a score does not show the "
+        "offset (0.21).",
         variant="What is the map for k = -3?",
         variant_answer="The transpose of that for 3, since a rotation's inverse is its transpose.",
         variant_code="""
@@ -168,7 +176,9 @@ True
 >>> ww.testing.check_bias(bias, 4).passed
 True
 """,
-        claims=("0.19", "0.21"),
+        claims=("0.17", "0.19", "0.21"),
+        takeaway="The takeaway agrees that order has to be put in; that attention is permutation-invariant errs "
+        "(0.17).",
         variant="Does a window of one width for all heads tell the order of two keys inside of it apart?",
         variant_answer="No: inside the window every distance has the same bias.",
         variant_code="""
@@ -180,7 +190,7 @@ True
         id="q.18",
         asks="The table has 64 features for 20 tokens. Is that wasteful?",
         think="How many features does it take to tell 20 points apart?",
-        answer="As a code it is: two features are enough. As the width of the residual stream, in which layers write "
+        answer="As a code it is: two features are enough; as the width of the residual stream, in which layers write "
         "and read much else, it is not.",
         code="""
 >>> angle = torch.arange(20) * 2 * torch.pi / 20
@@ -190,7 +200,8 @@ True
 True
 """,
         claims=("0.3", "0.7"),
-        takeaway="The summary lets 64 dimensions make rich representations possible. The 20 vectors span at most 20.",
+        takeaway="The takeaway errs where 64 dimensions make rich representations possible: the 20 vectors span "
+        "at most 20 of them (0.3), and two are enough to tell 20 tokens apart (0.7).",
         variant="Are two features enough for 1,000 tokens?",
         variant_answer="Yes, on a circle, in float64: in fewer bits neighbors on it would collide at some number.",
         variant_code="""
@@ -205,7 +216,7 @@ True
         asks="Why does the range of the table grow during training, and what does that say of what is learned?",
         think="By how much does one step of Adam move a value? What does a layer norm make of a longer vector?",
         answer="A step of Adam moves a value by about the learning rate, whatever the gradient's size, so growth "
-        "counts steps; and a layer norm removes the common factor, so a wider range holds no more. Whether it grows "
+        "counts steps; and a layer norm removes the common factor, so a wider range holds no more; whether it grows "
         "at all, a comparison measures.",
         code="""
 >>> def after(steps, gradient):
@@ -222,6 +233,8 @@ True
 True
 """,
         claims=("0.14", "0.15"),
+        takeaway="No takeaway speaks of it. The tutorial's reading, that learning uses the full capacity, would "
+        "make a table grow that starts wide too, which a comparison decides (0.15).",
         variant="How far does a value get in 100 steps with the same gradient in each?",
         variant_answer="100 learning rates: 0.1.",
         variant_code="""
@@ -235,7 +248,7 @@ True
         asks="Without positions, what can the model still learn of this task, and where does it fail?",
         think="Which of the five operators need the order of the digits?",
         answer="Max and Min need no order and can be right always; First, Second and Last are right for 0.43 at best, "
-        "by naming the most frequent digit, which is 0.658 overall. A causal decoder of two layers learns all of it.",
+        "by naming the most frequent digit, which is 0.658 overall; a causal decoder of two layers can learn more.",
         code="""
 >>> from collections import Counter, defaultdict
 >>> from itertools import product
@@ -248,6 +261,8 @@ True
 (0.43, 0.658)
 """,
         claims=("0.18", "0.18b"),
+        takeaway="The takeaway agrees that positions bring the order in. The tutorial errs where the two "
+        "expressions cannot be told apart without them: two causal layers can (0.18).",
         variant="How often can First be right without order where there are four arguments?",
         variant_answer="0.3835: of 10,000 expressions 5,040 have four different digits, 4,320 one pair, and so on.",
         variant_code="""

@@ -14,10 +14,10 @@ class Question:
         answer: in a sentence.
         code: that shows it, as a doctest; what it needs before it is PREAMBLE of the questions.
         claims: ids of the claims that it refers to.
+        takeaway: whether the tutorial's summary agrees, and where it or the tutorial errs, with the id of the claim.
         variant: a question of the same kind.
         variant_answer: in a sentence.
         variant_code: that computes it, as a doctest.
-        takeaway: what the tutorial's summary says of it and where it errs, or "".
         command: that measures what training decides, or "".
     """
 
@@ -27,10 +27,10 @@ class Question:
     answer: str
     code: str
     claims: tuple[str, ...]
+    takeaway: str
     variant: str
     variant_answer: str
     variant_code: str
-    takeaway: str = ""
     command: str = ""
 
     @property

@@ -1,14 +1,16 @@
 """Pages in Markdown of the claims of the tutorials and of their questions."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from whatwhere.claims.claim import SOURCES, Claim, Measured, Value, Verdict
+from whatwhere.claims.claim import ID, SOURCES, Claim, Measured, Value, Verdict
 from whatwhere.claims.first_questions import PREAMBLE
 from whatwhere.claims.question import Question
 from whatwhere.claims.registry import CLAIMS, QUESTIONS, Finding, claim
 from whatwhere.claims.trained import TrainedClaim
 from whatwhere.report.text import count, listed, number
 
+_CLAIM = re.compile(rf"\(({ID.pattern})\)")
 _ORDER: Sequence[Verdict] = ("holds", "fails", "depends", "not measured")
 _COUNTED = {"holds": "hold", "fails": "fail", "depends": "hold in part", "not measured": "are not measured yet"}
 _NUMBERS = ("First", "Second", "Third", "Fourth", "Fifth")
@@ -41,7 +43,8 @@ def answers_page() -> str:
     """Write the page of the twenty questions, each with its answer folded."""
     parts = [
         "# Twenty questions",
-        "The questions of the first tutorial in our words, with answers that run. Think first, then unfold the answer. "
+        "The questions of the first tutorial in our words, with answers that run. Think first, then unfold the answer; "
+        "below it stands whether the takeaway, the tutorial's summary, agrees. "
         "This page is written by `make docs` from `src/whatwhere/claims`, and a test runs its code, which begins with:",
         _code(PREAMBLE),
         *(_question(each) for each in QUESTIONS),
@@ -56,8 +59,7 @@ def _counts(claims: Sequence[Claim]) -> str:
 
 def _section(each: Claim, findings: Mapping[str, Finding]) -> str:
     """Return a claim with its anchor, what was measured and what is right."""
-    verdict = "holds in part" if each.verdict == "depends" else each.verdict
-    lines = [f'<a id="{each.anchor}"></a>', f"### {each.id}: {verdict}", f"> {_text(each.says)}"]
+    lines = [f'<a id="{each.anchor}"></a>', f"### {each.id}: {_verdict(each)}", f"> {_text(each.says)}"]
     if isinstance(each, TrainedClaim):
         lines += [_decided(each)]
     elif (finding := findings.get(each.id)) is not None:
@@ -115,9 +117,17 @@ def _held() -> str:
     return "\n".join(["| id | claim | what is right, or decides |", "|---|---|---|", *rows])
 
 
+def _verdict(each: Claim) -> str:
+    return "holds in part" if each.verdict == "depends" else each.verdict
+
+
+def _link(id: str) -> str:
+    return f"[{id}](errata.md#{claim(id).anchor})"
+
+
 def _question(each: Question) -> str:
-    links = [f"[{id}](errata.md#{claim(id).anchor})" for id in each.claims]
-    more = [f"The tutorial: {_text(each.takeaway)}"] if each.takeaway else []
+    links = [f"{_link(id)} ({_verdict(claim(id))})" for id in each.claims]
+    more = [_CLAIM.sub(lambda match: f"({_link(match[1])})", _text(each.takeaway))]
     more += [f"What training decides:\n\n```text\n{each.command}\n```"] if each.command else []
     variant = f"**A variant:** {_text(each.variant)}"
     return "\n\n".join(
