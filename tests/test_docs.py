@@ -3,6 +3,7 @@
 import contextlib
 import doctest
 import importlib
+import json
 import re
 import shlex
 import subprocess
@@ -28,6 +29,10 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LESSONS = [page for page in PAGES if "\n```pycon\n" in page.read_text(encoding="utf-8")]
+GUIDES = {
+    "my-model", "kv-cache-packing-padding", "alibi-flexattention", "extend-context", "which-scheme", "my-scheme",
+    "broken-tokens", "add-remove-tokens", "pair-layout", "many-gpus",
+}  # fmt: skip
 PROGRAMS = [p for p in PAGES if p.name != "README.md" and "\n```python\n" in p.read_text(encoding="utf-8")]
 CHAPTERS = sorted(ROOT.glob("docs/course/*.md"))
 
@@ -68,6 +73,28 @@ def test_programs_of_a_page_run(page: Path, tmp_path: Path) -> None:
             if "window" in names:
                 assert names["window"](64, 4, 16).at(4).where.score.num_heads == 4
     sys.modules.pop("my_schemes", None)
+
+
+def test_the_ten_guides_are_there_and_in_the_navigation() -> None:
+    navigation = (ROOT / "docs/book/zensical.toml").read_text(encoding="utf-8")
+    assert {file.stem for file in (ROOT / "docs/how-to").iterdir()} == GUIDES
+    assert all(f'"how-to/{name}.md"' in navigation for name in GUIDES)
+
+
+def test_the_program_of_many_gpus_has_the_losses_of_one_process(tmp_path: Path) -> None:
+    text = (ROOT / "docs/how-to/many-gpus.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    (tmp_path / "train.py").write_text(program, encoding="utf-8")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", *program.split('"""')[1].split()[1:]]
+    # gloo may abort when a process ends, after its work is done: what was written is judged.
+    subprocess.run(torchrun, cwd=tmp_path, capture_output=True, timeout=300, check=False)
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(program, "train.py", "exec"), names)
+    with torch.random.fork_rng():
+        alone = names["train"](0, 1)
+    assert len(alone) == 4
+    assert alone[0] > alone[-1]
+    assert json.loads((tmp_path / "losses.json").read_text()) == pytest.approx(alone, abs=1e-5)
 
 
 def test_no_other_code_of_python_is_in_the_pages() -> None:
