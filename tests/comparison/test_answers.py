@@ -117,6 +117,23 @@ def test_a_length_without_a_row_is_refused_with_the_reason(results: Comparison) 
         ask(results, "Max(6,2,1,5)", schemes=["learned"])
 
 
+def test_models_of_text_predict_the_next_byte(tmp_path: Path) -> None:
+    sizes = SMALL | {"trained": [16], "lengths": [32], "steps": 2}
+    text = compare(["none", "alibi"], task="text", seeds=1, out=tmp_path / "text", **sizes)
+    answers = ask(text, "a é")
+    assert (answers.ids, answers.tokens) == ((97, 32, 0xC3, 0xA9), ("a", "0x20", "0xc3", "0xa9"))
+    assert answers.correct is None
+    for one in answers.answers:
+        run = next(run for run in text.runs if run.scheme == one.scheme)
+        with torch.no_grad():
+            expected = load_model(text, run)(torch.tensor([answers.ids]))[0, -1].softmax(-1)
+        assert (one.top[0].id, one.at, one.correct) == (int(expected.argmax()), 3, None)
+        assert one.top[0].probability == pytest.approx(expected.max().item(), rel=1e-4)
+    for written, words in (("", "empty"), ("a" * 1025, "1,025 tokens"), ("\ud800", "half a character")):
+        with pytest.raises(ww.errors.TextError, match=words):
+            ask(text, written)
+
+
 def test_schemes_have_their_other_names_here_too(results: Comparison) -> None:
     answers = ask(results, "Max(1)", schemes=["rope+alibi", "NoPE"]).answers
     assert [one.scheme for one in answers] == ["rotary+alibi", "none"]
@@ -141,11 +158,9 @@ def test_what_cannot_be_asked_is_refused_with_the_way_out(results: Comparison, t
         ask(results, "Max(1)", schemes=["alibi"])
     with pytest.raises(ww.errors.SettingError, match=r"no seed 7\. It has 0, 1, 2, or all"):
         ask(results, "Max(1)", seed=7)
-    for positions in ([0, 1], [0, 1, 2, -1]):
+    for positions in ([0, 1], [0, 1, 2, -1], [0, 1, 2, 2**63]):
         with pytest.raises(ww.errors.PositionError, match=r"4 tokens need as many positions(.|\n)*0,1,2,3"):
             ask(results, "Max(1)", positions=positions)
-    with pytest.raises(ww.errors.SettingError, match="predicts each next byte"):
-        ask(made_up.made_up_folder(tmp_path / "text", "text"), "abc")
     other = made_up.change(made_up.made_up_folder(tmp_path / "other"), lambda data: data["task"].update(name="mine"))
     with pytest.raises(ww.errors.SettingError, match="nobody knows how"):
         ask(other, "abc")

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from whatwhere.errors import SettingError
 from whatwhere.studio.api import replay as api
+from whatwhere.studio.api import runs
 from whatwhere.studio.jobs import Stopped
 from whatwhere.studio.session import Session
 
@@ -34,7 +35,7 @@ def quiet(share: float, said: str) -> None:
 
 
 def test_the_runs_are_named_as_their_tensors_are(session: Session) -> None:
-    result = api.runs(session, {})
+    result = runs.runs(session, {})
     assert all(f"{run.name}/input.tokens.weight" in session.checkpoint.tensors for run in result.runs)
     assert [(run.scheme, run.seed) for run in result.runs] == [
         (scheme, seed) for seed in (0, 1) for scheme in ("learned", "rotary+alibi")
@@ -87,7 +88,7 @@ def test_the_number_line_ends_as_the_run_measured(session: Session, results: Pat
 
 
 def test_attention_is_that_of_the_trace(session: Session, results: Path) -> None:
-    name = next(run.name for run in api.runs(session, {}).runs if run.scheme == "rotary+alibi")
+    name = next(run.name for run in runs.runs(session, {}).runs if run.scheme == "rotary+alibi")
     result = api.attention(session, {"run": name})
     trace = load_file(results / f"traces/{name}.safetensors")
     assert [each.length for each in result.lengths] == [3, 6]
@@ -116,7 +117,7 @@ def test_runs_without_a_trace_have_their_first_table_and_their_last(copy: Path) 
     assert (result.frames, len(result.losses)) == (None, 7)
     assert "not in its folder" in (result.missing or "")
     assert "no attention was recorded" in (api.attention(session, {"run": "learned-0"}).missing or "")
-    assert not any(run.traced for run in api.runs(session, {}).runs)
+    assert not any(run.traced for run in runs.runs(session, {}).runs)
 
 
 def test_a_training_that_diverged_has_no_film(copy: Path) -> None:
@@ -211,7 +212,7 @@ def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], session: Se
 
 
 def test_the_page_trains_where_nothing_is_open(look: Callable[..., dict[str, Any]], monkeypatch: Any) -> None:
-    monkeypatch.setattr(api, "STEPS", (2, 100))
+    monkeypatch.setattr(runs, "STEPS", (2, 100))
     result = look(Session.open(), "trained.mjs")
     assert result["output"].startswith("step 2 of 2, loss ")
     assert "answers correctly at 2 arguments" in result["scores"]

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import whatwhere as ww
 from whatwhere.cli import app
-from whatwhere.studio.api import biases, pipeline, positions, rotary, variance
+from whatwhere.studio.api import ask, biases, pipeline, positions, rotary, variance
 from whatwhere.studio.session import Session
 
 IMPORTS = {"import numpy as np", "import torch", "import whatwhere as ww"}
@@ -169,6 +169,16 @@ def test_views_of_a_comparison(look: Callable[..., dict[str, Any]], results: Pat
         "compare", "distance", "variance",
     )  # fmt: skip
     assert all(values.values())
+
+
+def test_asking_a_comparison(look: Callable[..., dict[str, Any]], results: Path) -> None:
+    session = Session.open(results)
+    question = {"text": "Last(4,8)", "positions": "0,1,2,3,5,4"}
+    view = f"ask?{urlencode(question)}&run=learned-1&seeds=1"
+    answers, attention = collected(look, session, view)[view]
+    right = ask.answers(session, {**question, "seeds": "1"})
+    assert [each.correct_probability for each in answers] == [one.correct_probability for one in right.runs]
+    same(np.stack(attention), ask.attention(session, {**question, "run": "learned-1"}).layers)
 
 
 def test_views_of_a_model(look: Callable[..., dict[str, Any]], real: Session) -> None:

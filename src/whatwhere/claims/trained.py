@@ -132,13 +132,14 @@ class TrainedClaim(Claim):
     beside: tuple[tuple[str, Read], ...] = ()
     experiment: str = ""
 
-    def judge(self, results: Comparison) -> Judgment:
+    def judge(self, results: Comparison, runs: Sequence[RunResult] | None = None) -> Judgment:
         """Judge the claim by the runs of a comparison that meet its preconditions.
 
         Args:
             results: of a comparison of the claim's task.
+            runs: those of its runs that are looked at; None is all.
         """
-        admitted, reason = self._admitted(results)
+        admitted, reason = self._admitted(results, list(results.runs if runs is None else runs))
         judged = [(run, value) for run in admitted if (value := self.read(results, run)) is not None]
         values = [value for _, value in judged]
         return Judgment(
@@ -159,11 +160,10 @@ class TrainedClaim(Claim):
             ),
         )
 
-    def _admitted(self, results: Comparison) -> tuple[list[RunResult], str]:
+    def _admitted(self, results: Comparison, runs: list[RunResult]) -> tuple[list[RunResult], str]:
         """Return the runs that meet every precondition, or what is lacking."""
         if results.task.name != self.task:
             return [], f"the claim is on the task {self.task}: {self.command}"
-        runs = list(results.runs)
         for each in self.preconditions:
             met = [run for run in runs if each.met(results, run)]
             if not met:

@@ -15,14 +15,18 @@ from whatwhere.comparison.results import ALL, RunResult
 from whatwhere.comparison.saved_model import load_model
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Expressions, Recall, answered_at
+from whatwhere.comparison.text_task import Bytes
 from whatwhere.comparison.train import one_thread
-from whatwhere.errors import PositionError, SettingError, WhatWhereError
+from whatwhere.errors import PositionError, SettingError, TextError, WhatWhereError
 from whatwhere.position import Positions, positions
 from whatwhere.where.catalogue import canonical_name
 
 Chosen = Literal["median", "all", "given"]
+AskableTask = Expressions | Recall | Bytes
 TOP = 3
 """How many of the most probable tokens an answer lists."""
+LONGEST, FARTHEST = 1024, 1_000_000
+"""Tokens of a sequence, whose attention weights grow with their square; and the greatest position."""
 
 
 @dataclass(frozen=True)
@@ -104,15 +108,16 @@ def ask(
 
     Args:
         results: a comparison, or its folder.
-        text: a sequence of the task, such as "First(6,2,1)" of the expressions or "aKcR?c" of recall.
+        text: a sequence of the task, such as "First(6,2,1)" of the expressions or "aKcR?c" of recall; of the task text,
+            any text, whose next byte is predicted.
         schemes: which are asked; None is all.
         seed: of the run; None is the run of the median score, "all" every one.
         positions: the position of each token; None counts them as the tests of the comparison do.
         builds: by name, the functions that built schemes of the caller's own.
 
     Raises:
-        SettingError: If the task has no answers, or a scheme or seed is not in the comparison.
-        TextError: If the text has a token that the task lacks.
+        SettingError: If the task is not one of whatwhere's, or a scheme or seed is not in the comparison.
+        TextError: If the text has a token that the task lacks, or more than 1,024 tokens.
         PositionError: If positions do not fit the tokens, or no scheme has a row for one of them.
         ResultsError: If a file of the folder is absent or damaged.
 
@@ -126,14 +131,13 @@ def ask(
         ('6', (4, 8, 8))
     """
     comparison = results if isinstance(results, Comparison) else read_results(results)
-    task = _task(comparison)
+    task = task_of(comparison)
     ids, tokens = task.encode(text)
+    if len(ids) > LONGEST:
+        raise TextError(f"the text has {len(ids):,} tokens, but at most {LONGEST:,} are taken: pass a part of it.")
     runs = _runs(comparison, schemes, seed)
-    if positions is not None and (len(positions) != len(ids) or min(positions) < 0):
-        raise PositionError(
-            f"{len(ids)} tokens need as many positions from 0, but got {list(positions)}.\n"
-            f"Without any they count on: {','.join(map(str, range(len(ids))))}."
-        )
+    if positions is not None:
+        _require_positions(positions, len(ids))
     correct = task.answer(ids)
     answers: list[Answer] = []
     without: list[NoAnswer] = []
@@ -171,21 +175,36 @@ def median_run(comparison: Comparison, scheme: str) -> RunResult:
     return runs[(len(runs) - 1) // 2]
 
 
-def _task(comparison: Comparison) -> Expressions | Recall:
-    """Return the task of a comparison, if each of its sequences has one answer."""
+def task_of(comparison: Comparison) -> AskableTask:
+    """Return the task of a comparison, which reads sequences and knows their correct answers.
+
+    Args:
+        comparison: whose models are asked.
+
+    Raises:
+        SettingError: If its task is not one of whatwhere's.
+    """
     described = comparison.task
-    if described.name == "expressions" and described.tokens == Expressions.tokens:
-        return Expressions(described.trained)
-    if described.name == "recall" and described.tokens == Recall.tokens:
-        return Recall(described.trained)
-    reason = (
-        "predicts each next byte, so a text has no one answer"
-        if described.name == "text"
-        else "is not in whatwhere, so nobody knows how its sequences are written"
-    )
+    for task in (Expressions, Recall):
+        if described.name == task.name and described.tokens == task.tokens:
+            return task(described.trained)
+    if described.name == Bytes.name and described.tokens == Bytes.tokens:
+        return Bytes()
     raise SettingError(
-        f"the task {described.name!r} {reason}. Models of the tasks expressions and recall can be asked; for yours:\n"
+        f"the task {described.name!r} is not in whatwhere, so nobody knows how its sequences are written. Models of "
+        "expressions, recall and text can be asked; for yours:\n"
         "model = ww.comparison.load_model(results, run); model(ids)."
+    )
+
+
+def _require_positions(positions: Sequence[int], count: int) -> None:
+    if len(positions) == count and min(positions) >= 0 and max(positions) <= FARTHEST:
+        return
+    outside = next((p for p in positions if not 0 <= p <= FARTHEST), None)
+    raise PositionError(
+        f"{count} tokens need as many positions from 0 to {FARTHEST:,}, but got "
+        f"{len(positions) if len(positions) != count else outside}.\n"
+        f"Without any they count on: {','.join(map(str, range(count)))}."
     )
 
 
@@ -211,7 +230,7 @@ def _answer(
     model: Transformer,
     comparison: Comparison,
     run: RunResult,
-    task: Expressions | Recall,
+    task: AskableTask,
     ids: Sequence[int],
     correct: int | None,
     requested: Sequence[int] | None,
@@ -219,7 +238,7 @@ def _answer(
     settings = comparison.settings(run)
     sequence = torch.tensor([list(ids)])
     p = _positions(settings, sequence, requested)
-    at = answered_at(settings.direction) % len(ids)
+    at = (-1 if isinstance(task, Bytes) else answered_at(settings.direction)) % len(ids)
     with one_thread():
         probabilities = model(sequence, at, p)[0].double().softmax(-1)
         weights = model.weights(sequence, p=p)

@@ -98,6 +98,41 @@ class Text:
         return Batch(bytes_[:, :-1], targets, groups, None)
 
 
+@final
+class Bytes:
+    """The tokens of the task text, without its text: what is needed to ask its models for the next byte.
+
+    Examples:
+        >>> Bytes().encode("a b")
+        ([97, 32, 98], ['a', '0x20', 'b'])
+    """
+
+    name: str = Text.name
+    tokens: tuple[str, ...] = Text.tokens
+
+    def token_count(self, length: int) -> int:
+        """Return the length: a byte is a token."""
+        return length
+
+    def encode(self, text: str) -> tuple[list[int], list[str]]:
+        """Return the bytes of a text in UTF-8, and how each is shown.
+
+        Raises:
+            TextError: If it is empty, or has half a character.
+        """
+        try:
+            ids = list(text.encode())
+        except UnicodeEncodeError:
+            raise TextError("the text has half a character (a lone surrogate): read it as UTF-8.") from None
+        if not ids:
+            raise TextError("the text is empty: write its beginning, and models predict the next byte.")
+        return ids, [self.tokens[n] for n in ids]
+
+    def answer(self, ids: Sequence[int]) -> int | None:
+        """Return None: a text may go on in many ways."""
+        return None
+
+
 def python_documentation() -> bytes:
     """Return the language reference that `help()` prints: about 700 kB of English with code, as UTF-8."""
     from pydoc_data.topics import topics

@@ -9,6 +9,7 @@ from typing import Any
 
 from whatwhere.studio.api import (
     about,
+    ask,
     biases,
     compare,
     diagnostics,
@@ -18,6 +19,7 @@ from whatwhere.studio.api import (
     positions,
     replay,
     rotary,
+    runs,
     token_map,
     tokens,
     variance,
@@ -49,9 +51,11 @@ QUERIES: Mapping[str, Query] = {
     "distance.curves": distance.curves,
     "biases.shown": biases.shown,
     "compare.results": compare.results,
-    "replay.runs": replay.runs,
+    "replay.runs": runs.runs,
     "replay.frames": replay.frames,
     "replay.attention": replay.attention,
+    "ask.answers": ask.answers,
+    "ask.attention": ask.attention,
 }
 """What is answered at once, by the name that the page uses: the view, and the function."""
 
@@ -78,5 +82,6 @@ EXPORTS: Mapping[str, Callable[[Session], ExportedView | None]] = {
     "compare": compare.exported,
     "replay": replay.exported,
     "attention": replay.exported_attention,
+    "ask": ask.exported,
 }
 """What an exported page holds of each view, by the view's id."""

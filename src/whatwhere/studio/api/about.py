@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from whatwhere import __version__
 from whatwhere.models.checkpoint.lookup import spellings
-from whatwhere.studio.api import pipeline, positions, token_map, variance
+from whatwhere.studio.api import ask, pipeline, positions, token_map, variance
 from whatwhere.studio.api.settings import known
 from whatwhere.studio.schemes import has_own, runs
 from whatwhere.studio.session import Kind, Session
@@ -50,6 +50,7 @@ class About:
         begin: the settings that some views begin with, by the names of the views.
         own: whether the file itself describes positions, by a configuration or a table.
         runs: of a comparison, such as "rotary-0".
+        cannot_ask: why there are no models that answer; null where there are.
         other: the path of a second checkpoint, which the first is compared with.
         words: the number of tokens whose text is known.
         tokenizer: whether there is one.
@@ -72,6 +73,7 @@ class About:
     begin: Mapping[str, Mapping[str, str | int | float | bool]]
     own: bool
     runs: Sequence[str]
+    cannot_ask: str | None
     other: str | None
     words: int
     tokenizer: bool
@@ -103,9 +105,11 @@ def about(session: Session, settings: Mapping[str, Any]) -> About:
             "positions": positions.begin(session),
             "variance": variance.begin(session),
             "map": token_map.begin(session),
+            "ask": ask.begin(session),
         },
         own=has_own(session),
         runs=runs(session),
+        cannot_ask=ask.cannot_ask(session),
         other=None if session.other is None else str(session.other.path),
         words=len(session.words),
         tokenizer=session.tokenizer is not None,

@@ -5,17 +5,15 @@ The runs are those of a results folder, or one that is trained here, for as long
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int
 
 from whatwhere.analysis.pca import principal_components
-from whatwhere.errors import SettingError
-from whatwhere.escape import quoted
 from whatwhere.report.section import Paragraph, Part, Section, Table
 from whatwhere.report.text import decimals, number, percent
+from whatwhere.studio.api.runs import find_run, first_names, run_name
 from whatwhere.studio.api.settings import ExportedView, known, one_of, text, whole
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Session
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from whatwhere.comparison.results import RunResult
 
 MOST_STEPS = 800
-STEPS = (100, 200, 400, 800)
 _LENGTHS = (8, 12, 16, 24, 32)
 _TABLES = ("steps", "tables")
 _ATTENTION, _UNIFORM = "attention@", "uniform@"
@@ -34,25 +31,6 @@ _SHOWN = 256
 """Tokens in a table for readers without JavaScript."""
 
 Trace = Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class RunName:
-    """A run that can be watched; `traced` where it recorded the steps between the first and the last."""
-
-    name: str
-    scheme: str
-    seed: int
-    traced: bool
-
-
-@dataclass(frozen=True)
-class Runs:
-    """Runs of the folder, and the schemes and steps that can be trained here."""
-
-    runs: Sequence[RunName]
-    schemes: Sequence[str]
-    steps: Sequence[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,21 +126,6 @@ class Trained:
     scores: Float64[np.ndarray, " lengths"]
 
 
-def runs(session: Session, settings: Mapping[str, Any]) -> Runs:
-    """List the runs of the folder, and the schemes that can be trained here.
-
-    Args:
-        source: what is open.
-        settings: none.
-    """
-    known(settings)
-    from whatwhere.where.catalogue import catalogue
-
-    results = [] if session.kind != "results" else session.results.runs
-    names = [RunName(_name(run), _shown(run.scheme), run.seed, bool(run.trace)) for run in results]
-    return Runs(names, list(catalogue), list(STEPS))
-
-
 def frames(session: Session, settings: Mapping[str, Any]) -> Frames:
     """Return the token table of a run at each recorded step, on planes and a line that are the same for all steps.
 
@@ -174,7 +137,7 @@ def frames(session: Session, settings: Mapping[str, Any]) -> Frames:
         settings: run, as `runs` names it.
     """
     known(settings, "run")
-    run = _find(session, text(settings, "run"))
+    run = find_run(session, text(settings, "run"))
     trace = session.results.trace(run)
     if set(_TABLES) - trace.keys():
         trace |= _ends(session, run)
@@ -189,7 +152,7 @@ def attention(session: Session, settings: Mapping[str, Any]) -> Attention:
         settings: run, as `runs` names it.
     """
     known(settings, "run")
-    run = _find(session, text(settings, "run"))
+    run = find_run(session, text(settings, "run"))
     results = session.results
     bidirectional = results.settings(run).direction == "encoder"
     return _attention(run, results.trace(run), results.task.unit, bidirectional)
@@ -214,7 +177,7 @@ def train(session: Session, settings: Mapping[str, Any], report: Report) -> Trai
 def exported(session: Session) -> ExportedView | None:
     """Return what an exported page needs of the replay: the first run of each scheme, as far as there is room."""
     kept, room = [], MOST_LEFT
-    for name in _first_names(session):
+    for name in first_names(session):
         view = frames(session, {"run": name})
         size = view.frames.tables.nbytes if view.frames else 0
         if size <= room:
@@ -228,22 +191,11 @@ def exported(session: Session) -> ExportedView | None:
 
 def exported_attention(session: Session) -> ExportedView | None:
     """Return what an exported page needs of the heads: those of the first run of each scheme."""
-    if not (names := _first_names(session)):
+    if not (names := first_names(session)):
         return None
     best = attention(session, {"run": names[0]})
     queries = [("replay.runs", {}), *(("replay.attention", {"run": name}) for name in names)]
     return ExportedView("Attention by distance", queries, begin={"run": names[0]}, sections=[_attention_section(best)])
-
-
-def _first_names(session: Session) -> list[str]:
-    """Return the run of the first seed of each scheme, that of the scheme that holds best first."""
-    if session.kind != "results":
-        return []
-    from whatwhere.claims.token_table import first_runs
-    from whatwhere.report.comparison_sentences import best_scheme
-
-    best = best_scheme(session.results)
-    return [_name(run) for run in sorted(first_runs(session.results), key=lambda run: run.scheme != best)]
 
 
 def _frames_section(view: Frames) -> Section:
@@ -323,30 +275,11 @@ def _ends(session: Session, run: "RunResult") -> dict[str, np.ndarray]:
     return {"steps": np.array([0, run.steps]), "tables": np.stack([tables[BEFORE], tables[AFTER]])}
 
 
-def _find(session: Session, name: str) -> "RunResult":
-    for run in session.results.runs:
-        if _name(run) == name:
-            return run
-    names = ", ".join(map(_name, session.results.runs[:4]))
-    raise SettingError(f"this comparison has no run {quoted(name)}; it has {names}, ....")
-
-
-def _name(run: "RunResult") -> str:
-    """Return the name of a run as its tensors begin, "rotary-0"; one that was trained here has no file."""
-    return PurePosixPath(run.file).stem if run.file else f"{run.scheme}-{run.seed}"
-
-
-def _shown(name: str) -> str:
-    from whatwhere.report.comparison_sentences import name_text
-
-    return name_text(name)
-
-
 def _frames(run: "RunResult", trace: Trace, tokens: list[str]) -> Frames:
     losses = np.array(run.losses, np.float64).reshape(-1, 2)
 
     def make(words: list[str], tables: TableFrames | None, missing: str | None = None) -> Frames:
-        return Frames(_name(run), run.steps, words, losses[:, 0], losses[:, 1], tables, missing)
+        return Frames(run_name(run), run.steps, words, losses[:, 0], losses[:, 1], tables, missing)
 
     if set(_TABLES) - trace.keys() or trace["tables"].ndim != 3 or len(trace["steps"]) != len(trace["tables"]):
         return make(tokens, None, "the tables of this run are not in its folder, or hold numbers that are not finite.")
@@ -402,4 +335,4 @@ def _attention(run: "RunResult", trace: Trace, unit: str, bidirectional: bool = 
             )
         )
     missing = None if lengths else "no attention was recorded for this run."
-    return Attention(_name(run), unit, lengths, missing)
+    return Attention(run_name(run), unit, lengths, missing)

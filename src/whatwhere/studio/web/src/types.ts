@@ -26,6 +26,8 @@ export interface Answers {
   "replay.runs": Runs;
   "replay.frames": Frames;
   "replay.attention": Attention;
+  "ask.answers": AskedRuns;
+  "ask.attention": AskedAttention;
   "maps.draw": MapPoints;
   "diagnostics.examine": SuspiciousTokens;
   "overview.inspected": Overview;
@@ -61,6 +63,8 @@ export interface About {
   own: boolean;
   /** of a comparison, such as "rotary-0". */
   runs: string[];
+  /** why there are no models that answer; null where there are. */
+  cannot_ask: string | null;
   /** the path of a second checkpoint, which the first is compared with. */
   other: string | null;
   /** the number of tokens whose text is known. */
@@ -113,6 +117,74 @@ export interface AnalogyAnswers {
   kinds: string[];
   /** by the rule. */
   scores: Tensor;
+}
+
+/** The attention weights of one run on one sequence. */
+export interface AskedAttention {
+  /** its name. */
+  run: string;
+  /** its name in the comparison. */
+  scheme: string;
+  /** of the run. */
+  seed: number;
+  /** of the sequence. */
+  tokens: string[];
+  /** of the tokens. */
+  positions: number[];
+  /** the slot of the token at whose output the model answers. */
+  at: number;
+  /** whether no token attends to later ones. */
+  causal: boolean;
+  /** the weight of each key at each query; the weights of a query sum to 1. */
+  layers: Tensor;
+  /** the slots of an expression's digits; null of other tasks. */
+  digits: Tensor | null;
+  /** whether this run attends from Max to all digits; null of other tasks. */
+  verdict: VerdictView | null;
+}
+
+/** The answer of one run. */
+export interface AskedRun {
+  /** its name, such as "rotary-0". */
+  run: string;
+  /** its name, made visible. */
+  scheme: string;
+  /** of the run. */
+  seed: number;
+  /** the most probable tokens, first the answer; none where it cannot answer. */
+  top: ProbableToken[];
+  /** whether the answer is the correct one; null where the task knows none. */
+  correct: boolean | null;
+  /** of the correct answer, or null. */
+  correct_probability: number | null;
+  /** its answer where no position was changed; null where none was, or it has none. */
+  usual: ProbableToken | null;
+  /** the probability of the correct answer there, or null. */
+  usual_correct_probability: number | null;
+  /** why it cannot answer, or null. */
+  missing: string | null;
+}
+
+/** The answers of several runs to one sequence. */
+export interface AskedRuns {
+  /** of the sequence. */
+  tokens: string[];
+  /** of the tokens. */
+  ids: number[];
+  /** the position of each token in the tests of the first of the runs. */
+  usual: number[];
+  /** the position that each had. */
+  positions: number[];
+  /** the slot of the token at whose output the models answer; null where that differs among the runs. */
+  at: number | null;
+  /** the correct answer; null where the task knows none. */
+  correct: string | null;
+  /** the lengths of training, in tokens. */
+  trained: number[];
+  /** of the comparison. */
+  seeds: number[];
+  /** the answers. */
+  runs: AskedRun[];
 }
 
 /** The heads of a run; `missing` says why there are none, or is null. */
@@ -759,6 +831,12 @@ export interface PositionVectors {
   path: Tensor;
   /** by each of these axes, as a share. */
   variance_explained: Tensor;
+}
+
+/** A token, and the probability that a model gives it. */
+export interface ProbableToken {
+  token: string;
+  probability: number;
 }
 
 /** What is needed to repeat the comparison. */

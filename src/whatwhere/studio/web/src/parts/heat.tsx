@@ -31,6 +31,12 @@ export interface HeatProps {
   map: MapName;
   /** The number at the ends of the colors; without, the greatest size among the values. */
   limit?: number;
+  /** The numbers at both ends of the colors, whatever the values. */
+  range?: [number, number];
+  /** A row that is framed. */
+  framed?: number;
+  /** Whether the color bar is left to the figure, as where many maps share one. */
+  barless?: boolean;
   cell?: number;
   /** Whether rows and columns are the same things, so that cells are square. */
   square?: boolean;
@@ -41,7 +47,7 @@ export function Heat(props: HeatProps) {
   const [holder, width] = useWidth<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const [at, setAt] = useState<[number, number] | null>(null);
-  const range = useMemo(() => heatRange(props), [values, props.limit, props.map]);
+  const range = useMemo(() => heatRange(props), [values, props.limit, props.map, props.range]);
   const { frame, height } = useMemo(() => laidOut(props, Math.max(width, 160)), [props, width]);
   const wide = Math.max(width, 160);
   const axes = useMemo(() => axesOf(props, frame), [props, frame]);
@@ -99,12 +105,25 @@ export function Heat(props: HeatProps) {
           onPointerMove={point}
           onPointerLeave={() => setAt(null)}
         />
+        {props.framed !== undefined && (
+          <i
+            class="framed"
+            style={{
+              left: share(frame.left, wide),
+              top: share(frame.top + (frame.height * props.framed) / rows, height),
+              width: share(frame.width, wide),
+              height: share(frame.height / rows, height),
+            }}
+          />
+        )}
         {at && <Tip props={props} at={at} frame={frame} size={[wide, height]} />}
       </div>
-      <p class="under">
-        <span />
-        <Bar map={props.map} range={range} text={props.barLabel} />
-      </p>
+      {!props.barless && (
+        <p class="under">
+          <span />
+          <Bar map={props.map} range={range} text={props.barLabel} />
+        </p>
+      )}
     </div>
   );
 }
@@ -229,7 +248,13 @@ function cellWords({ values, columns, rowName, columnName }: HeatProps, row: num
 }
 
 /** Return the range of the colors: of a signed map, 0 is its middle, or its end where all values have one sign. */
-export function heatRange({ values, limit, map }: Pick<HeatProps, "values" | "limit" | "map">): [number, number] {
+export function heatRange({
+  values,
+  limit,
+  map,
+  range,
+}: Pick<HeatProps, "values" | "limit" | "map" | "range">): [number, number] {
+  if (range) return range;
   let low = Infinity;
   let high = -Infinity;
   for (const value of values) {
@@ -304,18 +329,46 @@ function enlarged(small: HTMLCanvasElement, width: number, height: number): stri
 
 /** Draw the map as a file: with a heading above, axes, and a color bar below. */
 export function heatSvg(props: HeatProps, width = 720): string {
+  const { svg, height } = mapSvg(props, width);
+  return drawing(width, height + 22, props.title, [svg, barSvg(props, width, height + 6)]);
+}
+
+/** Draw several maps as one file: side by side, each with its title above, and one color bar below all. */
+export function heatsSvg(heading: string, maps: HeatProps[], across: number, width = 1200): string {
+  const wide = width / across;
+  const drawn = maps.map((props) => ({ title: props.title, ...mapSvg(props, wide - 8) }));
+  const tall = Math.max(...drawn.map(({ height }) => height)) + 26;
+  const placed = drawn.map(
+    ({ title, svg }, n) =>
+      `<g transform="translate(${(n % across) * wide} ${Math.floor(n / across) * tall})">` +
+      `${label(8, 12, title)}<g transform="translate(0 18)">${svg}</g></g>`,
+  );
+  const height = Math.ceil(maps.length / across) * tall;
+  return drawing(width, height + 22, heading, [...placed, barSvg(maps[0]!, width, height + 6)]);
+}
+
+/** Return the cells and axes of a map, without a heading, and how tall they are. */
+function mapSvg(props: HeatProps, width: number): { svg: string; height: number } {
   const { frame, height } = laidOut(props, width);
+  const picture = enlarged(painted(props, heatRange(props)), frame.width, frame.height);
+  const tall = frame.height / props.rows;
+  const framed =
+    props.framed === undefined
+      ? ""
+      : `<rect x="${frame.left}" y="${frame.top + props.framed * tall}" width="${frame.width}" height="${tall}" fill="none" stroke="${cssColor("c1")}" stroke-width="2"/>`;
+  const image = `<image x="${frame.left}" y="${frame.top}" width="${frame.width}" height="${frame.height}" preserveAspectRatio="none" image-rendering="pixelated" href="${picture}"/>`;
+  return { svg: axesOf(props, frame) + image + framed, height };
+}
+
+function barSvg(props: HeatProps, width: number, y: number): string {
   const range = heatRange(props);
-  const picture = enlarged(painted(props, range), frame.width, frame.height);
   const bar = canvasOf(barImage(props.map, range)).toDataURL("image/png");
   const [low, high] = range.map((value) => formatNumber(value)) as [string, string];
   const wide = Math.min(120, width / 4);
-  const [from, y] = [width - textWidth(high) - 14 - wide, height + 6];
-  return drawing(width, height + 22, props.title, [
-    axesOf(props, frame),
-    `<image x="${frame.left}" y="${frame.top}" width="${frame.width}" height="${frame.height}" preserveAspectRatio="none" image-rendering="pixelated" href="${picture}"/>`,
+  const from = width - textWidth(high) - 14 - wide;
+  return [
     label(from - 6, y + 9, `${props.barLabel ? `${props.barLabel}  ` : ""}${low}`, "end"),
     `<image x="${from}" y="${y}" width="${wide}" height="10" preserveAspectRatio="none" href="${bar}"/>`,
     label(from + wide + 6, y + 9, high),
-  ]);
+  ].join("");
 }

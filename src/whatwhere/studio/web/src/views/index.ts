@@ -12,4 +12,5 @@ import "./diagnostics";
 import "./compare";
 import "./replay";
 import "./attention";
+import "./ask";
 import "./overview";

@@ -1,10 +1,10 @@
 /** View 1, the pipeline: a text of the reader's through the input layer, step by step. */
 
-import { useEffect, useState } from "preact/hooks";
-import { type Query, useQuery, useRested } from "../hooks";
+import { type Query, useQuery } from "../hooks";
 import { announce } from "../parts/announce";
 import { Flag, SchemeChoice, SchemeFacts, SizeChoice } from "../parts/scheme";
 import { Answered } from "../parts/states";
+import { TextField } from "../parts/text_field";
 import { TokenLabel } from "../parts/token";
 import { register, type ViewProps } from "../register";
 import type { Settings } from "../source";
@@ -39,7 +39,7 @@ function Pipeline({ about, settings, change }: ViewProps) {
   return (
     <>
       <div class="controls" role="search">
-        <TextField value={text} choose={(next) => change({ text: next }, true)} />
+        <TextField label="Text" hint="any text, Ctrl+K" value={text} choose={(next) => change({ text: next }, true)} />
         {about.tables.input && (
           <label class="choice">
             what{" "}
@@ -82,34 +82,6 @@ function Pipeline({ about, settings, change }: ViewProps) {
         </Answered>
       )}
     </>
-  );
-}
-
-function TextField({ value, choose }: { value: string; choose(text: string): void }) {
-  const [typed, setTyped] = useState<string | null>(null);
-  const rested = useRested(typed, 300);
-  useEffect(() => {
-    if (rested !== null && rested !== value) choose(rested);
-  }, [rested]);
-  return (
-    <div class="field wide">
-      <label for="pipeline-text">Text</label>
-      <input
-        id="pipeline-text"
-        class="main"
-        data-main=""
-        type="text"
-        maxLength={2000}
-        spellcheck={false}
-        placeholder="any text, Ctrl+K"
-        value={typed ?? value}
-        onInput={(event) => setTyped(event.currentTarget.value)}
-        onBlur={() => {
-          if (typed !== null && typed !== value) choose(typed);
-          setTyped(null);
-        }}
-      />
-    </div>
   );
 }
 

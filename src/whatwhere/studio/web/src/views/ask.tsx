@@ -1,0 +1,144 @@
+/** View 13, ask: a question to the models of a comparison, with positions that are changed by hand, and their attention. */
+
+import { useQuery } from "../hooks";
+import { Answered, Wrong } from "../parts/states";
+import { TextField } from "../parts/text_field";
+import { TokenLabel } from "../parts/token";
+import { register, type ViewProps } from "../register";
+import type { AskedRuns } from "../types";
+import { Answering } from "./ask/answers";
+import { Heads } from "./ask/heads";
+
+register({
+  id: "ask",
+  order: 13,
+  title: "Ask",
+  question: "What do the trained models answer to a question, what does each head attend to, and do positions matter?",
+  defaults: (about) => ({ text: "", seeds: "median", run: "", positions: "", ...about.begin["ask"] }),
+  shown: () => true,
+  empty: ({ cannot_ask }) => cannot_ask,
+  Page: Ask,
+});
+
+function Ask(props: ViewProps) {
+  const { cannot_ask, kind, path } = props.about;
+  if (cannot_ask === null) return <Question {...props} />;
+  return (
+    <>
+      <Wrong message={cannot_ask} />
+      {kind !== "results" && (
+        <>
+          <p>To train five models in about three minutes, and to ask them:</p>
+          <pre tabIndex={0}>
+            <code>{"whatwhere demo\nwhatwhere studio whatwhere-demo"}</code>
+          </pre>
+        </>
+      )}
+      {kind === "results" && path !== "" && <p class="note">{path}</p>}
+    </>
+  );
+}
+
+function Question({ about, settings, change }: ViewProps) {
+  const [text, seeds, run, positions] = ["text", "seeds", "run", "positions"].map((name) => String(settings[name])) as [
+    string,
+    string,
+    string,
+    string,
+  ];
+  const empty = text.trim() === "";
+  const asked = useQuery("ask.answers", empty ? null : { text, positions, seeds });
+  const heads = useQuery("ask.attention", empty ? null : { text, positions, run });
+  return (
+    <>
+      <div class="controls" role="search">
+        <TextField
+          label="Question"
+          hint="a sequence of the task, Ctrl+K"
+          value={text}
+          choose={(next) => change({ text: next, positions: "" }, true)}
+        />
+        {about.exported === null && (
+          <label class="choice">
+            runs{" "}
+            <select value={seeds} onChange={(event) => change({ seeds: event.currentTarget.value })}>
+              <option value="median">of each scheme the median</option>
+              <option value="all">all</option>
+              {[...new Set([...(asked.answer?.seeds.map(String) ?? []), ...(/^\d+$/.test(seeds) ? [seeds] : [])])].map(
+                (seed) => (
+                  <option key={seed} value={seed}>
+                    seed {seed}
+                  </option>
+                ),
+              )}
+            </select>
+          </label>
+        )}
+        {positions !== "" && (
+          <button type="button" onClick={() => change({ positions: "" })}>
+            Reset positions
+          </button>
+        )}
+      </div>
+      {empty ? (
+        <p class="lead">Type a question above.</p>
+      ) : (
+        <>
+          <Answered query={asked} what="asking the models">
+            {(answer) => (
+              <>
+                <Positions asked={answer} change={(next) => change({ positions: next }, true)} />
+                <Answering asked={answer} text={text} run={run} choose={(next) => change({ run: next })} />
+              </>
+            )}
+          </Answered>
+          {asked.problem === null && (
+            <Answered query={heads} what="reading the attention">
+              {(answer) => <Heads attention={answer} text={text} />}
+            </Answered>
+          )}
+        </>
+      )}
+    </>
+  );
+}
+
+/** The tokens, and below each its position, which may be changed. */
+function Positions({ asked, change }: { asked: AskedRuns; change(positions: string): void }) {
+  const { tokens, usual, positions, at, trained, correct } = asked;
+  const set = (slot: number, written: string) => {
+    if (!/^\d{1,7}$/.test(written)) return; // half typed
+    const next = positions.map((position, n) => (n === slot ? Number(written) : position));
+    change(next.every((position, n) => position === usual[n]) ? "" : next.join(","));
+  };
+  const longest = trained[trained.length - 1] ?? 0;
+  const length =
+    tokens.length > longest
+      ? `${tokens.length} tokens, longer than any in training (${longest})`
+      : `${tokens.length} tokens; trained with up to ${longest}`;
+  return (
+    <>
+      <ol class="moved" aria-label="Tokens and their positions">
+        {tokens.map((token, n) => (
+          <li key={n} class={n === at ? "here" : undefined}>
+            <TokenLabel word={token} text={null} />
+            <input
+              type="number"
+              min={0}
+              max={1_000_000}
+              value={positions[n]}
+              class={positions[n] === usual[n] ? undefined : "changed"}
+              aria-label={`position of token ${n}, ${token}`}
+              onInput={(event) => set(n, event.currentTarget.value)}
+            />
+          </li>
+        ))}
+      </ol>
+      <p class="note">
+        {length}. {correct === null ? "The task knows no correct answer to it." : `Correct is ${correct}.`}
+        {at !== null && ` The answer is read at token ${at}, which is marked.`} The numbers are positions: change one,
+        and the models are asked again. The mask follows the order of the tokens, whatever their positions.
+      </p>
+    </>
+  );
+}
