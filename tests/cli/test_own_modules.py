@@ -9,7 +9,8 @@ from whatwhere.cli import compare as command
 from whatwhere.comparison import estimate, read_results
 from whatwhere.comparison.plan import Estimate
 
-from ..running import error_of, whatwhere
+from ..comparison import own_decoder
+from ..running import error_of, json_of, whatwhere
 
 FILE = """
 import whatwhere as ww
@@ -68,6 +69,28 @@ def test_the_printed_command_repeats_schemes_and_tasks_of_ones_own(own: Path, tm
 )
 def test_what_is_no_scheme_is_refused(spec: str, words: str, own: Path, tmp_path: Path) -> None:
     assert words in error_of("compare", "--module", spec.format(own=own), "--out", tmp_path / "a")
+
+
+def test_a_model_of_ones_own_is_compared_repeated_and_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "model_of_a_test.py").write_text(Path(own_decoder.__file__).read_text())
+    monkeypatch.delitem(__import__("sys").modules, "model_of_a_test", raising=False)
+    module = ("--module", f"{tmp_path}/model_of_a_test.py:Decoder")
+    done = whatwhere("compare", "rotary", *module, *SMALL, "--out", tmp_path / "a")
+    assert done.status == 0, done.err
+    assert "your own, Decoder, 2 layers, dim 16" in done.out
+    first = read_results(tmp_path / "a")
+    assert first.record.command is not None
+    words = shlex.split(first.record.command)
+    assert words[:5] == ["whatwhere", "compare", "rotary", *module]
+    repeated = [str(tmp_path / "b") if word == str(tmp_path / "a") else word for word in words[1:]]
+    assert whatwhere(*repeated, "--workers", "1").status == 0
+    assert read_results(tmp_path / "b").runs[0].losses == first.runs[0].losses
+    assert json_of("ask", tmp_path / "a", "Max(1,2)", *module)["correct"] == "2"
+    assert "--module FILE.py:Decoder" in error_of("ask", tmp_path / "a", "Max(1,2)")
+    faulty = ("--module", f"{tmp_path}/model_of_a_test.py:SeesLaterTokens")
+    assert "sees later tokens" in error_of("compare", "none", *faulty, *SMALL, "--out", tmp_path / "c")
+    assert "--module got two models" in error_of("compare", "none", *module, *faulty, "--out", tmp_path / "c")
 
 
 def test_a_file_with_the_name_of_another_module_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from whatwhere.cli.app import AsJson, app, exit_on_error, print_json, to_path, whole_numbers
+from whatwhere.cli.own import load_own
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 from whatwhere.report.section import Paragraph, Table
@@ -28,6 +29,13 @@ def ask(
     positions: Annotated[
         str | None, typer.Option(help="Position of each token, as in 0,1,2,3. Default: as in the tests of the runs.")
     ] = None,
+    module: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE.py:NAME",
+            help="A scheme or a model of your own that was compared; its file is run. May be repeated.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what the trained models of a comparison answer: each answer, its probability, and the next probable tokens.
@@ -36,17 +44,22 @@ def ask(
 
     Example: whatwhere ask whatwhere-demo "First(6,2,1)"
 
+    A model of your own: whatwhere ask whatwhere-results "Max(1,2)" --module mine.py:Decoder
+
     With other positions: whatwhere ask whatwhere-demo "Max(1,2)" --scheme alibi --positions 0,1,2,9,10,11
     """
     from whatwhere.comparison import ask as ask_models
     from whatwhere.report.answers import sections
 
+    own = load_own(module or [])
     answers = ask_models(
         results,
         text,
         schemes=scheme,
         seed=_seed(seed),
         positions=None if positions is None else whole_numbers("--positions", positions),
+        builds=own.schemes,
+        model=own.model,
     )
     if as_json:
         print_json(answers)

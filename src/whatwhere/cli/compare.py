@@ -1,6 +1,5 @@
 """demo and compare: train the same model with several positional encodings."""
 
-import importlib
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,12 +19,13 @@ from whatwhere.cli.app import (
     to_path,
     whole_numbers,
 )
+from whatwhere.cli.own import load_own
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, print_table
 
 if TYPE_CHECKING:
-    from whatwhere.comparison import Comparison, Task
+    from whatwhere.comparison import Comparison
     from whatwhere.comparison.model import SchemeLike
     from whatwhere.comparison.plan import Estimate
 
@@ -46,6 +46,7 @@ OPTIONS = (
     "vary",
     "start",
     "on_run",
+    "model",
     "module",
     "yes",
 )
@@ -118,7 +119,8 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="FILE.py:NAME",
-            help="A scheme (a function that builds it) or a task of your own; its file is run. May be repeated.",
+            help="A scheme (a function that builds it), a task or a model of your own; its file is run. May be "
+            "repeated.",
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Begin without a question where no scheme is named.")] = False,
@@ -139,20 +141,24 @@ def compare(
 
     A scheme of your own: whatwhere compare none rotary --module mine.py:build
 
+    A model of your own: whatwhere compare none rotary alibi --module mine.py:Decoder --layers 4 --dim 128
+
     A longer context: whatwhere compare rotary rotary-yarn@factor=4 --start whatwhere-demo:rotary --steps 0 --out longer
     """
     from whatwhere.comparison import compare as run_compare
     from whatwhere.comparison import estimate, open_log
     from whatwhere.where.catalogue import catalogue
 
-    own, subject = _own(module or [], task)
+    own = load_own(module or [])
+    subject = task if own.task is None else own.task
     numbers, tested = _seeds(seeds), None if lengths is None else whole_numbers("--lengths", lengths)
-    requested: list[SchemeLike] = [*(schemes or ([] if own else catalogue)), *own]
+    requested: list[SchemeLike] = [*(schemes or ([] if own.schemes else catalogue)), *own.schemes.items()]
     options: dict[str, Any] = {"files": file or [], "recipe": recipe, "vary": _varied(vary or []), "workers": workers}
+    options["model"] = own.model
     options |= _settings(
         setting or [], {"steps": steps, "dim": dim, "layers": layers, "heads": heads, "device": device}
     )
-    if not schemes and not own:  # all of them take a quarter of an hour
+    if not schemes and not own.schemes:  # all of them take a quarter of an hour
         _confirm(estimate(requested, subject, tested, numbers, **options), yes)
     comparison = run_compare(
         requested,
@@ -179,44 +185,6 @@ def _confirm(estimate: "Estimate", yes: bool) -> None:
         return
     if not typer.confirm("Begin?", default=True, err=True):
         raise typer.Exit(0)
-
-
-def _own(modules: Sequence[str], task: str) -> "tuple[list[SchemeLike], str | Task]":
-    """Load schemes and a task from files of the user's own; return them, or the task's name where there is none."""
-    from whatwhere.comparison import Task
-
-    schemes: list[SchemeLike] = []
-    subject: str | Task = task
-    for spec in modules:
-        name, loaded = _loaded(spec)
-        if isinstance(loaded, Task) and not isinstance(loaded, type):
-            if not isinstance(subject, str):
-                raise SettingError("--module got two tasks, but a comparison has one.")
-            subject = loaded
-        elif callable(loaded) and not isinstance(loaded, type):
-            schemes.append((name, loaded))
-        else:
-            raise SettingError(
-                f"--module {spec} is a {type(loaded).__name__}, but needs a function build(dim, num_heads, max_length) "
-                "that returns a Where, or a Task."
-            )
-    return schemes, subject
-
-
-def _loaded(spec: str) -> tuple[str, object]:
-    """Import a file by its own name, so that worker processes can import it too."""
-    file, _, name = spec.rpartition(":")
-    path = Path(file).resolve()
-    if not path.is_file() or path.suffix != ".py" or not path.stem.isidentifier():
-        raise SettingError(f"--module got {spec!r}, but needs a Python file and a name in it, as in mine.py:build.")
-    sys.path.insert(0, str(path.parent))
-    module = importlib.import_module(path.stem)
-    if Path(str(module.__file__)).resolve() != path:
-        sys.path.remove(str(path.parent))
-        raise SettingError(f"{path.name} has the name of another module, {module.__file__}: give it another name.")
-    if not hasattr(module, name):
-        raise SettingError(f"{path} has no {name!r} at its top.")
-    return name, getattr(module, name)
 
 
 def _show(comparison: "Comparison", as_json: bool) -> None:

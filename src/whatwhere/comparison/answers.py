@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 
 from whatwhere.comparison.model import Build, Transformer, evaluation_generator, evaluation_positions
+from whatwhere.comparison.own_model import BuildModel, ComparedModel
 from whatwhere.comparison.read import Comparison, read_results
 from whatwhere.comparison.results import ALL, RunResult
 from whatwhere.comparison.saved_model import load_model
@@ -50,7 +51,7 @@ class Answer:
         correct_probability: of the correct answer, or None.
         at: the slot of the token at whose output the model answers.
         attention: of each layer, the weight that each head gives to each key (last axis) at each query. The model's
-            own: softmax of the scores, with the mask; each row sums to 1.
+            own: softmax of the scores, with the mask; each row sums to 1. Empty where the model is the caller's own.
     """
 
     scheme: str
@@ -103,6 +104,7 @@ def ask(
     seed: int | Literal["all"] | None = None,
     positions: Sequence[int] | None = None,
     builds: Mapping[str, Build] | None = None,
+    model: BuildModel | None = None,
 ) -> Answers:
     """Return the answers of the trained models of a comparison to one sequence.
 
@@ -114,6 +116,7 @@ def ask(
         seed: of the run; None is the run of the median score, "all" every one.
         positions: the position of each token; None counts them as the tests of the comparison do.
         builds: by name, the functions that built schemes of the caller's own.
+        model: what built the models, where that was the caller's own: as was passed to `compare(model=...)`.
 
     Raises:
         SettingError: If the task is not one of whatwhere's, or a scheme or seed is not in the comparison.
@@ -130,6 +133,7 @@ def ask(
         >>> answers.correct, answers.answers[0].attention[0].shape
         ('6', (4, 8, 8))
     """
+    builds = builds or {}
     comparison = results if isinstance(results, Comparison) else read_results(results)
     task = task_of(comparison)
     ids, tokens = task.encode(text)
@@ -143,8 +147,8 @@ def ask(
     without: list[NoAnswer] = []
     for run in runs:
         try:
-            model = load_model(comparison, run, (builds or {}).get(run.scheme))
-            answers.append(_answer(model, comparison, run, task, ids, correct, positions))
+            trained_model = load_model(comparison, run, builds.get(run.scheme, builds.get(run.base)), model=model)
+            answers.append(_answer(trained_model, comparison, run, task, ids, correct, positions))
         except (PositionError, SettingError) as problem:
             without.append(NoAnswer(run.scheme, run.seed, str(problem)))
             reason: WhatWhereError = problem
@@ -227,7 +231,7 @@ def _runs(comparison: Comparison, schemes: Sequence[str] | None, seed: int | str
 
 @torch.no_grad()
 def _answer(
-    model: Transformer,
+    model: ComparedModel,
     comparison: Comparison,
     run: RunResult,
     task: AskableTask,
@@ -241,7 +245,7 @@ def _answer(
     at = (-1 if isinstance(task, Bytes) else answered_at(settings.direction)) % len(ids)
     with one_thread():
         probabilities = model(sequence, at, p)[0].double().softmax(-1)
-        weights = model.weights(sequence, p=p)
+        weights = model.weights(sequence, p=p) if isinstance(model, Transformer) else []
     top = [
         TokenProbability(task.tokens[n], n, probabilities[n].item())
         for n in probabilities.argsort(descending=True, stable=True)[:TOP].tolist()

@@ -14,6 +14,7 @@ from whatwhere.comparison import measure
 from whatwhere.comparison.environment import machine, versions
 from whatwhere.comparison.folder import FinishedRun, Folder
 from whatwhere.comparison.model import SchemeLike, warn_of_plain_tests, with_max_length
+from whatwhere.comparison.own_model import BuildModel, model_name
 from whatwhere.comparison.plan import (
     Estimate,
     checked_task,
@@ -50,6 +51,7 @@ def compare(
     recipe: str = "quick",
     vary: Mapping[str, Sequence[Any]] | None = None,
     start: str | Path | None = None,
+    model: BuildModel | None = None,
     executor: Executor | None = None,
     workers: int | None = None,
     progress: bool = True,
@@ -76,6 +78,9 @@ def compare(
         start: a results folder whose trained models the runs start from, each seed from the same seed's, as in
             "results:rotary" for those of one scheme. Tensors of equal names and shapes are copied; the others begin
             anew and are named in the record. steps=0 measures without further training.
+        model: a function or class of your own, `build(vocab_size, wheres, settings)` -> a module that is called as
+            `model(ids, positions)` and returns the logits of every token. It binds `wheres`, one for each layer, to the
+            positions. None is whatwhere's small Transformer.
         executor: any concurrent.futures.Executor; None is a pool of one process for each core, one thread each.
         workers: processes of that pool; 1 runs in this process, as do schemes that cannot be sent to another one.
         progress: show the progress on standard error.
@@ -87,7 +92,8 @@ def compare(
         What was measured, as `read_results(out)` reads it again.
 
     Raises:
-        SettingError: If a scheme, task, seed or setting does not exist or does not fit the others.
+        SettingError: If a scheme, task, seed or setting does not exist or does not fit the others, or a model of your
+            own sees later tokens, ignores positions, has parameters that no gradient reaches, or the like.
         ShapeError: If sizes do not fit.
         PositionError: If a scheme has too few positions for the trained lengths.
         TextError: If a file is missing, empty or too short.
@@ -103,11 +109,10 @@ def compare(
     began = perf_counter()
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     require_seeds(numbers)
-    subject, chosen, plans, paths = _planned(schemes, task, lengths, recipe, vary, files, settings)
+    subject, chosen, plans, paths = _planned(schemes, task, lengths, recipe, vary, files, model, settings)
     for one in {plan.settings: plan for plan in plans}:
         warn_of_plain_tests(one)
-    for plan in plans:
-        rehearse(plan)
+    owns = [rehearse(plan) for plan in plans]
     jobs = with_seeds(plans, numbers, start)
     description = _describe(subject, chosen)
     folder = Folder(out, subject, chosen, plans)
@@ -121,10 +126,11 @@ def compare(
 
     run_all(missing, keep, executor=executor, workers=workers, show=progress)
     names = [written_scheme(plan) for plan in plans]
-    command = command_line(task, names, numbers, chosen, folder.path, paths, start)
+    command = command_line(task, names, numbers, chosen, folder.path, paths, start, model)
     record = _record([run for run in finished.values() if run is not None], description, chosen, numbers)
-    call = python_call(task, names, numbers, chosen, folder.path)
-    return folder.write_results(replace(record, command=command, python=call, seconds=perf_counter() - began))
+    call = python_call(task, names, numbers, chosen, folder.path, model)
+    seconds = perf_counter() - began
+    return folder.write_results(replace(record, command=command, python=call, seconds=seconds, model=owns[0]))
 
 
 def demo(out: str | Path = "whatwhere-demo", *, workers: int | None = None, progress: bool = True) -> Comparison:
@@ -151,6 +157,7 @@ def command_line(
     out: Path,
     files: Sequence[Path],
     start: str | Path | None = None,
+    model: BuildModel | None = None,
 ) -> str | None:
     """Return the command that repeats a comparison.
 
@@ -162,10 +169,11 @@ def command_line(
         out: the results folder.
         files: texts.
         start: results whose models the runs start from.
+        model: what builds a model of the caller's own.
 
     Returns:
-        The command, which names schemes and tasks of the caller's own by their file; None where one of them is not at
-        the top of a file under its own name.
+        The command, which names schemes, tasks and models of the caller's own by their file; None where one of them is
+        not at the top of a file under its own name.
 
     Examples:
         >>> command_line("recall", ["alibi"], [0], make_settings("recall", [9]), Path("a"), [])
@@ -174,6 +182,7 @@ def command_line(
     own = [(scheme[0], scheme[1]) for scheme in schemes if not isinstance(scheme, str)]
     modules = [module_option(built, name) for name, built in own]
     modules += [] if isinstance(task, str) else [module_option(task)]
+    modules += [] if model is None else [module_option(model)]
     if None in modules:
         return None
     parts = ["whatwhere", "compare", *(scheme for scheme in schemes if isinstance(scheme, str))]
@@ -193,12 +202,17 @@ def command_line(
 
 
 def python_call(
-    task: str | Task, schemes: Sequence[SchemeLike], seeds: Sequence[int], settings: Settings, out: Path
+    task: str | Task,
+    schemes: Sequence[SchemeLike],
+    seeds: Sequence[int],
+    settings: Settings,
+    out: Path,
+    model: BuildModel | None = None,
 ) -> str:
     """Return the Python call that repeats a comparison, in which what is the caller's own has its name alone.
 
     Args:
-        task, schemes, seeds, settings, out: as for `command_line`.
+        task, schemes, seeds, settings, out, model: as for `command_line`.
 
     Examples:
         >>> python_call("recall", ["alibi"], [0], make_settings("recall", [9], steps=5), Path("a"))
@@ -211,6 +225,7 @@ def python_call(
     default = make_settings(settings.task, settings.lengths)
     changed = {field.name: getattr(settings, field.name) for field in fields(settings)}
     given = [f"{name}={value!r}" for name, value in changed.items() if value != getattr(default, name)]
+    given += [] if model is None else [f"model={model_name(model)}"]
     named = repr(task) if isinstance(task, str) else f"{type(task).__name__}(...)"
     words = [f"[{listed}]", named, f"lengths={settings.lengths}", f"seeds={list(seeds)}", f"out={str(out)!r}", *given]
     return f"ww.compare({', '.join(words)})"
@@ -225,13 +240,14 @@ def estimate(
     files: Sequence[str | Path] = (),
     recipe: str = "quick",
     vary: Mapping[str, Sequence[Any]] | None = None,
+    model: BuildModel | None = None,
     workers: int | None = None,
     **settings: Any,
 ) -> Estimate:
     """Estimate how long a comparison takes on this machine, from a few measured steps of each scheme.
 
     Args:
-        schemes, task, lengths, seeds, files, recipe, vary, workers, settings: as for `compare`.
+        schemes, task, lengths, seeds, files, recipe, vary, model, workers, settings: as for `compare`.
 
     Raises:
         SettingError: If a scheme, task or setting does not exist or does not fit the others.
@@ -241,7 +257,7 @@ def estimate(
         >>> estimate(["none", "alibi"], seeds=3, steps=10).runs
         6
     """
-    _, _, plans, _ = _planned(schemes, task, lengths, recipe, vary, files, settings)
+    _, _, plans, _ = _planned(schemes, task, lengths, recipe, vary, files, model, settings)
     count = seeds if isinstance(seeds, int) else len(seeds)
     return estimate_plans(plans, count, workers)
 
@@ -253,6 +269,7 @@ def _planned(
     recipe: str,
     vary: Mapping[str, Sequence[Any]] | None,
     files: Sequence[str | Path],
+    model: BuildModel | None,
     settings: Mapping[str, Any],
 ) -> tuple[Task, Settings, list[Job], list[Path]]:
     """Return the task, the settings, a run of each variant, and the files."""
@@ -264,7 +281,7 @@ def _planned(
         subject = make_task(task, chosen.direction, chosen.trained, paths)
     else:
         subject = checked_task(task, chosen, paths)
-    plans = make_plans(requested, vary, subject, chosen)
+    plans = make_plans(requested, vary, subject, chosen, model)
     return subject, with_max_length(chosen, subject), plans, paths
 
 

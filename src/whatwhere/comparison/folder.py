@@ -13,7 +13,8 @@ import torch
 
 from whatwhere.atomic import atomic_file, is_unfinished, write_atomic
 from whatwhere.comparison.environment import versions
-from whatwhere.comparison.model import SchemeLike, build_wheres
+from whatwhere.comparison.model import build_wheres
+from whatwhere.comparison.own_model import OwnModel, model_name, own_types
 from whatwhere.comparison.read import RESULTS, Comparison, read_json
 from whatwhere.comparison.results import (
     VERSION,
@@ -43,6 +44,7 @@ class _Request:
     settings: Settings
     device: str
     task_identity: str
+    model: str | None = None
 
 
 @dataclass(frozen=True)
@@ -85,9 +87,10 @@ class Folder:
         self.path = Path(path)
         settings = replace(settings, trained=tuple(task.trained))
         device = settings.resolved_device
-        self._request = _Request(_REQUEST, VERSION, versions(), settings, device, task.identity)
+        own = next((model_name(job.model) for job in jobs if job.model is not None), None)
+        self._request = _Request(_REQUEST, VERSION, versions(), settings, device, task.identity, own)
         self._jobs = {job.name: job for job in jobs}
-        self._identities = {name: _identity(job.scheme, job.settings) for name, job in self._jobs.items()}
+        self._identities = {name: _identity(job) for name, job in self._jobs.items()}
         try:
             self._open()
         except OSError as problem:
@@ -121,7 +124,7 @@ class Folder:
             raise _no_run(path)
         if run.scheme_identity != self._identities[scheme]:
             raise ResultsError(
-                f"the scheme {scheme!r} has changed since {path} was written.\n"
+                f"the scheme {scheme!r}, or the model, has changed since {path} was written.\n"
                 "Choose another folder, name the scheme differently, or delete this run to train it again."
             )
         before, now = run.result.start, start
@@ -254,13 +257,18 @@ def file_name(scheme: str) -> str:
     return plain if plain == scheme.lower() else f"{plain}-{hashlib.sha256(scheme.encode()).hexdigest()[:6]}"
 
 
-def _identity(scheme: SchemeLike, settings: Settings) -> str:
-    """Return a digest that changes when a scheme is built differently, or its own source code changes."""
+def _identity(job: Job) -> str:
+    """Return a digest that changes when a scheme or model is built differently, or its own source code changes."""
+    scheme, settings = job.scheme, job.settings
     wheres = build_wheres(scheme, settings.dim, settings.heads, 2, settings.layers)
     parts = [repr(wheres)]
     sources: list[object] = [] if isinstance(scheme, str) else [scheme[1]]
     for where in wheres:
-        sources += [type(m) for m in where.modules() if not type(m).__module__.startswith(("whatwhere.", "torch."))]
+        sources += own_types(where)
+    if job.model is not None:
+        model = OwnModel(job.task.vocab_size, wheres, settings, job.model)
+        parts.append(repr(model))
+        sources += [job.model, *own_types(model)]
     parts += [_source(source) for source in dict.fromkeys(sources)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 

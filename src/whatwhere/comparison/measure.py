@@ -11,6 +11,7 @@ from torch import Tensor
 from whatwhere.analysis.pca import principal_components
 from whatwhere.analysis.position_similarity import similarity
 from whatwhere.comparison.model import Transformer, evaluation_generator, evaluation_positions
+from whatwhere.comparison.own_model import ComparedModel
 from whatwhere.comparison.results import ALL, Scores, Shift, Statistics, TableSnapshot, TokenCosines
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Batch, Expressions, Task
@@ -39,7 +40,7 @@ def evaluation_set(task: Task, length: int, settings: Settings) -> Batch:
 
 
 @torch.no_grad()
-def scores(model: Transformer, task: Task, length: int, settings: Settings) -> Scores:
+def scores(model: ComparedModel, task: Task, length: int, settings: Settings) -> Scores:
     """Compute the scores of a model at a length, of all targets and of each group.
 
     Args:
@@ -60,7 +61,7 @@ def scores(model: Transformer, task: Task, length: int, settings: Settings) -> S
 
 
 @torch.no_grad()
-def shift_test(model: Transformer, task: Task, settings: Settings) -> dict[int, Shift]:
+def shift_test(model: ComparedModel, task: Task, settings: Settings) -> dict[int, Shift]:
     """Shift all positions of the same sequences by 0, 1, 2, 4, ..., 60, and measure what becomes of the logits.
 
     A scheme of relative positions keeps its logits, up to rounding; absolute positions reach vectors that training
@@ -96,7 +97,7 @@ def in_length(by_length: Mapping[int, Scores], task: Task) -> float:
 
 @torch.no_grad()
 def table_snapshot(
-    model: Transformer, task: Task, settings: Settings, percent: int, initial: Float[Tensor, "tokens dim"] | None
+    model: ComparedModel, task: Task, settings: Settings, percent: int, initial: Float[Tensor, "tokens dim"] | None
 ) -> TableSnapshot | None:
     """Describe the token table of the expressions task in the terms of the first tutorial.
 
@@ -108,14 +109,16 @@ def table_snapshot(
         initial: the table before training; None at the start.
 
     Returns:
-        The description; None for other tasks.
+        The description; None for other tasks, and of a model without one table of tokens.
     """
     if not isinstance(task, Expressions):
         return None
-    table = model.input.tokens.weight.detach().float().cpu()
+    if (weight := model.token_table) is None:
+        return None
+    table = weight.detach().float().cpu()
     change = None if initial is None else table - initial
     summed = None
-    if model.input.where.input is not None:
+    if isinstance(model, Transformer) and model.input.where.input is not None:
         ids = evaluation_set(task, max(task.trained), settings).ids
         summed = _statistics(model.input(ids.to(model.device)).cpu())
     return TableSnapshot(
@@ -255,7 +258,7 @@ def uniform_attention(tokens: int, at: int | None, causal: bool) -> Float[np.nda
     return uniform
 
 
-def _logits(model: Transformer, test_set: Batch, shift: int, settings: Settings) -> Tensor:
+def _logits(model: ComparedModel, test_set: Batch, shift: int, settings: Settings) -> Tensor:
     model.eval()
     rows = max(1, _CHUNK_TOKENS // test_set.ids.shape[1])
     generator = evaluation_generator(test_set.ids.shape[1])

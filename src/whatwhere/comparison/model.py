@@ -271,6 +271,11 @@ class Transformer(nn.Module):
         return [block for block in self.blocks if isinstance(block, Block)]
 
     @property
+    def token_table(self) -> Tensor:
+        """The rows of the tokens; of a table of low rank, the product of its factors."""
+        return self.input.tokens.weight
+
+    @property
     def device(self) -> torch.device:
         """The device of its parameters."""
         return self.norm.weight.device

@@ -13,12 +13,13 @@ from whatwhere.comparison import measure
 from whatwhere.comparison.environment import cores
 from whatwhere.comparison.model import (
     SchemeLike,
-    Transformer,
     evaluation_generator,
     evaluation_positions,
     name_of,
     with_max_length,
 )
+from whatwhere.comparison.own_model import BuildModel, check_model
+from whatwhere.comparison.results import ModelRecord
 from whatwhere.comparison.run import Job
 from whatwhere.comparison.settings import Settings, with_settings
 from whatwhere.comparison.start import find_start, load_start, open_start, require_same_tokens
@@ -29,6 +30,7 @@ from whatwhere.comparison.train import one_thread, train
 from whatwhere.comparison.variants import make_variants
 from whatwhere.errors import SettingError
 from whatwhere.what.text import read_bytes
+from whatwhere.where.binding import Where
 
 _MEASURED_STEPS = 4
 
@@ -64,6 +66,7 @@ def make_plans(
     vary: Mapping[str, Sequence[Any]] | None,
     task: Task,
     settings: Settings,
+    model: BuildModel | None = None,
 ) -> list[Job]:
     """Return a run of each variant, of seed 0.
 
@@ -72,6 +75,7 @@ def make_plans(
         vary: values of settings that are crossed with the schemes.
         task: of the comparison.
         settings: of the comparison.
+        model: builds a model of the caller's own; None is our Transformer.
 
     Raises:
         SettingError: If there is no scheme, two have one name, or a setting cannot vary.
@@ -86,7 +90,7 @@ def make_plans(
             subject = _in_direction(task, own.direction)
             own = with_max_length(own, subject)
             built = variant.scheme if isinstance(scheme, str) else scheme
-            plans.append(Job(built, 0, subject, own, variant.name, variant.varied))
+            plans.append(Job(built, 0, subject, own, variant.name, variant.varied, model=model))
     names = [plan.name for plan in plans]
     double = next((name for name in names if names.count(name) > 1), None)
     if double is not None:
@@ -145,7 +149,7 @@ def with_seeds(plans: Sequence[Job], seeds: Sequence[int], start: str | Path | N
             jobs.append(replace(plan, seed=seed, start=found))
     for job in jobs[: len(plans)]:
         assert job.start is not None
-        load_start(build_model(job.scheme, job.seed, job.task, job.settings), job.start, job.settings)
+        load_start(build_model(job.scheme, job.seed, job.task, job.settings, job.model), job.start, job.settings)
     return jobs
 
 
@@ -175,7 +179,7 @@ def estimate_plans(plans: Sequence[Job], seeds: int, workers: int | None = None)
     total = 0.0
     with one_thread():
         for plan in plans:
-            model = build_model(plan.scheme, 0, plan.task, plan.settings)
+            model = build_model(plan.scheme, 0, plan.task, plan.settings, plan.model)
             for steps in (2, _MEASURED_STEPS):  # the first two make what later ones reuse
                 brief = replace(plan.settings, steps=steps)
                 trained = train(model, 0, plan.task, brief, lambda percent, model: None, lambda step: None)
@@ -239,30 +243,36 @@ def checked_task(task: Task, settings: Settings, files: Sequence[Path]) -> Task:
     return task
 
 
-def rehearse(plan: Job) -> None:
+def rehearse(plan: Job) -> ModelRecord | None:
     """Raise before any training what would be raised after it.
 
     Args:
         plan: of `make_plans`.
 
+    Returns:
+        What is known of a model of the caller's own; None of our Transformer.
+
     Raises:
-        SettingError: If the scheme does not fit the model or its direction.
+        SettingError: If the scheme does not fit the model or its direction, or a model of the caller's own does not do
+            what `check_model` requires.
         PositionError: If it has too few positions for the trained lengths.
     """
     task, settings = plan.task, plan.settings
     test_set = task.test_set(max(task.trained), 1)
-    model = build_model(plan.scheme, 0, task, settings)
+    own = None if plan.model is None else check_model(plan.model, plan.scheme, task, settings)
+    model = build_model(plan.scheme, 0, task, settings, plan.model)
     if settings.direction == "encoder":
-        _require_later_keys(plan.scheme, model)
+        _require_later_keys(plan.scheme, model.layer_wheres)
     with torch.no_grad():
         ids = test_set.ids.to(settings.resolved_device)
         model(ids, test_set.at, evaluation_positions(settings, ids, evaluation_generator(ids.shape[1])))
     for length in {*task.tested_in_length, *settings.lengths, task.shift_length}:
         task.test_set(length, 1)
+    return own
 
 
-def _require_later_keys(scheme: SchemeLike, model: Transformer) -> None:
-    for where in model.layer_wheres:
+def _require_later_keys(scheme: SchemeLike, wheres: Sequence[Where]) -> None:
+    for where in wheres:
         if any(part is not None and part.causal_only for part in (where.query_key, where.score)):
             raise SettingError(
                 f"the scheme {name_of(scheme)!r} supports causal attention only, but an encoder attends to later keys."

@@ -36,12 +36,12 @@ class ParameterCount:
 
     Args:
         total: of the whole model.
-        tokens: of its token table.
+        tokens: of its token table; None of a model of the caller's own that has none, or several.
         positions: of its positional encoding.
     """
 
     total: int
-    tokens: int
+    tokens: int | None
     positions: int
 
 
@@ -281,6 +281,19 @@ class Summary:
 
 
 @dataclass(frozen=True)
+class ModelRecord:
+    """A model of the caller's own, which results do not hold.
+
+    Args:
+        name: of the function or class that builds it.
+        reads: which of the settings of a model it reads: dim, layers, heads, feedforward, init, table, tied.
+    """
+
+    name: str
+    reads: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ComparisonRecord:
     """The content of results.json.
 
@@ -301,6 +314,7 @@ class ComparisonRecord:
         summary: by scheme, in the order of the request.
         schemes: by name, of the first seed.
         python: the Python call that repeats the comparison.
+        model: of the caller's own; None is our Transformer.
     """
 
     format: str
@@ -319,6 +333,7 @@ class ComparisonRecord:
     summary: Mapping[str, Summary]
     schemes: Mapping[str, SchemeView]
     python: str = field(default="", kw_only=True)
+    model: ModelRecord | None = field(default=None, kw_only=True)
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:

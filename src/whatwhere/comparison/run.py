@@ -12,6 +12,7 @@ from whatwhere.analysis.position_similarity import by_distance, fingerprint
 from whatwhere.atomic import write_atomic
 from whatwhere.comparison import measure, train
 from whatwhere.comparison.model import SchemeLike, Transformer, name_of, table_rows
+from whatwhere.comparison.own_model import BuildModel, ComparedModel
 from whatwhere.comparison.read import AFTER
 from whatwhere.comparison.results import (
     DistanceCurves,
@@ -49,6 +50,7 @@ class Job:
         label: name of the results; "" is that of the scheme.
         varied: what differs from the settings of the comparison.
         start: the kept model that it starts from; None begins anew.
+        model: builds a model of the caller's own; None is our Transformer.
         channel: a file that receives the number of steps done; a file `stop` beside it ends the run. None where the
             executor shares no disk.
     """
@@ -60,6 +62,7 @@ class Job:
     label: str = ""
     varied: Mapping[str, Scalar] = field(default_factory=dict)
     start: Start | None = None
+    model: BuildModel | None = None
     channel: Path | None = None
 
     @property
@@ -104,21 +107,24 @@ def run(job: Job, on_step: Callable[[int], None] | None = None) -> Run:
 def _run(job: Job, on_step: Callable[[int], None]) -> Run:
     began = time.perf_counter()
     task, settings = job.task, job.settings
-    model = train.build(job.scheme, job.seed, task, settings)
+    model = train.build(job.scheme, job.seed, task, settings, job.model)
     started = None if job.start is None else load_start(model, job.start, settings)
     tables: dict[int, Tensor] = {}
     snapshots: list[TableSnapshot] = []
 
-    def on_snapshot(percent: int, model: Transformer) -> None:
+    def on_snapshot(percent: int, model: ComparedModel) -> None:
+        if (table := model.token_table) is None:
+            return
         initial = tables.get(0)
-        tables[percent] = model.input.tokens.weight.detach().float().cpu().clone()
+        tables[percent] = table.detach().float().cpu().clone()
         snapshot = measure.table_snapshot(model, task, settings, percent, initial)
         snapshots.extend([] if snapshot is None else [snapshot])
 
-    recorder = measure.Recorder(model.input.tokens.weight, settings.steps)
+    recorder = None if model.token_table is None else measure.Recorder(model.token_table, settings.steps)
 
     def record_step(step: int) -> None:
-        recorder.record(step, model.input.tokens.weight)
+        if recorder is not None and (table := model.token_table) is not None:
+            recorder.record(step, table)
         on_step(step)
 
     trained = train.train(model, job.seed, task, settings, on_snapshot, record_step)
@@ -142,7 +148,9 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
         start=started,
         own=not isinstance(job.scheme, str),
     )
-    tensors = recorder.tensors() | measure.attention(model, task, settings)
+    tensors = {} if recorder is None else recorder.tensors()
+    if isinstance(model, Transformer):  # of other models nobody knows where attention is
+        tensors |= measure.attention(model, task, settings)
     return Run(result, _tensors(model, tables), view_of(model.layer_wheres[0], task, settings), tensors)
 
 
@@ -200,10 +208,13 @@ def _channel_writer(channel: Path | None) -> Callable[[int], None]:
     return write
 
 
-def _parameters(model: Transformer) -> ParameterCount:
+def _parameters(model: ComparedModel) -> ParameterCount:
+    tokens = _learned(model.input.tokens) if isinstance(model, Transformer) else None
+    if tokens is None and (table := model.token_table) is not None:
+        tokens = table.numel() if table.requires_grad else 0
     return ParameterCount(
         total=_learned(model),
-        tokens=_learned(model.input.tokens),
+        tokens=tokens,
         positions=_learned(model.wheres),
     )
 
@@ -212,7 +223,8 @@ def _learned(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters() if p.requires_grad)
 
 
-def _tensors(model: Transformer, tables: Mapping[int, Tensor]) -> dict[str, np.ndarray]:
+def _tensors(model: ComparedModel, tables: Mapping[int, Tensor]) -> dict[str, np.ndarray]:
     tensors = {name: value.detach().cpu().numpy() for name, value in saved_tensors(model).items()}
-    tensors[AFTER] = model.input.tokens.weight.detach().cpu().numpy()  # of a table of low rank, the product
+    if (table := model.token_table) is not None:
+        tensors[AFTER] = table.detach().cpu().numpy()  # of a table of low rank, the product
     return tensors | {f"{AFTER}@{n}": table.numpy() for n, table in tables.items() if n < 100}

@@ -203,7 +203,8 @@ def _can_be_sent(jobs: Sequence[Job], requested: int | None) -> bool:
     """Return whether the runs can be sent to other processes; raise SettingError if that was requested."""
     main = sys.modules.get("__main__")
     interactive = getattr(main, "__file__", None) is None
-    builders = [job.scheme[1] for job in jobs if not isinstance(job.scheme, str)]
+    builders: list[object] = [job.scheme[1] for job in jobs if not isinstance(job.scheme, str)]
+    builders += [job.model for job in jobs if job.model is not None]
     reason = (
         ""
         if not (interactive and any(getattr(build, "__module__", "") == "__main__" for build in builders))
@@ -219,7 +220,7 @@ def _can_be_sent(jobs: Sequence[Job], requested: int | None) -> bool:
     if requested is None:
         return False
     raise SettingError(
-        f"a scheme or task cannot be sent to other processes: {reason}.\n"
+        f"a scheme, task or model cannot be sent to other processes: {reason}.\n"
         "Define it at the top of a module with def (not lambda), or pass workers=1."
     )
 

@@ -1,16 +1,18 @@
 """The trained model of a run: what is saved of it, and building it again from the results."""
 
 from pathlib import Path
+from typing import overload
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from whatwhere.comparison.model import Build, SchemeLike, Transformer
+from whatwhere.comparison.own_model import BuildModel, ComparedModel, OwnModel
 from whatwhere.comparison.read import AFTER, Comparison, read_results
 from whatwhere.comparison.results import RunResult
 from whatwhere.comparison.settings import Settings
-from whatwhere.comparison.train import new_model
+from whatwhere.comparison.train import new_model, new_own_model
 from whatwhere.errors import ResultsError, SettingError
 
 _MAX_POSITIONS = 1 << 20
@@ -25,20 +27,42 @@ def saved_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: state[name] for name in names.values()}
 
 
-def load_model(results: Comparison | str | Path, run: RunResult, build: Build | None = None) -> Transformer:
+@overload
+def load_model(
+    results: Comparison | str | Path, run: RunResult, build: Build | None = None, model: None = None
+) -> Transformer: ...
+
+
+@overload
+def load_model(
+    results: Comparison | str | Path, run: RunResult, build: Build | None = None, *, model: BuildModel
+) -> OwnModel: ...
+
+
+@overload
+def load_model(
+    results: Comparison | str | Path, run: RunResult, build: Build | None = None, *, model: BuildModel | None
+) -> ComparedModel: ...
+
+
+def load_model(
+    results: Comparison | str | Path, run: RunResult, build: Build | None = None, model: BuildModel | None = None
+) -> ComparedModel:
     """Build the trained model of a run again, in evaluation mode on the CPU.
 
     Args:
         results: a comparison, or its folder.
         run: one of its runs.
         build: the function that built the run's scheme, where it was the caller's own.
+        model: what built the model, where it was the caller's own: as was passed to `compare(model=...)`.
 
     Returns:
         The model, with the trained parameters: it answers as the run did.
 
     Raises:
         ResultsError: If the file is absent or damaged, or does not fit the recorded settings.
-        SettingError: If the scheme was built by the caller's own function, and `build` is not passed.
+        SettingError: If the scheme or the model was built by the caller's own function, which is not passed; or if
+            `model` is passed, but the comparison trained our Transformer.
 
     Examples:
         >>> import tempfile
@@ -58,10 +82,17 @@ def load_model(results: Comparison | str | Path, run: RunResult, build: Build | 
         )
     tensors = read_tensors(path)
     settings = comparison.settings(run)
-    _require_sizes(path, tensors, settings, run)
-    model = new_model(_scheme(run, build), run.seed, tensors[AFTER].shape[0], run.max_length, settings)
-    _fill(model, tensors, path)
-    return model.eval()
+    _require_model(comparison, model)
+    built: ComparedModel
+    if model is None:
+        _require_sizes(path, tensors, settings, run)
+        built = new_model(_scheme(run, build), run.seed, tensors[AFTER].shape[0], run.max_length, settings)
+    else:
+        _require_own_sizes(path, tensors, settings, run)
+        tokens = len(comparison.task.tokens)
+        built = new_own_model(model, _scheme(run, build), run.seed, tokens, run.max_length, settings)
+    _fill(built, tensors, path)
+    return built.eval()
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -88,9 +119,29 @@ def _scheme(run: RunResult, build: Build | None) -> SchemeLike:
     if run.own and build is None:
         raise SettingError(
             f"the scheme {run.scheme!r} was built by a function of your own, which results do not hold: pass it, as in "
-            "load_model(results, run, build=...)."
+            "load_model(results, run, build=...); on the command line --module FILE.py:NAME."
         )
     return run.base if build is None else (run.base, build)
+
+
+def _require_model(comparison: Comparison, model: BuildModel | None) -> None:
+    """Raise unless a model of the caller's own is passed where, and only where, the comparison trained one."""
+    own = comparison.record.model
+    if own is not None and model is None:
+        raise SettingError(
+            f"the models of {comparison.folder} were built by {own.name!r}, a function or class of your own, which "
+            f"results do not hold: pass it, as in load_model(results, run, model={own.name}); on the command line "
+            f"--module FILE.py:{own.name}."
+        )
+    if own is None and model is not None:
+        raise SettingError(f"the models of {comparison.folder} are whatwhere's Transformer: leave model out.")
+
+
+def _require_own_sizes(path: Path, tensors: dict[str, Tensor], settings: Settings, run: RunResult) -> None:
+    """Raise where sizes exceed what the file can hold, before something of that size is built."""
+    sizes, numbers = (settings.dim, settings.layers, settings.heads), sum(map(torch.numel, tensors.values()))
+    if max(sizes) > numbers or not 0 < run.max_length <= _MAX_POSITIONS:
+        raise _misfit(path, f"it has {numbers} numbers, but dim, layers and heads are {sizes}")
 
 
 def _require_sizes(path: Path, tensors: dict[str, Tensor], settings: Settings, run: RunResult) -> None:
@@ -104,7 +155,7 @@ def _require_sizes(path: Path, tensors: dict[str, Tensor], settings: Settings, r
         raise _misfit(path, f"the run names {run.max_length} positions")
 
 
-def _fill(model: Transformer, tensors: dict[str, Tensor], path: Path) -> None:
+def _fill(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
     own = saved_tensors(model)
     computed = set() if AFTER in own else {AFTER}  # the product of the factors of a table
     saved = {name: tensor for name, tensor in tensors.items() if "@" not in name and name not in computed}

@@ -28,6 +28,8 @@ _AUTHOR: Mapping[str, Any] = {
 }
 TABLES = ("learned", "frozen", "onehot", "ids")
 """Names of token tables; beside them `rank1`, `rank2`, ...."""
+MODEL_SETTINGS = ("dim", "layers", "heads", "feedforward", "init", "table", "tied")
+"""The settings of our Transformer; a model of the caller's own may read some of them."""
 INITS = ("normal", "glorot_uniform", "glorot_normal", "fan_in_uniform", "torch")
 """The names of initial values that TokenEmbedding knows, here without PyTorch; a test compares the two."""
 _SEQUENCES = {"lengths": "[8, 16]", "trained": "[1, 2, 3]", "betas": "(0.9, 0.98)"}

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from whatwhere.analysis.walkthrough import scheme_seed
 from whatwhere.comparison.model import SchemeLike, Transformer, build_wheres, table_rows, training_positions
+from whatwhere.comparison.own_model import BuildModel, ComparedModel, OwnModel
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Batch, Task
 from whatwhere.errors import SettingError
@@ -33,12 +34,14 @@ class Trained:
         seconds: time of the steps alone.
     """
 
-    model: Transformer
+    model: ComparedModel
     losses: list[tuple[int, float]]
     seconds: float
 
 
-def build(scheme: SchemeLike, seed: int, task: Task, settings: Settings) -> Transformer:
+def build(
+    scheme: SchemeLike, seed: int, task: Task, settings: Settings, model: BuildModel | None = None
+) -> ComparedModel:
     """Build the model of a run, with its initial parameters.
 
     Schemes are initialized from a seed of their own, so that all schemes start from the same tokens and layers. A
@@ -50,9 +53,20 @@ def build(scheme: SchemeLike, seed: int, task: Task, settings: Settings) -> Tran
         seed: of tokens, layers and scheme.
         task: which has the vocabulary and the trained lengths.
         settings: sizes and device.
+        model: builds a model of the caller's own; None is our Transformer.
     """
-    model = new_model(scheme, seed, task.vocab_size, table_rows(settings, task), settings)
-    return model.to(settings.resolved_device)
+    rows = table_rows(settings, task)
+    if model is not None:
+        return new_own_model(model, scheme, seed, task.vocab_size, rows, settings).to(settings.resolved_device)
+    return new_model(scheme, seed, task.vocab_size, rows, settings).to(settings.resolved_device)
+
+
+def new_own_model(
+    model: BuildModel, scheme: SchemeLike, seed: int, vocab_size: int, max_length: int, settings: Settings
+) -> OwnModel:
+    """Build a model of the caller's own on the CPU; arguments as for `new_model`."""
+    wheres = build_wheres(scheme, settings.dim, settings.heads, max_length, settings.layers, scheme_seed(seed))
+    return OwnModel(vocab_size, wheres, settings, model, seed)
 
 
 def new_model(scheme: SchemeLike, seed: int, vocab_size: int, max_length: int, settings: Settings) -> Transformer:
@@ -70,11 +84,11 @@ def new_model(scheme: SchemeLike, seed: int, vocab_size: int, max_length: int, s
 
 
 def train(
-    model: Transformer,
+    model: ComparedModel,
     seed: int,
     task: Task,
     settings: Settings,
-    on_snapshot: Callable[[int, Transformer], None],
+    on_snapshot: Callable[[int, ComparedModel], None],
     on_step: Callable[[int], None],
 ) -> Trained:
     """Train with AdamW, gradients clipped at norm 1; batches depend on the seed alone, not on the scheme.

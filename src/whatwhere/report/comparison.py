@@ -8,6 +8,7 @@ from dataclasses import fields
 from whatwhere.claims import number_lines, token_table, verdicts
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import RunResult, Spread
+from whatwhere.comparison.settings import MODEL_SETTINGS
 from whatwhere.comparison.statistics import paired_differences
 from whatwhere.escape import visible
 from whatwhere.report import claims
@@ -125,7 +126,11 @@ def settings(results: Comparison) -> Table:
     values |= {field.name: getattr(record.machine, field.name) for field in fields(record.machine)}
     values |= {"written": record.created, "seconds": record.seconds, "device": record.device}
     values |= {"threads_per_run": record.threads_per_run, "seeds": record.seeds}
-    values |= {field.name: getattr(record.settings, field.name) for field in fields(record.settings)}
+    own = record.model
+    values |= {} if own is None else {"model": f"{own.name}, not whatwhere's"}
+    unread = () if own is None else tuple(name for name in MODEL_SETTINGS if name not in own.reads)
+    names = [field.name for field in fields(record.settings) if field.name not in unread]
+    values |= {name: getattr(record.settings, name) for name in names}
     rows = [[visible(name), visible(_value(value))] for name, value in values.items()]
     return Table("Settings, machine, versions", ["what", "value"], rows, shorten="never")
 
@@ -219,7 +224,8 @@ def _change_cell(values: Spread | None) -> str:
 
 def _run_row(run: RunResult) -> list[str]:
     loss = number(run.losses[-1][1]) if run.losses else ABSENT
-    counts = [_whole(each) for each in (run.parameters.total, run.parameters.tokens, run.parameters.positions)]
+    sizes = run.parameters
+    counts = [ABSENT if each is None else _whole(each) for each in (sizes.total, sizes.tokens, sizes.positions)]
     name = f"{name_text(run.scheme)}, seed {run.seed}"
     return [name, _whole(run.steps), decimals(run.seconds, 1), loss, *counts, visible(run.file)]
 

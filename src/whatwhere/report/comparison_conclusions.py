@@ -66,6 +66,9 @@ def scope_sentence(results: Comparison) -> str:
         f"learning rate {_values(rates)}",
     ]
     one = all(len(values) == 1 for values in (layers, dims, heads, rates))
+    if (own := results.record.model) is not None:
+        read = [text for name, text in zip(("layers", "dim", "heads"), model, strict=False) if name in own.reads]
+        model = [f"your own, {name_text(own.name)}", *read, model[-1]]
     return (
         f"These runs show one task ({name_text(results.task.name)}) and {'one model' if one else 'models of one kind'} "
         f"({', '.join(model)}). Another task, size or learning rate can order the schemes otherwise; it was not tested "

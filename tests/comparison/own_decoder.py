@@ -1,0 +1,127 @@
+"""A decoder of a user's own, and the ways in which one can be wrong."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+import whatwhere as ww
+from whatwhere.comparison.settings import Settings
+
+
+class Block(nn.Module):
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm, self.qkv, self.out = nn.LayerNorm(dim), nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, here: ww.Here, causal: bool = True) -> Tensor:
+        y = self.norm(x)
+        q, k, v = self.qkv(y).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k = here.query_key(q, k)
+        mixed = here.attention(q, k, v, causal=causal, gates=here.gates(y))
+        return x + self.out(mixed.transpose(1, 2).flatten(-2))
+
+
+class Decoder(nn.Module):
+    causal = True
+
+    def __init__(self, vocab_size: int, wheres: Sequence[ww.Where], settings: Settings) -> None:
+        super().__init__()
+        self.where_of_layers = nn.ModuleList(wheres)
+        self.input = ww.InputLayer(vocab_size, settings.dim, wheres[0].input)
+        self.blocks = nn.ModuleList(Block(settings.dim, settings.heads) for _ in wheres)
+
+    def bound(self, positions: ww.Positions) -> list[ww.Here]:
+        return ww.bind(list(self.where_of_layers), positions)
+
+    def forward(self, ids: Tensor, positions: ww.Positions) -> Tensor:
+        heres = self.bound(positions)
+        x = self.input(ids, heres[0])
+        for block, here in zip(self.blocks, heres, strict=True):
+            x = block(x, here, self.causal)
+        return self.input.tokens.readout(x)
+
+
+class SeesLaterTokens(Decoder):
+    causal = False
+
+
+class CountsItself(Decoder):
+    """It ignores the positions that it gets."""
+
+    def bound(self, positions: ww.Positions) -> list[ww.Here]:
+        return ww.bind(list(self.where_of_layers), positions.index.shape[-1])
+
+
+class FirstOfAll(Decoder):
+    """It uses the first layer's schemes in every layer."""
+
+    def bound(self, positions: ww.Positions) -> list[ww.Here]:
+        return [self.where_of_layers[0].at(positions)] * len(self.blocks)
+
+
+class NoBias(Decoder):
+    """It rotates, but leaves the bias of the scores out."""
+
+    def bound(self, positions: ww.Positions) -> list[ww.Here]:
+        return [ww.Where(input=where.input, query_key=where.query_key).at(positions) for where in self.where_of_layers]
+
+
+class OwnPositions(Decoder):
+    """It has a positional encoding of its own, below that of the scheme."""
+
+    def forward(self, ids: Tensor, positions: ww.Positions) -> Tensor:
+        heres = self.bound(positions)
+        x = self.input(ids, heres[0]) + torch.sin(positions.index[0].float()).mT
+        for block, here in zip(self.blocks, heres, strict=True):
+            x = block(x, here)
+        return self.input.tokens.readout(x)
+
+
+class Bag(nn.Module):
+    """No attention at all, and a layer that nothing uses."""
+
+    def __init__(self, vocab_size: int, wheres: Sequence[ww.Where], settings: Settings) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocab_size, 8)
+        self.left = nn.Linear(8, 8)
+
+    def forward(self, ids: Tensor, positions: ww.Positions) -> Tensor:
+        return self.table(ids) @ self.table.weight.mT
+
+
+class NoAttention(Bag):
+    def __init__(self, vocab_size: int, wheres: Sequence[ww.Where], settings: Settings) -> None:
+        super().__init__(vocab_size, wheres, settings)
+        del self.left
+
+
+class OneLogit(NoAttention):
+    def forward(self, ids: Tensor, positions: ww.Positions) -> Tensor:
+        return super().forward(ids, positions)[:, -1]
+
+
+class Broken(NoAttention):
+    def forward(self, ids: Tensor, positions: ww.Positions) -> Tensor:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+
+class Noisy(Decoder):
+    """Dropout that does not end with the training."""
+
+    def forward(self, ids: Tensor, positions: ww.Positions) -> Tensor:
+        return torch.dropout(super().forward(ids, positions), 0.5, train=True)
+
+
+class NotFinite(NoAttention):
+    def forward(self, ids: Tensor, positions: ww.Positions) -> Tensor:
+        return super().forward(ids, positions) / 0.0
+
+
+def zero_at_first(vocab_size: int, wheres: Sequence[ww.Where], settings: Settings) -> nn.Module:
+    """Return a right model whose layers begin at zero, as in many recipes."""
+    model = Decoder(vocab_size, wheres, settings)
+    for block in model.blocks:
+        nn.init.zeros_(block.out.weight)
+    return model

@@ -1,0 +1,169 @@
+"""A model of the caller's own: checked before any run, trained, kept, asked, and recorded."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import whatwhere as ww
+from tests.comparison import own_decoder
+from tests.comparison.own_decoder import Decoder
+from whatwhere.comparison import Comparison, ask, compare, estimate, load_model, measure
+from whatwhere.comparison.own_model import OwnModel, check_model, is_model_builder
+from whatwhere.comparison.settings import Settings, make_settings
+from whatwhere.comparison.tasks import Expressions
+from whatwhere.comparison.train import one_thread
+from whatwhere.errors import ResultsError, SettingError
+from whatwhere.report.comparison import sections, settings
+from whatwhere.where.catalogue import catalogue
+
+SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "batch": 8, "test_sequences": 20, "steps": 2}
+CALL: dict[str, Any] = {"lengths": [4], "trained": [2, 3], "workers": 1, "progress": False}
+TASK = Expressions((1, 2, 3))
+SETTINGS = make_settings("expressions", [8], dim=32, heads=2)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    return compare(["learned", "alibi"], seeds=[3], out=tmp_path_factory.mktemp("own"), model=Decoder, **SMALL, **CALL)
+
+
+@pytest.mark.parametrize("scheme", [*catalogue, "rotary/none", "none/rotary", "rotary+alibi", "learned+rotary/t5"])
+def test_a_right_model_passes_with_every_scheme(scheme: str) -> None:
+    assert check_model(Decoder, scheme, TASK, SETTINGS).reads == ("dim", "heads", "layers")
+
+
+def test_layers_that_begin_at_zero_hide_nothing() -> None:
+    check_model(own_decoder.zero_at_first, "rotary", TASK, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("model", "scheme", "message"),
+    [
+        (own_decoder.SeesLaterTokens, "none", "sees later tokens"),
+        (own_decoder.CountsItself, "rotary", "do not change with positions"),
+        (own_decoder.FirstOfAll, "none/rotary", "do not change with positions"),
+        (own_decoder.FirstOfAll, "rotary/none", "do not change with positions"),
+        (own_decoder.NoBias, "rotary+alibi", "do not change with positions"),
+        (own_decoder.NoBias, "t5", "no gradient reaches wheres.0.score"),
+        (own_decoder.OwnPositions, "none", "has a positional encoding of its own"),
+        (own_decoder.Bag, "none", "no gradient reaches left.weight, left.bias of Bag"),
+        (own_decoder.NoAttention, "none", "no working attention"),
+        (own_decoder.OneLogit, "none", r"logits of every token are needed: \(2, 8, 20\)"),
+        (own_decoder.Broken, "none", "RuntimeError when it was called: mat1"),
+        (own_decoder.Noisy, "none", "other logits when it is called again"),
+        (own_decoder.NotFinite, "none", "not finite"),
+        (lambda vocab_size, wheres, settings: 3, "none", "returned int, but must return a torch.nn.Module"),
+        (lambda vocab_size, wheres, settings: wheres[9], "none", "IndexError when it was built"),
+    ],
+)
+def test_a_faulty_model_is_refused(model: Any, scheme: str, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        check_model(model, scheme, TASK, make_settings("expressions", [8]))
+
+
+def test_an_encoder_needs_later_tokens() -> None:
+    encoder = make_settings("expressions", [8], dim=32, heads=2, direction="encoder")
+    check_model(own_decoder.SeesLaterTokens, "rotary", Expressions((1, 2, 3), "encoder"), encoder)
+    with pytest.raises(SettingError, match="the token after it, which direction='encoder' needs"):
+        check_model(Decoder, "rotary", Expressions((1, 2, 3), "encoder"), encoder)
+
+
+@pytest.mark.parametrize("changed", [{"tied": True}, {"feedforward": 8}, {"table": "rank2"}, {"init": 0.5}])
+def test_a_setting_that_the_model_does_not_read_is_refused(changed: dict[str, Any], tmp_path: Path) -> None:
+    (name,) = changed
+    with pytest.raises(SettingError, match=f"{name}=.* changes nothing: Decoder does not read settings.{name}"):
+        compare(["none"], seeds=1, out=tmp_path / "a", model=Decoder, **{**SMALL, **CALL}, **changed)
+    assert not (tmp_path / "a").exists()
+
+
+def test_faults_are_refused_before_any_run(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="sees later tokens"):
+        compare(["none"], seeds=1, out=tmp_path / "a", model=own_decoder.SeesLaterTokens, **SMALL, **CALL)
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_reloaded_model_scores_what_the_run_did(results: Comparison) -> None:
+    for run in results.runs:
+        model = load_model(results, run, model=Decoder)
+        with one_thread():
+            again = {n: measure.scores(model, Expressions((2, 3)), n, results.record.settings) for n in run.scores}
+        assert again == run.scores
+        assert not model.training
+
+
+def test_schemes_start_from_the_same_tokens_and_layers() -> None:
+    first, second = (
+        dict(OwnModel(20, [where, where], SETTINGS, Decoder, seed=5).model.blocks.named_parameters())
+        for where in (ww.Where(), ww.Where(ww.T5(2)))
+    )
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    other = OwnModel(20, [ww.Where()], SETTINGS, Decoder, seed=6).model.input.tokens.weight
+    assert not torch.equal(other, OwnModel(20, [ww.Where()], SETTINGS, Decoder, seed=5).model.input.tokens.weight)
+
+
+def test_what_is_counted_and_recorded(results: Comparison) -> None:
+    learned, alibi = results.runs
+    assert learned.parameters.tokens == 20 * 16
+    assert (learned.parameters.positions, alibi.parameters.positions) == (8 * 16, 0)
+    assert learned.parameters.total - alibi.parameters.total == 8 * 16
+    assert set(results.tables(alibi)) >= {"input.tokens.weight", "input.tokens.weight@0"}
+    record = results.record
+    assert record.model is not None
+    assert (record.model.name, record.model.reads) == ("Decoder", ("dim", "heads", "layers"))
+    assert "model=Decoder" in record.python
+    assert record.command is None  # it lies in a package, which --module cannot name
+
+
+def test_the_report_names_the_model_and_no_setting_that_it_does_not_read(results: Comparison) -> None:
+    text = repr(sections(results))
+    assert "one model (your own, Decoder, 2 layers, dim 16, 2 heads, learning rate 0.002)" in text
+    rows = dict(settings(results).rows)
+    assert rows["model"] == "Decoder, not whatwhere's"
+    assert rows["dim"] == "16"
+    assert not {"feedforward", "table", "tied", "init"} & rows.keys()
+
+
+def test_models_are_asked_by_the_same_function(results: Comparison) -> None:
+    answers = ask(results, "First(6,2,1)", model=Decoder, schemes=["alibi"])
+    assert answers.correct == "6"
+    assert answers.answers[0].attention == ()
+    with pytest.raises(SettingError, match=r"built by 'Decoder'(.|\n)*model=Decoder"):
+        ask(results, "First(6,2,1)", schemes=["alibi"])
+
+
+def test_another_model_needs_another_folder(results: Comparison) -> None:
+    with pytest.raises(ResultsError, match="there model is 'Decoder', here None"):
+        compare(["learned"], seeds=[3], out=results.folder, **SMALL, **CALL)
+    with pytest.raises(SettingError, match="leave model out"):
+        load_model(Comparison(results.folder, replace(results.record, model=None)), results.runs[0], model=Decoder)
+
+
+def test_a_changed_model_is_not_resumed(results: Comparison) -> None:
+    other = type("Decoder", (own_decoder.NoBias,), {})
+    with pytest.raises(ResultsError, match="or the model, has changed"):
+        compare(["learned"], seeds=[3], out=results.folder, model=other, **SMALL, **CALL)
+
+
+def test_a_model_without_one_table_of_tokens_has_no_count_of_them() -> None:
+    class Two(nn.Module):
+        def __init__(self, vocab_size: int, wheres: Any, settings: Settings) -> None:
+            super().__init__()
+            self.first, self.second = nn.Embedding(vocab_size, 8), nn.Embedding(vocab_size, 8)
+
+    assert OwnModel(20, [ww.Where()], SETTINGS, Two).token_table is None
+
+
+def test_what_builds_a_model_is_told_from_what_builds_a_scheme() -> None:
+    assert is_model_builder(Decoder)
+    assert is_model_builder(own_decoder.zero_at_first)
+    assert not is_model_builder(lambda dim, num_heads, max_length: ww.Where())
+    assert not is_model_builder(int)
+
+
+def test_it_can_be_estimated() -> None:
+    assert estimate(["none"], seeds=2, model=Decoder, **{**SMALL, "dim": 16}).runs == 2
