@@ -7,6 +7,7 @@ Position enters at three places, which are called doors: `input`, `query_key` an
 is the schemes of a layer, and `where.at(positions)` binds them to positions for a forward pass: a `Here`.
 """
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -94,6 +95,21 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Show results as tables and figures in this shell of IPython; a notebook that imports whatwhere needs no call."""
+    import_module("whatwhere.report.notebook").register(shell)
+
+
+def _in_notebook() -> Any:
+    """Return the shell of IPython that runs this process, or None; IPython is not imported for it."""
+    ipython = sys.modules.get("IPython")
+    return None if ipython is None else ipython.get_ipython()
+
+
 def __dir__() -> list[str]:
     """Return the public names."""
     return sorted(__all__)
+
+
+if (_shell := _in_notebook()) is not None:
+    load_ipython_extension(_shell)

@@ -41,11 +41,12 @@ _HOME = {
 
 __all__ = [*_HOME]
 
+if not TYPE_CHECKING:  # else a misspelt name would be Any
 
-def __getattr__(name: str) -> Any:
-    """Return a public name, loaded from the module that defines it."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'whatwhere.analysis' has no attribute {name!r}")
-    value = getattr(import_module(f"whatwhere.analysis.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        """Return a public name, loaded from the module that defines it."""
+        if name not in _HOME:
+            raise AttributeError(f"module 'whatwhere.analysis' has no attribute {name!r}")
+        value = getattr(import_module(f"whatwhere.analysis.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value

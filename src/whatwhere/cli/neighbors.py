@@ -1,9 +1,8 @@
 """neighbors, analogy and similarity: compare the rows of a token table."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from inspect import Signature, signature
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -11,21 +10,16 @@ import typer
 
 from whatwhere.cli.app import AsJson, Model, Pickles, Which, app, exit_on_error, print_json, to_path
 from whatwhere.errors import SettingError
-from whatwhere.escape import shown_token
-from whatwhere.report.section import Table as ReportTable
+from whatwhere.escape import visible
+from whatwhere.report.section import Paragraph, Table
 from whatwhere.report.terminal import new_console, print_table, progress
-from whatwhere.report.text import count, percent
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from whatwhere.analysis.nearest_neighbors import Metric
     from whatwhere.analysis.word_benchmarks import Rule
     from whatwhere.inspection.token_neighbors import (
         AnalogyAccuracy,
         AnalogyAnswers,
-        NamedRow,
-        Neighbor,
         Neighbors,
         RatedPairs,
         SearchedTable,
@@ -134,61 +128,14 @@ def similarity(
     return compared_tokens(source, words[0], words[1])
 
 
-def _shown(row: "NamedRow") -> str:
-    return shown_token(row.token, row.text)
-
-
-def _print_columns(console: "Console", heads: Sequence[str], lists: Sequence[Sequence["Neighbor"]]) -> None:
-    """Print lists of neighbors side by side."""
-    columns = [name for head in heads for name in (head, "id", "score")]
-    numeric = [n for n in range(len(columns)) if n % 3]
-    rows = []
-    for answers in zip_longest(*lists):
-        cells = (["", "", ""] if one is None else [_shown(one), str(one.id), f"{one.score:.4f}"] for one in answers)
-        rows.append([cell for three in cells for cell in three])
-    print_table(ReportTable("", columns, rows, numeric, shorten="never"), console)
-
-
 def _print(result: "SearchedTable") -> None:
     """Print what was found, and which rows were excluded."""
-    from whatwhere.inspection.token_neighbors import (
-        AnalogyAccuracy,
-        AnalogyAnswers,
-        Neighbors,
-        RatedPairs,
-        TokenSimilarity,
-    )
+    from whatwhere.report.neighbors import parts
 
-    console = new_console()
-    match result:
-        case Neighbors():
-            for n, token in enumerate(result.tokens):
-                console.print(f"{'' if n == 0 else chr(10)}{_shown(token)} (#{token.id})", soft_wrap=True)
-                _print_columns(console, [result.metric], [token.neighbors])
-        case AnalogyAnswers():
-            a, b, c = (_shown(token) for token in result.question)
-            console.print(f"{a} is to {b} as {c} is to", soft_wrap=True)
-            heads = ["without the three words", "all rows"]
-            _print_columns(console, heads, [result.without_inputs, result.with_inputs])
-        case TokenSimilarity():
-            one, other = (_shown(token) for token in result.tokens)
-            console.print(f"cosine of {one} and {other}: {result.cosine:.4f}", soft_wrap=True)
-        case RatedPairs():
-            spearman, pearson = ("-" if n is None else f"{n:.4f}" for n in (result.spearman, result.pearson))
-            console.print(f"{result.scored:,} of {count(result.pairs, 'pair')} are in the vocabulary.")
-            console.print(f"Correlation of cosine and rating: Spearman {spearman}, Pearson {pearson}.")
-        case AnalogyAccuracy():
-            columns = ("section", "questions", "not in vocabulary", "scored", "correct", "accuracy")
-            rows = [
-                [
-                    part.name,
-                    *(f"{n:,}" for n in (part.questions, part.questions - part.scored, part.scored, part.correct)),
-                    "-" if part.accuracy is None else percent(part.accuracy),
-                ]
-                for part in (*result.sections, result.total)
-            ]
-            print_table(ReportTable("", columns, rows, range(1, 6), shorten="never"), console)
-    if result.not_finite:
-        some = ", ".join(_shown(row) for row in result.not_finite[:5])
-        more = f" and {len(result.not_finite) - 5:,} more" if len(result.not_finite) > 5 else ""
-        console.print(f"\nExcluded, because they contain NaN or infinity: {some}{more}.", soft_wrap=True)
+    console, after_a_table = new_console(), False
+    for part in parts(result):
+        if isinstance(part, Table):
+            print_table(part, console)
+        elif isinstance(part, Paragraph):
+            console.print(f"{chr(10) if after_a_table else ''}{visible(part.text)}", soft_wrap=True)
+        after_a_table = isinstance(part, Table)

@@ -37,14 +37,15 @@ _HOME = {
 
 __all__ = list(_HOME)
 
+if not TYPE_CHECKING:  # else a misspelt name would be Any
 
-def __getattr__(name: str) -> Any:
-    """Return a public name, loaded from the module that defines it."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'whatwhere.comparison' has no attribute {name!r}")
-    value = getattr(import_module(f"whatwhere.comparison.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        """Return a public name, loaded from the module that defines it."""
+        if name not in _HOME:
+            raise AttributeError(f"module 'whatwhere.comparison' has no attribute {name!r}")
+        value = getattr(import_module(f"whatwhere.comparison.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

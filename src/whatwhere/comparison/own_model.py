@@ -281,7 +281,7 @@ def _require_gradients(model: OwnModel, ids: Tensor, name: str) -> None:
         more = f" and {len(missed) - _NAMED} more" if len(missed) > _NAMED else ""
         raise SettingError(
             f"no gradient reaches {', '.join(missed[:_NAMED])}{more} of {name}: they would be counted, but not "
-            f"trained.\nUse them (schemes by {_BIND}), remove them, or freeze them: requires_grad_(False)."
+            f"trained.\nUse them (schemes by {_BIND}), remove them, or call requires_grad_(False) on them."
         )
 
 

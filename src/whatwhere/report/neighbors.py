@@ -1,0 +1,89 @@
+"""Rows that were found by their token, as text and tables: the result of neighbors, analogy and similarity."""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from whatwhere.escape import shown_token
+from whatwhere.inspection.token_neighbors import (
+    AnalogyAccuracy,
+    AnalogyAnswers,
+    NamedRow,
+    Neighbor,
+    Neighbors,
+    RatedPairs,
+    SearchedTable,
+    TokenSimilarity,
+)
+from whatwhere.report.section import Paragraph, Part, Table
+from whatwhere.report.text import count, percent
+
+_NAMED = 5
+
+
+def parts(result: SearchedTable) -> list[Part]:
+    """Return what was found, and which rows were excluded.
+
+    Args:
+        result: of a search in a table.
+    """
+    written = _found(result)
+    if result.not_finite:
+        some = ", ".join(map(_shown, result.not_finite[:_NAMED]))
+        more = f" and {len(result.not_finite) - _NAMED:,} more" if len(result.not_finite) > _NAMED else ""
+        written.append(Paragraph(f"Excluded, because they contain NaN or infinity: {some}{more}."))
+    return written
+
+
+def _found(result: SearchedTable) -> list[Part]:
+    match result:
+        case Neighbors():
+            return [part for token in result.tokens for part in _neighbors(token, token.neighbors, result.metric)]
+        case AnalogyAnswers():
+            a, b, c = map(_shown, result.question)
+            heads = ["without the three words", "all rows"]
+            found = [result.without_inputs, result.with_inputs]
+            return [Paragraph(f"{a} is to {b} as {c} is to"), _columns(heads, found)]
+        case TokenSimilarity():
+            one, other = map(_shown, result.tokens)
+            return [Paragraph(f"cosine of {one} and {other}: {result.cosine:.4f}")]
+        case RatedPairs():
+            spearman, pearson = ("-" if n is None else f"{n:.4f}" for n in (result.spearman, result.pearson))
+            return [
+                Paragraph(f"{result.scored:,} of {count(result.pairs, 'pair')} are in the vocabulary."),
+                Paragraph(f"Correlation of cosine and rating: Spearman {spearman}, Pearson {pearson}."),
+            ]
+        case AnalogyAccuracy():
+            return [_accuracy(result)]
+    return []
+
+
+def _neighbors(token: NamedRow, found: Sequence[Neighbor], metric: str) -> list[Part]:
+    return [Paragraph(f"{_shown(token)} (#{token.id})"), _columns([metric], [found])]
+
+
+def _columns(heads: Sequence[str], lists: Sequence[Sequence[Neighbor]]) -> Table:
+    """Return lists of neighbors side by side."""
+    columns = [name for head in heads for name in (head, "id", "score")]
+    numeric = [n for n in range(len(columns)) if n % 3]
+    rows = []
+    for answers in zip_longest(*lists):
+        cells = (["", "", ""] if one is None else [_shown(one), str(one.id), f"{one.score:.4f}"] for one in answers)
+        rows.append([cell for three in cells for cell in three])
+    return Table("", columns, rows, numeric, shorten="never")
+
+
+def _accuracy(result: AnalogyAccuracy) -> Table:
+    columns = ("section", "questions", "not in vocabulary", "scored", "correct", "accuracy")
+    rows = [
+        [
+            part.name,
+            *(f"{n:,}" for n in (part.questions, part.questions - part.scored, part.scored, part.correct)),
+            "-" if part.accuracy is None else percent(part.accuracy),
+        ]
+        for part in (*result.sections, result.total)
+    ]
+    return Table("", columns, rows, range(1, 6), shorten="never")
+
+
+def _shown(row: NamedRow) -> str:
+    return shown_token(row.token, row.text)
