@@ -22,6 +22,7 @@ def test_a_question_and_its_answers(folder: Path) -> None:
     assert "of each scheme, the run of the median score" in done.out
     rows = [line.split() for line in done.out.splitlines() if line.strip().startswith(("none", "learned"))]
     assert [row[0] for row in rows] == ["none", "learned"]
+    assert "2 of these 2 runs did not learn the task" in " ".join(done.out.split())
 
 
 def test_json_has_the_attention(folder: Path) -> None:

@@ -93,6 +93,21 @@ def test_a_model_of_ones_own_is_compared_repeated_and_asked(tmp_path: Path, monk
     assert "--module got two models" in error_of("compare", "none", *module, *faulty, "--out", tmp_path / "c")
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = 1\ny = (\n", "line 2, raised SyntaxError"),
+        ("x = 1\nraise SystemExit(3)\n", "line 2, raised SystemExit: 3"),
+        ("def steep(dim, heads, length):\n    return dim / 0\n", "line 2, raised ZeroDivisionError: division by zero"),
+    ],
+)
+def test_what_ones_own_file_raises_is_said_with_its_place(text: str, words: str, own: Path, tmp_path: Path) -> None:
+    own.write_text(text)
+    message = error_of("compare", "--module", f"{own}:steep", *SMALL, "--out", tmp_path / "a")
+    assert f"{own}, {words}" in message
+    assert "--module runs this file" in message
+
+
 def test_a_file_with_the_name_of_another_module_is_refused(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text(FILE)
     assert "has the name of another module" in error_of("compare", "--module", f"{tmp_path}/json.py:steep")

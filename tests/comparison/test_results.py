@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -309,6 +310,16 @@ def test_names_of_a_comparison_are_shown_and_not_interpreted(tmp_path: Path) -> 
     for text in (str(learned_run), repr(learned_run)):
         assert "\u202e" not in text
         assert "⟨U+202E⟩" in text
+
+
+def test_summary_and_runs_name_the_same_schemes(tmp_path: Path) -> None:
+    folder = made_up.made_up_folder(tmp_path, schemes=("alibi", "learned"), seeds=2)
+    assert read_results(folder / "results.json").folder == folder
+    for damage in (lambda data: data.update(runs=[]), lambda data: data["summary"].pop("learned")):
+        copy = made_up.change(made_up.made_up_folder(tmp_path / "b", schemes=("alibi", "learned"), seeds=2), damage)
+        with pytest.raises(ww.errors.ResultsError, match=r"in its summary or in its runs, but not in both"):
+            read_results(copy)
+        shutil.rmtree(copy)
 
 
 def test_queries_of_a_comparison(tmp_path: Path) -> None:

@@ -83,6 +83,15 @@ def test_absurd_sizes_are_refused_before_anything_is_built(results: Comparison, 
         load_model(folder, read_results(folder).runs[0])
 
 
+def test_a_run_whose_scheme_is_not_named_is_refused(results: Comparison, tmp_path: Path) -> None:
+    folder = changed(results, tmp_path / "b", lambda tensors: None)
+    content = json.loads((folder / "results.json").read_text())
+    del content["runs"][0]["base"]
+    (folder / "results.json").write_text(json.dumps(content))
+    with pytest.raises(ww.errors.ResultsError, match=r"does not name the scheme that the run 'learned', seed 3"):
+        load_model(folder, read_results(folder).runs[0])
+
+
 def test_a_missing_or_damaged_file_is_named_with_the_way_out(results: Comparison, tmp_path: Path) -> None:
     folder = changed(results, tmp_path / "b", lambda tensors: None)
     again = read_results(folder)

@@ -8,7 +8,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import whatwhere as ww
+from whatwhere.analysis.input_variance import variance_split
+from whatwhere.comparison import compare
 from whatwhere.inspection.diagnostics import TokenDiagnostics
+from whatwhere.inspection.position_encodings import InputVariance
 from whatwhere.inspection.token_table import Sizes
 from whatwhere.models.checkpoint import read
 from whatwhere.report.diagnostics import diagnostics as written
@@ -64,8 +67,24 @@ def test_a_run_of_a_comparison_is_inspected_by_itself(results: Path) -> None:
     norms = np.linalg.norm(stored["input.where.input.weight"], axis=1)
     assert found["positions"]["median_norm"] == pytest.approx(float(np.median(norms)), rel=1e-5)
     assert "Name one, as in --run" in error_of("inspect", results)
-    rotary = ww.inspect(results, ["positions"], run="rotary+alibi-0")
-    assert "no configuration" in str(rotary.positions) or "missing" in str(rotary.positions)
+    rotary = ww.inspect(results, ["positions", "rotary"], run="rotary+alibi-0")
+    assert "positions enter its attention, by ALiBi and Rotary" in str(rotary.positions)
+    assert "this one's scheme is rotary+alibi" in str(rotary.rotary)
+
+
+def test_positions_of_a_run_are_those_of_its_scheme(tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    compare(["sinusoidal"], seeds=1, steps=1, lengths=[8], dim=8, heads=2, layers=1, test_sequences=10, out=out,
+            progress=False, workers=1)  # fmt: skip
+    found = ww.inspect(out, ["variance"], run="sinusoidal-0").variance
+    assert isinstance(found, InputVariance)
+    stored = load_file(out / "models" / "sinusoidal-0.safetensors")
+    gain, shift = (stored[f"blocks.0.norm_attention.{part}"] for part in ("weight", "bias"))
+    angles = np.arange(14)[:, None] / 10_000 ** (np.arange(0, 8, 2) / 8)  # six arguments are 14 tokens
+    added = np.stack((np.sin(angles), np.cos(angles)), -1).reshape(14, 8)
+    expected = variance_split(stored["input.tokens.weight"], added, gain=gain, shift=shift)
+    assert (found.token, found.position) == pytest.approx((expected.token, expected.position), abs=1e-5)
+    assert (found.tokens, found.positions) == (20, 14)
 
 
 def test_rows_that_training_did_not_move_are_named(results: Path) -> None:

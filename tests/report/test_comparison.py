@@ -22,8 +22,10 @@ from whatwhere.claims import verdicts
 from whatwhere.cli import app
 from whatwhere.comparison import paired_differences, read_results
 from whatwhere.errors import CheckpointError, MissingExtra, ResultsError
+from whatwhere.report import comparison_sentences as sentences
 from whatwhere.report.comparison import sections
-from whatwhere.report.comparison_conclusions import headline, last_length, learned, scope_sentence
+from whatwhere.report.comparison_conclusions import headline, last_length, scope_sentence
+from whatwhere.report.comparison_sentences import learned
 from whatwhere.report.section import Paragraph, Table
 from whatwhere.studio.api import compare
 from whatwhere.studio.api.measurements import Measurements
@@ -598,6 +600,19 @@ def test_the_conclusion_covers_every_pair(tmp_path: Path) -> None:
     assert written.differences is not None
     assert written.differences.rows == cells
     assert "corrected for 3 pairs of schemes" in written.sentences.differences
+
+
+def test_where_no_scheme_learned_the_task_no_score_is_kept_or_lost(tmp_path: Path) -> None:
+    folder = made_up_folder(tmp_path, schemes=("sinusoidal", "alibi"), seeds=2)
+    said = sentences.shift_sentence(read_results(folder))
+    assert "a shift by 1 takes sinusoidal from" in said
+    assert sentences.groups_sentence(read_results(folder))
+    unlearned = read_results(made_up.set_scores(folder, None, {"sinusoidal": [0.2, 0.2], "alibi": [0.2, 0.2]}))
+    assert sentences.groups_sentence(unlearned) == ""
+    said = sentences.shift_sentence(unlearned)
+    assert "sinusoidal has no score to keep: the task was not learned" in said
+    assert "takes" not in said
+    assert "keeps" not in said
 
 
 def test_where_no_scheme_learned_the_task_nothing_is_said_of_longer_inputs(tmp_path: Path) -> None:

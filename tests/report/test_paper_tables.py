@@ -110,6 +110,7 @@ def test_names_are_text_in_latex() -> None:
     assert cells[0].startswith("    name & ")
     assert latex_text("a_b") == r"a\_b"
     assert latex_text("ａ") == r"$\langle$U+FF41$\rangle$", "pdfTeX has no such character"
+    assert latex_text("\u00b1\u00a00.3") == r"$\pm$~0.3"
     assert latex_text("[a]*") == "{[}a{]}{*}", "after the end of a row they would be its arguments"
     assert latex_text("a---b") == "a-{}-{}-b", "hyphens are not joined to a dash"
 

@@ -19,7 +19,7 @@ from whatwhere.cli.app import (
     to_path,
     whole_numbers,
 )
-from whatwhere.cli.own import load_own
+from whatwhere.cli.own import load_own, report_own_errors
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, print_table
@@ -160,18 +160,19 @@ def compare(
     )
     if not schemes and not own.schemes:  # all of them take a quarter of an hour
         _confirm(estimate(requested, subject, tested, numbers, **options), yes)
-    comparison = run_compare(
-        requested,
-        subject,
-        tested,
-        numbers,
-        out,
-        start=start,
-        executor=None,
-        progress=True,
-        on_run=None if log is None else open_log(log),
-        **options,
-    )
+    with report_own_errors(module or []):
+        comparison = run_compare(
+            requested,
+            subject,
+            tested,
+            numbers,
+            out,
+            start=start,
+            executor=None,
+            progress=True,
+            on_run=None if log is None else open_log(log),
+            **options,
+        )
     _show(comparison, as_json)
 
 

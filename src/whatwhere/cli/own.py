@@ -2,12 +2,14 @@
 
 import importlib
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whatwhere.errors import SettingError
+from whatwhere.errors import SettingError, WhatWhereError
 
 if TYPE_CHECKING:
     from whatwhere.comparison import Task
@@ -64,6 +66,33 @@ def load_own(modules: Sequence[str]) -> Own:
     return own
 
 
+@contextmanager
+def report_own_errors(modules: Sequence[str]) -> Iterator[None]:
+    """Report what the user's own files raise in one sentence, with its place; other errors pass.
+
+    Args:
+        modules: each a file and a name in it, "FILE.py:NAME".
+
+    Raises:
+        SettingError: If one of the files raised an error of its own.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as problem:
+        files = {Path(spec.rpartition(":")[0]).resolve() for spec in modules}
+        calls = [(call.filename, call.lineno) for call in traceback.extract_tb(problem.__traceback__)]
+        if isinstance(problem, SyntaxError):
+            calls.append((problem.filename or "", problem.lineno))
+        own = [call for call in calls if Path(call[0]).resolve() in files]
+        if not own or isinstance(problem, WhatWhereError):
+            raise
+        file, line = own[-1]
+        raise SettingError(
+            f"{file}, line {line}, raised {type(problem).__name__}: {problem}.\n"
+            "--module runs this file: correct it, and run the same command again."
+        ) from problem
+
+
 def _loaded(spec: str) -> tuple[str, Any]:
     """Import a file by its own name, so that worker processes can import it too."""
     file, _, name = spec.rpartition(":")
@@ -71,7 +100,8 @@ def _loaded(spec: str) -> tuple[str, Any]:
     if not path.is_file() or path.suffix != ".py" or not path.stem.isidentifier():
         raise SettingError(f"--module got {spec!r}, but needs a Python file and a name in it, as in mine.py:build.")
     sys.path.insert(0, str(path.parent))
-    module = importlib.import_module(path.stem)
+    with report_own_errors([spec]):
+        module = importlib.import_module(path.stem)
     if Path(str(module.__file__)).resolve() != path:
         sys.path.remove(str(path.parent))
         raise SettingError(f"{path.name} has the name of another module, {module.__file__}: give it another name.")

@@ -50,6 +50,7 @@ class Answer:
         correct: whether the answer is the correct one; None where the task knows none.
         correct_probability: of the correct answer, or None.
         at: the slot of the token at whose output the model answers.
+        in_length: the run's share of right answers in length, which shows whether it learned; None where scores are losses.
         attention: of each layer, the weight that each head gives to each key (last axis) at each query. The model's
             own: softmax of the scores, with the mask; each row sums to 1. Empty where the model is the caller's own.
     """
@@ -61,6 +62,7 @@ class Answer:
     correct: bool | None
     correct_probability: float | None
     at: int
+    in_length: float | None
     attention: tuple[Float[np.ndarray, "heads queries keys"], ...]
 
 
@@ -258,6 +260,7 @@ def _answer(
         correct=None if correct is None else top[0].id == correct,
         correct_probability=None if correct is None else probabilities[correct].item(),
         at=at,
+        in_length=run.in_length if comparison.percent else None,
         attention=tuple(layer[0].numpy() for layer in weights),
     )
 

@@ -189,7 +189,7 @@ def read_results(folder: str | Path) -> Comparison:
     """Read the results of a comparison.
 
     Args:
-        folder: what `whatwhere compare` wrote. Nothing in it is unpickled.
+        folder: what `whatwhere compare` wrote, or its results.json. Nothing in it is unpickled.
 
     Raises:
         ResultsError: If results.json is missing, damaged, of another format or of another version.
@@ -200,7 +200,9 @@ def read_results(folder: str | Path) -> Comparison:
         whatwhere.errors.ResultsError: no-such-folder holds no results.json, so there is nothing to show yet.
         It is written when a comparison ends. Run: whatwhere compare
     """
-    path = Path(folder) / RESULTS
+    folder = Path(folder)
+    folder = folder.parent if folder.name == RESULTS and folder.is_file() else folder
+    path = folder / RESULTS
     if not path.is_file():
         raise ResultsError(
             f"{folder} holds no {RESULTS}, so there is nothing to show yet.\n"
@@ -220,7 +222,12 @@ def read_results(folder: str | Path) -> Comparison:
     record = from_json(ComparisonRecord, content, str(path))
     if not (record.summary and record.task.trained):
         raise ResultsError(f"{path} names no scheme or no trained length.\nRun the comparison again.")
-    return Comparison(Path(folder), record)
+    if incomplete := sorted(record.summary.keys() ^ {run.scheme for run in record.runs}):
+        raise ResultsError(
+            f"{path} has the scheme {incomplete[0]!r} in its summary or in its runs, but not in both: it was changed.\n"
+            "Run the comparison again, into a new folder."
+        )
+    return Comparison(folder, record)
 
 
 def read_json(path: Path) -> Mapping[str, object]:

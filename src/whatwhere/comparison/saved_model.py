@@ -121,6 +121,11 @@ def _scheme(run: RunResult, build: Build | None) -> SchemeLike:
             f"the scheme {run.scheme!r} was built by a function of your own, which results do not hold: pass it, as in "
             "load_model(results, run, build=...); on the command line --module FILE.py:NAME."
         )
+    if not run.base:
+        raise ResultsError(
+            f"results.json does not name the scheme that the run {run.scheme!r}, seed {run.seed}, was built with: it "
+            "was changed, or written by another whatwhere.\nRun the comparison again, into a new folder."
+        )
     return run.base if build is None else (run.base, build)
 
 

@@ -13,6 +13,7 @@ from whatwhere.comparison.saved_model import read_tensors, saved_tensors
 from whatwhere.comparison.settings import Settings
 from whatwhere.errors import ResultsError, SettingError
 
+_SIZES = "blocks.0.feed.0.weight"
 _FIXED = ("onehot", "ids")  # tables whose rows are what their name says
 
 
@@ -118,12 +119,18 @@ def load_start(model: nn.Module, start: Start, settings: Settings) -> StartRecor
 
     Raises:
         ResultsError: If the file is damaged, or has changed since the comparison began.
-        SettingError: If nothing fits.
+        SettingError: If its sizes are others, or nothing fits.
     """
     if sha256(start.file.read_bytes()).hexdigest() != start.sha256:
         raise ResultsError(f"{start.file} has changed since the comparison began. Run the same command again.")
     kept = {name: tensor for name, tensor in read_tensors(start.file).items() if "@" not in name}
     own = saved_tensors(model)
+    sizes = [None if tensor is None else tuple(tensor.shape) for tensor in (kept.get(_SIZES), own.get(_SIZES))]
+    if sizes[0] != sizes[1]:
+        raise SettingError(
+            f"{start.file} was trained with other sizes: {_SIZES} has {sizes[0]}, this model {sizes[1]} (feedforward, "
+            "dim).\nPass the dim and feedforward of the results that runs start from."
+        )
     fixed = {AFTER} if settings.table in _FIXED else set()
     fitting = [name for name in own if name in kept and name not in fixed and own[name].shape == kept[name].shape]
     if not fitting:

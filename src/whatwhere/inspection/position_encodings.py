@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _NORMS = (
     "embeddings.LayerNorm.weight", "embeddings.layer_norm.weight", "token_embd_norm.weight",
     "decoder.layernorm_embedding.weight", "layernorm_embedding.weight", "h.0.ln_1.weight", "blk.0.attn_norm.weight",
-    "layers.0.self_attn_layer_norm.weight",
+    "layers.0.self_attn_layer_norm.weight", "blocks.0.norm_attention.weight",
 )  # fmt: skip
 """Suffixes of the name of the gain of the first normalization that the sum of token and position passes."""
 _MAX_POSITIONS = 4096
@@ -286,8 +286,10 @@ def layers_of(plans: "tuple[Plan | None, ...]") -> "list[tuple[Plan, list[int]]]
 
 
 def _adds_none(subject: Subject) -> bool:
-    """Return whether the configuration shows that no position embedding is added."""
+    """Return whether the configuration, or the scheme of a run, shows that no position embedding is added."""
     try:
+        if subject.checkpoint.format == "run":
+            return subject.run[0].where.input is None
         return subject.description.input is None
     except Absent:
         return False
@@ -297,8 +299,12 @@ def _instead(subject: Subject, reason: str) -> str:
     """Return why there is no position embedding, and what encodes positions instead."""
     if not _adds_none(subject):
         return reason
-    description = subject.description
-    names = {plan.class_name for plan in (*description.query_key, *description.score) if plan is not None}
+    if subject.checkpoint.format == "run":
+        where = subject.run[0].where
+        names = {type(scheme).__name__ for scheme in (where.query_key, where.score) if scheme is not None}
+    else:
+        description = subject.description
+        names = {plan.class_name for plan in (*description.query_key, *description.score) if plan is not None}
     if not names:
         return "this model has no positional encoding: every position is treated alike"
     return f"{reason}: positions enter its attention, by {' and '.join(sorted(names))}"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from whatwhere.models.huggingface import Description
+    from whatwhere.models.load_where import LoadedWhere
 
 Progress = Callable[[str], None]
 """A function that is called with each step that takes a while, in words."""
@@ -27,6 +28,8 @@ Result = TypeVar("Result")
 LARGE = 1 << 27
 """Numbers in a token table, from which on fewer rows are sampled for hubs: 512 MB of float32."""
 HUB_QUERIES, HUB_QUERIES_OF_LARGE = 4096, 512
+NONE_ADDED = "this model adds no position embedding to its token embeddings"
+_SHOWN = "whatwhere encode --from shows what it does"
 BEFORE = "@0"
 """End of the name of a run's table at step 0."""
 
@@ -137,6 +140,8 @@ class Subject:
     @cached_property
     def description(self) -> "Description":
         """The tokens and positions that the configuration describes."""
+        if self.checkpoint.format == "run":
+            raise Absent(f"runs have no configuration; this one's scheme is {self.run[0].title}: {_SHOWN}")
         if self.checkpoint.config is None:
             raise Absent("there is no configuration, so the positional encoding of this model is not known")
         self.progress("reading the configuration")
@@ -152,9 +157,11 @@ class Subject:
         if name is not None:
             self.progress(f"reading {name}")
             return self._read(name)[self.offset :]
+        if self.checkpoint.format == "run":
+            return self._positions_of_run()
         plan = self.description.input
         if plan is None:
-            raise Absent("this model adds no position embedding to its token embeddings")
+            raise Absent(NONE_ADDED)
         if self.description.max_length is None or "max_length" in plan.settings:
             length = self.description.max_length
             known = "" if length is None else f" of {length:,} positions"
@@ -163,6 +170,28 @@ class Subject:
 
         scheme: Any = plan.build()
         return np.asarray(scheme(positions(min(self.description.max_length, 4096)))[0].detach().numpy())
+
+    @cached_property
+    def run(self) -> "tuple[LoadedWhere, int]":
+        """The positional encoding of a run of a comparison, as trained, and the number of positions in training."""
+        from whatwhere.models.load_where import load_where, run_length
+
+        path = self.checkpoint.path
+        self.progress(f"building the scheme of {path.name}")
+        results = Checkpoint.open(path.parent)
+        try:
+            return load_where(results, path.name), run_length(results, path.name)
+        except WhatWhereError as problem:
+            raise Absent(reason_of(problem)) from None
+
+    def _positions_of_run(self) -> Float[np.ndarray, "positions dim"]:
+        from whatwhere.position import positions
+
+        loaded, length = self.run
+        if loaded.where.input is None:
+            raise Absent(NONE_ADDED)
+        added = loaded.where.input(positions(length))
+        return np.asarray(added.reshape(-1, added.shape[-1]).detach().numpy())
 
     @property
     def offset(self) -> int:

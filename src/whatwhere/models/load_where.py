@@ -301,6 +301,16 @@ def _of_run(checkpoint: Checkpoint, name: str) -> LoadedWhere:
     return LoadedWhere(title, where, dim, heads, size, rows if isinstance(where.input, Learned) else None, notes)
 
 
+def run_length(checkpoint: Checkpoint, run: str) -> int:
+    """Return for how many positions the scheme of a run was built: those of its longest training sequence, or more.
+
+    Args:
+        checkpoint: a comparison.
+        run: the name of its run.
+    """
+    return _run_settings(checkpoint, run)[2]
+
+
 def _run_settings(checkpoint: Checkpoint, name: str) -> tuple[int, int, int, str]:
     """Return a run's features, heads, positions and scheme, of results that anybody may have written."""
     settings, records = checkpoint.metadata.get("settings"), checkpoint.metadata.get("runs")

@@ -1,10 +1,11 @@
 """The answers of trained models as a table: the result of ask."""
 
+from whatwhere.claims.preconditions import THRESHOLD
 from whatwhere.comparison.answers import Answer, Answers
 from whatwhere.escape import visible
 from whatwhere.report.comparison_sentences import name_text
 from whatwhere.report.section import Paragraph, Part, Table
-from whatwhere.report.text import percent, ranges
+from whatwhere.report.text import count, percent, ranges
 
 _CHOSEN = {
     "median": "of each scheme, the run of the median score",
@@ -21,21 +22,32 @@ def sections(answers: Answers) -> list[Part]:
     """
     tokens = " ".join(visible(token) for token in answers.tokens)
     right = "the task knows no correct answer to it" if answers.correct is None else f"correct is {answers.correct}"
-    longest, count = answers.trained[-1], len(answers.tokens)
+    longest, tokens_text = answers.trained[-1], count(len(answers.tokens), "token")
     trained = f"trained with {ranges(answers.trained)} tokens"
-    length = f"{count} tokens ({trained})" if count <= longest else f"{count} tokens, longer than any in training"
+    longer = len(answers.tokens) > longest
+    length = f"{tokens_text}, longer than any in training" if longer else f"{tokens_text} ({trained})"
     parts: list[Part] = [
         Paragraph(f"{tokens}: {length}; {right}."),
         Table(
             f"Answers, {_CHOSEN[answers.chosen]}",
-            ("scheme", "seed", "answer", "probability", "correct", "then"),
+            ("scheme", "seed", "answer", "probability", "correct", "then", "right in length"),
             [_row(answer) for answer in answers.answers],
-            numeric=(1, 3),
+            numeric=(1, 3, 6),
             shorten="never",
         ),
     ]
     if len({answer.positions for answer in answers.answers}) == 1:
         parts.insert(1, Paragraph(f"Positions {', '.join(map(str, answers.answers[0].positions))}."))
+    shares = [answer.in_length for answer in answers.answers if answer.in_length is not None]
+    if unlearned := [share for share in shares if not share >= THRESHOLD]:  # NaN too
+        several = f"{len(unlearned)} of these {len(answers.answers)} runs"
+        runs = several if len(answers.answers) > 1 else "This run"
+        parts.append(
+            Paragraph(
+                f"{runs} did not learn the task, which takes {percent(THRESHOLD, 0)} right in length: such an answer "
+                "shows nothing of the scheme."
+            )
+        )
     return parts + [
         Paragraph(f"{name_text(one.scheme)}, seed {one.seed}: no answer. {visible(_first_line(one.reason))}")
         for one in answers.without
@@ -48,6 +60,7 @@ def _row(answer: Answer) -> list[str]:
     right = "–" if answer.correct is None else "yes" if answer.correct else "no"
     return [
         name_text(answer.scheme), str(answer.seed), visible(first.token), percent(first.probability), right, then,
+        "–" if answer.in_length is None else percent(answer.in_length),
     ]  # fmt: skip
 
 

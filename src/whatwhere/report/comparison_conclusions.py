@@ -1,6 +1,5 @@
 """What can be concluded from a comparison: its first sentences, and which schemes differ, seed by seed."""
 
-import math
 from collections.abc import Iterable, Sequence
 
 from whatwhere.comparison.read import Comparison
@@ -8,7 +7,8 @@ from whatwhere.comparison.statistics import Difference, PairedDifferences
 from whatwhere.records import Missing
 from whatwhere.report.comparison_sentences import (
     HOLDS,
-    baseline_in_length,
+    blind_scores,
+    learned,
     length_text,
     name_text,
     ranking,
@@ -74,19 +74,6 @@ def scope_sentence(results: Comparison) -> str:
         f"({', '.join(model)}). Another task, size or learning rate can order the schemes otherwise; it was not tested "
         "here."
     )
-
-
-def learned(results: Comparison, scheme: str) -> bool:
-    """Return whether a scheme's median in length is better than that of every predictor that ignores positions.
-
-    Args:
-        results: of a comparison.
-        scheme: its name.
-    """
-    score, blind = results.score(scheme, None), _blind(results).values()
-    if score is None or not math.isfinite(score.median):
-        return False
-    return all(score.median > value if results.task.higher_is_better else score.median < value for value in blind)
 
 
 def last_length(results: Comparison) -> int | None:
@@ -205,14 +192,8 @@ def _values(values: Iterable[int | float]) -> str:
     return listed([f"{value:g}" for value in sorted(values)])
 
 
-def _blind(results: Comparison) -> dict[str, float]:
-    """Return the scores in length of the predictors that ignore positions."""
-    scores = {name: baseline_in_length(results, line) for name, line in results.task.baselines.items()}
-    return {name: score for name, score in scores.items() if score is not None}
-
-
 def _not_learned(results: Comparison) -> str:
-    schemes, order, blind = count(len(results.schemes), "scheme"), ranking(results, None), _blind(results)
+    schemes, order, blind = count(len(results.schemes), "scheme"), ranking(results, None), blind_scores(results)
     if not order:
         return f"Of {schemes}, not one learned the task: no score in length is finite."
     name = (max if results.task.higher_is_better else min)(blind, key=lambda name: blind[name])

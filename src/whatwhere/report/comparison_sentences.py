@@ -63,9 +63,15 @@ def scores_sentence(results: Comparison) -> str:
 
 
 def groups_sentence(results: Comparison) -> str:
-    """Return which group of targets loses most against its score in length; "" where there are no groups."""
+    """Return which group of targets loses most against its score in length; "" where there are no groups.
+
+    Nothing is said where no scheme learned the task: then there is no score to lose.
+
+    Args:
+        results: of the comparison.
+    """
     groups = list(results.task.groups)
-    if not groups or not results.beyond:
+    if not groups or not results.beyond or not any(learned(results, scheme) for scheme in results.schemes):
         return ""
     if len(groups) == 1:
         return f"The same scores for a part of each input: {name_text(groups[0])}."
@@ -91,7 +97,7 @@ def shift_sentence(results: Comparison) -> str:
     if not results.shifts:
         return "These runs have no shift test."
     first = next((shift for shift in results.shifts if shift > 0), 0)
-    groups: dict[str, list[str]] = {"unchanged": [], "kept": [], "moved": [], "absent": []}
+    groups: dict[str, list[str]] = {"unchanged": [], "kept": [], "moved": [], "absent": [], "not learned": []}
     for scheme in results.schemes:
         kind, text = _shift_effect(results, scheme, first)
         groups[kind].append(text)
@@ -101,8 +107,9 @@ def shift_sentence(results: Comparison) -> str:
         *([f"a shift by {first} takes {listed(groups['moved'])}"] if groups["moved"] else []),
         *_clause(groups["kept"], "keeps its score", "keep their scores", kept),
         *_clause(groups["absent"], "has", "have", "no row for shifted positions"),
+        *_clause(groups["not learned"], "has", "have", "no score to keep: the task was not learned"),
     ]
-    names = tuple(groups["unchanged"] + groups["kept"] + groups["absent"])
+    names = tuple(groups["unchanged"] + groups["kept"] + groups["absent"] + groups["not learned"])
     text = "; ".join(parts)
     return f"{text}." if names and text.startswith(names) else f"{capital(text)}."
 
@@ -234,6 +241,25 @@ def baseline_in_length(results: Comparison, baseline: Mapping[int, float]) -> fl
     return sum(values) / len(values) if values else None
 
 
+def learned(results: Comparison, scheme: str) -> bool:
+    """Return whether a scheme's median in length is better than that of every predictor that ignores positions.
+
+    Args:
+        results: of a comparison.
+        scheme: its name.
+    """
+    score, blind = results.score(scheme, None), blind_scores(results).values()
+    if score is None or not math.isfinite(score.median):
+        return False
+    return all(score.median > value if results.task.higher_is_better else score.median < value for value in blind)
+
+
+def blind_scores(results: Comparison) -> dict[str, float]:
+    """Return the scores in length of the predictors that ignore positions, by name."""
+    scores = {name: baseline_in_length(results, line) for name, line in results.task.baselines.items()}
+    return {name: score for name, score in scores.items() if score is not None}
+
+
 def measure_text(results: Comparison) -> str:
     """Return the measure with its unit and its better side."""
     side = "higher" if results.task.higher_is_better else "lower"
@@ -296,6 +322,8 @@ def _shift_effect(results: Comparison, scheme: str, first: int) -> tuple[str, st
         return "unchanged", name
     if before is None or after is None:
         return "absent", name
+    if not learned(results, scheme):
+        return "not learned", name
     if abs(before.median - after.median) < _KEPT:
         return "kept", name
     scores = [score_text(results, score.median) for score in (before, after)]

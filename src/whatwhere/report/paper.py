@@ -51,7 +51,7 @@ _LATEX = {
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': "{''}", "'": "{'}", "`": "{`}", "[": "{[}", "]": "{]}", "*": "{*}",
     "\u2212": "$-$", "\u2013": r"\textendash{}", "\u201c": "``", "\u201d": "''", "\u00a0": "~", "\u2264": r"$\le$",
-    "\u221e": r"$\infty$", "\u27e8": r"$\langle$", "\u27e9": r"$\rangle$", "\u2026": r"\ldots{}",
+    "\u00b1": r"$\pm$", "\u221e": r"$\infty$", "\u27e8": r"$\langle$", "\u27e9": r"$\rangle$", "\u2026": r"\ldots{}",
 }  # fmt: skip
 """Every character that TeX reads as a command (also [ and * after a line's end) or joins with its neighbor, and those
 that reports write."""
@@ -186,7 +186,7 @@ def write_files(folder: str | Path, contents: Mapping[str, bytes], missing: str 
             with atomic_file(Path(folder) / name) as path:
                 path.write_bytes(content)
     except OSError as problem:
-        raise ResultsError(f"{folder} cannot be written: {problem}.\nPass another folder.") from None
+        raise ResultsError(f"{folder} cannot be written: {problem.strerror}.\nPass another folder.") from None
     return WrittenFiles(str(folder), tuple(contents), missing)
 
 
