@@ -23,13 +23,14 @@ from docs.book.notebooks import notebook
 from docs.book.pages import ROOT, framed, relinked, site_path
 from docs.book.reference import GROUPS
 
+WEB = ROOT / "src" / "whatwhere" / "studio" / "web"
 TERMS = ("NoPE", "KV cache", "length generalization", "fine-tune", "glitch token")
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site; a warning of the builder, a broken link or a page outside the navigation raises."""
-    return build(tmp_path_factory.mktemp("site"))
+    return build(tmp_path_factory.mktemp("site"), full=False)
 
 
 def test_every_page_of_the_repository_is_built(site: Path) -> None:
@@ -62,7 +63,17 @@ def test_no_outline_is_left_and_live_figures_are_there(site: Path) -> None:
         text = page.read_text(encoding="utf-8")
         assert "<!-- live:" not in text, page
         assert ":::" not in text or page.parent.name == "live", page
-    assert (site / "live" / "expressions.html").is_file() == (PAGE / "studio.js").is_file()
+    for name in ("expressions", "training", "evidence"):
+        assert (site / "live" / f"{name}.html").is_file() == (PAGE / "studio.js").is_file()
+
+
+def test_each_chapter_has_a_live_view_of_a_page_that_is_exported() -> None:
+    for chapter in sorted((ROOT / "docs" / "course").glob("*.md")):
+        shown = re.findall(r"^<!-- live: (\w+) (#/\w+)\S* .+ -->$", chapter.read_text("utf-8"), re.MULTILINE)
+        assert shown, chapter
+        for page, view in shown:
+            assert page in ("expressions", "groups", "training", "evidence", "minilm")
+            assert (WEB / "src" / "views" / f"{view.removeprefix('#/')}.tsx").is_file()
 
 
 def test_links_are_those_of_the_site(tmp_path: Path) -> None:

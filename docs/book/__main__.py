@@ -20,10 +20,15 @@ from whatwhere.evidence.suite import read_evidence
 OUT = ROOT / "build" / "site"
 
 
-def stage(folder: Path) -> None:
-    """Write all that the site is built from into a folder: pages, figures, notebooks, reference, configuration."""
+def stage(folder: Path, *, full: bool = True) -> None:
+    """Write all that the site is built from into a folder: pages, figures, notebooks, reference, configuration.
+
+    Args:
+        folder: where to write.
+        full: see write_live_pages.
+    """
     pages = folder / "pages"
-    live = write_live_pages(pages / "live")
+    live = write_live_pages(pages / "live", full=full)
     notebooks = write_notebooks(ROOT / "docs" / "course", pages / "notebooks")
     figures = write_scheme_figures(pages / "schemes", read_evidence(ROOT / "evidence"))
     stage_pages(pages, live, notebooks, figures)
@@ -34,13 +39,17 @@ def stage(folder: Path) -> None:
     (folder / "zensical.toml").write_text(config, encoding="utf-8")
 
 
-def build(folder: Path) -> Path:
+def build(folder: Path, *, full: bool = True) -> Path:
     """Build the site in a folder, and return the folder of its pages.
+
+    Args:
+        folder: where to build.
+        full: see write_live_pages.
 
     Raises:
         RuntimeError: If the build warns of anything: a link that leads nowhere, a page that is not there.
     """
-    stage(folder)
+    stage(folder, full=full)
     _require_none(problems_of_navigation(folder))
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "-f", str(folder / "zensical.toml")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
