@@ -56,6 +56,13 @@ BANNED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     r"told(?! apart)": ("def bind(told): ...", "what it is: settings, message, text, query", ()),
     r"asked for": ("the rows that were asked for", "requested, looked up", ()),
     r"meetings?": ("the meeting of two tokens", "attention score, dot product", ()),
+    r"rows? (?:may be|are) behind": ("Rows may be behind until they are read.", "updated when they are next read", ()),
+    r"says? nothing of": ("ALiBi says nothing of keys later than the query.", "supports causal attention only", ()),
+    r"bears? on": ("every key that bears on position", "affects", ()),
+    r"trembl(?:es|ing)": ("drawn each time: it trembles", "one random batch per point, so the curve is noisy", ()),
+    r"cache of keys": ("left padding or a cache of keys", "KV cache", ()),
+    r"lead, not a proof": ("an order of schemes is a lead, not a proof", "too few seeds: treat it as a hint", ()),
+    r"only other positions": ("Packed documents are only other positions.", "for packing you pass different ones", ()),
     r"where (?:a|the|each) token stands": ("It says where a token stands.", "position", ()),
 }
 """Each word, as a regular expression: a line that must be found, what to write instead, and where it is fine."""

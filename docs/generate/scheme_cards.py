@@ -33,7 +33,7 @@ LEGEND = (
     "pairs are the fast ones; theta is 10,000 unless set), s the factor by which the trained length L_0 grows, and H "
     'the number of heads. "Relative" means that shifting all positions by the same offset changes no score ("in one '
     'regime": as long as the frequencies, which here depend on the sequence\'s length, stay the same). "Up to" is the '
-    "length up to which a scheme is defined, which says nothing of its quality there."
+    "length up to which a scheme is defined, where a model can still fail."
 )
 _MEASURE = "whatwhere compare {name} none --lengths 12,24 --seeds 8"
 _CLAIM, _STATEMENT = re.compile(r"\d\.\d+[a-z]?"), re.compile(r"(E\d+)\.\d+")

@@ -79,7 +79,7 @@ def parse_groups(text: str) -> dict[str, list[str]]:
 
     Args:
         text: such as "king, queen" or "royalty: king, queen; animals: cat, dog". A token that holds one of these
-            signs is written as its id, as in #123.
+            characters is written as its id, as in #123.
 
     Returns:
         The tokens of each group, by its name; a group without a name has its number.

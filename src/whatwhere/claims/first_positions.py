@@ -177,7 +177,7 @@ def _smooth_and_bounded() -> Sequence[Measured]:
         Measured("largest change of a value between neighbors", float(pe.diff(dim=0).abs().max()), 0, 0.1),
         Measured("largest change of feature 0 between neighbors exceeds 0.9", bool(pe[:, 0].diff().abs().max() > 0.9),
                  expected=True),
-        Measured("degrees that features 0 and 1 turn at each step, least", min(steps), expected=180 / pi, within=1e-3),
+        Measured("degrees by which features 0 and 1 rotate, least", min(steps), expected=180 / pi, within=1e-3),
         Measured("the greatest", max(steps), expected=180 / pi, within=1e-3),
     )  # fmt: skip
 
@@ -330,7 +330,7 @@ CLAIMS: tuple[Claim, ...] = (
         id="0.30",
         says="The encoding is bounded by 1, and changes gradually between neighbors.",
         verdict="depends",
-        right="Bounded it is. Features 0 and 1 turn by one radian, 57 degrees, at each step.",
+        right="Bounded it is. Features 0 and 1 rotate by one radian, 57 degrees, at each step.",
         chapter="sinusoid",
         measure=_smooth_and_bounded,
     ),

@@ -7,7 +7,7 @@ QUESTIONS: tuple[Question, ...] = (
         id="q.10",
         asks="Why do low features oscillate faster than high ones, and what is that good for?",
         think="How does 10000^(-2i/d) change with i?",
-        answer="The frequency 10000^(-2i/64) falls with i, from a turn in 6.3 positions to a turn in 47,117: fast "
+        answer="The frequency 10000^(-2i/64) falls with i, from a rotation in 6.3 positions to one in 47,117: fast "
         "features separate neighbors, and slow ones separate what is far apart.",
         code="""
 >>> from whatwhere.where.frequencies import inverse_frequencies, wavelengths
@@ -18,7 +18,7 @@ QUESTIONS: tuple[Question, ...] = (
         claims=("0.24", "0.27", "0.28"),
         takeaway="No takeaway speaks of frequencies. Low features are the faster ones, as the tutorial says, but "
         "its factors err (0.24), and of the slowest sines that it prints, the fourth (0.27).",
-        variant="In how many positions does pair 8 of 32 complete a turn?",
+        variant="In how many positions does pair 8 of 32 complete a rotation?",
         variant_answer="In 2 pi x 10000^(16/64) = 62.8.",
         variant_code="""
 >>> round(wavelengths(frequencies)[8].item(), 1)
@@ -122,7 +122,7 @@ True
         claims=("0.19", "0.20", "0.31"),
         takeaway="The takeaway errs where sinusoids generalize to arbitrary lengths: the pattern is defined there "
         "(0.20); whether a model can use it is measured (0.31).",
-        variant="At position 47,117 the slowest pair has completed its first turn. Is the pattern that of position 0?",
+        variant="At position 47,117 the slowest pair has completed a rotation. Is the pattern that of position 0?",
         variant_answer="No: the other pairs are elsewhere.",
         variant_code="""
 >>> far = ww.Sinusoidal(64)(ww.positions(1, start=47_117))[0, 0]

@@ -150,7 +150,7 @@ def _printed_formula() -> Sequence[Measured]:
         Measured("PE(1, 0), at an odd position", right[1, 0].item(), cos(1), 1e-3, sin(1), 1e-6),
         Measured("longest wavelength", wavelengths(frequencies)[-1].item(),
                  2 * pi / float(printed_frequencies(DIM)[-1]), 1e7, 60_611, 0.5),
-        Measured("features of 512 that turn by 0.0001 or less in a position", int((frequencies <= 1.001e-4).sum()) * 2,
+        Measured("features of 512 that rotate by 0.0001 or less a position", int((frequencies <= 1.001e-4).sum()) * 2,
                  slow, expected=0),
         Measured("such features by the printed formula", slow, expected=256),
         Measured("PE(1, 1) by the printed formula", float(printed[1, 1]), expected=0.5697, within=5e-5),
@@ -251,7 +251,7 @@ def _longer_sequences() -> Sequence[Measured]:
     slow = inverse_frequencies(DIM) * 64 < pi / 2
     return (
         Measured("after 64 positions, all features of the next lie in the range seen", not bool(new.any()), True),
-        Measured("pairs, of 256, that turned by less than a quarter in 64", int(slow.sum()), expected=152),
+        Measured("pairs, of 256, that rotate by less than a quarter in 64", int(slow.sum()), expected=152),
         Measured("such pairs that leave the range seen", int(new.unflatten(0, (256, 2))[slow].all(-1).sum()),
                  expected=152),
     )  # fmt: skip

@@ -162,7 +162,7 @@ CLAIMS: tuple[Claim, ...] = (
     _width(
         "0.35",
         "16 dimensions train faster and take less memory, but have less representational power than 64.",
-        "What decides is the accuracy of 16 dimensions beside 64, seed by seed; time and size stand beside it.",
+        "What decides is the accuracy of 16 dimensions beside 64, seed by seed; time and size are listed beside it.",
         16,
         WIDTHS,
     ),

@@ -315,7 +315,7 @@ def analogy_terms(words: Sequence[str]) -> tuple[str, str, str]:
     """Return a, b and c of "a is to b as c is to ...", from these or from an equation: b - a + c, or b + c - a.
 
     Args:
-        words: three tokens; or three with signs between them, as in king - man + woman.
+        words: three tokens; or three with plus and minus between them, as in king - man + woman.
 
     Raises:
         SettingError: If they are neither.

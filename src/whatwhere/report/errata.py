@@ -44,7 +44,7 @@ def answers_page() -> str:
     parts = [
         "# Twenty questions",
         "The questions of the first tutorial in our words, with answers that run. Think first, then unfold the answer; "
-        "below it stands whether the takeaway, the tutorial's summary, agrees. "
+        "below it, whether the takeaway, the tutorial's summary, agrees. "
         "This page is written by `make docs` from `src/whatwhere/claims`, and a test runs its code, which begins with:",
         _code(PREAMBLE),
         *(_question(each) for each in QUESTIONS),

@@ -75,7 +75,7 @@ class TokenEmbedding(nn.Embedding):
     __call__: Callable[..., Tensor]  # nn.Module returns Any
 
     weight: Float[Tensor, "vocab_size dim"]
-    keeper: Keeper | None = None  # set by RowAdamW, whose rows may be behind
+    keeper: Keeper | None = None  # set by RowAdamW, which updates some rows when they are next read
 
     def __init__(
         self,

@@ -114,8 +114,8 @@ TRAPS: Mapping[str, tuple[Trap, ...]] = MappingProxyType(
             ),
             Trap("The sign: a score is q^T R_(n-m) k. Where q = k the error cannot be seen.", ("2.6",)),
             Trap(
-                "Rotated scores depend on the distance alone, but training has seen only short distances: that it is "
-                "defined at every position says nothing of accuracy there.",
+                "It is defined at every position, but training has seen only short distances: beyond them accuracy can "
+                "fall, and has to be measured.",
                 ("2.8",),
             ),
         ),
