@@ -50,7 +50,8 @@ class Answer:
         correct: whether the answer is the correct one; None where the task knows none.
         correct_probability: of the correct answer, or None.
         at: the slot of the token at whose output the model answers.
-        in_length: the run's share of right answers in length, which shows whether it learned; None where scores are losses.
+        in_length: the run's share of right answers in length, which shows whether it learned; None where scores are
+            losses.
         attention: of each layer, the weight that each head gives to each key (last axis) at each query. The model's
             own: softmax of the scores, with the mask; each row sums to 1. Empty where the model is the caller's own.
     """
