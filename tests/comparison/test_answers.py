@@ -1,14 +1,16 @@
 """Asking trained models: correct answers, the run of the median, positions by hand, and the attention behind them."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import whatwhere as ww
-from whatwhere.comparison import Comparison, ask, compare, load_model
+from whatwhere.comparison import Comparison, ask, compare, load_model, read_results
 from whatwhere.comparison.answers import median_run
 from whatwhere.comparison.tasks import Expressions, Recall
 
@@ -168,6 +170,19 @@ def test_what_cannot_be_asked_is_refused_with_the_way_out(results: Comparison, t
         ask(recall(tmp_path), "a1")
     with pytest.raises(ww.errors.ResultsError, match="holds no trained model"):
         ask(recall(tmp_path), "aK?a")
+
+
+def test_a_model_whose_numbers_are_not_finite_gives_no_answer(results: Comparison, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(results.folder, folder)
+    again = read_results(folder)
+    run = next(run for run in again.runs if run.scheme == "none" and run.seed == 0)
+    tensors = load_file(folder / run.file)
+    tensors["lm_head.weight"][:] = float("nan")
+    save_file(tensors, folder / run.file)
+    answers = ask(again, "Max(1)", schemes=["none", "learned"], seed=0)
+    assert [(one.scheme, "not finite" in one.reason) for one in answers.without] == [("none", True)]
+    assert [one.scheme for one in answers.answers] == ["learned"]
 
 
 def recall(path: Path) -> Path:

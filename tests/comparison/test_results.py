@@ -197,7 +197,7 @@ def test_another_comparison_is_refused_with_what_differs(difference: Any, words:
 
 def test_a_changed_scheme_is_detected(kept: Path) -> None:
     change(kept / "runs/learned-2.json", lambda c: c.update(scheme_identity="0"))
-    with pytest.raises(ww.errors.ResultsError, match=r"'learned' has changed since(.|\n)*delete this run"):
+    with pytest.raises(ww.errors.ResultsError, match=r"'learned'.* has changed since(.|\n)*delete this run"):
         folder(kept).finished("learned", 2)
 
 
@@ -262,7 +262,7 @@ def test_the_command_repeats_the_comparison(given: Any, seeds: list[int], monkey
     calls: list[Any] = []
 
     def compare(schemes: Any, task: str, lengths: Any, seeds: Any, out: Path, **options: Any) -> None:
-        for name in ("files", "executor", "workers", "progress", "vary", "start", "on_run"):
+        for name in ("files", "executor", "workers", "progress", "vary", "start", "on_run", "model"):
             options.pop(name, None)
         repeated = list(range(seeds)) if isinstance(seeds, int) else seeds
         calls.extend([list(schemes), repeated, out, make_settings(task, lengths, **options)])
@@ -320,6 +320,13 @@ def test_summary_and_runs_name_the_same_schemes(tmp_path: Path) -> None:
         with pytest.raises(ww.errors.ResultsError, match=r"in its summary or in its runs, but not in both"):
             read_results(copy)
         shutil.rmtree(copy)
+
+
+def test_a_run_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    folder = made_up.made_up_folder(tmp_path, schemes=("alibi", "learned"), seeds=2)
+    made_up.change(folder, lambda data: data["runs"].append(data["runs"][0]))
+    with pytest.raises(ww.errors.ResultsError, match=r"has the run 'alibi', seed 0, twice"):
+        read_results(folder)
 
 
 def test_queries_of_a_comparison(tmp_path: Path) -> None:

@@ -249,6 +249,8 @@ def _answer(
     with one_thread():
         probabilities = model(sequence, at, p)[0].double().softmax(-1)
         weights = model.weights(sequence, p=p) if isinstance(model, Transformer) else []
+    if not probabilities.isfinite().all():
+        raise SettingError("its probabilities are not finite: the model diverged, or its file was changed.")
     top = [
         TokenProbability(task.tokens[n], n, probabilities[n].item())
         for n in probabilities.argsort(descending=True, stable=True)[:TOP].tolist()

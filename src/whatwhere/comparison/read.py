@@ -227,6 +227,12 @@ def read_results(folder: str | Path) -> Comparison:
             f"{path} has the scheme {incomplete[0]!r} in its summary or in its runs, but not in both: it was changed.\n"
             "Run the comparison again, into a new folder."
         )
+    names = [(run.scheme, run.seed) for run in record.runs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ResultsError(
+            f"{path} has the run {twice[0]!r}, seed {twice[1]}, twice: it was changed.\n"
+            "Run the comparison again, into a new folder."
+        )
     return Comparison(folder, record)
 
 
