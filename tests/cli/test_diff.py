@@ -261,3 +261,17 @@ def test_what_is_a_key_and_a_fact_is_listed_once(tmp_path: Path) -> None:
     result = json_of("diff", tmp_path / "a", tmp_path / "b")["configuration"]
     listed = [row["name"] for part in ("facts", "keys") for row in result[part]]
     assert listed == ["vocab_size"]
+
+
+@pytest.mark.parametrize("model_type", ["mistral", "gemma3_text", "gpt_oss"])
+def test_windows_of_two_configurations_differ(model_type: str, tmp_path: Path) -> None:
+    """Without weights the keys are not compared, so the window is named as it is described."""
+    for size in (3, 5):
+        config = config_of(model_type, sliding_window=size).to_dict()
+        (tmp_path / f"{size}").mkdir()
+        (tmp_path / f"{size}" / "config.json").write_text(json.dumps(config, default=str))
+    result = json_of("diff", tmp_path / "3" / "config.json", tmp_path / "5" / "config.json")
+    (fact,) = result["configuration"]["facts"]
+    assert fact["name"] == "windows"
+    assert fact["first"].startswith("3 tokens: ")
+    assert fact["second"].startswith("5 tokens: ")

@@ -42,9 +42,7 @@ def test_the_picture_states_how_many_neighbors_it_preserves(saved: Saved, tmp_pa
     result = json_of("map", saved.path, "--out", tmp_path / "again.svg")
     root = ElementTree.parse(tmp_path / "map.svg").getroot()
     texts = [node.text or "" for node in root.iter(f"{SVG}text")]
-    kept = (
-        f"{100 * result['kept']:.1f}\u00a0% of the 10 nearest neighbors in the table are nearest neighbors on the map"
-    )
+    kept = f"{100 * result['kept']:.1f}\u00a0% of the 9 nearest neighbors in the table are nearest neighbors on the map"
     assert any(text.startswith(kept) for text in texts)
     assert kept in said.out
     drawn = [path.attrib["d"].count("M") for path in root.iter(f"{SVG}path")]

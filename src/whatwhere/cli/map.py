@@ -136,7 +136,8 @@ def draw(
         typer.Option(help=f"Tokens to sample. Default: all; {MOST:,} for tsne and umap.", min=1),
     ] = None,
     k: Annotated[
-        int | None, typer.Option("-k", help="Nearest neighbors to compare. Default: 10; 1 of named tokens.", min=1)
+        int | None,
+        typer.Option("-k", help="Nearest neighbors to compare. Default: 10; of few tokens a quarter of them.", min=1),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
     table: Which = "input",
@@ -153,7 +154,7 @@ def draw(
     For scripts: whatwhere map path/to/model --method umap --out map.tsv --json
     """
     from whatwhere.analysis.table_difference import sample_rows
-    from whatwhere.analysis.token_map import make_map
+    from whatwhere.analysis.token_map import make_map, neighbors_to_compare
     from whatwhere.models.checkpoint import Checkpoint, write_projector
     from whatwhere.models.checkpoint.lookup import read_table
 
@@ -168,7 +169,9 @@ def draw(
         else:
             used, titles = _named_rows(checkpoint, source, tokens, rows)
         show_step(f"computing the map of {count(len(used), 'token')} by {method}")
-        token_map = make_map(source.weight[used], cast("Method", method), k or (10 if tokens is None else 1), seed=seed)
+        token_map = make_map(
+            source.weight[used], cast("Method", method), k or neighbors_to_compare(len(used)), seed=seed
+        )
         names = [source.word(row) for row in used.tolist()]
         files = [str(file) for file in (out, tsv) if file is not None]
         facts = _facts(path, source, token_map, seed, files, _groups(source, used, titles))

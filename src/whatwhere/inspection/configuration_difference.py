@@ -130,6 +130,8 @@ def configurations(first: "Checkpoint | Description", second: "Checkpoint | Desc
         for name in _FACTS
         if getattr(one, name) != getattr(other, name)
     ]
+    if keys is None and one.windows != other.windows:  # else the keys of the windows are listed
+        facts.append(ChangedValue("windows", _windows(one), _windows(other)))
     return ConfigurationDifference(
         keys=keys or [],
         facts=[fact for fact in facts if fact not in (keys or ())],
@@ -177,6 +179,20 @@ def _value(value: object) -> Value:
     if isinstance(value, tuple) and len(set(map(repr, value))) == 1:
         value = value[0]
     return value if value is None or isinstance(value, str | int | float) else repr(value)
+
+
+def _windows(description: "Description") -> str:
+    """Return which layers have which window, such as "16 tokens: layers 0, 2"."""
+    layers: dict[str, list[int]] = {}
+    for n, window in enumerate(description.windows):
+        if window is not None:
+            layers.setdefault(f"{'chunks of ' * window.chunked}{window.size} tokens", []).append(n)
+    every = "every layer"
+    texts = [
+        f"{size}: {every if len(found) == description.layers else 'layers ' + ', '.join(map(str, found))}"
+        for size, found in layers.items()
+    ]
+    return "; ".join(texts) or "none"
 
 
 def _code(plan: "Plan | None") -> str | None:

@@ -17,7 +17,7 @@ from whatwhere.models.surgery.report import (
     Trimmed,
 )
 from whatwhere.report.section import Paragraph, Section, Table
-from whatwhere.report.text import count
+from whatwhere.report.text import count, percent
 
 _COMPOSED = {"subtokens": "means of sub-tokens", "omp": "sums by matching pursuit"}
 
@@ -38,11 +38,13 @@ def _lines(report: Report) -> list[str]:
     if report.kept:
         verb = "is" if report.kept == 1 else "are"
         lines.append(f"{count(report.kept, 'other tensor')} {verb} the same byte for byte.")
+    if isinstance(report.measured, Trimmed):
+        saved = report.measured.bytes_saved
+        lines.append(f"{saved:,} bytes saved, {percent(saved / (saved + report.bytes))} of the weights.")
     if report.measured is not None:
         lines += [f"{name}: {value}" for name, value in _measurements(report.measured)]
     lines += [f"Note: {note}." for note in report.notes]
-    if report.not_copied:
-        lines.append(f"Not copied: {', '.join(report.not_copied)}.")
+    lines += [f"Not copied: {one.name}: {one.why}." for one in report.not_copied]
     lines.append(f"Written: {report.out}, {report.bytes:,} bytes of weights.")
     return lines
 

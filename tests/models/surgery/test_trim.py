@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from tokenizers import (
     Tokenizer,
     decoders,
@@ -208,7 +209,12 @@ def test_a_trimmed_model_answers_as_before(
     out = tmp_path / "out"
     report = trim_checkpoint(folder, out, corpus=[corpus])
     assert report.measured.corpus.encoded_as_before is True
-    assert "vocab.txt" in report.not_copied
+    assert {one.name: one.why for one in report.not_copied}["vocab.txt"].startswith("it has the old vocabulary")
+    before, after = (
+        sum(tensor.nbytes for file in one.glob("*.safetensors") for tensor in load_file(file).values())
+        for one in (folder, out)
+    )
+    assert report.measured.bytes_saved == before - after > 0
     said = json.loads((out / "id_map.json").read_text())
     assert said["rows_before"] == tokenizer.get_vocab_size()
     old_ids = torch.tensor(said["old_ids"])

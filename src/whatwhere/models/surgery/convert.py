@@ -28,6 +28,7 @@ from whatwhere.models.surgery.report import (
     Cast,
     Changed,
     Exported,
+    NotCopied,
     Report,
     TableDamage,
 )
@@ -252,7 +253,7 @@ def _as_safetensors(
         parts |= cast
     metadata = {k: v for k, v in checkpoint.metadata.items() if isinstance(v, str) and len(v) < 1000}
     metadata.setdefault("format", "pt")
-    not_copied: list[str] = []
+    not_copied: list[NotCopied] = []
     if path.is_dir() and out.suffix != ".safetensors":
         with new_folder(out, force) as unfinished:
             size = write_safetensors(unfinished / "model.safetensors", list(parts.values()), metadata, progress)

@@ -93,6 +93,14 @@ class CorpusCheck:
 
 
 @dataclass(frozen=True)
+class NotCopied:
+    """A file of the folder that was not copied, and the reason."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Trimmed:
     """Measurements of `trim_checkpoint`.
 
@@ -101,6 +109,7 @@ class Trimmed:
         tokens_requested: number of kept tokens whose ids were passed, or that occur in the corpus.
         corpus: check of the corpus; None if ids were passed.
         tables: of the vocabulary.
+        bytes_saved: of the weights.
     """
 
     tokens_before: int
@@ -108,6 +117,7 @@ class Trimmed:
     tokens_requested: int
     corpus: CorpusCheck | None
     tables: tuple[TableRows, ...]
+    bytes_saved: int
 
 
 @dataclass(frozen=True)
@@ -201,7 +211,7 @@ class Report:
         bytes: size of the weights that were written.
         measured: measurements of the command; None if there are none.
         notes: for the user.
-        not_copied: files of the folder that were not copied.
+        not_copied: files of the folder that were not copied, with the reason.
     """
 
     command: str
@@ -212,7 +222,7 @@ class Report:
     bytes: int
     measured: Measured | None = None
     notes: tuple[str, ...] = ()
-    not_copied: tuple[str, ...] = ()
+    not_copied: tuple[NotCopied, ...] = ()
 
 
 def shape_and_type(shape: tuple[int, ...], dtype: str) -> str:

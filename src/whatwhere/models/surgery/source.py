@@ -22,6 +22,7 @@ from whatwhere.models.checkpoint.safetensors import (
     write_safetensors,
 )
 from whatwhere.models.configuration.keys import Json
+from whatwhere.models.surgery.report import NotCopied
 
 Progress = Callable[[int], None]
 """Called with the number of bytes of each chunk that was written."""
@@ -73,12 +74,12 @@ class Written:
     Args:
         bytes: size of all weights.
         kept: number of tensors that were copied byte for byte.
-        not_copied: files of the folder that were not copied.
+        not_copied: files of the folder that were not copied, with the reason.
     """
 
     bytes: int
     kept: int
-    not_copied: tuple[str, ...] = ()
+    not_copied: tuple[NotCopied, ...] = ()
 
 
 class Source:
@@ -201,22 +202,26 @@ def _edited(metadata: Json, edits: Edits) -> Json:
     return {key: value for key, value in {**metadata, **edits.metadata}.items() if value is not None}
 
 
-def copy_other_files(folder: Path, out: Path, written: set[str], files: Mapping[str, bytes | None]) -> list[str]:
-    """Copy the other files of a model, and the modules of sentence-transformers; return the names of those omitted.
+def copy_other_files(folder: Path, out: Path, written: set[str], files: Mapping[str, bytes | None]) -> list[NotCopied]:
+    """Copy the other files of a model, and the modules of sentence-transformers; return those that are omitted.
 
     Args:
         folder, out: input and output.
         written: names of files that are written elsewhere.
         files: name -> new content, or None to omit the file.
     """
-    modules, not_copied = _modules(folder), []
+    modules = _modules(folder)
+    not_copied: list[NotCopied] = []
     for path in sorted(folder.iterdir()):
         name = path.name
         if path == out or name in written or name in modules or files.get(name) is not None:
             continue
-        # Only regular files are read: a pipe would never end.
-        if name in files or name.endswith(WEIGHT_SUFFIXES) or not path.is_file():
-            not_copied.append(name)
+        if name in files:
+            not_copied.append(NotCopied(name, "it has the old vocabulary, whose ids have changed"))
+        elif name.endswith(WEIGHT_SUFFIXES):
+            not_copied.append(NotCopied(name, "its weights are not changed with these"))
+        elif not path.is_file():  # a pipe would never end
+            not_copied.append(NotCopied(name, "it is a folder" if path.is_dir() else "it is no regular file"))
         else:
             shutil.copyfile(path, out / name)
     for name in modules:

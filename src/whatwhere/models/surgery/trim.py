@@ -117,9 +117,10 @@ def trim_checkpoint(
         written = source.write(out, Edits(parts), force, progress)
         with new_file(map_file, force) as unfinished:
             unfinished.write_bytes(id_map)
+    saved = sum(source.checkpoint.entry(name).bytes - part.bytes for name, part in parts.items())
     return Report(
         "trim", str(source.path), str(out), tuple(changed), written.kept, written.bytes,
-        Trimmed(rows, len(ids), len(requested), check, tuple(measured)), tuple(_notes(source, contents, tables)),
+        Trimmed(rows, len(ids), len(requested), check, tuple(measured), saved), tuple(_notes(source, contents, tables)),
         written.not_copied,
     )  # fmt: skip
 
