@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from whatwhere.comparison.saved_model import load_model as load_model
     from whatwhere.comparison.scalars import open_log as open_log
     from whatwhere.comparison.statistics import paired_differences as paired_differences
+    from whatwhere.comparison.statistics import paired_differences_of_scores as paired_differences_of_scores
     from whatwhere.comparison.tasks import Batch as Batch
     from whatwhere.comparison.tasks import Task as Task
 
@@ -32,6 +33,7 @@ _HOME = {
     "load_model": "saved_model",
     "open_log": "scalars",
     "paired_differences": "statistics",
+    "paired_differences_of_scores": "statistics",
     "read_results": "read",
 }
 

@@ -4,7 +4,7 @@ Runs of one seed share initial tokens, batches and test sets, so two schemes are
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -133,6 +133,65 @@ def paired_differences(
         raise SettingError(f"no scheme {against!r} in this comparison, which has {', '.join(results.schemes)}.")
     seeds = tuple(sorted({run.seed for run in results.runs}))
     scores = _scores(results, length, seeds)
+    left_out = tuple(scheme for scheme in results.schemes if scheme not in scores)
+    return _compared(scores, seeds, length, against, left_out)
+
+
+def paired_differences_of_scores(
+    scores: Mapping[str, Mapping[int, float]],
+    *,
+    higher_is_better: bool,
+    length: int | None = None,
+    against: str | None = None,
+) -> PairedDifferences | Missing:
+    """Compute the paired differences of scores that you measured in a training loop of your own, with the same test.
+
+    Nothing is trained or checked here: pairs are worth what they are in your loop, where runs of one seed must share
+    what is random: initial values, batches and test sets.
+
+    Args:
+        scores: of each scheme, the score of each seed, all at one length.
+        higher_is_better: True of an accuracy, False of a loss.
+        length: at which they were measured, for the record; None is in length.
+        against: a scheme that was chosen before looking at the results; None compares all pairs.
+
+    Returns:
+        The differences; the reason why there are none where SciPy is not installed.
+
+    Raises:
+        SettingError: If there are fewer than two schemes, `against` is none of them, or two have other seeds.
+
+    Examples:
+        >>> losses = {"rotary": {0: 1.1, 1: 1.2, 2: 1.3}, "alibi": {0: 1.0, 1: 1.1, 2: 1.1}}
+        >>> found = paired_differences_of_scores(losses, higher_is_better=False)
+        >>> found.pairs[0].first, found.pairs[0].ahead, found.pairs[0].outcome
+        ('alibi', 3, 'too few seeds')
+    """
+    if len(scores) < 2 or (against is not None and against not in scores):
+        raise SettingError(f"differences need two schemes, and against={against!r} one of them; got {list(scores)}.")
+    seeds = tuple(sorted({seed for by_seed in scores.values() for seed in by_seed}))
+    if not seeds:
+        raise SettingError("differences need the scores of one seed or more, but got none.")
+    for scheme, by_seed in scores.items():
+        missing = [seed for seed in seeds if not math.isfinite(by_seed.get(seed, math.nan))]
+        if missing:
+            raise SettingError(
+                f"{scheme!r} has no finite score for the seed {missing[0]}, which another scheme has: schemes are "
+                "compared seed by seed. Pass the seeds that all have."
+            )
+    sign = 1.0 if higher_is_better else -1.0
+    values = {scheme: sign * np.array([by_seed[seed] for seed in seeds]) for scheme, by_seed in scores.items()}
+    return _compared(values, seeds, length, against, ())
+
+
+def _compared(
+    scores: Mapping[str, Float[np.ndarray, " seeds"]],
+    seeds: tuple[int, ...],
+    length: int | None,
+    against: str | None,
+    left_out: tuple[str, ...],
+) -> PairedDifferences | Missing:
+    """Test all pairs, or those with `against`; of scores, higher is better."""
     order = sorted(scores, key=lambda scheme: -float(scores[scheme].mean()))
     chosen = [
         (first, second)
@@ -152,7 +211,6 @@ def paired_differences(
         _difference(*pair, gains[n], intervals[n], float(p[n]), float(corrected[n]), len(seeds) >= needed)
         for n, pair in enumerate(chosen)
     ]
-    left_out = tuple(scheme for scheme in results.schemes if scheme not in scores)
     return PairedDifferences(length, seeds, against, len(chosen), LEVEL, needed, tuple(pairs), left_out)
 
 
