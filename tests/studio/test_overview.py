@@ -102,7 +102,7 @@ def test_of_results_it_shows_one_table(results: Path) -> None:
     session = Session.open(results)
     answer = overview(session)
     # Positions may be another run's than tokens, so they are not compared.
-    assert [section.name for section in answer.sections] == ["norms", "spectrum", "diagnostics"]
+    assert [section.name for section in answer.sections] == ["sizes", "norms", "spectrum", "diagnostics"]
     weight = session.table().weight
     assert answer.headline == f"{len(weight)} tokens × {weight.shape[1]}"
     assert sum(chart(answer, "norms").series[0].values) == len(weight)

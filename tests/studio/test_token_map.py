@@ -157,22 +157,21 @@ def test_a_named_set_is_drawn_alone(real: Session, table: np.ndarray) -> None:
 def test_each_run_of_a_comparison_has_its_map(results: Path) -> None:
     session = Session.open(results)
     opened = about(session, {})
-    assert (opened.first, opened.begin["map"]["table"]) == ("compare", opened.runs[0])
+    assert (opened.first, opened.run) == ("compare", opened.runs[0])
     assert opened.begin["pipeline"]["text"] == "Max(1,6,2)"
     rows = {}
     for run in opened.runs:
-        made = token_map.points(session, {"table": run})
-        weight = session.checkpoint.array(made.name).astype(np.float64)
-        assert made.name.startswith(f"{run}/")
+        made = QUERIES["maps.points"](session, {"run": run})
+        weight = session.checkpoint.array(f"{run}/{made.name}").astype(np.float64)
         assert made.ids is not None
         np.testing.assert_allclose(made.coordinates, make_map(weight, "pca", 4).coordinates, rtol=1e-3, atol=1e-5)
-        near = token_map.near(session, {"table": run, "token": "Max", "k": 19})
+        near = QUERIES["maps.near"](session, {"run": run, "token": "Max", "k": 19})
         unit = weight / np.linalg.norm(weight, axis=1, keepdims=True)
         np.testing.assert_allclose(near.cosines, np.sort(unit @ unit[15])[::-1][1:], atol=1e-6)
         rows[run] = near.cosines
     assert len(rows) == 4
-    with pytest.raises(SettingError, match="one of input"):
-        token_map.points(session, {"table": "rotary-9"})
+    with pytest.raises(SettingError, match="no run 'rotary-9'"):
+        QUERIES["maps.points"](session, {"run": "rotary-9"})
 
 
 def test_large_tables_are_sampled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

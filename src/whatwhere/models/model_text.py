@@ -98,7 +98,8 @@ def reader_of(checkpoint: Checkpoint) -> "Tokenizer | None":
     """
     own = checkpoint.tokenizer
     if own is None:
-        return _of_words(checkpoint.words or [])
+        words = checkpoint.words or []
+        return _of_characters(words) if _are_characters(checkpoint) else _of_words(words)
     copy = type(own).from_str(own.to_str())
     copy.no_truncation()
     copy.no_padding()
@@ -112,7 +113,8 @@ def looks_up(checkpoint: Checkpoint) -> bool:
         checkpoint: of the model.
     """
     words = checkpoint.words
-    return bool(words) and checkpoint.tokenizer is None and not are_expressions(words or ()) and not _are_bytes(words)
+    known = are_expressions(words or ()) or _are_bytes(words) or _are_characters(checkpoint)
+    return bool(words) and checkpoint.tokenizer is None and not known
 
 
 def encode_text(checkpoint: Checkpoint, reader: "Tokenizer", text: str) -> tuple[list[int], list[str]]:
@@ -207,6 +209,23 @@ def are_expressions(words: Sequence[str]) -> bool:
 
 def _are_bytes(words: Sequence[str] | None) -> bool:
     return words is not None and len(words) == 256 and words[0] == "0x00"  # those of a comparison on text
+
+
+def _are_characters(checkpoint: Checkpoint) -> bool:
+    """Return whether a comparison's task has a token for each character, as recall has."""
+    words = checkpoint.words or []
+    return checkpoint.format in ("results", "run") and len(words) > 0 and all(len(word) == 1 for word in words)
+
+
+def _of_characters(words: Sequence[str]) -> "Tokenizer":
+    from tokenizers import Regex, pre_tokenizers
+
+    from whatwhere.what import text as tokenizers
+
+    tokenizer = tokenizers.from_vocabulary({word: n for n, word in enumerate(words)})
+    each = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), each])
+    return tokenizer
 
 
 def _of_words(words: Sequence[str]) -> "Tokenizer | None":

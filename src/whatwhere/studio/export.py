@@ -17,6 +17,7 @@ from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.report.html import Markup, element, paragraph, sections
 from whatwhere.studio.api import EXPORTS, JOBS, QUERIES
 from whatwhere.studio.api.about import about
+from whatwhere.studio.api.runs import first_names
 from whatwhere.studio.api.settings import ExportedView
 from whatwhere.studio.session import Corpus, Kind, Session
 from whatwhere.studio.wire import pack
@@ -212,7 +213,11 @@ class _Blocks:
         # The path of the file stays here: the page may go anywhere.
         opened = about(session, {})
         begin = {**opened.begin, **{name: view.begin for name, view in views.items() if view.begin is not None}}
-        self._keep("about", {}, replace(opened, path="", begin=begin, exported=[*views], first=next(iter(views), None)))
+        first, held = next(iter(views), None), first_names(session) if opened.runs else []
+        shown = [title for name, title in zip(opened.runs, opened.run_titles, strict=True) if name in held]
+        runs = [name for name in opened.runs if name in held]
+        opened = replace(opened, path="", begin=begin, exported=[*views], first=first, runs=runs, run_titles=shown)
+        self._keep("about", {}, opened)
         for name, settings in (query for view in views.values() for query in view.queries):
             self._keep(name, settings, _answer(session, name, settings))
 

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from whatwhere.errors import SettingError, WhatWhereError
+from whatwhere.escape import quoted
 from whatwhere.inspection.biases import BiasLayers
 from whatwhere.inspection.biases import biases as inspected_biases
 from whatwhere.inspection.position_encodings import RotaryLayers, layers_of
@@ -135,9 +136,8 @@ def default_scheme(session: Session, otherwise: str, for_odd: str | None = None)
     if has_own(session):
         return MODEL
     names = runs(session)
-    positional = [run for run in names if run.startswith(("learned", "sinusoidal", "rotary", "alibi"))]
     if names:
-        return (positional or names)[0]
+        return session.run
     table = session.checkpoint.token_table
     odd = table is not None and session.checkpoint.entry(table).shape[1] % 2 == 1
     return for_odd if for_odd and odd else otherwise
@@ -171,10 +171,24 @@ def scheme_of(
     return _of_catalogue(name, features, heads, max_length, seed)
 
 
-def token_tensor(session: Session, name: str) -> str:
-    """Return the name of the token table that goes with a scheme: a run has its own."""
-    if name in runs(session):
-        return name + TOKENS
+def token_tensor(session: Session, name: str, run: str) -> str:
+    """Return the name of the token table that goes with a scheme.
+
+    Args:
+        session: what is open.
+        name: of the scheme; that of a run brings the run's own table.
+        run: of a comparison, whose table goes with schemes of the catalogue; "" is the one that views begin with.
+
+    Raises:
+        SettingError: If there is no such run, or no token table.
+    """
+    if names := runs(session):
+        chosen = name if name in names else run or session.run
+        if chosen not in names:
+            raise SettingError(f"this comparison has no run {quoted(chosen)}. It has {', '.join(names[:4])}, ....")
+        return chosen + TOKENS
+    if run:
+        raise SettingError("what is open here is no folder of a comparison, so it has no runs.")
     if session.checkpoint.token_table is None:
         raise SettingError("no tensor of this file is known as its token table: take the words of the text instead.")
     return session.checkpoint.token_table

@@ -16,6 +16,7 @@ from whatwhere.analysis.float64_similarity import norms
 from whatwhere.analysis.nearest_neighbors import Search
 from whatwhere.analysis.token_types import Marking, marking, scripts, texts, token_types
 from whatwhere.errors import SettingError, TextError
+from whatwhere.escape import quoted
 from whatwhere.inspection import SECTIONS, Inspection, examine
 from whatwhere.inspection.diagnostics import TokenDiagnostics
 from whatwhere.inspection.diagnostics import diagnostics as diagnose
@@ -23,7 +24,8 @@ from whatwhere.inspection.subject import Progress, Subject, tried
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader
 from whatwhere.models.checkpoint.lookup import TABLES, Table, read_table, table_name
-from whatwhere.models.load_where import TOKENS, run_names
+from whatwhere.models.load_where import run_names
+from whatwhere.models.model_text import reader_of
 from whatwhere.records import Missing
 
 if TYPE_CHECKING:
@@ -39,8 +41,8 @@ INSPECTION_SEED = 0
 LARGEST_CORPUS = 10_000_000
 """Characters of a corpus that are read, which takes seconds."""
 _LINES = 4096
-_SECTIONS_OF_RESULTS = ("norms", "spectrum", "diagnostics")
-"""Sections of a results folder: its tables are several runs', and the positions of one belong to no other."""
+_SECTIONS_OF_RUN = ("sizes", "norms", "spectrum", "diagnostics")
+"""Sections of a run of a comparison, which has no configuration: other views show its positions."""
 
 
 @final
@@ -181,11 +183,32 @@ class Session:
         """The runs of a comparison, such as "rotary-0"; none of anything else."""
         return tuple(run_names(self.checkpoint)) if self.kind == "results" else ()
 
+    @property
+    def run(self) -> str:
+        """The run that views begin with: the first with positions, else the first; "" where there are none."""
+        positional = (run for run in self.runs if run.startswith(("learned", "sinusoidal", "rotary", "alibi")))
+        return next(positional, next(iter(self.runs), ""))
+
+    def of_run(self, name: str) -> "Session":
+        """Return the session on the model of one run of a comparison, which is kept.
+
+        Args:
+            name: of the run, such as "rotary-0"; "" is the run that views begin with.
+
+        Raises:
+            SettingError: If there is no such run.
+        """
+        name = name or self.run
+        if name not in self.runs:
+            first = ", ".join(self.runs[:4]) or "none"
+            raise SettingError(f"this comparison has no run {quoted(name)}. Its runs are: {first}, ....")
+        return self.once(("run", name), lambda: Session(self.checkpoint.run(name), self.corpus))
+
     def table(self, which: str = "input") -> Table:
-        """Return a table of tokens, which is read at the first call; a run of a comparison has one by its name."""
-        if which not in TABLES and which not in self.runs:
-            raise SettingError(f"the studio got table={which!r}, but knows only: {', '.join((*TABLES, *self.runs))}.")
-        tensor = which + TOKENS if which in self.runs else table_name(self.checkpoint, which)
+        """Return a table of tokens, which is read at the first call."""
+        if which not in TABLES:
+            raise SettingError(f"the studio got table={which!r}, but knows only: {', '.join(TABLES)}.")
+        tensor = table_name(self.checkpoint, which)
         return self.once(("table", tensor), lambda: read_table(self.checkpoint, tensor))
 
     def search(self, which: str = "input", centered: bool = False) -> Search:
@@ -220,7 +243,7 @@ class Session:
 
         def make() -> Inspection:
             known = self.diagnostics(progress) if self.tables else None
-            return examine(self.subject, _SECTIONS_OF_RESULTS if self.kind == "results" else SECTIONS, known)
+            return examine(self.subject, _SECTIONS_OF_RUN if self.checkpoint.format == "run" else SECTIONS, known)
 
         with self._progress.to(progress):
             return self.once("inspection", make)
@@ -234,7 +257,9 @@ class Session:
 
     def warm(self) -> None:
         """Read what the first view needs."""
-        if self.tables:
+        if self.runs:
+            self.of_run("").warm()
+        elif self.tables:
             self.search()
             self.search(centered=True)
             _ = self.texts, self.kinds, self.tokenizer
@@ -254,6 +279,8 @@ class Session:
             from whatwhere.what.expressions import expression_tokenizer
 
             return expression_tokenizer()
+        if self.checkpoint.format == "run":
+            return reader_of(self.checkpoint)  # the task's, which no file holds
         tokenizer = self.checkpoint.tokenizer
         if tokenizer is not None:
             tokenizer.no_truncation()

@@ -5,7 +5,9 @@ makes a type of the page. None knows of the server, and none repeats a formula: 
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import replace
+from functools import wraps
+from typing import Any, TypeVar
 
 from whatwhere.studio.api import (
     about,
@@ -24,12 +26,45 @@ from whatwhere.studio.api import (
     tokens,
     variance,
 )
-from whatwhere.studio.api.settings import ExportedView
+from whatwhere.studio.api.settings import ExportedView, text
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Session
 
 Query = Callable[[Session, Mapping[str, Any]], Any]
 JobFunction = Callable[[Session, Mapping[str, Any], Report], Any]
+Export = Callable[[Session], ExportedView | None]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _of_run(function: Function) -> Function:
+    """Return a query or job that of a comparison looks at the model of one run, by a further setting: run."""
+
+    @wraps(function)
+    def answer(session: Session, settings: Mapping[str, Any], *report: Report) -> Any:
+        if not session.runs:
+            return function(session, settings, *report)
+        others = {name: value for name, value in settings.items() if name != "run"}
+        return function(session.of_run(text(settings, "run", "")), others, *report)
+
+    return answer  # type: ignore[return-value]
+
+
+def _by_run(exported: Export) -> Export:
+    """Return an export that of a comparison holds the answers on the first run of each scheme."""
+
+    @wraps(exported)
+    def view(session: Session) -> ExportedView | None:
+        if not session.runs:
+            return exported(session)
+        names = runs.first_names(session)
+        views = {name: each for name in names if (each := exported(session.of_run(name))) is not None}
+        if not views:
+            return None
+        queries = [(query, {**given, "run": name}) for name, each in views.items() for query, given in each.queries]
+        return replace(next(iter(views.values())), queries=queries)
+
+    return view
+
 
 QUERIES: Mapping[str, Query] = {
     "about": about.about,
@@ -38,15 +73,15 @@ QUERIES: Mapping[str, Query] = {
     "pipeline.walk": pipeline.walk,
     "positions.shown": positions.positions,
     "variance.shares": variance.shares,
-    "tokens.find": tokens.find,
-    "tokens.card": tokens.card,
-    "tokens.neighbors": tokens.neighbors,
-    "tokens.analogy": tokens.analogy,
-    "maps.points": token_map.points,
-    "maps.labels": token_map.labels,
-    "maps.frequencies": token_map.frequencies,
-    "maps.near": token_map.near,
-    "maps.neighbors": token_map.neighbors,
+    "tokens.find": _of_run(tokens.find),
+    "tokens.card": _of_run(tokens.card),
+    "tokens.neighbors": _of_run(tokens.neighbors),
+    "tokens.analogy": _of_run(tokens.analogy),
+    "maps.points": _of_run(token_map.points),
+    "maps.labels": _of_run(token_map.labels),
+    "maps.frequencies": _of_run(token_map.frequencies),
+    "maps.near": _of_run(token_map.near),
+    "maps.neighbors": _of_run(token_map.neighbors),
     "rotary.lab": rotary.lab,
     "distance.curves": distance.curves,
     "biases.shown": biases.shown,
@@ -60,9 +95,9 @@ QUERIES: Mapping[str, Query] = {
 """What is answered at once, by the name that the page uses: the view, and the function."""
 
 JOBS: Mapping[str, JobFunction] = {
-    "maps.draw": token_map.draw,
-    "diagnostics.examine": diagnostics.examine,
-    "overview.inspected": overview.inspected,
+    "maps.draw": _of_run(token_map.draw),
+    "diagnostics.examine": _of_run(diagnostics.examine),
+    "overview.inspected": _of_run(overview.inspected),
     "compare.difference": compare.difference,
     "replay.train": replay.train,
 }
@@ -70,10 +105,10 @@ JOBS: Mapping[str, JobFunction] = {
 
 EXPORTS: Mapping[str, Callable[[Session], ExportedView | None]] = {
     "pipeline": pipeline.exported,
-    "overview": overview.exported,
-    "tokens": tokens.exported,
-    "map": token_map.exported,
-    "diagnostics": diagnostics.exported,
+    "overview": _by_run(overview.exported),
+    "tokens": _by_run(tokens.exported),
+    "map": _by_run(token_map.exported),
+    "diagnostics": _by_run(diagnostics.exported),
     "positions": positions.exported,
     "variance": variance.exported,
     "rotary": rotary.exported,

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from whatwhere import __version__
 from whatwhere.models.checkpoint.lookup import spellings
 from whatwhere.studio.api import ask, pipeline, positions, token_map, variance
+from whatwhere.studio.api.runs import titles
 from whatwhere.studio.api.settings import known
 from whatwhere.studio.schemes import has_own, runs
 from whatwhere.studio.session import Kind, Session
@@ -49,7 +50,9 @@ class About:
         positions: the shape of the position table.
         begin: the settings that some views begin with, by the names of the views.
         own: whether the file itself describes positions, by a configuration or a table.
-        runs: of a comparison, such as "rotary-0".
+        runs: of a comparison, such as "rotary-0"; on an exported page those of which it holds something.
+        run_titles: how each of them is shown.
+        run: the one that views begin with; "" where there are none.
         cannot_ask: why there are no models that answer; null where there are.
         other: the path of a second checkpoint, which the first is compared with.
         words: the number of tokens whose text is known.
@@ -73,6 +76,8 @@ class About:
     begin: Mapping[str, Mapping[str, str | int | float | bool]]
     own: bool
     runs: Sequence[str]
+    run_titles: Sequence[str]
+    run: str
     cannot_ask: str | None
     other: str | None
     words: int
@@ -99,7 +104,7 @@ def about(session: Session, settings: Mapping[str, Any]) -> About:
         tables=_tables(session),
         tied=checkpoint.tied,
         guessed=checkpoint.names.guessed,
-        positions=None if positions_name is None else checkpoint.entry(positions_name).shape,
+        positions=None if positions_name is None or session.runs else checkpoint.entry(positions_name).shape,
         begin={
             "pipeline": pipeline.begin(session),
             "positions": positions.begin(session),
@@ -109,6 +114,8 @@ def about(session: Session, settings: Mapping[str, Any]) -> About:
         },
         own=has_own(session),
         runs=runs(session),
+        run_titles=titles(session),
+        run=session.run,
         cannot_ask=ask.cannot_ask(session),
         other=None if session.other is None else str(session.other.path),
         words=len(session.words),

@@ -123,7 +123,7 @@ class AskedAttention:
 
 def begin(session: Session) -> dict[str, str]:
     """Return the settings that the view begins with."""
-    return {"text": FIRST.get(_task(session), ""), "seeds": MEDIAN, "run": next(iter(session.runs), "")}
+    return {"text": FIRST.get(_task(session), ""), "seeds": MEDIAN}
 
 
 def cannot_ask(session: Session) -> str | None:
@@ -216,7 +216,7 @@ def exported(session: Session) -> ExportedView | None:
     if cannot_ask(session) is not None:
         return None
     names = first_names(session)
-    first = begin(session) | {"run": names[0], "seeds": str(find_run(session, names[0]).seed)}
+    first = begin(session) | {"seeds": str(find_run(session, names[0]).seed)}
     question = {"text": first["text"], "positions": ""}
     try:
         asked = answers(session, question | {"seeds": first["seeds"]})

@@ -12,6 +12,8 @@ from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.models.model_text import NO_VOCABULARY, encode_text, looks_up, reader_of, token_rows
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import number
+from whatwhere.studio.api import ask
+from whatwhere.studio.api.runs import of_first_runs
 from whatwhere.studio.api.settings import MOST_FEATURES, ExportedView, flag, known, one_of, scheme, text, whole
 from whatwhere.studio.schemes import DEFAULT_DIM, DoorScheme, default_scheme, factor_of, token_tensor
 from whatwhere.studio.session import Session
@@ -27,7 +29,7 @@ TOKENS = ("words", "loaded")
 SENTENCE = "The cat sat on the mat."
 _FEW, _LONG = 6, 30
 """Tokens of a first text, where that sentence cannot be read, and characters that each stays below."""
-_SETTINGS = ("text", "tokens", "scheme", "dim", "heads", "head", "causal", "seed")
+_SETTINGS = ("text", "tokens", "scheme", "run", "dim", "heads", "head", "causal", "seed")
 _LOOKED_UP = "there is no tokenizer.json: each word is looked up whole, where the model may write it as several tokens"
 _EXPRESSION = "the text is an expression of the first tutorial, and has the ids of its tokenizer"
 _SHOWN = 4
@@ -153,8 +155,8 @@ def _is_causal(session: Session) -> bool:
 
 def _first_text(session: Session) -> str:
     """Return a text that what is open can read."""
-    if "Max" in session.words[:20]:
-        return "Max(1,6,2)"  # flat, as the expressions that a comparison trains on
+    if session.runs and (first := ask.begin(session)["text"]):
+        return first
     reader = _tokenizer(session)
     if reader is None:
         return " ".join(map(str, session.table().ids[:_FEW].tolist()))  # rows that hold numbers
@@ -180,7 +182,8 @@ def exported(session: Session) -> ExportedView | None:
     except WhatWhereError:
         return None
     reading = {name: first[name] for name in ("text", "tokens")}
-    queries = [("schemes.list", {}), ("pipeline.read", reading), ("pipeline.walk", first)]
+    walks = (("pipeline.walk", each) for each in of_first_runs(session, first))
+    queries = [("schemes.list", {}), ("pipeline.read", reading), *walks]
     vectors = [", ".join(number(float(value)) for value in row[:_SHOWN]) + ", ..." for row in steps.vectors]
     cells = zip(map(str, range(len(steps.ids))), steps.words, map(str, steps.ids.tolist()), vectors, strict=True)
     table = Table(str(first["text"]), ("position", "token", "id", "vector"), [*cells], numeric=(0, 2))
@@ -193,7 +196,8 @@ def walk(session: Session, settings: Mapping[str, Any]) -> TextWalkthrough:
     Args:
         session: what is open.
         settings: text; tokens ("loaded" or "words", which numbers the words of the text itself); scheme ("model", a
-            run, or a name of the catalogue); dim, heads (0 takes those of the open model); head; causal; seed.
+            run, or a name of the catalogue); run, whose token table goes with a scheme of the catalogue; dim, heads (0
+            takes those of the open model); head; causal; seed.
     """
     known(settings, *_SETTINGS)
     loaded = one_of(settings, "tokens", TOKENS) == "loaded"
@@ -203,7 +207,7 @@ def walk(session: Session, settings: Mapping[str, Any]) -> TextWalkthrough:
     from whatwhere.analysis.walkthrough import attention_scores, follow, random_embedding
     from whatwhere.what.expressions import is_expression
 
-    tensor = token_tensor(session, name) if loaded else None
+    tensor = token_tensor(session, name, text(settings, "run", "")) if loaded else None
     width = None if tensor is None else session.checkpoint.entry(tensor).shape[1]
     count = min(len(all_ids), MAX_TOKENS)
     shown = scheme(session, settings, count, width or whole(settings, "dim", 0, 0, MOST_FEATURES) or DEFAULT_DIM)

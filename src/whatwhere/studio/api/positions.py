@@ -11,6 +11,7 @@ from whatwhere.errors import PositionError, SettingError, WhatWhereError
 from whatwhere.records import Missing
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import decimals, number
+from whatwhere.studio.api.runs import of_first_runs
 from whatwhere.studio.api.settings import ExportedView, known, scheme, text, whole
 from whatwhere.studio.schemes import DOORS, DoorScheme, default_scheme, has_own, runs
 from whatwhere.studio.session import Session
@@ -176,7 +177,8 @@ def exported(session: Session) -> ExportedView | None:
         shown = positions(session, first)
     except WhatWhereError:
         return None
-    queries = [("schemes.list", {}), ("positions.shown", first)]
+    each_run = [{**first, "scheme": each["scheme"]} for each in of_first_runs(session, first)]
+    queries = [("schemes.list", {}), *(("positions.shown", settings) for settings in each_run)]
     parts = []
     if isinstance(shown.vectors, PositionVectors):
         near = shown.vectors.mean_by_distance

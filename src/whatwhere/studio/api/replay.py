@@ -186,7 +186,7 @@ def exported(session: Session) -> ExportedView | None:
     if not kept:
         return None
     queries = [("replay.runs", {}), *(("replay.frames", {"run": view.run}) for view in kept)]
-    return ExportedView("Training replay", queries, begin={"run": kept[0].run}, sections=[_frames_section(kept[0])])
+    return ExportedView("Training replay", queries, sections=[_frames_section(kept[0])])
 
 
 def exported_attention(session: Session) -> ExportedView | None:
@@ -195,7 +195,7 @@ def exported_attention(session: Session) -> ExportedView | None:
         return None
     best = attention(session, {"run": names[0]})
     queries = [("replay.runs", {}), *(("replay.attention", {"run": name}) for name in names)]
-    return ExportedView("Attention by distance", queries, begin={"run": names[0]}, sections=[_attention_section(best)])
+    return ExportedView("Attention by distance", queries, sections=[_attention_section(best)])
 
 
 def _frames_section(view: Frames) -> Section:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from whatwhere.errors import SettingError
-from whatwhere.escape import quoted
+from whatwhere.errors import SettingError, WhatWhereError
+from whatwhere.escape import quoted, visible
 from whatwhere.studio.api.settings import known
+from whatwhere.studio.schemes import scheme_of
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def runs(session: Session, settings: Mapping[str, Any]) -> Runs:
 
 
 def first_names(session: Session) -> list[str]:
-    """Return the run of the first seed of each scheme, that of the scheme that holds best first.
+    """Return the run of the first seed of each scheme, that which views begin with first.
 
     Args:
         session: what is open; nothing but a comparison has runs.
@@ -59,10 +60,43 @@ def first_names(session: Session) -> list[str]:
     if session.kind != "results":
         return []
     from whatwhere.claims.token_table import first_runs
-    from whatwhere.report.comparison_sentences import best_scheme
 
-    best = best_scheme(session.results)
-    return [run_name(run) for run in sorted(first_runs(session.results), key=lambda run: run.scheme != best)]
+    return sorted(map(run_name, first_runs(session.results)), key=lambda name: name != session.run)
+
+
+def of_first_runs(session: Session, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the settings of a view for the first run of each scheme of a comparison; else the settings alone.
+
+    Args:
+        session: what is open.
+        settings: with the scheme that the view begins with.
+    """
+    if not session.runs:
+        return [dict(settings)]
+    return [{**settings, "scheme": name, "run": name} for name in first_names(session) if _is_built(session, name)]
+
+
+def _is_built(session: Session, name: str) -> bool:
+    """Return whether a run's positional encoding can be built: the code of a user's own is not in the results."""
+    try:
+        scheme_of(session, name)
+    except WhatWhereError:
+        return False
+    return True
+
+
+def titles(session: Session) -> list[str]:
+    """Return how each run is shown: its scheme and seed.
+
+    Args:
+        session: what is open; nothing but a comparison has runs.
+    """
+    records = session.checkpoint.metadata.get("runs") if session.runs else None
+    named = {
+        PurePosixPath(str(record.get("file"))).stem: f"{visible(str(record.get('scheme')))}, seed {record.get('seed')}"
+        for record in (records if isinstance(records, list) else [])
+    }
+    return [named.get(name, name) for name in session.runs]
 
 
 def find_run(session: Session, name: str) -> "RunResult":

@@ -166,7 +166,7 @@ def begin(session: Session) -> dict[str, str]:
     """Return the settings that the view begins with: of a model the map that keeps neighbors, where it can be made."""
     large = session.kind == "checkpoint" and bool(session.tables) and _rows(session) >= FEWEST
     method = "tsne" if large and _missing_extra("tsne") is None else "pca"
-    return {"method": method, "table": next(iter(session.runs), "input"), "example": example(session)}
+    return {"method": method, "table": "input", "example": example(session)}
 
 
 def points(session: Session, settings: Mapping[str, Any]) -> MapPoints:
@@ -364,7 +364,7 @@ def _rows(session: Session) -> int:
 def _which(session: Session, settings: Mapping[str, Any]) -> str:
     if not session.tables:
         raise SettingError("there is no token table here, so there is no map.\nOpen a model.")
-    return one_of(settings, "table", (*session.tables, *session.runs))
+    return one_of(settings, "table", session.tables)
 
 
 def _text(session: Session, number: int) -> str:

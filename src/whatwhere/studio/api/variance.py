@@ -13,6 +13,7 @@ from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.inspection.position_encodings import first_norm
 from whatwhere.report.section import Section, Table
 from whatwhere.studio.api.pipeline import TOKENS
+from whatwhere.studio.api.runs import of_first_runs
 from whatwhere.studio.api.settings import MOST_FEATURES, ExportedView, flag, known, number, one_of, scheme, text, whole
 from whatwhere.studio.schemes import (
     DEFAULT_DIM,
@@ -33,7 +34,7 @@ WINDOWS = (0, 8, 32, 128, 512, 2048)
 Rows = Float[np.ndarray, "_ _"]
 """Rows of a table of float vectors; two arguments of this type may differ in both sizes."""
 SCALES = tuple(float(2**n) for n in range(-7, 8))
-_SETTINGS = ("tokens", "scheme", "dim", "heads", "rows", "scale", "normalize", "seed")
+_SETTINGS = ("tokens", "scheme", "run", "dim", "heads", "rows", "scale", "normalize", "seed")
 
 
 def begin(session: Session) -> dict[str, Any]:
@@ -136,7 +137,8 @@ def exported(session: Session) -> ExportedView | None:
         cells = [(window, *(f"{100 * share:.1f} %" for share in row)) for window, row in named]
         table = Table("Share of the variance", ("positions", "token", "position", "both"), cells, (1, 2, 3))
         sections.append(Section("shares", "Variance explained", [table]))
-    return ExportedView("Variance split", [("schemes.list", {}), ("variance.shares", first)], sections=sections)
+    queries = [("schemes.list", {}), *(("variance.shares", each) for each in of_first_runs(session, first))]
+    return ExportedView("Variance split", queries, sections=sections)
 
 
 def shares(session: Session, settings: Mapping[str, Any]) -> VarianceSplit:
@@ -145,15 +147,16 @@ def shares(session: Session, settings: Mapping[str, Any]) -> VarianceSplit:
     Args:
         session: what is open.
         settings: tokens ("loaded", or "words" for random vectors); scheme ("model", a run, or a name of the
-            catalogue); rows (512), the number of positions at most; scale, a factor of the token vectors besides the
-            model's own (1); normalize, to mean 0 and variance 1 by vector (true); dim; heads; seed.
+            catalogue); run, whose token table goes with a scheme of the catalogue; rows (512), the number of positions
+            at most; scale, a factor of the token vectors besides the model's own (1); normalize, to mean 0 and variance
+            1 by vector (true); dim; heads; seed.
     """
     known(settings, *_SETTINGS)
     loaded = one_of(settings, "tokens", TOKENS) == "loaded"
     name, seed = text(settings, "scheme"), whole(settings, "seed", 0, 0, 1 << 31)
     wanted = whole(settings, "rows", 512, 2, MOST_ROWS)
     times, normalize = number(settings, "scale", 1.0, 1e-6, 1e6), flag(settings, "normalize", True)
-    tensor = token_tensor(session, name) if loaded else None
+    tensor = token_tensor(session, name, text(settings, "run", "")) if loaded else None
     width = None if tensor is None else session.checkpoint.entry(tensor).shape[1]
     here = scheme(session, settings, wanted, width or whole(settings, "dim", 0, 0, MOST_FEATURES) or DEFAULT_DIM)
     head = (here.title, here.doors(), list(here.notes), tensor, here.dim)
@@ -283,7 +286,7 @@ def _tokens(session: Session, tensor: str | None, dim: int, seed: int) -> Rows:
         from whatwhere.analysis.walkthrough import random_embedding
 
         return np.asarray(random_embedding(SAMPLED, dim, seed).weight.detach().numpy())
-    if session.tables and tensor == session.checkpoint.token_table:
+    if session.tables and not session.runs and tensor == session.checkpoint.token_table:
         return session.table().weight
     return session.once(("array", tensor), lambda: np.asarray(session.checkpoint.array(tensor), np.float32))
 

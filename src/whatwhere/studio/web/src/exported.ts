@@ -49,8 +49,8 @@ export class ExportedSource implements Source {
   }
 
   /** Search tokens as the server does: equal ones first, then prefixes, then any that contain the text. */
-  async #find({ text, most }: Settings): Promise<MatchingTokens> {
-    const names = new Names(await this.query("maps.labels", { table: "input" }));
+  async #find({ text, most, run }: Settings): Promise<MatchingTokens> {
+    const names = new Names(await this.query("maps.labels", { table: "input", ...(run !== undefined && { run }) }));
     const wanted = String(text).trim().toLowerCase();
     const rows = names.labels.norms.values.length;
     const matches: { id: number; rank: number; length: number }[] = [];

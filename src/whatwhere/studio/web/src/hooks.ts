@@ -8,7 +8,17 @@ import { currentTheme, onTheme, type Theme } from "./theme";
 
 export const SourceContext = createContext<Source | null>(null);
 /** What is open; the path is "" where it is not known. */
-export const OpenContext = createContext<Pick<About, "kind" | "path">>({ kind: "checkpoint", path: "" });
+export type Open = Pick<About, "kind" | "path" | "run">;
+/** The run is that of a comparison which is looked at, or "". */
+export const OpenContext = createContext<Open>({ kind: "checkpoint", path: "", run: "" });
+
+const BY_RUN = /^(tokens|maps)\.|^(overview\.inspected|diagnostics\.examine|pipeline\.walk|variance\.shares)$/;
+
+/** Return the settings of a query with the run that is looked at, where it is about the model of one. */
+export function useWithRun(): <S extends Settings | null>(name: keyof Answers, settings: S) => S {
+  const { run } = useContext(OpenContext);
+  return (name, settings) => (settings && run && BY_RUN.test(name) ? { ...settings, run } : settings);
+}
 
 export function useSource(): Source {
   const source = useContext(SourceContext);
@@ -24,8 +34,9 @@ export interface Query<T> {
 }
 
 /** Send a query whenever its settings change; null sends none. */
-export function useQuery<N extends keyof Answers>(name: N, settings: Settings | null): Query<Answers[N]> {
+export function useQuery<N extends keyof Answers>(name: N, given: Settings | null): Query<Answers[N]> {
   const source = useSource();
+  const settings = useWithRun()(name, given);
   const [query, setQuery] = useState<Query<Answers[N]>>({ answer: null, problem: null, busy: settings !== null });
   const key = JSON.stringify([name, settings]);
   useEffect(() => {

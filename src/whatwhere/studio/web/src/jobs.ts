@@ -1,7 +1,7 @@
 /** Jobs that outlive the view which started them: a reader who returns to the view sees their progress. */
 
 import { useEffect, useState } from "preact/hooks";
-import { messageOf, useSource } from "./hooks";
+import { messageOf, useSource, useWithRun } from "./hooks";
 import type { Progress, Settings, Source } from "./source";
 import type { Answers } from "./types";
 
@@ -49,8 +49,9 @@ class Job {
 const jobs = new Map<string, Job>();
 
 /** Follow the job of a name and settings, whoever started it; null follows none. */
-export function useJob<N extends keyof Answers>(name: N, settings: Settings | null): Followed<Answers[N]> {
+export function useJob<N extends keyof Answers>(name: N, given: Settings | null): Followed<Answers[N]> {
   const source = useSource();
+  const settings = useWithRun()(name, given);
   const key = settings && JSON.stringify([name, settings]);
   const [, redraw] = useState({});
   if (key !== null && !jobs.has(key)) jobs.set(key, new Job());

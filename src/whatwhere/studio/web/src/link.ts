@@ -7,13 +7,21 @@ export interface Link {
   given: URLSearchParams;
 }
 
+/** Settings that every link carries on: of a comparison the run that is looked at. */
+const carried: { now: Settings; usual: Settings } = { now: {}, usual: {} };
+
+export function carry(now: Settings, usual: Settings): void {
+  Object.assign(carried, { now, usual });
+}
+
 export function readLink(hash: string): Link {
   const [view = "", query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
   return { view, given: new URLSearchParams(query) };
 }
 
 export function writeLink(view: string, settings: Settings, defaults: Settings): string {
-  const changed = Object.entries(settings).filter(([name, value]) => value !== defaults[name]);
+  const usual = { ...carried.usual, ...defaults };
+  const changed = Object.entries({ ...carried.now, ...settings }).filter(([name, value]) => value !== usual[name]);
   const query = new URLSearchParams(changed.map(([name, value]) => [name, String(value)])).toString();
   return `#/${view}${query ? `?${query}` : ""}`;
 }

@@ -1,6 +1,6 @@
 /** The Python below a figure: public names alone, ready to run. */
 
-import type { About } from "./types";
+import type { Open } from "./hooks";
 
 const IMPORTS: [RegExp, string][] = [
   [/\bnp\./, "import numpy as np"],
@@ -11,7 +11,8 @@ const IMPORTS: [RegExp, string][] = [
 const FRESH_TABLE = "np.random.default_rng(0).standard_normal((20, 64)).astype(np.float32)";
 
 /** Return lines that run as they are, with their imports in front and the path of what is open for PATH; or null. */
-export function runnable(code: string, { kind, path }: Pick<About, "kind" | "path">): string | null {
+export function runnable(written: string, { kind, path, run }: Open): string | null {
+  const code = run ? ofRun(written, run) : written;
   if (kind !== "results" && /\bread_results\(/.test(code)) return null; // a run that was trained here has no folder
   if (code.startsWith("whatwhere ")) {
     return kind === "fresh" ? null : code.replace("PATH", /^[\w./-]+$/.test(path) ? path : "PATH");
@@ -24,6 +25,14 @@ export function runnable(code: string, { kind, path }: Pick<About, "kind" | "pat
   const needed = IMPORTS.filter(([used]) => rest.some((line) => used.test(line))).map(([, line]) => line);
   const all = [...new Set([...needed, ...imports])];
   return [...all, ...rest].join("\n").replaceAll(/\bPATH\b/g, path ? JSON.stringify(path) : "PATH");
+}
+
+/** Read the run that is looked at: its tensors have its name in front, where they have none yet. */
+function ofRun(code: string, run: string): string {
+  return code
+    .replaceAll(/ww\.read\(PATH\)\.array\((["'])(?=[^"'/]*\1)/g, (all) => `${all}${run}/`)
+    .replaceAll("ww.inspect(PATH)", `ww.inspect(PATH, run=${JSON.stringify(run)})`)
+    .replace(/^whatwhere inspect PATH/, `whatwhere inspect PATH --run ${run}`);
 }
 
 function withFreshTable(code: string): string {

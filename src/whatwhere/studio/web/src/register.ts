@@ -24,6 +24,8 @@ export interface View {
   shown(about: About): boolean;
   /** Why the view shows nothing of what is open, only how to use it or an example; null where it does. */
   empty?(about: About): string | null;
+  /** Whether it looks at one run of a comparison. */
+  byRun?: boolean;
   Page: ComponentType<ViewProps>;
 }
 

@@ -4,7 +4,7 @@ import { Component, type ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { followHash, go, hashNow } from "./address";
 import { OpenContext, messageOf, SourceContext, useTheme } from "./hooks";
-import { fitted, readLink, writeLink } from "./link";
+import { carry, fitted, readLink, writeLink } from "./link";
 import { whole } from "./numbers";
 import { announce, Announcer } from "./parts/announce";
 import { Waiting, Wrong } from "./parts/states";
@@ -62,11 +62,17 @@ function Opened({ about }: { about: About }) {
       </main>
     );
   }
-  const defaults = view.defaults(about);
-  const settings = fitted(link.given, defaults);
+  const usual = about.runs.length ? { run: about.run } : {};
+  const run = String(fitted(link.given, usual)["run"] ?? "");
+  carry(run ? { run } : {}, usual);
+  const defaults = (run: string) => ofRun({ ...view.defaults(about), ...(view.byRun && usual) }, about, run);
+  const settings = fitted(link.given, defaults(run));
   const change = (some: Settings, replace = false) => {
-    const next = writeLink(view.id, { ...settings, ...some }, defaults);
-    if (next !== hashNow()) go(next, replace);
+    const next = { ...settings, ...some };
+    const other = String(next["run"] ?? run);
+    if (run && settings["scheme"] === run) next["scheme"] = some["scheme"] ?? other; // a run's own positions
+    const hash = writeLink(view.id, next, defaults(other));
+    if (hash !== hashNow()) go(hash, replace);
   };
   return (
     <>
@@ -81,17 +87,40 @@ function Opened({ about }: { about: About }) {
             {view.title}
           </h1>
           <p>{view.question}</p>
+          {view.byRun && run && <RunChoice about={about} run={run} change={change} />}
         </header>
         {link.view !== "" && link.view !== view.id && (
           <Wrong message={`There is no view ${link.view.slice(0, 40)} of what is open here; this is ${view.title}.`} />
         )}
         <ErrorBoundary key={view.id}>
-          <OpenContext.Provider value={about}>
+          <OpenContext.Provider value={{ kind: about.kind, path: about.path, run }}>
             <view.Page about={about} settings={settings} change={change} />
           </OpenContext.Provider>
         </ErrorBoundary>
       </main>
     </>
+  );
+}
+
+/** Return the settings a view begins with: where these are a run's own positions, those of the chosen run. */
+function ofRun(defaults: Settings, { runs }: About, run: string): Settings {
+  return runs.includes(String(defaults["scheme"])) ? { ...defaults, scheme: run } : defaults;
+}
+
+/** The run of a comparison that all views look at. */
+function RunChoice({ about, run, change }: { about: About; run: string; change(some: Settings): void }) {
+  return (
+    <label class="choice">
+      run{" "}
+      <select value={run} onChange={(event) => change({ run: event.currentTarget.value })}>
+        {about.runs.map((name, n) => (
+          <option key={name} value={name}>
+            {about.run_titles[n]}
+          </option>
+        ))}
+        {!about.runs.includes(run) && <option>{run}</option>}
+      </select>
+    </label>
   );
 }
 
@@ -129,8 +158,12 @@ function ThemeButton() {
 function Navigation({ shown, now, about }: { shown: View[]; now: View; about: About }) {
   const list = useRef<HTMLUListElement>(null);
   useEffect(() => {
-    // A narrow screen has no room for all views.
-    list.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    // A narrow screen has no room for all views: the list alone is scrolled, and sideways, not the page.
+    const link = list.current?.querySelector<HTMLElement>("[aria-current]");
+    if (!list.current || !link) return;
+    const { left, right } = list.current.getBoundingClientRect();
+    const here = link.getBoundingClientRect();
+    list.current.scrollLeft += Math.min(here.left - left, 0) + Math.max(here.right - right, 0);
   }, [now.id]);
   return (
     <nav aria-label="Views">
@@ -140,7 +173,7 @@ function Navigation({ shown, now, about }: { shown: View[]; now: View; about: Ab
           return (
             <li key={view.id}>
               <a
-                href={`#/${view.id}`}
+                href={writeLink(view.id, {}, {})}
                 class={why && "dim"}
                 title={why}
                 aria-current={view.id === now.id ? "page" : undefined}

@@ -61,8 +61,12 @@ export interface About {
   begin: Record<string, Record<string, string | number | boolean>>;
   /** whether the file itself describes positions, by a configuration or a table. */
   own: boolean;
-  /** of a comparison, such as "rotary-0". */
+  /** of a comparison, such as "rotary-0"; on an exported page those of which it holds something. */
   runs: string[];
+  /** how each of them is shown. */
+  run_titles: string[];
+  /** the one that views begin with; "" where there are none. */
+  run: string;
   /** why there are no models that answer; null where there are. */
   cannot_ask: string | null;
   /** the path of a second checkpoint, which the first is compared with. */

@@ -1,7 +1,8 @@
 /** The progress of a job, and the button that stops it. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect } from "preact/hooks";
+import { useContext, useEffect } from "preact/hooks";
+import { OpenContext } from "../hooks";
 import { useJob, type JobState } from "../jobs";
 import type { Answers } from "../types";
 import { Waiting, Wrong } from "./states";
@@ -32,10 +33,11 @@ export function JobAnswer<N extends keyof Answers>({
   what: string;
   children(answer: Answers[N]): ComponentChildren;
 }) {
+  const { run } = useContext(OpenContext);
   const job = useJob(name, {});
   useEffect(() => {
     if (job.state === "idle") job.start();
-  }, []);
+  }, [run]);
   if (job.problem !== null) return <Wrong message={job.problem} />;
   if (job.answer) return <>{children(job.answer)}</>;
   if (job.state === "stopped") {

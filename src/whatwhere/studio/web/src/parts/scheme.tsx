@@ -25,23 +25,18 @@ interface Props {
 export function SchemeChoice({ about, settings, change, doors }: Props) {
   const { answer } = useQuery("schemes.list", {});
   const chosen = String(settings["scheme"]);
+  const run = String(settings["run"] ?? "");
   const rows = (answer?.schemes ?? []).filter(({ door }) => !doors || doors.includes(door));
   const row = rows.find(({ name }) => name === chosen);
   const mixtures = doors ? [] : MIXTURES;
-  const known = new Set([...rows.map(({ name }) => name), ...mixtures, ...about.runs, "model"]);
+  const known = new Set([...rows.map(({ name }) => name), ...mixtures, run, "model"]);
   return (
     <>
       <label class="choice">
         where{" "}
         <select value={chosen} onChange={(event) => change({ scheme: event.currentTarget.value })}>
           {about.own && <option value="model">the model's own</option>}
-          {about.runs.length > 0 && (
-            <optgroup label="runs of this comparison">
-              {about.runs.map((run) => (
-                <option key={run}>{run}</option>
-              ))}
-            </optgroup>
-          )}
+          {about.runs.length > 0 && <option value={run}>the run's own</option>}
           {GROUPS.map(([door, label]) => {
             const own = rows.filter((each) => each.door === door);
             return own.length === 0 ? null : (

@@ -14,9 +14,10 @@ register({
   order: 13,
   title: "Ask",
   question: "What do the trained models answer to a question, what does each head attend to, and do positions matter?",
-  defaults: (about) => ({ text: "", seeds: "median", run: "", positions: "", ...about.begin["ask"] }),
+  defaults: (about) => ({ text: "", seeds: "median", positions: "", ...about.begin["ask"] }),
   shown: () => true,
   empty: ({ cannot_ask }) => cannot_ask,
+  byRun: true,
   Page: Ask,
 });
 

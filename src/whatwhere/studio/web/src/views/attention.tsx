@@ -19,6 +19,7 @@ register({
   defaults: (about) => ({ ...runDefaults(about), log: false, ...about.begin["attention"] }),
   shown: () => true,
   empty: withoutRuns,
+  byRun: true,
   Page: Page,
 });
 

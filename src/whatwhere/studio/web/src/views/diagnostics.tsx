@@ -24,6 +24,7 @@ register({
     "Which tokens look under-trained, which are unreachable by any text, and which rows of the table are faulty?",
   defaults: () => ({ list: "" }),
   shown: (about) => about.tables.input !== undefined,
+  byRun: true,
   Page: Diagnostics,
 });
 

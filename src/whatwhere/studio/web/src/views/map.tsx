@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { type Query, useQuery, useSource } from "../hooks";
+import { type Query, useQuery, useSource, useWithRun } from "../hooks";
 import { visibleToken } from "../escape";
 import { writeLink } from "../link";
 import { fixed, whole } from "../numbers";
@@ -36,6 +36,7 @@ register({
   question: "How are all tokens arranged, and how much of that does a map in two dimensions keep?",
   defaults,
   shown: (about) => (about.tables.input?.rows ?? 0) >= 3,
+  byRun: true,
   Page: TokenMap,
 });
 
@@ -90,9 +91,11 @@ function TokenMap({ about, settings, change }: ViewProps) {
 
 function Controls({ about, settings, change }: ViewProps) {
   const source = useSource();
+  const withRun = useWithRun();
   const table = String(settings["table"]);
   const tokens = String(settings["tokens"]);
-  const offered = (wanted: Settings) => source.holds("maps.points", tokens ? { ...wanted, tokens } : wanted); // all, or what an exported page has
+  const offered = (wanted: Settings) =>
+    source.holds("maps.points", withRun("maps.points", tokens ? { ...wanted, tokens } : wanted)); // all, or what an exported page has
   const choose = (name: string) => (event: { currentTarget: HTMLSelectElement }) =>
     change({ ...UNFILTERED, [name]: event.currentTarget.value });
   return (
@@ -116,17 +119,7 @@ function Controls({ about, settings, change }: ViewProps) {
             ))}
         </select>
       </label>
-      {about.runs.length > 0 && offered({ method: "pca", table: about.runs[0]! }) && (
-        <label class="choice">
-          run{" "}
-          <select value={table} onChange={(event) => change({ table: event.currentTarget.value })}>
-            {about.runs.map((run) => (
-              <option key={run}>{run}</option>
-            ))}
-          </select>
-        </label>
-      )}
-      {about.tables.output && about.runs.length === 0 && offered({ method: "pca", table: "output" }) && (
+      {about.tables.output && offered({ method: "pca", table: "output" }) && (
         <label class="choice">
           rows of the{" "}
           <select value={String(settings["table"])} onChange={choose("table")}>

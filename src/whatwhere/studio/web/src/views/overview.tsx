@@ -27,6 +27,7 @@ register({
   question: "What are the tokens of this file, and how does the model encode positions?",
   defaults: () => ({ section: "" }),
   shown: (about) => about.kind === "checkpoint" || about.tables.input !== undefined,
+  byRun: true,
   Page: Overview,
 });
 
@@ -87,7 +88,7 @@ function More({ about, view }: { about: About; view: string | undefined }) {
   const other = views(about).find(({ id }) => id === view);
   return other ? (
     <p>
-      More: <a href={`#/${other.id}`}>{other.title}</a>
+      More: <a href={writeLink(other.id, {}, {})}>{other.title}</a>
     </p>
   ) : null;
 }

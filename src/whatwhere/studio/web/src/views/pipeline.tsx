@@ -22,6 +22,7 @@ register({
   question: "How does a text become vectors and attention scores: its tokens, ids and rows, and its positions?",
   defaults,
   shown: () => true,
+  byRun: true,
   Page: Pipeline,
 });
 

@@ -28,6 +28,7 @@ register({
   question: "What is the vector or bias of each position, which positions are similar, and what path do they take?",
   defaults,
   shown: () => true,
+  byRun: true,
   Page: Positions,
 });
 

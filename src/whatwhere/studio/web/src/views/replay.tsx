@@ -26,6 +26,7 @@ register({
   defaults: (about) => ({ ...runDefaults(about), at: END, of: "change", ...about.begin["replay"] }),
   shown: () => true,
   empty: withoutRuns,
+  byRun: true,
   Page: Replay,
 });
 

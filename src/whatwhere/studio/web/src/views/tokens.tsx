@@ -26,6 +26,7 @@ register({
   question: "What is a token, what is the norm of its vector, and which tokens are near it in the full space?",
   defaults,
   shown: (about) => about.tables.input !== undefined,
+  byRun: true,
   Page: Tokens,
 });
 

@@ -26,6 +26,7 @@ register({
   question: "How much of the variance of the first layer's input does the token explain, and how much its position?",
   defaults,
   shown: () => true,
+  byRun: true,
   Page: VarianceSplit,
 });
 

@@ -1,6 +1,6 @@
 /** Which run is watched: one of a comparison's folder, or one that is trained here and now. */
 
-import { type Query, useQuery, useSource } from "../../hooks";
+import { type Query, useQuery } from "../../hooks";
 import { announce } from "../../parts/announce";
 import { JobProgress } from "../../parts/progress";
 import { Wrong } from "../../parts/states";
@@ -17,7 +17,7 @@ export function runCode(run: string): string {
 
 /** Settings that both views have: what is watched. */
 export function runDefaults(about: About): Settings {
-  return { run: about.runs[0] ?? "", scheme: "rotary", steps: 200, seed: 0 };
+  return { run: about.run, scheme: "rotary", steps: 200, seed: 0 };
 }
 
 interface Watched<N extends keyof Answers> {
@@ -38,30 +38,13 @@ export function useRun<N extends "replay.frames" | "replay.attention">(
   ofTrained: (trained: Trained) => Answers[N],
 ): Watched<N> {
   const kept = about.kind === "results";
-  const source = useSource();
-  const listed = useQuery("replay.runs", {});
+  const listed = useQuery("replay.runs", kept ? null : {});
   const run = String(settings["run"]);
   const query = useQuery(name, kept ? { run } : null);
   const [scheme, steps, seed] = [String(settings["scheme"]), Number(settings["steps"]), Number(settings["seed"])];
   const job = useJob("replay.train", kept ? null : { scheme, steps, seed });
   if (kept) {
-    const choice = (
-      <label class="choice">
-        run{" "}
-        <select value={run} onChange={(event) => change({ run: event.currentTarget.value })}>
-          {(
-            listed.answer?.runs.filter((each) => source.holds(name, { run: each.name })) ?? [
-              { name: run, scheme: run, seed: null },
-            ]
-          ).map((each) => (
-            <option key={each.name} value={each.name}>
-              {each.seed === null ? each.name : `${each.scheme}, seed ${each.seed}`}
-            </option>
-          ))}
-        </select>
-      </label>
-    );
-    return { query, trained: null, choice: <div class="controls">{choice}</div> };
+    return { query, trained: null, choice: null };
   }
   const running = job.state === "running";
   const choice = (

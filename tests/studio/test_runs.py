@@ -1,0 +1,105 @@
+"""The run of a comparison that views look at: one setting of their queries, and one choice on the page."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tests.comparison import made_up
+from whatwhere.comparison.tasks import Recall
+from whatwhere.errors import SettingError
+from whatwhere.models.model_text import encode_text, looks_up, reader_of
+from whatwhere.studio.api import EXPORTS, JOBS, QUERIES
+from whatwhere.studio.api.about import about
+from whatwhere.studio.session import Session
+
+
+@pytest.fixture(scope="module")
+def session(results: Path) -> Session:
+    """Open a small comparison."""
+    return Session.open(results)
+
+
+def quiet(fraction: float, message: str) -> None:
+    """Report to nobody."""
+
+
+def saved(results: Path, run: str) -> np.ndarray:
+    return load_file(results / "models" / f"{run}.safetensors")["input.tokens.weight"]
+
+
+def test_each_view_answers_for_the_chosen_run(session: Session, results: Path) -> None:
+    for run in session.runs:
+        table = saved(results, run)
+        norms = np.linalg.norm(table.astype(np.float64), axis=1)
+        card = QUERIES["tokens.card"](session, {"token": "Max", "run": run})
+        np.testing.assert_array_equal(card.tables["input"].row, table[15])
+        assert card.tables["output"].name == "lm_head.weight"
+        near = QUERIES["tokens.neighbors"](session, {"token": "Max", "k": 3, "run": run}).lists[0]
+        unit = table / norms[:, None]
+        np.testing.assert_allclose(near.cosines, np.sort(unit @ unit[15])[::-1][1:4], atol=1e-6)
+        overview = JOBS["overview.inspected"](session, {"run": run}, quiet)
+        assert [each.name for each in overview.sections] == ["sizes", "norms", "spectrum", "diagnostics"]
+        assert f"{np.median(norms):.3g}" in str(overview.sections[1])
+        examined = JOBS["diagnostics.examine"](session, {"run": run}, quiet)
+        assert examined.norms.edges[[0, -1]] == pytest.approx([norms.min(), norms.max()], rel=1e-6)
+        walked = QUERIES["pipeline.walk"](session, {"text": "Max(1)", "tokens": "loaded", "scheme": "none", "run": run})
+        np.testing.assert_array_equal(walked.rows, table[[15, 17, 3, 18]])
+        split = QUERIES["variance.shares"](session, {"tokens": "loaded", "scheme": "learned", "run": run})
+        assert split.tensor == f"{run}/input.tokens.weight"
+    assert QUERIES["tokens.card"](session, {"token": "Max"}).tables["input"].norm == pytest.approx(
+        np.linalg.norm(saved(results, session.run)[15]), rel=1e-6
+    )
+
+
+def test_runs_that_are_not_there_are_refused(session: Session, fresh: Session) -> None:
+    for name, settings in (("tokens.card", {"token": "Max"}), ("maps.labels", {})):
+        with pytest.raises(SettingError, match="no run 'none-7'"):
+            QUERIES[name](session, {**settings, "run": "none-7"})
+        with pytest.raises(SettingError, match="no setting 'run'"):
+            QUERIES[name](fresh, {**settings, "run": "none-7"})
+    walk = {"text": "Max(1)", "tokens": "loaded", "scheme": "none"}
+    with pytest.raises(SettingError, match=r"no run '\.\./x'"):
+        QUERIES["pipeline.walk"](session, {**walk, "run": "../x"})
+    with pytest.raises(SettingError, match="no folder of a comparison"):
+        QUERIES["pipeline.walk"](fresh, {**walk, "run": "learned-0"})
+
+
+def test_texts_are_read_by_the_tokenizer_of_the_task(session: Session, fresh: Session, tmp_path: Path) -> None:
+    ids = [15, 17, 3, 19, 8, 19, 4, 18]
+    for opened, tokens in ((session, "loaded"), (fresh, "loaded"), (fresh, "words")):
+        assert QUERIES["pipeline.read"](opened, {"text": "Max(1,6,2)", "tokens": tokens}).ids.tolist() == ids
+    assert QUERIES["tokens.card"](session, {"token": "Max"}).reachable is True
+    folder = made_up.made_up_folder(tmp_path / "recall", "recall", schemes=("none",))
+    made_up.change(folder, lambda data: data["task"].update(tokens=list(Recall.tokens)))
+    checkpoint = Session.open(folder).checkpoint
+    reader = reader_of(checkpoint)
+    assert reader is not None
+    assert encode_text(checkpoint, reader, "aK cR?c") == Recall().encode("aK cR?c")
+    assert not looks_up(checkpoint)
+
+
+def test_an_exported_page_holds_the_first_run_of_each_scheme(session: Session) -> None:
+    first = {"learned-0", next(run for run in session.runs if run.startswith("rotary") and run.endswith("0"))}
+    assert about(session, {}).run == session.run == "learned-0"
+    for name in ("overview", "tokens", "map", "diagnostics", "pipeline", "variance", "ask", "replay", "attention"):
+        view = EXPORTS[name](session)
+        assert view is not None
+        assert {settings["run"] for _, settings in view.queries if "run" in settings} == first, name
+
+
+def test_one_choice_serves_all_views(look: Callable[..., dict[str, Any]], session: Session, results: Path) -> None:
+    result = look(session, "runs.mjs", run="learned-1")
+    assert result["titles"] == about(session, {}).run_titles
+    assert sorted(result["titles"]) == [f"{scheme}, seed {n}" for scheme in ("learned", "rotary+alibi") for n in (0, 1)]
+    assert set(result["chosen"].values()) == {"learned-1"}
+    assert len(result["chosen"]) == 10
+    norm = np.linalg.norm(saved(results, "learned-1")[15].astype(np.float64))
+    assert float(result["norm"]) == pytest.approx(norm, rel=5e-3)
+    assert (result["where"], result["scroll"], result["without"]) == ("learned-1", 0, 0)
+    assert result["own"] == result["other"], "a run's own positions are chosen with it"
+    assert result["refused"] == []
+    assert result["complaints"] == []
