@@ -8,7 +8,7 @@ const flags = "no-sandbox disable-gpu disable-quic no-first-run disable-backgrou
 const browser = await chromium.launch({ executablePath: given.chromium, args: flags.split(" ").map((flag) => `--${flag}`) });
 const context = await browser.newContext({ colorScheme: "light", reducedMotion: "reduce" });
 const page = await context.newPage();
-page.setDefaultTimeout(180_000);
+page.setDefaultTimeout(300_000);
 page.on("pageerror", (problem) => console.error(String(problem)));
 let url = given.url; // with the key, once: afterwards the browser has a cookie
 for (const { file, address, height, until, to } of given.pictures) {

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 WEB = ROOT / "src" / "whatwhere" / "studio" / "web"
 WIDTH = 1200
-MOST = 150_000
+MOST = 200_000
 """Bytes of a picture."""
 
 
@@ -31,7 +31,7 @@ class Picture:
         file: its name.
         address: of the view, with its settings.
         height: in pixels.
-        until: what must be on the page besides a figure, as a selector.
+        until: what must be on the page besides a figure, as a selector of Playwright.
     """
 
     file: str
@@ -44,7 +44,7 @@ MODEL = (
     Picture("overview", "#/overview", 1740, until=".answer"),
     Picture("pipeline", "#/pipeline?step=sum", 965),
     Picture("tokens", "#/tokens?token=king", 1060),
-    Picture("map", "#/map?token=king", 1095, until=".near"),
+    Picture("map", "#/map?token=king", 1290, until="h3:has-text('by t-SNE')"),
     Picture("diagnostics", "#/diagnostics?list=unreachable", until=".choices"),
     Picture("positions", "#/positions?rows=64", 1500),
     Picture("rotary", "#/rotary", 1290),

@@ -119,6 +119,18 @@ def test_each_series_of_the_legend_is_drawn(tmp_path: FilePath) -> None:
         write_figures(results, tmp_path, ["svg"], schemes=["rope"])
 
 
+def test_a_curve_that_ends_early_has_a_ring_around_its_end() -> None:
+    lines = [Curve("long", [1, 1, 1]), Curve("short", [1, 1, None]), Curve("none", [None] * 3, reference=True)]
+    svg = drawn(LineFigure("f", "t", "x", "y", [1, 2, 3], lines, y_range=(0, 2)))
+    assert {label.text for label in svg.iter(f"{SVG}text")} >= {"long", "short (ends at 2)", "none"}
+    points = [[tuple(map(float, each.split(","))) for each in line.attrib["points"].split()]
+              for line in svg.iter(f"{SVG}polyline")]  # fmt: skip
+    (ring,) = (line for line in points if len(line) > 20)
+    middle = sum(x for x, _ in ring[1:]) / (len(ring) - 1)
+    ends = {line[-1][0] for line in points if len(line) == 2 and line[0][1] == line[1][1]}
+    assert any(abs(middle - end) < 0.1 for end in ends)
+
+
 @pytest.mark.parametrize("ends", [(0, 100), (1, 32), (1.571, 1.66), (-3, 3), (5, 5), (0, 0), (2e-7, 9e-7), (0, 5e6)])
 def test_ticks_are_round_numbers(ends: tuple[int | float, int | float]) -> None:
     ticks = round_ticks(*ends, 5)

@@ -190,14 +190,17 @@ def test_the_page_shows_what_was_measured(look: Callable[..., dict[str, Any]], s
     scores = [*measured.scores["all"][:, :, 0], *(each.values for each in measured.baselines)]
     medians = 100 * np.concatenate(scores)
     np.testing.assert_allclose([float(row["median"] or "nan") for row in rows], medians, rtol=1e-12)
-    assert {"learned", "rotary+alibi", "trained up to 3"} <= set(shown["texts"])
+    # A table of positions ends at the trained length, under the curves of the others.
+    assert {"learned (ends at 3)", "rotary+alibi", "trained up to 3"} <= set(shown["texts"])
     assert shown["bands"] == len(measured.schemes)
-    assert shown["legend"] == [*measured.schemes, *(each.name for each in measured.baselines if each.in_chart)]
+    assert "learned (ends at 3)" in shown["legend"]
+    names = [name.removesuffix(" (ends at 3)") for name in shown["legend"]]
+    assert names == [*measured.schemes, *(each.name for each in measured.baselines if each.in_chart)]
     before, hidden = shown["hidden"]
     # A hidden scheme takes its band with it; a baseline has none.
     assert before == [2] * len(measured.schemes) + [1] * (len(before) - len(measured.schemes))
     assert hidden == before[1:]
-    assert {line.split("\t")[0] for line in shown["tip"].split("\n")} >= set(shown["legend"])
+    assert {line.split("\t")[0] for line in shown["tip"].split("\n")} >= set(names)
     assert shown["width"] == "3.3in"
     assert shown["overprinted"] == []
     assert shown["dim"] == {}

@@ -119,7 +119,7 @@ def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]]
     result = look(real, "positions.mjs")
     seen = api.positions(real, {"scheme": "model", "rows": 64}).vectors
     assert result["figures"] == [
-        "The fingerprint of each position", "Single columns by position", "Cosine of each pair of positions",
+        "The fingerprint of each position", "Single features by position", "Cosine of each pair of positions",
         "The path of the positions",
         "By distance", "The norm of each position's vector",
     ]  # fmt: skip
@@ -132,8 +132,8 @@ def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]]
     assert "axes=2%2C3" in result["address"]
     columns = list(csv.DictReader(io.StringIO(result["columns"].removeprefix("\ufeff"))))
     table = api.positions(real, {"scheme": "model", "rows": 64}).fingerprint.values
-    for column in range(4, 8):
-        np.testing.assert_array_equal([float(row[f"column {column}"]) for row in columns], table[:, column])
+    for feature in range(4, 8):
+        np.testing.assert_array_equal([float(row[f"feature {feature}"]) for row in columns], table[:, feature])
     # A sinusoid ends at 1, and so do its colors; beside it are its wavelengths.
     assert result["bar"].split() == ["−1", "1"]
     assert "Wavelength of each pair of features" in result["sinusoid"]

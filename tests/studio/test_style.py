@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import whatwhere
+from whatwhere.report.html import COLORS
 
 STYLE = (Path(whatwhere.__file__).parent / "studio" / "web" / "src" / "studio.css").read_text(encoding="utf-8")
 
@@ -74,6 +75,10 @@ def test_the_color_blind_can_tell_the_colors_of_curves_apart(theme: str, blindne
     colors = [np.array(linear(themes()[theme][f"--c{index}"])) for index in range(8)]
     seen = [oklab(COLOR_BLINDNESS[blindness] @ color) for color in colors]
     assert min(np.linalg.norm(one - other) for one, other in combinations(seen, 2)) > 0.085
+
+
+def test_figures_that_python_writes_have_the_same_colors() -> None:
+    assert [themes()["light"][f"--c{index}"] for index in range(8)] == list(COLORS)
 
 
 def test_the_page_asks_for_nothing() -> None:

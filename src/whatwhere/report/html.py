@@ -15,11 +15,8 @@ _OPEN_ROWS = 25
 """Rows of a table that is shown open; a longer one is folded."""
 
 _WIDTH, _HEIGHT, _MARGIN, _TOP, _LEGEND = 1200, 900, 24, 76, 190
-COLORS = (
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#7a5195", "#6b8e23", "#a0522d", "#708090",
-    "#b22222",
-)  # fmt: skip
-"""Okabe and Ito's, which the color-blind can distinguish, and some more."""
+COLORS = ("#5d6068", "#e0530a", "#02239f", "#0f9162", "#a03eb4", "#462900", "#673dfc", "#0a98f3")
+"""Gray, and seven that the color-blind can tell apart: those of the studio's page (studio/web/src/studio.css)."""
 _STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #1a1a1a } .title { font-size: 18px; font-weight: 600 }
 .name { font-size: 11px; text-anchor: middle; paint-order: stroke; stroke: #fff; stroke-width: 3px }
@@ -140,11 +137,9 @@ def scatter(
     )
     order = np.argsort(-sizes, kind="stable")
     radius = float(np.clip(200 / np.sqrt(len(points)), 1.8, 6))
-    dots = [_dots(spots[group == label], COLORS[n % len(COLORS)], radius) for n, label in enumerate(order)]
+    dots = [_dots(spots[group == label], _color(n), radius) for n, label in enumerate(order)]
     legend = [
-        part
-        for n, label in enumerate(order)
-        for part in _legend(n, f"{labels[label]} ({sizes[label]:,})", COLORS[n % len(COLORS)])
+        part for n, label in enumerate(order) for part in _legend(n, f"{labels[label]} ({sizes[label]:,})", _color(n))
     ]
     return element(
         "svg",
@@ -193,6 +188,11 @@ def _scaled(points: np.ndarray) -> np.ndarray:
     middle = np.array([_MARGIN + room[0] / 2, _TOP + _MARGIN + room[1] / 2])
     spots: np.ndarray = middle + (points - (low + high) / 2) * [scale, -scale]
     return spots
+
+
+def _color(n: int) -> str:
+    """Return the color of the n-th group; the smallest share the gray of the largest, as in the studio."""
+    return COLORS[n if n < len(COLORS) else 0]
 
 
 def _dots(spots: np.ndarray, color: str, radius: float) -> Markup:

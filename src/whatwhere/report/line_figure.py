@@ -159,10 +159,10 @@ def layout(figure: LineFigure, width: Number = 84.0) -> Drawing:
     x_ticks = [tick for tick in round_ticks(min(figure.x), max(figure.x), int(total / 40)) if _inside(tick, figure.x)]
     y_texts = tick_texts(y_ticks)
     left = _FONT + 10 + max(map(_width_of, y_texts)) * _SMALL / _FONT
-    top, right = 16.0, total - 8
+    top, right = 18.0, total - 8
     height = max(min(0.62 * (right - left), 220), _width_of(_shown(figure.y_label)))
     axes = Axes(left, top, right, top + height, _x_ends(figure.x), (y_ticks[0], y_ticks[-1]))
-    legend, bottom = _legend(figure.curves, axes.left, total - 4, axes.bottom + 31)
+    legend, bottom = _legend(figure, axes.left, total - 4, axes.bottom + 31)
     shapes: list[Path | Label] = [Path([(0, 0), (total, 0), (total, bottom), (0, bottom)], "#ffffff", 0, (), 1.0)]
     for tick, text in zip(y_ticks, y_texts, strict=True):
         (x, y), end = axes.at(axes.x[0], tick), axes.at(axes.x[1], tick)
@@ -294,7 +294,7 @@ def _look(curve: Curve, n: int) -> tuple[str, tuple[Number, ...], Number]:
     """Return color, dashes and width of the n-th line, or the n-th of the references."""
     if curve.reference:
         return _GREY, _REFERENCES[n % len(_REFERENCES)], 0.7
-    return COLORS[n % len(COLORS)], _DASHES[n % len(_DASHES)], 1.4
+    return COLORS[(n + 1) % len(COLORS)], _DASHES[n % len(_DASHES)], 1.4
 
 
 def _band(curve: Curve, n: int, x: Sequence[Number], axes: Axes, opacity: float) -> Iterator[Path]:
@@ -314,6 +314,10 @@ def _line(curve: Curve, n: int, x: Sequence[Number], axes: Axes) -> Iterator[Pat
             yield from (_marker(n, point, color) for point in points)
         elif curve.reference and len(points) == 1:  # between two gaps
             yield Path([(points[0][0] - 5, points[0][1]), (points[0][0] + 5, points[0][1])], color, width, dash)
+    last = _end(curve, x)
+    value = None if last is None else curve.values[last]
+    if last is not None and value is not None:
+        yield Path(_polygon(axes.at(x[last], value), 24, 0.0, 4.5, closed=True), color, 1.0)
 
 
 def _runs(first: Sequence[Number | None], second: Sequence[Number | None]) -> list[list[tuple[int, Number, Number]]]:
@@ -332,9 +336,18 @@ def _marker(n: int, center: Point, color: str) -> Path:
         "circle": (12, 0.0, 1.9), "square": (4, 0.125, 2.3), "triangle": (3, 0.25, 2.5), "diamond": (4, 0.0, 2.4),
         "hexagon": (6, 0.0, 2.2),
     }[_MARKERS[n % len(_MARKERS)]]  # fmt: skip
-    angles = [2 * math.pi * (corner / corners + turn) for corner in range(corners)]
-    points = [(center[0] + size * math.cos(angle), center[1] - size * math.sin(angle)) for angle in angles]
-    return Path(points, color, 0, (), 1.0)
+    return Path(_polygon(center, corners, turn, size), color, 0, (), 1.0)
+
+
+def _polygon(center: Point, corners: int, turn: float, size: float, closed: bool = False) -> list[Point]:
+    angles = [2 * math.pi * (corner / corners + turn) for corner in range(corners + closed)]
+    return [(center[0] + size * math.cos(angle), center[1] - size * math.sin(angle)) for angle in angles]
+
+
+def _end(curve: Curve, x: Sequence[Number]) -> int | None:
+    """Return the index of the last value of a curve that ends before the others, which may hide it; else None."""
+    last = max((n for n, value in enumerate(curve.values) if value is not None and math.isfinite(value)), default=None)
+    return None if curve.reference or last == len(x) - 1 else last
 
 
 def _mark(figure: LineFigure, axes: Axes) -> Iterator[Path | Label]:
@@ -343,15 +356,17 @@ def _mark(figure: LineFigure, axes: Axes) -> Iterator[Path | Label]:
     text = _shown(figure.mark[1])
     (x, bottom), half = axes.at(figure.mark[0], axes.y[0]), _width_of(text) * _SMALL / _FONT / 2
     yield Path([(x, axes.top), (x, bottom)], "#111111", 0.8, (3, 2))
-    yield Label(text, min(max(x, axes.left + half), axes.right - half), axes.top - 5, "middle", _SMALL)
+    yield Label(text, min(max(x, axes.left + half), axes.right - half), axes.top - 7, "middle", _SMALL)
 
 
-def _legend(curves: Sequence[Curve], left: float, right: float, top: float) -> tuple[list[Path | Label], Number]:
+def _legend(figure: LineFigure, left: float, right: float, top: float) -> tuple[list[Path | Label], Number]:
     """Return the legend in rows, and where it ends."""
     shapes: list[Path | Label] = []
     x, y = left, top + _FONT
-    for n, curve in _numbered(curves):
+    for n, curve in _numbered(figure.curves):
+        last = _end(curve, figure.x)
         name, (color, dash, width) = _shown(curve.name), _look(curve, n)
+        name += "" if last is None else f" (ends at {tick_texts([figure.x[last]])[0]})"
         needed = _STROKE + 6 + _width_of(name)
         if x > left and x + needed > right:
             x, y = left, y + _FONT + 4

@@ -23,7 +23,7 @@ await path.getByLabel("components").selectOption("2,3");
 await page.waitForFunction(() => location.hash.includes("axes"));
 result.address = page.url();
 
-result.columns = await saved(page, page.locator("figure", { hasText: "Single columns by position" }), "CSV");
+result.columns = await saved(page, page.locator("figure", { hasText: "Single features by position" }), "CSV");
 await page.getByLabel("where").selectOption("sinusoidal");
 await page.getByRole("heading", { name: "Wavelength of each pair" }).waitFor();
 result.sinusoid = await page.locator("figure h3").allInnerTexts();

@@ -121,6 +121,26 @@ assert.equal(page.withParameter("from=plain factor=4", "factor", 8), "from=plain
 assert.equal(page.withParameter("", "truncate", false), "truncate=false");
 assert.deepEqual([...page.parameterMap(" a=1  b=x=y c ")], [["a", "1"], ["b", "x=y"]]);
 
+// Curves: no bias lies outside of the axis as a whole, names keep clear of curves, and what cannot be seen is named.
+const bias = (name, values) => ({ name, values });
+const biases = [bias("high", [15, 9, 2]), bias("low", [0, -50, -500])];
+const [lowest, highest] = page.readableBiases(biases).y;
+assert.ok(biases.every(({ values }) => Math.max(...values) <= highest && Math.max(...values) - lowest >= 10));
+assert.deepEqual(page.readableBiases([bias("flat", [0, -3, -6])]), {});
+const x = Array.from({ length: 50 }, (_, n) => n);
+for (const rising of [true, false]) {
+  const values = x.map((n) => (rising ? n : 49 - n));
+  const curves = { title: "", x, curves: [bias("a", values)], xLabel: "", yLabel: "", levels: [{ y: 20, text: "a level with a name" }] };
+  const plot = page.plotOf(curves, 300, 240);
+  const [, left, base] = /<text[^>]*x="([\d.]+)" y="([\d.]+)"[^>]*>a level with a name/.exec(page.plotSvg(curves, plot)).map(Number);
+  const under = values.filter((_, n) => plot.across(x[n]) > left && plot.across(x[n]) < left + 19 * 6);
+  assert.ok(under.every((value) => plot.up(value) < base - 10 || plot.up(value) > base), "the name is over the curve");
+}
+const marked = { x: [1, 2, 4], dots: true, logY: true };
+const legend = (values) => page.legendName({ name: "a", values }, marked);
+assert.deepEqual([[1, 2, 3], [1, 2, null], [null, null, null]].map(legend), ["a", "a (ends at 2)", "a (all 0)"]);
+assert.equal(page.legendName({ name: "a", values: [1, null, null] }, { x: [1, 2, 4] }), "a");
+
 report({ answer: plain(answer) });
 
 function plain(value) {

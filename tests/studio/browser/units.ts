@@ -11,3 +11,6 @@ export { runnable } from "../../../src/whatwhere/studio/web/src/python";
 export { unpack } from "../../../src/whatwhere/studio/web/src/wire";
 export { matcher } from "../../../src/whatwhere/studio/web/src/views/map/filter";
 export { placeLabels } from "../../../src/whatwhere/studio/web/src/parts/labels";
+export { legendName } from "../../../src/whatwhere/studio/web/src/parts/legend";
+export { plotOf, plotSvg, readableBiases } from "../../../src/whatwhere/studio/web/src/parts/plot";
+export { barRows } from "../../../src/whatwhere/studio/web/src/parts/bars";

@@ -34,11 +34,11 @@ from whatwhere.studio.api.measurement_views import (
 )
 
 _AXES = {
-    "rows by dimension": ("dimension", "position", "a vector for each position, added to the token's"),
+    "rows by dimension": ("feature", "position", "a vector for each position, added to the token's"),
     "cos of the angle of each pair": (
-        "pair of dimensions",
+        "pair of features",
         "position",
-        "an angle for each pair of dimensions, shown as its cosine",
+        "an angle for each pair of features, shown as its cosine",
     ),
     "bias by distance, one column a head": (
         "head",

@@ -7,7 +7,7 @@ import { fixed, formatNumber } from "../numbers";
 import type { Numbers } from "../wire";
 import { announce } from "./announce";
 import { axis, counting, type Frame, tickRoom, UNDER, xAxisSvg, yAxisSvg } from "./axes";
-import { drawing, label, textWidth, upright } from "./svg";
+import { drawing, label, line, textWidth, upright } from "./svg";
 import type { Column } from "./table";
 
 export interface HeatProps {
@@ -330,7 +330,7 @@ function enlarged(small: HTMLCanvasElement, width: number, height: number): stri
 /** Draw the map as a file: with a heading above, axes, and a color bar below. */
 export function heatSvg(props: HeatProps, width = 720): string {
   const { svg, height } = mapSvg(props, width);
-  return drawing(width, height + 22, props.title, [svg, barSvg(props, width, height + 6)]);
+  return drawing(width, height + 38, props.title, [svg, barSvg(props, width, height + 6)]);
 }
 
 /** Draw several maps as one file: side by side, each with its title above, and one color bar below all. */
@@ -344,7 +344,7 @@ export function heatsSvg(heading: string, maps: HeatProps[], across: number, wid
       `${label(8, 12, title)}<g transform="translate(0 18)">${svg}</g></g>`,
   );
   const height = Math.ceil(maps.length / across) * tall;
-  return drawing(width, height + 22, heading, [...placed, barSvg(maps[0]!, width, height + 6)]);
+  return drawing(width, height + 38, heading, [...placed, barSvg(maps[0]!, width, height + 6)]);
 }
 
 /** Return the cells and axes of a map, without a heading, and how tall they are. */
@@ -363,12 +363,27 @@ function mapSvg(props: HeatProps, width: number): { svg: string; height: number 
 function barSvg(props: HeatProps, width: number, y: number): string {
   const range = heatRange(props);
   const bar = canvasOf(barImage(props.map, range)).toDataURL("image/png");
-  const [low, high] = range.map((value) => formatNumber(value)) as [string, string];
-  const wide = Math.min(120, width / 4);
-  const from = width - textWidth(high) - 14 - wide;
+  const wide = Math.min(200, 0.45 * width);
+  const from = width - textWidth(formatNumber(range[1])) / 2 - 8 - wide;
   return [
-    label(from - 6, y + 9, `${props.barLabel ? `${props.barLabel}  ` : ""}${low}`, "end"),
+    label(from - 8, y + 9, props.barLabel ?? "", "end", cssColor("muted")),
     `<image x="${from}" y="${y}" width="${wide}" height="10" preserveAspectRatio="none" href="${bar}"/>`,
-    label(from + wide + 6, y + 9, high),
+    ...barTicks(range, from, y + 10, wide),
   ].join("");
+}
+
+/** Write the numbers under a color bar: both ends, and round numbers between them where there is room. */
+function barTicks([low, high]: [number, number], from: number, y: number, wide: number): string[] {
+  const at = axis(low, high, from, from + wide);
+  const shown = [low, high];
+  const apart = (value: number) =>
+    shown.every((other) => {
+      const room = (textWidth(formatNumber(value)) + textWidth(formatNumber(other))) / 2 + 8;
+      return Math.abs(at(value) - at(other)) >= room;
+    });
+  for (const tick of [0, ...at.ticks(4)]) if (tick > low && tick < high && apart(tick)) shown.push(tick);
+  return shown.flatMap((value) => [
+    line(at(value), y, at(value), y + 4, cssColor("muted")),
+    label(at(value), y + 16, formatNumber(value), "middle"),
+  ]);
 }

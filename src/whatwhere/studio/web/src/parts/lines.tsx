@@ -5,9 +5,11 @@ import { cssColor } from "../colors";
 import { useWidth } from "../hooks";
 import { formatNumber } from "../numbers";
 import { announce } from "./announce";
-import { colorOf, type Curve, cropped, type LinesProps, type Plot, plotOf, plotSvg, summary, swatchSvg } from "./plot";
+import { legendName, summary, swatchSvg } from "./legend";
+import { colorOf, type Curve, cropped, type LinesProps, type Plot, plotOf, plotSvg } from "./plot";
 
-export { type Curve, type LinesProps, linesSvg, strokeOf } from "./plot";
+export { linesSvg } from "./legend";
+export { type Curve, type LinesProps, strokeOf } from "./plot";
 
 /** How near the cursor must be to a curve, in pixels, to put it before the others. */
 const NEAR = 24;
@@ -130,7 +132,7 @@ export function Lines(whole: LinesProps) {
                 onPointerEnter={() => setFocus(hidden.has(curve.name) ? -1 : k)}
                 onPointerLeave={() => setFocus(-1)}
               >
-                <Swatch curve={curve} k={k} dots={props.dots ?? false} /> <bdi>{curve.name}</bdi>
+                <Swatch curve={curve} k={k} dots={props.dots ?? false} /> <bdi>{legendName(curve, whole)}</bdi>
               </button>
             ))}
           {part && (

@@ -1,9 +1,8 @@
 /** Curves as SVG: the same drawing on the page, in a file and on paper. */
 
 import { cssColor, cssSeries } from "../colors";
-import { formatNumber } from "../numbers";
 import { type Axis, axis, counting, type Frame, tickRoom, UNDER, xAxisSvg, yAxisSvg, yTicks } from "./axes";
-import { drawing, label, line, n, textWidth } from "./svg";
+import { haloed, label, line, n, textWidth } from "./svg";
 
 export interface Curve {
   name: string;
@@ -69,7 +68,7 @@ const STROKES: (number[] | undefined)[] = [
 ];
 
 /** Paths of about seven pixels around a point. */
-const MARKERS = [
+export const MARKERS = [
   "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0",
   "m-2.7-2.7h5.4v5.4h-5.4z",
   "m0-3.6l3.4 6h-6.8z",
@@ -93,7 +92,7 @@ export function colorOf(curve: Curve, index: number): string {
   return cssSeries(curve.color ?? index);
 }
 
-function finite(value: number | null | undefined): value is number {
+export function finite(value: number | null | undefined): value is number {
   return value !== null && value !== undefined && Number.isFinite(value);
 }
 
@@ -129,26 +128,37 @@ function yEnds({ y, curves, levels = [], logY = false, steps = false }: LinesPro
   return [steps && low === 0 ? 0 : low - room, high + room];
 }
 
-/** Below the greatest bias by so much, a weight is less than 1 in 20,000 of the greatest. */
+/** Below the greatest bias of a head by so much, a weight is less than 1 in 20,000 of the greatest. */
 const DEEP = 10;
 
 /** Return the ends of a y axis for biases of which some are very low: the others would all seem to be 0. */
 export function readableBiases(curves: Curve[]): Pick<LinesProps, "y"> {
-  const known = curves.flatMap(({ values }) => Array.from(values).filter(finite));
-  const [low, high] = known.reduce(
-    ([least, most], value) => [Math.min(least, value), Math.max(most, value)],
-    [Infinity, -Infinity],
-  );
-  return low < high - 2 * DEEP ? { y: [high - DEEP, high + DEEP / 20] } : {};
+  const known = curves.map(({ values }) => Array.from(values).filter(finite)).filter((values) => values.length);
+  const ends = (values: number[]): [number, number] => {
+    let [least, most] = [Infinity, -Infinity];
+    for (const value of values) [least, most] = [Math.min(least, value), Math.max(most, value)];
+    return [least, most];
+  };
+  const low = Math.min(...known.map((values) => ends(values)[0]));
+  const greatest = known.map((values) => ends(values)[1]); // a constant added to a head changes no weight
+  const [bottom, top] = [Math.min(...greatest) - DEEP, Math.max(...greatest)];
+  return low < bottom - DEEP ? { y: [bottom, top + DEEP / 20] } : {};
 }
 
-export const DEEP_BIASES = `The axis ends ${DEEP} below the greatest bias: weights beyond it are less than 1 in 20,000 of the greatest. The table has all.`;
+export const DEEP_BIASES = `The axis ends ${DEEP} below the greatest bias of each curve: weights beyond it are less than 1 in 20,000 of the greatest. The table has all.`;
+
+/** Return the index of the last value of a curve, or -1. */
+export function lastKnown(values: ArrayLike<number | null>, count: number): number {
+  let last = count - 1;
+  while (last >= 0 && !finite(values[last])) last--;
+  return last;
+}
 
 /** Lay the curves out in so many pixels. */
 export function plotOf(props: LinesProps, width: number, height: number): Plot {
   const { x, curves, logX = false, logY = false, marks = [] } = props;
   const [low, high] = yEnds(props);
-  const top = 10 + (marks.length ? 16 * (1 + Math.max(...rowsOfMarks(props, width))) : 0);
+  const top = 10 + (marks.length ? 4 + 16 * (1 + Math.max(...rowsOfMarks(props, width))) : 0);
   const tall = Math.max(height - top - UNDER, 40);
   const up = axis(low, high, top + tall, top, logY);
   const left = tickRoom(yTicks(up, tall), props.yLabel, tall);
@@ -191,16 +201,28 @@ export function plotSvg(props: LinesProps, plot: Plot, hidden = new Set<string>(
   return [
     yAxisSvg(frame, up, props.yLabel),
     // An inner drawing cuts off what is outside of it.
-    `<svg x="${x}" y="${y}" width="${wide}" height="${tall}" viewBox="${box}">${groups.join("")}</svg>`,
+    `<svg x="${x}" y="${y}" width="${wide}" height="${tall}" viewBox="${box}">${groups.join("")}${endsSvg(shown, props, plot)}</svg>`,
     xAxisSvg(frame, across, props.xLabel),
     namesSvg(shown, props.x, plot),
-    levelsSvg(props.levels ?? [], plot),
+    levelsSvg(props, plot),
     marksSvg(props, plot),
   ].join("");
 }
 
-function dashed({ dash }: Curve): string {
+export function dashed({ dash }: Curve): string {
   return dash ? ` stroke-dasharray="${dash.join(" ")}"` : "";
+}
+
+/** Draw a ring around the end of each curve that ends before the others, which may hide it. */
+function endsSvg(shown: { curve: Curve; k: number }[], { x, dots = false }: LinesProps, { across, up }: Plot): string {
+  return shown
+    .map(({ curve, k }) => {
+      const last = lastKnown(curve.values, x.length);
+      if (!dots || curve.baseline || last < 0 || last === x.length - 1) return "";
+      const [px, py] = [n(across(x[last]!)), n(up(curve.values[last]!))];
+      return `<circle cx="${px}" cy="${py}" r="6.5" fill="none" stroke="${colorOf(curve, k)}" stroke-width="1.5"/>`;
+    })
+    .join("");
 }
 
 function curveSvg(
@@ -230,7 +252,7 @@ function curveSvg(
     ? `<path d="${path}V${bottom}H${path.slice(1).split(" ")[0]}Z" fill="${color}" fill-opacity="0.25"/>`
     : "";
   const width = curve.baseline ? 1.5 : 2;
-  const drawn = `<path class="line" d="${path}" fill="none" stroke="${color}" stroke-width="${width}" stroke-linejoin="round"${dashed(curve)}/>`;
+  const drawn = `<path class="line" d="${path}" fill="none" stroke="${color}" stroke-width="${width}" stroke-linejoin="round"${curves.length > 1 ? dashed(curve) : ""}/>`;
   return area + drawn + (marks ? `<path d="${marks}" fill="${color}"/>` : "");
 }
 
@@ -271,23 +293,52 @@ function namesSvg(shown: { curve: Curve }[], x: ArrayLike<number>, { width, fram
   return ends.map(({ name, y }) => label(frame.left + frame.width + 6, y, name, "start", cssColor("muted"))).join("");
 }
 
-/** Write a text that can be read before curves. */
-function before(x: number, y: number, text: string): string {
-  const halo = ` stroke="${cssColor("page")}" stroke-width="3" stroke-linejoin="round" paint-order="stroke"`;
-  return label(x, y, text, "start", cssColor("ink")).replace("<text", `<text${halo}`);
-}
-
-function levelsSvg(levels: Level[], { frame, up }: Plot): string {
-  const taken: number[] = [];
-  return levels
-    .map((level) => {
-      const at = up(level.y);
-      const above = !taken.some((other) => Math.abs(other - (at - 4)) < 13) && at - 14 > frame.top;
-      if (level.text) taken.push(above ? at - 4 : at + 13);
-      const rule = line(frame.left, at, frame.left + frame.width, at, cssColor(level.text ? "bad" : "muted"));
-      return rule + (level.text ? before(frame.left + 6, above ? at - 4 : at + 13, level.text) : "");
+/** Draw levels, each named where no curve and no other name is, if there is such a place. */
+function levelsSvg(props: LinesProps, plot: Plot): string {
+  const { frame, up } = plot;
+  const right = frame.left + frame.width;
+  const taken: [number, number][] = [];
+  return (props.levels ?? [])
+    .map(({ y, text }) => {
+      const at = up(y);
+      const rule = line(frame.left, at, right, at, cssColor(text ? "bad" : "muted"));
+      if (!text) return rule;
+      const wide = textWidth(text);
+      const [above, below] = [at - 4, at + 13];
+      const lines = above - 10 > frame.top ? [above, below] : [below];
+      const places = lines.flatMap((base): [number, number][] => [
+        [frame.left + 6, base],
+        [Math.max(right - wide - 6, frame.left + 6), base],
+      ]);
+      const apart = ([x, base]: [number, number]) =>
+        taken.every(([other, line]) => Math.abs(line - base) >= 13 || Math.abs(other - x) >= wide);
+      const clear = (place: [number, number]) => apart(place) && !crossed(props, plot, place, wide);
+      const place = places.find(clear) ?? places.find(apart) ?? places[0]!;
+      taken.push(place);
+      return rule + haloed(place[0], place[1], text, "start");
     })
     .join("");
+}
+
+/** Return whether a curve passes through a text. */
+function crossed(
+  { curves, x }: LinesProps,
+  { across, up }: Plot,
+  [left, base]: [number, number],
+  wide: number,
+): boolean {
+  const inside = (px: number, py: number) => px > left - 5 && px < left + wide + 5 && py > base - 14 && py < base + 6;
+  return curves.some(({ values }) => {
+    for (let p = 1; p < x.length; p++) {
+      const [one, other] = [values[p - 1], values[p]];
+      if (!finite(one) || !finite(other)) continue;
+      const [x1, y1, x2, y2] = [across(x[p - 1]!), up(one), across(x[p]!), up(other)];
+      const steps = Math.max(1, Math.ceil(Math.hypot(x2 - x1, y2 - y1) / 4));
+      for (let s = 0; s <= steps; s++)
+        if (inside(x1 + ((x2 - x1) * s) / steps, y1 + ((y2 - y1) * s) / steps)) return true;
+    }
+    return false;
+  });
 }
 
 function marksSvg(props: LinesProps, { width, frame, across }: Plot): string {
@@ -295,57 +346,14 @@ function marksSvg(props: LinesProps, { width, frame, across }: Plot): string {
   return (props.marks ?? [])
     .map((mark, k) => {
       const at = across(mark.x);
-      const half = textWidth(mark.text) / 2;
+      const beyond = at > frame.left + frame.width + 1;
+      const half = textWidth(beyond ? `${mark.text} →` : mark.text) / 2;
       const middle = Math.min(Math.max(at, frame.left + half), Math.max(width - half - 4, half));
-      const y = frame.top - 5 - 16 * rows[k]!;
+      const y = frame.top - 9 - 16 * rows[k]!;
+      if (beyond) return label(middle, y, `${mark.text} →`, "middle");
       return (
         line(at, y + 3, at, frame.top + frame.height, cssColor("bad"), 1.5) + label(middle, y, mark.text, "middle")
       );
     })
     .join("");
-}
-
-/** Draw a piece of a curve, as legends show it. */
-export function swatchSvg(curve: Curve, k: number, dots: boolean, x = 0, y = 8): string {
-  const color = colorOf(curve, k);
-  const marker =
-    dots && !curve.baseline
-      ? `<path d="M${n(x + 13)} ${n(y)}${MARKERS[(curve.marker ?? k) % MARKERS.length]!}" fill="${color}"/>`
-      : "";
-  return `<line x1="${n(x)}" y1="${n(y)}" x2="${n(x + 26)}" y2="${n(y)}" stroke="${color}" stroke-width="2"${dashed(curve)}/>${marker}`;
-}
-
-/** Draw the curves as a file: with a heading above and a legend below. */
-export function linesSvg(props: LinesProps, width = 720): string {
-  const plot = plotOf(props, width, Math.round(Math.min(Math.max(0.52 * width, 190), 460)));
-  const parts = [plotSvg(props, plot)];
-  let [x, y] = [8, plot.height + 14];
-  if (props.curves.length > 1)
-    props.curves.forEach((curve, k) => {
-      const room = 32 + textWidth(curve.name);
-      if (x > 8 && x + room > width) [x, y] = [8, y + 18];
-      parts.push(swatchSvg(curve, k, props.dots ?? false, x, y - 4), label(x + 32, y, curve.name));
-      x += room + 14;
-    });
-  return drawing(width, props.curves.length > 1 ? y + 10 : plot.height + 4, props.title, parts);
-}
-
-/** Describe the curves in words. */
-export function summary({ x, curves, xLabel, yLabel, marks = [], levels = [] }: LinesProps): string {
-  const range = x.length ? `${xLabel} from ${formatNumber(x[0])} to ${formatNumber(x[x.length - 1])}; ${yLabel}. ` : "";
-  const each = curves.map(({ name, values }) => {
-    const known = Array.from(values, (value, k) => ({ value, k })).filter((point) => finite(point.value)) as {
-      value: number;
-      k: number;
-    }[];
-    if (!known.length) return `${name}: no values.`;
-    const high = known.reduce((best, point) => (point.value > best.value ? point : best));
-    const low = known.reduce((best, point) => (point.value < best.value ? point : best));
-    return `${name}: greatest ${formatNumber(high.value)} at ${formatNumber(x[high.k])}, least ${formatNumber(low.value)} at ${formatNumber(x[low.k])}.`;
-  });
-  const labeled = [
-    ...marks.map((mark) => ({ text: mark.text, at: mark.x })),
-    ...levels.filter(({ text }) => text).map(({ text, y }) => ({ text, at: y })),
-  ];
-  return range + each.join(" ") + labeled.map(({ text, at }) => ` ${text}: ${formatNumber(at)}.`).join("");
 }

@@ -7,7 +7,7 @@ import { announce } from "./announce";
 import { Bar } from "./heat";
 import { type Label, placeLabels } from "./labels";
 import { before, BEHIND, type Box, Grid, pixel, type Points, radius, Raster, type Sight, whole } from "./raster";
-import { box, drawing, label, line, n as short } from "./svg";
+import { box, drawing, label, line, n as short, textWidth, wrapped } from "./svg";
 
 export interface ScatterProps {
   title: string;
@@ -434,7 +434,8 @@ function haloed(context: CanvasRenderingContext2D, text: string, x: number, y: n
 }
 
 /** Return the whole map as SVG: the points as one picture, names as text. */
-export function scatterSvg(props: ScatterProps, width = 960, height = 800): string {
+export function scatterSvg(props: ScatterProps, width = 960): string {
+  const height = Math.round(0.8 * width);
   const canvas = document.createElement("canvas");
   canvas.width = 2 * width;
   canvas.height = 2 * height;
@@ -464,12 +465,16 @@ export function scatterSvg(props: ScatterProps, width = 960, height = 800): stri
   context.font = "13px sans-serif";
   const measure = (text: string) => context.measureText(text).width;
   for (const { text, x, y } of labels(props, spot, measure, width, height, size)) parts.push(label(x, y + 4, text));
-  if (!props.amount)
-    (props.groups ?? []).forEach((text, n) => {
-      if (text !== "") parts.push(box(8, 8 + 18 * n, 12, 12, seriesColor(n)), label(26, 18 + 18 * n, text));
-    });
-  (props.printed ?? []).forEach((text, n, all) =>
-    parts.push(label(width - 8, height - 8 - 16 * (all.length - 1 - n), text, "end")),
-  );
-  return drawing(width, height, props.title, parts);
+  let [x, y] = [8, height + 8];
+  (props.amount ? [] : (props.groups ?? [])).forEach((text, n) => {
+    if (text === "") return;
+    const room = 18 + textWidth(text);
+    if (x > 8 && x + room > width) [x, y] = [8, y + 18];
+    parts.push(box(x, y, 12, 12, seriesColor(n)), label(x + 18, y + 10, text));
+    x += room + 14;
+  });
+  if (x > 8) y += 18;
+  const lines = (props.printed ?? []).flatMap((text) => wrapped(text, width - 16));
+  lines.forEach((text, n) => parts.push(label(8, y + 12 + 16 * n, text)));
+  return drawing(width, y + 16 * lines.length + 6, props.title, parts);
 }

@@ -110,7 +110,7 @@ function BarsFigure({ chart, name, about }: { chart: Chart; name: string; about:
       title={title}
       note={visible(chart.note)}
       file={`${name}-${fileOf(title)}`}
-      svg={() => barsSvg(title, bars, most)}
+      svg={(width) => barsSvg(title, bars, most, width)}
       rows={table.rows.map((_, row) => row)}
       columns={columnsOf(table, about, series)}
       how={

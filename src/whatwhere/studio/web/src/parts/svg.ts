@@ -1,6 +1,6 @@
 /** SVG as text: for files to download, and to render PNGs from. */
 
-import { pageColor } from "../colors";
+import { cssColor, pageColor } from "../colors";
 
 export const FONT = "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', Arial, sans-serif";
 
@@ -58,6 +58,12 @@ export function label(
 ): string {
   const fill = color ? ` fill="${color}"` : "";
   return `<text x="${n(x)}" y="${n(y)}" text-anchor="${anchor}"${fill}>${escaped(text)}</text>`;
+}
+
+/** Write a text that can be read before curves. */
+export function haloed(x: number, y: number, text: string, anchor: "start" | "end"): string {
+  const halo = ` stroke="${cssColor("page")}" stroke-width="3" stroke-linejoin="round" paint-order="stroke"`;
+  return label(x, y, text, anchor, cssColor("ink")).replace("<text", `<text${halo}`);
 }
 
 /** Write a text from bottom to top, its middle or its end at a point. */

@@ -6,7 +6,7 @@ import { useTheme, useWidth } from "../hooks";
 import { formatNumber } from "../numbers";
 import { announce } from "./announce";
 import { type Axis, axis, type Frame, tickText, xAxisSvg, yAxisSvg } from "./axes";
-import { drawing, label, n } from "./svg";
+import { drawing, haloed, n, textWidth } from "./svg";
 
 export interface PathProps {
   title: string;
@@ -174,6 +174,16 @@ export function pathSvg(props: PathProps, width = 720): string {
       `<line x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}" stroke="${shade(table, k, x.length)}" stroke-width="2" stroke-linecap="round"/>`,
     );
   }
-  for (const k of new Set([0, x.length - 1])) if (k >= 0) parts.push(label(across(x[k]!) + 8, up(y[k]!) - 6, name(k)));
+  for (const k of new Set([0, x.length - 1])) {
+    if (k < 0) continue;
+    const next = k ? k - 1 : Math.min(1, x.length - 1); // the name is on the side that the path does not take
+    const [px, py] = [across(x[k]!), up(y[k]!)];
+    const below = up(y[next]!) < py && py + 20 < frame.top + frame.height;
+    const fits = (anchor: "start" | "end") =>
+      anchor === "start" ? px + 8 + textWidth(name(k)) < width : px - 8 - textWidth(name(k)) > frame.left;
+    const sides = across(x[next]!) > px ? (["end", "start"] as const) : (["start", "end"] as const);
+    const side = sides.find(fits) ?? "start";
+    parts.push(haloed(px + (side === "start" ? 8 : -8), py + (below ? 16 : -6), name(k), side));
+  }
   return drawing(width, height, title, parts);
 }

@@ -5,12 +5,13 @@ import { useMemo } from "preact/hooks";
 import { seriesColor } from "../colors";
 import { writeLink } from "../link";
 import { formatNumber, whole } from "../numbers";
+import { BAR, barRows } from "../parts/bars";
 import { Figure } from "../parts/figure";
 import { How } from "../parts/how";
 import { Lines, type LinesProps, linesSvg } from "../parts/lines";
 import { JobAnswer } from "../parts/progress";
 import { saveCsv } from "../parts/save";
-import { box, drawing, label } from "../parts/svg";
+import { drawing } from "../parts/svg";
 import { Table } from "../parts/table";
 import { register, type ViewProps } from "../register";
 import type { RowHistogram, SuspiciousTokens } from "../types";
@@ -68,8 +69,15 @@ function SuspiciousLists({
           of={examined.cosines}
           title="Cosine to the rows of lowest norm"
           xLabel="cosine to the mean of the rows of lowest norm"
-          marks={[{ x: examined.threshold, text: `suspected above ${formatNumber(examined.threshold)}` }]}
+          marks={
+            examined.threshold < 1
+              ? [{ x: examined.threshold, text: `suspected above ${formatNumber(examined.threshold)}` }]
+              : []
+          }
           note={
+            (examined.threshold < 1
+              ? ""
+              : `The cosines vary so widely that only one above ${formatNumber(examined.threshold)} would be suspected, and none exceeds 1. `) +
             "Updates that move under-trained rows alike give them one direction. Rows that keep a random " +
             "initialization, whole or shrunk by weight decay, share none, and are not detected."
           }
@@ -98,17 +106,14 @@ function Summary({
   const title = `Suspicious rows among ${whole(examined.rows)}`;
   const unknown = (name: ListName) => examined.lists[name].missing !== null;
   const count = (name: ListName) => (unknown(name) ? null : examined.lists[name].count);
-  const svg = () =>
-    drawing(
-      640,
-      20 + 24 * NAMES.length,
-      title,
-      NAMES.flatMap((name, n) => [
-        label(170, 24 + 24 * n, LISTS[name].title, "end"),
-        box(178, 13 + 24 * n, 360 * (examined.lists[name].count / most), 14, seriesColor(2)),
-        label(548, 24 + 24 * n, count(name) === null ? "not known" : whole(examined.lists[name].count)),
-      ]),
-    );
+  const svg = (width = 640) => {
+    const rows = NAMES.map((name) => ({
+      name: LISTS[name].title,
+      shares: [examined.lists[name].count / most],
+      text: count(name) === null ? "not known" : whole(examined.lists[name].count),
+    }));
+    return drawing(width, 16 + BAR * rows.length, title, barRows(rows, [seriesColor(2)], 0, 4, width));
+  };
   return (
     <Figure
       title={title}

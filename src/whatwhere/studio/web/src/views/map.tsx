@@ -325,7 +325,7 @@ function MapFigure({ about, settings, change, map, names }: MapFigureProps) {
           title={title}
           note={<Trust map={map} colors={colors.note} />}
           file={`map-${map.method}`}
-          svg={() => scatterSvg(scatter)}
+          svg={(width) => scatterSvg(scatter, width)}
           rows={rows}
           columns={columns}
           how={<HowOf map={map} />}
@@ -415,7 +415,7 @@ function Trust({ map, colors }: { map: ComputedMap; colors: string }) {
     : "";
   return (
     <>
-      This map <b>{kept}</b> ({sampled}): near on it is not near in the table. {colors}
+      This map <b>{kept}</b> ({sampled}): near on it is often not near in the table. {colors}
       {some}
       {broken}
     </>

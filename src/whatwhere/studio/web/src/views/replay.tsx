@@ -256,7 +256,7 @@ function Points({ answer, at, of }: Shown) {
       title={title}
       note={`The axes are those of the end, where they explain ${explained} % of the variance.`}
       file={`tokens-${answer.run}-${steps.values[at]}`}
-      svg={() => mapSvg(laid, at, title)}
+      svg={(width) => mapSvg(laid, at, title, width)}
       rows={rows}
       columns={[
         {
@@ -316,7 +316,7 @@ function Line({ answer, at }: { answer: Frames; at: number }) {
         </>
       }
       file={`digits-${answer.run}-${steps.values[at]}`}
-      svg={() => lineSvg(along, at, title)}
+      svg={(width) => lineSvg(along, at, title, width)}
       rows={Array.from({ length: 10 }, (_, digit) => digit)}
       columns={[
         { title: "digit", numeric: true, value: (digit) => digit },

@@ -232,7 +232,7 @@ function Neighborhood({ near, k, change, link }: NeighborhoodProps) {
         .map(([which, size]) => `the mean row of the ${tableName(which)} has norm ${formatNumber(size)}`)
         .join(", ")}.`}
       file={`neighbors-${near.id}`}
-      svg={() => neighborsSvg(near)}
+      svg={(width) => neighborsSvg(near, width)}
       rows={nearRows(near)}
       columns={nearColumns(link)}
       how={

@@ -11,7 +11,8 @@ import { Lines, type LinesProps, linesSvg } from "../parts/lines";
 import { Flag, SchemeChoice, SchemeFacts, SizeChoice } from "../parts/scheme";
 import { Slider } from "../parts/slider";
 import { Answered } from "../parts/states";
-import { box, drawing, label } from "../parts/svg";
+import { BAR, barRows } from "../parts/bars";
+import { box, drawing, label, textWidth } from "../parts/svg";
 import { register, type ViewProps } from "../register";
 import type { Settings } from "../source";
 import type { About, VarianceShares } from "../types";
@@ -196,7 +197,7 @@ function Stack({ title, file, note, bars, how }: StackProps) {
       title={title}
       note={note}
       file={file}
-      svg={() => stackSvg(title, bars)}
+      svg={(width) => stackSvg(title, bars, width)}
       rows={bars}
       columns={[
         { title: "positions", value: ({ name }) => name },
@@ -241,23 +242,17 @@ function Stack({ title, file, note, bars, how }: StackProps) {
   );
 }
 
-function stackSvg(title: string, bars: Bar[]): string {
-  const parts = bars.flatMap(({ name, parts: shares }, row) => {
-    let left = 110;
-    const y = 8 + 30 * row;
-    const boxes = shares.map((share, n) => {
-      const part = box(left, y, 440 * share, 20, seriesColor(COLORS[n]!));
-      left += 440 * share;
-      return part;
-    });
-    return [label(100, y + 15, name, "end"), ...boxes, label(560, y + 15, shares.map(percent).join(" · "))];
+function stackSvg(title: string, bars: Bar[], width = 760): string {
+  const colors = COLORS.map(seriesColor);
+  const rows = bars.map(({ name, parts: shares }) => ({ name, shares, text: shares.map(percent).join(" · ") }));
+  const under = 18 + BAR * bars.length;
+  let left = 12;
+  const legend = PARTS.flatMap((part, n) => {
+    const at = left;
+    left += 32 + textWidth(part);
+    return [box(at, under, 12, 12, colors[n]!), label(at + 18, under + 11, part, "start", pageColor("muted"))];
   });
-  const under = 24 + 30 * bars.length;
-  const legend = PARTS.flatMap((part, n) => [
-    box(110 + 90 * n, under, 12, 12, seriesColor(COLORS[n]!)),
-    label(128 + 90 * n, under + 11, part, "start", pageColor("muted")),
-  ]);
-  return drawing(760, under + 24, title, [...parts, ...legend]);
+  return drawing(width, under + 22, title, [...barRows(rows, colors, 0, 4, width), ...legend]);
 }
 
 function ByScale({ answer }: { answer: VarianceShares }) {

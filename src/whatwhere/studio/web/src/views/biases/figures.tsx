@@ -1,14 +1,15 @@
 /** The figures of biases: the matrix of one head, the curves of all by distance, and the effective range of each. */
 
 import { useMemo } from "preact/hooks";
-import { pageColor, seriesColor } from "../../colors";
+import { seriesColor } from "../../colors";
 import { formatNumber, whole } from "../../numbers";
 import { Figure } from "../../parts/figure";
 import { Heat, heatSvg, type HeatProps } from "../../parts/heat";
 import { How } from "../../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg, strokeOf } from "../../parts/lines";
 import { DEEP_BIASES, readableBiases } from "../../parts/plot";
-import { box, drawing, label } from "../../parts/svg";
+import { drawing } from "../../parts/svg";
+import { BAR, barRows } from "../../parts/bars";
 import type { ViewProps } from "../../register";
 import type { Settings } from "../../source";
 import type { BiasFindings } from "../../types";
@@ -190,12 +191,14 @@ export function Ranges({ bias, settings, change }: BiasProps) {
       title={title}
       note="By the bias alone: from there on every weight is below that share. The bars are logarithmic."
       file={`bias-ranges-${bias.scheme}`}
-      svg={() =>
-        rangesSvg(
-          title,
-          heads.map((head) => ({ head, text: text(ranges.distance.values[head]!), width: width(head) })),
-        )
-      }
+      svg={(wide = 620) => {
+        const rows = heads.map((head) => ({
+          name: `head ${head}`,
+          shares: [width(head)],
+          text: text(ranges.distance.values[head]!),
+        }));
+        return drawing(wide, 16 + BAR * rows.length, title, barRows(rows, [seriesColor(2)], 0, 4, wide));
+      }}
       rows={heads}
       columns={[
         { title: "head", numeric: true, value: (head) => head },
@@ -249,16 +252,4 @@ export function Ranges({ bias, settings, change }: BiasProps) {
       </ul>
     </Figure>
   );
-}
-
-function rangesSvg(title: string, heads: { head: number; text: string; width: number }[]): string {
-  const parts = heads.flatMap(({ head, text, width }, n) => {
-    const y = 8 + 20 * n;
-    return [
-      label(64, y + 12, `head ${head}`, "end"),
-      box(72, y, 440 * width, 14, seriesColor(2)),
-      label(80 + 440 * width, y + 12, text, "start", pageColor("muted")),
-    ];
-  });
-  return drawing(620, 20 * heads.length + 16, title, parts);
 }

@@ -251,7 +251,7 @@ function Shift({ results }: Props) {
       </Figure>
       <Figure
         title={change.title}
-        note="Relative schemes keep their logits, up to rounding (about 0.00001)."
+        note={greatestChanges(results)}
         file="shift-logits"
         svg={(width) => linesSvg(change, width)}
         rows={rows}
@@ -269,6 +269,19 @@ function Shift({ results }: Props) {
       </Figure>
     </div>
   );
+}
+
+/** Return by how much each scheme changes a logit at most, over all shifts and seeds. */
+function greatestChanges({ schemes, shifts, shift }: Measurements): string {
+  const each = schemes.flatMap((scheme, k) => {
+    const at = Array.from(
+      shifts.values,
+      (_, n) => shift.largest_logit_change.values[3 * (k * shifts.values.length + n) + 2]!,
+    );
+    const known = at.filter(Number.isFinite);
+    return known.length ? [`${scheme} ${formatNumber(Math.max(...known), 2)}`] : [];
+  });
+  return `At most, over all shifts and seeds: ${each.join(", ")}. A relative scheme changes them by rounding alone.`;
 }
 
 /** Return the cell of a score, with its range where seeds differ. */
@@ -413,17 +426,37 @@ function Verdicts({ results }: Props) {
           rows={results.verdicts}
           columns={[
             { title: "id", value: (row) => row.id },
-            { title: "claim", value: (row) => row.claim },
-            { title: "the tutorial's number", value: (row) => row.tutorial },
-            { title: "measured here", value: (row) => row.measured },
+            {
+              title: "claim",
+              value: (row) => row.claim,
+              cell: ({ claim, tutorial, precondition }) => (
+                <>
+                  {claim}
+                  <small>the tutorial: {tutorial}</small>
+                  {precondition && <small>judged where: {precondition}</small>}
+                </>
+              ),
+            },
             {
               title: "verdict",
               value: ({ verdict }) => verdict,
               cell: ({ verdict }) => <b class={`judged ${verdict}`}>{`${SYMBOLS[verdict] ?? "–"} ${verdict}`}</b>,
             },
-            { title: "by scheme", value: (row) => row.schemes },
-            { title: "reason", value: (row) => row.reason },
-            { title: "precondition", value: (row) => row.precondition },
+            {
+              title: "measured here",
+              value: (row) => row.measured,
+              cell: ({ measured, reason }) => (
+                <>
+                  {measured}
+                  <small>{reason}</small>
+                </>
+              ),
+            },
+            {
+              title: "by scheme",
+              value: (row) => row.schemes,
+              cell: ({ schemes }) => schemes.split("; ").map((line) => <small key={line}>{line}</small>),
+            },
           ]}
         />
       )}

@@ -38,7 +38,7 @@ function Digits({ lines }: { lines: NumberLineView[] }) {
       title={title}
       note="No input tells the model that 3 is between 2 and 4. |r| is 1 if the digits are in order and evenly spaced."
       file="digits"
-      svg={() => digitLinesSvg(each, title)}
+      svg={(width) => digitLinesSvg(each, title, width)}
       rows={lines}
       columns={[
         { title: "scheme", value: ({ scheme }) => scheme },

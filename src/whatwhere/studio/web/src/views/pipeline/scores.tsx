@@ -121,7 +121,7 @@ function Dials({
       title={title}
       note={`${formatNumber(speed)} rad for each position, one rotation in ${wavelength}. Thin: before; thick: after.`}
       file="rotations"
-      svg={() => dialsSvg(dials, title, end)}
+      svg={(width) => dialsSvg(dials, title, end, width)}
       rows={dials}
       columns={[
         { title: "position", numeric: true, value: ({ n }) => n },
@@ -195,9 +195,15 @@ function dialsOf(walk: TextWalkthrough, pair: number): Dial[] {
   }));
 }
 
-function dialsSvg(dials: Dial[], title: string, end: (at: [number, number]) => [number, number]): string {
+function dialsSvg(
+  dials: Dial[],
+  title: string,
+  end: (at: [number, number]) => [number, number],
+  width = Math.min(dials.length, 8) * ACROSS,
+): string {
+  const beside = Math.max(1, Math.floor(width / ACROSS));
   const parts = dials.map((dial, n) => {
-    const [left, top] = [(n % 8) * ACROSS, Math.floor(n / 8) * TALL];
+    const [left, top] = [(n % beside) * ACROSS, Math.floor(n / beside) * TALL];
     const [before, after] = [end(dial.before), end(dial.after)];
     const middle = ACROSS / 2;
     return (
@@ -211,7 +217,7 @@ function dialsSvg(dials: Dial[], title: string, end: (at: [number, number]) => [
       "</g>"
     );
   });
-  return drawing(Math.min(dials.length, 8) * ACROSS, Math.ceil(dials.length / 8) * TALL, title, parts);
+  return drawing(width, Math.ceil(dials.length / beside) * TALL, title, parts);
 }
 
 const UNTRAINED =

@@ -38,7 +38,7 @@ export function TokensStep({ read, text, numbered, own }: TokensProps) {
       title={title}
       note={note}
       file={numbered ? "ids" : "tokens"}
-      svg={() => chipsSvg(read, title, numbered)}
+      svg={(width) => chipsSvg(read, title, numbered, width)}
       rows={slots}
       columns={[
         { title: "position", numeric: true, value: (n) => n },
@@ -78,19 +78,19 @@ function quoted(text: string): string {
   return JSON.stringify(text);
 }
 
-function chipsSvg(read: TextTokens, title: string, numbered: boolean): string {
+function chipsSvg(read: TextTokens, title: string, numbered: boolean, wide = 960): string {
   const names = read.words.map((word, n) => visibleToken(face(word, read.texts[n] ?? null)));
   let [left, top] = [8, 4];
   const parts: string[] = [];
   names.forEach((name, n) => {
     const under = numbered ? String(read.ids.values[n]) : (read.kinds[n] ?? "");
     const width = 16 + 8 * Math.max(name.length, under.length);
-    if (left + width > 940) [left, top] = [8, top + 50];
+    if (left > 8 && left + width > wide - 8) [left, top] = [8, top + 50];
     parts.push(box(left, top, width, 42, pageColor("shade")), label(left + width / 2, top + 18, name, "middle"));
     parts.push(label(left + width / 2, top + 35, under, "middle", pageColor("muted")));
     left += width + 6;
   });
-  return drawing(960, top + 56, title, parts);
+  return drawing(wide, top + 56, title, parts);
 }
 
 export function RowsStep({

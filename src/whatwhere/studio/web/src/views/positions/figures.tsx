@@ -87,10 +87,10 @@ export function Columns({ shown, first, change }: ColumnsProps) {
   const number = (row: number, column: number) => tensor.values[row * columns + column]!;
   const props: LinesProps = useMemo(
     () => ({
-      title: "Single columns by position",
+      title: "Single features by position",
       x: Array.from({ length: rows }, (_, row) => row),
       curves: Array.from({ length: count }, (_, k) => ({
-        name: `column ${begin + k}`,
+        name: `feature ${begin + k}`,
         values: Array.from({ length: rows }, (_, row) => number(row, begin + k)),
         color: k + 1,
         ...strokeOf(k),
@@ -104,7 +104,7 @@ export function Columns({ shown, first, change }: ColumnsProps) {
   return (
     <Figure
       title={props.title}
-      note={`Columns ${begin} to ${begin + count - 1} of ${columns}, from top to bottom of the picture.`}
+      note={`Features ${begin} to ${begin + count - 1} of ${columns}: columns of the picture, as curves.`}
       file="columns"
       svg={(width) => linesSvg(props, width)}
       rows={Array.from({ length: rows }, (_, row) => row)}
@@ -127,7 +127,7 @@ export function Columns({ shown, first, change }: ColumnsProps) {
     >
       {columns > count && (
         <Slider
-          label="first column"
+          label="first feature"
           value={begin}
           low={0}
           high={columns - count}

@@ -2,11 +2,11 @@
 
 import { useQuery } from "../../hooks";
 import { fixed } from "../../numbers";
+import { barListsSvg } from "../../parts/bars";
 import { TokenField } from "../../parts/field";
 import { Figure } from "../../parts/figure";
 import { How } from "../../parts/how";
 import { Answered } from "../../parts/states";
-import { box, drawing, label } from "../../parts/svg";
 import { TokenLabel } from "../../parts/token";
 import type { ViewProps } from "../../register";
 import { seriesColor } from "../../colors";
@@ -97,7 +97,7 @@ function Completed({
     <Figure
       title={title}
       file="analogy"
-      svg={() => svg(title, answer)}
+      svg={(width) => svg(title, answer, width)}
       rows={rows}
       columns={[
         { title: "answers", value: (row) => row.name },
@@ -163,15 +163,20 @@ function share(answer: Analogy, side: "allowed" | "without", n: number): number 
   return Math.max(0, answer[side].scores.values[n]!) / most;
 }
 
-function svg(title: string, answer: Analogy): string {
-  const parts = SIDES.flatMap(([side, name], k) => {
-    const left = 8 + 310 * k;
-    const bars = answer[side].words.flatMap((word, n) => [
-      label(left + 108, 44 + 22 * n, visibleToken(face(word, answer[side].texts[n] ?? null)), "end"),
-      box(left + 114, 34 + 22 * n, 120 * share(answer, side, n), 13, seriesColor(6)),
-      label(left + 240, 44 + 22 * n, fixed(answer[side].scores.values[n]!, 3)),
-    ]);
-    return [label(left, 16, name), ...bars];
-  });
-  return drawing(640, 50 + 22 * answer.without.words.length, title, parts);
+function svg(title: string, answer: Analogy, width = 640): string {
+  const lists = SIDES.map(([side, heading]) => ({
+    heading,
+    rows: answer[side].words.map((word, n) => ({
+      name: visibleToken(face(word, answer[side].texts[n] ?? null)),
+      shares: [share(answer, side, n)],
+      text: fixed(answer[side].scores.values[n]!, 3),
+    })),
+  }));
+  const color = seriesColor(6);
+  return barListsSvg(
+    title,
+    lists,
+    lists.map(() => color),
+    width,
+  );
 }

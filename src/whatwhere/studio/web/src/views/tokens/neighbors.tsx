@@ -1,8 +1,8 @@
 /** Lists of nearest tokens side by side, each with a bar for its cosine. */
 
-import { pageColor, seriesColor } from "../../colors";
+import { seriesColor } from "../../colors";
 import { fixed, formatNumber } from "../../numbers";
-import { box, drawing, label } from "../../parts/svg";
+import { barListsSvg } from "../../parts/bars";
 import type { Column } from "../../parts/table";
 import { TokenLabel } from "../../parts/token";
 import { face, visibleToken } from "../../escape";
@@ -105,26 +105,15 @@ export function nearColumns(link: (number: number) => string): Column<NearRow>[]
   ];
 }
 
-export function neighborsSvg(near: TokenNeighbors): string {
-  const [wide, row] = [300, 22];
-  const parts = near.lists.flatMap((list, k) => {
-    const left = 8 + k * wide;
-    const bars = list.words.flatMap((word, n) => {
-      const y = 30 + n * row;
-      const cosine = list.cosines.values[n]!;
-      return [
-        label(left + 108, y + 14, visibleToken(face(word, list.texts[n] ?? null)), "end"),
-        box(left + 114, y + 4, 120 * Math.max(0, cosine), 13, seriesColor(k % 2 ? 1 : 2)),
-        label(left + 240, y + 14, fixed(cosine, 3)),
-      ];
-    });
-    return [label(left, 16, heading(list), "start", pageColor("muted")), ...bars];
-  });
-  const rows = Math.max(...near.lists.map((list) => list.words.length), 1);
-  return drawing(
-    near.lists.length * wide + 16,
-    40 + rows * row,
-    `Nearest to ${visibleToken(near.word)}, by cosine`,
-    parts,
-  );
+export function neighborsSvg(near: TokenNeighbors, width = 300 * near.lists.length + 16): string {
+  const lists = near.lists.map((list) => ({
+    heading: heading(list),
+    rows: list.words.map((word, n) => ({
+      name: visibleToken(face(word, list.texts[n] ?? null)),
+      shares: [list.cosines.values[n]!],
+      text: fixed(list.cosines.values[n]!, 3),
+    })),
+  }));
+  const colors = lists.map((_, k) => seriesColor(k % 2 ? 1 : 2));
+  return barListsSvg(`Nearest to ${visibleToken(near.word)}, by cosine`, lists, colors, width);
 }
