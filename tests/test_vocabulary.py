@@ -40,7 +40,7 @@ BANNED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     r"twins?": ("its plain twin in PyTorch", "PyTorch implementation", ()),
     r"unwell|(?:un)?healthy|ill rows?": ("healthy rows", "under-trained, duplicate, zero, NaN or hub tokens", ()),
     r"never trained": ("rows that were never trained", "under-trained", ()),
-    r"(?<!gc\.)(?:un)?(?:freez(?:e|es|ing)|froze|frozen)(?!=True| dataclass| rows?\b|[\"`,])": (
+    r"(?<!gc\.)(?:un)?(?:freez(?:e|es|ing)|froze|frozen)(?!=True| dataclass| rows?\b|[\"`,:])": (
         "a frozen page",
         "export, exported",
         ("src/whatwhere/what/embedding.py",),  # an argument of nn.Embedding

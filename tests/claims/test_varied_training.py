@@ -82,7 +82,7 @@ def test_a_width_is_judged_beside_64_features_of_the_same_seed(id: str, tmp_path
     larger = judged(
         tmp_path, id, (same, lambda run: run.update(parameters={"total": 417_280, "tokens": 5120, "positions": 0}))
     )
-    assert "parameters, as a multiple: 4" in reason(larger)
+    assert "parameters, relative to 64 dimensions: 4" in reason(larger)
 
 
 def test_convergence_is_judged_by_the_steps_to_a_low_loss(tmp_path: Path) -> None:

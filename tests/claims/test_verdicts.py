@@ -80,6 +80,7 @@ def judged(folder: Path, id: str, scheme: str, *changes: Change, whole: Change =
             run["scores"] = {n: dict.fromkeys(scores, 0.9) | WITHOUT_ORDER for n, scores in run["scores"].items()}
             run["in_length"] = 1.0
             edit(run)
+        data["summary"] = {run["scheme"]: data["summary"][scheme] for run in data["runs"]}
         whole(data)
 
     path = folder / f"{len(list(folder.iterdir()))}"

@@ -6,6 +6,8 @@ import pytest
 
 from whatwhere.claims.claim import Measured
 from whatwhere.claims.registry import CLAIMS, QUESTIONS, Finding
+from whatwhere.claims.trained import Judgment, Measurement, SchemeVerdict
+from whatwhere.comparison.results import Spread
 from whatwhere.report.errata import answers_page, errata_page
 
 
@@ -19,7 +21,7 @@ def section(page: str, id: str) -> str:
 
 
 def test_every_claim_and_question_has_one_anchor() -> None:
-    page, answers = errata_page([]), answers_page()
+    page, answers = errata_page([], {}), answers_page()
     assert sorted(re.findall(r'<a id="([^"]+)"></a>', page)) == sorted(each.anchor for each in CLAIMS)
     assert re.findall(r'<a id="([^"]+)"></a>', answers) == [each.anchor for each in QUESTIONS]
     linked = set(re.findall(r"errata\.md#([\w-]+)", answers))
@@ -35,7 +37,7 @@ def test_what_is_measured_stands_beside_what_is_claimed() -> None:
         Measured("shape", "(8, 64)", claimed="(8, 4)"),
         Measured("not claimed", 7),
     )
-    text = section(errata_page([finding(*measured)]), "0-24")
+    text = section(errata_page([finding(*measured)], {}), "0-24")
     assert "| a \\| b | 1.3335 | 1.17 |" in text
     assert "| rows | 128,256 | 128,000 |" in text
     assert "| it is | yes | no |" in text
@@ -48,13 +50,13 @@ def test_what_is_measured_stands_beside_what_is_claimed() -> None:
     ("value", "shown"), [(3e-7, "below 1.00e−5"), (0.0, "0"), (2e-5, "2.0000e−5")], ids=["error", "zero", "beyond"]
 )
 def test_errors_of_rounding_are_not_printed(value: float, shown: str) -> None:
-    text = section(errata_page([finding(Measured("error", value, claimed=0, tolerance=1e-5))]), "0-24")
+    text = section(errata_page([finding(Measured("error", value, claimed=0, tolerance=1e-5))], {}), "0-24")
     assert f"| error | {shown} | 0 |" in text
 
 
 def test_what_was_not_measured_says_why() -> None:
-    assert "needs a package" in section(errata_page([finding(reason="needs a package")]), "0-24")
-    trained = section(errata_page([]), "0-13")
+    assert "needs a package" in section(errata_page([finding(reason="needs a package")], {}), "0-24")
+    trained = section(errata_page([], {}), "0-13")
     assert "whatwhere compare" in trained
     assert "above 0.3: cosine of Max and Min of what training wrote" in trained
 
@@ -65,3 +67,14 @@ def test_answers_are_folded() -> None:
     for each in QUESTIONS:
         assert each.code.strip() in page
         assert each.variant_code.strip() in page
+
+
+def test_what_runs_decide_has_their_numbers() -> None:
+    spread = Spread(-0.07, -0.77, 0.41)
+    schemes = [SchemeVerdict(name, "depends", 1, 2, spread) for name in ("none", "alibi")]
+    measured = Measurement("cosine of Max and Min", spread)
+    judged = Judgment("0.13", "", "", "", measured, "above 0.3", 2, 4, "depends", "", schemes)
+    text = section(errata_page([], {"0.13": judged}), "0-13")
+    assert (
+        "Measured: cosine of Max and Min: −0.07 (−0.77 to 0.41); above 0.3 in 2 of 4 runs. By scheme: none: 1" in text
+    )

@@ -138,8 +138,8 @@ def _width(id: str, says: str, right: str, dim: int, command: str, *more: Precon
         unit="share",
         beside=(
             ("share of right answers in length", _in_length),
-            ("parameters, as a multiple", _PARAMETERS),
-            ("seconds for a step, as a multiple", _SECONDS),
+            ("parameters, relative to 64 dimensions", _PARAMETERS),
+            ("seconds for a step, likewise", _SECONDS),
         ),
     )
 

@@ -16,9 +16,12 @@ from whatwhere.escape import visible
 @exit_on_error
 def evidence(
     quick: Annotated[bool, typer.Option("--quick", help="What takes two cores five minutes: the default.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Everything: about 80 minutes on two cores.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Everything: about two hours on two cores.")] = False,
     only: Annotated[list[str] | None, typer.Option(help="Id of an experiment, such as E3; may be repeated.")] = None,
     out: Annotated[Path | None, typer.Option(parser=to_path, help="Folder. Default: whatwhere-evidence-SCOPE.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(parser=to_path, help="all-MiniLM-L6-v2, for E0's claims on trained rows.")
+    ] = None,
     list_only: Annotated[bool, typer.Option("--list", help="List the experiments, and run none.")] = False,
     workers: Workers = None,
     as_json: AsJson = False,
@@ -33,6 +36,7 @@ def evidence(
     from whatwhere.evidence.bench import Experiment, Scope
     from whatwhere.evidence.record import Evidence
     from whatwhere.evidence.suite import run_evidence
+    from whatwhere.models.checkpoint import Checkpoint
     from whatwhere.report.evidence import headline, sections
     from whatwhere.report.terminal import new_console, print_sections
 
@@ -50,7 +54,8 @@ def evidence(
 
     scope: Scope = "full" if full else "quick"
     folder = out or Path(f"whatwhere-evidence-{scope}")
-    measured = run_evidence(folder, scope, only or [], workers=workers, on_experiment=tell)
+    checkpoint = None if model is None else Checkpoint.open(model)
+    measured = run_evidence(folder, scope, only or [], workers=workers, checkpoint=checkpoint, on_experiment=tell)
     if as_json:
         print_json(measured)
         return

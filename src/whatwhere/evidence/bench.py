@@ -13,9 +13,10 @@ from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import ALL, RunResult
 from whatwhere.comparison.variants import read_name, write_name
 from whatwhere.evidence.record import FaultRow, Result, Statement, judge, judge_differences
+from whatwhere.models.checkpoint import Checkpoint
 
 Scope = Literal["quick", "full"]
-"""`quick` is everything that two cores do in five minutes; `full` takes about 80."""
+"""`quick` is everything that two cores do in five minutes; `full` takes about two hours."""
 
 
 @dataclass
@@ -28,6 +29,7 @@ class Bench:
         command: which repeats the experiment.
         workers: processes; None is one for each core.
         progress: show the progress of trainings on standard error.
+        checkpoint: of a real model, whose rows decide some claims; None leaves these unmeasured.
         comparisons: what `compare` returned, by name.
         claims: that the experiment measured.
         faults: likewise.
@@ -38,6 +40,7 @@ class Bench:
     command: str
     workers: int | None = None
     progress: bool = True
+    checkpoint: Checkpoint | None = None
     comparisons: dict[str, Comparison] = field(default_factory=dict)
     claims: list[Finding] = field(default_factory=list)
     faults: list[FaultRow] = field(default_factory=list)

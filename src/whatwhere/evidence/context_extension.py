@@ -4,7 +4,6 @@ from whatwhere.evidence.bench import Bench, paired, score
 from whatwhere.evidence.record import Result, gain
 
 WINDOW, EXTENDED = 64, 256
-STEPS = (0, 30, 100, 300)
 SCHEMES = {
     "plain": "rotary",
     "linear": "rotary-linear",
@@ -30,7 +29,7 @@ def context_extension(bench: Bench) -> list[Result]:
     """Train rotary on windows of 64 bytes, then go on with each scheme at 256, for 0 to 300 steps."""
     seeds = 8
     bench.compare("trained", ["rotary"], seeds, task="text", lengths=(128, EXTENDED))
-    schemes = [_name(scheme, steps) for scheme in SCHEMES.values() for steps in STEPS]
+    schemes = sorted({_name(SCHEMES[scheme], steps) for _, *pair, steps, _ in ORDERS for scheme in pair})
     start = f"{bench.folder / 'trained'}:rotary"
     options = {"trained": (EXTENDED,), "lengths": (2 * EXTENDED,), "batch": 6, "learning_rate": 1e-3}
     results = bench.compare("extended", schemes, seeds, task="text", start=start, **options)

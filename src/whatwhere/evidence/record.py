@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from whatwhere.claims.registry import Finding
+from whatwhere.claims.trained import Judgment
 from whatwhere.comparison.environment import Machine
 from whatwhere.comparison.results import ComparisonRecord, Spread, spread
 from whatwhere.comparison.statistics import LEVEL, holm, seeds_needed, sign_flip_test
@@ -122,7 +123,8 @@ class Evidence:
         machine: where it ran.
         results: one for each statement.
         comparisons: the raw runs, by a name within the experiment.
-        claims: of the tutorials, measured; of E0.
+        claims: of the tutorials, that no training decides; of E0.
+        verdicts: on the claims of the tutorials that its runs decide.
         faults: of E13.
     """
 
@@ -139,6 +141,7 @@ class Evidence:
     results: tuple[Result, ...]
     comparisons: Mapping[str, ComparisonRecord]
     claims: tuple[Finding, ...] = ()
+    verdicts: tuple[Judgment, ...] = ()
     faults: tuple[FaultRow, ...] = ()
 
 

@@ -1,17 +1,20 @@
 """The experiments of the evidence, and the one loop that runs, keeps and resumes them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
 
-from whatwhere.claims.registry import measure_claims
+from whatwhere.claims.registry import CLAIMS, measure_claims
+from whatwhere.claims.trained import Judgment
+from whatwhere.claims.verdicts import verdicts
 from whatwhere.comparison.environment import machine, versions
 from whatwhere.comparison.folder import write_json
-from whatwhere.comparison.read import read_json
+from whatwhere.comparison.read import Comparison, read_json
 from whatwhere.comparison.results import ComparisonRecord
 from whatwhere.errors import ResultsError, SettingError
+from whatwhere.evidence.authors_training import author
 from whatwhere.evidence.base_bound import base_bound
 from whatwhere.evidence.bench import Bench, Experiment, Scope
 from whatwhere.evidence.context_extension import context_extension
@@ -22,12 +25,16 @@ from whatwhere.evidence.silent_fault_costs import silent_fault_costs
 from whatwhere.evidence.table_contents import table_contents
 from whatwhere.evidence.text import text
 from whatwhere.evidence.under_trained import under_trained
+from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.records import from_json
+
+MODEL = "--model path/to/all-MiniLM-L6-v2"
+"""What gives E0 the rows of a trained model."""
 
 
 def claims(bench: Bench) -> list[Result]:
-    """Measure the exact claims of the five tutorials."""
-    bench.claims.extend(measure_claims())
+    """Measure the exact claims of the five tutorials and, where a checkpoint is passed, those on trained rows."""
+    bench.claims.extend(measure_claims(checkpoint=bench.checkpoint))
     statement = Statement(
         "E0.1",
         "Every claim that no training decides has the verdict that the errata give it",
@@ -37,7 +44,19 @@ def claims(bench: Bench) -> list[Result]:
         lambda confirmed: confirmed == 1,
         "count",
     )
-    return [bench.judge(statement, [float(finding.confirmed) for finding in bench.claims])]
+    rows = Statement(
+        "E0.2",
+        "Every claim that the rows of a trained model decide has the verdict that the errata give it",
+        "this project, on all-MiniLM-L6-v2",
+        "whether the measurement confirms the verdict, for each claim",
+        "1",
+        lambda confirmed: confirmed == 1,
+        "count",
+    )
+    by_rows = {each.id for each in CLAIMS if each.kind == "model"}
+    exact = [float(finding.confirmed) for finding in bench.claims if finding.id not in by_rows]
+    model = [float(finding.confirmed) for finding in bench.claims if finding.id in by_rows]
+    return [bench.judge(statement, exact), bench.judge(rows, model, f"no model was passed: {MODEL}")]
 
 
 EXPERIMENTS = (
@@ -51,6 +70,7 @@ EXPERIMENTS = (
     Experiment("E10", "Under-trained tokens", "Do diagnostics find tokens without training?", under_trained, ("full",)),
     Experiment("E13", "Silent faults", "What do mistakes cost that raise no error?", silent_fault_costs),
     Experiment("E14", "Robustness", "Does the order survive other settings?", robustness, ("full",)),
+    Experiment("E16", "The first tutorial's training", "Which numbers does its own training give?", author, ("full",)),
     Experiment("E7", "Flip-flop", "Do content-dependent positions keep a state?", None, (), "25 minutes for one sign"),
     Experiment("E9", "Addition", "Do digit positions add longer numbers?", None, (), "needs a GPU: few seeds succeed"),
     Experiment("E15", "Larger models", "Does any order hold at 100 million parameters?", None, (), "needs a GPU"),
@@ -65,6 +85,7 @@ def run_evidence(
     *,
     workers: int | None = None,
     progress: bool = True,
+    checkpoint: Checkpoint | None = None,
     on_experiment: Callable[[Experiment, Evidence | None], None] = lambda experiment, evidence: None,
 ) -> list[Evidence]:
     """Run experiments, each kept as soon as it is finished; call it again to resume.
@@ -75,6 +96,7 @@ def run_evidence(
         only: ids of experiments; none is all of the scope.
         workers: processes; None is one for each core.
         progress: show the progress of trainings on standard error.
+        checkpoint: of a real model, for the claims of E0 on trained rows.
         on_experiment: called with each experiment before it runs, and with its evidence after it.
 
     Returns:
@@ -89,7 +111,11 @@ def run_evidence(
     finished = []
     for experiment in chosen:
         on_experiment(experiment, None)
-        evidence = _kept(folder, experiment, scope) or _run(folder, experiment, scope, workers, progress)
+        command = f"whatwhere evidence --{scope} --only {experiment.id}"
+        if checkpoint is not None and experiment.measure is claims:
+            command += f" {MODEL}"
+        bench = Bench(folder / experiment.id, scope, command, workers, progress, checkpoint)
+        evidence = _kept(folder, experiment, bench) or _run(folder, experiment, bench)
         on_experiment(experiment, evidence)
         finished.append(evidence)
     return finished
@@ -165,53 +191,80 @@ def read_evidence(folder: str | Path) -> list[Evidence]:
     return [_read(file) for file in files if file.is_file()]
 
 
-def _kept(folder: Path, experiment: Experiment, scope: Scope) -> Evidence | None:
+def _kept(folder: Path, experiment: Experiment, bench: Bench) -> Evidence | None:
     path = folder / f"{experiment.id}.json"
     if not path.is_file():
         return None
     evidence = _read(path)
-    if evidence.scope != scope and scope in experiment.scopes and len(experiment.scopes) > 1:
+    if evidence.scope != bench.scope and bench.scope in experiment.scopes and len(experiment.scopes) > 1:
         raise ResultsError(
-            f"{path} is of the {evidence.scope} scope, but {scope} was requested.\n"
+            f"{path} is of the {evidence.scope} scope, but {bench.scope} was requested.\n"
             "Choose another folder with --out, or request that scope."
         )
+    if MODEL in bench.command and MODEL not in evidence.command:
+        return None
     return evidence if evidence.versions == versions() else None
 
 
-def _run(folder: Path, experiment: Experiment, scope: Scope, workers: int | None, progress: bool) -> Evidence:
+def _run(folder: Path, experiment: Experiment, bench: Bench) -> Evidence:
     assert experiment.measure is not None  # `select` refuses others
     began = perf_counter()
-    command = f"whatwhere evidence --{scope} --only {experiment.id}"
     try:
-        (folder / experiment.id).mkdir(parents=True, exist_ok=True)
+        bench.folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise ResultsError(f"{folder} cannot be written: {problem.strerror}.\nChoose another with --out.") from None
-    bench = Bench(folder / experiment.id, scope, command, workers, progress)
     results = experiment.measure(bench)
     evidence = Evidence(
         format=FORMAT,
         version=VERSION,
         id=experiment.id,
         title=experiment.title,
-        scope=scope,
+        scope=bench.scope,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=perf_counter() - began,
-        command=command,
+        command=bench.command,
         versions=versions(),
         machine=machine(),
         results=tuple(results),
         comparisons={name: _light(comparison.record) for name, comparison in bench.comparisons.items()},
         claims=tuple(bench.claims),
+        verdicts=tuple(decided(bench.comparisons.values())),
         faults=tuple(bench.faults),
     )
     write_json(folder / f"{experiment.id}.json", evidence)
     return evidence
 
 
+def decided(comparisons: Iterable[Comparison]) -> list[Judgment]:
+    """Return the verdicts that comparisons give the claims of the tutorials, without those that no run decides.
+
+    Args:
+        comparisons: of an experiment; of two that decide a claim, the first is taken.
+    """
+    judged: dict[str, Judgment] = {}
+    for results in comparisons:
+        for each in verdicts(results):
+            if each.verdict != "not measured":
+                judged.setdefault(each.id, each)
+    return list(judged.values())
+
+
+def first_verdicts(measured: Iterable[Evidence]) -> dict[str, Judgment]:
+    """Return the verdict of each claim that runs decide, of the first experiment that does, by the claim's id.
+
+    Args:
+        measured: evidence, in the order of EXPERIMENTS.
+    """
+    first: dict[str, Judgment] = {}
+    for evidence in measured:
+        for each in evidence.verdicts:
+            first.setdefault(each.id, each)
+    return first
+
+
 def _light(record: ComparisonRecord) -> ComparisonRecord:
-    """Return the raw runs without the pictures of their schemes, and with their last loss alone."""
-    runs = tuple(replace(run, losses=run.losses[-1:]) for run in record.runs)
-    return replace(record, runs=runs, schemes={})
+    """Return the raw runs without the pictures of their schemes."""
+    return replace(record, schemes={})
 
 
 def _read(path: Path) -> Evidence:

@@ -18,7 +18,7 @@ def table_contents(bench: Bench) -> list[Result]:
     widths = [f"sinusoidal@dim={dim}" for dim in DIMS if dim != 64]
     scales = ["sinusoidal@init=15.0", "sinusoidal@init=1.5"]
     schemes = ["sinusoidal", *kinds, *widths, *scales]
-    results = bench.compare("expressions", schemes, 5, task="expressions", steps=STEPS)
+    results = bench.compare("expressions", schemes, 3, task="expressions", steps=STEPS)
 
     def solves(id: str, says: str, source: str, scheme: str, *, expected: bool = True) -> Result:
         line = SOLVES if expected else "below 99 %"

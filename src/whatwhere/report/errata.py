@@ -7,7 +7,8 @@ from whatwhere.claims.claim import ID, SOURCES, Claim, Measured, Value, Verdict
 from whatwhere.claims.first_questions import PREAMBLE
 from whatwhere.claims.question import Question
 from whatwhere.claims.registry import CLAIMS, QUESTIONS, Finding, claim
-from whatwhere.claims.trained import TrainedClaim
+from whatwhere.claims.trained import Judgment, TrainedClaim
+from whatwhere.report.claims import by_scheme, measurement, reason
 from whatwhere.report.text import count, listed, number
 
 _CLAIM = re.compile(rf"\(({ID.pattern})\)")
@@ -16,11 +17,12 @@ _COUNTED = {"holds": "hold", "fails": "fail", "depends": "hold in part", "not me
 _NUMBERS = ("First", "Second", "Third", "Fourth", "Fifth")
 
 
-def errata_page(findings: Iterable[Finding]) -> str:
+def errata_page(findings: Iterable[Finding], judgments: Mapping[str, Judgment]) -> str:
     """Write the page of all claims: what is measured beside what is claimed, and what is right.
 
     Args:
         findings: as `measure_claims` returns them, of all claims that it measures.
+        judgments: of the committed evidence, by id of the claim that its runs decide.
     """
     by_id = {each.id: each for each in findings}
     parts = [
@@ -35,7 +37,8 @@ def errata_page(findings: Iterable[Finding]) -> str:
     ]
     for number_of, (source, title) in enumerate(SOURCES.items()):
         of_source = [each for each in CLAIMS if each.source == source and each.verdict != "holds"]
-        parts += [f"## {_NUMBERS[number_of]} tutorial", f"{title}.", *(_section(each, by_id) for each in of_source)]
+        sections = (_section(each, by_id, judgments) for each in of_source)
+        parts += [f"## {_NUMBERS[number_of]} tutorial", f"{title}.", *sections]
     return "\n\n".join([*parts, "## Claims that hold", _held()]) + "\n"
 
 
@@ -57,25 +60,34 @@ def _counts(claims: Sequence[Claim]) -> str:
     return f"Of {count(len(claims), 'claim')}, {listed([f'{n} {_COUNTED[v]}' for v, n in numbers.items() if n])}."
 
 
-def _section(each: Claim, findings: Mapping[str, Finding]) -> str:
+def _section(each: Claim, findings: Mapping[str, Finding], judgments: Mapping[str, Judgment]) -> str:
     """Return a claim with its anchor, what was measured and what is right."""
     lines = [f'<a id="{each.anchor}"></a>', f"### {each.id}: {_verdict(each)}", f"> {_text(each.says)}"]
     if isinstance(each, TrainedClaim):
-        lines += [_decided(each)]
+        lines += [_decided(each, judgments.get(each.id))]
     elif (finding := findings.get(each.id)) is not None:
         lines += [finding.reason] if finding.reason else []
         lines += [table] if (table := _table(finding.measured)) else []
     right = _text(each.right)
-    return "\n\n".join([*lines, right if each.verdict == "not measured" else f"**Right:** {right}"])
+    return "\n\n".join([*lines, right if isinstance(each, TrainedClaim) else f"**Right:** {right}"])
 
 
-def _decided(each: TrainedClaim) -> str:
+def _decided(each: TrainedClaim, judgment: Judgment | None) -> str:
     conditions = _text("; ".join(precondition.text for precondition in each.preconditions))
     quantity = _text(each.quantity.replace("{farthest}", "the longest tested length").replace("{shift}", "the most"))
     return (
         f"The tutorial: {_text(each.tutorial)}. The claim holds in a run where this is {_text(each.line)}: {quantity}. "
-        f"Runs that decide: {conditions}.{_experiment(each)}\n\n```text\n{each.command}\n```"
+        f"Runs that decide: {conditions}.{_experiment(each)}{_outcome(judgment)}\n\n```text\n{each.command}\n```"
     )
+
+
+def _outcome(judgment: Judgment | None) -> str:
+    """Return what the runs of the evidence gave, by scheme where there are several."""
+    if judgment is None:
+        return ""
+    schemes = by_scheme(judgment)
+    more = f" By scheme: {_text(schemes)}." if schemes else ""
+    return f"\n\nMeasured: {_text(measurement(judgment.measured))}; {_text(reason(judgment))}{more}"
 
 
 def _experiment(each: TrainedClaim) -> str:
@@ -85,7 +97,7 @@ def _experiment(each: TrainedClaim) -> str:
 def _table(measured: Sequence[Measured]) -> str:
     """Return the quantities of which something is claimed, as a table; "" where there are none."""
     rows = [
-        f"| {_text(each.quantity)} | {_measured(each)} | {_value(each.claimed)} |"
+        f"| {_text(each.quantity)} | {_measured(each)} | {_text(value(each.claimed))} |"
         for each in measured
         if each.claimed is not None
     ]
@@ -95,17 +107,23 @@ def _table(measured: Sequence[Measured]) -> str:
 def _measured(each: Measured) -> str:
     """Return the value; errors that count as zero are not printed, for they depend on the processor."""
     is_zero = each.agrees and not isinstance(each.claimed, bool) and each.claimed == 0 and each.value != 0
-    return f"below {number(each.tolerance)}" if is_zero else _value(each.value)
+    return f"below {number(each.tolerance)}" if is_zero else _text(value(each.value))
 
 
-def _value(value: Value | None) -> str:
-    if value is None:
+def value(measured: Value | None) -> str:
+    """Return a measured or claimed value as text.
+
+    Examples:
+        >>> value(True), value(128256), value("rows"), value(None)
+        ('yes', '128,256', 'rows', '')
+    """
+    if measured is None:
         return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return number(value, 5) if isinstance(value, float) else _text(value)
+    if isinstance(measured, bool):
+        return "yes" if measured else "no"
+    if isinstance(measured, int):
+        return f"{measured:,}"
+    return number(measured, 5) if isinstance(measured, float) else measured
 
 
 def _held() -> str:

@@ -3,15 +3,21 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from whatwhere.claims.registry import Finding, claim
+from whatwhere.claims.trained import Judgment
 from whatwhere.comparison.results import Spread
 from whatwhere.evidence.bench import Experiment
 from whatwhere.evidence.record import Evidence, FaultRow, Result, Unit
+from whatwhere.report.claims import by_scheme, measurement, reason
+from whatwhere.report.errata import value
 from whatwhere.report.paper import markdown
 from whatwhere.report.section import Chart, Paragraph, Part, Section, Table
 from whatwhere.report.text import count, decimals, listed, number, percent, spread
 
 ABSENT = "–"
 COLUMNS = ("id", "statement", "source", "measured", "cases", "verdict", "why")
+CLAIM_COLUMNS = ("id", "claim", "measured", "verdict")
+JUDGMENT_COLUMNS = (*CLAIM_COLUMNS, "by scheme", "why")
 FAULT_COLUMNS = ("fault", "scheme", "accuracy in length", "beyond", "largest change of a logit", "detected by")
 _ABOUT = (
     "What tutorials and papers say of token embeddings and positional encodings, measured in one code base on models "
@@ -104,6 +110,18 @@ def fault_row(fault: FaultRow) -> list[str]:
     return [fault.fault, fault.scheme, *cells, change, _detected_by(fault)]
 
 
+def finding_row(finding: Finding) -> list[str]:
+    """Return the cells of a claim that was measured at once, under CLAIM_COLUMNS."""
+    claimed = [f"{each.quantity}: {value(each.value)}" for each in finding.measured if each.claimed is not None]
+    return [finding.id, claim(finding.id).says, "; ".join(claimed) or f"{finding.reason or ABSENT}", finding.verdict]
+
+
+def judgment_row(judgment: Judgment) -> list[str]:
+    """Return the cells of a claim that runs decide, under JUDGMENT_COLUMNS."""
+    met = reason(judgment)
+    return [judgment.id, judgment.claim, measurement(judgment.measured), judgment.verdict, by_scheme(judgment), met]
+
+
 def _parts(evidence: Evidence) -> list[Part]:
     parts: list[Part] = [Paragraph(f"To repeat it: {evidence.command}")]
     parts.append(Table("", COLUMNS, [row(result) for result in evidence.results], numeric=[4], shorten="never"))
@@ -111,12 +129,13 @@ def _parts(evidence: Evidence) -> list[Part]:
         caption = "Accuracy without and with each fault, median over the models, and what detects it"
         parts.append(Table(caption, FAULT_COLUMNS, [fault_row(each) for each in evidence.faults], shorten="never"))
     if evidence.claims:
-        total = count(len(evidence.claims), "claim")
-        parts.append(
-            Paragraph(
-                f"Of {total} that no training decides, {_counted(finding.verdict for finding in evidence.claims)}."
-            )
-        )
+        outcomes = _counted(finding.verdict for finding in evidence.claims)
+        parts.append(Paragraph(f"Of {count(len(evidence.claims), 'claim')} that no training decides, {outcomes}."))
+        parts.append(Table("", CLAIM_COLUMNS, [finding_row(each) for each in evidence.claims], shorten="never"))
+    if evidence.verdicts:
+        caption = "Claims of the tutorials that these runs decide"
+        rows = [judgment_row(each) for each in evidence.verdicts]
+        parts.append(Table(caption, JUDGMENT_COLUMNS, rows, shorten="never"))
     return parts
 
 
