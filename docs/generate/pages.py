@@ -11,6 +11,7 @@ from docs.generate.scheme_cards import DOORS, card, overview
 from whatwhere.claims.registry import measure_claims
 from whatwhere.comparison import Comparison
 from whatwhere.evidence.suite import EXPERIMENTS, first_verdicts, read_evidence
+from whatwhere.report.another_task import TextLosses, text_losses
 from whatwhere.report.errata import answers_page, errata_page
 from whatwhere.report.evidence import page as evidence_page
 from whatwhere.report.line_figure import layout, to_svg
@@ -18,6 +19,7 @@ from whatwhere.report.paper import figures
 from whatwhere.where.catalogue import catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
+TEXT_LOSSES = ROOT / "src" / "whatwhere" / "report" / "text_losses.json"
 BEGIN, END = "<!-- schemes: written by make docs -->", "<!-- end of schemes -->"
 README_SCHEMES = ("none", "sinusoidal", "learned", "rotary", "rotary-yarn", "alibi", "kerple", "t5")
 FIGURE_SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")
@@ -53,6 +55,12 @@ def pages() -> dict[str, str]:
         "figures/length.svg": pictures["scores"],
         "figures/shift.svg": pictures["shift"],
     }
+
+
+def measured_text() -> TextLosses:
+    """Return what reports keep of the committed evidence on text."""
+    (measured,) = (each for each in read_evidence(ROOT / "evidence") if each.id == "E3")
+    return text_losses(measured.id, Comparison(ROOT / "evidence", measured.comparisons["text"]))
 
 
 def evidence_figures() -> dict[str, str]:

@@ -140,7 +140,7 @@ def test_the_page_contains_what_the_views_request(tmp_path: Path, bundle: Path) 
     assert [key for key in result if key.startswith("replay.frames")] == [
         f'replay.frames?{{"run":"{scheme}-0"}}' for scheme in _best_first(right)
     ]
-    assert about["begin"]["replay"] == {"run": f"{_best_first(right)[0]}-0"}
+    assert about["run"] == f"{_best_first(right)[0]}-0"
     page = Page(written)
     assert right.sentences.answer in page.words
     assert page.cell("Scores", "rotary", "at 8") == page.cell("By arguments", "rotary", "8")

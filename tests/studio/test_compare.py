@@ -177,8 +177,9 @@ def test_the_page_shows_what_was_measured(look: Callable[..., dict[str, Any]], s
     shown = look(session, "compare.mjs", ready="figure .lines > svg")
     measured = api.results(session, {})
     assert shown["answer"] == measured.sentences.answer
-    assert shown["titles"][:3] == [
+    assert shown["titles"][:4] == [
         "Accuracy by length",
+        "Loss on text, by length",
         "The same inputs, every position shifted",
         "Largest change of any logit",
     ]
@@ -232,7 +233,7 @@ def test_the_page_compares_two_checkpoints(look: Callable[..., dict[str, Any]], 
 def test_with_one_file_the_page_shows_how_to_compare(look: Callable[..., dict[str, Any]], fresh: Session) -> None:
     shown = look(fresh, "compare.mjs", ready="main pre")
     assert "whatwhere studio A B" in shown["main"]
-    assert list(shown["dim"]) == ["Compare", "Training replay", "Attention by distance"]
+    assert list(shown["dim"]) == ["Compare", "Training replay", "Attention by distance", "Ask"]
     assert shown["dim"]["Compare"] == "Only one file is open, so there is nothing to compare it with."
     assert shown["titles"] == shown["wrong"] == shown["dark"] == shown["complaints"] == []
     _fits(shown)

@@ -11,7 +11,7 @@ from whatwhere.comparison.results import RunResult, Spread
 from whatwhere.comparison.settings import MODEL_SETTINGS
 from whatwhere.comparison.statistics import paired_differences
 from whatwhere.escape import visible
-from whatwhere.report import claims
+from whatwhere.report import another_task, claims
 from whatwhere.report.comparison_conclusions import headline, last_length, scope_sentence
 from whatwhere.report.comparison_conclusions import section as differences_section
 from whatwhere.report.comparison_sentences import (
@@ -71,6 +71,7 @@ def sections(results: Comparison) -> list[Section]:
         ),
         differences_section(results, found),
         Section("lengths", f"Scores by {unit_of(results)}", list(_by_length(results))),
+        *another_task.sections(results),
         Section("shift", "Shift test", list(_by_shift(results))),
         *judged,
         Section("schemes", "What each scheme makes of positions", list(_by_distance(results))),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int32
 
-from whatwhere.report.section import Table
+from whatwhere.report.section import Section, Table
 
 Spreads = Float[np.ndarray, "_ _ 3"]
 """Median, least and greatest by scheme and length or shift; NaN where a scheme has no row."""
@@ -219,6 +219,7 @@ class Measurements:
         scores: by group of targets: median, least and greatest, by scheme and length.
         each: the score of every run, by scheme, seed and length.
         baselines: scores of predictors that ignore positions.
+        another_task: the same schemes on text, beside a comparison on another task.
         shifts: by how far every position is shifted.
         shift: the shift test, by scheme and shift.
         differences: between the schemes in pairs, at the longest length; None where there are none.
@@ -241,6 +242,7 @@ class Measurements:
     scores: Mapping[str, Spreads]
     each: Float[np.ndarray, "schemes seeds lengths"]
     baselines: Sequence[Baseline]
+    another_task: Sequence[Section]
     shifts: Int32[np.ndarray, " shifts"]
     shift: ShiftTest
     differences: Table | None

@@ -12,6 +12,7 @@ from whatwhere.comparison.results import ALL, Spread
 from whatwhere.comparison.statistics import PairedDifferences, paired_differences
 from whatwhere.escape import visible
 from whatwhere.records import Missing
+from whatwhere.report import another_task
 from whatwhere.report import claims as claims_report
 from whatwhere.report import comparison as report
 from whatwhere.report import comparison_conclusions as conclusions
@@ -76,6 +77,7 @@ def measurements(results: Comparison) -> Measurements:
         },
         each=_each(results, lengths, seeds),
         baselines=_baselines(results, lengths),
+        another_task=another_task.sections(results),
         shifts=np.array(results.shifts, np.int32),
         shift=_shift(results),
         differences=_differences(results, differences),

@@ -4,7 +4,7 @@ import type { Tensor } from "./wire";
 
 /** Types of answers, by the name of the query or job. */
 export interface Answers {
-  "about": About;
+  about: About;
   "schemes.list": SchemeList;
   "pipeline.read": TextTokens;
   "pipeline.walk": TextWalkthrough;
@@ -598,6 +598,8 @@ export interface Measurements {
   each: Tensor;
   /** scores of predictors that ignore positions. */
   baselines: Baseline[];
+  /** the same schemes on text, beside a comparison on another task. */
+  another_task: Section[];
   /** by how far every position is shifted. */
   shifts: Tensor;
   /** the shift test, by scheme and shift. */

@@ -7,6 +7,7 @@ import { Figure } from "../../parts/figure";
 import { How } from "../../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../../parts/lines";
 import type { Cell } from "../../parts/save";
+import { Parts } from "../../parts/sections";
 import { Answered } from "../../parts/states";
 import { type Column, Table } from "../../parts/table";
 import type { ViewProps } from "../../register";
@@ -29,6 +30,12 @@ export function Measured(props: ViewProps) {
           <Differences results={results} />
           <Scores {...props} results={results} />
           <Groups results={results} />
+          {results.another_task.map((section) => (
+            <section key={section.name} aria-label={section.title}>
+              <h2>{section.title}</h2>
+              <Parts section={section} about={props.about} />
+            </section>
+          ))}
           <Shift results={results} />
           <Learned results={results} />
           <Fingerprints results={results} />
