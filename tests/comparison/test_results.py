@@ -337,3 +337,10 @@ def test_queries_of_a_comparison(tmp_path: Path) -> None:
     assert learned_run.score("learned", 8) is None
     assert learned_run.score("alibi", 8, "gone") is None
     assert learned_run.score("alibi", None) == learned_run.summary["alibi"].in_length
+
+
+def test_a_scheme_is_found_by_its_other_names(tmp_path: Path) -> None:
+    results = read_results(made_up.made_up_folder(tmp_path, schemes=("none", "rotary"), seeds=1))
+    assert [results.find_scheme(name) for name in ("rotary", "rope", "NoPE")] == ["rotary", "rotary", "none"]
+    with pytest.raises(ww.errors.SettingError, match=r"no scheme 'alibi'\. It has: 'none', 'rotary'"):
+        results.find_scheme("alibi")

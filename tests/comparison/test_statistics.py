@@ -148,8 +148,8 @@ def test_what_was_not_measured_is_refused(tmp_path: Path) -> None:
     results = read_results(made_up.made_up_folder(tmp_path, seeds=1))
     with pytest.raises(SettingError, match=r"length 9 was not tested; tested: \[1, 2"):
         paired_differences(results, 9)
-    with pytest.raises(SettingError, match="no scheme 'rope' in this comparison, which has none, sinusoidal"):
-        paired_differences(results, 32, against="rope")
+    with pytest.raises(SettingError, match=r"has no scheme 'ropes'\. It has: 'none', 'sinusoidal'"):
+        paired_differences(results, 32, against="ropes")
 
 
 def test_without_scipy_there_is_a_reason_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,8 +115,8 @@ def test_each_series_of_the_legend_is_drawn(tmp_path: FilePath) -> None:
     results = read_results(made_up_folder(tmp_path, seeds=1))
     first = next(figures(results, ["alibi", "none"]))
     assert [curve.name for curve in first.curves if not curve.reference] == ["alibi", "none"]
-    with pytest.raises(SettingError, match="figures got scheme='rope', but knows only: none, sinusoidal"):
-        write_figures(results, tmp_path, ["svg"], schemes=["rope"])
+    with pytest.raises(SettingError, match=r"has no scheme 'ropes'\. It has: 'none', 'sinusoidal'"):
+        write_figures(results, tmp_path, ["svg"], schemes=["ropes"])
 
 
 def test_a_curve_that_ends_early_has_a_ring_around_its_end() -> None:

@@ -20,7 +20,6 @@ from whatwhere.comparison.text_task import Bytes
 from whatwhere.comparison.train import one_thread
 from whatwhere.errors import PositionError, SettingError, TextError, WhatWhereError
 from whatwhere.position import Positions, positions
-from whatwhere.where.catalogue import canonical_name
 
 Chosen = Literal["median", "all", "given"]
 AskableTask = Expressions | Recall | Bytes
@@ -216,13 +215,7 @@ def _require_positions(positions: Sequence[int], count: int) -> None:
 
 
 def _runs(comparison: Comparison, schemes: Sequence[str] | None, seed: int | str | None) -> list[RunResult]:
-    known = comparison.schemes
-    names = known if schemes is None else [name if name in known else canonical_name(name) for name in schemes]
-    for name in names:
-        if name not in comparison.schemes:
-            raise SettingError(
-                f"the comparison has no scheme {name!r}. It has: {', '.join(map(repr, comparison.schemes))}."
-            )
+    names = comparison.schemes if schemes is None else list(map(comparison.find_scheme, schemes))
     if seed is None:
         return [median_run(comparison, name) for name in names]
     runs = [run for name in names for run in comparison.runs if run.scheme == name and seed in ("all", run.seed)]

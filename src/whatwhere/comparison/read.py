@@ -19,7 +19,7 @@ from whatwhere.comparison.results import (
     TaskDescription,
 )
 from whatwhere.comparison.settings import Settings, with_settings
-from whatwhere.errors import ResultsError
+from whatwhere.errors import ResultsError, SettingError
 from whatwhere.escape import visible
 from whatwhere.records import from_json
 
@@ -91,6 +91,26 @@ class Comparison:
     def shifts(self) -> list[int]:
         """Shifts of the shift test."""
         return sorted({shift for summary in self.summary.values() for shift in summary.shift})
+
+    def find_scheme(self, name: str) -> str:
+        """Return the name that a scheme has in this comparison.
+
+        Args:
+            name: that name, or another name of the scheme, such as rope.
+
+        Raises:
+            SettingError: If the comparison has no such scheme.
+        """
+        if name in self.schemes:
+            return name
+        from whatwhere.where.catalogue import canonical_name  # loads PyTorch, which readers of results do without
+
+        if (known := canonical_name(name)) in self.schemes:
+            return known
+        raise SettingError(
+            f"the comparison {visible(self.folder)} has no scheme {name!r}. It has: "
+            f"{', '.join(map(repr, self.schemes))}."
+        )
 
     def score(self, scheme: str, length: int | None, group: str = ALL) -> Spread | None:
         """Return the scores of a scheme.

@@ -53,9 +53,7 @@ def open_start(start: str | Path) -> tuple[Comparison, str | None]:
     if (Path(text) / RESULTS).is_file() or not colon:
         return read_results(text), None
     results = read_results(folder)
-    if scheme not in results.schemes:
-        raise SettingError(f"{folder} has no scheme {scheme!r}. It has: {', '.join(map(repr, results.schemes))}.")
-    return results, scheme
+    return results, results.find_scheme(scheme)
 
 
 def find_start(results: Comparison, scheme: str | None, names: tuple[str, ...], seed: int) -> Start:

@@ -129,8 +129,7 @@ def paired_differences(
     """
     if length is not None and length not in (*results.trained, *results.beyond):
         raise SettingError(f"length {length} was not tested; tested: {[*results.trained, *results.beyond]}.")
-    if against is not None and against not in results.schemes:
-        raise SettingError(f"no scheme {against!r} in this comparison, which has {', '.join(results.schemes)}.")
+    against = None if against is None else results.find_scheme(against)
     seeds = tuple(sorted({run.seed for run in results.runs}))
     scores = _scores(results, length, seeds)
     left_out = tuple(scheme for scheme in results.schemes if scheme not in scores)

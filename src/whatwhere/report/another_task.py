@@ -110,7 +110,7 @@ def sentence(results: Comparison, text: TextLosses) -> str:
     parts[-1] += f", and {_beside(text, longest)} at {longest}." if longest != text.trained else "."
     parts.append(
         f"These are {count(text.seeds, 'run')} a scheme of {text.steps:,} steps on the documentation of Python, median "
-        f"and range of the differences in one seed; `whatwhere evidence --full --only {text.experiment}` repeats them."
+        f"and range of the differences in one seed; to repeat them: whatwhere evidence --full --only {text.experiment}."
     )
     return " ".join(parts)
 

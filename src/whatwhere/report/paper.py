@@ -119,8 +119,7 @@ def write_figures(
     """
     for each in formats:
         require_choice("figures", "format", each, FIGURE_FORMATS)
-    for scheme in schemes or ():
-        require_choice("figures", "scheme", scheme, tuple(results.schemes))
+    schemes = None if schemes is None else [results.find_scheme(scheme) for scheme in schemes]
     contents: dict[str, bytes] = {}
     for figure in figures(results, schemes):
         drawing = layout(figure, width)

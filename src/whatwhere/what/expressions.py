@@ -77,7 +77,12 @@ def tokenizer_of(text: str) -> tuple[Tokenizer, str]:
     Examples:
         >>> tokenizer_of("Max(1,6,2)")[0].get_vocab_size(), tokenizer_of("the cat, the mat")[1]
         (20, 'none chosen: each new word of the text gets the next id')
+        >>> tokenizer_of("max(1,6,2)")[1].partition("; ")[2]
+        'as an expression it is written Max(1,6,2)'
     """
     if is_expression(text):
         return expression_tokenizer(), RECOGNIZED
-    return words(text), "none chosen: each new word of the text gets the next id"
+    described = "none chosen: each new word of the text gets the next id"
+    if is_expression(text.title()):
+        described += f"; as an expression it is written {text.title()}"
+    return words(text), described
