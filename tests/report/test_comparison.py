@@ -400,7 +400,10 @@ def test_one_scheme_one_seed_and_no_test_beyond(tmp_path: Path) -> None:
     assert seen.shift == "These runs have no shift test."
     assert seen.distance == "No scheme of these runs has a curve over distance."
     assert seen.groups == ""
-    assert "1 schemes" not in report(folder).words
+    assert seen.answer.startswith("rotary: ")
+    assert "1 scheme" not in report(folder).words
+    beyond = shown(made_up_folder(tmp_path / "beyond", schemes=("rotary",), seeds=1)).sentences.answer
+    assert re.match(r"rotary (holds|does not hold) at 32 arguments: ", beyond)
 
 
 def test_scores_that_are_not_finite_are_named_so(tmp_path: Path) -> None:

@@ -208,13 +208,14 @@ def _best_text(results: Comparison, best: str, score: float, length: int | None)
     inside, text = results.score(best, None), score_text(results, score, unit=True)
     schemes, name, where = count(len(results.schemes), "scheme"), scheme_name(best), length_text(results, length)
     average = "median" if len(results.record.seeds) > 1 else "score"
+    alone = len(results.schemes) == 1
     if inside is None or length is None:
-        return f"Of {schemes}, {name} has the best {average} {where}: {text}"
+        return f"{name}: {text} {where}" if alone else f"Of {schemes}, {name} has the best {average} {where}: {text}"
     text += f" (in length {score_text(results, inside.median)})"
+    if alone:
+        return f"{name} {'holds' if _holds(results, best, score) else 'does not hold'} {where}: {text}"
     if _holds(results, best, score):
         return f"Of {schemes}, {name} has the best {average} {where} and holds: {text}"
-    if len(results.schemes) == 1:
-        return f"{name} does not hold {where}: {text}"
     return f"No scheme holds {where}; of {schemes}, {name} has the best {average} there: {text}"
 
 
