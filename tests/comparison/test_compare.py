@@ -232,7 +232,7 @@ def test_a_folder_of_another_comparison_is_refused(tmp_path: Path) -> None:
 
 def test_a_changed_scheme_is_not_mistaken_for_the_old_one(tmp_path: Path) -> None:
     compare([("mine", slow_decay)], out=tmp_path / "a", seeds=1, **QUICK)
-    with pytest.raises(ww.errors.ResultsError, match="'mine' has changed"):
+    with pytest.raises(ww.errors.ResultsError, match="the scheme 'mine', or the model, has changed"):
         compare([("mine", lambda d, h, m: ww.Where())], out=tmp_path / "a", seeds=1, **QUICK)
 
 

@@ -4,7 +4,7 @@ import type { Tensor } from "./wire";
 
 /** Types of answers, by the name of the query or job. */
 export interface Answers {
-  about: About;
+  "about": About;
   "schemes.list": SchemeList;
   "pipeline.read": TextTokens;
   "pipeline.walk": TextWalkthrough;
