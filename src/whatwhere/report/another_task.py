@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 
 from whatwhere.comparison.read import Comparison
-from whatwhere.comparison.results import ALL, Spread, spread
+from whatwhere.comparison.results import Spread, spread
 from whatwhere.records import from_json
 from whatwhere.report.comparison_conclusions import last_length
 from whatwhere.report.comparison_sentences import length_text, score_text
@@ -51,19 +51,14 @@ def text_losses(experiment: str, results: Comparison) -> TextLosses:
         results: of the comparison.
     """
     lengths = [*results.trained, *results.beyond]
-    seeds = results.record.seeds
+    from whatwhere.evidence.bench import paired, score  # loads PyTorch, which reports do without
 
-    def differences(length: int) -> Spread | None:
-        by_run = {(run.scheme, run.seed): run.scores[length][ALL] for run in results.runs}
-        pairs = [(by_run[FIRST, seed], by_run[SECOND, seed]) for seed in seeds]
-        return spread(None if a is None or b is None else a - b for a, b in pairs)
-
-    between = {n: differences(n) for n in lengths}
+    between = {n: spread(paired(results, SECOND, FIRST, score(n), learned=False)) for n in lengths}
     losses = {name: {n: results.score(name, n) for n in lengths} for name in DRAWN}
     return TextLosses(
         experiment=experiment,
         created=results.record.created,
-        seeds=len(seeds),
+        seeds=len(results.record.seeds),
         steps=results.record.settings.steps,
         trained=results.trained[-1],
         losses={name: {n: value for n, value in line.items() if value} for name, line in losses.items()},
