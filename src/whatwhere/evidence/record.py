@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from whatwhere.claims.preconditions import THRESHOLD
 from whatwhere.claims.registry import Finding
 from whatwhere.claims.trained import Judgment
 from whatwhere.comparison.environment import Machine
@@ -152,6 +153,17 @@ def gain(id: str, says: str, source: str, quantity: str, unit: Unit = "share") -
         id, says, source, quantity, unit: of the statement.
     """
     return Statement(id, says, source, quantity, "above 0", lambda difference: difference > 0, unit)
+
+
+def learning(id: str, says: str, source: str, *, expected: bool = True) -> Statement:
+    """Return a statement that runs learn their task in length, or do not.
+
+    Args:
+        id, says, source: of the statement.
+        expected: whether they are said to.
+    """
+    line = "at least 99 %" if expected else "below 99 %"
+    return Statement(id, says, source, "accuracy in length", line, lambda share: (share >= THRESHOLD) == expected)
 
 
 def judge(statement: Statement, values: Sequence[float | None], command: str, lacking: str = "") -> Result:

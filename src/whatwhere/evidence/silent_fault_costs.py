@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from whatwhere.claims.preconditions import THRESHOLD
 from whatwhere.comparison.model import Build, SchemeLike
 from whatwhere.comparison.plan import make_task
 from whatwhere.comparison.read import Comparison
@@ -12,7 +11,7 @@ from whatwhere.evidence import silent_faults as faults
 from whatwhere.evidence.bench import Bench, by_run
 from whatwhere.evidence.faulty_schemes import Bfloat16Rotary, divided_alibi, misprinted_sinusoid, other_theta
 from whatwhere.evidence.length import TWICE
-from whatwhere.evidence.record import FaultRow, Result, Statement
+from whatwhere.evidence.record import FaultRow, Result, Statement, learning
 from whatwhere.where.query_key.rotary import Rotary
 from whatwhere.where.scaling import YaRN
 
@@ -99,13 +98,10 @@ def _costs(bench: Bench, laws: Mapping[tuple[str, str], faults.Laws]) -> list[Re
         FaultRow(cost.fault, cost.scheme, "positions", cost.right, cost.faulty, cost.logit_change, (), None)
         for cost in costs
     )
-    trains = Statement(
+    trains = learning(
         "E13.3",
         "A wrong formula trains to full accuracy: the misprinted sinusoid solves the expressions",
         "this project",
-        "accuracy in length",
-        "at least 99 %",
-        lambda share: share >= THRESHOLD,
     )
     unseen = Statement(
         "E13.4",
