@@ -14,7 +14,7 @@ import whatwhere
 PACKAGE = Path(whatwhere.__file__).parent
 ROOT = PACKAGE.parents[1]
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-MOST_FILES = 320
+MOST_FILES = 400
 SCHEMES = ("where.input.", "where.query_key.", "where.score.")
 
 
@@ -164,7 +164,7 @@ def test_every_file_is_in_the_tree() -> None:
 
 
 def test_the_architecture_is_short() -> None:
-    assert len(ARCHITECTURE.splitlines()) <= 200
+    assert len(ARCHITECTURE.splitlines()) <= 240
 
 
 def definitions(tree: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str, ast.AST]]:
