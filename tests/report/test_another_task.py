@@ -1,5 +1,6 @@
 """The section on text beside a comparison on another task: its file is the evidence's, its sentence the numbers'."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,13 @@ from whatwhere.comparison import Comparison, read_results
 from whatwhere.comparison.results import Spread
 from whatwhere.evidence.suite import read_evidence
 from whatwhere.report.another_task import DRAWN, TextLosses, committed, sections, sentence, text_losses
+from whatwhere.report.html import COLORS
+from whatwhere.report.line_figure import Label, layout
+from whatwhere.report.line_figure import Path as DrawnPath
+from whatwhere.report.paper import figures
+from whatwhere.report.scheme_looks import looks
 from whatwhere.report.section import Chart
+from whatwhere.studio.api.measurements import measurements
 
 EVIDENCE = Path(__file__).parents[2] / "evidence"
 
@@ -44,6 +51,26 @@ def test_the_chart_has_every_scheme_at_every_length(results: Comparison) -> None
     assert [line.name for line in chart.series] == list(DRAWN)
     assert {len(line.values) for line in chart.series} == {len(chart.x)}
     assert [row[0] for row in chart.table.rows] == list(DRAWN)
+
+
+def test_a_scheme_has_one_look_in_all_figures(tmp_path: Path) -> None:
+    names = ("fope", "rotary", "rotary@dim=16", "none")
+    results = read_results(made_up_folder(tmp_path, schemes=names))
+    chart = next(part for part in sections(results)[0].parts if isinstance(part, Chart))
+    on_text = {line.name: line.look for line in chart.series}
+    own = looks(names)
+    assert {name: own[name] for name in ("none", "rotary")} == {name: on_text[name] for name in ("none", "rotary")}
+    assert len(set(own.values())) == len(names)
+    assert {line.name: line.look for line in next(iter(figures(results))).curves if not line.reference} == own
+    assert dict(zip(names, measurements(results).looks, strict=True)) == own
+    alone = next(iter(figures(results, ["rotary"])))
+    assert stroke(layout(alone).shapes) == COLORS[1 + own["rotary"]]
+
+
+def stroke(shapes: Sequence[DrawnPath | Label]) -> str:
+    """Return the color of the only line that is no axis."""
+    (color,) = {shape.color for shape in shapes if isinstance(shape, DrawnPath)} & set(COLORS)
+    return color
 
 
 def test_a_comparison_on_text_needs_no_such_section(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from whatwhere.comparison.results import Spread, spread
 from whatwhere.records import from_json
 from whatwhere.report.comparison_conclusions import last_length
 from whatwhere.report.comparison_sentences import length_text, score_text
+from whatwhere.report.scheme_looks import looks
 from whatwhere.report.section import Chart, Paragraph, Section, Series, Table
 from whatwhere.report.text import count, decimals
 from whatwhere.report.text import spread as spread_text
@@ -133,7 +134,8 @@ def chart(text: TextLosses) -> Chart:
     table = Table(caption, ["scheme", *map(str, lengths)], rows, range(1, len(lengths) + 1), shorten="never")
     nan = float("nan")
     series = [
-        Series(name, [line[n].median if n in line else nan for n in lengths]) for name, line in text.losses.items()
+        Series(name, [line[n].median if n in line else nan for n in lengths], look)
+        for (name, line), look in zip(text.losses.items(), looks(list(text.losses)).values(), strict=True)
     ]
     return Chart(
         "lines",

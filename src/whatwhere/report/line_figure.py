@@ -23,6 +23,7 @@ NARROWEST, WIDEST = 60.0, 400.0
 _FONT, _SMALL, _GREY = 8.0, 7.0, "#666666"
 _CHAR = 0.62
 """Width of a character in font sizes, a little more than that of the fonts that are used."""
+_COLORED = len(COLORS) - 1  # the gray is that of references
 _DASHES = ((), (5, 2), (1.5, 1.5), (5, 2, 1.5, 2), (8, 2), (3, 2), (1, 2.5))
 _REFERENCES = ((4, 3), (1, 2), (8, 2, 1, 2), (2, 1))
 _STROKE = 26.0  # of a line in the legend
@@ -40,6 +41,7 @@ class Curve:
         values: for each x; None where there is none, which leaves a gap.
         low, high: ends of a band around the line, or nothing.
         reference: drawn thin and grey, for a baseline.
+        look: of the scheme that it shows (report/scheme_looks.py); None is its number among the curves.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Curve:
     low: Sequence[Number | None] = ()
     high: Sequence[Number | None] = ()
     reference: bool = False
+    look: int | None = None
 
 
 @dataclass(frozen=True)
@@ -282,8 +285,9 @@ def _svg(shape: Path | Label) -> Markup:
 
 
 def _numbered(curves: Sequence[Curve]) -> list[tuple[int, Curve]]:
-    """Return the curves with their numbers; references are counted by themselves."""
-    return [(sum(other.reference == each.reference for other in curves[:n]), each) for n, each in enumerate(curves)]
+    """Return the curves with their looks, or their numbers; references are counted by themselves."""
+    numbers = [sum(other.reference == each.reference for other in curves[:n]) for n, each in enumerate(curves)]
+    return [(n if each.look is None else each.look, each) for n, each in zip(numbers, curves, strict=True)]
 
 
 def _marked(curve: Curve) -> bool:
@@ -294,7 +298,7 @@ def _look(curve: Curve, n: int) -> tuple[str, tuple[Number, ...], Number]:
     """Return color, dashes and width of the n-th line, or the n-th of the references."""
     if curve.reference:
         return _GREY, _REFERENCES[n % len(_REFERENCES)], 0.7
-    return COLORS[(n + 1) % len(COLORS)], _DASHES[n % len(_DASHES)], 1.4
+    return COLORS[1 + n % _COLORED], _DASHES[(n + n // _COLORED) % len(_DASHES)], 1.4
 
 
 def _band(curve: Curve, n: int, x: Sequence[Number], axes: Axes, opacity: float) -> Iterator[Path]:

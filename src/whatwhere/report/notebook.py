@@ -74,7 +74,7 @@ def _chart(chart: Chart) -> Iterable[Markup]:
 
     yield from map(paragraph, filter(None, (chart.note, chart.method)))
     if chart.kind == "lines" and not chart.log_x:
-        curves = [Curve(each.name, _finite(each.values)) for each in chart.series]
+        curves = [Curve(each.name, _finite(each.values), look=each.look) for each in chart.series]
         yield _figure(LineFigure("chart", chart.title, chart.x_label, chart.y_label, chart.x, curves))
     yield folded(chart.table)
 

@@ -20,6 +20,7 @@ from whatwhere.report.comparison import baselines_near, sections
 from whatwhere.report.comparison_conclusions import table as differences_table
 from whatwhere.report.comparison_sentences import measure_text, name_text, unit_of
 from whatwhere.report.line_figure import Curve, LineFigure, layout, to_pdf, to_svg
+from whatwhere.report.scheme_looks import looks
 from whatwhere.report.section import Table
 from whatwhere.report.text import capital
 
@@ -138,13 +139,14 @@ def figures(results: Comparison, schemes: Sequence[str] | None = None) -> Iterat
         schemes: those that are drawn, in this order; None is all.
     """
     drawn = list(schemes or results.schemes)
+    look = looks(drawn)
     lengths = [*results.trained, *results.beyond]
     trained = max(results.task.trained)
-    for n, group in enumerate((ALL, *results.task.groups)):
-        curves = [_curve(results, s, [results.score(s, length, group) for length in lengths]) for s in drawn]
+    for number, group in enumerate((ALL, *results.task.groups)):
+        curves = [_curve(results, s, [results.score(s, n, group) for n in lengths], look[s]) for s in drawn]
         alone = "" if group == ALL else f", {name_text(group)} alone"
         yield LineFigure(
-            name="scores" if group == ALL else f"scores-{n}-{_plain_name(group)}",
+            name="scores" if group == ALL else f"scores-{number}-{_plain_name(group)}",
             title=f"{capital(name_text(results.task.measure))} by length{alone}",
             x_label=unit_of(results),
             y_label=measure_text(results),
@@ -162,7 +164,8 @@ def figures(results: Comparison, schemes: Sequence[str] | None = None) -> Iterat
             y_label=measure_text(results),
             x=results.shifts,
             curves=[
-                _curve(results, s, [None if each is None else each.score for each in line]) for s, line in tests.items()
+                _curve(results, s, [None if each is None else each.score for each in line], look[s])
+                for s, line in tests.items()
             ],
             y_range=(0.0, 100.0) if results.percent else None,
         )
@@ -351,14 +354,14 @@ def _plain_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", name)[:30].strip("-") or "group"
 
 
-def _curve(results: Comparison, scheme: str, spreads: Sequence[Spread | None]) -> Curve:
+def _curve(results: Comparison, scheme: str, spreads: Sequence[Spread | None], look: int) -> Curve:
     factor = 100 if results.percent else 1
     parts = [
         [None if each is None else factor * getattr(each, part) for each in spreads]
         for part in ("median", "min", "max")
     ]
-    bands = parts[1:] if len(results.record.seeds) > 1 else ((), ())
-    return Curve(name_text(scheme), parts[0], *bands)
+    low, high = parts[1:] if len(results.record.seeds) > 1 else ((), ())
+    return Curve(name_text(scheme), parts[0], low, high, look=look)
 
 
 def _baselines(results: Comparison, lengths: Sequence[int]) -> Iterator[Curve]:

@@ -53,10 +53,12 @@ class Series:
     Args:
         name: what the legend calls it; of horizontal bars, the column of the table that holds the same numbers as text.
         values: NaN where there is none.
+        look: of the scheme that it shows (report/scheme_looks.py); None where it shows none.
     """
 
     name: str
     values: Sequence[MaybeNaN]
+    look: int | None = None
 
 
 @dataclass(frozen=True)

@@ -212,6 +212,7 @@ class Measurements:
     Args:
         task: of the comparison.
         schemes: names, made visible.
+        looks: of the schemes in figures.
         seeds: of the runs.
         lengths: that were tested; the first `trained` of them were trained.
         trained: how many of the lengths were trained.
@@ -235,6 +236,7 @@ class Measurements:
 
     task: TaskView
     schemes: Sequence[str]
+    looks: Sequence[int]
     seeds: Sequence[int]
     lengths: Int32[np.ndarray, " lengths"]
     trained: int

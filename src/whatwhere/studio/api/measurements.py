@@ -17,6 +17,7 @@ from whatwhere.report import claims as claims_report
 from whatwhere.report import comparison as report
 from whatwhere.report import comparison_conclusions as conclusions
 from whatwhere.report import comparison_sentences as sentences
+from whatwhere.report.scheme_looks import looks
 from whatwhere.report.section import Table
 from whatwhere.report.text import capital
 from whatwhere.studio.api.measurement_views import (
@@ -67,6 +68,7 @@ def measurements(results: Comparison) -> Measurements:
     return Measurements(
         task=_task(results, list(groups.values())),
         schemes=[sentences.name_text(scheme) for scheme in schemes],
+        looks=[*looks(schemes).values()],
         seeds=seeds,
         lengths=np.array(lengths, np.int32),
         trained=len(results.trained),

@@ -584,6 +584,8 @@ export interface Measurements {
   task: TaskView;
   /** names, made visible. */
   schemes: string[];
+  /** of the schemes in figures. */
+  looks: number[];
   /** of the runs. */
   seeds: number[];
   /** that were tested; the first `trained` of them were trained. */
@@ -1095,6 +1097,8 @@ export interface Series {
   name: string;
   /** NaN where there is none. */
   values: (number | null)[];
+  /** of the scheme that it shows (report/scheme_looks.py); null where it shows none. */
+  look: number | null;
 }
 
 /** Scores and logits where every position is shifted. */

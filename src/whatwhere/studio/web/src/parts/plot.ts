@@ -88,6 +88,11 @@ export function strokeOf(curve: number): { dash?: number[]; marker: number } {
   return { ...(dash ? { dash } : {}), marker: curve % MARKERS.length };
 }
 
+/** Return the color, strokes and marker of a look, such as that of a scheme; with many, the pairs of them differ. */
+export function look(number: number): { color: number; dash?: number[]; marker: number } {
+  return { color: 1 + (number % 7), ...strokeOf(number + Math.floor(number / 7)) };
+}
+
 export function colorOf(curve: Curve, index: number): string {
   return cssSeries(curve.color ?? index);
 }

@@ -10,6 +10,7 @@ import { Bars, barsSvg } from "./bars";
 import { Figure } from "./figure";
 import { How } from "./how";
 import { Lines, type LinesProps, linesSvg } from "./lines";
+import { look } from "./plot";
 import { type Cell, saveCsv } from "./save";
 import { type Column, Table } from "./table";
 
@@ -130,10 +131,10 @@ function ChartFigure({ chart, name }: { chart: Chart; name: string }) {
     () => ({
       title: chart.title,
       x: chart.x,
-      curves: chart.series.map(({ name, values }, n) => ({
+      curves: chart.series.map(({ name, values, look: number }, n) => ({
         name,
         values: histogram ? [...values, 0] : values, // the last edge has no bin: the step goes down to 0
-        color: COLORS[n % COLORS.length]!,
+        ...(number === null ? { color: COLORS[n % COLORS.length]! } : look(number)),
       })),
       xLabel: chart.x_label,
       yLabel: chart.y_label,

@@ -5,9 +5,9 @@ import { formatNumber } from "../numbers";
 import { Figure } from "../parts/figure";
 import { How } from "../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../parts/lines";
+import { look } from "../parts/plot";
 import { Answered } from "../parts/states";
 import { register, type ViewProps, withoutRuns } from "../register";
-import { look } from "./compare/shared";
 import type { Attention, AttentionCurves } from "../types";
 import { runCode, runDefaults, useRun } from "./replay/run";
 

@@ -6,6 +6,7 @@ import { fixed, formatNumber, whole } from "../../numbers";
 import { Figure } from "../../parts/figure";
 import { How } from "../../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../../parts/lines";
+import { look } from "../../parts/plot";
 import type { Cell } from "../../parts/save";
 import { Parts } from "../../parts/sections";
 import { Answered } from "../../parts/states";
@@ -14,7 +15,7 @@ import type { ViewProps } from "../../register";
 import type { Measurements } from "../../types";
 import type { Tensor } from "../../wire";
 import { ByDistance, Fingerprints } from "./schemes";
-import { capital, known, look, TextTable } from "./shared";
+import { capital, known, TextTable } from "./shared";
 import { Learned } from "./token_table";
 
 export function Measured(props: ViewProps) {
@@ -69,7 +70,7 @@ function curvesOf(results: Measurements, spreads: Tensor, factor: number): Curve
   return results.schemes.map((name, scheme) => {
     const part = (which: number) =>
       Array.from({ length: count }, (_, n) => known(spreads.values[(scheme * count + n) * 3 + which]!, factor));
-    return { name, values: part(0), low: part(1), high: part(2), ...look(scheme) };
+    return { name, values: part(0), low: part(1), high: part(2), ...look(results.looks[scheme]!) };
   });
 }
 

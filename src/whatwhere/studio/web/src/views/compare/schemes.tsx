@@ -6,10 +6,10 @@ import { Figure } from "../../parts/figure";
 import { Heat, heatColumns, type HeatProps, heatSvg } from "../../parts/heat";
 import { How } from "../../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../../parts/lines";
-import { DEEP_BIASES, readableBiases } from "../../parts/plot";
+import { DEEP_BIASES, look, readableBiases, strokeOf } from "../../parts/plot";
 import type { CurvesView, FingerprintView, Measurements } from "../../types";
 import type { Tensor } from "../../wire";
-import { capital, known, look } from "./shared";
+import { capital, known } from "./shared";
 
 export function Fingerprints({ results }: { results: Measurements }) {
   const shown = new Set(results.fingerprints.map(({ scheme }) => scheme));
@@ -85,7 +85,7 @@ export function ByDistance({ results }: { results: Measurements }) {
             key={label}
             label={label}
             views={results.curves.filter((view) => view.label === label)}
-            schemes={results.schemes}
+            results={results}
           />
         ))}
       </div>
@@ -93,15 +93,20 @@ export function ByDistance({ results }: { results: Measurements }) {
   );
 }
 
-/** All curves of one measure in one figure. */
-function Measure({ label, views, schemes }: { label: string; views: CurvesView[]; schemes: string[] }) {
+function lookOf({ schemes, looks }: Measurements, scheme: string, curve: number) {
+  const number = looks[schemes.indexOf(scheme)]!;
+  return curve ? { ...look(number), ...strokeOf(number + curve) } : look(number);
+}
+
+/** All curves of one measure in one figure; those of one scheme differ by their strokes. */
+function Measure({ label, views, results }: { label: string; views: CurvesView[]; results: Measurements }) {
   const all = views.map(({ distances }) => distances.values);
   const distances = all.reduce((one, other) => (other.length > one.length ? other : one));
   const title = capital(label);
   const props: LinesProps = useMemo(() => {
     const curves: Curve[] = views.flatMap(({ scheme, names, values }) =>
       names.map((name, n) => ({
-        ...look(schemes.indexOf(scheme) + n),
+        ...lookOf(results, scheme, n),
         name: names.length > 1 ? `${scheme}, ${name}` : scheme,
         values: padded(values, n, distances.length),
       })),

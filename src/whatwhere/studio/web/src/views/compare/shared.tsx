@@ -1,13 +1,7 @@
-/** What the figures of a comparison share: the look of a scheme, scores that may be missing, tables of text. */
+/** What the figures of a comparison share: scores that may be missing, tables of text. */
 
-import { strokeOf } from "../../parts/plot";
 import { Table } from "../../parts/table";
 import type { Table as TextTableData } from "../../types";
-
-/** Return the color, strokes and marker of a scheme, the same in all figures; with many, the pairs of them differ. */
-export function look(scheme: number): { color: number; dash?: number[]; marker: number } {
-  return { color: 1 + (scheme % 7), ...strokeOf(scheme + Math.floor(scheme / 7)) };
-}
 
 /** Return a number of an array times a factor, or null for NaN. */
 export function known(value: number, factor = 1): number | null {
