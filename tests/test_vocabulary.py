@@ -176,13 +176,16 @@ def test_bad_openings_of_comments_are_found() -> None:
 
 
 def callables() -> dict[str, object]:
-    """Return the public classes and functions by name: of whatwhere, its analysis, its errors and its scaling rules."""
+    """Return the public classes and functions by name: of whatwhere, its analysis, its errors, its rules and curves."""
     result = {name: getattr(whatwhere, name) for name in whatwhere.__all__}
     result |= {f"analysis.{name}": getattr(whatwhere.analysis, name) for name in whatwhere.analysis.__all__}
     result |= {f"errors.{name}": value for name, value in vars(whatwhere.errors).items() if isinstance(value, type)}
-    base = whatwhere.scaling.Scaling
-    rules = {name: value for name, value in vars(whatwhere.scaling).items() if isinstance(value, type)}
-    result |= {f"scaling.{name}": value for name, value in rules.items() if issubclass(value, base)}
+    for module, base in (
+        (whatwhere.scaling, whatwhere.scaling.Scaling),
+        (whatwhere.temperature, whatwhere.temperature.Curve),
+    ):
+        values = {name: value for name, value in vars(module).items() if isinstance(value, type)}
+        result |= {f"{module.__name__}.{name}": value for name, value in values.items() if issubclass(value, base)}
     return {name: value for name, value in result.items() if callable(value)}
 
 

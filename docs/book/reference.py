@@ -18,7 +18,10 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
     "input": ("Door 1: input", ("Sinusoidal", "AxialSinusoidal", "Fourier", "Learned")),
     "query_key": (
         "Door 2: query_key",
-        ("Rotary", "AxialRotary", "MultimodalRotary", "XPos", "PoPE", "FoPE", "SSMax", "scaling", "rotary_layout"),
+        (
+            *("Rotary", "AxialRotary", "MultimodalRotary", "XPos", "PoPE", "FoPE", "SSMax", "QueryTemperature"),
+            *("scaling", "temperature", "rotary_layout"),
+        ),
     ),
     "score": (
         "Door 3: score",

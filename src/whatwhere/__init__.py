@@ -38,6 +38,7 @@ _HOME = {
     "PoPE": "where.query_key.pope",
     "Positions": "position",
     "QueryKeyMap": "where.base",
+    "QueryTemperature": "where.query_key.query_temperature",
     "Rotary": "where.query_key.rotary",
     "RowAdamW": "what.row_adamw.optimizer",
     "SSMax": "where.query_key.ssmax",
@@ -76,6 +77,7 @@ _MODULES = {
     "reference": "reference",
     "rotary_layout": "models.rotary_layout",
     "scaling": "where.scaling",
+    "temperature": "where.temperature",
     "testing": "testing",
     "text": "what.text",
 }

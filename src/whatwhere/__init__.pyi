@@ -29,6 +29,7 @@ from whatwhere.what.embedding import TokenEmbedding as TokenEmbedding
 from whatwhere.what.row_adamw.optimizer import RowAdamW as RowAdamW
 from whatwhere.where import frequencies as frequencies
 from whatwhere.where import scaling as scaling
+from whatwhere.where import temperature as temperature
 from whatwhere.where.base import InputEncoding as InputEncoding
 from whatwhere.where.base import QueryKeyMap as QueryKeyMap
 from whatwhere.where.binding import Here as Here
@@ -45,6 +46,7 @@ from whatwhere.where.query_key.axial_rotary import AxialRotary as AxialRotary
 from whatwhere.where.query_key.fope import FoPE as FoPE
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary as MultimodalRotary
 from whatwhere.where.query_key.pope import PoPE as PoPE
+from whatwhere.where.query_key.query_temperature import QueryTemperature as QueryTemperature
 from whatwhere.where.query_key.rotary import Rotary as Rotary
 from whatwhere.where.query_key.ssmax import SSMax as SSMax
 from whatwhere.where.query_key.xpos import XPos as XPos

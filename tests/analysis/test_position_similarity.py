@@ -202,7 +202,7 @@ def test_a_rotation_by_half_a_circle_is_the_opposite() -> None:
     assert result.values[:, 1].tolist() == pytest.approx([1.0, -1.0, 1.0])
 
 
-@pytest.mark.parametrize("name", ["pope", "fope", "ssmax"])
+@pytest.mark.parametrize("name", ["pope", "fope", "ssmax", "temperature"])
 def test_maps_with_parameters_for_each_head_have_a_picture_too(name):
     where = ww.scheme(name, dim=16, num_heads=4, max_length=12)
     seen, curves = fingerprint(where, 12), by_distance(where, 12)

@@ -41,9 +41,9 @@ def test_variants_build(row):
 
 
 def made_by_its_repr(where):
-    """Evaluate a repr with the names of whatwhere and whatwhere.scaling."""
+    """Evaluate a repr with the names of whatwhere, its scaling and its temperature."""
     names = {name: getattr(ww, name) for name in ww.__all__}
-    return eval(repr(where), {"torch": torch, **vars(ww.scaling), **names})
+    return eval(repr(where), {"torch": torch, **vars(ww.scaling), **vars(ww.temperature), **names})
 
 
 def settings_of(module):
@@ -74,7 +74,7 @@ LONGROPE = ww.scaling.LongRoPE([1.0, 1.5], [2.0, 1 / 3], original_length=100, fa
             ww.ALiBi(2, (0.1, 1 / 3)),
             scale=1 / 3,
         ),
-        ww.Where(ww.SSMax(24, 3, ww.SSMax(24, 3, ww.PoPE(24, 3), learned=False))),
+        ww.Where(ww.SSMax(24, 3, ww.QueryTemperature(24, ww.temperature.LogN(7), ww.PoPE(24, 3)))),
         ww.Where(ww.Sinusoidal(8, layout="half", offset=2), ww.Rotary(24, rotary_dim=8, scaling=YARN)),
         ww.Where(ww.AxialRotary(8, sections=(3, 1)), ww.Shaw(8, 2, 3, 0)),
         ww.Where(ww.MultimodalRotary(12, (2, 2, 2), layout="interleaved", scaling=ww.scaling.Proportional(1 / 3))),

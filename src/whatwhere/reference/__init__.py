@@ -7,7 +7,8 @@ each index of the formula. In every gradient function, g is dL/dy of the output 
     frequencies          radians per position of each pair of features, and the RoPE scalings
     input                door 1, added to the token's vector; tables of positions resized
     query_key/rotary     door 2, rotations: rotary, along several axes, xPos
-    query_key/learned    door 2, maps with parameters: PoPE, FoPE, SSMax
+    query_key/pope_fope_ssmax    door 2, maps with parameters
+    query_key/temperature        door 2, queries multiplied by a fixed function of their position
     score/distance       door 3, by distance: ALiBi, T5, KERPLE, Sandwich, FIRE
     score/content        door 3, by queries and keys: Shaw, DeBERTa, Transformer-XL
     score/gates          door 3, by gates: FoX, CoPE
@@ -50,6 +51,11 @@ from whatwhere.reference.query_key.rotary import multimodal_rotary as multimodal
 from whatwhere.reference.query_key.rotary import rotary as rotary
 from whatwhere.reference.query_key.rotary import rotary_gradient as rotary_gradient
 from whatwhere.reference.query_key.rotary import xpos as xpos
+from whatwhere.reference.query_key.temperature import clamped_log_temperature as clamped_log_temperature
+from whatwhere.reference.query_key.temperature import log_n_temperature as log_n_temperature
+from whatwhere.reference.query_key.temperature import power_temperature as power_temperature
+from whatwhere.reference.query_key.temperature import query_temperature as query_temperature
+from whatwhere.reference.query_key.temperature import stepped_log_temperature as stepped_log_temperature
 from whatwhere.reference.score.content import deberta_bias as deberta_bias
 from whatwhere.reference.score.content import deberta_gradient as deberta_gradient
 from whatwhere.reference.score.content import deberta_row as deberta_row

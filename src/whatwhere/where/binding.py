@@ -139,7 +139,7 @@ class Where(nn.Module):
             reset(scheme, generator)
 
     def __repr__(self) -> str:
-        """Return code that makes an equal one, with the names of `whatwhere` and `whatwhere.scaling`."""
+        """Return code that makes an equal one, with the names of `whatwhere`, its scaling and its temperature."""
         settings = [f"{door}={scheme}" for door in _DOORS if (scheme := getattr(self, door)) is not None]
         settings += [] if self._own_scale is None else [f"scale={self._own_scale}"]
         return f"Where({', '.join(settings)})"

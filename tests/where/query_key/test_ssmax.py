@@ -1,7 +1,5 @@
 """SSMax: queries that grow with the logarithm of how much they see."""
 
-from math import log
-
 import jaxtyping
 import numpy as np
 import pytest
@@ -59,38 +57,6 @@ def test_it_starts_with_a_mean_factor_of_one_over_the_trained_length(length):
     assert float(factors.mean()) == pytest.approx(1, abs=1e-5)
     if length == 1024:
         assert float(scheme.weight[0].detach()) == pytest.approx(0.168, abs=5e-4)
-
-
-def test_the_fixed_form_changes_nothing_within_the_trained_length():
-    """Qwen's list: log(n) / log(L) where n > L, else 1."""
-    scheme = ww.SSMax(1, 1, original_length=10, learned=False)
-    ones = torch.ones(1, 1, 40, 1)
-    factors = scheme(ones, ones, ww.positions(40))[0].flatten().tolist()
-    assert factors == pytest.approx([log(n) / log(10) if n > 10 else 1 for n in range(1, 41)])
-    assert not scheme.state_dict()
-    assert not list(scheme.parameters())
-
-
-def build(dim, num_heads, max_length, **options):
-    return ww.scheme("ssmax", dim, num_heads, max_length, then="rotary", original_length=4, learned=False)
-
-
-@pytest.mark.parametrize(
-    "p", [ww.positions(9), ww.Positions.packed([2, 7]), ww.positions(9, start=torch.tensor([0, 30]))]
-)
-def test_the_fixed_form_decodes_exactly(p):
-    """The learned form is in the laws; this one is too, but for being relative up to the trained length."""
-    where = build(64, 4, 64)
-    q, k, v = (draw(2, heads, 9, 16, seed=heads) for heads in (4, 2, 2))
-    everything = where.at(p)
-    mapped_q, mapped_k = everything.query_key(q, k)
-    prefill = everything.attention(mapped_q, mapped_k, v)
-    for t in (4, 8):
-        step = where.at(p[t : t + 1], p[: t + 1])
-        one_q, one_k = step.query_key(q[:, :, t : t + 1], k[:, :, t : t + 1])
-        assert torch.equal(one_k, mapped_k[:, :, t : t + 1])
-        y = step.attention(one_q, mapped_k[:, :, : t + 1], v[:, :, : t + 1])
-        torch.testing.assert_close(y, prefill[:, :, t : t + 1], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("inner", [ww.Rotary(8), ww.Rotary(8, rotary_dim=4), ww.PoPE(8, 3)], ids=repr)
@@ -153,8 +119,7 @@ def test_what_does_not_fit_is_refused(monkeypatch):
 
 
 def test_settings_show():
-    assert repr(ww.SSMax(8, 2)) == "SSMax(head_dim=8, num_heads=2, original_length=1024, learned=True)"
-    assert repr(ww.SSMax(8, 2, ww.PoPE(8, 2), learned=False)) == (
-        "SSMax(head_dim=8, num_heads=2, then=PoPE(head_dim=8, num_heads=2, theta=10000.0), original_length=1024, "
-        "learned=False)"
+    assert repr(ww.SSMax(8, 2)) == "SSMax(head_dim=8, num_heads=2, original_length=1024)"
+    assert repr(ww.SSMax(8, 2, ww.PoPE(8, 2))) == (
+        "SSMax(head_dim=8, num_heads=2, then=PoPE(head_dim=8, num_heads=2, theta=10000.0), original_length=1024)"
     )

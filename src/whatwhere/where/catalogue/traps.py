@@ -22,6 +22,7 @@ class Trap:
 _INPUT, _QUERY_KEY, _SCORE = "tests/where/input", "tests/where/query_key", "tests/where/score"
 _SCALING, _LAWS = "tests/where/scaling/test_scaling.py", "tests/laws/test_all.py"
 _FREQUENCIES = "tests/where/test_frequencies.py"
+_ORACLES = "tests/oracles/test_transformers_temperature.py"
 
 _DIVIDES_ALL = Trap("It divides the fastest pair too, so the angle between neighbors shrinks by the factor.", ("E5.3",))
 _REGIMES = (
@@ -220,6 +221,26 @@ TRAPS: Mapping[str, tuple[Trap, ...]] = MappingProxyType(
                     f"{_QUERY_KEY}/test_ssmax.py::test_another_map_can_be_wrapped",
                     f"{_QUERY_KEY}/test_ssmax.py::test_it_combines_with_a_score_bias",
                 ),
+            ),
+        ),
+        "temperature": (
+            Trap(
+                "Llama 4 counts positions from 1 and Ministral 3 from 0, so a step comes one token earlier or later: "
+                "`offset`.",
+                (
+                    f"{_ORACLES}::test_llama4_counts_from_one_and_ministral3_from_zero",
+                    f"{_QUERY_KEY}/test_query_temperature.py::test_a_step_comes_one_token_earlier_when_counted_from_one",
+                ),
+            ),
+            Trap(
+                "Llama 4 and Inkling in transformers take the slot in the cache, not the position: with padding on the "
+                "left the same token has another factor. Here it is the position.",
+                (f"{_ORACLES}::test_llama4_with_left_padding_takes_the_slot",),
+            ),
+            Trap(
+                "Within the trained length most curves are 1: a port that leaves the factor out is right in every "
+                "short test.",
+                (f"{_QUERY_KEY}/test_query_temperature.py::test_within_its_length_a_curve_changes_nothing",),
             ),
         ),
         "alibi": (

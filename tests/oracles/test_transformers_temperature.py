@@ -1,0 +1,190 @@
+"""The query temperature equals that of transformers' Llama 4, Ministral 3, Mistral 4, Beam, Inkling and Inkling 2."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import (
+    AttentionInterface,
+    BeamConfig,
+    Inkling2TextConfig,
+    InklingTextConfig,
+    Llama4TextConfig,
+    Ministral3Config,
+    Mistral4Config,
+)
+from transformers.models.beam import modeling_beam as beam
+from transformers.models.inkling import modeling_inkling as inkling
+from transformers.models.inkling2 import modeling_inkling2 as inkling2
+from transformers.models.llama4 import modeling_llama4 as llama4
+from transformers.models.ministral3 import modeling_ministral3 as ministral3
+from transformers.models.mistral4 import modeling_mistral4 as mistral4
+
+import whatwhere as ww
+from whatwhere import temperature
+from whatwhere.position import PositionsLike
+
+TOKENS, HIDDEN = 40, 24
+SIZES: dict[str, Any] = {
+    "hidden_size": HIDDEN, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8, "num_hidden_layers": 2,
+    "attn_implementation": "record",
+}  # fmt: skip
+RECORDED: list[Tensor] = []
+
+
+@pytest.fixture(autouse=True)
+def recorded() -> Iterator[None]:
+    """Let an attention that keeps the queries it gets be known to transformers."""
+
+    def record(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **_: Any
+    ) -> tuple[Tensor, None]:
+        RECORDED.append(query.detach())
+        return value.transpose(1, 2), None
+
+    AttentionInterface.register("record", record)
+    yield
+    RECORDED.clear()
+    AttentionInterface._global_mapping.pop("record")
+
+
+def queries(module: nn.Module, *inputs: Any, **settings: Any) -> Tensor:
+    """Return the queries that reach the attention of a module."""
+    with torch.no_grad():
+        module(*inputs, **settings)
+    return RECORDED.pop()
+
+
+def x(batch: int = 1) -> Tensor:
+    """Sample what enters a layer."""
+    return torch.randn(batch, TOKENS, HIDDEN)
+
+
+def require_factor(warm: Tensor, plain: Tensor, curve: temperature.Curve, p: PositionsLike = TOKENS) -> None:
+    """Check that one is the other times the curve; theirs is computed in float32."""
+    scheme = ww.QueryTemperature(plain.shape[-1], curve)
+    torch.testing.assert_close(scheme(plain, plain, p)[0], warm, rtol=1e-6, atol=1e-6)
+    assert (warm - plain).abs().max() > 1e-2
+
+
+def llama4_pair() -> tuple[nn.Module, nn.Module]:
+    """Return an attention of Llama 4 without rotary positions, with and without its temperature."""
+    config = Llama4TextConfig(**SIZES, no_rope_layers=[0, 0], attn_scale=0.1, floor_scale=8)
+    warm = llama4.Llama4TextAttention(config, 0)
+    config.attn_temperature_tuning = False
+    plain = llama4.Llama4TextAttention(config, 0)
+    plain.load_state_dict(warm.state_dict())
+    return warm, plain
+
+
+def test_llama4() -> None:
+    """Counted from 1, in steps of floor_scale."""
+    (warm, plain), given = llama4_pair(), x()
+    require_factor(queries(warm, given, None, None), queries(plain, given, None, None), temperature.SteppedLog(0.1, 8))
+
+
+def test_llama4_with_left_padding_takes_the_slot() -> None:
+    """Its module has no positions: a padded sequence has the factors of its slots, not those of its positions."""
+    (warm, plain), given = llama4_pair(), x()
+    hot, cold = queries(warm, given, None, None), queries(plain, given, None, None)
+    curve, padded = temperature.SteppedLog(0.1, 8), ww.Positions.from_mask(torch.arange(TOKENS)[None] >= 5)
+    require_factor(hot, cold, curve)
+    positional = ww.QueryTemperature(8, curve)(cold, cold, padded)[0]
+    assert (positional - hot).abs().max() > 1e-2
+    torch.testing.assert_close(
+        positional[:, :, 5:13] / cold[:, :, 5:13], curve.at(torch.arange(8)).float()[:, None].expand(1, 2, 8, 8)
+    )
+
+
+def rope_parameters(beta: float) -> dict[str, Any]:
+    """Return YaRN with the temperature beside it."""
+    return {
+        "rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 8,
+        "max_position_embeddings": 32, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": beta,
+    }  # fmt: skip
+
+
+def ministral3_queries(p: Tensor, given: Tensor, beta: float, seed: int = 3) -> Tensor:
+    """Return the queries of Ministral 3's attention, rotated and multiplied."""
+    torch.manual_seed(seed)
+    config = Ministral3Config(**SIZES, rope_parameters=rope_parameters(beta))
+    module, rope = ministral3.Ministral3Attention(config, 0), ministral3.Ministral3RotaryEmbedding(config)
+    return queries(module, given, rope(given, p), None, p)
+
+
+@pytest.mark.parametrize("start", [0, 1000])
+def test_ministral3(start: int) -> None:
+    """Counted from 0, in steps of the trained length, after the rotation."""
+    p, given = torch.arange(start, start + TOKENS)[None], x()
+    warm, plain = (ministral3_queries(p, given, beta) for beta in (0.1, 0.0))
+    require_factor(warm, plain, temperature.SteppedLog(0.1, 8, offset=0), p)
+
+
+def test_llama4_counts_from_one_and_ministral3_from_zero() -> None:
+    """With one period and strength, their factors differ where a step begins."""
+    p, given = torch.arange(TOKENS)[None], x()
+    (warm, plain) = llama4_pair()
+    from_one = queries(warm, given, None, None) / queries(plain, given, None, None)
+    from_zero = ministral3.get_llama_4_attn_scale(p, 0.1, 8)
+    differ = ((from_one - from_zero).abs() > 1e-3).all(dim=1).all(dim=-1)[0].nonzero().flatten()
+    assert differ.tolist() == [7, 15, 23, 31, 39]
+
+
+def test_mistral4() -> None:
+    """Of its latent attention: features that rotate and those that do not."""
+    p, given = torch.arange(50, 50 + TOKENS)[None], x()
+    made = []
+    for beta in (0.1, 0.0):
+        torch.manual_seed(3)
+        sizes = {**SIZES, "q_lora_rank": 12, "kv_lora_rank": 6, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8}
+        sizes |= {"v_head_dim": 8, "rope_parameters": rope_parameters(beta)}
+        config = Mistral4Config(**{name: value for name, value in sizes.items() if name != "head_dim"})
+        module, rope = mistral4.Mistral4Attention(config, 0), mistral4.Mistral4RotaryEmbedding(config)
+        for weight in module.parameters():
+            nn.init.normal_(weight, std=0.5)
+        made.append(queries(module, given, rope(given, p), None, p))
+    require_factor(*made, temperature.SteppedLog(0.1, 8, offset=0), p)
+
+
+@pytest.mark.parametrize("start", [0, 20_000])
+def test_beam(start: int) -> None:
+    """The power curve, in layers without rotary positions."""
+    p, given = torch.arange(start, start + TOKENS)[None], 10 * x()
+    module = beam.BeamAttention(BeamConfig(**SIZES), 0)
+    plain = queries(module, given, None, None)
+    warm = queries(module, given, None, None, attention_scaling=beam.compute_attention_scaling(p))
+    scheme = ww.QueryTemperature(8, temperature.Power(0.1, 2048))
+    torch.testing.assert_close(scheme(plain, plain, p)[0], warm, rtol=1e-6, atol=1e-6)
+    assert (warm != plain).any()
+
+
+def test_inkling() -> None:
+    """Its slots, from a number of visible tokens on."""
+    config = InklingTextConfig(
+        **SIZES, d_rel=4, rel_extent=16, layer_types=["hybrid", "hybrid"], log_scaling_alpha=0.5, log_scaling_n_floor=6
+    )
+    module, given = inkling.InklingAttention(config, 0), x()
+    for weight in module.parameters():
+        nn.init.normal_(weight, std=0.5)
+    warm = queries(module, given, None)
+    config.log_scaling_n_floor = None
+    require_factor(warm, queries(module, given, None), temperature.ClampedLog(0.5, 6))
+
+
+@pytest.mark.parametrize("start", [0, 1000])
+def test_inkling2(start: int) -> None:
+    """The same curve of its positions."""
+    p, given, made = torch.arange(start, start + TOKENS)[None], x(), []
+    for floor in (6, 10**9):
+        torch.manual_seed(3)
+        config = Inkling2TextConfig(
+            **SIZES, d_rel=4, rel_extent=16, layer_types=["hybrid", "hybrid"], log_scaling_n_floor=floor
+        )
+        module = inkling2.Inkling2FullAttention(config, 0)
+        for weight in module.parameters():
+            nn.init.normal_(weight, std=0.5)
+        made.append(queries(module, given, given, given, None, position_ids=p))
+    require_factor(*made, temperature.ClampedLog(0.1, 6), p)

@@ -1,0 +1,136 @@
+"""QueryTemperature: queries that grow by a curve of their position."""
+
+from math import log
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import whatwhere as ww
+from whatwhere import reference, temperature
+
+FAR = (0, 1, 6, 7, 8, 4095, 100_000, 1_000_000_000)
+CURVES = [
+    (temperature.SteppedLog(0.1, 8), reference.stepped_log_temperature(FAR, 0.1, 8)),
+    (temperature.SteppedLog(0.3, 8, offset=0), reference.stepped_log_temperature(FAR, 0.3, 8, 0)),
+    (temperature.ClampedLog(0.2, 7), reference.clamped_log_temperature(FAR, 0.2, 7)),
+    (temperature.Power(0.1, 2048), reference.power_temperature(FAR, 0.1, 2048)),
+    (temperature.LogN(8), reference.log_n_temperature(FAR, 8)),
+]
+
+
+def draw(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@pytest.mark.parametrize(("curve", "factors"), CURVES, ids=lambda value: str(value)[:20])
+def test_it_is_the_reference_forward_and_backward(curve, factors):
+    x, g = (draw(3, len(FAR), 8, seed=n, dtype=torch.float64) for n in (1, 2))
+    np.testing.assert_allclose(curve.at(torch.tensor(FAR)).numpy(), factors, rtol=1e-14)
+    q = x[None].clone().requires_grad_()
+    mapped, key = ww.QueryTemperature(8, curve)(q, x[None], torch.tensor(FAR)[None])
+    expected = reference.query_temperature(x.numpy(), factors)
+    np.testing.assert_allclose(mapped[0].detach().numpy(), expected, rtol=2**-23)  # the factor is float32
+    assert torch.equal(key, x[None])
+    mapped.backward(g[None])
+    np.testing.assert_allclose(q.grad[0].numpy(), reference.query_temperature(g.numpy(), factors), rtol=2**-23)
+
+
+@pytest.mark.parametrize(("curve", "factors"), CURVES, ids=lambda value: str(value)[:20])
+def test_no_curve_falls_or_lies_below_one(curve, factors):
+    every = curve.at(torch.arange(10_000))
+    assert every.diff().min() >= 0
+    assert every.min() >= 1
+    assert every[-1] > every[0]
+
+
+def test_a_step_comes_one_token_earlier_when_counted_from_one():
+    index = torch.arange(12)
+    from_one, from_zero = (temperature.SteppedLog(1.0, 4, offset).at(index) for offset in (1, 0))
+    assert from_one.tolist() == pytest.approx([1] * 3 + [1 + log(2)] * 4 + [1 + log(3)] * 4 + [1 + log(4)])
+    assert from_zero.tolist() == pytest.approx([1] * 4 + [1 + log(2)] * 4 + [1 + log(3)] * 4)
+
+
+def test_steps_are_found_in_whole_numbers():
+    """In float32 a position beyond 2 ** 24 is rounded, and with it the step."""
+    period = 2**24 + 1
+    curve = temperature.SteppedLog(1.0, period, offset=0)
+    assert curve.at(torch.tensor([period - 1, period])).tolist() == [1.0, pytest.approx(1 + log(2))]
+
+
+def test_within_its_length_a_curve_changes_nothing():
+    q = draw(1, 2, 10, 4)
+    for curve in (temperature.SteppedLog(0.1, 11), temperature.ClampedLog(0.1, 10), temperature.LogN(10)):
+        assert torch.equal(ww.QueryTemperature(4, curve)(q, q)[0], q)
+        assert not torch.equal(ww.QueryTemperature(4, curve)(q, q, ww.positions(10, start=2))[0], q)
+
+
+def test_qwens_list():
+    """Qwen's list: log(n) / log(L) where n > L, else 1."""
+    wanted = [log(n) / log(10) if n > 10 else 1 for n in range(1, 41)]
+    assert temperature.LogN(10).at(torch.arange(40)).tolist() == pytest.approx(wanted)
+
+
+def test_scores_are_multiplied_and_a_bias_is_not():
+    scheme, alibi, p = ww.QueryTemperature(8, temperature.Power(2.0, 3)), ww.ALiBi(2), ww.positions(5)
+    q, k, v = (draw(1, 2, 5, 8, seed=n) for n in range(3))
+    here = ww.Where(scheme, alibi).at(p)
+    scores = (q @ k.mT) / 8**0.5 * (1 + torch.arange(1, 6) / 3)[:, None] ** 2
+    wanted = F.softmax(scores.masked_fill(~p.mask(), -torch.inf) + alibi(p), dim=-1) @ v
+    torch.testing.assert_close(here.attention(*here.query_key(q, k), v), wanted)
+
+
+@pytest.mark.parametrize("inner", [ww.Rotary(8), ww.PoPE(8, 3), ww.SSMax(8, 3, ww.Rotary(8))], ids=repr)
+def test_another_map_is_applied_first(inner):
+    scheme, p = ww.QueryTemperature(8, temperature.SteppedLog(0.5, 4), then=inner), ww.positions(9, start=3)
+    q, k = draw(2, 3, 9, 8, seed=1), draw(2, 3, 9, 8, seed=2)
+    with torch.no_grad():
+        mapped_q, mapped_k = scheme(q, k, p)
+        inner_q, inner_k = inner(q, k, p)
+    factor = torch.tensor(reference.stepped_log_temperature(p.index[0, 0].numpy(), 0.5, 4)).float()[:, None]
+    torch.testing.assert_close(mapped_q, inner_q * factor, rtol=1e-6, atol=1e-6)
+    assert torch.equal(mapped_k, inner_k)
+    assert scheme.scale == inner.scale
+
+
+def test_bfloat16_is_rounded_once():
+    scheme = ww.QueryTemperature(8, temperature.Power(), then=ww.Rotary(8))
+    q, p = draw(1, 3, 9, 8).bfloat16(), ww.positions(9, start=100_000)
+    assert torch.equal(scheme(q, q, p)[0], scheme(q.float(), q.float(), p)[0].bfloat16())
+
+
+def test_settings_that_are_not_defined_are_refused(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(ww.errors.SettingError, match=r"got curve=0.1, but needs a curve, such as temperature.Stepped"):
+        ww.QueryTemperature(8, 0.1)
+    with pytest.raises(ww.errors.SettingError, match="got curve=the class Power, but needs a curve"):
+        ww.QueryTemperature(8, temperature.Power)
+    with pytest.raises(ww.errors.ShapeError, match="QueryTemperature has head_dim=8, but Rotary has 16"):
+        ww.QueryTemperature(8, temperature.Power(), ww.Rotary(16))
+    with pytest.raises(ww.errors.PositionError, match="QueryTemperature measures along one axis"):
+        ww.QueryTemperature(8, temperature.Power())(draw(1, 1, 4, 8), draw(1, 1, 4, 8), ww.Positions.grid(2, 2))
+    for curve, settings in [
+        (temperature.SteppedLog, {"alpha": 0.0}),
+        (temperature.SteppedLog, {"offset": 2}),
+        (temperature.SteppedLog, {"period": 0}),
+        (temperature.ClampedLog, {"alpha": -1.0}),
+        (temperature.ClampedLog, {"length": 0.5}),
+        (temperature.Power, {"exponent": float("nan")}),
+        (temperature.Power, {"length": True}),
+        (temperature.LogN, {"original_length": 1}),
+    ]:
+        with pytest.raises(ww.errors.WhatWhereError, match=f"{curve.__name__} got {next(iter(settings))}="):
+            curve(**settings)
+
+
+def test_a_name_has_its_curve_and_the_map_inside():
+    where = ww.scheme("temperature@curve=stepped,period=8,then=rotary", 16, 2, 32)
+    wanted = ww.QueryTemperature(8, temperature.SteppedLog(0.1, 8), ww.Rotary(8))
+    assert repr(where.query_key) == repr(wanted)
+    assert ww.scheme("temperature", 16, 2, 32).query_key.curve == temperature.Power(0.1, 8)
+    with pytest.raises(ww.errors.SettingError, match="temperature got curve='steep', but knows only: power, stepped"):
+        ww.scheme("temperature@curve=steep", 16, 2, 32)
+    with pytest.raises(ww.errors.UnknownScheme, match="temperature got then='rotery', but takes one of: rotary"):
+        ww.scheme("temperature@then=rotery", 16, 2, 32)
